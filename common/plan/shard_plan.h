@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/status/status.h"
+#include "common/types/ids.h"
+
+namespace psd {
+
+/// One shard: a contiguous range of the arena, in elements.
+struct ShardRange {
+  ShardId id;
+  uint64_t begin = 0;
+  uint64_t count = 0;
+  bool operator==(const ShardRange&) const = default;
+};
+
+/// How an arena is cut. Immutable value type; a pure function of its inputs.
+struct ShardPlan {
+  std::vector<ShardRange> shards;
+
+  /// Cuts `totalElements` into at most `shardCount` ranges balanced by bytes, each beginning at a
+  /// multiple of `kLayoutGrainElements`. A model too small for `shardCount` non-empty ranges gets
+  /// fewer.
+  static ShardPlan make(uint64_t totalElements, uint32_t shardCount);
+
+  uint64_t totalElements() const;
+  /// True when the ranges are numbered in order, not empty and cover [0, totalElements) without a gap.
+  Status validate() const;
+};
+
+}  // namespace psd

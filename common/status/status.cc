@@ -1,0 +1,25 @@
+#include "common/status/status.h"
+
+namespace psd {
+
+std::string_view errorCodeName(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::invalidArgument: return "invalid argument";
+    case ErrorCode::io: return "input/output";
+    case ErrorCode::unavailable: return "unavailable";
+    case ErrorCode::deadlineExceeded: return "deadline exceeded";
+    case ErrorCode::protocolMismatch: return "protocol mismatch";
+    case ErrorCode::modelMismatch: return "model mismatch";
+    case ErrorCode::worldSizeMismatch: return "world size mismatch";
+    case ErrorCode::rankTaken: return "rank taken";
+    case ErrorCode::badSlice: return "bad slice";
+    case ErrorCode::nonFinite: return "non-finite values";
+    case ErrorCode::notReady: return "not ready";
+    case ErrorCode::overloaded: return "overloaded";
+    case ErrorCode::shuttingDown: return "shutting down";
+    case ErrorCode::internal: return "internal error";
+  }
+  return "unknown error";
+}
+
+}  // namespace psd

@@ -1,0 +1,186 @@
+@0xd5f1a0c3b7e24689;
+# The wire of psd, all of it. docs/protocol.md tells the story; this file is the reference.
+#
+# Rules: a field or method id is never reused; what is added gets the next number. Element offsets
+# and counts are in float32 elements of the flat arena (common/types/model_layout.h), byte counts are
+# named so. Every method answers with a union of its result and a typed Error; a Cap'n Proto
+# exception means a broken connection or a defect, never an expected condition.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("psd::schema");
+
+const protocolVersion :UInt32 = 1;
+# Raised when an older peer could misread a newer one. Both sides compare in Daemon.hello.
+
+enum ErrorCode {
+  # The same list as psd::ErrorCode in common/status/status.h, in the same order.
+  invalidArgument @0;
+  io @1;
+  unavailable @2;
+  deadlineExceeded @3;
+  protocolMismatch @4;
+  modelMismatch @5;
+  worldSizeMismatch @6;
+  rankTaken @7;
+  badSlice @8;
+  nonFinite @9;
+  notReady @10;
+  overloaded @11;
+  shuttingDown @12;
+  internal @13;
+}
+
+struct Error {
+  code @0 :ErrorCode;
+  message @1 :Text;   # one line for people
+}
+
+enum DType { f32 @0; }
+
+struct TensorSpec {
+  name @0 :Text;
+  dtype @1 :DType;
+  shape @2 :List(UInt64);   # row-major
+}
+
+struct ModelSpec {
+  name @0 :Text;
+  tensors @1 :List(TensorSpec);   # in arena order
+  signature @2 :UInt64;           # psd::ModelSpec::signature() as the sender computes it
+}
+
+struct ShardRange {
+  begin @0 :UInt64;   # first element in the arena
+  count @1 :UInt64;   # elements; never 0
+}
+
+struct Acknowledgement {
+  union {
+    ok @0 :Void;
+    error @1 :Error;
+  }
+}
+
+struct ModelAccess {
+  # What a peer must know before it pulls or pushes.
+  shards @0 :List(ShardRange);   # in order; shard i is element i of this list
+  policy @1 :Text;               # "hogwild", "locked", …
+  device @2 :Text;               # for people
+  sliceElementsMax @3 :UInt64;   # largest slice that the daemon takes or sends
+}
+
+interface Daemon {
+  # The bootstrap capability of a connection.
+
+  hello @0 (protocolVersion :UInt32, peer :Text)
+      -> (protocolVersion :UInt32, serverVersion :Text, status :Acknowledgement);
+  # First call on a connection. `peer` names the caller in the daemon's log ("psd-trainer 0.1.0").
+
+  join @1 (rank :UInt32, worldSize :UInt32, model :ModelSpec, host :Text, pid :UInt32) -> JoinResult;
+  # Becomes a trainer. Refused: protocolMismatch (no hello before), modelMismatch,
+  # worldSizeMismatch, rankTaken, invalidArgument, shuttingDown.
+
+  observe @2 (model :ModelSpec) -> ObserveResult;
+  # Reads the model without being a trainer. An empty model matches any.
+
+  admin @3 () -> (admin :Admin);
+}
+
+struct JoinResult {
+  union {
+    joined :group {
+      session @0 :Trainer;
+      access @1 :ModelAccess;
+      mustInitialize @2 :Bool;   # this trainer is the first: it sends values, then initialized()
+    }
+    error @3 :Error;
+  }
+}
+
+struct ObserveResult {
+  union {
+    observing :group {
+      reader @0 :Reader;
+      access @1 :ModelAccess;
+      model @2 :ModelSpec;
+    }
+    error @3 :Error;
+  }
+}
+
+interface Reader {
+  # Reads the parameters.
+
+  pull @0 (pull :UInt64, shard :UInt32, offset :UInt64, count :UInt64) -> PullResult;
+  # One slice of one shard; `offset` is relative to the shard's begin. Slices with the same `pull` number belong
+  # together: where the policy promises whole shards (locked), all slices of a shard in one pull show
+  # the same version. Numbers rise; a new number ends the pull before it.
+}
+
+struct PullResult {
+  union {
+    slice :group {
+      version @0 :UInt64;   # updates that the shard had applied
+      values @1 :Data;      # count × float32, little endian
+    }
+    error @2 :Error;
+  }
+}
+
+interface Trainer extends(Reader) {
+  # One trainer's session. Dropping it, or the connection, without leave() counts as lost.
+
+  initialize @0 (shard :UInt32, offset :UInt64, values :Data) -> (status :Acknowledgement);
+  # One slice of the initial values, from the trainer that was told mustInitialize.
+
+  initialized @1 () -> (status :Acknowledgement);
+  # All initial values are sent. badSlice when some element was not.
+
+  awaitModel @2 () -> AwaitResult;
+  # Parked until the model has values, or until this trainer is asked to bring them because the one that
+  # was to do so is gone.
+
+  push @3 (step :UInt64, shard :UInt32, offset :UInt64, basis :UInt64, samples :UInt32,
+           gradient :Data) -> PushResult;
+  # One slice of one gradient. The slices of a shard come in any order without overlap; together they
+  # cover the shard and make one update. `basis`: the version that the gradient was computed from.
+  # `step` rises by one with every gradient.
+
+  leave @4 () -> (status :Acknowledgement);
+  # The trainer is done. Answered when its pushes are applied.
+
+  notice @5 () -> (shuttingDown :Bool, reason :Text);
+  # Parked until the daemon has something to tell; one outstanding call per session.
+}
+
+struct AwaitResult {
+  union {
+    ready @0 :Void;
+    mustInitialize @1 :Void;   # go on with initialize() and initialized()
+    error @2 :Error;
+  }
+}
+
+enum PushOutcome {
+  applied @0;    # in the model
+  received @1;   # part of an update that is applied when its last slice is there
+}
+
+struct PushResult {
+  union {
+    accepted :group {
+      outcome @0 :PushOutcome;
+      version @1 :UInt64;     # of the shard, after this slice
+      staleness @2 :UInt64;   # updates between basis and this one
+    }
+    error @3 :Error;
+  }
+}
+
+interface Admin {
+  status @0 () -> (json :Text);
+  # The daemon's state as JSON; docs/protocol.md lists the fields.
+
+  stop @1 (reason :Text) -> (status :Acknowledgement);
+  # Finish what is in flight, save if configured, tell the trainers, exit. Answered when that has begun.
+}

@@ -1,0 +1,92 @@
+#pragma once
+
+// Plain C++ and no third-party header: .cu files include this.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/status/status.h"
+#include "server/optimizer/optimizer.h"
+
+namespace psd {
+
+/// What an optimizer must know about an update beyond the gradient.
+struct UpdateScalars {
+  uint64_t number = 1;       ///< 1-based count of this shard's updates; Adam's t
+  float learningRate = 0.f;  ///< after schedule and modifiers
+};
+
+/// Float32 values in host memory, readable until `owner` is released. A null owner means that the
+/// bytes live as long as the storage does and may change while they are read (a live view).
+struct ReadView {
+  std::span<const float> values;
+  std::shared_ptr<const void> owner;
+};
+
+/// Ordered execution context of one event loop on one device (on CUDA: a stream and a pool of pinned
+/// buffers; on the CPU nothing). Used by its own loop's thread only.
+class Lane {
+ public:
+  virtual ~Lane() = default;
+};
+
+/// The weights and optimizer state of one shard on one device.
+///
+/// Operations may be asynchronous: `done` is called exactly once, inline when `synchronous()`, else
+/// from a thread of the device's driver. Spans given by the caller stay valid until then. Operations
+/// of one lane happen in the order of the calls; operations of different lanes are not ordered and may
+/// race element by element (Hogwild!), which is well defined here: an element is read and written
+/// whole. Whoever needs more takes the shard's lock. Offsets and counts are in elements, inside the
+/// shard (the caller has checked), offsets a multiple of kLayoutGrainElements.
+class ShardStorage {
+ public:
+  using Done = std::function<void(Status)>;
+  using ReadDone = std::function<void(Result<ReadView>)>;
+
+  virtual ~ShardStorage() = default;
+
+  virtual uint64_t elementCount() const = 0;
+  virtual bool synchronous() const = 0;
+
+  /// weights[offset …] = values.
+  virtual void write(Lane& lane, uint64_t offset, std::span<const float> values, Done done) = 0;
+  /// One optimizer step over weights[offset …] with the gradient given (f32, host memory).
+  virtual void apply(Lane& lane, uint64_t offset, std::span<const float> gradient,
+                     const UpdateScalars& update, Done done) = 0;
+  /// The weights for sending: on the CPU a live view, on other devices a staged copy.
+  virtual void read(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) = 0;
+  /// A copy that later updates do not change.
+  virtual void snapshot(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) = 0;
+  /// A copy of optimizer slot `slot` (0 … slotCount−1), for checkpoints and tests.
+  virtual void readSlot(Lane& lane, uint32_t slot, uint64_t offset, uint64_t count,
+                        ReadDone done) = 0;
+};
+
+/// One device that can hold shards. Thread-safe.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  /// For people and status: "cpu" or "cuda:0 (NVIDIA H200)".
+  virtual std::string describe() const = 0;
+  virtual std::unique_ptr<Lane> makeLane() = 0;
+  /// Allocates one arena for shards of these element counts, zeroed, with the optimizer's state beside
+  /// it. Fails (ErrorCode::overloaded) when the device has not enough memory, naming the bytes.
+  virtual Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
+      std::span<const uint64_t> elementCounts, const Optimizer& optimizer) = 0;
+};
+
+/// The CPU backend: anonymous memory, huge pages where the system gives them.
+std::shared_ptr<Backend> makeCpuBackend();
+
+/// The CUDA backend for device `index`. Without CUDA in the build, without a driver or without that
+/// device: ErrorCode::invalidArgument that says which and how many devices there are.
+Result<std::shared_ptr<Backend>> makeCudaBackend(int index);
+
+/// Number of usable CUDA devices; 0 when the build or the machine has none.
+int cudaDeviceCount();
+
+}  // namespace psd

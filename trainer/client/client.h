@@ -1,0 +1,109 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/status/status.h"
+#include "common/types/ids.h"
+#include "common/types/model_spec.h"
+
+namespace psd {
+
+/// How to reach the daemon.
+struct ClientOptions {
+  /// "tcp://host:port" or "unix:///path"; the first that answers is used.
+  std::vector<std::string> servers;
+  /// How long to keep trying while nobody answers.
+  std::chrono::milliseconds connectTimeout{30'000};
+  uint64_t chunkBytes = 1 << 20;  ///< bytes of one slice on the wire, at most
+  uint32_t window = 4;            ///< slices in flight at most
+};
+
+/// Who this trainer is.
+struct Membership {
+  Rank rank;
+  uint32_t worldSize = 1;  ///< trainers only
+};
+
+/// What the daemon said when the trainer joined.
+struct JoinInfo {
+  bool broughtInitialValues = false;  ///< this trainer's values became the model's
+  std::string policy;                 ///< "hogwild", "locked", …
+  std::string device;                 ///< where the shards are, for people
+  uint32_t shardCount = 0;
+  std::string serverVersion;
+};
+
+struct PullInfo {
+  std::vector<Version> versions;  ///< per shard, the version that was read
+  double seconds = 0;             ///< from the call to the last byte
+};
+
+struct PushInfo {
+  std::vector<Version> versions;  ///< per shard, after this push was applied
+  /// Largest over the shards of: version when applied − version the gradient was computed from.
+  uint64_t staleness = 0;
+  double seconds = 0;
+};
+
+/// A call under way. `wait()` blocks the calling thread and may be called once; an object that is
+/// dropped without it lets the call finish in the background. The spans given to the call stay valid and
+/// unchanged until the call has finished.
+template <class T>
+class Pending {
+ public:
+  class Impl {
+   public:
+    virtual ~Impl() = default;
+    virtual Result<T> wait() = 0;
+  };
+  explicit Pending(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  Result<T> wait() { return impl_->wait(); }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A trainer's connection to a daemon. Usable without LibTorch.
+///
+/// Values and gradients are flat float32 arrays in the order of `ModelLayout(model)`
+/// (`totalElements()` long, 64-byte aligned; padding elements are zero).
+///
+/// Owned by one thread, which makes all calls; a background thread does the input and output. No
+/// exception of the RPC library leaves this class.
+class Client {
+ public:
+  virtual ~Client() = default;
+
+  /// Connects and agrees on the protocol version; retries until the timeout while nobody answers.
+  static Result<std::unique_ptr<Client>> connect(const ClientOptions& options);
+
+  /// Joins as a trainer and waits until the model has values. `initialValues` is called on the calling thread
+  /// only when this trainer is the first and must bring them.
+  virtual Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
+                                const std::function<std::span<const float>()>& initialValues) = 0;
+
+  /// Instead of join: reads without being a trainer. Fails (notReady) when the model has no values.
+  virtual Result<JoinInfo> observe(const ModelSpec& model) = 0;
+
+  /// Starts to fill `destination` with the parameters.
+  virtual Pending<PullInfo> pull(std::span<float> destination) = 0;
+
+  /// Starts to push one gradient, computed from the values of the last finished pull. `step` rises by one
+  /// with every push, from 1. `samples` is the number of examples behind it.
+  virtual Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples) = 0;
+
+  /// Says goodbye: the daemon counts this trainer as done. No call may follow.
+  virtual Status leave() = 0;
+
+  /// Bytes of parameters pulled and gradients pushed so far.
+  virtual uint64_t bytesPulled() const = 0;
+  virtual uint64_t bytesPushed() const = 0;
+};
+
+}  // namespace psd
