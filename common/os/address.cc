@@ -1,0 +1,69 @@
+#include "common/os/address.h"
+
+#include <sys/un.h>
+
+#include <charconv>
+
+namespace psd {
+namespace {
+
+constexpr std::string_view kTcp = "tcp://";
+constexpr std::string_view kUnix = "unix://";
+
+Error badAddress(std::string_view text, std::string_view why) {
+  return {ErrorCode::invalidArgument, "address '" + std::string(text) + "': " + std::string(why) +
+                                          "; write tcp://HOST:PORT or unix:///PATH"};
+}
+
+}  // namespace
+
+std::string Address::toString() const {
+  if (kind == Kind::unixSocket) return std::string(kUnix) + path;
+  bool v6 = host.find(':') != std::string::npos;
+  return std::string(kTcp) + (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+Result<Address> parseAddress(std::string_view text) {
+  Address address;
+  if (text.starts_with(kUnix)) {
+    address.kind = Address::Kind::unixSocket;
+    address.path = text.substr(kUnix.size());
+    if (!address.path.starts_with('/') || address.path.size() == 1) {
+      return badAddress(text, "the path of a Unix socket is absolute");
+    }
+    if (address.path.size() >= sizeof(sockaddr_un{}.sun_path)) {
+      return badAddress(text, "the path of a Unix socket has at most " +
+                                  std::to_string(sizeof(sockaddr_un{}.sun_path) - 1) + " bytes");
+    }
+    return address;
+  }
+  if (!text.starts_with(kTcp)) return badAddress(text, "unknown scheme");
+  std::string_view rest = text.substr(kTcp.size());
+  std::string_view port;
+  if (rest.starts_with('[')) {
+    size_t close = rest.find(']');
+    if (close == std::string_view::npos) return badAddress(text, "missing ']'");
+    address.host = rest.substr(1, close - 1);
+    port = rest.substr(close + 1);
+  } else {
+    size_t colon = rest.find(':');
+    address.host = rest.substr(0, colon);
+    port = colon == std::string_view::npos ? std::string_view() : rest.substr(colon);
+    if (port.find(':', 1) != std::string_view::npos) {
+      return badAddress(text, "an IPv6 address stands in [brackets]");
+    }
+  }
+  if (address.host.empty()) return badAddress(text, "the host is missing");
+  address.port = kDefaultPort;
+  if (!port.empty()) {
+    if (port.front() != ':') return badAddress(text, "':' expected after the host");
+    port.remove_prefix(1);
+    auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
+    if (error != std::errc() || end != port.data() + port.size()) {
+      return badAddress(text, "the port is a number from 0 to 65535");
+    }
+  }
+  return address;
+}
+
+}  // namespace psd

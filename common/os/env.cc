@@ -1,0 +1,129 @@
+#include "common/os/env.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace psd {
+namespace {
+
+Error systemError(const std::string& path, const char* what) {
+  return {ErrorCode::io, "'" + path + "': " + what + ": " + std::strerror(errno)};
+}
+
+class PosixWritableFile final : public WritableFile {
+ public:
+  PosixWritableFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  ~PosixWritableFile() override {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Status append(std::span<const std::byte> bytes) override {
+    while (!bytes.empty()) {
+      ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return systemError(path_, "cannot write");
+      bytes = bytes.subspan(static_cast<size_t>(written));
+    }
+    return {};
+  }
+  Status sync() override {
+    return ::fsync(fd_) == 0 ? Status() : Status(systemError(path_, "cannot sync"));
+  }
+  Status close() override {
+    int fd = std::exchange(fd_, -1);
+    return ::close(fd) == 0 ? Status() : Status(systemError(path_, "cannot close"));
+  }
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
+class PosixReadableFile final : public ReadableFile {
+ public:
+  PosixReadableFile(std::string path, int fd, uint64_t size)
+      : path_(std::move(path)), fd_(fd), size_(size) {}
+  ~PosixReadableFile() override { ::close(fd_); }
+  uint64_t size() const override { return size_; }
+  Status read(uint64_t offset, std::span<std::byte> into) const override {
+    while (!into.empty()) {
+      ssize_t got = ::pread(fd_, into.data(), into.size(), static_cast<off_t>(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return systemError(path_, "cannot read");
+      if (got == 0) return {ErrorCode::io, "'" + path_ + "': ends before byte " + std::to_string(offset + into.size())};
+      offset += static_cast<uint64_t>(got);
+      into = into.subspan(static_cast<size_t>(got));
+    }
+    return {};
+  }
+
+ private:
+  std::string path_;
+  int fd_;
+  uint64_t size_;
+};
+
+class PosixEnv final : public Env {
+ public:
+  Result<std::unique_ptr<WritableFile>> create(const std::string& path) override {
+    int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) return systemError(path, "cannot create");
+    return std::unique_ptr<WritableFile>(new PosixWritableFile(path, fd));
+  }
+  Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override {
+    int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return systemError(path, "cannot open");
+    struct stat info {};
+    if (::fstat(fd, &info) != 0 || S_ISDIR(info.st_mode)) {
+      if (S_ISDIR(info.st_mode)) errno = EISDIR;
+      Error error = systemError(path, "cannot open");
+      ::close(fd);
+      return error;
+    }
+    return std::unique_ptr<ReadableFile>(
+        new PosixReadableFile(path, fd, static_cast<uint64_t>(info.st_size)));
+  }
+  Status rename(const std::string& from, const std::string& to) override {
+    return ::rename(from.c_str(), to.c_str()) == 0 ? Status()
+                                                   : Status(systemError(to, "cannot rename to"));
+  }
+  Status remove(const std::string& path) override {
+    return ::unlink(path.c_str()) == 0 ? Status() : Status(systemError(path, "cannot remove"));
+  }
+  Status syncFolder(const std::string& folder) override {
+    int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return systemError(folder, "cannot open");
+    int result = ::fsync(fd);
+    Status status = result == 0 ? Status() : Status(systemError(folder, "cannot sync"));
+    ::close(fd);
+    return status;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Env> makePosixEnv() { return std::make_unique<PosixEnv>(); }
+
+Status writeFileAtomically(Env& env, const std::string& path,
+                           const std::function<Status(WritableFile&)>& write) {
+  std::string temporary = path + ".tmp." + std::to_string(::getpid());
+  auto attempt = [&]() -> Status {
+    PSD_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env.create(temporary));
+    PSD_RETURN_IF_ERROR(write(*file));
+    PSD_RETURN_IF_ERROR(file->sync());
+    PSD_RETURN_IF_ERROR(file->close());
+    PSD_RETURN_IF_ERROR(env.rename(temporary, path));
+    std::string folder = std::filesystem::path(path).parent_path().string();
+    return env.syncFolder(folder.empty() ? "." : folder);
+  };
+  Status status = attempt();
+  if (!status.ok()) static_cast<void>(env.remove(temporary));
+  return status;
+}
+
+}  // namespace psd

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace psd {
+
+/// This machine's name, for logs and status.
+std::string hostName();
+
+/// Resident memory of this process, in bytes; 0 when the system does not say.
+uint64_t residentBytes();
+
+}  // namespace psd

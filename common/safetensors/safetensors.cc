@@ -1,0 +1,142 @@
+#include "common/safetensors/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+namespace psd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+static_assert(std::endian::native == std::endian::little, "safetensors files are little endian");
+
+constexpr uint64_t kHeaderBytesMax = 100'000'000;  // the format's own limit
+
+struct Entry {
+  TensorSpec spec;
+  uint64_t begin = 0, end = 0;
+};
+
+/// One tensor of the header; throws nlohmann's exceptions on wrong types.
+Result<Entry> readEntry(const std::string& name, const Json& value, uint64_t dataBytes) {
+  auto bad = [&](const std::string& why) {
+    return Error{ErrorCode::invalidArgument, "tensor '" + name + "': " + why};
+  };
+  std::string dtype = value.at("dtype").get<std::string>();
+  if (dtype != "F32") return bad("dtype is " + dtype + "; psd reads F32");
+  Entry entry;
+  entry.spec = {name, DType::f32, value.at("shape").get<std::vector<uint64_t>>()};
+  auto offsets = value.at("data_offsets").get<std::vector<uint64_t>>();
+  if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > dataBytes) {
+    return bad("data_offsets lie outside the file");
+  }
+  entry.begin = offsets[0];
+  entry.end = offsets[1];
+  if (auto status = validateModel({"", {entry.spec}}); !status.ok()) return status.error();
+  if ((entry.end - entry.begin) / sizeof(float) != entry.spec.elementCount() ||
+      (entry.end - entry.begin) % sizeof(float) != 0) {
+    return bad("data_offsets do not match its shape");
+  }
+  return entry;
+}
+
+Result<std::vector<Entry>> readEntries(const Json& header, uint64_t dataBytes) {
+  std::vector<Entry> entries;
+  for (const auto& [name, value] : header.items()) {
+    if (name == "__metadata__") continue;
+    PSD_ASSIGN_OR_RETURN(Entry entry, readEntry(name, value, dataBytes));
+    entries.push_back(std::move(entry));
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < entries.size(); i++) {
+    if (entries[i].begin < entries[i - 1].end) {
+      return Error{ErrorCode::invalidArgument, "tensors '" + entries[i - 1].spec.name + "' and '" +
+                                                   entries[i].spec.name + "' overlap"};
+    }
+  }
+  return entries;
+}
+
+}  // namespace
+
+Result<SafetensorsReader> SafetensorsReader::open(Env& env, const std::string& path) {
+  auto bad = [&](const std::string& why) {
+    return Error{ErrorCode::invalidArgument, "'" + path + "' is not a safetensors file that psd can read: " + why};
+  };
+  PSD_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, env.open(path));
+  uint64_t headerBytes = 0;
+  if (file->size() < sizeof headerBytes) return bad("shorter than 8 bytes");
+  PSD_RETURN_IF_ERROR(file->read(0, std::as_writable_bytes(std::span(&headerBytes, 1))));
+  if (headerBytes > kHeaderBytesMax || headerBytes > file->size() - sizeof headerBytes) {
+    return bad("its header length does not fit the file");
+  }
+  std::string text(headerBytes, '\0');
+  PSD_RETURN_IF_ERROR(file->read(sizeof headerBytes, std::as_writable_bytes(std::span(text))));
+  uint64_t dataBegin = sizeof headerBytes + headerBytes;
+
+  SafetensorsReader reader;
+  try {
+    Json header = Json::parse(text);
+    if (!header.is_object()) return bad("its header is not a JSON object");
+    auto entries = readEntries(header, file->size() - dataBegin);
+    if (!entries.ok()) return bad(entries.message());
+    for (Entry& entry : *entries) {
+      reader.beginBytes_.push_back(dataBegin + entry.begin);
+      reader.model_.tensors.push_back(std::move(entry.spec));
+    }
+  } catch (const nlohmann::json::exception&) {
+    return bad("its header is not valid JSON of the safetensors form");
+  }
+  if (auto status = validateModel(reader.model_); !status.ok()) return bad(status.message());
+  reader.model_.name = path;
+  reader.path_ = path;
+  reader.file_ = std::move(file);
+  return reader;
+}
+
+std::optional<size_t> SafetensorsReader::find(std::string_view name) const {
+  for (size_t i = 0; i < model_.tensors.size(); i++) {
+    if (model_.tensors[i].name == name) return i;
+  }
+  return std::nullopt;
+}
+
+Status SafetensorsReader::read(size_t index, uint64_t offset, std::span<float> into) const {
+  return file_->read(beginBytes_[index] + offset * sizeof(float), std::as_writable_bytes(into));
+}
+
+Status writeSafetensors(WritableFile& file, const ModelSpec& model,
+                        const std::map<std::string, std::string>& metadata,
+                        const TensorSource& source) {
+  Json header = Json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  uint64_t offset = 0;
+  for (const TensorSpec& tensor : model.tensors) {
+    uint64_t end = offset + tensor.elementCount() * sizeof(float);
+    header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins 8-aligned
+  uint64_t headerBytes = text.size();
+  PSD_RETURN_IF_ERROR(file.append(std::as_bytes(std::span(&headerBytes, 1))));
+  PSD_RETURN_IF_ERROR(file.append(std::as_bytes(std::span(text))));
+  for (size_t i = 0; i < model.tensors.size(); i++) {
+    uint64_t written = 0;
+    PSD_RETURN_IF_ERROR(source(i, [&](std::span<const float> values) {
+      written += values.size();
+      return file.append(std::as_bytes(values));
+    }));
+    if (written != model.tensors[i].elementCount()) {
+      return {ErrorCode::internal, "tensor '" + model.tensors[i].name + "': " + std::to_string(written) +
+                                       " elements to save instead of " +
+                                       std::to_string(model.tensors[i].elementCount())};
+    }
+  }
+  return {};
+}
+
+}  // namespace psd
