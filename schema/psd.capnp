@@ -120,10 +120,12 @@ interface Reader {
 struct PullResult {
   union {
     slice :group {
-      version @0 :UInt64;   # updates that the shard had applied
-      values @1 :Data;      # count × float32, little endian
+      shard @0 :UInt32;     # as asked; with offset it tells the receiver where the values belong before
+      offset @1 :UInt64;    # the rest of the message is read
+      version @2 :UInt64;   # updates that the shard had applied
+      values @3 :Data;      # count × float32, little endian
     }
-    error @2 :Error;
+    error @4 :Error;
   }
 }
 

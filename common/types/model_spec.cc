@@ -1,5 +1,6 @@
 #include "common/types/model_spec.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 namespace psd {
@@ -74,6 +75,10 @@ Status validateModel(const ModelSpec& model) {
   uint64_t total = 0;
   for (const TensorSpec& tensor : model.tensors) {
     if (tensor.name.empty()) return bad("a tensor of the model has an empty name");
+    if (!std::all_of(tensor.name.begin(), tensor.name.end(),
+                     [](char c) { return c > ' ' && c <= '~'; })) {
+      return bad("a tensor of the model has a name with other characters than visible ASCII");
+    }
     if (!names.insert(tensor.name).second) {
       return bad("tensor " + quoted(tensor.name) + " appears twice in the model");
     }

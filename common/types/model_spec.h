@@ -40,8 +40,8 @@ struct ModelSpec {
   uint64_t parameterCount() const;
 };
 
-/// Checks what arrives from a config or a peer: at least one tensor, no empty or repeated name, no
-/// zero dimension, at most `kModelElementsMax` elements in all. The error names the tensor.
+/// Checks what arrives from a config or a peer: at least one tensor, names of visible ASCII, none
+/// repeated, no zero dimension, at most `kModelElementsMax` elements in all. The error names the tensor.
 Status validateModel(const ModelSpec& model);
 inline constexpr uint64_t kModelElementsMax = 1ull << 40;
 

@@ -1,0 +1,94 @@
+#include "common/wire/buffer_pool.h"
+
+#include <sys/mman.h>
+
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+namespace psd::wire {
+namespace {
+
+constexpr size_t kSmallest = 4096;
+constexpr size_t kHugePage = 2u << 20;
+
+std::byte* mapHuge(size_t capacity) {
+  void* raw = mmap(nullptr, capacity + kHugePage, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) throw std::bad_alloc();
+  // Trim to a huge-page boundary; the kernel uses huge pages only for whole aligned ones.
+  auto begin = reinterpret_cast<uintptr_t>(raw);
+  auto aligned = (begin + kHugePage - 1) & ~(kHugePage - 1);
+  if (aligned > begin) munmap(raw, aligned - begin);
+  size_t tail = begin + kHugePage - aligned;
+  if (tail > 0) munmap(reinterpret_cast<void*>(aligned + capacity), tail);
+  madvise(reinterpret_cast<void*>(aligned), capacity, MADV_HUGEPAGE);
+  return reinterpret_cast<std::byte*>(aligned);
+}
+
+void release(std::byte* data, size_t capacity) {
+  if (capacity >= kHugePage) {
+    munmap(data, capacity);
+  } else {
+    std::free(data);
+  }
+}
+
+}  // namespace
+
+BufferPool::Buffer::Buffer(Buffer&& other) noexcept
+    : pool_(std::move(other.pool_)),
+      data_(std::exchange(other.data_, nullptr)),
+      capacity_(std::exchange(other.capacity_, 0)) {}
+
+BufferPool::Buffer& BufferPool::Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(pool_, other.pool_);
+  std::swap(data_, other.data_);
+  std::swap(capacity_, other.capacity_);
+  return *this;
+}
+
+BufferPool::Buffer::~Buffer() {
+  if (data_ != nullptr) pool_->giveBack(data_, capacity_);
+}
+
+std::shared_ptr<BufferPool> BufferPool::make(size_t heldBytesMax) {
+  return std::shared_ptr<BufferPool>(new BufferPool(heldBytesMax));
+}
+
+BufferPool::~BufferPool() {
+  for (auto& [capacity, buffers] : free_) {
+    for (std::byte* buffer : buffers) release(buffer, capacity);
+  }
+}
+
+BufferPool::Buffer BufferPool::take(size_t bytes) {
+  Buffer buffer;
+  buffer.capacity_ = std::bit_ceil(std::max(bytes, kSmallest));
+  auto& free = free_[buffer.capacity_];
+  if (!free.empty()) {
+    buffer.data_ = free.back();
+    free.pop_back();
+    heldBytes_ -= buffer.capacity_;
+  } else if (buffer.capacity_ >= kHugePage) {
+    buffer.data_ = mapHuge(buffer.capacity_);
+  } else {
+    buffer.data_ = static_cast<std::byte*>(std::aligned_alloc(kSmallest, buffer.capacity_));
+    if (buffer.data_ == nullptr) throw std::bad_alloc();
+  }
+  buffer.pool_ = shared_from_this();
+  return buffer;
+}
+
+void BufferPool::giveBack(std::byte* data, size_t capacity) {
+  if (heldBytes_ + capacity > heldBytesMax_) {
+    release(data, capacity);
+    return;
+  }
+  free_[capacity].push_back(data);
+  heldBytes_ += capacity;
+}
+
+}  // namespace psd::wire

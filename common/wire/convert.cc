@@ -1,0 +1,112 @@
+#include "common/wire/convert.h"
+
+namespace psd::wire {
+namespace {
+
+// Far above real models; what a hostile message could make us allocate stays small.
+constexpr uint32_t kTensorsMax = 1u << 17;
+constexpr uint32_t kRankMax = 64;
+
+std::string_view view(capnp::Text::Reader text) { return {text.begin(), text.size()}; }
+
+static_assert(static_cast<uint16_t>(schema::ErrorCode::INTERNAL) ==
+                  static_cast<uint16_t>(ErrorCode::internal),
+              "schema::ErrorCode and psd::ErrorCode list the same codes in the same order");
+
+}  // namespace
+
+void writeError(const Error& error, schema::Error::Builder out) {
+  out.setCode(static_cast<schema::ErrorCode>(error.code));
+  out.setMessage(error.message.c_str());
+}
+
+Error readError(schema::Error::Reader in) {
+  auto code = static_cast<ErrorCode>(in.getCode());
+  if (code > ErrorCode::internal) code = ErrorCode::internal;  // a newer peer's code
+  return {code, std::string(view(in.getMessage()))};
+}
+
+void writeStatus(const Status& status, schema::Acknowledgement::Builder out) {
+  if (status.ok()) {
+    out.setOk();
+  } else {
+    writeError(status.error(), out.initError());
+  }
+}
+
+Status readStatus(schema::Acknowledgement::Reader in) {
+  return in.isError() ? Status(readError(in.getError())) : Status();
+}
+
+void writeModel(const ModelSpec& model, schema::ModelSpec::Builder out) {
+  out.setName(model.name.c_str());
+  out.setSignature(model.signature());
+  auto tensors = out.initTensors(static_cast<kj::uint>(model.tensors.size()));
+  for (kj::uint i = 0; i < tensors.size(); i++) {
+    const TensorSpec& tensor = model.tensors[i];
+    tensors[i].setName(tensor.name.c_str());
+    tensors[i].setDtype(schema::DType::F32);
+    auto shape = tensors[i].initShape(static_cast<kj::uint>(tensor.shape.size()));
+    for (kj::uint d = 0; d < shape.size(); d++) shape.set(d, tensor.shape[d]);
+  }
+}
+
+Result<ModelSpec> readModel(schema::ModelSpec::Reader in) {
+  auto bad = [](const std::string& why) { return Error{ErrorCode::invalidArgument, why}; };
+  ModelSpec model;
+  model.name = printable(view(in.getName()));
+  auto tensors = in.getTensors();
+  if (tensors.size() > kTensorsMax) {
+    return bad("the model has " + std::to_string(tensors.size()) + " tensors; at most " +
+               std::to_string(kTensorsMax) + " are taken");
+  }
+  model.tensors.reserve(tensors.size());
+  for (auto tensor : tensors) {
+    auto shape = tensor.getShape();
+    TensorSpec spec{std::string(view(tensor.getName())), DType::f32, {}};
+    if (shape.size() > kRankMax) return bad("tensor '" + printable(spec.name) + "' has more than 64 dimensions");
+    if (tensor.getDtype() != schema::DType::F32) {
+      return bad("tensor '" + printable(spec.name) + "' has a dtype that this version does not know; psd stores f32");
+    }
+    for (uint64_t size : shape) spec.shape.push_back(size);
+    model.tensors.push_back(std::move(spec));
+  }
+  if (model.tensors.empty()) return model;
+  PSD_RETURN_IF_ERROR(validateModel(model));
+  if (model.signature() != in.getSignature()) return bad("the model's signature does not match its tensors");
+  return model;
+}
+
+void writePlan(const ShardPlan& plan, capnp::List<schema::ShardRange>::Builder out) {
+  for (kj::uint i = 0; i < out.size(); i++) {
+    out[i].setBegin(plan.shards[i].begin);
+    out[i].setCount(plan.shards[i].count);
+  }
+}
+
+Result<ShardPlan> readPlan(capnp::List<schema::ShardRange>::Reader in) {
+  ShardPlan plan;
+  for (kj::uint i = 0; i < in.size(); i++) {
+    plan.shards.push_back({ShardId{i}, in[i].getBegin(), in[i].getCount()});
+  }
+  PSD_RETURN_IF_ERROR(plan.validate());
+  return plan;
+}
+
+Result<std::span<const float>> floatsIn(capnp::Data::Reader data) {
+  if (data.size() % sizeof(float) != 0) {
+    return Error{ErrorCode::badSlice, "a slice of " + std::to_string(data.size()) + " bytes is not made of float32 values"};
+  }
+  return std::span(reinterpret_cast<const float*>(data.begin()), data.size() / sizeof(float));
+}
+
+std::string printable(std::string_view text, size_t bytesMax) {
+  std::string out(text.substr(0, bytesMax));
+  for (char& c : out) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  if (text.size() > bytesMax) out += "...";
+  return out;
+}
+
+}  // namespace psd::wire

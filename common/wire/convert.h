@@ -1,0 +1,49 @@
+#pragma once
+
+// The only place that turns Cap'n Proto readers and builders into psd's types and back. Readers hold a
+// peer's bytes: everything is checked, nothing aborts.
+
+#include <span>
+
+#include <capnp/message.h>
+#include <capnp/orphan.h>
+
+#include "common/plan/shard_plan.h"
+#include "common/status/status.h"
+#include "common/types/model_spec.h"
+#include "schema/psd.capnp.h"
+
+namespace psd::wire {
+
+inline constexpr uint32_t kProtocolVersion = schema::PROTOCOL_VERSION;
+
+void writeError(const Error& error, schema::Error::Builder out);
+Error readError(schema::Error::Reader in);
+
+void writeStatus(const Status& status, schema::Acknowledgement::Builder out);
+Status readStatus(schema::Acknowledgement::Reader in);
+
+void writeModel(const ModelSpec& model, schema::ModelSpec::Builder out);
+/// Fails (invalidArgument) on a model that validateModel() refuses or whose signature does not match.
+/// An empty list of tensors gives a model without tensors.
+Result<ModelSpec> readModel(schema::ModelSpec::Reader in);
+
+void writePlan(const ShardPlan& plan, capnp::List<schema::ShardRange>::Builder out);
+Result<ShardPlan> readPlan(capnp::List<schema::ShardRange>::Reader in);
+
+/// The float32 values in a message, in place. Fails (badSlice) when the length is no multiple of 4.
+Result<std::span<const float>> floatsIn(capnp::Data::Reader data);
+
+/// A blob that references `values` in place; they must stay readable until the message is written
+/// (MessageStream::pin). `values` begins 8-aligned, and up to 7 bytes past its end are readable.
+template <class Message>
+capnp::Orphan<capnp::Data> referenceFloats(Message message, std::span<const float> values) {
+  auto bytes = std::as_bytes(values);
+  return capnp::Orphanage::getForMessageContaining(message).referenceExternalData(
+      capnp::Data::Reader(reinterpret_cast<const kj::byte*>(bytes.data()), bytes.size()));
+}
+
+/// Text of a peer made fit for a log line: visible ASCII, at most `bytesMax`, then "…".
+std::string printable(std::string_view text, size_t bytesMax = 200);
+
+}  // namespace psd::wire

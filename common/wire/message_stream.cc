@@ -1,0 +1,222 @@
+#include "common/wire/message_stream.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <capnp/message.h>
+#include <kj/debug.h>
+
+namespace psd::wire {
+namespace {
+
+using capnp::word;
+
+// Enough for a burst of small calls; small against a 1 MiB slice, of which this much is copied.
+constexpr size_t kReadAheadBytes = 8192;
+// Below this, placement costs more than the copy it saves.
+constexpr size_t kPlaceWordsMin = (16u << 10) / sizeof(word);
+constexpr uint32_t kSegmentsMax = 512;
+
+}  // namespace
+
+/// One message as it arrives. Its memory goes back to the pool when the RPC system drops it.
+class MessageStream::Incoming final : public capnp::MessageReader {
+ public:
+  explicit Incoming(capnp::ReaderOptions options) : MessageReader(options) {}
+
+  kj::ArrayPtr<const word> getSegment(kj::uint id) override {
+    return id < segments_.size() ? segments_[id] : nullptr;
+  }
+
+  uint32_t segmentCount() const { return head[0] + 1; }
+  uint64_t sizeOf(uint32_t segment) const { return segment == 0 ? head[1] : table[segment - 1]; }
+
+  /// Lays the segments from `first` on end to end in `buffer`, beginning at word `at`.
+  void layOut(uint32_t first, uint64_t at, uint32_t skip = UINT32_MAX) {
+    auto* base = reinterpret_cast<word*>(buffer.data());
+    for (uint32_t i = first; i < segmentCount(); i++) {
+      if (i == skip) continue;
+      segments_[i] = kj::arrayPtr(base + at, sizeOf(i));
+      at += sizeOf(i);
+    }
+  }
+  void place(uint32_t segment, kj::ArrayPtr<word> where) { segments_[segment] = where; }
+  std::byte* at(uint32_t segment) {
+    return const_cast<std::byte*>(reinterpret_cast<const std::byte*>(segments_[segment].begin()));
+  }
+
+  uint32_t head[2] = {0, 0};  // segment count − 1, words of segment 0
+  kj::Array<uint32_t> table;  // words of segments 1 …, then padding
+  uint64_t totalWords = 0;
+  uint32_t next = 0;  // first segment that is not read yet
+  BufferPool::Buffer buffer;
+  kj::Array<kj::ArrayPtr<const word>> segments_;
+};
+
+MessageStream::MessageStream(kj::AsyncIoStream& stream, std::shared_ptr<BufferPool> pool,
+                             kj::Timer& timer, MessageStreamOptions options)
+    : stream_(stream),
+      pool_(std::move(pool)),
+      timer_(timer),
+      options_(std::move(options)),
+      ahead_(kj::heapArray<std::byte>(kReadAheadBytes)) {}
+
+void MessageStream::refuse(kj::StringPtr reason) {
+  if (options_.onRefused) options_.onRefused(reason);
+  kj::throwFatalException(kj::Exception(kj::Exception::Type::FAILED, __FILE__, __LINE__, kj::str(reason)));
+}
+
+size_t MessageStream::takeBuffered(std::byte* into, size_t bytes) {
+  size_t taken = std::min(bytes, aheadEnd_ - aheadBegin_);
+  std::memcpy(into, ahead_.begin() + aheadBegin_, taken);
+  aheadBegin_ += taken;
+  return taken;
+}
+
+kj::Promise<void> MessageStream::readInto(std::byte* into, size_t bytes) {
+  size_t taken = takeBuffered(into, bytes);
+  into += taken;
+  bytes -= taken;
+  if (bytes == 0) return kj::READY_NOW;
+  bool direct = bytes >= ahead_.size();
+  auto read = direct ? stream_.tryRead(into, 1, bytes) : stream_.tryRead(ahead_.begin(), 1, ahead_.size());
+  return read.then([this, into, bytes, direct](size_t got) -> kj::Promise<void> {
+    if (got == 0) {
+      kj::throwFatalException(KJ_EXCEPTION(DISCONNECTED, "the connection ended within a message"));
+    }
+    if (direct) return got == bytes ? kj::READY_NOW : readInto(into + got, bytes - got);
+    aheadBegin_ = 0;
+    aheadEnd_ = got;
+    return readInto(into, bytes);
+  });
+}
+
+kj::Promise<void> MessageStream::withTimeout(kj::Promise<void> read) {
+  if (options_.readTimeout == 0 * kj::SECONDS) return read;
+  return timer_.afterDelay(options_.readTimeout)
+      .then([this] { refuse("a message that began was not complete within limits.read_timeout_ms"); })
+      .exclusiveJoin(kj::mv(read));
+}
+
+kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> MessageStream::tryReadMessage(
+    kj::ArrayPtr<kj::AutoCloseFd>, capnp::ReaderOptions options, kj::ArrayPtr<word>) {
+  // Wait for the first byte without a deadline: an idle connection is no fault.
+  kj::Promise<bool> first = true;
+  if (aheadBegin_ == aheadEnd_) {
+    first = stream_.tryRead(ahead_.begin(), 1, ahead_.size()).then([this](size_t got) {
+      aheadBegin_ = 0;
+      aheadEnd_ = got;
+      return got > 0;
+    });
+  }
+  return first.then([this, options](bool any) -> kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> {
+    if (!any) return kj::Maybe<capnp::MessageReaderAndFds>(nullptr);
+    auto message = kj::heap<Incoming>(options);
+    auto& incoming = *message;
+    return withTimeout(readTable(incoming))
+        .then([message = kj::mv(message)]() mutable -> kj::Maybe<capnp::MessageReaderAndFds> {
+          return capnp::MessageReaderAndFds{kj::mv(message), nullptr};
+        });
+  });
+}
+
+kj::Promise<void> MessageStream::readTable(Incoming& message) {
+  return readInto(reinterpret_cast<std::byte*>(message.head), sizeof message.head).then([this, &message] {
+    if (message.head[0] >= kSegmentsMax) refuse("not a Cap'n Proto message (segment count)");
+    if (message.segmentCount() == 1) return readSegments(message);
+    message.table = kj::heapArray<uint32_t>(message.segmentCount() & ~1u);  // padded to a whole word
+    return readInto(reinterpret_cast<std::byte*>(message.table.begin()),
+                    message.table.size() * sizeof(uint32_t))
+        .then([this, &message] { return readSegments(message); });
+  });
+}
+
+kj::Promise<void> MessageStream::readSegments(Incoming& message) {
+  uint32_t count = message.segmentCount();
+  uint32_t large = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    message.totalWords += message.sizeOf(i);
+    if (large == 0 && i > 0 && message.sizeOf(i) >= kPlaceWordsMin) large = i;
+  }
+  if (message.totalWords > options_.messageBytesMax / sizeof(word)) {
+    refuse(kj::str("a message of ", message.totalWords * sizeof(word), " bytes; limits.message_bytes is ",
+                   options_.messageBytesMax));
+  }
+  message.segments_ = kj::heapArray<kj::ArrayPtr<const word>>(count);
+  if (options_.placer && large != 0) return readPlaced(message, large);
+  message.buffer = pool_->take(message.totalWords * sizeof(word));
+  message.layOut(0, 0);
+  return readInto(message.buffer.data(), message.totalWords * sizeof(word));
+}
+
+kj::Promise<void> MessageStream::readPlaced(Incoming& message, uint32_t large) {
+  uint64_t restWords = message.totalWords - message.sizeOf(large);
+  message.buffer = pool_->take(restWords * sizeof(word));
+  message.layOut(0, 0, large);
+  return readInto(message.at(0), message.sizeOf(0) * sizeof(word)).then([this, &message, large, restWords] {
+    kj::ArrayPtr<const word> segments[1] = {message.getSegment(0)};
+    capnp::SegmentArrayMessageReader envelope(kj::arrayPtr(segments, 1));
+    auto destination = options_.placer(envelope.getRoot<capnp::rpc::Message>(), message.sizeOf(large));
+    message.next = 1;
+    if (destination != nullptr) {
+      KJ_ASSERT(destination.size() == message.sizeOf(large));
+      message.place(large, destination);
+      return readRest(message);
+    }
+    // Nobody waits for it: move what is there into a buffer that holds the whole message.
+    auto whole = pool_->take(message.totalWords * sizeof(word));
+    std::memcpy(whole.data(), message.buffer.data(), restWords * sizeof(word));
+    message.buffer = kj::mv(whole);
+    message.layOut(0, 0);
+    return readRest(message);
+  });
+}
+
+kj::Promise<void> MessageStream::readRest(Incoming& message) {
+  if (message.next >= message.segmentCount()) return kj::READY_NOW;
+  uint32_t segment = message.next++;
+  return readInto(message.at(segment), message.sizeOf(segment) * sizeof(word)).then([this, &message] {
+    return readRest(message);
+  });
+}
+
+void MessageStream::pin(const void* begin, std::shared_ptr<const void> owner) {
+  pins_.emplace(begin, std::move(owner));
+}
+
+kj::Promise<void> MessageStream::writeMessage(
+    kj::ArrayPtr<const int>, kj::ArrayPtr<const kj::ArrayPtr<const word>> segments) {
+  kj::Vector<std::shared_ptr<const void>> pinned;
+  if (!pins_.empty()) {
+    for (auto& segment : segments) {
+      auto pin = pins_.find(segment.begin());
+      if (pin == pins_.end()) continue;
+      pinned.add(std::move(pin->second));
+      pins_.erase(pin);
+    }
+  }
+  auto written = capnp::writeMessage(stream_, segments);
+  return pinned.empty() ? kj::mv(written) : written.attach(pinned.releaseAsArray());
+}
+
+kj::Promise<void> MessageStream::writeMessages(
+    kj::ArrayPtr<kj::ArrayPtr<const kj::ArrayPtr<const word>>> messages) {
+  return capnp::writeMessages(stream_, messages);
+}
+
+kj::Maybe<int> MessageStream::getSendBufferSize() {
+  int bytes = 0;
+  kj::uint length = sizeof bytes;
+  stream_.getsockopt(SOL_SOCKET, SO_SNDBUF, &bytes, &length);
+  return bytes;
+}
+
+kj::Promise<void> MessageStream::end() {
+  stream_.shutdownWrite();
+  return kj::READY_NOW;
+}
+
+}  // namespace psd::wire

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include <capnp/rpc.capnp.h>
+#include <capnp/serialize-async.h>
+#include <kj/async-io.h>
+#include <kj/timer.h>
+
+#include "common/wire/buffer_pool.h"
+
+namespace psd::wire {
+
+/// Shown the first segment of an incoming message; may name the memory (exactly `words` long) that its
+/// one large external segment is to be read into. Null: into a pooled buffer.
+using Placer = std::function<kj::ArrayPtr<capnp::word>(capnp::rpc::Message::Reader envelope, size_t words)>;
+
+struct MessageStreamOptions {
+  /// A larger message ends the connection before memory is taken for it.
+  uint64_t messageBytesMax = 8u << 20;
+  /// A message whose first bytes came must be complete within this time; zero: no limit.
+  kj::Duration readTimeout = 0 * kj::SECONDS;
+  /// Called with the reason when what the peer sent cannot be read.
+  std::function<void(kj::StringPtr reason)> onRefused;
+  Placer placer;
+};
+
+/// Cap'n Proto's standard message framing over a byte stream, for TwoPartyVatNetwork, with what a data
+/// path needs beside it: pooled receive buffers, direct placement of a large segment into its
+/// destination, read-ahead for small messages, a bound on sizes and times, and pins that keep referenced memory
+/// alive until it is written.
+///
+/// kj's own reads recurse once per partial result, so a peer that trickles bytes could overflow the
+/// stack; here every read asks for whatever is there (`minBytes` 1) and loops through the event loop.
+/// Owned by one event loop's thread. `stream`, `pool` and `timer` outlive it.
+class MessageStream final : public capnp::MessageStream {
+ public:
+  MessageStream(kj::AsyncIoStream& stream, std::shared_ptr<BufferPool> pool, kj::Timer& timer,
+                MessageStreamOptions options);
+
+  kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> tryReadMessage(
+      kj::ArrayPtr<kj::AutoCloseFd> fdSpace, capnp::ReaderOptions options,
+      kj::ArrayPtr<capnp::word> scratch) override;
+  kj::Promise<void> writeMessage(
+      kj::ArrayPtr<const int> fds,
+      kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> segments) override;
+  kj::Promise<void> writeMessages(
+      kj::ArrayPtr<kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>>> messages) override;
+  kj::Maybe<int> getSendBufferSize() override;
+  kj::Promise<void> end() override;
+
+  /// Keeps `owner` alive until a message with a segment that begins at `begin` is written, or this stream dies.
+  /// A reply may wait in the network's queue long after its call and its capabilities are gone, so
+  /// only the stream knows when referenced memory is no longer needed.
+  void pin(const void* begin, std::shared_ptr<const void> owner);
+  size_t pinCount() const { return pins_.size(); }
+
+ private:
+  class Incoming;
+
+  kj::Promise<void> readInto(std::byte* into, size_t bytes);
+  kj::Promise<void> readTable(Incoming& message);
+  kj::Promise<void> readSegments(Incoming& message);
+  kj::Promise<void> readPlaced(Incoming& message, uint32_t large);
+  kj::Promise<void> readRest(Incoming& message);
+  kj::Promise<void> withTimeout(kj::Promise<void> read);
+  [[noreturn]] void refuse(kj::StringPtr reason);
+  size_t takeBuffered(std::byte* into, size_t bytes);
+
+  kj::AsyncIoStream& stream_;
+  std::shared_ptr<BufferPool> pool_;
+  kj::Timer& timer_;
+  MessageStreamOptions options_;
+  std::multimap<const void*, std::shared_ptr<const void>> pins_;
+  kj::Array<std::byte> ahead_;  // bytes [aheadBegin_, aheadEnd_) are read but not consumed
+  size_t aheadBegin_ = 0;
+  size_t aheadEnd_ = 0;
+};
+
+}  // namespace psd::wire
