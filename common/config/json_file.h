@@ -6,22 +6,32 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/os/env.h"
 #include "common/status/status.h"
 
 namespace psd {
 
-/// Parses JSON with // and /* */ comments. A syntax error names `origin`, line and column; a repeated
-/// key in one object is an error that names it too.
+/// Largest configuration file that is read; anything larger was meant for somebody else.
+inline constexpr uint64_t kConfigBytesMax = 16ull << 20;
+
+/// Parses JSON with // and /* */ comments. A syntax error names `origin`, line, column (in
+/// characters), what was expected and what stands there; a repeated key in one object is an error
+/// that names its path.
 Result<nlohmann::ordered_json> parseJson(std::string_view text, std::string_view origin);
 
-/// Reads and parses a file. Errors name the path and the reason.
-Result<nlohmann::ordered_json> readJsonFile(const std::string& path);
+/// Reads and parses a file of at most `kConfigBytesMax`. Errors name the path and the reason.
+Result<nlohmann::ordered_json> readJsonFile(Env& env, const std::string& path);
 
-/// Applies "a.b.c=value" to `document`, creating objects on the way. `value` is taken as JSON when it
-/// parses as such, else as a string. Errors name the assignment.
+/// Applies "a.b.c=value" to `document`, creating objects on the way. `value` is taken as JSON when
+/// it parses as such, else as a string; one that begins like a JSON string, list or object must be
+/// one. Errors name the assignment.
 Status applyOverride(nlohmann::ordered_json& document, std::string_view assignment);
 
-/// The candidate with the smallest edit distance to `word`, or empty when none is near.
+/// The candidate with the smallest edit distance to `word` (case ignored, two swapped letters count
+/// once), or empty when none is near.
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates);
+
+/// For error messages: the value itself when it is short, "an object" and "a list" for those.
+std::string describeJson(const nlohmann::ordered_json& value);
 
 }  // namespace psd

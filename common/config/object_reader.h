@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <string>
@@ -25,14 +24,17 @@ struct NumberRange {
 /// Reads one JSON object key by key into typed values.
 ///
 /// Reading never fails on the spot: a wrong type or value is remembered with its JSON path, the
-/// fallback is returned, and `finish()` on the root reports the first problem in one line. `finish()`
-/// also reports every key that nobody asked for, with the nearest one that exists. Each value read, given or
-/// default, is recorded, so that `effective()` is the complete configuration in reading order.
+/// fallback is returned, and `finish()` on the root reports one problem in one line: the first
+/// wrong value, else the first key that nobody asked for, with the nearest one that exists, else
+/// the first `fail()`. (In this order, because a misspelt key is often the reason why something
+/// else looks missing.) Each value read, given or default, is recorded, so that `effective()` is
+/// the complete configuration in reading order.
 ///
-/// Children (`object()`) share the root's state. Owned by one thread; cheap to copy.
+/// Readers made by `object()` and `objects()` share the root's state and keep it alive. Owned by
+/// one thread; cheap to copy.
 class ObjectReader {
  public:
-  /// `json` must be an object; anything else is the first error. The value is copied.
+  /// `json` must be an object; anything else is the first error.
   explicit ObjectReader(nlohmann::ordered_json json);
 
   bool has(std::string_view key) const;
@@ -49,25 +51,40 @@ class ObjectReader {
                      const std::vector<std::string_view>& allowed);
   /// The object below `key`; an absent one reads as an empty object (all defaults).
   ObjectReader object(std::string_view key);
-  /// The objects of the array below `key`; an absent one reads as no objects.
+  /// The objects of the list below `key`; an absent one reads as no objects.
   std::vector<ObjectReader> objects(std::string_view key);
 
   /// Reports a problem that only the caller can see. `key` may be empty: the object itself.
   void fail(std::string_view key, std::string_view message);
-  /// JSON path of this object ("" for the root) or of a key in it, as "optimizer.lr" or "groups[1].match".
+  /// JSON path of this object ("" for the root) or of a key in it, as "optimizer.lr" or
+  /// "groups[1].match".
   std::string pathOf(std::string_view key) const;
 
-  /// For the root, after all keys were read: the first error (ErrorCode::invalidArgument), or ok.
-  Status finish();
-  /// For the root: every value that was read, in order.
-  const nlohmann::ordered_json& effective() const;
+  /// After all keys were read: the problem to report (ErrorCode::invalidArgument), or ok.
+  Status finish() const;
+  /// Every value that was read from the root down, in reading order.
+  nlohmann::ordered_json effective() const;
 
  private:
-  struct State;
+  struct Entry;
   struct Node;
+  struct State;
   ObjectReader(std::shared_ptr<State> state, Node* node);
+
+  /// The value given for `key`, or null when there is none; either way the key is known from now
+  /// on.
+  const nlohmann::ordered_json* given(std::string_view key) const;
+  /// Keeps what the reader was given for `key`, for effective().
+  void record(std::string_view key, nlohmann::ordered_json value);
+  /// Remembers that the value at `path` is not `right`.
+  void wrong(const std::string& path, const std::string& right, const nlohmann::ordered_json& value,
+             const std::string& hint = "");
+  template <class T, class Check>
+  std::vector<T> list(std::string_view key, std::vector<T> fallback, const std::string& right,
+                      Check check);
+
   std::shared_ptr<State> state_;
-  Node* node_;
+  Node* node_;  ///< owned by state_
 };
 
 }  // namespace psd

@@ -1,0 +1,220 @@
+#include "common/config/json_file.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "common/config/json_syntax.h"
+
+namespace psd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kQuotedBytesMax = 60;
+
+/// Builds the document from the parser's events, so that repeated keys are seen, and keeps the
+/// first error. Used by one parse, on one thread.
+class DocumentBuilder final : public nlohmann::json_sax<Json> {
+ public:
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(Json::number_integer_t value) override { return add(value); }
+  bool number_unsigned(Json::number_unsigned_t value) override { return add(value); }
+  bool number_float(Json::number_float_t value, const std::string&) override { return add(value); }
+  bool string(std::string& value) override { return add(std::move(value)); }
+  bool binary(Json::binary_t& value) override { return add(Json::binary(std::move(value))); }
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(std::string& name) override {
+    Frame& object = frames_.back();
+    object.key = name;
+    if (!object.value.contains(name)) return true;
+    repeatedKey_ = path();
+    return false;
+  }
+
+  bool parse_error(size_t position, const std::string& lastToken,
+                   const nlohmann::json::exception& error) override {
+    failure_ = {position, lastToken, error.what(),
+                !frames_.empty() && frames_.back().value.empty()};
+    return false;
+  }
+
+  Json& document() { return document_; }
+  const std::optional<std::string>& repeatedKey() const { return repeatedKey_; }
+  const JsonFailure& failure() const { return failure_; }
+
+ private:
+  /// A list or object that is not closed yet, and the key that its next value belongs to.
+  struct Frame {
+    Json value;
+    std::string key;
+  };
+
+  bool add(Json value) {
+    if (frames_.empty()) {
+      document_ = std::move(value);
+    } else if (Frame& parent = frames_.back(); parent.value.is_object()) {
+      parent.value[parent.key] = std::move(value);
+    } else {
+      parent.value.push_back(std::move(value));
+    }
+    return true;
+  }
+
+  bool open(Json container) {
+    frames_.push_back({std::move(container), {}});
+    return true;
+  }
+
+  bool close() {
+    Json value = std::move(frames_.back().value);
+    frames_.pop_back();
+    return add(std::move(value));
+  }
+
+  /// The path of the value that comes next.
+  std::string path() const {
+    std::string path;
+    for (const Frame& frame : frames_) {
+      if (frame.value.is_array()) {
+        path += "[" + std::to_string(frame.value.size()) + "]";
+      } else {
+        path += (path.empty() ? "" : ".") + frame.key;
+      }
+    }
+    return path;
+  }
+
+  std::vector<Frame> frames_;
+  Json document_;
+  std::optional<std::string> repeatedKey_;  ///< its path
+  JsonFailure failure_;
+};
+
+std::string lowered(std::string_view word) {
+  std::string result(word);
+  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return result;
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours that turn one word into the other.
+size_t editDistance(std::string_view a, std::string_view b) {
+  std::array<std::vector<size_t>, 3> rows;  // of a − 2, a − 1 and a
+  for (auto& row : rows) row.resize(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); j++) rows[2][j] = j;
+  for (size_t i = 1; i <= a.size(); i++) {
+    std::rotate(rows.begin(), rows.begin() + 1, rows.end());
+    rows[2][0] = i;
+    for (size_t j = 1; j <= b.size(); j++) {
+      size_t replaced = rows[1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      rows[2][j] = std::min({replaced, rows[1][j] + 1, rows[2][j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        rows[2][j] = std::min(rows[2][j], rows[0][j - 2] + 1);
+      }
+    }
+  }
+  return rows[2][b.size()];
+}
+
+/// The value of an assignment: JSON, or text that is not meant to be JSON.
+Result<Json> overrideValue(std::string_view text) {
+  Result<Json> value = parseJson(text, "value");
+  bool looksLikeJson =
+      !text.empty() && std::string_view("{[\"").find(text[0]) != std::string_view::npos;
+  if (value.ok() || looksLikeJson) return value;
+  Json asText = std::string(text);
+  try {
+    static_cast<void>(asText.dump());
+  } catch (const Json::type_error&) {
+    return Error{ErrorCode::invalidArgument, "the value is not UTF-8 text"};
+  }
+  return asText;
+}
+
+}  // namespace
+
+Result<Json> parseJson(std::string_view text, std::string_view origin) {
+  auto bad = [&](const std::string& separator, const std::string& what) {
+    return Error{ErrorCode::invalidArgument, std::string(origin) + separator + what};
+  };
+  // The parser would take a zero byte for the end of the text.
+  if (text.find('\0') != std::string_view::npos)
+    return bad(": ", "holds a zero byte: not JSON text");
+  DocumentBuilder builder;
+  bool complete = Json::sax_parse(text.begin(), text.end(), &builder, Json::input_format_t::json,
+                                  /*strict=*/true, /*ignore_comments=*/true);
+  if (complete) return std::move(builder.document());
+  if (builder.repeatedKey()) return bad(": ", *builder.repeatedKey() + ": appears twice");
+  return bad(", ", describeSyntaxError(text, builder.failure()));
+}
+
+Result<Json> readJsonFile(Env& env, const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, env.open(path));
+  if (file->size() > kConfigBytesMax) {
+    return Error{ErrorCode::invalidArgument,
+                 "'" + path + "': holds " + std::to_string(file->size()) +
+                     " bytes; a configuration has at most " + std::to_string(kConfigBytesMax)};
+  }
+  std::string text(file->size(), '\0');
+  PSD_RETURN_IF_ERROR(file->read(0, std::as_writable_bytes(std::span<char>(text))));
+  return parseJson(text, path);
+}
+
+Status applyOverride(Json& document, std::string_view assignment) {
+  auto bad = [&](const std::string& why) {
+    return Error{ErrorCode::invalidArgument, "'" + std::string(assignment) + "': " + why};
+  };
+  size_t equals = assignment.find('=');
+  if (equals == std::string_view::npos) return bad("write KEY=VALUE, as in policy.type=locked");
+  Result<Json> value = overrideValue(assignment.substr(equals + 1));
+  if (!value.ok()) return bad(value.message());
+
+  Json* target = &document;
+  for (std::string_view rest = assignment.substr(0, equals);;) {
+    size_t dot = rest.find('.');
+    std::string key(rest.substr(0, dot));
+    if (key.empty()) return bad("a key is empty; write KEY=VALUE, as in policy.type=locked");
+    if (target->is_null()) *target = Json::object();
+    if (!target->is_object()) {
+      return bad("'" + key + "' cannot be set inside " + describeJson(*target) +
+                 "; give the whole value instead");
+    }
+    target = &(*target)[key];
+    if (dot == std::string_view::npos) break;
+    rest.remove_prefix(dot + 1);
+  }
+  *target = *std::move(value);
+  return {};
+}
+
+std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates) {
+  std::string_view best;
+  size_t bestDistance = 0;
+  for (std::string_view candidate : candidates) {
+    size_t distance = editDistance(lowered(word), lowered(candidate));
+    size_t near = std::max<size_t>(1, std::max(word.size(), candidate.size()) / 3);
+    if (distance > near || distance >= candidate.size()) continue;
+    if (best.empty() || distance < bestDistance) best = candidate, bestDistance = distance;
+  }
+  return best;
+}
+
+std::string describeJson(const Json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "a list";
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (text.size() <= kQuotedBytesMax) return text;
+  size_t end = kQuotedBytesMax;
+  while ((static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) end--;  // inside a UTF-8 character
+  return text.substr(0, end) + "…";
+}
+
+}  // namespace psd

@@ -1,0 +1,352 @@
+#include "common/config/object_reader.h"
+
+#include <cmath>
+#include <cstdio>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "common/config/json_file.h"
+
+namespace psd {
+
+using Json = nlohmann::ordered_json;
+
+/// What is known of one key that somebody asked for.
+struct ObjectReader::Entry {
+  enum class Kind { asked, value, object, list };
+  std::string key;
+  Kind kind = Kind::asked;
+  Json value{};                   ///< Kind::value: what the reader was given in the end
+  std::vector<Node*> children{};  ///< Kind::object: one; Kind::list: its elements
+};
+
+/// One object of the document, or one that is absent.
+struct ObjectReader::Node {
+  const Json* json = nullptr;  ///< null when absent or not an object
+  std::string path;
+  std::vector<Entry> entries{};
+
+  Entry& entry(std::string_view key) {
+    for (Entry& entry : entries) {
+      if (entry.key == key) return entry;
+    }
+    return entries.emplace_back(Entry{std::string(key)});
+  }
+
+  Json effective() const {
+    Json result = Json::object();
+    for (const Entry& entry : entries) {
+      switch (entry.kind) {
+        case Entry::Kind::asked:
+          break;
+        case Entry::Kind::value:
+          result[entry.key] = entry.value;
+          break;
+        case Entry::Kind::object:
+          result[entry.key] = entry.children[0]->effective();
+          break;
+        case Entry::Kind::list:
+          result[entry.key] = Json::array();
+          for (const Node* child : entry.children) result[entry.key].push_back(child->effective());
+          break;
+      }
+    }
+    return result;
+  }
+
+  /// The message for the first key here or below that nobody asked for; empty when there is none.
+  std::string unknownKey() const {
+    if (json == nullptr) return "";
+    std::vector<std::string_view> known;
+    for (const Entry& entry : entries) known.push_back(entry.key);
+    for (const auto& [key, value] : json->items()) {
+      const Entry* found = nullptr;
+      for (const Entry& entry : entries) {
+        if (entry.key == key) found = &entry;
+      }
+      if (found == nullptr) return describeUnknown(key, known);
+      for (const Node* child : found->children) {
+        if (std::string message = child->unknownKey(); !message.empty()) return message;
+      }
+    }
+    return "";
+  }
+
+ private:
+  std::string describeUnknown(const std::string& key,
+                              const std::vector<std::string_view>& known) const {
+    std::string message = (path.empty() ? "" : path + ".") + key + ": unknown key; ";
+    if (std::string_view near = nearest(key, known); !near.empty()) {
+      return message + "did you mean '" + std::string(near) + "'?";
+    }
+    message += "valid keys:";
+    for (std::string_view name : known)
+      message += (name == known[0] ? " " : ", ") + std::string(name);
+    return message;
+  }
+};
+
+struct ObjectReader::State {
+  Json document;
+  std::deque<Node> nodes{};             ///< addresses stay; the root first
+  std::optional<std::string> wrong{};   ///< first wrong type or value
+  std::optional<std::string> failed{};  ///< first fail()
+
+  Node* makeNode(const Json* json, std::string path) {
+    return &nodes.emplace_back(Node{json, std::move(path)});
+  }
+};
+
+namespace {
+
+std::string plain(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.15g", number);
+  return text;
+}
+
+/// "a number greater than 0", "a number from 0 to 1", "a number of at least 0 and less than 1", …
+std::string describeRange(const NumberRange& range) {
+  bool hasMin = std::isfinite(range.min), hasMax = std::isfinite(range.max);
+  std::string text = "a number";
+  if (hasMin && hasMax && !range.minExclusive && !range.maxExclusive) {
+    return text + " from " + plain(range.min) + " to " + plain(range.max);
+  }
+  if (hasMin) text += (range.minExclusive ? " greater than " : " of at least ") + plain(range.min);
+  if (hasMin && hasMax) text += " and";
+  if (hasMax) text += (range.maxExclusive ? " less than " : " of at most ") + plain(range.max);
+  return text;
+}
+
+std::optional<double> asNumber(const Json& value, const NumberRange& range) {
+  if (!value.is_number()) return {};
+  double number = value.get<double>();
+  bool aboveMin = range.minExclusive ? number > range.min : number >= range.min;
+  bool belowMax = range.maxExclusive ? number < range.max : number <= range.max;
+  if (!std::isfinite(number) || !aboveMin || !belowMax) return {};
+  return number;
+}
+
+std::string describeIntegers(uint64_t min, uint64_t max) {
+  if (max == std::numeric_limits<uint64_t>::max())
+    return "an integer of at least " + std::to_string(min);
+  return "an integer from " + std::to_string(min) + " to " + std::to_string(max);
+}
+
+/// Takes 4 and, like JSON Schema, 4.0.
+std::optional<uint64_t> asInteger(const Json& value, uint64_t min, uint64_t max) {
+  std::optional<uint64_t> integer;
+  if (value.is_number_unsigned() || (value.is_number_integer() && value.get<int64_t>() >= 0)) {
+    integer = value.get<uint64_t>();
+  } else if (value.is_number_float()) {
+    double number = value.get<double>();
+    constexpr double kBeyond = 18446744073709551616.0;  // 2^64
+    if (number >= 0 && number < kBeyond && std::trunc(number) == number) {
+      integer = static_cast<uint64_t>(number);
+    }
+  }
+  if (!integer || *integer < min || *integer > max) return {};
+  return integer;
+}
+
+std::optional<std::string> asText(const Json& value) {
+  if (!value.is_string()) return {};
+  return value.get<std::string>();
+}
+
+}  // namespace
+
+ObjectReader::ObjectReader(Json json) : state_(std::make_shared<State>(State{std::move(json)})) {
+  bool isObject = state_->document.is_object();
+  node_ = state_->makeNode(isObject ? &state_->document : nullptr, "");
+  if (!isObject) wrong("the configuration", "an object", state_->document);
+}
+
+ObjectReader::ObjectReader(std::shared_ptr<State> state, Node* node)
+    : state_(std::move(state)), node_(node) {}
+
+const Json* ObjectReader::given(std::string_view key) const {
+  node_->entry(key);
+  if (node_->json == nullptr) return nullptr;
+  auto found = node_->json->find(std::string(key));
+  return found == node_->json->end() ? nullptr : &*found;
+}
+
+void ObjectReader::wrong(const std::string& path, const std::string& right, const Json& value,
+                         const std::string& hint) {
+  if (state_->wrong) return;
+  state_->wrong = path + ": must be " + right + ", not " + describeJson(value) + hint;
+}
+
+void ObjectReader::record(std::string_view key, Json value) {
+  Entry& entry = node_->entry(key);
+  entry.kind = Entry::Kind::value;
+  entry.value = std::move(value);
+}
+
+bool ObjectReader::has(std::string_view key) const {
+  return given(key) != nullptr;
+}
+
+double ObjectReader::number(std::string_view key, double fallback, NumberRange range) {
+  const Json* value = given(key);
+  std::optional<double> number;
+  if (value != nullptr) number = asNumber(*value, range);
+  if (value != nullptr && !number) wrong(pathOf(key), describeRange(range), *value);
+  record(key, number ? *value : Json(fallback));
+  return number.value_or(fallback);
+}
+
+uint64_t ObjectReader::integer(std::string_view key, uint64_t fallback, uint64_t min,
+                               uint64_t max) {
+  const Json* value = given(key);
+  std::optional<uint64_t> integer;
+  if (value != nullptr) integer = asInteger(*value, min, max);
+  if (value != nullptr && !integer) wrong(pathOf(key), describeIntegers(min, max), *value);
+  record(key, integer.value_or(fallback));
+  return integer.value_or(fallback);
+}
+
+bool ObjectReader::boolean(std::string_view key, bool fallback) {
+  const Json* value = given(key);
+  bool usable = value != nullptr && value->is_boolean();
+  if (value != nullptr && !usable) wrong(pathOf(key), "true or false", *value);
+  bool result = usable ? value->get<bool>() : fallback;
+  record(key, result);
+  return result;
+}
+
+std::string ObjectReader::text(std::string_view key, std::string_view fallback) {
+  const Json* value = given(key);
+  std::optional<std::string> text;
+  if (value != nullptr) text = asText(*value);
+  if (value != nullptr && !text) wrong(pathOf(key), "a string", *value);
+  std::string result = text ? std::move(*text) : std::string(fallback);
+  record(key, result);
+  return result;
+}
+
+template <class T, class Check>
+std::vector<T> ObjectReader::list(std::string_view key, std::vector<T> fallback,
+                                  const std::string& right, Check check) {
+  std::vector<T> result = std::move(fallback);
+  if (const Json* value = given(key); value != nullptr && !value->is_array()) {
+    wrong(pathOf(key), "a list", *value);
+  } else if (value != nullptr) {
+    result.clear();
+    for (size_t i = 0; i < value->size(); i++) {
+      std::optional<T> element = check((*value)[i]);
+      if (element)
+        result.push_back(std::move(*element));
+      else
+        wrong(pathOf(key) + "[" + std::to_string(i) + "]", right, (*value)[i]);
+    }
+  }
+  record(key, result);
+  return result;
+}
+
+std::vector<std::string> ObjectReader::texts(std::string_view key,
+                                             std::vector<std::string> fallback) {
+  return list(key, std::move(fallback), "a string", asText);
+}
+
+std::vector<uint64_t> ObjectReader::integers(std::string_view key, std::vector<uint64_t> fallback) {
+  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
+  return list(key, std::move(fallback), describeIntegers(0, kMax),
+              [](const Json& value) { return asInteger(value, 0, kMax); });
+}
+
+std::vector<double> ObjectReader::numbers(std::string_view key, std::vector<double> fallback,
+                                          NumberRange range) {
+  return list(key, std::move(fallback), describeRange(range),
+              [&](const Json& value) { return asNumber(value, range); });
+}
+
+std::string ObjectReader::choice(std::string_view key, std::string_view fallback,
+                                 const std::vector<std::string_view>& allowed) {
+  std::string result(fallback);
+  if (const Json* value = given(key); value != nullptr) {
+    std::string right = allowed.size() > 1 ? "one of" : "";
+    bool usable = false;
+    for (std::string_view option : allowed) {
+      right += std::string(right.empty()          ? ""
+                           : option == allowed[0] ? " "
+                                                  : ", ") +
+               "\"" + std::string(option) + "\"";
+      usable = usable || *value == option;
+    }
+    if (usable) {
+      result = value->get<std::string>();
+    } else {
+      std::string_view near = value->is_string() ? nearest(value->get<std::string>(), allowed) : "";
+      wrong(pathOf(key), right, *value,
+            near.empty() ? "" : "; did you mean \"" + std::string(near) + "\"?");
+    }
+  }
+  record(key, result);
+  return result;
+}
+
+ObjectReader ObjectReader::object(std::string_view key) {
+  const Json* value = given(key);
+  Entry& entry = node_->entry(key);
+  if (entry.kind == Entry::Kind::object) return {state_, entry.children[0]};
+  bool usable = value != nullptr && value->is_object();
+  if (value != nullptr && !usable) wrong(pathOf(key), "an object", *value);
+  Node* child = state_->makeNode(usable ? value : nullptr, pathOf(key));
+  entry.kind = Entry::Kind::object;
+  entry.children = {child};
+  return {state_, child};
+}
+
+std::vector<ObjectReader> ObjectReader::objects(std::string_view key) {
+  const Json* value = given(key);
+  Entry& entry = node_->entry(key);
+  if (entry.kind != Entry::Kind::list) {
+    entry.kind = Entry::Kind::list;
+    bool usable = value != nullptr && value->is_array();
+    if (value != nullptr && !usable) wrong(pathOf(key), "a list of objects", *value);
+    for (size_t i = 0; usable && i < value->size(); i++) {
+      const Json& element = (*value)[i];
+      std::string path = pathOf(key) + "[" + std::to_string(i) + "]";
+      if (!element.is_object()) wrong(path, "an object", element);
+      entry.children.push_back(state_->makeNode(element.is_object() ? &element : nullptr, path));
+    }
+  }
+  std::vector<ObjectReader> readers;
+  for (Node* child : entry.children) readers.push_back({state_, child});
+  return readers;
+}
+
+void ObjectReader::fail(std::string_view key, std::string_view message) {
+  if (state_->failed) return;
+  std::string path = pathOf(key);
+  state_->failed = (path.empty() ? "" : path + ": ") + std::string(message);
+}
+
+std::string ObjectReader::pathOf(std::string_view key) const {
+  if (key.empty() || node_->path.empty()) return node_->path + std::string(key);
+  return node_->path + "." + std::string(key);
+}
+
+Status ObjectReader::finish() const {
+  std::string message;
+  if (state_->wrong) {
+    message = *state_->wrong;
+  } else if (std::string unknown = state_->nodes.front().unknownKey(); !unknown.empty()) {
+    message = std::move(unknown);
+  } else if (state_->failed) {
+    message = *state_->failed;
+  } else {
+    return {};
+  }
+  return {ErrorCode::invalidArgument, std::move(message)};
+}
+
+Json ObjectReader::effective() const {
+  return state_->nodes.front().effective();
+}
+
+}  // namespace psd
