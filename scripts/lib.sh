@@ -1,0 +1,83 @@
+# Shared by the scripts of this folder; sourced, never run. Sets REPO and the paths below, and moves to REPO.
+# shellcheck shell=bash disable=SC2034
+set -euo pipefail
+
+SCRIPT_NAME=${0##*/}
+START_DIR=$PWD
+REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+DEPS=$REPO/.deps               # everything the set-up brings, except Debian packages
+SYSROOT=$DEPS/sysroot          # Debian packages unpacked without root, where the system lacks them
+CACHE=$DEPS/cache              # what was downloaded
+ENV_FILE=$DEPS/env.sh          # written by scripts/setup: what a build here needs in its environment
+KEPT_BUNDLE=$DEPS/bundle       # the bundle of an offline set-up: with it, no script asks the network
+DATA_DIR=$REPO/.data/mnist_5k  # the default data set, as IDX files
+cd "$REPO"
+
+step() { printf '==> %s\n' "$*"; }
+note() { printf '    %s\n' "$*"; }
+die() {
+  printf '%s: error: %s\n' "$SCRIPT_NAME" "$*" >&2
+  exit 1
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# usage: the comment block under the running script's first line.
+usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$REPO/scripts/$SCRIPT_NAME"; }
+
+# absolute_path PATH: seen from the folder in which the user called the script.
+absolute_path() {
+  case $1 in
+    /*) printf '%s\n' "$1" ;;
+    *) printf '%s\n' "$START_DIR/$1" ;;
+  esac
+}
+
+# as_root WHAT COMMAND…: runs it as root; WHAT names the need when that is not possible.
+as_root() {
+  local what=$1
+  shift
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif have sudo && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
+    sudo "$@"
+  else
+    die "$what needs root, and sudo is not usable here; run as root: apt-get install ${MISSING_PACKAGES:-}"
+  fi
+}
+
+load_env() {
+  # shellcheck source=/dev/null
+  if [ -f "$ENV_FILE" ]; then . "$ENV_FILE"; fi
+}
+
+# build_jobs: processors, at most one for each 2 GB of free memory: a unit that includes LibTorch takes that much.
+build_jobs() {
+  local cores by_memory
+  cores=$(nproc)
+  by_memory=$(awk '/^MemAvailable:/ { print int($2 / 2000000) }' /proc/meminfo)
+  [ "$by_memory" -ge 1 ] || by_memory=1
+  echo $((cores < by_memory ? cores : by_memory))
+}
+
+# build_preset PRESET [CMAKE_ARGUMENT…]: configures build/PRESET where needed and brings it up to date.
+build_preset() {
+  local preset=$1
+  local folder=$REPO/build/$preset
+  shift
+  local arguments=("$@")
+  [ -z "${PSD_PYTHON:-}" ] || arguments+=("-DPSD_PYTHON=$PSD_PYTHON")
+  # Programs linked against the unpacked packages find them, and what those need in turn, without LD_LIBRARY_PATH.
+  [ -z "${PSD_SYSROOT:-}" ] || arguments+=("-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags")
+  local wanted
+  wanted=$(printf '%s\n' "${arguments[@]}" "${CMAKE_PREFIX_PATH:-}")
+  if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/.arguments" 2>/dev/null)" != "$wanted" ]; then
+    step "Configuring build/$preset"
+    cmake --preset "$preset" "${arguments[@]}" || die "cmake could not configure build/$preset (its reason stands above)"
+    printf '%s\n' "$wanted" >"$folder/.arguments"
+  fi
+  local jobs
+  jobs=$(build_jobs)
+  step "Building build/$preset with $jobs job(s)"
+  cmake --build "$folder" -j "$jobs" || die "the build of build/$preset failed (its first error stands above)"
+}
