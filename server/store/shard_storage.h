@@ -14,12 +14,6 @@
 
 namespace psd {
 
-/// What an optimizer must know about an update beyond the gradient.
-struct UpdateScalars {
-  uint64_t number = 1;       ///< 1-based count of this shard's updates; Adam's t
-  float learningRate = 0.f;  ///< after schedule and modifiers
-};
-
 /// Float32 values in host memory, readable until `owner` is released. A null owner means that the
 /// bytes live as long as the storage does and may change while they are read (a live view).
 struct ReadView {
@@ -27,8 +21,8 @@ struct ReadView {
   std::shared_ptr<const void> owner;
 };
 
-/// Ordered execution context of one event loop on one device (on CUDA: a stream and a pool of pinned
-/// buffers; on the CPU nothing). Used by its own loop's thread only.
+/// Ordered execution context of one event loop on one device (on CUDA: a stream and a pool of
+/// pinned buffers; on the CPU nothing). Used by its own loop's thread only.
 class Lane {
  public:
   virtual ~Lane() = default;
@@ -37,11 +31,12 @@ class Lane {
 /// The weights and optimizer state of one shard on one device.
 ///
 /// Operations may be asynchronous: `done` is called exactly once, inline when `synchronous()`, else
-/// from a thread of the device's driver. Spans given by the caller stay valid until then. Operations
-/// of one lane happen in the order of the calls; operations of different lanes are not ordered and may
-/// race element by element (Hogwild!), which is well defined here: an element is read and written
-/// whole. Whoever needs more takes the shard's lock. Offsets and counts are in elements, inside the
-/// shard (the caller has checked), offsets a multiple of kLayoutGrainElements.
+/// from a thread of the device's driver (inline too when the device refuses even to queue it); it
+/// must not block, nor destroy the lane. Spans given by the caller stay valid until then.
+/// Operations of one lane happen in the order of the calls; operations of different lanes are not
+/// ordered and may race element by element (Hogwild!), which is well defined here: an element is
+/// read and written whole. Whoever needs more takes the shard's lock. Offsets and counts are in
+/// elements, inside the shard (the caller has checked), offsets a multiple of kLayoutGrainElements.
 class ShardStorage {
  public:
   using Done = std::function<void(Status)>;
@@ -73,8 +68,9 @@ class Backend {
   /// For people and status: "cpu" or "cuda:0 (NVIDIA H200)".
   virtual std::string describe() const = 0;
   virtual std::unique_ptr<Lane> makeLane() = 0;
-  /// Allocates one arena for shards of these element counts, zeroed, with the optimizer's state beside
-  /// it. Fails (ErrorCode::overloaded) when the device has not enough memory, naming the bytes.
+  /// Allocates one arena for shards of these element counts, zeroed, with the optimizer's state
+  /// beside it. Fails (ErrorCode::overloaded) when the device has not enough memory, naming the
+  /// bytes.
   virtual Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
       std::span<const uint64_t> elementCounts, const Optimizer& optimizer) = 0;
 };

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "server/optimizer/option.h"
+
+namespace psd {
+
+/// The step that Adam and AdamW share: they differ in where weight decay enters.
+/// kDecoupled (AdamW): the weight shrinks by itself; else decay is added to the gradient.
+template <bool kDecoupled, bool kAmsgrad>
+struct AdamStep {
+  static constexpr uint32_t kSlots = kAmsgrad ? 3 : 2;
+  float stepSize;     ///< lr / (1 − β₁ᵗ)
+  float weightDecay;  ///< decoupled: the factor 1 − lr·decay
+  float beta1, oneMinusBeta1;
+  float beta2, oneMinusBeta2;
+  float secondMomentScale;  ///< 1 / √(1 − β₂ᵗ)
+  float eps;
+
+  PSD_HOST_DEVICE void operator()(float& w, float g, float* slots) const {
+    float& average = slots[0];
+    float& squareAverage = slots[1];
+    if constexpr (kDecoupled) {
+      w *= weightDecay;
+    } else {
+      g += weightDecay * w;
+    }
+    average = beta1 * average + oneMinusBeta1 * g;
+    squareAverage = beta2 * squareAverage + oneMinusBeta2 * g * g;
+    float second = squareAverage;
+    if constexpr (kAmsgrad) {
+      second = slots[2] > second ? slots[2] : second;
+      slots[2] = second;
+    }
+    w -= stepSize * average / (sqrtf(second) * secondMomentScale + eps);
+  }
+};
+
+/// The options that Adam and AdamW share.
+template <bool kDecoupled>
+struct AdamBase {
+  static constexpr double kLearningRate = 1e-3;
+
+  std::array<double, 2> betas{0.9, 0.999};
+  double eps = 1e-8;
+  double weightDecay = kDecoupled ? 1e-2 : 0;
+  bool amsgrad = false;
+
+  template <class Options>
+  void visitOptions(Options& options) {
+    options.numbers("betas", betas, kDecayRange);
+    options.number("eps", eps, kEpsRange);
+    options.number("weight_decay", weightDecay);
+    options.flag("amsgrad", amsgrad);
+  }
+
+  std::vector<Slot> slots() const {
+    std::vector<Slot> slots{{"exp_avg"}, {"exp_avg_sq"}};
+    if (amsgrad) slots.push_back({"max_exp_avg_sq"});
+    return slots;
+  }
+
+  template <class Visitor>
+  void visitStep(const UpdateScalars& update, Visitor&& visitor) const {
+    const auto visit = [&]<bool kAmsgrad>() {
+      const double t = static_cast<double>(update.number);
+      const double correction1 = 1 - std::pow(betas[0], t);
+      const double correction2 = 1 - std::pow(betas[1], t);
+      const double decay = kDecoupled ? 1 - update.learningRate * weightDecay : weightDecay;
+      visitor(AdamStep<kDecoupled, kAmsgrad>{
+          static_cast<float>(update.learningRate / correction1), static_cast<float>(decay),
+          static_cast<float>(betas[0]), static_cast<float>(1 - betas[0]),
+          static_cast<float>(betas[1]), static_cast<float>(1 - betas[1]),
+          static_cast<float>(1 / std::sqrt(correction2)), static_cast<float>(eps)});
+    };
+    amsgrad ? visit.template operator()<true>() : visit.template operator()<false>();
+  }
+};
+
+/// Kingma, Ba 2015, AMSGrad (Reddi, Kale, Kumar 2018) if asked for: torch::optim::Adam. A value
+/// type.
+struct Adam : AdamBase<false> {
+  static constexpr std::string_view kName = "adam";
+};
+
+}  // namespace psd

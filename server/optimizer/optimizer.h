@@ -1,0 +1,43 @@
+#pragma once
+
+// Plain C++ and no third-party header: .cu files include this.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "server/optimizer/optimizer_list.h"
+#include "server/optimizer/schedule.h"
+
+namespace psd {
+
+/// How gradients become updates: an algorithm with its options, a learning rate and its schedule.
+/// The state that it keeps per weight lies in the ShardStorage. A value type.
+struct Optimizer {
+  AnyOptimizer algorithm = Sgd{};
+  double fullLearningRate = Sgd::kLearningRate;  ///< before the schedule
+  Schedule schedule;
+
+  std::string_view name() const;
+  /// The rate of a shard's update `number` (1, 2, …).
+  double learningRate(uint64_t number) const {
+    return schedule.learningRate(fullLearningRate, number);
+  }
+  /// What it keeps per weight, in the order of the slots' numbers.
+  std::vector<Slot> slots() const;
+  uint32_t slotCount() const { return static_cast<uint32_t>(slots().size()); }
+  /// For people: "sgd lr=0.03 momentum=0.9"; options at their default are left out.
+  std::string describe() const;
+
+  /// Calls `visitor` with the step functor for one update; see optimizer_list.h.
+  template <class Visitor>
+  void visitStep(const UpdateScalars& update, Visitor&& visitor) const {
+    std::visit(
+        [&](const auto& chosen) { chosen.visitStep(update, std::forward<Visitor>(visitor)); },
+        algorithm);
+  }
+};
+
+}  // namespace psd

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "common/config/object_reader.h"
+#include "server/optimizer/optimizer.h"
+
+namespace psd {
+
+/// Reads `type`, `lr`, the options of that type and `schedule`; the defaults are LibTorch's (sgd:
+/// lr 0.01). Like every reading, problems are remembered in `reader` and reported by its finish().
+Optimizer readOptimizer(ObjectReader& reader);
+
+}  // namespace psd

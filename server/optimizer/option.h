@@ -1,0 +1,48 @@
+#pragma once
+
+// Plain C++ and no third-party header: .cu files include this.
+
+#include <cstdint>
+#include <string_view>
+
+/// Before a function that runs on the host and, in .cu files, on the device. Always inlined:
+/// callers compiled for another instruction set, or without a sanitizer, take the body along.
+#if defined(__CUDACC__)
+#define PSD_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define PSD_HOST_DEVICE __attribute__((always_inline)) inline
+#endif
+
+namespace psd {
+
+/// The numbers that an option may hold, both ends included unless said otherwise.
+struct OptionRange {
+  double min = 0;
+  double max = 1e9;
+  bool maxExclusive = false;
+};
+
+/// What a denominator may be kept away from zero by; its float must not be zero.
+inline constexpr OptionRange kEpsRange{1e-30, 1};
+/// Decay rates of running averages.
+inline constexpr OptionRange kDecayRange{0, 1, true};
+
+/// A combination of options that makes no sense: the key to blame, and the reason for people.
+struct OptionProblem {
+  std::string_view key;
+  std::string_view message;
+};
+
+/// One value that an optimizer keeps per weight.
+struct Slot {
+  std::string_view name;  ///< LibTorch's name of it; checkpoints use it
+  float initialValue = 0.f;
+};
+
+/// What an optimizer must know about an update beyond the gradient.
+struct UpdateScalars {
+  uint64_t number = 1;      ///< 1-based count of this shard's updates; Adam's t
+  double learningRate = 0;  ///< after schedule and modifiers
+};
+
+}  // namespace psd

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <charconv>
+#include <string>
+
+namespace psd {
+
+/// The shortest decimal text that reads back as the same number.
+inline std::string numberText(double value) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  return std::string(text, end);
+}
+
+}  // namespace psd

@@ -1,0 +1,132 @@
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include <unistd.h>
+
+#include "server/store/arena_plan.h"
+#include "server/store/cpu/arena.h"
+#include "server/store/cpu/racy_loops.h"
+#include "server/store/shard_storage.h"
+#include "server/store/staging_pool.h"
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kIdleSnapshotBytesMax = uint64_t{64} << 20;
+
+uint64_t physicalBytes() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+/// A pool of buffers for snapshots. Owned by one loop's thread; the buffers may go anywhere.
+class CpuLane : public Lane {
+ public:
+  Result<std::shared_ptr<float>> buffer(uint64_t count) { return pool_->acquire(count); }
+
+ private:
+  std::shared_ptr<StagingPool> pool_ =
+      StagingPool::make({.allocate = [](size_t bytes) { return std::aligned_alloc(64, bytes); },
+                         .release = std::free},
+                        {.lentBytesMax = UINT64_MAX, .idleBytesMax = kIdleSnapshotBytesMax});
+};
+
+/// What the shards of one allocation share. Immutable but for the floats themselves.
+struct Memory {
+  Optimizer optimizer;
+  std::shared_ptr<Arena> weights;
+  std::shared_ptr<Arena> slots;
+};
+
+/// A shard in the arenas of its allocation. Thread-safe as ShardStorage demands: calls may race
+/// element by element.
+class CpuStorage : public ShardStorage {
+ public:
+  CpuStorage(std::shared_ptr<const Memory> memory, uint64_t count, float* weights,
+             std::vector<float*> slots)
+      : memory_(std::move(memory)), count_(count), weights_(weights), slots_(std::move(slots)) {}
+
+  uint64_t elementCount() const override { return count_; }
+  bool synchronous() const override { return true; }
+
+  void write(Lane&, uint64_t offset, std::span<const float> values, Done done) override {
+    racyCopy(values.size(), values.data(), weights_ + offset);
+    done({});
+  }
+
+  void apply(Lane&, uint64_t offset, std::span<const float> gradient, const UpdateScalars& update,
+             Done done) override {
+    racyApply(memory_->optimizer, update, offset, gradient.size(), weights_, gradient.data(),
+              slots_);
+    done({});
+  }
+
+  void read(Lane&, uint64_t offset, uint64_t count, ReadDone done) override {
+    done(ReadView{{weights_ + offset, count}, nullptr});
+  }
+
+  void snapshot(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) override {
+    copyOut(lane, weights_ + offset, count, done);
+  }
+
+  void readSlot(Lane& lane, uint32_t slot, uint64_t offset, uint64_t count,
+                ReadDone done) override {
+    copyOut(lane, slots_[slot] + offset, count, done);
+  }
+
+ private:
+  static void copyOut(Lane& lane, const float* from, uint64_t count, const ReadDone& done) {
+    auto buffer = static_cast<CpuLane&>(lane).buffer(count);
+    if (!buffer.ok()) return done(buffer.error());
+    racyCopy(count, from, buffer->get());
+    done(ReadView{{buffer->get(), count}, *buffer});
+  }
+
+  const std::shared_ptr<const Memory> memory_;
+  const uint64_t count_;
+  float* const weights_;
+  const std::vector<float*> slots_;
+};
+
+/// Host memory of this machine. Thread-safe.
+class CpuBackend : public Backend {
+ public:
+  std::string describe() const override { return "cpu"; }
+  std::unique_ptr<Lane> makeLane() override { return std::make_unique<CpuLane>(); }
+
+  Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
+      std::span<const uint64_t> elementCounts, const Optimizer& optimizer) override {
+    const std::vector<Slot> slots = optimizer.slots();
+    PSD_ASSIGN_OR_RETURN(const ArenaPlan plan,
+                         planArena(elementCounts, slots.size(), "cpu", physicalBytes()));
+    auto memory = std::make_shared<Memory>();
+    memory->optimizer = optimizer;
+    PSD_ASSIGN_OR_RETURN(memory->weights, Arena::map(plan.elements));
+    PSD_ASSIGN_OR_RETURN(memory->slots, Arena::map(plan.elements * slots.size()));
+    for (size_t slot = 0; slot < slots.size(); ++slot) {
+      if (slots[slot].initialValue == 0.f) continue;  // the arena is zeroed without being touched
+      std::fill_n(memory->slots->data() + slot * plan.elements, plan.elements,
+                  slots[slot].initialValue);
+    }
+    std::vector<std::unique_ptr<ShardStorage>> shards;
+    for (size_t shard = 0; shard < elementCounts.size(); ++shard) {
+      std::vector<float*> shardSlots;
+      for (size_t slot = 0; slot < slots.size(); ++slot) {
+        shardSlots.push_back(memory->slots->data() + slot * plan.elements + plan.begins[shard]);
+      }
+      shards.push_back(std::make_unique<CpuStorage>(memory, elementCounts[shard],
+                                                    memory->weights->data() + plan.begins[shard],
+                                                    std::move(shardSlots)));
+    }
+    return shards;
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<Backend> makeCpuBackend() {
+  return std::make_shared<CpuBackend>();
+}
+
+}  // namespace psd

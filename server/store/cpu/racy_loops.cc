@@ -1,0 +1,115 @@
+// Every data race of psd is in this file, and is meant to be one.
+//
+// Under Hogwild! (Niu, Recht, Ré, Wright 2011) threads update and read the same weights without any
+// lock. C++ calls that undefined unless each element is a std::atomic, but relaxed atomics keep the
+// compiler from vectorising, which costs a factor of 2 (in memory) to 8 (in cache). So these are
+// plain loops, and this is why they do what is wanted on x86-64 and AArch64:
+// - each element is an aligned 4-byte float, and a vector access to it, aligned or not, reads and
+//   writes it whole: no torn values;
+// - a loop reads each element once and writes it once, with no call in between that could make the
+//   compiler look again, so an element's new value comes from a value that it really had;
+// - nothing is decided on what was read but the value written; no index or pointer comes from it.
+// What is lost is the update of an element that two threads write at the same time: the algorithm's
+// own assumption. Under a lock there is no race, and nothing is lost.
+//
+// Hence no_sanitize("thread") here and nowhere else, and copies by a loop, because ThreadSanitizer
+// would see a memcpy. The file is compiled with -ffp-contract=off: a fused multiply-add rounds once
+// instead of twice, and results would depend on the processor and differ from the CUDA backend's.
+
+#include "server/store/cpu/racy_loops.h"
+
+#include <utility>
+
+#define PSD_RACY __attribute__((no_sanitize("thread")))
+#define PSD_RACY_INLINE PSD_RACY __attribute__((always_inline)) inline
+
+namespace psd {
+namespace {
+
+/// The pointers do not overlap; `slots` are as many as Step::kSlots.
+template <class Step, class... Slots>
+PSD_RACY_INLINE void stepLoop(const Step step, uint64_t n, float* __restrict w, const float* __restrict g,
+                              Slots* __restrict... slots) {
+  for (uint64_t i = 0; i < n; ++i) {
+    float values[] = {slots[i]..., 0.f};  // the last one only so that it is never empty
+    float weight = w[i];
+    step(weight, g[i], values);
+    w[i] = weight;
+    [[maybe_unused]] uint32_t slot = 0;
+    ((slots[i] = values[slot++]), ...);
+  }
+}
+
+PSD_RACY_INLINE void copyLoop(uint64_t n, const float* __restrict from, float* __restrict to) {
+  for (uint64_t i = 0; i < n; ++i) to[i] = from[i];
+}
+
+// The same loop for each instruction set, so that one binary runs anywhere and uses what is there.
+// Spelled out rather than with target_clones, whose resolvers run before sanitizers are set up.
+
+struct Baseline {
+  template <class Step, class... Slots>
+  PSD_RACY static void run(const Step& step, uint64_t n, float* w, const float* g, Slots*... slots) {
+    stepLoop(step, n, w, g, slots...);
+  }
+};
+
+#if defined(__x86_64__)
+struct Avx2 {
+  template <class Step, class... Slots>
+  PSD_RACY __attribute__((target("avx2"))) static void run(const Step& step, uint64_t n, float* w,
+                                                           const float* g, Slots*... slots) {
+    stepLoop(step, n, w, g, slots...);
+  }
+};
+
+struct Avx512 {
+  template <class Step, class... Slots>
+  PSD_RACY __attribute__((target("avx512f"))) static void run(const Step& step, uint64_t n, float* w,
+                                                              const float* g, Slots*... slots) {
+    stepLoop(step, n, w, g, slots...);
+  }
+};
+#endif
+
+/// What a call of racyApply works on.
+struct Slice {
+  uint64_t offset, n;
+  float* w;
+  const float* g;
+  std::span<float* const> slots;
+};
+
+template <class InstructionSet, class Step, size_t... kSlots>
+void runStep(const Step& step, const Slice& slice, std::index_sequence<kSlots...>) {
+  InstructionSet::run(step, slice.n, slice.w + slice.offset, slice.g, slice.slots[kSlots] + slice.offset...);
+}
+
+template <class InstructionSet>
+void applyWith(const Optimizer& optimizer, const UpdateScalars& update, const Slice& slice) {
+  optimizer.visitStep(update, [&]<class Step>(const Step& step) {
+    runStep<InstructionSet>(step, slice, std::make_index_sequence<Step::kSlots>());
+  });
+}
+
+using Apply = void (*)(const Optimizer&, const UpdateScalars&, const Slice&);
+
+Apply bestApply() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return applyWith<Avx512>;
+  if (__builtin_cpu_supports("avx2")) return applyWith<Avx2>;
+#endif
+  return applyWith<Baseline>;
+}
+
+}  // namespace
+
+void racyApply(const Optimizer& optimizer, const UpdateScalars& update, uint64_t offset, uint64_t n, float* w,
+               const float* g, std::span<float* const> slots) {
+  static const Apply apply = bestApply();
+  apply(optimizer, update, {offset, n, w, g, slots});
+}
+
+PSD_RACY void racyCopy(uint64_t n, const float* from, float* to) { copyLoop(n, from, to); }
+
+}  // namespace psd

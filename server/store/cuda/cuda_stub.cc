@@ -1,0 +1,17 @@
+// Stands in for the CUDA backend in a build without nvcc.
+
+#include <string>
+
+#include "server/store/shard_storage.h"
+
+namespace psd {
+
+Result<std::shared_ptr<Backend>> makeCudaBackend(int index) {
+  return Error{ErrorCode::invalidArgument,
+               "device cuda:" + std::to_string(index) +
+                   ": this psd was built without CUDA; use cpu, or build with PSD_CUDA=ON"};
+}
+
+int cudaDeviceCount() { return 0; }
+
+}  // namespace psd

@@ -1,0 +1,83 @@
+#include "server/store/staging_pool.h"
+
+#include <algorithm>
+#include <string>
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kRoundingBytes = 64 * 1024;
+
+Error noRoom(uint64_t bytes, const std::string& reason) {
+  return {ErrorCode::overloaded,
+          "no staging buffer of " + std::to_string(bytes) + " bytes: " + reason};
+}
+
+}  // namespace
+
+std::shared_ptr<StagingPool> StagingPool::make(Memory memory, Limits limits) {
+  return std::shared_ptr<StagingPool>(new StagingPool(memory, limits));
+}
+
+StagingPool::~StagingPool() {
+  releaseIdleDownTo(0);
+}
+
+Result<std::shared_ptr<float>> StagingPool::acquire(uint64_t count) {
+  if (count > (UINT64_MAX - kRoundingBytes) / sizeof(float)) {
+    return noRoom(UINT64_MAX, "more than can be addressed");
+  }
+  const uint64_t wanted = std::max<uint64_t>(count * sizeof(float), 1);
+  const uint64_t bytes = (wanted + kRoundingBytes - 1) / kRoundingBytes * kRoundingBytes;
+  Buffer buffer;
+  {
+    const std::lock_guard lock(mutex_);
+    if (lentBytes_ > 0 && lentBytes_ + bytes > limits_.lentBytesMax) {
+      return noRoom(bytes, std::to_string(lentBytes_) + " of " +
+                               std::to_string(limits_.lentBytesMax) + " bytes are in use");
+    }
+    buffer = takeIdle(bytes);
+    if (buffer.data == nullptr) {
+      releaseIdleDownTo(limits_.idleBytesMax);
+      buffer = {memory_.allocate(bytes), bytes};
+    }
+    if (buffer.data == nullptr) {
+      releaseIdleDownTo(0);
+      buffer.data = memory_.allocate(bytes);
+    }
+    if (buffer.data == nullptr) return noRoom(bytes, "the system has no memory left");
+    lentBytes_ += buffer.bytes;
+  }
+  return std::shared_ptr<float>(
+      static_cast<float*>(buffer.data),
+      [pool = shared_from_this(), buffer](float*) { pool->giveBack(buffer); });
+}
+
+StagingPool::Buffer StagingPool::takeIdle(uint64_t bytes) {
+  for (Buffer& candidate : idle_) {
+    if (candidate.bytes < bytes || candidate.bytes / 2 > bytes) continue;
+    const Buffer found = candidate;
+    candidate = idle_.back();
+    idle_.pop_back();
+    idleBytes_ -= found.bytes;
+    return found;
+  }
+  return {};
+}
+
+void StagingPool::releaseIdleDownTo(uint64_t bytes) {
+  while (idleBytes_ > bytes) {
+    memory_.release(idle_.back().data);
+    idleBytes_ -= idle_.back().bytes;
+    idle_.pop_back();
+  }
+}
+
+void StagingPool::giveBack(Buffer buffer) {
+  const std::lock_guard lock(mutex_);
+  lentBytes_ -= buffer.bytes;
+  idleBytes_ += buffer.bytes;
+  idle_.push_back(buffer);
+}
+
+}  // namespace psd
