@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+namespace psd {
+
+/// Disjoint ranges of one index space, for noting which slices have arrived. Adjacent ranges merge, so
+/// slices in order cost one entry. Owned by one thread.
+class RangeSet {
+ public:
+  /// Adds [begin, begin + count). False, and nothing changes, when it overlaps what is there.
+  bool add(uint64_t begin, uint64_t count);
+  /// How many indexes are covered.
+  uint64_t covered() const { return covered_; }
+  bool overlaps(uint64_t begin, uint64_t count) const;
+  /// How many separate ranges there are: what this set costs in memory.
+  size_t pieces() const { return ends_.size(); }
+  void clear();
+
+ private:
+  std::map<uint64_t, uint64_t> ends_;  // begin -> end
+  uint64_t covered_ = 0;
+};
+
+}  // namespace psd

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+#include "common/status/status.h"
+#include "common/types/ids.h"
+
+namespace psd {
+
+/// One stay of one trainer, from join to leave or loss. Never used again.
+using SessionId = StrongId<struct SessionIdTag, uint64_t>;
+
+/// Who wants to join.
+struct Candidate {
+  Rank rank;
+  uint32_t worldSize = 0;
+  std::string host;
+  uint32_t pid = 0;
+};
+
+/// Why a trainer is no longer there.
+enum class Departure { left, lost };
+
+/// Who is in: ranks, world size and whether everyone has come and gone. Pure: no threads, clocks or
+/// sockets; the daemon's control loop owns it.
+class Roster {
+ public:
+  /// `worldSize` 0: the first trainer's world size holds while anybody is in.
+  explicit Roster(uint32_t worldSize = 0) : configured_(worldSize) {}
+
+  /// Takes the rank. Refuses (worldSizeMismatch, invalidArgument, rankTaken) with both sides named.
+  Result<SessionId> join(const Candidate& candidate);
+  /// Frees the rank; unknown sessions are ignored (a loss may be reported after a leave).
+  void depart(SessionId session, Departure how);
+
+  uint32_t worldSize() const { return worldSize_; }
+  size_t present() const { return sessions_.size(); }
+  uint64_t lostCount() const { return lost_; }
+  const std::map<SessionId, Candidate>& sessions() const { return sessions_; }
+  /// Every rank of the world has joined at least once and nobody is in any more.
+  bool everyoneDone() const;
+
+ private:
+  const uint32_t configured_;
+  uint32_t worldSize_ = 0;
+  uint64_t lastSession_ = 0;
+  uint64_t lost_ = 0;
+  std::map<SessionId, Candidate> sessions_;
+  std::set<Rank> seen_;  // ranks that ever joined in this world
+};
+
+}  // namespace psd

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace psd {
+
+/// A count that any thread may raise and read; relaxed, since counts order nothing.
+class Counter {
+ public:
+  void add(uint64_t amount = 1) { value_.fetch_add(amount, std::memory_order_relaxed); }
+  void subtract(uint64_t amount = 1) { value_.fetch_sub(amount, std::memory_order_relaxed); }
+  void set(uint64_t value) { value_.store(value, std::memory_order_relaxed); }
+  uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> value_{0};
+};
+
+/// What the whole daemon counts. Thread-safe.
+struct DaemonCounters {
+  Counter connectionsAccepted;
+  Counter connectionsOpen;
+  Counter connectionsRefused;  ///< over limits.connections
+  Counter connectionsDropped;  ///< ended by the daemon: garbage, oversized, stalled
+  Counter trainersJoined;
+  Counter joinsRefused;
+  Counter pullSlices;
+  Counter pullBytes;
+  Counter pushSlices;
+  Counter pushBytes;
+  Counter updates;           ///< shard updates applied whole
+  Counter refusedNonFinite;  ///< gradient slices with NaN or infinity
+  Counter refusedSlices;     ///< out of range, repeated, off the grain
+  Counter refusedOverload;   ///< answered "overloaded"
+
+  /// Name and value of each, in order.
+  auto list() const {
+    return std::to_array<std::pair<std::string_view, uint64_t>>({
+        {"connections_accepted", connectionsAccepted.value()},
+        {"connections_open", connectionsOpen.value()},
+        {"connections_refused", connectionsRefused.value()},
+        {"connections_dropped", connectionsDropped.value()},
+        {"trainers_joined", trainersJoined.value()},
+        {"joins_refused", joinsRefused.value()},
+        {"pull_slices", pullSlices.value()},
+        {"pull_bytes", pullBytes.value()},
+        {"push_slices", pushSlices.value()},
+        {"push_bytes", pushBytes.value()},
+        {"updates", updates.value()},
+        {"refused_non_finite", refusedNonFinite.value()},
+        {"refused_slices", refusedSlices.value()},
+        {"refused_overload", refusedOverload.value()},
+    });
+  }
+};
+
+/// What one trainer's session counts. Written by its loop, read by anyone. Thread-safe.
+struct SessionCounters {
+  Counter step;       ///< of the last push
+  Counter staleness;  ///< of the last slice
+  Counter bytesPulled;
+  Counter bytesPushed;
+  Counter lastSeenMs;  ///< steady clock, milliseconds
+};
+
+}  // namespace psd

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "server/policy/policy_config.h"
+#include "server/policy/update_policy.h"
+
+namespace psd {
+
+/// Lock-free updates (Niu, Recht, Ré, Wright: Hogwild!, 2011). Each slice is applied as it comes, by
+/// whichever loop received it; concurrent updates interleave element by element, and of two that race
+/// for one element one may be lost. Optimizer state races like the weights do. Reads are live views. No lock is taken
+/// on any path. Thread-safe.
+class Hogwild final : public UpdatePolicy {
+ public:
+  static PolicyFactory read(ObjectReader& options);
+  explicit Hogwild(Optimizer optimizer) : optimizer_(std::move(optimizer)) {}
+
+  std::string_view name() const override { return "hogwild"; }
+  kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
+                                       std::span<const float> gradient) override;
+  kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
+                                       uint64_t count) override;
+
+ private:
+  const Optimizer optimizer_;
+};
+
+}  // namespace psd

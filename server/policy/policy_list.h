@@ -1,0 +1,17 @@
+#pragma once
+
+#include <array>
+
+#include "server/policy/hogwild.h"
+#include "server/policy/locked.h"
+#include "server/policy/policy_config.h"
+
+namespace psd {
+
+/// Every update policy that a config can name. A new one is its own file and one line here.
+inline constexpr std::array kPolicyList = {
+    PolicyEntry{"hogwild", "updates race element by element, no lock anywhere", Hogwild::read},
+    PolicyEntry{"locked", "updates and reads see each shard whole", Locked::read},
+};
+
+}  // namespace psd

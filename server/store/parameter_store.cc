@@ -1,0 +1,131 @@
+#include "server/store/parameter_store.h"
+
+#include <algorithm>
+#include <future>
+
+#include "server/store/finite.h"
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kPieceElements = 1u << 20;  // 4 MiB at a time through host memory
+
+/// Waits for a storage operation, from a thread that may block.
+template <class T, class Start>
+T await(Start start) {
+  // Shared: the device's thread may still be inside set_value() when get() returns here.
+  auto promise = std::make_shared<std::promise<T>>();
+  auto future = promise->get_future();
+  start([promise](T outcome) { promise->set_value(std::move(outcome)); });
+  return future.get();
+}
+
+/// Calls `visit(shard, offset in shard, element in [0, place.count), count)` for each piece of a
+/// tensor.
+template <class Visit>
+Status forEachPiece(ParameterStore& store, const TensorPlace& place, Visit visit) {
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    const ShardRange& range = store.shard(i).range();
+    uint64_t begin = std::max(range.begin, place.begin);
+    uint64_t end = std::min(range.begin + range.count, place.begin + place.count);
+    for (; begin < end; begin += kPieceElements) {
+      uint64_t count = std::min(kPieceElements, end - begin);
+      PSD_RETURN_IF_ERROR(visit(store.shard(i), begin - range.begin, begin - place.begin, count));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+ParameterStore::ParameterStore(ModelSpec model, ShardPlan plan,
+                               std::vector<std::shared_ptr<Backend>> backends, Optimizer optimizer)
+    : model_(std::move(model)),
+      layout_(model_),
+      plan_(std::move(plan)),
+      backends_(std::move(backends)),
+      optimizer_(std::move(optimizer)) {}
+
+Result<std::unique_ptr<ParameterStore>> ParameterStore::create(
+    ModelSpec model, uint32_t shardCount, std::vector<std::shared_ptr<Backend>> backends,
+    const Optimizer& optimizer) {
+  PSD_RETURN_IF_ERROR(validateModel(model));
+  ShardPlan plan = ShardPlan::make(ModelLayout(model).totalElements(), shardCount);
+  std::unique_ptr<ParameterStore> store(
+      new ParameterStore(std::move(model), std::move(plan), std::move(backends), optimizer));
+  store->shards_.resize(store->plan_.shards.size());
+  for (size_t device = 0; device < store->backends_.size(); device++) {
+    std::vector<uint64_t> counts;
+    for (size_t i = device; i < store->shards_.size(); i += store->backends_.size()) {
+      counts.push_back(store->plan_.shards[i].count);
+    }
+    if (counts.empty()) continue;
+    PSD_ASSIGN_OR_RETURN(auto storages, store->backends_[device]->allocate(counts, optimizer));
+    for (size_t k = 0; k < storages.size(); k++) {
+      size_t i = device + k * store->backends_.size();
+      store->shards_[i] =
+          std::make_unique<Shard>(store->plan_.shards[i], device, std::move(storages[k]));
+    }
+  }
+  return store;
+}
+
+std::string ParameterStore::describeDevices() const {
+  std::string text;
+  for (const auto& backend : backends_) text += (text.empty() ? "" : ", ") + backend->describe();
+  return text;
+}
+
+Lanes ParameterStore::makeLanes() const {
+  Lanes lanes;
+  for (const auto& backend : backends_) lanes.push_back(backend->makeLane());
+  return lanes;
+}
+
+Status saveParameters(Env& env, const std::string& path, ParameterStore& store) {
+  Lanes lanes = store.makeLanes();
+  auto source = [&](size_t tensor, const std::function<Status(std::span<const float>)>& sink) {
+    return forEachPiece(store, store.layout().places()[tensor],
+                        [&](Shard& shard, uint64_t offset, uint64_t, uint64_t count) -> Status {
+                          auto view = await<Result<ReadView>>([&](auto done) {
+                            shard.storage().read(*lanes[shard.device()], offset, count, done);
+                          });
+                          if (!view.ok()) return view.error();
+                          return sink(view->values);
+                        });
+  };
+  return writeFileAtomically(env, path, [&](WritableFile& file) {
+    return writeSafetensors(file, store.model(), {{"format", "pt"}, {"writer", "psd " PSD_VERSION}},
+                            source);
+  });
+}
+
+Status loadParameters(const SafetensorsReader& file, ParameterStore& store) {
+  Lanes lanes = store.makeLanes();
+  std::vector<float> values;
+  for (size_t i = 0; i < store.model().tensors.size(); i++) {
+    const TensorSpec& tensor = store.model().tensors[i];
+    auto bad = [&](const std::string& why) {
+      return Error{ErrorCode::modelMismatch,
+                   "tensor " + tensor.toString() + ": " + why + " '" + file.model().name + "'"};
+    };
+    auto index = file.find(tensor.name);
+    if (!index) return bad("not in");
+    if (file.model().tensors[*index] != tensor) {
+      return bad("is " + file.model().tensors[*index].toString() + " in");
+    }
+    PSD_RETURN_IF_ERROR(forEachPiece(
+        store, store.layout().places()[i],
+        [&](Shard& shard, uint64_t offset, uint64_t element, uint64_t count) -> Status {
+          values.resize(count);
+          PSD_RETURN_IF_ERROR(file.read(*index, element, values));
+          if (!allFinite(values)) return bad("holds NaN or infinity in");
+          return await<Status>([&](auto done) {
+            shard.storage().write(*lanes[shard.device()], offset, values, done);
+          });
+        }));
+  }
+  return {};
+}
+
+}  // namespace psd

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/os/env.h"
+#include "common/plan/shard_plan.h"
+#include "common/safetensors/safetensors.h"
+#include "common/types/model_layout.h"
+#include "common/types/model_spec.h"
+#include "server/optimizer/optimizer.h"
+#include "server/store/shard.h"
+
+namespace psd {
+
+/// One event loop's lanes, one per backend of the store. Owned by that loop's thread.
+using Lanes = std::vector<std::unique_ptr<Lane>>;
+
+/// The parameters of one model: a flat arena cut into shards, placed round-robin over the backends.
+/// Immutable but for the shards; thread-safe as they are.
+class ParameterStore {
+ public:
+  /// `backends` must not be empty. Fails when a device has not enough memory.
+  static Result<std::unique_ptr<ParameterStore>> create(
+      ModelSpec model, uint32_t shardCount, std::vector<std::shared_ptr<Backend>> backends,
+      const Optimizer& optimizer);
+
+  const ModelSpec& model() const { return model_; }
+  const ModelLayout& layout() const { return layout_; }
+  const ShardPlan& plan() const { return plan_; }
+  const Optimizer& optimizer() const { return optimizer_; }
+  size_t shardCount() const { return shards_.size(); }
+  Shard& shard(size_t index) { return *shards_[index]; }
+  const Shard& shard(size_t index) const { return *shards_[index]; }
+  /// For people: "cpu", or the devices joined by ", ".
+  std::string describeDevices() const;
+
+  Lanes makeLanes() const;
+
+ private:
+  ParameterStore(ModelSpec model, ShardPlan plan, std::vector<std::shared_ptr<Backend>> backends,
+                 Optimizer optimizer);
+
+  ModelSpec model_;
+  ModelLayout layout_;
+  ShardPlan plan_;
+  std::vector<std::shared_ptr<Backend>> backends_;
+  Optimizer optimizer_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+};
+
+/// Writes all parameters as one safetensors file, atomically. Blocks; call it when no update runs.
+Status saveParameters(Env& env, const std::string& path, ParameterStore& store);
+
+/// Fills the store with a file's tensors, matched by name. Blocks; before anybody else uses the
+/// store. Fails when a tensor is missing, of another shape, or holds NaN or infinity.
+Status loadParameters(const SafetensorsReader& file, ParameterStore& store);
+
+}  // namespace psd

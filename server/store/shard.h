@@ -1,0 +1,52 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "common/plan/shard_plan.h"
+#include "server/store/shard_lock.h"
+#include "server/store/shard_storage.h"
+
+namespace psd {
+
+/// A copy of a shard's weights as they were at one version, shared by all pulls of that version.
+struct ShardSnapshot {
+  Version version;
+  ReadView view;  ///< the whole shard
+};
+
+/// One shard: its place in the arena, its storage, its counts and its lock. It knows no trainers
+/// and decides nothing about consistency. Thread-safe as each member says.
+class Shard {
+ public:
+  Shard(ShardRange range, size_t device, std::unique_ptr<ShardStorage> storage)
+      : range_(range), device_(device), storage_(std::move(storage)) {}
+
+  const ShardRange& range() const { return range_; }
+  /// Index of its backend in the ParameterStore.
+  size_t device() const { return device_; }
+  ShardStorage& storage() { return *storage_; }
+  const ShardStorage& storage() const { return *storage_; }
+  ShardLock& lock() { return lock_; }
+
+  /// Updates applied whole.
+  Version version() const { return {applied_.load(std::memory_order_acquire)}; }
+  /// Takes the next 1-based update number: the optimizer's t.
+  uint64_t beginUpdate() { return begun_.fetch_add(1, std::memory_order_relaxed) + 1; }
+  /// Counts an update as applied; gives the version that it made.
+  Version endUpdate() { return {applied_.fetch_add(1, std::memory_order_acq_rel) + 1}; }
+
+  /// The last snapshot, while a pull still uses it. Only with the lock held.
+  std::weak_ptr<const ShardSnapshot>& lastSnapshot() { return lastSnapshot_; }
+
+ private:
+  const ShardRange range_;
+  const size_t device_;
+  std::unique_ptr<ShardStorage> storage_;
+  ShardLock lock_;
+  std::atomic<uint64_t> begun_{0};
+  std::atomic<uint64_t> applied_{0};
+  std::weak_ptr<const ShardSnapshot> lastSnapshot_;
+};
+
+}  // namespace psd
