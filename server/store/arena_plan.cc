@@ -27,9 +27,8 @@ Result<ArenaPlan> planArena(std::span<const uint64_t> elementCounts, uint64_t sl
 
 Error notEnoughMemory(std::string_view device, uint64_t bytes, std::string_view reason) {
   const std::string size = bytes == UINT64_MAX ? "more than 2^64" : std::to_string(bytes);
-  return {ErrorCode::overloaded,
-          std::string(device) + ": cannot hold " + size +
-              " bytes of parameters and optimizer state: " + std::string(reason)};
+  return {ErrorCode::overloaded, std::string(device) + ": cannot hold " + size +
+                                     " bytes of parameters and optimizer state: " + std::string(reason)};
 }
 
 }  // namespace psd

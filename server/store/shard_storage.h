@@ -57,8 +57,7 @@ class ShardStorage {
   /// A copy that later updates do not change.
   virtual void snapshot(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) = 0;
   /// A copy of optimizer slot `slot` (0 … slotCount−1), for checkpoints and tests.
-  virtual void readSlot(Lane& lane, uint32_t slot, uint64_t offset, uint64_t count,
-                        ReadDone done) = 0;
+  virtual void readSlot(Lane& lane, uint32_t slot, uint64_t offset, uint64_t count, ReadDone done) = 0;
 };
 
 /// One device that can hold shards. Thread-safe.
@@ -71,8 +70,8 @@ class Backend {
   /// Allocates one arena for shards of these element counts, zeroed, with the optimizer's state
   /// beside it. Fails (ErrorCode::overloaded) when the device has not enough memory, naming the
   /// bytes.
-  virtual Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
-      std::span<const uint64_t> elementCounts, const Optimizer& optimizer) = 0;
+  virtual Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(std::span<const uint64_t> elementCounts,
+                                                                      const Optimizer& optimizer) = 0;
 };
 
 /// The CPU backend: anonymous memory, huge pages where the system gives them.

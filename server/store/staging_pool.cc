@@ -9,8 +9,7 @@ namespace {
 constexpr uint64_t kRoundingBytes = 64 * 1024;
 
 Error noRoom(uint64_t bytes, const std::string& reason) {
-  return {ErrorCode::overloaded,
-          "no staging buffer of " + std::to_string(bytes) + " bytes: " + reason};
+  return {ErrorCode::overloaded, "no staging buffer of " + std::to_string(bytes) + " bytes: " + reason};
 }
 
 }  // namespace
@@ -19,9 +18,7 @@ std::shared_ptr<StagingPool> StagingPool::make(Memory memory, Limits limits) {
   return std::shared_ptr<StagingPool>(new StagingPool(memory, limits));
 }
 
-StagingPool::~StagingPool() {
-  releaseIdleDownTo(0);
-}
+StagingPool::~StagingPool() { releaseIdle(); }
 
 Result<std::shared_ptr<float>> StagingPool::acquire(uint64_t count) {
   if (count > (UINT64_MAX - kRoundingBytes) / sizeof(float)) {
@@ -30,27 +27,33 @@ Result<std::shared_ptr<float>> StagingPool::acquire(uint64_t count) {
   const uint64_t wanted = std::max<uint64_t>(count * sizeof(float), 1);
   const uint64_t bytes = (wanted + kRoundingBytes - 1) / kRoundingBytes * kRoundingBytes;
   Buffer buffer;
+  std::vector<Buffer> surplus;
   {
     const std::lock_guard lock(mutex_);
     if (lentBytes_ > 0 && lentBytes_ + bytes > limits_.lentBytesMax) {
-      return noRoom(bytes, std::to_string(lentBytes_) + " of " +
-                               std::to_string(limits_.lentBytesMax) + " bytes are in use");
+      return noRoom(bytes, std::to_string(lentBytes_) + " of " + std::to_string(limits_.lentBytesMax) +
+                               " bytes are in use");
     }
     buffer = takeIdle(bytes);
     if (buffer.data == nullptr) {
-      releaseIdleDownTo(limits_.idleBytesMax);
-      buffer = {memory_.allocate(bytes), bytes};
+      surplus = takeIdleBeyond(limits_.idleBytesMax);
+      buffer.bytes = bytes;
     }
-    if (buffer.data == nullptr) {
-      releaseIdleDownTo(0);
-      buffer.data = memory_.allocate(bytes);
-    }
-    if (buffer.data == nullptr) return noRoom(bytes, "the system has no memory left");
     lentBytes_ += buffer.bytes;
   }
-  return std::shared_ptr<float>(
-      static_cast<float*>(buffer.data),
-      [pool = shared_from_this(), buffer](float*) { pool->giveBack(buffer); });
+  release(surplus);
+  if (buffer.data == nullptr) buffer.data = memory_.allocate(bytes);
+  if (buffer.data == nullptr) {
+    releaseIdle();
+    buffer.data = memory_.allocate(bytes);
+  }
+  if (buffer.data == nullptr) {
+    const std::lock_guard lock(mutex_);
+    lentBytes_ -= bytes;
+    return noRoom(bytes, "the system has no memory left");
+  }
+  return std::shared_ptr<float>(static_cast<float*>(buffer.data),
+                                [pool = shared_from_this(), buffer](float*) { pool->giveBack(buffer); });
 }
 
 StagingPool::Buffer StagingPool::takeIdle(uint64_t bytes) {
@@ -65,12 +68,27 @@ StagingPool::Buffer StagingPool::takeIdle(uint64_t bytes) {
   return {};
 }
 
-void StagingPool::releaseIdleDownTo(uint64_t bytes) {
+std::vector<StagingPool::Buffer> StagingPool::takeIdleBeyond(uint64_t bytes) {
+  std::vector<Buffer> taken;
   while (idleBytes_ > bytes) {
-    memory_.release(idle_.back().data);
+    taken.push_back(idle_.back());
     idleBytes_ -= idle_.back().bytes;
     idle_.pop_back();
   }
+  return taken;
+}
+
+void StagingPool::release(const std::vector<Buffer>& buffers) {
+  for (const Buffer& buffer : buffers) memory_.release(buffer.data);
+}
+
+void StagingPool::releaseIdle() {
+  std::vector<Buffer> idle;
+  {
+    const std::lock_guard lock(mutex_);
+    idle = takeIdleBeyond(0);
+  }
+  release(idle);
 }
 
 void StagingPool::giveBack(Buffer buffer) {

@@ -48,12 +48,17 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   StagingPool(Memory memory, Limits limits) : memory_(memory), limits_(limits) {}
   /// An idle buffer of at least `bytes` that does not waste more than half; null when none fits.
   Buffer takeIdle(uint64_t bytes);
-  void releaseIdleDownTo(uint64_t bytes);
+  /// Takes buffers off the idle list until at most `bytes` are left on it.
+  std::vector<Buffer> takeIdleBeyond(uint64_t bytes);
+  void release(const std::vector<Buffer>& buffers);
+  void releaseIdle();
   void giveBack(Buffer buffer);
 
   const Memory memory_;
   const Limits limits_;
-  std::mutex mutex_;  // guards all below
+  // Guards all below. Never held while memory is allocated or released: CUDA may wait there for its
+  // driver's thread, which may be giving a buffer back.
+  std::mutex mutex_;
   std::vector<Buffer> idle_;
   uint64_t idleBytes_ = 0;
   uint64_t lentBytes_ = 0;

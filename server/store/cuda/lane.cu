@@ -1,0 +1,106 @@
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "server/store/cuda/lane.cuh"
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kPinnedBytesMax = uint64_t{1} << 30;
+constexpr uint64_t kPinnedIdleBytesMax = uint64_t{128} << 20;
+constexpr uint64_t kScratchElementsMin = uint64_t{1} << 19;  // 2 MiB: a usual chunk
+
+void* allocatePinned(size_t bytes) {
+  void* memory = nullptr;
+  if (cudaHostAlloc(&memory, bytes, cudaHostAllocPortable) == cudaSuccess) return memory;
+  cudaGetLastError();  // else the next kernel launch would seem to have failed
+  return nullptr;
+}
+
+void releasePinned(void* memory) { cudaFreeHost(memory); }
+
+Status createStream(int device, cudaStream_t& stream) {
+  PSD_RETURN_IF_ERROR(cudaStatus(device, "cudaSetDevice", cudaSetDevice(device)));
+  return cudaStatus(device, "cudaStreamCreate", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+}
+
+/// An operation under way. Passes from the loop's thread to the driver's, which ends it.
+struct Completion {
+  int device;
+  Status queued;
+  std::shared_ptr<float> staging;
+  std::function<void(Status)> done;
+
+  /// Makes no CUDA call that needs the driver: the driver's thread must not.
+  void finish(cudaError_t error) {
+    staging.reset();
+    done(queued.ok() ? cudaStatus(device, "queued work", error) : std::move(queued));
+  }
+};
+
+void CUDART_CB onComplete(cudaStream_t, cudaError_t error, void* completion) {
+  std::unique_ptr<Completion>(static_cast<Completion*>(completion))->finish(error);
+}
+
+}  // namespace
+
+CudaLane::CudaLane(int device)
+    : device_(device),
+      setUp_(createStream(device, stream_)),
+      pool_(StagingPool::make({.allocate = allocatePinned, .release = releasePinned},
+                              {.lentBytesMax = kPinnedBytesMax, .idleBytesMax = kPinnedIdleBytesMax})) {}
+
+CudaLane::~CudaLane() {
+  if (stream_ == nullptr) return;
+  cudaSetDevice(device_);
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+}
+
+Status CudaLane::begin() {
+  if (!setUp_.ok()) return setUp_;
+  return cudaStatus(device_, "cudaSetDevice", cudaSetDevice(device_));
+}
+
+Result<float*> CudaLane::scratch(uint64_t count) {
+  if (scratchCount_ < count) {
+    const uint64_t grown = std::bit_ceil(std::max(count, kScratchElementsMin));
+    scratch_.reset();  // waits for the device, so for the kernels that read it
+    scratchCount_ = 0;
+    PSD_ASSIGN_OR_RETURN(scratch_, DeviceFloats::allocate(device_, grown));
+    // The memory is zeroed on another stream than this lane's.
+    PSD_RETURN_IF_ERROR(cudaStatus(device_, "cudaStreamSynchronize", cudaStreamSynchronize(nullptr)));
+    scratchCount_ = grown;
+  }
+  return scratch_->data();
+}
+
+Result<std::shared_ptr<float>> CudaLane::copyIn(float* to, std::span<const float> values) {
+  PSD_ASSIGN_OR_RETURN(std::shared_ptr<float> staged, staging(values.size()));
+  std::memcpy(staged.get(), values.data(), values.size_bytes());
+  PSD_RETURN_IF_ERROR(
+      cudaStatus(device_, "cudaMemcpyAsync",
+                 cudaMemcpyAsync(to, staged.get(), values.size_bytes(), cudaMemcpyHostToDevice, stream_)));
+  return staged;
+}
+
+void CudaLane::complete(Status queued, std::shared_ptr<float> staging, std::function<void(Status)> done) {
+  auto completion = std::make_unique<Completion>(
+      Completion{device_, std::move(queued), std::move(staging), std::move(done)});
+  // Not cudaLaunchHostFunc: that one is never called when the device has failed, and whoever waits
+  // for the answer would wait for ever.
+  cudaError_t error = cudaErrorInvalidResourceHandle;
+  if (stream_ != nullptr) {
+    error = cudaStreamAddCallback(stream_, onComplete, completion.get(), 0);
+    if (error == cudaSuccess) {
+      completion.release();  // the driver's thread has it now
+      return;
+    }
+    cudaStreamSynchronize(stream_);  // no copy may be using the buffer when it is given back
+  }
+  completion->finish(error);
+}
+
+}  // namespace psd

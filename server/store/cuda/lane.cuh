@@ -1,0 +1,50 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include <cuda_runtime.h>
+
+#include "server/store/cuda/device.cuh"
+#include "server/store/shard_storage.h"
+#include "server/store/staging_pool.h"
+
+namespace psd {
+
+/// A stream, pinned buffers for what travels over it, and device memory for the gradient at work.
+/// Owned by one event loop's thread; buffers and completions cross to the driver's thread, and buffers
+/// anywhere. Its destruction waits for everything queued, so no completion can outlive it.
+class CudaLane : public Lane {
+ public:
+  explicit CudaLane(int device);
+  ~CudaLane() override;
+  CudaLane(const CudaLane&) = delete;
+  CudaLane& operator=(const CudaLane&) = delete;
+
+  cudaStream_t stream() const { return stream_; }
+
+  /// Makes the device current on this thread. To be called first in every operation; fails for good
+  /// when the lane could not be set up.
+  Status begin();
+  /// A pinned buffer for `count` floats.
+  Result<std::shared_ptr<float>> staging(uint64_t count) { return pool_->acquire(count); }
+  /// Device memory for `count` floats, overwritten by the next operation of this lane.
+  Result<float*> scratch(uint64_t count);
+  /// Queues to[0 …) = values by way of a pinned buffer, which the caller hands to complete().
+  Result<std::shared_ptr<float>> copyIn(float* to, std::span<const float> values);
+
+  /// Calls `done` from the driver's thread when all that was queued so far has ended, with `queued` if
+  /// that is an error, else with the stream's state. Keeps `staging` until then.
+  void complete(Status queued, std::shared_ptr<float> staging, std::function<void(Status)> done);
+
+ private:
+  const int device_;
+  cudaStream_t stream_ = nullptr;
+  const Status setUp_;
+  std::shared_ptr<StagingPool> pool_;
+  std::shared_ptr<DeviceFloats> scratch_;
+  uint64_t scratchCount_ = 0;
+};
+
+}  // namespace psd

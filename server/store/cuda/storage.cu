@@ -1,0 +1,160 @@
+#include <algorithm>
+#include <utility>
+
+#include "server/store/cuda/lane.cuh"
+#include "server/store/cuda/storage.cuh"
+
+namespace psd {
+namespace {
+
+constexpr uint32_t kThreadsPerBlock = 256;
+constexpr uint64_t kBlocksMax = 1024;  // about what a large device runs at once; the rest by strides
+
+/// Four floats in one 16-byte access.
+struct alignas(16) Four {
+  float at[4];
+};
+
+/// One step for a weight at `w` and its slots.
+template <class Step, class... Slots>
+__device__ void stepOne(const Step& step, float* w, const float* g, Slots*... slots) {
+  float values[] = {*slots..., 0.f};  // the last one only so that it is never empty
+  step(*w, *g, values);
+  [[maybe_unused]] uint32_t slot = 0;
+  ((*slots = values[slot++]), ...);
+}
+
+/// The same for four weights at a time.
+template <class Step, class... Slots>
+__device__ void stepFour(const Step& step, Four* w, const Four* g, Slots*... slots) {
+  Four weights = *w;
+  const Four gradients = *g;
+  Four states[] = {*slots..., Four{}};
+#pragma unroll
+  for (uint32_t i = 0; i < 4; ++i) {
+    float values[Step::kSlots + 1];
+#pragma unroll
+    for (uint32_t slot = 0; slot != Step::kSlots; ++slot) values[slot] = states[slot].at[i];
+    step(weights.at[i], gradients.at[i], values);
+#pragma unroll
+    for (uint32_t slot = 0; slot != Step::kSlots; ++slot) states[slot].at[i] = values[slot];
+  }
+  *w = weights;
+  [[maybe_unused]] uint32_t slot = 0;
+  ((*slots = states[slot++]), ...);
+}
+
+/// w, g and slots: 16-byte aligned, `n` floats each. Other kernels may be at the same weights: every
+/// access is whole per element, and that is all that Hogwild! asks for.
+template <class Step, class... Slots>
+__global__ void applyKernel(const Step step, uint64_t n, float* w, const float* g, Slots*... slots) {
+  const uint64_t first = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
+  for (uint64_t i = first; i < n / 4; i += stride) {
+    stepFour(step, reinterpret_cast<Four*>(w) + i, reinterpret_cast<const Four*>(g) + i,
+             reinterpret_cast<Four*>(slots) + i...);
+  }
+  const uint64_t rest = n / 4 * 4 + first;
+  if (rest < n) stepOne(step, w + rest, g + rest, slots + rest...);
+}
+
+__global__ void fillKernel(float* data, uint64_t n, float value) {
+  const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
+  for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride) {
+    data[i] = value;
+  }
+}
+
+uint32_t blocksFor(uint64_t threads) {
+  const uint64_t blocks = (threads + kThreadsPerBlock - 1) / kThreadsPerBlock;
+  return static_cast<uint32_t>(std::clamp<uint64_t>(blocks, 1, kBlocksMax));
+}
+
+/// Where a step works: the slice's weights, gradient (device memory) and slots.
+struct DeviceSlice {
+  uint64_t offset, n;
+  float* weights;
+  const float* gradient;
+  const std::vector<float*>& slots;
+};
+
+template <class Step, size_t... kSlots>
+void launchStep(const Step& step, const DeviceSlice& slice, cudaStream_t stream,
+                std::index_sequence<kSlots...>) {
+  applyKernel<<<blocksFor((slice.n + 3) / 4), kThreadsPerBlock, 0, stream>>>(
+      step, slice.n, slice.weights + slice.offset, slice.gradient, slice.slots[kSlots] + slice.offset...);
+}
+
+}  // namespace
+
+void CudaStorage::write(Lane& anyLane, uint64_t offset, std::span<const float> values, Done done) {
+  CudaLane& lane = static_cast<CudaLane&>(anyLane);
+  std::shared_ptr<float> staged;
+  const auto queue = [&]() -> Status {
+    PSD_RETURN_IF_ERROR(lane.begin());
+    PSD_ASSIGN_OR_RETURN(staged, lane.copyIn(weights_ + offset, values));
+    return {};
+  };
+  lane.complete(queue(), std::move(staged), std::move(done));
+}
+
+void CudaStorage::apply(Lane& anyLane, uint64_t offset, std::span<const float> gradient,
+                        const UpdateScalars& update, Done done) {
+  CudaLane& lane = static_cast<CudaLane&>(anyLane);
+  std::shared_ptr<float> staged;
+  const auto queue = [&]() -> Status {
+    PSD_RETURN_IF_ERROR(lane.begin());
+    PSD_ASSIGN_OR_RETURN(float* const scratch, lane.scratch(gradient.size()));
+    PSD_ASSIGN_OR_RETURN(staged, lane.copyIn(scratch, gradient));
+    const DeviceSlice slice{offset, gradient.size(), weights_, scratch, slots_};
+    cudaGetLastError();  // what an earlier call left behind says nothing about this launch
+    arena_->optimizer.visitStep(update, [&]<class Step>(const Step& step) {
+      launchStep(step, slice, lane.stream(), std::make_index_sequence<Step::kSlots>());
+    });
+    return cudaStatus(arena_->device, "optimizer kernel", cudaGetLastError());
+  };
+  lane.complete(queue(), std::move(staged), std::move(done));
+}
+
+void CudaStorage::read(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) {
+  copyOut(lane, weights_ + offset, count, std::move(done));
+}
+
+void CudaStorage::snapshot(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) {
+  copyOut(lane, weights_ + offset, count, std::move(done));
+}
+
+void CudaStorage::readSlot(Lane& lane, uint32_t slot, uint64_t offset, uint64_t count, ReadDone done) {
+  copyOut(lane, slots_[slot] + offset, count, std::move(done));
+}
+
+void CudaStorage::copyOut(Lane& anyLane, const float* from, uint64_t count, ReadDone done) {
+  CudaLane& lane = static_cast<CudaLane&>(anyLane);
+  std::shared_ptr<float> staged;
+  const auto queue = [&]() -> Status {
+    PSD_RETURN_IF_ERROR(lane.begin());
+    PSD_ASSIGN_OR_RETURN(staged, lane.staging(count));
+    return cudaStatus(
+        arena_->device, "cudaMemcpyAsync",
+        cudaMemcpyAsync(staged.get(), from, count * sizeof(float), cudaMemcpyDeviceToHost, lane.stream()));
+  };
+  Status queued = queue();
+  lane.complete(std::move(queued), nullptr, [staged, count, done = std::move(done)](Status status) {
+    if (!status.ok()) return done(status.error());
+    done(ReadView{{staged.get(), count}, staged});
+  });
+}
+
+cudaError_t fillOnDevice(float* data, uint64_t n, float value) {
+  fillKernel<<<blocksFor(n), kThreadsPerBlock>>>(data, n, value);
+  return cudaGetLastError();
+}
+
+cudaError_t checkDeviceCode() {
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, fillKernel);
+  if (error != cudaSuccess) cudaGetLastError();
+  return error;
+}
+
+}  // namespace psd

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include "server/store/cuda/device.cuh"
+#include "server/store/shard_storage.h"
+
+namespace psd {
+
+/// What the shards of one allocation share. Immutable but for the floats themselves.
+struct DeviceArena {
+  int device;
+  Optimizer optimizer;
+  std::shared_ptr<DeviceFloats> floats;  ///< weights, then each slot, laid out alike
+};
+
+/// A shard in the device memory of its allocation. Thread-safe as ShardStorage demands: operations of
+/// several lanes run at the same time and race element by element. To be destroyed only when no
+/// operation is under way.
+class CudaStorage : public ShardStorage {
+ public:
+  CudaStorage(std::shared_ptr<const DeviceArena> arena, uint64_t count, float* weights,
+              std::vector<float*> slots)
+      : arena_(std::move(arena)), count_(count), weights_(weights), slots_(std::move(slots)) {}
+
+  uint64_t elementCount() const override { return count_; }
+  bool synchronous() const override { return false; }
+
+  void write(Lane& lane, uint64_t offset, std::span<const float> values, Done done) override;
+  void apply(Lane& lane, uint64_t offset, std::span<const float> gradient, const UpdateScalars& update,
+             Done done) override;
+  void read(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) override;
+  void snapshot(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) override;
+  void readSlot(Lane& lane, uint32_t slot, uint64_t offset, uint64_t count, ReadDone done) override;
+
+ private:
+  void copyOut(Lane& lane, const float* from, uint64_t count, ReadDone done);
+
+  const std::shared_ptr<const DeviceArena> arena_;
+  const uint64_t count_;
+  float* const weights_;
+  const std::vector<float*> slots_;
+};
+
+/// Queues data[0 … n) = value on the default stream.
+cudaError_t fillOnDevice(float* data, uint64_t n, float value);
+
+/// Whether this program holds code for the current device.
+cudaError_t checkDeviceCode();
+
+}  // namespace psd
