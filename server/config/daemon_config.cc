@@ -1,0 +1,237 @@
+#include "server/config/daemon_config.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "common/config/json_file.h"
+#include "common/config/object_reader.h"
+#include "common/types/model_layout.h"
+#include "server/optimizer/optimizer_config.h"
+
+namespace psd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kKiB = 1ull << 10, kMiB = 1ull << 20, kTiB = 1ull << 40;
+constexpr uint64_t kShardsMax = 65'536;
+constexpr uint64_t kThreadsMax = 256;
+constexpr uint64_t kDefaultThreadsMax = 4;  // more loops help only from many trainers on
+constexpr uint64_t kConnectionsMax = 1'000'000;
+constexpr uint64_t kDayMs = 86'400'000;
+
+/// What a call needs in its message besides the slice itself; generous.
+constexpr uint64_t kCallBytes = 4 * kKiB;
+
+constexpr uint64_t kGrainBytes = kLayoutGrainElements * sizeof(float);
+
+std::string element(std::string_view key, size_t index) {
+  return std::string(key) + "[" + std::to_string(index) + "]";
+}
+
+std::vector<Address> readListen(ObjectReader& in) {
+  std::vector<std::string> texts = in.texts("listen", {"tcp://localhost:5500"});
+  if (texts.empty()) in.fail("listen", "must hold at least one address, as \"tcp://localhost:5500\"");
+  std::vector<Address> addresses;
+  for (size_t i = 0; i < texts.size(); i++) {
+    Result<Address> address = parseAddress(texts[i]);
+    if (address.ok()) {
+      addresses.push_back(*std::move(address));
+    } else {
+      in.fail(element("listen", i), address.message());
+    }
+  }
+  return addresses;
+}
+
+std::vector<DeviceChoice> readDeviceList(ObjectReader& in) {
+  std::vector<std::string> texts = in.texts("devices", {});
+  if (texts.empty()) in.fail("devices", "must hold at least one device, as \"cuda:0\"");
+  std::vector<DeviceChoice> devices;
+  for (size_t i = 0; i < texts.size(); i++) {
+    Result<DeviceChoice> device = parseDevice(texts[i]);
+    if (!device.ok()) {
+      in.fail(element("devices", i), device.message());
+    } else if (device->kind == DeviceChoice::Kind::automatic) {
+      in.fail(element("devices", i), "\"auto\" stands alone, as \"device\": \"auto\"");
+    } else if (std::find(devices.begin(), devices.end(), *device) != devices.end()) {
+      in.fail(element("devices", i), "\"" + texts[i] + "\" is listed twice");
+    } else {
+      devices.push_back(*device);
+    }
+  }
+  return devices;
+}
+
+std::vector<DeviceChoice> readDevices(ObjectReader& in) {
+  bool hasList = in.has("devices");
+  if (hasList && in.has("device")) {
+    in.fail("devices", "stands in place of 'device'; give only one of the two");
+  }
+  if (hasList) return readDeviceList(in);
+  Result<DeviceChoice> device = parseDevice(in.text("device", "auto"));
+  if (!device.ok()) in.fail("device", device.message());
+  return {device.ok() ? *device : DeviceChoice{}};
+}
+
+std::vector<TensorSpec> readTensors(ObjectReader& in) {
+  std::vector<TensorSpec> tensors;
+  for (ObjectReader& entry : in.objects("tensors")) {
+    TensorSpec tensor;
+    if (!entry.has("name")) entry.fail("name", "is needed");
+    if (!entry.has("shape")) entry.fail("shape", "is needed, as [128, 784]; [] is a scalar");
+    tensor.name = entry.text("name", "");
+    tensor.shape = entry.integers("shape", {});
+    // The one dtype that there is; the choice has checked it.
+    tensor.dtype = *parseDType(entry.choice("dtype", dtypeName(DType::f32), {dtypeName(DType::f32)}));
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+ModelConfig readModel(ObjectReader in) {
+  ModelConfig model;
+  bool hasTensors = in.has("tensors"), hasFile = in.has("file");
+  if (hasTensors == hasFile) {
+    in.fail("",
+            hasFile ? "holds 'tensors' and 'file'; give only one of the two" : "needs 'tensors' or 'file'");
+  }
+  model.spec.name = in.text("name", "model");
+  if (hasTensors) {
+    model.spec.tensors = readTensors(in);
+    Status valid = validateModel(model.spec);
+    if (!valid.ok()) in.fail("tensors", valid.message());
+  }
+  if (hasFile) {
+    model.file = in.text("file", "");
+    if (model.file.empty()) in.fail("file", "must be the path of a .safetensors file, not \"\"");
+  }
+  return model;
+}
+
+LogOptions readLog(ObjectReader in) {
+  LogOptions log;
+  log.level = in.choice("level", log.level, {"trace", "debug", "info", "warn", "error", "off"});
+  log.format = in.choice("format", log.format, {"text", "json"});
+  log.file = in.text("file", log.file);
+  return log;
+}
+
+Limits readLimits(ObjectReader in) {
+  Limits limits;
+  limits.connections =
+      static_cast<uint32_t>(in.integer("connections", limits.connections, 1, kConnectionsMax));
+  limits.messageBytes = in.integer("message_bytes", limits.messageBytes, 64 * kKiB, 64 * kMiB);
+  limits.sliceBytes = in.integer("slice_bytes", limits.sliceBytes, 4 * kKiB, 32 * kMiB);
+  limits.outgoingBytes = in.integer("outgoing_bytes", limits.outgoingBytes, 64 * kKiB, kTiB);
+  limits.readTimeoutMs = in.integer("read_timeout_ms", limits.readTimeoutMs, 1, kDayMs);
+  limits.writeTimeoutMs = in.integer("write_timeout_ms", limits.writeTimeoutMs, 1, kDayMs);
+  limits.drainMs = in.integer("drain_ms", limits.drainMs, 0, kDayMs);
+  limits.modelBytes = in.integer("model_bytes", limits.modelBytes, 0, kModelElementsMax * sizeof(float));
+
+  std::string slice = std::to_string(limits.sliceBytes);
+  if (limits.sliceBytes % kGrainBytes != 0) {
+    in.fail("slice_bytes", "must be a multiple of " + std::to_string(kGrainBytes) + ", not " + slice);
+  }
+  // Both ways a slice must fit with the call around it, or nothing could ever be pushed or pulled.
+  auto mustHoldSlice = [&](std::string_view key, uint64_t bytes) {
+    if (bytes >= limits.sliceBytes + kCallBytes) return;
+    in.fail("slice_bytes", "must be at least " + std::to_string(kCallBytes) + " less than " +
+                               std::string(key) + " (" + std::to_string(bytes) + "), not " + slice);
+  };
+  mustHoldSlice("message_bytes", limits.messageBytes);
+  mustHoldSlice("outgoing_bytes", limits.outgoingBytes);
+  return limits;
+}
+
+uint64_t defaultThreads() {
+  return std::clamp<uint64_t>(std::thread::hardware_concurrency(), 1, kDefaultThreadsMax);
+}
+
+/// One thing that the command line changes, and how to call it in an error.
+struct Override {
+  std::string flag;  ///< as the user wrote it
+  std::string key;   ///< what it sets, as a JSON path
+};
+
+Result<std::vector<Override>> applyOverrides(Json& document, const ConfigOverrides& overrides) {
+  std::vector<Override> applied;
+  if (!document.is_object()) return applied;  // readDaemonConfig() says so
+  if (!overrides.listen.empty()) {
+    document["listen"] = overrides.listen;
+    for (size_t i = 0; i < overrides.listen.size(); i++) {
+      applied.push_back({"--listen " + overrides.listen[i], element("listen", i)});
+    }
+  }
+  if (overrides.device) {
+    document.erase("devices");
+    document["device"] = *overrides.device;
+    applied.push_back({"--device " + *overrides.device, "device"});
+  }
+  for (const std::string& assignment : overrides.assignments) {
+    if (Status status = applyOverride(document, assignment); !status.ok()) {
+      return Error{status.error().code, "--set " + status.message()};
+    }
+    applied.push_back({"--set " + assignment, assignment.substr(0, assignment.find('='))});
+  }
+  return applied;
+}
+
+/// Where the value at fault comes from: the last flag that set it or what it lies in, else the file.
+std::string blame(const std::string& message, const std::vector<Override>& applied, const std::string& path) {
+  for (size_t i = applied.size(); i-- > 0;) {
+    const Override& override = applied[i];
+    if (!message.starts_with(override.key) || message.size() <= override.key.size()) continue;
+    if (std::string_view(":.[").find(message[override.key.size()]) != std::string_view::npos) {
+      return override.flag + ": ";
+    }
+  }
+  return path.empty() ? "" : path + ": ";
+}
+
+}  // namespace
+
+Result<LoadedConfig> readDaemonConfig(Json document) {
+  if (document.is_object()) document.erase("$schema");
+  ObjectReader in(std::move(document));
+  DaemonConfig config;
+  config.listen = readListen(in);
+  config.devices = readDevices(in);
+  config.shards = static_cast<uint32_t>(in.integer("shards", config.shards, 1, kShardsMax));
+  if (config.shards < config.devices.size()) {
+    in.fail("shards", "must be at least the number of devices (" + std::to_string(config.devices.size()) +
+                          "), not " + std::to_string(config.shards));
+  }
+  config.threads = static_cast<uint32_t>(in.integer("threads", defaultThreads(), 1, kThreadsMax));
+  ObjectReader policy = in.object("policy"), optimizer = in.object("optimizer");
+  config.policy = readPolicy(policy);
+  config.optimizer = readOptimizer(optimizer);
+  if (in.has("model")) config.model = readModel(in.object("model"));
+  if (in.has("world_size")) {
+    config.worldSize = static_cast<uint32_t>(in.integer("world_size", 1, 1, kConnectionsMax));
+  }
+  config.exitWhenDone = in.boolean("exit_when_done", config.exitWhenDone);
+  config.save = in.text("save", config.save);
+  config.log = readLog(in.object("log"));
+  config.limits = readLimits(in.object("limits"));
+  if (config.worldSize > config.limits.connections) {
+    in.fail("world_size", "must be at most limits.connections (" + std::to_string(config.limits.connections) +
+                              "), not " + std::to_string(*config.worldSize));
+  }
+  PSD_RETURN_IF_ERROR(in.finish());
+  return LoadedConfig{std::move(config), in.effective()};
+}
+
+Result<LoadedConfig> loadDaemonConfig(Env& env, const std::string& path, const ConfigOverrides& overrides) {
+  Json document = Json::object();
+  if (!path.empty()) {
+    PSD_ASSIGN_OR_RETURN(document, readJsonFile(env, path));
+  }
+  PSD_ASSIGN_OR_RETURN(std::vector<Override> applied, applyOverrides(document, overrides));
+  Result<LoadedConfig> loaded = readDaemonConfig(std::move(document));
+  if (loaded.ok()) return loaded;
+  return Error{loaded.error().code, blame(loaded.message(), applied, path) + loaded.message()};
+}
+
+}  // namespace psd

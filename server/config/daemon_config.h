@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/log/log.h"
+#include "common/os/address.h"
+#include "common/os/env.h"
+#include "common/status/status.h"
+#include "common/types/model_spec.h"
+#include "server/config/device_choice.h"
+#include "server/optimizer/optimizer.h"
+#include "server/policy/policy_config.h"
+
+namespace psd {
+
+/// The model that a daemon holds from its start: either its tensors (the first trainer brings the
+/// values) or a file with both.
+struct ModelConfig {
+  ModelSpec spec;    ///< with a file only the name, for people
+  std::string file;  ///< path of a .safetensors file; empty: spec holds the tensors
+};
+
+/// What one daemon takes on at most. The defaults suit a few hundred trainers.
+struct Limits {
+  uint32_t connections = 4096;           ///< open at once
+  uint64_t messageBytes = 8ull << 20;    ///< largest incoming message
+  uint64_t sliceBytes = 1ull << 20;      ///< largest slice of values or gradient in one call
+  uint64_t outgoingBytes = 64ull << 20;  ///< queued for one connection
+  uint64_t readTimeoutMs = 30'000;       ///< for the rest of a message that has begun
+  uint64_t writeTimeoutMs = 30'000;      ///< for a peer that does not read what is queued for it
+  uint64_t drainMs = 5'000;              ///< for what is in flight at shutdown
+  uint64_t modelBytes = 0;               ///< of float32 weights that a trainer may bring; 0: what fits
+};
+
+/// Everything that a daemon is told. Each field is the key of the same name in the configuration;
+/// docs/configuration.md is the reference. A value type.
+struct DaemonConfig {
+  std::vector<Address> listen;        ///< at least one
+  std::vector<DeviceChoice> devices;  ///< at least one; shards go round them
+  uint32_t shards = 4;                ///< at least as many as devices
+  uint32_t threads = 1;               ///< event loops
+  PolicyChoice policy;
+  Optimizer optimizer;
+  std::optional<ModelConfig> model;   ///< none: the first trainer brings it
+  std::optional<uint32_t> worldSize;  ///< none: what the first trainer says
+  bool exitWhenDone = false;          ///< once all trainers have joined and left
+  std::string save;                   ///< path for the final model; empty: it is not saved
+  LogOptions log;
+  Limits limits;
+};
+
+/// A valid configuration and all its keys, defaults included, as JSON.
+struct LoadedConfig {
+  DaemonConfig config;
+  nlohmann::ordered_json effective;
+};
+
+/// Checks a whole document and turns it into a configuration. Errors name the JSON path. The only
+/// key that is passed over is "$schema", which editors use.
+Result<LoadedConfig> readDaemonConfig(nlohmann::ordered_json document);
+
+/// What the command line lays over the file.
+struct ConfigOverrides {
+  std::vector<std::string> listen;       ///< --listen, repeatable: together they replace `listen`
+  std::optional<std::string> device;     ///< --device: replaces `device` and `devices`
+  std::vector<std::string> assignments;  ///< --set KEY=VALUE, in order, after the two above
+};
+
+/// Reads the file at `path` (empty: no file, all defaults), applies the overrides and checks the
+/// whole. Errors name the file or the flag that is to blame.
+Result<LoadedConfig> loadDaemonConfig(Env& env, const std::string& path,
+                                      const ConfigOverrides& overrides = {});
+
+}  // namespace psd
