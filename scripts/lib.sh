@@ -23,7 +23,7 @@ die() {
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # usage: the comment block under the running script's first line.
-usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$REPO/scripts/$SCRIPT_NAME"; }
+usage() { sed -n '2,/^[^#]/{/^# shellcheck/d; s/^# \{0,1\}//p}' "$REPO/scripts/$SCRIPT_NAME"; }
 
 # absolute_path PATH: seen from the folder in which the user called the script.
 absolute_path() {

@@ -55,6 +55,7 @@ missing_tools() {
   have cmake && version_at_least "$(cmake_version)" $CMAKE_MINIMUM || echo cmake
   have ninja || echo ninja-build
   have ccache || echo ccache
+  have pkg-config || echo pkg-config
   have git || echo git
   have curl || [ "$CAPNP_FROM" = apt ] || echo curl
   have python3 || echo python3
@@ -135,11 +136,19 @@ unpack_sysroot() {
     dpkg-deb -x "$deb" "$SYSROOT" || die "$deb could not be unpacked: is the bundle whole?"
   done
   mend_links
-  # Cap'n Proto's CMake files name its compiler and include folder by absolute path.
-  local cmake_files
-  cmake_files=$SYSROOT/usr/lib/$(multiarch)/cmake/CapnProto
-  [ ! -d "$cmake_files" ] || sed -i "s# /usr/bin/# $SYSROOT/usr/bin/#; s# /usr/include)# $SYSROOT/usr/include)#" "$cmake_files"/*.cmake
+  mend_paths
   printf '%s\n' "${@##*/}" >"$stamp"
+}
+
+# mend_paths: Cap'n Proto's CMake files name its compiler and include folder by absolute path, and find its libraries
+# through pkg-config, whose files name theirs so.
+mend_paths() {
+  local libraries
+  libraries=$SYSROOT/usr/lib/$(multiarch)
+  find "$libraries/cmake/CapnProto" -name '*.cmake' -exec \
+    sed -i "s#\([ (]\)/usr/\(bin\|include\)#\1$SYSROOT/usr/\2#" {} +
+  find "$libraries/pkgconfig" "$SYSROOT/usr/share/pkgconfig" -name '*.pc' -exec sed -i "s#^\([a-z_]*=\)/usr#\1$SYSROOT/usr#" {} + \
+    2>/dev/null || true
 }
 
 # mend_links: lib*.so links whose library was not unpacked point to the system's own (libz, libssl: every system has
@@ -163,8 +172,8 @@ write_sysroot_env() {
   printf 'export PSD_SYSROOT=%q\n' "$SYSROOT"
   printf 'export PATH="$PATH":%q\n' "$usr/bin"
   printf 'export CMAKE_PREFIX_PATH=%q${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}\n' "$usr"
+  printf 'export PKG_CONFIG_PATH=%q${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}\n' "$usr/lib/$(multiarch)/pkgconfig"
   printf 'export LD_LIBRARY_PATH=%q${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\n' "$usr/lib/$(multiarch)"
-  printf 'export CPATH=%q:%q${CPATH:+:$CPATH}\n' "$usr/include" "$usr/include/$(multiarch)"
 }
 
 # check_bundle DIR: whole, and for this architecture.

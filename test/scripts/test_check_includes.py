@@ -1,0 +1,64 @@
+"""scripts/check_includes: what it lets pass, and each rule broken once."""
+
+import unittest
+
+from checkout import CheckoutTest
+
+
+class CheckIncludes(CheckoutTest):
+    def check(self, files):
+        """The violations that check_includes prints for a checkout of these files."""
+        for path, text in files.items():
+            self.write(path, text)
+        result = self.run_script("check_includes")
+        lines = result.stdout.splitlines()
+        if result.returncode == 0:
+            self.assertEqual(len(lines), 1, result.stdout)
+            return []
+        self.assertEqual((result.returncode, result.stderr), (1, ""))
+        return lines
+
+    def test_includes_down_the_layers_pass(self):
+        self.assertEqual([], self.check({
+            "common/a.h": "#include <vector>\n",
+            "server/optimizer/b.h": '#include "common/a.h"\n',
+            "server/store/c.cu": '#include "server/optimizer/b.h"\n',
+            "server/policy/d.h": '#include "server/store/c.cu"\n#include "common/a.h"\n',
+            "server/rpc/e.cc": '#include "server/policy/d.h"\n#include "schema/psd.capnp.h"\n',
+            "server/main.cc": '#include "server/policy/d.h"\n',
+            "trainer/model/f.cc": "#include <torch/torch.h>\n",
+            "test/g.cc": '#include "server/policy/d.h"\n#include <torch/torch.h>\n#include "schema/psd.capnp.h"\n',
+        }))
+
+    def test_each_broken_rule_is_one_line_with_its_place(self):
+        cases = [
+            ("common/x.h", '#include "server/store/y.h"', "common may not include server/store/y.h"),
+            ("server/store/x.h", '#include "server/policy/y.h"', "server/store may not include server/policy/y.h"),
+            ("server/policy/x.h", '#include "server/metrics/y.h"', "server/policy may not include"),
+            ("server/rpc/x.h", '#include "server/daemon/y.h"', "server/rpc may not include server/daemon/y.h"),
+            ("server/daemon/x.h", '#include "trainer/client/y.h"', "server may not include trainer/client/y.h"),
+            ("trainer/loop/x.h", '#include "server/store/y.h"', "trainer/loop may not include server/store/y.h"),
+            ("trainer/client/x.h", '#include "trainer/loop/y.h"', "trainer/client may not include trainer/loop/y.h"),
+            ("common/x.cc", "#include <torch/torch.h>", "LibTorch (torch/torch.h) is only for"),
+            ("trainer/client/x.cc", '#  include "c10/util/y.h"', "LibTorch (c10/util/y.h) is only for"),
+            ("server/daemon/x.cc", '#include "schema/psd.capnp.h"', "generated header schema/psd.capnp.h is only for"),
+            ("common/x.cc", '#include "y.h"', '"y.h" is no file of this repository'),
+        ]
+        for path, include, reason in cases:
+            with self.subTest(path=path, include=include):
+                target = include.split('"')[1] if '"' in include else None
+                if target and "/" in target:
+                    self.write(target, "")
+                self.assertRegex("\n".join(self.check({path: f"// one\n{include}\n"})), f"^{path}:2: [^\n]*$")
+                self.assertIn(reason, self.check({})[0])
+                (self.root / path).unlink()
+
+    def test_a_file_over_the_limit_is_reported_once(self):
+        self.assertEqual([], self.check({"common/long.h": "\n" * 400}))
+        found = self.check({"common/long.h": "\n" * 401})
+        self.assertEqual(len(found), 1)
+        self.assertIn("common/long.h:401: 401 lines, at most 400", found[0])
+
+
+if __name__ == "__main__":
+    unittest.main()
