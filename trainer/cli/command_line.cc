@@ -1,0 +1,198 @@
+#include "trainer/cli/command_line.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "common/config/json_file.h"
+#include "trainer/dataset/dataset_list.h"
+#include "trainer/model/model_list.h"
+
+namespace psd {
+namespace {
+
+constexpr double kConnectTimeoutSecondsMax = 86'400;
+constexpr uint64_t kThreadsMax = 4096;
+constexpr uint64_t kBatchSizeMax = 1u << 20;
+constexpr uint64_t kEpochsMax = 1'000'000;
+constexpr uint64_t kStepsMax = 1ull << 40;
+
+constexpr std::array<std::string_view, 6> kLogLevels = {"trace", "debug", "info", "warn", "error", "off"};
+
+using Text = std::optional<std::string>;
+
+/// The flags as written. Numbers stay text, so that flags and environment variables are checked alike.
+struct RawFlags {
+  std::vector<std::string> servers;
+  Text rank, worldSize, epochs, steps;
+  std::string model = "mnist_cnn", data, device = "auto", logLevel = "info", metrics;
+  std::string batchSize = "32", seed = "1", connectTimeout = "30";
+  Text threads;
+  bool json = false;
+};
+
+std::string modelHelp() {
+  std::string text;
+  for (const ModelEntry& entry : modelList()) {
+    text += (text.empty() ? "" : " | ") + std::string(entry.name);
+  }
+  return text;
+}
+
+std::string dataHelp() {
+  std::string text;
+  for (const DatasetEntry& entry : datasetList()) {
+    text += (text.empty() ? "" : "; ") + std::string(entry.usage);
+  }
+  return text;
+}
+
+void addCommonFlags(CLI::App& app, RawFlags& flags) {
+  app.add_option("--server", flags.servers,
+                 "the daemon, tcp://HOST:PORT or unix:///PATH; repeat it for several: the first that "
+                 "answers is used [PSD_SERVER, else MASTER_ADDR]")
+      ->type_name("ADDRESS")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--model", flags.model, modelHelp())->type_name("NAME")->capture_default_str();
+  app.add_option("--data", flags.data, dataHelp())->type_name("DATA")->required();
+  app.add_option("--device", flags.device, "auto | cpu | cuda:N")->type_name("DEVICE")->capture_default_str();
+  app.add_option("--threads", flags.threads,
+                 "CPU threads to compute with; default: the cores, shared with the other trainers here")
+      ->type_name("N");
+  app.add_option("--seed", flags.seed, "of initial values, order of samples, dropout, synthetic data")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--connect-timeout", flags.connectTimeout, "how long to wait for the daemon")
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  app.add_option("--log-level", flags.logLevel, "trace | debug | info | warn | error | off")
+      ->type_name("LEVEL")
+      ->capture_default_str();
+}
+
+void addTrainFlags(CLI::App& app, RawFlags& flags) {
+  app.add_option("--rank", flags.rank, "this trainer's place, from 0 [RANK, SLURM_PROCID]")->type_name("N");
+  app.add_option("--world-size", flags.worldSize, "number of trainers [WORLD_SIZE, SLURM_NTASKS]")
+      ->type_name("N");
+  app.add_option("--epochs", flags.epochs, "passes over the data; default 1")->type_name("N");
+  app.add_option("--steps", flags.steps, "instead of --epochs: steps of this trainer")->type_name("N");
+  app.add_option("--batch-size", flags.batchSize, "samples per step of one trainer")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--metrics", flags.metrics, "write one JSON line per step")->type_name("FILE");
+}
+
+Result<CommonOptions> readCommon(const RawFlags& flags, const EnvironmentGetter& environment,
+                                 uint32_t cores) {
+  CommonOptions common;
+  PSD_ASSIGN_OR_RETURN(common.client.servers, resolveServers(flags.servers, environment));
+  PSD_ASSIGN_OR_RETURN(const double timeout,
+                       parseSeconds({"--connect-timeout", flags.connectTimeout}, kConnectTimeoutSecondsMax));
+  common.client.connectTimeout =
+      std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(timeout));
+  PSD_ASSIGN_OR_RETURN(common.placement, resolvePlacement(flags.rank, flags.worldSize, environment));
+  common.threads = std::max(1u, cores / common.placement.localWorldSize);
+  if (flags.threads) {
+    PSD_ASSIGN_OR_RETURN(const uint64_t threads, parseInteger({"--threads", *flags.threads}, 1, kThreadsMax));
+    common.threads = static_cast<uint32_t>(threads);
+  }
+  PSD_ASSIGN_OR_RETURN(common.seed, parseInteger({"--seed", flags.seed}, 0, UINT64_MAX));
+  common.model = flags.model;
+  common.data = flags.data;
+  common.device = flags.device;
+  common.logLevel = flags.logLevel;
+  if (std::count(kLogLevels.begin(), kLogLevels.end(), flags.logLevel) == 0) {
+    return Error{ErrorCode::invalidArgument,
+                 "--log-level: '" + flags.logLevel +
+                     "' is not a level; expected trace, debug, info, warn, error or off"};
+  }
+  return common;
+}
+
+Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& environment, uint32_t cores) {
+  TrainCommand train;
+  PSD_ASSIGN_OR_RETURN(train.common, readCommon(flags, environment, cores));
+  LoopOptions& loop = train.loop;
+  loop.membership = {train.common.placement.rank, train.common.placement.worldSize};
+  loop.seed = train.common.seed;
+  PSD_ASSIGN_OR_RETURN(const uint64_t batchSize,
+                       parseInteger({"--batch-size", flags.batchSize}, 1, kBatchSizeMax));
+  loop.batchSize = static_cast<uint32_t>(batchSize);
+  if (flags.epochs) {
+    PSD_ASSIGN_OR_RETURN(loop.epochs, parseInteger({"--epochs", *flags.epochs}, 1, kEpochsMax));
+  }
+  if (flags.steps) {
+    if (flags.epochs) {
+      return Error{ErrorCode::invalidArgument, "--steps and --epochs exclude each other; give one"};
+    }
+    PSD_ASSIGN_OR_RETURN(loop.steps, parseInteger({"--steps", *flags.steps}, 1, kStepsMax));
+  }
+  train.metricsFile = flags.metrics;
+  return Command(std::move(train));
+}
+
+/// Alone among processes: eval has no rank, whatever the environment says.
+Result<Command> readEval(const RawFlags& flags, const EnvironmentGetter& environment, uint32_t cores) {
+  const EnvironmentGetter withoutRank = [&](const char* name) -> const char* {
+    const std::string_view text(name);
+    return text == "PSD_SERVER" || text == "MASTER_ADDR" ? environment(name) : nullptr;
+  };
+  PSD_ASSIGN_OR_RETURN(CommonOptions common, readCommon(flags, withoutRank, cores));
+  return Command(EvalCommand{std::move(common), flags.json});
+}
+
+/// CLI11's message as one line, with the nearest flag where one is unknown.
+Error usageError(const CLI::ParseError& error, const CLI::App& app, std::span<const char* const> arguments) {
+  std::vector<std::string> names;
+  for (const CLI::App* each : app.get_subcommands({})) {
+    for (const CLI::Option* option : each->get_options()) names.push_back(option->get_name());
+  }
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    for (const std::string_view argument : arguments) {
+      const std::string_view name = argument.substr(0, argument.find('='));
+      if (!name.starts_with("--") || std::count(known.begin(), known.end(), name) > 0) continue;
+      const std::string_view near = nearest(name, known);
+      return {ErrorCode::invalidArgument,
+              std::string(name) + ": no such option" +
+                  (near.empty() ? "; see --help" : "; did you mean " + std::string(near) + "?")};
+    }
+  }
+  std::string message = error.what();
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  return {ErrorCode::invalidArgument, message + "; see --help"};
+}
+
+}  // namespace
+
+Result<Command> parseCommandLine(std::span<const char* const> arguments, const EnvironmentGetter& environment,
+                                 uint32_t cores) {
+  RawFlags flags;
+  CLI::App app("Trains and scores models whose parameters a psd daemon holds.", "psd-trainer");
+  app.set_version_flag("--version", "psd-trainer " PSD_VERSION);
+  app.require_subcommand(1);
+  CLI::App* train = app.add_subcommand("train", "pull, compute gradients, push, until done");
+  addCommonFlags(*train, flags);
+  addTrainFlags(*train, flags);
+  CLI::App* eval = app.add_subcommand("eval", "report the daemon's model's loss and accuracy");
+  addCommonFlags(*eval, flags);
+  eval->add_flag("--json", flags.json, "print one JSON object");
+  try {
+    app.parse(static_cast<int>(arguments.size()), arguments.data());
+  } catch (const CLI::CallForVersion& version) {
+    return Command(PrintText{std::string(version.what()) + "\n"});
+  } catch (const CLI::CallForHelp&) {
+    return Command(PrintText{app.help()});
+  } catch (const CLI::ParseError& error) {
+    return usageError(error, app, arguments);
+  }
+  return train->parsed() ? readTrain(flags, environment, cores) : readEval(flags, environment, cores);
+}
+
+}  // namespace psd

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+
+#include "common/status/status.h"
+#include "trainer/cli/environment.h"
+#include "trainer/client/client.h"
+#include "trainer/loop/training_loop.h"
+
+namespace psd {
+
+/// What train and eval have in common.
+struct CommonOptions {
+  ClientOptions client;
+  Placement placement;
+  std::string model;
+  std::string data;
+  std::string device;  ///< auto, cpu or cuda:N; not checked yet
+  uint32_t threads = 1;
+  uint64_t seed = 1;
+  std::string logLevel;
+};
+
+struct TrainCommand {
+  CommonOptions common;
+  LoopOptions loop;
+  std::string metricsFile;  ///< empty: none
+};
+
+struct EvalCommand {
+  CommonOptions common;
+  bool json = false;
+};
+
+/// --help or --version was asked for.
+struct PrintText {
+  std::string text;
+};
+
+using Command = std::variant<TrainCommand, EvalCommand, PrintText>;
+
+/// Reads the command line and, where a flag is not given, the environment. Every error is one line that
+/// names the flag or variable. Pure but for the number of CPU cores, which `cores` gives.
+Result<Command> parseCommandLine(std::span<const char* const> arguments, const EnvironmentGetter& environment,
+                                 uint32_t cores);
+
+}  // namespace psd

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <ostream>
+
+#include "common/status/status.h"
+#include "trainer/cli/command_line.h"
+#include "trainer/client/client.h"
+
+namespace psd {
+
+/// Client::connect, or what stands in for it in a test.
+using Connect = std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>;
+
+/// Trains to the end and prints how it goes and the summary; rank 0 also scores the final model on the test
+/// set. Returns 0, or the signal that ended it early: then it has left the daemon politely.
+Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::ostream& out, bool terminal);
+
+/// Prints loss and accuracy of the daemon's model.
+Status runEval(const EvalCommand& command, const Connect& connect, std::ostream& out);
+
+/// The whole program: exit status 0, 1 (failed), 2 (wrong usage) or 128 + signal. Problems go to standard
+/// error as one line that begins with "psd-trainer: ".
+int runProgram(int argc, const char* const* argv);
+
+}  // namespace psd

@@ -1,0 +1,134 @@
+#include "trainer/cli/environment.h"
+
+#include <charconv>
+#include <cmath>
+#include <string_view>
+
+#include "common/os/address.h"
+
+namespace psd {
+namespace {
+
+Error invalid(const Setting& setting, const std::string& expected) {
+  return {ErrorCode::invalidArgument, setting.source + ": '" + setting.text + "' is not " + expected};
+}
+
+std::vector<std::string> splitAtCommas(std::string_view text) {
+  std::vector<std::string> parts;
+  while (true) {
+    const size_t comma = text.find(',');
+    if (const auto part = text.substr(0, comma); !part.empty()) parts.emplace_back(part);
+    if (comma == std::string_view::npos) return parts;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+Result<std::vector<std::string>> checkAddresses(const char* source, std::vector<std::string> addresses) {
+  for (const std::string& address : addresses) {
+    const Result<Address> parsed = parseAddress(address);
+    if (!parsed.ok()) {
+      return Error{ErrorCode::invalidArgument, std::string(source) + ": " + parsed.message()};
+    }
+    if (parsed->kind == Address::Kind::tcp && (parsed->port == 0 || parsed->host == "*")) {
+      return Error{ErrorCode::invalidArgument,
+                   std::string(source) + ": '" + address +
+                       "' is only good for listening; expected the daemon's host and port"};
+    }
+  }
+  return addresses;
+}
+
+Error missing(const char* what, const Setting& given) {
+  return {ErrorCode::invalidArgument, std::string(what) + " missing, though " + given.source + " is given"};
+}
+
+}  // namespace
+
+std::optional<Setting> findSetting(const char* flag, const std::optional<std::string>& flagValue,
+                                   std::initializer_list<const char*> variables,
+                                   const EnvironmentGetter& environment) {
+  if (flagValue) return Setting{flag, *flagValue};
+  for (const char* variable : variables) {
+    const char* value = environment(variable);
+    if (value != nullptr && *value != '\0') return Setting{variable, value};
+  }
+  return std::nullopt;
+}
+
+Result<uint64_t> parseInteger(const Setting& setting, uint64_t min, uint64_t max) {
+  uint64_t value = 0;
+  const char* end = setting.text.data() + setting.text.size();
+  const auto parsed = std::from_chars(setting.text.data(), end, value);
+  if (parsed.ec != std::errc() || parsed.ptr != end || value < min || value > max) {
+    return invalid(setting, "a whole number from " + std::to_string(min) + " to " + std::to_string(max));
+  }
+  return value;
+}
+
+Result<double> parseSeconds(const Setting& setting, double max) {
+  double value = 0;
+  const char* end = setting.text.data() + setting.text.size();
+  const auto parsed = std::from_chars(setting.text.data(), end, value);
+  const bool inRange = std::isfinite(value) && value > 0 && value <= max;
+  if (parsed.ec != std::errc() || parsed.ptr != end || !inRange) {
+    return invalid(setting,
+                   "a number of seconds above 0 and up to " + std::to_string(static_cast<uint64_t>(max)));
+  }
+  return value;
+}
+
+Result<Placement> resolvePlacement(const std::optional<std::string>& rankFlag,
+                                   const std::optional<std::string>& worldSizeFlag,
+                                   const EnvironmentGetter& environment) {
+  const auto rank = findSetting("--rank", rankFlag, {"RANK", "SLURM_PROCID"}, environment);
+  const auto worldSize =
+      findSetting("--world-size", worldSizeFlag, {"WORLD_SIZE", "SLURM_NTASKS"}, environment);
+  if (rank && !worldSize) {
+    return missing("--world-size (or WORLD_SIZE, SLURM_NTASKS) is", *rank);
+  }
+  Placement placement;
+  if (worldSize) {
+    PSD_ASSIGN_OR_RETURN(const uint64_t size, parseInteger(*worldSize, 1, kWorldSizeMax));
+    if (!rank && size > 1) return missing("--rank (or RANK, SLURM_PROCID) is", *worldSize);
+    placement.worldSize = static_cast<uint32_t>(size);
+  }
+  if (rank) {
+    PSD_ASSIGN_OR_RETURN(const uint64_t value, parseInteger(*rank, 0, kWorldSizeMax - 1));
+    if (value >= placement.worldSize) {
+      return Error{ErrorCode::invalidArgument,
+                   rank->source + ": rank " + rank->text + " is not below the world size " +
+                       std::to_string(placement.worldSize) + " (" + worldSize->source +
+                       "); ranks go from 0 to " + std::to_string(placement.worldSize - 1)};
+    }
+    placement.rank = Rank{static_cast<uint32_t>(value)};
+  }
+  placement.localRank = placement.rank.value;
+  placement.localWorldSize = placement.worldSize;
+  if (const auto local = findSetting("", {}, {"LOCAL_RANK"}, environment)) {
+    PSD_ASSIGN_OR_RETURN(const uint64_t value, parseInteger(*local, 0, kWorldSizeMax - 1));
+    placement.localRank = static_cast<uint32_t>(value);
+  }
+  if (const auto local = findSetting("", {}, {"LOCAL_WORLD_SIZE"}, environment)) {
+    PSD_ASSIGN_OR_RETURN(const uint64_t value, parseInteger(*local, 1, kWorldSizeMax));
+    placement.localWorldSize = static_cast<uint32_t>(value);
+  }
+  return placement;
+}
+
+Result<std::vector<std::string>> resolveServers(const std::vector<std::string>& flags,
+                                                const EnvironmentGetter& environment) {
+  if (!flags.empty()) return checkAddresses("--server", flags);
+  if (const auto servers = findSetting("", {}, {"PSD_SERVER"}, environment)) {
+    return checkAddresses("PSD_SERVER", splitAtCommas(servers->text));
+  }
+  if (const auto master = findSetting("", {}, {"MASTER_ADDR"}, environment)) {
+    const bool isIpv6 = master->text.find(':') != std::string::npos;
+    const std::string host = isIpv6 ? "[" + master->text + "]" : master->text;
+    return checkAddresses("MASTER_ADDR", {"tcp://" + host + ":" + std::to_string(kDefaultPort)});
+  }
+  return Error{ErrorCode::invalidArgument,
+               "--server is missing (or PSD_SERVER, or MASTER_ADDR in the environment); expected "
+               "tcp://HOST:PORT or unix:///PATH"};
+}
+
+}  // namespace psd

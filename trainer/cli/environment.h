@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/status/status.h"
+#include "common/types/ids.h"
+
+namespace psd {
+
+/// Value of an environment variable, or null when it is not set. An empty value counts as not set.
+using EnvironmentGetter = std::function<const char*(const char* name)>;
+
+/// A text and where it came from, so that errors can name the flag or variable.
+struct Setting {
+  std::string source;  ///< "--rank" or "RANK"
+  std::string text;
+};
+
+/// The flag if it was given, else the first of the variables that is set.
+std::optional<Setting> findSetting(const char* flag, const std::optional<std::string>& flagValue,
+                                   std::initializer_list<const char*> variables,
+                                   const EnvironmentGetter& environment);
+
+/// A whole number from min to max; the error names the source, quotes the text and says the range.
+Result<uint64_t> parseInteger(const Setting& setting, uint64_t min, uint64_t max);
+/// A number of seconds, above 0 and at most `max`, fractions allowed.
+Result<double> parseSeconds(const Setting& setting, double max);
+
+/// A trainer's place among the others. A value type.
+struct Placement {
+  Rank rank;
+  uint32_t worldSize = 1;
+  uint32_t localRank = 0;       ///< among the trainers of this machine, as far as known; else the rank
+  uint32_t localWorldSize = 1;  ///< trainers on this machine, as far as known; else all of them
+};
+
+inline constexpr uint64_t kWorldSizeMax = 1u << 20;
+
+/// The flags, else RANK and WORLD_SIZE (torchrun), else SLURM_PROCID and SLURM_NTASKS; LOCAL_RANK and
+/// LOCAL_WORLD_SIZE. With none of them: a single trainer. Pure.
+Result<Placement> resolvePlacement(const std::optional<std::string>& rankFlag,
+                                   const std::optional<std::string>& worldSizeFlag,
+                                   const EnvironmentGetter& environment);
+
+/// The flags, else PSD_SERVER (comma-separated), else tcp://MASTER_ADDR with psd's default port (torchrun's
+/// MASTER_PORT is its own). Every address is checked. Pure.
+Result<std::vector<std::string>> resolveServers(const std::vector<std::string>& flags,
+                                                const EnvironmentGetter& environment);
+
+}  // namespace psd

@@ -1,0 +1,60 @@
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <span>
+#include <string>
+#include <thread>
+
+#include <unistd.h>
+
+#include "common/log/log.h"
+#include "trainer/cli/commands.h"
+
+namespace psd {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+
+int report(const Error& error, int exitStatus) {
+  std::cerr << "psd-trainer: " << error.message << std::endl;
+  return exitStatus;
+}
+
+Status startLogging(const CommonOptions& options) {
+  const Status started = initLogging({options.logLevel, "text", ""});
+  if (started.ok()) return {};
+  return {started.error().code, "--log-level: " + started.message()};
+}
+
+int train(const TrainCommand& command) {
+  const bool terminal = isatty(STDOUT_FILENO) == 1;
+  const Result<int> signal = runTrain(command, Client::connect, std::cout, terminal);
+  if (!signal.ok()) return report(signal.error(), kExitFailed);
+  return *signal == 0 ? 0 : 128 + *signal;
+}
+
+int eval(const EvalCommand& command) {
+  const Status done = runEval(command, Client::connect, std::cout);
+  return done.ok() ? 0 : report(done.error(), kExitFailed);
+}
+
+}  // namespace
+
+int runProgram(int argc, const char* const* argv) {
+  const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const auto command = parseCommandLine(
+      std::span(argv, static_cast<size_t>(argc)), [](const char* name) { return std::getenv(name); }, cores);
+  if (!command.ok()) return report(command.error(), kExitUsage);
+  if (const auto* print = std::get_if<PrintText>(&*command)) {
+    std::cout << print->text;
+    return 0;
+  }
+  const auto* training = std::get_if<TrainCommand>(&*command);
+  const auto* evaluation = std::get_if<EvalCommand>(&*command);
+  const Status logging = startLogging(training ? training->common : evaluation->common);
+  if (!logging.ok()) return report(logging.error(), kExitUsage);
+  return training ? train(*training) : eval(*evaluation);
+}
+
+}  // namespace psd

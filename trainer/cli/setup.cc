@@ -1,0 +1,36 @@
+#include "trainer/cli/setup.h"
+
+#include <string>
+
+#include <spdlog/spdlog.h>
+
+#include "trainer/dataset/dataset_list.h"
+#include "trainer/model/device.h"
+#include "trainer/model/model_list.h"
+
+namespace psd {
+namespace {
+
+Error prefixed(const char* flag, const Error& error) {
+  return {error.code, std::string(flag) + ": " + error.message};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Dataset>> openData(const CommonOptions& options, Split split) {
+  auto dataset = openDataset(options.data, split, options.seed);
+  if (!dataset.ok()) return prefixed("--data", dataset.error());
+  return dataset;
+}
+
+Result<std::unique_ptr<Model>> buildModel(const CommonOptions& options) {
+  const Result<const ModelEntry*> entry = findModel(options.model);
+  if (!entry.ok()) return prefixed("--model", entry.error());
+  std::string note;
+  const auto device = chooseDevice(options.device, options.placement.localRank, note);
+  if (!device.ok()) return prefixed("--device", device.error());
+  if (!note.empty()) spdlog::warn("{}", note);
+  return makeModel(**entry, {options.seed, options.placement.rank, device.value(), options.threads});
+}
+
+}  // namespace psd

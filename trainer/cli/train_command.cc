@@ -1,0 +1,105 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <spdlog/spdlog.h>
+
+#include "trainer/cli/commands.h"
+#include "trainer/cli/setup.h"
+#include "trainer/cli/stop_signals.h"
+#include "trainer/eval/evaluate.h"
+#include "trainer/loop/batches.h"
+#include "trainer/loop/metrics.h"
+#include "trainer/loop/progress.h"
+
+namespace psd {
+namespace {
+
+constexpr Rank kScoringRank{0};  // scores the final model on the test set
+
+/// What a run needs beside the daemon; opened before it is contacted, so that wrong input costs nobody
+/// anything.
+struct Material {
+  std::unique_ptr<Dataset> train;
+  std::unique_ptr<Dataset> test;  ///< only for kScoringRank
+  std::unique_ptr<Model> model;
+  std::unique_ptr<MetricsWriter> metrics;  ///< null without --metrics
+};
+
+Result<Material> prepare(const TrainCommand& command) {
+  Material material;
+  const Membership& membership = command.loop.membership;
+  PSD_ASSIGN_OR_RETURN(material.train, openData(command.common, Split::train));
+  if (material.train->sampleCount() < membership.worldSize) {
+    return Error{ErrorCode::invalidArgument, "--world-size: " + std::to_string(membership.worldSize) +
+                                                 " trainers for " + material.train->describe() +
+                                                 "; expected at least one image each"};
+  }
+  if (membership.rank == kScoringRank) {
+    PSD_ASSIGN_OR_RETURN(material.test, openData(command.common, Split::test));
+  }
+  PSD_ASSIGN_OR_RETURN(material.model, buildModel(command.common));
+  PSD_RETURN_IF_ERROR(checkFit(*material.model, *material.train));
+  if (!command.metricsFile.empty()) {
+    auto metrics = MetricsWriter::create(command.metricsFile);
+    if (!metrics.ok()) {
+      return Error{metrics.error().code, "--metrics: " + metrics.message()};
+    }
+    material.metrics = std::move(metrics).value();
+  }
+  return material;
+}
+
+void logStart(const TrainCommand& command, const Material& material, const JoinInfo& info) {
+  spdlog::info("rank {} of {} joined: policy {}, {} shard(s) on {}, {}", command.loop.membership.rank.value,
+               command.loop.membership.worldSize, info.policy, info.shardCount, info.device,
+               info.broughtInitialValues ? "brought the initial values" : "the model has values");
+  spdlog::info("{} ({} parameters) on {} with {} thread(s), {}, batch size {}", command.common.model,
+               material.model->spec().parameterCount(), material.model->device(), command.common.threads,
+               material.train->describe(), command.loop.batchSize);
+}
+
+/// What came of a run. A value type.
+struct Outcome {
+  TrainingSummary summary;
+  int signal = 0;  ///< that ended it early
+};
+
+/// Trains and says goodbye to the daemon. A signal ends the loop between two steps. Where the final model
+/// is to be scored it is pulled after this trainer's last push; others may still be training.
+Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& material, Progress& progress) {
+  const StopSignals signals;
+  std::vector<LoopObserver*> observers{&progress};
+  if (material.metrics) observers.push_back(material.metrics.get());
+  const auto summary = loop.run(observers, [&] { return signals.received() != 0; });
+  progress.finish();
+  PSD_RETURN_IF_ERROR(summary);
+  if (material.test && !summary->interrupted) {
+    PSD_RETURN_IF_ERROR(client.pull(material.model->parameters()).wait());
+  }
+  PSD_RETURN_IF_ERROR(client.leave());
+  return Outcome{*summary, summary->interrupted ? signals.received() : 0};
+}
+
+}  // namespace
+
+Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::ostream& out, bool terminal) {
+  PSD_ASSIGN_OR_RETURN(Material material, prepare(command));
+  PSD_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, connect(command.common.client));
+  TrainingLoop loop(*client, *material.model, *material.train, command.loop);
+  PSD_ASSIGN_OR_RETURN(const JoinInfo info, loop.join());
+  logStart(command, material, info);
+
+  const Rank rank = command.loop.membership.rank;
+  Progress progress(out, terminal, rank);
+  PSD_ASSIGN_OR_RETURN(const Outcome outcome, trainAndLeave(loop, *client, material, progress));
+  out << formatSummary(rank, outcome.summary) << std::endl;
+  if (material.metrics) PSD_RETURN_IF_ERROR(material.metrics->finish());
+  if (material.test && outcome.signal == 0) {
+    PSD_ASSIGN_OR_RETURN(const Score score, evaluate(*material.model, *material.test));
+    out << "rank " << rank.value << "  test " << formatScore(score, material.test->describe()) << std::endl;
+  }
+  return outcome.signal;
+}
+
+}  // namespace psd

@@ -1,0 +1,68 @@
+#include "trainer/dataset/dataset_list.h"
+
+#include <charconv>
+#include <filesystem>
+
+#include "trainer/dataset/mnist.h"
+#include "trainer/dataset/synthetic.h"
+
+namespace psd {
+namespace {
+
+Result<std::unique_ptr<Dataset>> openMnistEntry(const std::string& folder, Split split, uint64_t) {
+  if (folder.empty()) {
+    return Error{ErrorCode::invalidArgument, "mnist: the folder is missing; expected mnist:DIR"};
+  }
+  return openMnist(folder, split);
+}
+
+Result<std::unique_ptr<Dataset>> openSyntheticEntry(const std::string& samples, Split split, uint64_t seed) {
+  uint32_t count = kSyntheticSamplesDefault;
+  if (!samples.empty()) {
+    const char* end = samples.data() + samples.size();
+    const auto parsed = std::from_chars(samples.data(), end, count);
+    if (parsed.ec != std::errc() || parsed.ptr != end || count < 1 || count > kSyntheticSamplesMax) {
+      return Error{ErrorCode::invalidArgument, "synthetic:" + samples +
+                                                   ": the number of images is not a whole number from 1 to " +
+                                                   std::to_string(kSyntheticSamplesMax)};
+    }
+  }
+  return makeSynthetic(count, split, seed);
+}
+
+constexpr DatasetEntry kDatasets[] = {
+    {"mnist", "DIR or mnist:DIR, a folder with the MNIST files", openMnistEntry},
+    {"synthetic", "synthetic[:N], N made-up training images", openSyntheticEntry},
+};
+
+std::string usage() {
+  std::string text;
+  for (const DatasetEntry& entry : kDatasets) {
+    text += (text.empty() ? "" : "; or ") + std::string(entry.usage);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::span<const DatasetEntry> datasetList() { return kDatasets; }
+
+Result<std::unique_ptr<Dataset>> openDataset(const std::string& data, Split split, uint64_t seed) {
+  std::error_code ignored;
+  const size_t colon = data.find(':');
+  const std::string name = data.substr(0, colon);
+  for (const DatasetEntry& entry : kDatasets) {
+    const bool hasArgument = colon != std::string::npos;
+    const bool bareFolder = !hasArgument && std::filesystem::exists(name, ignored);
+    if (name == entry.name && !bareFolder) {
+      return entry.open(hasArgument ? data.substr(colon + 1) : std::string(), split, seed);
+    }
+  }
+  if (!std::filesystem::exists(data, ignored)) {
+    return Error{ErrorCode::invalidArgument,
+                 "'" + data + "' is neither a folder nor a known data set; expected " + usage()};
+  }
+  return openMnist(data, split);
+}
+
+}  // namespace psd

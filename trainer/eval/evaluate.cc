@@ -1,0 +1,60 @@
+#include "trainer/eval/evaluate.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/loop/batches.h"
+
+namespace psd {
+namespace {
+
+constexpr size_t kBatchSize = 256;  // large enough to be fast, some 100 MB in the convolutional net
+
+}  // namespace
+
+Result<Score> evaluate(Model& model, const Dataset& dataset) {
+  std::vector<uint32_t> order(dataset.sampleCount());
+  std::iota(order.begin(), order.end(), 0u);
+  Batch batch;
+  Score total;
+  for (size_t begin = 0; begin < order.size(); begin += kBatchSize) {
+    const size_t count = std::min(kBatchSize, order.size() - begin);
+    dataset.fill(std::span(order).subspan(begin, count), batch);
+    PSD_ASSIGN_OR_RETURN(const Score score, model.score(viewOf(batch)));
+    total += score;
+  }
+  return total;
+}
+
+Result<EvalReport> evaluateServer(Client& client, Model& model, const Dataset& dataset) {
+  PSD_RETURN_IF_ERROR(client.observe(model.spec()));
+  PSD_ASSIGN_OR_RETURN(PullInfo pulled, client.pull(model.parameters()).wait());
+  PSD_ASSIGN_OR_RETURN(const Score score, evaluate(model, dataset));
+  return EvalReport{model.spec().name, dataset.describe(), std::move(pulled.versions), score};
+}
+
+std::string formatScore(const Score& score, const std::string& data) {
+  char text[96];
+  std::snprintf(text, sizeof text, "loss %.4f, accuracy %.2f %% on ", score.meanLoss(),
+                100 * score.accuracy());
+  return text + data;
+}
+
+std::string formatJson(const EvalReport& report) {
+  nlohmann::ordered_json versions = nlohmann::ordered_json::array();
+  for (const Version version : report.versions) versions.push_back(version.value);
+  const nlohmann::ordered_json json = {{"model", report.model},
+                                       {"data", report.data},
+                                       {"samples", report.score.samples},
+                                       {"loss", report.score.meanLoss()},
+                                       {"accuracy", report.score.accuracy()},
+                                       {"versions", std::move(versions)}};
+  return json.dump();
+}
+
+}  // namespace psd

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+namespace psd {
+
+/// One finished step of one trainer. A value type.
+struct StepReport {
+  uint64_t step = 0;   ///< from 1
+  uint64_t epoch = 0;  ///< from 1
+  uint64_t totalSteps = 0;
+  uint64_t totalEpochs = 0;  ///< the last one may be cut short by --steps
+  bool endsEpoch = false;
+  uint32_t samples = 0;
+  double loss = 0;         ///< mean over the batch
+  uint64_t staleness = 0;  ///< as PushInfo::staleness
+  double pullSeconds = 0;
+  double computeSeconds = 0;
+  double pushSeconds = 0;
+
+  double seconds() const { return pullSeconds + computeSeconds + pushSeconds; }
+};
+
+/// Watches a training loop. Called on the loop's thread.
+class LoopObserver {
+ public:
+  virtual ~LoopObserver() = default;
+  virtual void onStep(const StepReport& report) = 0;
+};
+
+}  // namespace psd

@@ -1,0 +1,40 @@
+#include "trainer/loop/metrics.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace psd {
+
+MetricsWriter::MetricsWriter(std::string path) : path_(std::move(path)), file_(path_) {}
+
+Result<std::unique_ptr<MetricsWriter>> MetricsWriter::create(const std::string& path) {
+  errno = 0;
+  std::unique_ptr<MetricsWriter> writer(new MetricsWriter(path));
+  if (!writer->file_) {
+    return Error{ErrorCode::io, path + ": cannot be written: " + std::strerror(errno)};
+  }
+  return writer;
+}
+
+void MetricsWriter::onStep(const StepReport& report) {
+  const nlohmann::ordered_json line = {{"step", report.step},
+                                       {"epoch", report.epoch},
+                                       {"loss", report.loss},
+                                       {"samples_per_s", report.samples / report.seconds()},
+                                       {"staleness", report.staleness},
+                                       {"pull_s", report.pullSeconds},
+                                       {"compute_s", report.computeSeconds},
+                                       {"push_s", report.pushSeconds}};
+  file_ << line.dump() << '\n' << std::flush;
+}
+
+Status MetricsWriter::finish() {
+  file_.close();
+  if (file_) return {};
+  return {ErrorCode::io, path_ + ": not every line could be written; is the disk full?"};
+}
+
+}  // namespace psd

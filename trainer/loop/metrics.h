@@ -1,0 +1,30 @@
+#pragma once
+
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "common/status/status.h"
+#include "trainer/loop/loop_observer.h"
+
+namespace psd {
+
+/// Writes one JSON object per step and line: step, epoch, loss (null when not finite), samples_per_s,
+/// staleness, pull_s, compute_s, push_s. Each line reaches the file at once, so that it can be followed.
+/// Owned by one thread.
+class MetricsWriter : public LoopObserver {
+ public:
+  /// Replaces the file. Errors name it and the reason.
+  static Result<std::unique_ptr<MetricsWriter>> create(const std::string& path);
+
+  void onStep(const StepReport& report) override;
+  /// Whether every line was written.
+  Status finish();
+
+ private:
+  explicit MetricsWriter(std::string path);
+  std::string path_;
+  std::ofstream file_;
+};
+
+}  // namespace psd

@@ -1,0 +1,39 @@
+#include <memory>
+
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+#include "trainer/model/network.h"
+
+namespace psd {
+namespace {
+
+/// The net of PyTorch's examples/mnist; 1,199,882 parameters.
+class MnistCnn : public Network {
+ public:
+  MnistCnn()
+      : conv1_(register_module("conv1", torch::nn::Conv2d(1, 32, 3))),
+        conv2_(register_module("conv2", torch::nn::Conv2d(32, 64, 3))),
+        fc1_(register_module("fc1", torch::nn::Linear(9216, 128))),
+        fc2_(register_module("fc2", torch::nn::Linear(128, 10))) {}
+
+  torch::Tensor forward(const torch::Tensor& images) override {
+    torch::Tensor x = torch::relu(conv1_(images));                 // [n, 32, 26, 26]
+    x = torch::max_pool2d(torch::relu(conv2_(x)), 2);              // [n, 64, 12, 12]
+    x = torch::dropout(x, 0.25, is_training()).flatten(1);         // [n, 9216]
+    x = torch::dropout(torch::relu(fc1_(x)), 0.5, is_training());  // [n, 128]
+    return torch::log_softmax(fc2_(x), 1);
+  }
+
+ private:
+  torch::nn::Conv2d conv1_;
+  torch::nn::Conv2d conv2_;
+  torch::nn::Linear fc1_;
+  torch::nn::Linear fc2_;
+};
+
+}  // namespace
+
+std::shared_ptr<Network> makeMnistCnn() { return std::make_shared<MnistCnn>(); }
+
+}  // namespace psd
