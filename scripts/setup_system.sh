@@ -66,14 +66,13 @@ cmake_version() { cmake --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p'; }
 
 # apt_install PACKAGE…
 apt_install() {
-  MISSING_PACKAGES="$*"
+  local options=(-qq -o DPkg::Lock::Timeout=120)
+  need_root "apt-get install $*"
   note "installing with apt: $*"
-  as_root "installing $*" apt-get update -qq || die "apt-get update failed: is there a network?"
-  as_root "installing $*" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" \
-    >"$DEPS/apt.log" 2>&1 || {
-    tail -n 5 "$DEPS/apt.log" >&2
-    die "apt-get install failed (the whole log: .deps/apt.log): is there a network?"
-  }
+  {
+    "${AS_ROOT[@]}" apt-get update "${options[@]}" &&
+      "${AS_ROOT[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install "${options[@]}" -y --no-install-recommends "$@"
+  } >"$DEPS/apt.log" 2>&1 || die "apt-get could not install $*: is there a network? (its log: .deps/apt.log)"
 }
 
 setup_packages() {
@@ -101,7 +100,7 @@ fetch_capnp() {
     read -r name sha <<<"$entry"
     if [ ! -f "$CACHE/$name" ]; then
       note "downloading $name"
-      curl -fsSL --retry 3 -o "$CACHE/$name.part" "$CAPNP_POOL/$name" ||
+      curl -fsL --retry 3 -o "$CACHE/$name.part" "$CAPNP_POOL/$name" ||
         die "could not download $CAPNP_POOL/$name: is there a network? (PSD_DEBIAN_MIRROR names a mirror)"
       mv "$CACHE/$name.part" "$CACHE/$name"
     fi
