@@ -71,6 +71,8 @@ build_preset() {
     cmake --preset "$preset" "${arguments[@]}" || die "cmake could not configure build/$preset (its reason stands above)"
     printf '%s\n' "$wanted" >"$folder/.arguments"
   fi
+  # Two checkouts share ccache's objects: paths below this one are hashed as relative ones.
+  export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$REPO}
   local jobs
   jobs=$(build_jobs)
   step "Building build/$preset with $jobs job(s)"
