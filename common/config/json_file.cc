@@ -42,8 +42,7 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
 
   bool parse_error(size_t position, const std::string& lastToken,
                    const nlohmann::json::exception& error) override {
-    failure_ = {position, lastToken, error.what(),
-                !frames_.empty() && frames_.back().value.empty()};
+    failure_ = {position, lastToken, error.what(), !frames_.empty() && frames_.back().value.empty()};
     return false;
   }
 
@@ -127,8 +126,7 @@ size_t editDistance(std::string_view a, std::string_view b) {
 /// The value of an assignment: JSON, or text that is not meant to be JSON.
 Result<Json> overrideValue(std::string_view text) {
   Result<Json> value = parseJson(text, "value");
-  bool looksLikeJson =
-      !text.empty() && std::string_view("{[\"").find(text[0]) != std::string_view::npos;
+  bool looksLikeJson = !text.empty() && std::string_view("{[\"").find(text[0]) != std::string_view::npos;
   if (value.ok() || looksLikeJson) return value;
   Json asText = std::string(text);
   try {
@@ -146,8 +144,7 @@ Result<Json> parseJson(std::string_view text, std::string_view origin) {
     return Error{ErrorCode::invalidArgument, std::string(origin) + separator + what};
   };
   // The parser would take a zero byte for the end of the text.
-  if (text.find('\0') != std::string_view::npos)
-    return bad(": ", "holds a zero byte: not JSON text");
+  if (text.find('\0') != std::string_view::npos) return bad(": ", "holds a zero byte: not JSON text");
   DocumentBuilder builder;
   bool complete = Json::sax_parse(text.begin(), text.end(), &builder, Json::input_format_t::json,
                                   /*strict=*/true, /*ignore_comments=*/true);
@@ -159,9 +156,9 @@ Result<Json> parseJson(std::string_view text, std::string_view origin) {
 Result<Json> readJsonFile(Env& env, const std::string& path) {
   PSD_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, env.open(path));
   if (file->size() > kConfigBytesMax) {
-    return Error{ErrorCode::invalidArgument,
-                 "'" + path + "': holds " + std::to_string(file->size()) +
-                     " bytes; a configuration has at most " + std::to_string(kConfigBytesMax)};
+    return Error{ErrorCode::invalidArgument, "'" + path + "': holds " + std::to_string(file->size()) +
+                                                 " bytes; a configuration has at most " +
+                                                 std::to_string(kConfigBytesMax)};
   }
   std::string text(file->size(), '\0');
   PSD_RETURN_IF_ERROR(file->read(0, std::as_writable_bytes(std::span<char>(text))));

@@ -10,13 +10,10 @@ constexpr size_t kQuotedBytesMax = 40;
 constexpr std::string_view kSpace = " \t\r\n";
 
 bool isWordByte(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '+' ||
-         c == '.';
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '+' || c == '.';
 }
 
-bool isUtf8Continuation(char c) {
-  return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
-}
+bool isUtf8Continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
 /// "line 3, column 5" of a byte; columns count characters, not bytes.
 std::string place(std::string_view text, size_t at) {
@@ -31,12 +28,10 @@ std::string place(std::string_view text, size_t at) {
 
 /// What stands at a byte: a string, a word or number, one character, or the end.
 std::string found(std::string_view text, size_t at) {
-  if (at >= text.size()) return "the end of the file";
-  if (text[at] == '\n' || text[at] == '\r') return "the end of the line";
+  if (text.find_first_not_of(kSpace, at) == std::string_view::npos) return "the end of the text";
   size_t end = at + 1;
   if (text[at] == '"') {
-    while (end < text.size() && text[end] != '"' && text[end] != '\n')
-      end += text[end] == '\\' ? 2 : 1;
+    while (end < text.size() && text[end] != '"' && text[end] != '\n') end += text[end] == '\\' ? 2 : 1;
     end = std::min(end + 1, text.size());
   } else if (isWordByte(text[at])) {
     while (end < text.size() && isWordByte(text[end])) end++;
@@ -53,13 +48,13 @@ std::string found(std::string_view text, size_t at) {
 size_t locate(std::string_view text, const JsonFailure& failure, std::string_view detail) {
   size_t end = std::min(failure.position, text.size());
   auto tokenBegin = [&] { return end - std::min(end, failure.lastToken.size()); };
-  if (detail.starts_with("unexpected end of input") || end == 0) {
+  if (detail.starts_with("unexpected end of input") || detail.starts_with("invalid comment; missing") ||
+      end == 0) {
     size_t last = text.find_last_not_of(kSpace);
     return last == std::string_view::npos ? 0 : last + 1;
   }
   if (detail.starts_with("unexpected string") || detail.starts_with("unexpected number") ||
-      detail.starts_with("invalid string: missing closing quote") ||
-      detail.starts_with("number overflow")) {
+      detail.starts_with("invalid string: missing closing quote") || detail.starts_with("number overflow")) {
     return tokenBegin();
   }
   size_t at = end - 1;
@@ -74,10 +69,9 @@ size_t locate(std::string_view text, const JsonFailure& failure, std::string_vie
 
 /// What may stand there, from the parser's context ("value", "object key", …).
 std::string expectation(std::string_view context, std::string_view detail, bool emptySoFar) {
-  if (detail.find("expected end of input") != std::string_view::npos) return "nothing more";
+  if (detail.find("; expected end of input") != std::string_view::npos) return "nothing more";
   if (context == "object key") {
-    return emptySoFar ? "a key in double quotes or '}'"
-                      : "another key in double quotes after the ','";
+    return emptySoFar ? "a key in double quotes or '}'" : "another key in double quotes after the ','";
   }
   if (context == "object separator") return "':' after the key";
   if (context == "object") return "',' or '}'";
@@ -95,8 +89,7 @@ std::string describeSyntaxError(std::string_view text, const JsonFailure& failur
     size_t end = message.find(kDetail, begin);
     context = message.substr(begin, end - begin);
     detail = message.substr(end + kDetail.size());
-  } else if (size_t overflow = message.find("number overflow");
-             overflow != std::string_view::npos) {
+  } else if (size_t overflow = message.find("number overflow"); overflow != std::string_view::npos) {
     detail = message.substr(overflow);
   }
   size_t at = locate(text, failure, detail);
@@ -115,8 +108,7 @@ std::string describeSyntaxError(std::string_view text, const JsonFailure& failur
   if (detail.starts_with("invalid ") && !detail.starts_with("invalid literal")) {
     return where + std::string(detail.substr(0, detail.find("; last read")));
   }
-  return where + "expected " + expectation(context, detail, failure.emptySoFar) + ", not " +
-         found(text, at);
+  return where + "expected " + expectation(context, detail, failure.emptySoFar) + ", not " + found(text, at);
 }
 
 }  // namespace psd

@@ -38,14 +38,9 @@ struct ObjectReader::Node {
     Json result = Json::object();
     for (const Entry& entry : entries) {
       switch (entry.kind) {
-        case Entry::Kind::asked:
-          break;
-        case Entry::Kind::value:
-          result[entry.key] = entry.value;
-          break;
-        case Entry::Kind::object:
-          result[entry.key] = entry.children[0]->effective();
-          break;
+        case Entry::Kind::asked: break;
+        case Entry::Kind::value: result[entry.key] = entry.value; break;
+        case Entry::Kind::object: result[entry.key] = entry.children[0]->effective(); break;
         case Entry::Kind::list:
           result[entry.key] = Json::array();
           for (const Node* child : entry.children) result[entry.key].push_back(child->effective());
@@ -74,15 +69,13 @@ struct ObjectReader::Node {
   }
 
  private:
-  std::string describeUnknown(const std::string& key,
-                              const std::vector<std::string_view>& known) const {
+  std::string describeUnknown(const std::string& key, const std::vector<std::string_view>& known) const {
     std::string message = (path.empty() ? "" : path + ".") + key + ": unknown key; ";
     if (std::string_view near = nearest(key, known); !near.empty()) {
       return message + "did you mean '" + std::string(near) + "'?";
     }
     message += "valid keys:";
-    for (std::string_view name : known)
-      message += (name == known[0] ? " " : ", ") + std::string(name);
+    for (std::string_view name : known) message += (name == known[0] ? " " : ", ") + std::string(name);
     return message;
   }
 };
@@ -129,8 +122,7 @@ std::optional<double> asNumber(const Json& value, const NumberRange& range) {
 }
 
 std::string describeIntegers(uint64_t min, uint64_t max) {
-  if (max == std::numeric_limits<uint64_t>::max())
-    return "an integer of at least " + std::to_string(min);
+  if (max == std::numeric_limits<uint64_t>::max()) return "an integer of at least " + std::to_string(min);
   return "an integer from " + std::to_string(min) + " to " + std::to_string(max);
 }
 
@@ -185,9 +177,7 @@ void ObjectReader::record(std::string_view key, Json value) {
   entry.value = std::move(value);
 }
 
-bool ObjectReader::has(std::string_view key) const {
-  return given(key) != nullptr;
-}
+bool ObjectReader::has(std::string_view key) const { return given(key) != nullptr; }
 
 double ObjectReader::number(std::string_view key, double fallback, NumberRange range) {
   const Json* value = given(key);
@@ -198,8 +188,7 @@ double ObjectReader::number(std::string_view key, double fallback, NumberRange r
   return number.value_or(fallback);
 }
 
-uint64_t ObjectReader::integer(std::string_view key, uint64_t fallback, uint64_t min,
-                               uint64_t max) {
+uint64_t ObjectReader::integer(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max) {
   const Json* value = given(key);
   std::optional<uint64_t> integer;
   if (value != nullptr) integer = asInteger(*value, min, max);
@@ -228,8 +217,8 @@ std::string ObjectReader::text(std::string_view key, std::string_view fallback) 
 }
 
 template <class T, class Check>
-std::vector<T> ObjectReader::list(std::string_view key, std::vector<T> fallback,
-                                  const std::string& right, Check check) {
+std::vector<T> ObjectReader::list(std::string_view key, std::vector<T> fallback, const std::string& right,
+                                  Check check) {
   std::vector<T> result = std::move(fallback);
   if (const Json* value = given(key); value != nullptr && !value->is_array()) {
     wrong(pathOf(key), "a list", *value);
@@ -247,8 +236,7 @@ std::vector<T> ObjectReader::list(std::string_view key, std::vector<T> fallback,
   return result;
 }
 
-std::vector<std::string> ObjectReader::texts(std::string_view key,
-                                             std::vector<std::string> fallback) {
+std::vector<std::string> ObjectReader::texts(std::string_view key, std::vector<std::string> fallback) {
   return list(key, std::move(fallback), "a string", asText);
 }
 
@@ -281,8 +269,7 @@ std::string ObjectReader::choice(std::string_view key, std::string_view fallback
       result = value->get<std::string>();
     } else {
       std::string_view near = value->is_string() ? nearest(value->get<std::string>(), allowed) : "";
-      wrong(pathOf(key), right, *value,
-            near.empty() ? "" : "; did you mean \"" + std::string(near) + "\"?");
+      wrong(pathOf(key), right, *value, near.empty() ? "" : "; did you mean \"" + std::string(near) + "\"?");
     }
   }
   record(key, result);
@@ -345,8 +332,6 @@ Status ObjectReader::finish() const {
   return {ErrorCode::invalidArgument, std::move(message)};
 }
 
-Json ObjectReader::effective() const {
-  return state_->nodes.front().effective();
-}
+Json ObjectReader::effective() const { return state_->nodes.front().effective(); }
 
 }  // namespace psd

@@ -44,8 +44,7 @@ class ObjectReader {
   std::string text(std::string_view key, std::string_view fallback);
   std::vector<std::string> texts(std::string_view key, std::vector<std::string> fallback);
   std::vector<uint64_t> integers(std::string_view key, std::vector<uint64_t> fallback);
-  std::vector<double> numbers(std::string_view key, std::vector<double> fallback,
-                              NumberRange range = {});
+  std::vector<double> numbers(std::string_view key, std::vector<double> fallback, NumberRange range = {});
   /// A string that must be one of `allowed`; the error lists them and suggests the nearest.
   std::string choice(std::string_view key, std::string_view fallback,
                      const std::vector<std::string_view>& allowed);
@@ -80,8 +79,7 @@ class ObjectReader {
   void wrong(const std::string& path, const std::string& right, const nlohmann::ordered_json& value,
              const std::string& hint = "");
   template <class T, class Check>
-  std::vector<T> list(std::string_view key, std::vector<T> fallback, const std::string& right,
-                      Check check);
+  std::vector<T> list(std::string_view key, std::vector<T> fallback, const std::string& right, Check check);
 
   std::shared_ptr<State> state_;
   Node* node_;  ///< owned by state_

@@ -65,8 +65,8 @@ std::vector<DeviceChoice> readDeviceList(ObjectReader& in) {
 }
 
 std::vector<DeviceChoice> readDevices(ObjectReader& in) {
-  bool hasList = in.has("devices");
-  if (hasList && in.has("device")) {
+  bool hasOne = in.has("device"), hasList = in.has("devices");
+  if (hasOne && hasList) {
     in.fail("devices", "stands in place of 'device'; give only one of the two");
   }
   if (hasList) return readDeviceList(in);

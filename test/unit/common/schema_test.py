@@ -1,0 +1,268 @@
+"""configs/psd.schema.json says what psd does: the examples validate, every key, default, bound and
+choice of the schema is the daemon's, and the other way round.
+
+usage: schema_test.py CONFIGS_FOLDER PSD_PROGRAM
+Exits 4 (skipped) when Python's jsonschema is missing.
+"""
+
+import copy
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import jsonschema
+except ModuleNotFoundError:
+    print("skipped: python3 has no module 'jsonschema'; scripts/setup installs it")
+    sys.exit(4)
+
+CONFIGS = pathlib.Path(sys.argv[1])
+PSD = sys.argv[2]
+SCHEMA = json.loads((CONFIGS / "psd.schema.json").read_text())
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+# Together these reach every key.
+DOCUMENTS = [
+    {},
+    {"devices": ["cpu", "cuda:0"], "world_size": 2, "threads": 2},
+    {"optimizer": {"type": "adagrad"}},
+    {"optimizer": {"type": "rmsprop", "schedule": {"type": "step", "every_updates": 10}}},
+    {"optimizer": {"type": "adam", "schedule": {"type": "cosine", "total_updates": 10}}},
+    {"optimizer": {"type": "adamw"}},
+    {"model": {"tensors": [{"name": "w", "shape": [2, 3]}]}},
+    {"model": {"file": "values.safetensors"}},
+]
+# Without a default in the schema: left out when not given …
+OPTIONAL = {"device", "devices", "model", "world_size"}
+# … worked out from the machine, or read by editors only.
+COMPUTED = {"threads"}
+FOR_EDITORS = {"$schema"}
+
+
+def without_comments(text):
+    """JSON with // and /* */ comments as plain JSON; strings are left alone."""
+    token = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+    return token.sub(lambda found: found[0] if found[0].startswith('"') else " ", text)
+
+
+def check(document):
+    """The effective configuration, or the error line, of `psd check`."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(document, file)
+        file.flush()
+        done = subprocess.run([PSD, "check", file.name], capture_output=True, text=True, timeout=60)
+    if done.returncode == 0:
+        return json.loads(done.stdout), None
+    return None, done.stderr
+
+
+def resolved(schema):
+    """The schema with its reference merged in; its own words win."""
+    if "$ref" not in schema:
+        return schema
+    target = SCHEMA
+    for part in schema["$ref"].removeprefix("#/").split("/"):
+        target = target[part]
+    return {**resolved(target), **{key: schema[key] for key in schema if key != "$ref"}}
+
+
+def branch(schema, value):
+    """The alternative of a oneOf that holds for `value`."""
+    schema = resolved(schema)
+    for option in schema.get("oneOf", []):
+        if VALIDATOR.evolve(schema=resolved(option)).is_valid(value):
+            return branch(option, value)
+    return schema
+
+
+def walk(schema, effective, given, path=()):
+    """Yields (path, property's schema, its effective value or None, whether it was given)."""
+    for key, child in branch(schema, effective).get("properties", {}).items():
+        child = resolved(child)
+        here = path + (key,)
+        value = effective.get(key)
+        yield here, child, value, key in given
+        if isinstance(value, dict):
+            yield from walk(child, value, given.get(key, {}), here)
+        elif isinstance(value, list) and "properties" in resolved(child.get("items", {})):
+            for i, element in enumerate(value):
+                yield from walk(child["items"], element, given[key][i], here + (i,))
+
+
+def declared(schema, path=""):
+    """Every property that the schema declares, alternatives told apart by their constants."""
+    schema = resolved(schema)
+    for option in schema.get("oneOf", []):
+        yield from declared(option, path)
+    name = schema.get("properties", {}).get("type", {}).get("const", "")
+    for key, child in schema.get("properties", {}).items():
+        here = f"{path}.{name}:{key}" if name else f"{path}.{key}"
+        yield here
+        yield from declared(child, here)
+        yield from declared(resolved(child).get("items", {}), here)
+
+
+def present(schema, effective, path=""):
+    """The same names as declared(), for what an effective configuration holds."""
+    schema = branch(schema, effective)
+    name = schema.get("properties", {}).get("type", {}).get("const", "")
+    for key, value in effective.items():
+        here = f"{path}.{name}:{key}" if name else f"{path}.{key}"
+        yield here
+        child = resolved(schema["properties"][key])
+        if isinstance(value, dict):
+            yield from present(child, value, here)
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            yield from present(child["items"], value[0], here)
+
+
+def with_value(document, effective, path, value):
+    """A copy of `document` with `value` at `path`, and the types chosen on the way there."""
+    result = copy.deepcopy(document)
+    target = result
+    for key in path[:-1]:
+        effective = effective[key]
+        target = target[key] if isinstance(target, list) else target.setdefault(key, {})
+        if isinstance(target, dict) and "type" in effective:
+            target.setdefault("type", effective["type"])
+    target[path[-1]] = value
+    return result
+
+
+def dotted(path):
+    text = ""
+    for key in path:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}"
+    return text.removeprefix(".")
+
+
+class SchemaTest(unittest.TestCase):
+    def effective(self, document):
+        effective, error = check(document)
+        self.assertIsNone(error, document)
+        return effective
+
+    def test_schema_is_a_schema(self):
+        jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+    def test_every_object_is_closed(self):
+        def objects(node, place):
+            if isinstance(node, dict):
+                if node.get("type") == "object":
+                    self.assertIs(node.get("additionalProperties"), False, place)
+                for key, child in node.items():
+                    objects(child, f"{place}/{key}")
+            elif isinstance(node, list):
+                for i, child in enumerate(node):
+                    objects(child, f"{place}/{i}")
+
+        objects(SCHEMA, "#")
+
+    def test_every_example_validates(self):
+        examples = sorted(set(CONFIGS.glob("*.json")) - {CONFIGS / "psd.schema.json"})
+        self.assertGreaterEqual(len(examples), 4)
+        for example in examples:
+            with self.subTest(example.name):
+                document = json.loads(without_comments(example.read_text()))
+                VALIDATOR.validate(document)
+                VALIDATOR.validate(self.effective(document))
+
+    def test_every_effective_key_is_in_the_schema(self):
+        for document in DOCUMENTS:
+            with self.subTest(document):
+                VALIDATOR.validate(document)
+                VALIDATOR.validate(self.effective(document))
+
+    def test_every_key_of_the_schema_is_read(self):
+        read = set()
+        for document in DOCUMENTS:
+            read.update(present(SCHEMA, self.effective(document)))
+        for schedule in ({"type": "step", "every_updates": 1}, {"type": "cosine", "total_updates": 1}, {}):
+            for optimizer in ("sgd", "adagrad", "rmsprop", "adam", "adamw"):
+                document = {"optimizer": {"type": optimizer, "schedule": schedule}}
+                read.update(present(SCHEMA, self.effective(document)))
+        self.assertEqual({"." + key for key in FOR_EDITORS}, set(declared(SCHEMA)) - read)
+
+    def test_defaults_are_equal(self):
+        for document in DOCUMENTS:
+            for path, schema, value, given in walk(SCHEMA, self.effective(document), document):
+                with self.subTest(document=document, key=dotted(path)):
+                    if given or path[-1] in COMPUTED | FOR_EDITORS or isinstance(value, dict):
+                        continue
+                    if value is None:
+                        self.assertIn(path[-1], OPTIONAL)
+                    else:
+                        self.assertEqual(schema.get("default"), value)
+
+    def test_bounds_are_equal(self):
+        for document in DOCUMENTS:
+            effective = self.effective(document)
+            for path, schema, value, _ in walk(SCHEMA, effective, document):
+                if value is None or schema.get("type") not in ("integer", "number"):
+                    continue
+                if document and path[0] not in document:
+                    continue  # done with the empty document
+                whole = schema["type"] == "integer"
+                low, high = schema["minimum"], schema.get("maximum", schema.get("exclusiveMaximum"))
+                inside = [low] + ([high] if "maximum" in schema else [])
+                outside = [low - 1] + [high + 1 if "maximum" in schema else high] + ([low + 0.5] if whole else [])
+                for number, allowed in [(n, True) for n in inside] + [(n, False) for n in outside]:
+                    changed = with_value(document, effective, path, number)
+                    with self.subTest(changed):
+                        _, error = check(changed)
+                        rule = re.escape(dotted(path)) + ": must be an? (number|integer) "
+                        refused = re.search(rule, error or "") is not None
+                        self.assertEqual(refused, not allowed, error)
+
+    def test_choices_are_equal(self):
+        effective = self.effective({})
+        for path, schema, _, _ in walk(SCHEMA, effective, {}):
+            for choice in schema.get("enum", []):
+                with self.subTest(key=dotted(path), choice=choice):
+                    self.assertEqual(choice, self.at(with_value({}, effective, path, choice), path))
+            if "enum" in schema:
+                _, error = check(with_value({}, effective, path, "no such choice"))
+                listed = ", ".join(f'"{choice}"' for choice in schema["enum"])
+                self.assertIn(f"{dotted(path)}: must be one of {listed}, not", error)
+
+    def at(self, document, path):
+        value = self.effective(document)
+        for key in path:
+            value = value[key]
+        return value
+
+    def test_both_refuse_the_same_documents(self):
+        for document in [
+            [],
+            {"unknown": 1},
+            {"policy": {"type": "hogwild", "unknown": 1}},
+            {"device": "cpu", "devices": ["cpu"]},
+            {"device": "gpu"},
+            {"devices": []},
+            {"devices": ["cpu", "cpu"]},
+            {"devices": ["auto"]},
+            {"listen": []},
+            {"listen": ["localhost:5500"]},
+            {"exit_when_done": 1},
+            {"optimizer": {"type": "sgd", "betas": [0.9, 0.999]}},
+            {"optimizer": {"type": "adam", "betas": [0.9]}},
+            {"optimizer": {"schedule": {"type": "step"}}},
+            {"model": {}},
+            {"model": {"tensors": []}},
+            {"model": {"tensors": [{"name": "w"}]}},
+            {"model": {"tensors": [{"name": "w", "shape": [0]}]}},
+            {"model": {"file": "a", "tensors": [{"name": "w", "shape": [1]}]}},
+            {"limits": {"slice_bytes": 5000}},
+        ]:
+            with self.subTest(document):
+                self.assertFalse(VALIDATOR.is_valid(document))
+                _, error = check(document)
+                self.assertEqual(1, len((error or "").splitlines()), error)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

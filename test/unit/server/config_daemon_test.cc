@@ -1,0 +1,272 @@
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "common/config/json_file.h"
+#include "server/config/daemon_config.h"
+#include "test/support/catch.h"
+#include "test/support/temp_dir.h"
+
+namespace psd {
+namespace {
+
+Result<LoadedConfig> read(const std::string& text) { return readDaemonConfig(*parseJson(text, "test")); }
+
+std::string problem(const std::string& text) {
+  Result<LoadedConfig> result = read(text);
+  return result.ok() ? "no error" : result.message();
+}
+
+std::string problemWith(const ConfigOverrides& overrides) {
+  auto env = makePosixEnv();
+  Result<LoadedConfig> result = loadDaemonConfig(*env, "", overrides);
+  return result.ok() ? "no error" : result.message();
+}
+
+}  // namespace
+
+TEST_CASE("an empty document gives the defaults") {
+  auto loaded = read("{}");
+  PSD_REQUIRE_OK(loaded);
+  const DaemonConfig& config = loaded->config;
+  CHECK(config.listen == std::vector<Address>{*parseAddress("tcp://localhost:5500")});
+  CHECK(config.devices == std::vector<DeviceChoice>{DeviceChoice{}});
+  CHECK(config.shards == 4);
+  CHECK(config.threads == std::clamp(std::thread::hardware_concurrency(), 1u, 4u));
+  CHECK(config.policy.type == "hogwild");
+  CHECK(config.optimizer.name() == "sgd");
+  CHECK_FALSE(config.model);
+  CHECK_FALSE(config.worldSize);
+  CHECK_FALSE(config.exitWhenDone);
+  CHECK(config.save.empty());
+  CHECK(config.log.level == "info");
+  CHECK(config.log.format == "text");
+  CHECK(config.log.file.empty());
+  CHECK(config.limits.connections == 4096);
+  CHECK(config.limits.messageBytes == 8'388'608);
+  CHECK(config.limits.sliceBytes == 1'048'576);
+  CHECK(config.limits.outgoingBytes == 67'108'864);
+  CHECK(config.limits.readTimeoutMs == 30'000);
+  CHECK(config.limits.writeTimeoutMs == 30'000);
+  CHECK(config.limits.drainMs == 5'000);
+  CHECK(config.limits.modelBytes == 0);
+}
+
+TEST_CASE("every key reaches its field") {
+  auto loaded = read(R"({
+    "$schema": "./psd.schema.json",
+    "listen": ["tcp://*:0", "tcp://[::1]:7000", "unix:///run/psd.sock"],
+    "devices": ["cuda:0", "cuda:1", "cpu"], "shards": 8, "threads": 2,
+    "policy": {"type": "locked"}, "optimizer": {"type": "adam", "lr": 0.001},
+    "model": {"name": "m", "tensors": [{"name": "w", "shape": [3, 2]}, {"name": "b", "shape": [], "dtype": "f32"}]},
+    "world_size": 3, "exit_when_done": true, "save": "/tmp/m.safetensors",
+    "log": {"level": "debug", "format": "json", "file": "/tmp/log"},
+    "limits": {"connections": 10, "message_bytes": 65536, "slice_bytes": 4096, "outgoing_bytes": 131072,
+               "read_timeout_ms": 1, "write_timeout_ms": 2, "drain_ms": 0, "model_bytes": 5}})");
+  PSD_REQUIRE_OK(loaded);
+  const DaemonConfig& config = loaded->config;
+  REQUIRE(config.listen.size() == 3);
+  CHECK(config.listen[0].toString() == "tcp://*:0");
+  CHECK(config.listen[1].host == "::1");
+  CHECK(config.listen[2].path == "/run/psd.sock");
+  REQUIRE(config.devices.size() == 3);
+  CHECK(config.devices[1] == DeviceChoice{DeviceChoice::Kind::cuda, 1});
+  CHECK(config.devices[2] == DeviceChoice{DeviceChoice::Kind::cpu});
+  CHECK(config.shards == 8);
+  CHECK(config.threads == 2);
+  CHECK(config.policy.type == "locked");
+  CHECK(config.policy.make);
+  CHECK(config.optimizer.name() == "adam");
+  CHECK(config.optimizer.fullLearningRate == 0.001);
+  REQUIRE(config.model);
+  CHECK(config.model->spec.name == "m");
+  CHECK(config.model->spec.tensors ==
+        std::vector<TensorSpec>{{"w", DType::f32, {3, 2}}, {"b", DType::f32, {}}});
+  CHECK(config.model->file.empty());
+  CHECK(config.worldSize == 3u);
+  CHECK(config.exitWhenDone);
+  CHECK(config.save == "/tmp/m.safetensors");
+  CHECK(config.log.level == "debug");
+  CHECK(config.log.format == "json");
+  CHECK(config.log.file == "/tmp/log");
+  CHECK(config.limits.connections == 10);
+  CHECK(config.limits.messageBytes == 65536);
+  CHECK(config.limits.sliceBytes == 4096);
+  CHECK(config.limits.outgoingBytes == 131072);
+  CHECK(config.limits.readTimeoutMs == 1);
+  CHECK(config.limits.writeTimeoutMs == 2);
+  CHECK(config.limits.drainMs == 0);
+  CHECK(config.limits.modelBytes == 5);
+}
+
+TEST_CASE("the effective configuration reads as the same configuration") {
+  auto text = GENERATE(
+      R"({})", R"({"device": "cuda:1", "policy": {"type": "locked"}, "world_size": 2})",
+      R"({"devices": ["cpu"], "model": {"file": "/m.safetensors"}, "optimizer": {"type": "adamw"}})",
+      R"({"model": {"tensors": [{"name": "w", "shape": [2]}]}, "optimizer": {"schedule": {"type": "step", "every_updates": 9}}})");
+  auto first = read(text);
+  PSD_REQUIRE_OK(first);
+  auto second = readDaemonConfig(first->effective);
+  PSD_REQUIRE_OK(second);
+  CHECK(second->effective.dump() == first->effective.dump());
+}
+
+TEST_CASE("a model can come from a file") {
+  auto loaded = read(R"({"model": {"file": "values.safetensors"}})");
+  PSD_REQUIRE_OK(loaded);
+  CHECK(loaded->config.model->file == "values.safetensors");
+  CHECK(loaded->config.model->spec.tensors.empty());
+}
+
+TEST_CASE("each wrong value has its one line") {
+  auto [text, message] = GENERATE(table<std::string, std::string>({
+      {R"([])", "the configuration: must be an object, not a list"},
+      {R"({"polcy": {}})", "polcy: unknown key; did you mean 'policy'?"},
+      {R"({"policy": {"tpye": "locked"}})", "policy.tpye: unknown key; did you mean 'type'?"},
+      {R"({"color": 1})",
+       "color: unknown key; valid keys: listen, device, devices, shards, threads, policy, optimizer, model, "
+       "world_size, exit_when_done, save, log, limits"},
+      {R"({"limits": {"conections": 1}})", "limits.conections: unknown key; did you mean 'connections'?"},
+      {R"({"policy": {"type": "lockd"}})",
+       R"(policy.type: must be one of "hogwild", "locked", not "lockd"; did you mean "locked"?)"},
+      {R"({"optimizer": {"lr": "fast"}})", "optimizer.lr: must be a number from 0 to 1000000, not \"fast\""},
+      {R"({"optimizer": {"lr": -0.1}})", "optimizer.lr: must be a number from 0 to 1000000, not -0.1"},
+      {R"({"listen": "tcp://a:1"})", "listen: must be a list, not \"tcp://a:1\""},
+      {R"({"listen": []})", "listen: must hold at least one address, as \"tcp://localhost:5500\""},
+      {R"({"listen": ["tcp://a:1", "http://a"]})",
+       "listen[1]: address 'http://a': unknown scheme; write tcp://HOST:PORT or unix:///PATH"},
+      {R"({"device": "gpu"})", R"(device: must be "auto", "cpu" or "cuda:N" with N from 0 to 63, not "gpu")"},
+      {R"({"devices": []})", "devices: must hold at least one device, as \"cuda:0\""},
+      {R"({"devices": ["cpu", "auto"]})", R"(devices[1]: "auto" stands alone, as "device": "auto")"},
+      {R"({"devices": ["cpu", "cpu"]})", R"(devices[1]: "cpu" is listed twice)"},
+      {R"({"devices": ["cuda:64"]})",
+       R"(devices[0]: must be "auto", "cpu" or "cuda:N" with N from 0 to 63, not "cuda:64")"},
+      {R"({"device": "cpu", "devices": ["cpu"]})",
+       "devices: stands in place of 'device'; give only one of the two"},
+      {R"({"devices": ["cuda:0", "cuda:1"], "shards": 1})",
+       "shards: must be at least the number of devices (2), not 1"},
+      {R"({"shards": 0})", "shards: must be an integer from 1 to 65536, not 0"},
+      {R"({"threads": 1.5})", "threads: must be an integer from 1 to 256, not 1.5"},
+      {R"({"world_size": 0})", "world_size: must be an integer from 1 to 1000000, not 0"},
+      {R"({"world_size": 5000})", "world_size: must be at most limits.connections (4096), not 5000"},
+      {R"({"exit_when_done": "yes"})", "exit_when_done: must be true or false, not \"yes\""},
+      {R"({"save": 1})", "save: must be a string, not 1"},
+      {R"({"log": {"level": "loud"}})",
+       R"(log.level: must be one of "trace", "debug", "info", "warn", "error", "off", not "loud")"},
+      {R"({"log": {"format": "xml"}})", R"(log.format: must be one of "text", "json", not "xml")"},
+      {R"({"limits": {"message_bytes": 1024}})",
+       "limits.message_bytes: must be an integer from 65536 to 67108864, not 1024"},
+      {R"({"limits": {"slice_bytes": 5000}})", "limits.slice_bytes: must be a multiple of 64, not 5000"},
+      {R"({"limits": {"message_bytes": 65536}})",
+       "limits.slice_bytes: must be at least 4096 less than message_bytes (65536), not 1048576"},
+      {R"({"limits": {"outgoing_bytes": 65536}})",
+       "limits.slice_bytes: must be at least 4096 less than outgoing_bytes (65536), not 1048576"},
+      {R"({"limits": {"read_timeout_ms": 0}})",
+       "limits.read_timeout_ms: must be an integer from 1 to 86400000, not 0"},
+  }));
+  INFO(text);
+  CHECK(problem(text) == message);
+}
+
+TEST_CASE("each wrong model has its one line") {
+  auto [model, message] = GENERATE(table<std::string, std::string>({
+      {R"(null)", "model: must be an object, not null"},
+      {R"({})", "model: needs 'tensors' or 'file'"},
+      {R"({"file": "a", "tensors": [{"name": "w", "shape": [2]}]})",
+       "model: holds 'tensors' and 'file'; give only one of the two"},
+      {R"({"file": ""})", "model.file: must be the path of a .safetensors file, not \"\""},
+      {R"({"tensors": []})", "model.tensors: the model has no tensors"},
+      {R"({"tensors": [{"shape": [2]}]})", "model.tensors[0].name: is needed"},
+      {R"({"tensors": [{"name": "w"}]})", "model.tensors[0].shape: is needed, as [128, 784]; [] is a scalar"},
+      {R"({"tensors": [{"name": "w", "shap": [2]}]})",
+       "model.tensors[0].shap: unknown key; did you mean 'shape'?"},
+      {R"({"tensors": [{"name": "w", "shape": [2, -1]}]})",
+       "model.tensors[0].shape[1]: must be an integer of at least 0, not -1"},
+      {R"({"tensors": [{"name": "w", "shape": [0]}]})",
+       "model.tensors: tensor 'w' has a dimension of size 0"},
+      {R"({"tensors": [{"name": "w", "shape": []}, {"name": "w", "shape": []}]})",
+       "model.tensors: tensor 'w' appears twice in the model"},
+      {R"({"tensors": [{"name": "w", "shape": [2], "dtype": "f64"}]})",
+       R"(model.tensors[0].dtype: must be "f32", not "f64")"},
+  }));
+  INFO(model);
+  CHECK(problem("{\"model\": " + model + "}") == message);
+}
+
+TEST_CASE("flags override the file") {
+  testing::TempDir dir;
+  auto env = makePosixEnv();
+  testing::writeFile(dir.file("c.json"), R"({
+    // a comment
+    "listen": ["tcp://a:1", "tcp://b:2"], "devices": ["cuda:0"], "policy": {"type": "hogwild"}})");
+  auto loaded = loadDaemonConfig(
+      *env, dir.file("c.json"),
+      {.listen = {"unix:///tmp/s"},
+       .device = "cpu",
+       .assignments = {"policy.type=locked", "optimizer.lr=0.5", "limits.drain_ms=7", "limits.drain_ms=8"}});
+  PSD_REQUIRE_OK(loaded);
+  const DaemonConfig& config = loaded->config;
+  REQUIRE(config.listen.size() == 1);
+  CHECK(config.listen[0].path == "/tmp/s");
+  CHECK(config.devices == std::vector<DeviceChoice>{DeviceChoice{DeviceChoice::Kind::cpu}});
+  CHECK(config.policy.type == "locked");
+  CHECK(config.optimizer.fullLearningRate == 0.5);
+  CHECK(config.limits.drainMs == 8);
+}
+
+TEST_CASE("an error names the file or the flag that is to blame") {
+  CHECK(problemWith({.listen = {"tcp://a:1", "a:2"}}) ==
+        "--listen a:2: listen[1]: address 'a:2': unknown scheme; write tcp://HOST:PORT or "
+        "unix:///PATH");
+  CHECK(problemWith({.device = "tpu"}) ==
+        R"(--device tpu: device: must be "auto", "cpu" or "cuda:N" with N from 0 to 63, not "tpu")");
+  CHECK(problemWith({.assignments = {"policy.tpye=locked"}}) ==
+        "--set policy.tpye=locked: policy.tpye: unknown key; did you mean 'type'?");
+  CHECK(problemWith({.assignments = {"log={\"level\": 3}"}}) ==
+        "--set log={\"level\": 3}: log.level: must be one of \"trace\", \"debug\", \"info\", "
+        "\"warn\", \"error\", \"off\", not 3");
+  CHECK(problemWith({.assignments = {"shards"}}) ==
+        "--set 'shards': write KEY=VALUE, as in policy.type=locked");
+
+  testing::TempDir dir;
+  auto env = makePosixEnv();
+  std::string path = dir.file("c.json");
+  testing::writeFile(path, R"({"shards": 0})");
+  CHECK(loadDaemonConfig(*env, path).message() ==
+        path + ": shards: must be an integer from 1 to 65536, not 0");
+  CHECK(loadDaemonConfig(*env, path, {.assignments = {"threads=1"}}).message() ==
+        path + ": shards: must be an integer from 1 to 65536, not 0");
+  testing::writeFile(path, "[1]");
+  CHECK(loadDaemonConfig(*env, path, {.assignments = {"threads=1"}}).message() ==
+        path + ": the configuration: must be an object, not a list");
+  CHECK(loadDaemonConfig(*env, dir.file("none.json")).message() ==
+        "'" + dir.file("none.json") + "': cannot open: No such file or directory");
+}
+
+TEST_CASE("devices are written in one way each") {
+  for (std::string text : {"auto", "cpu", "cuda:0", "cuda:63"}) {
+    auto device = parseDevice(text);
+    PSD_REQUIRE_OK(device);
+    CHECK(device->toString() == text);
+  }
+  for (std::string text :
+       {"", "CPU", "cuda", "cuda:", "cuda:-1", "cuda:00", "cuda:1x", "cuda:64", "cuda:99999999999"}) {
+    INFO(text);
+    CHECK_FALSE(parseDevice(text).ok());
+  }
+}
+
+TEST_CASE("every example loads") {
+  auto env = makePosixEnv();
+  size_t examples = 0;
+  for (const auto& file : std::filesystem::directory_iterator(PSD_SOURCE_DIR "/configs")) {
+    if (file.path().filename() == "psd.schema.json") continue;
+    INFO(file.path());
+    PSD_REQUIRE_OK(loadDaemonConfig(*env, file.path().string()));
+    examples++;
+  }
+  CHECK(examples >= 4);
+}
+
+}  // namespace psd
