@@ -12,7 +12,7 @@
 /// Fails the test case with the error's text when a Status or Result is not ok.
 #define PSD_REQUIRE_OK(expression)                             \
   do {                                                         \
-    auto psdChecked = (expression);                            \
+    auto&& psdChecked = (expression);                          \
     INFO(#expression << ": " << ::psd::testing::why(psdChecked)); \
     REQUIRE(psdChecked.ok());                                  \
   } while (false)

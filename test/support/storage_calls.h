@@ -1,0 +1,56 @@
+#pragma once
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "server/store/shard_storage.h"
+
+namespace psd::testing {
+
+/// Calls `start(done)` and waits, a minute at most, for `done`. Outcome is Status or a Result.
+template <class Outcome, class Start>
+Outcome waitFor(Start start) {
+  auto promise = std::make_shared<std::promise<Outcome>>();
+  auto future = promise->get_future();
+  start([promise](Outcome outcome) { promise->set_value(std::move(outcome)); });
+  if (future.wait_for(std::chrono::minutes(1)) != std::future_status::ready) {
+    return Error{ErrorCode::deadlineExceeded, "the storage did not answer within a minute"};
+  }
+  return future.get();
+}
+
+/// A storage behind calls that wait. Owned by one thread, as its lane is.
+class StorageCalls {
+ public:
+  StorageCalls(Backend& backend, ShardStorage& storage) : lane_(backend.makeLane()), storage_(storage) {}
+
+  Status write(uint64_t offset, std::span<const float> values) {
+    return waitFor<Status>([&](auto done) { storage_.write(*lane_, offset, values, done); });
+  }
+  Status apply(uint64_t offset, std::span<const float> gradient, const UpdateScalars& update) {
+    return waitFor<Status>([&](auto done) { storage_.apply(*lane_, offset, gradient, update, done); });
+  }
+  Result<ReadView> read(uint64_t offset, uint64_t count) {
+    return waitFor<Result<ReadView>>([&](auto done) { storage_.read(*lane_, offset, count, done); });
+  }
+  Result<ReadView> snapshot(uint64_t offset, uint64_t count) {
+    return waitFor<Result<ReadView>>([&](auto done) { storage_.snapshot(*lane_, offset, count, done); });
+  }
+  Result<ReadView> readSlot(uint32_t slot, uint64_t offset, uint64_t count) {
+    return waitFor<Result<ReadView>>(
+        [&](auto done) { storage_.readSlot(*lane_, slot, offset, count, done); });
+  }
+  Lane& lane() { return *lane_; }
+
+ private:
+  std::unique_ptr<Lane> lane_;
+  ShardStorage& storage_;
+};
+
+inline std::vector<float> copyOf(const ReadView& view) { return {view.values.begin(), view.values.end()}; }
+
+}  // namespace psd::testing
