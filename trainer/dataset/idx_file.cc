@@ -25,20 +25,27 @@ Error problem(const std::string& path, const std::string& what) {
   return {ErrorCode::invalidArgument, path + ": " + what};
 }
 
+Error readFailure(gzFile file, const std::string& path) {
+  int code = Z_OK;
+  const char* why = gzerror(file, &code);
+  if (code == Z_ERRNO) return {ErrorCode::io, path + ": " + std::strerror(errno)};
+  return problem(path,
+                 std::string("damaged or cut-off gzip data (") + why + "); expected a complete .gz file");
+}
+
 /// Reads up to into.size() bytes (zlib passes plain files through); fewer only at the end of the file.
 Result<size_t> readUpTo(gzFile file, const std::string& path, std::span<uint8_t> into) {
   size_t done = 0;
   while (done < into.size()) {
     const auto piece = static_cast<unsigned>(std::min(into.size() - done, kPieceBytes));
     const int got = gzread(file, into.data() + done, piece);
-    if (got < 0) {
+    if (got < 0) return readFailure(file, path);
+    if (got == 0) {
       int code = Z_OK;
-      const char* why = gzerror(file, &code);
-      if (code == Z_ERRNO) return Error{ErrorCode::io, path + ": " + std::strerror(errno)};
-      return problem(path,
-                     std::string("damaged or cut-off gzip data (") + why + "); expected a complete .gz file");
+      gzerror(file, &code);
+      if (code != Z_OK) return readFailure(file, path);  // the compressed data ended too early
+      break;
     }
-    if (got == 0) break;
     done += static_cast<size_t>(got);
   }
   return done;

@@ -1,0 +1,149 @@
+#include "trainer/cli/command_line.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "test/support/catch.h"
+
+namespace psd {
+namespace {
+
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
+
+constexpr uint32_t kCores = 8;
+
+Result<Command> parse(std::vector<const char*> arguments,
+                      const std::map<std::string, std::string>& variables = {}) {
+  arguments.insert(arguments.begin(), "psd-trainer");
+  return parseCommandLine(
+      arguments,
+      [&](const char* name) -> const char* {
+        const auto found = variables.find(name);
+        return found == variables.end() ? nullptr : found->second.c_str();
+      },
+      kCores);
+}
+
+/// "train --server tcp://h:1 --data d" and what a test adds.
+Result<Command> parseTrain(const std::vector<const char*>& more,
+                           const std::map<std::string, std::string>& variables = {}) {
+  std::vector<const char*> arguments{"train", "--server", "tcp://h:1", "--data", "d"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return parse(arguments, variables);
+}
+
+TrainCommand train(const std::vector<const char*>& more,
+                   const std::map<std::string, std::string>& variables = {}) {
+  auto command = parseTrain(more, variables);
+  PSD_REQUIRE_OK(command);
+  return std::get<TrainCommand>(*command);
+}
+
+}  // namespace
+
+TEST_CASE("train's defaults") {
+  const TrainCommand command = train({});
+  CHECK(command.common.client.servers == std::vector<std::string>{"tcp://h:1"});
+  CHECK(command.common.client.connectTimeout == std::chrono::seconds(30));
+  CHECK(command.common.model == "mnist_cnn");
+  CHECK(command.common.device == "auto");
+  CHECK(command.common.threads == kCores);
+  CHECK(command.loop.epochs == 1);
+  CHECK(command.loop.steps == 0);
+  CHECK(command.loop.batchSize == 32);
+  CHECK(command.loop.seed == 1);
+  CHECK(command.metricsFile.empty());
+}
+
+TEST_CASE("every train flag arrives") {
+  const TrainCommand command = train({"--server",
+                                      "unix:///s",
+                                      "--rank",
+                                      "1",
+                                      "--world-size",
+                                      "4",
+                                      "--model",
+                                      "mlp",
+                                      "--steps",
+                                      "9",
+                                      "--batch-size",
+                                      "5",
+                                      "--seed",
+                                      "42",
+                                      "--device",
+                                      "cuda:1",
+                                      "--threads",
+                                      "3",
+                                      "--connect-timeout",
+                                      "0.5",
+                                      "--log-level",
+                                      "warn",
+                                      "--metrics",
+                                      "m.jsonl"});
+  CHECK(command.common.client.servers == std::vector<std::string>{"tcp://h:1", "unix:///s"});
+  CHECK(command.loop.membership.rank == Rank{1});
+  CHECK(command.loop.membership.worldSize == 4);
+  CHECK(command.common.model == "mlp");
+  CHECK(command.loop.steps == 9);
+  CHECK(command.loop.batchSize == 5);
+  CHECK(command.loop.seed == 42);
+  CHECK(command.common.seed == 42);
+  CHECK(command.common.device == "cuda:1");
+  CHECK(command.common.threads == 3);
+  CHECK(command.common.client.connectTimeout == std::chrono::milliseconds(500));
+  CHECK(command.common.logLevel == "warn");
+  CHECK(command.metricsFile == "m.jsonl");
+  CHECK(train({"--epochs", "3"}).loop.epochs == 3);
+}
+
+TEST_CASE("the cores are shared among the trainers of a machine") {
+  CHECK(train({"--rank", "0", "--world-size", "4"}).common.threads == 2);
+  CHECK(train({"--rank", "0", "--world-size", "100"}).common.threads == 1);
+  CHECK(train({}, {{"RANK", "3"}, {"WORLD_SIZE", "16"}, {"LOCAL_WORLD_SIZE", "2"}}).common.threads == 4);
+}
+
+TEST_CASE("eval has no rank, whatever the environment says") {
+  auto command = parse({"eval", "--data", "d", "--json"},
+                       {{"PSD_SERVER", "tcp://h:2"}, {"RANK", "x"}, {"WORLD_SIZE", "y"}});
+  PSD_REQUIRE_OK(command);
+  const auto& eval = std::get<EvalCommand>(*command);
+  CHECK(eval.json);
+  CHECK(eval.common.client.servers == std::vector<std::string>{"tcp://h:2"});
+  CHECK(eval.common.threads == kCores);
+}
+
+TEST_CASE("--version and --help print") {
+  CHECK(std::get<PrintText>(*parse({"--version"})).text == "psd-trainer " PSD_VERSION "\n");
+  CHECK_THAT(std::get<PrintText>(*parse({"--help"})).text, Contains("train") && Contains("eval"));
+  CHECK_THAT(std::get<PrintText>(*parse({"train", "--help"})).text,
+             Contains("--world-size") && Contains("mlp | mnist_cnn") && Contains("synthetic[:N]"));
+}
+
+TEST_CASE("wrong usage is one line that names the flag") {
+  const auto problem = [](const Result<Command>& command) {
+    REQUIRE_FALSE(command.ok());
+    CHECK(command.message().find('\n') == std::string::npos);
+    return command.message();
+  };
+  CHECK_THAT(problem(parseTrain({"--epoch", "2"})),
+             Contains("--epoch: no such option; did you mean --epochs?"));
+  CHECK_THAT(problem(parseTrain({"--batchsize=2"})), Contains("did you mean --batch-size?"));
+  CHECK_THAT(problem(parseTrain({"stray"})), Contains("stray"));
+  CHECK_THAT(problem(parseTrain({"--rank"})), Contains("--rank"));
+  CHECK_THAT(problem(parse({"train", "--server", "tcp://h"})), Contains("--data"));
+  CHECK_THAT(problem(parse({"train", "--data", "d"})), StartsWith("--server is missing"));
+  CHECK_THAT(problem(parse({})), Contains("--help"));
+  CHECK_THAT(problem(parseTrain({"--steps", "1", "--epochs", "1"})), Contains("exclude each other"));
+  CHECK_THAT(problem(parseTrain({"--steps", "0"})), StartsWith("--steps: '0' is not"));
+  CHECK_THAT(problem(parseTrain({"--epochs", "1.5"})), StartsWith("--epochs: '1.5' is not"));
+  CHECK_THAT(problem(parseTrain({"--batch-size", "x"})), StartsWith("--batch-size: 'x' is not"));
+  CHECK_THAT(problem(parseTrain({"--seed", "-1"})), StartsWith("--seed: '-1' is not"));
+  CHECK_THAT(problem(parseTrain({"--threads", "0"})), StartsWith("--threads: '0' is not"));
+  CHECK_THAT(problem(parseTrain({"--connect-timeout", "soon"})),
+             StartsWith("--connect-timeout: 'soon' is not"));
+  CHECK_THAT(problem(parseTrain({"--log-level", "loud"})), StartsWith("--log-level: 'loud' is not"));
+}
+
+}  // namespace psd

@@ -1,0 +1,175 @@
+#include "trainer/cli/commands.h"
+
+#include <algorithm>
+#include <csignal>
+#include <sstream>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "test/support/catch.h"
+#include "test/support/temp_dir.h"
+#include "test/unit/trainer/fake_client.h"
+#include "test/unit/trainer/idx_writer.h"
+#include "trainer/cli/stop_signals.h"
+
+namespace psd {
+namespace {
+
+using Catch::Matchers::Contains;
+using testing::FakeClient;
+using testing::FakeDaemon;
+
+Connect connectTo(FakeDaemon& daemon) {
+  return [&daemon](const ClientOptions&) -> Result<std::unique_ptr<Client>> {
+    return std::unique_ptr<Client>(std::make_unique<FakeClient>(daemon));
+  };
+}
+
+/// Fails the test: wrong input has to be found before the daemon is bothered.
+Result<std::unique_ptr<Client>> mustNotConnect(const ClientOptions&) {
+  FAIL("connected");
+  return Error{};
+}
+
+CommonOptions mlpOnSynthetic() {
+  CommonOptions common;
+  common.model = "mlp";
+  common.data = "synthetic:400";
+  common.device = "cpu";
+  return common;
+}
+
+TrainCommand trainMlp(uint32_t rank = 0, uint32_t worldSize = 1) {
+  TrainCommand command{mlpOnSynthetic(), {}, ""};
+  command.loop.membership = {Rank{rank}, worldSize};
+  command.loop.epochs = 2;
+  return command;
+}
+
+}  // namespace
+
+TEST_CASE("train learns, leaves, and rank 0 scores the test set; eval agrees") {
+  FakeDaemon daemon;
+  daemon.learningRate = 0.03f;
+  std::ostringstream out;
+  const auto signal = runTrain(trainMlp(), connectTo(daemon), out, false);
+  PSD_REQUIRE_OK(signal);
+  CHECK(*signal == 0);
+  CHECK(daemon.left == 1);
+  CHECK(daemon.steps.size() == 26);
+  CHECK_THAT(out.str(), Contains("rank 0  done after 26 steps, 800 samples"));
+  CHECK_THAT(out.str(), Contains("rank 0  test loss ") && Contains("on 100 synthetic images"));
+
+  std::ostringstream human, json;
+  PSD_REQUIRE_OK(runEval({mlpOnSynthetic(), false}, connectTo(daemon), human));
+  PSD_REQUIRE_OK(runEval({mlpOnSynthetic(), true}, connectTo(daemon), json));
+  CHECK_THAT(out.str(), Contains("rank 0  test " + human.str()));
+  const auto report = nlohmann::json::parse(json.str());
+  CHECK(report["accuracy"] > 0.95);
+  CHECK(report["samples"] == 100);
+  CHECK(report["versions"] == nlohmann::json{26});
+}
+
+TEST_CASE("another rank reports its loss and leaves the test set alone") {
+  FakeDaemon daemon;
+  std::ostringstream out;
+  PSD_REQUIRE_OK(runTrain(trainMlp(1, 2), connectTo(daemon), out, false));
+  CHECK_THAT(out.str(), Contains("rank 1  done after 14 steps, 400 samples") && !Contains("test"));
+}
+
+TEST_CASE("metrics land in the file that --metrics names") {
+  FakeDaemon daemon;
+  const testing::TempDir folder;
+  TrainCommand command = trainMlp();
+  command.metricsFile = folder.file("metrics.jsonl");
+  std::ostringstream out;
+  PSD_REQUIRE_OK(runTrain(command, connectTo(daemon), out, false));
+  const std::string written = testing::readFile(command.metricsFile);
+  CHECK(std::count(written.begin(), written.end(), '\n') == 26);
+}
+
+TEST_CASE("a signal ends training between steps, with a goodbye and no score") {
+  FakeDaemon daemon;
+  // The signal comes in the middle of step 3.
+  struct Interrupting : FakeClient {
+    using FakeClient::FakeClient;
+    Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples) override {
+      if (step.value == 3) std::raise(SIGTERM);
+      return FakeClient::push(step, gradient, samples);
+    }
+  };
+  std::ostringstream out;
+  const auto signal = runTrain(
+      trainMlp(),
+      [&](const ClientOptions&) -> Result<std::unique_ptr<Client>> {
+        return std::unique_ptr<Client>(std::make_unique<Interrupting>(daemon));
+      },
+      out, false);
+  PSD_REQUIRE_OK(signal);
+  CHECK(*signal == SIGTERM);
+  CHECK(daemon.steps.size() == 3);
+  CHECK(daemon.left == 1);
+  CHECK_THAT(out.str(), Contains("stopped after 3 steps") && !Contains("test"));
+}
+
+TEST_CASE("a failing trainer does not say goodbye as if it were done") {
+  FakeDaemon daemon;
+  daemon.failPushAtStep = 2;
+  daemon.failure = {ErrorCode::unavailable, "the connection broke"};
+  std::ostringstream out;
+  const auto signal = runTrain(trainMlp(), connectTo(daemon), out, false);
+  REQUIRE_FALSE(signal.ok());
+  CHECK(signal.message() == "step 2 (epoch 1): the connection broke");
+  CHECK(daemon.left == 0);
+}
+
+TEST_CASE("wrong input is found before the daemon is bothered, and names the flag") {
+  TrainCommand command = trainMlp();
+  std::string expected;
+  SECTION("data") {
+    command.common.data = "/nowhere";
+    expected = "--data: '/nowhere' is neither";
+  }
+  SECTION("a broken data file") {
+    const testing::TempDir folder;
+    testing::writeTinyMnist(folder, 4, 4);
+    testing::writeFile(folder.file("train-images-idx3-ubyte"), "short");
+    command.common.data = folder.path();
+    expected = "--data: ";
+  }
+  SECTION("model") {
+    command.common.model = "mlpp";
+    expected = "--model: 'mlpp' is not a model";
+  }
+  SECTION("device") {
+    command.common.device = "tpu";
+    expected = "--device: 'tpu' is not a device";
+  }
+  SECTION("metrics") {
+    command.metricsFile = "/nowhere/m";
+    expected = "--metrics: /nowhere/m";
+  }
+  SECTION("more trainers than images") {
+    command.loop.membership.worldSize = 401;
+    expected = "--world-size: 401 trainers for 400 synthetic images";
+  }
+  std::ostringstream out;
+  const auto signal = runTrain(command, mustNotConnect, out, false);
+  REQUIRE_FALSE(signal.ok());
+  CHECK_THAT(signal.message(), Catch::Matchers::StartsWith(expected));
+  CHECK(out.str().empty());
+}
+
+TEST_CASE("signals are remembered only while asked for") {
+  {
+    const StopSignals signals;
+    CHECK(signals.received() == 0);
+    std::raise(SIGINT);
+    CHECK(signals.received() == SIGINT);
+  }
+  const StopSignals again;
+  CHECK(again.received() == 0);
+}
+
+}  // namespace psd

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/types/model_layout.h"
+#include "trainer/model/model.h"
+
+namespace psd::testing {
+
+/// Softmax regression on 28 × 28 images written out by hand: a Model without LibTorch. Owned by one thread.
+class SoftmaxModel : public Model {
+ public:
+  SoftmaxModel()
+      : spec_{"softmax", {{"weight", DType::f32, {kClasses, kPixels}}, {"bias", DType::f32, {kClasses}}}},
+        layout_(spec_),
+        parameters_(layout_.totalElements()),
+        gradients_(layout_.totalElements()) {}
+
+  /// From this call of computeGradients() on (from 1) the bias's gradient holds a NaN; 0: never.
+  uint64_t nanFromCall = 0;
+
+  const ModelSpec& spec() const override { return spec_; }
+  std::vector<uint64_t> inputShape() const override { return {1, 28, 28}; }
+  uint32_t classCount() const override { return kClasses; }
+  std::string device() const override { return "cpu"; }
+  std::span<float> parameters() override { return parameters_; }
+  std::span<const float> gradients() const override { return gradients_; }
+
+  Result<double> computeGradients(const BatchView& batch) override {
+    std::fill(gradients_.begin(), gradients_.end(), 0.f);
+    const auto samples = static_cast<float>(batch.labels.size());
+    double loss = 0;
+    for (size_t n = 0; n < batch.labels.size(); ++n) {
+      std::vector<float> error = probabilities(batch, n);
+      loss -= std::log(error[batch.labels[n]]) / samples;
+      error[batch.labels[n]] -= 1;
+      for (size_t c = 0; c < kClasses; ++c) {
+        float* row = gradients_.data() + layout_.places()[0].begin + c * kPixels;
+        for (size_t p = 0; p < kPixels; ++p) {
+          row[p] += error[c] * batch.images[n * kPixels + p] / samples;
+        }
+        gradients_[layout_.places()[1].begin + c] += error[c] / samples;
+      }
+    }
+    if (++calls_ >= nanFromCall && nanFromCall != 0) {
+      gradients_[layout_.places()[1].begin + 4] = std::numeric_limits<float>::quiet_NaN();
+    }
+    return loss;
+  }
+
+  Result<Score> score(const BatchView& batch) override {
+    Score score{0, 0, batch.labels.size()};
+    for (size_t n = 0; n < batch.labels.size(); ++n) {
+      const std::vector<float> p = probabilities(batch, n);
+      score.lossSum -= std::log(p[batch.labels[n]]);
+      score.correct += std::max_element(p.begin(), p.end()) - p.begin() == batch.labels[n];
+    }
+    return score;
+  }
+
+ private:
+  static constexpr size_t kClasses = 10;
+  static constexpr size_t kPixels = 28 * 28;
+
+  std::vector<float> probabilities(const BatchView& batch, size_t n) const {
+    std::vector<float> p(kClasses);
+    for (size_t c = 0; c < kClasses; ++c) {
+      const float* row = parameters_.data() + layout_.places()[0].begin + c * kPixels;
+      p[c] = parameters_[layout_.places()[1].begin + c];
+      for (size_t i = 0; i < kPixels; ++i) p[c] += row[i] * batch.images[n * kPixels + i];
+    }
+    const float largest = *std::max_element(p.begin(), p.end());
+    float sum = 0;
+    for (float& value : p) sum += value = std::exp(value - largest);
+    for (float& value : p) value /= sum;
+    return p;
+  }
+
+  ModelSpec spec_;
+  ModelLayout layout_;
+  std::vector<float> parameters_;
+  std::vector<float> gradients_;
+  uint64_t calls_ = 0;
+};
+
+}  // namespace psd::testing

@@ -1,0 +1,182 @@
+#include "trainer/loop/training_loop.h"
+
+#include <limits>
+#include <vector>
+
+#include "test/support/catch.h"
+#include "test/unit/trainer/fake_client.h"
+#include "test/unit/trainer/softmax_model.h"
+#include "trainer/dataset/synthetic.h"
+#include "trainer/eval/evaluate.h"
+#include "trainer/loop/batches.h"
+#include "trainer/loop/non_finite.h"
+
+namespace psd {
+namespace {
+
+using Catch::Matchers::Contains;
+using testing::FakeClient;
+using testing::FakeDaemon;
+using testing::SoftmaxModel;
+
+/// Keeps every report.
+struct Recorder : LoopObserver {
+  void onStep(const StepReport& report) override { reports.push_back(report); }
+  std::vector<StepReport> reports;
+};
+
+bool never() { return false; }
+
+/// One trainer on a fake daemon.
+struct Trainer {
+  explicit Trainer(FakeDaemon& daemon, const LoopOptions& options, uint32_t samples = 200)
+      : client(daemon), train(makeSynthetic(samples, Split::train, 1)), loop(client, model, *train, options) {
+    PSD_REQUIRE_OK(loop.join());
+  }
+
+  FakeClient client;
+  SoftmaxModel model;
+  std::unique_ptr<Dataset> train;
+  Recorder recorder;
+  TrainingLoop loop;
+};
+
+LoopOptions alone(uint32_t batchSize, uint64_t epochs, uint64_t steps = 0) {
+  return {{Rank{0}, 1}, batchSize, epochs, steps, 1};
+}
+
+}  // namespace
+
+TEST_CASE("the loop learns the synthetic set") {
+  FakeDaemon daemon;
+  daemon.learningRate = 0.01f;
+  Trainer trainer(daemon, alone(16, 4), 400);
+  const auto summary = trainer.loop.run({&trainer.recorder}, never);
+  PSD_REQUIRE_OK(summary);
+  CHECK(trainer.recorder.reports.front().loss > 2.0);  // ln 10 = 2.3: it knows nothing
+  CHECK(summary->loss < 0.6);
+  CHECK(summary->steps == 100);
+  CHECK(summary->samples == 1600);
+  CHECK_FALSE(summary->interrupted);
+
+  SoftmaxModel other;
+  const auto test = makeSynthetic(400, Split::test, 1);
+  const auto report = evaluateServer(trainer.client, other, *test);
+  PSD_REQUIRE_OK(report);
+  CHECK(report->score.samples == 100);
+  CHECK(report->score.accuracy() > 0.95);
+  CHECK(report->versions == std::vector<Version>{Version{100}});
+}
+
+TEST_CASE("steps, epochs and sample counts are numbered and add up") {
+  FakeDaemon daemon;
+  Trainer trainer(daemon, alone(64, 2));  // 200 samples: 64, 64, 64, 8
+  PSD_REQUIRE_OK(trainer.loop.run({&trainer.recorder}, never));
+  CHECK(daemon.steps == std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7, 8});
+  CHECK(daemon.samples == std::vector<uint32_t>{64, 64, 64, 8, 64, 64, 64, 8});
+  const auto& reports = trainer.recorder.reports;
+  REQUIRE(reports.size() == 8);
+  CHECK(reports[3].epoch == 1);
+  CHECK(reports[3].endsEpoch);
+  CHECK(reports[4].epoch == 2);
+  CHECK_FALSE(reports[4].endsEpoch);
+  CHECK(reports[7].totalSteps == 8);
+  CHECK(reports[7].totalEpochs == 2);
+}
+
+TEST_CASE("--steps stops in the middle of an epoch or goes past several") {
+  FakeDaemon daemon;
+  Trainer trainer(daemon, alone(64, 1, 6));
+  const auto summary = trainer.loop.run({&trainer.recorder}, never);
+  PSD_REQUIRE_OK(summary);
+  CHECK(summary->steps == 6);
+  CHECK(trainer.recorder.reports.back().epoch == 2);
+  CHECK(trainer.recorder.reports.back().totalEpochs == 2);
+  CHECK(trainer.recorder.reports.back().endsEpoch);
+}
+
+TEST_CASE("only the first trainer brings its values") {
+  FakeDaemon daemon;
+  SoftmaxModel first, second;
+  first.parameters()[0] = 1.f;
+  second.parameters()[0] = 2.f;
+  const auto data = makeSynthetic(10, Split::train, 1);
+  FakeClient clientA(daemon), clientB(daemon);
+  TrainingLoop loopA(clientA, first, *data, {{Rank{0}, 2}, 1, 1, 0, 1});
+  TrainingLoop loopB(clientB, second, *data, {{Rank{1}, 2}, 1, 1, 0, 1});
+  CHECK(loopA.join()->broughtInitialValues);
+  CHECK_FALSE(loopB.join()->broughtInitialValues);
+  CHECK(daemon.values[0] == 1.f);
+}
+
+TEST_CASE("a request to stop ends the loop between two steps") {
+  FakeDaemon daemon;
+  Trainer trainer(daemon, alone(64, 2));
+  const auto summary = trainer.loop.run({&trainer.recorder}, [&] { return daemon.steps.size() == 3; });
+  PSD_REQUIRE_OK(summary);
+  CHECK(summary->interrupted);
+  CHECK(summary->steps == 3);
+  CHECK(daemon.steps.size() == 3);
+  CHECK(daemon.left == 0);  // leaving is the caller's
+}
+
+TEST_CASE("an error from the server names step and epoch") {
+  FakeDaemon daemon;
+  daemon.failPushAtStep = 5;
+  daemon.failure = {ErrorCode::shuttingDown, "the server is shutting down: psd stop"};
+  Trainer trainer(daemon, alone(64, 2));
+  const auto summary = trainer.loop.run({&trainer.recorder}, never);
+  REQUIRE_FALSE(summary.ok());
+  CHECK(summary.error().code == ErrorCode::shuttingDown);
+  CHECK(summary.message() == "step 5 (epoch 2): the server is shutting down: psd stop");
+}
+
+TEST_CASE("a refused gradient is explained by the tensor that is not finite") {
+  FakeDaemon daemon;
+  Trainer trainer(daemon, alone(64, 1));
+  trainer.model.nanFromCall = 2;
+  const auto summary = trainer.loop.run({&trainer.recorder}, never);
+  REQUIRE_FALSE(summary.ok());
+  CHECK(summary.error().code == ErrorCode::nonFinite);
+  CHECK_THAT(summary.message(), Contains("step 2 (epoch 1): the gradient of bias holds nan at "
+                                         "element 4 of 10"));
+  CHECK(daemon.steps.size() == 1);
+}
+
+TEST_CASE("a refusal that cannot be explained here is passed on") {
+  FakeDaemon daemon;
+  daemon.failPushAtStep = 1;
+  daemon.failure = {ErrorCode::nonFinite, "shard 3 got infinity"};
+  Trainer trainer(daemon, alone(64, 1));
+  CHECK_THAT(trainer.loop.run({}, never).message(), Contains("shard 3 got infinity"));
+}
+
+TEST_CASE("values that are not finite are found in every tensor, padding aside") {
+  const SoftmaxModel model;
+  const ModelLayout layout(model.spec());
+  std::vector<float> flat(layout.totalElements());
+  CHECK(describeNonFinite(model.spec(), flat).empty());
+  flat[17] = -std::numeric_limits<float>::infinity();
+  CHECK(describeNonFinite(model.spec(), flat) == "weight holds infinity at element 17 of 7840");
+}
+
+TEST_CASE("a model that does not fit the data is refused with both shapes") {
+  struct Wide : SoftmaxModel {
+    std::vector<uint64_t> inputShape() const override { return {3, 32, 32}; }
+  };
+  const auto data = makeSynthetic(10, Split::train, 1);
+  CHECK(checkFit(SoftmaxModel(), *data).ok());
+  CHECK_THAT(checkFit(Wide(), *data).message(),
+             Contains("1x28x28 in 10 classes") && Contains("takes samples of 3x32x32"));
+}
+
+TEST_CASE("evaluating before the model has values says so") {
+  FakeDaemon daemon;
+  FakeClient client(daemon);
+  SoftmaxModel model;
+  const auto report = evaluateServer(client, model, *makeSynthetic(10, Split::test, 1));
+  REQUIRE_FALSE(report.ok());
+  CHECK(report.error().code == ErrorCode::notReady);
+}
+
+}  // namespace psd
