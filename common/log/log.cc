@@ -27,16 +27,13 @@ class JsonFormatter final : public spdlog::formatter {
     size_t length = std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%S", &utc);
     std::snprintf(time + length, sizeof time - length, ".%03dZ", static_cast<int>(sinceEpoch % 1000));
     auto level = spdlog::level::to_string_view(message.level);
-    nlohmann::ordered_json line = {
-        {"time", time},
-        {"level", std::string(level.data(), level.size())},
-        {"message", std::string(message.payload.data(), message.payload.size())}};
+    nlohmann::ordered_json line = {{"time", time},
+                                   {"level", std::string(level.data(), level.size())},
+                                   {"message", std::string(message.payload.data(), message.payload.size())}};
     std::string text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     out.append(text.data(), text.data() + text.size());
   }
-  std::unique_ptr<spdlog::formatter> clone() const override {
-    return std::make_unique<JsonFormatter>();
-  }
+  std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<JsonFormatter>(); }
 };
 
 }  // namespace

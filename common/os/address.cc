@@ -1,8 +1,8 @@
 #include "common/os/address.h"
 
-#include <sys/un.h>
-
 #include <charconv>
+
+#include <sys/un.h>
 
 namespace psd {
 namespace {

@@ -15,9 +15,9 @@ inline constexpr uint16_t kDefaultPort = 5500;
 struct Address {
   enum class Kind { tcp, unixSocket };
   Kind kind = Kind::tcp;
-  std::string host;    ///< tcp: without brackets
-  uint16_t port = 0;   ///< tcp: 0 lets the system choose (listening only)
-  std::string path;    ///< unix: absolute
+  std::string host;   ///< tcp: without brackets
+  uint16_t port = 0;  ///< tcp: 0 lets the system choose (listening only)
+  std::string path;   ///< unix: absolute
 
   /// The form that parseAddress() reads.
   std::string toString() const;

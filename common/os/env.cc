@@ -1,13 +1,13 @@
 #include "common/os/env.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace psd {
 namespace {
@@ -31,9 +31,7 @@ class PosixWritableFile final : public WritableFile {
     }
     return {};
   }
-  Status sync() override {
-    return ::fsync(fd_) == 0 ? Status() : Status(systemError(path_, "cannot sync"));
-  }
+  Status sync() override { return ::fsync(fd_) == 0 ? Status() : Status(systemError(path_, "cannot sync")); }
   Status close() override {
     int fd = std::exchange(fd_, -1);
     return ::close(fd) == 0 ? Status() : Status(systemError(path_, "cannot close"));
@@ -46,8 +44,7 @@ class PosixWritableFile final : public WritableFile {
 
 class PosixReadableFile final : public ReadableFile {
  public:
-  PosixReadableFile(std::string path, int fd, uint64_t size)
-      : path_(std::move(path)), fd_(fd), size_(size) {}
+  PosixReadableFile(std::string path, int fd, uint64_t size) : path_(std::move(path)), fd_(fd), size_(size) {}
   ~PosixReadableFile() override { ::close(fd_); }
   uint64_t size() const override { return size_; }
   Status read(uint64_t offset, std::span<std::byte> into) const override {
@@ -55,7 +52,8 @@ class PosixReadableFile final : public ReadableFile {
       ssize_t got = ::pread(fd_, into.data(), into.size(), static_cast<off_t>(offset));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return systemError(path_, "cannot read");
-      if (got == 0) return {ErrorCode::io, "'" + path_ + "': ends before byte " + std::to_string(offset + into.size())};
+      if (got == 0)
+        return {ErrorCode::io, "'" + path_ + "': ends before byte " + std::to_string(offset + into.size())};
       offset += static_cast<uint64_t>(got);
       into = into.subspan(static_cast<size_t>(got));
     }
@@ -89,8 +87,7 @@ class PosixEnv final : public Env {
         new PosixReadableFile(path, fd, static_cast<uint64_t>(info.st_size)));
   }
   Status rename(const std::string& from, const std::string& to) override {
-    return ::rename(from.c_str(), to.c_str()) == 0 ? Status()
-                                                   : Status(systemError(to, "cannot rename to"));
+    return ::rename(from.c_str(), to.c_str()) == 0 ? Status() : Status(systemError(to, "cannot rename to"));
   }
   Status remove(const std::string& path) override {
     return ::unlink(path.c_str()) == 0 ? Status() : Status(systemError(path, "cannot remove"));

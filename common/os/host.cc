@@ -1,8 +1,8 @@
 #include "common/os/host.h"
 
-#include <unistd.h>
-
 #include <fstream>
+
+#include <unistd.h>
 
 namespace psd {
 

@@ -49,12 +49,11 @@ Result<std::vector<Entry>> readEntries(const Json& header, uint64_t dataBytes) {
     PSD_ASSIGN_OR_RETURN(Entry entry, readEntry(name, value, dataBytes));
     entries.push_back(std::move(entry));
   }
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& a, const Entry& b) { return a.begin < b.begin; });
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < entries.size(); i++) {
     if (entries[i].begin < entries[i - 1].end) {
-      return Error{ErrorCode::invalidArgument, "tensors '" + entries[i - 1].spec.name + "' and '" +
-                                                   entries[i].spec.name + "' overlap"};
+      return Error{ErrorCode::invalidArgument,
+                   "tensors '" + entries[i - 1].spec.name + "' and '" + entries[i].spec.name + "' overlap"};
     }
   }
   return entries;
@@ -64,7 +63,8 @@ Result<std::vector<Entry>> readEntries(const Json& header, uint64_t dataBytes) {
 
 Result<SafetensorsReader> SafetensorsReader::open(Env& env, const std::string& path) {
   auto bad = [&](const std::string& why) {
-    return Error{ErrorCode::invalidArgument, "'" + path + "' is not a safetensors file that psd can read: " + why};
+    return Error{ErrorCode::invalidArgument,
+                 "'" + path + "' is not a safetensors file that psd can read: " + why};
   };
   PSD_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, env.open(path));
   uint64_t headerBytes = 0;
@@ -109,8 +109,7 @@ Status SafetensorsReader::read(size_t index, uint64_t offset, std::span<float> i
 }
 
 Status writeSafetensors(WritableFile& file, const ModelSpec& model,
-                        const std::map<std::string, std::string>& metadata,
-                        const TensorSource& source) {
+                        const std::map<std::string, std::string>& metadata, const TensorSource& source) {
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   uint64_t offset = 0;

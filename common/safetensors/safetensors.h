@@ -42,7 +42,6 @@ using TensorSource =
 /// Writes a model as a .safetensors file, tensors in the model's order. `source` gives each tensor's
 /// values and must deliver exactly its element count.
 Status writeSafetensors(WritableFile& file, const ModelSpec& model,
-                        const std::map<std::string, std::string>& metadata,
-                        const TensorSource& source);
+                        const std::map<std::string, std::string>& metadata, const TensorSource& source);
 
 }  // namespace psd

@@ -10,20 +10,20 @@ namespace psd {
 
 /// What went wrong, in the terms of the protocol (schema/psd.capnp carries the same list).
 enum class ErrorCode : uint16_t {
-  invalidArgument,   ///< a flag, config value or request that can never be right
-  io,                ///< a file or socket could not be read or written
-  unavailable,       ///< nobody answers at the address, or the connection broke
-  deadlineExceeded,  ///< a wait ran out
-  protocolMismatch,  ///< the peer speaks another version of the protocol
-  modelMismatch,     ///< the peer's model differs from the daemon's
-  worldSizeMismatch, ///< trainers disagree on how many they are
-  rankTaken,         ///< another live trainer has the rank
-  badSlice,          ///< a slice outside its shard, repeated, or not on the grain
-  nonFinite,         ///< a gradient or value holds NaN or infinity
-  notReady,          ///< the model has no values yet
-  overloaded,        ///< a limit of the daemon is reached
-  shuttingDown,      ///< the daemon is about to end
-  internal,          ///< a defect of psd itself
+  invalidArgument,    ///< a flag, config value or request that can never be right
+  io,                 ///< a file or socket could not be read or written
+  unavailable,        ///< nobody answers at the address, or the connection broke
+  deadlineExceeded,   ///< a wait ran out
+  protocolMismatch,   ///< the peer speaks another version of the protocol
+  modelMismatch,      ///< the peer's model differs from the daemon's
+  worldSizeMismatch,  ///< trainers disagree on how many they are
+  rankTaken,          ///< another live trainer has the rank
+  badSlice,           ///< a slice outside its shard, repeated, or not on the grain
+  nonFinite,          ///< a gradient or value holds NaN or infinity
+  notReady,           ///< the model has no values yet
+  overloaded,         ///< a limit of the daemon is reached
+  shuttingDown,       ///< the daemon is about to end
+  internal,           ///< a defect of psd itself
 };
 
 std::string_view errorCodeName(ErrorCode code);
@@ -81,11 +81,11 @@ class [[nodiscard]] Result {
 #define PSD_CONCAT(a, b) PSD_CONCAT_INNER(a, b)
 
 /// Returns the Error of a Status or Result expression from the enclosing function, if it has one.
-#define PSD_RETURN_IF_ERROR(expression)                       \
-  do {                                                        \
-    if (auto psdStatus = (expression); !psdStatus.ok()) {     \
-      return psdStatus.error();                               \
-    }                                                         \
+#define PSD_RETURN_IF_ERROR(expression)                   \
+  do {                                                    \
+    if (auto psdStatus = (expression); !psdStatus.ok()) { \
+      return psdStatus.error();                           \
+    }                                                     \
   } while (false)
 
 /// `PSD_ASSIGN_OR_RETURN(auto x, f());` — x gets the value of a Result, or its Error is returned.

@@ -26,7 +26,5 @@ using Step = StrongId<struct StepTag, uint64_t>;
 
 template <class Tag, class Rep>
 struct std::hash<psd::StrongId<Tag, Rep>> {
-  size_t operator()(const psd::StrongId<Tag, Rep>& id) const noexcept {
-    return std::hash<Rep>{}(id.value);
-  }
+  size_t operator()(const psd::StrongId<Tag, Rep>& id) const noexcept { return std::hash<Rep>{}(id.value); }
 };

@@ -75,8 +75,7 @@ Status validateModel(const ModelSpec& model) {
   uint64_t total = 0;
   for (const TensorSpec& tensor : model.tensors) {
     if (tensor.name.empty()) return bad("a tensor of the model has an empty name");
-    if (!std::all_of(tensor.name.begin(), tensor.name.end(),
-                     [](char c) { return c > ' ' && c <= '~'; })) {
+    if (!std::all_of(tensor.name.begin(), tensor.name.end(), [](char c) { return c > ' ' && c <= '~'; })) {
       return bad("a tensor of the model has a name with other characters than visible ASCII");
     }
     if (!names.insert(tensor.name).second) {
@@ -96,21 +95,21 @@ Status validateModel(const ModelSpec& model) {
   return {};
 }
 
-std::string describeDifference(const ModelSpec& mine, std::string_view mineLabel,
-                               const ModelSpec& theirs, std::string_view theirsLabel) {
+std::string describeDifference(const ModelSpec& mine, std::string_view mineLabel, const ModelSpec& theirs,
+                               std::string_view theirsLabel) {
   std::string mineIs(mineLabel), theirsIs(theirsLabel);
   size_t shared = std::min(mine.tensors.size(), theirs.tensors.size());
   for (size_t i = 0; i < shared; i++) {
     if (mine.tensors[i] == theirs.tensors[i]) continue;
-    return "tensor " + std::to_string(i) + " is " + mine.tensors[i].toString() + " in " + mineIs +
-           ", but " + theirs.tensors[i].toString() + " in " + theirsIs;
+    return "tensor " + std::to_string(i) + " is " + mine.tensors[i].toString() + " in " + mineIs + ", but " +
+           theirs.tensors[i].toString() + " in " + theirsIs;
   }
   if (mine.tensors.size() == theirs.tensors.size()) return "";
   bool mineLonger = mine.tensors.size() > shared;
   const TensorSpec& extra = mineLonger ? mine.tensors[shared] : theirs.tensors[shared];
   return mineIs + " has " + std::to_string(mine.tensors.size()) + " tensors and " + theirsIs + " has " +
-         std::to_string(theirs.tensors.size()) + "; the first that only " +
-         (mineLonger ? mineIs : theirsIs) + " has is " + extra.toString();
+         std::to_string(theirs.tensors.size()) + "; the first that only " + (mineLonger ? mineIs : theirsIs) +
+         " has is " + extra.toString();
 }
 
 }  // namespace psd

@@ -46,7 +46,7 @@ Status validateModel(const ModelSpec& model);
 inline constexpr uint64_t kModelElementsMax = 1ull << 40;
 
 /// One line that names the first tensor in which two models differ, and how; empty when they agree.
-std::string describeDifference(const ModelSpec& mine, std::string_view mineLabel,
-                               const ModelSpec& theirs, std::string_view theirsLabel);
+std::string describeDifference(const ModelSpec& mine, std::string_view mineLabel, const ModelSpec& theirs,
+                               std::string_view theirsLabel);
 
 }  // namespace psd

@@ -1,12 +1,12 @@
 #include "common/wire/buffer_pool.h"
 
-#include <sys/mman.h>
-
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <new>
 #include <utility>
+
+#include <sys/mman.h>
 
 namespace psd::wire {
 namespace {

@@ -64,9 +64,11 @@ Result<ModelSpec> readModel(schema::ModelSpec::Reader in) {
   for (auto tensor : tensors) {
     auto shape = tensor.getShape();
     TensorSpec spec{std::string(view(tensor.getName())), DType::f32, {}};
-    if (shape.size() > kRankMax) return bad("tensor '" + printable(spec.name) + "' has more than 64 dimensions");
+    if (shape.size() > kRankMax)
+      return bad("tensor '" + printable(spec.name) + "' has more than 64 dimensions");
     if (tensor.getDtype() != schema::DType::F32) {
-      return bad("tensor '" + printable(spec.name) + "' has a dtype that this version does not know; psd stores f32");
+      return bad("tensor '" + printable(spec.name) +
+                 "' has a dtype that this version does not know; psd stores f32");
     }
     for (uint64_t size : shape) spec.shape.push_back(size);
     model.tensors.push_back(std::move(spec));
@@ -95,7 +97,8 @@ Result<ShardPlan> readPlan(capnp::List<schema::ShardRange>::Reader in) {
 
 Result<std::span<const float>> floatsIn(capnp::Data::Reader data) {
   if (data.size() % sizeof(float) != 0) {
-    return Error{ErrorCode::badSlice, "a slice of " + std::to_string(data.size()) + " bytes is not made of float32 values"};
+    return Error{ErrorCode::badSlice,
+                 "a slice of " + std::to_string(data.size()) + " bytes is not made of float32 values"};
   }
   return std::span(reinterpret_cast<const float*>(data.begin()), data.size() / sizeof(float));
 }

@@ -1,13 +1,12 @@
 #include "common/wire/message_stream.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include <capnp/message.h>
 #include <kj/debug.h>
+#include <sys/socket.h>
 
 namespace psd::wire {
 namespace {
@@ -56,8 +55,8 @@ class MessageStream::Incoming final : public capnp::MessageReader {
   kj::Array<kj::ArrayPtr<const word>> segments_;
 };
 
-MessageStream::MessageStream(kj::AsyncIoStream& stream, std::shared_ptr<BufferPool> pool,
-                             kj::Timer& timer, MessageStreamOptions options)
+MessageStream::MessageStream(kj::AsyncIoStream& stream, std::shared_ptr<BufferPool> pool, kj::Timer& timer,
+                             MessageStreamOptions options)
     : stream_(stream),
       pool_(std::move(pool)),
       timer_(timer),
@@ -187,8 +186,8 @@ void MessageStream::pin(const void* begin, std::shared_ptr<const void> owner) {
   pins_.emplace(begin, std::move(owner));
 }
 
-kj::Promise<void> MessageStream::writeMessage(
-    kj::ArrayPtr<const int>, kj::ArrayPtr<const kj::ArrayPtr<const word>> segments) {
+kj::Promise<void> MessageStream::writeMessage(kj::ArrayPtr<const int>,
+                                              kj::ArrayPtr<const kj::ArrayPtr<const word>> segments) {
   kj::Vector<std::shared_ptr<const void>> pinned;
   if (!pins_.empty()) {
     for (auto& segment : segments) {

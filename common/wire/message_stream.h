@@ -30,8 +30,8 @@ struct MessageStreamOptions {
 
 /// Cap'n Proto's standard message framing over a byte stream, for TwoPartyVatNetwork, with what a data
 /// path needs beside it: pooled receive buffers, direct placement of a large segment into its
-/// destination, read-ahead for small messages, a bound on sizes and times, and pins that keep referenced memory
-/// alive until it is written.
+/// destination, read-ahead for small messages, a bound on sizes and times, and pins that keep referenced
+/// memory alive until it is written.
 ///
 /// kj's own reads recurse once per partial result, so a peer that trickles bytes could overflow the
 /// stack; here every read asks for whatever is there (`minBytes` 1) and loops through the event loop.
@@ -44,17 +44,16 @@ class MessageStream final : public capnp::MessageStream {
   kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> tryReadMessage(
       kj::ArrayPtr<kj::AutoCloseFd> fdSpace, capnp::ReaderOptions options,
       kj::ArrayPtr<capnp::word> scratch) override;
-  kj::Promise<void> writeMessage(
-      kj::ArrayPtr<const int> fds,
-      kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> segments) override;
+  kj::Promise<void> writeMessage(kj::ArrayPtr<const int> fds,
+                                 kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> segments) override;
   kj::Promise<void> writeMessages(
       kj::ArrayPtr<kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>>> messages) override;
   kj::Maybe<int> getSendBufferSize() override;
   kj::Promise<void> end() override;
 
-  /// Keeps `owner` alive until a message with a segment that begins at `begin` is written, or this stream dies.
-  /// A reply may wait in the network's queue long after its call and its capabilities are gone, so
-  /// only the stream knows when referenced memory is no longer needed.
+  /// Keeps `owner` alive until a message with a segment that begins at `begin` is written, or this stream
+  /// dies. A reply may wait in the network's queue long after its call and its capabilities are gone, so only
+  /// the stream knows when referenced memory is no longer needed.
   void pin(const void* begin, std::shared_ptr<const void> owner);
   size_t pinCount() const { return pins_.size(); }
 

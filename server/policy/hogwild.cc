@@ -8,8 +8,8 @@ PolicyFactory Hogwild::read(ObjectReader&) {
   return [](const Optimizer& optimizer) { return std::make_unique<Hogwild>(optimizer); };
 }
 
-kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPush& push,
-                                              uint64_t offset, std::span<const float> gradient) {
+kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
+                                              std::span<const float> gradient) {
   if (push.number == 0) {
     push.number = shard.beginUpdate();
     push.staleness = stalenessOf(shard, push);
@@ -33,10 +33,9 @@ kj::Promise<Result<PullAnswer>> Hogwild::pull(Shard& shard, Lane& lane, ShardPul
   // The version is read before the values: updates that land in between make the values newer than
   // they say, never older, so staleness is not understated.
   Version version = shard.version();
-  return storePromise<Result<ReadView>>(shard,
-                                        [&](ShardStorage::ReadDone done) {
-                                          shard.storage().read(lane, offset, count, std::move(done));
-                                        })
+  return storePromise<Result<ReadView>>(
+             shard,
+             [&](ShardStorage::ReadDone done) { shard.storage().read(lane, offset, count, std::move(done)); })
       .then([version](Result<ReadView> view) -> Result<PullAnswer> {
         if (!view.ok()) return view.error();
         return PullAnswer{version, std::move(*view)};

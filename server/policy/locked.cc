@@ -19,7 +19,8 @@ kj::Promise<SnapshotResult> snapshotUnderLock(Shard& shard, Lane& lane, ShardLoc
   }
   return storePromise<Result<ReadView>>(shard,
                                         [&](ShardStorage::ReadDone done) {
-                                          shard.storage().snapshot(lane, 0, shard.range().count, std::move(done));
+                                          shard.storage().snapshot(lane, 0, shard.range().count,
+                                                                   std::move(done));
                                         })
       .then([&shard, version, guard = kj::mv(guard)](Result<ReadView> view) -> SnapshotResult {
         if (!view.ok()) return view.error();
@@ -35,8 +36,8 @@ PolicyFactory Locked::read(ObjectReader&) {
   return [](const Optimizer& optimizer) { return std::make_unique<Locked>(optimizer); };
 }
 
-kj::Promise<Result<PushAnswer>> Locked::push(Shard& shard, Lane& lane, ShardPush& push,
-                                             uint64_t offset, std::span<const float> gradient) {
+kj::Promise<Result<PushAnswer>> Locked::push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
+                                             std::span<const float> gradient) {
   uint64_t whole = shard.range().count;
   if (gradient.size() == whole) return applyWhole(shard, lane, push, gradient);
   push.staged.resize(whole);
@@ -62,8 +63,8 @@ kj::Promise<Result<PushAnswer>> Locked::applyWhole(Shard& shard, Lane& lane, Sha
   });
 }
 
-kj::Promise<Result<PullAnswer>> Locked::pull(Shard& shard, Lane& lane, ShardPull& pull,
-                                             uint64_t offset, uint64_t count) {
+kj::Promise<Result<PullAnswer>> Locked::pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
+                                             uint64_t count) {
   // All slices of one pull share one promise for the snapshot, also those that come while the first
   // still waits for the lock.
   if (pull.snapshot == nullptr) {

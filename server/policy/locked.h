@@ -7,8 +7,8 @@ namespace psd {
 
 /// Updates under the shard's lock: each shard moves from one version to the next whole, no update is
 /// lost, and a pull sees every shard at one version. A gradient that comes in several slices is gathered
-/// first; a pull in several slices reads one snapshot, shared by all pulls of that version. Waiting for the lock parks a
-/// promise. Deterministic for a given order of pushes. Thread-safe.
+/// first; a pull in several slices reads one snapshot, shared by all pulls of that version. Waiting for the
+/// lock parks a promise. Deterministic for a given order of pushes. Thread-safe.
 class Locked final : public UpdatePolicy {
  public:
   static PolicyFactory read(ObjectReader& options);

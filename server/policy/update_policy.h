@@ -65,11 +65,11 @@ class UpdatePolicy {
 
   virtual std::string_view name() const = 0;
   /// Takes one slice of a gradient. `push.arrived` already holds it.
-  virtual kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push,
-                                               uint64_t offset, std::span<const float> gradient) = 0;
+  virtual kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
+                                               std::span<const float> gradient) = 0;
   /// Reads one slice.
-  virtual kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull,
-                                               uint64_t offset, uint64_t count) = 0;
+  virtual kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
+                                               uint64_t count) = 0;
 };
 
 }  // namespace psd

@@ -46,9 +46,9 @@ ParameterStore::ParameterStore(ModelSpec model, ShardPlan plan,
       backends_(std::move(backends)),
       optimizer_(std::move(optimizer)) {}
 
-Result<std::unique_ptr<ParameterStore>> ParameterStore::create(
-    ModelSpec model, uint32_t shardCount, std::vector<std::shared_ptr<Backend>> backends,
-    const Optimizer& optimizer) {
+Result<std::unique_ptr<ParameterStore>> ParameterStore::create(ModelSpec model, uint32_t shardCount,
+                                                               std::vector<std::shared_ptr<Backend>> backends,
+                                                               const Optimizer& optimizer) {
   PSD_RETURN_IF_ERROR(validateModel(model));
   ShardPlan plan = ShardPlan::make(ModelLayout(model).totalElements(), shardCount);
   std::unique_ptr<ParameterStore> store(
@@ -63,8 +63,7 @@ Result<std::unique_ptr<ParameterStore>> ParameterStore::create(
     PSD_ASSIGN_OR_RETURN(auto storages, store->backends_[device]->allocate(counts, optimizer));
     for (size_t k = 0; k < storages.size(); k++) {
       size_t i = device + k * store->backends_.size();
-      store->shards_[i] =
-          std::make_unique<Shard>(store->plan_.shards[i], device, std::move(storages[k]));
+      store->shards_[i] = std::make_unique<Shard>(store->plan_.shards[i], device, std::move(storages[k]));
     }
   }
   return store;
@@ -95,8 +94,7 @@ Status saveParameters(Env& env, const std::string& path, ParameterStore& store) 
                         });
   };
   return writeFileAtomically(env, path, [&](WritableFile& file) {
-    return writeSafetensors(file, store.model(), {{"format", "pt"}, {"writer", "psd " PSD_VERSION}},
-                            source);
+    return writeSafetensors(file, store.model(), {{"format", "pt"}, {"writer", "psd " PSD_VERSION}}, source);
   });
 }
 
@@ -114,16 +112,16 @@ Status loadParameters(const SafetensorsReader& file, ParameterStore& store) {
     if (file.model().tensors[*index] != tensor) {
       return bad("is " + file.model().tensors[*index].toString() + " in");
     }
-    PSD_RETURN_IF_ERROR(forEachPiece(
-        store, store.layout().places()[i],
-        [&](Shard& shard, uint64_t offset, uint64_t element, uint64_t count) -> Status {
-          values.resize(count);
-          PSD_RETURN_IF_ERROR(file.read(*index, element, values));
-          if (!allFinite(values)) return bad("holds NaN or infinity in");
-          return await<Status>([&](auto done) {
-            shard.storage().write(*lanes[shard.device()], offset, values, done);
-          });
-        }));
+    PSD_RETURN_IF_ERROR(
+        forEachPiece(store, store.layout().places()[i],
+                     [&](Shard& shard, uint64_t offset, uint64_t element, uint64_t count) -> Status {
+                       values.resize(count);
+                       PSD_RETURN_IF_ERROR(file.read(*index, element, values));
+                       if (!allFinite(values)) return bad("holds NaN or infinity in");
+                       return await<Status>([&](auto done) {
+                         shard.storage().write(*lanes[shard.device()], offset, values, done);
+                       });
+                     }));
   }
   return {};
 }

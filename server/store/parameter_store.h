@@ -22,9 +22,9 @@ using Lanes = std::vector<std::unique_ptr<Lane>>;
 class ParameterStore {
  public:
   /// `backends` must not be empty. Fails when a device has not enough memory.
-  static Result<std::unique_ptr<ParameterStore>> create(
-      ModelSpec model, uint32_t shardCount, std::vector<std::shared_ptr<Backend>> backends,
-      const Optimizer& optimizer);
+  static Result<std::unique_ptr<ParameterStore>> create(ModelSpec model, uint32_t shardCount,
+                                                        std::vector<std::shared_ptr<Backend>> backends,
+                                                        const Optimizer& optimizer);
 
   const ModelSpec& model() const { return model_; }
   const ModelLayout& layout() const { return layout_; }

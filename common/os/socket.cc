@@ -1,0 +1,214 @@
+#include "common/os/socket.h"
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace psd {
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr int kUnixBufferBytes = 1 << 20;  // TCP's are left to the kernel's tuning
+constexpr int kPortTries = 16;
+
+using AddrInfo = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Error socketError(ErrorCode code, const Address& address, const std::string& what, int error) {
+  return {code, address.toString() + ": " + what + ": " + std::strerror(error)};
+}
+
+Result<AddrInfo> resolve(const Address& address, bool passive) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = passive ? AI_PASSIVE : 0;
+  addrinfo* found = nullptr;
+  std::string port = std::to_string(address.port);
+  const char* host = address.host == "*" ? nullptr : address.host.c_str();
+  int error = getaddrinfo(host, port.c_str(), &hints, &found);
+  if (error != 0) {
+    return Error{ErrorCode::unavailable,
+                 address.toString() + ": cannot resolve the host: " + gai_strerror(error)};
+  }
+  return AddrInfo(found, &freeaddrinfo);
+}
+
+sockaddr_un unixAddress(const Address& address) {
+  sockaddr_un out{};
+  out.sun_family = AF_UNIX;
+  std::strncpy(out.sun_path, address.path.c_str(),
+               sizeof out.sun_path - 1);  // length checked by parseAddress()
+  return out;
+}
+
+void setUp(int fd, int family) {
+  if (family == AF_UNIX) {
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kUnixBufferBytes, sizeof kUnixBufferBytes);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kUnixBufferBytes, sizeof kUnixBufferBytes);
+  } else {
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  }
+}
+
+uint16_t boundPort(int fd) {
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&name), &length);
+  return ntohs(name.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(name).sin6_port
+                                          : reinterpret_cast<sockaddr_in&>(name).sin_port);
+}
+
+void setPort(addrinfo& info, uint16_t port) {
+  if (info.ai_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(info.ai_addr)->sin6_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in*>(info.ai_addr)->sin_port = htons(port);
+  }
+}
+
+/// One listening socket, or -1 with errno set.
+int listenSocket(int family, const sockaddr* name, socklen_t length) {
+  OwnFd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (fd.get() < 0) return -1;
+  int on = 1;
+  if (family != AF_UNIX) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  // Each family has its own socket, so that "*" and "localhost" work with and without IPv6.
+  if (family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+  setUp(fd.get(), family);
+  if (bind(fd.get(), name, length) != 0 || listen(fd.get(), kBacklog) != 0) return -1;
+  return fd.release();
+}
+
+/// Binds every resolved address to one port; EADDRINUSE, as errno, when some family has that port taken.
+int listenOnAll(addrinfo* found, uint16_t port, std::vector<OwnFd>& sockets) {
+  int skipped = 0;
+  for (addrinfo* info = found; info != nullptr; info = info->ai_next) {
+    setPort(*info, port);
+    int fd = listenSocket(info->ai_family, info->ai_addr, info->ai_addrlen);
+    if (fd < 0 && (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT)) {
+      skipped = errno;  // a family that this machine does not have
+      continue;
+    }
+    if (fd < 0) return errno;
+    sockets.emplace_back(fd);
+    if (port == 0) port = boundPort(fd);
+  }
+  return sockets.empty() ? skipped : 0;
+}
+
+int connectOne(int family, const sockaddr* name, socklen_t length, std::chrono::milliseconds timeout,
+               OwnFd& out) {
+  OwnFd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (fd.get() < 0) return errno;
+  setUp(fd.get(), family);
+  if (connect(fd.get(), name, length) != 0) {
+    // A Unix socket whose backlog is full says EAGAIN; it is as good as nobody there, for now.
+    if (errno != EINPROGRESS) return errno == EAGAIN ? ECONNREFUSED : errno;
+    pollfd wait{fd.get(), POLLOUT, 0};
+    int ready = poll(&wait, 1, static_cast<int>(timeout.count()));
+    if (ready <= 0) return ready == 0 ? ETIMEDOUT : errno;
+    int error = 0;
+    socklen_t size = sizeof error;
+    getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) return error;
+  }
+  out = std::move(fd);
+  return 0;
+}
+
+std::string peerName(const sockaddr_storage& name, socklen_t length) {
+  if (name.ss_family == AF_UNIX) return "a local process";
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  if (getnameinfo(reinterpret_cast<const sockaddr*>(&name), length, host, sizeof host, port, sizeof port,
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "an unknown peer";
+  }
+  return std::string(host) + ":" + port;
+}
+
+}  // namespace
+
+OwnFd::~OwnFd() {
+  if (fd_ >= 0) close(fd_);
+}
+
+ListenSockets::~ListenSockets() {
+  if (!sockets_.empty() && address_.kind == Address::Kind::unixSocket) unlink(address_.path.c_str());
+}
+
+Result<ListenSockets> listenOn(const Address& address) {
+  ListenSockets out;
+  out.address_ = address;
+  if (address.kind == Address::Kind::unixSocket) {
+    sockaddr_un name = unixAddress(address);
+    auto* generic = reinterpret_cast<sockaddr*>(&name);
+    int fd = listenSocket(AF_UNIX, generic, sizeof name);
+    if (fd < 0 && errno == EADDRINUSE) {
+      OwnFd probe;
+      if (connectOne(AF_UNIX, generic, sizeof name, std::chrono::seconds(1), probe) == ECONNREFUSED) {
+        unlink(address.path.c_str());  // left behind by a process that is gone
+        fd = listenSocket(AF_UNIX, generic, sizeof name);
+      } else {
+        errno = EADDRINUSE;
+      }
+    }
+    if (fd < 0) return socketError(ErrorCode::io, address, "cannot listen", errno);
+    out.sockets_.emplace_back(fd);
+    return out;
+  }
+  PSD_ASSIGN_OR_RETURN(AddrInfo found, resolve(address, true));
+  int error = 0;
+  for (int i = 0; i < (address.port == 0 ? kPortTries : 1); i++) {
+    out.sockets_.clear();
+    error = listenOnAll(found.get(), address.port, out.sockets_);
+    if (error != EADDRINUSE) break;  // a free port of one family may be taken in the other
+  }
+  if (error != 0) {
+    out.sockets_.clear();
+    return socketError(ErrorCode::io, address, "cannot listen", error);
+  }
+  out.address_.port = boundPort(out.sockets_.front().get());
+  return out;
+}
+
+Result<AcceptedSocket> acceptFrom(int listening) {
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  int fd = accept4(listening, reinterpret_cast<sockaddr*>(&name), &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0) {
+    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return AcceptedSocket{};
+    return Error{ErrorCode::io, std::strerror(errno)};
+  }
+  AcceptedSocket accepted{OwnFd(fd), peerName(name, length)};
+  setUp(fd, name.ss_family);
+  return accepted;
+}
+
+Result<OwnFd> connectTo(const Address& address, std::chrono::milliseconds timeout) {
+  OwnFd fd;
+  int error = 0;
+  if (address.kind == Address::Kind::unixSocket) {
+    sockaddr_un name = unixAddress(address);
+    error = connectOne(AF_UNIX, reinterpret_cast<sockaddr*>(&name), sizeof name, timeout, fd);
+  } else {
+    PSD_ASSIGN_OR_RETURN(AddrInfo found, resolve(address, false));
+    for (addrinfo* info = found.get(); info != nullptr; info = info->ai_next) {
+      error = connectOne(info->ai_family, info->ai_addr, info->ai_addrlen, timeout, fd);
+      if (error == 0) break;
+    }
+  }
+  if (error == 0) return fd;
+  ErrorCode code = error == ETIMEDOUT ? ErrorCode::deadlineExceeded : ErrorCode::unavailable;
+  return socketError(code, address, "cannot connect", error);
+}
+
+}  // namespace psd

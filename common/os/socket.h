@@ -1,0 +1,73 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/os/address.h"
+#include "common/status/status.h"
+
+namespace psd {
+
+/// Owns a file descriptor. Movable; owned by one thread at a time.
+class OwnFd {
+ public:
+  OwnFd() = default;
+  explicit OwnFd(int fd) : fd_(fd) {}
+  OwnFd(OwnFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  OwnFd& operator=(OwnFd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~OwnFd();
+
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_ = -1;
+};
+
+/// The sockets behind one address, non-blocking: a name such as "localhost" may stand for several. A Unix
+/// socket's file is removed with it. Owned by one thread.
+class ListenSockets {
+ public:
+  ListenSockets() = default;
+  ListenSockets(ListenSockets&&) noexcept = default;
+  ListenSockets& operator=(ListenSockets&& other) noexcept {
+    std::swap(address_, other.address_);
+    std::swap(sockets_, other.sockets_);
+    return *this;
+  }
+  ~ListenSockets();
+
+  /// With the port that was chosen.
+  const Address& address() const { return address_; }
+  const std::vector<OwnFd>& sockets() const { return sockets_; }
+
+ private:
+  friend Result<ListenSockets> listenOn(const Address& address);
+  Address address_;
+  std::vector<OwnFd> sockets_;
+};
+
+/// Binds and listens. Errors name the address and say when it is in use. A Unix socket that nobody
+/// listens on any more is replaced. Resolves names: may block.
+Result<ListenSockets> listenOn(const Address& address);
+
+/// An accepted connection.
+struct AcceptedSocket {
+  OwnFd fd;          ///< non-blocking; empty when nobody waits
+  std::string peer;  ///< for people
+};
+
+/// Accepts one connection and sets it up for the data path; never blocks. An error is the system's reason
+/// (out of descriptors, …); the caller tries again later.
+Result<AcceptedSocket> acceptFrom(int listening);
+
+/// Connects, trying each address a name stands for. Non-blocking socket on success. ErrorCode::unavailable
+/// when nobody listens, deadlineExceeded after `timeout`. Blocks.
+Result<OwnFd> connectTo(const Address& address, std::chrono::milliseconds timeout);
+
+}  // namespace psd

@@ -1,0 +1,117 @@
+#include "server/daemon/daemon.h"
+
+#include <csignal>
+
+#include <kj/async-io.h>
+#include <kj/async-unix.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "server/rpc/server.h"
+
+namespace psd {
+namespace {
+
+Result<std::vector<std::shared_ptr<Backend>>> openDevices(const std::vector<DeviceChoice>& choices) {
+  std::vector<std::shared_ptr<Backend>> backends;
+  for (const DeviceChoice& choice : choices) {
+    using Kind = DeviceChoice::Kind;
+    bool cuda = choice.kind == Kind::cuda || (choice.kind == Kind::automatic && cudaDeviceCount() > 0);
+    if (!cuda) {
+      backends.push_back(makeCpuBackend());
+      continue;
+    }
+    PSD_ASSIGN_OR_RETURN(auto backend, makeCudaBackend(choice.index));
+    backends.push_back(std::move(backend));
+  }
+  return backends;
+}
+
+/// Thousands of connections need as many descriptors; the soft limit is often 1024.
+void raiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+Status writePortFile(Env& env, const std::string& path, const std::vector<Address>& addresses) {
+  for (const Address& address : addresses) {
+    if (address.kind != Address::Kind::tcp) continue;
+    std::string line = std::to_string(address.port) + "\n";
+    return writeFileAtomically(
+        env, path, [&](WritableFile& file) { return file.append(std::as_bytes(std::span(line))); });
+  }
+  return {ErrorCode::invalidArgument, "--port-file: the daemon listens on no tcp:// address"};
+}
+
+/// A first signal asks for an orderly end, a second one for a quick one.
+kj::Promise<void> onSignals(kj::UnixEventPort& port, Server& server, bool first = true) {
+  return port.onSignal(SIGTERM)
+      .exclusiveJoin(port.onSignal(SIGINT))
+      .then([&port, &server, first](siginfo_t info) {
+        if (first) {
+          server.control().requestStop(info.si_signo == SIGTERM ? "SIGTERM" : "SIGINT");
+        } else {
+          server.hurry();
+        }
+        return onSignals(port, server, false);
+      });
+}
+
+void logReady(const Server& server, const DaemonConfig& config, const std::string& devices) {
+  std::string addresses;
+  for (const Address& address : server.addresses()) addresses += " " + address.toString();
+  spdlog::info(
+      "psd {} ready: listening on{}, pid {}, device {}, policy {}, optimizer {}, {} shards, {} threads",
+      PSD_VERSION, addresses, getpid(), devices, config.policy.type, config.optimizer.describe(),
+      config.shards, config.threads);
+}
+
+Status saveFinalModel(Env& env, const DaemonConfig& config, Control& control) {
+  if (config.save.empty()) return {};
+  if (!control.modelReady()) {
+    spdlog::warn("nothing saved to '{}': no model was trained", config.save);
+    return {};
+  }
+  Status status = saveParameters(env, config.save, *control.model()->store);
+  if (status.ok()) {
+    spdlog::info("saved the model to '{}'", config.save);
+  } else {
+    spdlog::error("could not save the model: {}", status.message());
+  }
+  return status;
+}
+
+}  // namespace
+
+Status runDaemon(const LoadedConfig& loaded, const std::string& portFile, Env& env) {
+  const DaemonConfig& config = loaded.config;
+  PSD_RETURN_IF_ERROR(initLogging(config.log));
+  raiseDescriptorLimit();
+  PSD_ASSIGN_OR_RETURN(auto backends, openDevices(config.devices));
+  std::string devices;
+  for (const auto& backend : backends) devices += (devices.empty() ? "" : ", ") + backend->describe();
+
+  // Blocks the signals, for this thread and all that it starts, before any other thread runs.
+  kj::UnixEventPort::captureSignal(SIGTERM);
+  kj::UnixEventPort::captureSignal(SIGINT);
+  auto io = kj::setupAsyncIo();
+  std::signal(SIGPIPE, SIG_IGN);
+
+  Server server(io, config, std::move(backends), env);
+  PSD_RETURN_IF_ERROR(server.start());
+  if (!portFile.empty()) PSD_RETURN_IF_ERROR(writePortFile(env, portFile, server.addresses()));
+  logReady(server, config, devices);
+
+  Status saved;
+  auto signals = onSignals(io.unixEventPort, server).eagerlyEvaluate([](kj::Exception&& exception) {
+    spdlog::error("signals are no longer watched: {}", exception.getDescription().cStr());
+  });
+  server.run([&] { saved = saveFinalModel(env, config, server.control()); }).wait(io.waitScope);
+  if (saved.ok()) spdlog::info("stopped");
+  return saved;
+}
+
+}  // namespace psd

@@ -1,0 +1,91 @@
+#include <cstdio>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "server/daemon/daemon.h"
+#include "server/daemon/operator_commands.h"
+
+namespace {
+
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+
+/// The flags that choose and change a configuration; `psd` and `psd check` share them.
+struct ConfigFlags {
+  std::string file;
+  psd::ConfigOverrides overrides;
+
+  void addTo(CLI::App& app) {
+    app.add_option("--listen", overrides.listen, "Address to listen on, instead of the file's; repeatable")
+        ->type_name("ADDRESS")
+        ->expected(1)
+        ->take_all();
+    app.add_option("--device", overrides.device, "auto, cpu or cuda:N, instead of the file's")
+        ->type_name("DEVICE");
+    app.add_option("--set", overrides.assignments, "Any key, as in --set policy.type=locked; repeatable")
+        ->type_name("KEY=VALUE")
+        ->expected(1)
+        ->take_all();
+  }
+};
+
+int report(const psd::Status& status) {
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "psd: %s\n", status.message().c_str());
+  return status.error().code == psd::ErrorCode::invalidArgument ? kExitUsage : kExitFailure;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("psd, a parameter server for machine learning. Without a subcommand it serves.", "psd");
+  app.set_version_flag("--version", "psd " PSD_VERSION);
+  app.require_subcommand(0, 1);
+  app.get_formatter()->column_width(34);
+
+  ConfigFlags serve;
+  std::string portFile;
+  app.add_option("--config", serve.file, "Configuration file (JSON, comments allowed)")->type_name("FILE");
+  serve.addTo(app);
+  app.add_option("--port-file", portFile, "Write the TCP port here once the daemon can be reached")
+      ->type_name("FILE");
+
+  ConfigFlags check;
+  CLI::App* checkCommand =
+      app.add_subcommand("check", "Validate a configuration and print it with all defaults");
+  checkCommand->add_option("file", check.file, "Configuration file")->required()->type_name("FILE");
+  check.addTo(*checkCommand);
+
+  std::string server = "tcp://localhost:5500";
+  bool json = false;
+  CLI::App* statusCommand = app.add_subcommand("status", "Show the state of a running daemon");
+  CLI::App* stopCommand = app.add_subcommand("stop", "End a running daemon in an orderly way");
+  for (CLI::App* command : {statusCommand, stopCommand}) {
+    command->add_option("--server", server, "The daemon's address")
+        ->capture_default_str()
+        ->type_name("ADDRESS")
+        ->envname("PSD_SERVER");
+  }
+  statusCommand->add_flag("--json", json, "The whole status, for programs");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    std::fprintf(stderr, "psd: %s (see psd --help)\n", error.what());
+    return kExitUsage;
+  }
+
+  if (*statusCommand) return report(psd::printStatus(server, json));
+  if (*stopCommand) return report(psd::stopServer(server));
+  auto env = psd::makePosixEnv();
+  const ConfigFlags& chosen = *checkCommand ? check : serve;
+  auto loaded = psd::loadDaemonConfig(*env, chosen.file, chosen.overrides);
+  if (!loaded.ok()) return report(loaded.status());
+  if (*checkCommand) {
+    psd::printConfig(*loaded);
+    return 0;
+  }
+  return report(psd::runDaemon(*loaded, portFile, *env));
+}

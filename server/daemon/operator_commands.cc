@@ -1,0 +1,136 @@
+#include "server/daemon/operator_commands.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "common/config/json_file.h"
+#include "server/rpc/admin_client.h"
+
+namespace psd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using std::chrono::seconds;
+
+constexpr seconds kStatusTimeout{5};
+constexpr seconds kStopTimeout{120};  // a large model takes a while to save
+
+std::string bytes(uint64_t count) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(count);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); unit++) value /= 1024;
+  return unit == 0 ? fmt::format("{} B", count) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string duration(double seconds) {
+  auto whole = static_cast<uint64_t>(seconds);
+  if (whole < 60) return fmt::format("{:.1f} s", seconds);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  return fmt::format("{} h {} min", whole / 3600, whole / 60 % 60);
+}
+
+/// Rows of cells under a heading, columns aligned; numbers to the right.
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); i++) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    out += "  ";
+    for (size_t i = 0; i < row.size(); i++) {
+      out += i == 0 ? fmt::format("{:<{}}", row[i], widths[i]) : fmt::format("  {:>{}}", row[i], widths[i]);
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+std::string trainersTable(const Json& status) {
+  std::vector<std::vector<std::string>> rows = {
+      {"rank", "process", "step", "staleness", "pulled", "pushed", "last seen"}};
+  for (const Json& trainer : status["trainers"]) {
+    rows.push_back({std::to_string(trainer["rank"].get<uint32_t>()),
+                    fmt::format("{}@{}", trainer["pid"].get<uint32_t>(), trainer["host"].get<std::string>()),
+                    std::to_string(trainer["step"].get<uint64_t>()),
+                    std::to_string(trainer["staleness"].get<uint64_t>()), bytes(trainer["bytes_pulled"]),
+                    bytes(trainer["bytes_pushed"]),
+                    fmt::format("{:.1f} s ago", trainer["last_seen_ms"].get<double>() / 1000)});
+  }
+  return table(rows);
+}
+
+std::string shardsTable(const Json& status) {
+  std::vector<std::vector<std::string>> rows = {{"shard", "elements", "version", "device"}};
+  for (const Json& shard : status["shards"]) {
+    rows.push_back({std::to_string(shard["id"].get<uint32_t>()),
+                    std::to_string(shard["elements"].get<uint64_t>()),
+                    std::to_string(shard["version"].get<uint64_t>()), shard["device"].get<std::string>()});
+  }
+  return table(rows);
+}
+
+Result<Json> fetchStatus(const std::string& server) {
+  PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
+  PSD_ASSIGN_OR_RETURN(std::string text, fetchStatusJson(address, kStatusTimeout));
+  return parseJson(text, "the status of " + server);
+}
+
+}  // namespace
+
+void printConfig(const LoadedConfig& loaded) { std::puts(loaded.effective.dump(2).c_str()); }
+
+std::string formatStatus(const Json& status) {
+  std::string addresses;
+  for (const Json& address : status["addresses"]) {
+    addresses += (addresses.empty() ? "" : ", ") + address.get<std::string>();
+  }
+  std::string out = fmt::format("psd {}  {}  pid {} on {}, up {}, {} resident\n",
+                                status["version"].get<std::string>(), status["state"].get<std::string>(),
+                                status["pid"].get<int>(), status["host"].get<std::string>(),
+                                duration(status["uptime_s"]), bytes(status["resident_bytes"]));
+  out += fmt::format("listening  {}\npolicy     {}\noptimizer  {}\n", addresses,
+                     status["policy"].get<std::string>(), status["optimizer"].get<std::string>());
+  if (status["model"].is_null()) {
+    out += "model      none yet; the first trainer brings it\n";
+  } else {
+    const Json& model = status["model"];
+    out += fmt::format("model      {}, {} parameters in {} tensors{}\n", model["name"].get<std::string>(),
+                       model["parameters"].get<uint64_t>(), model["tensors"].get<uint64_t>(),
+                       model["ready"].get<bool>() ? "" : ", waiting for its values");
+    out += shardsTable(status);
+  }
+  out += fmt::format("trainers   {} of {} in, {} lost so far\n", status["trainers"].size(),
+                     status["world_size"].get<uint32_t>(), status["trainers_lost"].get<uint64_t>());
+  if (!status["trainers"].empty()) out += trainersTable(status);
+  const Json& counters = status["counters"];
+  out += fmt::format("traffic    {} pulled, {} pushed, {} updates, {} connections open\n",
+                     bytes(counters["pull_bytes"]), bytes(counters["push_bytes"]),
+                     counters["updates"].get<uint64_t>(), counters["connections_open"].get<uint64_t>());
+  std::string refused;
+  for (const auto& [name, value] : counters.items()) {
+    bool trouble = name.find("refused") != std::string::npos || name.find("dropped") != std::string::npos;
+    if (trouble && value.get<uint64_t>() > 0) refused += fmt::format(" {} {}", name, value.get<uint64_t>());
+  }
+  if (!refused.empty()) out += "refused   " + refused + "\n";
+  return out;
+}
+
+Status printStatus(const std::string& server, bool json) {
+  PSD_ASSIGN_OR_RETURN(Json status, fetchStatus(server));
+  std::fputs(json ? (status.dump(2) + "\n").c_str() : formatStatus(status).c_str(), stdout);
+  return {};
+}
+
+Status stopServer(const std::string& server) {
+  PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
+  PSD_RETURN_IF_ERROR(stopDaemon(address, "psd stop", kStopTimeout));
+  std::printf("%s has stopped\n", server.c_str());
+  return {};
+}
+
+}  // namespace psd

@@ -1,0 +1,73 @@
+#include "server/rpc/admin_client.h"
+
+#include <capnp/rpc-twoparty.h>
+#include <kj/async-io.h>
+
+#include "common/os/socket.h"
+#include "common/wire/convert.h"
+#include "schema/psd.capnp.h"
+
+namespace psd {
+namespace {
+
+/// Connects, says hello, and runs `talk(admin, network)`; whatever the library throws becomes an Error.
+template <class T, class Talk>
+Result<T> withAdmin(const Address& address, std::chrono::milliseconds timeout, Talk talk) {
+  PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
+  try {
+    auto io = kj::setupAsyncIo();
+    auto socket =
+        io.lowLevelProvider->wrapSocketFd(fd.release(), kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP |
+                                                            kj::LowLevelAsyncIoProvider::ALREADY_CLOEXEC |
+                                                            kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK);
+    capnp::TwoPartyClient client(*socket);
+    auto daemon = client.bootstrap().castAs<schema::Daemon>();
+    auto hello = daemon.helloRequest();
+    hello.setProtocolVersion(wire::kProtocolVersion);
+    hello.setPeer("psd " PSD_VERSION);
+    auto conversation = hello.send().then(
+        [&](capnp::Response<schema::Daemon::HelloResults> response) -> kj::Promise<Result<T>> {
+          Status status = wire::readStatus(response.getStatus());
+          if (!status.ok()) return Result<T>(status.error());
+          return talk(daemon.adminRequest().send().getAdmin(), client);
+        });
+    return io.provider->getTimer()
+        .timeoutAfter(timeout.count() * kj::MILLISECONDS, kj::mv(conversation))
+        .wait(io.waitScope);
+  } catch (const kj::Exception& exception) {
+    ErrorCode code = exception.getType() == kj::Exception::Type::OVERLOADED ? ErrorCode::deadlineExceeded
+                                                                            : ErrorCode::unavailable;
+    const char* what = code == ErrorCode::deadlineExceeded ? "no answer in time"
+                                                           : "the connection broke; is this a psd daemon?";
+    return Error{code, address.toString() + ": " + what};
+  }
+}
+
+}  // namespace
+
+Result<std::string> fetchStatusJson(const Address& address, std::chrono::milliseconds timeout) {
+  return withAdmin<std::string>(address, timeout, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+    return admin.statusRequest().send().then(
+        [](capnp::Response<schema::Admin::StatusResults> response) -> Result<std::string> {
+          return std::string(response.getJson().cStr());
+        });
+  });
+}
+
+Status stopDaemon(const Address& address, const std::string& reason, std::chrono::milliseconds timeout) {
+  return withAdmin<bool>(
+             address, timeout,
+             [&reason](schema::Admin::Client admin, capnp::TwoPartyClient& client) {
+               auto request = admin.stopRequest();
+               request.setReason(reason.c_str());
+               return request.send().then([&client](capnp::Response<schema::Admin::StopResults> response)
+                                              -> kj::Promise<Result<bool>> {
+                 Status status = wire::readStatus(response.getStatus());
+                 if (!status.ok()) return Result<bool>(status.error());
+                 return client.onDisconnect().then([]() -> Result<bool> { return true; });
+               });
+             })
+      .status();
+}
+
+}  // namespace psd

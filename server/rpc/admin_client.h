@@ -1,0 +1,18 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "common/os/address.h"
+#include "common/status/status.h"
+
+namespace psd {
+
+/// The operator's calls to a running daemon. They block, for at most `timeout`, and must not be called on a
+/// thread that runs an event loop. Errors name the address.
+Result<std::string> fetchStatusJson(const Address& address, std::chrono::milliseconds timeout);
+
+/// Asks the daemon to stop, and waits until it has closed the connection: it is gone.
+Status stopDaemon(const Address& address, const std::string& reason, std::chrono::milliseconds timeout);
+
+}  // namespace psd

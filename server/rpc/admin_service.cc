@@ -1,0 +1,22 @@
+#include "server/rpc/admin_service.h"
+
+#include "common/wire/convert.h"
+#include "server/rpc/control.h"
+
+namespace psd {
+
+kj::Promise<void> AdminService::status(StatusContext context) {
+  return loop_.onControl([this](Control&) { return loop_.environment().status().dump(); })
+      .then([context](std::string json) mutable { context.getResults().setJson(json.c_str()); });
+}
+
+kj::Promise<void> AdminService::stop(StopContext context) {
+  auto reason = context.getParams().getReason();
+  std::string text = "asked by " + connection_.peer();
+  if (reason.size() > 0) text += ": " + wire::printable({reason.begin(), reason.size()});
+  return loop_.onControl([text](Control& control) { control.requestStop(text); }).then([context]() mutable {
+    context.getResults().initStatus().setOk();
+  });
+}
+
+}  // namespace psd

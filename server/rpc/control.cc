@@ -1,0 +1,264 @@
+#include "server/rpc/control.h"
+
+#include <chrono>
+
+#include <kj/debug.h>
+#include <spdlog/spdlog.h>
+
+namespace psd {
+namespace {
+
+uint64_t steadyMs() {
+  using namespace std::chrono;
+  return static_cast<uint64_t>(duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count());
+}
+
+/// The same tensors, perhaps in another order.
+bool sameTensors(const ModelSpec& a, const ModelSpec& b) {
+  auto sorted = [](const ModelSpec& model) {
+    auto tensors = model.tensors;
+    std::sort(tensors.begin(), tensors.end(),
+              [](const TensorSpec& x, const TensorSpec& y) { return x.name < y.name; });
+    return tensors;
+  };
+  return sorted(a) == sorted(b);
+}
+
+}  // namespace
+
+Control::Control(const DaemonConfig& config, std::vector<std::shared_ptr<Backend>> backends, Env& env,
+                 DaemonCounters& counters)
+    : config_(config),
+      backends_(std::move(backends)),
+      env_(env),
+      counters_(counters),
+      roster_(config.worldSize.value_or(0)),
+      stopRequested_(stopPair_.promise.fork()),
+      notified_(noticePair_.promise.fork()) {}
+
+Status Control::prepareModel() {
+  if (!config_.model) return {};
+  ModelSpec spec = config_.model->spec;
+  if (!config_.model->file.empty()) {
+    PSD_ASSIGN_OR_RETURN(file_, SafetensorsReader::open(env_, config_.model->file));
+    spec = file_->model();
+    if (!config_.model->spec.name.empty()) spec.name = config_.model->spec.name;
+  }
+  PSD_ASSIGN_OR_RETURN(model_, build(std::move(spec)));
+  if (file_) {
+    PSD_RETURN_IF_ERROR(loadParameters(*file_, *model_->store));
+    start_ = ModelStart(true);
+  }
+  return {};
+}
+
+Result<std::shared_ptr<ServedModel>> Control::build(ModelSpec model) const {
+  auto served = std::make_shared<ServedModel>();
+  PSD_ASSIGN_OR_RETURN(
+      served->store, ParameterStore::create(std::move(model), config_.shards, backends_, config_.optimizer));
+  served->policy = config_.policy.make(config_.optimizer);
+  return served;
+}
+
+Result<std::shared_ptr<ServedModel>> Control::buildFromFile(const ModelSpec& trainers) const {
+  PSD_ASSIGN_OR_RETURN(std::shared_ptr<ServedModel> served, build(trainers));
+  PSD_RETURN_IF_ERROR(loadParameters(*file_, *served->store));
+  return served;
+}
+
+Status Control::checkAgainst(const ModelSpec& mine, const char* label, const ModelSpec& theirs) const {
+  if (mine.signature() == theirs.signature()) return {};
+  return {ErrorCode::modelMismatch,
+          "the model does not match: " + describeDifference(theirs, "the trainer's model", mine, label)};
+}
+
+kj::Promise<Status> Control::provideModel(ModelSpec model) {
+  KJ_IF_MAYBE (building, building_) {
+    // Somebody else's model is being made; look again when it stands.
+    return building->addBranch().then(
+        [this, model = std::move(model)](Status) mutable { return provideModel(std::move(model)); });
+  }
+  if (model_) {
+    const ModelSpec& mine = model_->store->model();
+    // A file's tensors come in the file's order; the first trainer's order is the one to serve.
+    bool untouched = file_ && counters_.trainersJoined.value() == 0;
+    bool reorder = untouched && mine.signature() != model.signature() && sameTensors(mine, model);
+    if (!reorder) return checkAgainst(mine, "the daemon's", model);
+  } else if (config_.limits.modelBytes != 0 &&
+             model.parameterCount() * sizeof(float) > config_.limits.modelBytes) {
+    return Status(ErrorCode::overloaded,
+                  "the model's weights take " + std::to_string(model.parameterCount() * sizeof(float)) +
+                      " bytes; limits.model_bytes is " + std::to_string(config_.limits.modelBytes));
+  }
+  bool fromFile = file_.has_value();
+  auto made = background_
+                  .run<Result<std::shared_ptr<ServedModel>>>([this, fromFile, model = std::move(model)] {
+                    return fromFile ? buildFromFile(model) : build(model);
+                  })
+                  .then([this](Result<std::shared_ptr<ServedModel>> served) -> Status {
+                    building_ = nullptr;
+                    if (!served.ok()) return served.error();
+                    model_ = std::move(*served);
+                    const ParameterStore& store = *model_->store;
+                    spdlog::info("serving model '{}': {} parameters in {} tensors, {} shards on {}",
+                                 store.model().name, store.model().parameterCount(),
+                                 store.model().tensors.size(), store.shardCount(), store.describeDevices());
+                    return {};
+                  })
+                  .fork();
+  auto mine = made.addBranch();
+  building_ = kj::mv(made);
+  return mine;
+}
+
+kj::Promise<Result<Joined>> Control::join(Candidate candidate, ModelSpec model) {
+  if (stopping()) return Result<Joined>(stoppingError());
+  if (model.tensors.empty()) {
+    return Result<Joined>(ErrorCode::invalidArgument, "a trainer's model has at least one tensor");
+  }
+  return provideModel(std::move(model))
+      .then([this, candidate = std::move(candidate)](Status status) -> Result<Joined> {
+        Result<Joined> joined = status.ok() ? admit(candidate) : Result<Joined>(status.error());
+        if (!joined.ok()) {
+          counters_.joinsRefused.add();
+          spdlog::warn("refused rank {} (process {} on {}): {}", candidate.rank.value, candidate.pid,
+                       candidate.host, joined.message());
+        }
+        return joined;
+      });
+}
+
+Result<Joined> Control::admit(const Candidate& candidate) {
+  if (stopping()) return stoppingError();
+  PSD_ASSIGN_OR_RETURN(SessionId session, roster_.join(candidate));
+  Joined joined{session, model_, start_.join(session), std::make_shared<SessionCounters>()};
+  joined.counters->lastSeenMs.set(steadyMs());
+  sessions_[session] = Session{candidate, joined.counters, nullptr};
+  counters_.trainersJoined.add();
+  spdlog::info("rank {} of {} joined (process {} on {}){}", candidate.rank.value, candidate.worldSize,
+               candidate.pid, candidate.host,
+               joined.role == ModelStart::Role::bringValues ? " and brings the initial values" : "");
+  return joined;
+}
+
+kj::Promise<Result<ModelStart::Role>> Control::awaitModel(SessionId session) {
+  using Role = ModelStart::Role;
+  if (stopping()) return Result<Role>(stoppingError());
+  if (start_.ready()) return Result<Role>(Role::go);
+  if (start_.bringer() == session) return Result<Role>(Role::bringValues);
+  auto entry = sessions_.find(session);
+  if (entry == sessions_.end()) return Result<Role>(ErrorCode::notReady, "the session has ended");
+  auto waiter = kj::newPromiseAndFulfiller<Result<Role>>();
+  entry->second.waiter = kj::mv(waiter.fulfiller);
+  return kj::mv(waiter.promise);
+}
+
+void Control::answerWaiter(Session& session, Result<ModelStart::Role> answer) {
+  KJ_IF_MAYBE (waiter, session.waiter) {
+    (*waiter)->fulfill(std::move(answer));
+    session.waiter = nullptr;
+  }
+}
+
+Status Control::initialized(SessionId session) {
+  if (!start_.finish(session)) {
+    return {ErrorCode::invalidArgument, "this trainer was not asked for the initial values"};
+  }
+  spdlog::info("the model has its initial values");
+  for (auto& [id, waiting] : sessions_) answerWaiter(waiting, ModelStart::Role::go);
+  return {};
+}
+
+void Control::depart(SessionId session, Departure how) {
+  auto entry = sessions_.find(session);
+  if (entry == sessions_.end()) return;
+  const Candidate gone = entry->second.candidate;
+  uint64_t steps = entry->second.counters->step.value();
+  if (how == Departure::left) {
+    spdlog::info("rank {} left after {} steps", gone.rank.value, steps);
+  } else {
+    spdlog::warn("rank {} (process {} on {}) is lost after {} steps", gone.rank.value, gone.pid, gone.host,
+                 steps);
+  }
+  sessions_.erase(entry);
+  roster_.depart(session, how);
+  if (auto next = start_.depart(session)) {
+    spdlog::warn("the trainer that brought the initial values is gone; rank {} brings them",
+                 sessions_[*next].candidate.rank.value);
+    answerWaiter(sessions_[*next], ModelStart::Role::bringValues);
+  }
+  // A model that never got its values binds nobody.
+  if (sessions_.empty() && !start_.ready() && !config_.model) model_ = nullptr;
+  if (config_.exitWhenDone && roster_.everyoneDone()) {
+    requestStop("all " + std::to_string(roster_.worldSize()) + " trainers are done");
+  }
+}
+
+Result<std::shared_ptr<ServedModel>> Control::observe(const ModelSpec& model) const {
+  if (stopping()) return stoppingError();
+  if (!modelReady()) {
+    return Error{ErrorCode::notReady,
+                 "the daemon has no model yet; a trainer brings it, or `model.file` in its config"};
+  }
+  if (!model.tensors.empty()) {
+    PSD_RETURN_IF_ERROR(checkAgainst(model_->store->model(), "the daemon's", model));
+  }
+  return model_;
+}
+
+void Control::requestStop(std::string reason) {
+  if (stopping()) return;
+  spdlog::info("stopping: {}", reason);
+  stopReason_ = std::move(reason);
+  for (auto& [id, session] : sessions_) answerWaiter(session, stoppingError());
+  stopPair_.fulfiller->fulfill();
+}
+
+void Control::notifyTrainers() { noticePair_.fulfiller->fulfill(std::string(*stopReason_)); }
+
+Error Control::stoppingError() const {
+  return {ErrorCode::shuttingDown, "the daemon is shutting down: " + stopReason_.value_or("")};
+}
+
+nlohmann::ordered_json Control::status() const {
+  nlohmann::ordered_json out;
+  out["state"] = stopping() ? "stopping" : modelReady() ? "serving" : "waiting for a model";
+  out["policy"] = config_.policy.type;
+  out["optimizer"] = config_.optimizer.describe();
+  out["model"] = nullptr;
+  out["shards"] = nlohmann::ordered_json::array();
+  if (model_) {
+    const ParameterStore& store = *model_->store;
+    out["model"] = {{"name", store.model().name},
+                    {"parameters", store.model().parameterCount()},
+                    {"tensors", store.model().tensors.size()},
+                    {"ready", start_.ready()}};
+    for (size_t i = 0; i < store.shardCount(); i++) {
+      const Shard& shard = store.shard(i);
+      out["shards"].push_back({{"id", i},
+                               {"begin", shard.range().begin},
+                               {"elements", shard.range().count},
+                               {"device", backends_[shard.device()]->describe()},
+                               {"version", shard.version().value}});
+    }
+  }
+  out["world_size"] = roster_.worldSize();
+  out["trainers_lost"] = roster_.lostCount();
+  out["trainers"] = nlohmann::ordered_json::array();
+  uint64_t now = steadyMs();
+  for (const auto& [id, session] : sessions_) {
+    uint64_t seen = session.counters->lastSeenMs.value();
+    out["trainers"].push_back({{"rank", session.candidate.rank.value},
+                               {"host", session.candidate.host},
+                               {"pid", session.candidate.pid},
+                               {"step", session.counters->step.value()},
+                               {"staleness", session.counters->staleness.value()},
+                               {"bytes_pulled", session.counters->bytesPulled.value()},
+                               {"bytes_pushed", session.counters->bytesPushed.value()},
+                               {"last_seen_ms", now > seen ? now - seen : 0}});
+  }
+  for (const auto& [name, value] : counters_.list()) out["counters"][std::string(name)] = value;
+  return out;
+}
+
+}  // namespace psd

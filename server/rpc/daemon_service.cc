@@ -1,0 +1,101 @@
+#include "server/rpc/daemon_service.h"
+
+#include <spdlog/spdlog.h>
+
+#include "common/wire/convert.h"
+#include "server/rpc/admin_service.h"
+#include "server/rpc/control.h"
+#include "server/rpc/reader_service.h"
+#include "server/rpc/trainer_session.h"
+
+namespace psd {
+namespace {
+
+void writeAccess(const ServedModel& model, const DaemonConfig& config, schema::ModelAccess::Builder out) {
+  const ParameterStore& store = *model.store;
+  wire::writePlan(store.plan(), out.initShards(static_cast<kj::uint>(store.shardCount())));
+  out.setPolicy(std::string(model.policy->name()).c_str());
+  out.setDevice(store.describeDevices().c_str());
+  out.setSliceElementsMax(config.limits.sliceBytes / sizeof(float));
+}
+
+Error noHello() { return {ErrorCode::protocolMismatch, "the first call on a connection is hello()"}; }
+
+}  // namespace
+
+kj::Promise<void> DaemonService::hello(HelloContext context) {
+  auto params = context.getParams();
+  auto peer = params.getPeer();
+  std::string name = wire::printable({peer.begin(), peer.size()}, 80);
+  auto results = context.getResults();
+  results.setProtocolVersion(wire::kProtocolVersion);
+  results.setServerVersion(PSD_VERSION);
+  if (params.getProtocolVersion() != wire::kProtocolVersion) {
+    Error error{ErrorCode::protocolMismatch, "protocol version " +
+                                                 std::to_string(params.getProtocolVersion()) + " (" + name +
+                                                 "); this daemon, psd " PSD_VERSION ", speaks version " +
+                                                 std::to_string(wire::kProtocolVersion)};
+    spdlog::warn("refused {}: {}", connection_.peer(), error.message);
+    wire::writeError(error, results.initStatus().initError());
+    return kj::READY_NOW;
+  }
+  if (!greeted_) connection_.setPeer(name);
+  greeted_ = true;
+  results.initStatus().setOk();
+  return kj::READY_NOW;
+}
+
+kj::Promise<void> DaemonService::join(JoinContext context) {
+  auto params = context.getParams();
+  auto refuse = [context](const Error& error) mutable -> kj::Promise<void> {
+    wire::writeError(error, context.getResults().initError());
+    return kj::READY_NOW;
+  };
+  if (!greeted_) return refuse(noHello());
+  auto model = wire::readModel(params.getModel());
+  if (!model.ok()) return refuse(model.error());
+  auto host = params.getHost();
+  Candidate candidate{Rank{params.getRank()}, params.getWorldSize(),
+                      wire::printable({host.begin(), host.size()}), params.getPid()};
+  context.releaseParams();
+  return loop_
+      .onControl([candidate, model = std::move(*model)](Control& control) mutable {
+        return control.join(std::move(candidate), std::move(model));
+      })
+      .then([this, context, refuse](Result<Joined> joined) mutable -> kj::Promise<void> {
+        if (!joined.ok()) return refuse(joined.error());
+        auto out = context.getResults().initJoined();
+        writeAccess(*joined->model, loop_.environment().config, out.initAccess());
+        out.setMustInitialize(joined->role == ModelStart::Role::bringValues);
+        out.setSession(kj::heap<TrainerSession>(loop_, connection_, std::move(*joined)));
+        return kj::READY_NOW;
+      });
+}
+
+kj::Promise<void> DaemonService::observe(ObserveContext context) {
+  auto refuse = [context](const Error& error) mutable -> kj::Promise<void> {
+    wire::writeError(error, context.getResults().initError());
+    return kj::READY_NOW;
+  };
+  if (!greeted_) return refuse(noHello());
+  auto model = wire::readModel(context.getParams().getModel());
+  if (!model.ok()) return refuse(model.error());
+  context.releaseParams();
+  return loop_.onControl([model = std::move(*model)](Control& control) { return control.observe(model); })
+      .then(
+          [this, context, refuse](Result<std::shared_ptr<ServedModel>> served) mutable -> kj::Promise<void> {
+            if (!served.ok()) return refuse(served.error());
+            auto out = context.getResults().initObserving();
+            writeAccess(**served, loop_.environment().config, out.initAccess());
+            wire::writeModel((*served)->store->model(), out.initModel());
+            out.setReader(kj::heap<ReaderService>(loop_, connection_, std::move(*served)));
+            return kj::READY_NOW;
+          });
+}
+
+kj::Promise<void> DaemonService::admin(AdminContext context) {
+  context.getResults().setAdmin(kj::heap<AdminService>(loop_, connection_));
+  return kj::READY_NOW;
+}
+
+}  // namespace psd

@@ -1,0 +1,123 @@
+#include "server/rpc/event_loop.h"
+
+#include <future>
+
+#include <kj/async-unix.h>
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+
+#include "server/rpc/connection.h"
+#include "server/rpc/control.h"
+
+namespace psd {
+namespace {
+
+constexpr size_t kPooledBytesMax = 32u << 20;  // per loop, kept for the next messages
+constexpr auto kSweepInterval = 250 * kj::MILLISECONDS;
+
+}  // namespace
+
+EventLoop::EventLoop(kj::AsyncIoContext& io, LoopEnvironment& environment)
+    : io_(io), environment_(environment), pool_(wire::BufferPool::make(kPooledBytesMax)), tasks_(*this) {
+  tasks_.add(sweep());
+}
+
+EventLoop::~EventLoop() {
+  // Connections use the tasks while they end.
+  connections_.clear();
+}
+
+void EventLoop::taskFailed(kj::Exception&& exception) {
+  spdlog::debug("a background task of an event loop failed: {}", exception.getDescription().cStr());
+}
+
+void EventLoop::adopt(int fd, std::string peer) {
+  auto connection = std::make_unique<Connection>(*this, fd, std::move(peer));
+  Connection& added = *connection;
+  connections_.emplace(&added, std::move(connection));
+  tasks_.add(added.whenDisconnected().then([this, &added] { drop(added, ""); }));
+}
+
+void EventLoop::drop(Connection& connection, std::string reason) {
+  // Off the stack of whatever noticed; by then the connection may be gone.
+  tasks_.add(kj::evalLater([this, key = &connection, reason = std::move(reason)] {
+    auto entry = connections_.find(key);
+    if (entry == connections_.end()) return;
+    if (!reason.empty()) {
+      environment_.counters.connectionsDropped.add();
+      spdlog::warn("dropped {}: {}", entry->second->peer(), reason);
+    }
+    auto ended = std::move(entry->second);
+    connections_.erase(entry);
+    environment_.counters.connectionsOpen.subtract();
+  }));
+}
+
+kj::Promise<void> EventLoop::sweep() {
+  return timer().afterDelay(kSweepInterval).then([this] {
+    for (auto& [key, connection] : connections_) {
+      if (auto reason = connection->stalled()) drop(*connection, *reason);
+    }
+    return sweep();
+  });
+}
+
+Lane& EventLoop::laneFor(const std::shared_ptr<ServedModel>& model, const Shard& shard) {
+  if (lanesModel_.lock() != model) {
+    lanes_ = model->store->makeLanes();
+    lanesModel_ = model;
+  }
+  return *lanes_[shard.device()];
+}
+
+bool EventLoop::quiet() const {
+  if (openUpdates_ != 0) return false;
+  for (const auto& [key, connection] : connections_) {
+    if (connection->queuedBytes() != 0) return false;
+  }
+  return true;
+}
+
+bool EventLoop::hasTrainers() const {
+  for (const auto& [key, connection] : connections_) {
+    if (connection->trainers() != 0) return true;
+  }
+  return false;
+}
+
+EventLoopThread::EventLoopThread(LoopEnvironment& environment, unsigned index) : posted_(*this) {
+  auto finished = kj::newPromiseAndCrossThreadFulfiller<void>();
+  finished_ = kj::mv(finished.promise);
+  finish_ = kj::mv(finished.fulfiller);
+  std::promise<void> running;
+  thread_ = std::thread([this, &environment, index, &running] {
+    pthread_setname_np(pthread_self(), ("psd-loop-" + std::to_string(index)).c_str());
+    {
+      auto io = kj::setupAsyncIo();
+      auto exit = kj::newPromiseAndFulfiller<void>();
+      EventLoop loop(io, environment);
+      loop_ = &loop;
+      executor_ = kj::getCurrentThreadExecutor().addRef();
+      exit_ = kj::mv(exit.fulfiller);
+      running.set_value();
+      exit.promise.wait(io.waitScope);
+      exit_ = nullptr;
+    }
+    finish_->fulfill();
+  });
+  running.get_future().wait();
+}
+
+void EventLoopThread::taskFailed(kj::Exception&& exception) {
+  spdlog::error("an event loop did not take over its work: {}", exception.getDescription().cStr());
+}
+
+EventLoopThread::~EventLoopThread() {
+  if (thread_.joinable()) thread_.join();
+}
+
+kj::Promise<void> EventLoopThread::stop() {
+  return run([this](EventLoop&) { exit_->fulfill(); }).then([this] { return kj::mv(finished_); });
+}
+
+}  // namespace psd

@@ -1,0 +1,95 @@
+#include "server/rpc/pull_server.h"
+
+#include "common/wire/convert.h"
+
+namespace psd {
+
+Status checkSlice(const ServedModel& model, const Limits& limits, uint32_t shard, uint64_t offset,
+                  uint64_t count) {
+  auto bad = [&](const std::string& why) {
+    return Status(ErrorCode::badSlice, "slice of " + std::to_string(count) + " elements at " +
+                                           std::to_string(offset) + " of shard " + std::to_string(shard) +
+                                           ": " + why);
+  };
+  if (shard >= model.store->shardCount()) {
+    return bad("there are " + std::to_string(model.store->shardCount()) + " shards, numbered from 0");
+  }
+  uint64_t elements = model.store->shard(shard).range().count;
+  if (count == 0 || offset > elements || count > elements - offset) {
+    return bad("the shard has " + std::to_string(elements) + " elements");
+  }
+  if (offset % kLayoutGrainElements != 0 ||
+      (count % kLayoutGrainElements != 0 && offset + count != elements)) {
+    return bad("slices are cut at multiples of " + std::to_string(kLayoutGrainElements) + " elements");
+  }
+  if (count > limits.sliceBytes / sizeof(float)) {
+    return bad("limits.slice_bytes allows " + std::to_string(limits.sliceBytes / sizeof(float)) +
+               " elements");
+  }
+  return {};
+}
+
+PullServer::PullServer(EventLoop& loop, Connection& connection, std::shared_ptr<ServedModel> model,
+                       std::shared_ptr<SessionCounters> counters)
+    : loop_(loop),
+      connection_(connection),
+      model_(std::move(model)),
+      counters_(std::move(counters)),
+      pulls_(model_->store->shardCount()) {}
+
+std::shared_ptr<ShardPull> PullServer::reading(uint32_t shard, uint64_t pull) {
+  auto& current = pulls_[shard];
+  if (!current || current->pull != pull) {
+    current = std::make_shared<ShardPull>();
+    current->pull = pull;
+  }
+  return current;
+}
+
+kj::Promise<void> PullServer::pull(Context context) {
+  auto params = context.getParams();
+  uint32_t shardIndex = params.getShard();
+  uint64_t offset = params.getOffset(), count = params.getCount();
+  uint64_t number = params.getPull();
+  context.releaseParams();
+  auto refuse = [context](const Error& error) mutable -> kj::Promise<void> {
+    wire::writeError(error, context.getResults().initError());
+    return kj::READY_NOW;
+  };
+  DaemonCounters& counters = loop_.environment().counters;
+  if (loop_.environment().draining) {
+    return refuse({ErrorCode::shuttingDown, "the daemon is shutting down"});
+  }
+  if (auto status = checkSlice(*model_, loop_.environment().config.limits, shardIndex, offset, count);
+      !status.ok()) {
+    counters.refusedSlices.add();
+    return refuse(status.error());
+  }
+  if (!connection_.mayQueue()) {
+    counters.refusedOverload.add();
+    return refuse({ErrorCode::overloaded, "the answers that wait for this peer reach limits.outgoing_bytes"});
+  }
+  Shard& shard = model_->store->shard(shardIndex);
+  auto reading = this->reading(shardIndex, number);
+  return model_->policy->pull(shard, loop_.laneFor(model_, shard), *reading, offset, count)
+      .then([this, context, refuse, reading, shardIndex,
+             offset](Result<PullAnswer> answer) mutable -> kj::Promise<void> {
+        if (!answer.ok()) return refuse(answer.error());
+        std::span<const float> values = answer->view.values;
+        // Pinned at the moment of building: the answer may outlive its call and even the RPC system.
+        if (answer->view.owner) connection_.pin(values.data(), std::move(answer->view.owner));
+        auto results = context.getResults(capnp::MessageSize{16, 0});
+        auto slice = results.initSlice();
+        slice.setShard(shardIndex);
+        slice.setOffset(offset);
+        slice.setVersion(answer->version.value);
+        slice.adoptValues(wire::referenceFloats(results, values));
+        DaemonCounters& counters = loop_.environment().counters;
+        counters.pullSlices.add();
+        counters.pullBytes.add(values.size_bytes());
+        if (counters_) counters_->bytesPulled.add(values.size_bytes());
+        return kj::READY_NOW;
+      });
+}
+
+}  // namespace psd

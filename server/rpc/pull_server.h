@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "schema/psd.capnp.h"
+#include "server/rpc/connection.h"
+#include "server/rpc/served_model.h"
+
+namespace psd {
+
+/// Answers the pulls of one peer, trainer or reader. Belongs to the connection's loop.
+class PullServer {
+ public:
+  using Context = capnp::CallContext<schema::Reader::PullParams, schema::PullResult>;
+
+  /// `counters` may be null (readers).
+  PullServer(EventLoop& loop, Connection& connection, std::shared_ptr<ServedModel> model,
+             std::shared_ptr<SessionCounters> counters);
+
+  kj::Promise<void> pull(Context context);
+
+ private:
+  std::shared_ptr<ShardPull> reading(uint32_t shard, uint64_t pull);
+
+  EventLoop& loop_;
+  Connection& connection_;
+  std::shared_ptr<ServedModel> model_;
+  std::shared_ptr<SessionCounters> counters_;
+  std::vector<std::shared_ptr<ShardPull>> pulls_;  // per shard
+};
+
+/// Checks a slice that a peer named against its shard, the grain and limits.slice_bytes; the error says
+/// which and what would be right.
+Status checkSlice(const ServedModel& model, const Limits& limits, uint32_t shard, uint64_t offset,
+                  uint64_t count);
+
+}  // namespace psd

@@ -1,0 +1,124 @@
+#include "server/rpc/server.h"
+
+#include <kj/debug.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include "common/os/host.h"
+
+namespace psd {
+namespace {
+
+constexpr auto kSettlePoll = 2 * kj::MILLISECONDS;
+
+}  // namespace
+
+Server::Server(kj::AsyncIoContext& io, const DaemonConfig& config,
+               std::vector<std::shared_ptr<Backend>> backends, Env& env)
+    : io_(io),
+      config_(config),
+      control_(config, std::move(backends), env, counters_),
+      environment_{config, counters_, kj::getCurrentThreadExecutor(), control_, [this] { return status(); }} {
+}
+
+Server::~Server() {
+  listeners_.clear();
+  // Only after a failed start or an exception: an orderly end has stopped the threads already.
+  if (!threads_.empty()) stopThreads().wait(io_.waitScope);
+}
+
+Status Server::start() {
+  std::vector<ListenSockets> sockets;
+  for (const Address& address : config_.listen) {
+    PSD_ASSIGN_OR_RETURN(ListenSockets bound, listenOn(address));
+    addresses_.push_back(bound.address());
+    sockets.push_back(std::move(bound));
+  }
+  PSD_RETURN_IF_ERROR(control_.prepareModel());
+  for (uint32_t i = 0; i < config_.threads; i++) {
+    threads_.push_back(std::make_unique<EventLoopThread>(environment_, i));
+  }
+  for (ListenSockets& bound : sockets) {
+    listeners_.push_back(std::make_unique<Listener>(
+        io_, std::move(bound), config_.limits.connections, counters_,
+        [this](OwnFd fd, std::string peer) { handOver(std::move(fd), std::move(peer)); }));
+  }
+  return {};
+}
+
+std::vector<Address> Server::addresses() const { return addresses_; }
+
+void Server::handOver(OwnFd fd, std::string peer) {
+  EventLoopThread& thread = *threads_[nextThread_++ % threads_.size()];
+  thread.post([fd = std::move(fd), peer = std::move(peer)](EventLoop& loop) mutable {
+    loop.adopt(fd.release(), std::move(peer));
+  });
+}
+
+kj::Promise<void> Server::run(std::function<void()> whenQuiet) {
+  return control_.whenStopRequested()
+      .then([this] {
+        listeners_.clear();
+        environment_.draining = true;
+        return settle([](EventLoop& loop) { return loop.quiet(); });
+      })
+      .then([this] {
+        control_.notifyTrainers();
+        return settle([](EventLoop& loop) { return loop.quiet() && !loop.hasTrainers(); });
+      })
+      .then([this, whenQuiet = std::move(whenQuiet)] {
+        whenQuiet();
+        return stopThreads();
+      });
+}
+
+kj::Promise<void> Server::settle(std::function<bool(EventLoop&)> settled) {
+  auto deadline = io_.provider->getTimer().now() + config_.limits.drainMs * kj::MILLISECONDS;
+  return poll(std::make_shared<std::function<bool(EventLoop&)>>(std::move(settled)), deadline);
+}
+
+kj::Promise<void> Server::poll(std::shared_ptr<std::function<bool(EventLoop&)>> settled,
+                               kj::TimePoint deadline) {
+  auto& timer = io_.provider->getTimer();
+  return timer.afterDelay(kSettlePoll)
+      .then([this, settled]() {
+        auto answers = kj::heapArrayBuilder<kj::Promise<bool>>(threads_.size());
+        for (auto& thread : threads_) {
+          answers.add(thread->run([settled](EventLoop& loop) { return (*settled)(loop); }));
+        }
+        return kj::joinPromises(answers.finish());
+      })
+      .then([this, settled, deadline](kj::Array<bool> answers) -> kj::Promise<void> {
+        bool all = std::all_of(answers.begin(), answers.end(), [](bool yes) { return yes; });
+        if (all || hurry_) return kj::READY_NOW;
+        if (io_.provider->getTimer().now() >= deadline) {
+          spdlog::warn("stopping without waiting longer for what is in flight (limits.drain_ms is {})",
+                       config_.limits.drainMs);
+          return kj::READY_NOW;
+        }
+        return poll(settled, deadline);
+      });
+}
+
+kj::Promise<void> Server::stopThreads() {
+  auto ends = kj::heapArrayBuilder<kj::Promise<void>>(threads_.size());
+  for (auto& thread : threads_) ends.add(thread->stop());
+  return kj::joinPromises(ends.finish()).then([this] { threads_.clear(); });
+}
+
+nlohmann::ordered_json Server::status() const {
+  using namespace std::chrono;
+  nlohmann::ordered_json out;
+  out["version"] = PSD_VERSION;
+  out["pid"] = getpid();
+  out["host"] = hostName();
+  out["uptime_s"] = duration_cast<milliseconds>(steady_clock::now() - started_).count() / 1000.0;
+  out["addresses"] = nlohmann::ordered_json::array();
+  for (const Address& address : addresses_) out["addresses"].push_back(address.toString());
+  out["threads"] = config_.threads;
+  out["resident_bytes"] = residentBytes();
+  out.update(control_.status());
+  return out;
+}
+
+}  // namespace psd
