@@ -86,7 +86,7 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
       if (frame.value.is_array()) {
         path += "[" + std::to_string(frame.value.size()) + "]";
       } else {
-        path += (path.empty() ? "" : ".") + frame.key;
+        path += (path.empty() ? "" : ".") + keyText(frame.key);
       }
     }
     return path;
@@ -202,6 +202,11 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
     if (best.empty() || distance < bestDistance) best = candidate, bestDistance = distance;
   }
   return best;
+}
+
+std::string keyText(const std::string& key) {
+  std::string quoted = Json(key).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return quoted.substr(1, quoted.size() - 2);
 }
 
 std::string describeJson(const Json& value) {

@@ -31,6 +31,9 @@ Status applyOverride(nlohmann::ordered_json& document, std::string_view assignme
 /// once), or empty when none is near.
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates);
 
+/// A key as it stands in a path: control characters escaped, so that a message stays one line.
+std::string keyText(const std::string& key);
+
 /// For error messages: the value itself when it is short, "an object" and "a list" for those.
 std::string describeJson(const nlohmann::ordered_json& value);
 

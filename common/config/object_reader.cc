@@ -70,7 +70,7 @@ struct ObjectReader::Node {
 
  private:
   std::string describeUnknown(const std::string& key, const std::vector<std::string_view>& known) const {
-    std::string message = (path.empty() ? "" : path + ".") + key + ": unknown key; ";
+    std::string message = (path.empty() ? "" : path + ".") + keyText(key) + ": unknown key; ";
     if (std::string_view near = nearest(key, known); !near.empty()) {
       return message + "did you mean '" + std::string(near) + "'?";
     }

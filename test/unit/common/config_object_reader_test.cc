@@ -152,6 +152,12 @@ TEST_CASE("an unknown key names its path and the nearest key, else all keys") {
   CHECK(far.finish().message() == "groups[1].colour: unknown key; valid keys: match, lr");
 }
 
+TEST_CASE("a key with a line break stays on one line") {
+  ObjectReader in = readerOf(R"({"a\nb": 1})");
+  in.number("lr", 1);
+  CHECK(in.finish().message() == R"(a\nb: unknown key; valid keys: lr)");
+}
+
 TEST_CASE("a wrong value is reported before an unknown key, and that before a caller's failure") {
   ObjectReader in = readerOf(R"({"lrr": 1, "n": "x"})");
   in.fail("lr", "is needed");

@@ -1,5 +1,5 @@
 """configs/psd.schema.json says what psd does: the examples validate, every key, default, bound and
-choice of the schema is the daemon's, and the other way round.
+choice of the schema is the daemon's, and the other way round; docs/configuration.md names every key.
 
 usage: schema_test.py CONFIGS_FOLDER PSD_PROGRAM
 Exits 4 (skipped) when Python's jsonschema is missing.
@@ -228,6 +228,18 @@ class SchemaTest(unittest.TestCase):
                 _, error = check(with_value({}, effective, path, "no such choice"))
                 listed = ", ".join(f'"{choice}"' for choice in schema["enum"])
                 self.assertIn(f"{dotted(path)}: must be one of {listed}, not", error)
+
+    def test_every_key_is_documented(self):
+        page = (CONFIGS.parent / "docs" / "configuration.md").read_text()
+        for key in declared(SCHEMA):
+            name = re.split(r"[.:]", key)[-1]
+            self.assertRegex(page, rf'[`.{{"]{re.escape(name)}[`"]', key)
+        blocks = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+        self.assertGreaterEqual(len(blocks), 5)
+        for block in blocks:
+            with self.subTest(block):
+                VALIDATOR.validate(json.loads(block))
+                self.effective(json.loads(block))
 
     def at(self, document, path):
         value = self.effective(document)
