@@ -120,12 +120,13 @@ interface Reader {
 struct PullResult {
   union {
     slice :group {
-      shard @0 :UInt32;     # as asked; with offset it tells the receiver where the values belong before
-      offset @1 :UInt64;    # the rest of the message is read
-      version @2 :UInt64;   # updates that the shard had applied
-      values @3 :Data;      # count × float32, little endian
+      pull @0 :UInt64;      # as asked, like the next two: they tell the receiver where the values
+      shard @1 :UInt32;     # belong before the rest of the message is read
+      offset @2 :UInt64;
+      version @3 :UInt64;   # updates that the shard had applied
+      values @4 :Data;      # count × float32, little endian
     }
-    error @4 :Error;
+    error @5 :Error;
   }
 }
 

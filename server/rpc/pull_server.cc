@@ -80,6 +80,7 @@ kj::Promise<void> PullServer::pull(Context context) {
         if (answer->view.owner) connection_.pin(values.data(), std::move(answer->view.owner));
         auto results = context.getResults(capnp::MessageSize{16, 0});
         auto slice = results.initSlice();
+        slice.setPull(reading->pull);
         slice.setShard(shardIndex);
         slice.setOffset(offset);
         slice.setVersion(answer->version.value);

@@ -1,0 +1,314 @@
+#include "trainer/client/channel.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include <kj/debug.h>
+#include <unistd.h>
+
+#include "common/os/host.h"
+#include "common/types/model_layout.h"
+#include "common/wire/convert.h"
+#include "trainer/client/window.h"
+
+namespace psd {
+namespace {
+
+// The daemon's slices are far smaller; a larger message is not from a psd daemon.
+constexpr uint64_t kMessageBytesMax = 64u << 20;
+constexpr size_t kPooledBytesMax = 16u << 20;
+
+std::string text(capnp::Text::Reader in) { return {in.begin(), in.size()}; }
+
+Error cleared(Error error) {
+  error.message = wire::printable(error.message, 500);
+  return error;
+}
+
+double secondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+Channel::Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server) : server_(std::move(server)) {
+  socket_ =
+      io.lowLevelProvider->wrapSocketFd(fd.release(), kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP |
+                                                          kj::LowLevelAsyncIoProvider::ALREADY_CLOEXEC |
+                                                          kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK);
+  wire::MessageStreamOptions options;
+  options.messageBytesMax = kMessageBytesMax;
+  options.placer = [this](capnp::rpc::Message::Reader envelope, size_t words) {
+    return placeFor(envelope, words);
+  };
+  stream_ = kj::heap<wire::MessageStream>(*socket_, wire::BufferPool::make(kPooledBytesMax),
+                                          io.provider->getTimer(), std::move(options));
+  network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::CLIENT);
+  rpc_ = capnp::makeRpcClient(*network_);
+  capnp::MallocMessageBuilder vat;
+  auto id = vat.initRoot<capnp::rpc::twoparty::VatId>();
+  id.setSide(capnp::rpc::twoparty::Side::SERVER);
+  daemon_ = KJ_ASSERT_NONNULL(rpc_).bootstrap(id).castAs<schema::Daemon>();
+}
+
+Channel::~Channel() { tearDown(); }
+
+void Channel::tearDown() {
+  notice_ = kj::READY_NOW;
+  trainer_ = nullptr;
+  reader_ = nullptr;
+  daemon_ = nullptr;
+  rpc_ = nullptr;
+  network_ = nullptr;
+  stream_ = nullptr;
+  socket_ = nullptr;
+}
+
+kj::Promise<Error> Channel::broken(kj::Exception&& exception) {
+  if (!ended_) {
+    std::string reason = text(exception.getDescription());
+    bool lost = exception.getType() == kj::Exception::Type::DISCONNECTED;
+    ended_ = Error{ErrorCode::unavailable,
+                   "the connection to " + server_ + " broke" + (lost ? "" : ": " + wire::printable(reason))};
+  }
+  // Off the stack of the call that failed, and before its caller may free what the call references.
+  return kj::evalLater([this] {
+    tearDown();
+    return *ended_;
+  });
+}
+
+template <class T>
+kj::Promise<Result<T>> Channel::guarded(kj::Promise<Result<T>> call) {
+  return call.catch_([this](kj::Exception&& exception) -> kj::Promise<Result<T>> {
+    return broken(kj::mv(exception)).then([](Error error) -> Result<T> { return error; });
+  });
+}
+
+kj::ArrayPtr<capnp::word> Channel::placeFor(capnp::rpc::Message::Reader envelope, size_t words) {
+  if (!envelope.isReturn() || !envelope.getReturn().isResults()) return nullptr;
+  auto result = envelope.getReturn().getResults().getContent().getAs<schema::PullResult>();
+  if (!result.isSlice()) return nullptr;
+  auto slice = result.getSlice();
+  auto place = places_.find({slice.getPull(), slice.getShard(), slice.getOffset()});
+  if (place == places_.end() || place->second.size_bytes() != words * sizeof(capnp::word)) return nullptr;
+  return kj::arrayPtr(reinterpret_cast<capnp::word*>(place->second.data()), words);
+}
+
+kj::Promise<Result<std::string>> Channel::hello() {
+  if (ended_) return Result<std::string>(*ended_);
+  auto request = KJ_ASSERT_NONNULL(daemon_).helloRequest();
+  request.setProtocolVersion(wire::kProtocolVersion);
+  request.setPeer("psd-trainer " PSD_VERSION);
+  return guarded<std::string>(request.send().then(
+      [this](capnp::Response<schema::Daemon::HelloResults> answer) -> Result<std::string> {
+        Status status = wire::readStatus(answer.getStatus());
+        if (!status.ok()) {
+          return Error{status.error().code, server_ + ": " + cleared(status.error()).message};
+        }
+        return wire::printable(text(answer.getServerVersion()));
+      }));
+}
+
+Status Channel::readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const ModelSpec& model) {
+  PSD_ASSIGN_OR_RETURN(plan_, wire::readPlan(access.getShards()));
+  uint64_t expected = ModelLayout(model).totalElements();
+  if (plan_.totalElements() != expected) {
+    return {ErrorCode::protocolMismatch, "the daemon's shards hold " + std::to_string(plan_.totalElements()) +
+                                             " elements; this model's layout has " +
+                                             std::to_string(expected)};
+  }
+  slices_ = cutIntoSlices(plan_, std::min(chunkBytes / sizeof(float), access.getSliceElementsMax()));
+  policy_ = wire::printable(text(access.getPolicy()));
+  device_ = wire::printable(text(access.getDevice()));
+  return {};
+}
+
+kj::Promise<Result<bool>> Channel::join(Membership membership, const ModelSpec& model, uint64_t chunkBytes) {
+  if (ended_) return Result<bool>(*ended_);
+  auto request = KJ_ASSERT_NONNULL(daemon_).joinRequest();
+  request.setRank(membership.rank.value);
+  request.setWorldSize(membership.worldSize);
+  request.setHost(hostName().c_str());
+  request.setPid(static_cast<uint32_t>(getpid()));
+  wire::writeModel(model, request.initModel());
+  return guarded<bool>(request.send().then(
+      [this, chunkBytes, model](capnp::Response<schema::JoinResult> answer) -> Result<bool> {
+        if (answer.isError()) return cleared(wire::readError(answer.getError()));
+        auto joined = answer.getJoined();
+        PSD_RETURN_IF_ERROR(readAccess(joined.getAccess(), chunkBytes, model));
+        trainer_ = joined.getSession();
+        reader_ = joined.getSession();
+        watchNotice();
+        return joined.getMustInitialize();
+      }));
+}
+
+kj::Promise<Result<ModelSpec>> Channel::observe(const ModelSpec& model, uint64_t chunkBytes) {
+  if (ended_) return Result<ModelSpec>(*ended_);
+  auto request = KJ_ASSERT_NONNULL(daemon_).observeRequest();
+  wire::writeModel(model, request.initModel());
+  return guarded<ModelSpec>(request.send().then(
+      [this, chunkBytes](capnp::Response<schema::ObserveResult> answer) -> Result<ModelSpec> {
+        if (answer.isError()) return cleared(wire::readError(answer.getError()));
+        auto observing = answer.getObserving();
+        PSD_ASSIGN_OR_RETURN(ModelSpec served, wire::readModel(observing.getModel()));
+        PSD_RETURN_IF_ERROR(readAccess(observing.getAccess(), chunkBytes, served));
+        reader_ = observing.getReader();
+        return served;
+      }));
+}
+
+void Channel::watchNotice() {
+  notice_ = KJ_ASSERT_NONNULL(trainer_)
+                .noticeRequest()
+                .send()
+                .then([this](capnp::Response<schema::Trainer::NoticeResults> notice) {
+                  if (!notice.getShuttingDown()) return;
+                  ended_ = Error{ErrorCode::shuttingDown, "the daemon at " + server_ + " is shutting down: " +
+                                                              wire::printable(text(notice.getReason()))};
+                  // Closing now lets the daemon go; calls in flight fail with the reason above.
+                  if (socket_) socket_->shutdownWrite();
+                })
+                .eagerlyEvaluate([](kj::Exception&&) {});  // a broken connection shows in the next call
+}
+
+kj::Promise<Result<StartRole>> Channel::awaitModel() {
+  if (ended_) return Result<StartRole>(*ended_);
+  return guarded<StartRole>(KJ_ASSERT_NONNULL(trainer_).awaitModelRequest().send().then(
+      [](capnp::Response<schema::AwaitResult> answer) -> Result<StartRole> {
+        if (answer.isError()) return cleared(wire::readError(answer.getError()));
+        return answer.isMustInitialize() ? StartRole::bringValues : StartRole::go;
+      }));
+}
+
+kj::Promise<Status> Channel::initializeSlice(const Slice& slice, std::span<const float> values) {
+  auto request = KJ_ASSERT_NONNULL(trainer_).initializeRequest(capnp::MessageSize{16, 0});
+  request.setShard(slice.shard.value);
+  request.setOffset(slice.offset);
+  request.adoptValues(
+      wire::referenceFloats(static_cast<schema::Trainer::InitializeParams::Builder&>(request), values));
+  return request.send().then([](capnp::Response<schema::Trainer::InitializeResults> answer) {
+    return wire::readStatus(answer.getStatus());
+  });
+}
+
+kj::Promise<Result<PushInfo>> Channel::bringValues(std::span<const float> values, uint32_t window) {
+  if (ended_) return Result<PushInfo>(*ended_);
+  auto start = std::chrono::steady_clock::now();
+  auto sent = sendInWindow(slices_, window, [this, values](const Slice& slice) {
+    return initializeSlice(slice, values.subspan(slice.arena, slice.count));
+  });
+  return guarded<PushInfo>(sent.then([this, start](Status status) -> kj::Promise<Result<PushInfo>> {
+    if (!status.ok()) return Result<PushInfo>(cleared(status.error()));
+    return KJ_ASSERT_NONNULL(trainer_).initializedRequest().send().then(
+        [start](capnp::Response<schema::Trainer::InitializedResults> answer) -> Result<PushInfo> {
+          Status status = wire::readStatus(answer.getStatus());
+          if (!status.ok()) return cleared(status.error());
+          return PushInfo{{}, 0, secondsSince(start)};
+        });
+  }));
+}
+
+kj::Promise<Status> Channel::pullSlice(uint64_t pull, const Slice& slice, std::span<float> into,
+                                       Version& version) {
+  auto request = KJ_ASSERT_NONNULL(reader_).pullRequest(capnp::MessageSize{8, 0});
+  request.setPull(pull);
+  request.setShard(slice.shard.value);
+  request.setOffset(slice.offset);
+  request.setCount(slice.count);
+  PlaceKey key{pull, slice.shard.value, slice.offset};
+  places_[key] = into;
+  auto forget = kj::defer([this, key] { places_.erase(key); });
+  return request.send()
+      .then([into, &version, slice](capnp::Response<schema::PullResult> answer) -> Status {
+        if (answer.isError()) return cleared(wire::readError(answer.getError()));
+        PSD_ASSIGN_OR_RETURN(auto values, wire::floatsIn(answer.getSlice().getValues()));
+        if (values.size() != into.size()) {
+          return {ErrorCode::protocolMismatch, "the daemon sent " + std::to_string(values.size()) +
+                                                   " elements for a slice of " + std::to_string(into.size())};
+        }
+        // Large slices were read straight into their place.
+        if (values.data() != into.data()) std::memcpy(into.data(), values.data(), into.size_bytes());
+        version = Version{answer.getSlice().getVersion()};
+        return {};
+      })
+      .attach(kj::mv(forget));
+}
+
+kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, uint32_t window) {
+  if (ended_) return Result<PullInfo>(*ended_);
+  if (reader_ == nullptr)
+    return Result<PullInfo>(ErrorCode::invalidArgument, "pull() comes after join() or observe()");
+  auto start = std::chrono::steady_clock::now();
+  auto info = kj::heap<PullInfo>();
+  info->versions.resize(plan_.shards.size());
+  uint64_t number = ++lastPull_;
+  auto received =
+      sendInWindow(slices_, window, [this, number, destination, &info = *info](const Slice& slice) {
+        return pullSlice(number, slice, destination.subspan(slice.arena, slice.count),
+                         info.versions[slice.shard.value]);
+      });
+  return guarded<PullInfo>(
+      received.then([start, info = kj::mv(info)](Status status) mutable -> Result<PullInfo> {
+        if (!status.ok()) return status.error();
+        info->seconds = secondsSince(start);
+        return std::move(*info);
+      }));
+}
+
+kj::Promise<Status> Channel::pushSlice(Step step, const Slice& slice, std::span<const float> gradient,
+                                       uint32_t samples, Version basis, Version& version,
+                                       uint64_t& staleness) {
+  auto request = KJ_ASSERT_NONNULL(trainer_).pushRequest(capnp::MessageSize{16, 0});
+  request.setStep(step.value);
+  request.setShard(slice.shard.value);
+  request.setOffset(slice.offset);
+  request.setBasis(basis.value);
+  request.setSamples(samples);
+  request.adoptGradient(
+      wire::referenceFloats(static_cast<schema::Trainer::PushParams::Builder&>(request), gradient));
+  return request.send().then([&version, &staleness](capnp::Response<schema::PushResult> answer) -> Status {
+    if (answer.isError()) return cleared(wire::readError(answer.getError()));
+    auto accepted = answer.getAccepted();
+    version = std::max(version, Version{accepted.getVersion()});
+    staleness = std::max(staleness, accepted.getStaleness());
+    return {};
+  });
+}
+
+kj::Promise<Result<PushInfo>> Channel::push(Step step, std::span<const float> gradient, uint32_t samples,
+                                            const std::vector<Version>& basis, uint32_t window) {
+  if (ended_) return Result<PushInfo>(*ended_);
+  if (trainer_ == nullptr) return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
+  auto start = std::chrono::steady_clock::now();
+  auto info = kj::heap<PushInfo>();
+  info->versions.resize(plan_.shards.size());
+  auto sent = sendInWindow(slices_, window,
+                           [this, step, gradient, samples, basis, &info = *info](const Slice& slice) {
+                             size_t shard = slice.shard.value;
+                             Version from = shard < basis.size() ? basis[shard] : Version{0};
+                             return pushSlice(step, slice, gradient.subspan(slice.arena, slice.count),
+                                              samples, from, info.versions[shard], info.staleness);
+                           });
+  return guarded<PushInfo>(sent.then([start, info = kj::mv(info)](Status status) mutable -> Result<PushInfo> {
+    if (!status.ok()) return status.error();
+    info->seconds = secondsSince(start);
+    return std::move(*info);
+  }));
+}
+
+kj::Promise<Status> Channel::leave() {
+  if (ended_) return Status(*ended_);
+  if (trainer_ == nullptr) return Status();
+  auto call = KJ_ASSERT_NONNULL(trainer_).leaveRequest().send().then(
+      [](capnp::Response<schema::Trainer::LeaveResults> answer) -> Result<bool> {
+        Status status = wire::readStatus(answer.getStatus());
+        if (!status.ok()) return cleared(status.error());
+        return true;
+      });
+  return guarded<bool>(kj::mv(call)).then([](Result<bool> done) { return done.status(); });
+}
+
+}  // namespace psd

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <capnp/rpc-twoparty.h>
+#include <kj/async-io.h>
+
+#include "common/os/socket.h"
+#include "common/wire/message_stream.h"
+#include "schema/psd.capnp.h"
+#include "trainer/client/client.h"
+#include "trainer/client/slices.h"
+
+namespace psd {
+
+/// Every answer of the daemon that matters to a caller: whether the trainer is to bring the values.
+enum class StartRole { go, bringValues };
+
+/// The side of a Client that does input and output: one connection and the calls on it. Every method is
+/// called on its event loop's thread, and so do the promises resolve. Whatever the RPC library throws
+/// is turned into an Error; by the time such an Error is out, the connection is torn down and no
+/// memory of the caller is referenced any more.
+class Channel {
+ public:
+  Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server);
+  ~Channel();
+
+  /// Agrees on the protocol. Gives the daemon's version.
+  kj::Promise<Result<std::string>> hello();
+  kj::Promise<Result<bool>> join(Membership membership, const ModelSpec& model, uint64_t chunkBytes);
+  kj::Promise<Result<ModelSpec>> observe(const ModelSpec& model, uint64_t chunkBytes);
+  kj::Promise<Result<StartRole>> awaitModel();
+  kj::Promise<Result<PushInfo>> bringValues(std::span<const float> values, uint32_t window);
+  kj::Promise<Result<PullInfo>> pull(std::span<float> destination, uint32_t window);
+  kj::Promise<Result<PushInfo>> push(Step step, std::span<const float> gradient, uint32_t samples,
+                                     const std::vector<Version>& basis, uint32_t window);
+  kj::Promise<Status> leave();
+
+  const ShardPlan& plan() const { return plan_; }
+  const std::string& policy() const { return policy_; }
+  const std::string& device() const { return device_; }
+
+  kj::Promise<Status> pullSlice(uint64_t pull, const Slice& slice, std::span<float> into, Version& version);
+  kj::Promise<Status> pushSlice(Step step, const Slice& slice, std::span<const float> gradient,
+                                uint32_t samples, Version basis, Version& version, uint64_t& staleness);
+  kj::Promise<Status> initializeSlice(const Slice& slice, std::span<const float> values);
+
+ private:
+  using Rpc = capnp::RpcSystem<capnp::rpc::twoparty::VatId>;
+  using PlaceKey = std::tuple<uint64_t, uint32_t, uint64_t>;  // pull, shard, offset
+
+  Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const ModelSpec& model);
+  kj::ArrayPtr<capnp::word> placeFor(capnp::rpc::Message::Reader envelope, size_t words);
+  void watchNotice();
+  /// The typed form of what the library threw; tears the connection down first.
+  kj::Promise<Error> broken(kj::Exception&& exception);
+  template <class T>
+  kj::Promise<Result<T>> guarded(kj::Promise<Result<T>> call);
+  void tearDown();
+
+  const std::string server_;
+  kj::Own<kj::AsyncIoStream> socket_;
+  kj::Own<wire::MessageStream> stream_;
+  kj::Own<capnp::TwoPartyVatNetwork> network_;
+  kj::Maybe<Rpc> rpc_;
+  kj::Maybe<schema::Daemon::Client> daemon_;
+  kj::Maybe<schema::Reader::Client> reader_;
+  kj::Maybe<schema::Trainer::Client> trainer_;
+  kj::Promise<void> notice_ = kj::READY_NOW;
+  std::optional<Error> ended_;  // why nothing can be called any more
+  ShardPlan plan_;
+  std::vector<Slice> slices_;
+  std::string policy_;
+  std::string device_;
+  uint64_t lastPull_ = 0;
+  std::map<PlaceKey, std::span<float>> places_;  // destinations of the slices in flight
+};
+
+}  // namespace psd
