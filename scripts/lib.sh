@@ -55,11 +55,13 @@ build_jobs() {
   echo $((cores < by_memory ? cores : by_memory))
 }
 
-# build_preset PRESET [CMAKE_ARGUMENT…]: configures build/PRESET where needed and brings it up to date.
+# build_preset PRESET TARGETS [CMAKE_ARGUMENT…]: configures build/PRESET where needed and brings the targets (words)
+# up to date.
 build_preset() {
-  local preset=$1
+  local preset=$1 targets
   local folder=$REPO/build/$preset
-  shift
+  read -ra targets <<<"$2"
+  shift 2
   local arguments=("$@")
   [ -z "${PSD_PYTHON:-}" ] || arguments+=("-DPSD_PYTHON=$PSD_PYTHON")
   # Programs linked against the unpacked packages find them, and what those need in turn, without LD_LIBRARY_PATH.
@@ -75,6 +77,6 @@ build_preset() {
   export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$REPO}
   local jobs
   jobs=$(build_jobs)
-  step "Building build/$preset with $jobs job(s)"
-  cmake --build "$folder" -j "$jobs" || die "the build of build/$preset failed (its first error stands above)"
+  step "Building $(IFS=,; echo "${targets[*]}") in build/$preset with $jobs job(s)"
+  cmake --build "$folder" -j "$jobs" --target "${targets[@]}" || die "the build of build/$preset failed (its first error stands above)"
 }
