@@ -5,6 +5,7 @@
 #include <string>
 #include <thread>
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include "common/log/log.h"
@@ -15,6 +16,13 @@ namespace {
 
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
+
+/// Each step takes and frees the same tens of MB. glibc would give them back to the system and page-fault
+/// them in again, which costs a tenth of the time of a step; so it keeps them.
+void keepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // bytes; the most that glibc allows
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
 
 int report(const Error& error, int exitStatus) {
   std::cerr << "psd-trainer: " << error.message << std::endl;
@@ -42,6 +50,7 @@ int eval(const EvalCommand& command) {
 }  // namespace
 
 int runProgram(int argc, const char* const* argv) {
+  keepFreedMemory();
   const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
   const auto command = parseCommandLine(
       std::span(argv, static_cast<size_t>(argc)), [](const char* name) { return std::getenv(name); }, cores);
