@@ -41,10 +41,8 @@ struct Adagrad {
 
   template <class Visitor>
   void visitStep(const UpdateScalars& update, Visitor&& visitor) const {
-    const double decayed =
-        update.learningRate / (1 + static_cast<double>(update.number - 1) * lrDecay);
-    visitor(Step{static_cast<float>(decayed), static_cast<float>(weightDecay),
-                 static_cast<float>(eps)});
+    const double decayed = update.learningRate / (1 + static_cast<double>(update.number - 1) * lrDecay);
+    visitor(Step{static_cast<float>(decayed), static_cast<float>(weightDecay), static_cast<float>(eps)});
   }
 };
 

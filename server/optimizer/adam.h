@@ -72,9 +72,9 @@ struct AdamBase {
       const double decay = kDecoupled ? 1 - update.learningRate * weightDecay : weightDecay;
       visitor(AdamStep<kDecoupled, kAmsgrad>{
           static_cast<float>(update.learningRate / correction1), static_cast<float>(decay),
-          static_cast<float>(betas[0]), static_cast<float>(1 - betas[0]),
-          static_cast<float>(betas[1]), static_cast<float>(1 - betas[1]),
-          static_cast<float>(1 / std::sqrt(correction2)), static_cast<float>(eps)});
+          static_cast<float>(betas[0]), static_cast<float>(1 - betas[0]), static_cast<float>(betas[1]),
+          static_cast<float>(1 - betas[1]), static_cast<float>(1 / std::sqrt(correction2)),
+          static_cast<float>(eps)});
     };
     amsgrad ? visit.template operator()<true>() : visit.template operator()<false>();
   }

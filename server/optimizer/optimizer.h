@@ -22,9 +22,7 @@ struct Optimizer {
 
   std::string_view name() const;
   /// The rate of a shard's update `number` (1, 2, …).
-  double learningRate(uint64_t number) const {
-    return schedule.learningRate(fullLearningRate, number);
-  }
+  double learningRate(uint64_t number) const { return schedule.learningRate(fullLearningRate, number); }
   /// What it keeps per weight, in the order of the slots' numbers.
   std::vector<Slot> slots() const;
   uint32_t slotCount() const { return static_cast<uint32_t>(slots().size()); }
@@ -34,9 +32,8 @@ struct Optimizer {
   /// Calls `visitor` with the step functor for one update; see optimizer_list.h.
   template <class Visitor>
   void visitStep(const UpdateScalars& update, Visitor&& visitor) const {
-    std::visit(
-        [&](const auto& chosen) { chosen.visitStep(update, std::forward<Visitor>(visitor)); },
-        algorithm);
+    std::visit([&](const auto& chosen) { chosen.visitStep(update, std::forward<Visitor>(visitor)); },
+               algorithm);
   }
 };
 

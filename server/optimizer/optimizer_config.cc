@@ -76,8 +76,7 @@ Schedule readSchedule(ObjectReader reader, double lr) {
     }
     schedule.lrMin = reader.number("lr_min", schedule.lrMin, kLearningRateRange);
     if (schedule.lrMin > lr) {
-      reader.fail("lr_min",
-                  "must be at most lr (" + numberText(lr) + "), not " + numberText(schedule.lrMin));
+      reader.fail("lr_min", "must be at most lr (" + numberText(lr) + "), not " + numberText(schedule.lrMin));
     }
   }
   return schedule;

@@ -65,16 +65,14 @@ struct Rmsprop {
   template <class Visitor>
   void visitStep(const UpdateScalars& update, Visitor&& visitor) const {
     const auto visit = [&]<bool kMomentum, bool kCentered>() {
-      visitor(Step<kMomentum, kCentered>{static_cast<float>(update.learningRate),
-                                         static_cast<float>(weightDecay), static_cast<float>(alpha),
-                                         static_cast<float>(1 - alpha), static_cast<float>(eps),
-                                         static_cast<float>(momentum)});
+      visitor(Step<kMomentum, kCentered>{
+          static_cast<float>(update.learningRate), static_cast<float>(weightDecay), static_cast<float>(alpha),
+          static_cast<float>(1 - alpha), static_cast<float>(eps), static_cast<float>(momentum)});
     };
     if (momentum > 0) {
       centered ? visit.template operator()<true, true>() : visit.template operator()<true, false>();
     } else {
-      centered ? visit.template operator()<false, true>()
-               : visit.template operator()<false, false>();
+      centered ? visit.template operator()<false, true>() : visit.template operator()<false, false>();
     }
   }
 };

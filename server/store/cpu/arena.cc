@@ -20,8 +20,7 @@ Result<std::shared_ptr<Arena>> Arena::map(uint64_t floats) {
   const uint64_t bytes = (wanted + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   // One huge page more than needed, so that the part that begins at a huge page can be cut out.
   const uint64_t reserved = bytes + kHugePageBytes;
-  void* const mapping =
-      mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const mapping = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) return notEnoughMemory("cpu", bytes, std::strerror(errno));
   char* const begin = static_cast<char*>(mapping);
   const uint64_t before = -reinterpret_cast<uintptr_t>(begin) % kHugePageBytes;
@@ -34,8 +33,6 @@ Result<std::shared_ptr<Arena>> Arena::map(uint64_t floats) {
 
 Arena::Arena(void* mapping, uint64_t bytes) : data_(static_cast<float*>(mapping)), bytes_(bytes) {}
 
-Arena::~Arena() {
-  munmap(data_, bytes_);
-}
+Arena::~Arena() { munmap(data_, bytes_); }
 
 }  // namespace psd

@@ -16,8 +16,7 @@ namespace {
 constexpr uint64_t kIdleSnapshotBytesMax = uint64_t{64} << 20;
 
 uint64_t physicalBytes() {
-  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
 /// A pool of buffers for snapshots. Owned by one loop's thread; the buffers may go anywhere.
@@ -26,10 +25,9 @@ class CpuLane : public Lane {
   Result<std::shared_ptr<float>> buffer(uint64_t count) { return pool_->acquire(count); }
 
  private:
-  std::shared_ptr<StagingPool> pool_ =
-      StagingPool::make({.allocate = [](size_t bytes) { return std::aligned_alloc(64, bytes); },
-                         .release = std::free},
-                        {.lentBytesMax = UINT64_MAX, .idleBytesMax = kIdleSnapshotBytesMax});
+  std::shared_ptr<StagingPool> pool_ = StagingPool::make(
+      {.allocate = [](size_t bytes) { return std::aligned_alloc(64, bytes); }, .release = std::free},
+      {.lentBytesMax = UINT64_MAX, .idleBytesMax = kIdleSnapshotBytesMax});
 };
 
 /// What the shards of one allocation share. Immutable but for the floats themselves.
@@ -43,8 +41,7 @@ struct Memory {
 /// element by element.
 class CpuStorage : public ShardStorage {
  public:
-  CpuStorage(std::shared_ptr<const Memory> memory, uint64_t count, float* weights,
-             std::vector<float*> slots)
+  CpuStorage(std::shared_ptr<const Memory> memory, uint64_t count, float* weights, std::vector<float*> slots)
       : memory_(std::move(memory)), count_(count), weights_(weights), slots_(std::move(slots)) {}
 
   uint64_t elementCount() const override { return count_; }
@@ -57,8 +54,7 @@ class CpuStorage : public ShardStorage {
 
   void apply(Lane&, uint64_t offset, std::span<const float> gradient, const UpdateScalars& update,
              Done done) override {
-    racyApply(memory_->optimizer, update, offset, gradient.size(), weights_, gradient.data(),
-              slots_);
+    racyApply(memory_->optimizer, update, offset, gradient.size(), weights_, gradient.data(), slots_);
     done({});
   }
 
@@ -70,8 +66,7 @@ class CpuStorage : public ShardStorage {
     copyOut(lane, weights_ + offset, count, done);
   }
 
-  void readSlot(Lane& lane, uint32_t slot, uint64_t offset, uint64_t count,
-                ReadDone done) override {
+  void readSlot(Lane& lane, uint32_t slot, uint64_t offset, uint64_t count, ReadDone done) override {
     copyOut(lane, slots_[slot] + offset, count, done);
   }
 
@@ -95,8 +90,8 @@ class CpuBackend : public Backend {
   std::string describe() const override { return "cpu"; }
   std::unique_ptr<Lane> makeLane() override { return std::make_unique<CpuLane>(); }
 
-  Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
-      std::span<const uint64_t> elementCounts, const Optimizer& optimizer) override {
+  Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(std::span<const uint64_t> elementCounts,
+                                                              const Optimizer& optimizer) override {
     const std::vector<Slot> slots = optimizer.slots();
     PSD_ASSIGN_OR_RETURN(const ArenaPlan plan,
                          planArena(elementCounts, slots.size(), "cpu", physicalBytes()));
@@ -106,8 +101,7 @@ class CpuBackend : public Backend {
     PSD_ASSIGN_OR_RETURN(memory->slots, Arena::map(plan.elements * slots.size()));
     for (size_t slot = 0; slot < slots.size(); ++slot) {
       if (slots[slot].initialValue == 0.f) continue;  // the arena is zeroed without being touched
-      std::fill_n(memory->slots->data() + slot * plan.elements, plan.elements,
-                  slots[slot].initialValue);
+      std::fill_n(memory->slots->data() + slot * plan.elements, plan.elements, slots[slot].initialValue);
     }
     std::vector<std::unique_ptr<ShardStorage>> shards;
     for (size_t shard = 0; shard < elementCounts.size(); ++shard) {
@@ -115,9 +109,8 @@ class CpuBackend : public Backend {
       for (size_t slot = 0; slot < slots.size(); ++slot) {
         shardSlots.push_back(memory->slots->data() + slot * plan.elements + plan.begins[shard]);
       }
-      shards.push_back(std::make_unique<CpuStorage>(memory, elementCounts[shard],
-                                                    memory->weights->data() + plan.begins[shard],
-                                                    std::move(shardSlots)));
+      shards.push_back(std::make_unique<CpuStorage>(
+          memory, elementCounts[shard], memory->weights->data() + plan.begins[shard], std::move(shardSlots)));
     }
     return shards;
   }
@@ -125,8 +118,6 @@ class CpuBackend : public Backend {
 
 }  // namespace
 
-std::shared_ptr<Backend> makeCpuBackend() {
-  return std::make_shared<CpuBackend>();
-}
+std::shared_ptr<Backend> makeCpuBackend() { return std::make_shared<CpuBackend>(); }
 
 }  // namespace psd

@@ -10,8 +10,8 @@ namespace psd {
 /// One optimizer step over w[offset … offset + n) with gradient g[0 … n). `slots` holds a pointer
 /// per slot of the optimizer, which runs beside w. May race with itself and racyCopy; see
 /// racy_loops.cc.
-void racyApply(const Optimizer& optimizer, const UpdateScalars& update, uint64_t offset, uint64_t n,
-               float* w, const float* g, std::span<float* const> slots);
+void racyApply(const Optimizer& optimizer, const UpdateScalars& update, uint64_t offset, uint64_t n, float* w,
+               const float* g, std::span<float* const> slots);
 
 /// to[0 … n) = from[0 … n). Either side may be in use by other threads.
 void racyCopy(uint64_t n, const float* from, float* to);
