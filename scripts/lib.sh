@@ -70,7 +70,11 @@ build_preset() {
   wanted=$(printf '%s\n' "${arguments[@]}" "${CMAKE_PREFIX_PATH:-}")
   if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/.arguments" 2>/dev/null)" != "$wanted" ]; then
     step "Configuring build/$preset"
-    cmake --preset "$preset" "${arguments[@]}" || die "cmake could not configure build/$preset (its reason stands above)"
+    mkdir -p "$folder"
+    cmake --preset "$preset" "${arguments[@]}" >"$folder/configure.log" 2>&1 || {
+      tail -n 20 "$folder/configure.log" >&2
+      die "cmake could not configure build/$preset (its reason stands above; the whole log: build/$preset/configure.log)"
+    }
     printf '%s\n' "$wanted" >"$folder/.arguments"
   fi
   # Two checkouts share ccache's objects: paths below this one are hashed as relative ones.
