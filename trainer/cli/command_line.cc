@@ -60,7 +60,7 @@ void addCommonFlags(CLI::App& app, RawFlags& flags) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--model", flags.model, modelHelp())->type_name("NAME")->capture_default_str();
-  app.add_option("--data", flags.data, dataHelp())->type_name("DATA")->required();
+  app.add_option("--data", flags.data, dataHelp())->type_name("DATA");
   app.add_option("--device", flags.device, "auto | cpu | cuda:N")->type_name("DEVICE")->capture_default_str();
   app.add_option("--threads", flags.threads,
                  "CPU threads to compute with; default: the cores, shared with the other trainers here")
@@ -103,6 +103,9 @@ Result<CommonOptions> readCommon(const RawFlags& flags, const EnvironmentGetter&
     common.threads = static_cast<uint32_t>(threads);
   }
   PSD_ASSIGN_OR_RETURN(common.seed, parseInteger({"--seed", flags.seed}, 0, UINT64_MAX));
+  if (flags.data.empty()) {
+    return Error{ErrorCode::invalidArgument, "--data is missing; expected " + dataHelp()};
+  }
   common.model = flags.model;
   common.data = flags.data;
   common.device = flags.device;

@@ -132,7 +132,8 @@ TEST_CASE("wrong usage is one line that names the flag") {
   CHECK_THAT(problem(parseTrain({"--batchsize=2"})), Contains("did you mean --batch-size?"));
   CHECK_THAT(problem(parseTrain({"stray"})), Contains("stray"));
   CHECK_THAT(problem(parseTrain({"--rank"})), Contains("--rank"));
-  CHECK_THAT(problem(parse({"train", "--server", "tcp://h"})), Contains("--data"));
+  CHECK_THAT(problem(parse({"train", "--sever", "tcp://h"})), Contains("did you mean --server?"));
+  CHECK_THAT(problem(parse({"train", "--server", "tcp://h"})), StartsWith("--data is missing"));
   CHECK_THAT(problem(parse({"train", "--data", "d"})), StartsWith("--server is missing"));
   CHECK_THAT(problem(parse({})), Contains("--help"));
   CHECK_THAT(problem(parseTrain({"--steps", "1", "--epochs", "1"})), Contains("exclude each other"));
