@@ -1,0 +1,231 @@
+"""Real psd and psd-trainer processes for tests: launched in a folder of the test, waited for with a bound, killed at its end.
+
+The programs' paths come from the environment: PSD_BIN, and PSD_TRAINER_BIN where psd-trainer is built.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PSD = os.environ["PSD_BIN"]
+TRAINER = os.environ.get("PSD_TRAINER_BIN")
+# "address" or "thread" where the programs are built so: they are slower and need more memory.
+SANITIZED = os.environ.get("PSD_SANITIZE", "")
+REPO = pathlib.Path(__file__).resolve().parents[2]
+
+WAIT_S = 60 if not SANITIZED else 180
+EXIT_SKIPPED = 77
+
+# What no program may ever print: an abort, a crash, a finding of a sanitizer.
+NEVER_PRINTED = ("terminate called", "Segmentation fault", "Assertion", "Sanitizer", "runtime error:", "*** Fatal", "stack: ")
+
+
+def until(what, condition, seconds=WAIT_S):
+    """Polls until condition() is true, and gives its value; fails after a bounded time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds} s in vain for: {what}")
+        time.sleep(0.02)
+
+
+class Process:
+    """A program that runs in the background, its output in files."""
+
+    def __init__(self, folder, name, arguments, environment=None):
+        self.name = name
+        self.arguments = [str(argument) for argument in arguments]
+        self.paths = [folder / f"{name}.{stream}" for stream in ("out", "err")]
+        with open(self.paths[0], "wb") as out, open(self.paths[1], "wb") as err:
+            self.popen = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder,
+                                          env={**os.environ, **(environment or {})})
+
+    @property
+    def pid(self):
+        return self.popen.pid
+
+    @property
+    def out(self):
+        return self.paths[0].read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def err(self):
+        return self.paths[1].read_text(encoding="utf-8", errors="replace")
+
+    def runs(self):
+        return self.popen.poll() is None
+
+    def signal(self, number):
+        self.popen.send_signal(number)
+
+    def wait(self, seconds=WAIT_S):
+        """The exit status."""
+        try:
+            return self.popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} did not end within {seconds} s") from None
+
+    def kill(self):
+        """kill -9, as a machine's failure would."""
+        if self.runs():
+            self.popen.kill()
+            self.popen.wait(WAIT_S)
+
+    def report(self):
+        return f"--- {self.name}: {' '.join(self.arguments)} -> {self.popen.poll()}\n{self.out}{self.err}"
+
+
+class Daemon(Process):
+    """A psd that is ready. `address` is where to reach it, `addresses` all it listens on."""
+
+    def __init__(self, folder, name, arguments):
+        super().__init__(folder, name, [PSD, *arguments])
+        until(f"{name} is ready", lambda: "ready: listening on" in self.err or not self.runs())
+        if not self.runs():
+            raise AssertionError(f"{name} ended before it was ready: {self.err}")
+        ready = next(line for line in self.err.splitlines() if "ready: listening on" in line)
+        self.addresses = ready.split("listening on ")[1].split(", pid")[0].split()
+        self.address = self.addresses[0]
+
+    @property
+    def port(self):
+        return next(int(address.rpartition(":")[2]) for address in self.addresses if address.startswith("tcp://"))
+
+    def status(self):
+        done = subprocess.run([PSD, "status", "--json", "--server", self.address], capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=WAIT_S, check=False)
+        if done.returncode != 0:
+            raise AssertionError(f"psd status --server {self.address}: {done.stderr}")
+        return json.loads(done.stdout)
+
+    def until_status(self, what, condition):
+        """Polls the status until condition(status) is true, and gives that status."""
+        found = {}
+
+        def look():
+            found["status"] = self.status()
+            return condition(found["status"])
+
+        until(f"{what}, in the status of {self.name}", look)
+        return found["status"]
+
+    def counter(self, name):
+        return self.status()["counters"][name]
+
+
+class ProcessTest(unittest.TestCase):
+    """A test with a folder of its own, self.folder, and processes that do not outlive it."""
+
+    def run(self, result=None):
+        def troubles():
+            return len(result.failures) + len(result.errors)
+
+        before = troubles()
+        with tempfile.TemporaryDirectory(prefix="psd-") as folder:
+            self.folder = pathlib.Path(folder)
+            self.processes = []
+            super().run(result)
+            if troubles() > before:
+                print("\n".join([f"=== {self.id()}", *(process.report() for process in self.processes)]), file=sys.stderr)
+        return result
+
+    def tearDown(self):
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            for words in NEVER_PRINTED:
+                self.assertNotIn(words, process.err, process.name)
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def unix_address(self, name="psd.sock"):
+        return f"unix://{self.folder / name}"
+
+    def _name(self, kind):
+        return f"{kind}-{len(self.processes)}"
+
+    def daemon(self, *arguments, listen=("tcp://127.0.0.1:0",), policy="hogwild", optimizer='{"type":"sgd","lr":0.01}',
+               **settings):
+        """A daemon that is ready. Settings are keys of the configuration, "__" for "."."""
+        flags = [part for address in listen for part in ("--listen", address)]
+        values = {"policy.type": policy, "optimizer": optimizer, "device": "cpu"}
+        values.update({key.replace("__", "."): value for key, value in settings.items()})
+        for key, value in values.items():
+            flags += ["--set", f"{key}={json.dumps(value) if not isinstance(value, str) else value}"]
+        daemon = Daemon(self.folder, self._name("psd"), [*flags, *arguments])
+        self.processes.append(daemon)
+        return daemon
+
+    def start_psd(self, *arguments):
+        """A psd about which nothing is assumed."""
+        process = Process(self.folder, self._name("psd"), [PSD, *arguments])
+        self.processes.append(process)
+        return process
+
+    def start_trainer(self, *arguments, environment=None):
+        process = Process(self.folder, self._name("psd-trainer"), [TRAINER, *arguments], environment)
+        self.processes.append(process)
+        return process
+
+    def train(self, address, rank=0, world_size=1, model="mlp", data="synthetic:128", steps=None, more=()):
+        """A trainer in the background: one thread, and a small job if nothing else is said."""
+        length = ["--steps", steps] if steps else ["--epochs", 1]
+        return self.start_trainer("train", "--server", address, "--rank", rank, "--world-size", world_size, "--model", model,
+                                  "--data", data, "--threads", 1, "--device", "cpu", *length, *more)
+
+    def endless_trainer(self, daemon, rank=0, world_size=1):
+        """A trainer in the middle of its work, which it would not finish within the test."""
+        trainer = self.train(daemon.address, rank, world_size, steps=10_000_000)
+        daemon.until_status(f"rank {rank} trains",
+                            lambda status: any(each["rank"] == rank and each["step"] > 2 for each in status["trainers"]))
+        return trainer
+
+    def assert_ends(self, process, status=0):
+        self.assertEqual(process.wait(), status, process.name)
+
+    def assert_fails(self, process, *words):
+        """A non-zero exit of its own, and exactly one line of complaint, which holds all the words."""
+        status = process.wait()
+        self.assertGreater(status, 0, f"{process.name} should have failed of its own, not ended with {status}")
+        complaints = [line for line in process.err.splitlines() if line.startswith(("psd: ", "psd-trainer: "))]
+        self.assertEqual(len(complaints), 1, process.err)
+        # Nothing but that line and ordinary log lines, which begin with a time.
+        others = [line for line in process.err.splitlines() if line not in complaints and not line[:4].isdigit()]
+        self.assertEqual(others, [], "lines that are neither the complaint nor the log's")
+        for word in words:
+            self.assertIn(word, complaints[0])
+        return complaints[0]
+
+    def assert_serves(self, daemon):
+        """The daemon answers and, where there are trainers, serves one from start to end."""
+        status = daemon.status()
+        self.assertNotEqual(status["state"], "stopping")
+        if TRAINER:
+            self.assert_ends(self.train(daemon.address, world_size=status["world_size"] or 1, steps=2))
+        self.assertTrue(daemon.runs())
+
+    def assert_stops(self, daemon):
+        """SIGTERM ends the daemon in an orderly way."""
+        daemon.signal(signal.SIGTERM)
+        self.assert_ends(daemon)
+
+
+def main():
+    """unittest.main() with ctest's sign for a file in which all was skipped."""
+    program = unittest.main(module="__main__", exit=False, verbosity=2)
+    result = program.result
+    if not result.wasSuccessful():
+        sys.exit(1)
+    sys.exit(EXIT_SKIPPED if result.skipped and len(result.skipped) == result.testsRun else 0)

@@ -1,0 +1,150 @@
+"""Trainers of all numbers on both transports, in any order of starting, and what is left when they are done."""
+
+import json
+import struct
+
+import processes
+
+MNIST_CNN = {
+    "conv1.weight": [32, 1, 3, 3], "conv1.bias": [32],
+    "conv2.weight": [64, 32, 3, 3], "conv2.bias": [64],
+    "fc1.weight": [128, 9216], "fc1.bias": [128],
+    "fc2.weight": [10, 128], "fc2.bias": [10],
+}
+
+
+class Transports(processes.ProcessTest):
+    STEPS = 6
+
+    def run_world(self, daemon, address, world_size):
+        before = [shard["version"] for shard in daemon.status()["shards"]] or [0] * 4
+        trainers = [self.train(address, rank, world_size, steps=self.STEPS) for rank in range(world_size)]
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        status = daemon.until_status("all have left", lambda status: not status["trainers"])
+        self.assertEqual(status["trainers_lost"], 0)
+        return before, [shard["version"] for shard in status["shards"]]
+
+    def check(self, policy):
+        daemon = self.daemon(listen=("tcp://127.0.0.1:0", self.unix_address()), policy=policy, shards=4)
+        self.assertEqual(daemon.status()["state"], "waiting for a model")
+        for address in daemon.addresses:
+            for world_size in (1, 2, 4):
+                with self.subTest(policy=policy, address=address, world_size=world_size):
+                    before, after = self.run_world(daemon, address, world_size)
+                    # Each push of each trainer is one update of each shard; under hogwild too they are all counted.
+                    self.assertEqual(after, [version + self.STEPS * world_size for version in before])
+        status = daemon.status()
+        self.assertEqual(status["counters"]["refused_slices"], 0)
+        self.assertEqual(status["counters"]["connections_dropped"], 0)
+        self.assert_stops(daemon)
+
+    def test_hogwild(self):
+        self.check("hogwild")
+
+    def test_locked(self):
+        self.check("locked")
+
+
+class StartOrders(processes.ProcessTest):
+    def test_trainers_wait_for_the_daemon(self):
+        address = self.unix_address()
+        trainers = [self.train(address, rank, 2, steps=3) for rank in range(2)]
+        # A daemon on another address is ready, and the trainers are still trying.
+        other = self.daemon()
+        self.assertTrue(all(trainer.runs() for trainer in trainers))
+        self.assertEqual(other.counter("trainers_joined"), 0)
+        daemon = self.daemon(listen=(address,))
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        self.assertEqual(daemon.counter("trainers_joined"), 2)
+
+    def test_a_trainer_joins_late(self):
+        daemon = self.daemon()
+        first = self.endless_trainer(daemon, 0, 2)
+        late = self.train(daemon.address, 1, 2, steps=3)
+        self.assert_ends(late)
+        self.assertIn("the model has values", late.err)
+        self.assertTrue(first.runs())
+
+    def test_values_do_not_depend_on_who_brings_them(self):
+        saved = []
+        for rank in (0, 1):
+            path = self.folder / f"rank{rank}.safetensors"
+            daemon = self.daemon(save=str(path), optimizer='{"type":"sgd","lr":0}')
+            trainer = self.train(daemon.address, rank, 2, steps=1)
+            self.assert_ends(trainer)
+            self.assertIn("brought the initial values", trainer.err)
+            self.assert_stops(daemon)
+            saved.append(path.read_bytes())
+        self.assertEqual(saved[0], saved[1])
+
+
+class Done(processes.ProcessTest):
+    def evaluate(self, address, model, data):
+        """What eval --json says."""
+        trainer = self.start_trainer("eval", "--server", address, "--model", model, "--data", data, "--threads", 1, "--json")
+        self.assert_ends(trainer)
+        return json.loads(trainer.out)
+
+    def read_safetensors(self, path):
+        """Name -> shape, after checking that the tensors fill the file without a gap."""
+        content = path.read_bytes()
+        (size,) = struct.unpack("<Q", content[:8])
+        header = json.loads(content[8:8 + size])
+        header.pop("__metadata__", None)
+        end = 0
+        for tensor in sorted(header.values(), key=lambda tensor: tensor["data_offsets"]):
+            self.assertEqual(tensor["dtype"], "F32")
+            self.assertEqual(tensor["data_offsets"][0], end)
+            elements = 1
+            for length in tensor["shape"]:
+                elements *= length
+            end += 4 * elements
+            self.assertEqual(tensor["data_offsets"][1], end)
+        self.assertEqual(len(content), 8 + size + end)
+        return {name: tensor["shape"] for name, tensor in header.items()}
+
+    def test_the_daemon_ends_with_its_trainers_and_what_it_saved_is_served(self):
+        path = self.folder / "model.safetensors"
+        daemon = self.daemon(exit_when_done=True, save=str(path), policy="locked", optimizer='{"type":"sgd","lr":0.1}')
+        trainers = [self.train(daemon.address, rank, 2, "mnist_cnn", "synthetic:1600") for rank in range(2)]
+        for process in (*trainers, daemon):
+            self.assert_ends(process)
+        self.assertEqual(self.read_safetensors(path), MNIST_CNN)
+
+        serving = self.daemon(model__file=str(path))
+        self.assertEqual(serving.status()["state"], "serving")
+        report = self.evaluate(serving.address, "mnist_cnn", "synthetic:1600")
+        self.assertEqual(report["samples"], 400)
+        self.assertGreater(report["accuracy"], 0.5, "a guess is right one time in ten")
+        self.assertEqual(serving.counter("trainers_joined"), 0)
+        self.assert_stops(serving)
+
+    def test_it_waits_for_all_of_the_world(self):
+        daemon = self.daemon(exit_when_done=True)
+        self.assert_ends(self.train(daemon.address, 0, 2, steps=2))
+        daemon.until_status("rank 0 has left", lambda status: not status["trainers"])
+        self.assertTrue(daemon.runs())
+        self.assert_ends(self.train(daemon.address, 1, 2, steps=2))
+        self.assert_ends(daemon)
+
+    def test_saved_is_what_was_served(self):
+        path = self.folder / "model.safetensors"
+        daemon = self.daemon(save=str(path))
+        self.assert_ends(self.train(daemon.address, steps=20))
+        before = self.evaluate(daemon.address, "mlp", "synthetic:128")
+        self.assertEqual(before["versions"], [20] * 4)
+        self.assert_stops(daemon)
+        after = self.evaluate(self.daemon(model__file=str(path)).address, "mlp", "synthetic:128")
+        self.assertEqual((before["loss"], before["accuracy"]), (after["loss"], after["accuracy"]))
+
+    def test_eval_of_a_daemon_without_a_model(self):
+        daemon = self.daemon()
+        trainer = self.start_trainer("eval", "--server", daemon.address, "--model", "mlp", "--data", "synthetic:64")
+        self.assert_fails(trainer, "no model yet")
+        self.assert_serves(daemon)
+
+
+if __name__ == "__main__":
+    processes.main()
