@@ -10,11 +10,11 @@
 #include "common/status/status.h"
 
 /// Fails the test case with the error's text when a Status or Result is not ok.
-#define PSD_REQUIRE_OK(expression)                             \
-  do {                                                         \
-    auto&& psdChecked = (expression);                          \
+#define PSD_REQUIRE_OK(expression)                                \
+  do {                                                            \
+    auto&& psdChecked = (expression);                             \
     INFO(#expression << ": " << ::psd::testing::why(psdChecked)); \
-    REQUIRE(psdChecked.ok());                                  \
+    REQUIRE(psdChecked.ok());                                     \
   } while (false)
 
 namespace psd::testing {
