@@ -12,7 +12,7 @@ kj::Promise<void> AdminService::status(StatusContext context) {
 
 kj::Promise<void> AdminService::stop(StopContext context) {
   auto reason = context.getParams().getReason();
-  std::string text = "asked by " + connection_.peer();
+  std::string text = "asked by " + connection_->peer();
   if (reason.size() > 0) text += ": " + wire::printable({reason.begin(), reason.size()});
   return loop_.onControl([text](Control& control) { control.requestStop(text); }).then([context]() mutable {
     context.getResults().initStatus().setOk();

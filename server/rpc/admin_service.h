@@ -8,15 +8,16 @@ namespace psd {
 /// The operator's calls: status and stop. Belongs to the connection's loop.
 class AdminService final : public schema::Admin::Server {
  public:
-  AdminService(EventLoop& loop, Connection& connection) : loop_(loop), connection_(connection) {}
+  explicit AdminService(std::shared_ptr<Connection> connection)
+      : connection_(std::move(connection)), loop_(connection_->loop()) {}
 
  protected:
   kj::Promise<void> status(StatusContext context) override;
   kj::Promise<void> stop(StopContext context) override;
 
  private:
-  EventLoop& loop_;
-  Connection& connection_;
+  const std::shared_ptr<Connection> connection_;
+  EventLoop& loop_;  // the connection's; it keeps it alive
 };
 
 }  // namespace psd

@@ -24,27 +24,38 @@ wire::MessageStreamOptions streamOptions(EventLoop& loop, Connection& connection
 
 }  // namespace
 
-Connection::Connection(EventLoop& loop, int fd, std::string peer) : loop_(loop), peer_(std::move(peer)) {
-  socket_ = loop.io().lowLevelProvider->wrapSocketFd(fd, kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP |
-                                                             kj::LowLevelAsyncIoProvider::ALREADY_CLOEXEC |
-                                                             kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK);
-  stream_ = kj::heap<wire::MessageStream>(*socket_, loop.pool(), loop.timer(), streamOptions(loop, *this));
+Connection::Connection(std::shared_ptr<EventLoop> loop, int fd, std::string peer)
+    : loop_(std::move(loop)), peer_(std::move(peer)) {
+  socket_ = loop_->io().lowLevelProvider->wrapSocketFd(fd, kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP |
+                                                               kj::LowLevelAsyncIoProvider::ALREADY_CLOEXEC |
+                                                               kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK);
+  stream_ =
+      kj::heap<wire::MessageStream>(*socket_, loop_->pool(), loop_->timer(), streamOptions(*loop_, *this));
   network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::SERVER);
-  rpc_ = capnp::makeRpcServer(*network_, capnp::Capability::Client(kj::heap<DaemonService>(loop, *this)));
 }
 
-Connection::~Connection() {
-  // The services refer to this object and the network; they go first.
+void Connection::open() {
+  rpc_ =
+      capnp::makeRpcServer(*network_, capnp::Capability::Client(kj::heap<DaemonService>(shared_from_this())));
+}
+
+void Connection::close() {
+  // The RPC system uses the network, the network the stream, the stream the socket.
   rpc_ = nullptr;
+  network_ = nullptr;
+  stream_ = nullptr;
+  socket_ = nullptr;
 }
 
 bool Connection::mayQueue() {
-  return queuedBytes() < loop_.environment().config.limits.outgoingBytes && stream_->pinCount() < kPinsMax;
+  return stream_ && queuedBytes() < loop_->environment().config.limits.outgoingBytes &&
+         stream_->pinCount() < kPinsMax;
 }
 
 std::optional<std::string> Connection::stalled() {
-  uint64_t limitMs = loop_.environment().config.limits.writeTimeoutMs;
-  if (limitMs == 0 || network_->getOutgoingMessageWaitTime() < limitMs * kj::MILLISECONDS) return {};
+  uint64_t limitMs = loop_->environment().config.limits.writeTimeoutMs;
+  if (limitMs == 0 || !network_ || network_->getOutgoingMessageWaitTime() < limitMs * kj::MILLISECONDS)
+    return {};
   return "it has not read its answers for limits.write_timeout_ms (" + std::to_string(limitMs) + ")";
 }
 

@@ -12,12 +12,20 @@
 
 namespace psd {
 
-/// One peer's connection: socket, message stream and RPC system. Owned by its event loop and used on
-/// that loop's thread only.
-class Connection {
+/// One peer's connection: socket, message stream and RPC system. Used on its event loop's thread only.
+///
+/// Shared between the loop and the services behind it: a call in progress is not cancelled when the
+/// peer goes, and its service goes on using the connection, closed by then.
+class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(EventLoop& loop, int fd, std::string peer);
-  ~Connection();
+  Connection(std::shared_ptr<EventLoop> loop, int fd, std::string peer);
+
+  /// Begins to serve.
+  void open();
+  /// Ends socket and RPC system; the services that no call holds go with it.
+  void close();
+
+  EventLoop& loop() { return *loop_; }
 
   /// "127.0.0.1:53211" or the Unix socket's path; with the peer's own words once it said hello.
   const std::string& peer() const { return peer_; }
@@ -26,11 +34,13 @@ class Connection {
   kj::Promise<void> whenDisconnected() { return network_->onDisconnect(); }
 
   /// Bytes of answers that wait for the peer to read.
-  uint64_t queuedBytes() { return network_->getCurrentQueueSize(); }
+  uint64_t queuedBytes() { return network_ ? network_->getCurrentQueueSize() : 0; }
   /// Whether another answer with payload may be built now (limits.outgoing_bytes).
   bool mayQueue();
   /// Keeps `owner` alive until the answer that references `begin` is written.
-  void pin(const void* begin, std::shared_ptr<const void> owner) { stream_->pin(begin, std::move(owner)); }
+  void pin(const void* begin, std::shared_ptr<const void> owner) {
+    if (stream_) stream_->pin(begin, std::move(owner));
+  }
 
   /// Why this connection must end now, if it must: the peer does not read what waits for it.
   std::optional<std::string> stalled();
@@ -40,7 +50,7 @@ class Connection {
   uint32_t trainers() const { return trainers_; }
 
  private:
-  EventLoop& loop_;
+  const std::shared_ptr<EventLoop> loop_;
   std::string peer_;
   uint32_t trainers_ = 0;
   kj::Own<kj::AsyncIoStream> socket_;

@@ -35,11 +35,11 @@ kj::Promise<void> DaemonService::hello(HelloContext context) {
                                                  std::to_string(params.getProtocolVersion()) + " (" + name +
                                                  "); this daemon, psd " PSD_VERSION ", speaks version " +
                                                  std::to_string(wire::kProtocolVersion)};
-    spdlog::warn("refused {}: {}", connection_.peer(), error.message);
+    spdlog::warn("refused {}: {}", connection_->peer(), error.message);
     wire::writeError(error, results.initStatus().initError());
     return kj::READY_NOW;
   }
-  if (!greeted_) connection_.setPeer(name);
+  if (!greeted_) connection_->setPeer(name);
   greeted_ = true;
   results.initStatus().setOk();
   return kj::READY_NOW;
@@ -52,6 +52,7 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
     return kj::READY_NOW;
   };
   if (!greeted_) return refuse(noHello());
+  context.allowCancellation();  // the model may take long to load
   auto model = wire::readModel(params.getModel());
   if (!model.ok()) return refuse(model.error());
   auto host = params.getHost();
@@ -67,7 +68,7 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
         auto out = context.getResults().initJoined();
         writeAccess(*joined->model, loop_.environment().config, out.initAccess());
         out.setMustInitialize(joined->role == ModelStart::Role::bringValues);
-        out.setSession(kj::heap<TrainerSession>(loop_, connection_, std::move(*joined)));
+        out.setSession(kj::heap<TrainerSession>(connection_, std::move(*joined)));
         return kj::READY_NOW;
       });
 }
@@ -88,13 +89,13 @@ kj::Promise<void> DaemonService::observe(ObserveContext context) {
             auto out = context.getResults().initObserving();
             writeAccess(**served, loop_.environment().config, out.initAccess());
             wire::writeModel((*served)->store->model(), out.initModel());
-            out.setReader(kj::heap<ReaderService>(loop_, connection_, std::move(*served)));
+            out.setReader(kj::heap<ReaderService>(connection_, std::move(*served)));
             return kj::READY_NOW;
           });
 }
 
 kj::Promise<void> DaemonService::admin(AdminContext context) {
-  context.getResults().setAdmin(kj::heap<AdminService>(loop_, connection_));
+  context.getResults().setAdmin(kj::heap<AdminService>(connection_));
   return kj::READY_NOW;
 }
 

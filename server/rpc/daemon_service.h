@@ -9,7 +9,8 @@ namespace psd {
 /// the connection's loop.
 class DaemonService final : public schema::Daemon::Server {
  public:
-  DaemonService(EventLoop& loop, Connection& connection) : loop_(loop), connection_(connection) {}
+  explicit DaemonService(std::shared_ptr<Connection> connection)
+      : connection_(std::move(connection)), loop_(connection_->loop()) {}
 
  protected:
   kj::Promise<void> hello(HelloContext context) override;
@@ -18,8 +19,8 @@ class DaemonService final : public schema::Daemon::Server {
   kj::Promise<void> admin(AdminContext context) override;
 
  private:
-  EventLoop& loop_;
-  Connection& connection_;
+  const std::shared_ptr<Connection> connection_;
+  EventLoop& loop_;  // the connection's; it keeps it alive
   bool greeted_ = false;
 };
 

@@ -18,13 +18,17 @@ constexpr auto kSweepInterval = 250 * kj::MILLISECONDS;
 }  // namespace
 
 EventLoop::EventLoop(kj::AsyncIoContext& io, LoopEnvironment& environment)
-    : io_(io), environment_(environment), pool_(wire::BufferPool::make(kPooledBytesMax)), tasks_(*this) {
-  tasks_.add(sweep());
+    : io_(io),
+      environment_(environment),
+      pool_(wire::BufferPool::make(kPooledBytesMax)),
+      tasks_(kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this))) {
+  detach(sweep());
 }
 
-EventLoop::~EventLoop() {
-  // Connections use the tasks while they end.
+void EventLoop::shutDown() {
+  for (auto& [key, connection] : connections_) connection->close();
   connections_.clear();
+  tasks_ = nullptr;
 }
 
 void EventLoop::taskFailed(kj::Exception&& exception) {
@@ -32,22 +36,23 @@ void EventLoop::taskFailed(kj::Exception&& exception) {
 }
 
 void EventLoop::adopt(int fd, std::string peer) {
-  auto connection = std::make_unique<Connection>(*this, fd, std::move(peer));
+  auto connection = std::make_shared<Connection>(shared_from_this(), fd, std::move(peer));
   Connection& added = *connection;
   connections_.emplace(&added, std::move(connection));
-  tasks_.add(added.whenDisconnected().then([this, &added] { drop(added, ""); }));
+  added.open();
+  detach(added.whenDisconnected().then([this, &added] { drop(added, ""); }));
 }
 
 void EventLoop::drop(Connection& connection, std::string reason) {
-  // Off the stack of whatever noticed; by then the connection may be gone.
-  tasks_.add(kj::evalLater([this, key = &connection, reason = std::move(reason)] {
-    auto entry = connections_.find(key);
+  // Off the stack of whatever noticed; by then it may have been dropped already.
+  detach(kj::evalLater([this, ending = connection.shared_from_this(), reason = std::move(reason)] {
+    auto entry = connections_.find(ending.get());
     if (entry == connections_.end()) return;
     if (!reason.empty()) {
       environment_.counters.connectionsDropped.add();
       spdlog::warn("dropped {}: {}", entry->second->peer(), reason);
     }
-    auto ended = std::move(entry->second);
+    entry->second->close();
     connections_.erase(entry);
     environment_.counters.connectionsOpen.subtract();
   }));
@@ -95,13 +100,14 @@ EventLoopThread::EventLoopThread(LoopEnvironment& environment, unsigned index) :
     {
       auto io = kj::setupAsyncIo();
       auto exit = kj::newPromiseAndFulfiller<void>();
-      EventLoop loop(io, environment);
-      loop_ = &loop;
+      auto loop = std::make_shared<EventLoop>(io, environment);
+      loop_ = loop.get();
       executor_ = kj::getCurrentThreadExecutor().addRef();
       exit_ = kj::mv(exit.fulfiller);
       running.set_value();
       exit.promise.wait(io.waitScope);
       exit_ = nullptr;
+      loop->shutDown();
     }
     finish_->fulfill();
   });

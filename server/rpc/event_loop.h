@@ -27,11 +27,15 @@ struct LoopEnvironment {
   std::atomic<bool> draining{false};               ///< set: only updates that have begun are taken
 };
 
-/// One event loop with its connections, buffers and lanes. Everything in it belongs to its thread.
-class EventLoop final : private kj::TaskSet::ErrorHandler {
+/// One event loop with its connections, buffers and lanes. Everything in it belongs to its thread. Shared
+/// with its connections, since a call that cannot be cancelled may outlive both its connection and the loop's
+/// orderly end; after shutDown() all that such a call can still reach is harmless.
+class EventLoop final : public std::enable_shared_from_this<EventLoop>, private kj::TaskSet::ErrorHandler {
  public:
   EventLoop(kj::AsyncIoContext& io, LoopEnvironment& environment);
-  ~EventLoop();
+
+  /// Closes all connections and drops all tasks. Only running() and update…() may be called after.
+  void shutDown();
 
   LoopEnvironment& environment() { return environment_; }
   kj::AsyncIoContext& io() { return io_; }
@@ -50,7 +54,8 @@ class EventLoop final : private kj::TaskSet::ErrorHandler {
         [this, work = std::move(work)]() mutable { return work(environment_.control); });
   }
   /// Keeps a promise running that nobody waits for.
-  void detach(kj::Promise<void> task) { tasks_.add(kj::mv(task)); }
+  void detach(kj::Promise<void> task) { tasks_->add(kj::mv(task)); }
+  bool running() const { return tasks_.get() != nullptr; }
 
   /// This loop's lane for the shard's device.
   Lane& laneFor(const std::shared_ptr<ServedModel>& model, const Shard& shard);
@@ -72,8 +77,8 @@ class EventLoop final : private kj::TaskSet::ErrorHandler {
   std::weak_ptr<ServedModel> lanesModel_;
   Lanes lanes_;
   uint64_t openUpdates_ = 0;
-  std::map<Connection*, std::unique_ptr<Connection>> connections_;
-  kj::TaskSet tasks_;
+  std::map<Connection*, std::shared_ptr<Connection>> connections_;
+  kj::Own<kj::TaskSet> tasks_;
 };
 
 /// A thread that runs one EventLoop. Owned by the control loop's thread.

@@ -29,10 +29,10 @@ Status checkSlice(const ServedModel& model, const Limits& limits, uint32_t shard
   return {};
 }
 
-PullServer::PullServer(EventLoop& loop, Connection& connection, std::shared_ptr<ServedModel> model,
+PullServer::PullServer(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model,
                        std::shared_ptr<SessionCounters> counters)
-    : loop_(loop),
-      connection_(connection),
+    : connection_(std::move(connection)),
+      loop_(connection_->loop()),
       model_(std::move(model)),
       counters_(std::move(counters)),
       pulls_(model_->store->shardCount()) {}
@@ -65,7 +65,7 @@ kj::Promise<void> PullServer::pull(Context context) {
     counters.refusedSlices.add();
     return refuse(status.error());
   }
-  if (!connection_.mayQueue()) {
+  if (!connection_->mayQueue()) {
     counters.refusedOverload.add();
     return refuse({ErrorCode::overloaded, "the answers that wait for this peer reach limits.outgoing_bytes"});
   }
@@ -77,7 +77,7 @@ kj::Promise<void> PullServer::pull(Context context) {
         if (!answer.ok()) return refuse(answer.error());
         std::span<const float> values = answer->view.values;
         // Pinned at the moment of building: the answer may outlive its call and even the RPC system.
-        if (answer->view.owner) connection_.pin(values.data(), std::move(answer->view.owner));
+        if (answer->view.owner) connection_->pin(values.data(), std::move(answer->view.owner));
         auto results = context.getResults(capnp::MessageSize{16, 0});
         auto slice = results.initSlice();
         slice.setPull(reading->pull);

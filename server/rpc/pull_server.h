@@ -15,7 +15,7 @@ class PullServer {
   using Context = capnp::CallContext<schema::Reader::PullParams, schema::PullResult>;
 
   /// `counters` may be null (readers).
-  PullServer(EventLoop& loop, Connection& connection, std::shared_ptr<ServedModel> model,
+  PullServer(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model,
              std::shared_ptr<SessionCounters> counters);
 
   kj::Promise<void> pull(Context context);
@@ -23,8 +23,8 @@ class PullServer {
  private:
   std::shared_ptr<ShardPull> reading(uint32_t shard, uint64_t pull);
 
-  EventLoop& loop_;
-  Connection& connection_;
+  const std::shared_ptr<Connection> connection_;
+  EventLoop& loop_;  // the connection's; it keeps it alive
   std::shared_ptr<ServedModel> model_;
   std::shared_ptr<SessionCounters> counters_;
   std::vector<std::shared_ptr<ShardPull>> pulls_;  // per shard

@@ -7,8 +7,8 @@ namespace psd {
 /// A peer that reads without being a trainer. Belongs to the connection's loop.
 class ReaderService final : public schema::Reader::Server {
  public:
-  ReaderService(EventLoop& loop, Connection& connection, std::shared_ptr<ServedModel> model)
-      : pulls_(loop, connection, std::move(model), nullptr) {}
+  ReaderService(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model)
+      : pulls_(std::move(connection), std::move(model), nullptr) {}
 
  protected:
   kj::Promise<void> pull(PullContext context) override { return pulls_.pull(context); }

@@ -22,22 +22,22 @@ Error nonFinite(uint32_t shard, uint64_t offset) {
 
 }  // namespace
 
-TrainerSession::TrainerSession(EventLoop& loop, Connection& connection, Joined joined)
-    : loop_(loop),
-      connection_(connection),
+TrainerSession::TrainerSession(std::shared_ptr<Connection> connection, Joined joined)
+    : connection_(std::move(connection)),
+      loop_(connection_->loop()),
       session_(joined.session),
       model_(joined.model),
       counters_(joined.counters),
-      pulls_(loop, connection, joined.model, joined.counters),
+      pulls_(connection_, joined.model, joined.counters),
       role_(joined.role),
       initialValues_(model_->store->shardCount()),
       pushes_(model_->store->shardCount()) {
-  connection_.trainerCame();
+  connection_->trainerCame();
 }
 
 TrainerSession::~TrainerSession() noexcept(false) {
-  connection_.trainerWent();
-  if (left_) return;
+  connection_->trainerWent();
+  if (left_ || !loop_.running()) return;
   loop_.detach(
       loop_.onControl([session = session_](Control& control) { control.depart(session, Departure::lost); }));
 }
@@ -109,6 +109,7 @@ kj::Promise<void> TrainerSession::initialized(InitializedContext context) {
 
 kj::Promise<void> TrainerSession::awaitModel(AwaitModelContext context) {
   seen();
+  context.allowCancellation();  // it may be parked for long; the session ends with the connection
   return loop_.onControl([session = session_](Control& control) { return control.awaitModel(session); })
       .then([this, context](Result<ModelStart::Role> role) mutable {
         auto results = context.getResults();
@@ -210,6 +211,7 @@ kj::Promise<void> TrainerSession::leave(LeaveContext context) {
 }
 
 kj::Promise<void> TrainerSession::notice(NoticeContext context) {
+  context.allowCancellation();
   return loop_.onControl([](Control& control) { return control.whenNotified(); })
       .then([context](std::string reason) mutable {
         auto results = context.getResults();

@@ -13,7 +13,7 @@ namespace psd {
 /// as a loss. Belongs to the connection's loop.
 class TrainerSession final : public schema::Trainer::Server {
  public:
-  TrainerSession(EventLoop& loop, Connection& connection, Joined joined);
+  TrainerSession(std::shared_ptr<Connection> connection, Joined joined);
   ~TrainerSession() noexcept(false);
 
  protected:
@@ -45,8 +45,8 @@ class TrainerSession final : public schema::Trainer::Server {
   Status mayInitialize(uint32_t shard, uint64_t offset, std::span<const float> values);
   void countRefusal(const Error& error);
 
-  EventLoop& loop_;
-  Connection& connection_;
+  const std::shared_ptr<Connection> connection_;
+  EventLoop& loop_;  // the connection's; it keeps it alive
   const SessionId session_;
   std::shared_ptr<ServedModel> model_;
   std::shared_ptr<SessionCounters> counters_;
