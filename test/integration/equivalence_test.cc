@@ -1,0 +1,142 @@
+// One trainer with a daemon must end where the same loop ends in one process with LibTorch's optimizer.
+
+#include <cmath>
+#include <vector>
+
+#include <torch/optim/adam.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+
+#include "common/types/model_layout.h"
+#include "test/support/catch.h"
+#include "test/support/local_server.h"
+#include "test/unit/trainer/fake_client.h"
+#include "trainer/client/client.h"
+#include "trainer/dataset/synthetic.h"
+#include "trainer/loop/training_loop.h"
+#include "trainer/model/model_list.h"
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kSteps = 60;
+constexpr uint64_t kSeed = 7;
+
+/// Stands in for daemon and connection: LibTorch's optimizer over one flat tensor. Owned by one thread.
+class LibTorchClient final : public Client {
+ public:
+  using MakeOptimizer =
+      std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<torch::Tensor> parameters)>;
+  explicit LibTorchClient(MakeOptimizer make) : make_(std::move(make)) {}
+
+  Result<JoinInfo> join(const Membership&, const ModelSpec&,
+                        const std::function<std::span<const float>()>& initialValues) override {
+    auto values = initialValues();
+    weights_ = torch::empty({static_cast<int64_t>(values.size())});
+    std::copy(values.begin(), values.end(), weights_.data_ptr<float>());
+    optimizer_ = make_({weights_});
+    return JoinInfo{true, "one process", "cpu", 1, ""};
+  }
+  Result<JoinInfo> observe(const ModelSpec&) override { return Error{ErrorCode::notReady, "not a daemon"}; }
+  Pending<PullInfo> pull(std::span<float> destination) override {
+    std::copy_n(weights_.data_ptr<float>(), destination.size(), destination.begin());
+    return testing::ready<PullInfo>(PullInfo{});
+  }
+  Pending<PushInfo> push(Step, std::span<const float> gradient, uint32_t) override {
+    weights_.mutable_grad() = torch::empty_like(weights_);
+    std::copy(gradient.begin(), gradient.end(), weights_.mutable_grad().data_ptr<float>());
+    optimizer_->step();
+    return testing::ready<PushInfo>(PushInfo{});
+  }
+  Status leave() override { return {}; }
+  uint64_t bytesPulled() const override { return 0; }
+  uint64_t bytesPushed() const override { return 0; }
+
+ private:
+  MakeOptimizer make_;
+  torch::Tensor weights_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+};
+
+/// The parameters after kSteps of the mlp on the synthetic set.
+std::vector<float> train(Client& client) {
+  auto entry = findModel("mlp");
+  PSD_REQUIRE_OK(entry);
+  ModelOptions options;
+  options.seed = kSeed;
+  auto model = makeModel(**entry, options);
+  PSD_REQUIRE_OK(model);
+  auto data = makeSynthetic(640, Split::train, kSeed);
+  LoopOptions loopOptions;
+  loopOptions.steps = kSteps;
+  loopOptions.seed = kSeed;
+  TrainingLoop loop(client, **model, *data, loopOptions);
+  PSD_REQUIRE_OK(loop.join());
+  PSD_REQUIRE_OK(loop.run({}, [] { return false; }));
+  std::vector<float> values((*model)->parameters().size());
+  // The model computes in its own aligned memory; its last pull predates the last push.
+  PSD_REQUIRE_OK(client.pull((*model)->parameters()).wait());
+  std::copy((*model)->parameters().begin(), (*model)->parameters().end(), values.begin());
+  PSD_REQUIRE_OK(client.leave());
+  return values;
+}
+
+std::vector<float> trainWithDaemon(nlohmann::ordered_json config) {
+  testing::LocalServer server(std::move(config));
+  ClientOptions options;
+  options.servers = {server.address()};
+  options.chunkBytes = 64 << 10;  // several slices per shard
+  auto client = Client::connect(options);
+  PSD_REQUIRE_OK(client);
+  return train(**client);
+}
+
+void requireEqual(const std::vector<float>& got, const std::vector<float>& expected) {
+  REQUIRE(got.size() == expected.size());
+  double squares = 0;
+  for (float value : expected) squares += double{value} * value;
+  const double scale = std::sqrt(squares / static_cast<double>(expected.size()));
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); i++) {
+    const double reference = std::max(std::abs(double{expected[i]}), scale);
+    worst = std::max(worst, std::abs(double{got[i]} - double{expected[i]}) / reference);
+  }
+  INFO("largest relative difference " << worst);
+  REQUIRE(worst <= 1e-5);
+}
+
+}  // namespace
+
+TEST_CASE("One trainer equals one process: SGD with momentum") {
+  LibTorchClient reference([](std::vector<torch::Tensor> parameters) {
+    return std::make_unique<torch::optim::SGD>(
+        std::move(parameters), torch::optim::SGDOptions(0.03).momentum(0.9).weight_decay(1e-4));
+  });
+  auto expected = train(reference);
+  nlohmann::ordered_json optimizer = {
+      {"type", "sgd"}, {"lr", 0.03}, {"momentum", 0.9}, {"weight_decay", 1e-4}};
+  for (const char* policy : {"hogwild", "locked"}) {
+    for (int shards : {1, 3}) {
+      INFO("policy " << policy << ", " << shards << " shards");
+      requireEqual(
+          trainWithDaemon({{"policy", {{"type", policy}}}, {"optimizer", optimizer}, {"shards", shards}}),
+          expected);
+    }
+  }
+}
+
+TEST_CASE("One trainer equals one process: Adam") {
+  LibTorchClient reference([](std::vector<torch::Tensor> parameters) {
+    return std::make_unique<torch::optim::Adam>(std::move(parameters), torch::optim::AdamOptions(1e-3));
+  });
+  auto expected = train(reference);
+  for (const char* policy : {"hogwild", "locked"}) {
+    INFO("policy " << policy);
+    requireEqual(
+        trainWithDaemon(
+            {{"policy", {{"type", policy}}}, {"optimizer", {{"type", "adam"}, {"lr", 1e-3}}}, {"shards", 2}}),
+        expected);
+  }
+}
+
+}  // namespace psd

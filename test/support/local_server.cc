@@ -1,0 +1,56 @@
+#include "test/support/local_server.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <future>
+
+#include <kj/async-io.h>
+
+#include "server/rpc/admin_client.h"
+#include "server/rpc/server.h"
+
+namespace psd::testing {
+namespace {
+
+constexpr std::chrono::seconds kAdminTimeout{60};
+
+void endUnlessOk(const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "LocalServer: %s\n", status.message().c_str());
+  std::abort();
+}
+
+Address parsed(const std::string& address) { return parseAddress(address).value(); }
+
+}  // namespace
+
+LocalServer::LocalServer(nlohmann::ordered_json config) {
+  config["listen"] = {"tcp://127.0.0.1:0"};
+  config["device"] = "cpu";
+  auto loaded = readDaemonConfig(std::move(config));
+  endUnlessOk(loaded.status());
+  std::promise<std::string> started;
+  auto address = started.get_future();
+  thread_ = std::thread([config = loaded->config, started = std::move(started)]() mutable {
+    auto io = kj::setupAsyncIo();
+    auto env = makePosixEnv();
+    Server server(io, config, {makeCpuBackend()}, *env);
+    endUnlessOk(server.start());
+    started.set_value(server.addresses().front().toString());
+    server.run([] {}).wait(io.waitScope);
+  });
+  address_ = address.get();
+}
+
+LocalServer::~LocalServer() {
+  endUnlessOk(stopDaemon(parsed(address_), "end of the test", kAdminTimeout));
+  thread_.join();
+}
+
+nlohmann::ordered_json LocalServer::status() const {
+  auto text = fetchStatusJson(parsed(address_), kAdminTimeout);
+  endUnlessOk(text.status());
+  return nlohmann::ordered_json::parse(*text);
+}
+
+}  // namespace psd::testing
