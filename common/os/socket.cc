@@ -9,6 +9,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -111,8 +112,7 @@ int connectOne(int family, const sockaddr* name, socklen_t length, std::chrono::
   if (fd.get() < 0) return errno;
   setUp(fd.get(), family);
   if (connect(fd.get(), name, length) != 0) {
-    // A Unix socket whose backlog is full says EAGAIN; it is as good as nobody there, for now.
-    if (errno != EINPROGRESS) return errno == EAGAIN ? ECONNREFUSED : errno;
+    if (errno != EINPROGRESS) return errno;  // EAGAIN: the backlog of a Unix socket is full
     pollfd wait{fd.get(), POLLOUT, 0};
     int ready = poll(&wait, 1, static_cast<int>(timeout.count()));
     if (ready <= 0) return ready == 0 ? ETIMEDOUT : errno;
@@ -123,6 +123,15 @@ int connectOne(int family, const sockaddr* name, socklen_t length, std::chrono::
   }
   out = std::move(fd);
   return 0;
+}
+
+/// Whether the path is a socket that a process which is gone has left behind.
+bool isStaleSocket(const sockaddr_un& name) {
+  struct stat info {};
+  if (lstat(name.sun_path, &info) != 0 || !S_ISSOCK(info.st_mode)) return false;
+  OwnFd probe;
+  return connectOne(AF_UNIX, reinterpret_cast<const sockaddr*>(&name), sizeof name, std::chrono::seconds(1),
+                    probe) == ECONNREFUSED;
 }
 
 std::string peerName(const sockaddr_storage& name, socklen_t length) {
@@ -153,9 +162,8 @@ Result<ListenSockets> listenOn(const Address& address) {
     auto* generic = reinterpret_cast<sockaddr*>(&name);
     int fd = listenSocket(AF_UNIX, generic, sizeof name);
     if (fd < 0 && errno == EADDRINUSE) {
-      OwnFd probe;
-      if (connectOne(AF_UNIX, generic, sizeof name, std::chrono::seconds(1), probe) == ECONNREFUSED) {
-        unlink(address.path.c_str());  // left behind by a process that is gone
+      if (isStaleSocket(name)) {
+        unlink(address.path.c_str());
         fd = listenSocket(AF_UNIX, generic, sizeof name);
       } else {
         errno = EADDRINUSE;
