@@ -21,6 +21,7 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 
 WAIT_S = 60 if not SANITIZED else 180
 EXIT_SKIPPED = 77
+REPORT_LINES_MAX = 40
 
 # What no program may ever print: an abort, a crash, a finding of a sanitizer.
 NEVER_PRINTED = ("terminate called", "Segmentation fault", "Assertion", "Sanitizer", "runtime error:", "*** Fatal", "stack: ")
@@ -81,7 +82,8 @@ class Process:
             self.popen.wait(WAIT_S)
 
     def report(self):
-        return f"--- {self.name}: {' '.join(self.arguments)} -> {self.popen.poll()}\n{self.out}{self.err}"
+        last = [line for text in (self.out, self.err) for line in text.splitlines()[-REPORT_LINES_MAX:]]
+        return "\n".join([f"--- {self.name}: {' '.join(self.arguments)} -> {self.popen.poll()}", *last])
 
 
 class Daemon(Process):
@@ -168,9 +170,9 @@ class ProcessTest(unittest.TestCase):
         self.processes.append(daemon)
         return daemon
 
-    def start_psd(self, *arguments):
+    def start_psd(self, *arguments, environment=None):
         """A psd about which nothing is assumed."""
-        process = Process(self.folder, self._name("psd"), [PSD, *arguments])
+        process = Process(self.folder, self._name("psd"), [PSD, *arguments], environment)
         self.processes.append(process)
         return process
 

@@ -1,0 +1,133 @@
+"""The end of a daemon or of a trainer in the middle of the work: asked for, or by kill -9."""
+
+import random
+import signal
+import time
+
+import processes
+
+
+class OrderlyEnd(processes.ProcessTest):
+    def train_until(self, end, **settings):
+        """Two trainers at work, then end(daemon); gives the daemon after the checks that every orderly end passes."""
+        path = self.folder / "model.safetensors"
+        daemon = self.daemon(save=str(path), **settings)
+        trainers = [self.endless_trainer(daemon, 0, 2), self.endless_trainer(daemon, 1, 2)]
+        end(daemon)
+        self.assert_ends(daemon)
+        for trainer in trainers:
+            self.assert_fails(trainer, "shutting down")
+        self.assertIn("saved the model", daemon.err)
+        self.assertEqual(self.daemon(model__file=str(path)).status()["state"], "serving")
+        return daemon
+
+    def test_sigterm(self):
+        for policy in ("hogwild", "locked"):
+            with self.subTest(policy=policy):
+                daemon = self.train_until(lambda daemon: daemon.signal(signal.SIGTERM), policy=policy)
+                self.assertIn("stopping: SIGTERM", daemon.err)
+
+    def test_sigint_and_unix_socket(self):
+        daemon = self.train_until(lambda daemon: daemon.signal(signal.SIGINT), listen=(self.unix_address("ends.sock"),))
+        self.assertIn("stopping: SIGINT", daemon.err)
+        self.assertFalse((self.folder / "ends.sock").exists(), "the socket's file goes with the daemon")
+
+    def test_psd_stop(self):
+        def stop(daemon):
+            done = self.start_psd("stop", "--server", daemon.address)
+            self.assert_ends(done)
+            self.assertIn("has stopped", done.out)
+            self.assertTrue((self.folder / "model.safetensors").exists(), "stop returns once the model is saved")
+
+        self.assertIn(": psd stop", self.train_until(stop).err)
+
+    def test_an_idle_daemon(self):
+        path = self.folder / "model.safetensors"
+        daemon = self.daemon(save=str(path))
+        self.assert_stops(daemon)
+        self.assertIn("no model was trained", daemon.err)
+        self.assertFalse(path.exists())
+
+    def test_a_second_signal_hurries(self):
+        # A trainer that stands still in the middle of its work keeps the daemon waiting for a day.
+        daemon = self.daemon(limits__drain_ms=86_400_000)
+        trainer = self.endless_trainer(daemon)
+        trainer.signal(signal.SIGSTOP)
+        daemon.signal(signal.SIGTERM)
+        processes.until("the daemon is stopping", lambda: "stopping: SIGTERM" in daemon.err)
+        self.assertTrue(daemon.runs())
+        daemon.signal(signal.SIGTERM)
+        self.assert_ends(daemon)
+        trainer.signal(signal.SIGCONT)
+        self.assertGreater(trainer.wait(), 0)
+
+    def test_what_cannot_be_saved(self):
+        daemon = self.daemon(save=str(self.folder / "no" / "such" / "folder"))
+        self.assert_ends(self.train(daemon.address, steps=1))
+        daemon.signal(signal.SIGTERM)
+        self.assert_fails(daemon, "no/such/folder")
+
+    def test_a_trainer_that_is_interrupted_leaves(self):
+        daemon = self.daemon()
+        trainer = self.endless_trainer(daemon)
+        trainer.signal(signal.SIGINT)
+        self.assertGreater(trainer.wait(), 0)
+        self.assertIn("stopped after", trainer.out)
+        status = daemon.until_status("it has left", lambda status: not status["trainers"])
+        self.assertEqual(status["trainers_lost"], 0)
+
+
+class LostTrainer(processes.ProcessTest):
+    def test_the_others_go_on_and_the_rank_is_free(self):
+        for policy in ("hogwild", "locked"):
+            with self.subTest(policy=policy):
+                daemon = self.daemon(policy=policy)
+                doomed = self.endless_trainer(daemon, 0, 2)
+                other = self.train(daemon.address, 1, 2, steps=200)
+                doomed.kill()
+                status = daemon.until_status("the loss shows", lambda status: status["trainers_lost"] == 1)
+                self.assertNotIn(0, [trainer["rank"] for trainer in status["trainers"]])
+                self.assert_ends(other)
+                self.assert_ends(self.train(daemon.address, 0, 2, steps=3))
+                self.assertIn("rank 0 (process", daemon.err)
+                self.assertEqual(daemon.counter("refused_slices"), 0)
+                self.assert_stops(daemon)
+
+    def test_a_lost_trainer_is_not_done(self):
+        daemon = self.daemon(exit_when_done=True)
+        other = self.endless_trainer(daemon, 1, 2)
+        self.endless_trainer(daemon, 0, 2).kill()
+        daemon.until_status("the loss shows", lambda status: status["trainers_lost"] == 1)
+        self.assertTrue(other.runs() and daemon.runs())
+
+    def test_killed_at_random_points_again_and_again(self):
+        seed = 20_240_601
+        print(f"seed {seed}")
+        pauses = random.Random(seed)
+        daemon = self.daemon(policy="locked", listen=(self.unix_address(),))
+        for round_ in range(10):
+            doomed = self.endless_trainer(daemon)
+            # Where in a step this hits is chance; that it hits somewhere else each time is the seed's.
+            time.sleep(pauses.uniform(0, 0.02))
+            doomed.kill()
+            daemon.until_status("the loss shows", lambda status, lost=round_ + 1: status["trainers_lost"] == lost)
+        self.assert_ends(self.train(daemon.address, steps=5))
+        status = daemon.until_status("all connections are gone", lambda status: status["counters"]["connections_open"] == 1)
+        self.assertEqual(status["counters"]["refused_slices"], 0)
+        self.assert_stops(daemon)
+        self.assertNotIn("without waiting longer", daemon.err, "half an update of a dead trainer holds up the end")
+
+
+class LostDaemon(processes.ProcessTest):
+    def test_the_trainers_end_with_one_line(self):
+        for address in ("tcp://127.0.0.1:0", self.unix_address()):
+            with self.subTest(address=address):
+                daemon = self.daemon(listen=(address,))
+                trainers = [self.endless_trainer(daemon, 0, 2), self.endless_trainer(daemon, 1, 2)]
+                daemon.kill()
+                for trainer in trainers:
+                    self.assert_fails(trainer, daemon.address, "broke")
+
+
+if __name__ == "__main__":
+    processes.main()

@@ -1,0 +1,143 @@
+"""What an operator can get wrong with psd alone: one clear line, a non-zero exit, and a daemon that runs is unharmed."""
+
+import socket
+
+import processes
+
+
+class WrongConfiguration(processes.ProcessTest):
+    def refuse(self, arguments, *words):
+        """psd with these arguments does not start, and says why."""
+        with self.subTest(arguments=arguments):
+            return self.assert_fails(self.start_psd(*arguments), *words)
+
+    def refuse_file(self, text, *words):
+        """Neither serves psd with such a file, nor does psd check find it good; both say the same."""
+        path = self.write("wrong.json", text)
+        served = self.refuse(["--config", path], *words)
+        self.assertEqual(self.refuse(["check", path], *words), served)
+
+    def test_unknown_keys(self):
+        self.refuse_file('{"shrads": 4}', "wrong.json", "shrads", "did you mean 'shards'")
+        self.refuse_file('{"policy": {"tpye": "locked"}}', "policy.tpye", "did you mean 'type'")
+        self.refuse_file('{"optimizer": {"type": "sgd", "betas": [0.9, 0.99]}}', "optimizer.betas")
+
+    def test_types_and_ranges(self):
+        self.refuse_file('{"shards": "four"}', "shards", "integer", '"four"')
+        self.refuse_file('{"shards": 0}', "shards", "1")
+        self.refuse_file('{"optimizer": {"lr": -1}}', "optimizer.lr", "-1")
+        self.refuse_file('{"policy": {"type": "lockd"}}', "policy.type", '"hogwild", "locked"', 'did you mean "locked"')
+        self.refuse_file('{"listen": ["tpc://localhost"]}', "listen[0]", "tpc://localhost", "tcp://")
+        self.refuse_file('[]', "wrong.json", "object")
+
+    def test_malformed_json_names_line_and_column(self):
+        self.refuse_file('{\n  "shards": 4\n  "threads": 1\n}', "wrong.json", "line 3, column 3")
+        self.refuse_file('{\n  "shards": 4,', "wrong.json", "line 2")
+        self.refuse_file('', "wrong.json", "line 1")
+        self.refuse_file('{"shards": 4, "shards": 5}', "wrong.json", "shards")
+
+    def test_files_that_cannot_be_read(self):
+        self.refuse(["--config", "absent.json"], "absent.json", "No such file")
+        self.refuse(["--config", self.folder], str(self.folder), "directory")
+
+    def test_flags(self):
+        self.refuse(["--set", "optimizer.lr=fast"], "--set optimizer.lr=fast", "optimizer.lr")
+        self.refuse(["--set", "optimizer"], "--set", "optimizer")
+        self.refuse(["--device", "gpu"], "--device gpu", "cuda:N")
+        self.refuse(["--lisen", "tcp://localhost:0"], "--lisen")
+        self.refuse(["--port-file", "port", "--listen", self.unix_address()], "--port-file", "tcp://")
+        self.refuse(["--listen", "tcp://127.0.0.1:0", "--port-file", "no/such/port"], "no/such/port")
+
+    def test_unknown_subcommands(self):
+        self.refuse(["statsu"], "statsu")
+        self.refuse(["check"], "file")
+
+    def test_a_device_that_is_not_there(self):
+        self.refuse(["--listen", "tcp://127.0.0.1:0", "--device", "cuda:63"], "cuda:63")
+
+    def test_an_address_that_cannot_be_listened_on(self):
+        self.refuse(["--listen", "tcp://no-such-host.invalid:0"], "no-such-host.invalid")
+        self.refuse(["--listen", f"unix://{self.folder}/no/such/folder/psd.sock"], "no/such/folder")
+        self.refuse(["--listen", f"unix://{self.folder}/{'x' * 200}"], "107 bytes")
+
+    def test_model_files(self):
+        def serve(path, *words):
+            self.refuse(["--listen", "tcp://127.0.0.1:0", "--set", f"model.file={path}"], *words)
+
+        serve("absent.safetensors", "absent.safetensors", "No such file")
+        serve(self.write("text.safetensors", "these are no tensors, but text"), "text.safetensors")
+        serve(self.write("empty.safetensors", ""), "empty.safetensors")
+        header = '{"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}'
+        short = self.folder / "short.safetensors"
+        short.write_bytes(len(header).to_bytes(8, "little") + header.encode() + b"\0" * 15)
+        serve(short, "short.safetensors")
+
+    def test_log_files(self):
+        self.refuse(["--listen", "tcp://127.0.0.1:0", "--set", f"log.file={self.folder}"], str(self.folder))
+
+
+class AddressInUse(processes.ProcessTest):
+    def test_tcp(self):
+        daemon = self.daemon()
+        second = self.start_psd("--listen", daemon.address)
+        self.assert_fails(second, daemon.address, "in use")
+        self.assert_serves(daemon)
+
+    def test_unix(self):
+        daemon = self.daemon(listen=(self.unix_address(),))
+        second = self.start_psd("--listen", daemon.address)
+        self.assert_fails(second, daemon.address, "in use")
+        self.assert_serves(daemon)
+
+    def test_a_stale_socket_is_replaced(self):
+        killed = self.daemon(listen=(self.unix_address(),))
+        killed.kill()
+        self.assertTrue((self.folder / "psd.sock").is_socket())
+        self.assert_serves(self.daemon(listen=(self.unix_address(),)))
+
+    def test_a_file_that_is_no_socket_is_left_alone(self):
+        path = self.write("psd.sock", "precious")
+        self.assert_fails(self.start_psd("--listen", self.unix_address()), str(path), "in use")
+        self.assertEqual(path.read_text(encoding="utf-8"), "precious")
+
+
+class Operator(processes.ProcessTest):
+    def free_port(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return probe.getsockname()[1]
+
+    def test_nobody_at_the_address(self):
+        address = f"tcp://127.0.0.1:{self.free_port()}"
+        for command in ("status", "stop"):
+            self.assert_fails(self.start_psd(command, "--server", address), address)
+            self.assert_fails(self.start_psd(command, "--server", self.unix_address("none.sock")), "none.sock")
+
+    def test_not_an_address(self):
+        self.assert_fails(self.start_psd("status", "--server", "localhost"), "localhost", "tcp://")
+
+    def test_somebody_else_at_the_address(self):
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            address = f"tcp://127.0.0.1:{other.getsockname()[1]}"
+            status = self.start_psd("status", "--server", address)
+            connection, _ = other.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n" * 4)
+            self.assert_fails(status, address)
+
+    def test_status_for_people(self):
+        daemon = self.daemon()
+        status = self.start_psd("status", "--server", daemon.address)
+        self.assert_ends(status)
+        for words in ("waiting for a model", daemon.address, "policy     hogwild", "trainers   0 of"):
+            self.assertIn(words, status.out)
+
+    def test_the_environment_names_the_server(self):
+        daemon = self.daemon()
+        done = self.start_psd("status", "--json", environment={"PSD_SERVER": daemon.address})
+        self.assert_ends(done)
+        self.assertIn(f'"pid": {daemon.pid}', done.out)
+
+
+if __name__ == "__main__":
+    processes.main()
