@@ -111,14 +111,21 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> MessageStream::tryReadMessage
       return got > 0;
     });
   }
-  return first.then([this, options](bool any) -> kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> {
-    if (!any) return kj::Maybe<capnp::MessageReaderAndFds>(nullptr);
+  using Read = kj::Maybe<capnp::MessageReaderAndFds>;
+  auto message = first.then([this, options](bool any) -> kj::Promise<Read> {
+    if (!any) {
+      readingEnded_ = true;
+      return Read(nullptr);
+    }
     auto message = kj::heap<Incoming>(options);
     auto& incoming = *message;
-    return withTimeout(readTable(incoming))
-        .then([message = kj::mv(message)]() mutable -> kj::Maybe<capnp::MessageReaderAndFds> {
-          return capnp::MessageReaderAndFds{kj::mv(message), nullptr};
-        });
+    return withTimeout(readTable(incoming)).then([message = kj::mv(message)]() mutable -> Read {
+      return capnp::MessageReaderAndFds{kj::mv(message), nullptr};
+    });
+  });
+  return message.catch_([this](kj::Exception&& exception) -> kj::Promise<Read> {
+    readingEnded_ = true;
+    return kj::mv(exception);
   });
 }
 

@@ -56,6 +56,9 @@ class MessageStream final : public capnp::MessageStream {
   /// the stream knows when referenced memory is no longer needed.
   void pin(const void* begin, std::shared_ptr<const void> owner);
   size_t pinCount() const { return pins_.size(); }
+  /// Whether reading is over because the peer closed, broke off or was refused. If not, whoever ended
+  /// the conversation found fault with the messages themselves.
+  bool readingEnded() const { return readingEnded_; }
 
  private:
   class Incoming;
@@ -77,6 +80,7 @@ class MessageStream final : public capnp::MessageStream {
   kj::Array<std::byte> ahead_;  // bytes [aheadBegin_, aheadEnd_) are read but not consumed
   size_t aheadBegin_ = 0;
   size_t aheadEnd_ = 0;
+  bool readingEnded_ = false;
 };
 
 }  // namespace psd::wire

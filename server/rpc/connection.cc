@@ -52,6 +52,11 @@ bool Connection::mayQueue() {
          stream_->pinCount() < kPinsMax;
 }
 
+std::string Connection::endReason() {
+  if (!stream_ || stream_->readingEnded()) return "";
+  return "its messages break the Cap'n Proto RPC protocol";
+}
+
 std::optional<std::string> Connection::stalled() {
   uint64_t limitMs = loop_->environment().config.limits.writeTimeoutMs;
   if (limitMs == 0 || !network_ || network_->getOutgoingMessageWaitTime() < limitMs * kj::MILLISECONDS)

@@ -42,6 +42,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (stream_) stream_->pin(begin, std::move(owner));
   }
 
+  /// Why the RPC system ended a connection that the peer had not closed; empty when the peer did.
+  std::string endReason();
+
   /// Why this connection must end now, if it must: the peer does not read what waits for it.
   std::optional<std::string> stalled();
 

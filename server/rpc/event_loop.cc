@@ -37,10 +37,10 @@ void EventLoop::taskFailed(kj::Exception&& exception) {
 
 void EventLoop::adopt(int fd, std::string peer) {
   auto connection = std::make_shared<Connection>(shared_from_this(), fd, std::move(peer));
-  Connection& added = *connection;
-  connections_.emplace(&added, std::move(connection));
-  added.open();
-  detach(added.whenDisconnected().then([this, &added] { drop(added, ""); }));
+  connections_.emplace(connection.get(), connection);
+  connection->open();
+  detach(connection->whenDisconnected().then(
+      [this, connection] { drop(*connection, connection->endReason()); }));
 }
 
 void EventLoop::drop(Connection& connection, std::string reason) {
