@@ -150,7 +150,8 @@ Result<Command> readEval(const RawFlags& flags, const EnvironmentGetter& environ
   return Command(EvalCommand{std::move(common), flags.json});
 }
 
-/// CLI11's message as one line, with the nearest flag where one is unknown.
+/// CLI11's message as one line; in its place the unknown word, with the nearest right one, where there is
+/// one.
 Error usageError(const CLI::ParseError& error, const CLI::App& app, std::span<const char* const> arguments) {
   std::vector<std::string> names;
   for (const CLI::App* each : app.get_subcommands({})) {
@@ -166,6 +167,10 @@ Error usageError(const CLI::ParseError& error, const CLI::App& app, std::span<co
               std::string(name) + ": no such option" +
                   (near.empty() ? "; see --help" : "; did you mean " + std::string(near) + "?")};
     }
+  }
+  if (app.get_subcommands().empty() && arguments.size() > 1 && *arguments[1] != '-') {
+    return {ErrorCode::invalidArgument,
+            "'" + std::string(arguments[1]) + "': no such command; expected train or eval; see --help"};
   }
   std::string message = error.what();
   std::replace(message.begin(), message.end(), '\n', ' ');
