@@ -19,6 +19,14 @@ struct Entry {
   uint64_t begin = 0, end = 0;
 };
 
+/// A list of whole numbers; throws nlohmann's type_error on anything else, which get() would convert.
+std::vector<uint64_t> readSizes(const Json& list) {
+  const auto& items = list.get_ref<const Json::array_t&>();
+  std::vector<uint64_t> sizes;
+  for (const Json& item : items) sizes.push_back(item.get_ref<const Json::number_unsigned_t&>());
+  return sizes;
+}
+
 /// One tensor of the header; throws nlohmann's exceptions on wrong types.
 Result<Entry> readEntry(const std::string& name, const Json& value, uint64_t dataBytes) {
   auto bad = [&](const std::string& why) {
@@ -27,8 +35,8 @@ Result<Entry> readEntry(const std::string& name, const Json& value, uint64_t dat
   std::string dtype = value.at("dtype").get<std::string>();
   if (dtype != "F32") return bad("dtype is " + dtype + "; psd reads F32");
   Entry entry;
-  entry.spec = {name, DType::f32, value.at("shape").get<std::vector<uint64_t>>()};
-  auto offsets = value.at("data_offsets").get<std::vector<uint64_t>>();
+  entry.spec = {name, DType::f32, readSizes(value.at("shape"))};
+  auto offsets = readSizes(value.at("data_offsets"));
   if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > dataBytes) {
     return bad("data_offsets lie outside the file");
   }
