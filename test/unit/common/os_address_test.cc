@@ -1,0 +1,79 @@
+#include <sys/un.h>
+
+#include "common/os/address.h"
+#include "test/support/catch.h"
+
+namespace psd {
+namespace {
+
+Address parsed(const std::string& text) {
+  auto address = parseAddress(text);
+  PSD_REQUIRE_OK(address);
+  return *address;
+}
+
+std::string refusalOf(const std::string& text) {
+  auto address = parseAddress(text);
+  INFO("'" << text << "'");
+  REQUIRE_FALSE(address.ok());
+  CHECK(address.error().code == ErrorCode::invalidArgument);
+  const std::string& message = address.message();
+  const std::string begin = "address '" + text + "': ";
+  const std::string end = "; write tcp://HOST:PORT or unix:///PATH";
+  REQUIRE(message.size() > begin.size() + end.size());
+  CHECK(message.substr(0, begin.size()) == begin);
+  CHECK(message.substr(message.size() - end.size()) == end);
+  return message.substr(begin.size(), message.size() - begin.size() - end.size());
+}
+
+TEST_CASE("every form of a TCP address is understood") {
+  const auto tcp = Address::Kind::tcp;
+  CHECK(parsed("tcp://localhost:1234") == Address{tcp, "localhost", 1234, ""});
+  CHECK(parsed("tcp://10.0.0.1:0") == Address{tcp, "10.0.0.1", 0, ""});
+  CHECK(parsed("tcp://*:65535") == Address{tcp, "*", 65535, ""});
+  CHECK(parsed("tcp://[::1]:80") == Address{tcp, "::1", 80, ""});
+  CHECK(parsed("tcp://node-7.cluster") == Address{tcp, "node-7.cluster", kDefaultPort, ""});
+  CHECK(parsed("tcp://[fe80::2]") == Address{tcp, "fe80::2", kDefaultPort, ""});
+}
+
+TEST_CASE("a Unix address is an absolute path") {
+  CHECK(parsed("unix:///run/psd.sock") == Address{Address::Kind::unixSocket, "", 0, "/run/psd.sock"});
+  const std::string longest = "/" + std::string(sizeof(sockaddr_un{}.sun_path) - 2, 'x');
+  CHECK(parsed("unix://" + longest).path == longest);
+}
+
+TEST_CASE("an address prints as what reads back as the same") {
+  for (const char* text : {"tcp://localhost:1234", "tcp://*:0", "tcp://[::1]:80", "unix:///run/psd.sock"}) {
+    CHECK(parsed(text).toString() == text);
+  }
+  CHECK(parsed("tcp://host").toString() == "tcp://host:5500");
+  CHECK(parsed("tcp://[::1]").toString() == "tcp://[::1]:5500");
+}
+
+TEST_CASE("what is no address is refused with the reason and both forms") {
+  for (const char* text :
+       {"", "localhost:1234", "http://host:1", "TCP://host:1", " tcp://host:1", "tcp:/host"}) {
+    CHECK(refusalOf(text) == "unknown scheme");
+  }
+  for (const char* text : {"tcp://", "tcp://:80", "tcp://[]:80"}) {
+    CHECK(refusalOf(text) == "the host is missing");
+  }
+  for (const char* text : {"tcp://h:", "tcp://h:x", "tcp://h:80x", "tcp://h:65536", "tcp://h:-1",
+                           "tcp://h:+1", "tcp://h: 1", "tcp://h:1 ", "tcp://[::1]:"}) {
+    CHECK(refusalOf(text) == "the port is a number from 0 to 65535");
+  }
+  CHECK(refusalOf("tcp://[::1:80") == "missing ']'");
+  CHECK(refusalOf("tcp://[::1]80") == "':' expected after the host");
+  for (const char* text : {"tcp://::1", "tcp://fe80::2:80", "tcp://h:1:2"}) {
+    CHECK(refusalOf(text) == "an IPv6 address stands in [brackets]");
+  }
+  for (const char* text : {"unix://", "unix:///", "unix://psd.sock", "unix://./psd.sock"}) {
+    CHECK(refusalOf(text) == "the path of a Unix socket is absolute");
+  }
+  const size_t room = sizeof(sockaddr_un{}.sun_path);
+  CHECK(refusalOf("unix:///" + std::string(room - 1, 'x')) ==
+        "the path of a Unix socket has at most " + std::to_string(room - 1) + " bytes");
+}
+
+}  // namespace
+}  // namespace psd

@@ -1,0 +1,88 @@
+#include <algorithm>
+#include <functional>
+
+#include "common/plan/shard_plan.h"
+#include "common/types/model_layout.h"
+#include "test/support/catch.h"
+#include "test/support/random.h"
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kGrain = kLayoutGrainElements;
+
+/// The plan covers the whole and no shard is a grain larger than another (the last may end off it).
+void requireFair(const ShardPlan& plan, uint64_t total) {
+  PSD_REQUIRE_OK(plan.validate());
+  REQUIRE(plan.totalElements() == total);
+  uint64_t least = UINT64_MAX, most = 0;
+  for (const ShardRange& shard : plan.shards) {
+    const uint64_t grains = (shard.count - 1) / kGrain + 1;
+    least = std::min(least, grains);
+    most = std::max(most, grains);
+  }
+  REQUIRE(most - least <= 1);
+}
+
+TEST_CASE("a plan cuts at the grain, in order") {
+  const ShardPlan plan = ShardPlan::make(160, 3);
+  const std::vector<ShardRange> expected = {{ShardId{0}, 0, 48}, {ShardId{1}, 48, 48}, {ShardId{2}, 96, 64}};
+  CHECK(plan.shards == expected);
+}
+
+TEST_CASE("any total and shard count give a plan that covers and balances") {
+  for (uint64_t seed = 1; seed <= 300; seed++) {
+    testing::Random random(seed);
+    const uint64_t total = random.between(1, uint64_t{1} << random.between(0, 40));
+    const auto shards = static_cast<uint32_t>(random.between(1, 300));
+    INFO("seed " << seed << ": " << total << " elements, " << shards << " shards");
+    const ShardPlan plan = ShardPlan::make(total, shards);
+    REQUIRE(plan.shards.size() == std::min<uint64_t>(shards, (total + kGrain - 1) / kGrain));
+    requireFair(plan, total);
+  }
+}
+
+TEST_CASE("a small model gets fewer shards than asked for") {
+  CHECK(ShardPlan::make(1, 8).shards == std::vector<ShardRange>{{ShardId{0}, 0, 1}});
+  CHECK(ShardPlan::make(16, 8).shards.size() == 1);
+  CHECK(ShardPlan::make(17, 8).shards.size() == 2);
+  CHECK(ShardPlan::make(17, 8).shards[1] == ShardRange{ShardId{1}, 16, 1});
+}
+
+TEST_CASE("no shard asked for is one shard") { CHECK(ShardPlan::make(100, 0).shards.size() == 1); }
+
+TEST_CASE("huge totals do not overflow") {
+  for (uint64_t total : {uint64_t{1} << 62, (uint64_t{1} << 63) - 3, uint64_t{1} << 40}) {
+    for (uint32_t shards : {1u, 3u, 7u, 65'535u}) {
+      INFO(total << " elements, " << shards << " shards");
+      const ShardPlan plan = ShardPlan::make(total, shards);
+      REQUIRE(plan.shards.size() == shards);
+      requireFair(plan, total);
+    }
+  }
+}
+
+TEST_CASE("a plan with a defect is refused") {
+  auto refusal = [](const std::function<void(std::vector<ShardRange>&)>& spoil) {
+    ShardPlan plan = ShardPlan::make(160, 3);
+    spoil(plan.shards);
+    Status status = plan.validate();
+    REQUIRE_FALSE(status.ok());
+    CHECK(status.error().code == ErrorCode::invalidArgument);
+    return status.message();
+  };
+  const std::string second = "shard 1 of the plan does not follow on the one before it";
+  CHECK(refusal([](auto& shards) { shards.clear(); }) == "the shard plan is empty");
+  CHECK(refusal([](auto& shards) { shards[1].begin += 16; }) == second);  // a gap
+  CHECK(refusal([](auto& shards) { shards[1].begin -= 16; }) == second);  // an overlap
+  CHECK(refusal([](auto& shards) { shards[0].count = 40, shards[1].begin = 40; }) ==
+        second);                                                                      // off the grain
+  CHECK(refusal([](auto& shards) { shards[1].count = 0; }) == second);                // empty
+  CHECK(refusal([](auto& shards) { shards[1].id = ShardId{2}; }) == second);          // misnumbered
+  CHECK(refusal([](auto& shards) { shards[1].count = UINT64_MAX - 16; }) == second);  // past 2^64
+  CHECK(refusal([](auto& shards) { shards[0].begin = 16; }) ==
+        "shard 0 of the plan does not follow on the one before it");
+}
+
+}  // namespace
+}  // namespace psd

@@ -1,0 +1,248 @@
+#include "common/safetensors/safetensors.h"
+
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "test/support/catch.h"
+#include "test/support/random.h"
+#include "test/support/temp_dir.h"
+
+namespace psd {
+namespace {
+
+using testing::Random;
+using testing::readFile;
+using testing::TempDir;
+using testing::writeFile;
+
+using Values = std::vector<std::vector<float>>;
+
+const ModelSpec kModel{"model",
+                       {{"w", DType::f32, {2, 3}}, {"scale", DType::f32, {}}, {"b", DType::f32, {3}}}};
+const Values kValues = {{1, 2, 3, 4, 5, 6}, {-0.f}, {1e-40f, 1e30f, std::numeric_limits<float>::infinity()}};
+
+Status save(const std::string& path, const ModelSpec& model, const Values& values, size_t piece = 2) {
+  auto env = makePosixEnv();
+  PSD_ASSIGN_OR_RETURN(auto file, env->create(path));
+  PSD_RETURN_IF_ERROR(writeSafetensors(
+      *file, model, {{"format", "pt"}},
+      [&](size_t tensor, const std::function<Status(std::span<const float>)>& sink) -> Status {
+        std::span<const float> rest = values[tensor];
+        while (!rest.empty()) {
+          PSD_RETURN_IF_ERROR(sink(rest.first(std::min(piece, rest.size()))));
+          rest = rest.subspan(std::min(piece, rest.size()));
+        }
+        return {};
+      }));
+  return file->close();
+}
+
+Result<SafetensorsReader> open(const std::string& path) {
+  auto env = makePosixEnv();
+  return SafetensorsReader::open(*env, path);
+}
+
+/// The bytes of a file with this header and as many data bytes.
+std::string fileOf(const std::string& header, size_t dataBytes) {
+  uint64_t length = header.size();
+  std::string text(sizeof length, '\0');
+  std::memcpy(text.data(), &length, sizeof length);
+  return text + header + std::string(dataBytes, '\0');
+}
+
+/// Why a file of these bytes is refused, without the beginning that names the file.
+std::string refusalOf(const std::string& bytes) {
+  const TempDir folder;
+  const std::string path = folder.file("x.safetensors");
+  writeFile(path, bytes);
+  auto reader = open(path);
+  REQUIRE_FALSE(reader.ok());
+  CHECK(reader.error().code == ErrorCode::invalidArgument);
+  const std::string begin = "'" + path + "' is not a safetensors file that psd can read: ";
+  REQUIRE(reader.message().substr(0, begin.size()) == begin);
+  return reader.message().substr(begin.size());
+}
+
+std::string tensor(const std::string& shape, const std::string& offsets, const std::string& dtype = "F32") {
+  return "{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
+}
+
+TEST_CASE("what is saved is read back bit for bit") {
+  const TempDir folder;
+  PSD_REQUIRE_OK(save(folder.file("x"), kModel, kValues));
+  auto reader = open(folder.file("x"));
+  PSD_REQUIRE_OK(reader);
+  CHECK(reader->model().tensors == kModel.tensors);
+  CHECK(reader->model().name == folder.file("x"));
+  for (size_t i = 0; i < kValues.size(); i++) {
+    const auto index = reader->find(kModel.tensors[i].name);
+    REQUIRE(index == i);
+    std::vector<float> values(kValues[i].size());
+    PSD_REQUIRE_OK(reader->read(*index, 0, values));
+    CHECK(std::memcmp(values.data(), kValues[i].data(), values.size() * sizeof(float)) == 0);
+  }
+  CHECK_FALSE(reader->find("nobody"));
+  std::vector<float> part(2);
+  PSD_REQUIRE_OK(reader->read(0, 3, part));
+  CHECK(part == std::vector<float>{4, 5});
+}
+
+TEST_CASE("the file is as the format says: length, JSON header, data 8-aligned") {
+  const TempDir folder;
+  PSD_REQUIRE_OK(save(folder.file("x"), {"", {{"w", DType::f32, {2}}}}, {{1, 2}}));
+  const std::string bytes = readFile(folder.file("x"));
+  uint64_t header = 0;
+  REQUIRE(bytes.size() > sizeof header);
+  std::memcpy(&header, bytes.data(), sizeof header);
+  CHECK(header % 8 == 0);
+  REQUIRE(bytes.size() == 8 + header + 8);
+  const std::string text = R"({"__metadata__":{"format":"pt"},"w":)" + tensor("[2]", "[0,8]") + "}";
+  CHECK(bytes.substr(8, text.size()) == text);
+  CHECK(bytes.substr(8 + text.size(), header - text.size()).find_first_not_of(' ') == std::string::npos);
+  const float values[] = {1, 2};
+  CHECK(std::memcmp(bytes.data() + 8 + header, values, sizeof values) == 0);
+}
+
+TEST_CASE("a source that gives too few or too many values is an error") {
+  const TempDir folder;
+  for (const Values& values : {Values{{1}}, Values{{1, 2, 3}}}) {
+    Status status = save(folder.file("x"), {"", {{"w", DType::f32, {2}}}}, values);
+    REQUIRE_FALSE(status.ok());
+    CHECK(status.message() ==
+          "tensor 'w': " + std::to_string(values[0].size()) + " elements to save instead of 2");
+  }
+}
+
+TEST_CASE("tensors come in the order of their bytes, whatever the header's order") {
+  const TempDir folder;
+  writeFile(folder.file("x"),
+            fileOf("{\"z\":" + tensor("[1]", "[8,12]") + ",\"a\":" + tensor("[2]", "[0,8]") + "}", 12));
+  auto reader = open(folder.file("x"));
+  PSD_REQUIRE_OK(reader);
+  CHECK(reader->find("a") == size_t{0});
+  CHECK(reader->find("z") == size_t{1});
+}
+
+TEST_CASE("a file that is not of the format is refused with the reason") {
+  CHECK(refusalOf("") == "shorter than 8 bytes");
+  CHECK(refusalOf("1234567") == "shorter than 8 bytes");
+  const std::string json = "its header is not valid JSON of the safetensors form";
+  CHECK(refusalOf(fileOf("", 8)) == json);
+  CHECK(refusalOf(fileOf("{", 0)) == json);
+  CHECK(refusalOf(fileOf("{\"w\":3}", 0)) == json);
+  CHECK(refusalOf(fileOf("{\"w\":{}}", 0)) == json);
+  CHECK(refusalOf(fileOf("{\"caf\xe9\":" + tensor("[1]", "[0,4]") + "}", 4)) == json);
+  CHECK(refusalOf(fileOf("[1]", 0)) == "its header is not a JSON object");
+  CHECK(refusalOf(fileOf("{}", 0)) == "the model has no tensors");
+  CHECK(refusalOf(fileOf("{\"w x\":" + tensor("[1]", "[0,4]") + "}", 4)) ==
+        "a tensor of the model has a name with other characters than visible ASCII");
+}
+
+TEST_CASE("an absurd header length is refused without memory for it") {
+  for (uint64_t length :
+       {uint64_t{9}, uint64_t{100'000'001}, uint64_t{1} << 40, UINT64_MAX - 7, UINT64_MAX}) {
+    INFO(length);
+    std::string bytes(16, '{');
+    std::memcpy(bytes.data(), &length, sizeof length);
+    CHECK(refusalOf(bytes) == "its header length does not fit the file");
+  }
+}
+
+TEST_CASE("a header nested without end is refused") {
+  CHECK(refusalOf(fileOf(std::string(1'000'000, '['), 0)) ==
+        "its header is not valid JSON of the safetensors form");
+  CHECK(refusalOf(fileOf("{\"w\":" + std::string(200'000, '[') + std::string(200'000, ']') + "}", 0)) ==
+        "its header is not valid JSON of the safetensors form");
+}
+
+TEST_CASE("a tensor whose entry is wrong is refused by its name") {
+  auto refusal = [](const std::string& entry, size_t dataBytes) {
+    return refusalOf(fileOf("{\"w\":" + entry + "}", dataBytes));
+  };
+  CHECK(refusal(tensor("[2]", "[0,8]", "F64"), 8) == "tensor 'w': dtype is F64; psd reads F32");
+  const std::string outside = "tensor 'w': data_offsets lie outside the file";
+  CHECK(refusal(tensor("[2]", "[0,8]"), 7) == outside);  // truncated
+  CHECK(refusal(tensor("[2]", "[8,0]"), 8) == outside);
+  CHECK(refusal(tensor("[2]", "[8]"), 8) == outside);
+  CHECK(refusal(tensor("[2]", "[0,8,16]"), 16) == outside);
+  CHECK(refusal(tensor("[2]", "[0,18446744073709551615]"), 8) == outside);
+  const std::string shape = "tensor 'w': data_offsets do not match its shape";
+  CHECK(refusal(tensor("[3]", "[0,8]"), 8) == shape);
+  CHECK(refusal(tensor("[2]", "[0,9]"), 9) == shape);
+  CHECK(refusal(tensor("[]", "[0,8]"), 8) == shape);
+  CHECK(refusal(tensor("[4611686018427387906]", "[0,8]"), 8) == "tensor 'w' has more than 2^40 elements");
+  CHECK(refusal(tensor("[4294967296,4294967296]", "[0,0]"), 0) == "tensor 'w' has more than 2^40 elements");
+  CHECK(refusal(tensor("[0]", "[0,0]"), 0) == "tensor 'w' has a dimension of size 0");
+}
+
+TEST_CASE("sizes that are no whole numbers are refused") {
+  for (const char* wrong : {"[-2]", "[2.5]", "[2.0]", "[true]", "[\"2\"]", "[null]", "2", "{}"}) {
+    INFO(wrong);
+    CHECK(refusalOf(fileOf("{\"w\":" + tensor(wrong, "[0,8]") + "}", 8)) ==
+          "its header is not valid JSON of the safetensors form");
+  }
+  for (const char* wrong : {"[-1,8]", "[0.0,8.0]", "[false,8]", "8", "{}"}) {
+    INFO(wrong);
+    CHECK(refusalOf(fileOf("{\"w\":" + tensor("[2]", wrong) + "}", 8)) ==
+          "its header is not valid JSON of the safetensors form");
+  }
+}
+
+TEST_CASE("tensors that overlap are refused") {
+  CHECK(refusalOf(fileOf("{\"a\":" + tensor("[2]", "[0,8]") + ",\"b\":" + tensor("[2]", "[4,12]") + "}",
+                         12)) == "tensors 'a' and 'b' overlap");
+}
+
+TEST_CASE("a file that is not there is an error of the system") {
+  const TempDir folder;
+  auto reader = open(folder.file("missing"));
+  REQUIRE_FALSE(reader.ok());
+  CHECK(reader.error().code == ErrorCode::io);
+  CHECK_THAT(reader.message(), Catch::Contains(folder.file("missing")));
+}
+
+/// Changes, drops, doubles or cuts off a few bytes, mostly of the header.
+std::string mutated(std::string bytes, Random& random) {
+  for (uint64_t changes = random.between(1, 4); changes > 0 && !bytes.empty(); changes--) {
+    const size_t at = random.below(random.oneIn(8) ? bytes.size() : std::min<size_t>(bytes.size(), 260));
+    switch (random.below(5)) {
+      case 0: bytes[at] = static_cast<char>(random.below(256)); break;
+      case 1: bytes[at] = "0123456789,[]{}\":-.eE"[random.below(21)]; break;
+      case 2: bytes.erase(at, random.between(1, 4)); break;
+      case 3: bytes.insert(at, bytes.substr(at, random.between(1, 8))); break;
+      case 4: bytes.resize(random.oneIn(4) ? at : bytes.size()); break;
+    }
+  }
+  return bytes;
+}
+
+TEST_CASE("random damage to a file never does more than an error") {
+  const TempDir folder;
+  PSD_REQUIRE_OK(save(folder.file("valid"), kModel, kValues));
+  const std::string valid = readFile(folder.file("valid"));
+  int opened = 0;
+  for (uint64_t seed = 1; seed <= 3000; seed++) {
+    INFO("seed " << seed);
+    Random random(seed);
+    writeFile(folder.file("x"), mutated(valid, random));
+    auto reader = open(folder.file("x"));
+    if (!reader.ok()) {
+      REQUIRE_FALSE(reader.message().empty());
+      continue;
+    }
+    opened++;
+    for (size_t i = 0; i < reader->model().tensors.size(); i++) {
+      const uint64_t count = reader->model().tensors[i].elementCount();
+      REQUIRE(count <= valid.size());  // more than the file holds was never promised
+      std::vector<float> values(count);
+      PSD_REQUIRE_OK(reader->read(i, 0, values));
+    }
+  }
+  CHECK(opened > 0);
+  CHECK(opened < 3000);
+}
+
+}  // namespace
+}  // namespace psd

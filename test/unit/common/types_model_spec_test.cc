@@ -1,0 +1,130 @@
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/types/model_spec.h"
+#include "test/support/catch.h"
+
+namespace psd {
+namespace {
+
+using Shape = std::vector<uint64_t>;
+
+ModelSpec modelOf(std::vector<TensorSpec> tensors, std::string name = "model") {
+  return {std::move(name), std::move(tensors)};
+}
+
+std::string refusalOf(std::vector<TensorSpec> tensors) {
+  Status status = validateModel(modelOf(std::move(tensors)));
+  REQUIRE_FALSE(status.ok());
+  CHECK(status.error().code == ErrorCode::invalidArgument);
+  return status.message();
+}
+
+TEST_CASE("a tensor's element count is the product of its shape") {
+  CHECK(TensorSpec{"scalar", DType::f32, {}}.elementCount() == 1);
+  CHECK(TensorSpec{"vector", DType::f32, {7}}.elementCount() == 7);
+  CHECK(TensorSpec{"matrix", DType::f32, {128, 9216}}.elementCount() == 1'179'648);
+  CHECK(TensorSpec{"large", DType::f32, {1ull << 20, 1ull << 20}}.elementCount() == 1ull << 40);
+}
+
+TEST_CASE("a tensor's text has its name, type and shape") {
+  CHECK(TensorSpec{"fc1.weight", DType::f32, {128, 9216}}.toString() == "fc1.weight f32[128,9216]");
+  CHECK(TensorSpec{"scale", DType::f32, {}}.toString() == "scale f32[]");
+}
+
+TEST_CASE("dtypes go by name") {
+  CHECK(dtypeName(DType::f32) == "f32");
+  Result<DType> known = parseDType("f32");
+  PSD_REQUIRE_OK(known);
+  CHECK(*known == DType::f32);
+  Result<DType> unknown = parseDType("f64");
+  REQUIRE_FALSE(unknown.ok());
+  CHECK(unknown.message() == "unknown dtype 'f64'; psd stores f32");
+}
+
+TEST_CASE("the parameter count leaves layout padding out") {
+  CHECK(
+      modelOf({{"a", DType::f32, {3}}, {"b", DType::f32, {5, 2}}, {"c", DType::f32, {}}}).parameterCount() ==
+      14);
+}
+
+TEST_CASE("the signature follows names, shapes and order, and nothing else") {
+  const ModelSpec model = modelOf({{"w", DType::f32, {2, 3}}, {"b", DType::f32, {3}}});
+  CHECK(model.signature() == modelOf(model.tensors, "another name").signature());
+  const std::vector<std::vector<TensorSpec>> all = {
+      model.tensors,
+      {{"b", DType::f32, {3}}, {"w", DType::f32, {2, 3}}},  // another order
+      {{"w", DType::f32, {3, 2}}, {"b", DType::f32, {3}}},  // another shape of as many elements
+      {{"w", DType::f32, {6}}, {"b", DType::f32, {3}}},
+      {{"w", DType::f32, {2, 3}}, {"c", DType::f32, {3}}},  // another name
+      {{"w", DType::f32, {2, 3}}},                          // one less
+      {{"w", DType::f32, {2, 3}}, {"b", DType::f32, {3}}, {"x", DType::f32, {}}},
+      {{"wb", DType::f32, {2, 3}}, {"", DType::f32, {3}}},  // the same letters, cut elsewhere
+  };
+  std::set<uint64_t> signatures;
+  for (const auto& tensors : all) signatures.insert(modelOf(tensors).signature());
+  CHECK(signatures.size() == all.size());
+}
+
+TEST_CASE("the signature is the same on every machine and in every version") {
+  // FNV-1a over length and bytes of the name, dtype, rank and sizes, numbers as 8 little endian bytes.
+  auto fnv = [](const std::string& bytes) {
+    uint64_t hash = 14695981039346656037ull;
+    for (unsigned char byte : bytes) hash = (hash ^ byte) * 1099511628211ull;
+    return hash;
+  };
+  auto number = [](char value) { return std::string(1, value) + std::string(7, '\0'); };
+  CHECK(modelOf({{"w", DType::f32, {2, 3}}}).signature() ==
+        fnv(number(1) + "w" + "f32" + number(2) + number(2) + number(3)));
+  CHECK(modelOf({}).signature() == fnv(""));
+}
+
+TEST_CASE("a model that can be held is taken") {
+  PSD_REQUIRE_OK(validateModel(modelOf({{"scalar", DType::f32, {}}})));
+  PSD_REQUIRE_OK(validateModel(modelOf({{"!~", DType::f32, {1}}, {"B", DType::f32, {2}}})));
+  PSD_REQUIRE_OK(validateModel(modelOf({{"whole", DType::f32, {kModelElementsMax}}})));
+}
+
+TEST_CASE("a model that cannot be held is refused by the tensor's name") {
+  CHECK(refusalOf({}) == "the model has no tensors");
+  CHECK(refusalOf({{"", DType::f32, {1}}}) == "a tensor of the model has an empty name");
+  const std::string badName = "a tensor of the model has a name with other characters than visible ASCII";
+  CHECK(refusalOf({{"two words", DType::f32, {1}}}) == badName);
+  CHECK(refusalOf({{"line\n", DType::f32, {1}}}) == badName);
+  CHECK(refusalOf({{"caf\xc3\xa9", DType::f32, {1}}}) == badName);
+  CHECK(refusalOf({{std::string("nul\0", 4), DType::f32, {1}}}) == badName);
+  CHECK(refusalOf({{"del\x7f", DType::f32, {1}}}) == badName);
+  CHECK(refusalOf({{"w", DType::f32, {1}}, {"b", DType::f32, {1}}, {"w", DType::f32, {2}}}) ==
+        "tensor 'w' appears twice in the model");
+  CHECK(refusalOf({{"w", DType::f32, {3, 0, 2}}}) == "tensor 'w' has a dimension of size 0");
+}
+
+TEST_CASE("a model that is too large is refused, however its size overflows") {
+  const std::string tooLarge = "tensor 'w' has more than 2^40 elements";
+  CHECK(refusalOf({{"w", DType::f32, {kModelElementsMax + 1}}}) == tooLarge);
+  CHECK(refusalOf({{"w", DType::f32, {1ull << 32, 1ull << 32}}}) == tooLarge);  // 2^64 = 0
+  CHECK(refusalOf({{"w", DType::f32, {UINT64_MAX, UINT64_MAX}}}) == tooLarge);  // wraps to 1
+  CHECK(refusalOf({{"w", DType::f32, Shape(64, 2)}}) == tooLarge);
+  CHECK(refusalOf({{"w", DType::f32, {kModelElementsMax}}, {"b", DType::f32, {1}}}) ==
+        "the model has more than 2^40 elements");
+}
+
+TEST_CASE("the difference of two models names the first tensor that differs") {
+  const ModelSpec mine = modelOf({{"w", DType::f32, {2, 3}}, {"b", DType::f32, {3}}});
+  auto difference = [&](std::vector<TensorSpec> theirs) {
+    return describeDifference(mine, "the daemon", modelOf(std::move(theirs), "other"), "rank 1");
+  };
+  CHECK(difference(mine.tensors).empty());
+  CHECK(difference({{"w", DType::f32, {2, 3}}, {"b", DType::f32, {4}}}) ==
+        "tensor 1 is b f32[3] in the daemon, but b f32[4] in rank 1");
+  CHECK(difference({{"v", DType::f32, {2, 3}}}) ==
+        "tensor 0 is w f32[2,3] in the daemon, but v f32[2,3] in rank 1");
+  CHECK(difference({{"w", DType::f32, {2, 3}}}) ==
+        "the daemon has 2 tensors and rank 1 has 1; the first that only the daemon has is b f32[3]");
+  CHECK(difference({{"w", DType::f32, {2, 3}}, {"b", DType::f32, {3}}, {"c", DType::f32, {}}}) ==
+        "the daemon has 2 tensors and rank 1 has 3; the first that only rank 1 has is c f32[]");
+}
+
+}  // namespace
+}  // namespace psd
