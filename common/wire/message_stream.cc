@@ -193,24 +193,31 @@ void MessageStream::pin(const void* begin, std::shared_ptr<const void> owner) {
   pins_.emplace(begin, std::move(owner));
 }
 
+void MessageStream::takePins(kj::ArrayPtr<const kj::ArrayPtr<const word>> segments,
+                             kj::Vector<std::shared_ptr<const void>>& taken) {
+  if (pins_.empty()) return;
+  for (auto& segment : segments) {
+    auto pin = pins_.find(segment.begin());
+    if (pin == pins_.end()) continue;
+    taken.add(std::move(pin->second));
+    pins_.erase(pin);
+  }
+}
+
 kj::Promise<void> MessageStream::writeMessage(kj::ArrayPtr<const int>,
                                               kj::ArrayPtr<const kj::ArrayPtr<const word>> segments) {
   kj::Vector<std::shared_ptr<const void>> pinned;
-  if (!pins_.empty()) {
-    for (auto& segment : segments) {
-      auto pin = pins_.find(segment.begin());
-      if (pin == pins_.end()) continue;
-      pinned.add(std::move(pin->second));
-      pins_.erase(pin);
-    }
-  }
+  takePins(segments, pinned);
   auto written = capnp::writeMessage(stream_, segments);
   return pinned.empty() ? kj::mv(written) : written.attach(pinned.releaseAsArray());
 }
 
 kj::Promise<void> MessageStream::writeMessages(
     kj::ArrayPtr<kj::ArrayPtr<const kj::ArrayPtr<const word>>> messages) {
-  return capnp::writeMessages(stream_, messages);
+  kj::Vector<std::shared_ptr<const void>> pinned;
+  for (auto& segments : messages) takePins(segments, pinned);
+  auto written = capnp::writeMessages(stream_, messages);
+  return pinned.empty() ? kj::mv(written) : written.attach(pinned.releaseAsArray());
 }
 
 kj::Maybe<int> MessageStream::getSendBufferSize() {

@@ -9,6 +9,7 @@
 #include <capnp/serialize-async.h>
 #include <kj/async-io.h>
 #include <kj/timer.h>
+#include <kj/vector.h>
 
 #include "common/wire/buffer_pool.h"
 
@@ -69,6 +70,8 @@ class MessageStream final : public capnp::MessageStream {
   kj::Promise<void> readPlaced(Incoming& message, uint32_t large);
   kj::Promise<void> readRest(Incoming& message);
   kj::Promise<void> withTimeout(kj::Promise<void> read);
+  void takePins(kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> segments,
+                kj::Vector<std::shared_ptr<const void>>& taken);
   [[noreturn]] void refuse(kj::StringPtr reason);
   size_t takeBuffered(std::byte* into, size_t bytes);
 
