@@ -1,0 +1,229 @@
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <capnp/message.h>
+
+#include "common/wire/convert.h"
+#include "test/support/catch.h"
+
+namespace psd::wire {
+namespace {
+
+const ModelSpec kModel{
+    "mlp",
+    {{"fc1.weight", DType::f32, {128, 784}}, {"fc1.bias", DType::f32, {128}}, {"scale", DType::f32, {}}}};
+
+/// Why readModel() refuses `kModel` as a message, once `spoil` has changed it.
+std::string modelRefusal(const std::function<void(schema::ModelSpec::Builder)>& spoil) {
+  capnp::MallocMessageBuilder message;
+  auto builder = message.initRoot<schema::ModelSpec>();
+  writeModel(kModel, builder);
+  spoil(builder);
+  auto model = readModel(builder.asReader());
+  REQUIRE_FALSE(model.ok());
+  CHECK(model.error().code == ErrorCode::invalidArgument);
+  return model.message();
+}
+
+/// As a peer would sign it, were it honest about the defect.
+void sign(schema::ModelSpec::Builder builder) {
+  ModelSpec model;
+  for (auto tensor : builder.getTensors()) {
+    TensorSpec spec{tensor.getName().cStr(), DType::f32, {}};
+    for (uint64_t size : tensor.getShape()) spec.shape.push_back(size);
+    model.tensors.push_back(spec);
+  }
+  builder.setSignature(model.signature());
+}
+
+TEST_CASE("a model comes out as it went in") {
+  capnp::MallocMessageBuilder message;
+  auto builder = message.initRoot<schema::ModelSpec>();
+  writeModel(kModel, builder);
+  auto model = readModel(builder.asReader());
+  PSD_REQUIRE_OK(model);
+  CHECK(model->name == "mlp");
+  CHECK(model->tensors == kModel.tensors);
+  CHECK(builder.getSignature() == kModel.signature());
+}
+
+TEST_CASE("an empty message is a model without tensors") {
+  capnp::MallocMessageBuilder message;
+  auto model = readModel(message.initRoot<schema::ModelSpec>().asReader());
+  PSD_REQUIRE_OK(model);
+  CHECK(model->tensors.empty());
+}
+
+TEST_CASE("a model with too many tensors or dimensions is refused") {
+  CHECK(modelRefusal([](auto model) { model.initTensors((1u << 17) + 1); }) ==
+        "the model has 131073 tensors; at most 131072 are taken");
+  CHECK(modelRefusal([](auto model) { model.getTensors()[1].initShape(65); }) ==
+        "tensor 'fc1.bias' has more than 64 dimensions");
+  CHECK(modelRefusal([](auto model) { model.getTensors()[1].initShape(50'000'000); }) ==
+        "tensor 'fc1.bias' has more than 64 dimensions");
+}
+
+TEST_CASE("64 dimensions are taken") {
+  capnp::MallocMessageBuilder message;
+  auto builder = message.initRoot<schema::ModelSpec>();
+  const ModelSpec deep{"deep", {{"w", DType::f32, std::vector<uint64_t>(64, 1)}}};
+  writeModel(deep, builder);
+  auto model = readModel(builder.asReader());
+  PSD_REQUIRE_OK(model);
+  CHECK(model->tensors == deep.tensors);
+}
+
+TEST_CASE("a model whose signature is another's is refused") {
+  const std::string wrong = "the model's signature does not match its tensors";
+  CHECK(modelRefusal([](auto model) { model.setSignature(model.getSignature() + 1); }) == wrong);
+  CHECK(modelRefusal([](auto model) { model.getTensors()[1].setName("fc1.bios"); }) == wrong);
+  CHECK(modelRefusal([](auto model) { model.getTensors()[0].getShape().set(0, 129); }) == wrong);
+}
+
+TEST_CASE("a model of hostile names and shapes is refused in plain text") {
+  auto named = [](const char* name) {
+    return modelRefusal([=](auto model) {
+      model.getTensors()[0].setName(name);
+      sign(model);
+    });
+  };
+  const std::string visible = "a tensor of the model has a name with other characters than visible ASCII";
+  CHECK(named("caf\xc3\xa9") == visible);
+  CHECK(named("\x1b[31mred") == visible);
+  CHECK(named("fc1\nweight") == visible);
+  CHECK(named("") == "a tensor of the model has an empty name");
+  CHECK(named("scale") == "tensor 'scale' appears twice in the model");
+  CHECK(modelRefusal([](auto model) {
+          model.getTensors()[0].setName("\x1b[31m");
+          model.getTensors()[0].initShape(65);
+        }) == "tensor '?[31m' has more than 64 dimensions");
+  CHECK(modelRefusal([](auto model) {
+          model.getTensors()[0].getShape().set(1, 0);
+          sign(model);
+        }) == "tensor 'fc1.weight' has a dimension of size 0");
+  CHECK(modelRefusal([](auto model) {
+          model.getTensors()[0].getShape().set(0, UINT64_MAX);
+          sign(model);
+        }) == "tensor 'fc1.weight' has more than 2^40 elements");
+}
+
+TEST_CASE("a dtype of a later version is refused, not taken for f32") {
+  CHECK(modelRefusal([](auto model) { model.getTensors()[2].setDtype(static_cast<schema::DType>(1)); }) ==
+        "tensor 'scale' has a dtype that this version does not know; psd stores f32");
+}
+
+TEST_CASE("a model's own name is made fit for a log") {
+  capnp::MallocMessageBuilder message;
+  auto builder = message.initRoot<schema::ModelSpec>();
+  writeModel(kModel, builder);
+  builder.setName("a\nb\x1b");
+  auto model = readModel(builder.asReader());
+  PSD_REQUIRE_OK(model);
+  CHECK(model->name == "a?b?");
+}
+
+TEST_CASE("a plan comes out as it went in") {
+  for (const ShardPlan& plan : {ShardPlan::make(1000, 7), ShardPlan::make(3, 1)}) {
+    capnp::MallocMessageBuilder message;
+    auto list = message.initRoot<schema::ModelAccess>().initShards(static_cast<kj::uint>(plan.shards.size()));
+    writePlan(plan, list);
+    auto read = readPlan(list.asReader());
+    PSD_REQUIRE_OK(read);
+    CHECK(read->shards == plan.shards);
+  }
+}
+
+TEST_CASE("a plan that leaves gaps, overlaps or overflows is refused") {
+  auto refused = [](const std::vector<std::pair<uint64_t, uint64_t>>& ranges) {
+    capnp::MallocMessageBuilder message;
+    auto list = message.initRoot<schema::ModelAccess>().initShards(static_cast<kj::uint>(ranges.size()));
+    for (kj::uint i = 0; i < list.size(); i++) {
+      list[i].setBegin(ranges[i].first);
+      list[i].setCount(ranges[i].second);
+    }
+    auto plan = readPlan(list.asReader());
+    return !plan.ok() && plan.error().code == ErrorCode::invalidArgument;
+  };
+  CHECK(refused({}));
+  CHECK(refused({{0, 0}}));
+  CHECK(refused({{16, 16}}));
+  CHECK(refused({{0, 16}, {32, 16}}));
+  CHECK(refused({{0, 32}, {16, 16}}));
+  CHECK(refused({{0, 8}, {8, 8}}));
+  CHECK(refused({{0, 16}, {16, UINT64_MAX}}));
+  CHECK_FALSE(refused({{0, 16}, {16, 3}}));
+}
+
+TEST_CASE("errors and statuses come out as they went in") {
+  for (uint16_t code = 0; code <= static_cast<uint16_t>(ErrorCode::internal); code++) {
+    capnp::MallocMessageBuilder message;
+    auto builder = message.initRoot<schema::Acknowledgement>();
+    writeStatus(Status(static_cast<ErrorCode>(code), "what is wrong"), builder);
+    Status status = readStatus(builder.asReader());
+    REQUIRE_FALSE(status.ok());
+    CHECK(status.error().code == static_cast<ErrorCode>(code));
+    CHECK(status.message() == "what is wrong");
+  }
+  capnp::MallocMessageBuilder message;
+  auto builder = message.initRoot<schema::Acknowledgement>();
+  writeStatus(Status(), builder);
+  PSD_REQUIRE_OK(readStatus(builder.asReader()));
+}
+
+TEST_CASE("an error code of a later version reads as internal") {
+  capnp::MallocMessageBuilder message;
+  auto builder = message.initRoot<schema::Error>();
+  builder.setMessage("new");
+  for (uint16_t code : {14, 99, 65535}) {
+    builder.setCode(static_cast<schema::ErrorCode>(code));
+    const Error error = readError(builder.asReader());
+    CHECK(error.code == ErrorCode::internal);
+    CHECK(error.message == "new");
+  }
+}
+
+TEST_CASE("floats are seen in place, and only whole ones") {
+  alignas(8) const kj::byte bytes[12] = {0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0, 0, 0, 0xc0, 0x7f};
+  auto floats = floatsIn(capnp::Data::Reader(bytes, 12));
+  PSD_REQUIRE_OK(floats);
+  REQUIRE(floats->size() == 3);
+  CHECK(static_cast<const void*>(floats->data()) == bytes);
+  CHECK((*floats)[0] == 1.f);
+  CHECK((*floats)[1] == -2.f);
+  CHECK(std::isnan((*floats)[2]));
+  auto none = floatsIn(capnp::Data::Reader(bytes, size_t{0}));
+  PSD_REQUIRE_OK(none);
+  CHECK(none->empty());
+  for (size_t size : {1, 2, 3, 5, 11}) {
+    auto odd = floatsIn(capnp::Data::Reader(bytes, size));
+    REQUIRE_FALSE(odd.ok());
+    CHECK(odd.error().code == ErrorCode::badSlice);
+    CHECK(odd.message() == "a slice of " + std::to_string(size) + " bytes is not made of float32 values");
+  }
+}
+
+TEST_CASE("referenced floats stand in the message without a copy") {
+  alignas(8) const float values[6] = {1, 2, 3, 4, 5, 0};  // the last one is only room
+  capnp::MallocMessageBuilder message;
+  auto result = message.initRoot<schema::PullResult>();
+  auto slice = result.initSlice();
+  slice.adoptValues(referenceFloats(result, std::span(values, 5)));
+  auto seen = slice.asReader().getValues();
+  CHECK(static_cast<const void*>(seen.begin()) == values);
+  CHECK(seen.size() == 5 * sizeof(float));
+}
+
+TEST_CASE("a peer's text is made fit for a log line") {
+  CHECK(printable("plain text ~") == "plain text ~");
+  CHECK(printable("") == "");
+  CHECK(printable("a\nb\x1b[0m\x7f\xff") == "a?b?[0m??");
+  CHECK(printable(std::string(201, 'x')) == std::string(200, 'x') + "...");
+  CHECK(printable(std::string(200, 'x')) == std::string(200, 'x'));
+  CHECK(printable("abcdef", 3) == "abc...");
+}
+
+}  // namespace
+}  // namespace psd::wire
