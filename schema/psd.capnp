@@ -84,6 +84,9 @@ interface Daemon {
   # Reads the model without being a trainer. An empty model matches any.
 
   admin @3 () -> (admin :Admin);
+
+  ping @4 () -> ();
+  # Does nothing; its round trip is the least that any call takes.
 }
 
 struct JoinResult {

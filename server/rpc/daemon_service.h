@@ -17,6 +17,7 @@ class DaemonService final : public schema::Daemon::Server {
   kj::Promise<void> join(JoinContext context) override;
   kj::Promise<void> observe(ObserveContext context) override;
   kj::Promise<void> admin(AdminContext context) override;
+  kj::Promise<void> ping(PingContext) override { return kj::READY_NOW; }
 
  private:
   const std::shared_ptr<Connection> connection_;

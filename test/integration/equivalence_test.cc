@@ -48,6 +48,7 @@ class LibTorchClient final : public Client {
     optimizer_->step();
     return testing::ready<PushInfo>(PushInfo{});
   }
+  Result<PingInfo> ping(uint64_t, uint32_t) override { return PingInfo{}; }
   Status leave() override { return {}; }
   uint64_t bytesPulled() const override { return 0; }
   uint64_t bytesPushed() const override { return 0; }

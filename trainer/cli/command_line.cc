@@ -21,6 +21,12 @@ constexpr uint64_t kThreadsMax = 4096;
 constexpr uint64_t kBatchSizeMax = 1u << 20;
 constexpr uint64_t kEpochsMax = 1'000'000;
 constexpr uint64_t kStepsMax = 1ull << 40;
+constexpr uint64_t kBenchBytesMax = 1ull << 40;
+constexpr uint64_t kBenchTrainersMax = 1024;
+constexpr double kBenchSecondsMax = 86'400;
+constexpr uint64_t kChunkBytesMin = 4096;
+constexpr uint64_t kChunkBytesMax = 64u << 20;
+constexpr uint64_t kWindowMax = 1024;
 
 constexpr std::array<std::string_view, 6> kLogLevels = {"trace", "debug", "info", "warn", "error", "off"};
 
@@ -34,6 +40,8 @@ struct RawFlags {
   std::string batchSize = "32", seed = "1", connectTimeout = "30";
   Text threads;
   bool json = false;
+  std::string operation, size = "64M", trainers = "1", outstanding = "1", seconds = "2", chunk = "1M",
+                         window = "4";
 };
 
 std::string modelHelp() {
@@ -52,13 +60,33 @@ std::string dataHelp() {
   return text;
 }
 
-void addCommonFlags(CLI::App& app, RawFlags& flags) {
+std::string operationHelp() {
+  std::string text;
+  for (const BenchOperationName& entry : benchOperations()) {
+    text += (text.empty() ? "" : "; ") + std::string(entry.name) + ": " + std::string(entry.summary);
+  }
+  return text;
+}
+
+/// Of every command.
+void addConnectionFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--server", flags.servers,
                  "the daemon, tcp://HOST:PORT or unix:///PATH; repeat it for several: the first that "
                  "answers is used [PSD_SERVER, else MASTER_ADDR]")
       ->type_name("ADDRESS")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--connect-timeout", flags.connectTimeout, "how long to wait for the daemon")
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  app.add_option("--log-level", flags.logLevel, "trace | debug | info | warn | error | off")
+      ->type_name("LEVEL")
+      ->capture_default_str();
+}
+
+/// Of the commands that compute.
+void addCommonFlags(CLI::App& app, RawFlags& flags) {
+  addConnectionFlags(app, flags);
   app.add_option("--model", flags.model, modelHelp())->type_name("NAME")->capture_default_str();
   app.add_option("--data", flags.data, dataHelp())->type_name("DATA");
   app.add_option("--device", flags.device, "auto | cpu | cuda:N")->type_name("DEVICE")->capture_default_str();
@@ -68,12 +96,20 @@ void addCommonFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--seed", flags.seed, "of initial values, order of samples, dropout, synthetic data")
       ->type_name("N")
       ->capture_default_str();
-  app.add_option("--connect-timeout", flags.connectTimeout, "how long to wait for the daemon")
-      ->type_name("SECONDS")
-      ->capture_default_str();
-  app.add_option("--log-level", flags.logLevel, "trace | debug | info | warn | error | off")
-      ->type_name("LEVEL")
-      ->capture_default_str();
+}
+
+void addBenchFlags(CLI::App& app, RawFlags& flags) {
+  auto add = [&app](const char* name, std::string& value, const char* help, const char* type) {
+    app.add_option(name, value, help)->type_name(type)->capture_default_str();
+  };
+  app.add_option("operation", flags.operation, operationHelp())->type_name("OPERATION")->required();
+  add("--size", flags.size, "of the parameters", "BYTES");
+  add("--trainers", flags.trainers, "at once, each with its own connection", "N");
+  add("--outstanding", flags.outstanding, "latency: calls unanswered at a time", "N");
+  add("--chunk", flags.chunk, "of one slice on the wire, at most", "BYTES");
+  add("--window", flags.window, "slices in flight at a time", "N");
+  add("--seconds", flags.seconds, "how long to measure", "SECONDS");
+  app.add_flag("--json", flags.json, "print one JSON object");
 }
 
 void addTrainFlags(CLI::App& app, RawFlags& flags) {
@@ -88,14 +124,26 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--metrics", flags.metrics, "write one JSON line per step")->type_name("FILE");
 }
 
+Result<ClientOptions> readConnection(const RawFlags& flags, const EnvironmentGetter& environment) {
+  ClientOptions client;
+  PSD_ASSIGN_OR_RETURN(client.servers, resolveServers(flags.servers, environment));
+  PSD_ASSIGN_OR_RETURN(const double timeout,
+                       parseSeconds({"--connect-timeout", flags.connectTimeout}, kConnectTimeoutSecondsMax));
+  client.connectTimeout =
+      std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(timeout));
+  return client;
+}
+
+Status checkLogLevel(const std::string& level) {
+  if (std::count(kLogLevels.begin(), kLogLevels.end(), level) > 0) return {};
+  return {ErrorCode::invalidArgument,
+          "--log-level: '" + level + "' is not a level; expected trace, debug, info, warn, error or off"};
+}
+
 Result<CommonOptions> readCommon(const RawFlags& flags, const EnvironmentGetter& environment,
                                  uint32_t cores) {
   CommonOptions common;
-  PSD_ASSIGN_OR_RETURN(common.client.servers, resolveServers(flags.servers, environment));
-  PSD_ASSIGN_OR_RETURN(const double timeout,
-                       parseSeconds({"--connect-timeout", flags.connectTimeout}, kConnectTimeoutSecondsMax));
-  common.client.connectTimeout =
-      std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(timeout));
+  PSD_ASSIGN_OR_RETURN(common.client, readConnection(flags, environment));
   PSD_ASSIGN_OR_RETURN(common.placement, resolvePlacement(flags.rank, flags.worldSize, environment));
   common.threads = std::max(1u, cores / common.placement.localWorldSize);
   if (flags.threads) {
@@ -110,11 +158,7 @@ Result<CommonOptions> readCommon(const RawFlags& flags, const EnvironmentGetter&
   common.data = flags.data;
   common.device = flags.device;
   common.logLevel = flags.logLevel;
-  if (std::count(kLogLevels.begin(), kLogLevels.end(), flags.logLevel) == 0) {
-    return Error{ErrorCode::invalidArgument,
-                 "--log-level: '" + flags.logLevel +
-                     "' is not a level; expected trace, debug, info, warn, error or off"};
-  }
+  PSD_RETURN_IF_ERROR(checkLogLevel(flags.logLevel));
   return common;
 }
 
@@ -150,6 +194,36 @@ Result<Command> readEval(const RawFlags& flags, const EnvironmentGetter& environ
   return Command(EvalCommand{std::move(common), flags.json});
 }
 
+Result<Command> readBench(const RawFlags& flags, const EnvironmentGetter& environment) {
+  BenchCommand bench;
+  BenchOptions& options = bench.options;
+  PSD_ASSIGN_OR_RETURN(options.client, readConnection(flags, environment));
+  PSD_RETURN_IF_ERROR(checkLogLevel(flags.logLevel));
+  const auto operations = benchOperations();
+  const auto chosen = std::find_if(operations.begin(), operations.end(),
+                                   [&](const auto& entry) { return entry.name == flags.operation; });
+  if (chosen == operations.end()) {
+    return Error{ErrorCode::invalidArgument,
+                 "bench: '" + flags.operation + "' is not an operation; expected " + operationHelp()};
+  }
+  options.operation = chosen->operation;
+  PSD_ASSIGN_OR_RETURN(options.bytes, parseBytes({"--size", flags.size}, 1, kBenchBytesMax));
+  PSD_ASSIGN_OR_RETURN(const uint64_t trainers,
+                       parseInteger({"--trainers", flags.trainers}, 1, kBenchTrainersMax));
+  options.trainers = static_cast<uint32_t>(trainers);
+  PSD_ASSIGN_OR_RETURN(const uint64_t outstanding,
+                       parseInteger({"--outstanding", flags.outstanding}, 1, kWindowMax));
+  options.outstanding = static_cast<uint32_t>(outstanding);
+  PSD_ASSIGN_OR_RETURN(options.client.chunkBytes,
+                       parseBytes({"--chunk", flags.chunk}, kChunkBytesMin, kChunkBytesMax));
+  PSD_ASSIGN_OR_RETURN(const uint64_t window, parseInteger({"--window", flags.window}, 1, kWindowMax));
+  options.client.window = static_cast<uint32_t>(window);
+  PSD_ASSIGN_OR_RETURN(options.seconds, parseSeconds({"--seconds", flags.seconds}, kBenchSecondsMax));
+  bench.json = flags.json;
+  bench.logLevel = flags.logLevel;
+  return Command(std::move(bench));
+}
+
 /// CLI11's message as one line; in its place the unknown word, with the nearest right one, where there is
 /// one.
 Error usageError(const CLI::ParseError& error, const CLI::App& app, std::span<const char* const> arguments) {
@@ -169,8 +243,8 @@ Error usageError(const CLI::ParseError& error, const CLI::App& app, std::span<co
     }
   }
   if (app.get_subcommands().empty() && arguments.size() > 1 && *arguments[1] != '-') {
-    return {ErrorCode::invalidArgument,
-            "'" + std::string(arguments[1]) + "': no such command; expected train or eval; see --help"};
+    return {ErrorCode::invalidArgument, "'" + std::string(arguments[1]) +
+                                            "': no such command; expected train, eval or bench; see --help"};
   }
   std::string message = error.what();
   std::replace(message.begin(), message.end(), '\n', ' ');
@@ -191,6 +265,9 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
   CLI::App* eval = app.add_subcommand("eval", "report the daemon's model's loss and accuracy");
   addCommonFlags(*eval, flags);
   eval->add_flag("--json", flags.json, "print one JSON object");
+  CLI::App* bench = app.add_subcommand("bench", "measure a running daemon that holds no other model");
+  addConnectionFlags(*bench, flags);
+  addBenchFlags(*bench, flags);
   try {
     app.parse(static_cast<int>(arguments.size()), arguments.data());
   } catch (const CLI::CallForVersion& version) {
@@ -200,6 +277,7 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
   } catch (const CLI::ParseError& error) {
     return usageError(error, app, arguments);
   }
+  if (bench->parsed()) return readBench(flags, environment);
   return train->parsed() ? readTrain(flags, environment, cores) : readEval(flags, environment, cores);
 }
 

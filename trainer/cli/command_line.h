@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "common/status/status.h"
+#include "trainer/bench/bench.h"
 #include "trainer/cli/environment.h"
 #include "trainer/client/client.h"
 #include "trainer/loop/training_loop.h"
@@ -35,12 +36,18 @@ struct EvalCommand {
   bool json = false;
 };
 
+struct BenchCommand {
+  BenchOptions options;
+  std::string logLevel;
+  bool json = false;
+};
+
 /// --help or --version was asked for.
 struct PrintText {
   std::string text;
 };
 
-using Command = std::variant<TrainCommand, EvalCommand, PrintText>;
+using Command = std::variant<TrainCommand, EvalCommand, BenchCommand, PrintText>;
 
 /// Reads the command line and, where a flag is not given, the environment. Every error is one line that
 /// names the flag or variable. Pure but for the number of CPU cores, which `cores` gives.

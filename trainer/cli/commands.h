@@ -20,6 +20,9 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
 /// Prints loss and accuracy of the daemon's model.
 Status runEval(const EvalCommand& command, const Connect& connect, std::ostream& out);
 
+/// Measures a running daemon and prints the figures.
+Status runBenchCommand(const BenchCommand& command, const Connect& connect, std::ostream& out);
+
 /// The whole program: exit status 0, 1 (failed), 2 (wrong usage) or 128 + signal. Problems go to standard
 /// error as one line that begins with "psd-trainer: ".
 int runProgram(int argc, const char* const* argv);

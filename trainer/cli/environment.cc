@@ -65,6 +65,19 @@ Result<uint64_t> parseInteger(const Setting& setting, uint64_t min, uint64_t max
   return value;
 }
 
+Result<uint64_t> parseBytes(const Setting& setting, uint64_t min, uint64_t max) {
+  const std::string_view units = "KMG";
+  const size_t unit = setting.text.empty() ? std::string_view::npos : units.find(setting.text.back());
+  const int shift = unit == std::string_view::npos ? 0 : 10 * (static_cast<int>(unit) + 1);
+  const Setting digits{setting.source, setting.text.substr(0, setting.text.size() - (shift > 0 ? 1 : 0))};
+  const auto count = parseInteger(digits, 0, max >> shift);
+  if (!count.ok() || *count << shift < min) {
+    return invalid(setting, "a number of bytes from " + std::to_string(min) + " to " + std::to_string(max) +
+                                ", with K, M or G or without");
+  }
+  return *count << shift;
+}
+
 Result<double> parseSeconds(const Setting& setting, double max) {
   double value = 0;
   const char* end = setting.text.data() + setting.text.size();

@@ -31,6 +31,9 @@ Result<uint64_t> parseInteger(const Setting& setting, uint64_t min, uint64_t max
 /// A number of seconds, above 0 and at most `max`, fractions allowed.
 Result<double> parseSeconds(const Setting& setting, double max);
 
+/// A number of bytes from min to max, with K, M or G (powers of 1024) after it or not.
+Result<uint64_t> parseBytes(const Setting& setting, uint64_t min, uint64_t max);
+
 /// A trainer's place among the others. A value type.
 struct Placement {
   Rank rank;

@@ -29,8 +29,8 @@ int report(const Error& error, int exitStatus) {
   return exitStatus;
 }
 
-Status startLogging(const CommonOptions& options) {
-  const Status started = initLogging({options.logLevel, "text", ""});
+Status startLogging(const std::string& level) {
+  const Status started = initLogging({level, "text", ""});
   if (started.ok()) return {};
   return {started.error().code, "--log-level: " + started.message()};
 }
@@ -44,6 +44,11 @@ int train(const TrainCommand& command) {
 
 int eval(const EvalCommand& command) {
   const Status done = runEval(command, Client::connect, std::cout);
+  return done.ok() ? 0 : report(done.error(), kExitFailed);
+}
+
+int bench(const BenchCommand& command) {
+  const Status done = runBenchCommand(command, Client::connect, std::cout);
   return done.ok() ? 0 : report(done.error(), kExitFailed);
 }
 
@@ -61,9 +66,13 @@ int runProgram(int argc, const char* const* argv) {
   }
   const auto* training = std::get_if<TrainCommand>(&*command);
   const auto* evaluation = std::get_if<EvalCommand>(&*command);
-  const Status logging = startLogging(training ? training->common : evaluation->common);
+  const auto* measurement = std::get_if<BenchCommand>(&*command);
+  const Status logging = startLogging(training     ? training->common.logLevel
+                                      : evaluation ? evaluation->common.logLevel
+                                                   : measurement->logLevel);
   if (!logging.ok()) return report(logging.error(), kExitUsage);
-  return training ? train(*training) : eval(*evaluation);
+  if (training) return train(*training);
+  return evaluation ? eval(*evaluation) : bench(*measurement);
 }
 
 }  // namespace psd

@@ -311,4 +311,35 @@ kj::Promise<Status> Channel::leave() {
   return guarded<bool>(kj::mv(call)).then([](Result<bool> done) { return done.status(); });
 }
 
+kj::Promise<void> Channel::pingOnAndOn(uint64_t left, std::vector<double>& seconds) {
+  if (left == 0) return kj::READY_NOW;
+  auto start = std::chrono::steady_clock::now();
+  return KJ_ASSERT_NONNULL(daemon_)
+      .pingRequest(capnp::MessageSize{4, 0})
+      .send()
+      .then([this, left, start, &seconds](auto&&) {
+        seconds.push_back(secondsSince(start));
+        return pingOnAndOn(left - 1, seconds);
+      });
+}
+
+kj::Promise<Result<PingInfo>> Channel::ping(uint64_t calls, uint32_t outstanding) {
+  if (ended_) return Result<PingInfo>(*ended_);
+  auto start = std::chrono::steady_clock::now();
+  auto info = kj::heap<PingInfo>();
+  info->seconds.reserve(calls);
+  uint64_t lines = std::max<uint64_t>(1, std::min<uint64_t>(outstanding, calls));
+  auto running = kj::heapArrayBuilder<kj::Promise<void>>(lines);
+  for (uint64_t i = 0; i < lines; i++) {
+    running.add(
+        pingOnAndOn(calls / lines + (i < calls % lines ? 1 : 0), info->seconds).eagerlyEvaluate(nullptr));
+  }
+  auto& seconds = info->elapsed;
+  return guarded<PingInfo>(kj::joinPromises(running.finish())
+                               .then([start, &seconds, info = kj::mv(info)]() mutable -> Result<PingInfo> {
+                                 seconds = secondsSince(start);
+                                 return std::move(*info);
+                               }));
+}
+
 }  // namespace psd

@@ -41,6 +41,7 @@ class Channel {
   kj::Promise<Result<PushInfo>> push(Step step, std::span<const float> gradient, uint32_t samples,
                                      const std::vector<Version>& basis, uint32_t window);
   kj::Promise<Status> leave();
+  kj::Promise<Result<PingInfo>> ping(uint64_t calls, uint32_t outstanding);
 
   const ShardPlan& plan() const { return plan_; }
   const std::string& policy() const { return policy_; }
@@ -55,6 +56,8 @@ class Channel {
   using Rpc = capnp::RpcSystem<capnp::rpc::twoparty::VatId>;
   using PlaceKey = std::tuple<uint64_t, uint32_t, uint64_t>;  // pull, shard, offset
 
+  /// Makes `left` calls one after the other.
+  kj::Promise<void> pingOnAndOn(uint64_t left, std::vector<double>& seconds);
   Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const ModelSpec& model);
   kj::ArrayPtr<capnp::word> placeFor(capnp::rpc::Message::Reader envelope, size_t words);
   void watchNotice();

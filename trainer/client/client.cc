@@ -128,6 +128,10 @@ class RpcClient final : public Client {
         [this, bytes = gradient.size_bytes()](const PushInfo&) { bytesPushed_ += bytes; });
   }
 
+  Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override {
+    return call<PingInfo>([&](kj::AsyncIoContext&) { return channel_->ping(calls, outstanding); });
+  }
+
   Status leave() override {
     return call<bool>([&](kj::AsyncIoContext& io) {
              return io.provider->getTimer()

@@ -51,6 +51,11 @@ struct PushInfo {
   double seconds = 0;
 };
 
+struct PingInfo {
+  std::vector<double> seconds;  ///< round trip of each call, in the order of the answers
+  double elapsed = 0;           ///< of all calls together, seconds
+};
+
 /// A call under way. `wait()` blocks the calling thread and may be called once; an object that is
 /// dropped without it lets the call finish in the background. The spans given to the call stay valid and
 /// unchanged until the call has finished.
@@ -97,6 +102,10 @@ class Client {
   /// Starts to push one gradient, computed from the values of the last finished pull. `step` rises by one
   /// with every push, from 1. `samples` is the number of examples behind it.
   virtual Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples) = 0;
+
+  /// Makes `calls` empty calls, `outstanding` of them unanswered at a time, and waits for all. Allowed at any
+  /// time after connect().
+  virtual Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) = 0;
 
   /// Says goodbye: the daemon counts this trainer as done. No call may follow.
   virtual Status leave() = 0;

@@ -82,6 +82,8 @@ class FakeClient : public Client {
     return ready<PushInfo>(PushInfo{{Version{daemon_.version}}, staleness, 0.0});
   }
 
+  Result<PingInfo> ping(uint64_t, uint32_t) override { return PingInfo{}; }
+
   Status leave() override {
     ++daemon_.left;
     return {};

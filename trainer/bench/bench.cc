@@ -1,0 +1,208 @@
+#include "trainer/bench/bench.h"
+
+#include <algorithm>
+#include <array>
+#include <barrier>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/types/model_layout.h"
+
+namespace psd {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::array<BenchOperationName, 4> kOperations = {{
+    {"pull", BenchOperation::pull, "all parameters"},
+    {"push", BenchOperation::push, "a gradient, applied by the optimizer"},
+    {"pushpull", BenchOperation::pushpull, "a push, then a pull, as in a training step"},
+    {"latency", BenchOperation::latency, "empty calls"},
+}};
+constexpr uint64_t kCallsPerRound = 1000;  // of latency: enough to fill any number outstanding
+constexpr size_t kAlignment = 64;
+
+double secondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Zeroed, aligned, and touched once, so that no page is new while time is taken.
+class Values {
+ public:
+  explicit Values(uint64_t count)
+      : count_(count), data_(static_cast<float*>(std::aligned_alloc(kAlignment, count * sizeof(float)))) {
+    if (data_ == nullptr) throw std::bad_alloc();
+    std::fill_n(data_, count, 0.f);
+  }
+  ~Values() { std::free(data_); }
+  Values(const Values&) = delete;
+  Values& operator=(const Values&) = delete;
+  std::span<float> span() const { return {data_, count_}; }
+
+ private:
+  uint64_t count_;
+  float* data_;
+};
+
+/// One trainer of the bench: its client, its memory and what it measured. Used by its own thread, then read
+/// when that has ended.
+class Load {
+ public:
+  Load(const BenchOptions& options, Rank rank, const ModelSpec& model)
+      : options_(options), rank_(rank), model_(model), values_(ModelLayout(model).totalElements()) {}
+
+  void run(const std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>& connect,
+           std::barrier<>& together) {
+    status_ = join(connect);
+    if (status_.ok()) status_ = round();  // warms buffers and pages on both sides
+    rounds_.clear();
+    // Whoever failed still takes part in the meeting, so that nobody waits for ever.
+    together.arrive_and_wait();
+    Clock::time_point start = Clock::now();
+    while (status_.ok() && secondsSince(start) < options_.seconds) status_ = round();
+    elapsed_ = secondsSince(start);
+    together.arrive_and_wait();
+    if (status_.ok()) status_ = client_->leave();
+  }
+
+  const Status& status() const { return status_; }
+  const std::vector<double>& rounds() const { return rounds_; }
+  double elapsed() const { return elapsed_; }
+  const JoinInfo& info() const { return info_; }
+
+ private:
+  Status join(const std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>& connect) {
+    PSD_ASSIGN_OR_RETURN(client_, connect(options_.client));
+    PSD_ASSIGN_OR_RETURN(info_, client_->join({rank_, options_.trainers}, model_,
+                                              [&] { return std::span<const float>(values_.span()); }));
+    // A first pull gives the pushes their basis.
+    return client_->pull(values_.span()).wait().status();
+  }
+
+  Status round() {
+    if (options_.operation == BenchOperation::latency) {
+      PSD_ASSIGN_OR_RETURN(PingInfo info, client_->ping(kCallsPerRound, options_.outstanding));
+      rounds_.insert(rounds_.end(), info.seconds.begin(), info.seconds.end());
+      return {};
+    }
+    Clock::time_point start = Clock::now();
+    if (options_.operation != BenchOperation::pull) {
+      PSD_RETURN_IF_ERROR(client_->push(Step{++step_}, values_.span(), 1).wait());
+    }
+    if (options_.operation != BenchOperation::push) {
+      PSD_RETURN_IF_ERROR(client_->pull(values_.span()).wait());
+    }
+    rounds_.push_back(secondsSince(start));
+    return {};
+  }
+
+  const BenchOptions& options_;
+  const Rank rank_;
+  const ModelSpec& model_;
+  Values values_;
+  std::unique_ptr<Client> client_;
+  JoinInfo info_;
+  uint64_t step_ = 0;
+  Status status_;
+  std::vector<double> rounds_;  // seconds of each
+  double elapsed_ = 0;
+};
+
+double percentile(std::vector<double>& sorted, double share) {
+  return sorted[std::min(sorted.size() - 1, static_cast<size_t>(share * static_cast<double>(sorted.size())))];
+}
+
+BenchReport summarise(const BenchOptions& options, uint64_t bytes,
+                      const std::vector<std::unique_ptr<Load>>& loads) {
+  BenchReport report;
+  report.operation = options.operation;
+  report.bytes = options.operation == BenchOperation::latency ? 0 : bytes;
+  report.trainers = options.trainers;
+  report.policy = loads.front()->info().policy;
+  report.device = loads.front()->info().device;
+  std::vector<double> all;
+  size_t fewest = SIZE_MAX, most = 0;
+  for (const auto& load : loads) {
+    all.insert(all.end(), load->rounds().begin(), load->rounds().end());
+    fewest = std::min(fewest, load->rounds().size());
+    most = std::max(most, load->rounds().size());
+    report.elapsed = std::max(report.elapsed, load->elapsed());
+  }
+  std::sort(all.begin(), all.end());
+  report.rounds = all.size();
+  report.median = percentile(all, 0.5);
+  report.p99 = percentile(all, 0.99);
+  report.fairness = static_cast<double>(fewest) / static_cast<double>(most);
+  uint64_t directions = options.operation == BenchOperation::pushpull ? 2 : 1;
+  report.bytesPerSecond = static_cast<double>(report.bytes * directions) * report.roundsPerSecond();
+  return report;
+}
+
+std::string_view nameOf(BenchOperation operation) {
+  for (const auto& entry : kOperations) {
+    if (entry.operation == operation) return entry.name;
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+std::span<const BenchOperationName> benchOperations() { return kOperations; }
+
+Result<BenchReport> runBench(
+    const BenchOptions& options,
+    const std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>& connect) {
+  constexpr uint64_t kGrain = kLayoutGrainElements;
+  uint64_t elements =
+      (std::max<uint64_t>(options.bytes, 1) + kGrain * sizeof(float) - 1) / (kGrain * sizeof(float)) * kGrain;
+  ModelSpec model{"bench", {{"weights", DType::f32, {elements}}}};
+  std::vector<std::unique_ptr<Load>> loads;
+  for (uint32_t i = 0; i < options.trainers; i++) {
+    loads.push_back(std::make_unique<Load>(options, Rank{i}, model));
+  }
+  std::barrier together(options.trainers);
+  {
+    std::vector<std::jthread> threads;
+    for (auto& load : loads) threads.emplace_back([&, load = load.get()] { load->run(connect, together); });
+  }
+  for (const auto& load : loads) PSD_RETURN_IF_ERROR(load->status());
+  return summarise(options, elements * sizeof(float), loads);
+}
+
+std::string formatText(const BenchReport& report) {
+  std::string out = fmt::format("{}  {} trainer(s), policy {}, {}\n", nameOf(report.operation),
+                                report.trainers, report.policy, report.device);
+  if (report.operation == BenchOperation::latency) {
+    out += fmt::format("  round trip   {:.1f} us median, {:.1f} us p99\n  throughput   {:.0f} calls/s",
+                       report.median * 1e6, report.p99 * 1e6, report.roundsPerSecond());
+  } else {
+    out += fmt::format("  one of {:.1f} MiB   {:.3f} ms median, {:.3f} ms p99\n  throughput   {:.2f} GB/s",
+                       static_cast<double>(report.bytes) / (1 << 20), report.median * 1e3, report.p99 * 1e3,
+                       report.bytesPerSecond / 1e9);
+  }
+  if (report.trainers > 1)
+    out += fmt::format("\n  fairness   {:.2f} (slowest by fastest trainer)", report.fairness);
+  return out;
+}
+
+std::string formatJson(const BenchReport& report) {
+  return nlohmann::ordered_json{{"operation", nameOf(report.operation)},
+                                {"trainers", report.trainers},
+                                {"policy", report.policy},
+                                {"device", report.device},
+                                {"bytes", report.bytes},
+                                {"rounds", report.rounds},
+                                {"elapsed_s", report.elapsed},
+                                {"median_s", report.median},
+                                {"p99_s", report.p99},
+                                {"rounds_per_s", report.roundsPerSecond()},
+                                {"bytes_per_s", report.bytesPerSecond},
+                                {"fairness", report.fairness}}
+      .dump();
+}
+
+}  // namespace psd

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/status/status.h"
+#include "trainer/client/client.h"
+
+namespace psd {
+
+/// What a bench measures.
+enum class BenchOperation {
+  pull,      ///< all parameters
+  push,      ///< a gradient of all parameters, applied
+  pushpull,  ///< one after the other, as in a training step
+  latency,   ///< empty calls
+};
+
+struct BenchOperationName {
+  std::string_view name;
+  BenchOperation operation;
+  std::string_view summary;  ///< for people
+};
+
+/// Every operation, in the order of the help.
+std::span<const BenchOperationName> benchOperations();
+
+struct BenchOptions {
+  BenchOperation operation = BenchOperation::pull;
+  ClientOptions client;
+  uint64_t bytes = 64u << 20;  ///< of the parameters, f32; rounded up to the layout's grain
+  uint32_t trainers = 1;       ///< at once, each with its own connection and thread
+  uint32_t outstanding = 1;    ///< latency: unanswered calls per trainer
+  double seconds = 2;          ///< how long to measure, after a warm-up
+};
+
+/// Times are seconds; bytes are those of parameters or gradients, both ways for pushpull.
+struct BenchReport {
+  BenchOperation operation = BenchOperation::pull;
+  uint64_t bytes = 0;
+  uint32_t trainers = 0;
+  uint64_t rounds = 0;        ///< operations of all trainers
+  double median = 0;          ///< of one operation
+  double p99 = 0;             ///< of one operation
+  double elapsed = 0;         ///< the longest that a trainer measured
+  double bytesPerSecond = 0;  ///< of all trainers together; 0 for latency
+  double fairness = 1;        ///< rounds of the slowest trainer by those of the fastest
+  std::string policy;
+  std::string device;
+
+  double roundsPerSecond() const { return static_cast<double>(rounds) / elapsed; }
+};
+
+/// Loads a running daemon, which must hold no other model: the trainers bring one tensor of zeros and push
+/// zeros. Blocks. `connect` is Client::connect, or what stands in for it.
+Result<BenchReport> runBench(
+    const BenchOptions& options,
+    const std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>& connect);
+
+/// A few aligned lines for people.
+std::string formatText(const BenchReport& report);
+/// One JSON object on one line.
+std::string formatJson(const BenchReport& report);
+
+}  // namespace psd
