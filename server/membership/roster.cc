@@ -11,7 +11,7 @@ Result<SessionId> Roster::join(const Candidate& candidate) {
     return Error{ErrorCode::worldSizeMismatch,
                  "rank " + std::to_string(candidate.rank.value) + " says a world size of " +
                      std::to_string(candidate.worldSize) + ", but " +
-                     (configured_ != 0 ? "the daemon's config" : "the trainers that are in") + " says " +
+                     (configured_ != 0 ? "the daemon's config says " : "the trainers that are in say ") +
                      std::to_string(expected)};
   }
   if (candidate.rank.value >= candidate.worldSize) {
