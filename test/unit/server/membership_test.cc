@@ -1,0 +1,285 @@
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "server/membership/model_start.h"
+#include "server/membership/roster.h"
+#include "test/support/catch.h"
+#include "test/support/random.h"
+
+namespace psd {
+namespace {
+
+using testing::Random;
+
+Candidate trainer(uint32_t rank, uint32_t worldSize) {
+  return {Rank{rank}, worldSize, "node-7", 1000 + rank};
+}
+
+SessionId joined(Roster& roster, uint32_t rank, uint32_t worldSize) {
+  auto session = roster.join(trainer(rank, worldSize));
+  PSD_REQUIRE_OK(session);
+  return *session;
+}
+
+Error refusal(Roster& roster, uint32_t rank, uint32_t worldSize) {
+  const size_t before = roster.present();
+  auto session = roster.join(trainer(rank, worldSize));
+  REQUIRE_FALSE(session.ok());
+  CHECK(roster.present() == before);
+  return session.error();
+}
+
+TEST_CASE("a roster takes each rank once, in any order") {
+  Roster roster;
+  CHECK(roster.worldSize() == 0);
+  const SessionId two = joined(roster, 2, 3), zero = joined(roster, 0, 3), one = joined(roster, 1, 3);
+  CHECK(two < zero);
+  CHECK(zero < one);
+  CHECK(roster.present() == 3);
+  CHECK(roster.worldSize() == 3);
+  CHECK(roster.sessions().at(one).rank == Rank{1});
+  CHECK(roster.sessions().at(one).host == "node-7");
+}
+
+TEST_CASE("a rank that is taken is refused and its holder named") {
+  Roster roster;
+  joined(roster, 1, 2);
+  const Error error = refusal(roster, 1, 2);
+  CHECK(error.code == ErrorCode::rankTaken);
+  CHECK(error.message == "rank 1 is taken by process 1001 on node-7");
+}
+
+TEST_CASE("a rank is free again once its trainer left or was lost") {
+  Roster roster;
+  const SessionId first = joined(roster, 0, 2);
+  roster.depart(first, Departure::left);
+  const SessionId second = joined(roster, 0, 2);
+  CHECK(second != first);
+  roster.depart(second, Departure::lost);
+  CHECK(joined(roster, 0, 2) != second);
+  CHECK(roster.lostCount() == 1);
+}
+
+TEST_CASE("a loss reported after a leave, or twice, changes nothing") {
+  Roster roster;
+  const SessionId left = joined(roster, 0, 2);
+  roster.depart(left, Departure::left);
+  const SessionId next = joined(roster, 0, 2);
+  roster.depart(left, Departure::lost);
+  CHECK(roster.lostCount() == 0);
+  CHECK(roster.sessions().contains(next));
+  roster.depart(next, Departure::lost);
+  roster.depart(next, Departure::lost);
+  CHECK(roster.lostCount() == 1);
+  CHECK(roster.present() == 0);
+}
+
+TEST_CASE("a world size of 0 and a rank beyond the world are refused") {
+  Roster roster;
+  Error error = refusal(roster, 0, 0);
+  CHECK(error.code == ErrorCode::invalidArgument);
+  CHECK(error.message == "a world size of 0; it is the number of trainers, at least 1");
+  error = refusal(roster, 2, 2);
+  CHECK(error.code == ErrorCode::invalidArgument);
+  CHECK(error.message == "rank 2 is not below the world size 2");
+  CHECK(roster.worldSize() == 0);  // who was refused has decided nothing
+}
+
+TEST_CASE("trainers agree on the world size while anybody is in") {
+  Roster roster;
+  const SessionId first = joined(roster, 0, 2);
+  const Error error = refusal(roster, 1, 3);
+  CHECK(error.code == ErrorCode::worldSizeMismatch);
+  CHECK(error.message == "rank 1 says a world size of 3, but the trainers that are in say 2");
+  roster.depart(first, Departure::left);
+  joined(roster, 1, 3);
+  CHECK(roster.worldSize() == 3);
+}
+
+TEST_CASE("a configured world size holds from the start and for good") {
+  Roster roster(2);
+  CHECK(refusal(roster, 0, 3).message == "rank 0 says a world size of 3, but the daemon's config says 2");
+  roster.depart(joined(roster, 0, 2), Departure::left);
+  CHECK(refusal(roster, 0, 3).code == ErrorCode::worldSizeMismatch);
+}
+
+TEST_CASE("everyone is done when every rank came and nobody is left") {
+  Roster roster;
+  CHECK_FALSE(roster.everyoneDone());
+  const SessionId zero = joined(roster, 0, 2);
+  roster.depart(zero, Departure::left);
+  CHECK_FALSE(roster.everyoneDone());  // rank 1 is still to come
+  const SessionId one = joined(roster, 1, 2);
+  CHECK_FALSE(roster.everyoneDone());
+  roster.depart(one, Departure::lost);
+  CHECK(roster.everyoneDone());
+}
+
+TEST_CASE("ranks of another world do not count") {
+  Roster roster;
+  roster.depart(joined(roster, 0, 2), Departure::left);
+  roster.depart(joined(roster, 1, 3), Departure::left);
+  CHECK_FALSE(roster.everyoneDone());
+  roster.depart(joined(roster, 0, 3), Departure::left);
+  roster.depart(joined(roster, 2, 3), Departure::left);
+  CHECK(roster.everyoneDone());
+}
+
+using Role = ModelStart::Role;
+
+TEST_CASE("the first trainer brings the values, the others wait for it") {
+  ModelStart start;
+  CHECK(start.join(SessionId{1}) == Role::bringValues);
+  CHECK(start.join(SessionId{2}) == Role::wait);
+  CHECK_FALSE(start.ready());
+  CHECK(start.bringer() == SessionId{1});
+  CHECK_FALSE(start.finish(SessionId{2}));
+  CHECK_FALSE(start.ready());
+  CHECK(start.finish(SessionId{1}));
+  CHECK(start.ready());
+  CHECK_FALSE(start.bringer());
+  CHECK(start.join(SessionId{3}) == Role::go);
+  CHECK_FALSE(start.finish(SessionId{1}));  // only once
+}
+
+TEST_CASE("values that are there from the start are asked of nobody") {
+  ModelStart start(true);
+  CHECK(start.ready());
+  CHECK(start.join(SessionId{1}) == Role::go);
+  CHECK_FALSE(start.bringer());
+  CHECK_FALSE(start.depart(SessionId{1}));
+}
+
+TEST_CASE("when the bringer is gone the next in line is asked") {
+  ModelStart start;
+  start.join(SessionId{1});
+  start.join(SessionId{2});
+  start.join(SessionId{3});
+  start.join(SessionId{4});
+  CHECK_FALSE(start.depart(SessionId{2}));
+  CHECK(start.depart(SessionId{1}) == SessionId{3});
+  CHECK_FALSE(start.finish(SessionId{1}));
+  CHECK_FALSE(start.depart(SessionId{1}));
+  CHECK(start.depart(SessionId{3}) == SessionId{4});
+  CHECK_FALSE(start.depart(SessionId{4}));
+  CHECK_FALSE(start.bringer());
+  CHECK(start.join(SessionId{5}) == Role::bringValues);
+}
+
+TEST_CASE("once the model is ready nobody is asked again") {
+  ModelStart start;
+  start.join(SessionId{1});
+  start.join(SessionId{2});
+  REQUIRE(start.finish(SessionId{1}));
+  CHECK_FALSE(start.depart(SessionId{1}));
+  CHECK_FALSE(start.depart(SessionId{2}));
+  CHECK(start.ready());
+}
+
+/// Roster and ModelStart as the daemon uses them, beside what they must say, worked out the long way.
+struct Schedule {
+  struct Stay {
+    SessionId session;
+    uint32_t rank;
+    bool live;
+  };
+
+  explicit Schedule(uint32_t worldSize) : worldSize(worldSize) {}
+
+  std::vector<Stay*> live() {
+    std::vector<Stay*> found;
+    for (Stay& stay : stays) {
+      if (stay.live) found.push_back(&stay);
+    }
+    return found;
+  }
+
+  void join(uint32_t rank) {
+    bool taken = false;
+    for (Stay* stay : live()) taken = taken || stay->rank == rank;
+    const bool first = live().empty();
+    auto session = roster.join(trainer(rank, worldSize));
+    REQUIRE(session.ok() == !taken);
+    if (taken) {
+      REQUIRE(session.error().code == ErrorCode::rankTaken);
+      return;
+    }
+    for (const Stay& stay : stays) REQUIRE(stay.session != *session);
+    const Role role = start.join(*session);
+    REQUIRE(role == (ready ? Role::go : first ? Role::bringValues : Role::wait));
+    stays.push_back({*session, rank, true});
+  }
+
+  void depart(Stay& stay, Departure how) {
+    const bool brought = !ready && live().front() == &stay;
+    lost += how == Departure::lost;
+    roster.depart(stay.session, how);
+    stay.live = false;
+    const auto next = start.depart(stay.session);
+    const auto left = live();
+    REQUIRE(next == (brought && !left.empty() ? std::optional(left.front()->session) : std::nullopt));
+  }
+
+  void finish(const Stay& stay) {
+    const auto present = live();
+    const bool brings = !ready && !present.empty() && present.front() == &stay;
+    REQUIRE(start.finish(stay.session) == brings);
+    ready = ready || brings;
+  }
+
+  void check() {
+    const auto present = live();
+    REQUIRE(roster.present() == present.size());
+    REQUIRE(roster.lostCount() == lost);
+    std::set<uint32_t> ranks, seen;
+    for (const auto& [session, candidate] : roster.sessions()) ranks.insert(candidate.rank.value);
+    REQUIRE(ranks.size() == present.size());  // never two live sessions of one rank
+    for (const Stay& stay : stays) seen.insert(stay.rank);
+    REQUIRE(roster.everyoneDone() == (present.empty() && seen.size() == worldSize));
+    // Who brings the values is always there: the one that has been in for longest.
+    REQUIRE(start.ready() == ready);
+    const bool needed = !ready && !present.empty();
+    REQUIRE(start.bringer() == (needed ? std::optional(present.front()->session) : std::nullopt));
+  }
+
+  const uint32_t worldSize;
+  Roster roster;
+  ModelStart start;
+  std::vector<Stay> stays;
+  bool ready = false;
+  uint64_t lost = 0;
+};
+
+TEST_CASE("any order of joins, leaves and losses keeps the rules") {
+  int done = 0, handedOver = 0;
+  for (uint64_t seed = 1; seed <= 300; seed++) {
+    INFO("seed " << seed);
+    Random random(seed);
+    Schedule schedule(static_cast<uint32_t>(random.between(1, 6)));
+    std::optional<SessionId> bringer;
+    for (int step = 0; step < 60; step++) {
+      INFO("step " << step);
+      const auto live = schedule.live();
+      if (live.empty() || random.oneIn(2)) {
+        schedule.join(static_cast<uint32_t>(random.below(schedule.worldSize)));
+      } else if (random.oneIn(12)) {
+        schedule.finish(schedule.stays[random.below(schedule.stays.size())]);  // perhaps of one long gone
+      } else {
+        schedule.depart(*live[random.below(live.size())],
+                        random.oneIn(2) ? Departure::left : Departure::lost);
+      }
+      schedule.check();
+      done += schedule.roster.everyoneDone();
+      const auto now = schedule.start.bringer();
+      handedOver += bringer && now && now != bringer;
+      bringer = now;
+    }
+  }
+  CHECK(done > 0);  // the schedules reach what they are to test
+  CHECK(handedOver > 0);
+}
+
+}  // namespace
+}  // namespace psd
