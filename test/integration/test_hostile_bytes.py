@@ -1,0 +1,231 @@
+"""Peers that do not speak the protocol, or do so with ill intent. After each the daemon serves as before."""
+
+import random
+import socket
+import struct
+
+import processes
+
+MIB = 1 << 20
+
+
+def message(*segments):
+    """Cap'n Proto's framing: the number of segments less one, their sizes in words, the segments."""
+    sizes = struct.pack(f"<{1 + len(segments)}I", len(segments) - 1, *(len(segment) // 8 for segment in segments))
+    return sizes + bytes(-len(sizes) % 8) + b"".join(segments)
+
+
+class HostileBytes(processes.ProcessTest):
+    # Memory that a peer may cost while it is there and after: buffers, nothing of the size that it announces.
+    GROWTH_MAX = 8 * MIB
+
+    def setUp(self):
+        self.peers = []
+        self.addCleanup(lambda: [peer.close() for peer in self.peers])
+
+    def connect(self, daemon):
+        peer = socket.create_connection(("127.0.0.1", daemon.port), timeout=processes.WAIT_S)
+        self.peers.append(peer)
+        return peer
+
+    def send(self, peer, data):
+        """Sends what the daemon takes; it may hang up before the end."""
+        try:
+            peer.sendall(data)
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+
+    def assert_hung_up(self, peer):
+        """The daemon ends the connection; whatever it says before is read."""
+        try:
+            while peer.recv(65536):
+                pass
+        except ConnectionResetError:
+            pass
+
+    def assert_dropped(self, daemon, data, *words):
+        """The daemon drops a peer that sends this, counts it and says why."""
+        before = daemon.counter("connections_dropped")
+        peer = self.connect(daemon)
+        self.send(peer, data)
+        self.assert_hung_up(peer)
+        daemon.until_status("the drop is counted", lambda status: status["counters"]["connections_dropped"] == before + 1)
+        for word in ("dropped 127.0.0.1", *words):
+            self.assertIn(word, daemon.err)
+
+    def assert_unharmed(self, daemon):
+        # What remains open is the connection that asks.
+        daemon.until_status("the hostile connections are gone", lambda status: status["counters"]["connections_open"] == 1)
+        self.assert_serves(daemon)
+
+    def assert_small(self, before, daemon):
+        if not processes.SANITIZED:  # they keep freed memory
+            self.assertLess(daemon.status()["resident_bytes"] - before, self.GROWTH_MAX)
+
+    def test_random_garbage(self):
+        daemon = self.daemon()
+        for seed in range(20):
+            with self.subTest(seed=seed):
+                source = random.Random(seed)
+                peer = self.connect(daemon)
+                self.send(peer, source.randbytes(source.choice([1, 7, 8, 64, 4096, 200_000])))
+                self.send(peer, b"\0" * source.choice([0, 8, 64]))
+                peer.close()
+        self.assert_unharmed(daemon)
+
+    def test_garbage_within_the_framing(self):
+        daemon = self.daemon()
+        for seed in range(20):
+            with self.subTest(seed=seed):
+                source = random.Random(seed)
+                segments = [source.randbytes(8 * source.choice([0, 1, 2, 9, 600])) for _ in range(source.choice([1, 2, 3, 40]))]
+                peer = self.connect(daemon)
+                self.send(peer, message(*segments))
+                peer.shutdown(socket.SHUT_WR)
+                self.assert_hung_up(peer)
+        self.assert_unharmed(daemon)
+
+    def test_pointers_of_all_kinds(self):
+        """A root pointer to everywhere: far pointers in circles, structs beyond the end, lists of 2^29 elements."""
+        daemon = self.daemon()
+        far_in_circles = message(struct.pack("<Q", 0x2), struct.pack("<Q", 0x2))
+        beyond_the_end = message(struct.pack("<Q", 0x0000FFFF_7FFFFFFC))
+        huge_list = message(struct.pack("<QQ", 0x1, 0xFFFFFFFF_00000001))
+        amplified = message(struct.pack("<QQ", 0x00010000_00000000, 0xFFFFFFF8_00000001))  # 2^29 void elements
+        for data in (far_in_circles, beyond_the_end, huge_list, amplified, message(b"")):
+            peer = self.connect(daemon)
+            self.send(peer, data)
+            peer.shutdown(socket.SHUT_WR)
+            self.assert_hung_up(peer)
+        self.assert_unharmed(daemon)
+
+    def test_another_protocol(self):
+        daemon = self.daemon()
+        self.assert_dropped(daemon, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self.assert_dropped(daemon, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32), "127.0.0.1")
+        self.assert_unharmed(daemon)
+
+    def test_half_a_message_then_nothing_more(self):
+        daemon = self.daemon()
+        whole = message(bytes(800))
+        for length in (1, 4, 8, 9, 400, len(whole) - 1):
+            peer = self.connect(daemon)
+            self.send(peer, whole[:length])
+            peer.shutdown(socket.SHUT_WR)
+            self.assert_hung_up(peer)
+        self.assert_unharmed(daemon)
+
+    def test_half_a_message_then_silence(self):
+        daemon = self.daemon(limits__read_timeout_ms=100)
+        idle = self.connect(daemon)
+        whole = message(bytes(800))
+        for length in (1, 8, 400):
+            self.assert_dropped(daemon, whole[:length], "limits.read_timeout_ms")
+        self.assertEqual(daemon.counter("connections_dropped"), 3, "a connection without any message may stay")
+        idle.close()
+        self.assert_unharmed(daemon)
+
+    def test_a_byte_at_a_time(self):
+        daemon = self.daemon(limits__read_timeout_ms=200)
+        peer = self.connect(daemon)
+        peer.settimeout(0.01)
+
+        def trickle():
+            try:
+                peer.send(b"\0")
+                return not peer.recv(1)
+            except TimeoutError:
+                return False
+            except (ConnectionResetError, BrokenPipeError):
+                return True
+
+        self.send(peer, struct.pack("<II", 0, 1000))
+        processes.until("the daemon loses patience", trickle)
+        self.assert_unharmed(daemon)
+
+    def test_oversized_messages_take_no_memory(self):
+        daemon = self.daemon()
+        before = daemon.status()["resident_bytes"]
+        self.assert_dropped(daemon, struct.pack("<II", 0, 0x7FFFFFFF), "limits.message_bytes")
+        self.assert_dropped(daemon, struct.pack("<II", 0, MIB + 1), str(8 * MIB + 8))
+        self.assert_dropped(daemon, struct.pack("<II", 511, 1) + b"\xff" * 511 * 4, "limits.message_bytes")
+        self.assert_dropped(daemon, struct.pack("<II", 512, 1), "segment count")
+        self.assert_dropped(daemon, struct.pack("<II", 0xFFFFFFFF, 1), "segment count")
+        self.assert_small(before, daemon)
+        self.assert_unharmed(daemon)
+
+    def test_large_messages_that_are_announced_take_no_memory(self):
+        daemon = self.daemon()
+        before = daemon.status()["resident_bytes"]
+        for _ in range(100):
+            self.send(self.connect(daemon), struct.pack("<II", 0, MIB))
+        daemon.until_status("all are open", lambda status: status["counters"]["connections_open"] == 101)
+        self.assert_small(before, daemon)
+        for peer in self.peers:
+            peer.close()
+        self.assert_unharmed(daemon)
+
+    def test_connections_that_come_and_go(self):
+        daemon = self.daemon()
+        for _ in range(3):
+            peers = [self.connect(daemon) for _ in range(200)]
+            for peer in peers:
+                peer.close()
+        self.assert_unharmed(daemon)
+        self.assertGreaterEqual(daemon.counter("connections_accepted"), 600)
+
+    def test_idle_connections(self):
+        daemon = self.daemon(threads=2)
+        for _ in range(300):
+            self.connect(daemon)
+        daemon.until_status("all are open", lambda status: status["counters"]["connections_open"] == 301)
+        self.assert_serves(daemon)
+        self.assertEqual(daemon.counter("connections_open"), 301)
+        with open(f"/proc/{daemon.pid}/status", encoding="ascii") as status:
+            threads = next(int(line.split()[1]) for line in status if line.startswith("Threads:"))
+        self.assertLess(threads, 10, "connections do not need threads")
+
+    def test_the_limit_of_connections(self):
+        daemon = self.daemon(limits__connections=5)
+        for _ in range(4):
+            self.connect(daemon)
+        daemon.until_status("four and the one that asks", lambda status: status["counters"]["connections_open"] == 5)
+        fifth = self.connect(daemon)
+        sixth = self.connect(daemon)
+        self.assert_hung_up(sixth)
+        self.assertIn("limits.connections (5) are open", daemon.err)
+        fifth.close()
+        status = daemon.until_status("there is room again", lambda status: status["counters"]["connections_open"] == 5)
+        self.assertEqual(status["counters"]["connections_refused"], 1)
+        for peer in self.peers:
+            peer.close()
+        self.assert_unharmed(daemon)
+
+    def test_on_a_unix_socket(self):
+        daemon = self.daemon(listen=(self.unix_address(), "tcp://127.0.0.1:0"))
+        for data in (b"GET / HTTP/1.1\r\n\r\n", struct.pack("<II", 0, 0x7FFFFFFF)):
+            with socket.socket(socket.AF_UNIX) as peer:
+                peer.settimeout(processes.WAIT_S)
+                peer.connect(str(self.folder / "psd.sock"))
+                self.send(peer, data)
+                self.assert_hung_up(peer)
+        self.assertEqual(daemon.counter("connections_dropped"), 2)
+        self.assert_unharmed(daemon)
+
+    def test_while_a_trainer_trains(self):
+        if not processes.TRAINER:
+            self.skipTest("psd-trainer is not built")
+        daemon = self.daemon(policy="locked")
+        trainer = self.train(daemon.address, steps=100)
+        source = random.Random(7)
+        while trainer.runs():
+            peer = self.connect(daemon)
+            self.send(peer, source.randbytes(source.choice([8, 64, 4096])))
+            peer.close()
+        self.assert_ends(trainer)
+        self.assertEqual([shard["version"] for shard in daemon.status()["shards"]], [100] * 4)
+        self.assert_unharmed(daemon)
+
+
+if __name__ == "__main__":
+    processes.main()
