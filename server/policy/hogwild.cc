@@ -14,7 +14,7 @@ kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPus
     push.number = shard.beginUpdate();
     push.staleness = stalenessOf(shard, push);
   }
-  UpdateScalars update{push.number, static_cast<float>(optimizer_.learningRate(push.number))};
+  UpdateScalars update{push.number, optimizer_.learningRate(push.number)};
   push.pending++;
   return storePromise<Status>(shard,
                               [&](ShardStorage::Done done) {

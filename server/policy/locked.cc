@@ -51,7 +51,7 @@ kj::Promise<Result<PushAnswer>> Locked::applyWhole(Shard& shard, Lane& lane, Sha
   return shard.lock().acquire().then([this, &shard, &lane, &push, gradient](ShardLock::Guard guard) {
     push.number = shard.beginUpdate();
     push.staleness = stalenessOf(shard, push);
-    UpdateScalars update{push.number, static_cast<float>(optimizer_.learningRate(push.number))};
+    UpdateScalars update{push.number, optimizer_.learningRate(push.number)};
     return storePromise<Status>(shard,
                                 [&](ShardStorage::Done done) {
                                   shard.storage().apply(lane, 0, gradient, update, std::move(done));
