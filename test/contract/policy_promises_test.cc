@@ -1,0 +1,174 @@
+// What single policies promise beyond policy_contract_test.cc.
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <vector>
+
+#include "test/contract/policy_trainer.h"
+
+namespace psd {
+namespace {
+
+using testing::allAre;
+using testing::onThreads;
+using testing::Piece;
+using testing::PolicyTrainer;
+using testing::Pulled;
+using testing::Random;
+using testing::randomPieces;
+using testing::ServedStore;
+using testing::subtracting;
+using testing::TestLoop;
+using testing::Update;
+using testing::wholeShard;
+
+ServedStore served(std::string_view policy, uint64_t elements) {
+  const auto entry = std::find_if(kPolicyList.begin(), kPolicyList.end(),
+                                  [&](const PolicyEntry& one) { return one.type == policy; });
+  REQUIRE(entry != kPolicyList.end());
+  return {*entry, subtracting(), elements, 1};
+}
+
+std::vector<float> minusOnes(const Shard& shard) { return std::vector<float>(shard.range().count, -1.f); }
+
+constexpr size_t kPushers = 3;
+constexpr uint64_t kUpdates = 200;
+
+TEST_CASE("locked loses no update, and a pull in slices never mixes versions") {
+  for (uint64_t seed = 1; seed <= 3; seed++) {
+    INFO("seed " << seed);
+    ServedStore store = served("locked", 2000);
+    Shard& shard = store.shard(0);
+    std::atomic<uint64_t> failures = 0, mixed = 0;
+    REQUIRE(onThreads(kPushers + 1, [&](TestLoop& loop, size_t index) {
+      Random random(seed * 100 + index);
+      PolicyTrainer trainer(store, loop);
+      for (uint64_t i = 0; i < kUpdates; i++) {
+        if (index < kPushers) {
+          const auto pushed =
+              trainer.push(0, {}, minusOnes(shard), randomPieces(shard, random), random.oneIn(2));
+          failures += pushed.failed || pushed.applied != 1;
+          continue;
+        }
+        const Pulled pulled = trainer.pull(0, randomPieces(shard, random));
+        failures += pulled.failed;
+        for (Version version : pulled.versions) mixed += version != pulled.versions.front();
+        // Each update adds 1 to every weight.
+        mixed += !allAre(pulled.values, pulled.versions.front().value);
+      }
+    }));
+    CHECK(failures == 0);
+    CHECK(mixed == 0);
+    TestLoop loop;
+    const Pulled pulled = PolicyTrainer(store, loop).pull(0, wholeShard(shard));
+    CHECK(allAre(pulled.values, kPushers * kUpdates));
+  }
+}
+
+TEST_CASE("locked keeps a pull at the version of its first slice") {
+  ServedStore store = served("locked", 64);
+  Shard& shard = store.shard(0);
+  TestLoop loop;
+  PolicyTrainer trainer(store, loop);
+  ShardPull state;
+  auto pull = [&](ShardPull& state, Piece piece) {
+    auto answer = loop.wait(store.policy->pull(shard, *trainer.lanes()[0], state, piece.offset, piece.count));
+    PSD_REQUIRE_OK(answer);
+    return std::move(*answer);
+  };
+  trainer.push(0, {}, minusOnes(shard), wholeShard(shard));
+  const PullAnswer first = pull(state, {32, 32});
+  trainer.push(0, {}, minusOnes(shard), wholeShard(shard));
+  const PullAnswer second = pull(state, {0, 32});
+  for (const PullAnswer* answer : {&first, &second}) {
+    CHECK(answer->version == Version{1});
+    for (float value : answer->view.values) CHECK(value == 1);
+  }
+  ShardPull next;
+  CHECK(pull(next, {0, 64}).version == Version{2});
+}
+
+TEST_CASE("locked makes one snapshot for all pulls of a version") {
+  ServedStore store = served("locked", 64);
+  Shard& shard = store.shard(0);
+  TestLoop loop;
+  PolicyTrainer trainer(store, loop);
+  auto pullWhole = [&] {
+    ShardPull state;
+    auto answer = loop.wait(store.policy->pull(shard, *trainer.lanes()[0], state, 0, 64));
+    PSD_REQUIRE_OK(answer);
+    return std::move(*answer);
+  };
+  const PullAnswer first = pullWhole();
+  CHECK(pullWhole().view.values.data() == first.view.values.data());
+  trainer.push(0, {}, minusOnes(shard), wholeShard(shard));
+  const PullAnswer later = pullWhole();
+  CHECK(later.view.values.data() != first.view.values.data());
+  CHECK(first.view.values[0] == 0);
+  CHECK(later.view.values[0] == 1);
+}
+
+TEST_CASE("locked parks pushes and pulls while the lock is held, and takes them in order") {
+  ServedStore store = served("locked", 64);
+  Shard& shard = store.shard(0);
+  TestLoop loop;
+  PolicyTrainer trainer(store, loop);
+  std::optional<ShardLock::Guard> guard = loop.wait(shard.lock().acquire());
+  Update first(store, trainer.lanes(), 0, {}, minusOnes(shard));
+  Update second(store, trainer.lanes(), 0, {}, minusOnes(shard));
+  ShardPull state;
+  auto one = first.send({0, 64});
+  auto reading = store.policy->pull(shard, *trainer.lanes()[0], state, 0, 64).eagerlyEvaluate(nullptr);
+  auto two = second.send({0, 64});
+  CHECK_FALSE(loop.resolved(one));
+  CHECK_FALSE(loop.resolved(reading));
+  CHECK_FALSE(loop.resolved(two));
+  guard.reset();
+  CHECK(loop.wait(kj::mv(two))->version == Version{2});
+  CHECK(loop.wait(kj::mv(one))->version == Version{1});
+  const auto between = loop.wait(kj::mv(reading));
+  CHECK(between->version == Version{1});
+  CHECK(between->view.values[63] == 1);
+}
+
+TEST_CASE("locked does not show a gradient before its last slice") {
+  ServedStore store = served("locked", 64);
+  Shard& shard = store.shard(0);
+  TestLoop loop;
+  PolicyTrainer trainer(store, loop);
+  Update update(store, trainer.lanes(), 0, {}, minusOnes(shard));
+  PSD_REQUIRE_OK(loop.wait(update.send({16, 48})));
+  CHECK(trainer.pull(0, wholeShard(shard)).values == std::vector<float>(64, 0.f));
+  PSD_REQUIRE_OK(loop.wait(update.send({0, 16})));
+  CHECK(trainer.pull(0, wholeShard(shard)).values == std::vector<float>(64, 1.f));
+}
+
+TEST_CASE("hogwild takes no lock") {
+  ServedStore store = served("hogwild", 64);
+  Shard& shard = store.shard(0);
+  TestLoop loop;
+  PolicyTrainer trainer(store, loop);
+  auto guard = loop.wait(shard.lock().acquire());
+  CHECK(trainer.push(0, {}, minusOnes(shard), wholeShard(shard)).applied == 1);
+  CHECK(trainer.pull(0, wholeShard(shard)).values == std::vector<float>(64, 1.f));
+}
+
+TEST_CASE("hogwild applies each slice as it comes, and pulls live weights") {
+  ServedStore store = served("hogwild", 64);
+  Shard& shard = store.shard(0);
+  TestLoop loop;
+  PolicyTrainer trainer(store, loop);
+  ShardPull state;
+  const auto live = loop.wait(store.policy->pull(shard, *trainer.lanes()[0], state, 0, 64));
+  PSD_REQUIRE_OK(live);
+  Update update(store, trainer.lanes(), 0, {}, minusOnes(shard));
+  PSD_REQUIRE_OK(loop.wait(update.send({16, 48})));
+  CHECK(live->version == Version{0});
+  CHECK(live->view.values[15] == 0);
+  CHECK(live->view.values[16] == 1);
+  CHECK(live->view.values[63] == 1);
+}
+
+}  // namespace
+}  // namespace psd

@@ -1,0 +1,181 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "server/policy/policy_list.h"
+#include "server/store/cpu/racy_loops.h"
+#include "server/store/parameter_store.h"
+#include "test/support/catch.h"
+#include "test/support/event_loop.h"
+#include "test/support/random.h"
+
+namespace psd::testing {
+
+/// A model on the CPU and a policy over it. Thread-safe as they are.
+struct ServedStore {
+  ServedStore(const PolicyEntry& entry, const Optimizer& optimizer, uint64_t elements, uint32_t shards) {
+    ObjectReader options(nlohmann::ordered_json::object());
+    policy = entry.read(options)(optimizer);
+    PSD_REQUIRE_OK(options.finish());
+    auto created =
+        ParameterStore::create({"", {{"w", DType::f32, {elements}}}}, shards, {makeCpuBackend()}, optimizer);
+    PSD_REQUIRE_OK(created);
+    store = std::move(*created);
+  }
+  Shard& shard(size_t index) { return store->shard(index); }
+
+  std::unique_ptr<ParameterStore> store;
+  std::unique_ptr<UpdatePolicy> policy;
+};
+
+/// A run of elements of a shard.
+struct Piece {
+  uint64_t offset = 0, count = 0;
+};
+
+inline std::vector<Piece> wholeShard(const Shard& shard) { return {{0, shard.range().count}}; }
+
+/// The shard in pieces of random sizes on the grain, in random order.
+inline std::vector<Piece> randomPieces(const Shard& shard, Random& random) {
+  std::vector<Piece> pieces;
+  const uint64_t whole = shard.range().count, most = random.between(1, whole / kLayoutGrainElements + 1);
+  for (uint64_t offset = 0; offset < whole;) {
+    const uint64_t count = std::min(random.between(1, most) * kLayoutGrainElements, whole - offset);
+    pieces.push_back({offset, count});
+    offset += count;
+  }
+  std::shuffle(pieces.begin(), pieces.end(), random.engine());
+  return pieces;
+}
+
+/// One gradient on its way into one shard, as a trainer's session keeps it. Owned by one thread; outlives
+/// its promises.
+class Update {
+ public:
+  Update(ServedStore& served, Lanes& lanes, size_t shard, Version basis, std::span<const float> gradient)
+      : policy_(*served.policy),
+        shard_(served.shard(shard)),
+        lane_(*lanes[shard_.device()]),
+        gradient_(gradient.begin(), gradient.end()) {
+    push_.basis = basis;
+  }
+
+  /// Goes on by itself, as a call does.
+  kj::Promise<Result<PushAnswer>> send(Piece piece) {
+    push_.arrived.add(piece.offset, piece.count);
+    auto answer = policy_.push(shard_, lane_, push_, piece.offset,
+                               std::span(gradient_).subspan(piece.offset, piece.count));
+    return answer.eagerlyEvaluate(nullptr);
+  }
+
+ private:
+  UpdatePolicy& policy_;
+  Shard& shard_;
+  Lane& lane_;
+  const std::vector<float> gradient_;
+  ShardPush push_;
+};
+
+/// What the answers to one update came to.
+struct Pushed {
+  size_t applied = 0;  ///< answers that say so; one, or something is wrong
+  PushAnswer last;     ///< the one that says so
+  bool failed = false;
+};
+
+/// What a pull brought together.
+struct Pulled {
+  std::vector<float> values;
+  std::vector<Version> versions;  ///< of each piece
+  bool failed = false;
+};
+
+/// One trainer: loop and lanes of its own. No assertions: it works on any thread. Owned by one thread.
+class PolicyTrainer {
+ public:
+  PolicyTrainer(ServedStore& served, TestLoop& loop)
+      : served_(served), loop_(loop), lanes_(served.store->makeLanes()) {}
+
+  Lanes& lanes() { return lanes_; }
+
+  /// Sends the pieces one after the other, or all before the first answer.
+  Pushed push(size_t shard, Version basis, std::span<const float> gradient, const std::vector<Piece>& pieces,
+              bool together = false) {
+    Update update(served_, lanes_, shard, basis, gradient);
+    Pushed pushed;
+    std::vector<kj::Promise<Result<PushAnswer>>> answers;
+    for (Piece piece : pieces) {
+      answers.push_back(update.send(piece));
+      if (!together) note(loop_.wait(kj::mv(answers.back())), pushed);
+    }
+    for (auto& answer : answers) {
+      if (together) note(loop_.wait(kj::mv(answer)), pushed);
+    }
+    return pushed;
+  }
+
+  Pulled pull(size_t shard, const std::vector<Piece>& pieces) {
+    Shard& from = served_.shard(shard);
+    ShardPull state;
+    state.pull = ++pulls_;
+    Pulled pulled;
+    pulled.values.resize(from.range().count);
+    for (Piece piece : pieces) {
+      auto answer =
+          loop_.wait(served_.policy->pull(from, *lanes_[from.device()], state, piece.offset, piece.count));
+      pulled.failed = pulled.failed || !answer.ok() || answer->view.values.size() != piece.count;
+      if (pulled.failed) break;
+      pulled.versions.push_back(answer->version);
+      // The view may be live: copied as what sends it would be.
+      racyCopy(piece.count, answer->view.values.data(), pulled.values.data() + piece.offset);
+    }
+    return pulled;
+  }
+
+ private:
+  static void note(const Result<PushAnswer>& answer, Pushed& pushed) {
+    if (!answer.ok()) {
+      pushed.failed = true;
+    } else if (answer->applied) {
+      pushed.applied++;
+      pushed.last = *answer;
+    }
+  }
+
+  ServedStore& served_;
+  TestLoop& loop_;
+  Lanes lanes_;
+  uint64_t pulls_ = 0;
+};
+
+/// The first element in which two runs of values differ; nothing when they are the same bit for bit.
+inline std::optional<size_t> firstDifference(std::span<const float> a, std::span<const float> b) {
+  if (a.size() != b.size()) return std::min(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); i++) {
+    if (std::bit_cast<uint32_t>(a[i]) != std::bit_cast<uint32_t>(b[i])) return i;
+  }
+  return std::nullopt;
+}
+
+/// Whether all values are `expected`.
+inline bool allAre(std::span<const float> values, uint64_t expected) {
+  return std::all_of(values.begin(), values.end(),
+                     [&](float value) { return value == static_cast<float>(expected); });
+}
+
+/// w ← w − g: with a gradient of −1, a weight counts its updates.
+inline Optimizer subtracting() {
+  Optimizer optimizer;
+  optimizer.fullLearningRate = 1;
+  return optimizer;
+}
+
+}  // namespace psd::testing
