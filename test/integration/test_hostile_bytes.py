@@ -45,13 +45,13 @@ class HostileBytes(processes.ProcessTest):
 
     def assert_dropped(self, daemon, data, *words):
         """The daemon drops a peer that sends this, counts it and says why."""
-        before = daemon.counter("connections_dropped")
+        before, logged = daemon.counter("connections_dropped"), len(daemon.err)
         peer = self.connect(daemon)
         self.send(peer, data)
         self.assert_hung_up(peer)
         daemon.until_status("the drop is counted", lambda status: status["counters"]["connections_dropped"] == before + 1)
         for word in ("dropped 127.0.0.1", *words):
-            self.assertIn(word, daemon.err)
+            self.assertIn(word, daemon.err[logged:])
 
     def assert_unharmed(self, daemon):
         # What remains open is the connection that asks.
@@ -102,7 +102,7 @@ class HostileBytes(processes.ProcessTest):
     def test_another_protocol(self):
         daemon = self.daemon()
         self.assert_dropped(daemon, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        self.assert_dropped(daemon, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32), "127.0.0.1")
+        self.assert_dropped(daemon, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32))
         self.assert_unharmed(daemon)
 
     def test_half_a_message_then_nothing_more(self):
@@ -148,7 +148,7 @@ class HostileBytes(processes.ProcessTest):
         before = daemon.status()["resident_bytes"]
         self.assert_dropped(daemon, struct.pack("<II", 0, 0x7FFFFFFF), "limits.message_bytes")
         self.assert_dropped(daemon, struct.pack("<II", 0, MIB + 1), str(8 * MIB + 8))
-        self.assert_dropped(daemon, struct.pack("<II", 511, 1) + b"\xff" * 511 * 4, "limits.message_bytes")
+        self.assert_dropped(daemon, struct.pack("<II", 511, 1) + b"\xff" * 512 * 4, "limits.message_bytes")
         self.assert_dropped(daemon, struct.pack("<II", 512, 1), "segment count")
         self.assert_dropped(daemon, struct.pack("<II", 0xFFFFFFFF, 1), "segment count")
         self.assert_small(before, daemon)
