@@ -150,7 +150,7 @@ interface Trainer extends(Reader) {
            gradient :Data) -> PushResult;
   # One slice of one gradient. The slices of a shard come in any order without overlap; together they
   # cover the shard and make one update. `basis`: the version that the gradient was computed from.
-  # `step` rises by one with every gradient.
+  # `step` rises with every gradient; a larger one gives up what is unfinished of the one before.
 
   leave @4 () -> (status :Acknowledgement);
   # The trainer is done. Answered when its pushes are applied.

@@ -30,7 +30,7 @@ enum class Departure { left, lost };
 class Roster {
  public:
   /// `worldSize` 0: the first trainer's world size holds while anybody is in.
-  explicit Roster(uint32_t worldSize = 0) : configured_(worldSize) {}
+  explicit Roster(uint32_t worldSize = 0) : configured_(worldSize), worldSize_(worldSize) {}
 
   /// Takes the rank. Refuses (worldSizeMismatch, invalidArgument, rankTaken) with both sides named.
   Result<SessionId> join(const Candidate& candidate);

@@ -120,7 +120,6 @@ kj::Promise<Result<Joined>> Control::join(Candidate candidate, ModelSpec model) 
       .then([this, candidate = std::move(candidate)](Status status) -> Result<Joined> {
         Result<Joined> joined = status.ok() ? admit(candidate) : Result<Joined>(status.error());
         if (!joined.ok()) {
-          counters_.joinsRefused.add();
           spdlog::warn("refused rank {} (process {} on {}): {}", candidate.rank.value, candidate.pid,
                        candidate.host, joined.message());
         }

@@ -47,7 +47,8 @@ kj::Promise<void> DaemonService::hello(HelloContext context) {
 
 kj::Promise<void> DaemonService::join(JoinContext context) {
   auto params = context.getParams();
-  auto refuse = [context](const Error& error) mutable -> kj::Promise<void> {
+  auto refuse = [this, context](const Error& error) mutable -> kj::Promise<void> {
+    loop_.environment().counters.joinsRefused.add();
     wire::writeError(error, context.getResults().initError());
     return kj::READY_NOW;
   };

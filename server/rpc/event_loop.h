@@ -25,6 +25,7 @@ struct LoopEnvironment {
   Control& control;                                ///< only through EventLoop::onControl()
   std::function<nlohmann::ordered_json()> status;  ///< the daemon's whole status; on the control loop
   std::atomic<bool> draining{false};               ///< set: only updates that have begun are taken
+  std::atomic<bool> closed{false};                 ///< set: no update is taken any more
 };
 
 /// One event loop with its connections, buffers and lanes. Everything in it belongs to its thread. Shared

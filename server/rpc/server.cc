@@ -67,6 +67,7 @@ kj::Promise<void> Server::run(std::function<void()> whenQuiet) {
         return settle([](EventLoop& loop) { return loop.quiet() && !loop.hasTrainers(); });
       })
       .then([this, whenQuiet = std::move(whenQuiet)] {
+        environment_.closed = true;
         whenQuiet();
         return stopThreads();
       });

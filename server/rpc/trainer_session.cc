@@ -20,6 +20,8 @@ Error nonFinite(uint32_t shard, uint64_t offset) {
                                     std::to_string(shard) + " holds NaN or infinity"};
 }
 
+Error notAsked() { return {ErrorCode::invalidArgument, "this trainer was not asked for the initial values"}; }
+
 }  // namespace
 
 TrainerSession::TrainerSession(std::shared_ptr<Connection> connection, Joined joined)
@@ -60,7 +62,7 @@ kj::Promise<void> TrainerSession::pull(PullContext context) {
 
 Status TrainerSession::mayInitialize(uint32_t shard, uint64_t offset, std::span<const float> values) {
   if (role_ != ModelStart::Role::bringValues) {
-    return {ErrorCode::invalidArgument, "this trainer was not asked for the initial values"};
+    return notAsked();
   }
   PSD_RETURN_IF_ERROR(checkSlice(*model_, loop_.environment().config.limits, shard, offset, values.size()));
   if (!allFinite(values)) return nonFinite(shard, offset);
@@ -92,9 +94,10 @@ kj::Promise<void> TrainerSession::initialize(InitializeContext context) {
 
 kj::Promise<void> TrainerSession::initialized(InitializedContext context) {
   seen();
+  if (role_ != ModelStart::Role::bringValues) return acknowledge(context, notAsked());
   for (size_t i = 0; i < initialValues_.size(); i++) {
     uint64_t elements = model_->store->shard(i).range().count;
-    if (role_ == ModelStart::Role::bringValues && initialValues_[i].covered() == elements) continue;
+    if (initialValues_[i].covered() == elements) continue;
     return acknowledge(context,
                        {ErrorCode::badSlice, "shard " + std::to_string(i) + " has initial values for " +
                                                  std::to_string(initialValues_[i].covered()) + " of its " +
@@ -178,6 +181,7 @@ kj::Promise<void> TrainerSession::push(PushContext context) {
   };
   auto gradient = wire::floatsIn(params.getGradient());
   if (!gradient.ok()) return refuse(gradient.error());
+  if (loop_.environment().closed) return refuse({ErrorCode::shuttingDown, "the daemon is shutting down"});
   if (auto status = checkPush(params, *gradient); !status.ok()) return refuse(status.error());
   auto opened = openPush(params, gradient->size());
   if (!opened.ok()) return refuse(opened.error());
@@ -188,6 +192,8 @@ kj::Promise<void> TrainerSession::push(PushContext context) {
   counters.pushBytes.add(gradient->size_bytes());
   counters_->bytesPushed.add(gradient->size_bytes());
   counters_->step.set(push->step.value);
+  pushesInFlight_++;
+  auto landed = kj::defer([this] { pushLanded(); });
   return model_->policy->push(shard, loop_.laneFor(model_, shard), *push, params.getOffset(), *gradient)
       .then([this, context, refuse, push](Result<PushAnswer> answer) mutable -> kj::Promise<void> {
         if (!answer.ok()) return refuse(answer.error());
@@ -201,12 +207,31 @@ kj::Promise<void> TrainerSession::push(PushContext context) {
         accepted.setVersion(answer->version.value);
         accepted.setStaleness(answer->staleness);
         return kj::READY_NOW;
-      });
+      })
+      .attach(kj::mv(landed));
+}
+
+void TrainerSession::pushLanded() {
+  if (--pushesInFlight_ != 0) return;
+  KJ_IF_MAYBE (fulfiller, allLanded_) {
+    (*fulfiller)->fulfill();
+  }
+  allLanded_ = nullptr;
 }
 
 kj::Promise<void> TrainerSession::leave(LeaveContext context) {
   left_ = true;
-  return loop_.onControl([session = session_](Control& control) { control.depart(session, Departure::left); })
+  kj::Promise<void> landed = kj::READY_NOW;
+  if (pushesInFlight_ != 0) {
+    auto pair = kj::newPromiseAndFulfiller<void>();
+    allLanded_ = kj::mv(pair.fulfiller);
+    landed = kj::mv(pair.promise);
+  }
+  return landed
+      .then([this] {
+        return loop_.onControl(
+            [session = session_](Control& control) { control.depart(session, Departure::left); });
+      })
       .then([context]() mutable { return acknowledge(context, Status()); });
 }
 

@@ -44,6 +44,7 @@ class TrainerSession final : public schema::Trainer::Server {
   Result<std::shared_ptr<OpenPush>> openPush(schema::Trainer::PushParams::Reader params, uint64_t count);
   Status mayInitialize(uint32_t shard, uint64_t offset, std::span<const float> values);
   void countRefusal(const Error& error);
+  void pushLanded();
 
   const std::shared_ptr<Connection> connection_;
   EventLoop& loop_;  // the connection's; it keeps it alive
@@ -53,8 +54,10 @@ class TrainerSession final : public schema::Trainer::Server {
   PullServer pulls_;
   ModelStart::Role role_;
   bool left_ = false;
-  std::vector<RangeSet> initialValues_;            // per shard, while this trainer brings them
-  std::vector<std::shared_ptr<OpenPush>> pushes_;  // per shard
+  uint64_t pushesInFlight_ = 0;                               // slices with the policy
+  kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> allLanded_;  // leave() waits for them
+  std::vector<RangeSet> initialValues_;                       // per shard, while this trainer brings them
+  std::vector<std::shared_ptr<OpenPush>> pushes_;             // per shard
 };
 
 }  // namespace psd
