@@ -1,45 +1,53 @@
-"""The main job on the full MNIST: one pass by two trainers comes as far as one process alone."""
+"""The main job on real digits: one pass over the full MNIST by two trainers comes as far as one process alone, and
+eight over the 5,000 digits reach what the quickstart promises."""
 
 import json
 import unittest
 
 import processes
 
-DATA = processes.REPO.parent / "shared" / "data" / "mnist"
+FULL = processes.REPO.parent / "shared" / "data" / "mnist"
+DIGITS = processes.REPO / ".data" / "mnist_5k"
 TRAINING_S = 1500
 ACCURACY_MIN = 0.975
+QUICKSTART_EPOCHS = 8
+QUICKSTART_ACCURACY_MIN = 0.93
 DIFFERENCE_MAX = 0.005
 
 
-@unittest.skipUnless(DATA.is_dir(), f"the full MNIST is not there: {DATA}")
 class Mnist(processes.ProcessTest):
-    def accuracy_after_one_pass(self, trainers, policy):
+    def accuracy_after(self, epochs, data, trainers, policy):
         """SGD with a rate of 0.03, as configs/hogwild.json has it, and batches of 32."""
         daemon = processes.Daemon(self.folder, self._name("psd"),
                                   ["--config", processes.REPO / "configs" / "hogwild.json", "--listen", self.unix_address(),
                                    "--set", f"policy.type={policy}"])
         self.processes.append(daemon)
-        common = ["--server", daemon.address, "--model", "mnist_cnn", "--data", DATA]
-        running = [self.start_trainer("train", *common, "--rank", rank, "--world-size", trainers, "--epochs", 1,
+        common = ["--server", daemon.address, "--model", "mnist_cnn", "--data", data]
+        running = [self.start_trainer("train", *common, "--rank", rank, "--world-size", trainers, "--epochs", epochs,
                                       "--batch-size", 32) for rank in range(trainers)]
         for trainer in running:
             self.assertEqual(trainer.wait(TRAINING_S), 0)
         evaluation = self.start_trainer("eval", "--json", *common)
         self.assertEqual(evaluation.wait(TRAINING_S), 0)
         report = json.loads(evaluation.out)
-        self.assertEqual(report["samples"], 10_000)
+        self.assertEqual(report["samples"], 10_000 if data == FULL else 1_000)
         self.assert_stops(daemon)
         print(f"{trainers} trainer(s), {policy}: loss {report['loss']:.4f}, accuracy {100 * report['accuracy']:.2f} %")
         return report["accuracy"]
 
+    @unittest.skipUnless(FULL.is_dir(), f"the full MNIST is not there: {FULL}")
     def test_one_pass(self):
-        alone = self.accuracy_after_one_pass(1, "locked")
+        alone = self.accuracy_after(1, FULL, 1, "locked")
         for policy in ("hogwild", "locked"):
             with self.subTest(policy=policy):
-                accuracy = self.accuracy_after_one_pass(2, policy)
+                accuracy = self.accuracy_after(1, FULL, 2, policy)
                 self.assertGreaterEqual(accuracy, ACCURACY_MIN)
                 # Together they may be better, not worse.
                 self.assertGreaterEqual(accuracy, alone - DIFFERENCE_MAX)
+
+    @unittest.skipUnless(DIGITS.is_dir(), f"scripts/setup has not made {DIGITS}")
+    def test_quickstart_digits(self):
+        self.assertGreaterEqual(self.accuracy_after(QUICKSTART_EPOCHS, DIGITS, 2, "hogwild"), QUICKSTART_ACCURACY_MIN)
 
 
 if __name__ == "__main__":
