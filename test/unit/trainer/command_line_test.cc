@@ -114,7 +114,7 @@ TEST_CASE("eval has no rank, whatever the environment says") {
   CHECK(eval.common.threads == kCores);
 }
 
-TEST_CASE("--version and --help print") {
+TEST_CASE("both --version and --help print") {
   CHECK(std::get<PrintText>(*parse({"--version"})).text == "psd-trainer " PSD_VERSION "\n");
   CHECK_THAT(std::get<PrintText>(*parse({"--help"})).text, Contains("train") && Contains("eval"));
   CHECK_THAT(std::get<PrintText>(*parse({"train", "--help"})).text,

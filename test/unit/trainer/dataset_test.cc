@@ -202,7 +202,7 @@ TEST_CASE("synthetic images lie nearest to their own class's mean, in both split
   CHECK(correct >= 495);
 }
 
-TEST_CASE("--data names a folder or a listed set") {
+TEST_CASE("what --data names: a folder or a listed set") {
   const MnistFolder mnist;
   const auto open = [](const std::string& data) { return openDataset(data, Split::train, 1); };
   PSD_REQUIRE_OK(open(mnist.folder.path()));

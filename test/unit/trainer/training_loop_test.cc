@@ -84,7 +84,7 @@ TEST_CASE("steps, epochs and sample counts are numbered and add up") {
   CHECK(reports[7].totalEpochs == 2);
 }
 
-TEST_CASE("--steps stops in the middle of an epoch or goes past several") {
+TEST_CASE("training with --steps stops in the middle of an epoch or goes past several") {
   FakeDaemon daemon;
   Trainer trainer(daemon, alone(64, 1, 6));
   const auto summary = trainer.loop.run({&trainer.recorder}, never);
