@@ -18,6 +18,7 @@ constexpr size_t kReadAheadBytes = 8192;
 // Below this, placement costs more than the copy it saves.
 constexpr size_t kPlaceWordsMin = (16u << 10) / sizeof(word);
 constexpr uint32_t kSegmentsMax = 512;
+constexpr auto kMayReadPoll = 1 * kj::MILLISECONDS;
 
 }  // namespace
 
@@ -101,7 +102,13 @@ kj::Promise<void> MessageStream::withTimeout(kj::Promise<void> read) {
 }
 
 kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> MessageStream::tryReadMessage(
-    kj::ArrayPtr<kj::AutoCloseFd>, capnp::ReaderOptions options, kj::ArrayPtr<word>) {
+    kj::ArrayPtr<kj::AutoCloseFd> fdSpace, capnp::ReaderOptions options, kj::ArrayPtr<word> scratch) {
+  if (options_.mayRead && !options_.mayRead()) {
+    // Polled: what it waits for, the network's queue, tells nobody when it shrinks.
+    return timer_.afterDelay(kMayReadPoll).then([this, fdSpace, options, scratch] {
+      return tryReadMessage(fdSpace, options, scratch);
+    });
+  }
   // Wait for the first byte without a deadline: an idle connection is no fault.
   kj::Promise<bool> first = true;
   if (aheadBegin_ == aheadEnd_) {
@@ -114,7 +121,7 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> MessageStream::tryReadMessage
   using Read = kj::Maybe<capnp::MessageReaderAndFds>;
   auto message = first.then([this, options](bool any) -> kj::Promise<Read> {
     if (!any) {
-      readingEnded_ = true;
+      ended_ = true;
       return Read(nullptr);
     }
     auto message = kj::heap<Incoming>(options);
@@ -124,7 +131,7 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> MessageStream::tryReadMessage
     });
   });
   return message.catch_([this](kj::Exception&& exception) -> kj::Promise<Read> {
-    readingEnded_ = true;
+    ended_ = true;
     return kj::mv(exception);
   });
 }
@@ -204,11 +211,18 @@ void MessageStream::takePins(kj::ArrayPtr<const kj::ArrayPtr<const word>> segmen
   }
 }
 
+kj::Promise<void> MessageStream::noteEnd(kj::Promise<void> written) {
+  return written.catch_([this](kj::Exception&& exception) -> kj::Promise<void> {
+    ended_ = true;
+    return kj::mv(exception);
+  });
+}
+
 kj::Promise<void> MessageStream::writeMessage(kj::ArrayPtr<const int>,
                                               kj::ArrayPtr<const kj::ArrayPtr<const word>> segments) {
   kj::Vector<std::shared_ptr<const void>> pinned;
   takePins(segments, pinned);
-  auto written = capnp::writeMessage(stream_, segments);
+  auto written = noteEnd(capnp::writeMessage(stream_, segments));
   return pinned.empty() ? kj::mv(written) : written.attach(pinned.releaseAsArray());
 }
 
@@ -216,7 +230,7 @@ kj::Promise<void> MessageStream::writeMessages(
     kj::ArrayPtr<kj::ArrayPtr<const kj::ArrayPtr<const word>>> messages) {
   kj::Vector<std::shared_ptr<const void>> pinned;
   for (auto& segments : messages) takePins(segments, pinned);
-  auto written = capnp::writeMessages(stream_, messages);
+  auto written = noteEnd(capnp::writeMessages(stream_, messages));
   return pinned.empty() ? kj::mv(written) : written.attach(pinned.releaseAsArray());
 }
 

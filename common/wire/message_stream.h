@@ -26,6 +26,8 @@ struct MessageStreamOptions {
   kj::Duration readTimeout = 0 * kj::SECONDS;
   /// Called with the reason when what the peer sent cannot be read.
   std::function<void(kj::StringPtr reason)> onRefused;
+  /// Asked before each message is read; while it says no, what the peer sends stays in the socket.
+  std::function<bool()> mayRead;
   Placer placer;
 };
 
@@ -57,9 +59,9 @@ class MessageStream final : public capnp::MessageStream {
   /// the stream knows when referenced memory is no longer needed.
   void pin(const void* begin, std::shared_ptr<const void> owner);
   size_t pinCount() const { return pins_.size(); }
-  /// Whether reading is over because the peer closed, broke off or was refused. If not, whoever ended
+  /// Whether this stream is over because the peer closed, broke off or was refused. If not, whoever ended
   /// the conversation found fault with the messages themselves.
-  bool readingEnded() const { return readingEnded_; }
+  bool ended() const { return ended_; }
 
  private:
   class Incoming;
@@ -69,6 +71,7 @@ class MessageStream final : public capnp::MessageStream {
   kj::Promise<void> readSegments(Incoming& message);
   kj::Promise<void> readPlaced(Incoming& message, uint32_t large);
   kj::Promise<void> readRest(Incoming& message);
+  kj::Promise<void> noteEnd(kj::Promise<void> written);
   kj::Promise<void> withTimeout(kj::Promise<void> read);
   void takePins(kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> segments,
                 kj::Vector<std::shared_ptr<const void>>& taken);
@@ -83,7 +86,7 @@ class MessageStream final : public capnp::MessageStream {
   kj::Array<std::byte> ahead_;  // bytes [aheadBegin_, aheadEnd_) are read but not consumed
   size_t aheadBegin_ = 0;
   size_t aheadEnd_ = 0;
-  bool readingEnded_ = false;
+  bool ended_ = false;
 };
 
 }  // namespace psd::wire

@@ -10,6 +10,9 @@ namespace {
 
 // More replies than any trainer's window keeps referenced at once.
 constexpr size_t kPinsMax = 4096;
+// Even an answer without payload, a refusal say, takes some 8 KiB until it is read. A peer with this many
+// unread ones is not listened to.
+constexpr size_t kUnreadAnswersMax = 1024;
 
 wire::MessageStreamOptions streamOptions(EventLoop& loop, Connection& connection) {
   const Limits& limits = loop.environment().config.limits;
@@ -19,6 +22,7 @@ wire::MessageStreamOptions streamOptions(EventLoop& loop, Connection& connection
   options.onRefused = [&loop, &connection](kj::StringPtr reason) {
     loop.drop(connection, std::string(reason.cStr()));
   };
+  options.mayRead = [&connection] { return connection.unreadAnswers() < kUnreadAnswersMax; };
   return options;
 }
 
@@ -53,7 +57,7 @@ bool Connection::mayQueue() {
 }
 
 std::string Connection::endReason() {
-  if (!stream_ || stream_->readingEnded()) return "";
+  if (!stream_ || stream_->ended()) return "";
   return "its messages break the Cap'n Proto RPC protocol";
 }
 

@@ -35,6 +35,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   /// Bytes of answers that wait for the peer to read.
   uint64_t queuedBytes() { return network_ ? network_->getCurrentQueueSize() : 0; }
+  /// How many answers these are.
+  size_t unreadAnswers() { return network_ ? network_->getCurrentQueueCount() : 0; }
   /// Whether another answer with payload may be built now (limits.outgoing_bytes).
   bool mayQueue();
   /// Keeps `owner` alive until the answer that references `begin` is written.
