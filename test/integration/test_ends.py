@@ -114,6 +114,7 @@ class LostTrainer(processes.ProcessTest):
         self.assert_ends(self.train(daemon.address, steps=5))
         status = daemon.until_status("all connections are gone", lambda status: status["counters"]["connections_open"] == 1)
         self.assertEqual(status["counters"]["refused_slices"], 0)
+        self.assertEqual(status["counters"]["connections_dropped"], 0, "the trainers went; nobody sent them away")
         self.assert_stops(daemon)
         self.assertNotIn("without waiting longer", daemon.err, "half an update of a dead trainer holds up the end")
 

@@ -1,0 +1,363 @@
+// What a peer can say that the schema allows and the protocol does not: each is answered with a typed error,
+// or ends that peer's connection, and the daemon serves the others as before.
+
+#include <cmath>
+#include <future>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <sys/socket.h>
+
+#include "common/os/host.h"
+#include "common/types/model_layout.h"
+#include "test/integration/raw_trainer.h"
+#include "trainer/client/client.h"
+
+namespace psd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using namespace testing;
+
+Json config(const std::string& policy = "locked") {
+  return {{"policy", {{"type", policy}}},
+          {"shards", 2},
+          {"threads", 2},
+          {"optimizer", {{"type", "sgd"}, {"lr", 1.0}}},
+          {"limits", {{"slice_bytes", kSliceMost * sizeof(float)}}}};
+}
+
+/// The status, fetched by a thread without an event loop of its own.
+Json statusOf(const LocalServer& server) {
+  return std::async(std::launch::async, [&] { return server.status(); }).get();
+}
+
+uint64_t counter(const LocalServer& server, const char* name) {
+  return statusOf(server)["counters"][name].get<uint64_t>();
+}
+
+/// Lets `io` turn until `condition()` holds, for a minute at most.
+template <class Condition>
+void turnUntil(kj::AsyncIoContext& io, Condition condition) {
+  auto& timer = io.provider->getTimer();
+  auto deadline = timer.now() + 60 * kj::SECONDS;
+  while (!condition()) {
+    REQUIRE(timer.now() < deadline);
+    timer.afterDelay(5 * kj::MILLISECONDS).wait(io.waitScope);
+  }
+}
+
+void checkRefused(const Status& status, ErrorCode code, const std::string& words = "") {
+  REQUIRE(!status.ok());
+  INFO(status.message());
+  CHECK(errorCodeName(status.error().code) == errorCodeName(code));
+  CHECK(status.message().find(words) != std::string::npos);
+}
+
+std::vector<float> ones(uint64_t count) { return std::vector<float>(count, 1.0f); }
+
+/// What the model is, read by an ordinary client on a thread of its own; empty when that fails.
+std::vector<float> modelOf(const LocalServer& server) {
+  return std::async(std::launch::async,
+                    [&]() -> std::vector<float> {
+                      ClientOptions options;
+                      options.servers = {server.address()};
+                      auto client = Client::connect(options);
+                      std::vector<float> values(kElements);
+                      bool read = client.ok() && (*client)->observe(model()).ok() &&
+                                  (*client)->pull(values).wait().ok();
+                      return read ? values : std::vector<float>();
+                    })
+      .get();
+}
+
+/// 82 MB of answers, none of which is read.
+std::vector<capnp::RemotePromise<schema::PullResult>> askAndNeverRead(RawTrainer& trainer) {
+  trainer.peer().stream().beDeaf();
+  std::vector<capnp::RemotePromise<schema::PullResult>> asked;
+  for (uint64_t i = 0; i < 20'000; i++) asked.push_back(trainer.startPull(i, 0, 0, kSliceMost));
+  return asked;
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;  // memory means little then
+#else
+constexpr bool kSanitized = false;
+#endif
+
+}  // namespace
+
+TEST_CASE("Protocol: another version is refused, and says so on both sides") {
+  LocalServer server(config());
+  auto io = kj::setupAsyncIo();
+  RawPeer peer(io, server.address());
+  auto request = peer.daemon().helloRequest();
+  request.setProtocolVersion(99);
+  request.setPeer("a peer from the future\n\x1b[31m");
+  auto answer = peer.wait(request.send().dropPipeline());
+  CHECK(answer.getProtocolVersion() == schema::PROTOCOL_VERSION);
+  Status status = wire::readStatus(answer.getStatus());
+  checkRefused(status, ErrorCode::protocolMismatch, "version 99");
+  CHECK(status.message().find("speaks version 1") != std::string::npos);
+  CHECK(status.message().find('\x1b') == std::string::npos);
+
+  auto join = peer.daemon().joinRequest();
+  join.setWorldSize(1);
+  wire::writeModel(model(), join.initModel());
+  checkRefused(statusFrom(peer.wait(join.send().dropPipeline()).getError()), ErrorCode::protocolMismatch);
+  peer.hello();  // the same peer, wiser
+}
+
+TEST_CASE("Protocol: nothing before hello") {
+  LocalServer server(config());
+  auto io = kj::setupAsyncIo();
+  RawPeer peer(io, server.address());
+  auto join = peer.daemon().joinRequest();
+  join.setWorldSize(1);
+  wire::writeModel(model(), join.initModel());
+  checkRefused(statusFrom(peer.wait(join.send().dropPipeline()).getError()), ErrorCode::protocolMismatch,
+               "hello()");
+  auto observe = peer.daemon().observeRequest();
+  checkRefused(statusFrom(peer.wait(observe.send().dropPipeline()).getError()), ErrorCode::protocolMismatch,
+               "hello()");
+}
+
+TEST_CASE("Protocol: models that cannot be") {
+  LocalServer server(config());
+  auto io = kj::setupAsyncIo();
+  RawPeer peer(io, server.address());
+  peer.hello();
+  auto refuse = [&](const ModelSpec& spec, const std::string& words, std::optional<uint64_t> signature = {}) {
+    auto request = peer.daemon().joinRequest();
+    request.setWorldSize(1);
+    wire::writeModel(spec, request.initModel());
+    if (signature) request.getModel().setSignature(*signature);
+    auto answer = peer.wait(request.send().dropPipeline());
+    REQUIRE(answer.isError());
+    checkRefused(statusFrom(answer.getError()), ErrorCode::invalidArgument, words);
+  };
+  refuse({"none", {}}, "at least one tensor");
+  refuse({"zero", {{"w", DType::f32, {3, 0}}}}, "'w' has a dimension of size 0");
+  refuse({"twice", {{"w", DType::f32, {3}}, {"w", DType::f32, {3}}}}, "'w' appears twice");
+  refuse({"name", {{"a\nb", DType::f32, {3}}}}, "visible ASCII");
+  refuse({"huge", {{"w", DType::f32, {1ull << 40, 1ull << 40}}}}, "2^40");
+  refuse(model(), "signature", model().signature() + 1);
+  CHECK(counter(server, "joins_refused") == 6);
+  RawTrainer(io, server, 0, 1).bringZeros();
+}
+
+TEST_CASE("Protocol: no pull and no push before the model has values") {
+  LocalServer server(config());
+  auto io = kj::setupAsyncIo();
+  RawTrainer first(io, server, 0, 2), second(io, server, 1, 2);
+  CHECK(first.mustInitialize());
+  CHECK(!second.mustInitialize());
+  for (RawTrainer* trainer : {&first, &second}) {
+    checkRefused(trainer->push({}, ones(16)), ErrorCode::notReady);
+    checkRefused(trainer->pull(0, 0, 16), ErrorCode::notReady);
+  }
+  checkRefused(second.initialize(0, 0, ones(16)), ErrorCode::invalidArgument, "not asked");
+  checkRefused(second.initialized(), ErrorCode::invalidArgument, "not asked");
+  auto observe = first.peer().daemon().observeRequest();
+  checkRefused(statusFrom(first.peer().wait(observe.send().dropPipeline()).getError()), ErrorCode::notReady);
+  first.bringZeros();
+  PSD_REQUIRE_OK(first.pull(0, 0, 16));
+  checkRefused(first.initialize(0, 0, ones(16)), ErrorCode::invalidArgument, "not asked");
+}
+
+TEST_CASE("Protocol: initial values must be whole, once, and finite") {
+  LocalServer server(config());
+  auto io = kj::setupAsyncIo();
+  RawTrainer trainer(io, server, 0, 1);
+  checkRefused(trainer.initialized(), ErrorCode::badSlice, "0 of its 2000");
+  PSD_REQUIRE_OK(trainer.initialize(0, 0, ones(1024)));
+  checkRefused(trainer.initialize(0, 0, ones(1024)), ErrorCode::badSlice, "twice");
+  checkRefused(trainer.initialize(0, 1008, ones(32)), ErrorCode::badSlice, "twice");
+  checkRefused(trainer.initialize(0, 1024, {NAN}), ErrorCode::badSlice, "multiples of 16");
+  checkRefused(trainer.initialize(0, 1984, std::vector<float>(16, INFINITY)), ErrorCode::nonFinite);
+  checkRefused(trainer.initialized(), ErrorCode::badSlice, "1024 of its 2000");
+  PSD_REQUIRE_OK(trainer.initialize(0, 1024, ones(976)));
+  checkRefused(trainer.initialized(), ErrorCode::badSlice, "shard 1");
+  PSD_REQUIRE_OK(trainer.initialize(1, 0, ones(1024)));
+  PSD_REQUIRE_OK(trainer.initialize(1, 1024, ones(976)));
+  PSD_REQUIRE_OK(trainer.initialized());
+  CHECK(modelOf(server) == ones(kElements));
+}
+
+TEST_CASE("Protocol: slices that cannot be") {
+  for (const std::string policy : {"hogwild", "locked"}) {
+    INFO(policy);
+    LocalServer server(config(policy));
+    auto io = kj::setupAsyncIo();
+    RawTrainer trainer(io, server, 0, 1);
+    trainer.bringZeros();
+    uint64_t before = counter(server, "refused_slices");
+
+    struct Wrong {
+      uint32_t shard;
+      uint64_t offset, count;
+      const char* words;
+    };
+    const Wrong wrongs[] = {
+        {2, 0, 16, "there are 2 shards"},
+        {UINT32_MAX, 0, 16, "there are 2 shards"},
+        {0, 0, 0, "2000 elements"},
+        {0, 2000, 16, "2000 elements"},
+        {0, 1984, 32, "2000 elements"},
+        {0, UINT64_MAX, 16, "2000 elements"},
+        {0, UINT64_MAX - 15, 16, "2000 elements"},  // the end would wrap around
+        {0, 1ull << 62, 16, "2000 elements"},
+        {0, 8, 16, "multiples of 16"},
+        {0, 0, 15, "multiples of 16"},
+        {0, 0, 1040, "limits.slice_bytes"},
+    };
+    for (const Wrong& wrong : wrongs) {
+      INFO("shard " << wrong.shard << ", " << wrong.count << " at " << wrong.offset);
+      checkRefused(trainer.push({1, wrong.shard, wrong.offset}, ones(wrong.count)), ErrorCode::badSlice,
+                   wrong.words);
+      checkRefused(trainer.pull(wrong.shard, wrong.offset, wrong.count), ErrorCode::badSlice, wrong.words);
+    }
+    checkRefused(trainer.pull(0, 0, UINT64_MAX), ErrorCode::badSlice, "2000 elements");
+    const kj::byte odd[67] = {};
+    checkRefused(trainer.push({}, capnp::Data::Reader(odd, sizeof odd)), ErrorCode::badSlice);
+    CHECK(counter(server, "refused_slices") == before + 2 * std::size(wrongs) + 2);
+    CHECK(modelOf(server) == std::vector<float>(kElements, 0.0f));
+  }
+}
+
+TEST_CASE("Protocol: slices of one push that do not fit together") {
+  LocalServer server(config());
+  auto io = kj::setupAsyncIo();
+  RawTrainer trainer(io, server, 0, 1);
+  trainer.bringZeros();
+  PSD_REQUIRE_OK(trainer.push({5, 0, 0}, ones(1024)));
+  checkRefused(trainer.push({5, 0, 0}, ones(1024)), ErrorCode::badSlice, "twice");
+  checkRefused(trainer.push({5, 0, 1008}, ones(992)), ErrorCode::badSlice, "twice");
+  checkRefused(trainer.push({5, 0, 1024, 7}, ones(976)), ErrorCode::badSlice, "basis");
+  checkRefused(trainer.push({4, 0, 1024}, ones(976)), ErrorCode::badSlice, "step 5 has begun");
+  CHECK(modelOf(server) == std::vector<float>(kElements, 0.0f));
+  PSD_REQUIRE_OK(trainer.push({5, 0, 1024}, ones(976)));
+  checkRefused(trainer.push({5, 0, 0}, ones(1024)), ErrorCode::badSlice, "twice");
+
+  // A later step gives up what is unfinished of the one before.
+  PSD_REQUIRE_OK(trainer.push({6, 1, 0}, std::vector<float>(1024, 100.0f)));
+  PSD_REQUIRE_OK(trainer.push({7, 1, 1024}, ones(976)));
+  PSD_REQUIRE_OK(trainer.push({7, 1, 0}, ones(1024)));
+  CHECK(modelOf(server) == std::vector<float>(kElements, -1.0f));
+  CHECK(statusOf(server)["shards"][1]["version"] == 1);
+}
+
+TEST_CASE("Protocol: a trainer that left is gone") {
+  LocalServer server(config());
+  auto io = kj::setupAsyncIo();
+  RawTrainer trainer(io, server, 0, 1);
+  trainer.bringZeros();
+  PSD_REQUIRE_OK(trainer.leave());
+  checkRefused(trainer.push({}, ones(16)), ErrorCode::notReady, "left");
+  checkRefused(trainer.pull(0, 0, 16), ErrorCode::notReady, "left");
+  PSD_REQUIRE_OK(trainer.leave());
+  Json status = statusOf(server);
+  CHECK(status["trainers"].empty());
+  CHECK(status["trainers_lost"] == 0);
+  CHECK(!RawTrainer(io, server, 0, 1).mustInitialize());  // the rank is free, the model keeps its values
+}
+
+TEST_CASE("Protocol: a trainer that vanishes in mid-push leaves nothing behind under locked") {
+  LocalServer server(config());
+  auto io = kj::setupAsyncIo();
+  RawTrainer stays(io, server, 0, 2);
+  stays.bringZeros();
+  {
+    RawTrainer vanishes(io, server, 1, 2);
+    PSD_REQUIRE_OK(vanishes.push({1, 0, 0}, std::vector<float>(1024, 100.0f)));
+    PSD_REQUIRE_OK(vanishes.push({1, 1, 1024}, std::vector<float>(976, 100.0f)));
+  }
+  turnUntil(io, [&] { return statusOf(server)["trainers_lost"] == 1; });
+  CHECK(modelOf(server) == std::vector<float>(kElements, 0.0f));
+  for (uint32_t shard : {0u, 1u}) {
+    PSD_REQUIRE_OK(stays.push({1, shard, 1024}, ones(976)));
+    PSD_REQUIRE_OK(stays.push({1, shard, 0}, ones(1024)));
+  }
+  CHECK(modelOf(server) == std::vector<float>(kElements, -1.0f));
+}
+
+TEST_CASE("Protocol: when the bringer of the values is gone, one that waits brings them") {
+  LocalServer server(config());
+  auto io = kj::setupAsyncIo();
+  auto bringer = kj::heap<RawTrainer>(io, server, 0, 2);
+  REQUIRE(bringer->mustInitialize());
+  PSD_REQUIRE_OK(bringer->initialize(0, 0, std::vector<float>(1024, 5.0f)));
+  auto waits = std::async(std::launch::async, [&]() -> Result<JoinInfo> {
+    ClientOptions options;
+    options.servers = {server.address()};
+    PSD_ASSIGN_OR_RETURN(auto client, Client::connect(options));
+    const std::vector<float> values(kElements, 2.0f);
+    PSD_ASSIGN_OR_RETURN(JoinInfo info,
+                         client->join({Rank{1}, 2}, model(), [&] { return std::span(values); }));
+    PSD_RETURN_IF_ERROR(client->leave());
+    return info;
+  });
+  turnUntil(io, [&] { return statusOf(server)["trainers"].size() == 2; });
+  CHECK(waits.wait_for(std::chrono::seconds(0)) == std::future_status::timeout);
+  bringer = nullptr;
+  auto info = waits.get();
+  PSD_REQUIRE_OK(info);
+  CHECK(info->broughtInitialValues);
+  CHECK(modelOf(server) == std::vector<float>(kElements, 2.0f));
+}
+
+TEST_CASE("Protocol: a message beyond the limit ends its connection, and no other") {
+  Json settings = config();
+  settings["limits"]["message_bytes"] = 64 << 10;
+  LocalServer server(settings);
+  auto io = kj::setupAsyncIo();
+  RawTrainer large(io, server, 0, 2), other(io, server, 1, 2);
+  const std::vector<float> values(32 << 10);
+  auto request = large.session().pushRequest();
+  request.setGradient(dataOf(values));
+  auto failed = kj::runCatchingExceptions([&] { large.peer().wait(request.send().dropPipeline()); });
+  KJ_IF_MAYBE (exception, failed) {
+    CHECK(exception->getType() == kj::Exception::Type::DISCONNECTED);
+  } else {
+    FAIL("the message was answered");
+  }
+  turnUntil(io, [&] { return statusOf(server)["trainers_lost"] == 1; });
+  CHECK(counter(server, "connections_dropped") == 1);
+  // It was to bring the values; that is the other's part now.
+  auto awaited = other.peer().wait(other.session().awaitModelRequest().send().dropPipeline());
+  CHECK(awaited.isMustInitialize());
+  other.bringZeros();
+}
+
+TEST_CASE("Protocol: a peer that asks and never reads costs little and is dropped") {
+  Json settings = config("hogwild");
+  settings["limits"] = {{"outgoing_bytes", 2 << 20}, {"write_timeout_ms", 300}};
+  LocalServer server(settings);
+  auto io = kj::setupAsyncIo();
+  RawTrainer trainer(io, server, 0, 1);
+  trainer.bringZeros();
+  const uint64_t before = residentBytes();
+  auto asked = askAndNeverRead(trainer);
+  turnUntil(io, [&] { return counter(server, "connections_dropped") == 1; });
+  CHECK(counter(server, "refused_overload") > 0);
+  if (!kSanitized) CHECK(residentBytes() - before < 100 << 20);  // of both sides: they share this process
+  turnUntil(io, [&] { return statusOf(server)["trainers_lost"] == 1; });
+  CHECK(!RawTrainer(io, server, 0, 1).mustInitialize());
+}
+
+TEST_CASE("Protocol: a peer that never reads, and is gone, is missed") {
+  LocalServer server(config("hogwild"));
+  auto io = kj::setupAsyncIo();
+  auto trainer = kj::heap<RawTrainer>(io, server, 0, 1);
+  trainer->bringZeros();
+  {
+    auto asked = askAndNeverRead(*trainer);
+    turnUntil(io, [&] { return counter(server, "pull_slices") > 0; });
+  }
+  trainer = nullptr;
+  turnUntil(io, [&] { return statusOf(server)["trainers_lost"] == 1; });
+  CHECK(counter(server, "connections_dropped") == 0);
+}
+
+}  // namespace psd

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <vector>
+
+#include "common/wire/convert.h"
+#include "test/support/local_server.h"
+#include "test/support/raw_peer.h"
+
+namespace psd::testing {
+
+inline constexpr uint64_t kElements = 4000;   // two shards of 2000
+inline constexpr uint64_t kSliceMost = 1024;  // elements: limits.slice_bytes / 4
+
+inline ModelSpec model() { return {"test", {{"w", DType::f32, {kElements}}}}; }
+
+inline capnp::Data::Reader dataOf(const std::vector<float>& values) {
+  return {reinterpret_cast<const kj::byte*>(values.data()), values.size() * sizeof(float)};
+}
+
+inline Status statusFrom(const schema::Error::Reader& error) { return wire::readError(error); }
+
+/// Joins by hand, and goes on as it likes. Owned by one thread.
+class RawTrainer {
+ public:
+  RawTrainer(kj::AsyncIoContext& io, const LocalServer& server, uint32_t rank, uint32_t worldSize)
+      : peer_(io, server.address()) {
+    peer_.hello();
+    auto request = peer_.daemon().joinRequest();
+    request.setRank(rank);
+    request.setWorldSize(worldSize);
+    wire::writeModel(model(), request.initModel());
+    auto answer = peer_.wait(request.send().dropPipeline());
+    REQUIRE(answer.isJoined());
+    mustInitialize_ = answer.getJoined().getMustInitialize();
+    session_ = kj::heap<schema::Trainer::Client>(answer.getJoined().getSession());
+  }
+
+  bool mustInitialize() const { return mustInitialize_; }
+  RawPeer& peer() { return peer_; }
+  schema::Trainer::Client& session() { return *session_; }
+
+  Status initialize(uint32_t shard, uint64_t offset, const std::vector<float>& values) {
+    auto request = session_->initializeRequest();
+    request.setShard(shard);
+    request.setOffset(offset);
+    request.setValues(dataOf(values));
+    return wire::readStatus(peer_.wait(request.send().dropPipeline()).getStatus());
+  }
+  Status initialized() {
+    auto request = session_->initializedRequest();
+    return wire::readStatus(peer_.wait(request.send().dropPipeline()).getStatus());
+  }
+  /// Brings zeros for the whole model.
+  void bringZeros() {
+    for (uint32_t shard : {0u, 1u}) {
+      PSD_REQUIRE_OK(initialize(shard, 0, std::vector<float>(1008)));
+      PSD_REQUIRE_OK(initialize(shard, 1008, std::vector<float>(992)));
+    }
+    PSD_REQUIRE_OK(initialized());
+  }
+
+  struct Slice {
+    uint64_t step = 1;
+    uint32_t shard = 0;
+    uint64_t offset = 0, basis = 0;
+  };
+  Status push(Slice slice, const std::vector<float>& gradient) { return push(slice, dataOf(gradient)); }
+  Status push(Slice slice, capnp::Data::Reader gradient) {
+    auto request = session_->pushRequest();
+    request.setStep(slice.step);
+    request.setShard(slice.shard);
+    request.setOffset(slice.offset);
+    request.setBasis(slice.basis);
+    request.setSamples(1);
+    request.setGradient(gradient);
+    auto answer = peer_.wait(request.send().dropPipeline());
+    return answer.isError() ? statusFrom(answer.getError()) : Status();
+  }
+
+  capnp::RemotePromise<schema::PullResult> startPull(uint64_t pull, uint32_t shard, uint64_t offset,
+                                                     uint64_t count) {
+    auto request = session_->pullRequest(capnp::MessageSize{8, 0});  // thousands of them are small
+    request.setPull(pull);
+    request.setShard(shard);
+    request.setOffset(offset);
+    request.setCount(count);
+    return request.send();
+  }
+  Status pull(uint32_t shard, uint64_t offset, uint64_t count) {
+    auto answer = peer_.wait(startPull(1, shard, offset, count).dropPipeline());
+    return answer.isError() ? statusFrom(answer.getError()) : Status();
+  }
+  Status leave() {
+    return wire::readStatus(peer_.wait(session_->leaveRequest().send().dropPipeline()).getStatus());
+  }
+
+ private:
+  RawPeer peer_;
+  bool mustInitialize_ = false;
+  kj::Own<schema::Trainer::Client> session_;
+};
+
+}  // namespace psd::testing
