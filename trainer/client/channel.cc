@@ -108,10 +108,10 @@ kj::Promise<Result<std::string>> Channel::hello() {
           return Error{status.error().code, server_ + ": " + cleared(status.error()).message};
         }
         if (answer.getProtocolVersion() != wire::kProtocolVersion) {
-          return Error{ErrorCode::protocolMismatch,
-                       server_ + ": the daemon speaks protocol version " +
-                           std::to_string(answer.getProtocolVersion()) + ", this program version " +
-                           std::to_string(wire::kProtocolVersion)};
+          return Error{ErrorCode::protocolMismatch, server_ + ": the daemon speaks protocol version " +
+                                                        std::to_string(answer.getProtocolVersion()) +
+                                                        ", this program version " +
+                                                        std::to_string(wire::kProtocolVersion)};
         }
         return wire::printable(text(answer.getServerVersion()));
       }));
