@@ -5,7 +5,7 @@
 CMAKE_MINIMUM=3.22
 # Ubuntu 22.04 ships Cap'n Proto 0.8, psd needs 0.9. Debian 12's packages ask for nothing that Ubuntu 22.04 lacks
 # (libc 2.34, libstdc++ 11, OpenSSL 3), so they are unpacked beside the system, each checked against its SHA-256.
-CAPNP_POOL=${PSD_DEBIAN_MIRROR:-http://deb.debian.org/debian}/pool/main/c/capnproto
+CAPNP_POOL=${PSD_DEBIAN_MIRROR:-http://ftp.debian.org/debian}/pool/main/c/capnproto
 CAPNP_DEBS=(
   "capnproto_0.9.2-2_amd64.deb 0938f08c53878508a0afc305e69c424964f6505517bb2372a43d140a48a3e7d7"
   "libcapnp-0.9.2_0.9.2-2_amd64.deb 45ce95f7c99ab1e90aefb79a71d75809ce8f758f64e4eba5e3e2ce84e743efff"
