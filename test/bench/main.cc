@@ -1,0 +1,123 @@
+// psd-bench-references: what this machine can do without psd, to hold psd's figures against. Each subcommand
+// prints one JSON object.
+
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <map>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "test/bench/references.h"
+
+namespace psd::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const std::map<std::string, StreamKind> kKinds = {{"unix", StreamKind::unixSocket}, {"tcp", StreamKind::tcp}};
+const std::map<std::string, Direction> kDirections = {{"pull", Direction::pull}, {"push", Direction::push}};
+const std::map<std::string, MemoryOperation> kMemory = {
+    {"copy", MemoryOperation::copy},         {"copy_streaming", MemoryOperation::copyStreaming},
+    {"triad", MemoryOperation::triad},       {"sgd", MemoryOperation::sgd},
+    {"momentum", MemoryOperation::momentum}, {"adagrad", MemoryOperation::adagrad},
+    {"adam", MemoryOperation::adam}};
+
+/// The command line as read.
+struct Arguments {
+  StreamKind kind = StreamKind::unixSocket;
+  Direction direction = Direction::pull;
+  MemoryOperation operation = MemoryOperation::copy;
+  uint64_t bytes = 64u << 20;
+  uint64_t pieceBytes = 0;  // 0: all in one
+  uint32_t window = 4;
+  int bufferBytes = 0;
+  double seconds = 1;
+};
+
+void print(const Timing& timing, uint64_t bytesPerIteration) {
+  const auto bytes = static_cast<double>(bytesPerIteration);
+  const Json out = {{"iterations", timing.iterations},
+                    {"median_s", timing.median},
+                    {"best_s", timing.best},
+                    {"bytes_per_s", bytes / timing.median}};
+  std::printf("%s\n", out.dump().c_str());
+}
+
+void runStream(const Arguments& arguments) {
+  const uint64_t piece = arguments.pieceBytes == 0 ? arguments.bytes : arguments.pieceBytes;
+  print(measureStream({arguments.kind, arguments.direction, arguments.bytes, piece, arguments.window,
+                       arguments.bufferBytes},
+                      arguments.seconds),
+        arguments.bytes);
+}
+
+void runMemory(const Arguments& arguments) {
+  const MemoryTiming measured = measureMemory(arguments.operation, arguments.bytes, arguments.seconds);
+  print(measured.timing, measured.bytesMoved);
+}
+
+int run(int argc, char** argv) {
+  Arguments arguments;
+  CLI::App app("Measures what this machine can do without psd.", "psd-bench-references");
+  app.require_subcommand(1);
+  const auto add = [&](const char* name, const char* help, std::function<void(const Arguments&)> work) {
+    CLI::App* command = app.add_subcommand(name, help);
+    command->add_option("--seconds", arguments.seconds, "how long to measure")->check(CLI::Range(0., 3600.));
+    command->final_callback([&arguments, work = std::move(work)] { work(arguments); });
+    return command;
+  };
+  const CLI::Range positive(uint64_t{4}, uint64_t{1} << 40);
+  const auto addKind = [&](CLI::App* command) {
+    command->add_option("--transport", arguments.kind, "unix or tcp")->transform(CLI::Transformer(kKinds));
+  };
+  const auto addSize = [&](CLI::App* command) {
+    command->add_option("--size", arguments.bytes, "bytes, a multiple of 4")
+        ->check(positive)
+        ->check(CLI::Validator(
+            [](std::string& text) { return std::stoull(text) % 4 ? "not a multiple of 4" : ""; },
+            "MULTIPLE OF 4"));
+  };
+  CLI::App* stream = add("stream", "a plain stream between two processes", runStream);
+  addKind(stream);
+  addSize(stream);
+  stream->add_option("--direction", arguments.direction, "pull or push (applied by SGD)")
+      ->transform(CLI::Transformer(kDirections));
+  stream->add_option("--piece", arguments.pieceBytes, "bytes of one request, a multiple of 4; 0: all");
+  stream->add_option("--window", arguments.window, "requests unanswered at a time")
+      ->check(CLI::Range(1, 1024));
+  stream->add_option("--buffer", arguments.bufferBytes, "bytes of the sockets' buffers; 0: the system's")
+      ->check(CLI::Range(0, 1 << 30));
+  addKind(add("pingpong", "eight bytes there and back",
+              [](const Arguments& a) { print(measurePingPong(a.kind, a.seconds), 8); }));
+  CLI::App* memory = add("memory", "a loop of one thread over arrays of --size", runMemory);
+  addSize(memory);
+  memory
+      ->add_option("--operation", arguments.operation,
+                   "copy | copy_streaming | triad | sgd | momentum | adagrad | adam")
+      ->transform(CLI::Transformer(kMemory));
+  CLI::App* call = add("call", "an empty call of Cap'n Proto as it comes",
+                       [](const Arguments& a) { print(measureCapnp(a.kind, 0, a.seconds), 0); });
+  addKind(call);
+  CLI::App* message =
+      add("message", "one answer of --size, of Cap'n Proto as it comes",
+          [](const Arguments& a) { print(measureCapnp(a.kind, a.bytes, a.seconds), a.bytes); });
+  addKind(message);
+  addSize(message);
+  CLI11_PARSE(app, argc, argv);
+  return 0;
+}
+
+}  // namespace
+}  // namespace psd::bench
+
+int main(int argc, char** argv) {
+  try {
+    return psd::bench::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "psd-bench-references: %s\n", error.what());
+    return 1;
+  }
+}

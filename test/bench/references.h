@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "test/bench/measure.h"
+#include "test/bench/peer_process.h"
+
+namespace psd::bench {
+
+enum class Direction { pull, push };
+
+/// A plain stream between two processes. `pieceBytes` of each request, at most; `window` of them
+/// unanswered at a time. One request for all: pieceBytes >= bytes.
+struct StreamOptions {
+  StreamKind kind = StreamKind::unixSocket;
+  Direction direction = Direction::pull;
+  uint64_t bytes = 0;
+  uint64_t pieceBytes = 0;
+  uint32_t window = 1;
+  int bufferBytes = 0;  ///< of the sockets; 0: the system's
+};
+
+/// Pull: the peer sends. Push: the peer receives and applies plain SGD as it receives.
+Timing measureStream(const StreamOptions& options, double seconds);
+
+/// Eight bytes there and back.
+Timing measurePingPong(StreamKind kind, double seconds);
+
+enum class MemoryOperation { copy, copyStreaming, triad, sgd, momentum, adagrad, adam };
+
+struct MemoryTiming {
+  Timing timing;
+  uint64_t bytesMoved = 0;  ///< by one iteration: every read and every write that the program names
+};
+
+/// Loops of one thread over arrays of `bytes` each: memcpy; a copy with non-temporal stores; STREAM's
+/// triad a[i] = b[i] + s · c[i]; one step of an optimizer, as the daemon applies it.
+MemoryTiming measureMemory(MemoryOperation operation, uint64_t bytes, double seconds);
+
+/// Cap'n Proto's own two-party server and client, as they come: an empty call (bytes = 0), or one answer
+/// that carries `bytes`.
+Timing measureCapnp(StreamKind kind, uint64_t bytes, double seconds);
+
+}  // namespace psd::bench
