@@ -1,0 +1,355 @@
+"""What scripts/bench measures, and the targets it holds the figures against. A group is a class with a title, a text on how
+to read it, `measurements()` (name to a function that takes one sample) and `rows(medians)`."""
+
+import statistics
+import time
+
+import bench_programs
+from bench_report import Row, gigabytes, mebibytes, microseconds, milliseconds
+
+MIB = 1 << 20
+SIZE = 64 * MIB
+PIECE = MIB  # of the windowed plain streams
+BUFFERS = (0, MIB)  # of the plain streams' sockets; 0: the system's
+TRANSPORTS = {"unix": "Unix", "tcp": "TCP"}
+FREE_BYTES_OF_LARGEST = 20 << 30
+FLAT_PUSHES = 10_000
+FLAT_BYTES = MIB  # by which the daemon's memory may rise over so many pushes
+MEMORY_SLACK = 32 * MIB
+
+
+def best(medians, prefix):
+    """The highest figure, of those whose name begins so, that was measured."""
+    return max((value for name, value in medians.items() if name.startswith(prefix) and value is not None), default=None)
+
+
+def free_bytes():
+    with open("/proc/meminfo", encoding="ascii") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+
+
+class Group:
+    """Holds what every group gets. `rounds_max` bounds the rounds of one that takes long."""
+
+    rounds_max = 1000
+
+    def __init__(self, programs, quick):
+        self.programs = programs
+        self.quick = quick
+        self.unmeasured = []  # what was left out, with the reason
+
+    def rate(self, transport, operation, size=SIZE, config=None, **flags):
+        """Bytes per second of the median operation."""
+        report = self.programs.fresh(transport, operation, config, size=size, **flags)
+        return report["bytes"] / report["median_s"]
+
+
+class Transfer(Group):
+    name = "transfer"
+    title = "Pull and push of 64 MiB"
+    text = """One trainer, hogwild, plain SGD, bytes over the time of the median transfer. A plain stream is two processes that do
+nothing but send and receive; in a push the receiver applies SGD to each 256 KiB when they are there. The best of four counts: one
+request for all, or 1 MiB requests with four unanswered; with the system's socket buffers, or 1 MiB. `copy` is one thread that
+copies, by memcpy or by non-temporal stores, whichever is faster; `apply` is the daemon's SGD loop over memory of its own process."""
+
+    def measurements(self):
+        programs = self.programs
+        rpc = {"transport": "rpc"} if programs.knows("--transport") else {}
+        todo = {}
+        for transport in TRANSPORTS:
+            for operation in ("pull", "push"):
+                todo[f"{operation} {transport}"] = lambda t=transport, o=operation: self.rate(t, o, **rpc)
+                for piece in (0, PIECE):
+                    for buffer in BUFFERS:
+                        todo[f"stream {operation} {transport} {piece} {buffer}"] = (
+                            lambda t=transport, o=operation, p=piece, b=buffer: programs.reference(
+                                "stream", transport=t, direction=o, size=SIZE, piece=p, buffer=b)["bytes_per_s"])
+            todo[f"message {transport}"] = lambda t=transport: programs.reference(
+                "message", transport=t, size=SIZE)["bytes_per_s"]
+        for operation in ("copy", "copy_streaming", "sgd"):
+            # Time for --size bytes, not for what the loop reads and writes in all.
+            todo[f"memory {operation}"] = lambda o=operation: SIZE / programs.reference(
+                "memory", operation=o, size=SIZE)["median_s"]
+        if rpc:
+            for operation in ("pull", "push"):
+                todo[f"{operation} shm"] = lambda o=operation: self.rate("unix", o, transport="shm")
+        else:
+            self.unmeasured.append("shared memory: this psd-trainer has no --transport")
+        if programs.python:
+            for operation in ("pull", "push"):
+                todo[f"torch {operation}"] = lambda o=operation: self.torch(o)
+        else:
+            self.unmeasured.append("PyTorch RPC: no python3 with torch (name one by PSD_PYTHON)")
+        return todo
+
+    def torch(self, operation):
+        """One run gives both directions; the second asks for what the first one left."""
+        if operation == "pull":
+            self.last_torch = self.programs.torch_rpc(SIZE)
+        return self.last_torch[f"{operation}_bytes_per_s"]
+
+    def rows(self, medians):
+        rows = []
+        for transport, shown in TRANSPORTS.items():
+            for operation, target in (("pull", {"unix": 0.85, "tcp": 0.75}), ("push", {"unix": 0.90, "tcp": 0.95})):
+                rows.append(Row.at_least(f"{operation}, {shown}", medians[f"{operation} {transport}"], "plain stream",
+                                         best(medians, f"stream {operation} {transport} "), target[transport], gigabytes))
+        for operation, reference, target in (("pull", "memory copy", 0.9), ("push", "memory sgd", 0.6)):
+            if f"{operation} shm" in medians:
+                name = "copy" if operation == "pull" else "apply"
+                rows.append(Row.at_least(f"{operation}, shared memory", medians[f"{operation} shm"], name,
+                                         best(medians, reference), target, gigabytes))
+        for operation, target in (("pull", 3.0), ("push", 2.5)):
+            if f"torch {operation}" in medians:
+                rows.append(Row.at_least(f"{operation}, TCP", medians[f"{operation} tcp"], "PyTorch RPC",
+                                         medians[f"torch {operation}"], target, gigabytes))
+        for transport, shown in TRANSPORTS.items():
+            rows.append(Row.at_least(f"pull, {shown}", medians[f"pull {transport}"], "Cap'n Proto, one message",
+                                     medians[f"message {transport}"], None, gigabytes))
+        return rows
+
+
+class Latency(Group):
+    name = "latency"
+    title = "Small calls"
+    text = """An empty call and its answer, against eight bytes sent there and back by two processes that do nothing else, and
+against the same call with Cap'n Proto as it comes. The last row is the median empty call of one client while another pulls 64 MiB
+after 64 MiB; the daemon must not make it wait for such a transfer to end."""
+
+    def measurements(self):
+        programs = self.programs
+        todo = {}
+        for transport in TRANSPORTS:
+            todo[f"call {transport}"] = lambda t=transport: programs.fresh(t, "latency")["median_s"]
+            todo[f"pingpong {transport}"] = lambda t=transport: programs.reference("pingpong", transport=t)["median_s"]
+            todo[f"plain {transport}"] = lambda t=transport: programs.reference("call", transport=t)["median_s"]
+            todo[f"many {transport}"] = lambda t=transport: programs.fresh(t, "latency", outstanding=64)["rounds_per_s"]
+            todo[f"busy {transport}"] = lambda t=transport: self.busy(t)
+            todo[f"bulk {transport}"] = lambda t=transport: programs.fresh(t, "pull", size=SIZE)["median_s"]
+        return todo
+
+    def busy(self, transport):
+        programs = self.programs
+        with programs.daemon() as daemon:
+            address = daemon.address[transport]
+            bulk = programs.trainer_arguments(address, "pull", size=SIZE, seconds=programs.seconds + bench_programs.READY_S)
+            with bench_programs.background(bulk) as running:
+                deadline = time.monotonic() + bench_programs.READY_S
+                while sum(trainer["bytes_pulled"] for trainer in daemon.status()["trainers"]) < 4 * SIZE:
+                    if running.poll() is not None or time.monotonic() > deadline:
+                        raise bench_programs.Failed("the client that pulls in bulk did not get going")
+                    time.sleep(0.01)
+                return programs.trainer(address, "latency")["median_s"]
+
+    def rows(self, medians):
+        rows = []
+        for transport, shown in TRANSPORTS.items():
+            call = medians[f"call {transport}"]
+            target = 1.4 if transport == "unix" else None
+            rows.append(Row.at_most(f"round trip, {shown}", call, "ping-pong", medians[f"pingpong {transport}"], target,
+                                    microseconds))
+            rows.append(Row.at_most(f"round trip, {shown}", call, "Cap'n Proto as it comes", medians[f"plain {transport}"],
+                                    None, microseconds))
+            rows.append(Row.floor(f"calls per second, 64 unanswered, {shown}", medians[f"many {transport}"], 60_000,
+                                  lambda value: f"{value:,.0f}"))
+            rows.append(Row.at_most(f"round trip beside bulk, {shown}", medians[f"busy {transport}"], "one pull of 64 MiB",
+                                    medians[f"bulk {transport}"], 1.0, microseconds))
+        return rows
+
+
+class Train(Group):
+    name = "train"
+    title = "A training step"
+    text = """Batch 32, one thread, synthetic data, hogwild, Unix socket. `psd-trainer bench train` takes blocks of steps with the
+server (pull, compute, push) and without (compute, SGD in place) in turns in one process; figures are medians of a step."""
+    targets = {"mnist_cnn": 1.10, "mlp": 1.5}
+
+    def measurements(self):
+        programs = self.programs
+        todo = {}
+        if not programs.knows("train: a training step"):
+            self.unmeasured.append("training step: this psd-trainer has no bench train")
+            return todo
+        for variant, flags in self.variants().items():
+            for model in self.targets:
+                todo[f"{model}{variant}"] = lambda m=model, f=flags: self.step(m, f)
+                todo[f"{model}{variant} alone"] = lambda m=model, v=variant: self.alone[m + v]
+        return todo
+
+    def variants(self):
+        """Flags by what is said of them: with transfers beside the computation, where psd-trainer can do that."""
+        if not self.programs.knows("--inflight"):
+            return {"": {}}
+        overlap = {"inflight": 2}
+        if self.programs.knows("--prefetch"):
+            overlap["prefetch"] = ""
+        return {"": {}, ", overlap": overlap}
+
+    def step(self, model, flags):
+        self.alone = getattr(self, "alone", {})
+        report = self.programs.fresh("unix", "train", model=model, seconds=4 * self.programs.seconds, **flags)
+        self.alone[model + (", overlap" if flags else "")] = report["local_median_s"]
+        return report["server_median_s"]
+
+    def rows(self, medians):
+        return [Row.at_most(f"step of {name}", medians[name], "without a server", medians[f"{name} alone"],
+                            self.targets[name.partition(",")[0]], milliseconds)
+                for name in medians if not name.endswith(" alone")]
+
+
+class Memory(Group):
+    name = "memory"
+    title = "Memory of the daemon"
+    text = """Resident bytes after pushes and pulls of 64 MiB of parameters, against parameters × (1 + optimizer state slots) + 32 MiB;
+and how far they rise over 10,000 pushes of 16 KiB."""
+    rounds_max = 1
+    slots = {"sgd": 0, "adagrad": 1, "adam": 2}
+
+    def measurements(self):
+        todo = {f"resident {name}": lambda n=name: self.resident(n) for name in self.slots}
+        todo["rise"] = self.rise
+        return todo
+
+    def resident(self, optimizer):
+        with self.programs.daemon({"optimizer": {"type": optimizer}}) as daemon:
+            self.programs.trainer(daemon.address["unix"], "pushpull", size=SIZE)
+            return daemon.status()["resident_bytes"]
+
+    def rise(self):
+        size = 16 << 10
+        with self.programs.daemon() as daemon:
+            self.programs.trainer(daemon.address["unix"], "push", size=size, seconds=0.2)
+            before = daemon.status()["resident_bytes"]
+            pushes = 0
+            while pushes < FLAT_PUSHES:
+                pushes += self.programs.trainer(daemon.address["unix"], "push", size=size, seconds=0.5)["rounds"]
+            return daemon.status()["resident_bytes"] - before
+
+    def rows(self, medians):
+        rows = [Row.ceiling(f"resident with {name}, {slots} slot(s)", medians[f"resident {name}"],
+                            SIZE * (1 + slots) + MEMORY_SLACK, mebibytes) for name, slots in self.slots.items()]
+        return rows + [Row.ceiling("rise over 10,000 pushes", medians["rise"], FLAT_BYTES, mebibytes)]
+
+
+class Sizes(Group):
+    name = "sizes"
+    title = "From 10⁴ to 10⁹ parameters"
+    text = """Unix socket, one trainer, plain SGD. The straight line goes through the times of 10⁴ parameters, which cost calls rather
+than bytes, and of 10⁷ (40 MB), which are beyond the caches: a transfer that is linear in its bytes lies on it."""
+    rounds_max = 3
+    line_through = (10**4, 10**7)
+
+    def measurements(self):
+        todo, self.large = {}, {}
+        sizes = [10**4, 10**5, 10**6, 10**7, 10**8]
+        if self.quick:
+            self.unmeasured.append("10⁹ parameters: this was a quick run")
+        elif free_bytes() < FREE_BYTES_OF_LARGEST:
+            self.unmeasured.append(f"10⁹ parameters: {free_bytes() >> 30} GiB of memory are free, and it takes "
+                                   f"{FREE_BYTES_OF_LARGEST >> 30}")
+        else:
+            sizes.append(10**9)
+        for size in sizes:
+            for operation in ("pull", "push"):
+                todo[f"{operation} {size}"] = lambda o=operation, s=size: self.once_if_large(o, s)
+        return todo
+
+    def once_if_large(self, operation, parameters):
+        """The largest takes its 10 s only in the first round."""
+        if parameters < 10**9:
+            return self.seconds(operation, parameters)
+        if operation not in self.large:
+            self.large[operation] = self.seconds(operation, parameters)
+        return self.large[operation]
+
+    def seconds(self, operation, parameters):
+        return self.programs.fresh("unix", operation, size=4 * parameters)["median_s"]
+
+    def line(self, operation, size, medians):
+        """Seconds by the straight line; None where one of its ends was not measured."""
+        small, large = self.line_through
+        ends = medians[f"{operation} {small}"], medians[f"{operation} {large}"]
+        return None if None in ends else ends[0] + (ends[1] - ends[0]) * (size - small) / (large - small)
+
+    def rows(self, medians):
+        rows = []
+        for name, value in medians.items():
+            operation, size = name.split()
+            rows.append(Row.at_most(f"{operation} of 10{'⁴⁵⁶⁷⁸⁹'[len(size) - 5]} parameters", value, "straight line",
+                                    self.line(operation, int(size), medians), 1.2, milliseconds))
+        return rows
+
+
+class Trainers(Group):
+    name = "trainers"
+    title = "Several trainers"
+    text = """All trainers together, bytes over time, Unix socket, against one trainer; and the rounds of the slowest trainer by those of the
+fastest, which 1 means are alike. The trainers are threads of one process, each with its own connection and its own thread for
+input and output: to the daemon they are what processes are."""
+    rounds_max = 3
+    counts = (1, 2, 4, 8, 16)
+
+    def measurements(self):
+        todo = {}
+        self.fairness = {}
+        for operation in ("pull", "push"):
+            for count in self.counts:
+                todo[f"{operation} {count}"] = lambda o=operation, n=count: self.together(o, n)
+        return todo
+
+    def together(self, operation, count):
+        report = self.programs.fresh("unix", operation, size=16 * MIB, trainers=count)
+        self.fairness.setdefault(f"{operation} {count}", []).append(report["fairness"])
+        return report["bytes_per_s"]
+
+    def rows(self, medians):
+        rows = []
+        for operation in ("pull", "push"):
+            for count in self.counts[1:]:
+                name = f"{operation} {count}"
+                rows.append(Row.at_least(f"{operation}, {count} trainers", medians[name], "one trainer",
+                                         medians[f"{operation} 1"], 1.0, gigabytes))
+                if self.fairness.get(name):
+                    rows.append(Row.floor(f"{operation}, {count} trainers: fairness", statistics.median(self.fairness[name]),
+                                          0.5, lambda value: f"{value:.2f}"))
+        return rows
+
+
+class Sweep(Group):
+    name = "sweep"
+    title = "Chunk and window"
+    text = """Pull and push of 64 MiB on the Unix socket by the size of a slice (`--chunk`) and the slices in flight (`--window`), against
+the defaults, 1 MiB and 4."""
+    rounds_max = 2
+    chunks = {"64K": 64 << 10, "256K": 256 << 10, "1M": MIB, "4M": 4 * MIB}
+    windows = (1, 2, 4, 8, 16)
+
+    def measurements(self):
+        limits = {"limits": {"slice_bytes": 4 * MIB}}
+        windows = (1, 4) if self.quick else self.windows
+        return {f"{operation}, {chunk} × {window}": (
+                    lambda o=operation, c=chunk, w=window: self.rate("unix", o, config=limits, chunk=c, window=w))
+                for operation in ("pull", "push") for chunk in self.chunks for window in windows}
+
+    def rows(self, medians):
+        return [Row.at_least(name, value, "1M × 4", medians[f"{name.partition(',')[0]}, 1M × 4"], None, gigabytes)
+                for name, value in medians.items()]
+
+
+class Optimizers(Group):
+    name = "optimizers"
+    title = "Loops of the optimizers"
+    text = """One thread over arrays of 64 MiB, in process: bytes that the loop reads and writes over time, against STREAM's triad
+`a[i] = b[i] + s · c[i]`, counted alike (12 bytes an element, for it and for SGD). The triad's result is fetched before it is overwritten, which is not counted;
+an optimizer works in place and wastes nothing, so its share can be above 1."""
+    names = ("sgd", "momentum", "adagrad", "adam")
+
+    def measurements(self):
+        return {name: lambda n=name: self.programs.reference("memory", operation=n, size=SIZE)["bytes_per_s"]
+                for name in (*self.names, "triad")}
+
+    def rows(self, medians):
+        return [Row.at_least(name, medians[name], "triad", medians["triad"], None, gigabytes) for name in self.names]
+
+
+GROUPS = (Transfer, Latency, Train, Memory, Sizes, Trainers, Sweep, Optimizers)

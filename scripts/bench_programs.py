@@ -1,0 +1,140 @@
+"""The programs that scripts/bench runs: started in a temporary folder, waited for with a bound, ended with it."""
+
+import contextlib
+import json
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+
+READY_S = 30  # for a daemon to listen, or to end
+PROGRAM_S = 120  # beyond what a program is asked to measure: start, first touch of its memory, warm-up
+
+
+class Failed(Exception):
+    """A program did not do what it should; one line says why."""
+
+
+def last_line(text):
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+class Programs:
+    """Where the programs are, and how long each measures. `transports` is what psd-trainer bench knows beyond
+    the choice of a socket."""
+
+    def __init__(self, build, seconds, device, python):
+        self.folder = pathlib.Path(build) / "bin"
+        self.seconds = seconds
+        self.device = device
+        self.python = python
+        for name in ("psd", "psd-trainer", "psd-bench-references"):
+            if not (self.folder / name).is_file():
+                raise Failed(f"{self.folder / name} is missing: build it first (cmake --build {build})")
+        self.bench_help = subprocess.run([self.folder / "psd-trainer", "bench", "--help"], capture_output=True, text=True,
+                                         timeout=PROGRAM_S, check=False).stdout
+
+    def knows(self, flag):
+        """Whether psd-trainer bench has the flag."""
+        return flag in self.bench_help
+
+    def run(self, arguments, seconds):
+        """What the program printed, which must be one JSON object in its last line."""
+        arguments = [str(argument) for argument in arguments]
+        name = pathlib.Path(arguments[0]).name
+        try:
+            done = subprocess.run(arguments, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                                  timeout=seconds + PROGRAM_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{name} {arguments[1]} did not end within {seconds + PROGRAM_S:.0f} s") from None
+        if done.returncode != 0:
+            raise Failed(f"{name} {arguments[1]}: {last_line(done.stderr)}")
+        return json.loads(last_line(done.stdout))
+
+    def reference(self, command, **flags):
+        """A run of psd-bench-references; a flag's name is that of the option."""
+        flags.setdefault("seconds", self.seconds)
+        options = [item for name, value in flags.items() for item in (f"--{name}", value)]
+        return self.run([self.folder / "psd-bench-references", command, *options], flags["seconds"])
+
+    def torch_rpc(self, size):
+        script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "torch_rpc.py"
+        return self.run([self.python, script, "--size", size, "--seconds", self.seconds], self.seconds)
+
+    def trainer_arguments(self, address, operation, **flags):
+        flags.setdefault("seconds", self.seconds)
+        options = [item for name, value in flags.items() for item in (f"--{name.replace('_', '-')}", str(value))]
+        return [str(self.folder / "psd-trainer"), "bench", operation, "--server", address, "--json", *options]
+
+    def trainer(self, address, operation, **flags):
+        """A run of psd-trainer bench against the daemon at `address`."""
+        return self.run(self.trainer_arguments(address, operation, **flags), float(flags.get("seconds", self.seconds)))
+
+    def fresh(self, transport, operation, config=None, **flags):
+        """The same against a daemon of its own."""
+        with self.daemon(config) as daemon:
+            return self.trainer(daemon.address[transport], operation, **flags)
+
+    @contextlib.contextmanager
+    def daemon(self, config=None):
+        """A psd that listens on a Unix socket and on TCP; killed at the end, should it not stop."""
+        with tempfile.TemporaryDirectory(prefix="psd-bench-") as folder:
+            daemon = Daemon(self, pathlib.Path(folder), config or {})
+            try:
+                daemon.await_ready()
+                yield daemon
+            finally:
+                daemon.end()
+
+
+class Daemon:
+    """A running psd. `address` names its addresses by transport."""
+
+    def __init__(self, programs, folder, config):
+        self.programs = programs
+        self.socket = folder / "psd.sock"
+        self.port_file = folder / "port"
+        self.log = folder / "log"
+        self.address = {"unix": f"unix://{self.socket}"}
+        file = folder / "config.json"
+        file.write_text(json.dumps({"listen": [self.address["unix"], "tcp://127.0.0.1:0"], "device": programs.device,
+                                    "log": {"level": "warn"}, **config}), encoding="utf-8")
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen([programs.folder / "psd", "--config", file, "--port-file", self.port_file],
+                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def await_ready(self):
+        deadline = time.monotonic() + READY_S
+        while not (self.port_file.exists() and self.port_file.read_text(encoding="utf-8").strip()):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise Failed(f"psd did not start: {last_line(self.log.read_text(encoding='utf-8', errors='replace'))}")
+            time.sleep(0.002)
+        self.address["tcp"] = f"tcp://127.0.0.1:{self.port_file.read_text(encoding='utf-8').strip()}"
+
+    def status(self):
+        done = subprocess.run([self.programs.folder / "psd", "status", "--json", "--server", self.address["unix"]],
+                              capture_output=True, text=True, timeout=READY_S, check=False)
+        if done.returncode != 0:
+            raise Failed(f"psd status: {last_line(done.stderr)}")
+        return json.loads(done.stdout)
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(READY_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@contextlib.contextmanager
+def background(arguments):
+    """A program that runs beside another; killed at the end."""
+    process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
