@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <thread>
 #include <vector>
 
 #include "common/types/model_layout.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
+#include "test/support/random.h"
 #include "trainer/client/client.h"
 
 namespace psd {
@@ -86,6 +88,11 @@ uint64_t counter(const testing::LocalServer& server, const char* name) {
   return server.status()["counters"][name].get<uint64_t>();
 }
 
+/// The versions of shards that are all at one.
+std::vector<Version> allAt(const JoinInfo& info, uint64_t version) {
+  return std::vector<Version>(info.shardCount, Version{version});
+}
+
 /// Pushes twice with a client of its own and checks what is then pulled against the same by hand.
 void trainAndCompare(const testing::LocalServer& server, const ModelSpec& model, std::vector<float>& expected,
                      uint64_t chunkBytes, uint32_t window) {
@@ -95,9 +102,9 @@ void trainAndCompare(const testing::LocalServer& server, const ModelSpec& model,
   CHECK(pulled(*client, model) == expected);
   for (uint64_t step = 1; step <= 2; step++) {
     auto gradient = integers(model, step + window);
-    auto push = client->push(Step{step}, gradient, 32).wait();
+    auto push = client->push(Step{step}, gradient, 32, allAt(info, before + step - 1)).wait();
     PSD_REQUIRE_OK(push);
-    CHECK(push->versions == std::vector<Version>(info.shardCount, Version{before + step}));
+    CHECK(push->versions == allAt(info, before + step));
     CHECK(push->staleness == 0);
     subtract(expected, gradient);
     CHECK(pulled(*client, model) == expected);
@@ -168,7 +175,7 @@ TEST_CASE("Client and server: a reader reads and is no trainer") {
     CHECK(pulled(*reader, model) == values);
   }
   CHECK(server.status()["trainers"].size() == 1);
-  auto push = reader->push(Step{1}, values, 1).wait();
+  auto push = reader->push(Step{1}, values, 1, {}).wait();
   REQUIRE(!push.ok());
   CHECK(push.error().code == ErrorCode::invalidArgument);
 
@@ -193,7 +200,7 @@ TEST_CASE("Client and server: NaN and infinity are refused, counted, and reach n
         auto gradient = integers(model, step);
         gradient[place] = poison;
         uint64_t before = counter(server, "refused_non_finite");
-        auto push = client->push(Step{++step}, gradient, 1).wait();
+        auto push = client->push(Step{++step}, gradient, 1, {}).wait();
         REQUIRE(!push.ok());
         CHECK(push.error().code == ErrorCode::nonFinite);
         CHECK(push.message().find("NaN or infinity") != std::string::npos);
@@ -212,7 +219,7 @@ TEST_CASE("Client and server: NaN and infinity are refused, counted, and reach n
       }
     }
     auto gradient = integers(model, 9);
-    PSD_REQUIRE_OK(client->push(Step{++step}, gradient, 1).wait());
+    PSD_REQUIRE_OK(client->push(Step{++step}, gradient, 1, {}).wait());
     subtract(expected, gradient);
     CHECK(pulled(*client, model) == expected);
   }
@@ -252,8 +259,9 @@ std::vector<float> pushOnesAtOnce(const testing::LocalServer& server, const Mode
     threads.emplace_back([&, rank] {
       std::vector<float> values(zeros.size());
       for (uint64_t step = 1; step <= pushes; step++) {
-        if (!trainers[rank]->pull(values).wait().ok()) return;
-        if (!trainers[rank]->push(Step{step}, ones, 1).wait().ok()) return;
+        auto pull = trainers[rank]->pull(values).wait();
+        if (!pull.ok()) return;
+        if (!trainers[rank]->push(Step{step}, ones, 1, pull->versions).wait().ok()) return;
       }
       succeeded[rank] = true;
     });
@@ -300,6 +308,76 @@ TEST_CASE("Client and server: under hogwild every element ends within the provab
   }
   // Updates are counted even where elements race.
   CHECK(versions(server) == std::vector<uint64_t>(3, kClients * kPushes));
+}
+
+namespace {
+
+/// Reports all of a gradient to a push, in random pieces and order.
+void reportAll(PartialPush& push, uint64_t elements, testing::Random& random) {
+  std::vector<uint64_t> cuts{0, elements};
+  for (int i = 0; i < 20; i++) cuts.push_back(random.below(elements));
+  std::sort(cuts.begin(), cuts.end());
+  std::vector<size_t> pieces(cuts.size() - 1);
+  std::iota(pieces.begin(), pieces.end(), 0);
+  std::shuffle(pieces.begin(), pieces.end(), random.engine());
+  for (size_t piece : pieces) push.ready(cuts[piece], cuts[piece + 1] - cuts[piece]);
+}
+
+}  // namespace
+
+TEST_CASE("Client and server: pushes in parts, several under way, make the same model as whole ones") {
+  const ModelSpec model = modelOf({{300, 33}, {5}, {4000}});
+  const std::vector<float> initial = integers(model, 1);
+  for (const std::string policy : {"hogwild", "locked"}) {
+    Json config = configOf(policy, 3);
+    config["optimizer"] = {{"type", "sgd"}, {"lr", 0.013}, {"momentum", 0.9}};
+    testing::LocalServer wholes(config), parts(config);
+    auto whole = connectTo(wholes, 4 << 10), part = connectTo(parts, 4 << 10);
+    joinAs(*whole, {Rank{0}, 1}, model, initial);
+    joinAs(*part, {Rank{0}, 1}, model, initial);
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+      INFO(policy << ", seed " << seed);
+      testing::Random random(seed);
+      const auto first = integers(model, seed), second = integers(model, seed + 100);
+      for (const auto* gradient : {&first, &second}) {
+        PSD_REQUIRE_OK(whole->push(Step{2 * seed + (gradient == &second)}, *gradient, 1, {}).wait());
+      }
+      auto one = part->beginPush(Step{2 * seed}, first, 1, {});
+      auto two = part->beginPush(Step{2 * seed + 1}, second, 1, {});
+      reportAll(*two, second.size(), random);
+      reportAll(*one, first.size(), random);
+      auto oneDone = one->finish(), twoDone = two->finish();
+      PSD_REQUIRE_OK(oneDone.wait());
+      auto answer = twoDone.wait();
+      PSD_REQUIRE_OK(answer);
+      REQUIRE(answer->versions == std::vector<Version>(3, Version{2 * seed}));
+      REQUIRE(pulled(*part, model) == pulled(*whole, model));
+    }
+    CHECK(counter(parts, "refused_slices") == 0);
+  }
+}
+
+TEST_CASE("Client and server: a push that is given up leaves no update and blocks nothing") {
+  const ModelSpec model = modelOf({{9000}});
+  testing::LocalServer server(configOf("locked", 1));
+  auto client = connectTo(server, 4 << 10);
+  std::vector<float> expected = integers(model, 2);
+  joinAs(*client, {Rank{0}, 1}, model, expected);
+  {
+    std::vector<float> gradient = integers(model, 3);
+    auto dropped = client->beginPush(Step{1}, gradient, 1, {});
+    dropped->ready(0, 5000);
+    auto unfinished = client->beginPush(Step{2}, gradient, 1, {});
+    unfinished->ready(5000, 1000);
+    auto refused = unfinished->finish().wait();
+    REQUIRE(!refused.ok());
+    CHECK(refused.error().code == ErrorCode::invalidArgument);
+  }
+  const auto gradient = integers(model, 4);
+  PSD_REQUIRE_OK(client->push(Step{3}, gradient, 1, {}).wait());
+  subtract(expected, gradient);
+  CHECK(pulled(*client, model) == expected);
+  CHECK(versions(server) == std::vector<uint64_t>{1});
 }
 
 TEST_CASE("Client and server: trainers that disagree are told how, and may try again") {

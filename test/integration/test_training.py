@@ -46,6 +46,27 @@ class Transports(processes.ProcessTest):
         self.check("locked")
 
 
+class Overlap(processes.ProcessTest):
+    def test_every_push_is_applied_and_the_model_learns(self):
+        for policy in ("hogwild", "locked"):
+            with self.subTest(policy=policy):
+                daemon = self.daemon(listen=(self.unix_address(f"{policy}.sock"),), policy=policy, shards=3)
+                metrics = self.folder / f"{policy}.jsonl"
+                trainer = self.train(daemon.address, data="synthetic:3200", steps=400,
+                                     more=("--inflight", 2, "--prefetch", "--metrics", metrics))
+                self.assert_ends(trainer)
+                status = daemon.until_status("it has left", lambda status: not status["trainers"])
+                self.assertEqual([shard["version"] for shard in status["shards"]], [400] * 3)
+                self.assertEqual(status["counters"]["updates"], 400 * 3)
+                self.assertEqual(status["counters"]["refused_slices"], 0)
+                lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+                self.assertEqual(len(lines), 400)
+                self.assertLessEqual(max(line["inflight"] for line in lines), 2)
+                # A prefetched pull may miss the pushes under way: two, and the one of the step that it overlaps.
+                self.assertLessEqual(max(line["staleness"] for line in lines), 4)
+                self.assertLess(sum(line["loss"] for line in lines[-20:]) / 20, 0.5, "a guess costs 2.3")
+
+
 class StartOrders(processes.ProcessTest):
     def test_trainers_wait_for_the_daemon(self):
         address = self.unix_address()

@@ -21,6 +21,7 @@ constexpr uint64_t kThreadsMax = 4096;
 constexpr uint64_t kBatchSizeMax = 1u << 20;
 constexpr uint64_t kEpochsMax = 1'000'000;
 constexpr uint64_t kStepsMax = 1ull << 40;
+constexpr uint64_t kInflightMax = 64;
 constexpr uint64_t kBenchBytesMax = 1ull << 40;
 constexpr uint64_t kBenchTrainersMax = 1024;
 constexpr double kBenchSecondsMax = 86'400;
@@ -37,9 +38,9 @@ struct RawFlags {
   std::vector<std::string> servers;
   Text rank, worldSize, epochs, steps;
   std::string model = "mnist_cnn", data, device = "auto", logLevel = "info", metrics;
-  std::string batchSize = "32", seed = "1", connectTimeout = "30";
+  std::string batchSize = "32", seed = "1", connectTimeout = "30", inflight = "0";
   Text threads;
-  bool json = false;
+  bool json = false, prefetch = false;
   std::string operation, size = "64M", trainers = "1", outstanding = "1", seconds = "2", chunk = "1M",
                          window = "4";
 };
@@ -121,6 +122,11 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--batch-size", flags.batchSize, "samples per step of one trainer")
       ->type_name("N")
       ->capture_default_str();
+  app.add_option("--inflight", flags.inflight,
+                 "pushes that may be unanswered while the next step computes; 0 waits for each")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_flag("--prefetch", flags.prefetch, "pull the parameters of the next step while this one computes");
   app.add_option("--metrics", flags.metrics, "write one JSON line per step")->type_name("FILE");
 }
 
@@ -171,6 +177,10 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
   PSD_ASSIGN_OR_RETURN(const uint64_t batchSize,
                        parseInteger({"--batch-size", flags.batchSize}, 1, kBatchSizeMax));
   loop.batchSize = static_cast<uint32_t>(batchSize);
+  PSD_ASSIGN_OR_RETURN(const uint64_t inflight,
+                       parseInteger({"--inflight", flags.inflight}, 0, kInflightMax));
+  loop.inflight = static_cast<uint32_t>(inflight);
+  loop.prefetch = flags.prefetch;
   if (flags.epochs) {
     PSD_ASSIGN_OR_RETURN(loop.epochs, parseInteger({"--epochs", *flags.epochs}, 1, kEpochsMax));
   }

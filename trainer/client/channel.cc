@@ -284,21 +284,20 @@ kj::Promise<Status> Channel::pushSlice(Step step, const Slice& slice, std::span<
   });
 }
 
-kj::Promise<Result<PushInfo>> Channel::push(Step step, std::span<const float> gradient, uint32_t samples,
-                                            const std::vector<Version>& basis, uint32_t window) {
+kj::Promise<Result<PushInfo>> Channel::beginPush(const PushOrder& order, uint32_t window) {
   if (ended_) return Result<PushInfo>(*ended_);
   if (trainer_ == nullptr) return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
   auto start = std::chrono::steady_clock::now();
-  auto info = kj::heap<PushInfo>();
+  auto info = std::make_shared<PushInfo>();
   info->versions.resize(plan_.shards.size());
-  auto sent = sendInWindow(slices_, window,
-                           [this, step, gradient, samples, basis, &info = *info](const Slice& slice) {
-                             size_t shard = slice.shard.value;
-                             Version from = shard < basis.size() ? basis[shard] : Version{0};
-                             return pushSlice(step, slice, gradient.subspan(slice.arena, slice.count),
-                                              samples, from, info.versions[shard], info.staleness);
-                           });
-  return guarded<PushInfo>(sent.then([start, info = kj::mv(info)](Status status) mutable -> Result<PushInfo> {
+  auto sent = pushes_.add(order.step, slices_.size(), window, [this, order, info](size_t index) {
+    const Slice& slice = slices_[index];
+    size_t shard = slice.shard.value;
+    Version basis = shard < order.basis.size() ? order.basis[shard] : Version{0};
+    return pushSlice(order.step, slice, order.gradient.subspan(slice.arena, slice.count), order.samples,
+                     basis, info->versions[shard], info->staleness);
+  });
+  return guarded<PushInfo>(sent.then([start, info](Status status) -> Result<PushInfo> {
     if (!status.ok()) return status.error();
     info->seconds = secondsSince(start);
     return std::move(*info);

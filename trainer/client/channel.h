@@ -15,12 +15,21 @@
 #include "common/wire/message_stream.h"
 #include "schema/psd.capnp.h"
 #include "trainer/client/client.h"
+#include "trainer/client/push_queue.h"
 #include "trainer/client/slices.h"
 
 namespace psd {
 
 /// Every answer of the daemon that matters to a caller: whether the trainer is to bring the values.
 enum class StartRole { go, bringValues };
+
+/// One gradient to push. `gradient` is the whole arena's.
+struct PushOrder {
+  Step step;
+  std::span<const float> gradient;
+  uint32_t samples = 0;
+  std::vector<Version> basis;  ///< per shard; 0 where it is too short
+};
 
 /// The side of a Client that does input and output: one connection and the calls on it. Every method is
 /// called on its event loop's thread, and so do the promises resolve. Whatever the RPC library throws
@@ -38,12 +47,18 @@ class Channel {
   kj::Promise<Result<StartRole>> awaitModel();
   kj::Promise<Result<PushInfo>> bringValues(std::span<const float> values, uint32_t window);
   kj::Promise<Result<PullInfo>> pull(std::span<float> destination, uint32_t window);
-  kj::Promise<Result<PushInfo>> push(Step step, std::span<const float> gradient, uint32_t samples,
-                                     const std::vector<Version>& basis, uint32_t window);
+  /// Begins a push, of which pushReady() sends the slices; resolves when all are answered. Pushes may be
+  /// under way together; each one's slices are sent before those of the next.
+  kj::Promise<Result<PushInfo>> beginPush(const PushOrder& order, uint32_t window);
+  /// These slices, by their index, are final.
+  void pushReady(Step step, const std::vector<size_t>& slices) { pushes_.ready(step, slices); }
+  /// Sends nothing more of that push.
+  void giveUpPush(Step step) { pushes_.giveUp(step); }
   kj::Promise<Status> leave();
   kj::Promise<Result<PingInfo>> ping(uint64_t calls, uint32_t outstanding);
 
   const ShardPlan& plan() const { return plan_; }
+  const std::vector<Slice>& slices() const { return slices_; }
   const std::string& policy() const { return policy_; }
   const std::string& device() const { return device_; }
 
@@ -83,6 +98,7 @@ class Channel {
   std::string device_;
   uint64_t lastPull_ = 0;
   std::map<PlaceKey, std::span<float>> places_;  // destinations of the slices in flight
+  PushQueue pushes_;
 };
 
 }  // namespace psd

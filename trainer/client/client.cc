@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <future>
+#include <optional>
 #include <thread>
 
 #include <kj/debug.h>
@@ -9,6 +10,7 @@
 #include "common/os/socket.h"
 #include "common/types/model_layout.h"
 #include "trainer/client/channel.h"
+#include "trainer/client/coverage.h"
 #include "trainer/client/io_thread.h"
 
 namespace psd {
@@ -31,6 +33,9 @@ class PendingFuture final : public Pending<T>::Impl {
  public:
   PendingFuture(std::future<Result<T>> future, std::function<void(const T&)> whenDone)
       : future_(std::move(future)), whenDone_(std::move(whenDone)) {}
+  bool done() const override {
+    return future_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }
   Result<T> wait() override {
     Result<T> result = future_.get();
     if (result.ok() && whenDone_) whenDone_(*result);
@@ -112,21 +117,20 @@ class RpcClient final : public Client {
     if (Status size = checkSize("the destination of a pull", destination.size()); !size.ok()) {
       return failed<PullInfo>(size.error());
     }
-    return start<PullInfo>([=, this] { return channel_->pull(destination, options_.window); },
-                           [this, bytes = destination.size_bytes()](const PullInfo& info) {
-                             basis_ = info.versions;
-                             bytesPulled_ += bytes;
-                           });
+    return start<PullInfo>(
+        [=, this] { return channel_->pull(destination, options_.window); },
+        [this, bytes = destination.size_bytes()](const PullInfo&) { bytesPulled_ += bytes; });
   }
 
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples) override {
-    if (Status size = checkSize("a gradient", gradient.size()); !size.ok()) {
-      return failed<PushInfo>(size.error());
-    }
-    return start<PushInfo>(
-        [=, this, basis = basis_] { return channel_->push(step, gradient, samples, basis, options_.window); },
-        [this, bytes = gradient.size_bytes()](const PushInfo&) { bytesPushed_ += bytes; });
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
+                         const std::vector<Version>& basis) override {
+    std::unique_ptr<PartialPush> push = beginPush(step, gradient, samples, basis);
+    push->ready(0, gradient.size());
+    return push->finish();
   }
+
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
+                                         const std::vector<Version>& basis) override;
 
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override {
     return call<PingInfo>([&](kj::AsyncIoContext&) { return channel_->ping(calls, outstanding); });
@@ -148,6 +152,8 @@ class RpcClient final : public Client {
   uint64_t bytesPushed() const override { return bytesPushed_; }
 
  private:
+  friend class RpcPartialPush;
+
   /// Runs a call on the I/O thread and waits for its result.
   template <class T, class Work>
   Result<T> call(Work work) {
@@ -162,12 +168,12 @@ class RpcClient final : public Client {
     }
   }
 
-  /// Starts a call on the I/O thread. `whenDone` runs in the caller's wait().
+  /// Starts a call on the I/O thread, after those started before. `whenDone` runs in the caller's wait().
   template <class T>
   Pending<T> start(std::function<kj::Promise<Result<T>>()> work, std::function<void(const T&)> whenDone) {
     auto promise = std::make_shared<std::promise<Result<T>>>();
     auto future = promise->get_future();
-    io_.runSync([&](kj::AsyncIoContext&) {
+    io_.post([this, promise, work = std::move(work)] {
       tasks_->add(
           work().then([promise](Result<T> result) { promise->set_value(std::move(result)); },
                       [promise](kj::Exception&& exception) {
@@ -196,6 +202,7 @@ class RpcClient final : public Client {
       info.policy = channel_->policy();
       info.device = channel_->device();
       info.shardCount = static_cast<uint32_t>(channel_->plan().shards.size());
+      slices_ = channel_->slices();
     });
     info.serverVersion = serverVersion_;
     return info;
@@ -208,10 +215,80 @@ class RpcClient final : public Client {
   kj::Own<Channel> channel_;
   std::string serverVersion_;
   uint64_t elements_ = 0;
-  std::vector<Version> basis_;
+  std::vector<Slice> slices_;  // the channel's
   uint64_t bytesPulled_ = 0;
   uint64_t bytesPushed_ = 0;
 };
+
+/// Keeps account of what is final and hands complete slices to the channel.
+class RpcPartialPush final : public PartialPush {
+ public:
+  RpcPartialPush(RpcClient& client, PushOrder order)
+      : client_(client),
+        step_(order.step),
+        coverage_(client.slices_),
+        answer_(client.start<PushInfo>(
+            [&client, order] { return client.channel_->beginPush(order, client.options_.window); },
+            [&client, bytes = order.gradient.size_bytes()](const PushInfo&) {
+              client.bytesPushed_ += bytes;
+            })) {}
+
+  ~RpcPartialPush() override {
+    if (!answer_) return;
+    giveUp();
+    (void)answer_->wait();  // the caller may free the gradient now
+  }
+
+  void ready(uint64_t begin, uint64_t count) override {
+    std::vector<size_t> complete = coverage_.add(begin, count);
+    if (complete.empty()) return;
+    client_.io_.post([&channel = client_.channel_, step = step_, complete = std::move(complete)] {
+      channel->pushReady(step, complete);
+    });
+  }
+
+  Pending<PushInfo> finish() override {
+    if (coverage_.missing() > 0) {
+      giveUp();
+      (void)answer_->wait();
+      answer_.reset();
+      return RpcClient::failed<PushInfo>(
+          {ErrorCode::invalidArgument, std::to_string(coverage_.missing()) + " elements were not reported"});
+    }
+    Pending<PushInfo> answer = std::move(*answer_);
+    answer_.reset();
+    return answer;
+  }
+
+ private:
+  void giveUp() {
+    client_.io_.post([&channel = client_.channel_, step = step_] { channel->giveUpPush(step); });
+  }
+
+  RpcClient& client_;
+  const Step step_;
+  Coverage coverage_;
+  std::optional<Pending<PushInfo>> answer_;  // until finish()
+};
+
+/// A push that was wrong from the start.
+class FailedPush final : public PartialPush {
+ public:
+  explicit FailedPush(Pending<PushInfo> answer) : answer_(std::move(answer)) {}
+  void ready(uint64_t, uint64_t) override {}
+  Pending<PushInfo> finish() override { return std::move(answer_); }
+
+ private:
+  Pending<PushInfo> answer_;
+};
+
+std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const float> gradient,
+                                                  uint32_t samples, const std::vector<Version>& basis) {
+  if (Status size = checkSize("a gradient", gradient.size()); !size.ok()) {
+    return std::make_unique<FailedPush>(failed<PushInfo>(size.error()));
+  }
+  return std::make_unique<RpcPartialPush>(*this, PushOrder{step, gradient, samples, basis});
+}
 
 bool worthRetrying(const Error& error) {
   return error.code == ErrorCode::unavailable || error.code == ErrorCode::deadlineExceeded ||

@@ -56,22 +56,38 @@ struct PingInfo {
   double elapsed = 0;           ///< of all calls together, seconds
 };
 
-/// A call under way. `wait()` blocks the calling thread and may be called once; an object that is
-/// dropped without it lets the call finish in the background. The spans given to the call stay valid and
-/// unchanged until the call has finished.
+/// A call under way. `wait()` blocks the calling thread and may be called once; `done()` tells whether it
+/// would return at once. An object that is dropped without wait() lets the call finish in the background. The
+/// spans given to the call stay valid and unchanged until the call has finished.
 template <class T>
 class Pending {
  public:
   class Impl {
    public:
     virtual ~Impl() = default;
+    virtual bool done() const = 0;
     virtual Result<T> wait() = 0;
   };
   explicit Pending(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  bool done() const { return impl_->done(); }
   Result<T> wait() { return impl_->wait(); }
 
  private:
   std::unique_ptr<Impl> impl_;
+};
+
+/// A push that sends what is final of its gradient while the rest is being computed. Used by the client's
+/// thread; the client outlives it. One that is dropped before finish() gives the push up: nothing more is
+/// sent, and the destructor waits for the answers to what was.
+class PartialPush {
+ public:
+  virtual ~PartialPush() = default;
+
+  /// Elements [begin, begin + count) of the gradient are final. Each one, padding included, is reported once;
+  /// in any order. Does not wait for anything.
+  virtual void ready(uint64_t begin, uint64_t count) = 0;
+  /// Comes last, once, when every element is reported.
+  virtual Pending<PushInfo> finish() = 0;
 };
 
 /// A trainer's connection to a daemon. Usable without LibTorch.
@@ -99,9 +115,16 @@ class Client {
   /// Starts to fill `destination` with the parameters.
   virtual Pending<PullInfo> pull(std::span<float> destination) = 0;
 
-  /// Starts to push one gradient, computed from the values of the last finished pull. `step` rises by one
-  /// with every push, from 1. `samples` is the number of examples behind it.
-  virtual Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples) = 0;
+  /// Starts to push one gradient. `step` rises with every push, from 1. `samples` is the number of examples
+  /// behind it. `basis` is what PullInfo::versions says of the values that it was computed from; shards that
+  /// it leaves out count from version 0. Pushes may be under way together: they reach each shard in the
+  /// order of these calls.
+  virtual Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
+                                 const std::vector<Version>& basis) = 0;
+
+  /// The same for a gradient that is still being computed. Pushes that start later are sent after this one.
+  virtual std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
+                                                 const std::vector<Version>& basis) = 0;
 
   /// Makes `calls` empty calls, `outstanding` of them unanswered at a time, and waits for all. Allowed at any
   /// time after connect().

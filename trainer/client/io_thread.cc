@@ -20,17 +20,49 @@ IoThread::IoThread() {
     io_ = &io;
     executor_ = kj::getCurrentThreadExecutor().addRef();
     exit_ = kj::mv(exit.fulfiller);
+    auto serving = serve().eagerlyEvaluate(nullptr);
     running.set_value();
     exit.promise.wait(io.waitScope);
     exit_ = nullptr;
+    std::lock_guard lock(mutex_);
+    wake_ = nullptr;
   });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   running.get_future().wait();
 }
 
 IoThread::~IoThread() {
-  executor_->executeSync([this] { exit_->fulfill(); });
+  runSync([this](kj::AsyncIoContext&) { exit_->fulfill(); });
   thread_.join();
+}
+
+void IoThread::post(std::function<void()> work) {
+  Wake wake;
+  {
+    std::lock_guard lock(mutex_);
+    posted_.push_back(std::move(work));
+    wake = kj::mv(wake_);
+  }
+  if (wake.get() != nullptr) wake->fulfill();
+}
+
+void IoThread::runPosted() {
+  std::vector<std::function<void()>> posted;
+  {
+    std::lock_guard lock(mutex_);
+    posted.swap(posted_);
+  }
+  for (const auto& work : posted) work();
+}
+
+kj::Promise<void> IoThread::serve() {
+  auto next = kj::newPromiseAndCrossThreadFulfiller<void>();
+  {
+    std::lock_guard lock(mutex_);
+    wake_ = kj::mv(next.fulfiller);
+  }
+  runPosted();  // what came while nothing would have woken the loop
+  return next.promise.then([this] { return serve(); });
 }
 
 }  // namespace psd

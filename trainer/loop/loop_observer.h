@@ -12,11 +12,12 @@ struct StepReport {
   uint64_t totalEpochs = 0;  ///< the last one may be cut short by --steps
   bool endsEpoch = false;
   uint32_t samples = 0;
-  double loss = 0;         ///< mean over the batch
-  uint64_t staleness = 0;  ///< as PushInfo::staleness
-  double pullSeconds = 0;
-  double computeSeconds = 0;
-  double pushSeconds = 0;
+  double loss = 0;            ///< mean over the batch
+  uint64_t staleness = 0;     ///< PushInfo::staleness of the newest push that was answered
+  uint64_t inflight = 0;      ///< pushes not answered at the step's end
+  double pullSeconds = 0;     ///< waited for parameters
+  double computeSeconds = 0;  ///< batch, loss and gradients
+  double pushSeconds = 0;     ///< waited for answers to pushes
 
   double seconds() const { return pullSeconds + computeSeconds + pushSeconds; }
 };

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <span>
-#include <string>
+#include <utility>
 
 #include "trainer/loop/batches.h"
-#include "trainer/loop/non_finite.h"
 
 namespace psd {
 namespace {
@@ -28,39 +27,31 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// Adds up reports to a TrainingSummary.
-class Tally {
- public:
-  void add(const StepReport& report) {
-    if (report.epoch != epoch_) epochLossSum_ = epochSamples_ = 0;
-    epoch_ = report.epoch;
-    epochLossSum_ += report.loss * report.samples;
-    epochSamples_ += report.samples;
-    stalenessSum_ += static_cast<double>(report.staleness);
-    summary_.stalenessMax = std::max(summary_.stalenessMax, report.staleness);
-    summary_.samples += report.samples;
-    ++summary_.steps;
-  }
-
-  TrainingSummary finish(double seconds, bool interrupted) {
-    summary_.seconds = seconds;
-    summary_.interrupted = interrupted;
-    if (summary_.steps > 0) {
-      summary_.loss = epochLossSum_ / epochSamples_;
-      summary_.stalenessMean = stalenessSum_ / static_cast<double>(summary_.steps);
-    }
-    return summary_;
-  }
-
- private:
-  TrainingSummary summary_;
-  uint64_t epoch_ = 0;
-  double epochLossSum_ = 0;
-  double epochSamples_ = 0;
-  double stalenessSum_ = 0;
-};
-
 }  // namespace
+
+void Tally::addStep(const StepReport& report) {
+  if (report.epoch != epoch_) epochLossSum_ = epochSamples_ = 0;
+  epoch_ = report.epoch;
+  epochLossSum_ += report.loss * report.samples;
+  epochSamples_ += report.samples;
+  summary_.samples += report.samples;
+  ++summary_.steps;
+}
+
+void Tally::addAnswer(const PushInfo& answer) {
+  ++answers_;
+  staleness_ = answer.staleness;
+  stalenessSum_ += static_cast<double>(answer.staleness);
+  summary_.stalenessMax = std::max(summary_.stalenessMax, answer.staleness);
+}
+
+TrainingSummary Tally::finish(double seconds, bool interrupted) {
+  summary_.seconds = seconds;
+  summary_.interrupted = interrupted;
+  if (summary_.steps > 0) summary_.loss = epochLossSum_ / epochSamples_;
+  if (answers_ > 0) summary_.stalenessMean = stalenessSum_ / static_cast<double>(answers_);
+  return summary_;
+}
 
 TrainingLoop::TrainingLoop(Client& client, Model& model, const Dataset& train, const LoopOptions& options)
     : client_(client),
@@ -68,7 +59,8 @@ TrainingLoop::TrainingLoop(Client& client, Model& model, const Dataset& train, c
       train_(train),
       options_(options),
       sharder_(options.seed, static_cast<uint32_t>(train.sampleCount()), options.membership.rank,
-               options.membership.worldSize) {}
+               options.membership.worldSize),
+      pushes_(model.spec(), [this](const PushInfo& answer) { tally_.addAnswer(answer); }) {}
 
 Result<JoinInfo> TrainingLoop::join() {
   return client_.join(options_.membership, model_.spec(),
@@ -78,14 +70,29 @@ Result<JoinInfo> TrainingLoop::join() {
 Result<TrainingSummary> TrainingLoop::run(const std::vector<LoopObserver*>& observers,
                                           const std::function<bool()>& shouldStop) {
   const Stopwatch stopwatch;
-  Tally tally;
+  PSD_RETURN_IF_ERROR(model_.reserve(options_.inflight + 1, options_.prefetch));
+  const Result<bool> interrupted = runSteps(observers, shouldStop);
+  // What is still under way reads and writes the model's arrays; after an error, it changes nothing.
+  if (prefetched_) (void)prefetched_->wait();
+  prefetched_.reset();
+  const Status answered = interrupted.ok() ? pushes_.reduceTo(0) : Status();
+  pushes_.abandon();
+  PSD_RETURN_IF_ERROR(interrupted);
+  PSD_RETURN_IF_ERROR(answered);
+  return tally_.finish(stopwatch.seconds(), *interrupted);
+}
+
+Result<bool> TrainingLoop::runSteps(const std::vector<LoopObserver*>& observers,
+                                    const std::function<bool()>& shouldStop) {
   for (uint64_t step = 1; step <= totalSteps(); ++step) {
-    if (shouldStop()) return tally.finish(stopwatch.seconds(), true);
-    PSD_ASSIGN_OR_RETURN(const StepReport report, runStep(step));
-    tally.add(report);
+    if (shouldStop()) return true;
+    StepReport report = describe(step);
+    PSD_RETURN_IF_ERROR(takeParameters(report));
+    PSD_RETURN_IF_ERROR(computeAndPush(report));
+    tally_.addStep(report);
     for (LoopObserver* observer : observers) observer->onStep(report);
   }
-  return tally.finish(stopwatch.seconds(), false);
+  return false;
 }
 
 uint64_t TrainingLoop::stepsPerEpoch() const {
@@ -104,48 +111,65 @@ void TrainingLoop::fillBatch(uint64_t step) {
   train_.fill(std::span(part_).subspan(begin, count), batch_);
 }
 
-Result<StepReport> TrainingLoop::runStep(uint64_t step) {
+StepReport TrainingLoop::describe(uint64_t step) const {
   StepReport report;
   report.step = step;
   report.totalSteps = totalSteps();
   report.epoch = (step - 1) / stepsPerEpoch() + 1;
   report.totalEpochs = (totalSteps() - 1) / stepsPerEpoch() + 1;
   report.endsEpoch = step % stepsPerEpoch() == 0 || step == totalSteps();
-  const Status done = pullComputePush(report);
-  if (!done.ok()) {
-    return Error{done.error().code, "step " + std::to_string(step) + " (epoch " +
-                                        std::to_string(report.epoch) + "): " + done.message()};
-  }
   return report;
 }
 
-Status TrainingLoop::pullComputePush(StepReport& report) {
+Status TrainingLoop::takeParameters(StepReport& report) {
   Stopwatch stopwatch;
-  Pending<PullInfo> pull = client_.pull(model_.parameters());
+  const bool spare = prefetched_.has_value();
+  Pending<PullInfo> pull = spare ? std::move(*prefetched_) : client_.pull(model_.parameters());
+  prefetched_.reset();
   fillBatch(report.step);  // while the parameters arrive
-  PSD_RETURN_IF_ERROR(pull.wait());
-  report.pullSeconds = stopwatch.lap();
-
-  PSD_ASSIGN_OR_RETURN(report.loss, model_.computeGradients(viewOf(batch_)));
   report.samples = static_cast<uint32_t>(batch_.size());
   report.computeSeconds = stopwatch.lap();
-
-  Pending<PushInfo> push = client_.push(Step{report.step}, model_.gradients(), report.samples);
-  const Result<PushInfo> pushed = push.wait();
-  if (!pushed.ok()) {
-    return pushed.error().code == ErrorCode::nonFinite ? explainNonFinite(pushed.error(), report.loss)
-                                                       : pushed.error();
+  const Result<PullInfo> pulled = pull.wait();
+  if (!pulled.ok()) return atStep(report.step, report.epoch, pulled.error());
+  report.pullSeconds = stopwatch.lap();
+  basis_ = pulled->versions;
+  if (spare) model_.swapParameters();
+  if (options_.prefetch && report.step < report.totalSteps) {
+    prefetched_ = client_.pull(model_.spareParameters());
   }
-  report.staleness = pushed->staleness;
-  report.pushSeconds = stopwatch.lap();
   return {};
 }
 
-Error TrainingLoop::explainNonFinite(const Error& refusal, double loss) const {
-  const std::string where = describeNonFinite(model_.spec(), model_.gradients());
-  if (where.empty()) return refusal;
-  return {ErrorCode::nonFinite, "the gradient of " + where + " (loss " + std::to_string(loss) +
-                                    "), so the server refused it; a lower learning rate may help"};
+Status TrainingLoop::computeAndPush(StepReport& report) {
+  Stopwatch stopwatch;
+  const Result<double> loss = beginPush(report);
+  if (!loss.ok()) return atStep(report.step, report.epoch, loss.error());
+  report.loss = *loss;
+  report.computeSeconds += stopwatch.lap();
+  PSD_RETURN_IF_ERROR(pushes_.reduceTo(options_.inflight));
+  report.pushSeconds = stopwatch.lap();
+  report.staleness = tally_.staleness();
+  report.inflight = pushes_.count();
+  return {};
+}
+
+Result<double> TrainingLoop::beginPush(const StepReport& report) {
+  model_.rotateGradients();  // the oldest array: its push is answered
+  const std::span<const float> gradient = model_.gradients();
+  const auto sent = [&](double loss, Pending<PushInfo> answer) {
+    pushes_.add({report.step, report.epoch, loss, gradient, std::move(answer)});
+    return loss;
+  };
+  if (options_.inflight == 0) {
+    PSD_ASSIGN_OR_RETURN(const double loss, model_.computeGradients(viewOf(batch_)));
+    return sent(loss, client_.push(Step{report.step}, gradient, report.samples, basis_));
+  }
+  const auto push = client_.beginPush(Step{report.step}, gradient, report.samples, basis_);
+  PSD_ASSIGN_OR_RETURN(const double loss,
+                       model_.computeGradients(viewOf(batch_), [&](uint64_t begin, uint64_t count) {
+                         push->ready(begin, count);
+                       }));
+  return sent(loss, push->finish());
 }
 
 }  // namespace psd

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "common/status/status.h"
@@ -9,6 +10,7 @@
 #include "trainer/dataset/dataset.h"
 #include "trainer/dataset/sharder.h"
 #include "trainer/loop/loop_observer.h"
+#include "trainer/loop/pushes_in_flight.h"
 #include "trainer/model/model.h"
 
 namespace psd {
@@ -19,6 +21,11 @@ struct LoopOptions {
   uint64_t epochs = 1;
   uint64_t steps = 0;  ///< if not 0: train this many steps instead of whole epochs
   uint64_t seed = 1;   ///< of the order of the samples; the same for all trainers
+  /// Pushes that may be unanswered when the next step begins; 0: each is waited for. If not 0, gradients are
+  /// sent while the rest of them is computed.
+  uint32_t inflight = 0;
+  /// Whether the parameters of the next step are pulled while this one computes.
+  bool prefetch = false;
 };
 
 /// What one trainer did. A value type.
@@ -32,8 +39,27 @@ struct TrainingSummary {
   bool interrupted = false;  ///< shouldStop() ended it early
 };
 
-/// One trainer's work: join, then per step pull, compute, push. Owned by one thread, like the client and
-/// the model it is given, which outlive it.
+/// Adds up reports and answers to a TrainingSummary. Owned by one thread.
+class Tally {
+ public:
+  void addStep(const StepReport& report);
+  void addAnswer(const PushInfo& answer);
+  /// Of the newest answer; 0 before the first.
+  uint64_t staleness() const { return staleness_; }
+  TrainingSummary finish(double seconds, bool interrupted);
+
+ private:
+  TrainingSummary summary_;
+  uint64_t epoch_ = 0;
+  double epochLossSum_ = 0;
+  double epochSamples_ = 0;
+  uint64_t answers_ = 0;
+  double stalenessSum_ = 0;
+  uint64_t staleness_ = 0;
+};
+
+/// One trainer's work: join, then per step pull, compute, push, one after the other or overlapping as the
+/// options say. Owned by one thread, like the client and the model it is given, which outlive it.
 class TrainingLoop {
  public:
   /// rank < worldSize <= train.sampleCount(), and checkFit(model, train).
@@ -42,8 +68,8 @@ class TrainingLoop {
   /// Becomes a trainer; brings the model's values if it is the first.
   Result<JoinInfo> join();
 
-  /// Trains to the end, or until shouldStop() (asked between steps) says so. Errors name the step. Does not
-  /// leave: the caller does, after the last pull that it wants.
+  /// Trains to the end, or until shouldStop() (asked between steps) says so; once. Errors name the step. When
+  /// it returns nothing is under way. Does not leave: the caller does, after the last pull that it wants.
   Result<TrainingSummary> run(const std::vector<LoopObserver*>& observers,
                               const std::function<bool()>& shouldStop);
 
@@ -51,10 +77,13 @@ class TrainingLoop {
   uint64_t stepsPerEpoch() const;
   uint64_t totalSteps() const;
   void fillBatch(uint64_t step);
-  Result<StepReport> runStep(uint64_t step);
-  /// Fills the seconds, loss, samples and staleness of `report`. Errors do not name the step yet.
-  Status pullComputePush(StepReport& report);
-  Error explainNonFinite(const Error& refusal, double loss) const;
+  /// Whether it was interrupted.
+  Result<bool> runSteps(const std::vector<LoopObserver*>& observers, const std::function<bool()>& shouldStop);
+  StepReport describe(uint64_t step) const;
+  /// These fill the seconds, loss, samples and staleness of `report`. Errors name the step.
+  Status takeParameters(StepReport& report);
+  Status computeAndPush(StepReport& report);
+  Result<double> beginPush(const StepReport& report);
 
   Client& client_;
   Model& model_;
@@ -63,6 +92,10 @@ class TrainingLoop {
   Sharder sharder_;
   std::vector<uint32_t> part_;  ///< this trainer's samples in the current epoch
   Batch batch_;
+  std::vector<Version> basis_;                   ///< of model_.parameters()
+  std::optional<Pending<PullInfo>> prefetched_;  ///< fills model_.spareParameters()
+  Tally tally_;
+  PushesInFlight pushes_;
 };
 
 }  // namespace psd

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,9 +55,23 @@ class Model {
   /// 64-byte aligned, valid as long as the model; what the last computeGradients() left.
   virtual std::span<const float> gradients() const = 0;
 
+  /// Makes room for transfers that overlap with computing; at most once, before the first computeGradients().
+  /// gradients() then takes `gradientArrays` (>= 1) arrays in turn, and with `spare` there is a second array
+  /// of parameters. Their memory lives and is padded like that of the first.
+  virtual Status reserve(uint32_t gradientArrays, bool spare) = 0;
+  /// Where the parameters of a later step can be put while the model computes; empty if not reserved.
+  virtual std::span<float> spareParameters() = 0;
+  /// parameters() and spareParameters() change places.
+  virtual void swapParameters() = 0;
+  /// gradients() becomes the array that was it the longest ago; the others keep what they hold.
+  virtual void rotateGradients() = 0;
+
+  /// Told that elements [begin, begin + count) of gradients() are final, padding included.
+  using GradientsFinal = std::function<void(uint64_t begin, uint64_t count)>;
   /// Replaces gradients() by those of the mean loss over the batch (as in training: with dropout), and
-  /// returns that loss.
-  virtual Result<double> computeGradients(const BatchView& batch) = 0;
+  /// returns that loss. `whenFinal`, if given, is called on this thread for every element once, as early as
+  /// can be; after an error, not for all.
+  virtual Result<double> computeGradients(const BatchView& batch, const GradientsFinal& whenFinal = {}) = 0;
   /// Scores the batch as in use: without dropout.
   virtual Result<Score> score(const BatchView& batch) = 0;
 };

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -5,6 +7,8 @@
 
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/utils.h>
 
@@ -37,18 +41,32 @@ Error translate(const std::exception& exception, const std::string& device) {
   return {ErrorCode::internal, "LibTorch on " + device + ": " + message};
 }
 
+/// Calls back once LibTorch has added the last of a backward pass to a parameter's gradient.
+class FinalHook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit FinalHook(std::function<void()> whenFinal) : whenFinal_(std::move(whenFinal)) {}
+  void operator()(const torch::Tensor&) override { whenFinal_(); }
+
+ private:
+  std::function<void()> whenFinal_;
+};
+
 /// A Model whose LibTorch parameters and their .grad() are views into two flat tensors on the device.
-/// Gradients are zeroed in place and never unset, so that autograd keeps adding into the views. Owned by one
-/// thread.
+/// Gradients are zeroed in place and never unset, so that autograd keeps adding into the views. On the CPU
+/// the views move along when arrays take turns. Owned by one thread.
 class TorchModel : public Model {
  public:
   TorchModel(const ModelEntry& entry, const ModelOptions& options)
       : entry_(entry), device_(torchDevice(options.device)) {
     torch::manual_seed(options.seed);
     network_ = entry.makeNetwork();
+    tensors_ = network_->parameters();
     spec_ = describe(entry.name, *network_);
-    allocate(ModelLayout(spec_));
-    bindViews(ModelLayout(spec_));
+    layout_ = ModelLayout(spec_);
+    allocate();
+    keepInitialValues();
+    bindViews();
+    setHooks();
     // From here on the generator serves dropout, which differs between ranks (golden ratio: Knuth).
     torch::manual_seed(options.seed + 0x9e3779b97f4a7c15ull * (options.rank.value + 1ull));
   }
@@ -57,17 +75,48 @@ class TorchModel : public Model {
   std::vector<uint64_t> inputShape() const override { return entry_.inputShape; }
   uint32_t classCount() const override { return entry_.classCount; }
   std::string device() const override { return device_.str(); }
-  std::span<float> parameters() override { return flat(hostParameters_); }
-  std::span<const float> gradients() const override { return flat(hostGradients_); }
+  std::span<float> parameters() override { return flat(hostParameters_.front()); }
+  std::span<const float> gradients() const override { return flat(hostGradients_.front()); }
 
-  Result<double> computeGradients(const BatchView& batch) override {
+  Status reserve(uint32_t gradientArrays, bool spare) override {
+    try {
+      while (hostGradients_.size() < gradientArrays) hostGradients_.push_back(hostArray());
+      if (spare && hostParameters_.size() == 1) hostParameters_.push_back(hostArray());
+      return {};
+    } catch (const std::exception& exception) {
+      return translate(exception, device());
+    }
+  }
+
+  std::span<float> spareParameters() override {
+    return hostParameters_.size() == 1 ? std::span<float>() : flat(hostParameters_.back());
+  }
+
+  void swapParameters() override {
+    std::swap(hostParameters_.front(), hostParameters_.back());
+    if (device_.is_cpu()) bindViews();
+  }
+
+  void rotateGradients() override {
+    if (hostGradients_.size() == 1) return;
+    std::rotate(hostGradients_.begin(), hostGradients_.begin() + 1, hostGradients_.end());
+    if (device_.is_cpu()) bindViews();
+  }
+
+  Result<double> computeGradients(const BatchView& batch, const GradientsFinal& whenFinal) override {
     try {
       network_->train();
       uploadParameters();
       gradients_.zero_();
+      final_.assign(tensors_.size(), false);
       const torch::Tensor loss = torch::nll_loss(network_->forward(images(batch)), labels(batch));
+      // On the CPU backward() runs its hooks on this thread; a CUDA device's gradients are final here when
+      // copied.
+      whenFinal_ = device_.is_cpu() ? whenFinal : GradientsFinal();
       loss.backward();
-      if (!device_.is_cpu()) hostGradients_.copy_(gradients_);
+      if (!device_.is_cpu()) hostGradients_.front().copy_(gradients_);
+      whenFinal_ = whenFinal;
+      for (size_t i = 0; i < tensors_.size(); ++i) reportFinal(i);
       return loss.item<double>();
     } catch (const std::exception& exception) {
       return translate(exception, device());
@@ -91,38 +140,63 @@ class TorchModel : public Model {
   }
 
  private:
-  void allocate(const ModelLayout& layout) {
-    const auto elements = static_cast<int64_t>(layout.totalElements());
-    const auto onDevice = torch::TensorOptions().dtype(torch::kFloat32).device(device_);
-    parameters_ = torch::zeros(elements, onDevice);
-    gradients_ = torch::zeros(elements, onDevice);
-    if (device_.is_cpu()) {
-      hostParameters_ = parameters_;
-      hostGradients_ = gradients_;
-    } else {
-      const auto pinned = torch::TensorOptions().dtype(torch::kFloat32).pinned_memory(true);
-      hostParameters_ = torch::zeros(elements, pinned);
-      hostGradients_ = torch::zeros(elements, pinned);
+  torch::Tensor hostArray() const {
+    return torch::zeros(static_cast<int64_t>(layout_.totalElements()),
+                        torch::TensorOptions().dtype(torch::kFloat32).pinned_memory(!device_.is_cpu()));
+  }
+
+  void allocate() {
+    hostParameters_.push_back(hostArray());
+    hostGradients_.push_back(hostArray());
+    if (!device_.is_cpu()) {
+      parameters_ = torch::zeros_like(hostParameters_.front(), device_);
+      gradients_ = torch::zeros_like(parameters_);
     }
   }
 
-  /// Makes every parameter and its gradient a view, and keeps the initial values.
-  void bindViews(const ModelLayout& layout) {
-    size_t index = 0;
-    for (auto& parameter : network_->named_parameters()) {
-      const TensorPlace& place = layout.places()[index++];
-      const auto begin = static_cast<int64_t>(place.begin);
-      const auto count = static_cast<int64_t>(place.count);
-      torch::Tensor& tensor = parameter.value();
-      hostParameters_.narrow(0, begin, count).copy_(tensor.detach().view(-1));
-      const auto sizes = tensor.sizes().vec();
-      tensor.set_data(parameters_.narrow(0, begin, count).view(sizes));
-      tensor.mutable_grad() = gradients_.narrow(0, begin, count).view(sizes);
+  /// The part of a flat tensor that belongs to a parameter.
+  torch::Tensor part(const torch::Tensor& flat, size_t index) const {
+    const TensorPlace& place = layout_.places()[index];
+    return flat.narrow(0, static_cast<int64_t>(place.begin), static_cast<int64_t>(place.count))
+        .view(tensors_[index].sizes());
+  }
+
+  void keepInitialValues() {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      part(hostParameters_.front(), i).copy_(tensors_[i].detach());
     }
+  }
+
+  /// Makes every parameter and its gradient a view of the arrays whose turn it is.
+  void bindViews() {
+    if (device_.is_cpu()) {
+      parameters_ = hostParameters_.front();
+      gradients_ = hostGradients_.front();
+    }
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      tensors_[i].set_data(part(parameters_, i));
+      tensors_[i].mutable_grad() = part(gradients_, i);
+    }
+  }
+
+  void setHooks() {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      torch::autograd::impl::set_post_acc_grad_hooks(
+          tensors_[i], std::make_unique<FinalHook>([this, i] { reportFinal(i); }));
+    }
+  }
+
+  /// Reports a parameter's gradient, up to where the next one begins, if that was not done in this pass.
+  void reportFinal(size_t index) {
+    if (!whenFinal_ || final_[index]) return;
+    final_[index] = true;
+    const auto& places = layout_.places();
+    const uint64_t end = index + 1 < places.size() ? places[index + 1].begin : layout_.totalElements();
+    whenFinal_(places[index].begin, end - places[index].begin);
   }
 
   void uploadParameters() {
-    if (!device_.is_cpu()) parameters_.copy_(hostParameters_, /*non_blocking=*/true);
+    if (!device_.is_cpu()) parameters_.copy_(hostParameters_.front(), /*non_blocking=*/true);
   }
 
   torch::Tensor images(const BatchView& batch) const {
@@ -146,10 +220,15 @@ class TorchModel : public Model {
   torch::Device device_;
   std::shared_ptr<Network> network_;
   ModelSpec spec_;
-  torch::Tensor parameters_;  ///< [totalElements], on the device
+  ModelLayout layout_{ModelSpec{}};
+  std::vector<torch::Tensor> tensors_;  ///< of network_, in the order of spec_
+  torch::Tensor parameters_;            ///< [totalElements], on the device
   torch::Tensor gradients_;
-  torch::Tensor hostParameters_;  ///< the same tensor on the CPU, else pinned host memory
-  torch::Tensor hostGradients_;
+  std::vector<torch::Tensor>
+      hostParameters_;  ///< the first is parameters(); pinned for a CUDA device, else the
+  std::vector<torch::Tensor> hostGradients_;  ///< first is the tensor above. In order of their turns
+  GradientsFinal whenFinal_;                  ///< of the pass under way
+  std::vector<bool> final_;                   ///< per parameter: reported in this pass
 };
 
 }  // namespace

@@ -54,6 +54,8 @@ TEST_CASE("train's defaults") {
   CHECK(command.loop.steps == 0);
   CHECK(command.loop.batchSize == 32);
   CHECK(command.loop.seed == 1);
+  CHECK(command.loop.inflight == 0);
+  CHECK_FALSE(command.loop.prefetch);
   CHECK(command.metricsFile.empty());
 }
 
@@ -80,8 +82,13 @@ TEST_CASE("every train flag arrives") {
                                       "0.5",
                                       "--log-level",
                                       "warn",
+                                      "--inflight",
+                                      "2",
+                                      "--prefetch",
                                       "--metrics",
                                       "m.jsonl"});
+  CHECK(command.loop.inflight == 2);
+  CHECK(command.loop.prefetch);
   CHECK(command.common.client.servers == std::vector<std::string>{"tcp://h:1", "unix:///s"});
   CHECK(command.loop.membership.rank == Rank{1});
   CHECK(command.loop.membership.worldSize == 4);
@@ -140,6 +147,7 @@ TEST_CASE("wrong usage is one line that names the flag") {
   CHECK_THAT(problem(parseTrain({"--steps", "0"})), StartsWith("--steps: '0' is not"));
   CHECK_THAT(problem(parseTrain({"--epochs", "1.5"})), StartsWith("--epochs: '1.5' is not"));
   CHECK_THAT(problem(parseTrain({"--batch-size", "x"})), StartsWith("--batch-size: 'x' is not"));
+  CHECK_THAT(problem(parseTrain({"--inflight", "65"})), StartsWith("--inflight: '65' is not"));
   CHECK_THAT(problem(parseTrain({"--seed", "-1"})), StartsWith("--seed: '-1' is not"));
   CHECK_THAT(problem(parseTrain({"--threads", "0"})), StartsWith("--threads: '0' is not"));
   CHECK_THAT(problem(parseTrain({"--connect-timeout", "soon"})),

@@ -94,9 +94,10 @@ TEST_CASE("a signal ends training between steps, with a goodbye and no score") {
   // The signal comes in the middle of step 3.
   struct Interrupting : FakeClient {
     using FakeClient::FakeClient;
-    Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples) override {
+    Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
+                           const std::vector<Version>& basis) override {
       if (step.value == 3) std::raise(SIGTERM);
-      return FakeClient::push(step, gradient, samples);
+      return FakeClient::push(step, gradient, samples, basis);
     }
   };
   std::ostringstream out;

@@ -16,6 +16,7 @@ Pending<T> ready(Result<T> result) {
   class Ready : public Pending<T>::Impl {
    public:
     explicit Ready(Result<T> result) : result_(std::move(result)) {}
+    bool done() const override { return true; }
     Result<T> wait() override { return std::move(result_); }
 
    private:
@@ -23,6 +24,36 @@ Pending<T> ready(Result<T> result) {
   };
   return Pending<T>(std::make_unique<Ready>(std::move(result)));
 }
+
+/// One that is done only when it is waited for; counts itself in `open` until then.
+template <class T>
+Pending<T> slow(Result<T> result, int& open) {
+  class Slow : public Pending<T>::Impl {
+   public:
+    Slow(Result<T> result, int& open) : result_(std::move(result)), open_(open) { ++open_; }
+    bool done() const override { return false; }
+    Result<T> wait() override {
+      --open_;
+      return std::move(result_);
+    }
+
+   private:
+    Result<T> result_;
+    int& open_;
+  };
+  return Pending<T>(std::make_unique<Slow>(std::move(result), open));
+}
+
+/// A push in parts that pushes the whole when it is finished.
+class LatePush : public PartialPush {
+ public:
+  explicit LatePush(std::function<Pending<PushInfo>()> push) : push_(std::move(push)) {}
+  void ready(uint64_t, uint64_t) override {}
+  Pending<PushInfo> finish() override { return push_(); }
+
+ private:
+  std::function<Pending<PushInfo>()> push_;
+};
 
 /// A daemon with one shard and plain SGD, in this process. Shared by the FakeClients of one thread.
 struct FakeDaemon {
@@ -35,6 +66,11 @@ struct FakeDaemon {
   int left = 0;
   uint64_t failPushAtStep = 0;  ///< 0: never
   Error failure{};
+  bool isSlow = false;  ///< no call is done before it is waited for
+  int openPulls = 0;    ///< of a slow daemon: not waited for yet
+  int openPushes = 0;
+  int mostOpenPushes = 0;
+  std::vector<const float*> destinations;  ///< of every pull, in order
 };
 
 /// Owned by one thread.
@@ -64,22 +100,29 @@ class FakeClient : public Client {
 
   Pending<PullInfo> pull(std::span<float> destination) override {
     std::copy(daemon_.values.begin(), daemon_.values.end(), destination.begin());
-    basis_ = daemon_.version;
-    return ready<PullInfo>(PullInfo{{Version{basis_}}, 0.0});
+    daemon_.destinations.push_back(destination.data());
+    PullInfo info{{Version{daemon_.version}}, 0.0};
+    return daemon_.isSlow ? slow<PullInfo>(info, daemon_.openPulls) : ready<PullInfo>(info);
   }
 
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples) override {
-    if (step.value == daemon_.failPushAtStep) return ready<PushInfo>(daemon_.failure);
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
+                         const std::vector<Version>& basis) override {
+    if (step.value == daemon_.failPushAtStep) return answer(daemon_.failure);
     for (const float value : gradient) {
-      if (!std::isfinite(value)) return ready<PushInfo>(Error{ErrorCode::nonFinite, "refused"});
+      if (!std::isfinite(value)) return answer(Error{ErrorCode::nonFinite, "refused"});
     }
     for (size_t i = 0; i < gradient.size(); ++i) {
       daemon_.values[i] -= daemon_.learningRate * gradient[i];
     }
     daemon_.steps.push_back(step.value);
     daemon_.samples.push_back(samples);
-    const uint64_t staleness = daemon_.version++ - basis_;
-    return ready<PushInfo>(PushInfo{{Version{daemon_.version}}, staleness, 0.0});
+    const uint64_t staleness = daemon_.version++ - basis.at(0).value;
+    return answer(PushInfo{{Version{daemon_.version}}, staleness, 0.0});
+  }
+
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
+                                         const std::vector<Version>& basis) override {
+    return std::make_unique<LatePush>([=, this] { return push(step, gradient, samples, basis); });
   }
 
   Result<PingInfo> ping(uint64_t, uint32_t) override { return PingInfo{}; }
@@ -92,8 +135,14 @@ class FakeClient : public Client {
   uint64_t bytesPushed() const override { return 0; }
 
  private:
+  Pending<PushInfo> answer(Result<PushInfo> result) {
+    if (!daemon_.isSlow) return ready<PushInfo>(std::move(result));
+    auto pending = slow<PushInfo>(std::move(result), daemon_.openPushes);
+    daemon_.mostOpenPushes = std::max(daemon_.mostOpenPushes, daemon_.openPushes);
+    return pending;
+  }
+
   FakeDaemon& daemon_;
-  uint64_t basis_ = 0;
 };
 
 }  // namespace psd::testing

@@ -147,6 +147,52 @@ TEST_CASE("padding stays zero through computing") {
   }
 }
 
+TEST_CASE("gradients are reported once, when they are final, and before the pass is over") {
+  for (const ModelEntry& entry : modelList()) {
+    INFO(entry.name);
+    const auto model = make(entry.name);
+    std::vector<int> reported(model->parameters().size());
+    std::vector<float> whenReported(reported.size());
+    size_t reports = 0;
+    PSD_REQUIRE_OK(model->computeGradients(viewOf(someBatch(4)), [&](uint64_t begin, uint64_t count) {
+      ++reports;
+      for (uint64_t i = begin; i < begin + count; ++i) {
+        ++reported.at(i);
+        whenReported[i] = model->gradients()[i];
+      }
+    }));
+    CHECK(reports == model->spec().tensors.size());
+    CHECK(std::all_of(reported.begin(), reported.end(), [](int times) { return times == 1; }));
+    CHECK(whenReported == copy(model->gradients()));
+  }
+}
+
+TEST_CASE("arrays that take turns give the same gradients and keep the earlier ones") {
+  const Batch first = someBatch(8);
+  const auto plain = make("mlp"), turning = make("mlp");
+  PSD_REQUIRE_OK(turning->reserve(2, true));
+  std::copy(turning->parameters().begin(), turning->parameters().end(), turning->spareParameters().begin());
+  std::span<const float> before;
+  std::vector<float> expectedBefore;
+  for (int step = 0; step < 4; ++step) {
+    INFO("step " << step);
+    // Parameters that differ from step to step, put into the spare array of the one model.
+    plain->parameters()[step] += 0.5f;
+    std::copy(plain->parameters().begin(), plain->parameters().end(), turning->spareParameters().begin());
+    const float* spare = turning->spareParameters().data();
+    turning->swapParameters();
+    CHECK(turning->parameters().data() == spare);
+    turning->rotateGradients();
+    const auto loss = turning->computeGradients(viewOf(first));
+    PSD_REQUIRE_OK(loss);
+    CHECK(*loss == plain->computeGradients(viewOf(first)).value());
+    CHECK(copy(turning->gradients()) == copy(plain->gradients()));
+    CHECK(copy(before) == expectedBefore);
+    before = turning->gradients();
+    expectedBefore = copy(before);
+  }
+}
+
 TEST_CASE("the seed alone decides the initial values") {
   const auto first = make("mnist_cnn", 7, 0);
   const std::vector<float> values = copy(first->parameters());

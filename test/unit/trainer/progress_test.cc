@@ -27,6 +27,7 @@ StepReport report(uint64_t step, uint64_t totalSteps, bool endsEpoch = false) {
   report.samples = 32;
   report.loss = 0.5;
   report.staleness = 1;
+  report.inflight = 2;
   report.pullSeconds = 0.25;
   report.computeSeconds = 0.5;
   report.pushSeconds = 0.25;
@@ -133,6 +134,7 @@ TEST_CASE("metrics are JSON lines that can be followed while they are written") 
                                {"loss", 0.5},
                                {"samples_per_s", 32.0},
                                {"staleness", 1},
+                               {"inflight", 2},
                                {"pull_s", 0.25},
                                {"compute_s", 0.5},
                                {"push_s", 0.25}});

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/types/model_layout.h"
@@ -17,8 +18,8 @@ class SoftmaxModel : public Model {
   SoftmaxModel()
       : spec_{"softmax", {{"weight", DType::f32, {kClasses, kPixels}}, {"bias", DType::f32, {kClasses}}}},
         layout_(spec_),
-        parameters_(layout_.totalElements()),
-        gradients_(layout_.totalElements()) {}
+        parameters_(1, std::vector<float>(layout_.totalElements())),
+        gradients_(1, std::vector<float>(layout_.totalElements())) {}
 
   /// From this call of computeGradients() on (from 1) the bias's gradient holds a NaN; 0: never.
   uint64_t nanFromCall = 0;
@@ -27,11 +28,25 @@ class SoftmaxModel : public Model {
   std::vector<uint64_t> inputShape() const override { return {1, 28, 28}; }
   uint32_t classCount() const override { return kClasses; }
   std::string device() const override { return "cpu"; }
-  std::span<float> parameters() override { return parameters_; }
-  std::span<const float> gradients() const override { return gradients_; }
+  std::span<float> parameters() override { return parameters_.front(); }
+  std::span<const float> gradients() const override { return gradients_.front(); }
 
-  Result<double> computeGradients(const BatchView& batch) override {
-    std::fill(gradients_.begin(), gradients_.end(), 0.f);
+  Status reserve(uint32_t gradientArrays, bool spare) override {
+    gradients_.resize(gradientArrays, std::vector<float>(layout_.totalElements()));
+    parameters_.resize(spare ? 2 : 1, std::vector<float>(layout_.totalElements()));
+    return {};
+  }
+  std::span<float> spareParameters() override {
+    return parameters_.size() == 1 ? std::span<float>() : parameters_.back();
+  }
+  void swapParameters() override { std::swap(parameters_.front(), parameters_.back()); }
+  void rotateGradients() override {
+    std::rotate(gradients_.begin(), gradients_.begin() + 1, gradients_.end());
+  }
+
+  Result<double> computeGradients(const BatchView& batch, const GradientsFinal& whenFinal) override {
+    std::vector<float>& gradients = gradients_.front();
+    std::fill(gradients.begin(), gradients.end(), 0.f);
     const auto samples = static_cast<float>(batch.labels.size());
     double loss = 0;
     for (size_t n = 0; n < batch.labels.size(); ++n) {
@@ -39,16 +54,17 @@ class SoftmaxModel : public Model {
       loss -= std::log(error[batch.labels[n]]) / samples;
       error[batch.labels[n]] -= 1;
       for (size_t c = 0; c < kClasses; ++c) {
-        float* row = gradients_.data() + layout_.places()[0].begin + c * kPixels;
+        float* row = gradients.data() + layout_.places()[0].begin + c * kPixels;
         for (size_t p = 0; p < kPixels; ++p) {
           row[p] += error[c] * batch.images[n * kPixels + p] / samples;
         }
-        gradients_[layout_.places()[1].begin + c] += error[c] / samples;
+        gradients[layout_.places()[1].begin + c] += error[c] / samples;
       }
     }
     if (++calls_ >= nanFromCall && nanFromCall != 0) {
-      gradients_[layout_.places()[1].begin + 4] = std::numeric_limits<float>::quiet_NaN();
+      gradients[layout_.places()[1].begin + 4] = std::numeric_limits<float>::quiet_NaN();
     }
+    if (whenFinal) whenFinal(0, gradients.size());
     return loss;
   }
 
@@ -67,10 +83,11 @@ class SoftmaxModel : public Model {
   static constexpr size_t kPixels = 28 * 28;
 
   std::vector<float> probabilities(const BatchView& batch, size_t n) const {
+    const std::vector<float>& parameters = parameters_.front();
     std::vector<float> p(kClasses);
     for (size_t c = 0; c < kClasses; ++c) {
-      const float* row = parameters_.data() + layout_.places()[0].begin + c * kPixels;
-      p[c] = parameters_[layout_.places()[1].begin + c];
+      const float* row = parameters.data() + layout_.places()[0].begin + c * kPixels;
+      p[c] = parameters[layout_.places()[1].begin + c];
       for (size_t i = 0; i < kPixels; ++i) p[c] += row[i] * batch.images[n * kPixels + i];
     }
     const float largest = *std::max_element(p.begin(), p.end());
@@ -82,8 +99,7 @@ class SoftmaxModel : public Model {
 
   ModelSpec spec_;
   ModelLayout layout_;
-  std::vector<float> parameters_;
-  std::vector<float> gradients_;
+  std::vector<std::vector<float>> parameters_, gradients_;  ///< the first of each is in use
   uint64_t calls_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "trainer/loop/training_loop.h"
 
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "test/support/catch.h"
@@ -141,6 +142,93 @@ TEST_CASE("a refused gradient is explained by the tensor that is not finite") {
   CHECK_THAT(summary.message(), Contains("step 2 (epoch 1): the gradient of bias holds nan at "
                                          "element 4 of 10"));
   CHECK(daemon.steps.size() == 1);
+}
+
+TEST_CASE("pushes overlap up to the bound, in order, and all are answered in the end") {
+  FakeDaemon daemon;
+  daemon.isSlow = true;
+  LoopOptions options = alone(64, 2);  // 8 steps
+  options.inflight = 3;
+  Trainer trainer(daemon, options);
+  const auto summary = trainer.loop.run({&trainer.recorder}, never);
+  PSD_REQUIRE_OK(summary);
+  CHECK(daemon.steps == std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7, 8});
+  CHECK(daemon.mostOpenPushes == 4);  // three of earlier steps and the one just finished
+  CHECK(daemon.openPushes == 0);
+  std::vector<uint64_t> inflight;
+  for (const StepReport& report : trainer.recorder.reports) inflight.push_back(report.inflight);
+  CHECK(inflight == std::vector<uint64_t>{1, 2, 3, 3, 3, 3, 3, 3});
+}
+
+TEST_CASE("without overlap every push is answered within its step") {
+  FakeDaemon daemon;
+  daemon.isSlow = true;
+  Trainer trainer(daemon, alone(64, 1));
+  PSD_REQUIRE_OK(trainer.loop.run({&trainer.recorder}, never));
+  CHECK(daemon.mostOpenPushes == 1);
+  for (const StepReport& report : trainer.recorder.reports) CHECK(report.inflight == 0);
+  CHECK(std::set<const float*>(daemon.destinations.begin(), daemon.destinations.end()).size() == 1);
+}
+
+TEST_CASE("prefetched parameters alternate between two arrays and miss the last update") {
+  FakeDaemon daemon;
+  daemon.isSlow = true;
+  LoopOptions options = alone(64, 1, 6);
+  options.prefetch = true;
+  Trainer trainer(daemon, options);
+  const auto summary = trainer.loop.run({&trainer.recorder}, never);
+  PSD_REQUIRE_OK(summary);
+  REQUIRE(daemon.destinations.size() == 6);  // none for a step that does not come
+  for (size_t i = 2; i < 6; i++) {
+    CHECK(daemon.destinations[i] == daemon.destinations[i - 2]);
+    CHECK(daemon.destinations[i] != daemon.destinations[i - 1]);
+  }
+  CHECK(daemon.openPulls == 0);
+  CHECK(trainer.recorder.reports[0].staleness == 0);
+  CHECK(trainer.recorder.reports[5].staleness == 1);
+  CHECK(summary->stalenessMax == 1);
+  CHECK(summary->stalenessMean == 5.0 / 6.0);
+}
+
+TEST_CASE("a stop waits for what is under way") {
+  FakeDaemon daemon;
+  daemon.isSlow = true;
+  LoopOptions options = alone(64, 2);
+  options.inflight = 2;
+  options.prefetch = true;
+  Trainer trainer(daemon, options);
+  const auto summary = trainer.loop.run({}, [&] { return daemon.steps.size() == 4; });
+  PSD_REQUIRE_OK(summary);
+  CHECK(summary->interrupted);
+  CHECK(daemon.openPushes == 0);
+  CHECK(daemon.openPulls == 0);
+}
+
+TEST_CASE("a push that fails late is reported with its own step, and nothing is left under way") {
+  FakeDaemon daemon;
+  daemon.isSlow = true;
+  LoopOptions options = alone(64, 2);
+  options.inflight = 2;
+  options.prefetch = true;
+  Trainer trainer(daemon, options);
+  trainer.model.nanFromCall = 3;
+  const auto summary = trainer.loop.run({&trainer.recorder}, never);
+  REQUIRE_FALSE(summary.ok());
+  CHECK_THAT(summary.message(), Contains("step 3 (epoch 1): the gradient of bias holds nan"));
+  CHECK(trainer.recorder.reports.back().step == 4);  // it was found while step 5 ran
+  CHECK(daemon.openPushes == 0);
+  CHECK(daemon.openPulls == 0);
+}
+
+TEST_CASE("a failure of the last pushes is not lost") {
+  FakeDaemon daemon;
+  daemon.isSlow = true;
+  daemon.failPushAtStep = 4;
+  daemon.failure = {ErrorCode::shuttingDown, "going"};
+  LoopOptions options = alone(64, 1);  // 4 steps
+  options.inflight = 2;
+  Trainer trainer(daemon, options);
+  CHECK(trainer.loop.run({}, never).message() == "step 4 (epoch 1): going");
 }
 
 TEST_CASE("a refusal that cannot be explained here is passed on") {

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+
+#include "common/status/status.h"
+#include "common/types/model_spec.h"
+#include "trainer/client/client.h"
+
+namespace psd {
+
+/// One push that was begun.
+struct PushInFlight {
+  uint64_t step = 0;
+  uint64_t epoch = 0;
+  double loss = 0;
+  std::span<const float> gradient;  ///< unchanged until the answer is taken
+  Pending<PushInfo> answer;
+};
+
+/// The pushes of a trainer whose answers it has not taken yet, oldest first. Owned by one thread.
+class PushesInFlight {
+ public:
+  /// `whenAnswered` gets every accepted push's answer, in the order of the steps.
+  PushesInFlight(const ModelSpec& model, std::function<void(const PushInfo&)> whenAnswered)
+      : model_(model), whenAnswered_(std::move(whenAnswered)) {}
+
+  void add(PushInFlight push) { pushes_.push_back(std::move(push)); }
+  uint64_t count() const { return pushes_.size(); }
+
+  /// Takes the answers that are there and waits for as many more as it takes until at most `most` pushes are
+  /// left. The first error ends it, and names the step of its push.
+  Status reduceTo(uint64_t most);
+  /// Waits for all, whatever they say: no memory of a push is referenced afterwards.
+  void abandon();
+
+ private:
+  Error explain(const PushInFlight& push, const Error& refusal) const;
+
+  const ModelSpec& model_;
+  std::function<void(const PushInfo&)> whenAnswered_;
+  std::deque<PushInFlight> pushes_;
+};
+
+/// "step 5 (epoch 2): …"
+Error atStep(uint64_t step, uint64_t epoch, const Error& error);
+
+}  // namespace psd
