@@ -67,6 +67,22 @@ struct ModelAccess {
   policy @1 :Text;               # "hogwild", "locked", …
   device @2 :Text;               # for people
   sliceElementsMax @3 :UInt64;   # largest slice that the daemon takes or sends
+  sharedModel @4 :SharedModel;   # null where the daemon offers no map of the parameters …
+  notShared @5 :Text;            # … and why, for people
+}
+
+interface SharedMemory {
+  # A memory file; the descriptor travels with the capability (SCM_RIGHTS), over Unix sockets only. It has no
+  # methods. Nobody can make the file shorter or longer.
+}
+
+struct SharedModel {
+  # The parameters as they lie in the daemon's memory, to be read while they change. They cannot be written
+  # through the file unless the daemon's configuration says so. All places are bytes in the file.
+  memory @0 :SharedMemory;
+  valuesAt @1 :UInt64;     # element 0 of the arena; the others follow
+  versionsAt @2 :UInt64;   # a UInt64 for shard 0, in the machine's byte order; those of the other shards …
+  versionStep @3 :UInt64;  # … follow at this distance. Read it before the shard's values.
 }
 
 interface Daemon {

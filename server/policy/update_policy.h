@@ -64,6 +64,9 @@ class UpdatePolicy {
   virtual ~UpdatePolicy() = default;
 
   virtual std::string_view name() const = 0;
+  /// Whether readers may read the weights in place while updates change them: what pull() gives promises no
+  /// more than that.
+  virtual bool readsLive() const { return false; }
   /// Takes one slice of a gradient. `push.arrived` already holds it.
   virtual kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                                std::span<const float> gradient) = 0;

@@ -75,6 +75,20 @@ std::string ParameterStore::describeDevices() const {
   return text;
 }
 
+std::optional<SharedArena> ParameterStore::sharedArena() const {
+  const auto& first = shards_[0]->sharedPlace();
+  if (!first) return {};
+  SharedArena arena{first->file, first->valuesAt, first->versionAt, 0};
+  for (size_t i = 1; i < shards_.size(); i++) {
+    const auto& place = shards_[i]->sharedPlace();
+    if (!place || place->file != arena.file) return {};
+    if (i == 1) arena.versionStep = place->versionAt - arena.versionsAt;
+    if (place->valuesAt != arena.valuesAt + shards_[i]->range().begin * sizeof(float)) return {};
+    if (place->versionAt != arena.versionsAt + i * arena.versionStep) return {};
+  }
+  return arena;
+}
+
 Lanes ParameterStore::makeLanes() const {
   Lanes lanes;
   for (const auto& backend : backends_) lanes.push_back(backend->makeLane());

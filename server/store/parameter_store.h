@@ -17,6 +17,14 @@ namespace psd {
 /// One event loop's lanes, one per backend of the store. Owned by that loop's thread.
 using Lanes = std::vector<std::unique_ptr<Lane>>;
 
+/// Where a whole arena lies in a memory file that other processes can map. Bytes in the file.
+struct SharedArena {
+  std::shared_ptr<SharedMemory> file;
+  uint64_t valuesAt = 0;     ///< element 0; the others follow
+  uint64_t versionsAt = 0;   ///< the count of updates that shard 0 has applied …
+  uint64_t versionStep = 0;  ///< … those of the others follow at this distance
+};
+
 /// The parameters of one model: a flat arena cut into shards, placed round-robin over the backends.
 /// Immutable but for the shards; thread-safe as they are.
 class ParameterStore {
@@ -35,6 +43,9 @@ class ParameterStore {
   const Shard& shard(size_t index) const { return *shards_[index]; }
   /// For people: "cpu", or the devices joined by ", ".
   std::string describeDevices() const;
+
+  /// Nothing unless all shards lie end to end in one memory file.
+  std::optional<SharedArena> sharedArena() const;
 
   Lanes makeLanes() const;
 

@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <memory>
+#include <new>
+#include <optional>
 
 #include "common/plan/shard_plan.h"
 #include "server/store/shard_lock.h"
@@ -20,7 +22,11 @@ struct ShardSnapshot {
 class Shard {
  public:
   Shard(ShardRange range, size_t device, std::unique_ptr<ShardStorage> storage)
-      : range_(range), device_(device), storage_(std::move(storage)) {}
+      : range_(range),
+        device_(device),
+        storage_(std::move(storage)),
+        place_(storage_->sharedPlace()),
+        applied_(place_ ? sharedWord(*place_) : ownApplied_) {}
 
   const ShardRange& range() const { return range_; }
   /// Index of its backend in the ParameterStore.
@@ -28,6 +34,7 @@ class Shard {
   ShardStorage& storage() { return *storage_; }
   const ShardStorage& storage() const { return *storage_; }
   ShardLock& lock() { return lock_; }
+  const std::optional<SharedPlace>& sharedPlace() const { return place_; }
 
   /// Updates applied whole.
   Version version() const { return {applied_.load(std::memory_order_acquire)}; }
@@ -40,12 +47,19 @@ class Shard {
   std::weak_ptr<const ShardSnapshot>& lastSnapshot() { return lastSnapshot_; }
 
  private:
+  static std::atomic<uint64_t>& sharedWord(const SharedPlace& place) {
+    static_assert(std::atomic<uint64_t>::is_always_lock_free);
+    return *new (place.file->data() + place.versionAt) std::atomic<uint64_t>(0);
+  }
+
   const ShardRange range_;
   const size_t device_;
   std::unique_ptr<ShardStorage> storage_;
+  const std::optional<SharedPlace> place_;
   ShardLock lock_;
   std::atomic<uint64_t> begun_{0};
-  std::atomic<uint64_t> applied_{0};
+  std::atomic<uint64_t> ownApplied_{0};
+  std::atomic<uint64_t>& applied_;  // in the shared memory, for those who read there, or ownApplied_
   std::weak_ptr<const ShardSnapshot> lastSnapshot_;
 };
 

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "common/os/shared_memory.h"
 #include "common/status/status.h"
 #include "server/optimizer/optimizer.h"
 
@@ -19,6 +21,13 @@ namespace psd {
 struct ReadView {
   std::span<const float> values;
   std::shared_ptr<const void> owner;
+};
+
+/// Where a shard lies in a memory file that other processes can map. Bytes in the file.
+struct SharedPlace {
+  std::shared_ptr<SharedMemory> file;
+  uint64_t valuesAt = 0;   ///< the weights
+  uint64_t versionAt = 0;  ///< a lock-free 64-bit atomic for the count of applied updates
 };
 
 /// Ordered execution context of one event loop on one device (on CUDA: a stream and a pool of
@@ -46,6 +55,8 @@ class ShardStorage {
 
   virtual uint64_t elementCount() const = 0;
   virtual bool synchronous() const = 0;
+  /// Nothing where the weights lie in memory of this process alone.
+  virtual std::optional<SharedPlace> sharedPlace() const { return {}; }
 
   /// weights[offset …] = values.
   virtual void write(Lane& lane, uint64_t offset, std::span<const float> values, Done done) = 0;
@@ -74,8 +85,9 @@ class Backend {
                                                                       const Optimizer& optimizer) = 0;
 };
 
-/// The CPU backend: anonymous memory, huge pages where the system gives them.
-std::shared_ptr<Backend> makeCpuBackend();
+/// The CPU backend: anonymous memory, huge pages where the system gives them. With `sharing`, the weights
+/// lie in a memory file to which others have that access; where the system gives none, they do not.
+std::shared_ptr<Backend> makeCpuBackend(std::optional<SharedAccess> sharing = {});
 
 /// The CUDA backend for device `index`. Without CUDA in the build, without a driver or without that
 /// device: ErrorCode::invalidArgument that says which and how many devices there are.

@@ -28,11 +28,21 @@ Result<std::shared_ptr<Arena>> Arena::map(uint64_t floats) {
   if (before < kHugePageBytes) munmap(begin + before + bytes, kHugePageBytes - before);
   // A small model does not need a whole huge page. Without huge pages it is slower, not wrong.
   if (wanted >= kHugePageBytes) madvise(begin + before, bytes, MADV_HUGEPAGE);
-  return std::shared_ptr<Arena>(new Arena(begin + before, bytes));
+  auto* const floatsBegin = reinterpret_cast<float*>(begin + before);
+  return std::shared_ptr<Arena>(new Arena(floatsBegin, bytes, nullptr, 0));
 }
 
-Arena::Arena(void* mapping, uint64_t bytes) : data_(static_cast<float*>(mapping)), bytes_(bytes) {}
+Result<std::shared_ptr<Arena>> Arena::share(uint64_t floats, uint64_t versions, SharedAccess others) {
+  const uint64_t used = floats * sizeof(float) + kPastEndBytes;
+  const uint64_t versionsAt = (used + kVersionStepBytes - 1) / kVersionStepBytes * kVersionStepBytes;
+  const uint64_t bytes = versionsAt + versions * kVersionStepBytes;
+  PSD_ASSIGN_OR_RETURN(auto file, SharedMemory::create("psd-parameters", bytes, others));
+  auto* const data = reinterpret_cast<float*>(file->data());
+  return std::shared_ptr<Arena>(new Arena(data, bytes, std::move(file), versionsAt));
+}
 
-Arena::~Arena() { munmap(data_, bytes_); }
+Arena::~Arena() {
+  if (!file_) munmap(data_, bytes_);
+}
 
 }  // namespace psd

@@ -41,11 +41,23 @@ struct Memory {
 /// element by element.
 class CpuStorage : public ShardStorage {
  public:
-  CpuStorage(std::shared_ptr<const Memory> memory, uint64_t count, float* weights, std::vector<float*> slots)
-      : memory_(std::move(memory)), count_(count), weights_(weights), slots_(std::move(slots)) {}
+  CpuStorage(std::shared_ptr<const Memory> memory, uint64_t index, uint64_t count, float* weights,
+             std::vector<float*> slots)
+      : memory_(std::move(memory)),
+        index_(index),
+        count_(count),
+        weights_(weights),
+        slots_(std::move(slots)) {}
 
   uint64_t elementCount() const override { return count_; }
   bool synchronous() const override { return true; }
+
+  std::optional<SharedPlace> sharedPlace() const override {
+    const Arena& arena = *memory_->weights;
+    if (!arena.file()) return {};
+    const auto before = static_cast<uint64_t>(weights_ - arena.data());
+    return SharedPlace{arena.file(), before * sizeof(float), arena.versionAt(index_)};
+  }
 
   void write(Lane&, uint64_t offset, std::span<const float> values, Done done) override {
     racyCopy(values.size(), values.data(), weights_ + offset);
@@ -79,6 +91,7 @@ class CpuStorage : public ShardStorage {
   }
 
   const std::shared_ptr<const Memory> memory_;
+  const uint64_t index_;  // in its allocation
   const uint64_t count_;
   float* const weights_;
   const std::vector<float*> slots_;
@@ -87,6 +100,8 @@ class CpuStorage : public ShardStorage {
 /// Host memory of this machine. Thread-safe.
 class CpuBackend : public Backend {
  public:
+  explicit CpuBackend(std::optional<SharedAccess> sharing) : sharing_(sharing) {}
+
   std::string describe() const override { return "cpu"; }
   std::unique_ptr<Lane> makeLane() override { return std::make_unique<CpuLane>(); }
 
@@ -97,7 +112,7 @@ class CpuBackend : public Backend {
                          planArena(elementCounts, slots.size(), "cpu", physicalBytes()));
     auto memory = std::make_shared<Memory>();
     memory->optimizer = optimizer;
-    PSD_ASSIGN_OR_RETURN(memory->weights, Arena::map(plan.elements));
+    PSD_ASSIGN_OR_RETURN(memory->weights, mapWeights(plan.elements, elementCounts.size()));
     PSD_ASSIGN_OR_RETURN(memory->slots, Arena::map(plan.elements * slots.size()));
     for (size_t slot = 0; slot < slots.size(); ++slot) {
       if (slots[slot].initialValue == 0.f) continue;  // the arena is zeroed without being touched
@@ -110,14 +125,28 @@ class CpuBackend : public Backend {
         shardSlots.push_back(memory->slots->data() + slot * plan.elements + plan.begins[shard]);
       }
       shards.push_back(std::make_unique<CpuStorage>(
-          memory, elementCounts[shard], memory->weights->data() + plan.begins[shard], std::move(shardSlots)));
+          memory, shard, elementCounts[shard], memory->weights->data() + plan.begins[shard],
+          std::move(shardSlots)));
     }
     return shards;
   }
+
+ private:
+  Result<std::shared_ptr<Arena>> mapWeights(uint64_t elements, uint64_t shards) const {
+    if (sharing_) {
+      auto shared = Arena::share(elements, shards, *sharing_);
+      if (shared.ok()) return shared;
+    }
+    return Arena::map(elements);
+  }
+
+  const std::optional<SharedAccess> sharing_;
 };
 
 }  // namespace
 
-std::shared_ptr<Backend> makeCpuBackend() { return std::make_shared<CpuBackend>(); }
+std::shared_ptr<Backend> makeCpuBackend(std::optional<SharedAccess> sharing) {
+  return std::make_shared<CpuBackend>(sharing);
+}
 
 }  // namespace psd
