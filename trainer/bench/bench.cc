@@ -53,7 +53,10 @@ class Values {
 class Load {
  public:
   Load(const BenchOptions& options, Rank rank, const ModelSpec& model)
-      : options_(options), rank_(rank), model_(model), values_(ModelLayout(model).totalElements()) {}
+      : options_(options),
+        rank_(rank),
+        model_(model),
+        values_(isLatency() ? 0 : ModelLayout(model).totalElements()) {}
 
   void run(const std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>& connect,
            std::barrier<>& together) {
@@ -75,24 +78,26 @@ class Load {
   const JoinInfo& info() const { return info_; }
 
  private:
+  bool isLatency() const { return options_.operation == BenchOperation::latency; }
+
   Status join(const std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>& connect) {
     PSD_ASSIGN_OR_RETURN(client_, connect(options_.client));
+    if (isLatency()) return {};  // needs no model, so a daemon that holds one is measured as well
     PSD_ASSIGN_OR_RETURN(info_, client_->join({rank_, options_.trainers}, model_,
                                               [&] { return std::span<const float>(values_.span()); }));
-    PSD_ASSIGN_OR_RETURN(const PullInfo first, client_->pull(values_.span()).wait());
-    basis_ = first.versions;
-    return {};
+    // A first pull gives the pushes their basis.
+    return client_->pull(values_.span()).wait().status();
   }
 
   Status round() {
-    if (options_.operation == BenchOperation::latency) {
+    if (isLatency()) {
       PSD_ASSIGN_OR_RETURN(PingInfo info, client_->ping(kCallsPerRound, options_.outstanding));
       rounds_.insert(rounds_.end(), info.seconds.begin(), info.seconds.end());
       return {};
     }
     Clock::time_point start = Clock::now();
     if (options_.operation != BenchOperation::pull) {
-      PSD_RETURN_IF_ERROR(client_->push(Step{++step_}, values_.span(), 1, basis_).wait());
+      PSD_RETURN_IF_ERROR(client_->push(Step{++step_}, values_.span(), 1).wait());
     }
     if (options_.operation != BenchOperation::push) {
       PSD_RETURN_IF_ERROR(client_->pull(values_.span()).wait());
@@ -107,7 +112,6 @@ class Load {
   Values values_;
   std::unique_ptr<Client> client_;
   JoinInfo info_;
-  std::vector<Version> basis_;  // of every push
   uint64_t step_ = 0;
   Status status_;
   std::vector<double> rounds_;  // seconds of each
@@ -176,8 +180,9 @@ Result<BenchReport> runBench(
 }
 
 std::string formatText(const BenchReport& report) {
-  std::string out = fmt::format("{}  {} trainer(s), policy {}, {}\n", nameOf(report.operation),
-                                report.trainers, report.policy, report.device);
+  std::string out = fmt::format("{}  {} trainer(s)", nameOf(report.operation), report.trainers);
+  if (!report.policy.empty()) out += fmt::format(", policy {}, {}", report.policy, report.device);
+  out += "\n";
   if (report.operation == BenchOperation::latency) {
     out += fmt::format("  round trip   {:.1f} us median, {:.1f} us p99\n  throughput   {:.0f} calls/s",
                        report.median * 1e6, report.p99 * 1e6, report.roundsPerSecond());

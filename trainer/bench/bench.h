@@ -50,14 +50,15 @@ struct BenchReport {
   double elapsed = 0;         ///< the longest that a trainer measured
   double bytesPerSecond = 0;  ///< of all trainers together; 0 for latency
   double fairness = 1;        ///< rounds of the slowest trainer by those of the fastest
-  std::string policy;
+  std::string policy;         ///< this and the device: empty for latency, which does not join
   std::string device;
 
   double roundsPerSecond() const { return static_cast<double>(rounds) / elapsed; }
 };
 
 /// Loads a running daemon, which must hold no other model: the trainers bring one tensor of zeros and push
-/// zeros. Blocks. `connect` is Client::connect, or what stands in for it.
+/// zeros. Latency joins nothing, and runs against any daemon. Blocks. `connect` is Client::connect, or what
+/// stands in for it.
 Result<BenchReport> runBench(
     const BenchOptions& options,
     const std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>& connect);

@@ -42,12 +42,20 @@ struct BenchCommand {
   bool json = false;
 };
 
+/// bench train: a training step with and without the daemon.
+struct TrainBenchCommand {
+  CommonOptions common;
+  LoopOptions loop;
+  double seconds = 0;
+  bool json = false;
+};
+
 /// --help or --version was asked for.
 struct PrintText {
   std::string text;
 };
 
-using Command = std::variant<TrainCommand, EvalCommand, BenchCommand, PrintText>;
+using Command = std::variant<TrainCommand, EvalCommand, BenchCommand, TrainBenchCommand, PrintText>;
 
 /// Reads the command line and, where a flag is not given, the environment. Every error is one line that
 /// names the flag or variable. Pure but for the number of CPU cores, which `cores` gives.

@@ -22,6 +22,7 @@ Status runEval(const EvalCommand& command, const Connect& connect, std::ostream&
 
 /// Measures a running daemon and prints the figures.
 Status runBenchCommand(const BenchCommand& command, const Connect& connect, std::ostream& out);
+Status runTrainBenchCommand(const TrainBenchCommand& command, const Connect& connect, std::ostream& out);
 
 /// The whole program: exit status 0, 1 (failed), 2 (wrong usage) or 128 + signal. Problems go to standard
 /// error as one line that begins with "psd-trainer: ".

@@ -52,6 +52,11 @@ int bench(const BenchCommand& command) {
   return done.ok() ? 0 : report(done.error(), kExitFailed);
 }
 
+int trainBench(const TrainBenchCommand& command) {
+  const Status done = runTrainBenchCommand(command, Client::connect, std::cout);
+  return done.ok() ? 0 : report(done.error(), kExitFailed);
+}
+
 }  // namespace
 
 int runProgram(int argc, const char* const* argv) {
@@ -67,11 +72,14 @@ int runProgram(int argc, const char* const* argv) {
   const auto* training = std::get_if<TrainCommand>(&*command);
   const auto* evaluation = std::get_if<EvalCommand>(&*command);
   const auto* measurement = std::get_if<BenchCommand>(&*command);
-  const Status logging = startLogging(training     ? training->common.logLevel
-                                      : evaluation ? evaluation->common.logLevel
-                                                   : measurement->logLevel);
+  const auto* stepMeasurement = std::get_if<TrainBenchCommand>(&*command);
+  const Status logging = startLogging(training          ? training->common.logLevel
+                                      : evaluation      ? evaluation->common.logLevel
+                                      : stepMeasurement ? stepMeasurement->common.logLevel
+                                                        : measurement->logLevel);
   if (!logging.ok()) return report(logging.error(), kExitUsage);
   if (training) return train(*training);
+  if (stepMeasurement) return trainBench(*stepMeasurement);
   return evaluation ? eval(*evaluation) : bench(*measurement);
 }
 
