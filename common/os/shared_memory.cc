@@ -21,8 +21,8 @@ namespace {
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 Error systemRefuses(const char* what, uint64_t bytes) {
-  return {ErrorCode::overloaded, "shared memory of " + std::to_string(bytes) + " bytes: " + what + ": " +
-                                     std::strerror(errno)};
+  return {ErrorCode::overloaded,
+          "shared memory of " + std::to_string(bytes) + " bytes: " + what + ": " + std::strerror(errno)};
 }
 
 }  // namespace
@@ -34,8 +34,7 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::create(const char* name, uin
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return systemRefuses("ftruncate", bytes);
   void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return systemRefuses("mmap", bytes);
-  std::shared_ptr<SharedMemory> memory(
-      new SharedMemory(std::move(fd), static_cast<std::byte*>(data), bytes));
+  std::shared_ptr<SharedMemory> memory(new SharedMemory(std::move(fd), static_cast<std::byte*>(data), bytes));
   // After mapping: it leaves this map as it is and refuses any writable one from now on.
   const int writing = others == SharedAccess::readOnly ? F_SEAL_FUTURE_WRITE : 0;
   if (fcntl(memory->fd(), F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL | writing) != 0) {
@@ -47,12 +46,12 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::create(const char* name, uin
 }
 
 Result<std::shared_ptr<SharedMemory>> SharedMemory::open(int fd, uint64_t bytes, SharedAccess access) {
-  struct stat file{};
+  struct stat file {};
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSizeSeals) != kSizeSeals || fstat(fd, &file) != 0 || bytes == 0 ||
       static_cast<uint64_t>(file.st_size) < bytes) {
-    return Error{ErrorCode::protocolMismatch, "the shared memory is not a sealed file of at least " +
-                                                  std::to_string(bytes) + " bytes"};
+    return Error{ErrorCode::protocolMismatch,
+                 "the shared memory is not a sealed file of at least " + std::to_string(bytes) + " bytes"};
   }
   const bool writing = access == SharedAccess::readWrite;
   void* const data = mmap(nullptr, bytes, PROT_READ | (writing ? PROT_WRITE : 0),

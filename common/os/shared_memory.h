@@ -14,7 +14,8 @@ enum class SharedAccess { readOnly, readWrite };
 
 /// A memory file (memfd) that is mapped whole. It can be neither shortened nor grown, so that nothing which
 /// another process does to it makes an access here fail. Made by one process with create(), given to
-/// another as a descriptor, opened there with open(). The memory has no owner thread; the object is immutable.
+/// another as a descriptor, opened there with open(). The memory has no owner thread; the object is
+/// immutable.
 class SharedMemory {
  public:
   /// Zeroed memory, writable here. With `others` readOnly the system refuses everybody who holds the

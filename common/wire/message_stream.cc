@@ -8,6 +8,8 @@
 #include <kj/debug.h>
 #include <sys/socket.h>
 
+#include "common/os/shared_memory.h"
+
 namespace psd::wire {
 namespace {
 
@@ -18,6 +20,8 @@ constexpr size_t kReadAheadBytes = 8192;
 // Below this, placement costs more than the copy it saves.
 constexpr size_t kPlaceWordsMin = (16u << 10) / sizeof(word);
 constexpr uint32_t kSegmentsMax = 512;
+// Held for messages that are not complete yet; what is more is closed.
+constexpr size_t kDescriptorsMax = 4;
 constexpr auto kMayReadPoll = 1 * kj::MILLISECONDS;
 
 }  // namespace
@@ -82,7 +86,7 @@ kj::Promise<void> MessageStream::readInto(std::byte* into, size_t bytes) {
   bytes -= taken;
   if (bytes == 0) return kj::READY_NOW;
   bool direct = bytes >= ahead_.size();
-  auto read = direct ? stream_.tryRead(into, 1, bytes) : stream_.tryRead(ahead_.begin(), 1, ahead_.size());
+  auto read = direct ? receive(into, bytes) : receive(ahead_.begin(), ahead_.size());
   return read.then([this, into, bytes, direct](size_t got) -> kj::Promise<void> {
     if (got == 0) {
       kj::throwFatalException(KJ_EXCEPTION(DISCONNECTED, "the connection ended within a message"));
@@ -92,6 +96,30 @@ kj::Promise<void> MessageStream::readInto(std::byte* into, size_t bytes) {
     aheadEnd_ = got;
     return readInto(into, bytes);
   });
+}
+
+kj::Promise<size_t> MessageStream::receive(std::byte* into, size_t bytes) {
+  if (options_.descriptors == nullptr || !options_.takeDescriptors) {
+    return stream_.tryRead(into, 1, bytes);
+  }
+  auto fds = kj::heapArray<kj::AutoCloseFd>(kDescriptorsMax);
+  auto read = options_.descriptors->tryReadWithFds(into, 1, bytes, fds.begin(), fds.size());
+  return read.then([this, fds = kj::mv(fds)](kj::AsyncCapabilityStream::ReadResult got) mutable {
+    receivedBytes_ += got.byteCount;
+    for (size_t i = 0; i < got.capCount && received_.size() < kDescriptorsMax; i++) {
+      received_.push_back({receivedBytes_, kj::mv(fds[i])});
+    }
+    return got.byteCount;
+  });
+}
+
+kj::ArrayPtr<kj::AutoCloseFd> MessageStream::takeDescriptors(kj::ArrayPtr<kj::AutoCloseFd> space) {
+  const uint64_t consumed = receivedBytes_ - (aheadEnd_ - aheadBegin_);
+  size_t taken = 0;
+  for (; !received_.empty() && received_.front().end <= consumed; received_.pop_front()) {
+    if (taken < space.size()) space[taken++] = kj::mv(received_.front().fd);
+  }
+  return space.slice(0, taken);
 }
 
 kj::Promise<void> MessageStream::withTimeout(kj::Promise<void> read) {
@@ -112,23 +140,24 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> MessageStream::tryReadMessage
   // Wait for the first byte without a deadline: an idle connection is no fault.
   kj::Promise<bool> first = true;
   if (aheadBegin_ == aheadEnd_) {
-    first = stream_.tryRead(ahead_.begin(), 1, ahead_.size()).then([this](size_t got) {
+    first = receive(ahead_.begin(), ahead_.size()).then([this](size_t got) {
       aheadBegin_ = 0;
       aheadEnd_ = got;
       return got > 0;
     });
   }
   using Read = kj::Maybe<capnp::MessageReaderAndFds>;
-  auto message = first.then([this, options](bool any) -> kj::Promise<Read> {
+  auto message = first.then([this, fdSpace, options](bool any) -> kj::Promise<Read> {
     if (!any) {
       ended_ = true;
       return Read(nullptr);
     }
     auto message = kj::heap<Incoming>(options);
     auto& incoming = *message;
-    return withTimeout(readTable(incoming)).then([message = kj::mv(message)]() mutable -> Read {
-      return capnp::MessageReaderAndFds{kj::mv(message), nullptr};
-    });
+    return withTimeout(readTable(incoming))
+        .then([this, fdSpace, message = kj::mv(message)]() mutable -> Read {
+          return capnp::MessageReaderAndFds{kj::mv(message), takeDescriptors(fdSpace)};
+        });
   });
   return message.catch_([this](kj::Exception&& exception) -> kj::Promise<Read> {
     ended_ = true;
@@ -218,11 +247,13 @@ kj::Promise<void> MessageStream::noteEnd(kj::Promise<void> written) {
   });
 }
 
-kj::Promise<void> MessageStream::writeMessage(kj::ArrayPtr<const int>,
+kj::Promise<void> MessageStream::writeMessage(kj::ArrayPtr<const int> fds,
                                               kj::ArrayPtr<const kj::ArrayPtr<const word>> segments) {
   kj::Vector<std::shared_ptr<const void>> pinned;
   takePins(segments, pinned);
-  auto written = noteEnd(capnp::writeMessage(stream_, segments));
+  bool passing = fds.size() > 0 && options_.descriptors != nullptr;
+  auto written = noteEnd(passing ? capnp::writeMessage(*options_.descriptors, fds, segments)
+                                 : capnp::writeMessage(stream_, segments));
   return pinned.empty() ? kj::mv(written) : written.attach(pinned.releaseAsArray());
 }
 
@@ -244,6 +275,16 @@ kj::Maybe<int> MessageStream::getSendBufferSize() {
 kj::Promise<void> MessageStream::end() {
   stream_.shutdownWrite();
   return kj::READY_NOW;
+}
+
+Socket wrapSocket(kj::LowLevelAsyncIoProvider& provider, int fd) {
+  constexpr kj::uint kFlags = kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP |
+                              kj::LowLevelAsyncIoProvider::ALREADY_CLOEXEC |
+                              kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK;
+  if (!canPassDescriptors(fd)) return {provider.wrapSocketFd(fd, kFlags), nullptr};
+  auto stream = provider.wrapUnixSocketFd(fd, kFlags);
+  auto& descriptors = *stream;
+  return {kj::mv(stream), &descriptors};
 }
 
 }  // namespace psd::wire

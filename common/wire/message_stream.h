@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <capnp/rpc.capnp.h>
 #include <capnp/serialize-async.h>
 #include <kj/async-io.h>
+#include <kj/io.h>
 #include <kj/timer.h>
 #include <kj/vector.h>
 
@@ -28,6 +30,10 @@ struct MessageStreamOptions {
   std::function<void(kj::StringPtr reason)> onRefused;
   /// Asked before each message is read; while it says no, what the peer sends stays in the socket.
   std::function<bool()> mayRead;
+  /// The stream itself where it can pass descriptors, that is on Unix sockets; null: they are not sent.
+  kj::AsyncCapabilityStream* descriptors = nullptr;
+  /// Take what descriptors the peer sends. If not, the system closes them.
+  bool takeDescriptors = false;
   Placer placer;
 };
 
@@ -77,6 +83,8 @@ class MessageStream final : public capnp::MessageStream {
                 kj::Vector<std::shared_ptr<const void>>& taken);
   [[noreturn]] void refuse(kj::StringPtr reason);
   size_t takeBuffered(std::byte* into, size_t bytes);
+  kj::Promise<size_t> receive(std::byte* into, size_t bytes);
+  kj::ArrayPtr<kj::AutoCloseFd> takeDescriptors(kj::ArrayPtr<kj::AutoCloseFd> space);
 
   kj::AsyncIoStream& stream_;
   std::shared_ptr<BufferPool> pool_;
@@ -87,6 +95,24 @@ class MessageStream final : public capnp::MessageStream {
   size_t aheadBegin_ = 0;
   size_t aheadEnd_ = 0;
   bool ended_ = false;
+
+  /// Descriptors that came with bytes up to `end` of all that was received. The system ends a read after
+  /// the piece that carried some, so they belong to the message which holds the byte before `end`.
+  struct Received {
+    uint64_t end;
+    kj::AutoCloseFd fd;
+  };
+  uint64_t receivedBytes_ = 0;
+  std::deque<Received> received_;
 };
+
+/// A connected socket as the event loop sees it.
+struct Socket {
+  kj::Own<kj::AsyncIoStream> stream;
+  kj::AsyncCapabilityStream* descriptors;  ///< the same if it can pass descriptors, else null
+};
+
+/// Takes over a non-blocking, close-on-exec socket.
+Socket wrapSocket(kj::LowLevelAsyncIoProvider& provider, int fd);
 
 }  // namespace psd::wire

@@ -211,6 +211,7 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   if (in.has("world_size")) {
     config.worldSize = static_cast<uint32_t>(in.integer("world_size", 1, 1, kConnectionsMax));
   }
+  config.shmWritable = in.boolean("shm_writable", config.shmWritable);
   config.exitWhenDone = in.boolean("exit_when_done", config.exitWhenDone);
   config.save = in.text("save", config.save);
   config.log = readLog(in.object("log"));

@@ -48,6 +48,7 @@ struct DaemonConfig {
   Optimizer optimizer;
   std::optional<ModelConfig> model;   ///< none: the first trainer brings it
   std::optional<uint32_t> worldSize;  ///< none: what the first trainer says
+  bool shmWritable = false;           ///< same-host trainers may write the parameters they map
   bool exitWhenDone = false;          ///< once all trainers have joined and left
   std::string save;                   ///< path for the final model; empty: it is not saved
   LogOptions log;

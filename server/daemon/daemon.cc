@@ -9,17 +9,18 @@
 #include <unistd.h>
 
 #include "server/rpc/server.h"
+#include "server/rpc/shared_memory_service.h"
 
 namespace psd {
 namespace {
 
-Result<std::vector<std::shared_ptr<Backend>>> openDevices(const std::vector<DeviceChoice>& choices) {
+Result<std::vector<std::shared_ptr<Backend>>> openDevices(const DaemonConfig& config) {
   std::vector<std::shared_ptr<Backend>> backends;
-  for (const DeviceChoice& choice : choices) {
+  for (const DeviceChoice& choice : config.devices) {
     using Kind = DeviceChoice::Kind;
     bool cuda = choice.kind == Kind::cuda || (choice.kind == Kind::automatic && cudaDeviceCount() > 0);
     if (!cuda) {
-      backends.push_back(makeCpuBackend());
+      backends.push_back(makeCpuBackend(weightsToShare(config)));
       continue;
     }
     PSD_ASSIGN_OR_RETURN(auto backend, makeCudaBackend(choice.index));
@@ -90,7 +91,7 @@ Status runDaemon(const LoadedConfig& loaded, const std::string& portFile, Env& e
   const DaemonConfig& config = loaded.config;
   PSD_RETURN_IF_ERROR(initLogging(config.log));
   raiseDescriptorLimit();
-  PSD_ASSIGN_OR_RETURN(auto backends, openDevices(config.devices));
+  PSD_ASSIGN_OR_RETURN(auto backends, openDevices(config));
   std::string devices;
   for (const auto& backend : backends) devices += (devices.empty() ? "" : ", ") + backend->describe();
 

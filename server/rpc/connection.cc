@@ -30,12 +30,15 @@ wire::MessageStreamOptions streamOptions(EventLoop& loop, Connection& connection
 
 Connection::Connection(std::shared_ptr<EventLoop> loop, int fd, std::string peer)
     : loop_(std::move(loop)), peer_(std::move(peer)) {
-  socket_ = loop_->io().lowLevelProvider->wrapSocketFd(fd, kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP |
-                                                               kj::LowLevelAsyncIoProvider::ALREADY_CLOEXEC |
-                                                               kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK);
-  stream_ =
-      kj::heap<wire::MessageStream>(*socket_, loop_->pool(), loop_->timer(), streamOptions(*loop_, *this));
-  network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::SERVER);
+  wire::Socket socket = wire::wrapSocket(*loop_->io().lowLevelProvider, fd);
+  socket_ = kj::mv(socket.stream);
+  passesDescriptors_ = socket.descriptors != nullptr;
+  wire::MessageStreamOptions options = streamOptions(*loop_, *this);
+  options.descriptors = socket.descriptors;
+  stream_ = kj::heap<wire::MessageStream>(*socket_, loop_->pool(), loop_->timer(), std::move(options));
+  // It sends descriptors only where it may take some too; the stream takes none.
+  const kj::uint descriptors = passesDescriptors_ ? 1 : 0;
+  network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, descriptors, capnp::rpc::twoparty::Side::SERVER);
 }
 
 void Connection::open() {

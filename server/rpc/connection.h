@@ -31,6 +31,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::string& peer() const { return peer_; }
   void setPeer(std::string name) { peer_ += " (" + std::move(name) + ")"; }
 
+  /// Whether the peer can be given descriptors: it is on this machine, at a Unix socket.
+  bool passesDescriptors() const { return passesDescriptors_; }
+
   kj::Promise<void> whenDisconnected() { return network_->onDisconnect(); }
 
   /// Bytes of answers that wait for the peer to read.
@@ -58,6 +61,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::shared_ptr<EventLoop> loop_;
   std::string peer_;
   uint32_t trainers_ = 0;
+  bool passesDescriptors_ = false;
   kj::Own<kj::AsyncIoStream> socket_;
   kj::Own<wire::MessageStream> stream_;
   kj::Own<capnp::TwoPartyVatNetwork> network_;

@@ -6,17 +6,20 @@
 #include "server/rpc/admin_service.h"
 #include "server/rpc/control.h"
 #include "server/rpc/reader_service.h"
+#include "server/rpc/shared_memory_service.h"
 #include "server/rpc/trainer_session.h"
 
 namespace psd {
 namespace {
 
-void writeAccess(const ServedModel& model, const DaemonConfig& config, schema::ModelAccess::Builder out) {
+void writeAccess(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out) {
+  const DaemonConfig& config = connection.loop().environment().config;
   const ParameterStore& store = *model.store;
   wire::writePlan(store.plan(), out.initShards(static_cast<kj::uint>(store.shardCount())));
   out.setPolicy(std::string(model.policy->name()).c_str());
   out.setDevice(store.describeDevices().c_str());
   out.setSliceElementsMax(config.limits.sliceBytes / sizeof(float));
+  writeSharing(model, connection, out);
 }
 
 Error noHello() { return {ErrorCode::protocolMismatch, "the first call on a connection is hello()"}; }
@@ -67,7 +70,7 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
       .then([this, context, refuse](Result<Joined> joined) mutable -> kj::Promise<void> {
         if (!joined.ok()) return refuse(joined.error());
         auto out = context.getResults().initJoined();
-        writeAccess(*joined->model, loop_.environment().config, out.initAccess());
+        writeAccess(*joined->model, *connection_, out.initAccess());
         out.setMustInitialize(joined->role == ModelStart::Role::bringValues);
         out.setSession(kj::heap<TrainerSession>(connection_, std::move(*joined)));
         return kj::READY_NOW;
@@ -88,7 +91,7 @@ kj::Promise<void> DaemonService::observe(ObserveContext context) {
           [this, context, refuse](Result<std::shared_ptr<ServedModel>> served) mutable -> kj::Promise<void> {
             if (!served.ok()) return refuse(served.error());
             auto out = context.getResults().initObserving();
-            writeAccess(**served, loop_.environment().config, out.initAccess());
+            writeAccess(**served, *connection_, out.initAccess());
             wire::writeModel((*served)->store->model(), out.initModel());
             out.setReader(kj::heap<ReaderService>(connection_, std::move(*served)));
             return kj::READY_NOW;

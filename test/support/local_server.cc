@@ -8,6 +8,7 @@
 
 #include "server/rpc/admin_client.h"
 #include "server/rpc/server.h"
+#include "server/rpc/shared_memory_service.h"
 
 namespace psd::testing {
 namespace {
@@ -25,7 +26,7 @@ Address parsed(const std::string& address) { return parseAddress(address).value(
 }  // namespace
 
 LocalServer::LocalServer(nlohmann::ordered_json config) {
-  config["listen"] = {"tcp://127.0.0.1:0"};
+  config["listen"] = {"tcp://127.0.0.1:0", unixAddress()};
   config["device"] = "cpu";
   auto loaded = readDaemonConfig(std::move(config));
   endUnlessOk(loaded.status());
@@ -34,7 +35,7 @@ LocalServer::LocalServer(nlohmann::ordered_json config) {
   thread_ = std::thread([config = loaded->config, started = std::move(started)]() mutable {
     auto io = kj::setupAsyncIo();
     auto env = makePosixEnv();
-    Server server(io, config, {makeCpuBackend()}, *env);
+    Server server(io, config, {makeCpuBackend(weightsToShare(config))}, *env);
     endUnlessOk(server.start());
     started.set_value(server.addresses().front().toString());
     server.run([] {}).wait(io.waitScope);

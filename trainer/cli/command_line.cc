@@ -21,6 +21,7 @@ constexpr uint64_t kThreadsMax = 4096;
 constexpr uint64_t kBatchSizeMax = 1u << 20;
 constexpr uint64_t kEpochsMax = 1'000'000;
 constexpr uint64_t kStepsMax = 1ull << 40;
+constexpr uint64_t kInflightMax = 64;
 constexpr uint64_t kBenchBytesMax = 1ull << 40;
 constexpr uint64_t kBenchTrainersMax = 1024;
 constexpr double kBenchSecondsMax = 86'400;
@@ -30,9 +31,6 @@ constexpr uint64_t kWindowMax = 1024;
 
 constexpr std::array<std::string_view, 6> kLogLevels = {"trace", "debug", "info", "warn", "error", "off"};
 
-constexpr std::string_view kTrainOperation = "train";  // of bench
-constexpr const char* kTrainBenchData = "synthetic";
-
 using Text = std::optional<std::string>;
 
 /// The flags as written. Numbers stay text, so that flags and environment variables are checked alike.
@@ -40,9 +38,9 @@ struct RawFlags {
   std::vector<std::string> servers;
   Text rank, worldSize, epochs, steps;
   std::string model = "mnist_cnn", data, device = "auto", logLevel = "info", metrics;
-  std::string batchSize = "32", seed = "1", connectTimeout = "30";
+  std::string batchSize = "32", seed = "1", connectTimeout = "30", transport = "auto", inflight = "0";
   Text threads;
-  bool json = false;
+  bool json = false, prefetch = false;
   std::string operation, size = "64M", trainers = "1", outstanding = "1", seconds = "2", chunk = "1M",
                          window = "4";
 };
@@ -66,9 +64,9 @@ std::string dataHelp() {
 std::string operationHelp() {
   std::string text;
   for (const BenchOperationName& entry : benchOperations()) {
-    text += std::string(entry.name) + ": " + std::string(entry.summary) + "; ";
+    text += (text.empty() ? "" : "; ") + std::string(entry.name) + ": " + std::string(entry.summary);
   }
-  return text + std::string(kTrainOperation) + ": a training step, with and without the daemon";
+  return text;
 }
 
 /// Of every command.
@@ -81,6 +79,10 @@ void addConnectionFlags(CLI::App& app, RawFlags& flags) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--connect-timeout", flags.connectTimeout, "how long to wait for the daemon")
       ->type_name("SECONDS")
+      ->capture_default_str();
+  app.add_option("--transport", flags.transport,
+                 "auto | rpc | shm: pull by shared memory where the daemon offers it, never, or else fail")
+      ->type_name("HOW")
       ->capture_default_str();
   app.add_option("--log-level", flags.logLevel, "trace | debug | info | warn | error | off")
       ->type_name("LEVEL")
@@ -112,11 +114,6 @@ void addBenchFlags(CLI::App& app, RawFlags& flags) {
   add("--chunk", flags.chunk, "of one slice on the wire, at most", "BYTES");
   add("--window", flags.window, "slices in flight at a time", "N");
   add("--seconds", flags.seconds, "how long to measure", "SECONDS");
-  add("--model", flags.model, "train: the model", "NAME");
-  add("--device", flags.device, "train: auto | cpu | cuda:N", "DEVICE");
-  add("--batch-size", flags.batchSize, "train: samples per step", "N");
-  app.add_option("--threads", flags.threads, "train: CPU threads to compute with; default: the cores")
-      ->type_name("N");
   app.add_flag("--json", flags.json, "print one JSON object");
 }
 
@@ -129,26 +126,31 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--batch-size", flags.batchSize, "samples per step of one trainer")
       ->type_name("N")
       ->capture_default_str();
+  app.add_option("--inflight", flags.inflight,
+                 "pushes that may be unanswered while the next step computes; 0 waits for each")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_flag("--prefetch", flags.prefetch, "pull the parameters of the next step while this one computes");
   app.add_option("--metrics", flags.metrics, "write one JSON line per step")->type_name("FILE");
+}
+
+Result<Transport> parseTransport(std::string_view name) {
+  if (name == "auto") return Transport::automatic;
+  if (name == "rpc") return Transport::rpc;
+  if (name == "shm") return Transport::shm;
+  return Error{ErrorCode::invalidArgument,
+               "--transport: '" + std::string(name) + "' is not a transport; expected auto, rpc or shm"};
 }
 
 Result<ClientOptions> readConnection(const RawFlags& flags, const EnvironmentGetter& environment) {
   ClientOptions client;
   PSD_ASSIGN_OR_RETURN(client.servers, resolveServers(flags.servers, environment));
+  PSD_ASSIGN_OR_RETURN(client.transport, parseTransport(flags.transport));
   PSD_ASSIGN_OR_RETURN(const double timeout,
                        parseSeconds({"--connect-timeout", flags.connectTimeout}, kConnectTimeoutSecondsMax));
   client.connectTimeout =
       std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(timeout));
   return client;
-}
-
-/// What bench can choose beyond the connection.
-Status readTransfer(const RawFlags& flags, ClientOptions& client) {
-  PSD_ASSIGN_OR_RETURN(client.chunkBytes,
-                       parseBytes({"--chunk", flags.chunk}, kChunkBytesMin, kChunkBytesMax));
-  PSD_ASSIGN_OR_RETURN(const uint64_t window, parseInteger({"--window", flags.window}, 1, kWindowMax));
-  client.window = static_cast<uint32_t>(window);
-  return {};
 }
 
 Status checkLogLevel(const std::string& level) {
@@ -188,6 +190,10 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
   PSD_ASSIGN_OR_RETURN(const uint64_t batchSize,
                        parseInteger({"--batch-size", flags.batchSize}, 1, kBatchSizeMax));
   loop.batchSize = static_cast<uint32_t>(batchSize);
+  PSD_ASSIGN_OR_RETURN(const uint64_t inflight,
+                       parseInteger({"--inflight", flags.inflight}, 0, kInflightMax));
+  loop.inflight = static_cast<uint32_t>(inflight);
+  loop.prefetch = flags.prefetch;
   if (flags.epochs) {
     PSD_ASSIGN_OR_RETURN(loop.epochs, parseInteger({"--epochs", *flags.epochs}, 1, kEpochsMax));
   }
@@ -201,35 +207,17 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
   return Command(std::move(train));
 }
 
-/// Of what runs alone among processes: eval and bench have no rank, whatever the environment says.
-EnvironmentGetter withoutRank(const EnvironmentGetter& environment) {
-  return [&environment](const char* name) -> const char* {
+/// Alone among processes: eval has no rank, whatever the environment says.
+Result<Command> readEval(const RawFlags& flags, const EnvironmentGetter& environment, uint32_t cores) {
+  const EnvironmentGetter withoutRank = [&](const char* name) -> const char* {
     const std::string_view text(name);
     return text == "PSD_SERVER" || text == "MASTER_ADDR" ? environment(name) : nullptr;
   };
-}
-
-Result<Command> readEval(const RawFlags& flags, const EnvironmentGetter& environment, uint32_t cores) {
-  PSD_ASSIGN_OR_RETURN(CommonOptions common, readCommon(flags, withoutRank(environment), cores));
+  PSD_ASSIGN_OR_RETURN(CommonOptions common, readCommon(flags, withoutRank, cores));
   return Command(EvalCommand{std::move(common), flags.json});
 }
 
-Result<Command> readTrainBench(RawFlags flags, const EnvironmentGetter& environment, uint32_t cores) {
-  TrainBenchCommand bench;
-  flags.data = kTrainBenchData;
-  PSD_ASSIGN_OR_RETURN(bench.common, readCommon(flags, withoutRank(environment), cores));
-  PSD_ASSIGN_OR_RETURN(const uint64_t batchSize,
-                       parseInteger({"--batch-size", flags.batchSize}, 1, kBatchSizeMax));
-  bench.loop.batchSize = static_cast<uint32_t>(batchSize);
-  bench.loop.seed = bench.common.seed;
-  PSD_ASSIGN_OR_RETURN(bench.seconds, parseSeconds({"--seconds", flags.seconds}, kBenchSecondsMax));
-  bench.json = flags.json;
-  PSD_RETURN_IF_ERROR(readTransfer(flags, bench.common.client));
-  return Command(std::move(bench));
-}
-
-Result<Command> readBench(const RawFlags& flags, const EnvironmentGetter& environment, uint32_t cores) {
-  if (flags.operation == kTrainOperation) return readTrainBench(flags, environment, cores);
+Result<Command> readBench(const RawFlags& flags, const EnvironmentGetter& environment) {
   BenchCommand bench;
   BenchOptions& options = bench.options;
   PSD_ASSIGN_OR_RETURN(options.client, readConnection(flags, environment));
@@ -249,7 +237,10 @@ Result<Command> readBench(const RawFlags& flags, const EnvironmentGetter& enviro
   PSD_ASSIGN_OR_RETURN(const uint64_t outstanding,
                        parseInteger({"--outstanding", flags.outstanding}, 1, kWindowMax));
   options.outstanding = static_cast<uint32_t>(outstanding);
-  PSD_RETURN_IF_ERROR(readTransfer(flags, options.client));
+  PSD_ASSIGN_OR_RETURN(options.client.chunkBytes,
+                       parseBytes({"--chunk", flags.chunk}, kChunkBytesMin, kChunkBytesMax));
+  PSD_ASSIGN_OR_RETURN(const uint64_t window, parseInteger({"--window", flags.window}, 1, kWindowMax));
+  options.client.window = static_cast<uint32_t>(window);
   PSD_ASSIGN_OR_RETURN(options.seconds, parseSeconds({"--seconds", flags.seconds}, kBenchSecondsMax));
   bench.json = flags.json;
   bench.logLevel = flags.logLevel;
@@ -309,7 +300,7 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
   } catch (const CLI::ParseError& error) {
     return usageError(error, app, arguments);
   }
-  if (bench->parsed()) return readBench(flags, environment, cores);
+  if (bench->parsed()) return readBench(flags, environment);
   return train->parsed() ? readTrain(flags, environment, cores) : readEval(flags, environment, cores);
 }
 

@@ -17,6 +17,7 @@ namespace {
 
 // The daemon's slices are far smaller; a larger message is not from a psd daemon.
 constexpr uint64_t kMessageBytesMax = 64u << 20;
+constexpr kj::uint kDescriptorsPerMessage = 1;  // the map of the parameters
 constexpr size_t kPooledBytesMax = 16u << 20;
 
 std::string text(capnp::Text::Reader in) { return {in.begin(), in.size()}; }
@@ -32,19 +33,21 @@ double secondsSince(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-Channel::Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server) : server_(std::move(server)) {
-  socket_ =
-      io.lowLevelProvider->wrapSocketFd(fd.release(), kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP |
-                                                          kj::LowLevelAsyncIoProvider::ALREADY_CLOEXEC |
-                                                          kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK);
+Channel::Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, Transport transport)
+    : server_(std::move(server)), transport_(transport) {
+  wire::Socket socket = wire::wrapSocket(*io.lowLevelProvider, fd.release());
+  socket_ = kj::mv(socket.stream);
   wire::MessageStreamOptions options;
+  options.descriptors = socket.descriptors;
+  options.takeDescriptors = transport != Transport::rpc;
   options.messageBytesMax = kMessageBytesMax;
   options.placer = [this](capnp::rpc::Message::Reader envelope, size_t words) {
     return placeFor(envelope, words);
   };
   stream_ = kj::heap<wire::MessageStream>(*socket_, wire::BufferPool::make(kPooledBytesMax),
                                           io.provider->getTimer(), std::move(options));
-  network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::CLIENT);
+  network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, kDescriptorsPerMessage,
+                                                 capnp::rpc::twoparty::Side::CLIENT);
   rpc_ = capnp::makeRpcClient(*network_);
   capnp::MallocMessageBuilder vat;
   auto id = vat.initRoot<capnp::rpc::twoparty::VatId>();
@@ -56,6 +59,7 @@ Channel::~Channel() { tearDown(); }
 
 void Channel::tearDown() {
   notice_ = kj::READY_NOW;
+  lost_ = kj::READY_NOW;
   trainer_ = nullptr;
   reader_ = nullptr;
   daemon_ = nullptr;
@@ -140,14 +144,19 @@ kj::Promise<Result<bool>> Channel::join(Membership membership, const ModelSpec& 
   request.setPid(static_cast<uint32_t>(getpid()));
   wire::writeModel(model, request.initModel());
   return guarded<bool>(request.send().then(
-      [this, chunkBytes, model](capnp::Response<schema::JoinResult> answer) -> Result<bool> {
-        if (answer.isError()) return cleared(wire::readError(answer.getError()));
+      [this, chunkBytes, model](capnp::Response<schema::JoinResult> answer) -> kj::Promise<Result<bool>> {
+        if (answer.isError()) return Result<bool>(cleared(wire::readError(answer.getError())));
         auto joined = answer.getJoined();
-        PSD_RETURN_IF_ERROR(readAccess(joined.getAccess(), chunkBytes, model));
+        Status status = readAccess(joined.getAccess(), chunkBytes, model);
+        if (!status.ok()) return Result<bool>(status.error());
         trainer_ = joined.getSession();
         reader_ = joined.getSession();
         watchNotice();
-        return joined.getMustInitialize();
+        bool mustInitialize = joined.getMustInitialize();
+        return share(joined.getAccess()).then([mustInitialize](Status status) -> Result<bool> {
+          if (!status.ok()) return status.error();
+          return mustInitialize;
+        });
       }));
 }
 
@@ -156,14 +165,65 @@ kj::Promise<Result<ModelSpec>> Channel::observe(const ModelSpec& model, uint64_t
   auto request = KJ_ASSERT_NONNULL(daemon_).observeRequest();
   wire::writeModel(model, request.initModel());
   return guarded<ModelSpec>(request.send().then(
-      [this, chunkBytes](capnp::Response<schema::ObserveResult> answer) -> Result<ModelSpec> {
-        if (answer.isError()) return cleared(wire::readError(answer.getError()));
+      [this, chunkBytes](capnp::Response<schema::ObserveResult> answer) -> kj::Promise<Result<ModelSpec>> {
+        if (answer.isError()) return Result<ModelSpec>(cleared(wire::readError(answer.getError())));
         auto observing = answer.getObserving();
-        PSD_ASSIGN_OR_RETURN(ModelSpec served, wire::readModel(observing.getModel()));
-        PSD_RETURN_IF_ERROR(readAccess(observing.getAccess(), chunkBytes, served));
+        auto served = wire::readModel(observing.getModel());
+        if (!served.ok()) return served;
+        Status status = readAccess(observing.getAccess(), chunkBytes, *served);
+        if (!status.ok()) return Result<ModelSpec>(status.error());
         reader_ = observing.getReader();
-        return served;
+        return share(observing.getAccess())
+            .then([served = std::move(*served)](Status status) mutable -> Result<ModelSpec> {
+              if (!status.ok()) return status.error();
+              return std::move(served);
+            });
       }));
+}
+
+kj::Promise<Status> Channel::share(schema::ModelAccess::Reader access) {
+  if (transport_ == Transport::rpc) return Status();
+  if (!access.hasSharedModel()) {
+    if (transport_ == Transport::automatic) return Status();
+    std::string why = wire::printable(text(access.getNotShared()));
+    return Status(ErrorCode::invalidArgument,
+                  "transport shm: " + server_ + ": " + (why.empty() ? "the daemon offers none" : why));
+  }
+  auto shared = access.getSharedModel();
+  SharedModel::Places places{shared.getValuesAt(), shared.getVersionsAt(), shared.getVersionStep()};
+  auto memory = shared.getMemory();
+  auto fd = memory.getFd();
+  // The descriptor belongs to the capability.
+  return fd.then([this, places](kj::Maybe<int> fd) { return openShared(fd, places); }).attach(kj::mv(memory));
+}
+
+Status Channel::openShared(kj::Maybe<int> fd, const SharedModel::Places& places) {
+  int file = -1;
+  KJ_IF_MAYBE (passed, fd) {
+    file = *passed;
+  }
+  auto opened = SharedModel::open(file, places, plan_);
+  if (opened.ok()) {
+    shared_ = std::move(*opened);
+    // Its pulls make no calls, in which the end of the connection would show.
+    lost_ = network_->onDisconnect().then([this] { connectionLost(); }).eagerlyEvaluate(nullptr);
+    return {};
+  }
+  if (transport_ == Transport::automatic) return {};  // messages do as well
+  return {opened.error().code, "transport shm: " + server_ + ": " + opened.message()};
+}
+
+void Channel::connectionLost() {
+  if (!ended_) ended_ = Error{ErrorCode::unavailable, "the connection to " + server_ + " broke"};
+}
+
+kj::Promise<Result<PullInfo>> Channel::pullShared(std::span<float> destination) {
+  // Later, so that whoever starts a pull need not wait for the copy.
+  return kj::evalLater([this, destination]() -> Result<PullInfo> {
+    auto start = std::chrono::steady_clock::now();
+    std::vector<Version> versions = shared_->read(destination);
+    return PullInfo{std::move(versions), secondsSince(start)};
+  });
 }
 
 void Channel::watchNotice() {
@@ -247,6 +307,7 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, uint32
   if (ended_) return Result<PullInfo>(*ended_);
   if (reader_ == nullptr)
     return Result<PullInfo>(ErrorCode::invalidArgument, "pull() comes after join() or observe()");
+  if (shared_) return pullShared(destination);
   auto start = std::chrono::steady_clock::now();
   auto info = kj::heap<PullInfo>();
   info->versions.resize(plan_.shards.size());

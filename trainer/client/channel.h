@@ -16,6 +16,7 @@
 #include "schema/psd.capnp.h"
 #include "trainer/client/client.h"
 #include "trainer/client/push_queue.h"
+#include "trainer/client/shared_model.h"
 #include "trainer/client/slices.h"
 
 namespace psd {
@@ -37,7 +38,7 @@ struct PushOrder {
 /// memory of the caller is referenced any more.
 class Channel {
  public:
-  Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server);
+  Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, Transport transport);
   ~Channel();
 
   /// Agrees on the protocol. Gives the daemon's version.
@@ -59,6 +60,8 @@ class Channel {
 
   const ShardPlan& plan() const { return plan_; }
   const std::vector<Slice>& slices() const { return slices_; }
+  /// The daemon's parameters in this process; null where values travel in messages.
+  const std::shared_ptr<const SharedModel>& sharedModel() const { return shared_; }
   const std::string& policy() const { return policy_; }
   const std::string& device() const { return device_; }
 
@@ -75,6 +78,11 @@ class Channel {
   kj::Promise<void> pingOnAndOn(uint64_t left, std::vector<double>& seconds);
   Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const ModelSpec& model);
   kj::ArrayPtr<capnp::word> placeFor(capnp::rpc::Message::Reader envelope, size_t words);
+  /// After readAccess(): maps the daemon's parameters as far as the transport asks for it and it can be done.
+  kj::Promise<Status> share(schema::ModelAccess::Reader access);
+  Status openShared(kj::Maybe<int> fd, const SharedModel::Places& places);
+  kj::Promise<Result<PullInfo>> pullShared(std::span<float> destination);
+  void connectionLost();
   void watchNotice();
   /// The typed form of what the library threw; tears the connection down first.
   kj::Promise<Error> broken(kj::Exception&& exception);
@@ -83,6 +91,7 @@ class Channel {
   void tearDown();
 
   const std::string server_;
+  const Transport transport_;
   kj::Own<kj::AsyncIoStream> socket_;
   kj::Own<wire::MessageStream> stream_;
   kj::Own<capnp::TwoPartyVatNetwork> network_;
@@ -91,9 +100,11 @@ class Channel {
   kj::Maybe<schema::Reader::Client> reader_;
   kj::Maybe<schema::Trainer::Client> trainer_;
   kj::Promise<void> notice_ = kj::READY_NOW;
-  std::optional<Error> ended_;  // why nothing can be called any more
+  kj::Promise<void> lost_ = kj::READY_NOW;  // marks the end of a connection that no call waits on
+  std::optional<Error> ended_;              // why nothing can be called any more
   ShardPlan plan_;
   std::vector<Slice> slices_;
+  std::shared_ptr<const SharedModel> shared_;
   std::string policy_;
   std::string device_;
   uint64_t lastPull_ = 0;

@@ -22,6 +22,9 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kRetryFirst{20};
 constexpr milliseconds kRetryMost{500};
 constexpr milliseconds kLeaveTimeout{5'000};
+// What moves most bytes per second; docs/performance.md has the measurements.
+constexpr uint64_t kUnixChunkBytes = 1u << 20;
+constexpr uint64_t kTcpChunkBytes = 4u << 20;
 
 milliseconds leftUntil(Clock::time_point deadline) {
   return std::max(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()), milliseconds(0));
@@ -70,8 +73,10 @@ class RpcClient final : public Client {
   Status connectOnce(const std::string& server, milliseconds timeout) {
     PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
     PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
+    chunkBytes_ = options_.chunkBytes;
+    if (chunkBytes_ == 0) chunkBytes_ = address.kind == Address::Kind::tcp ? kTcpChunkBytes : kUnixChunkBytes;
     auto version = call<std::string>([&](kj::AsyncIoContext& io) {
-      channel_ = kj::heap<Channel>(io, std::move(fd), server);
+      channel_ = kj::heap<Channel>(io, std::move(fd), server, options_.transport);
       return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS, channel_->hello());
     });
     if (!version.ok()) {
@@ -84,8 +89,8 @@ class RpcClient final : public Client {
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override {
-    auto mustInitialize = call<bool>(
-        [&](kj::AsyncIoContext&) { return channel_->join(membership, model, options_.chunkBytes); });
+    auto mustInitialize =
+        call<bool>([&](kj::AsyncIoContext&) { return channel_->join(membership, model, chunkBytes_); });
     if (!mustInitialize.ok()) return mustInitialize.error();
     elements_ = ModelLayout(model).totalElements();
     JoinInfo info = describe();
@@ -107,7 +112,7 @@ class RpcClient final : public Client {
 
   Result<JoinInfo> observe(const ModelSpec& model) override {
     PSD_ASSIGN_OR_RETURN(ModelSpec served, call<ModelSpec>([&](kj::AsyncIoContext&) {
-                           return channel_->observe(model, options_.chunkBytes);
+                           return channel_->observe(model, chunkBytes_);
                          }));
     elements_ = ModelLayout(served).totalElements();
     return describe();
@@ -146,6 +151,10 @@ class RpcClient final : public Client {
                  });
            })
         .status();
+  }
+
+  std::span<const float> view() const override {
+    return shared_ ? shared_->values() : std::span<const float>();
   }
 
   uint64_t bytesPulled() const override { return bytesPulled_; }
@@ -203,8 +212,10 @@ class RpcClient final : public Client {
       info.device = channel_->device();
       info.shardCount = static_cast<uint32_t>(channel_->plan().shards.size());
       slices_ = channel_->slices();
+      shared_ = channel_->sharedModel();
     });
     info.serverVersion = serverVersion_;
+    info.transport = shared_ ? "shm" : "rpc";
     return info;
   }
 
@@ -214,8 +225,10 @@ class RpcClient final : public Client {
   kj::Own<kj::TaskSet> tasks_;  // these two belong to the I/O thread
   kj::Own<Channel> channel_;
   std::string serverVersion_;
+  uint64_t chunkBytes_ = 0;
   uint64_t elements_ = 0;
-  std::vector<Slice> slices_;  // the channel's
+  std::vector<Slice> slices_;                  // the channel's
+  std::shared_ptr<const SharedModel> shared_;  // the channel's; null where values travel in messages
   uint64_t bytesPulled_ = 0;
   uint64_t bytesPushed_ = 0;
 };

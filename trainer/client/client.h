@@ -14,14 +14,22 @@
 
 namespace psd {
 
+/// How values travel.
+enum class Transport {
+  automatic,  ///< shared memory where the daemon offers it, else messages
+  rpc,        ///< messages
+  shm,        ///< shared memory; joining fails, naming why, where the daemon offers none
+};
+
 /// How to reach the daemon.
 struct ClientOptions {
   /// "tcp://host:port" or "unix:///path"; the first that answers is used.
   std::vector<std::string> servers;
   /// How long to keep trying while nobody answers.
   std::chrono::milliseconds connectTimeout{30'000};
-  uint64_t chunkBytes = 1 << 20;  ///< bytes of one slice on the wire, at most
-  uint32_t window = 4;            ///< slices in flight at most
+  uint64_t chunkBytes = 0;  ///< bytes of one slice on the wire, at most; 0: what suits the transport
+  uint32_t window = 4;      ///< slices in flight at most
+  Transport transport = Transport::automatic;
 };
 
 /// Who this trainer is.
@@ -37,6 +45,7 @@ struct JoinInfo {
   std::string device;                 ///< where the shards are, for people
   uint32_t shardCount = 0;
   std::string serverVersion;
+  std::string transport = "rpc";  ///< how pulls come: "shm" or "rpc"
 };
 
 struct PullInfo {
@@ -114,6 +123,11 @@ class Client {
 
   /// Starts to fill `destination` with the parameters.
   virtual Pending<PullInfo> pull(std::span<float> destination) = 0;
+
+  /// The parameters in the daemon's own memory, without a copy: they change while they are read, each element
+  /// whole. Valid as long as this object; no longer changing once the daemon is gone. Empty where values
+  /// travel in messages.
+  virtual std::span<const float> view() const { return {}; }
 
   /// Starts to push one gradient. `step` rises with every push, from 1. `samples` is the number of examples
   /// behind it. `basis` is what PullInfo::versions says of the values that it was computed from; shards that

@@ -124,9 +124,9 @@ class CpuBackend : public Backend {
       for (size_t slot = 0; slot < slots.size(); ++slot) {
         shardSlots.push_back(memory->slots->data() + slot * plan.elements + plan.begins[shard]);
       }
-      shards.push_back(std::make_unique<CpuStorage>(
-          memory, shard, elementCounts[shard], memory->weights->data() + plan.begins[shard],
-          std::move(shardSlots)));
+      shards.push_back(std::make_unique<CpuStorage>(memory, shard, elementCounts[shard],
+                                                    memory->weights->data() + plan.begins[shard],
+                                                    std::move(shardSlots)));
     }
     return shards;
   }

@@ -1,0 +1,37 @@
+#include "server/rpc/shared_memory_service.h"
+
+#include <algorithm>
+
+namespace psd {
+
+std::optional<SharedAccess> weightsToShare(const DaemonConfig& config) {
+  const bool local = std::any_of(config.listen.begin(), config.listen.end(), [](const Address& address) {
+    return address.kind == Address::Kind::unixSocket;
+  });
+  if (!local || !config.policy.make(config.optimizer)->readsLive()) return {};
+  return config.shmWritable ? SharedAccess::readWrite : SharedAccess::readOnly;
+}
+
+void writeSharing(const ServedModel& model, const Connection& connection, schema::ModelAccess::Builder out) {
+  if (!connection.passesDescriptors()) {
+    out.setNotShared("the connection is no Unix socket");
+    return;
+  }
+  if (!model.policy->readsLive()) {
+    const std::string policy(model.policy->name());
+    out.setNotShared(("policy " + policy + " lets nobody read parameters while they change").c_str());
+    return;
+  }
+  const auto arena = model.store->sharedArena();
+  if (!arena) {
+    out.setNotShared("the parameters do not lie in one sealed file in the daemon's memory");
+    return;
+  }
+  auto shared = out.initSharedModel();
+  shared.setMemory(kj::heap<SharedMemoryService>(arena->file));
+  shared.setValuesAt(arena->valuesAt);
+  shared.setVersionsAt(arena->versionsAt);
+  shared.setVersionStep(arena->versionStep);
+}
+
+}  // namespace psd

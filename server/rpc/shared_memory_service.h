@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "common/os/shared_memory.h"
+#include "schema/psd.capnp.h"
+#include "server/rpc/connection.h"
+#include "server/rpc/served_model.h"
+
+namespace psd {
+
+/// Gives a peer the descriptor of a memory file and keeps the file meanwhile. Belongs to the connection's
+/// loop.
+class SharedMemoryService final : public schema::SharedMemory::Server {
+ public:
+  explicit SharedMemoryService(std::shared_ptr<const SharedMemory> memory) : memory_(std::move(memory)) {}
+
+  kj::Maybe<int> getFd() override { return memory_->fd(); }
+
+ private:
+  const std::shared_ptr<const SharedMemory> memory_;
+};
+
+/// What the CPU backend is to share: the weights, when same-host peers can come and the policy lets them
+/// read what changes.
+std::optional<SharedAccess> weightsToShare(const DaemonConfig& config);
+
+/// Tells a peer what shared memory it may use, or why none.
+void writeSharing(const ServedModel& model, const Connection& connection, schema::ModelAccess::Builder out);
+
+}  // namespace psd

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/os/shared_memory.h"
+#include "common/plan/shard_plan.h"
+#include "common/types/ids.h"
+
+namespace psd {
+
+/// The daemon's parameters, mapped into this process to be read while they change. Immutable but for what
+/// the daemon writes; thread-safe.
+class SharedModel {
+ public:
+  /// Where things lie in the file, bytes; as schema/psd.capnp's SharedModel says.
+  struct Places {
+    uint64_t valuesAt = 0;
+    uint64_t versionsAt = 0;
+    uint64_t versionStep = 0;
+  };
+
+  /// Maps the file; the descriptor stays the caller's. ErrorCode::protocolMismatch when the places are not
+  /// in it.
+  static Result<std::unique_ptr<SharedModel>> open(int fd, const Places& places, const ShardPlan& plan);
+
+  /// The whole arena.
+  std::span<const float> values() const;
+  /// Copies the arena; gives, per shard, the version that the values have at least.
+  std::vector<Version> read(std::span<float> destination) const;
+
+ private:
+  SharedModel(std::shared_ptr<SharedMemory> file, const Places& places, const ShardPlan& plan)
+      : file_(std::move(file)), places_(places), plan_(plan) {}
+
+  const std::shared_ptr<SharedMemory> file_;
+  const Places places_;
+  const ShardPlan plan_;
+};
+
+}  // namespace psd
