@@ -31,6 +31,9 @@ constexpr uint64_t kWindowMax = 1024;
 
 constexpr std::array<std::string_view, 6> kLogLevels = {"trace", "debug", "info", "warn", "error", "off"};
 
+constexpr std::string_view kTrainOperation = "train";  // of bench
+constexpr const char* kTrainBenchData = "synthetic";
+
 using Text = std::optional<std::string>;
 
 /// The flags as written. Numbers stay text, so that flags and environment variables are checked alike.
@@ -64,9 +67,9 @@ std::string dataHelp() {
 std::string operationHelp() {
   std::string text;
   for (const BenchOperationName& entry : benchOperations()) {
-    text += (text.empty() ? "" : "; ") + std::string(entry.name) + ": " + std::string(entry.summary);
+    text += std::string(entry.name) + ": " + std::string(entry.summary) + "; ";
   }
-  return text;
+  return text + std::string(kTrainOperation) + ": a training step, with and without the daemon";
 }
 
 /// Of every command.
@@ -114,6 +117,11 @@ void addBenchFlags(CLI::App& app, RawFlags& flags) {
   add("--chunk", flags.chunk, "of one slice on the wire, at most", "BYTES");
   add("--window", flags.window, "slices in flight at a time", "N");
   add("--seconds", flags.seconds, "how long to measure", "SECONDS");
+  add("--model", flags.model, "train: the model", "NAME");
+  add("--device", flags.device, "train: auto | cpu | cuda:N", "DEVICE");
+  add("--batch-size", flags.batchSize, "train: samples per step", "N");
+  app.add_option("--threads", flags.threads, "train: CPU threads to compute with; default: the cores")
+      ->type_name("N");
   app.add_flag("--json", flags.json, "print one JSON object");
 }
 
@@ -151,6 +159,15 @@ Result<ClientOptions> readConnection(const RawFlags& flags, const EnvironmentGet
   client.connectTimeout =
       std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(timeout));
   return client;
+}
+
+/// What bench can choose beyond the connection.
+Status readTransfer(const RawFlags& flags, ClientOptions& client) {
+  PSD_ASSIGN_OR_RETURN(client.chunkBytes,
+                       parseBytes({"--chunk", flags.chunk}, kChunkBytesMin, kChunkBytesMax));
+  PSD_ASSIGN_OR_RETURN(const uint64_t window, parseInteger({"--window", flags.window}, 1, kWindowMax));
+  client.window = static_cast<uint32_t>(window);
+  return {};
 }
 
 Status checkLogLevel(const std::string& level) {
@@ -207,17 +224,35 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
   return Command(std::move(train));
 }
 
-/// Alone among processes: eval has no rank, whatever the environment says.
-Result<Command> readEval(const RawFlags& flags, const EnvironmentGetter& environment, uint32_t cores) {
-  const EnvironmentGetter withoutRank = [&](const char* name) -> const char* {
+/// Of what runs alone among processes: eval and bench have no rank, whatever the environment says.
+EnvironmentGetter withoutRank(const EnvironmentGetter& environment) {
+  return [&environment](const char* name) -> const char* {
     const std::string_view text(name);
     return text == "PSD_SERVER" || text == "MASTER_ADDR" ? environment(name) : nullptr;
   };
-  PSD_ASSIGN_OR_RETURN(CommonOptions common, readCommon(flags, withoutRank, cores));
+}
+
+Result<Command> readEval(const RawFlags& flags, const EnvironmentGetter& environment, uint32_t cores) {
+  PSD_ASSIGN_OR_RETURN(CommonOptions common, readCommon(flags, withoutRank(environment), cores));
   return Command(EvalCommand{std::move(common), flags.json});
 }
 
-Result<Command> readBench(const RawFlags& flags, const EnvironmentGetter& environment) {
+Result<Command> readTrainBench(RawFlags flags, const EnvironmentGetter& environment, uint32_t cores) {
+  TrainBenchCommand bench;
+  flags.data = kTrainBenchData;
+  PSD_ASSIGN_OR_RETURN(bench.common, readCommon(flags, withoutRank(environment), cores));
+  PSD_ASSIGN_OR_RETURN(const uint64_t batchSize,
+                       parseInteger({"--batch-size", flags.batchSize}, 1, kBatchSizeMax));
+  bench.loop.batchSize = static_cast<uint32_t>(batchSize);
+  bench.loop.seed = bench.common.seed;
+  PSD_ASSIGN_OR_RETURN(bench.seconds, parseSeconds({"--seconds", flags.seconds}, kBenchSecondsMax));
+  bench.json = flags.json;
+  PSD_RETURN_IF_ERROR(readTransfer(flags, bench.common.client));
+  return Command(std::move(bench));
+}
+
+Result<Command> readBench(const RawFlags& flags, const EnvironmentGetter& environment, uint32_t cores) {
+  if (flags.operation == kTrainOperation) return readTrainBench(flags, environment, cores);
   BenchCommand bench;
   BenchOptions& options = bench.options;
   PSD_ASSIGN_OR_RETURN(options.client, readConnection(flags, environment));
@@ -237,10 +272,7 @@ Result<Command> readBench(const RawFlags& flags, const EnvironmentGetter& enviro
   PSD_ASSIGN_OR_RETURN(const uint64_t outstanding,
                        parseInteger({"--outstanding", flags.outstanding}, 1, kWindowMax));
   options.outstanding = static_cast<uint32_t>(outstanding);
-  PSD_ASSIGN_OR_RETURN(options.client.chunkBytes,
-                       parseBytes({"--chunk", flags.chunk}, kChunkBytesMin, kChunkBytesMax));
-  PSD_ASSIGN_OR_RETURN(const uint64_t window, parseInteger({"--window", flags.window}, 1, kWindowMax));
-  options.client.window = static_cast<uint32_t>(window);
+  PSD_RETURN_IF_ERROR(readTransfer(flags, options.client));
   PSD_ASSIGN_OR_RETURN(options.seconds, parseSeconds({"--seconds", flags.seconds}, kBenchSecondsMax));
   bench.json = flags.json;
   bench.logLevel = flags.logLevel;
@@ -300,7 +332,7 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
   } catch (const CLI::ParseError& error) {
     return usageError(error, app, arguments);
   }
-  if (bench->parsed()) return readBench(flags, environment);
+  if (bench->parsed()) return readBench(flags, environment, cores);
   return train->parsed() ? readTrain(flags, environment, cores) : readEval(flags, environment, cores);
 }
 
