@@ -85,8 +85,9 @@ class Load {
     if (isLatency()) return {};  // needs no model, so a daemon that holds one is measured as well
     PSD_ASSIGN_OR_RETURN(info_, client_->join({rank_, options_.trainers}, model_,
                                               [&] { return std::span<const float>(values_.span()); }));
-    // A first pull gives the pushes their basis.
-    return client_->pull(values_.span()).wait().status();
+    PSD_ASSIGN_OR_RETURN(const PullInfo first, client_->pull(values_.span()).wait());
+    basis_ = first.versions;
+    return {};
   }
 
   Status round() {
@@ -97,7 +98,7 @@ class Load {
     }
     Clock::time_point start = Clock::now();
     if (options_.operation != BenchOperation::pull) {
-      PSD_RETURN_IF_ERROR(client_->push(Step{++step_}, values_.span(), 1).wait());
+      PSD_RETURN_IF_ERROR(client_->push(Step{++step_}, values_.span(), 1, basis_).wait());
     }
     if (options_.operation != BenchOperation::push) {
       PSD_RETURN_IF_ERROR(client_->pull(values_.span()).wait());
@@ -112,6 +113,7 @@ class Load {
   Values values_;
   std::unique_ptr<Client> client_;
   JoinInfo info_;
+  std::vector<Version> basis_;  // of every push
   uint64_t step_ = 0;
   Status status_;
   std::vector<double> rounds_;  // seconds of each

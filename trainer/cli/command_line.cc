@@ -1,5 +1,3 @@
-#include "trainer/cli/command_line.h"
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -10,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "common/config/json_file.h"
+#include "trainer/cli/command_line.h"
 #include "trainer/dataset/dataset_list.h"
 #include "trainer/model/model_list.h"
 
@@ -41,7 +40,7 @@ struct RawFlags {
   std::vector<std::string> servers;
   Text rank, worldSize, epochs, steps;
   std::string model = "mnist_cnn", data, device = "auto", logLevel = "info", metrics;
-  std::string batchSize = "32", seed = "1", connectTimeout = "30", transport = "auto", inflight = "0";
+  std::string batchSize = "32", seed = "1", connectTimeout = "30", inflight = "0";
   Text threads;
   bool json = false, prefetch = false;
   std::string operation, size = "64M", trainers = "1", outstanding = "1", seconds = "2", chunk = "1M",
@@ -83,10 +82,6 @@ void addConnectionFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--connect-timeout", flags.connectTimeout, "how long to wait for the daemon")
       ->type_name("SECONDS")
       ->capture_default_str();
-  app.add_option("--transport", flags.transport,
-                 "auto | rpc | shm: pull by shared memory where the daemon offers it, never, or else fail")
-      ->type_name("HOW")
-      ->capture_default_str();
   app.add_option("--log-level", flags.logLevel, "trace | debug | info | warn | error | off")
       ->type_name("LEVEL")
       ->capture_default_str();
@@ -106,6 +101,15 @@ void addCommonFlags(CLI::App& app, RawFlags& flags) {
       ->capture_default_str();
 }
 
+/// Of the commands that train.
+void addOverlapFlags(CLI::App& app, RawFlags& flags) {
+  app.add_option("--inflight", flags.inflight,
+                 "pushes that may be unanswered while the next step computes; 0 waits for each")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_flag("--prefetch", flags.prefetch, "pull the parameters of the next step while this one computes");
+}
+
 void addBenchFlags(CLI::App& app, RawFlags& flags) {
   auto add = [&app](const char* name, std::string& value, const char* help, const char* type) {
     app.add_option(name, value, help)->type_name(type)->capture_default_str();
@@ -122,6 +126,7 @@ void addBenchFlags(CLI::App& app, RawFlags& flags) {
   add("--batch-size", flags.batchSize, "train: samples per step", "N");
   app.add_option("--threads", flags.threads, "train: CPU threads to compute with; default: the cores")
       ->type_name("N");
+  addOverlapFlags(app, flags);
   app.add_flag("--json", flags.json, "print one JSON object");
 }
 
@@ -134,26 +139,13 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--batch-size", flags.batchSize, "samples per step of one trainer")
       ->type_name("N")
       ->capture_default_str();
-  app.add_option("--inflight", flags.inflight,
-                 "pushes that may be unanswered while the next step computes; 0 waits for each")
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_flag("--prefetch", flags.prefetch, "pull the parameters of the next step while this one computes");
+  addOverlapFlags(app, flags);
   app.add_option("--metrics", flags.metrics, "write one JSON line per step")->type_name("FILE");
-}
-
-Result<Transport> parseTransport(std::string_view name) {
-  if (name == "auto") return Transport::automatic;
-  if (name == "rpc") return Transport::rpc;
-  if (name == "shm") return Transport::shm;
-  return Error{ErrorCode::invalidArgument,
-               "--transport: '" + std::string(name) + "' is not a transport; expected auto, rpc or shm"};
 }
 
 Result<ClientOptions> readConnection(const RawFlags& flags, const EnvironmentGetter& environment) {
   ClientOptions client;
   PSD_ASSIGN_OR_RETURN(client.servers, resolveServers(flags.servers, environment));
-  PSD_ASSIGN_OR_RETURN(client.transport, parseTransport(flags.transport));
   PSD_ASSIGN_OR_RETURN(const double timeout,
                        parseSeconds({"--connect-timeout", flags.connectTimeout}, kConnectTimeoutSecondsMax));
   client.connectTimeout =
@@ -198,6 +190,14 @@ Result<CommonOptions> readCommon(const RawFlags& flags, const EnvironmentGetter&
   return common;
 }
 
+Status readOverlap(const RawFlags& flags, LoopOptions& loop) {
+  PSD_ASSIGN_OR_RETURN(const uint64_t inflight,
+                       parseInteger({"--inflight", flags.inflight}, 0, kInflightMax));
+  loop.inflight = static_cast<uint32_t>(inflight);
+  loop.prefetch = flags.prefetch;
+  return {};
+}
+
 Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& environment, uint32_t cores) {
   TrainCommand train;
   PSD_ASSIGN_OR_RETURN(train.common, readCommon(flags, environment, cores));
@@ -207,10 +207,7 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
   PSD_ASSIGN_OR_RETURN(const uint64_t batchSize,
                        parseInteger({"--batch-size", flags.batchSize}, 1, kBatchSizeMax));
   loop.batchSize = static_cast<uint32_t>(batchSize);
-  PSD_ASSIGN_OR_RETURN(const uint64_t inflight,
-                       parseInteger({"--inflight", flags.inflight}, 0, kInflightMax));
-  loop.inflight = static_cast<uint32_t>(inflight);
-  loop.prefetch = flags.prefetch;
+  PSD_RETURN_IF_ERROR(readOverlap(flags, loop));
   if (flags.epochs) {
     PSD_ASSIGN_OR_RETURN(loop.epochs, parseInteger({"--epochs", *flags.epochs}, 1, kEpochsMax));
   }
@@ -245,6 +242,7 @@ Result<Command> readTrainBench(RawFlags flags, const EnvironmentGetter& environm
                        parseInteger({"--batch-size", flags.batchSize}, 1, kBatchSizeMax));
   bench.loop.batchSize = static_cast<uint32_t>(batchSize);
   bench.loop.seed = bench.common.seed;
+  PSD_RETURN_IF_ERROR(readOverlap(flags, bench.loop));
   PSD_ASSIGN_OR_RETURN(bench.seconds, parseSeconds({"--seconds", flags.seconds}, kBenchSecondsMax));
   bench.json = flags.json;
   PSD_RETURN_IF_ERROR(readTransfer(flags, bench.common.client));
