@@ -1,3 +1,5 @@
+#include "trainer/cli/command_line.h"
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -8,7 +10,6 @@
 #include <CLI/CLI.hpp>
 
 #include "common/config/json_file.h"
-#include "trainer/cli/command_line.h"
 #include "trainer/dataset/dataset_list.h"
 #include "trainer/model/model_list.h"
 
