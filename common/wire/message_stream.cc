@@ -23,6 +23,7 @@ constexpr uint32_t kSegmentsMax = 512;
 // Held for messages that are not complete yet; what is more is closed.
 constexpr size_t kDescriptorsMax = 4;
 constexpr auto kMayReadPoll = 1 * kj::MILLISECONDS;
+constexpr auto kBudgetPoll = 1 * kj::MILLISECONDS;
 
 }  // namespace
 
@@ -55,6 +56,8 @@ class MessageStream::Incoming final : public capnp::MessageReader {
   uint32_t head[2] = {0, 0};  // segment count − 1, words of segment 0
   kj::Array<uint32_t> table;  // words of segments 1 …, then padding
   uint64_t totalWords = 0;
+  kj::TimePoint deadline = kj::origin<kj::TimePoint>();  // to be complete
+  ByteBudget::Lease lease;
   uint32_t next = 0;  // first segment that is not read yet
   BufferPool::Buffer buffer;
   kj::Array<kj::ArrayPtr<const word>> segments_;
@@ -122,9 +125,9 @@ kj::ArrayPtr<kj::AutoCloseFd> MessageStream::takeDescriptors(kj::ArrayPtr<kj::Au
   return space.slice(0, taken);
 }
 
-kj::Promise<void> MessageStream::withTimeout(kj::Promise<void> read) {
+kj::Promise<void> MessageStream::inTime(const Incoming& message, kj::Promise<void> read) {
   if (options_.readTimeout == 0 * kj::SECONDS) return read;
-  return timer_.afterDelay(options_.readTimeout)
+  return timer_.atTime(message.deadline)
       .then([this] { refuse("a message that began was not complete within limits.read_timeout_ms"); })
       .exclusiveJoin(kj::mv(read));
 }
@@ -154,7 +157,9 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> MessageStream::tryReadMessage
     }
     auto message = kj::heap<Incoming>(options);
     auto& incoming = *message;
-    return withTimeout(readTable(incoming))
+    incoming.deadline = timer_.now() + options_.readTimeout;
+    return inTime(incoming, readTable(incoming))
+        .then([this, &incoming] { return admit(incoming); })
         .then([this, fdSpace, message = kj::mv(message)]() mutable -> Read {
           return capnp::MessageReaderAndFds{kj::mv(message), takeDescriptors(fdSpace)};
         });
@@ -168,24 +173,49 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> MessageStream::tryReadMessage
 kj::Promise<void> MessageStream::readTable(Incoming& message) {
   return readInto(reinterpret_cast<std::byte*>(message.head), sizeof message.head).then([this, &message] {
     if (message.head[0] >= kSegmentsMax) refuse("not a Cap'n Proto message (segment count)");
-    if (message.segmentCount() == 1) return readSegments(message);
+    if (message.segmentCount() == 1) return kj::Promise<void>(kj::READY_NOW);
     message.table = kj::heapArray<uint32_t>(message.segmentCount() & ~1u);  // padded to a whole word
     return readInto(reinterpret_cast<std::byte*>(message.table.begin()),
-                    message.table.size() * sizeof(uint32_t))
-        .then([this, &message] { return readSegments(message); });
+                    message.table.size() * sizeof(uint32_t));
+  });
+}
+
+void MessageStream::measure(Incoming& message) {
+  for (uint32_t i = 0; i < message.segmentCount(); i++) message.totalWords += message.sizeOf(i);
+  if (message.totalWords > options_.messageBytesMax / sizeof(word)) {
+    refuse(kj::str("a message of ", message.totalWords * sizeof(word), " bytes; limits.message_bytes is ",
+                   options_.messageBytesMax));
+  }
+}
+
+kj::Promise<void> MessageStream::admit(Incoming& message) {
+  measure(message);
+  uint64_t bytes = message.totalWords * sizeof(word);
+  if (!options_.budget || bytes < kBudgetedBytesMin) return inTime(message, readSegments(message));
+  if (auto lease = options_.budget->tryTake(bytes)) {
+    message.lease = std::move(*lease);
+    return inTime(message, readSegments(message));
+  }
+  if (options_.onBudgetSpent) options_.onBudgetSpent();
+  return waitForBudget(message);
+}
+
+kj::Promise<void> MessageStream::waitForBudget(Incoming& message) {
+  // Polled: what is given back comes from other threads too. No deadline: the wait is not the peer's fault.
+  return timer_.afterDelay(kBudgetPoll).then([this, &message]() -> kj::Promise<void> {
+    auto lease = options_.budget->tryTake(message.totalWords * sizeof(word));
+    if (!lease) return waitForBudget(message);
+    message.lease = std::move(*lease);
+    message.deadline = timer_.now() + options_.readTimeout;
+    return inTime(message, readSegments(message));
   });
 }
 
 kj::Promise<void> MessageStream::readSegments(Incoming& message) {
   uint32_t count = message.segmentCount();
   uint32_t large = 0;
-  for (uint32_t i = 0; i < count; i++) {
-    message.totalWords += message.sizeOf(i);
-    if (large == 0 && i > 0 && message.sizeOf(i) >= kPlaceWordsMin) large = i;
-  }
-  if (message.totalWords > options_.messageBytesMax / sizeof(word)) {
-    refuse(kj::str("a message of ", message.totalWords * sizeof(word), " bytes; limits.message_bytes is ",
-                   options_.messageBytesMax));
+  for (uint32_t i = 1; i < count && large == 0; i++) {
+    if (message.sizeOf(i) >= kPlaceWordsMin) large = i;
   }
   message.segments_ = kj::heapArray<kj::ArrayPtr<const word>>(count);
   if (options_.placer && large != 0) return readPlaced(message, large);

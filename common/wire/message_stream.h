@@ -14,8 +14,12 @@
 #include <kj/vector.h>
 
 #include "common/wire/buffer_pool.h"
+#include "common/wire/byte_budget.h"
 
 namespace psd::wire {
+
+/// What a small message takes is bounded by the number of connections and calls.
+inline constexpr uint64_t kBudgetedBytesMin = 64u << 10;
 
 /// Shown the first segment of an incoming message; may name the memory (exactly `words` long) that its
 /// one large external segment is to be read into. Null: into a pooled buffer.
@@ -30,6 +34,11 @@ struct MessageStreamOptions {
   std::function<void(kj::StringPtr reason)> onRefused;
   /// Asked before each message is read; while it says no, what the peer sends stays in the socket.
   std::function<bool()> mayRead;
+  /// A message of kBudgetedBytesMin or more takes its size from here for as long as it is held. While there
+  /// is not enough, its rest stays in the socket, however long. Null: no such limit.
+  std::shared_ptr<ByteBudget> budget;
+  /// Called when a message begins to wait for the budget.
+  std::function<void()> onBudgetSpent;
   /// The stream itself where it can pass descriptors, that is on Unix sockets; null: they are not sent.
   kj::AsyncCapabilityStream* descriptors = nullptr;
   /// Take what descriptors the peer sends. If not, the system closes them.
@@ -74,11 +83,14 @@ class MessageStream final : public capnp::MessageStream {
 
   kj::Promise<void> readInto(std::byte* into, size_t bytes);
   kj::Promise<void> readTable(Incoming& message);
+  void measure(Incoming& message);
+  kj::Promise<void> admit(Incoming& message);
+  kj::Promise<void> waitForBudget(Incoming& message);
   kj::Promise<void> readSegments(Incoming& message);
   kj::Promise<void> readPlaced(Incoming& message, uint32_t large);
   kj::Promise<void> readRest(Incoming& message);
   kj::Promise<void> noteEnd(kj::Promise<void> written);
-  kj::Promise<void> withTimeout(kj::Promise<void> read);
+  kj::Promise<void> inTime(const Incoming& message, kj::Promise<void> read);
   void takePins(kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> segments,
                 kj::Vector<std::shared_ptr<const void>>& taken);
   [[noreturn]] void refuse(kj::StringPtr reason);

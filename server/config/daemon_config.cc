@@ -124,6 +124,8 @@ Limits readLimits(ObjectReader in) {
       static_cast<uint32_t>(in.integer("connections", limits.connections, 1, kConnectionsMax));
   limits.messageBytes = in.integer("message_bytes", limits.messageBytes, 64 * kKiB, 64 * kMiB);
   limits.sliceBytes = in.integer("slice_bytes", limits.sliceBytes, 4 * kKiB, 32 * kMiB);
+  limits.inFlightBytes = in.integer("in_flight_bytes", limits.inFlightBytes, 64 * kKiB, kTiB);
+  limits.calls = static_cast<uint32_t>(in.integer("calls", limits.calls, 16, kConnectionsMax));
   limits.outgoingBytes = in.integer("outgoing_bytes", limits.outgoingBytes, 64 * kKiB, kTiB);
   limits.readTimeoutMs = in.integer("read_timeout_ms", limits.readTimeoutMs, 1, kDayMs);
   limits.writeTimeoutMs = in.integer("write_timeout_ms", limits.writeTimeoutMs, 1, kDayMs);
@@ -133,6 +135,10 @@ Limits readLimits(ObjectReader in) {
   std::string slice = std::to_string(limits.sliceBytes);
   if (limits.sliceBytes % kGrainBytes != 0) {
     in.fail("slice_bytes", "must be a multiple of " + std::to_string(kGrainBytes) + ", not " + slice);
+  }
+  if (limits.inFlightBytes < limits.messageBytes) {
+    in.fail("in_flight_bytes", "must be at least message_bytes (" + std::to_string(limits.messageBytes) +
+                                   "), not " + std::to_string(limits.inFlightBytes));
   }
   // Both ways a slice must fit with the call around it, or nothing could ever be pushed or pulled.
   auto mustHoldSlice = [&](std::string_view key, uint64_t bytes) {

@@ -29,7 +29,9 @@ struct ModelConfig {
 struct Limits {
   uint32_t connections = 4096;           ///< open at once
   uint64_t messageBytes = 8ull << 20;    ///< largest incoming message
-  uint64_t sliceBytes = 1ull << 20;      ///< largest slice of values or gradient in one call
+  uint64_t sliceBytes = 4ull << 20;      ///< largest slice of values or gradient in one call
+  uint64_t inFlightBytes = 1ull << 30;   ///< of incoming messages held, all connections together
+  uint32_t calls = 1024;                 ///< of one connection: in progress, and answered but unread
   uint64_t outgoingBytes = 64ull << 20;  ///< queued for one connection
   uint64_t readTimeoutMs = 30'000;       ///< for the rest of a message that has begun
   uint64_t writeTimeoutMs = 30'000;      ///< for a peer that does not read what is queued for it

@@ -36,6 +36,8 @@ struct DaemonCounters {
   Counter refusedNonFinite;  ///< gradient slices with NaN or infinity
   Counter refusedSlices;     ///< out of range, repeated, off the grain
   Counter refusedOverload;   ///< answered "overloaded"
+  Counter pausedCalls;       ///< times a connection was not read for limits.calls
+  Counter pausedBytes;       ///< messages that had to wait for limits.in_flight_bytes
 
   /// Name and value of each, in order.
   auto list() const {
@@ -54,6 +56,8 @@ struct DaemonCounters {
         {"refused_non_finite", refusedNonFinite.value()},
         {"refused_slices", refusedSlices.value()},
         {"refused_overload", refusedOverload.value()},
+        {"paused_calls", pausedCalls.value()},
+        {"paused_bytes", pausedBytes.value()},
     });
   }
 };

@@ -10,21 +10,6 @@ namespace {
 
 // More replies than any trainer's window keeps referenced at once.
 constexpr size_t kPinsMax = 4096;
-// Even an answer without payload, a refusal say, takes some 8 KiB until it is read. A peer with this many
-// unread ones is not listened to.
-constexpr size_t kUnreadAnswersMax = 1024;
-
-wire::MessageStreamOptions streamOptions(EventLoop& loop, Connection& connection) {
-  const Limits& limits = loop.environment().config.limits;
-  wire::MessageStreamOptions options;
-  options.messageBytesMax = limits.messageBytes;
-  options.readTimeout = limits.readTimeoutMs * kj::MILLISECONDS;
-  options.onRefused = [&loop, &connection](kj::StringPtr reason) {
-    loop.drop(connection, std::string(reason.cStr()));
-  };
-  options.mayRead = [&connection] { return connection.unreadAnswers() < kUnreadAnswersMax; };
-  return options;
-}
 
 }  // namespace
 
@@ -33,7 +18,7 @@ Connection::Connection(std::shared_ptr<EventLoop> loop, int fd, std::string peer
   wire::Socket socket = wire::wrapSocket(*loop_->io().lowLevelProvider, fd);
   socket_ = kj::mv(socket.stream);
   passesDescriptors_ = socket.descriptors != nullptr;
-  wire::MessageStreamOptions options = streamOptions(*loop_, *this);
+  wire::MessageStreamOptions options = streamOptions();
   options.descriptors = socket.descriptors;
   stream_ = kj::heap<wire::MessageStream>(*socket_, loop_->pool(), loop_->timer(), std::move(options));
   // It sends descriptors only where it may take some too; the stream takes none.
@@ -52,6 +37,33 @@ void Connection::close() {
   network_ = nullptr;
   stream_ = nullptr;
   socket_ = nullptr;
+}
+
+wire::MessageStreamOptions Connection::streamOptions() {
+  LoopEnvironment& environment = loop_->environment();
+  const Limits& limits = environment.config.limits;
+  wire::MessageStreamOptions options;
+  options.messageBytesMax = limits.messageBytes;
+  options.readTimeout = limits.readTimeoutMs * kj::MILLISECONDS;
+  options.onRefused = [this](kj::StringPtr reason) { loop_->drop(*this, std::string(reason.cStr())); };
+  options.mayRead = [this] { return mayRead(); };
+  options.budget = environment.inFlight;
+  options.onBudgetSpent = [&environment] { environment.counters.pausedBytes.add(); };
+  return options;
+}
+
+bool Connection::mayRead() {
+  // Even an answer without payload, a refusal say, takes some 8 KiB until it is read.
+  size_t most = loop_->environment().config.limits.calls;
+  bool may = unreadAnswers() < most && calls_ < most;
+  if (!may && !paused_) loop_->environment().counters.pausedCalls.add();
+  paused_ = !may;
+  return may;
+}
+
+kj::Promise<void> Connection::counted(kj::Promise<void> call) {
+  calls_++;
+  return call.attach(kj::defer([self = shared_from_this()] { self->calls_--; }));
 }
 
 bool Connection::mayQueue() {

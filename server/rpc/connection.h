@@ -40,6 +40,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   uint64_t queuedBytes() { return network_ ? network_->getCurrentQueueSize() : 0; }
   /// How many answers these are.
   size_t unreadAnswers() { return network_ ? network_->getCurrentQueueCount() : 0; }
+  /// Counts a call as in progress until its promise is done or dropped (limits.calls).
+  kj::Promise<void> counted(kj::Promise<void> call);
+
   /// Whether another answer with payload may be built now (limits.outgoing_bytes).
   bool mayQueue();
   /// Keeps `owner` alive until the answer that references `begin` is written.
@@ -58,10 +61,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
   uint32_t trainers() const { return trainers_; }
 
  private:
+  wire::MessageStreamOptions streamOptions();
+  bool mayRead();
+
   const std::shared_ptr<EventLoop> loop_;
   std::string peer_;
   uint32_t trainers_ = 0;
   bool passesDescriptors_ = false;
+  size_t calls_ = 0;  // in progress
+  bool paused_ = false;
   kj::Own<kj::AsyncIoStream> socket_;
   kj::Own<wire::MessageStream> stream_;
   kj::Own<capnp::TwoPartyVatNetwork> network_;

@@ -1,16 +1,16 @@
 #pragma once
 
 #include "schema/psd.capnp.h"
-#include "server/rpc/connection.h"
+#include "server/rpc/counted_service.h"
 
 namespace psd {
 
 /// The bootstrap capability of a connection: handshake, joining, observing, administration. Belongs to
 /// the connection's loop.
-class DaemonService final : public schema::Daemon::Server {
+class DaemonService final : public CountedService<schema::Daemon> {
  public:
   explicit DaemonService(std::shared_ptr<Connection> connection)
-      : connection_(std::move(connection)), loop_(connection_->loop()) {}
+      : CountedService(std::move(connection)), loop_(connection_->loop()) {}
 
  protected:
   kj::Promise<void> hello(HelloContext context) override;
@@ -20,7 +20,6 @@ class DaemonService final : public schema::Daemon::Server {
   kj::Promise<void> ping(PingContext) override { return kj::READY_NOW; }
 
  private:
-  const std::shared_ptr<Connection> connection_;
   EventLoop& loop_;  // the connection's; it keeps it alive
   bool greeted_ = false;
 };

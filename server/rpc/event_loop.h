@@ -8,6 +8,7 @@
 #include <kj/async-io.h>
 
 #include "common/wire/buffer_pool.h"
+#include "common/wire/byte_budget.h"
 #include "server/config/daemon_config.h"
 #include "server/metrics/counters.h"
 #include "server/rpc/served_model.h"
@@ -24,6 +25,7 @@ struct LoopEnvironment {
   const kj::Executor& controlExecutor;
   Control& control;                                ///< only through EventLoop::onControl()
   std::function<nlohmann::ordered_json()> status;  ///< the daemon's whole status; on the control loop
+  std::shared_ptr<wire::ByteBudget> inFlight;      ///< limits.in_flight_bytes
   std::atomic<bool> draining{false};               ///< set: only updates that have begun are taken
   std::atomic<bool> closed{false};                 ///< set: no update is taken any more
 };

@@ -1,14 +1,15 @@
 #pragma once
 
+#include "server/rpc/counted_service.h"
 #include "server/rpc/pull_server.h"
 
 namespace psd {
 
 /// A peer that reads without being a trainer. Belongs to the connection's loop.
-class ReaderService final : public schema::Reader::Server {
+class ReaderService final : public CountedService<schema::Reader> {
  public:
   ReaderService(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model)
-      : pulls_(std::move(connection), std::move(model), nullptr) {}
+      : CountedService(std::move(connection)), pulls_(connection_, std::move(model), nullptr) {}
 
  protected:
   kj::Promise<void> pull(PullContext context) override { return pulls_.pull(context); }

@@ -18,8 +18,12 @@ Server::Server(kj::AsyncIoContext& io, const DaemonConfig& config,
     : io_(io),
       config_(config),
       control_(config, std::move(backends), env, counters_),
-      environment_{config, counters_, kj::getCurrentThreadExecutor(), control_, [this] { return status(); }} {
-}
+      environment_{config,
+                   counters_,
+                   kj::getCurrentThreadExecutor(),
+                   control_,
+                   [this] { return status(); },
+                   wire::ByteBudget::make(config.limits.inFlightBytes)} {}
 
 Server::~Server() {
   listeners_.clear();
@@ -118,6 +122,7 @@ nlohmann::ordered_json Server::status() const {
   for (const Address& address : addresses_) out["addresses"].push_back(address.toString());
   out["threads"] = config_.threads;
   out["resident_bytes"] = residentBytes();
+  out["in_flight_bytes"] = environment_.inFlight->used();
   out.update(control_.status());
   return out;
 }

@@ -25,7 +25,7 @@ Error notAsked() { return {ErrorCode::invalidArgument, "this trainer was not ask
 }  // namespace
 
 TrainerSession::TrainerSession(std::shared_ptr<Connection> connection, Joined joined)
-    : connection_(std::move(connection)),
+    : CountedService(std::move(connection)),
       loop_(connection_->loop()),
       session_(joined.session),
       model_(joined.model),

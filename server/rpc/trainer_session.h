@@ -5,13 +5,14 @@
 
 #include "server/membership/model_start.h"
 #include "server/rpc/control.h"
+#include "server/rpc/counted_service.h"
 #include "server/rpc/pull_server.h"
 
 namespace psd {
 
 /// One trainer's stay: bringing initial values, pulls, pushes, leaving. Its end without leave() is reported
 /// as a loss. Belongs to the connection's loop.
-class TrainerSession final : public schema::Trainer::Server {
+class TrainerSession final : public CountedService<schema::Trainer> {
  public:
   TrainerSession(std::shared_ptr<Connection> connection, Joined joined);
   ~TrainerSession() noexcept(false);
@@ -46,7 +47,6 @@ class TrainerSession final : public schema::Trainer::Server {
   void countRefusal(const Error& error);
   void pushLanded();
 
-  const std::shared_ptr<Connection> connection_;
   EventLoop& loop_;  // the connection's; it keeps it alive
   const SessionId session_;
   std::shared_ptr<ServedModel> model_;

@@ -332,7 +332,7 @@ TEST_CASE("Protocol: a message beyond the limit ends its connection, and no othe
 
 TEST_CASE("Protocol: a peer that asks and never reads costs little and is dropped") {
   Json settings = config("hogwild");
-  settings["limits"] = {{"outgoing_bytes", 2 << 20}, {"write_timeout_ms", 300}};
+  settings["limits"] = {{"outgoing_bytes", 2 << 20}, {"slice_bytes", 1 << 20}, {"write_timeout_ms", 300}};
   LocalServer server(settings);
   auto io = kj::setupAsyncIo();
   RawTrainer trainer(io, server, 0, 1);
@@ -344,6 +344,26 @@ TEST_CASE("Protocol: a peer that asks and never reads costs little and is droppe
   if (!kSanitized) CHECK(residentBytes() - before < 100 << 20);  // of both sides: they share this process
   turnUntil(io, [&] { return statusOf(server)["trainers_lost"] == 1; });
   CHECK(!RawTrainer(io, server, 0, 1).mustInitialize());
+}
+
+TEST_CASE("Protocol: a peer with too many calls in progress is not listened to, and others are") {
+  Json settings = config("hogwild");
+  settings["limits"]["calls"] = 16;
+  LocalServer server(settings);
+  auto io = kj::setupAsyncIo();
+  RawTrainer flood(io, server, 0, 2), other(io, server, 1, 2);
+  flood.bringZeros();
+  other.peer().wait(other.session().awaitModelRequest().send().dropPipeline());
+  // Each of these is parked until the daemon stops.
+  std::vector<kj::Promise<void>> parked;
+  for (int i = 0; i < 100; i++) {
+    parked.push_back(flood.session().noticeRequest().send().ignoreResult().eagerlyEvaluate(nullptr));
+  }
+  turnUntil(io, [&] { return counter(server, "paused_calls") == 1; });
+  auto unheard = flood.startPull(1, 0, 0, 16);
+  for (int i = 0; i < 10; i++) PSD_REQUIRE_OK(other.pull(0, 0, 16));
+  CHECK_FALSE(unheard.poll(io.waitScope));
+  CHECK(counter(server, "pull_slices") == 10);
 }
 
 TEST_CASE("Protocol: a peer that never reads, and is gone, is missed") {

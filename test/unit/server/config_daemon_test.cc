@@ -45,7 +45,9 @@ TEST_CASE("an empty document gives the defaults") {
   CHECK(config.log.file.empty());
   CHECK(config.limits.connections == 4096);
   CHECK(config.limits.messageBytes == 8'388'608);
-  CHECK(config.limits.sliceBytes == 1'048'576);
+  CHECK(config.limits.sliceBytes == 4'194'304);
+  CHECK(config.limits.inFlightBytes == 1'073'741'824);
+  CHECK(config.limits.calls == 1024);
   CHECK(config.limits.outgoingBytes == 67'108'864);
   CHECK(config.limits.readTimeoutMs == 30'000);
   CHECK(config.limits.writeTimeoutMs == 30'000);
@@ -63,6 +65,7 @@ TEST_CASE("every key reaches its field") {
     "world_size": 3, "exit_when_done": true, "save": "/tmp/m.safetensors",
     "log": {"level": "debug", "format": "json", "file": "/tmp/log"},
     "limits": {"connections": 10, "message_bytes": 65536, "slice_bytes": 4096, "outgoing_bytes": 131072,
+               "in_flight_bytes": 70000, "calls": 16,
                "read_timeout_ms": 1, "write_timeout_ms": 2, "drain_ms": 0, "model_bytes": 5}})");
   PSD_REQUIRE_OK(loaded);
   const DaemonConfig& config = loaded->config;
@@ -93,6 +96,8 @@ TEST_CASE("every key reaches its field") {
   CHECK(config.limits.connections == 10);
   CHECK(config.limits.messageBytes == 65536);
   CHECK(config.limits.sliceBytes == 4096);
+  CHECK(config.limits.inFlightBytes == 70000);
+  CHECK(config.limits.calls == 16);
   CHECK(config.limits.outgoingBytes == 131072);
   CHECK(config.limits.readTimeoutMs == 1);
   CHECK(config.limits.writeTimeoutMs == 2);
@@ -126,7 +131,7 @@ TEST_CASE("each wrong value has its one line") {
       {R"({"policy": {"tpye": "locked"}})", "policy.tpye: unknown key; did you mean 'type'?"},
       {R"({"color": 1})",
        "color: unknown key; valid keys: listen, device, devices, shards, threads, policy, optimizer, model, "
-       "world_size, exit_when_done, save, log, limits"},
+       "world_size, shm_writable, exit_when_done, save, log, limits"},
       {R"({"limits": {"conections": 1}})", "limits.conections: unknown key; did you mean 'connections'?"},
       {R"({"policy": {"type": "lockd"}})",
        R"(policy.type: must be one of "hogwild", "locked", not "lockd"; did you mean "locked"?)"},
@@ -159,9 +164,12 @@ TEST_CASE("each wrong value has its one line") {
        "limits.message_bytes: must be an integer from 65536 to 67108864, not 1024"},
       {R"({"limits": {"slice_bytes": 5000}})", "limits.slice_bytes: must be a multiple of 64, not 5000"},
       {R"({"limits": {"message_bytes": 65536}})",
-       "limits.slice_bytes: must be at least 4096 less than message_bytes (65536), not 1048576"},
+       "limits.slice_bytes: must be at least 4096 less than message_bytes (65536), not 4194304"},
       {R"({"limits": {"outgoing_bytes": 65536}})",
-       "limits.slice_bytes: must be at least 4096 less than outgoing_bytes (65536), not 1048576"},
+       "limits.slice_bytes: must be at least 4096 less than outgoing_bytes (65536), not 4194304"},
+      {R"({"limits": {"in_flight_bytes": 1000000}})",
+       "limits.in_flight_bytes: must be at least message_bytes (8388608), not 1000000"},
+      {R"({"limits": {"calls": 1}})", "limits.calls: must be an integer from 16 to 1000000, not 1"},
       {R"({"limits": {"read_timeout_ms": 0}})",
        "limits.read_timeout_ms: must be an integer from 1 to 86400000, not 0"},
   }));

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "server/rpc/connection.h"
+
+namespace psd {
+
+/// Base of every service of a connection: its calls count against limits.calls. `Service` is a generated
+/// interface. Belongs to the connection's loop.
+template <class Service>
+class CountedService : public Service::Server {
+ public:
+  explicit CountedService(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
+
+  capnp::Capability::Server::DispatchCallResult dispatchCall(
+      uint64_t interface, uint16_t method,
+      capnp::CallContext<capnp::AnyPointer, capnp::AnyPointer> context) override {
+    auto result = Service::Server::dispatchCall(interface, method, context);
+    result.promise = connection_->counted(kj::mv(result.promise));
+    return result;
+  }
+
+ protected:
+  const std::shared_ptr<Connection> connection_;
+};
+
+}  // namespace psd
