@@ -41,10 +41,10 @@ struct RawFlags {
   std::vector<std::string> servers;
   Text rank, worldSize, epochs, steps;
   std::string model = "mnist_cnn", data, device = "auto", logLevel = "info", metrics;
-  std::string batchSize = "32", seed = "1", connectTimeout = "30", inflight = "0";
+  std::string batchSize = "32", seed = "1", connectTimeout = "30", transport = "auto", inflight = "0";
   Text threads;
   bool json = false, prefetch = false;
-  std::string operation, size = "64M", trainers = "1", outstanding = "1", seconds = "2", chunk = "1M",
+  std::string operation, size = "64M", trainers = "1", outstanding = "1", seconds = "2", chunk = "auto",
                          window = "4";
 };
 
@@ -83,6 +83,10 @@ void addConnectionFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--connect-timeout", flags.connectTimeout, "how long to wait for the daemon")
       ->type_name("SECONDS")
       ->capture_default_str();
+  app.add_option("--transport", flags.transport,
+                 "auto | rpc | shm: pull by shared memory where the daemon offers it, never, or else fail")
+      ->type_name("HOW")
+      ->capture_default_str();
   app.add_option("--log-level", flags.logLevel, "trace | debug | info | warn | error | off")
       ->type_name("LEVEL")
       ->capture_default_str();
@@ -119,7 +123,7 @@ void addBenchFlags(CLI::App& app, RawFlags& flags) {
   add("--size", flags.size, "of the parameters", "BYTES");
   add("--trainers", flags.trainers, "at once, each with its own connection", "N");
   add("--outstanding", flags.outstanding, "latency: calls unanswered at a time", "N");
-  add("--chunk", flags.chunk, "of one slice on the wire, at most", "BYTES");
+  add("--chunk", flags.chunk, "of one slice on the wire, at most; auto: what suits the transport", "BYTES");
   add("--window", flags.window, "slices in flight at a time", "N");
   add("--seconds", flags.seconds, "how long to measure", "SECONDS");
   add("--model", flags.model, "train: the model", "NAME");
@@ -144,9 +148,18 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--metrics", flags.metrics, "write one JSON line per step")->type_name("FILE");
 }
 
+Result<Transport> parseTransport(std::string_view name) {
+  if (name == "auto") return Transport::automatic;
+  if (name == "rpc") return Transport::rpc;
+  if (name == "shm") return Transport::shm;
+  return Error{ErrorCode::invalidArgument,
+               "--transport: '" + std::string(name) + "' is not a transport; expected auto, rpc or shm"};
+}
+
 Result<ClientOptions> readConnection(const RawFlags& flags, const EnvironmentGetter& environment) {
   ClientOptions client;
   PSD_ASSIGN_OR_RETURN(client.servers, resolveServers(flags.servers, environment));
+  PSD_ASSIGN_OR_RETURN(client.transport, parseTransport(flags.transport));
   PSD_ASSIGN_OR_RETURN(const double timeout,
                        parseSeconds({"--connect-timeout", flags.connectTimeout}, kConnectTimeoutSecondsMax));
   client.connectTimeout =
@@ -156,8 +169,10 @@ Result<ClientOptions> readConnection(const RawFlags& flags, const EnvironmentGet
 
 /// What bench can choose beyond the connection.
 Status readTransfer(const RawFlags& flags, ClientOptions& client) {
-  PSD_ASSIGN_OR_RETURN(client.chunkBytes,
-                       parseBytes({"--chunk", flags.chunk}, kChunkBytesMin, kChunkBytesMax));
+  if (flags.chunk != "auto") {
+    PSD_ASSIGN_OR_RETURN(client.chunkBytes,
+                         parseBytes({"--chunk", flags.chunk}, kChunkBytesMin, kChunkBytesMax));
+  }
   PSD_ASSIGN_OR_RETURN(const uint64_t window, parseInteger({"--window", flags.window}, 1, kWindowMax));
   client.window = static_cast<uint32_t>(window);
   return {};
