@@ -66,13 +66,13 @@ copies, by memcpy or by non-temporal stores, whichever is faster; `apply` is the
                                 "stream", transport=t, direction=o, size=SIZE, piece=p, buffer=b)["bytes_per_s"])
             todo[f"message {transport}"] = lambda t=transport: programs.reference(
                 "message", transport=t, size=SIZE)["bytes_per_s"]
-        for operation in ("copy", "copy_streaming", "sgd"):
+        for operation in ("copy", "copy_streaming"):
             # Time for --size bytes, not for what the loop reads and writes in all.
             todo[f"memory {operation}"] = lambda o=operation: SIZE / programs.reference(
                 "memory", operation=o, size=SIZE)["median_s"]
         if rpc:
-            for operation in ("pull", "push"):
-                todo[f"{operation} shm"] = lambda o=operation: self.rate("unix", o, transport="shm")
+            todo["pull shm"] = lambda: self.rate("unix", "pull", transport="shm")
+            self.unmeasured.append("push through shared memory: psd sends gradients in messages")
         else:
             self.unmeasured.append("shared memory: this psd-trainer has no --transport")
         if programs.python:
@@ -94,11 +94,9 @@ copies, by memcpy or by non-temporal stores, whichever is faster; `apply` is the
             for operation, target in (("pull", {"unix": 0.85, "tcp": 0.75}), ("push", {"unix": 0.90, "tcp": 0.95})):
                 rows.append(Row.at_least(f"{operation}, {shown}", medians[f"{operation} {transport}"], "plain stream",
                                          best(medians, f"stream {operation} {transport} "), target[transport], gigabytes))
-        for operation, reference, target in (("pull", "memory copy", 0.9), ("push", "memory sgd", 0.6)):
-            if f"{operation} shm" in medians:
-                name = "copy" if operation == "pull" else "apply"
-                rows.append(Row.at_least(f"{operation}, shared memory", medians[f"{operation} shm"], name,
-                                         best(medians, reference), target, gigabytes))
+        if "pull shm" in medians:
+            rows.append(Row.at_least("pull, shared memory", medians["pull shm"], "copy", best(medians, "memory copy"), 0.9,
+                                     gigabytes))
         for operation, target in (("pull", 3.0), ("push", 2.5)):
             if f"torch {operation}" in medians:
                 rows.append(Row.at_least(f"{operation}, TCP", medians[f"{operation} tcp"], "PyTorch RPC",
@@ -125,14 +123,15 @@ after 64 MiB; the daemon must not make it wait for such a transfer to end."""
             todo[f"plain {transport}"] = lambda t=transport: programs.reference("call", transport=t)["median_s"]
             todo[f"many {transport}"] = lambda t=transport: programs.fresh(t, "latency", outstanding=64)["rounds_per_s"]
             todo[f"busy {transport}"] = lambda t=transport: self.busy(t)
-            todo[f"bulk {transport}"] = lambda t=transport: programs.fresh(t, "pull", size=SIZE)["median_s"]
+            todo[f"bulk {transport}"] = lambda t=transport: programs.fresh(
+                t, "pull", transport="rpc", size=SIZE)["median_s"]
         return todo
 
     def busy(self, transport):
         programs = self.programs
         with programs.daemon() as daemon:
             address = daemon.address[transport]
-            bulk = programs.trainer_arguments(address, "pull", size=SIZE, seconds=programs.seconds + bench_programs.READY_S)
+            bulk = programs.trainer_arguments(address, "pull", transport="rpc", size=SIZE, seconds=programs.seconds + bench_programs.READY_S)
             with bench_programs.background(bulk) as running:
                 deadline = time.monotonic() + bench_programs.READY_S
                 while sum(trainer["bytes_pulled"] for trainer in daemon.status()["trainers"]) < 4 * SIZE:
@@ -182,7 +181,7 @@ server (pull, compute, push) and without (compute, SGD in place) in turns in one
             return {"": {}}
         overlap = {"inflight": 2}
         if self.programs.knows("--prefetch"):
-            overlap["prefetch"] = ""
+            overlap["prefetch"] = True
         return {"": {}, ", overlap": overlap}
 
     def step(self, model, flags):

@@ -65,17 +65,19 @@ class Programs:
 
     def trainer_arguments(self, address, operation, **flags):
         flags.setdefault("seconds", self.seconds)
-        options = [item for name, value in flags.items() for item in (f"--{name.replace('_', '-')}", str(value))]
+        options = []
+        for name, value in flags.items():
+            options += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
         return [str(self.folder / "psd-trainer"), "bench", operation, "--server", address, "--json", *options]
 
     def trainer(self, address, operation, **flags):
         """A run of psd-trainer bench against the daemon at `address`."""
         return self.run(self.trainer_arguments(address, operation, **flags), float(flags.get("seconds", self.seconds)))
 
-    def fresh(self, transport, operation, config=None, **flags):
+    def fresh(self, socket, operation, config=None, **flags):
         """The same against a daemon of its own."""
         with self.daemon(config) as daemon:
-            return self.trainer(daemon.address[transport], operation, **flags)
+            return self.trainer(daemon.address[socket], operation, **flags)
 
     @contextlib.contextmanager
     def daemon(self, config=None):
