@@ -38,9 +38,9 @@ class Group:
         self.quick = quick
         self.unmeasured = []  # what was left out, with the reason
 
-    def rate(self, transport, operation, size=SIZE, config=None, **flags):
+    def rate(self, socket, operation, size=SIZE, config=None, **flags):
         """Bytes per second of the median operation."""
-        report = self.programs.fresh(transport, operation, config, size=size, **flags)
+        report = self.programs.fresh(socket, operation, config, size=size, **flags)
         return report["bytes"] / report["median_s"]
 
 
