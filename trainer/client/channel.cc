@@ -181,51 +181,6 @@ kj::Promise<Result<ModelSpec>> Channel::observe(const ModelSpec& model, uint64_t
       }));
 }
 
-kj::Promise<Status> Channel::share(schema::ModelAccess::Reader access) {
-  if (transport_ == Transport::rpc) return Status();
-  if (!access.hasSharedModel()) {
-    if (transport_ == Transport::automatic) return Status();
-    std::string why = wire::printable(text(access.getNotShared()));
-    return Status(ErrorCode::invalidArgument,
-                  "transport shm: " + server_ + ": " + (why.empty() ? "the daemon offers none" : why));
-  }
-  auto shared = access.getSharedModel();
-  SharedModel::Places places{shared.getValuesAt(), shared.getVersionsAt(), shared.getVersionStep()};
-  auto memory = shared.getMemory();
-  auto fd = memory.getFd();
-  // The descriptor belongs to the capability.
-  return fd.then([this, places](kj::Maybe<int> fd) { return openShared(fd, places); }).attach(kj::mv(memory));
-}
-
-Status Channel::openShared(kj::Maybe<int> fd, const SharedModel::Places& places) {
-  int file = -1;
-  KJ_IF_MAYBE (passed, fd) {
-    file = *passed;
-  }
-  auto opened = SharedModel::open(file, places, plan_);
-  if (opened.ok()) {
-    shared_ = std::move(*opened);
-    // Its pulls make no calls, in which the end of the connection would show.
-    lost_ = network_->onDisconnect().then([this] { connectionLost(); }).eagerlyEvaluate(nullptr);
-    return {};
-  }
-  if (transport_ == Transport::automatic) return {};  // messages do as well
-  return {opened.error().code, "transport shm: " + server_ + ": " + opened.message()};
-}
-
-void Channel::connectionLost() {
-  if (!ended_) ended_ = Error{ErrorCode::unavailable, "the connection to " + server_ + " broke"};
-}
-
-kj::Promise<Result<PullInfo>> Channel::pullShared(std::span<float> destination) {
-  // Later, so that whoever starts a pull need not wait for the copy.
-  return kj::evalLater([this, destination]() -> Result<PullInfo> {
-    auto start = std::chrono::steady_clock::now();
-    std::vector<Version> versions = shared_->read(destination);
-    return PullInfo{std::move(versions), secondsSince(start)};
-  });
-}
-
 void Channel::watchNotice() {
   notice_ = KJ_ASSERT_NONNULL(trainer_)
                 .noticeRequest()
