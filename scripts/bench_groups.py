@@ -327,7 +327,8 @@ the defaults, 1 MiB and 4."""
         limits = {"limits": {"slice_bytes": 4 * MIB}}
         windows = (1, 4) if self.quick else self.windows
         return {f"{operation}, {chunk} × {window}": (
-                    lambda o=operation, c=chunk, w=window: self.rate("unix", o, config=limits, chunk=c, window=w))
+                    lambda o=operation, c=chunk, w=window: self.rate(
+                        "unix", o, config=limits, transport="rpc", chunk=c, window=w))
                 for operation in ("pull", "push") for chunk in self.chunks for window in windows}
 
     def rows(self, medians):
