@@ -55,32 +55,32 @@ copies, by memcpy or by non-temporal stores, whichever is faster; `apply` is the
     def measurements(self):
         programs = self.programs
         rpc = {"transport": "rpc"} if programs.knows("--transport") else {}
-        todo = {}
+        work = {}
         for transport in TRANSPORTS:
             for operation in ("pull", "push"):
-                todo[f"{operation} {transport}"] = lambda t=transport, o=operation: self.rate(t, o, **rpc)
+                work[f"{operation} {transport}"] = lambda t=transport, o=operation: self.rate(t, o, **rpc)
                 for piece in (0, PIECE):
                     for buffer in BUFFERS:
-                        todo[f"stream {operation} {transport} {piece} {buffer}"] = (
+                        work[f"stream {operation} {transport} {piece} {buffer}"] = (
                             lambda t=transport, o=operation, p=piece, b=buffer: programs.reference(
                                 "stream", transport=t, direction=o, size=SIZE, piece=p, buffer=b)["bytes_per_s"])
-            todo[f"message {transport}"] = lambda t=transport: programs.reference(
+            work[f"message {transport}"] = lambda t=transport: programs.reference(
                 "message", transport=t, size=SIZE)["bytes_per_s"]
         for operation in ("copy", "copy_streaming"):
             # Time for --size bytes, not for what the loop reads and writes in all.
-            todo[f"memory {operation}"] = lambda o=operation: SIZE / programs.reference(
+            work[f"memory {operation}"] = lambda o=operation: SIZE / programs.reference(
                 "memory", operation=o, size=SIZE)["median_s"]
         if rpc:
-            todo["pull shm"] = lambda: self.rate("unix", "pull", transport="shm")
+            work["pull shm"] = lambda: self.rate("unix", "pull", transport="shm")
             self.unmeasured.append("push through shared memory: psd sends gradients in messages")
         else:
             self.unmeasured.append("shared memory: this psd-trainer has no --transport")
         if programs.python:
             for operation in ("pull", "push"):
-                todo[f"torch {operation}"] = lambda o=operation: self.torch(o)
+                work[f"torch {operation}"] = lambda o=operation: self.torch(o)
         else:
             self.unmeasured.append("PyTorch RPC: no python3 with torch (name one by PSD_PYTHON)")
-        return todo
+        return work
 
     def torch(self, operation):
         """One run gives both directions; the second asks for what the first one left."""
@@ -116,16 +116,16 @@ after 64 MiB; the daemon must not make it wait for such a transfer to end."""
 
     def measurements(self):
         programs = self.programs
-        todo = {}
+        work = {}
         for transport in TRANSPORTS:
-            todo[f"call {transport}"] = lambda t=transport: programs.fresh(t, "latency")["median_s"]
-            todo[f"pingpong {transport}"] = lambda t=transport: programs.reference("pingpong", transport=t)["median_s"]
-            todo[f"plain {transport}"] = lambda t=transport: programs.reference("call", transport=t)["median_s"]
-            todo[f"many {transport}"] = lambda t=transport: programs.fresh(t, "latency", outstanding=64)["rounds_per_s"]
-            todo[f"busy {transport}"] = lambda t=transport: self.busy(t)
-            todo[f"bulk {transport}"] = lambda t=transport: programs.fresh(
+            work[f"call {transport}"] = lambda t=transport: programs.fresh(t, "latency")["median_s"]
+            work[f"pingpong {transport}"] = lambda t=transport: programs.reference("pingpong", transport=t)["median_s"]
+            work[f"plain {transport}"] = lambda t=transport: programs.reference("call", transport=t)["median_s"]
+            work[f"many {transport}"] = lambda t=transport: programs.fresh(t, "latency", outstanding=64)["rounds_per_s"]
+            work[f"busy {transport}"] = lambda t=transport: self.busy(t)
+            work[f"bulk {transport}"] = lambda t=transport: programs.fresh(
                 t, "pull", transport="rpc", size=SIZE)["median_s"]
-        return todo
+        return work
 
     def busy(self, transport):
         programs = self.programs
@@ -165,15 +165,15 @@ server (pull, compute, push) and without (compute, SGD in place) in turns in one
 
     def measurements(self):
         programs = self.programs
-        todo = {}
+        work = {}
         if not programs.knows("train: a training step"):
             self.unmeasured.append("training step: this psd-trainer has no bench train")
-            return todo
+            return work
         for variant, flags in self.variants().items():
             for model in self.targets:
-                todo[f"{model}{variant}"] = lambda m=model, f=flags: self.step(m, f)
-                todo[f"{model}{variant} alone"] = lambda m=model, v=variant: self.alone[m + v]
-        return todo
+                work[f"{model}{variant}"] = lambda m=model, f=flags: self.step(m, f)
+                work[f"{model}{variant} alone"] = lambda m=model, v=variant: self.alone[m + v]
+        return work
 
     def variants(self):
         """Flags by what is said of them: with transfers beside the computation, where psd-trainer can do that."""
@@ -205,9 +205,9 @@ and how far they rise over 10,000 pushes of 16 KiB."""
     slots = {"sgd": 0, "adagrad": 1, "adam": 2}
 
     def measurements(self):
-        todo = {f"resident {name}": lambda n=name: self.resident(n) for name in self.slots}
-        todo["rise"] = self.rise
-        return todo
+        work = {f"resident {name}": lambda n=name: self.resident(n) for name in self.slots}
+        work["rise"] = self.rise
+        return work
 
     def resident(self, optimizer):
         with self.programs.daemon({"optimizer": {"type": optimizer}}) as daemon:
@@ -239,7 +239,7 @@ than bytes, and of 10⁷ (40 MB), which are beyond the caches: a transfer that i
     line_through = (10**4, 10**7)
 
     def measurements(self):
-        todo, self.large = {}, {}
+        work, self.large = {}, {}
         sizes = [10**4, 10**5, 10**6, 10**7, 10**8]
         if self.quick:
             self.unmeasured.append("10⁹ parameters: this was a quick run")
@@ -250,8 +250,8 @@ than bytes, and of 10⁷ (40 MB), which are beyond the caches: a transfer that i
             sizes.append(10**9)
         for size in sizes:
             for operation in ("pull", "push"):
-                todo[f"{operation} {size}"] = lambda o=operation, s=size: self.once_if_large(o, s)
-        return todo
+                work[f"{operation} {size}"] = lambda o=operation, s=size: self.once_if_large(o, s)
+        return work
 
     def once_if_large(self, operation, parameters):
         """The largest takes its 10 s only in the first round."""
@@ -289,12 +289,12 @@ input and output: to the daemon they are what processes are."""
     counts = (1, 2, 4, 8, 16)
 
     def measurements(self):
-        todo = {}
+        work = {}
         self.fairness = {}
         for operation in ("pull", "push"):
             for count in self.counts:
-                todo[f"{operation} {count}"] = lambda o=operation, n=count: self.together(o, n)
-        return todo
+                work[f"{operation} {count}"] = lambda o=operation, n=count: self.together(o, n)
+        return work
 
     def together(self, operation, count):
         report = self.programs.fresh("unix", operation, size=16 * MIB, trainers=count)

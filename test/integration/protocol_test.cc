@@ -80,6 +80,16 @@ std::vector<capnp::RemotePromise<schema::PullResult>> askAndNeverRead(RawTrainer
   return asked;
 }
 
+/// How a join is refused that must be.
+Status refusedJoin(RawPeer& peer) {
+  auto join = peer.daemon().joinRequest();
+  join.setWorldSize(1);
+  wire::writeModel(model(), join.initModel());
+  auto answer = peer.wait(join.send().dropPipeline());
+  REQUIRE(answer.isError());
+  return statusFrom(answer.getError());
+}
+
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;  // memory means little then
 #else
@@ -102,10 +112,7 @@ TEST_CASE("Protocol: another version is refused, and says so on both sides") {
   CHECK(status.message().find("speaks version 1") != std::string::npos);
   CHECK(status.message().find('\x1b') == std::string::npos);
 
-  auto join = peer.daemon().joinRequest();
-  join.setWorldSize(1);
-  wire::writeModel(model(), join.initModel());
-  checkRefused(statusFrom(peer.wait(join.send().dropPipeline()).getError()), ErrorCode::protocolMismatch);
+  checkRefused(refusedJoin(peer), ErrorCode::protocolMismatch);
   peer.hello();  // the same peer, wiser
 }
 
@@ -113,11 +120,7 @@ TEST_CASE("Protocol: nothing before hello") {
   LocalServer server(config());
   auto io = kj::setupAsyncIo();
   RawPeer peer(io, server.address());
-  auto join = peer.daemon().joinRequest();
-  join.setWorldSize(1);
-  wire::writeModel(model(), join.initModel());
-  checkRefused(statusFrom(peer.wait(join.send().dropPipeline()).getError()), ErrorCode::protocolMismatch,
-               "hello()");
+  checkRefused(refusedJoin(peer), ErrorCode::protocolMismatch, "hello()");
   auto observe = peer.daemon().observeRequest();
   checkRefused(statusFrom(peer.wait(observe.send().dropPipeline()).getError()), ErrorCode::protocolMismatch,
                "hello()");

@@ -21,8 +21,10 @@ using Sent = std::pair<uint64_t, size_t>;
 
 /// A daemon that answers when told to. Owned by one thread.
 struct ManualDaemon {
-  /// Begins a push whose result appears in `results` when it is there.
-  void begin(uint64_t step, size_t slices, uint32_t window) {
+  explicit ManualDaemon(uint32_t window) : window(window) {}
+
+  /// Begins a push, some of whose slices are ready; its result appears in `results` when it is there.
+  void begin(uint64_t step, size_t slices, const std::vector<size_t>& readyAtOnce = {}) {
     auto done = queue.add(Step{step}, slices, window, [this, step](size_t slice) {
       sent.emplace_back(step, slice);
       auto answer = kj::newPromiseAndFulfiller<Status>();
@@ -35,6 +37,7 @@ struct ManualDaemon {
                                   results[step] = {ErrorCode::internal, exception.getDescription().cStr()};
                                 })
                           .eagerlyEvaluate(nullptr));
+    ready(step, readyAtOnce);
   }
   void ready(uint64_t step, const std::vector<size_t>& slices) {
     queue.ready(Step{step}, slices);
@@ -49,6 +52,7 @@ struct ManualDaemon {
     kj::evalLast([] {}).wait(scope);
   }
 
+  const uint32_t window;
   kj::EventLoop loop;
   kj::WaitScope scope{loop};
   PushQueue queue;
@@ -60,9 +64,8 @@ struct ManualDaemon {
 };
 
 TEST_CASE("slices of a push are sent as they become ready, within the window") {
-  ManualDaemon daemon;
-  daemon.begin(1, 4, 2);
-  daemon.settle();
+  ManualDaemon daemon(2);
+  daemon.begin(1, 4);
   CHECK(daemon.sent.empty());
   daemon.ready(1, {2});
   CHECK(daemon.sent == std::vector<Sent>{{1, 2}});
@@ -79,10 +82,10 @@ TEST_CASE("slices of a push are sent as they become ready, within the window") {
 }
 
 TEST_CASE("a later push waits until the one before has sent everything, not until it is answered") {
-  ManualDaemon daemon;
-  daemon.begin(1, 2, 4);
-  daemon.begin(2, 1, 4);
-  daemon.ready(2, {0});
+  ManualDaemon daemon(4);
+  daemon.begin(1, 2);
+  daemon.begin(2, 1, {0});
+  CHECK(daemon.sent.empty());
   daemon.ready(1, {1});
   CHECK(daemon.sent == std::vector<Sent>{{1, 1}});
   daemon.ready(1, {0});
@@ -93,11 +96,9 @@ TEST_CASE("a later push waits until the one before has sent everything, not unti
 }
 
 TEST_CASE("after a refusal the push sends nothing more, is done when all is answered, and the next goes on") {
-  ManualDaemon daemon;
-  daemon.begin(1, 4, 2);
-  daemon.begin(2, 1, 2);
-  daemon.ready(1, {0, 1, 2});
-  daemon.ready(2, {0});
+  ManualDaemon daemon(2);
+  daemon.begin(1, 4, {0, 1, 2});
+  daemon.begin(2, 1, {0});
   daemon.answer({1, 1}, {ErrorCode::nonFinite, "refused"});
   CHECK(daemon.sent == std::vector<Sent>{{1, 0}, {1, 1}, {2, 0}});
   CHECK(daemon.results.empty());
@@ -109,29 +110,25 @@ TEST_CASE("after a refusal the push sends nothing more, is done when all is answ
 }
 
 TEST_CASE("a push given up lets the next one send; what was sent is waited for") {
-  ManualDaemon daemon;
-  daemon.begin(1, 3, 4);
-  daemon.begin(2, 1, 4);
-  daemon.ready(1, {0});
-  daemon.ready(2, {0});
+  ManualDaemon daemon(4);
+  daemon.begin(1, 3, {0});
+  daemon.begin(2, 1, {0});
   daemon.queue.giveUp(Step{1});
   daemon.settle();
   CHECK(daemon.sent == std::vector<Sent>{{1, 0}, {2, 0}});
   CHECK(daemon.results.empty());
   daemon.answer({1, 0});
   CHECK(daemon.results.at(1).error().code == ErrorCode::invalidArgument);
-  daemon.begin(3, 1, 4);
+  daemon.begin(3, 1);
   daemon.queue.giveUp(Step{3});
   daemon.settle();
   CHECK(daemon.results.count(3) == 1);  // nothing was sent: done at once
 }
 
 TEST_CASE("a broken connection ends every push that has sent something") {
-  ManualDaemon daemon;
-  daemon.begin(1, 1, 4);
-  daemon.begin(2, 2, 4);
-  daemon.ready(1, {0});
-  daemon.ready(2, {1});
+  ManualDaemon daemon(4);
+  daemon.begin(1, 1, {0});
+  daemon.begin(2, 2, {1});
   for (auto& [which, answer] : daemon.open) answer->reject(KJ_EXCEPTION(DISCONNECTED, "gone"));
   daemon.settle();
   CHECK(daemon.results.at(1).message() == "gone");
@@ -139,10 +136,9 @@ TEST_CASE("a broken connection ends every push that has sent something") {
 }
 
 TEST_CASE("a step that is under way is not begun again") {
-  ManualDaemon daemon;
-  daemon.begin(1, 1, 1);
-  daemon.begin(1, 1, 1);
-  daemon.settle();
+  ManualDaemon daemon(1);
+  daemon.begin(1, 1);
+  daemon.begin(1, 1);
   CHECK(daemon.results.at(1).error().code == ErrorCode::invalidArgument);
 }
 
@@ -152,10 +148,10 @@ TEST_CASE("any order of readiness and answers keeps the order of pushes and the 
     Random random(seed);
     const auto window = static_cast<uint32_t>(random.between(1, 5));
     const size_t pushes = random.between(1, 4), slices = random.between(1, 8);
-    ManualDaemon daemon;
+    ManualDaemon daemon(window);
     std::vector<Sent> toTell;
     for (uint64_t step = 1; step <= pushes; step++) {
-      daemon.begin(step, slices, window);
+      daemon.begin(step, slices);
       for (size_t slice = 0; slice < slices; slice++) toTell.emplace_back(step, slice);
     }
     while (!toTell.empty() || !daemon.open.empty()) {

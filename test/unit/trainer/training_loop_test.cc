@@ -46,6 +46,14 @@ LoopOptions alone(uint32_t batchSize, uint64_t epochs, uint64_t steps = 0) {
   return {{Rank{0}, 1}, batchSize, epochs, steps, 1};
 }
 
+/// Two epochs whose transfers run beside the computation.
+LoopOptions overlapped() {
+  LoopOptions options = alone(64, 2);
+  options.inflight = 2;
+  options.prefetch = true;
+  return options;
+}
+
 }  // namespace
 
 TEST_CASE("the loop learns the synthetic set") {
@@ -193,10 +201,7 @@ TEST_CASE("prefetched parameters alternate between two arrays and miss the last 
 TEST_CASE("a stop waits for what is under way") {
   FakeDaemon daemon;
   daemon.isSlow = true;
-  LoopOptions options = alone(64, 2);
-  options.inflight = 2;
-  options.prefetch = true;
-  Trainer trainer(daemon, options);
+  Trainer trainer(daemon, overlapped());
   const auto summary = trainer.loop.run({}, [&] { return daemon.steps.size() == 4; });
   PSD_REQUIRE_OK(summary);
   CHECK(summary->interrupted);
@@ -207,10 +212,7 @@ TEST_CASE("a stop waits for what is under way") {
 TEST_CASE("a push that fails late is reported with its own step, and nothing is left under way") {
   FakeDaemon daemon;
   daemon.isSlow = true;
-  LoopOptions options = alone(64, 2);
-  options.inflight = 2;
-  options.prefetch = true;
-  Trainer trainer(daemon, options);
+  Trainer trainer(daemon, overlapped());
   trainer.model.nanFromCall = 3;
   const auto summary = trainer.loop.run({&trainer.recorder}, never);
   REQUIRE_FALSE(summary.ok());
