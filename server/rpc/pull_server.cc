@@ -1,33 +1,9 @@
 #include "server/rpc/pull_server.h"
 
 #include "common/wire/convert.h"
+#include "server/rpc/slice_checks.h"
 
 namespace psd {
-
-Status checkSlice(const ServedModel& model, const Limits& limits, uint32_t shard, uint64_t offset,
-                  uint64_t count) {
-  auto bad = [&](const std::string& why) {
-    return Status(ErrorCode::badSlice, "slice of " + std::to_string(count) + " elements at " +
-                                           std::to_string(offset) + " of shard " + std::to_string(shard) +
-                                           ": " + why);
-  };
-  if (shard >= model.store->shardCount()) {
-    return bad("there are " + std::to_string(model.store->shardCount()) + " shards, numbered from 0");
-  }
-  uint64_t elements = model.store->shard(shard).range().count;
-  if (count == 0 || offset > elements || count > elements - offset) {
-    return bad("the shard has " + std::to_string(elements) + " elements");
-  }
-  if (offset % kLayoutGrainElements != 0 ||
-      (count % kLayoutGrainElements != 0 && offset + count != elements)) {
-    return bad("slices are cut at multiples of " + std::to_string(kLayoutGrainElements) + " elements");
-  }
-  if (count > limits.sliceBytes / sizeof(float)) {
-    return bad("limits.slice_bytes allows " + std::to_string(limits.sliceBytes / sizeof(float)) +
-               " elements");
-  }
-  return {};
-}
 
 PullServer::PullServer(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model,
                        std::shared_ptr<SessionCounters> counters)
@@ -62,7 +38,7 @@ kj::Promise<void> PullServer::pull(Context context) {
   }
   if (auto status = checkSlice(*model_, loop_.environment().config.limits, shardIndex, offset, count);
       !status.ok()) {
-    counters.refusedSlices.add();
+    countRefusal(counters, status.error());
     return refuse(status.error());
   }
   if (!connection_->mayQueue()) {

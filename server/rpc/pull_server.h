@@ -30,9 +30,4 @@ class PullServer {
   std::vector<std::shared_ptr<ShardPull>> pulls_;  // per shard
 };
 
-/// Checks a slice that a peer named against its shard, the grain and limits.slice_bytes; the error says
-/// which and what would be right.
-Status checkSlice(const ServedModel& model, const Limits& limits, uint32_t shard, uint64_t offset,
-                  uint64_t count);
-
 }  // namespace psd

@@ -4,7 +4,7 @@
 
 #include "common/wire/convert.h"
 #include "server/policy/store_promise.h"
-#include "server/store/finite.h"
+#include "server/rpc/slice_checks.h"
 
 namespace psd {
 namespace {
@@ -15,9 +15,17 @@ kj::Promise<void> acknowledge(Context context, const Status& status) {
   return kj::READY_NOW;
 }
 
-Error nonFinite(uint32_t shard, uint64_t offset) {
-  return {ErrorCode::nonFinite, "the slice at element " + std::to_string(offset) + " of shard " +
-                                    std::to_string(shard) + " holds NaN or infinity"};
+template <class Context>
+kj::Promise<void> answerPush(Context context, const Result<PushAnswer>& answer) {
+  if (!answer.ok()) {
+    wire::writeError(answer.error(), context.getResults().initError());
+    return kj::READY_NOW;
+  }
+  auto accepted = context.getResults().initAccepted();
+  accepted.setOutcome(answer->applied ? schema::PushOutcome::APPLIED : schema::PushOutcome::RECEIVED);
+  accepted.setVersion(answer->version.value);
+  accepted.setStaleness(answer->staleness);
+  return kj::READY_NOW;
 }
 
 Error notAsked() { return {ErrorCode::invalidArgument, "this trainer was not asked for the initial values"}; }
@@ -31,9 +39,9 @@ TrainerSession::TrainerSession(std::shared_ptr<Connection> connection, Joined jo
       model_(joined.model),
       counters_(joined.counters),
       pulls_(connection_, joined.model, joined.counters),
+      pushes_(connection_, joined.model, joined.counters),
       role_(joined.role),
-      initialValues_(model_->store->shardCount()),
-      pushes_(model_->store->shardCount()) {
+      initialValues_(model_->store->shardCount()) {
   connection_->trainerCame();
 }
 
@@ -50,11 +58,16 @@ void TrainerSession::seen() {
   counters_->lastSeenMs.set(static_cast<uint64_t>(now.count()));
 }
 
+Status TrainerSession::mayTrain() const {
+  if (left_) return {ErrorCode::notReady, "this trainer has left"};
+  if (role_ != ModelStart::Role::go) return {ErrorCode::notReady, "the model has no values yet"};
+  return {};
+}
+
 kj::Promise<void> TrainerSession::pull(PullContext context) {
   seen();
-  if (role_ != ModelStart::Role::go || left_) {
-    wire::writeError({ErrorCode::notReady, left_ ? "this trainer has left" : "the model has no values yet"},
-                     context.getResults().initError());
+  if (auto status = mayTrain(); !status.ok()) {
+    wire::writeError(status.error(), context.getResults().initError());
     return kj::READY_NOW;
   }
   return pulls_.pull(context);
@@ -65,7 +78,7 @@ Status TrainerSession::mayInitialize(uint32_t shard, uint64_t offset, std::span<
     return notAsked();
   }
   PSD_RETURN_IF_ERROR(checkSlice(*model_, loop_.environment().config.limits, shard, offset, values.size()));
-  if (!allFinite(values)) return nonFinite(shard, offset);
+  PSD_RETURN_IF_ERROR(checkFinite(shard, offset, values));
   if (!initialValues_[shard].add(offset, values.size())) {
     return {ErrorCode::badSlice, "initial values for element " + std::to_string(offset) + " of shard " +
                                      std::to_string(shard) + " came twice"};
@@ -80,7 +93,7 @@ kj::Promise<void> TrainerSession::initialize(InitializeContext context) {
   Status status =
       values.ok() ? mayInitialize(params.getShard(), params.getOffset(), *values) : values.status();
   if (!status.ok()) {
-    countRefusal(status.error());
+    countRefusal(loop_.environment().counters, status.error());
     return acknowledge(context, status);
   }
   Shard& shard = model_->store->shard(params.getShard());
@@ -129,105 +142,28 @@ kj::Promise<void> TrainerSession::awaitModel(AwaitModelContext context) {
       });
 }
 
-Status TrainerSession::checkPush(schema::Trainer::PushParams::Reader params,
-                                 std::span<const float> gradient) const {
-  if (left_ || role_ != ModelStart::Role::go) {
-    return {ErrorCode::notReady, left_ ? "this trainer has left" : "the model has no values yet"};
-  }
-  PSD_RETURN_IF_ERROR(checkSlice(*model_, loop_.environment().config.limits, params.getShard(),
-                                 params.getOffset(), gradient.size()));
-  if (!allFinite(gradient)) return nonFinite(params.getShard(), params.getOffset());
-  return {};
-}
-
-Result<std::shared_ptr<TrainerSession::OpenPush>> TrainerSession::openPush(
-    schema::Trainer::PushParams::Reader params, uint64_t count) {
-  auto& current = pushes_[params.getShard()];
-  Step step{params.getStep()};
-  if (!current || current->step < step) {
-    // Dropping a policy's half-gathered update is what a trainer asks for when it goes on without it.
-    if (loop_.environment().draining) {
-      return Error{ErrorCode::shuttingDown, "the daemon is shutting down"};
-    }
-    current = std::make_shared<OpenPush>(loop_);
-    current->step = step;
-    current->basis = Version{params.getBasis()};
-    current->samples = params.getSamples();
-  }
-  auto bad = [&](const std::string& why) {
-    return Error{ErrorCode::badSlice, "push of step " + std::to_string(step.value) + ", shard " +
-                                          std::to_string(params.getShard()) + ", element " +
-                                          std::to_string(params.getOffset()) + ": " + why};
-  };
-  if (current->step != step) return bad("step " + std::to_string(current->step.value) + " has begun already");
-  if (current->basis.value != params.getBasis()) return bad("its slices name different basis versions");
-  if (!current->arrived.add(params.getOffset(), count)) return bad("the elements came twice");
-  return current;
-}
-
-void TrainerSession::countRefusal(const Error& error) {
-  DaemonCounters& counters = loop_.environment().counters;
-  if (error.code == ErrorCode::nonFinite) counters.refusedNonFinite.add();
-  if (error.code == ErrorCode::badSlice) counters.refusedSlices.add();
-}
-
 kj::Promise<void> TrainerSession::push(PushContext context) {
   seen();
   auto params = context.getParams();
-  auto refuse = [this, context](const Error& error) mutable -> kj::Promise<void> {
-    countRefusal(error);
-    wire::writeError(error, context.getResults().initError());
-    return kj::READY_NOW;
-  };
   auto gradient = wire::floatsIn(params.getGradient());
-  if (!gradient.ok()) return refuse(gradient.error());
-  if (loop_.environment().closed) return refuse({ErrorCode::shuttingDown, "the daemon is shutting down"});
-  if (auto status = checkPush(params, *gradient); !status.ok()) return refuse(status.error());
-  auto opened = openPush(params, gradient->size());
-  if (!opened.ok()) return refuse(opened.error());
-  std::shared_ptr<OpenPush> push = *opened;
-  Shard& shard = model_->store->shard(params.getShard());
-  DaemonCounters& counters = loop_.environment().counters;
-  counters.pushSlices.add();
-  counters.pushBytes.add(gradient->size_bytes());
-  counters_->bytesPushed.add(gradient->size_bytes());
-  counters_->step.set(push->step.value);
-  pushesInFlight_++;
-  auto landed = kj::defer([this] { pushLanded(); });
-  return model_->policy->push(shard, loop_.laneFor(model_, shard), *push, params.getOffset(), *gradient)
-      .then([this, context, refuse, push](Result<PushAnswer> answer) mutable -> kj::Promise<void> {
-        if (!answer.ok()) return refuse(answer.error());
-        if (answer->applied) {
-          push->finish();
-          loop_.environment().counters.updates.add();
-          counters_->staleness.set(answer->staleness);
-        }
-        auto accepted = context.getResults().initAccepted();
-        accepted.setOutcome(answer->applied ? schema::PushOutcome::APPLIED : schema::PushOutcome::RECEIVED);
-        accepted.setVersion(answer->version.value);
-        accepted.setStaleness(answer->staleness);
-        return kj::READY_NOW;
-      })
-      .attach(kj::mv(landed));
-}
-
-void TrainerSession::pushLanded() {
-  if (--pushesInFlight_ != 0) return;
-  KJ_IF_MAYBE (fulfiller, allLanded_) {
-    (*fulfiller)->fulfill();
+  if (!gradient.ok()) {
+    countRefusal(loop_.environment().counters, gradient.error());
+    return answerPush(context, gradient.error());
   }
-  allLanded_ = nullptr;
+  if (auto status = mayTrain(); !status.ok()) return answerPush(context, status.error());
+  const PushSlice slice{.step = Step{params.getStep()},
+                        .shard = params.getShard(),
+                        .offset = params.getOffset(),
+                        .basis = Version{params.getBasis()},
+                        .samples = params.getSamples(),
+                        .gradient = *gradient};
+  return pushes_.push(slice).then(
+      [context](Result<PushAnswer> answer) mutable { return answerPush(context, answer); });
 }
 
 kj::Promise<void> TrainerSession::leave(LeaveContext context) {
   left_ = true;
-  kj::Promise<void> landed = kj::READY_NOW;
-  if (pushesInFlight_ != 0) {
-    auto pair = kj::newPromiseAndFulfiller<void>();
-    allLanded_ = kj::mv(pair.fulfiller);
-    landed = kj::mv(pair.promise);
-  }
-  return landed
+  return pushes_.whenLanded()
       .then([this] {
         return loop_.onControl(
             [session = session_](Control& control) { control.depart(session, Departure::left); });

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/status/status.h"
+#include "server/config/daemon_config.h"
+#include "server/metrics/counters.h"
+#include "server/rpc/served_model.h"
+
+namespace psd {
+
+/// Checks a slice that a peer named against its shard, the grain and limits.slice_bytes; the error says
+/// which and what would be right.
+Status checkSlice(const ServedModel& model, const Limits& limits, uint32_t shard, uint64_t offset,
+                  uint64_t count);
+
+/// Checks the values of a slice that lies at `offset` of `shard`: ErrorCode::nonFinite.
+Status checkFinite(uint32_t shard, uint64_t offset, std::span<const float> values);
+
+/// Counts a refused slice by its reason, where that reason is the peer's fault.
+void countRefusal(DaemonCounters& counters, const Error& error);
+
+}  // namespace psd
