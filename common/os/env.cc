@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,7 +32,9 @@ class PosixWritableFile final : public WritableFile {
     }
     return {};
   }
-  Status sync() override { return ::fsync(fd_) == 0 ? Status() : Status(systemError(path_, "cannot sync")); }
+  Status sync() override {
+    return ::fdatasync(fd_) == 0 ? Status() : Status(systemError(path_, "cannot sync"));
+  }
   Status close() override {
     int fd = std::exchange(fd_, -1);
     return ::close(fd) == 0 ? Status() : Status(systemError(path_, "cannot close"));
@@ -66,6 +69,16 @@ class PosixReadableFile final : public ReadableFile {
   uint64_t size_;
 };
 
+/// flock(): it ends with the process, however that ends, so a file that is left behind locks nobody out.
+class PosixFileLock final : public FileLock {
+ public:
+  explicit PosixFileLock(int fd) : fd_(fd) {}
+  ~PosixFileLock() override { ::close(fd_); }
+
+ private:
+  const int fd_;
+};
+
 class PosixEnv final : public Env {
  public:
   Result<std::unique_ptr<WritableFile>> create(const std::string& path) override {
@@ -92,6 +105,45 @@ class PosixEnv final : public Env {
   Status remove(const std::string& path) override {
     return ::unlink(path.c_str()) == 0 ? Status() : Status(systemError(path, "cannot remove"));
   }
+  Status truncate(const std::string& path, uint64_t bytes) override {
+    int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return systemError(path, "cannot open");
+    bool cut = ::ftruncate(fd, static_cast<off_t>(bytes)) == 0 && ::fsync(fd) == 0;
+    Status status = cut ? Status() : Status(systemError(path, "cannot cut"));
+    ::close(fd);
+    return status;
+  }
+  Status createFolder(const std::string& folder) override {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (!error) return {};
+    return {ErrorCode::io, "'" + folder + "': cannot create the folder: " + error.message()};
+  }
+  Status removeFolder(const std::string& folder) override {
+    return ::rmdir(folder.c_str()) == 0 ? Status() : Status(systemError(folder, "cannot remove"));
+  }
+  Result<std::vector<std::string>> list(const std::string& folder) override {
+    std::error_code error;
+    std::filesystem::directory_iterator entries(folder, error);
+    std::vector<std::string> names;
+    for (const std::filesystem::directory_iterator end; !error && entries != end; entries.increment(error)) {
+      names.push_back(entries->path().filename().string());
+    }
+    if (error) return Error{ErrorCode::io, "'" + folder + "': cannot list: " + error.message()};
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  bool exists(const std::string& path) override { return ::access(path.c_str(), F_OK) == 0; }
+  Result<std::unique_ptr<FileLock>> lock(const std::string& path) override {
+    int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) return systemError(path, "cannot open");
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return std::unique_ptr<FileLock>(new PosixFileLock(fd));
+    const bool taken = errno == EWOULDBLOCK;
+    Error error = systemError(path, "cannot lock");
+    ::close(fd);
+    if (taken) return Error{ErrorCode::unavailable, "'" + path + "': another process has locked it"};
+    return error;
+  }
   Status syncFolder(const std::string& folder) override {
     int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return systemError(folder, "cannot open");
@@ -106,6 +158,11 @@ class PosixEnv final : public Env {
 
 std::unique_ptr<Env> makePosixEnv() { return std::make_unique<PosixEnv>(); }
 
+std::string folderOf(const std::string& path) {
+  std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
 Status writeFileAtomically(Env& env, const std::string& path,
                            const std::function<Status(WritableFile&)>& write) {
   std::string temporary = path + ".tmp." + std::to_string(::getpid());
@@ -115,8 +172,7 @@ Status writeFileAtomically(Env& env, const std::string& path,
     PSD_RETURN_IF_ERROR(file->sync());
     PSD_RETURN_IF_ERROR(file->close());
     PSD_RETURN_IF_ERROR(env.rename(temporary, path));
-    std::string folder = std::filesystem::path(path).parent_path().string();
-    return env.syncFolder(folder.empty() ? "." : folder);
+    return env.syncFolder(folderOf(path));
   };
   Status status = attempt();
   if (!status.ok()) static_cast<void>(env.remove(temporary));

@@ -11,13 +11,15 @@
 
 namespace psd {
 
-/// A file being written in order. Owned by one thread. Destroying it without close() drops what the
-/// system has not written yet.
+/// A file being written in order. Owned by one thread. What was appended and not synced may be lost, in
+/// whole or in part, when the machine fails.
 class WritableFile {
  public:
   virtual ~WritableFile() = default;
+  /// On an error some of the bytes may be there.
   virtual Status append(std::span<const std::byte> bytes) = 0;
-  /// Returns once the bytes are on the disk (fsync).
+  /// Returns once bytes and length are on the disk (fdatasync). After an error nothing is known about what
+  /// was appended since the last success, and trying again proves nothing: give the file up.
   virtual Status sync() = 0;
   virtual Status close() = 0;
 };
@@ -31,21 +33,45 @@ class ReadableFile {
   virtual Status read(uint64_t offset, std::span<std::byte> into) const = 0;
 };
 
+/// Held by this process alone until destroyed.
+class FileLock {
+ public:
+  virtual ~FileLock() = default;
+};
+
 /// Every access to the disk goes through here, so that tests can stand in for it. Errors name the path
 /// and the system's reason. Thread-safe.
 class Env {
  public:
   virtual ~Env() = default;
+  /// A new file, or an old one emptied.
   virtual Result<std::unique_ptr<WritableFile>> create(const std::string& path) = 0;
   virtual Result<std::unique_ptr<ReadableFile>> open(const std::string& path) = 0;
+  /// Replaces `to`, at once for everyone who looks.
   virtual Status rename(const std::string& from, const std::string& to) = 0;
   virtual Status remove(const std::string& path) = 0;
-  /// Makes a rename or creation in this folder survive a crash.
+  /// Cuts a file off after its first `bytes`; on the disk when it returns.
+  virtual Status truncate(const std::string& path, uint64_t bytes) = 0;
+  /// The folder and those above it that are missing; one that is there is no error.
+  virtual Status createFolder(const std::string& folder) = 0;
+  /// An empty folder.
+  virtual Status removeFolder(const std::string& folder) = 0;
+  /// The names in a folder, sorted.
+  virtual Result<std::vector<std::string>> list(const std::string& folder) = 0;
+  /// Whether there is a file or folder.
+  virtual bool exists(const std::string& path) = 0;
+  /// Makes what was created, renamed and removed in this folder survive a crash.
   virtual Status syncFolder(const std::string& folder) = 0;
+  /// Keeps other processes out of what `path` stands for; made when it is missing. ErrorCode::unavailable
+  /// when another one has it.
+  virtual Result<std::unique_ptr<FileLock>> lock(const std::string& path) = 0;
 };
 
 /// The system's files.
 std::unique_ptr<Env> makePosixEnv();
+
+/// The folder that a path lies in; "." for a bare name.
+std::string folderOf(const std::string& path);
 
 /// Writes a file so that `path` holds either what it held before or the whole new content: a
 /// temporary name beside it, fsync, rename, fsync of the folder.

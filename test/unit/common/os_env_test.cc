@@ -1,17 +1,22 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "common/os/env.h"
 #include "test/support/catch.h"
+#include "test/support/memory_env.h"
 #include "test/support/temp_dir.h"
 
 namespace psd {
 namespace {
 
+using testing::kSurvivals;
+using testing::MemoryEnv;
 using testing::readFile;
+using testing::Survival;
 using testing::TempDir;
 using testing::writeFile;
 
@@ -26,47 +31,6 @@ std::vector<std::string> filesIn(const TempDir& folder) {
   }
   return names;
 }
-
-/// The system's files, with one step that fails. Owned by one thread.
-class FaultyEnv final : public Env {
- public:
-  explicit FaultyEnv(std::string failing) : failing_(std::move(failing)) {}
-
-  Result<std::unique_ptr<WritableFile>> create(const std::string& path) override {
-    if (failing_ == "create") return fault();
-    PSD_ASSIGN_OR_RETURN(auto file, real_->create(path));
-    return std::unique_ptr<WritableFile>(new File(std::move(file), failing_));
-  }
-  Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override { return real_->open(path); }
-  Status rename(const std::string& from, const std::string& to) override {
-    return failing_ == "rename" ? fault() : real_->rename(from, to);
-  }
-  Status remove(const std::string& path) override { return real_->remove(path); }
-  Status syncFolder(const std::string& folder) override {
-    return failing_ == "syncFolder" ? fault() : real_->syncFolder(folder);
-  }
-
- private:
-  static Error fault() { return {ErrorCode::io, "the disk is on fire"}; }
-
-  class File final : public WritableFile {
-   public:
-    File(std::unique_ptr<WritableFile> real, std::string failing)
-        : real_(std::move(real)), failing_(std::move(failing)) {}
-    Status append(std::span<const std::byte> bytes) override {
-      return failing_ == "append" ? fault() : real_->append(bytes);
-    }
-    Status sync() override { return failing_ == "sync" ? fault() : real_->sync(); }
-    Status close() override { return failing_ == "close" ? fault() : real_->close(); }
-
-   private:
-    std::unique_ptr<WritableFile> real_;
-    std::string failing_;
-  };
-
-  std::unique_ptr<Env> real_ = makePosixEnv();
-  std::string failing_;
-};
 
 TEST_CASE("what is appended is what is read") {
   const TempDir folder;
@@ -157,28 +121,82 @@ TEST_CASE("an atomic write whose function fails keeps the old content") {
 }
 
 TEST_CASE("an atomic write that the disk fails keeps the old content") {
-  const std::string failing = GENERATE("create", "append", "sync", "close", "rename");
+  const std::string failing = GENERATE("create", "append", "sync", "rename");
   INFO(failing << " fails");
-  const TempDir folder;
-  writeFile(folder.file("data"), "old");
-  FaultyEnv env(failing);
-  Status status = writeFileAtomically(env, folder.file("data"),
-                                      [](WritableFile& file) { return writeText(file, "new"); });
+  MemoryEnv env;
+  env.put("/data", "old");
+  env.fail({failing}, "the disk is on fire");
+  Status status =
+      writeFileAtomically(env, "/data", [](WritableFile& file) { return writeText(file, "new"); });
   REQUIRE_FALSE(status.ok());
-  CHECK(status.message() == "the disk is on fire");
-  CHECK(readFile(folder.file("data")) == "old");
-  CHECK(filesIn(folder) == std::vector<std::string>{"data"});
+  CHECK(status.message().ends_with("cannot " + failing + ": the disk is on fire"));
+  CHECK(env.bytes("/data") == "old");
+  CHECK(env.list("/").value() == std::vector<std::string>{"data"});
 }
 
 TEST_CASE("an atomic write that is not known to survive a crash is an error") {
+  MemoryEnv env;
+  env.put("/data", "old");
+  env.fail({"syncFolder"}, "the disk is on fire");
+  REQUIRE_FALSE(
+      writeFileAtomically(env, "/data", [](WritableFile& file) { return writeText(file, "new"); }).ok());
+  CHECK(env.bytes("/data") == "new");  // whole, though
+  CHECK(env.list("/").value() == std::vector<std::string>{"data"});
+}
+
+TEST_CASE("a crash anywhere in an atomic write leaves the old content or the new") {
+  const Survival survival = GENERATE(from_range(std::begin(kSurvivals), std::end(kSurvivals)));
+  const unsigned appended = GENERATE(0u, 8u, 16u);
+  std::set<std::string> found;
+  bool done = false;
+  for (uint64_t point = 0; !done; point++) {
+    MemoryEnv env;
+    env.put("/data", "old content");
+    env.crashAt(point, appended);
+    done = writeFileAtomically(env, "/data", [](WritableFile& file) { return writeText(file, "new"); }).ok();
+    env.restart(survival);
+    INFO("operation " << point << ", survival " << static_cast<int>(survival));
+    if (done) REQUIRE(env.bytes("/data") == "new");
+    REQUIRE((env.bytes("/data") == "old content" || env.bytes("/data") == "new"));
+    found.insert(env.bytes("/data"));
+  }
+  CHECK(found.size() == 2);
+}
+
+TEST_CASE("folders are made with those above them, listed in order, and removed when empty") {
   const TempDir folder;
-  writeFile(folder.file("data"), "old");
-  FaultyEnv env("syncFolder");
-  REQUIRE_FALSE(writeFileAtomically(env, folder.file("data"), [](WritableFile& file) {
-                  return writeText(file, "new");
-                }).ok());
-  CHECK(readFile(folder.file("data")) == "new");  // whole, though
-  CHECK(filesIn(folder) == std::vector<std::string>{"data"});
+  const auto env = makePosixEnv();
+  const std::string inner = folder.file("a/b");
+  PSD_REQUIRE_OK(env->createFolder(inner));
+  PSD_REQUIRE_OK(env->createFolder(inner));
+  for (const std::string name : {"z", "x", "y"}) writeFile(inner + "/" + name, "");
+  CHECK(env->list(inner).value() == std::vector<std::string>{"x", "y", "z"});
+  CHECK(env->exists(inner));
+  CHECK(env->removeFolder(inner).message() == "'" + inner + "': cannot remove: " + std::strerror(ENOTEMPTY));
+  for (const std::string name : {"x", "y", "z"}) PSD_REQUIRE_OK(env->remove(inner + "/" + name));
+  PSD_REQUIRE_OK(env->removeFolder(inner));
+  CHECK_FALSE(env->exists(inner));
+  CHECK(env->list(inner).message() == "'" + inner + "': cannot list: " + std::strerror(ENOENT));
+}
+
+TEST_CASE("a file is cut off where it is asked to be") {
+  const TempDir folder;
+  writeFile(folder.file("data"), "12345");
+  PSD_REQUIRE_OK(makePosixEnv()->truncate(folder.file("data"), 2));
+  CHECK(readFile(folder.file("data")) == "12");
+}
+
+TEST_CASE("a lock keeps others out until it is let go") {
+  const TempDir folder;
+  const auto env = makePosixEnv();
+  {
+    auto first = env->lock(folder.file("lock"));
+    PSD_REQUIRE_OK(first);
+    auto second = env->lock(folder.file("lock"));
+    REQUIRE_FALSE(second.ok());
+    CHECK(second.error().code == ErrorCode::unavailable);
+  }
+  PSD_REQUIRE_OK(env->lock(folder.file("lock")));
 }
 
 TEST_CASE("an atomic write to a name without a folder lands in the current one") {

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "test/support/catch.h"
+#include "test/support/memory_env.h"
 #include "test/support/random.h"
 #include "test/support/temp_dir.h"
 
 namespace psd {
 namespace {
 
+using testing::MemoryEnv;
 using testing::Random;
 using testing::readFile;
 using testing::TempDir;
@@ -218,39 +220,6 @@ std::string mutated(std::string bytes, Random& random) {
   return bytes;
 }
 
-/// One file in memory, to be opened by any name. Owned by one thread.
-class MemoryEnv final : public Env {
- public:
-  std::string bytes;
-
-  Result<std::unique_ptr<ReadableFile>> open(const std::string&) override {
-    return std::unique_ptr<ReadableFile>(new File(bytes));
-  }
-  Result<std::unique_ptr<WritableFile>> create(const std::string&) override { return readOnly(); }
-  Status rename(const std::string&, const std::string&) override { return readOnly(); }
-  Status remove(const std::string&) override { return readOnly(); }
-  Status syncFolder(const std::string&) override { return readOnly(); }
-
- private:
-  static Error readOnly() { return {ErrorCode::io, "only for reading"}; }
-
-  class File final : public ReadableFile {
-   public:
-    explicit File(std::string bytes) : bytes_(std::move(bytes)) {}
-    uint64_t size() const override { return bytes_.size(); }
-    Status read(uint64_t offset, std::span<std::byte> into) const override {
-      if (offset > bytes_.size() || into.size() > bytes_.size() - offset) {
-        return {ErrorCode::io, "past the end"};
-      }
-      std::memcpy(into.data(), bytes_.data() + offset, into.size());
-      return {};
-    }
-
-   private:
-    const std::string bytes_;
-  };
-};
-
 TEST_CASE("random damage to a file never does more than an error") {
   const TempDir folder;
   PSD_REQUIRE_OK(save(folder.file("valid"), kModel, kValues));
@@ -260,8 +229,8 @@ TEST_CASE("random damage to a file never does more than an error") {
   for (uint64_t seed = 1; seed <= 3000; seed++) {
     INFO("seed " << seed);
     Random random(seed);
-    env.bytes = mutated(valid, random);
-    auto reader = SafetensorsReader::open(env, "x");
+    env.put("/x", mutated(valid, random));
+    auto reader = SafetensorsReader::open(env, "/x");
     if (!reader.ok()) {
       REQUIRE_FALSE(reader.message().empty());
       continue;

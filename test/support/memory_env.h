@@ -1,0 +1,98 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/os/env.h"
+
+namespace psd::testing {
+
+/// What a machine finds on its disk after it failed. What was synced is there in every case; these differ in
+/// what became of the rest. A file system may do each of them.
+enum class Survival {
+  syncedOnly,         ///< nothing else
+  everything,         ///< all of it
+  namesWithoutData,   ///< names, but not the bytes that were not synced
+  namesWithZeros,     ///< names and lengths, zeros for the bytes
+  namesWithHalfData,  ///< names, and of each file the first half of the bytes
+  dataWithoutNames,   ///< bytes of files whose names were synced, no other name
+};
+inline constexpr Survival kSurvivals[] = {Survival::syncedOnly,        Survival::everything,
+                                          Survival::namesWithoutData,  Survival::namesWithZeros,
+                                          Survival::namesWithHalfData, Survival::dataWithoutNames};
+
+/// A disk in memory that notes every operation and can fail or lose power at any of them. Paths are plain
+/// strings; "/" and "." are there from the start. Thread-safe.
+class MemoryEnv final : public Env {
+ public:
+  MemoryEnv();
+
+  Result<std::unique_ptr<WritableFile>> create(const std::string& path) override;
+  Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override;
+  Status rename(const std::string& from, const std::string& to) override;
+  Status remove(const std::string& path) override;
+  Status truncate(const std::string& path, uint64_t bytes) override;
+  Status createFolder(const std::string& folder) override;
+  Status removeFolder(const std::string& folder) override;
+  Result<std::vector<std::string>> list(const std::string& folder) override;
+  bool exists(const std::string& path) override;
+  Status syncFolder(const std::string& folder) override;
+  Result<std::unique_ptr<FileLock>> lock(const std::string& path) override;
+
+  /// Every operation that changes the disk or makes a change last, in order: "append /a/file 512".
+  std::vector<std::string> operations() const;
+  /// Power fails in operation `number` (from 0). An append has written `appended` of its bytes by then, in
+  /// sixteenths. Everything after it fails.
+  void crashAt(uint64_t number, unsigned appended = 0);
+  bool crashed() const;
+  /// The machine starts again. Files that were open stay useless; operations count from 0.
+  void restart(Survival survival);
+
+  /// Until healed, each operation whose name ("append", "create", …) is in `which` fails with `reason`; an
+  /// append has by then written half of its bytes. An empty set: every operation.
+  void fail(std::set<std::string> which, std::string reason);
+  void heal();
+  /// A folder and all in it vanish, as by somebody else's hand.
+  void vanish(const std::string& folder);
+
+  /// A file's bytes, "" if it is not there.
+  std::string bytes(const std::string& path) const;
+  /// Puts a file on the disk, synced.
+  void put(const std::string& path, const std::string& bytes);
+
+ private:
+  friend class MemoryWritableFile;
+
+  struct Inode {
+    std::string bytes, synced;
+  };
+  using Names = std::map<std::string, std::shared_ptr<Inode>>;  // null: a folder
+
+  /// Counts the operation; the error it must end with, if it must.
+  std::optional<Error> enter(const std::string& name, const std::string& path,
+                             const std::string& detail = "");
+  Status append(uint64_t life, const std::string& path, Inode& inode, std::span<const std::byte> bytes);
+  Status sync(uint64_t life, const std::string& path, Inode& inode);
+  static Error error(const std::string& path, const std::string& what, const std::string& reason);
+  bool hasFolder(const std::string& folder) const;
+
+  mutable std::mutex mutex_;
+  Names live_, durable_;
+  std::vector<std::string> operations_;
+  std::optional<uint64_t> crashAt_;
+  unsigned crashAppended_ = 0;
+  bool crashed_ = false;
+  uint64_t life_ = 0;  // how often the machine was started: files of an earlier life are dead
+  std::set<std::string> failing_;
+  std::optional<std::string> failure_;
+  std::shared_ptr<std::set<std::string>> locks_ = std::make_shared<std::set<std::string>>();
+};
+
+}  // namespace psd::testing
