@@ -21,6 +21,8 @@ using Rank = StrongId<struct RankTag, uint32_t>;
 using Version = StrongId<struct VersionTag, uint64_t>;
 /// A trainer's count of pushes, from 1. Rises by one with each gradient it sends.
 using Step = StrongId<struct StepTag, uint64_t>;
+/// One stay of one trainer, from join to leave or loss. Never used again.
+using SessionId = StrongId<struct SessionIdTag, uint64_t>;
 
 }  // namespace psd
 

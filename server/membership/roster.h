@@ -11,9 +11,6 @@
 
 namespace psd {
 
-/// One stay of one trainer, from join to leave or loss. Never used again.
-using SessionId = StrongId<struct SessionIdTag, uint64_t>;
-
 /// Who wants to join.
 struct Candidate {
   Rank rank;

@@ -1,0 +1,98 @@
+#include "server/policy/sync_rounds.h"
+
+#include <algorithm>
+
+namespace psd {
+
+std::optional<RoundEnd> SyncRounds::join(SessionId session, TimePoint now) {
+  live_.insert(session);
+  if (!firstContribution_ || !started_ || !quorumInReach()) admitAll(now);
+  started_ = started_ || live_.size() >= rules_.startTrainers;
+  return settle(now);
+}
+
+std::optional<RoundEnd> SyncRounds::leave(SessionId session, TimePoint now) {
+  if (live_.erase(session) == 0) return {};
+  awaited_.erase(session);
+  if (!quorumInReach()) admitAll(now);
+  return settle(now);
+}
+
+SyncRounds::Answer SyncRounds::contribute(SessionId session, uint64_t round, TimePoint now) {
+  if (!live_.contains(session)) return {Contribution::stranger, {}};
+  if (round < number_) return {Contribution::late, {}};
+  if (round > number_) return {Contribution::ahead, {}};
+  if (!contributors_.insert(session).second) return {Contribution::repeated, {}};
+  awaited_.erase(session);
+  if (!firstContribution_) firstContribution_ = now;
+  return {Contribution::taken, settle(now)};
+}
+
+std::optional<RoundEnd> SyncRounds::tick(TimePoint now) {
+  const auto until = deadline();
+  if (!until || now < *until) return {};
+  started_ = true;  // nobody waits longer than the timeout for those who never came
+  if (rules_.proceedOnTimeout && enough()) return end(RoundEnd::How::closed, now);
+  return end(quorumInReach() ? RoundEnd::How::timedOut : RoundEnd::How::quorumLost, now);
+}
+
+std::optional<TimePoint> SyncRounds::deadline() const {
+  if (!firstContribution_ || !rules_.timeout) return {};
+  return *firstContribution_ + *rules_.timeout;
+}
+
+std::vector<Awaited> SyncRounds::waitingFor() const {
+  std::vector<Awaited> found;
+  if (!firstContribution_) return found;
+  for (const auto& [session, admitted] : awaited_) {
+    found.push_back({session, std::max(admitted, *firstContribution_)});
+  }
+  return found;
+}
+
+uint32_t SyncRounds::joinsNeeded() const {
+  if (!firstContribution_) return 0;
+  const auto missing = [](size_t wanted, size_t there) {
+    return static_cast<uint32_t>(wanted > there ? wanted - there : 0);
+  };
+  return std::max(started_ ? 0 : missing(rules_.startTrainers, live_.size()),
+                  missing(rules_.quorum, contributors_.size() + awaited_.size()));
+}
+
+void SyncRounds::admitAll(TimePoint now) {
+  for (SessionId session : live_) {
+    if (!contributors_.contains(session)) awaited_.try_emplace(session, now);
+  }
+}
+
+std::optional<RoundEnd> SyncRounds::settle(TimePoint now) {
+  if (!firstContribution_) return {};
+  if (started_ && enough() && awaited_.size() <= rules_.backupTrainers) {
+    return end(RoundEnd::How::closed, now);
+  }
+  const bool hopeless = live_.empty() || (started_ && !quorumInReach() && !rules_.timeout);
+  if (hopeless) return end(RoundEnd::How::quorumLost, now);
+  return {};
+}
+
+RoundEnd SyncRounds::end(RoundEnd::How how, TimePoint now) {
+  RoundEnd ended{number_, how, {contributors_.begin(), contributors_.end()}, {}};
+  for (const auto& [session, admitted] : awaited_) ended.missing.push_back(session);
+  if (how == RoundEnd::How::closed) number_++;
+  contributors_.clear();
+  firstContribution_.reset();
+  awaited_.clear();
+  admitAll(now);
+  return ended;
+}
+
+std::string_view describe(RoundEnd::How how) {
+  switch (how) {
+    case RoundEnd::How::closed: return "closed";
+    case RoundEnd::How::timedOut: return "timed out";
+    case RoundEnd::How::quorumLost: return "lost its quorum";
+  }
+  return "?";
+}
+
+}  // namespace psd

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "common/types/ids.h"
+
+namespace psd {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+
+/// When a synchronous round closes.
+struct RoundRules {
+  /// A round does not wait for so many of its trainers: it closes with the first N of N + b.
+  uint32_t backupTrainers = 0;
+  /// Fewer contributions do not make a round. At least 1.
+  uint32_t quorum = 1;
+  /// No round closes before so many trainers have been in at the same time; 0: the first may go ahead.
+  uint32_t startTrainers = 0;
+  /// From a round's first contribution; nothing: no limit.
+  std::optional<std::chrono::milliseconds> timeout;
+  /// After the timeout go on with what is there, if that is a quorum, rather than fail.
+  bool proceedOnTimeout = true;
+};
+
+/// How a round ended.
+struct RoundEnd {
+  enum class How {
+    closed,      ///< its contributions are to be combined and applied once
+    timedOut,    ///< its contributions are to be dropped and refused
+    quorumLost,  ///< likewise: not enough trainers are left to make a quorum
+  };
+  uint64_t round = 0;
+  How how = How::closed;
+  std::vector<SessionId> contributors;  ///< ascending
+  std::vector<SessionId> missing;       ///< in the round, but did not contribute; ascending
+};
+
+/// Somebody that a round or a bound waits for.
+struct Awaited {
+  SessionId session;
+  TimePoint since;  ///< from when on somebody has been waiting for it
+  bool operator==(const Awaited&) const = default;
+};
+
+/// Synchronous rounds over the trainers that are in (BSP; with backup trainers Chen, Pan, Monga, Bengio,
+/// Jozefowicz 2016). Rounds are numbered by the updates made before them: round r takes gradients of the
+/// parameters after r rounds, closes once, and r + 1 opens in the same call. A round that fails changes no
+/// parameters, so it begins again under its number, and gradients of those parameters are still good for it.
+///
+/// In a round are the trainers that are in when its first contribution comes. Who joins later is waited for
+/// from the next round on, but what it contributes counts, and it is waited for at once when the round has
+/// too few trainers left for a quorum. Who leaves is waited for no longer; what it contributed stands.
+///
+/// No wait is without an end: a round whose quorum is out of reach fails at its timeout, without a timeout
+/// or with nobody left at once. A live trainer is waited for until it contributes, leaves or the timeout ends
+/// the round, and with `startTrainers` the first round waits for trainers to come.
+///
+/// Pure: no threads, locks or clocks. Owned by whoever serialises the calls; times must not go back.
+class SyncRounds {
+ public:
+  enum class Contribution {
+    taken,
+    late,      ///< its round is closed
+    ahead,     ///< its round is yet to open: nobody can have seen those parameters
+    repeated,  ///< the trainer has contributed to this round
+    stranger,  ///< the trainer is not in
+  };
+  struct Answer {
+    Contribution contribution;
+    std::optional<RoundEnd> end;  ///< the round that this contribution closed
+  };
+
+  explicit SyncRounds(RoundRules rules, uint64_t firstRound = 0) : rules_(rules), number_(firstRound) {
+    started_ = rules_.startTrainers == 0;
+  }
+
+  uint64_t number() const { return number_; }  ///< of the open round
+  size_t present() const { return live_.size(); }
+  size_t contributions() const { return contributors_.size(); }
+
+  /// The end of the round, if it only waited for the start.
+  std::optional<RoundEnd> join(SessionId session, TimePoint now);
+  /// The trainer left or is lost; unknown ones are ignored. The end of the round, if this ended it.
+  std::optional<RoundEnd> leave(SessionId session, TimePoint now);
+  /// The trainer's gradient of round `round` is here, whole.
+  Answer contribute(SessionId session, uint64_t round, TimePoint now);
+  /// Ends the round if its time is over. To be called at deadline(), or any time.
+  std::optional<RoundEnd> tick(TimePoint now);
+  /// When the open round's time is over; nothing while nobody waits or without a timeout.
+  std::optional<TimePoint> deadline() const;
+
+  /// Trainers without which the open round is not complete; empty while nobody has contributed. With backup
+  /// trainers any of them will do.
+  std::vector<Awaited> waitingFor() const;
+  /// How many trainers must join before a round that waits for them can close; mostly 0.
+  uint32_t joinsNeeded() const;
+
+ private:
+  void admitAll(TimePoint now);
+  std::optional<RoundEnd> settle(TimePoint now);
+  RoundEnd end(RoundEnd::How how, TimePoint now);
+  bool enough() const { return contributors_.size() >= rules_.quorum; }
+  bool quorumInReach() const { return contributors_.size() + awaited_.size() >= rules_.quorum; }
+
+  const RoundRules rules_;
+  uint64_t number_;
+  bool started_;
+  std::set<SessionId> live_;
+  std::set<SessionId> contributors_;        // perhaps gone since
+  std::map<SessionId, TimePoint> awaited_;  // live, in the round, without contribution; when it came in
+  std::optional<TimePoint> firstContribution_;
+};
+
+/// For people: "closed", "timed out", "lost its quorum".
+std::string_view describe(RoundEnd::How how);
+
+}  // namespace psd

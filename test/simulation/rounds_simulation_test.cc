@@ -1,0 +1,230 @@
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "test/simulation/schedules.h"
+
+namespace psd {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Random;
+using testing::VirtualTime;
+using Contribution = SyncRounds::Contribution;
+using How = RoundEnd::How;
+
+/// Trainers that pull, compute and push over a network that delays and reorders, freeze, die, come back and
+/// come late, beside what must be true of the rounds, worked out from what each of them did.
+class RoundsWorld {
+ public:
+  explicit RoundsWorld(Random& random) : random_(random), rules_(drawRules()), rounds_(rules_) {
+    const uint64_t trainers = random_.between(1, 7);
+    for (uint64_t i = 0; i < trainers; i++) later(random_.oneIn(3) ? 400 : 5, [this] { join(); });
+  }
+
+  void run() {
+    REQUIRE(time_.run(200'000));  // else it goes round in circles
+    // Nobody has anything left to do, so nobody may be left waiting.
+    for (const auto& trainer : trainers_) {
+      INFO("session " << trainer->session.value);
+      CHECK_FALSE(trainer->live);
+    }
+    CHECK(rounds_.present() == 0);
+    CHECK(rounds_.contributions() == 0);
+    CHECK(open_.empty());
+    CHECK(taken_ == accounted_);
+  }
+
+  uint64_t closed() const { return closed_; }
+  uint64_t failed() const { return failed_; }
+  uint64_t late() const { return late_; }
+  uint64_t proceeded() const { return proceeded_; }
+  uint64_t newcomers() const { return newcomers_; }
+
+ private:
+  struct Trainer {
+    SessionId session;
+    uint64_t stepsLeft;
+    uint64_t slowness;
+    bool live = true;
+    bool waiting = false;  // for the answer to its push
+  };
+  using Step = std::shared_ptr<Trainer>;
+
+  RoundRules drawRules() {
+    RoundRules rules;
+    if (random_.oneIn(2)) rules.backupTrainers = static_cast<uint32_t>(random_.between(0, 2));
+    if (random_.oneIn(3)) rules.quorum = static_cast<uint32_t>(random_.between(1, 4));
+    if (random_.oneIn(2)) rules.timeout = milliseconds(random_.between(1, 300));
+    // Without a timeout the start waits for trainers for ever, as it is meant to: then there must be as many.
+    if (rules.timeout && random_.oneIn(2)) rules.startTrainers = static_cast<uint32_t>(random_.between(1, 8));
+    rules.proceedOnTimeout = random_.oneIn(2);
+    return rules;
+  }
+
+  void later(uint64_t msMax, std::function<void()> event) {
+    time_.after(milliseconds(random_.between(0, msMax)), std::move(event));
+  }
+
+  void join() {
+    auto trainer = std::make_shared<Trainer>(
+        Trainer{SessionId{++lastSession_}, random_.between(0, 12), random_.oneIn(4) ? uint64_t{200} : 20});
+    trainers_.push_back(trainer);
+    if (rounds_.contributions() > 0) newcomers_++;
+    check(rounds_.join(trainer->session, time_.now()));
+    if (random_.oneIn(5)) {
+      later(500, [this, trainer] { depart(trainer); });
+    }
+    pull(trainer);
+  }
+
+  void depart(const Step& trainer) {
+    if (!trainer->live) return;
+    trainer->live = false;
+    auto end = rounds_.leave(trainer->session, time_.now());
+    check(end);
+    if (trainer->stepsLeft > 0 && restarts_ < 20 && random_.oneIn(2)) {
+      restarts_++;
+      later(300, [this] { join(); });
+    }
+  }
+
+  void pull(const Step& trainer) {
+    if (!trainer->live) return;
+    if (trainer->stepsLeft == 0) return depart(trainer);
+    if (random_.oneIn(40)) {
+      // Frozen: it contributes no more, and its lease ends.
+      return time_.after(milliseconds(1000), [this, trainer] { depart(trainer); });
+    }
+    const uint64_t round = rounds_.number();
+    later(trainer->slowness, [this, trainer, round] { push(trainer, round); });
+  }
+
+  void push(const Step& trainer, uint64_t round) {
+    const bool repeated = open_.contains(trainer->session);
+    const uint64_t number = rounds_.number();
+    const auto answer = rounds_.contribute(trainer->session, round, time_.now());
+    const Contribution expected = !trainer->live   ? Contribution::stranger
+                                  : round < number ? Contribution::late
+                                  : repeated       ? Contribution::repeated
+                                                   : Contribution::taken;
+    REQUIRE(answer.contribution == expected);
+    if (expected == Contribution::late) {
+      late_++;
+      check({});
+      return pull(trainer);
+    }
+    if (expected != Contribution::taken) return check({});
+    taken_++;
+    if (open_.empty()) opened_ = time_.now();
+    open_.insert(trainer->session);
+    trainer->waiting = true;
+    if (random_.oneIn(10)) {  // the network brings it twice
+      later(30, [this, trainer, round] { repeat(trainer, round); });
+    }
+    check(answer.end);
+    if (auto deadline = rounds_.deadline()) {
+      time_.after(std::chrono::ceil<milliseconds>(*deadline - time_.now()),
+                  [this] { check(rounds_.tick(time_.now())); });
+    }
+  }
+
+  void repeat(const Step& trainer, uint64_t round) {
+    // After a failed round the same gradient would be good again; its sender sends it again itself.
+    if (round == rounds_.number() && !open_.contains(trainer->session)) return;
+    const auto answer = rounds_.contribute(trainer->session, round, time_.now());
+    REQUIRE(answer.contribution != Contribution::taken);
+    REQUIRE_FALSE(answer.end);
+  }
+
+  void check(const std::optional<RoundEnd>& end) {
+    if (end) finish(*end);
+    REQUIRE(rounds_.contributions() == open_.size());
+    REQUIRE(rounds_.number() == closed_);
+    if (open_.empty()) {
+      REQUIRE(rounds_.waitingFor().empty());
+      return;
+    }
+    // Whoever has contributed waits for somebody who is in, or for somebody to come, or for the timeout.
+    const auto waitingFor = rounds_.waitingFor();
+    const bool quorum = open_.size() >= rules_.quorum;
+    REQUIRE((waitingFor.size() > (quorum ? rules_.backupTrainers : 0) || rounds_.joinsNeeded() > 0));
+    REQUIRE((rounds_.joinsNeeded() == 0 || rules_.timeout));
+    for (const Awaited& awaited : waitingFor) {
+      REQUIRE_FALSE(open_.contains(awaited.session));
+      REQUIRE(awaited.since >= opened_);
+      REQUIRE(awaited.since <= time_.now());
+      REQUIRE(std::any_of(trainers_.begin(), trainers_.end(),
+                          [&](const Step& one) { return one->live && one->session == awaited.session; }));
+    }
+    if (rules_.timeout) REQUIRE(time_.now() <= opened_ + *rules_.timeout);
+  }
+
+  void finish(const RoundEnd& end) {
+    REQUIRE(end.round == closed_);  // each number closes once, in order
+    REQUIRE(std::set<SessionId>(end.contributors.begin(), end.contributors.end()) == open_);
+    REQUIRE(std::is_sorted(end.contributors.begin(), end.contributors.end()));
+    accounted_ += end.contributors.size();
+    const bool timeUp = rules_.timeout && time_.now() >= opened_ + *rules_.timeout;
+    if (end.how == How::closed) {
+      closed_++;
+      REQUIRE(end.contributors.size() >= rules_.quorum);
+      if (end.missing.size() > rules_.backupTrainers) {
+        proceeded_++;
+        REQUIRE((timeUp && rules_.proceedOnTimeout));
+      }
+    } else {
+      failed_++;
+      if (end.how == How::timedOut) REQUIRE(timeUp);
+      if (end.how == How::quorumLost && !timeUp) {
+        REQUIRE((rounds_.present() == 0 || !rules_.timeout));
+      }
+    }
+    open_.clear();
+    for (const Step& trainer : trainers_) {
+      if (!trainer->waiting || !trainer->live) continue;
+      trainer->waiting = false;
+      if (end.how == How::closed) trainer->stepsLeft--;
+      // A refused one gives up, or tries again.
+      if (end.how != How::closed && random_.oneIn(2)) {
+        later(10, [this, trainer] { depart(trainer); });
+      } else {
+        later(10, [this, trainer] { pull(trainer); });
+      }
+    }
+  }
+
+  Random& random_;
+  VirtualTime time_;
+  const RoundRules rules_;
+  SyncRounds rounds_;
+  std::vector<Step> trainers_;
+  std::set<SessionId> open_;  // who has contributed to the open round
+  TimePoint opened_{};        // its first contribution
+  uint64_t lastSession_ = 0, restarts_ = 0;
+  uint64_t taken_ = 0, accounted_ = 0, closed_ = 0, failed_ = 0, late_ = 0, proceeded_ = 0, newcomers_ = 0;
+};
+
+TEST_CASE("any schedule of joins, deaths and delays: no round twice, none lost, none that hangs") {
+  uint64_t closed = 0, failed = 0, late = 0, proceeded = 0, newcomers = 0;
+  testing::runSchedules(4000, [&](Random& random) {
+    RoundsWorld world(random);
+    world.run();
+    closed += world.closed();
+    failed += world.failed();
+    late += world.late();
+    proceeded += world.proceeded();
+    newcomers += world.newcomers();
+  });
+  if (std::getenv("PSD_SIMULATION_SEED") != nullptr) return;
+  CHECK(closed > 0);  // the schedules reach what they are to test
+  CHECK(failed > 0);
+  CHECK(late > 0);
+  CHECK(proceeded > 0);
+  CHECK(newcomers > 0);
+}
+
+}  // namespace
+}  // namespace psd

@@ -1,0 +1,270 @@
+#include "server/policy/sync_rounds.h"
+
+#include "test/support/catch.h"
+
+namespace psd {
+namespace {
+
+using std::chrono::milliseconds;
+using Contribution = SyncRounds::Contribution;
+using How = RoundEnd::How;
+using Sessions = std::vector<SessionId>;
+
+constexpr SessionId kA{1}, kB{2}, kC{3}, kD{4};
+
+TimePoint at(int ms) { return TimePoint{} + milliseconds(ms); }
+
+/// The rounds of trainers that are in from time 0.
+SyncRounds rounds(const Sessions& trainers, RoundRules rules = {}) {
+  SyncRounds made(rules);
+  for (SessionId session : trainers) made.join(session, at(0));
+  return made;
+}
+
+/// Contributes to the open round, which goes on.
+void give(SyncRounds& rounds, SessionId session, int ms) {
+  const auto answer = rounds.contribute(session, rounds.number(), at(ms));
+  REQUIRE(answer.contribution == Contribution::taken);
+  REQUIRE_FALSE(answer.end);
+}
+
+/// Contributes to the open round, which ends.
+RoundEnd complete(SyncRounds& rounds, SessionId session, int ms) {
+  const auto answer = rounds.contribute(session, rounds.number(), at(ms));
+  REQUIRE(answer.contribution == Contribution::taken);
+  REQUIRE(answer.end);
+  return *answer.end;
+}
+
+TEST_CASE("a round closes when everybody has contributed, and the next one opens") {
+  SyncRounds sync = rounds({kA, kB, kC});
+  for (uint64_t round = 0; round < 3; round++) {
+    CHECK(sync.number() == round);
+    give(sync, kC, 1);
+    give(sync, kA, 2);
+    const RoundEnd end = complete(sync, kB, 3);
+    CHECK(end.round == round);
+    CHECK(end.how == How::closed);
+    CHECK(end.contributors == Sessions{kA, kB, kC});
+    CHECK(end.missing.empty());
+  }
+}
+
+TEST_CASE("contributions that do not belong into the round are named") {
+  SyncRounds sync = rounds({kA, kB});
+  CHECK(sync.contribute(kC, 0, at(0)).contribution == Contribution::stranger);
+  CHECK(sync.contribute(kA, 1, at(0)).contribution == Contribution::ahead);
+  give(sync, kA, 1);
+  CHECK(sync.contribute(kA, 0, at(1)).contribution == Contribution::repeated);
+  complete(sync, kB, 2);
+  CHECK(sync.contribute(kA, 0, at(3)).contribution == Contribution::late);
+  CHECK(sync.contributions() == 0);
+}
+
+TEST_CASE("with backup trainers the first N of N + b close a round") {
+  SyncRounds sync = rounds({kA, kB, kC, kD}, {.backupTrainers = 1});
+  give(sync, kD, 1);
+  give(sync, kA, 2);
+  const RoundEnd end = complete(sync, kB, 3);
+  CHECK(end.contributors == Sessions{kA, kB, kD});
+  CHECK(end.missing == Sessions{kC});
+  CHECK(sync.contribute(kC, 0, at(4)).contribution == Contribution::late);
+  // The slow one may be the first of the next round.
+  give(sync, kC, 5);
+  give(sync, kB, 6);
+  CHECK(complete(sync, kA, 7).missing == Sessions{kD});
+}
+
+TEST_CASE("as many backup trainers as trainers still leave one to wait for") {
+  SyncRounds sync = rounds({kA, kB}, {.backupTrainers = 5});
+  CHECK(complete(sync, kB, 1).contributors == Sessions{kB});
+}
+
+TEST_CASE("who leaves is waited for no longer, and the last one to be waited for may end the round") {
+  SyncRounds sync = rounds({kA, kB, kC});
+  give(sync, kA, 1);
+  CHECK_FALSE(sync.leave(kB, at(2)));
+  const auto end = sync.leave(kC, at(3));
+  REQUIRE(end);
+  CHECK(end->how == How::closed);
+  CHECK(end->contributors == Sessions{kA});
+  CHECK_FALSE(sync.leave(kC, at(4)));
+  CHECK(sync.present() == 1);
+}
+
+TEST_CASE("what somebody contributed before leaving stands") {
+  SyncRounds sync = rounds({kA, kB});
+  give(sync, kA, 1);
+  CHECK_FALSE(sync.leave(kA, at(2)));
+  CHECK(complete(sync, kB, 3).contributors == Sessions{kA, kB});
+}
+
+TEST_CASE("when everybody is gone a round with a quorum closes, one without fails, an empty one stays") {
+  SyncRounds closes = rounds({kA, kB});
+  give(closes, kA, 1);
+  CHECK_FALSE(closes.leave(kA, at(2)));
+  auto end = closes.leave(kB, at(3));
+  REQUIRE(end);
+  CHECK(end->how == How::closed);
+
+  SyncRounds fails = rounds({kA, kB}, {.quorum = 2, .timeout = milliseconds(1000)});
+  give(fails, kA, 1);
+  CHECK_FALSE(fails.leave(kA, at(2)));
+  end = fails.leave(kB, at(3));
+  REQUIRE(end);
+  CHECK(end->how == How::quorumLost);
+  CHECK(fails.number() == 0);
+
+  SyncRounds empty = rounds({kA});
+  CHECK_FALSE(empty.leave(kA, at(1)));
+  CHECK(empty.number() == 0);
+}
+
+TEST_CASE("who joins before the first contribution is in the round, who joins after it in the next") {
+  SyncRounds sync = rounds({kA});
+  sync.join(kB, at(1));
+  give(sync, kA, 2);
+  sync.join(kC, at(3));
+  CHECK(complete(sync, kB, 4).contributors == Sessions{kA, kB});
+  give(sync, kA, 5);
+  give(sync, kB, 6);
+  CHECK(complete(sync, kC, 7).contributors == Sessions{kA, kB, kC});
+}
+
+TEST_CASE("a newcomer's contribution counts though nobody waits for it") {
+  SyncRounds sync = rounds({kA, kB});
+  give(sync, kA, 1);
+  sync.join(kC, at(2));
+  give(sync, kC, 3);
+  CHECK(complete(sync, kB, 4).contributors == Sessions{kA, kB, kC});
+}
+
+TEST_CASE("a quorum out of reach fails the round at once without a timeout") {
+  SyncRounds sync = rounds({kA, kB, kC}, {.quorum = 3});
+  give(sync, kA, 1);
+  const auto end = sync.leave(kB, at(2));
+  REQUIRE(end);
+  CHECK(end->how == How::quorumLost);
+  CHECK(end->contributors == Sessions{kA});
+  CHECK(end->missing == Sessions{kC});
+  CHECK(complete(sync, kA, 3).how == How::quorumLost);
+}
+
+TEST_CASE("with a timeout a newcomer may restore the quorum") {
+  SyncRounds sync = rounds({kA, kB}, {.quorum = 2, .timeout = milliseconds(100)});
+  give(sync, kA, 10);
+  CHECK_FALSE(sync.leave(kB, at(20)));
+  CHECK(sync.joinsNeeded() == 1);
+  CHECK(sync.waitingFor().empty());
+  SECTION("in time") {
+    sync.join(kC, at(50));
+    CHECK(sync.joinsNeeded() == 0);
+    CHECK(sync.waitingFor() == std::vector<Awaited>{{kC, at(50)}});
+    CHECK(complete(sync, kC, 60).how == How::closed);
+  }
+  SECTION("or not") {
+    CHECK_FALSE(sync.tick(at(109)));
+    const auto end = sync.tick(at(110));
+    REQUIRE(end);
+    CHECK(end->how == How::quorumLost);
+  }
+}
+
+TEST_CASE("a newcomer that was to wait is called in when the quorum needs it") {
+  SyncRounds sync = rounds({kA, kB}, {.quorum = 2});
+  give(sync, kA, 1);
+  sync.join(kC, at(2));
+  CHECK(sync.waitingFor() == std::vector<Awaited>{{kB, at(1)}});
+  CHECK_FALSE(sync.leave(kB, at(3)));
+  CHECK(sync.waitingFor() == std::vector<Awaited>{{kC, at(3)}});
+  CHECK(complete(sync, kC, 4).contributors == Sessions{kA, kC});
+}
+
+TEST_CASE("the timeout counts from the first contribution and proceeds with a quorum") {
+  SyncRounds sync = rounds({kA, kB, kC}, {.quorum = 2, .timeout = milliseconds(100)});
+  CHECK_FALSE(sync.deadline());
+  CHECK_FALSE(sync.tick(at(5000)));
+  give(sync, kA, 6000);
+  CHECK(sync.deadline() == at(6100));
+  give(sync, kC, 6050);
+  CHECK_FALSE(sync.tick(at(6099)));
+  const auto end = sync.tick(at(6100));
+  REQUIRE(end);
+  CHECK(end->how == How::closed);
+  CHECK(end->contributors == Sessions{kA, kC});
+  CHECK(end->missing == Sessions{kB});
+  CHECK_FALSE(sync.deadline());
+  CHECK(sync.number() == 1);
+}
+
+TEST_CASE("a timeout fails the round without a quorum, or when the rules say so") {
+  const bool proceed = GENERATE(true, false);
+  const uint32_t quorum = proceed ? 2 : 1;
+  SyncRounds sync =
+      rounds({kA, kB}, {.quorum = quorum, .timeout = milliseconds(100), .proceedOnTimeout = proceed});
+  give(sync, kA, 0);
+  const auto end = sync.tick(at(100));
+  REQUIRE(end);
+  CHECK(end->how == How::timedOut);
+  CHECK(end->contributors == Sessions{kA});
+  CHECK(end->missing == Sessions{kB});
+  // Nothing was applied: the same round again, and the slow one's gradient is good for it.
+  CHECK(sync.number() == 0);
+  give(sync, kB, 110);
+  CHECK(complete(sync, kA, 120).contributors == Sessions{kA, kB});
+}
+
+TEST_CASE("no round closes before the trainers of the start have been there") {
+  SyncRounds sync = rounds({kA}, {.startTrainers = 3});
+  give(sync, kA, 1);
+  CHECK(sync.joinsNeeded() == 2);
+  sync.join(kB, at(2));
+  give(sync, kB, 3);
+  CHECK(sync.joinsNeeded() == 1);
+  sync.join(kC, at(4));
+  CHECK(sync.joinsNeeded() == 0);
+  CHECK(sync.waitingFor() == std::vector<Awaited>{{kC, at(4)}});
+  CHECK(complete(sync, kC, 5).contributors == Sessions{kA, kB, kC});
+  // From then on it is no condition any more.
+  sync.leave(kC, at(6));
+  give(sync, kA, 7);
+  CHECK(complete(sync, kB, 8).how == How::closed);
+}
+
+TEST_CASE("the trainer that completes the start may close the round by coming") {
+  SyncRounds sync = rounds({kA}, {.backupTrainers = 1, .startTrainers = 2});
+  give(sync, kA, 1);
+  const auto end = sync.join(kB, at(2));
+  REQUIRE(end);
+  CHECK(end->how == How::closed);
+  CHECK(end->missing == Sessions{kB});
+}
+
+TEST_CASE("the start waits no longer than the timeout, nor for nobody's sake") {
+  SyncRounds timed = rounds({kA}, {.startTrainers = 2, .timeout = milliseconds(100)});
+  give(timed, kA, 0);
+  const auto end = timed.tick(at(100));
+  REQUIRE(end);
+  CHECK(end->how == How::closed);
+  CHECK(complete(timed, kA, 110).how == How::closed);
+
+  SyncRounds alone = rounds({kA}, {.startTrainers = 2});
+  give(alone, kA, 0);
+  const auto left = alone.leave(kA, at(1));
+  REQUIRE(left);
+  CHECK(left->how == How::quorumLost);
+}
+
+TEST_CASE("who is waited for is told from the moment on when somebody waits") {
+  SyncRounds sync = rounds({kA, kB, kC});
+  CHECK(sync.waitingFor().empty());
+  give(sync, kB, 10);
+  CHECK(sync.waitingFor() == std::vector<Awaited>{{kA, at(10)}, {kC, at(10)}});
+  give(sync, kC, 20);
+  CHECK(sync.waitingFor() == std::vector<Awaited>{{kA, at(10)}});
+  complete(sync, kA, 30);
+  CHECK(sync.waitingFor().empty());
+}
+
+}  // namespace
+}  // namespace psd
