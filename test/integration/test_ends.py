@@ -77,6 +77,46 @@ class OrderlyEnd(processes.ProcessTest):
         self.assertEqual(status["trainers_lost"], 0)
 
 
+class InMidPush(processes.ProcessTest):
+    """Gradients of 32 MiB in messages: whoever is killed is killed in the middle of one."""
+
+    def pushing_trainer(self, daemon):
+        trainer = self.start_trainer("bench", "push", "--server", daemon.address, "--size", "32M", "--transport", "rpc",
+                                     "--seconds", 3600)
+        daemon.until_status("it pushes", lambda status: any(each["step"] > 2 for each in status["trainers"]))
+        return trainer
+
+    def on_every_way(self, check):
+        for policy in ("hogwild", "locked"):
+            for address in ("tcp://127.0.0.1:0", self.unix_address(f"{policy}.sock")):
+                with self.subTest(policy=policy, address=address):
+                    check(self.daemon(policy=policy, listen=(address,)))
+
+    def test_kill_the_trainer(self):
+        self.on_every_way(self.check_trainers_killed)
+
+    def check_trainers_killed(self, daemon):
+        for lost in range(1, 4):
+            self.pushing_trainer(daemon).kill()
+            # And what it had sent is let go.
+            status = daemon.until_status("the loss shows", lambda status, lost=lost: status["trainers_lost"] == lost
+                                         and status["counters"]["connections_open"] == 1 and status["in_flight_bytes"] == 0)
+        versions = [shard["version"] for shard in status["shards"]]
+        self.assertLessEqual(max(versions) - min(versions), 3, "of each, one update at most was under way")
+        self.assertEqual(status["counters"]["refused_slices"], 0)
+        self.assert_ends(self.start_trainer("bench", "push", "--server", daemon.address, "--size", "32M", "--seconds", 0.05))
+        self.assert_stops(daemon)
+        self.assertNotIn("without waiting longer", daemon.err, "half an update of a dead trainer holds up the end")
+
+    def test_kill_the_daemon(self):
+        self.on_every_way(self.check_daemon_killed)
+
+    def check_daemon_killed(self, daemon):
+        trainer = self.pushing_trainer(daemon)
+        daemon.kill()
+        self.assert_fails(trainer, daemon.address, "broke")
+
+
 class LostTrainer(processes.ProcessTest):
     def test_the_others_go_on_and_the_rank_is_free(self):
         for policy in ("hogwild", "locked"):

@@ -1,6 +1,7 @@
 """Peers that do not speak the protocol, or do so with ill intent. After each the daemon serves as before."""
 
 import random
+import resource
 import socket
 import struct
 
@@ -184,6 +185,31 @@ class HostileBytes(processes.ProcessTest):
         with open(f"/proc/{daemon.pid}/status", encoding="ascii") as status:
             threads = next(int(line.split()[1]) for line in status if line.startswith("Threads:"))
         self.assertLess(threads, 10, "connections do not need threads")
+
+    def test_a_trainer_trains_beside_a_thousand_idle_connections(self):
+        if not processes.TRAINER:
+            self.skipTest("psd-trainer is not built")
+        idle, needed = 1000, 1200
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY and hard < needed:
+            self.skipTest(f"{needed} open files are needed, and the hard limit is {hard}")
+        if soft != resource.RLIM_INFINITY and soft < needed:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+        daemon = self.daemon(threads=2, policy="locked")
+        before = daemon.status()["resident_bytes"]
+        for _ in range(idle):
+            self.connect(daemon)
+        status = daemon.until_status("all are open", lambda status: status["counters"]["connections_open"] == idle + 1)
+        if not processes.SANITIZED:
+            self.assertLess((status["resident_bytes"] - before) / idle, 64 << 10, "bytes of one idle connection")
+        self.assert_ends(self.train(daemon.address, steps=50))
+        status = daemon.until_status("it has left", lambda status: not status["trainers"])
+        self.assertEqual([shard["version"] for shard in status["shards"]], [50] * 4)
+        self.assertEqual(status["counters"]["connections_dropped"] + status["counters"]["connections_refused"], 0)
+        self.assertGreaterEqual(status["counters"]["connections_open"], idle + 1)
+        for peer in self.peers:
+            peer.close()
+        self.assert_unharmed(daemon)
 
     def test_the_limit_of_connections(self):
         daemon = self.daemon(limits__connections=5)

@@ -121,6 +121,36 @@ TEST_CASE("eval has no rank, whatever the environment says") {
   CHECK(eval.common.threads == kCores);
 }
 
+TEST_CASE("every command says how values travel") {
+  const auto transportOf = [](const std::vector<const char*>& arguments) {
+    auto command = parse(arguments);
+    PSD_REQUIRE_OK(command);
+    if (const auto* each = std::get_if<TrainCommand>(&*command)) return each->common.client.transport;
+    if (const auto* each = std::get_if<EvalCommand>(&*command)) return each->common.client.transport;
+    if (const auto* each = std::get_if<TrainBenchCommand>(&*command)) return each->common.client.transport;
+    return std::get<BenchCommand>(*command).options.client.transport;
+  };
+  const std::vector<std::vector<const char*>> commands = {
+      {"train", "--server", "tcp://h:1", "--data", "d"},
+      {"eval", "--server", "tcp://h:1", "--data", "d"},
+      {"bench", "pull", "--server", "tcp://h:1"},
+      {"bench", "train", "--server", "tcp://h:1"},
+  };
+  for (const auto& command : commands) {
+    INFO(command[0] << " " << command[1]);
+    CHECK(transportOf(command) == Transport::automatic);
+    for (const auto& [name, transport] :
+         {std::pair{"auto", Transport::automatic}, {"rpc", Transport::rpc}, {"shm", Transport::shm}}) {
+      auto with = command;
+      with.insert(with.end(), {"--transport", name});
+      CHECK(transportOf(with) == transport);
+    }
+    auto wrong = command;
+    wrong.insert(wrong.end(), {"--transport", "pigeon"});
+    CHECK(parse(wrong).message() == "--transport: 'pigeon' is not a transport; expected auto, rpc or shm");
+  }
+}
+
 TEST_CASE("both --version and --help print") {
   CHECK(std::get<PrintText>(*parse({"--version"})).text == "psd-trainer " PSD_VERSION "\n");
   CHECK_THAT(std::get<PrintText>(*parse({"--help"})).text, Contains("train") && Contains("eval"));

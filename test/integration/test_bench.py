@@ -1,0 +1,63 @@
+"""psd-trainer bench as a user runs it, and what it leaves in the daemon."""
+
+import json
+
+import processes
+
+
+class Bench(processes.ProcessTest):
+    def bench(self, daemon, operation, *flags):
+        """What bench --json says."""
+        trainer = self.start_trainer("bench", operation, "--server", daemon.address, "--json", *flags)
+        self.assert_ends(trainer)
+        self.assertEqual(len(trainer.out.splitlines()), 1, trainer.out)
+        return json.loads(trainer.out)
+
+    def assert_has_left(self, daemon):
+        status = daemon.until_status("all have left", lambda status: not status["trainers"])
+        self.assertEqual(status["trainers_lost"], 0)
+        self.assertEqual(status["counters"]["refused_slices"], 0)
+        return status
+
+    def test_a_training_step(self):
+        for policy, more in (("hogwild", ()), ("hogwild", ("--inflight", 2, "--prefetch")), ("locked", ("--transport", "rpc"))):
+            with self.subTest(policy=policy, more=more):
+                daemon = self.daemon(policy=policy, shards=3, listen=(self.unix_address(f"{len(self.processes)}.sock"),))
+                report = self.bench(daemon, "train", "--model", "mlp", "--batch-size", 4, "--threads", 1, "--device", "cpu",
+                                    "--seconds", 0.2, *more)
+                self.assertEqual((report["operation"], report["policy"], report["device"]), ("train", policy, "cpu"))
+                self.assertGreater(report["local_median_s"], 0)
+                self.assertGreaterEqual(report["server_median_s"], report["compute_median_s"])
+                self.assertAlmostEqual(report["ratio"], report["server_median_s"] / report["local_median_s"])
+                versions = [shard["version"] for shard in self.assert_has_left(daemon)["shards"]]
+                # The steps that count, those of the warm-up, and the first of every block.
+                self.assertGreater(versions[0], report["steps"])
+                self.assertEqual(versions, versions[:1] * 3, "every push reached every shard")
+                self.assert_stops(daemon)
+
+    def test_transfers_and_calls(self):
+        daemon = self.daemon(listen=(self.unix_address(), "tcp://127.0.0.1:0"))
+        for operation, transport in (("pull", "shm"), ("pull", "rpc"), ("push", "auto"), ("pushpull", "rpc"), ("latency", "rpc")):
+            with self.subTest(operation=operation, transport=transport):
+                report = self.bench(daemon, operation, "--size", "3M", "--seconds", 0.1, "--transport", transport)
+                self.assertEqual(report["operation"], operation)
+                self.assertGreater(report["rounds"], 0)
+                self.assertGreaterEqual(report["p99_s"], report["median_s"])
+                self.assertEqual(report["bytes"], 0 if operation == "latency" else 3 << 20)
+                self.assert_has_left(daemon)
+        self.assert_stops(daemon)
+
+    def test_text_for_people(self):
+        daemon = self.daemon()
+        trainer = self.start_trainer("bench", "pull", "--server", daemon.address, "--size", "1M", "--seconds", 0.05)
+        self.assert_ends(trainer)
+        self.assertIn("pull  1 trainer(s), policy hogwild, cpu", trainer.out)
+        self.assertIn("GB/s", trainer.out)
+
+    def test_no_daemon(self):
+        trainer = self.start_trainer("bench", "train", "--server", self.unix_address("nobody.sock"), "--connect-timeout", 0.1)
+        self.assert_fails(trainer, "nobody.sock")
+
+
+if __name__ == "__main__":
+    processes.main()
