@@ -34,6 +34,33 @@ struct OptionFiller {
   }
 };
 
+/// Notes each option of an optimizer in a JSON object.
+struct OptionWriter {
+  nlohmann::ordered_json& out;
+
+  void number(std::string_view key, double value, OptionRange = {}) { out[std::string(key)] = value; }
+  void flag(std::string_view key, bool value) { out[std::string(key)] = value; }
+  void numbers(std::string_view key, const std::array<double, 2>& values, OptionRange) {
+    out[std::string(key)] = values;
+  }
+};
+
+nlohmann::ordered_json writeSchedule(const Schedule& schedule) {
+  nlohmann::ordered_json out;
+  out["type"] = "constant";
+  out["warmup_updates"] = schedule.warmupUpdates;
+  if (schedule.type == Schedule::Type::step) {
+    out["type"] = "step";
+    out["every_updates"] = schedule.everyUpdates;
+    out["gamma"] = schedule.gamma;
+  } else if (schedule.type == Schedule::Type::cosine) {
+    out["type"] = "cosine";
+    out["total_updates"] = schedule.totalUpdates;
+    out["lr_min"] = schedule.lrMin;
+  }
+  return out;
+}
+
 template <size_t... kIndices>
 std::vector<std::string_view> typeNames(std::index_sequence<kIndices...>) {
   return {std::variant_alternative_t<kIndices, AnyOptimizer>::kName...};
@@ -100,6 +127,20 @@ Optimizer readOptimizer(ObjectReader& reader) {
       optimizer.algorithm);
   optimizer.schedule = readSchedule(reader.object("schedule"), optimizer.fullLearningRate);
   return optimizer;
+}
+
+nlohmann::ordered_json writeOptimizer(const Optimizer& optimizer) {
+  nlohmann::ordered_json out;
+  out["type"] = optimizer.name();
+  out["lr"] = optimizer.fullLearningRate;
+  std::visit(
+      [&out](auto chosen) {
+        OptionWriter writer{out};
+        chosen.visitOptions(writer);
+      },
+      optimizer.algorithm);
+  out["schedule"] = writeSchedule(optimizer.schedule);
+  return out;
 }
 
 }  // namespace psd

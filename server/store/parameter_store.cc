@@ -1,24 +1,14 @@
 #include "server/store/parameter_store.h"
 
 #include <algorithm>
-#include <future>
 
+#include "server/store/await.h"
 #include "server/store/finite.h"
 
 namespace psd {
 namespace {
 
 constexpr uint64_t kPieceElements = 1u << 20;  // 4 MiB at a time through host memory
-
-/// Waits for a storage operation, from a thread that may block.
-template <class T, class Start>
-T await(Start start) {
-  // Shared: the device's thread may still be inside set_value() when get() returns here.
-  auto promise = std::make_shared<std::promise<T>>();
-  auto future = promise->get_future();
-  start([promise](T outcome) { promise->set_value(std::move(outcome)); });
-  return future.get();
-}
 
 /// Calls `visit(shard, offset in shard, element in [0, place.count), count)` for each piece of a
 /// tensor.

@@ -4,8 +4,11 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "common/plan/shard_plan.h"
+#include "server/store/applied_push.h"
 #include "server/store/shard_lock.h"
 #include "server/store/shard_storage.h"
 
@@ -43,6 +46,17 @@ class Shard {
   /// Counts an update as applied; gives the version that it made.
   Version endUpdate() { return {applied_.fetch_add(1, std::memory_order_acq_rel) + 1}; }
 
+  /// Goes on from a checkpoint: `applied` updates so far, the last of each trainer. Before anybody else uses
+  /// the shard.
+  void restore(Version applied, std::vector<AppliedPush> pushes) {
+    begun_.store(applied.value, std::memory_order_relaxed);
+    applied_.store(applied.value, std::memory_order_release);
+    pushes_ = std::move(pushes);
+  }
+  /// The last push of each trainer that became part of the shard, under a policy that applies under the lock.
+  /// Only with the lock held.
+  const std::vector<AppliedPush>& pushes() const { return pushes_; }
+
   /// The last snapshot, while a pull still uses it. Only with the lock held.
   std::weak_ptr<const ShardSnapshot>& lastSnapshot() { return lastSnapshot_; }
 
@@ -61,6 +75,7 @@ class Shard {
   std::atomic<uint64_t> ownApplied_{0};
   std::atomic<uint64_t>& applied_;  // in the shared memory, for those who read there, or ownApplied_
   std::weak_ptr<const ShardSnapshot> lastSnapshot_;
+  std::vector<AppliedPush> pushes_;  // one per rank
 };
 
 }  // namespace psd

@@ -69,6 +69,9 @@ class ShardStorage {
   virtual void snapshot(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) = 0;
   /// A copy of optimizer slot `slot` (0 … slotCount−1), for checkpoints and tests.
   virtual void readSlot(Lane& lane, uint32_t slot, uint64_t offset, uint64_t count, ReadDone done) = 0;
+  /// slot[offset …] = values, when a checkpoint is restored.
+  virtual void writeSlot(Lane& lane, uint32_t slot, uint64_t offset, std::span<const float> values,
+                         Done done) = 0;
 };
 
 /// One device that can hold shards. Thread-safe.

@@ -82,6 +82,18 @@ std::vector<std::vector<float>> train(Backend& backend, const Optimizer& optimiz
   return state;
 }
 
+TEST_CASE("a slot on CUDA takes values at their offset and nowhere else") {
+  const auto cuda = deviceOrSkip();
+  const auto shards = allocate(*cuda, {1000}, parse(R"({"type": "adam"})"));
+  StorageCalls storage(*cuda, *shards[0]);
+  const std::vector<float> values = randomValues(300, 7);
+  PSD_REQUIRE_OK(storage.writeSlot(1, 160, values));
+  std::vector<float> expected(1000, 0.f);
+  std::copy(values.begin(), values.end(), expected.begin() + 160);
+  CHECK((mustRead(storage.readSlot(1, 0, 1000)) == expected));
+  CHECK((mustRead(storage.readSlot(0, 0, 1000)) == std::vector<float>(1000, 0.f)));
+}
+
 TEST_CASE("every optimizer gives the same bits on CUDA and on the CPU") {
   const auto cuda = deviceOrSkip();
   const auto cpu = makeCpuBackend();

@@ -44,6 +44,9 @@ class StorageCalls {
     return waitFor<Result<ReadView>>(
         [&](auto done) { storage_.readSlot(*lane_, slot, offset, count, done); });
   }
+  Status writeSlot(uint32_t slot, uint64_t offset, std::span<const float> values) {
+    return waitFor<Status>([&](auto done) { storage_.writeSlot(*lane_, slot, offset, values, done); });
+  }
   Lane& lane() { return *lane_; }
 
  private:

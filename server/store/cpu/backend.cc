@@ -82,6 +82,11 @@ class CpuStorage : public ShardStorage {
     copyOut(lane, slots_[slot] + offset, count, done);
   }
 
+  void writeSlot(Lane&, uint32_t slot, uint64_t offset, std::span<const float> values, Done done) override {
+    racyCopy(values.size(), values.data(), slots_[slot] + offset);
+    done({});
+  }
+
  private:
   static void copyOut(Lane& lane, const float* from, uint64_t count, const ReadDone& done) {
     auto buffer = static_cast<CpuLane&>(lane).buffer(count);

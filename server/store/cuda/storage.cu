@@ -87,12 +87,21 @@ void launchStep(const Step& step, const DeviceSlice& slice, cudaStream_t stream,
 
 }  // namespace
 
-void CudaStorage::write(Lane& anyLane, uint64_t offset, std::span<const float> values, Done done) {
+void CudaStorage::write(Lane& lane, uint64_t offset, std::span<const float> values, Done done) {
+  copyIn(lane, weights_ + offset, values, std::move(done));
+}
+
+void CudaStorage::writeSlot(Lane& lane, uint32_t slot, uint64_t offset, std::span<const float> values,
+                            Done done) {
+  copyIn(lane, slots_[slot] + offset, values, std::move(done));
+}
+
+void CudaStorage::copyIn(Lane& anyLane, float* to, std::span<const float> values, Done done) {
   CudaLane& lane = static_cast<CudaLane&>(anyLane);
   std::shared_ptr<float> staged;
   const auto queue = [&]() -> Status {
     PSD_RETURN_IF_ERROR(lane.begin());
-    PSD_ASSIGN_OR_RETURN(staged, lane.copyIn(weights_ + offset, values));
+    PSD_ASSIGN_OR_RETURN(staged, lane.copyIn(to, values));
     return {};
   };
   lane.complete(queue(), std::move(staged), std::move(done));

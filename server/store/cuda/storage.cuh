@@ -35,8 +35,11 @@ class CudaStorage : public ShardStorage {
   void read(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) override;
   void snapshot(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) override;
   void readSlot(Lane& lane, uint32_t slot, uint64_t offset, uint64_t count, ReadDone done) override;
+  void writeSlot(Lane& lane, uint32_t slot, uint64_t offset, std::span<const float> values,
+                 Done done) override;
 
  private:
+  void copyIn(Lane& lane, float* to, std::span<const float> values, Done done);
   void copyOut(Lane& lane, const float* from, uint64_t count, ReadDone done);
 
   const std::shared_ptr<const DeviceArena> arena_;

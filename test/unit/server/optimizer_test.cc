@@ -176,6 +176,22 @@ TEST_CASE("an optimizer describes what differs from the defaults") {
         "warmup_updates=2");
 }
 
+TEST_CASE("an optimizer that is written down reads as the same again") {
+  for (
+      const char* options :
+      {R"({"type": "sgd", "lr": 0.1, "momentum": 0.9, "nesterov": true})",
+       R"({"type": "adagrad", "lr_decay": 0.1, "schedule": {"type": "step", "every_updates": 7, "gamma": 0.3}})",
+       R"({"type": "rmsprop", "centered": true})",
+       R"({"type": "adam", "betas": [0.8, 0.9999], "amsgrad": true})",
+       R"({"type": "adamw", "schedule": {"type": "cosine", "total_updates": 9, "warmup_updates": 2}})"}) {
+    const Optimizer first = mustParse(options);
+    const Optimizer second = mustParse(writeOptimizer(first).dump().c_str());
+    CHECK(second.describe() == first.describe());
+    CHECK(second.learningRate(8) == first.learningRate(8));
+    CHECK(writeOptimizer(second) == writeOptimizer(first));
+  }
+}
+
 TEST_CASE("bad options are refused with the path and the reason") {
   using Catch::Matchers::Contains;
   CHECK_THAT(whyNot(R"({"type": "sdg"})"), Contains("type") && Contains("sgd"));

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <mutex>
@@ -95,6 +96,18 @@ TEST_CASE("slots keep to the slice of their weights") {
   CHECK(copyOf(*momentum) == expected);
   StorageCalls other(*allocation.backend, *allocation.shards[0]);
   CHECK(copyOf(*other.readSlot(0, 0, 16)) == std::vector<float>(16, 0.f));
+}
+
+TEST_CASE("a slot takes values at their offset and nowhere else") {
+  const Optimizer optimizer{.algorithm = Adam{}};
+  const Allocation allocation = allocate({16, 40}, optimizer);
+  StorageCalls storage(*allocation.backend, *allocation.shards[1]);
+  PSD_REQUIRE_OK(storage.writeSlot(1, 16, ramp(8, 5)));
+  std::vector<float> expected(40, 0.f);
+  std::ranges::copy(ramp(8, 5), expected.begin() + 16);
+  CHECK(copyOf(*storage.readSlot(1, 0, 40)) == expected);
+  CHECK(copyOf(*storage.readSlot(0, 0, 40)) == std::vector<float>(40, 0.f));
+  CHECK(copyOf(*storage.read(0, 40)) == std::vector<float>(40, 0.f));
 }
 
 TEST_CASE("a read is a live view, a snapshot is not") {

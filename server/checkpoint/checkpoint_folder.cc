@@ -1,0 +1,196 @@
+#include "server/checkpoint/checkpoint_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+#include "common/checksum/crc32c.h"
+#include "common/safetensors/safetensors.h"
+
+namespace psd {
+namespace {
+
+constexpr std::string_view kPrefix = "checkpoint-";
+constexpr uint64_t kManifestBytesMax = 1ull << 30;
+constexpr size_t kPieceFloats = 1u << 18;  // 1 MiB written at a time, still in the cache when it is summed
+constexpr size_t kPieceBytes = kPieceFloats * sizeof(float);
+
+std::optional<uint64_t> numberOf(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return {};
+  name.remove_prefix(kPrefix.size());
+  uint64_t number = 0;
+  auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error != std::errc() || end != name.data() + name.size()) return {};
+  return number;
+}
+
+/// Sums up what is appended on its way to a file.
+class SummedFile final : public WritableFile {
+ public:
+  explicit SummedFile(WritableFile& file) : file_(file) {}
+  Status append(std::span<const std::byte> bytes) override {
+    crc_ = crc32c(bytes, crc_);
+    bytes_ += bytes.size();
+    return file_.append(bytes);
+  }
+  Status sync() override { return file_.sync(); }
+  Status close() override { return file_.close(); }
+
+  uint32_t crc() const { return crc_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  WritableFile& file_;
+  uint32_t crc_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+/// Without its manifest it is no checkpoint, so that goes first.
+Status removeCheckpoint(Env& env, const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(std::vector<std::string> names, env.list(path));
+  if (std::find(names.begin(), names.end(), kManifestName) != names.end()) {
+    PSD_RETURN_IF_ERROR(env.remove(path + "/" + std::string(kManifestName)));
+    PSD_RETURN_IF_ERROR(env.syncFolder(path));
+    std::erase(names, kManifestName);
+  }
+  for (const std::string& name : names) PSD_RETURN_IF_ERROR(env.remove(path + "/" + name));
+  PSD_RETURN_IF_ERROR(env.removeFolder(path));
+  return env.syncFolder(folderOf(path));
+}
+
+Status checkFile(Env& env, const std::string& path, const ManifestShard& shard) {
+  PSD_ASSIGN_OR_RETURN(auto file, env.open(path));
+  auto bad = [&](const std::string& why) {
+    return Error{ErrorCode::io, "'" + path + "' is damaged: " + why};
+  };
+  if (file->size() != shard.bytes) {
+    return bad("it has " + std::to_string(file->size()) + " bytes instead of " + std::to_string(shard.bytes));
+  }
+  std::vector<std::byte> piece(std::min<uint64_t>(kPieceBytes, shard.bytes));
+  uint32_t crc = 0;
+  for (uint64_t at = 0; at < shard.bytes; at += piece.size()) {
+    piece.resize(std::min<uint64_t>(piece.size(), shard.bytes - at));
+    PSD_RETURN_IF_ERROR(file->read(at, piece));
+    crc = crc32c(piece, crc);
+  }
+  if (crc == shard.crc) return {};
+  return bad("its checksum is " + crcText(crc) + " instead of " + crcText(shard.crc));
+}
+
+}  // namespace
+
+std::string checkpointPath(const std::string& folder, uint64_t number) {
+  char name[40];
+  std::snprintf(name, sizeof name, "checkpoint-%010llu", static_cast<unsigned long long>(number));
+  return folder + "/" + name;
+}
+
+Result<std::vector<uint64_t>> listCheckpoints(Env& env, const std::string& folder, bool finished) {
+  PSD_ASSIGN_OR_RETURN(std::vector<std::string> names, env.list(folder));
+  std::vector<uint64_t> numbers;
+  for (const std::string& name : names) {
+    auto number = numberOf(name);
+    if (!number || checkpointPath(folder, *number) != folder + "/" + name) continue;
+    if (finished && !env.exists(folder + "/" + name + "/" + std::string(kManifestName))) continue;
+    numbers.push_back(*number);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+Status pruneCheckpoints(Env& env, const std::string& folder, uint64_t keep) {
+  PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> finished, listCheckpoints(env, folder, true));
+  PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> all, listCheckpoints(env, folder, false));
+  if (finished.empty()) return {};
+  const auto kept = finished.end() - static_cast<ptrdiff_t>(std::min<uint64_t>(keep, finished.size()));
+  Status first;
+  for (uint64_t number : all) {
+    if (number >= finished.back() || std::find(kept, finished.end(), number) != finished.end()) continue;
+    Status removed = removeCheckpoint(env, checkpointPath(folder, number));
+    if (first.ok()) first = removed;
+  }
+  return first;
+}
+
+Result<CheckpointWriter> CheckpointWriter::begin(Env& env, const std::string& folder, uint64_t number) {
+  CheckpointWriter writer(env, checkpointPath(folder, number), number);
+  PSD_RETURN_IF_ERROR(env.createFolder(writer.path_));
+  PSD_RETURN_IF_ERROR(env.syncFolder(folder));
+  return writer;
+}
+
+Status CheckpointWriter::addShard(ManifestShard& shard, std::span<const Plane> planes) {
+  char name[40];
+  std::snprintf(name, sizeof name, "shard-%05u.safetensors", shard.range.id.value);
+  shard.file = name;
+  ModelSpec content;
+  for (const Plane& plane : planes) {
+    content.tensors.push_back({plane.name, DType::f32, {plane.values.size()}});
+  }
+  const std::map<std::string, std::string> metadata = {{"begin", std::to_string(shard.range.begin)},
+                                                       {"format", "pt"},
+                                                       {"shard", std::to_string(shard.range.id.value)},
+                                                       {"version", std::to_string(shard.version.value)},
+                                                       {"writer", "psd " PSD_VERSION}};
+  PSD_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env_->create(path_ + "/" + shard.file));
+  SummedFile summed(*file);
+  PSD_RETURN_IF_ERROR(writeSafetensors(
+      summed, content, metadata,
+      [&](size_t index, const std::function<Status(std::span<const float>)>& sink) -> Status {
+        std::span<const float> left = planes[index].values;
+        while (!left.empty()) {
+          const auto piece = left.first(std::min(kPieceFloats, left.size()));
+          PSD_RETURN_IF_ERROR(sink(piece));
+          left = left.subspan(piece.size());
+        }
+        return {};
+      }));
+  PSD_RETURN_IF_ERROR(summed.sync());
+  shard.bytes = summed.bytes();
+  shard.crc = summed.crc();
+  bytes_ += shard.bytes;
+  return summed.close();
+}
+
+Status CheckpointWriter::finish(Manifest manifest) {
+  manifest.number = number_;
+  // The names of the shards' files are on the disk before the name that makes them count.
+  PSD_RETURN_IF_ERROR(env_->syncFolder(path_));
+  const std::string text = formatManifest(manifest);
+  bytes_ += text.size();
+  return writeFileAtomically(*env_, path_ + "/" + std::string(kManifestName),
+                             [&](WritableFile& file) { return file.append(std::as_bytes(std::span(text))); });
+}
+
+Result<Checkpoint> openCheckpoint(Env& env, const std::string& path) {
+  const std::string manifestPath = path + "/" + std::string(kManifestName);
+  PSD_ASSIGN_OR_RETURN(auto file, env.open(manifestPath));
+  if (file->size() > kManifestBytesMax) {
+    return Error{ErrorCode::io, "'" + manifestPath + "' is damaged: it is too long"};
+  }
+  std::string text(file->size(), '\0');
+  PSD_RETURN_IF_ERROR(file->read(0, std::as_writable_bytes(std::span(text))));
+  Checkpoint checkpoint{path, {}};
+  PSD_ASSIGN_OR_RETURN(checkpoint.manifest, parseManifest(text, manifestPath));
+  for (const ManifestShard& shard : checkpoint.manifest.shards) {
+    PSD_RETURN_IF_ERROR(checkFile(env, path + "/" + shard.file, shard));
+  }
+  return checkpoint;
+}
+
+Result<NewestCheckpoint> newestCheckpoint(Env& env, const std::string& folder) {
+  NewestCheckpoint newest;
+  if (!env.exists(folder)) return newest;
+  PSD_ASSIGN_OR_RETURN(std::vector<uint64_t> numbers, listCheckpoints(env, folder, true));
+  for (auto number = numbers.rbegin(); number != numbers.rend(); ++number) {
+    auto opened = openCheckpoint(env, checkpointPath(folder, *number));
+    if (opened.ok()) {
+      newest.checkpoint = std::move(*opened);
+      break;
+    }
+    newest.damaged.push_back(opened.error());
+  }
+  return newest;
+}
+
+}  // namespace psd

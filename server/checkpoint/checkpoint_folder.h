@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/os/env.h"
+#include "server/checkpoint/manifest.h"
+
+namespace psd {
+
+/// Where checkpoints lie: one folder, in it a folder for each, named by its number. One that has no manifest
+/// was not finished, or was being removed, and is nobody's.
+
+/// "FOLDER/checkpoint-0000000012"
+std::string checkpointPath(const std::string& folder, uint64_t number);
+
+/// The numbers of what lies in `folder`, rising. `finished`: only those with a manifest.
+Result<std::vector<uint64_t>> listCheckpoints(Env& env, const std::string& folder, bool finished);
+
+/// Removes the older checkpoints but for the `keep` newest, and everything unfinished that is older than the
+/// newest finished one. One that cannot be removed does not keep the others from being removed; the first
+/// error is returned.
+Status pruneCheckpoints(Env& env, const std::string& folder, uint64_t keep);
+
+/// Writes one checkpoint. Until finish() has returned success there is none, whatever happens; what was begun
+/// is removed later by pruneCheckpoints(). Blocks. Owned by one thread.
+class CheckpointWriter {
+ public:
+  /// The values of a shard under one name: the weights, or a slot of the optimizer.
+  struct Plane {
+    std::string name;
+    std::span<const float> values;
+  };
+
+  /// Makes the folder of checkpoint `number`, which must be new.
+  static Result<CheckpointWriter> begin(Env& env, const std::string& folder, uint64_t number);
+
+  /// Writes a shard's file and fills in `shard.file`, `bytes` and `crc`.
+  Status addShard(ManifestShard& shard, std::span<const Plane> planes);
+  /// Makes it a checkpoint. `manifest.number` is set here.
+  Status finish(Manifest manifest);
+
+  const std::string& path() const { return path_; }
+  uint64_t bytesWritten() const { return bytes_; }
+
+ private:
+  CheckpointWriter(Env& env, std::string path, uint64_t number)
+      : env_(&env), path_(std::move(path)), number_(number) {}
+  Env* env_;
+  std::string path_;
+  uint64_t number_;
+  uint64_t bytes_ = 0;
+};
+
+/// The name of a shard's weights in its file; slots have the optimizer's names.
+inline constexpr std::string_view kWeightsPlane = "weights";
+
+/// A checkpoint whose files are all there and have the checksums that its manifest gives. A value type.
+struct Checkpoint {
+  std::string path;
+  Manifest manifest;
+};
+
+/// Reads the manifest and every byte of the other files. The error names the file at fault.
+Result<Checkpoint> openCheckpoint(Env& env, const std::string& path);
+
+/// The newest whole checkpoint in a folder, if there is one. Damaged ones that are newer are told of in
+/// `damaged`, newest first. A folder that is not there holds none.
+struct NewestCheckpoint {
+  std::optional<Checkpoint> checkpoint;
+  std::vector<Error> damaged;
+};
+Result<NewestCheckpoint> newestCheckpoint(Env& env, const std::string& folder);
+
+}  // namespace psd

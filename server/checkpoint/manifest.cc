@@ -1,0 +1,234 @@
+#include "server/checkpoint/manifest.h"
+
+#include <cstdlib>
+
+#include "common/checksum/crc32c.h"
+#include "common/config/object_reader.h"
+#include "common/types/model_layout.h"
+#include "server/optimizer/optimizer_config.h"
+
+namespace psd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kConsistencies[] = {"live", "per_shard", "whole"};
+constexpr std::string_view kFormatName = "psd checkpoint";
+// What follows the bytes that the manifest's checksum covers.
+constexpr std::string_view kChecksumKey = "\n  \"manifest_crc32c\": \"";
+constexpr std::string_view kChecksumEnd = "\"\n}\n";
+constexpr size_t kChecksumDigits = 8;
+constexpr size_t kChecksumBytes = kChecksumKey.size() + kChecksumDigits + kChecksumEnd.size();
+
+std::vector<std::string> slotNames(const Optimizer& optimizer) {
+  std::vector<std::string> names;
+  for (const Slot& slot : optimizer.slots()) names.emplace_back(slot.name);
+  return names;
+}
+
+std::span<const std::byte> bytesOf(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+Json pushesJson(const std::vector<AppliedPush>& pushes) {
+  Json list = Json::array();
+  for (const AppliedPush& push : pushes) {
+    list.push_back({{"rank", push.rank.value},
+                    {"incarnation", push.incarnation},
+                    {"step", push.step.value},
+                    {"version", push.version.value},
+                    {"staleness", push.staleness}});
+  }
+  return list;
+}
+
+Json modelJson(const ModelSpec& model) {
+  Json tensors = Json::array();
+  for (const TensorSpec& tensor : model.tensors) {
+    tensors.push_back({{"name", tensor.name}, {"dtype", dtypeName(tensor.dtype)}, {"shape", tensor.shape}});
+  }
+  return {{"name", model.name}, {"tensors", tensors}};
+}
+
+/// Reads a manifest key by key; a missing key is as wrong as one with a wrong value.
+class ManifestReader {
+ public:
+  explicit ManifestReader(ObjectReader in) : in_(std::move(in)) {}
+
+  uint64_t integer(std::string_view key, uint64_t max = UINT64_MAX) {
+    need(key);
+    return in_.integer(key, 0, 0, max);
+  }
+  std::string text(std::string_view key) {
+    need(key);
+    return in_.text(key, "");
+  }
+  uint32_t crc(std::string_view key) {
+    const std::string digits = text(key);
+    char* end = nullptr;
+    const uint64_t value = std::strtoull(digits.c_str(), &end, 16);
+    if (digits.size() != kChecksumDigits || *end != '\0') in_.fail(key, "must be eight hexadecimal digits");
+    return static_cast<uint32_t>(value);
+  }
+  std::vector<ManifestReader> objects(std::string_view key) {
+    need(key);
+    std::vector<ManifestReader> readers;
+    for (ObjectReader& entry : in_.objects(key)) readers.emplace_back(std::move(entry));
+    return readers;
+  }
+  ManifestReader object(std::string_view key) {
+    need(key);
+    return ManifestReader(in_.object(key));
+  }
+  ObjectReader& raw() { return in_; }
+
+ private:
+  void need(std::string_view key) {
+    if (!in_.has(key)) in_.fail(key, "is missing");
+  }
+  ObjectReader in_;
+};
+
+ModelSpec readModel(ManifestReader in) {
+  ModelSpec model;
+  model.name = in.text("name");
+  for (ManifestReader& entry : in.objects("tensors")) {
+    TensorSpec tensor;
+    tensor.name = entry.text("name");
+    auto dtype = parseDType(entry.text("dtype"));
+    if (!dtype.ok()) entry.raw().fail("dtype", dtype.message());
+    tensor.dtype = dtype.ok() ? *dtype : DType::f32;
+    tensor.shape = entry.raw().integers("shape", {});
+    model.tensors.push_back(std::move(tensor));
+  }
+  return model;
+}
+
+AppliedPush readPush(ManifestReader in) {
+  AppliedPush push;
+  push.rank = {static_cast<uint32_t>(in.integer("rank", UINT32_MAX))};
+  push.incarnation = in.integer("incarnation");
+  push.step = {in.integer("step")};
+  push.version = {in.integer("version")};
+  push.staleness = in.integer("staleness");
+  return push;
+}
+
+ManifestShard readShard(ManifestReader in, size_t index, size_t groups) {
+  ManifestShard shard;
+  shard.range = {ShardId{static_cast<uint32_t>(index)}, in.integer("begin"), in.integer("elements")};
+  shard.group = static_cast<uint32_t>(in.integer("group", groups == 0 ? 0 : groups - 1));
+  shard.version = {in.integer("version")};
+  shard.file = in.text("file");
+  if (shard.file.empty() || shard.file.find('/') != std::string::npos) {
+    in.raw().fail("file", "must be the name of a file in the same folder");
+  }
+  shard.bytes = in.integer("bytes");
+  shard.crc = in.crc("crc32c");
+  for (ManifestReader& push : in.objects("pushes")) shard.pushes.push_back(readPush(std::move(push)));
+  return shard;
+}
+
+ManifestGroup readGroup(ManifestReader in) {
+  ManifestGroup group;
+  group.policy = in.text("policy");
+  ObjectReader optimizer = in.object("optimizer").raw();
+  group.optimizer = readOptimizer(optimizer);
+  if (in.raw().texts("slots", {}) != slotNames(group.optimizer)) {
+    in.raw().fail("slots", "are not what the optimizer keeps");
+  }
+  return group;
+}
+
+Status readAll(const Json& document, Manifest& manifest) {
+  ManifestReader in{ObjectReader(document)};
+  if (in.text("format") != kFormatName) in.raw().fail("format", "must be \"psd checkpoint\"");
+  if (uint64_t version = in.integer("format_version"); version != kCheckpointFormat) {
+    in.raw().fail("format_version", "is " + std::to_string(version) + "; this psd reads version " +
+                                        std::to_string(kCheckpointFormat));
+  }
+  in.text("writer");
+  manifest.number = in.integer("number");
+  manifest.created = in.text("created");
+  const std::string consistency = in.raw().choice("consistency", kConsistencies[0],
+                                                  {std::begin(kConsistencies), std::end(kConsistencies)});
+  for (size_t i = 0; i < std::size(kConsistencies); i++) {
+    if (kConsistencies[i] == consistency) manifest.consistency = static_cast<Consistency>(i);
+  }
+  manifest.logSegment = in.integer("log_segment");
+  manifest.model = readModel(in.object("model"));
+  for (ManifestReader& group : in.objects("groups")) manifest.groups.push_back(readGroup(std::move(group)));
+  for (ManifestReader& entry : in.objects("shards")) {
+    manifest.shards.push_back(readShard(std::move(entry), manifest.shards.size(), manifest.groups.size()));
+  }
+  in.text("manifest_crc32c");
+  return in.raw().finish();
+}
+
+Status checkPlan(const Manifest& manifest) {
+  PSD_RETURN_IF_ERROR(validateModel(manifest.model));
+  ShardPlan plan;
+  for (const ManifestShard& shard : manifest.shards) plan.shards.push_back(shard.range);
+  PSD_RETURN_IF_ERROR(plan.validate());
+  const uint64_t elements = ModelLayout(manifest.model).totalElements();
+  if (plan.totalElements() == elements) return {};
+  return {ErrorCode::invalidArgument, "the shards hold " + std::to_string(plan.totalElements()) +
+                                          " elements, the model has " + std::to_string(elements)};
+}
+
+}  // namespace
+
+std::string_view consistencyName(Consistency consistency) {
+  return kConsistencies[static_cast<size_t>(consistency)];
+}
+
+std::string formatManifest(const Manifest& manifest) {
+  Json out;
+  out["format"] = kFormatName;
+  out["format_version"] = kCheckpointFormat;
+  out["writer"] = "psd " PSD_VERSION;
+  out["number"] = manifest.number;
+  out["created"] = manifest.created;
+  out["consistency"] = consistencyName(manifest.consistency);
+  out["log_segment"] = manifest.logSegment;
+  out["model"] = modelJson(manifest.model);
+  out["groups"] = Json::array();
+  for (const ManifestGroup& group : manifest.groups) {
+    out["groups"].push_back({{"policy", group.policy},
+                             {"optimizer", writeOptimizer(group.optimizer)},
+                             {"slots", slotNames(group.optimizer)}});
+  }
+  out["shards"] = Json::array();
+  for (const ManifestShard& shard : manifest.shards) {
+    out["shards"].push_back({{"begin", shard.range.begin},
+                             {"elements", shard.range.count},
+                             {"group", shard.group},
+                             {"version", shard.version.value},
+                             {"file", shard.file},
+                             {"bytes", shard.bytes},
+                             {"crc32c", crcText(shard.crc)},
+                             {"pushes", pushesJson(shard.pushes)}});
+  }
+  std::string text = out.dump(2);
+  text.resize(text.size() - 2);  // "\n}", to go on with the checksum
+  text += ",";
+  const std::string crc = crcText(crc32c(bytesOf(text)));
+  return text + std::string(kChecksumKey) + crc + std::string(kChecksumEnd);
+}
+
+Result<Manifest> parseManifest(std::string_view text, const std::string& origin) {
+  auto bad = [&](const std::string& why) {
+    return Error{ErrorCode::invalidArgument, "'" + origin + "' is no manifest that psd can read: " + why};
+  };
+  if (text.size() < kChecksumBytes) return bad("it is cut off");
+  const std::string_view covered = text.substr(0, text.size() - kChecksumBytes);
+  const std::string rest =
+      std::string(kChecksumKey) + crcText(crc32c(bytesOf(covered))) + std::string(kChecksumEnd);
+  if (text.substr(covered.size()) != rest) return bad("its checksum is wrong");
+  Json document = Json::parse(text, nullptr, false);
+  if (!document.is_object()) return bad("it is not a JSON object");
+  Manifest manifest;
+  if (Status read = readAll(document, manifest); !read.ok()) return bad(read.message());
+  if (Status plan = checkPlan(manifest); !plan.ok()) return bad(plan.message());
+  return manifest;
+}
+
+}  // namespace psd

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/plan/shard_plan.h"
+#include "common/status/status.h"
+#include "common/types/model_spec.h"
+#include "server/optimizer/optimizer.h"
+#include "server/store/applied_push.h"
+
+namespace psd {
+
+inline constexpr uint64_t kCheckpointFormat = 1;
+inline constexpr std::string_view kManifestName = "manifest.json";
+
+/// What a checkpoint's values are together.
+enum class Consistency {
+  live,      ///< read while updates ran: values of several versions side by side
+  perShard,  ///< each shard as it was between two updates
+  whole,     ///< all shards after the same round
+};
+std::string_view consistencyName(Consistency consistency);
+
+/// One parameter group: who ruled it, and the optimizer whose state the files hold.
+struct ManifestGroup {
+  std::string policy;  ///< policy.type
+  Optimizer optimizer;
+};
+
+/// One shard and its file.
+struct ManifestShard {
+  ShardRange range;
+  uint32_t group = 0;
+  Version version;
+  std::string file;  ///< in the checkpoint's folder
+  uint64_t bytes = 0;
+  uint32_t crc = 0;  ///< CRC-32C of the whole file
+  std::vector<AppliedPush> pushes;
+};
+
+/// What manifest.json says; docs/checkpoint_format.md describes it byte by byte. A value type.
+struct Manifest {
+  uint64_t number = 0;  ///< rises with every checkpoint of a folder
+  std::string created;  ///< UTC, "2026-11-21T16:03:00Z"
+  Consistency consistency = Consistency::perShard;
+  uint64_t logSegment = 0;  ///< first segment of the log with updates that may be missing here; 0: no log
+  ModelSpec model;
+  std::vector<ManifestGroup> groups;
+  std::vector<ManifestShard> shards;
+};
+
+/// The file's text, its own checksum in the last line.
+std::string formatManifest(const Manifest& manifest);
+/// Checks everything that can be checked without the other files. Errors name `origin` and the place.
+Result<Manifest> parseManifest(std::string_view text, const std::string& origin);
+
+}  // namespace psd

@@ -1,0 +1,231 @@
+#include "server/checkpoint/store_state.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "common/safetensors/safetensors.h"
+#include "server/store/await.h"
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kPieceElements = 1u << 16;  // 256 KiB: what is read stays in the cache until it is copied
+constexpr uint64_t kRestorePieceElements = 1u << 20;
+
+std::vector<std::string> planeNames(const Optimizer& optimizer) {
+  std::vector<std::string> names = {std::string(kWeightsPlane)};
+  for (const Slot& slot : optimizer.slots()) names.emplace_back(slot.name);
+  return names;
+}
+
+/// Writes a piece of a plane: the weights (0) or slot plane−1.
+Status writePlane(Shard& shard, Lane& lane, size_t plane, uint64_t offset, std::span<const float> values) {
+  return await<Status>([&](auto done) {
+    if (plane == 0) {
+      shard.storage().write(lane, offset, values, done);
+    } else {
+      shard.storage().writeSlot(lane, static_cast<uint32_t>(plane - 1), offset, values, done);
+    }
+  });
+}
+
+Result<ReadView> readPlane(Shard& shard, Lane& lane, size_t plane, uint64_t offset, uint64_t count) {
+  return await<Result<ReadView>>([&](auto done) {
+    if (plane == 0) {
+      shard.storage().read(lane, offset, count, done);
+    } else {
+      shard.storage().readSlot(lane, static_cast<uint32_t>(plane - 1), offset, count, done);
+    }
+  });
+}
+
+/// Where two ranges of the arena meet.
+struct Overlap {
+  uint64_t begin = 0, end = 0;
+  Overlap(uint64_t begin, uint64_t count, const ShardRange& range)
+      : begin(std::max(begin, range.begin)), end(std::min(begin + count, range.begin + range.count)) {}
+  bool empty() const { return begin >= end; }
+};
+
+/// One shard's file of a checkpoint, opened.
+struct ShardFile {
+  const ManifestShard& shard;
+  SafetensorsReader reader;
+};
+
+Result<std::vector<ShardFile>> openFiles(Env& env, const Checkpoint& checkpoint) {
+  std::vector<ShardFile> files;
+  for (const ManifestShard& shard : checkpoint.manifest.shards) {
+    const std::string path = checkpoint.path + "/" + shard.file;
+    PSD_ASSIGN_OR_RETURN(SafetensorsReader reader, SafetensorsReader::open(env, path));
+    for (const std::string& name : planeNames(checkpoint.manifest.groups[shard.group].optimizer)) {
+      const auto plane = reader.find(name);
+      if (!plane || reader.model().tensors[*plane].elementCount() != shard.range.count) {
+        return Error{ErrorCode::io, "'" + path + "' is damaged: it has no '" + name + "' of " +
+                                        std::to_string(shard.range.count) + " elements"};
+      }
+    }
+    files.push_back({shard, std::move(reader)});
+  }
+  return files;
+}
+
+/// Copies a plane of a file to where it meets a shard of the store.
+Status fillPlane(const ShardFile& file, const std::string& name, Shard& shard, Lane& lane, size_t plane) {
+  const Overlap overlap(file.shard.range.begin, file.shard.range.count, shard.range());
+  std::vector<float> values;
+  for (uint64_t at = overlap.begin; at < overlap.end; at += values.size()) {
+    values.resize(std::min(kRestorePieceElements, overlap.end - at));
+    PSD_RETURN_IF_ERROR(file.reader.read(*file.reader.find(name), at - file.shard.range.begin, values));
+    PSD_RETURN_IF_ERROR(writePlane(shard, lane, plane, at - shard.range().begin, values));
+  }
+  return {};
+}
+
+void noteOnce(std::vector<std::string>& notes, std::string note) {
+  if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+}
+
+/// The trainers' last pushes of all old shards that went into a new one; of each trainer the latest.
+void mergePushes(std::vector<AppliedPush>& into, const std::vector<AppliedPush>& from) {
+  for (const AppliedPush& push : from) {
+    auto known = std::find_if(into.begin(), into.end(),
+                              [&](const AppliedPush& other) { return other.rank == push.rank; });
+    if (known == into.end()) {
+      into.push_back(push);
+    } else if (std::pair(known->incarnation, known->step) < std::pair(push.incarnation, push.step)) {
+      *known = push;
+    }
+  }
+}
+
+Status restoreShard(const std::vector<ShardFile>& files, const Checkpoint& checkpoint,
+                    const Optimizer& optimizer, Shard& shard, Lane& lane, Restored& restored) {
+  const std::vector<std::string> names = planeNames(optimizer);
+  Version version;
+  std::vector<AppliedPush> pushes;
+  for (const ShardFile& file : files) {
+    if (Overlap(file.shard.range.begin, file.shard.range.count, shard.range()).empty()) continue;
+    version = std::max(version, file.shard.version);
+    mergePushes(pushes, file.shard.pushes);
+    const Optimizer& before = checkpoint.manifest.groups[file.shard.group].optimizer;
+    for (size_t plane = 0; plane < names.size(); plane++) {
+      const bool sameType = before.name() == optimizer.name();
+      if (plane > 0 && (!sameType || !file.reader.find(names[plane]))) {
+        noteOnce(restored.notes, "the state of optimizer '" + std::string(before.name()) +
+                                     "' is not taken over: optimizer '" + std::string(optimizer.name()) +
+                                     "' begins with a fresh '" + names[plane] + "'");
+        continue;
+      }
+      PSD_RETURN_IF_ERROR(fillPlane(file, names[plane], shard, lane, plane));
+    }
+    if (names.size() == 1 && !before.slots().empty()) {
+      noteOnce(restored.notes, "the state of optimizer '" + std::string(before.name()) +
+                                   "' is dropped: optimizer '" + std::string(optimizer.name()) +
+                                   "' keeps none");
+    }
+  }
+  shard.restore(version, std::move(pushes));
+  return {};
+}
+
+}  // namespace
+
+void ShardImage::Free::operator()(float* memory) const { std::free(memory); }
+
+Result<ShardImage> ShardImage::make(const ParameterStore& store) {
+  ShardImage image;
+  image.names_ = planeNames(store.optimizer());
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    image.planeFloats_ = std::max(image.planeFloats_, store.shard(i).range().count);
+  }
+  constexpr uint64_t kGrain = kLayoutGrainElements;
+  image.planeFloats_ = (image.planeFloats_ + kGrain - 1) / kGrain * kGrain;
+  const uint64_t bytes = image.planeFloats_ * image.names_.size() * sizeof(float);
+  image.memory_.reset(static_cast<float*>(std::aligned_alloc(kGrain * sizeof(float), bytes)));
+  if (!image.memory_) {
+    return Error{ErrorCode::overloaded,
+                 "no memory for the copy of a shard (" + std::to_string(bytes) + " bytes)"};
+  }
+  std::memset(static_cast<void*>(image.memory_.get()), 0, bytes);
+  return image;
+}
+
+Status ShardImage::copy(Shard& shard, Lane& lane) {
+  elements_ = shard.range().count;
+  for (size_t plane = 0; plane < names_.size(); plane++) {
+    float* to = memory_.get() + plane * planeFloats_;
+    for (uint64_t at = 0; at < elements_; at += kPieceElements) {
+      const uint64_t count = std::min(kPieceElements, elements_ - at);
+      auto view = readPlane(shard, lane, plane, at, count);
+      if (!view.ok()) return view.error();
+      std::memcpy(to + at, view->values.data(), count * sizeof(float));
+    }
+  }
+  return {};
+}
+
+std::vector<CheckpointWriter::Plane> ShardImage::planes() const {
+  std::vector<CheckpointWriter::Plane> planes;
+  for (size_t i = 0; i < names_.size(); i++) {
+    planes.push_back({names_[i], {memory_.get() + i * planeFloats_, elements_}});
+  }
+  return planes;
+}
+
+Manifest describeStore(const ParameterStore& store, const std::string& policy) {
+  Manifest manifest;
+  manifest.model = store.model();
+  manifest.groups.push_back({policy, store.optimizer()});
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    ManifestShard shard;
+    shard.range = store.shard(i).range();
+    manifest.shards.push_back(std::move(shard));
+  }
+  return manifest;
+}
+
+Result<Restored> restoreStore(Env& env, const Checkpoint& checkpoint, ParameterStore& store) {
+  const ModelSpec& saved = checkpoint.manifest.model;
+  if (saved.signature() != store.model().signature()) {
+    return Error{ErrorCode::modelMismatch,
+                 "'" + checkpoint.path + "' holds another model: " +
+                     describeDifference(store.model(), "the daemon's", saved, "the checkpoint's")};
+  }
+  PSD_ASSIGN_OR_RETURN(const std::vector<ShardFile> files, openFiles(env, checkpoint));
+  Lanes lanes = store.makeLanes();
+  Restored restored;
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    Shard& shard = store.shard(i);
+    PSD_RETURN_IF_ERROR(
+        restoreShard(files, checkpoint, store.optimizer(), shard, *lanes[shard.device()], restored));
+  }
+  return restored;
+}
+
+Status exportCheckpoint(Env& env, const Checkpoint& checkpoint, const std::string& to) {
+  PSD_ASSIGN_OR_RETURN(const std::vector<ShardFile> files, openFiles(env, checkpoint));
+  const ModelSpec& model = checkpoint.manifest.model;
+  const ModelLayout layout(model);
+  std::vector<float> values;
+  const auto source = [&](size_t tensor,
+                          const std::function<Status(std::span<const float>)>& sink) -> Status {
+    const TensorPlace& place = layout.places()[tensor];
+    for (const ShardFile& file : files) {
+      const Overlap overlap(place.begin, place.count, file.shard.range);
+      for (uint64_t at = overlap.begin; at < overlap.end; at += values.size()) {
+        values.resize(std::min(kRestorePieceElements, overlap.end - at));
+        PSD_RETURN_IF_ERROR(
+            file.reader.read(*file.reader.find(kWeightsPlane), at - file.shard.range.begin, values));
+        PSD_RETURN_IF_ERROR(sink(values));
+      }
+    }
+    return {};
+  };
+  return writeFileAtomically(env, to, [&](WritableFile& file) {
+    return writeSafetensors(file, model, {{"format", "pt"}, {"writer", "psd " PSD_VERSION}}, source);
+  });
+}
+
+}  // namespace psd

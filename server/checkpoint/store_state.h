@@ -1,0 +1,53 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/os/env.h"
+#include "server/checkpoint/checkpoint_folder.h"
+#include "server/store/parameter_store.h"
+
+namespace psd {
+
+/// A shard's weights and optimizer slots in host memory. The memory is taken and touched once, so that a copy
+/// made under the shard's lock meets no fresh page. Owned by one thread.
+class ShardImage {
+ public:
+  /// Makes room for any shard of the store. ErrorCode::overloaded, naming the bytes, when there is none.
+  static Result<ShardImage> make(const ParameterStore& store);
+
+  /// Copies the shard as it is. Blocks; whoever wants it whole holds its lock. `lane` belongs to the calling
+  /// thread and to the shard's device.
+  Status copy(Shard& shard, Lane& lane);
+
+  /// Weights first, then the slots in the optimizer's order; valid until the next copy.
+  std::vector<CheckpointWriter::Plane> planes() const;
+
+ private:
+  struct Free {
+    void operator()(float* memory) const;
+  };
+  ShardImage() = default;
+  std::vector<std::string> names_;
+  uint64_t planeFloats_ = 0;  // from one plane to the next
+  uint64_t elements_ = 0;     // of the shard that was copied
+  std::unique_ptr<float[], Free> memory_;
+};
+
+/// What a manifest says of a store, without files.
+Manifest describeStore(const ParameterStore& store, const std::string& policy);
+
+/// Fills the store with a checkpoint's values, whatever its shards, devices and optimizer: weights always,
+/// optimizer state where the optimizer is of the same type, update numbers in any case. Where a shard takes
+/// from several, it goes on from the highest of their numbers. Blocks; before anybody else uses the store.
+/// `notes`: what was not taken over, a line each.
+struct Restored {
+  std::vector<std::string> notes;
+};
+Result<Restored> restoreStore(Env& env, const Checkpoint& checkpoint, ParameterStore& store);
+
+/// Writes the whole model of a checkpoint as one safetensors file under the model's tensor names, atomically.
+Status exportCheckpoint(Env& env, const Checkpoint& checkpoint, const std::string& to);
+
+}  // namespace psd

@@ -1,0 +1,241 @@
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "server/checkpoint/checkpoint_folder.h"
+#include "server/checkpoint/manifest.h"
+#include "server/checkpoint/store_state.h"
+#include "test/support/catch.h"
+#include "test/support/memory_env.h"
+#include "test/unit/server/checkpoint_store.h"
+
+namespace psd {
+namespace {
+
+using namespace testing;
+
+const std::string kAdam = R"({"type": "adam", "lr": 0.01})";
+const std::string kSgd = R"({"type": "sgd", "lr": 1})";
+
+/// A store whose every value is another one, after a few updates.
+std::unique_ptr<ParameterStore> trainedStore(uint32_t shards, const std::string& optimizer) {
+  auto store = makeStore(shards, optimizer);
+  Lanes lanes = store->makeLanes();
+  for (size_t i = 0; i < store->shardCount(); i++) {
+    Shard& shard = store->shard(i);
+    std::vector<float> values(shard.range().count);
+    std::iota(values.begin(), values.end(), static_cast<float>(shard.range().begin));
+    PSD_REQUIRE_OK(waitFor<Status>([&](auto done) { shard.storage().write(*lanes[0], 0, values, done); }));
+    shard.restore({40 + i}, {{Rank{1}, 77, Step{9 + i}, Version{40 + i}, 3}});
+    for (size_t k = 0; k <= i; k++) update(*store, i, 0.5f);
+  }
+  return store;
+}
+
+Checkpoint reopened(Env& env, const std::string& folder, uint64_t number) {
+  auto checkpoint = openCheckpoint(env, checkpointPath(folder, number));
+  PSD_REQUIRE_OK(checkpoint);
+  return std::move(*checkpoint);
+}
+
+TEST_CASE("a checkpoint gives back weights, optimizer state, update numbers and the trainers' last pushes") {
+  MemoryEnv env;
+  auto store = trainedStore(3, kAdam);
+  PSD_REQUIRE_OK(saveStore(env, "/data", 5, *store));
+  const Checkpoint checkpoint = reopened(env, "/data", 5);
+  CHECK(checkpoint.manifest.number == 5);
+  auto again = makeStore(3, kAdam);
+  auto restored = restoreStore(env, checkpoint, *again);
+  PSD_REQUIRE_OK(restored);
+  CHECK(restored->notes.empty());
+  CHECK(contentOf(*again) == contentOf(*store));
+  for (size_t i = 0; i < 3; i++) {
+    CHECK(again->shard(i).version() == store->shard(i).version());
+    CHECK(again->shard(i).pushes() == store->shard(i).pushes());
+    // The next update is Adam's next t in both.
+    update(*again, i, 0.25f);
+    update(*store, i, 0.25f);
+  }
+  CHECK(contentOf(*again) == contentOf(*store));
+}
+
+TEST_CASE("a checkpoint goes into another number of shards") {
+  const uint32_t shards = GENERATE(1u, 2u, 5u);
+  MemoryEnv env;
+  auto store = trainedStore(3, kAdam);
+  PSD_REQUIRE_OK(saveStore(env, "/data", 1, *store));
+  auto again = makeStore(shards, kAdam);
+  PSD_REQUIRE_OK(restoreStore(env, reopened(env, "/data", 1), *again));
+  CHECK(contentOf(*again) == contentOf(*store));
+  CHECK(again->shard(again->shardCount() - 1).version() == store->shard(2).version());
+  CHECK(again->shard(0).pushes().front().step >= store->shard(0).pushes().front().step);
+}
+
+TEST_CASE("another optimizer takes the weights and says what it does not take") {
+  MemoryEnv env;
+  auto store = trainedStore(2, kAdam);
+  PSD_REQUIRE_OK(saveStore(env, "/data", 1, *store));
+  const std::string other =
+      GENERATE(as<std::string>(), R"({"type": "sgd"})", R"({"type": "adam", "amsgrad": true})",
+               R"({"type": "adagrad", "initial_accumulator_value": 3})");
+  auto again = makeStore(2, other);
+  auto restored = restoreStore(env, reopened(env, "/data", 1), *again);
+  PSD_REQUIRE_OK(restored);
+  CHECK(restored->notes.size() == 1);
+  CHECK(contentOf(*again)[0] == contentOf(*store)[0]);
+  if (again->optimizer().name() == "adam") CHECK(contentOf(*again)[1] == contentOf(*store)[1]);
+  if (again->optimizer().name() == "adagrad") CHECK(contentOf(*again)[1][0] == 3.f);
+}
+
+TEST_CASE("a checkpoint of another model is refused with the difference") {
+  MemoryEnv env;
+  PSD_REQUIRE_OK(saveStore(env, "/data", 1, *makeStore(1, kSgd)));
+  auto other = makeStore(1, kSgd, {"other", {{"a", DType::f32, {5, 8}}}});
+  auto restored = restoreStore(env, reopened(env, "/data", 1), *other);
+  REQUIRE_FALSE(restored.ok());
+  CHECK(restored.error().code == ErrorCode::modelMismatch);
+  CHECK(restored.message().find("a f32[5,8]") != std::string::npos);
+}
+
+TEST_CASE("any damaged byte of a checkpoint is found, its file named, and the older one taken") {
+  MemoryEnv env;
+  PSD_REQUIRE_OK(saveStore(env, "/data", 1, *makeStore(2, kSgd)));
+  PSD_REQUIRE_OK(saveStore(env, "/data", 2, *trainedStore(2, kSgd)));
+  const std::string folder = checkpointPath("/data", 2);
+  for (const std::string name : {"manifest.json", "shard-00000.safetensors", "shard-00001.safetensors"}) {
+    const std::string path = folder + "/" + name, whole = env.bytes(path);
+    REQUIRE_FALSE(whole.empty());
+    for (size_t at = 0; at < whole.size(); at++) {
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(damaged[at] ^ 1 << at % 8);
+      env.put(path, damaged);
+      auto newest = newestCheckpoint(env, "/data");
+      INFO(name << ", byte " << at);
+      REQUIRE(newest.ok());
+      REQUIRE(newest->checkpoint);
+      REQUIRE(newest->checkpoint->manifest.number == 1);
+      REQUIRE(newest->damaged.size() == 1);
+      REQUIRE(newest->damaged[0].message.find(path) != std::string::npos);
+    }
+    env.put(path, whole.substr(0, whole.size() - 1));
+    REQUIRE(newestCheckpoint(env, "/data")->damaged.size() == 1);
+    env.put(path, whole);
+  }
+  CHECK(newestCheckpoint(env, "/data")->checkpoint->manifest.number == 2);
+}
+
+/// What a folder's newest checkpoint holds; nothing when there is none.
+std::vector<float> newestWeights(MemoryEnv& env) {
+  auto newest = newestCheckpoint(env, "/data");
+  PSD_REQUIRE_OK(newest);
+  if (!newest->checkpoint) return {};
+  auto store = makeStore(2, kSgd);
+  PSD_REQUIRE_OK(restoreStore(env, *newest->checkpoint, *store));
+  return contentOf(*store)[0];
+}
+
+TEST_CASE("a crash at any operation of a checkpoint leaves the one before or the new one, whole") {
+  const Survival survival = GENERATE(from_range(std::begin(kSurvivals), std::end(kSurvivals)));
+  const unsigned appended = GENERATE(0u, 7u, 16u);
+  const bool first = GENERATE(true, false);
+  auto before = makeStore(2, kSgd), after = trainedStore(2, kSgd);
+  const auto old = first ? std::vector<float>() : contentOf(*before)[0], young = contentOf(*after)[0];
+  bool done = false, sawOld = false, sawYoung = false;
+  for (uint64_t point = 0; !done; point++) {
+    MemoryEnv env;
+    PSD_REQUIRE_OK(env.createFolder("/data"));
+    PSD_REQUIRE_OK(env.syncFolder("/"));
+    if (!first) PSD_REQUIRE_OK(saveStore(env, "/data", 1, *before));
+    env.crashAt(env.operations().size() + point, appended);
+    const bool saved = saveStore(env, "/data", 2, *after).ok();
+    done = saved && pruneCheckpoints(env, "/data", 1).ok();
+    env.restart(survival);
+    INFO("operation " << point << ", survival " << static_cast<int>(survival));
+    const std::vector<float> found = newestWeights(env);
+    sawOld |= found == old;
+    sawYoung |= found == young;
+    if (saved) {
+      REQUIRE(found == young);
+    } else {
+      REQUIRE((found == old || found == young));
+    }
+    // What the crash left behind is in nobody's way.
+    PSD_REQUIRE_OK(saveStore(env, "/data", 3, *after));
+    PSD_REQUIRE_OK(pruneCheckpoints(env, "/data", 1));
+    REQUIRE(env.list("/data").value() == std::vector<std::string>{"checkpoint-0000000003"});
+  }
+  CHECK(sawOld);
+  CHECK(sawYoung);
+}
+
+TEST_CASE("a disk that fails at any operation costs the checkpoint in the making, and no other") {
+  const std::string reason = GENERATE("No space left on device", "Read-only file system");
+  const std::set<std::string> failing = GENERATE(
+      std::set<std::string>{"append"}, std::set<std::string>{"sync"}, std::set<std::string>{"create"},
+      std::set<std::string>{"rename"}, std::set<std::string>{"createFolder"}, std::set<std::string>{});
+  MemoryEnv env;
+  auto before = makeStore(2, kSgd), after = trainedStore(2, kSgd);
+  PSD_REQUIRE_OK(saveStore(env, "/data", 1, *before));
+  env.fail(failing, reason);
+  const Status failed = saveStore(env, "/data", 2, *after);
+  REQUIRE_FALSE(failed.ok());
+  CHECK(failed.message().find(reason) != std::string::npos);
+  CHECK(newestWeights(env) == contentOf(*before)[0]);
+  env.heal();
+  PSD_REQUIRE_OK(saveStore(env, "/data", 3, *after));
+  CHECK(newestWeights(env) == contentOf(*after)[0]);
+}
+
+TEST_CASE("the newest checkpoints are kept, unfinished ones go") {
+  MemoryEnv env;
+  auto store = makeStore(1, kSgd);
+  for (uint64_t number = 1; number <= 5; number++) PSD_REQUIRE_OK(saveStore(env, "/data", number, *store));
+  PSD_REQUIRE_OK(env.remove(checkpointPath("/data", 4) + "/manifest.json"));
+  PSD_REQUIRE_OK(env.createFolder(checkpointPath("/data", 6)));  // in the making
+  env.put("/data/notes.txt", "somebody else's");
+  PSD_REQUIRE_OK(pruneCheckpoints(env, "/data", 2));
+  CHECK(listCheckpoints(env, "/data", false).value() == std::vector<uint64_t>{3, 5, 6});
+  CHECK(listCheckpoints(env, "/data", true).value() == std::vector<uint64_t>{3, 5});
+  CHECK(env.exists("/data/notes.txt"));
+}
+
+TEST_CASE("a folder that is not there, or empty, holds no checkpoint") {
+  MemoryEnv env;
+  CHECK_FALSE(newestCheckpoint(env, "/nowhere")->checkpoint);
+  PSD_REQUIRE_OK(env.createFolder("/empty"));
+  CHECK_FALSE(newestCheckpoint(env, "/empty")->checkpoint);
+}
+
+TEST_CASE("an export holds the model under its tensors' names") {
+  MemoryEnv env;
+  auto store = trainedStore(3, kAdam);
+  PSD_REQUIRE_OK(saveStore(env, "/data", 1, *store));
+  PSD_REQUIRE_OK(exportCheckpoint(env, reopened(env, "/data", 1), "/model.safetensors"));
+  PSD_REQUIRE_OK(saveParameters(env, "/direct.safetensors", *store));
+  CHECK(env.bytes("/model.safetensors") == env.bytes("/direct.safetensors"));
+}
+
+TEST_CASE("a manifest says what is wrong with it") {
+  auto store = makeStore(1, kSgd);
+  Manifest manifest = describeStore(*store, "locked");
+  manifest.shards[0].file = "shard-00000.safetensors";
+  manifest.shards[0].pushes = {{Rank{2}, UINT64_MAX, Step{3}, Version{4}, 5}};
+  PSD_REQUIRE_OK(parseManifest(formatManifest(manifest), "m"));
+  CHECK(parseManifest(formatManifest(manifest), "m")->shards[0].pushes == manifest.shards[0].pushes);
+  const auto problem = [&](auto change) {
+    Manifest wrong = manifest;
+    change(wrong);
+    auto parsed = parseManifest(formatManifest(wrong), "m");
+    REQUIRE_FALSE(parsed.ok());
+    return parsed.message();
+  };
+  CHECK(problem([](Manifest& m) { m.shards[0].file = "../escape"; }).find("shards[0].file") !=
+        std::string::npos);
+  CHECK(problem([](Manifest& m) { m.shards[0].range.count += 16; }).find("elements") != std::string::npos);
+  CHECK(problem([](Manifest& m) { m.shards[0].group = 1; }).find("shards[0].group") != std::string::npos);
+  CHECK(problem([](Manifest& m) { m.model.tensors.clear(); }).find("tensor") != std::string::npos);
+  CHECK(parseManifest("", "m").message() == "'m' is no manifest that psd can read: it is cut off");
+}
+
+}  // namespace
+}  // namespace psd
