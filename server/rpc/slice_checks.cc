@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "server/store/finite.h"
+#include "common/types/finite.h"
 
 namespace psd {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "common/types/finite.h"
 #include "server/store/await.h"
-#include "server/store/finite.h"
 
 namespace psd {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/store/finite.h"
+#include "common/types/finite.h"
 #include "server/store/staging_pool.h"
 #include "test/support/catch.h"
 #include "test/support/storage_calls.h"

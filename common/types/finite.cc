@@ -1,4 +1,4 @@
-#include "server/store/finite.h"
+#include "common/types/finite.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "common/codec/dense.h"
+#include "common/codec/vectorised.h"
+#include "common/status/status.h"
+
+// What the files of the codecs have in common.
+
+namespace psd {
+
+/// Bytes that hold an array of T from `at` on; aligned for it.
+template <class T>
+const T* arrayAt(std::span<const std::byte> bytes, uint64_t at) {
+  return reinterpret_cast<const T*>(bytes.data() + at);
+}
+
+inline uint64_t blocksOf(uint64_t count) { return (count + kCodecBlock - 1) / kCodecBlock; }
+
+inline Status badSize(std::string_view codec, uint64_t count, uint64_t right, uint64_t bytes) {
+  return {ErrorCode::badSlice, std::string(codec) + ": " + std::to_string(count) + " values take " +
+                                   std::to_string(right) + " bytes, not " + std::to_string(bytes)};
+}
+
+inline Status badBytes(std::string_view codec, std::string_view why) {
+  return {ErrorCode::badSlice, std::string(codec) + ": " + std::string(why)};
+}
+
+inline Status nonFiniteValue(std::string_view codec) {
+  return {ErrorCode::nonFinite, std::string(codec) + ": a value is NaN or infinite"};
+}
+
+inline Status beyondRange(std::string_view codec, std::string_view largest) {
+  return {ErrorCode::nonFinite, std::string(codec) + ": a value is beyond ±" + std::string(largest) +
+                                    ", the largest that this codec has"};
+}
+
+/// Whether a 16-bit float of the bytes has all bits of `exponent` set: is infinite or NaN.
+inline bool anyWithExponent(const uint16_t* values, uint64_t count, uint16_t exponent) {
+  uint32_t found = 0;
+  vectorised([&]() PSD_VECTORISED {
+    for (uint64_t i = 0; i < count; ++i) found |= (values[i] & exponent) == exponent ? 1u : 0u;
+  });
+  return found != 0;
+}
+
+}  // namespace psd

@@ -1,0 +1,37 @@
+#pragma once
+
+// Plain C++ and no third-party header: .cu files include this.
+
+#include <cstdint>
+
+#include "common/codec/float16.h"
+
+namespace psd {
+
+/// Values that share a scale or a pair of means.
+inline constexpr uint32_t kCodecBlock = 1024;
+
+/// How the codecs that hold every value lay them out, for a device that decodes while it applies: which
+/// it is, and where in the bytes the values begin; scales or means come first.
+struct DenseCode {
+  enum class Kind : uint8_t { fp16, bf16, int8, onebit };
+  Kind kind;
+  uint64_t valuesAt = 0;
+};
+
+/// Value `i` of checked bytes.
+PSD_HOST_DEVICE float denseValue(DenseCode code, const unsigned char* bytes, uint64_t i) {
+  const unsigned char* const values = bytes + code.valuesAt;
+  const float* const scales = reinterpret_cast<const float*>(bytes);
+  switch (code.kind) {
+    case DenseCode::Kind::fp16: return fromHalf(reinterpret_cast<const uint16_t*>(values)[i]);
+    case DenseCode::Kind::bf16: return fromBfloat16(reinterpret_cast<const uint16_t*>(values)[i]);
+    case DenseCode::Kind::int8:
+      return scales[i / kCodecBlock] * static_cast<float>(reinterpret_cast<const int8_t*>(values)[i]);
+    case DenseCode::Kind::onebit: break;
+  }
+  const uint32_t negative = reinterpret_cast<const uint32_t*>(values)[i / 32] >> (i % 32) & 1u;
+  return scales[i / kCodecBlock * 2 + negative];
+}
+
+}  // namespace psd

@@ -1,0 +1,47 @@
+#pragma once
+
+// Plain C++ and no third-party header: .cu files include this.
+
+#include <cstdint>
+
+#include "common/types/host_device.h"
+
+namespace psd {
+
+PSD_HOST_DEVICE uint32_t bitsOf(float value) { return __builtin_bit_cast(uint32_t, value); }
+PSD_HOST_DEVICE float floatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+
+/// The bits of a magnitude order magnitudes as the numbers themselves do.
+PSD_HOST_DEVICE uint32_t magnitudeBits(float value) { return bitsOf(value) & 0x7fffffffu; }
+inline constexpr uint32_t kInfinityBits = 0x7f800000u;
+
+/// IEEE 754 binary16, rounded to nearest even. From 65520 on, and for NaN, infinity. No branch, so that a
+/// loop of it vectorises.
+PSD_HOST_DEVICE uint16_t toHalf(float value) {
+  const uint32_t bits = bitsOf(value), magnitude = bits & 0x7fffffffu;
+  // Normal halves: the exponent's bias falls from 127 to 15, and 13 bits of the fraction are rounded off.
+  const uint32_t rebiased = magnitude - (112u << 23);
+  uint32_t half = (rebiased + 0xfffu + ((rebiased >> 13) & 1u)) >> 13;
+  half = half > 0x7c00u ? 0x7c00u : half;
+  // Subnormal halves are multiples of 2^-24, which is what the float 0.5 counts its fraction in: adding it
+  // rounds.
+  const uint32_t subnormal = bitsOf(floatOf(magnitude) + 0.5f) - bitsOf(0.5f);
+  half = magnitude < (113u << 23) ? subnormal : half;
+  return static_cast<uint16_t>(half | (bits >> 16 & 0x8000u));
+}
+
+/// Of a finite half; exact.
+PSD_HOST_DEVICE float fromHalf(uint16_t half) {
+  const float magnitude = floatOf((half & 0x7fffu) << 13) * 0x1p112f;  // moves the bias back, subnormals too
+  return floatOf(bitsOf(magnitude) | (half & 0x8000u) << 16);
+}
+
+/// The upper half of a float's bits, rounded to nearest even; infinity beyond.
+PSD_HOST_DEVICE uint16_t toBfloat16(float value) {
+  const uint32_t bits = bitsOf(value);
+  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+PSD_HOST_DEVICE float fromBfloat16(uint16_t value) { return floatOf(static_cast<uint32_t>(value) << 16); }
+
+}  // namespace psd

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <limits>
+
+#include "common/codec/bytes.h"
+#include "common/codec/codec.h"
+
+namespace psd {
+
+/// Whole multiples of a scale that a block of 1024 values shares:
+///   float32 scale, one per block: the largest magnitude / 127, or 0 where that would be no normal float;
+///   int8 × count, from -127 to 127; value = scale × int8. The last block may be shorter.
+/// Immutable.
+class Int8 final : public Codec {
+ public:
+  static constexpr std::string_view kName = "int8", kSummary = "1 byte per value, one scale per 1024 values";
+  explicit Int8(CodecOptions&) {}
+
+  std::string_view name() const override { return kName; }
+  bool suitsParameters() const override { return true; }
+  uint64_t encodedBytes(uint64_t count) const override { return valuesAt(count) + count; }
+
+  Status encode(std::span<const float> values, uint64_t, std::byte* out) const override {
+    auto* const scales = reinterpret_cast<float*>(out);
+    auto* const to = reinterpret_cast<int8_t*>(out + valuesAt(values.size()));
+    for (uint64_t block = 0; block < blocksOf(values.size()); ++block) {
+      const uint64_t begin = block * kCodecBlock;
+      scales[block] = encodeBlock(
+          values.subspan(begin, std::min<uint64_t>(kCodecBlock, values.size() - begin)), to + begin);
+    }
+    return {};
+  }
+
+  Status check(Bytes bytes, uint64_t count) const override {
+    if (bytes.size() != encodedBytes(count)) {
+      return badSize(kName, count, encodedBytes(count), bytes.size());
+    }
+    const float* const scales = arrayAt<float>(bytes, 0);
+    for (uint64_t block = 0; block < blocksOf(count); ++block) {
+      if (!(scales[block] >= 0 && scales[block] <= kScaleMax)) {
+        return {ErrorCode::nonFinite, "int8: a scale is negative, too large or NaN"};
+      }
+    }
+    const int8_t* const values = arrayAt<int8_t>(bytes, valuesAt(count));
+    uint32_t found = 0;
+    vectorised([&]() PSD_VECTORISED {
+      for (uint64_t i = 0; i < count; ++i) found |= values[i] == -128 ? 1u : 0u;
+    });
+    return found == 0 ? Status() : badBytes(kName, "-128 is no value of this codec");
+  }
+
+  void decode(Bytes bytes, uint64_t count, uint64_t begin, std::span<float> out) const override {
+    const float* const scales = arrayAt<float>(bytes, 0);
+    const int8_t* const values = arrayAt<int8_t>(bytes, valuesAt(count)) + begin;
+    for (uint64_t at = 0; at < out.size(); at += kCodecBlock) {
+      const float scale = scales[(begin + at) / kCodecBlock];
+      const uint64_t end = std::min<uint64_t>(at + kCodecBlock, out.size());
+      vectorised([&]() PSD_VECTORISED {
+        for (uint64_t i = at; i < end; ++i) out[i] = scale * static_cast<float>(values[i]);
+      });
+    }
+  }
+  std::optional<DenseCode> denseCode(uint64_t count) const override {
+    return DenseCode{DenseCode::Kind::int8, valuesAt(count)};
+  }
+
+ private:
+  static constexpr float kScaleMax = 0x1.0204p121f;  // 127 times as much is still a float
+  static uint64_t valuesAt(uint64_t count) { return blocksOf(count) * sizeof(float); }
+
+  /// Gives the scale.
+  static float encodeBlock(std::span<const float> values, int8_t* to) {
+    // Adding 1.5 × 2^23 rounds a small float to the nearest whole one, which then stands in the lowest bits.
+    constexpr float kRounder = 12582912.f;
+    float scale = 0;
+    vectorised([&]() PSD_VECTORISED {
+      uint32_t largest = 0;
+      for (const float value : values) largest = std::max(largest, magnitudeBits(value));
+      scale = std::min(floatOf(largest) / 127, kScaleMax);
+      if (scale < std::numeric_limits<float>::min()) scale = 0;
+      const float inverse = scale > 0 ? 1 / scale : 0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        const auto whole = static_cast<int32_t>(bitsOf(values[i] * inverse + kRounder) - bitsOf(kRounder));
+        to[i] = static_cast<int8_t>(std::clamp(whole, -127, 127));
+      }
+    });
+    return scale;
+  }
+};
+
+}  // namespace psd

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cmath>
+#include <utility>
+
+#include "common/codec/bytes.h"
+#include "common/codec/codec.h"
+
+namespace psd {
+
+/// The bytes of topk and dgc: some values with their places, all others zero.
+///   uint32 k: how many values there are, at most count;
+///   uint32 × ⌈count / 65536⌉: how many of them lie in each group of 65536 places;
+///   float32 × k: the values, in the order of their places;
+///   uint16 × k: the place of each in its group, ascending.
+/// Immutable.
+class SparseCodec : public Codec {
+ public:
+  /// `fraction`: of the values that are sent, at least one.
+  explicit SparseCodec(double fraction) : fraction_(fraction) {}
+
+  uint64_t encodedBytes(uint64_t count) const override { return bytesFor(count, kept(count)); }
+  Status encode(std::span<const float> values, uint64_t, std::byte* out) const override;
+  Status check(Bytes bytes, uint64_t count) const override;
+  void decode(Bytes bytes, uint64_t count, uint64_t begin, std::span<float> out) const override;
+  std::optional<uint64_t> entryCount(Bytes bytes, uint64_t) const override {
+    return *arrayAt<uint32_t>(bytes, 0);
+  }
+  void entries(Bytes bytes, uint64_t count, uint64_t first, std::span<uint32_t> places,
+               std::span<float> values) const override;
+
+ private:
+  static constexpr uint64_t kGroup = 65536;
+  static uint64_t groupsOf(uint64_t count) { return (count + kGroup - 1) / kGroup; }
+  static uint64_t valuesAt(uint64_t count) { return (1 + groupsOf(count)) * sizeof(uint32_t); }
+  static uint64_t bytesFor(uint64_t count, uint64_t entries) {
+    return valuesAt(count) + entries * (sizeof(float) + sizeof(uint16_t));
+  }
+  uint64_t kept(uint64_t count) const {
+    return std::clamp<uint64_t>(std::llround(fraction_ * static_cast<double>(count)), 1, count);
+  }
+
+  const double fraction_;
+};
+
+/// Which values are the largest: all whose magnitudeBits() exceed `bits`, and the first `equal` of those that
+/// have just these.
+struct LargestValues {
+  uint32_t bits = 0;
+  uint64_t equal = 0;
+};
+/// The `k` largest magnitudes, 0 < k <= values.size(); of equal ones those that come first.
+LargestValues findLargest(std::span<const float> values, uint64_t k);
+
+}  // namespace psd

@@ -1,0 +1,246 @@
+// What one codec promises and others do not: its format to the bit, its rounding, its choice, its size.
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "test/contract/codec_trainer.h"
+
+namespace psd {
+namespace {
+
+using testing::codecNamed;
+using testing::CodecTrainer;
+using testing::decoded;
+using testing::EncodedBytes;
+using testing::normalValues;
+using testing::Random;
+
+EncodedBytes encoded(const Codec& codec, const std::vector<float>& values, uint64_t seed = 1) {
+  EncodedBytes bytes(codec.encodedBytes(values.size()));
+  PSD_REQUIRE_OK(codec.encode(values, seed, bytes.data()));
+  return bytes;
+}
+
+/// The value of a finite half by IEEE 754's definition.
+double halfValue(uint32_t half) {
+  const double sign = half >> 15 ? -1 : 1;
+  const uint32_t exponent = half >> 10 & 31, fraction = half & 1023;
+  return sign * (exponent == 0 ? std::ldexp(fraction, -24)
+                               : std::ldexp(1024 + fraction, static_cast<int>(exponent) - 25));
+}
+
+TEST_CASE("every half is read as IEEE 754 defines it, and written again as it was") {
+  for (uint32_t half = 0; half < 65'536; half++) {
+    if ((half & 0x7c00) == 0x7c00) continue;
+    const float value = fromHalf(static_cast<uint16_t>(half));
+    REQUIRE(static_cast<double>(value) == halfValue(half));
+    REQUIRE(std::signbit(value) == (half >> 15 != 0));
+    REQUIRE(toHalf(value) == half);
+  }
+}
+
+TEST_CASE("halves are rounded to the nearest, ties to the even one") {
+  for (uint32_t half = 0; half < 0x7bff; half++) {
+    const double here = halfValue(half), next = halfValue(half + 1);
+    const auto middle = static_cast<float>((here + next) / 2);  // exact: it takes one bit more
+    REQUIRE(toHalf(middle) == half + half % 2);
+    REQUIRE(toHalf(std::nextafter(middle, 0.f)) == half);
+    REQUIRE(toHalf(std::nextafter(middle, 1e9f)) == half + 1);
+    REQUIRE(toHalf(-middle) == (0x8000 | (half + half % 2)));
+  }
+  CHECK(toHalf(65'519.996f) == 0x7bff);
+  CHECK(toHalf(65'520.f) == 0x7c00);
+  CHECK(toHalf(std::numeric_limits<float>::infinity()) == 0x7c00);
+  CHECK(toHalf(1e-8f) == 0);
+}
+
+TEST_CASE("bfloat16 is rounded to the nearest, ties to the even one") {
+  Random random(21);
+  for (int i = 0; i < 100'000; i++) {
+    const auto upper = static_cast<uint16_t>(random.below(0x7f7f));
+    const auto lower = static_cast<uint32_t>(random.oneIn(4) ? 0x8000 : random.below(65'536));
+    const float value = std::bit_cast<float>(uint32_t{upper} << 16 | lower);
+    const uint32_t right = lower > 0x8000 || (lower == 0x8000 && upper % 2 == 1) ? upper + 1u : upper;
+    REQUIRE(toBfloat16(value) == right);
+    REQUIRE(toBfloat16(-value) == (right | 0x8000));
+  }
+}
+
+TEST_CASE("values that a 16-bit format has no room for are refused on both sides") {
+  for (const auto& [name, value] : {std::pair{"fp16", 65'520.f}, std::pair{"bf16", 3.4e38f}}) {
+    const auto codec = codecNamed(name);
+    const std::vector<float> values = {1, 2, value, 3};
+    EncodedBytes bytes(codec->encodedBytes(4));
+    const Status status = codec->encode(values, 1, bytes.data());
+    REQUIRE_FALSE(status.ok());
+    CHECK(status.error().code == ErrorCode::nonFinite);
+    CHECK(codec->check(bytes.span(), 4).error().code == ErrorCode::nonFinite);
+  }
+}
+
+TEST_CASE("int8 is exact on multiples of its scale, and off by half a scale at most") {
+  Random random(22);
+  const auto codec = codecNamed("int8");
+  std::vector<float> values(2500);
+  for (size_t i = 0; i < values.size(); i++) values[i] = static_cast<float>(random.between(0, 254)) - 127;
+  values[5] = values[1500] = values[2400] = 127;
+  CHECK(decoded(*codec, encoded(*codec, values), values.size()) == values);
+  values = normalValues(2500, random);
+  const std::vector<float> back = decoded(*codec, encoded(*codec, values), values.size());
+  for (size_t begin = 0; begin < values.size(); begin += kCodecBlock) {
+    const size_t end = std::min<size_t>(begin + kCodecBlock, values.size());
+    float most = 0;
+    for (size_t i = begin; i < end; i++) most = std::max(most, std::fabs(values[i]));
+    for (size_t i = begin; i < end; i++) REQUIRE(std::fabs(values[i] - back[i]) <= most / 127 * 0.501f);
+  }
+}
+
+TEST_CASE("int8 refuses scales and values that no encoder makes") {
+  const auto codec = codecNamed("int8");
+  for (const float scale :
+       {-1.f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 1e38f}) {
+    EncodedBytes bytes = encoded(*codec, {1, 2, 3});
+    std::memcpy(bytes.data(), &scale, sizeof scale);
+    CHECK(codec->check(bytes.span(), 3).error().code == ErrorCode::nonFinite);
+  }
+  EncodedBytes bytes = encoded(*codec, {1, 2, 3});
+  bytes[5] = std::byte{0x80};
+  CHECK(codec->check(bytes.span(), 3).error().code == ErrorCode::badSlice);
+}
+
+TEST_CASE("topk sends just the largest magnitudes, of equal ones the first") {
+  Random random(23);
+  for (const size_t count : {size_t{10}, size_t{1000}, size_t{70'001}}) {
+    for (const char* spec : {"topk:fraction=0.01", "topk:fraction=0.25", "topk:fraction=0.9"}) {
+      for (const bool coarse : {false, true}) {
+        std::vector<float> values = normalValues(count, random);
+        if (coarse) {
+          for (float& value : values) value = std::round(value * 2) / 2;  // many are equal
+        }
+        const auto codec = codecNamed(spec);
+        const EncodedBytes bytes = encoded(*codec, values);
+        std::vector<uint32_t> order(count);
+        std::iota(order.begin(), order.end(), 0u);
+        std::stable_sort(order.begin(), order.end(),
+                         [&](uint32_t a, uint32_t b) { return std::fabs(values[a]) > std::fabs(values[b]); });
+        order.resize(*codec->entryCount(bytes.span(), count));
+        std::vector<float> right(count);
+        for (const uint32_t i : order) right[i] = values[i];
+        INFO(spec << ", " << count << " values");
+        CHECK(decoded(*codec, bytes, count) == right);
+      }
+    }
+  }
+}
+
+TEST_CASE("topk refuses places that do not ascend or lie outside") {
+  const auto codec = codecNamed("topk:fraction=0.5");
+  const EncodedBytes good = encoded(*codec, {4, 3, 2, 1});  // k, group, 2 values, 2 places
+  const auto with = [&](size_t at, std::byte value) {
+    EncodedBytes bytes = good.first(good.size());
+    bytes[at] = value;
+    return codec->check(bytes.span(), 4);
+  };
+  CHECK(good.size() == 20);
+  CHECK_FALSE(with(18, std::byte{0}).ok());    // place 0 twice
+  CHECK_FALSE(with(18, std::byte{4}).ok());    // place 4 of 4
+  CHECK_FALSE(with(4, std::byte{1}).ok());     // a group of 1
+  CHECK_FALSE(with(4, std::byte{3}).ok());     // a group of 3
+  CHECK_FALSE(with(3, std::byte{0xff}).ok());  // 4 billion values
+  CHECK(with(18, std::byte{3}).ok());
+}
+
+TEST_CASE("onebit sends the sign and the means of a block's two signs") {
+  const auto codec = codecNamed("onebit");
+  std::vector<float> values(kCodecBlock + 3, 1.f);
+  for (size_t i = 0; i < kCodecBlock; i += 4) values[i] = -3;
+  values[1] = 2;  // the mean of 768 values becomes 1 + 1/768
+  values[kCodecBlock] = -1, values[kCodecBlock + 1] = -2, values[kCodecBlock + 2] = 0;
+  const std::vector<float> back = decoded(*codec, encoded(*codec, values), values.size());
+  for (size_t i = 0; i < kCodecBlock; i++)
+    REQUIRE(back[i] == (i % 4 == 0 ? -3.f : static_cast<float>(769. / 768)));
+  CHECK(back[kCodecBlock] == -1.5f);
+  CHECK(back[kCodecBlock + 1] == -1.5f);
+  CHECK(back[kCodecBlock + 2] == 0.f);
+}
+
+TEST_CASE("randk draws every place equally often, others with another seed") {
+  const auto codec = codecNamed("randk:fraction=0.1");
+  const size_t count = 200;
+  const std::vector<float> values(count, 1.f);
+  std::vector<int> drawn(count);
+  const int rounds = 20'000;
+  for (int seed = 0; seed < rounds; seed++) {
+    const std::vector<float> back =
+        decoded(*codec, encoded(*codec, values, static_cast<uint64_t>(seed)), count);
+    for (size_t i = 0; i < count; i++) drawn[i] += back[i] == 1.f ? 1 : 0;
+  }
+  for (const int times : drawn) {
+    CHECK(times > rounds / 10 - 300);  // 7 standard deviations
+    CHECK(times < rounds / 10 + 300);
+  }
+  CHECK(decoded(*codec, encoded(*codec, values, 1), count) ==
+        decoded(*codec, encoded(*codec, values, 1), count));
+}
+
+TEST_CASE("dgc follows Lin et al.: momentum correction, accumulation, masking") {
+  Random random(24);
+  const size_t count = 1000;
+  const auto codec = codecNamed("dgc:fraction=0.05,momentum=0.9");
+  CodecTrainer trainer(*codec, count);
+  std::vector<float> u(count), v(count);
+  for (uint64_t step = 1; step <= 20; step++) {
+    const std::vector<float> gradient = normalValues(count, random);
+    const std::vector<float> back = decoded(*codec, trainer.encode(gradient, step), count);
+    std::vector<float> magnitudes(count);
+    for (size_t i = 0; i < count; i++) {
+      u[i] = 0.9f * u[i] + gradient[i];
+      v[i] += u[i];
+      magnitudes[i] = std::fabs(v[i]);
+    }
+    std::nth_element(magnitudes.begin(), magnitudes.begin() + 49, magnitudes.end(), std::greater<>());
+    for (size_t i = 0; i < count; i++) {
+      const bool sent = std::fabs(v[i]) >= magnitudes[49];
+      REQUIRE(back[i] == (sent ? v[i] : 0.f));
+      if (sent) u[i] = v[i] = 0;
+    }
+    REQUIRE(trainer.residual() == v);
+    REQUIRE(trainer.velocity() == u);
+  }
+}
+
+TEST_CASE("codecs are as small as docs/codecs.md says") {
+  const uint64_t slice = 1 << 18;  // 1 MiB of floats
+  const auto ratio = [&](const char* spec) {
+    return static_cast<double>(slice * sizeof(float)) /
+           static_cast<double>(codecNamed(spec)->encodedBytes(slice));
+  };
+  CHECK(ratio("none") == 1);
+  CHECK(ratio("fp16") == 2);
+  CHECK(ratio("bf16") == 2);
+  CHECK(ratio("int8") > 3.98);
+  CHECK(ratio("topk:fraction=0.01") > 66);
+  CHECK(ratio("dgc:fraction=0.001") > 650);
+  CHECK(ratio("randk:fraction=0.01") > 99);
+  CHECK(ratio("onebit") > 30);
+}
+
+TEST_CASE("a codec that is not there, or an option, is refused with what there is") {
+  const auto problem = [](const char* spec) { return makeCodec(spec).status().message(); };
+  CHECK(problem("topq") == "'topq' is not a codec; did you mean 'topk'?");
+  CHECK(problem("zip") == "'zip' is not a codec; expected none, fp16, bf16, int8, topk, randk, onebit, dgc");
+  CHECK(problem("topk:fraction=0") == "codec 'topk': fraction must be a number from 1e-06 to 1, not '0'");
+  CHECK(problem("topk:fraction=nan") == "codec 'topk': fraction must be a number from 1e-06 to 1, not 'nan'");
+  CHECK(problem("topk:k=3") == "codec 'topk': 'k' is no option of it; expected fraction");
+  CHECK(problem("topk:0.1") == "codec 'topk': '0.1' is no option; expected NAME=VALUE");
+  CHECK(problem("dgc:momentum=1") == "codec 'dgc': momentum must be a number from 0 to 0.9999, not '1'");
+  CHECK(problem("dgc:fraction=0.1,fraction=0.2") == "codec 'dgc': fraction is given twice");
+  CHECK(problem("fp16:x=1") == "codec 'fp16': 'x' is no option of it; it has none");
+  CHECK(codecNamed("dgc:momentum=0.5")->spec() == "dgc:fraction=0.01,momentum=0.5");
+}
+
+}  // namespace
+}  // namespace psd
