@@ -38,6 +38,15 @@ std::vector<Slot> Optimizer::slots() const {
   return std::visit([](const auto& chosen) { return chosen.slots(); }, algorithm);
 }
 
+bool Optimizer::zerosChangeNothing() const {
+  return std::visit(
+      [](const auto& chosen) {
+        if constexpr (requires { chosen.zerosChangeNothing(); }) return chosen.zerosChangeNothing();
+        return false;
+      },
+      algorithm);
+}
+
 std::string Optimizer::describe() const {
   std::string text = std::string(name()) + " lr=" + numberText(fullLearningRate);
   std::visit(

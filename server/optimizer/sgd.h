@@ -34,6 +34,8 @@ struct Sgd {
     return momentum == 0 ? std::vector<Slot>{} : std::vector<Slot>{{"momentum_buffer"}};
   }
 
+  bool zerosChangeNothing() const { return momentum == 0 && weightDecay == 0; }
+
   struct PlainStep {
     static constexpr uint32_t kSlots = 0;
     float learningRate, weightDecay;

@@ -9,7 +9,7 @@ PolicyFactory Hogwild::read(ObjectReader&) {
 }
 
 kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
-                                              std::span<const float> gradient) {
+                                              Gradient gradient) {
   if (push.number == 0) {
     push.number = shard.beginUpdate();
     push.staleness = stalenessOf(shard, push);

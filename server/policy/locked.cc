@@ -37,17 +37,18 @@ PolicyFactory Locked::read(ObjectReader&) {
 }
 
 kj::Promise<Result<PushAnswer>> Locked::push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
-                                             std::span<const float> gradient) {
+                                             Gradient gradient) {
   uint64_t whole = shard.range().count;
   if (gradient.size() == whole) return applyWhole(shard, lane, push, gradient);
   push.staged.resize(whole);
-  std::copy(gradient.begin(), gradient.end(), push.staged.begin() + static_cast<ptrdiff_t>(offset));
-  if (push.arrived.covered() == whole) return applyWhole(shard, lane, push, push.staged);
+  gradient.copyTo(0, std::span(push.staged).subspan(offset, gradient.size()));
+  if (push.arrived.covered() == whole)
+    return applyWhole(shard, lane, push, std::span<const float>(push.staged));
   return Result<PushAnswer>(PushAnswer{false, shard.version(), 0});
 }
 
 kj::Promise<Result<PushAnswer>> Locked::applyWhole(Shard& shard, Lane& lane, ShardPush& push,
-                                                   std::span<const float> gradient) {
+                                                   Gradient gradient) {
   return shard.lock().acquire().then([this, &shard, &lane, &push, gradient](ShardLock::Guard guard) {
     push.number = shard.beginUpdate();
     push.staleness = stalenessOf(shard, push);

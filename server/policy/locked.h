@@ -16,13 +16,12 @@ class Locked final : public UpdatePolicy {
 
   std::string_view name() const override { return "locked"; }
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
-                                       std::span<const float> gradient) override;
+                                       Gradient gradient) override;
   kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                        uint64_t count) override;
 
  private:
-  kj::Promise<Result<PushAnswer>> applyWhole(Shard& shard, Lane& lane, ShardPush& push,
-                                             std::span<const float> gradient);
+  kj::Promise<Result<PushAnswer>> applyWhole(Shard& shard, Lane& lane, ShardPush& push, Gradient gradient);
 
   const Optimizer optimizer_;
 };

@@ -58,7 +58,7 @@ struct PullAnswer {
 /// Thread-safe: called from every event loop, each with its own Lane, ShardPush and ShardPull. Answers
 /// come as promises of the calling loop; waiting is parking a promise, never blocking. The spans and
 /// references given stay valid until the promise resolves. Slices were checked against shard and
-/// grain, and every gradient value is finite.
+/// grain, and every gradient value is finite. A policy that gathers slices decodes them with copyTo().
 class UpdatePolicy {
  public:
   virtual ~UpdatePolicy() = default;
@@ -69,7 +69,7 @@ class UpdatePolicy {
   virtual bool readsLive() const { return false; }
   /// Takes one slice of a gradient. `push.arrived` already holds it.
   virtual kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
-                                               std::span<const float> gradient) = 0;
+                                               Gradient gradient) = 0;
   /// Reads one slice.
   virtual kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                                uint64_t count) = 0;

@@ -13,6 +13,7 @@
 #include "common/os/shared_memory.h"
 #include "common/status/status.h"
 #include "server/optimizer/optimizer.h"
+#include "server/store/gradient.h"
 
 namespace psd {
 
@@ -60,9 +61,10 @@ class ShardStorage {
 
   /// weights[offset …] = values.
   virtual void write(Lane& lane, uint64_t offset, std::span<const float> values, Done done) = 0;
-  /// One optimizer step over weights[offset …] with the gradient given (f32, host memory).
-  virtual void apply(Lane& lane, uint64_t offset, std::span<const float> gradient,
-                     const UpdateScalars& update, Done done) = 0;
+  /// One optimizer step over weights[offset …] with the gradient given (host memory). What a codec made is
+  /// decoded block by block on the way.
+  virtual void apply(Lane& lane, uint64_t offset, const Gradient& gradient, const UpdateScalars& update,
+                     Done done) = 0;
   /// The weights for sending: on the CPU a live view, on other devices a staged copy.
   virtual void read(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) = 0;
   /// A copy that later updates do not change.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "server/optimizer/optimizer_config.h"
+#include "test/contract/codec_trainer.h"
 #include "test/support/catch.h"
 #include "test/support/storage_calls.h"
 
@@ -62,8 +63,10 @@ std::vector<float> mustRead(Result<ReadView> view) {
   return copyOf(*view);
 }
 
-/// Weights, then each slot, after some updates of two slices.
-std::vector<std::vector<float>> train(Backend& backend, const Optimizer& optimizer) {
+/// Weights, then each slot, after some updates of two slices, the second as the codec makes it.
+std::vector<std::vector<float>> train(Backend& backend, const Optimizer& optimizer,
+                                      const std::string& codecName = "none") {
+  const auto codec = testing::codecNamed(codecName);
   constexpr uint64_t kElements = 300007;
   constexpr uint64_t kCut = 100000;
   const auto shards = allocate(backend, {kElements}, optimizer);
@@ -73,7 +76,10 @@ std::vector<std::vector<float>> train(Backend& backend, const Optimizer& optimiz
     const UpdateScalars update{number, optimizer.learningRate(number)};
     const std::vector<float> gradient = randomValues(kElements, 1 + number);
     PSD_REQUIRE_OK(storage.apply(0, std::span(gradient).first(kCut), update));
-    PSD_REQUIRE_OK(storage.apply(kCut, std::span(gradient).subspan(kCut), update));
+    const auto second = std::span(gradient).subspan(kCut);
+    testing::EncodedBytes bytes(codec->encodedBytes(second.size()));
+    PSD_REQUIRE_OK(codec->encode(second, number, bytes.data()));
+    PSD_REQUIRE_OK(storage.apply(kCut, Gradient(*codec, bytes.span(), second.size()), update));
   }
   std::vector<std::vector<float>> state{mustRead(storage.read(0, kElements))};
   for (uint32_t slot = 0; slot < optimizer.slotCount(); ++slot) {
@@ -92,6 +98,18 @@ TEST_CASE("a slot on CUDA takes values at their offset and nowhere else") {
   std::copy(values.begin(), values.end(), expected.begin() + 160);
   CHECK((mustRead(storage.readSlot(1, 0, 1000)) == expected));
   CHECK((mustRead(storage.readSlot(0, 0, 1000)) == std::vector<float>(1000, 0.f)));
+}
+
+TEST_CASE("a gradient of every codec gives the same bits on CUDA and on the CPU") {
+  const auto cuda = deviceOrSkip();
+  const auto cpu = makeCpuBackend();
+  for (const char* options : {R"({"type": "sgd"})", R"({"type": "adam"})"}) {
+    for (const std::string_view codec : codecNames()) {
+      INFO(options << ", " << codec);
+      const Optimizer optimizer = parse(options);
+      CHECK(train(*cuda, optimizer, std::string(codec)) == train(*cpu, optimizer, std::string(codec)));
+    }
+  }
 }
 
 TEST_CASE("every optimizer gives the same bits on CUDA and on the CPU") {

@@ -31,7 +31,7 @@ class StorageCalls {
   Status write(uint64_t offset, std::span<const float> values) {
     return waitFor<Status>([&](auto done) { storage_.write(*lane_, offset, values, done); });
   }
-  Status apply(uint64_t offset, std::span<const float> gradient, const UpdateScalars& update) {
+  Status apply(uint64_t offset, const Gradient& gradient, const UpdateScalars& update) {
     return waitFor<Status>([&](auto done) { storage_.apply(*lane_, offset, gradient, update, done); });
   }
   Result<ReadView> read(uint64_t offset, uint64_t count) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <utility>
 
@@ -64,9 +65,17 @@ class CpuStorage : public ShardStorage {
     done({});
   }
 
-  void apply(Lane&, uint64_t offset, std::span<const float> gradient, const UpdateScalars& update,
+  void apply(Lane&, uint64_t offset, const Gradient& gradient, const UpdateScalars& update,
              Done done) override {
-    racyApply(memory_->optimizer, update, offset, gradient.size(), weights_, gradient.data(), slots_);
+    const Optimizer& optimizer = memory_->optimizer;
+    if (!gradient.codec()) {
+      racyApply(optimizer, update, offset, gradient.size(), weights_, gradient.values().data(), slots_);
+    } else if (gradient.codec()->entryCount(gradient.bytes(), gradient.size()) &&
+               optimizer.zerosChangeNothing()) {
+      applyEntries(offset, gradient, update);
+    } else {
+      applyBlocks(offset, gradient, update);
+    }
     done({});
   }
 
@@ -88,6 +97,30 @@ class CpuStorage : public ShardStorage {
   }
 
  private:
+  static constexpr uint64_t kBlockElements = 4096;  // 16 KiB: decoded, it stays in the first-level cache
+
+  void applyBlocks(uint64_t offset, const Gradient& gradient, const UpdateScalars& update) {
+    alignas(64) std::array<float, kBlockElements> block;
+    for (uint64_t begin = 0; begin < gradient.size(); begin += block.size()) {
+      const uint64_t some = std::min<uint64_t>(block.size(), gradient.size() - begin);
+      gradient.copyTo(begin, std::span(block).first(some));
+      racyApply(memory_->optimizer, update, offset + begin, some, weights_, block.data(), slots_);
+    }
+  }
+
+  /// Touches only the weights whose gradient is not zero.
+  void applyEntries(uint64_t offset, const Gradient& gradient, const UpdateScalars& update) {
+    std::array<uint32_t, kBlockElements> places;
+    std::array<float, kBlockElements> values;
+    const uint64_t entries = *gradient.codec()->entryCount(gradient.bytes(), gradient.size());
+    for (uint64_t first = 0; first < entries; first += places.size()) {
+      const uint64_t some = std::min<uint64_t>(places.size(), entries - first);
+      gradient.codec()->entries(gradient.bytes(), gradient.size(), first, std::span(places).first(some),
+                                std::span(values).first(some));
+      racyApplyAt(memory_->optimizer, update, some, places.data(), values.data(), weights_ + offset);
+    }
+  }
+
   static void copyOut(Lane& lane, const float* from, uint64_t count, const ReadDone& done) {
     auto buffer = static_cast<CpuLane&>(lane).buffer(count);
     if (!buffer.ok()) return done(buffer.error());

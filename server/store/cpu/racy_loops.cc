@@ -8,7 +8,7 @@
 //   writes it whole: no torn values;
 // - a loop reads each element once and writes it once, with no call in between that could make the
 //   compiler look again, so an element's new value comes from a value that it really had;
-// - nothing is decided on what was read but the value written; no index or pointer comes from it.
+// - nothing is decided on what was read from them but the value written; no index or pointer comes from it.
 // What is lost is the update of an element that two threads write at the same time: the algorithm's
 // own assumption. Under a lock there is no race, and nothing is lost.
 //
@@ -37,6 +37,15 @@ PSD_RACY_INLINE void stepLoop(const Step step, uint64_t n, float* __restrict w, 
     w[i] = weight;
     [[maybe_unused]] uint32_t slot = 0;
     ((slots[i] = values[slot++]), ...);
+  }
+}
+
+template <class Step>
+PSD_RACY void scatterLoop(const Step step, uint64_t n, const uint32_t* places, const float* g, float* w) {
+  for (uint64_t i = 0; i < n; ++i) {
+    float weight = w[places[i]];
+    step(weight, g[i], nullptr);
+    w[places[i]] = weight;
   }
 }
 
@@ -108,6 +117,13 @@ void racyApply(const Optimizer& optimizer, const UpdateScalars& update, uint64_t
                const float* g, std::span<float* const> slots) {
   static const Apply apply = bestApply();
   apply(optimizer, update, {offset, n, w, g, slots});
+}
+
+void racyApplyAt(const Optimizer& optimizer, const UpdateScalars& update, uint64_t n, const uint32_t* places,
+                 const float* g, float* w) {
+  optimizer.visitStep(update, [&]<class Step>(const Step& step) {
+    if constexpr (Step::kSlots == 0) scatterLoop(step, n, places, g, w);
+  });
 }
 
 PSD_RACY void racyCopy(uint64_t n, const float* from, float* to) { copyLoop(n, from, to); }

@@ -13,6 +13,10 @@ namespace psd {
 void racyApply(const Optimizer& optimizer, const UpdateScalars& update, uint64_t offset, uint64_t n, float* w,
                const float* g, std::span<float* const> slots);
 
+/// The same for the weights w[places[0 … n)) alone, of an optimizer without slots.
+void racyApplyAt(const Optimizer& optimizer, const UpdateScalars& update, uint64_t n, const uint32_t* places,
+                 const float* g, float* w);
+
 /// to[0 … n) = from[0 … n). Either side may be in use by other threads.
 void racyCopy(uint64_t n, const float* from, float* to);
 

@@ -77,13 +77,17 @@ Result<float*> CudaLane::scratch(uint64_t count) {
   return scratch_->data();
 }
 
-Result<std::shared_ptr<float>> CudaLane::copyIn(float* to, std::span<const float> values) {
-  PSD_ASSIGN_OR_RETURN(std::shared_ptr<float> staged, staging(values.size()));
-  std::memcpy(staged.get(), values.data(), values.size_bytes());
-  PSD_RETURN_IF_ERROR(
-      cudaStatus(device_, "cudaMemcpyAsync",
-                 cudaMemcpyAsync(to, staged.get(), values.size_bytes(), cudaMemcpyHostToDevice, stream_)));
+Result<std::shared_ptr<float>> CudaLane::copyIn(void* to, std::span<const std::byte> bytes) {
+  PSD_ASSIGN_OR_RETURN(std::shared_ptr<float> staged,
+                       staging((bytes.size() + sizeof(float) - 1) / sizeof(float)));
+  std::memcpy(staged.get(), bytes.data(), bytes.size());
+  PSD_RETURN_IF_ERROR(queueCopy(to, staged.get(), bytes.size()));
   return staged;
+}
+
+Status CudaLane::queueCopy(void* to, const void* from, uint64_t bytes) {
+  return cudaStatus(device_, "cudaMemcpyAsync",
+                    cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_));
 }
 
 void CudaLane::complete(Status queued, std::shared_ptr<float> staging, std::function<void(Status)> done) {

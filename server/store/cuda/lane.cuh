@@ -31,14 +31,24 @@ class CudaLane : public Lane {
   Result<std::shared_ptr<float>> staging(uint64_t count) { return pool_->acquire(count); }
   /// Device memory for `count` floats, overwritten by the next operation of this lane.
   Result<float*> scratch(uint64_t count);
-  /// Queues to[0 …) = values by way of a pinned buffer, which the caller hands to complete().
-  Result<std::shared_ptr<float>> copyIn(float* to, std::span<const float> values);
+  /// Queues to[0 …) = bytes by way of a pinned buffer, which the caller hands to complete().
+  Result<std::shared_ptr<float>> copyIn(void* to, std::span<const std::byte> bytes);
+  /// The same for what `fill` writes into the pinned buffer of `count` floats.
+  template <class Fill>
+  Result<std::shared_ptr<float>> copyIn(float* to, uint64_t count, const Fill& fill) {
+    PSD_ASSIGN_OR_RETURN(std::shared_ptr<float> staged, staging(count));
+    fill(std::span<float>(staged.get(), count));
+    PSD_RETURN_IF_ERROR(queueCopy(to, staged.get(), count * sizeof(float)));
+    return staged;
+  }
 
   /// Calls `done` from the driver's thread when all that was queued so far has ended, with `queued` if
   /// that is an error, else with the stream's state. Keeps `staging` until then.
   void complete(Status queued, std::shared_ptr<float> staging, std::function<void(Status)> done);
 
  private:
+  Status queueCopy(void* to, const void* from, uint64_t bytes);
+
   const int device_;
   cudaStream_t stream_ = nullptr;
   const Status setUp_;

@@ -58,6 +58,25 @@ __global__ void applyKernel(const Step step, uint64_t n, float* w, const float* 
   if (rest < n) stepOne(step, w + rest, g + rest, slots + rest...);
 }
 
+/// The same for a gradient that a codec made, decoded on the way.
+template <class Step, class... Slots>
+__global__ void applyDenseKernel(const Step step, uint64_t n, float* w, const DenseCode code,
+                                 const unsigned char* g, Slots*... slots) {
+  const uint64_t first = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
+  for (uint64_t i = first; i < n / 4; i += stride) {
+    Four gradients;
+#pragma unroll
+    for (uint32_t j = 0; j < 4; ++j) gradients.at[j] = denseValue(code, g, 4 * i + j);
+    stepFour(step, reinterpret_cast<Four*>(w) + i, &gradients, reinterpret_cast<Four*>(slots) + i...);
+  }
+  const uint64_t rest = n / 4 * 4 + first;
+  if (rest < n) {
+    const float gradient = denseValue(code, g, rest);
+    stepOne(step, w + rest, &gradient, slots + rest...);
+  }
+}
+
 __global__ void fillKernel(float* data, uint64_t n, float value) {
   const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
   for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride) {
@@ -70,19 +89,27 @@ uint32_t blocksFor(uint64_t threads) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(blocks, 1, kBlocksMax));
 }
 
-/// Where a step works: the slice's weights, gradient (device memory) and slots.
+/// Where a step works: the slice's weights, gradient (device memory; in `code` where there is one) and slots.
 struct DeviceSlice {
   uint64_t offset, n;
   float* weights;
   const float* gradient;
+  std::optional<DenseCode> code;
   const std::vector<float*>& slots;
 };
 
 template <class Step, size_t... kSlots>
 void launchStep(const Step& step, const DeviceSlice& slice, cudaStream_t stream,
                 std::index_sequence<kSlots...>) {
-  applyKernel<<<blocksFor((slice.n + 3) / 4), kThreadsPerBlock, 0, stream>>>(
-      step, slice.n, slice.weights + slice.offset, slice.gradient, slice.slots[kSlots] + slice.offset...);
+  const uint32_t blocks = blocksFor((slice.n + 3) / 4);
+  if (slice.code) {
+    applyDenseKernel<<<blocks, kThreadsPerBlock, 0, stream>>>(
+        step, slice.n, slice.weights + slice.offset, *slice.code,
+        reinterpret_cast<const unsigned char*>(slice.gradient), slice.slots[kSlots] + slice.offset...);
+  } else {
+    applyKernel<<<blocks, kThreadsPerBlock, 0, stream>>>(
+        step, slice.n, slice.weights + slice.offset, slice.gradient, slice.slots[kSlots] + slice.offset...);
+  }
 }
 
 }  // namespace
@@ -101,21 +128,28 @@ void CudaStorage::copyIn(Lane& anyLane, float* to, std::span<const float> values
   std::shared_ptr<float> staged;
   const auto queue = [&]() -> Status {
     PSD_RETURN_IF_ERROR(lane.begin());
-    PSD_ASSIGN_OR_RETURN(staged, lane.copyIn(to, values));
+    PSD_ASSIGN_OR_RETURN(staged, lane.copyIn(to, std::as_bytes(values)));
     return {};
   };
   lane.complete(queue(), std::move(staged), std::move(done));
 }
 
-void CudaStorage::apply(Lane& anyLane, uint64_t offset, std::span<const float> gradient,
-                        const UpdateScalars& update, Done done) {
+void CudaStorage::apply(Lane& anyLane, uint64_t offset, const Gradient& gradient, const UpdateScalars& update,
+                        Done done) {
   CudaLane& lane = static_cast<CudaLane&>(anyLane);
   std::shared_ptr<float> staged;
   const auto queue = [&]() -> Status {
     PSD_RETURN_IF_ERROR(lane.begin());
     PSD_ASSIGN_OR_RETURN(float* const scratch, lane.scratch(gradient.size()));
-    PSD_ASSIGN_OR_RETURN(staged, lane.copyIn(scratch, gradient));
-    const DeviceSlice slice{offset, gradient.size(), weights_, scratch, slots_};
+    const Codec* const codec = gradient.codec();
+    const auto code = codec ? codec->denseCode(gradient.size()) : std::nullopt;
+    if (codec && !code) {  // mostly zeros: decoded here, since its parts lie where no thread can guess
+      PSD_ASSIGN_OR_RETURN(staged, lane.copyIn(scratch, gradient.size(),
+                                               [&](std::span<float> out) { gradient.copyTo(0, out); }));
+    } else {
+      PSD_ASSIGN_OR_RETURN(staged, lane.copyIn(scratch, gradient.bytes()));
+    }
+    const DeviceSlice slice{offset, gradient.size(), weights_, scratch, code, slots_};
     cudaGetLastError();  // what an earlier call left behind says nothing about this launch
     arena_->optimizer.visitStep(update, [&]<class Step>(const Step& step) {
       launchStep(step, slice, lane.stream(), std::make_index_sequence<Step::kSlots>());

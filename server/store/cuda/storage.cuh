@@ -30,7 +30,7 @@ class CudaStorage : public ShardStorage {
   bool synchronous() const override { return false; }
 
   void write(Lane& lane, uint64_t offset, std::span<const float> values, Done done) override;
-  void apply(Lane& lane, uint64_t offset, std::span<const float> gradient, const UpdateScalars& update,
+  void apply(Lane& lane, uint64_t offset, const Gradient& gradient, const UpdateScalars& update,
              Done done) override;
   void read(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) override;
   void snapshot(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) override;

@@ -1,0 +1,45 @@
+#pragma once
+
+// Plain C++ and no third-party header: .cu files include this.
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+#include <span>
+
+#include "common/codec/codec.h"
+
+namespace psd {
+
+/// The gradient of a slice as it came: float32 values, or what a codec made of them. A view of memory that
+/// somebody else keeps; a value type.
+class Gradient {
+ public:
+  template <class Values>
+  requires std::convertible_to<const Values&, std::span<const float>> Gradient(const Values& values)
+      : values_(values), size_(values_.size()) {}
+  /// `bytes` passed codec.check() for `count` values.
+  Gradient(const Codec& codec, Codec::Bytes bytes, uint64_t count)
+      : codec_(&codec), bytes_(bytes), size_(count) {}
+
+  /// Values.
+  uint64_t size() const { return size_; }
+  /// Null where values() is all there is.
+  const Codec* codec() const { return codec_; }
+  std::span<const float> values() const { return values_; }
+  std::span<const std::byte> bytes() const { return codec_ ? bytes_ : std::as_bytes(values_); }
+
+  /// out = the values from `begin` on; of a codec in whole blocks, as Codec::decode() asks for.
+  void copyTo(uint64_t begin, std::span<float> out) const {
+    if (codec_) return codec_->decode(bytes_, size_, begin, out);
+    std::copy_n(values_.begin() + static_cast<ptrdiff_t>(begin), out.size(), out.begin());
+  }
+
+ private:
+  const Codec* codec_ = nullptr;
+  std::span<const float> values_;
+  Codec::Bytes bytes_;
+  uint64_t size_;
+};
+
+}  // namespace psd
