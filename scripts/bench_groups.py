@@ -1,21 +1,26 @@
 """What scripts/bench measures, and the targets it holds the figures against. A group is a class with a title, a text on how
-to read it, `measurements()` (name to a function that takes one sample) and `rows(medians)`."""
+to read it, `measurements()` (name to a function that takes one sample) and `rows(medians)`, or `tables(medians)`
+where its tables look different."""
 
 import statistics
 import time
 
 import bench_programs
-from bench_report import Row, gigabytes, mebibytes, microseconds, milliseconds
+from bench_report import Row, gigabytes, mebibytes, microseconds, milliseconds, table
 
 MIB = 1 << 20
 SIZE = 64 * MIB
 PIECE = MIB  # of the windowed plain streams
 BUFFERS = (0, MIB)  # of the plain streams' sockets; 0: the system's
 TRANSPORTS = {"unix": "Unix", "tcp": "TCP"}
-FREE_BYTES_OF_LARGEST = 20 << 30
+# What one trainer does to all parameters on a Unix socket: bench's operation and transport.
+TRANSFERS = {"pull, shared memory": ("pull", "shm"), "pull, messages": ("pull", "rpc"), "push, messages": ("push", "rpc")}
+LARGEST = 10**9
+FREE_BYTES_OF_LARGEST = 10 << 30  # parameters and one trainer's values, 4 GB each, and room for the rest
 FLAT_PUSHES = 10_000
 FLAT_BYTES = MIB  # by which the daemon's memory may rise over so many pushes
 MEMORY_SLACK = 32 * MIB
+IN_FLIGHT = 4 * 4 * MIB  # the default window of the largest default slices
 
 
 def best(medians, prefix):
@@ -37,6 +42,15 @@ class Group:
         self.programs = programs
         self.quick = quick
         self.unmeasured = []  # what was left out, with the reason
+
+    def seconds(self):
+        """Of one measurement."""
+        return self.programs.seconds
+
+    def tables(self, medians):
+        """Markdown."""
+        rows = self.rows(medians)
+        return [table(rows)] if rows else []
 
     def rate(self, socket, operation, size=SIZE, config=None, **flags):
         """Bytes per second of the median operation."""
@@ -199,20 +213,21 @@ server (pull, compute, push) and without (compute, SGD in place) in turns in one
 class Memory(Group):
     name = "memory"
     title = "Memory of the daemon"
-    text = """Resident bytes after pushes and pulls of 64 MiB of parameters, against parameters × (1 + optimizer state slots) + 32 MiB;
-and how far they rise over 10,000 pushes of 16 KiB."""
+    text = """The most that was resident during pushes and pulls of 64 MiB of parameters in messages, against parameters × (1 + optimizer
+state slots) + 32 MiB + what may be in flight: four slices of up to 4 MiB. And how far what is resident rises over 10,000 pushes of
+16 KiB from clients that come and go."""
     rounds_max = 1
     slots = {"sgd": 0, "adagrad": 1, "adam": 2}
 
     def measurements(self):
-        work = {f"resident {name}": lambda n=name: self.resident(n) for name in self.slots}
+        work = {f"resident {name}": lambda n=name: self.resident_peak(n) for name in self.slots}
         work["rise"] = self.rise
         return work
 
-    def resident(self, optimizer):
+    def resident_peak(self, optimizer):
         with self.programs.daemon({"optimizer": {"type": optimizer}}) as daemon:
-            self.programs.trainer(daemon.address["unix"], "pushpull", size=SIZE)
-            return daemon.status()["resident_bytes"]
+            self.programs.trainer(daemon.address["unix"], "pushpull", size=SIZE, transport="rpc")
+            return daemon.resident_peak()
 
     def rise(self):
         size = 16 << 10
@@ -225,8 +240,8 @@ and how far they rise over 10,000 pushes of 16 KiB."""
             return daemon.status()["resident_bytes"] - before
 
     def rows(self, medians):
-        rows = [Row.ceiling(f"resident with {name}, {slots} slot(s)", medians[f"resident {name}"],
-                            SIZE * (1 + slots) + MEMORY_SLACK, mebibytes) for name, slots in self.slots.items()]
+        rows = [Row.ceiling(f"resident at most, {name}, {slots} slot(s)", medians[f"resident {name}"],
+                            SIZE * (1 + slots) + MEMORY_SLACK + IN_FLIGHT, mebibytes) for name, slots in self.slots.items()]
         return rows + [Row.ceiling("rise over 10,000 pushes", medians["rise"], FLAT_BYTES, mebibytes)]
 
 
@@ -247,35 +262,37 @@ than bytes, and of 10⁷ (40 MB), which are beyond the caches: a transfer that i
             self.unmeasured.append(f"10⁹ parameters: {free_bytes() >> 30} GiB of memory are free, and it takes "
                                    f"{FREE_BYTES_OF_LARGEST >> 30}")
         else:
-            sizes.append(10**9)
+            sizes.append(LARGEST)
         for size in sizes:
-            for operation in ("pull", "push"):
-                work[f"{operation} {size}"] = lambda o=operation, s=size: self.once_if_large(o, s)
+            for way in TRANSFERS:
+                work[f"{way} {size}"] = lambda w=way, s=size: self.once_if_large(w, s)
         return work
 
-    def once_if_large(self, operation, parameters):
+    def once_if_large(self, way, parameters):
         """The largest takes its 10 s only in the first round."""
-        if parameters < 10**9:
-            return self.seconds(operation, parameters)
-        if operation not in self.large:
-            self.large[operation] = self.seconds(operation, parameters)
-        return self.large[operation]
+        if parameters < LARGEST:
+            return self.time(way, parameters)
+        if way not in self.large:
+            self.large[way] = self.time(way, parameters)
+        return self.large[way]
 
-    def seconds(self, operation, parameters):
-        return self.programs.fresh("unix", operation, size=4 * parameters)["median_s"]
+    def time(self, way, parameters):
+        """Seconds of the median transfer."""
+        operation, transport = TRANSFERS[way]
+        return self.programs.fresh("unix", operation, size=4 * parameters, transport=transport)["median_s"]
 
-    def line(self, operation, size, medians):
+    def line(self, way, size, medians):
         """Seconds by the straight line; None where one of its ends was not measured."""
         small, large = self.line_through
-        ends = medians[f"{operation} {small}"], medians[f"{operation} {large}"]
+        ends = medians[f"{way} {small}"], medians[f"{way} {large}"]
         return None if None in ends else ends[0] + (ends[1] - ends[0]) * (size - small) / (large - small)
 
     def rows(self, medians):
         rows = []
         for name, value in medians.items():
-            operation, size = name.split()
-            rows.append(Row.at_most(f"{operation} of 10{'⁴⁵⁶⁷⁸⁹'[len(size) - 5]} parameters", value, "straight line",
-                                    self.line(operation, int(size), medians), 1.2, milliseconds))
+            way, _, size = name.rpartition(" ")
+            rows.append(Row.at_most(f"{way} of 10{'⁴⁵⁶⁷⁸⁹'[len(size) - 5]} parameters", value, "straight line",
+                                    self.line(way, int(size), medians), 1.2, milliseconds))
         return rows
 
 
@@ -283,33 +300,37 @@ class Trainers(Group):
     name = "trainers"
     title = "Several trainers"
     text = """All trainers together, bytes over time, Unix socket, against one trainer; and the rounds of the slowest trainer by those of the
-fastest, which 1 means are alike. The trainers are threads of one process, each with its own connection and its own thread for
-input and output: to the daemon they are what processes are."""
+fastest, which 1 means are alike. Each trainer is a process."""
     rounds_max = 3
     counts = (1, 2, 4, 8, 16)
+
+    def seconds(self):
+        return self.programs.seconds * 2  # so that each of sixteen trainers has several rounds
 
     def measurements(self):
         work = {}
         self.fairness = {}
-        for operation in ("pull", "push"):
+        for way in TRANSFERS:
             for count in self.counts:
-                work[f"{operation} {count}"] = lambda o=operation, n=count: self.together(o, n)
+                work[f"{way} {count}"] = lambda w=way, n=count: self.together(w, n)
         return work
 
-    def together(self, operation, count):
-        report = self.programs.fresh("unix", operation, size=16 * MIB, trainers=count)
-        self.fairness.setdefault(f"{operation} {count}", []).append(report["fairness"])
+    def together(self, way, count):
+        operation, transport = TRANSFERS[way]
+        report = self.programs.fresh("unix", operation, size=16 * MIB, transport=transport, trainers=count,
+                                     seconds=self.seconds())
+        self.fairness.setdefault(f"{way} {count}", []).append(report["fairness"])
         return report["bytes_per_s"]
 
     def rows(self, medians):
         rows = []
-        for operation in ("pull", "push"):
+        for way in TRANSFERS:
             for count in self.counts[1:]:
-                name = f"{operation} {count}"
-                rows.append(Row.at_least(f"{operation}, {count} trainers", medians[name], "one trainer",
-                                         medians[f"{operation} 1"], 1.0, gigabytes))
+                name = f"{way} {count}"
+                rows.append(Row.at_least(f"{way}, {count} trainers", medians[name], "one trainer", medians[f"{way} 1"], 1.0,
+                                         gigabytes))
                 if self.fairness.get(name):
-                    rows.append(Row.floor(f"{operation}, {count} trainers: fairness", statistics.median(self.fairness[name]),
+                    rows.append(Row.floor(f"{way}, {count} trainers: fairness", statistics.median(self.fairness[name]),
                                           0.5, lambda value: f"{value:.2f}"))
         return rows
 
@@ -317,23 +338,36 @@ input and output: to the daemon they are what processes are."""
 class Sweep(Group):
     name = "sweep"
     title = "Chunk and window"
-    text = """Pull and push of 64 MiB on the Unix socket by the size of a slice (`--chunk`) and the slices in flight (`--window`), against
-the defaults, 1 MiB and 4."""
+    text = """Pull and push of 64 MiB in messages, GB/s, by the size of a slice (`--chunk`, down) and the slices in flight (`--window`, across).
+The best of each transfer is bold. Default are a window of 4 and slices of 1 MiB on the Unix socket, 4 MiB on TCP."""
     rounds_max = 2
     chunks = {"64K": 64 << 10, "256K": 256 << 10, "1M": MIB, "4M": 4 * MIB}
     windows = (1, 2, 4, 8, 16)
 
-    def measurements(self):
-        limits = {"limits": {"slice_bytes": 4 * MIB}}
-        windows = (1, 4) if self.quick else self.windows
-        return {f"{operation}, {chunk} × {window}": (
-                    lambda o=operation, c=chunk, w=window: self.rate(
-                        "unix", o, config=limits, transport="rpc", chunk=c, window=w))
-                for operation in ("pull", "push") for chunk in self.chunks for window in windows}
+    def seconds(self):
+        return self.programs.seconds / 2  # there are many
 
-    def rows(self, medians):
-        return [Row.at_least(name, value, "1M × 4", medians[f"{name.partition(',')[0]}, 1M × 4"], None, gigabytes)
-                for name, value in medians.items()]
+    def measurements(self):
+        return {self.key(socket, operation, chunk, window):
+                    lambda s=socket, o=operation, c=self.chunks[chunk], w=window: self.rate(
+                        s, o, transport="rpc", chunk=c, window=w, seconds=self.seconds())
+                for socket in TRANSPORTS for operation in ("pull", "push") for chunk in self.chunks for window in self.windows}
+
+    @staticmethod
+    def key(socket, operation, chunk, window):
+        return f"{operation}, {TRANSPORTS[socket]}, {chunk} × {window}"
+
+    def tables(self, medians):
+        lines = ["| | " + " | ".join(str(window) for window in self.windows) + " |", "|---" * (1 + len(self.windows)) + "|"]
+        for socket, shown in TRANSPORTS.items():
+            for operation in ("pull", "push"):
+                most = best(medians, f"{operation}, {shown}, ")
+                for chunk in self.chunks:
+                    values = [medians[self.key(socket, operation, chunk, window)] for window in self.windows]
+                    cells = ["–" if value is None else f"**{value / 1e9:.2f}**" if value == most else f"{value / 1e9:.2f}"
+                             for value in values]
+                    lines.append(f"| {operation}, {shown}, {chunk} | " + " | ".join(cells) + " |")
+        return ["\n".join(lines)]
 
 
 class Optimizers(Group):

@@ -122,6 +122,11 @@ class Daemon:
             raise Failed(f"psd status: {last_line(done.stderr)}")
         return json.loads(done.stdout)
 
+    def resident_peak(self):
+        """The most bytes that were ever resident."""
+        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as lines:
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
     def end(self):
         self.process.send_signal(signal.SIGTERM)
         try:

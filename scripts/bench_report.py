@@ -11,16 +11,9 @@ BY_HAND_END = "<!-- end of what is by hand -->"
 
 INTRODUCTION = """# Performance
 
-What psd's data path does on one machine, beside what the machine does without psd. `scripts/bench` wrote this page{quick}.
+What psd's data path does on one machine, beside what the machine does without psd. `scripts/bench` wrote this page.
 
-| | |
-|---|---|
-| processor | {cpu} |
-| cores, memory | {cores}, {memory} |
-| system | {system} |
-| parameters on | {device} |
-| commit, date | {commit}, {date} |
-| rounds | {rounds} of {seconds:g} s a measurement |
+{machine}
 
 A figure is the median over the rounds. Each round runs every measurement of a group and its references one after the other, so that
 what else goes on in the machine touches all of them. A ratio is psd's median by the reference's; compare ratios within this page, not
@@ -28,8 +21,14 @@ figures between machines. `target` is what psd means to reach; a row without one
 
 Measure your own daemon, which must hold no other model: `psd-trainer bench pull --server tcp://host:5500` (`psd-trainer bench --help`
 names the other operations). Run all of this: `scripts/bench` (about {minutes} minutes; `--help` explains; `--quick` is shorter
-and rougher).
+and rougher; `--only sweep` measures one group anew and leaves the other tables as they are).
 """
+
+MACHINE = """| | |
+|---|---|
+| processor | {cpu} |
+| cores, memory | {cores}, {memory} |
+| system | {system} |"""
 
 
 def gigabytes(value):
@@ -92,13 +91,20 @@ class Row:
         return f"| {self.what} | {self.value} | {self.reference} | {self.ratio} | {self.target} | {verdict} |"
 
 
-def section(group, rows, failures):
+def table(rows):
+    return "\n".join(["| | psd | beside it | ratio | target | |", "|---|---|---|---|---|---|", *(row.line() for row in rows)])
+
+
+def section(group, tables, failures, stamp):
     """One group as Markdown."""
-    lines = [f"## {group.title}", "", group.text, ""]
-    if rows:
-        lines += ["| | psd | beside it | ratio | target | |", "|---|---|---|---|---|---|", *(row.line() for row in rows), ""]
+    lines = [heading(group), "", group.text, ""]
+    lines += [part for each in tables for part in (each, "")]
     lines += [f"Not measured: {reason}.  " for reason in [*group.unmeasured, *failures]]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join([*lines, *([""] if lines[-1] else []), stamp]) + "\n"
+
+
+def heading(group):
+    return f"## {group.title}"
 
 
 def command_line(*arguments):
@@ -111,21 +117,42 @@ def cpu_name():
         return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def introduction(repo, arguments, seconds, minutes):
-    commit = command_line("git", "-C", str(repo), "rev-parse", "--short", "HEAD") or "unknown"
-    changed = command_line("git", "-C", str(repo), "status", "--porcelain", "--untracked-files=no", "--", "*.cc", "*.h", "*.cu")
+def machine():
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return INTRODUCTION.format(
-        quick=", by a **quick run**: take the figures as rough" if arguments.quick else "", cpu=cpu_name(),
-        cores=len(os.sched_getaffinity(0)), memory=f"{memory / (1 << 30):.1f} GiB",
-        system=f"{platform.system()} {platform.release()}", device=arguments.device,
-        commit=commit + (" with changes" if changed else ""), date=datetime.date.today().isoformat(),
-        rounds=arguments.rounds, seconds=seconds, minutes=minutes)
+    return MACHINE.format(cpu=cpu_name(), cores=len(os.sched_getaffinity(0)), memory=f"{memory / (1 << 30):.1f} GiB",
+                          system=f"{platform.system()} {platform.release()}")
 
 
-def by_hand(path):
+def introduction(minutes):
+    return INTRODUCTION.format(machine=machine(), minutes=minutes)
+
+
+def stamp(repo, arguments, rounds, seconds):
+    """When and how one group was measured."""
+    commit = command_line("git", "-C", str(repo), "rev-parse", "--short", "HEAD") or "unknown"
+    changed = command_line("git", "-C", str(repo), "status", "--porcelain", "--untracked-files=no", "--", "*.cc", "*.h", "*.cu*")
+    return (f"*Measured on {datetime.date.today().isoformat()} at commit {commit}{' with changes' if changed else ''}, parameters on "
+            f"{arguments.device}, {rounds} round(s) of {seconds:g} s a measurement"
+            f"{': a quick run, so take the figures as rough' if arguments.quick else ''}.*")
+
+
+def sections_of(text):
+    """The sections that scripts/bench wrote, by their headings, in the page's order."""
+    end = text.find(BY_HAND_BEGIN)
+    parts = ("\n" + (text if end < 0 else text[:end])).split("\n## ")[1:]
+    return {"## " + part.partition("\n")[0]: "## " + part.strip() + "\n" for part in parts}
+
+
+def page(groups, measured, minutes, before):
+    """The page with the sections in `measured` (by heading); those of the other groups, and what is by hand, as `before` has
+    them."""
+    sections = {**sections_of(before), **measured}
+    kept = [sections[heading(group)] for group in groups if heading(group) in sections]
+    return introduction(minutes) + "\n" + "\n".join(kept) + "\n" + by_hand(before)
+
+
+def by_hand(text):
     """The section between the markers in the page that is there."""
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
     begin, end = text.find(BY_HAND_BEGIN), text.find(BY_HAND_END)
     if begin < 0 or end < begin:
         return f"{BY_HAND_BEGIN}\n## What limits it\n\n{BY_HAND_END}\n"

@@ -47,6 +47,35 @@ class Bench(processes.ProcessTest):
                 self.assert_has_left(daemon)
         self.assert_stops(daemon)
 
+    def test_trainers_are_processes(self):
+        daemon = self.daemon(listen=(self.unix_address(),), shards=2)
+        trainer = self.start_trainer("bench", "pushpull", "--server", daemon.address, "--json", "--size", "1M", "--seconds", 0.5,
+                                     "--trainers", 3)
+        status = daemon.until_status("all are in", lambda status: len(status["trainers"]) == 3)
+        self.assertEqual(len({each["pid"] for each in status["trainers"]} - {trainer.pid}), 3)
+        self.assert_ends(trainer)
+        report = json.loads(trainer.out)
+        self.assertEqual(report["trainers"], 3)
+        self.assertGreater(report["fairness"], 0)
+        self.assertLessEqual(report["fairness"], 1)
+        # Each trainer has pushed once more, to warm up.
+        versions = [shard["version"] for shard in self.assert_has_left(daemon)["shards"]]
+        self.assertEqual(versions, [report["rounds"] + 3] * 2)
+
+    def test_trainers_that_fail(self):
+        daemon = self.daemon(world_size=2)
+        trainer = self.start_trainer("bench", "pull", "--server", daemon.address, "--size", "1M", "--trainers", 3)
+        self.assert_fails(trainer, "3", "2")
+        self.assertEqual(daemon.until_status("they are gone", lambda status: not status["trainers"])["trainers_lost"], 0)
+
+    def test_trainers_end_with_the_bench(self):
+        daemon = self.daemon()
+        trainer = self.start_trainer("bench", "push", "--server", daemon.address, "--size", "1M", "--seconds", 3600,
+                                     "--trainers", 2)
+        daemon.until_status("both push", lambda status: sum(each["step"] > 2 for each in status["trainers"]) == 2)
+        trainer.kill()
+        daemon.until_status("both are gone", lambda status: status["trainers_lost"] == 2)
+
     def test_text_for_people(self):
         daemon = self.daemon()
         trainer = self.start_trainer("bench", "pull", "--server", daemon.address, "--size", "1M", "--seconds", 0.05)

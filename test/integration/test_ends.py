@@ -78,10 +78,10 @@ class OrderlyEnd(processes.ProcessTest):
 
 
 class InMidPush(processes.ProcessTest):
-    """Gradients of 32 MiB in messages: whoever is killed is killed in the middle of one."""
+    """Gradients of 16 MiB in messages: whoever is killed is killed in the middle of one."""
 
     def pushing_trainer(self, daemon):
-        trainer = self.start_trainer("bench", "push", "--server", daemon.address, "--size", "32M", "--transport", "rpc",
+        trainer = self.start_trainer("bench", "push", "--server", daemon.address, "--size", "16M", "--transport", "rpc",
                                      "--seconds", 3600)
         daemon.until_status("it pushes", lambda status: any(each["step"] > 2 for each in status["trainers"]))
         return trainer
@@ -104,7 +104,7 @@ class InMidPush(processes.ProcessTest):
         versions = [shard["version"] for shard in status["shards"]]
         self.assertLessEqual(max(versions) - min(versions), 3, "of each, one update at most was under way")
         self.assertEqual(status["counters"]["refused_slices"], 0)
-        self.assert_ends(self.start_trainer("bench", "push", "--server", daemon.address, "--size", "32M", "--seconds", 0.05))
+        self.assert_ends(self.start_trainer("bench", "push", "--server", daemon.address, "--size", "16M", "--seconds", 0.05))
         self.assert_stops(daemon)
         self.assertNotIn("without waiting longer", daemon.err, "half an update of a dead trainer holds up the end")
 

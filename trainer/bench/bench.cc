@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <barrier>
 #include <chrono>
 #include <cstdlib>
-#include <thread>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "common/types/model_layout.h"
+#include "trainer/bench/processes.h"
 
 namespace psd {
 namespace {
@@ -48,8 +47,30 @@ class Values {
   float* data_;
 };
 
-/// One trainer of the bench: its client, its memory and what it measured. Used by its own thread, then read
-/// when that has ended.
+using Connect = std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>;
+
+/// What one trainer measured. A value type.
+struct LoadReport {
+  std::vector<double> rounds;  // seconds of each
+  double elapsed = 0;
+  std::string policy, device;
+};
+
+/// From one process of the bench to another.
+std::string pack(const LoadReport& report) {
+  std::string packed;
+  nlohmann::json::to_msgpack(nlohmann::json{report.rounds, report.elapsed, report.policy, report.device},
+                             packed);
+  return packed;
+}
+
+LoadReport unpack(const std::string& packed) {
+  const auto json = nlohmann::json::from_msgpack(packed);
+  return {json[0].get<std::vector<double>>(), json[1].get<double>(), json[2].get<std::string>(),
+          json[3].get<std::string>()};
+}
+
+/// One trainer of the bench: its client and its memory. Owned by one thread.
 class Load {
  public:
   Load(const BenchOptions& options, Rank rank, const ModelSpec& model)
@@ -58,33 +79,30 @@ class Load {
         model_(model),
         values_(isLatency() ? 0 : ModelLayout(model).totalElements()) {}
 
-  void run(const std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>& connect,
-           std::barrier<>& together) {
-    status_ = join(connect);
-    if (status_.ok()) status_ = round();  // warms buffers and pages on both sides
-    rounds_.clear();
-    // Whoever failed still takes part in the meeting, so that nobody waits for ever.
-    together.arrive_and_wait();
-    Clock::time_point start = Clock::now();
-    while (status_.ok() && secondsSince(start) < options_.seconds) status_ = round();
-    elapsed_ = secondsSince(start);
-    together.arrive_and_wait();
-    if (status_.ok()) status_ = client_->leave();
+  Result<LoadReport> run(const Connect& connect, const Together& together) {
+    PSD_RETURN_IF_ERROR(join(connect));
+    PSD_RETURN_IF_ERROR(round());  // warms buffers and pages on both sides
+    report_.rounds.clear();
+    together();
+    const Clock::time_point start = Clock::now();
+    while (secondsSince(start) < options_.seconds) PSD_RETURN_IF_ERROR(round());
+    report_.elapsed = secondsSince(start);
+    together();
+    PSD_RETURN_IF_ERROR(client_->leave());
+    return std::move(report_);
   }
-
-  const Status& status() const { return status_; }
-  const std::vector<double>& rounds() const { return rounds_; }
-  double elapsed() const { return elapsed_; }
-  const JoinInfo& info() const { return info_; }
 
  private:
   bool isLatency() const { return options_.operation == BenchOperation::latency; }
 
-  Status join(const std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>& connect) {
+  Status join(const Connect& connect) {
     PSD_ASSIGN_OR_RETURN(client_, connect(options_.client));
     if (isLatency()) return {};  // needs no model, so a daemon that holds one is measured as well
-    PSD_ASSIGN_OR_RETURN(info_, client_->join({rank_, options_.trainers}, model_,
-                                              [&] { return std::span<const float>(values_.span()); }));
+    PSD_ASSIGN_OR_RETURN(const JoinInfo info, client_->join({rank_, options_.trainers}, model_, [&] {
+      return std::span<const float>(values_.span());
+    }));
+    report_.policy = info.policy;
+    report_.device = info.device;
     PSD_ASSIGN_OR_RETURN(const PullInfo first, client_->pull(values_.span()).wait());
     basis_ = first.versions;
     return {};
@@ -93,7 +111,7 @@ class Load {
   Status round() {
     if (isLatency()) {
       PSD_ASSIGN_OR_RETURN(PingInfo info, client_->ping(kCallsPerRound, options_.outstanding));
-      rounds_.insert(rounds_.end(), info.seconds.begin(), info.seconds.end());
+      report_.rounds.insert(report_.rounds.end(), info.seconds.begin(), info.seconds.end());
       return {};
     }
     Clock::time_point start = Clock::now();
@@ -103,7 +121,7 @@ class Load {
     if (options_.operation != BenchOperation::push) {
       PSD_RETURN_IF_ERROR(client_->pull(values_.span()).wait());
     }
-    rounds_.push_back(secondsSince(start));
+    report_.rounds.push_back(secondsSince(start));
     return {};
   }
 
@@ -112,33 +130,29 @@ class Load {
   const ModelSpec& model_;
   Values values_;
   std::unique_ptr<Client> client_;
-  JoinInfo info_;
   std::vector<Version> basis_;  // of every push
   uint64_t step_ = 0;
-  Status status_;
-  std::vector<double> rounds_;  // seconds of each
-  double elapsed_ = 0;
+  LoadReport report_;
 };
 
 double percentile(std::vector<double>& sorted, double share) {
   return sorted[std::min(sorted.size() - 1, static_cast<size_t>(share * static_cast<double>(sorted.size())))];
 }
 
-BenchReport summarise(const BenchOptions& options, uint64_t bytes,
-                      const std::vector<std::unique_ptr<Load>>& loads) {
+BenchReport summarise(const BenchOptions& options, uint64_t bytes, const std::vector<LoadReport>& loads) {
   BenchReport report;
   report.operation = options.operation;
   report.bytes = options.operation == BenchOperation::latency ? 0 : bytes;
   report.trainers = options.trainers;
-  report.policy = loads.front()->info().policy;
-  report.device = loads.front()->info().device;
+  report.policy = loads.front().policy;
+  report.device = loads.front().device;
   std::vector<double> all;
   size_t fewest = SIZE_MAX, most = 0;
-  for (const auto& load : loads) {
-    all.insert(all.end(), load->rounds().begin(), load->rounds().end());
-    fewest = std::min(fewest, load->rounds().size());
-    most = std::max(most, load->rounds().size());
-    report.elapsed = std::max(report.elapsed, load->elapsed());
+  for (const LoadReport& load : loads) {
+    all.insert(all.end(), load.rounds.begin(), load.rounds.end());
+    fewest = std::min(fewest, load.rounds.size());
+    most = std::max(most, load.rounds.size());
+    report.elapsed = std::max(report.elapsed, load.elapsed);
   }
   std::sort(all.begin(), all.end());
   report.rounds = all.size();
@@ -161,23 +175,23 @@ std::string_view nameOf(BenchOperation operation) {
 
 std::span<const BenchOperationName> benchOperations() { return kOperations; }
 
-Result<BenchReport> runBench(
-    const BenchOptions& options,
-    const std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>& connect) {
+Result<BenchReport> runBench(const BenchOptions& options, const Connect& connect) {
   constexpr uint64_t kGrain = kLayoutGrainElements;
   uint64_t elements =
       (std::max<uint64_t>(options.bytes, 1) + kGrain * sizeof(float) - 1) / (kGrain * sizeof(float)) * kGrain;
   ModelSpec model{"bench", {{"weights", DType::f32, {elements}}}};
-  std::vector<std::unique_ptr<Load>> loads;
-  for (uint32_t i = 0; i < options.trainers; i++) {
-    loads.push_back(std::make_unique<Load>(options, Rank{i}, model));
+  const auto work = [&](uint32_t number, const Together& together) -> Result<std::string> {
+    PSD_ASSIGN_OR_RETURN(const LoadReport report, Load(options, Rank{number}, model).run(connect, together));
+    return pack(report);
+  };
+  std::vector<LoadReport> loads;
+  if (options.trainers == 1) {
+    PSD_ASSIGN_OR_RETURN(const std::string packed, work(0, [] {}));
+    loads.push_back(unpack(packed));
+  } else {
+    PSD_ASSIGN_OR_RETURN(const std::vector<std::string> packed, runInProcesses(options.trainers, work));
+    for (const std::string& each : packed) loads.push_back(unpack(each));
   }
-  std::barrier together(options.trainers);
-  {
-    std::vector<std::jthread> threads;
-    for (auto& load : loads) threads.emplace_back([&, load = load.get()] { load->run(connect, together); });
-  }
-  for (const auto& load : loads) PSD_RETURN_IF_ERROR(load->status());
   return summarise(options, elements * sizeof(float), loads);
 }
 

@@ -34,7 +34,7 @@ struct BenchOptions {
   BenchOperation operation = BenchOperation::pull;
   ClientOptions client;
   uint64_t bytes = 64u << 20;  ///< of the parameters, f32; rounded up to the layout's grain
-  uint32_t trainers = 1;       ///< at once, each with its own connection and thread
+  uint32_t trainers = 1;       ///< at once, each a process with its own connection
   uint32_t outstanding = 1;    ///< latency: unanswered calls per trainer
   double seconds = 2;          ///< how long to measure, after a warm-up
 };
@@ -57,8 +57,8 @@ struct BenchReport {
 };
 
 /// Loads a running daemon, which must hold no other model: the trainers bring one tensor of zeros and push
-/// zeros. Latency joins nothing, and runs against any daemon. Blocks. `connect` is Client::connect, or what
-/// stands in for it.
+/// zeros. Latency joins nothing, and runs against any daemon. Blocks. Several trainers are forked, so the
+/// process must have one thread then (processes.h). `connect` is Client::connect, or what stands in for it.
 Result<BenchReport> runBench(
     const BenchOptions& options,
     const std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>& connect);

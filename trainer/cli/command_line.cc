@@ -121,7 +121,7 @@ void addBenchFlags(CLI::App& app, RawFlags& flags) {
   };
   app.add_option("operation", flags.operation, operationHelp())->type_name("OPERATION")->required();
   add("--size", flags.size, "of the parameters", "BYTES");
-  add("--trainers", flags.trainers, "at once, each with its own connection", "N");
+  add("--trainers", flags.trainers, "at once, each a process", "N");
   add("--outstanding", flags.outstanding, "latency: calls unanswered at a time", "N");
   add("--chunk", flags.chunk, "of one slice on the wire, at most; auto: what suits the transport", "BYTES");
   add("--window", flags.window, "slices in flight at a time", "N");
