@@ -38,6 +38,12 @@ class MessageStream::Incoming final : public capnp::MessageReader {
 
   uint32_t segmentCount() const { return head[0] + 1; }
   uint64_t sizeOf(uint32_t segment) const { return segment == 0 ? head[1] : table[segment - 1]; }
+  size_t tableLength() const { return segmentCount() & ~1u; }  // padded to a whole word
+  uint64_t countWords() const {
+    uint64_t words = 0;
+    for (uint32_t i = 0; i < segmentCount(); i++) words += sizeOf(i);
+    return words;
+  }
 
   /// Lays the segments from `first` on end to end in `buffer`, beginning at word `at`.
   void layOut(uint32_t first, uint64_t at, uint32_t skip = UINT32_MAX) {
@@ -69,6 +75,7 @@ MessageStream::MessageStream(kj::AsyncIoStream& stream, std::shared_ptr<BufferPo
       pool_(std::move(pool)),
       timer_(timer),
       options_(std::move(options)),
+      writer_(stream, options_.descriptors, timer, [this] { ended_ = true; }),
       ahead_(kj::heapArray<std::byte>(kReadAheadBytes)) {}
 
 void MessageStream::refuse(kj::StringPtr reason) {
@@ -89,6 +96,8 @@ kj::Promise<void> MessageStream::readInto(std::byte* into, size_t bytes) {
   bytes -= taken;
   if (bytes == 0) return kj::READY_NOW;
   bool direct = bytes >= ahead_.size();
+  // Answers must not wait for what may take long: a large message's bytes, and then the work on it.
+  if (direct) writer_.flush();
   auto read = direct ? receive(into, bytes) : receive(ahead_.begin(), ahead_.size());
   return read.then([this, into, bytes, direct](size_t got) -> kj::Promise<void> {
     if (got == 0) {
@@ -140,48 +149,70 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> MessageStream::tryReadMessage
       return tryReadMessage(fdSpace, options, scratch);
     });
   }
-  // Wait for the first byte without a deadline: an idle connection is no fault.
-  kj::Promise<bool> first = true;
-  if (aheadBegin_ == aheadEnd_) {
-    first = receive(ahead_.begin(), ahead_.size()).then([this](size_t got) {
-      aheadBegin_ = 0;
-      aheadEnd_ = got;
-      return got > 0;
-    });
-  }
-  using Read = kj::Maybe<capnp::MessageReaderAndFds>;
-  auto message = first.then([this, fdSpace, options](bool any) -> kj::Promise<Read> {
-    if (!any) {
-      ended_ = true;
-      return Read(nullptr);
-    }
-    auto message = kj::heap<Incoming>(options);
-    auto& incoming = *message;
-    incoming.deadline = timer_.now() + options_.readTimeout;
-    return inTime(incoming, readTable(incoming))
-        .then([this, &incoming] { return admit(incoming); })
-        .then([this, fdSpace, message = kj::mv(message)]() mutable -> Read {
-          return capnp::MessageReaderAndFds{kj::mv(message), takeDescriptors(fdSpace)};
-        });
-  });
-  return message.catch_([this](kj::Exception&& exception) -> kj::Promise<Read> {
-    ended_ = true;
-    return kj::mv(exception);
-  });
+  return kj::evalNow([&]() -> kj::Promise<Read> {
+           if (aheadBegin_ != aheadEnd_) return readNext(fdSpace, options);
+           // Without a deadline: an idle connection is no fault.
+           return receive(ahead_.begin(), ahead_.size())
+               .then([this, fdSpace, options](size_t got) -> kj::Promise<Read> {
+                 aheadBegin_ = 0;
+                 aheadEnd_ = got;
+                 if (got > 0) return readNext(fdSpace, options);
+                 ended_ = true;
+                 return Read(nullptr);
+               });
+         })
+      .catch_([this](kj::Exception&& exception) -> kj::Promise<Read> {
+        ended_ = true;
+        return kj::mv(exception);
+      });
+}
+
+kj::Promise<MessageStream::Read> MessageStream::readNext(kj::ArrayPtr<kj::AutoCloseFd> fdSpace,
+                                                         capnp::ReaderOptions options) {
+  auto message = kj::heap<Incoming>(options);
+  if (takeWhole(*message)) return Read(capnp::MessageReaderAndFds{kj::mv(message), takeDescriptors(fdSpace)});
+  auto& incoming = *message;
+  incoming.deadline = timer_.now() + options_.readTimeout;
+  return inTime(incoming, readTable(incoming))
+      .then([this, &incoming] { return admit(incoming); })
+      .then([this, fdSpace, message = kj::mv(message)]() mutable -> Read {
+        return capnp::MessageReaderAndFds{kj::mv(message), takeDescriptors(fdSpace)};
+      });
+}
+
+bool MessageStream::takeWhole(Incoming& message) {
+  const std::byte* at = ahead_.begin() + aheadBegin_;
+  const size_t there = aheadEnd_ - aheadBegin_;
+  if (there < sizeof message.head) return false;
+  std::memcpy(message.head, at, sizeof message.head);
+  if (message.head[0] >= kSegmentsMax) return false;  // readTable() refuses it
+  const size_t tableBytes = message.tableLength() * sizeof(uint32_t);
+  if (there < sizeof message.head + tableBytes) return false;
+  message.table = kj::heapArray<uint32_t>(message.tableLength());
+  std::memcpy(message.table.begin(), at + sizeof message.head, tableBytes);
+  const size_t left = there - sizeof message.head - tableBytes;
+  if (message.countWords() > left / sizeof(word)) return false;
+  aheadBegin_ += sizeof message.head + tableBytes;
+  measure(message);
+  message.segments_ = kj::heapArray<kj::ArrayPtr<const word>>(message.segmentCount());
+  message.buffer = pool_->take(message.totalWords * sizeof(word));
+  message.layOut(0, 0);
+  takeBuffered(message.buffer.data(), message.totalWords * sizeof(word));
+  return true;
 }
 
 kj::Promise<void> MessageStream::readTable(Incoming& message) {
   return readInto(reinterpret_cast<std::byte*>(message.head), sizeof message.head).then([this, &message] {
     if (message.head[0] >= kSegmentsMax) refuse("not a Cap'n Proto message (segment count)");
     if (message.segmentCount() == 1) return kj::Promise<void>(kj::READY_NOW);
-    message.table = kj::heapArray<uint32_t>(message.segmentCount() & ~1u);  // padded to a whole word
+    message.table = kj::heapArray<uint32_t>(message.tableLength());
     return readInto(reinterpret_cast<std::byte*>(message.table.begin()),
                     message.table.size() * sizeof(uint32_t));
   });
 }
 
 void MessageStream::measure(Incoming& message) {
-  for (uint32_t i = 0; i < message.segmentCount(); i++) message.totalWords += message.sizeOf(i);
+  message.totalWords = message.countWords();
   if (message.totalWords > options_.messageBytesMax / sizeof(word)) {
     refuse(kj::str("a message of ", message.totalWords * sizeof(word), " bytes; limits.message_bytes is ",
                    options_.messageBytesMax));
@@ -255,44 +286,17 @@ kj::Promise<void> MessageStream::readRest(Incoming& message) {
   });
 }
 
-void MessageStream::pin(const void* begin, std::shared_ptr<const void> owner) {
-  pins_.emplace(begin, std::move(owner));
-}
-
-void MessageStream::takePins(kj::ArrayPtr<const kj::ArrayPtr<const word>> segments,
-                             kj::Vector<std::shared_ptr<const void>>& taken) {
-  if (pins_.empty()) return;
-  for (auto& segment : segments) {
-    auto pin = pins_.find(segment.begin());
-    if (pin == pins_.end()) continue;
-    taken.add(std::move(pin->second));
-    pins_.erase(pin);
-  }
-}
-
-kj::Promise<void> MessageStream::noteEnd(kj::Promise<void> written) {
-  return written.catch_([this](kj::Exception&& exception) -> kj::Promise<void> {
-    ended_ = true;
-    return kj::mv(exception);
-  });
-}
-
 kj::Promise<void> MessageStream::writeMessage(kj::ArrayPtr<const int> fds,
                                               kj::ArrayPtr<const kj::ArrayPtr<const word>> segments) {
-  kj::Vector<std::shared_ptr<const void>> pinned;
-  takePins(segments, pinned);
-  bool passing = fds.size() > 0 && options_.descriptors != nullptr;
-  auto written = noteEnd(passing ? capnp::writeMessage(*options_.descriptors, fds, segments)
-                                 : capnp::writeMessage(stream_, segments));
-  return pinned.empty() ? kj::mv(written) : written.attach(pinned.releaseAsArray());
+  return writer_.write(fds, segments);
 }
 
 kj::Promise<void> MessageStream::writeMessages(
     kj::ArrayPtr<kj::ArrayPtr<const kj::ArrayPtr<const word>>> messages) {
-  kj::Vector<std::shared_ptr<const void>> pinned;
-  for (auto& segments : messages) takePins(segments, pinned);
-  auto written = noteEnd(capnp::writeMessages(stream_, messages));
-  return pinned.empty() ? kj::mv(written) : written.attach(pinned.releaseAsArray());
+  if (messages.size() == 0) return kj::READY_NOW;
+  return writer_.write(nullptr, messages[0]).then([this, rest = messages.slice(1, messages.size())] {
+    return writeMessages(rest);
+  });
 }
 
 kj::Maybe<int> MessageStream::getSendBufferSize() {
@@ -302,10 +306,7 @@ kj::Maybe<int> MessageStream::getSendBufferSize() {
   return bytes;
 }
 
-kj::Promise<void> MessageStream::end() {
-  stream_.shutdownWrite();
-  return kj::READY_NOW;
-}
+kj::Promise<void> MessageStream::end() { return writer_.end(); }
 
 Socket wrapSocket(kj::LowLevelAsyncIoProvider& provider, int fd) {
   constexpr kj::uint kFlags = kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP |

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 
 #include <capnp/rpc.capnp.h>
@@ -11,10 +10,10 @@
 #include <kj/async-io.h>
 #include <kj/io.h>
 #include <kj/timer.h>
-#include <kj/vector.h>
 
 #include "common/wire/buffer_pool.h"
 #include "common/wire/byte_budget.h"
+#include "common/wire/message_writer.h"
 
 namespace psd::wire {
 
@@ -48,8 +47,8 @@ struct MessageStreamOptions {
 
 /// Cap'n Proto's standard message framing over a byte stream, for TwoPartyVatNetwork, with what a data
 /// path needs beside it: pooled receive buffers, direct placement of a large segment into its
-/// destination, read-ahead for small messages, a bound on sizes and times, and pins that keep referenced
-/// memory alive until it is written.
+/// destination, read-ahead and common writes for small messages, a bound on sizes and times, and pins that
+/// keep referenced memory alive until it is written.
 ///
 /// kj's own reads recurse once per partial result, so a peer that trickles bytes could overflow the
 /// stack; here every read asks for whatever is there (`minBytes` 1) and loops through the event loop.
@@ -72,15 +71,25 @@ class MessageStream final : public capnp::MessageStream {
   /// Keeps `owner` alive until a message with a segment that begins at `begin` is written, or this stream
   /// dies. A reply may wait in the network's queue long after its call and its capabilities are gone, so only
   /// the stream knows when referenced memory is no longer needed.
-  void pin(const void* begin, std::shared_ptr<const void> owner);
-  size_t pinCount() const { return pins_.size(); }
+  void pin(const void* begin, std::shared_ptr<const void> owner) { writer_.pin(begin, std::move(owner)); }
+  size_t pinCount() const { return writer_.pinCount(); }
+  /// Small messages that the network handed over and the system has not taken yet, and how long it has not.
+  /// They are in none of the network's own counts.
+  uint64_t heldBytes() const { return writer_.heldBytes(); }
+  size_t heldMessages() const { return writer_.heldMessages(); }
+  kj::Duration writeWaitTime() const { return writer_.waitTime(); }
   /// Whether this stream is over because the peer closed, broke off or was refused. If not, whoever ended
   /// the conversation found fault with the messages themselves.
   bool ended() const { return ended_; }
 
  private:
   class Incoming;
+  using Read = kj::Maybe<capnp::MessageReaderAndFds>;
 
+  /// Reads a message of which some bytes are read ahead.
+  kj::Promise<Read> readNext(kj::ArrayPtr<kj::AutoCloseFd> fdSpace, capnp::ReaderOptions options);
+  /// Fills `message` at once if all of it is read ahead.
+  bool takeWhole(Incoming& message);
   kj::Promise<void> readInto(std::byte* into, size_t bytes);
   kj::Promise<void> readTable(Incoming& message);
   void measure(Incoming& message);
@@ -89,10 +98,7 @@ class MessageStream final : public capnp::MessageStream {
   kj::Promise<void> readSegments(Incoming& message);
   kj::Promise<void> readPlaced(Incoming& message, uint32_t large);
   kj::Promise<void> readRest(Incoming& message);
-  kj::Promise<void> noteEnd(kj::Promise<void> written);
   kj::Promise<void> inTime(const Incoming& message, kj::Promise<void> read);
-  void takePins(kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> segments,
-                kj::Vector<std::shared_ptr<const void>>& taken);
   [[noreturn]] void refuse(kj::StringPtr reason);
   size_t takeBuffered(std::byte* into, size_t bytes);
   kj::Promise<size_t> receive(std::byte* into, size_t bytes);
@@ -102,7 +108,7 @@ class MessageStream final : public capnp::MessageStream {
   std::shared_ptr<BufferPool> pool_;
   kj::Timer& timer_;
   MessageStreamOptions options_;
-  std::multimap<const void*, std::shared_ptr<const void>> pins_;
+  MessageWriter writer_;
   kj::Array<std::byte> ahead_;  // bytes [aheadBegin_, aheadEnd_) are read but not consumed
   size_t aheadBegin_ = 0;
   size_t aheadEnd_ = 0;

@@ -78,8 +78,9 @@ std::string Connection::endReason() {
 
 std::optional<std::string> Connection::stalled() {
   uint64_t limitMs = loop_->environment().config.limits.writeTimeoutMs;
-  if (limitMs == 0 || !network_ || network_->getOutgoingMessageWaitTime() < limitMs * kj::MILLISECONDS)
-    return {};
+  if (limitMs == 0 || !network_) return {};
+  kj::Duration waited = kj::max(network_->getOutgoingMessageWaitTime(), stream_->writeWaitTime());
+  if (waited < limitMs * kj::MILLISECONDS) return {};
   return "it has not read its answers for limits.write_timeout_ms (" + std::to_string(limitMs) + ")";
 }
 

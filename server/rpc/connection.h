@@ -37,9 +37,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   kj::Promise<void> whenDisconnected() { return network_->onDisconnect(); }
 
   /// Bytes of answers that wait for the peer to read.
-  uint64_t queuedBytes() { return network_ ? network_->getCurrentQueueSize() : 0; }
+  uint64_t queuedBytes() { return network_ ? network_->getCurrentQueueSize() + stream_->heldBytes() : 0; }
   /// How many answers these are.
-  size_t unreadAnswers() { return network_ ? network_->getCurrentQueueCount() : 0; }
+  size_t unreadAnswers() { return network_ ? network_->getCurrentQueueCount() + stream_->heldMessages() : 0; }
   /// Counts a call as in progress until its promise is done or dropped (limits.calls).
   kj::Promise<void> counted(kj::Promise<void> call);
 

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <capnp/common.h>
+#include <kj/async-io.h>
+#include <kj/timer.h>
+
+namespace psd::wire {
+
+/// The sending half of a MessageStream. Small messages of one turn of the event loop leave in one write, at
+/// the turn's end or in front of the next larger one, which goes out from where it lies. What was taken over
+/// but not written yet is bounded and counted here; everything else is where the caller keeps it.
+///
+/// Owned by one event loop's thread. `stream`, `descriptors` and `timer` outlive it.
+class MessageWriter {
+ public:
+  using Segments = kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>>;
+
+  /// `descriptors` is the stream itself if it can pass some, else null. `onFailed` is called once when
+  /// something could not be written.
+  MessageWriter(kj::AsyncIoStream& stream, kj::AsyncCapabilityStream* descriptors, kj::Timer& timer,
+                std::function<void()> onFailed);
+
+  /// Resolves when the message is written or, if it is small, taken over: `fds` and `segments` are no longer
+  /// needed then. One at a time: the next one comes when this has resolved.
+  kj::Promise<void> write(kj::ArrayPtr<const int> fds, Segments segments);
+  /// Begins to write what was taken over now rather than at the end of the turn.
+  void flush();
+  /// Writes what was taken over, then ends the stream in this direction.
+  kj::Promise<void> end();
+
+  /// See MessageStream::pin().
+  void pin(const void* begin, std::shared_ptr<const void> owner);
+  size_t pinCount() const { return pins_.size(); }
+
+  /// Taken over and not written yet.
+  uint64_t heldBytes() const { return gathered_.size() + writing_.size(); }
+  size_t heldMessages() const { return gatheredMessages_ + writingMessages_; }
+  /// How long the system has not been ready to take what is being written of it.
+  kj::Duration waitTime() const;
+
+ private:
+  using Pins = std::vector<std::shared_ptr<const void>>;
+
+  /// Writes what was gathered at the end of the turn.
+  void schedule();
+  kj::Promise<void> writeGathered();
+  kj::Promise<void> writeLarge(kj::ArrayPtr<const int> fds, Segments segments);
+  /// Resolves when no write is under way.
+  kj::Promise<void> whenIdle();
+  void gather(Segments segments);
+  /// What was gathered is about to be written.
+  void beginWriting();
+  void endWriting();
+  void failed(const kj::Exception& exception);
+  Pins takePins(Segments segments);
+
+  kj::AsyncIoStream& stream_;
+  kj::AsyncCapabilityStream* const descriptors_;
+  kj::Timer& timer_;
+  const std::function<void()> onFailed_;
+  std::multimap<const void*, std::shared_ptr<const void>> pins_;
+  std::vector<std::byte> gathered_;  // framed messages that wait for the end of the turn …
+  std::vector<std::byte> writing_;   // … and those that are being written
+  size_t gatheredMessages_ = 0;
+  size_t writingMessages_ = 0;
+  kj::TimePoint writingSince_ = kj::origin<kj::TimePoint>();
+  bool busy_ = false;       // a write is under way
+  bool scheduled_ = false;  // flushing_ waits for the end of the turn
+  kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> idle_;
+  kj::Maybe<kj::Exception> failure_;
+  kj::Promise<void> flushing_ = kj::READY_NOW;
+};
+
+}  // namespace psd::wire
