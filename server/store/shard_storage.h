@@ -13,6 +13,7 @@
 #include "common/os/shared_memory.h"
 #include "common/status/status.h"
 #include "server/optimizer/optimizer.h"
+#include "server/store/combination.h"
 #include "server/store/gradient.h"
 
 namespace psd {
@@ -51,6 +52,8 @@ class ShardStorage {
  public:
   using Done = std::function<void(Status)>;
   using ReadDone = std::function<void(Result<ReadView>)>;
+  using StageDone = std::function<void(Result<StagedGradient>)>;
+  using DistancesDone = std::function<void(Result<SquaredDistances>)>;
 
   virtual ~ShardStorage() = default;
 
@@ -65,6 +68,19 @@ class ShardStorage {
   /// decoded block by block on the way.
   virtual void apply(Lane& lane, uint64_t offset, const Gradient& gradient, const UpdateScalars& update,
                      Done done) = 0;
+
+  /// Takes a gradient for the whole shard to the memory of its device: on the CPU at once and without a copy,
+  /// on other devices into memory of their own, of which there is a limit.
+  virtual void stage(Lane& lane, ReadView gradient, StageDone done) = 0;
+  /// ‖a − b‖² over this shard for each pair of gradients that were staged here. Here and below the list
+  /// itself need only live until the call returns.
+  virtual void squaredDistances(Lane& lane, std::span<const StagedGradient> gradients,
+                                DistancesDone done) = 0;
+  /// One optimizer step over all weights with gradients that were staged here, combined into one. At least
+  /// one gradient; `combination` fits their number.
+  virtual void applyCombined(Lane& lane, std::span<const StagedGradient> gradients,
+                             const Combination& combination, const UpdateScalars& update, Done done) = 0;
+
   /// The weights for sending: on the CPU a live view, on other devices a staged copy.
   virtual void read(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) = 0;
   /// A copy that later updates do not change.

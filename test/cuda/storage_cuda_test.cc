@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <future>
 #include <random>
 #include <string>
@@ -13,6 +11,7 @@
 
 #include "server/optimizer/optimizer_config.h"
 #include "test/contract/codec_trainer.h"
+#include "test/cuda/device_or_skip.h"
 #include "test/support/catch.h"
 #include "test/support/storage_calls.h"
 
@@ -20,21 +19,8 @@ namespace psd {
 namespace {
 
 using testing::copyOf;
+using testing::deviceOrSkip;
 using testing::StorageCalls;
-
-constexpr int kSkipped = 4;  // ctest shows this exit code as skipped
-
-/// The first device, or the end of this program.
-std::shared_ptr<Backend> deviceOrSkip() {
-  if (cudaDeviceCount() == 0) {
-    std::puts("skipped: this machine has no usable CUDA device");
-    std::fflush(stdout);
-    std::_Exit(kSkipped);
-  }
-  auto backend = makeCudaBackend(0);
-  PSD_REQUIRE_OK(backend);
-  return *backend;
-}
 
 Optimizer parse(const std::string& json) {
   ObjectReader reader(nlohmann::ordered_json::parse(json));

@@ -34,6 +34,18 @@ class StorageCalls {
   Status apply(uint64_t offset, const Gradient& gradient, const UpdateScalars& update) {
     return waitFor<Status>([&](auto done) { storage_.apply(*lane_, offset, gradient, update, done); });
   }
+  Result<StagedGradient> stage(ReadView gradient) {
+    return waitFor<Result<StagedGradient>>([&](auto done) { storage_.stage(*lane_, gradient, done); });
+  }
+  Result<SquaredDistances> squaredDistances(std::span<const StagedGradient> gradients) {
+    return waitFor<Result<SquaredDistances>>(
+        [&](auto done) { storage_.squaredDistances(*lane_, gradients, done); });
+  }
+  Status applyCombined(std::span<const StagedGradient> gradients, const Combination& combination,
+                       const UpdateScalars& update) {
+    return waitFor<Status>(
+        [&](auto done) { storage_.applyCombined(*lane_, gradients, combination, update, done); });
+  }
   Result<ReadView> read(uint64_t offset, uint64_t count) {
     return waitFor<Result<ReadView>>([&](auto done) { storage_.read(*lane_, offset, count, done); });
   }

@@ -7,6 +7,7 @@
 
 #include "server/store/arena_plan.h"
 #include "server/store/cpu/arena.h"
+#include "server/store/cpu/combine_loops.h"
 #include "server/store/cpu/racy_loops.h"
 #include "server/store/shard_storage.h"
 #include "server/store/staging_pool.h"
@@ -75,6 +76,26 @@ class CpuStorage : public ShardStorage {
       applyEntries(offset, gradient, update);
     } else {
       applyBlocks(offset, gradient, update);
+    }
+    done({});
+  }
+
+  void stage(Lane&, ReadView gradient, StageDone done) override {
+    done(StagedGradient{gradient.values, std::move(gradient.owner)});
+  }
+
+  void squaredDistances(Lane&, std::span<const StagedGradient> gradients, DistancesDone done) override {
+    done(psd::squaredDistances(gradients));
+  }
+
+  void applyCombined(Lane&, std::span<const StagedGradient> gradients, const Combination& combination,
+                     const UpdateScalars& update, Done done) override {
+    Combiner combiner(gradients, combination);
+    alignas(64) std::array<float, Combiner::kBlockElements> block;
+    for (uint64_t offset = 0; offset < count_; offset += block.size()) {
+      const uint64_t some = std::min<uint64_t>(block.size(), count_ - offset);
+      combiner.combine(offset, some, block.data());
+      racyApply(memory_->optimizer, update, offset, some, weights_, block.data(), slots_);
     }
     done({});
   }

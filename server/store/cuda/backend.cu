@@ -5,6 +5,8 @@
 namespace psd {
 namespace {
 
+constexpr uint64_t kStagedBytesMax = uint64_t{4} << 30;
+
 /// One CUDA device. Thread-safe.
 class CudaBackend : public Backend {
  public:
@@ -22,7 +24,7 @@ class CudaBackend : public Backend {
     const std::vector<Slot> slots = optimizer.slots();
     PSD_ASSIGN_OR_RETURN(const ArenaPlan plan,
                          planArena(elementCounts, slots.size(), cudaDeviceName(device_), totalBytes));
-    auto arena = std::make_shared<DeviceArena>(DeviceArena{device_, optimizer, nullptr});
+    auto arena = std::make_shared<DeviceArena>(DeviceArena{device_, optimizer, nullptr, gradients_});
     PSD_ASSIGN_OR_RETURN(arena->floats, DeviceFloats::allocate(device_, plan.elements * (1 + slots.size())));
     float* const weights = arena->floats->data();
     for (size_t slot = 0; slot < slots.size(); ++slot) {
@@ -49,6 +51,7 @@ class CudaBackend : public Backend {
  private:
   const int device_;
   const std::string model_;
+  const std::shared_ptr<StagingPool> gradients_ = makeDevicePool(kStagedBytesMax);
 };
 
 Error unusable(int index, const std::string& reason) {

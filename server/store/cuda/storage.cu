@@ -1,14 +1,13 @@
-#include <algorithm>
+#include <cstring>
 #include <utility>
 
+#include "server/store/cuda/combine.cuh"
 #include "server/store/cuda/lane.cuh"
+#include "server/store/cuda/launch.cuh"
 #include "server/store/cuda/storage.cuh"
 
 namespace psd {
 namespace {
-
-constexpr uint32_t kThreadsPerBlock = 256;
-constexpr uint64_t kBlocksMax = 1024;  // about what a large device runs at once; the rest by strides
 
 /// Four floats in one 16-byte access.
 struct alignas(16) Four {
@@ -84,11 +83,6 @@ __global__ void fillKernel(float* data, uint64_t n, float value) {
   }
 }
 
-uint32_t blocksFor(uint64_t threads) {
-  const uint64_t blocks = (threads + kThreadsPerBlock - 1) / kThreadsPerBlock;
-  return static_cast<uint32_t>(std::clamp<uint64_t>(blocks, 1, kBlocksMax));
-}
-
 /// Where a step works: the slice's weights, gradient (device memory; in `code` where there is one) and slots.
 struct DeviceSlice {
   uint64_t offset, n;
@@ -111,6 +105,26 @@ void launchStep(const Step& step, const DeviceSlice& slice, cudaStream_t stream,
         step, slice.n, slice.weights + slice.offset, slice.gradient, slice.slots[kSlots] + slice.offset...);
   }
 }
+
+Status launchStep(const DeviceArena& arena, const UpdateScalars& update, const DeviceSlice& slice,
+                  cudaStream_t stream) {
+  cudaGetLastError();  // what an earlier call left behind says nothing about this launch
+  arena.optimizer.visitStep(update, [&]<class Step>(const Step& step) {
+    launchStep(step, slice, stream, std::make_index_sequence<Step::kSlots>());
+  });
+  return cudaStatus(arena.device, "optimizer kernel", cudaGetLastError());
+}
+
+void* allocateOnDevice(size_t bytes) {
+  void* memory = nullptr;
+  if (cudaMalloc(&memory, bytes) == cudaSuccess) return memory;
+  cudaGetLastError();  // else the next kernel launch would seem to have failed
+  return nullptr;
+}
+
+void releaseOnDevice(void* memory) { cudaFree(memory); }
+
+constexpr uint64_t kIdleGradientBytesMax = uint64_t{1} << 30;
 
 }  // namespace
 
@@ -149,14 +163,64 @@ void CudaStorage::apply(Lane& anyLane, uint64_t offset, const Gradient& gradient
     } else {
       PSD_ASSIGN_OR_RETURN(staged, lane.copyIn(scratch, gradient.bytes()));
     }
-    const DeviceSlice slice{offset, gradient.size(), weights_, scratch, code, slots_};
-    cudaGetLastError();  // what an earlier call left behind says nothing about this launch
-    arena_->optimizer.visitStep(update, [&]<class Step>(const Step& step) {
-      launchStep(step, slice, lane.stream(), std::make_index_sequence<Step::kSlots>());
-    });
-    return cudaStatus(arena_->device, "optimizer kernel", cudaGetLastError());
+    return launchStep(*arena_, update, {offset, gradient.size(), weights_, scratch, code, slots_},
+                      lane.stream());
   };
   lane.complete(queue(), std::move(staged), std::move(done));
+}
+
+void CudaStorage::stage(Lane& anyLane, ReadView gradient, StageDone done) {
+  CudaLane& lane = static_cast<CudaLane&>(anyLane);
+  std::shared_ptr<float> memory, pinned;
+  const auto queue = [&]() -> Status {
+    PSD_RETURN_IF_ERROR(lane.begin());
+    PSD_ASSIGN_OR_RETURN(memory, arena_->gradients->acquire(gradient.values.size()));
+    PSD_ASSIGN_OR_RETURN(pinned, lane.copyIn(memory.get(), std::as_bytes(gradient.values)));
+    return {};
+  };
+  Status queued = queue();
+  const StagedGradient staged{{memory.get(), gradient.values.size()}, memory};
+  lane.complete(std::move(queued), std::move(pinned), [staged, done = std::move(done)](Status status) {
+    if (!status.ok()) return done(status.error());
+    done(staged);
+  });
+}
+
+void CudaStorage::squaredDistances(Lane& anyLane, std::span<const StagedGradient> gradients,
+                                   DistancesDone done) {
+  CudaLane& lane = static_cast<CudaLane&>(anyLane);
+  const size_t vectors = gradients.size();
+  const uint64_t bytes = SquaredDistances::pairCount(vectors) * sizeof(double);
+  std::shared_ptr<float> result;
+  const auto queue = [&]() -> Status {
+    PSD_RETURN_IF_ERROR(lane.begin());
+    PSD_ASSIGN_OR_RETURN(float* const scratch, lane.scratch(distanceScratchFloats(vectors)));
+    PSD_ASSIGN_OR_RETURN(result, lane.staging(bytes / sizeof(float) + 1));
+    PSD_ASSIGN_OR_RETURN(const double* const sums,
+                         launchDistances(arena_->device, gradients, count_, scratch, lane.stream()));
+    return cudaStatus(arena_->device, "cudaMemcpyAsync",
+                      cudaMemcpyAsync(result.get(), sums, bytes, cudaMemcpyDeviceToHost, lane.stream()));
+  };
+  Status queued = queue();
+  lane.complete(std::move(queued), nullptr, [result, vectors, bytes, done = std::move(done)](Status status) {
+    if (!status.ok()) return done(status.error());
+    SquaredDistances distances(vectors);
+    std::memcpy(distances.pairs().data(), result.get(), bytes);
+    done(std::move(distances));
+  });
+}
+
+void CudaStorage::applyCombined(Lane& anyLane, std::span<const StagedGradient> gradients,
+                                const Combination& combination, const UpdateScalars& update, Done done) {
+  CudaLane& lane = static_cast<CudaLane&>(anyLane);
+  const auto queue = [&]() -> Status {
+    PSD_RETURN_IF_ERROR(lane.begin());
+    PSD_ASSIGN_OR_RETURN(float* const combined, lane.scratch(count_));
+    PSD_RETURN_IF_ERROR(
+        launchCombine(arena_->device, gradients, combination, count_, combined, lane.stream()));
+    return launchStep(*arena_, update, {0, count_, weights_, combined, {}, slots_}, lane.stream());
+  };
+  lane.complete(queue(), nullptr, std::move(done));
 }
 
 void CudaStorage::read(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) {
@@ -186,6 +250,11 @@ void CudaStorage::copyOut(Lane& anyLane, const float* from, uint64_t count, Read
     if (!status.ok()) return done(status.error());
     done(ReadView{{staged.get(), count}, staged});
   });
+}
+
+std::shared_ptr<StagingPool> makeDevicePool(uint64_t bytesMax) {
+  return StagingPool::make({.allocate = allocateOnDevice, .release = releaseOnDevice},
+                           {.lentBytesMax = bytesMax, .idleBytesMax = kIdleGradientBytesMax});
 }
 
 cudaError_t fillOnDevice(float* data, uint64_t n, float value) {

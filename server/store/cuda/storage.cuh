@@ -7,6 +7,7 @@
 
 #include "server/store/cuda/device.cuh"
 #include "server/store/shard_storage.h"
+#include "server/store/staging_pool.h"
 
 namespace psd {
 
@@ -14,7 +15,8 @@ namespace psd {
 struct DeviceArena {
   int device;
   Optimizer optimizer;
-  std::shared_ptr<DeviceFloats> floats;  ///< weights, then each slot, laid out alike
+  std::shared_ptr<DeviceFloats> floats;    ///< weights, then each slot, laid out alike
+  std::shared_ptr<StagingPool> gradients;  ///< device memory for those that are staged
 };
 
 /// A shard in the device memory of its allocation. Thread-safe as ShardStorage demands: operations of
@@ -32,6 +34,10 @@ class CudaStorage : public ShardStorage {
   void write(Lane& lane, uint64_t offset, std::span<const float> values, Done done) override;
   void apply(Lane& lane, uint64_t offset, const Gradient& gradient, const UpdateScalars& update,
              Done done) override;
+  void stage(Lane& lane, ReadView gradient, StageDone done) override;
+  void squaredDistances(Lane& lane, std::span<const StagedGradient> gradients, DistancesDone done) override;
+  void applyCombined(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
+                     const UpdateScalars& update, Done done) override;
   void read(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) override;
   void snapshot(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) override;
   void readSlot(Lane& lane, uint32_t slot, uint64_t offset, uint64_t count, ReadDone done) override;
@@ -47,6 +53,9 @@ class CudaStorage : public ShardStorage {
   float* const weights_;
   const std::vector<float*> slots_;
 };
+
+/// Device memory for staged gradients, of one device, at most `bytesMax`.
+std::shared_ptr<StagingPool> makeDevicePool(uint64_t bytesMax);
 
 /// Queues data[0 … n) = value on the default stream.
 cudaError_t fillOnDevice(float* data, uint64_t n, float value);

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <array>
+
+#include "server/policy/aggregator/aggregator.h"
+#include "server/policy/aggregator/krum.h"
+#include "server/policy/aggregator/mean.h"
+#include "server/policy/aggregator/median.h"
+#include "server/policy/aggregator/multi_krum.h"
+#include "server/policy/aggregator/trimmed_mean.h"
+
+namespace psd {
+
+/// Every aggregator that a config can name; the first is the default. A new one is its own file and one line
+/// here.
+inline constexpr std::array kAggregatorList = {
+    AggregatorEntry{"mean", "the mean, weighted by samples", Mean::read},
+    AggregatorEntry{"median", "the median of each element", Median::read},
+    AggregatorEntry{"trimmed_mean", "the mean of each element without its extremes", TrimmedMean::read},
+    AggregatorEntry{"krum", "the contribution that lies nearest to most others", Krum::read},
+    AggregatorEntry{"multi_krum", "the mean of those that lie nearest to most others", MultiKrum::read},
+};
+
+}  // namespace psd

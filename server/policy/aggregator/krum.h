@@ -1,0 +1,23 @@
+#pragma once
+
+#include "server/policy/aggregator/aggregator.h"
+
+namespace psd {
+
+/// Krum (Blanchard, El Mhamdi, Guerraoui, Stainer 2017): the one contribution with the smallest sum of
+/// squared distances to its n − f − 2 nearest others; f = `byzantine` may be arbitrary, n ≥ 2f + 3.
+class Krum final : public Aggregator {
+ public:
+  static std::shared_ptr<const Aggregator> read(ObjectReader& options);
+  explicit Krum(uint32_t byzantine) : byzantine_(byzantine) {}
+
+  std::string_view name() const override { return "krum"; }
+  uint32_t contributionsMin() const override { return 2 * byzantine_ + 3; }
+  bool needsDistances() const override { return true; }
+  Combination combine(std::span<const uint32_t> samples, const SquaredDistances& distances) const override;
+
+ private:
+  const uint32_t byzantine_;
+};
+
+}  // namespace psd

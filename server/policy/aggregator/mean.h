@@ -1,0 +1,17 @@
+#pragma once
+
+#include "server/policy/aggregator/aggregator.h"
+
+namespace psd {
+
+/// The mean weighted by samples: K contributions of b examples equal one gradient of K · b. One contribution
+/// that is wrong without bounds makes the mean wrong without bounds.
+class Mean final : public Aggregator {
+ public:
+  static std::shared_ptr<const Aggregator> read(ObjectReader& options);
+
+  std::string_view name() const override { return "mean"; }
+  Combination combine(std::span<const uint32_t> samples, const SquaredDistances&) const override;
+};
+
+}  // namespace psd

@@ -1,0 +1,29 @@
+#include "server/policy/aggregator/multi_krum.h"
+
+#include <algorithm>
+
+#include "server/policy/aggregator/krum_scores.h"
+
+namespace psd {
+
+std::shared_ptr<const Aggregator> MultiKrum::read(ObjectReader& options) {
+  const auto byzantine = static_cast<uint32_t>(options.integer("byzantine", 1, 0, kContributionsMax));
+  const auto selected = static_cast<uint32_t>(options.integer("selected", 0, 0, kContributionsMax));
+  return std::make_shared<MultiKrum>(byzantine, selected);
+}
+
+uint32_t MultiKrum::contributionsMin() const {
+  return std::max(2 * byzantine_ + 3, selected_ + byzantine_ + 2);
+}
+
+Combination MultiKrum::combine(std::span<const uint32_t> samples, const SquaredDistances& distances) const {
+  const auto count = static_cast<uint32_t>(samples.size());
+  const uint32_t selected = selected_ != 0 ? selected_ : count - byzantine_ - 2;
+  const std::vector<size_t> order = orderByKrumScore(distances, byzantine_);
+  Combination combination;
+  combination.weights.resize(count);
+  for (uint32_t i = 0; i < selected; i++) combination.weights[order[i]] = 1.f / static_cast<float>(selected);
+  return combination;
+}
+
+}  // namespace psd

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "server/policy/aggregator/aggregator.h"
+
+namespace psd {
+
+/// The mean of each element without its β largest and β smallest (Yin, Chen, Ramchandran, Bartlett 2018); 2β
+/// < n. Each contribution counts alike, whatever its samples; β may be arbitrary.
+class TrimmedMean final : public Aggregator {
+ public:
+  static std::shared_ptr<const Aggregator> read(ObjectReader& options);
+  explicit TrimmedMean(uint32_t trim) : trim_(trim) {}
+
+  std::string_view name() const override { return "trimmed_mean"; }
+  uint32_t contributionsMin() const override { return 2 * trim_ + 1; }
+  Combination combine(std::span<const uint32_t> samples, const SquaredDistances&) const override;
+
+ private:
+  const uint32_t trim_;
+};
+
+}  // namespace psd

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "server/store/combination.h"
+#include "server/store/sorting_network.h"
+
+namespace psd {
+
+/// Makes one gradient of several in host memory, a block at a time. Immutable after construction, but each
+/// object has one buffer: owned by one thread.
+class Combiner {
+ public:
+  /// What combine() makes at most in one call.
+  static constexpr uint64_t kBlockElements = 4096;
+
+  /// `gradients` are of equal length and, like `combination`, outlive the combiner.
+  Combiner(std::span<const StagedGradient> gradients, const Combination& combination);
+
+  /// out[0 … count) = the combination of elements offset … offset + count.
+  void combine(uint64_t offset, uint64_t count, float* out);
+
+ private:
+  void weightedSum(uint64_t offset, uint64_t count, float* out) const;
+  void trimmedMean(uint64_t offset, uint64_t count, float* out);
+
+  const std::span<const StagedGradient> gradients_;
+  const Combination& combination_;
+  std::vector<Comparator> network_;  // of a trimmed mean
+  std::vector<float> tile_;          // likewise: a few elements of every gradient, below one another
+};
+
+/// ‖a − b‖² for each pair of gradients of equal length in host memory; summed in float over some dozen
+/// elements, then in double.
+SquaredDistances squaredDistances(std::span<const StagedGradient> gradients);
+
+}  // namespace psd

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <cuda_runtime.h>
+
+#include "common/status/status.h"
+#include "server/store/combination.h"
+
+namespace psd {
+
+/// Most gradients that a trimmed mean or distances take here; a weighted sum takes any number.
+inline constexpr size_t kCombinedOnDeviceMax = 64;
+
+/// Queues out[0 … count) = the combination of `gradients`, all in device memory. ErrorCode::invalidArgument
+/// when they are too many.
+Status launchCombine(int device, std::span<const StagedGradient> gradients, const Combination& combination,
+                     uint64_t count, float* out, cudaStream_t stream);
+
+/// Floats of device memory that launchDistances() needs for `vectors` gradients.
+uint64_t distanceScratchFloats(size_t vectors);
+
+/// Queues the computation of ‖a − b‖² for each pair of gradients of `count` elements; where, in `scratch`,
+/// the results will be, in the order of SquaredDistances::pairs(). ErrorCode::invalidArgument when they are
+/// too many.
+Result<const double*> launchDistances(int device, std::span<const StagedGradient> gradients, uint64_t count,
+                                      float* scratch, cudaStream_t stream);
+
+}  // namespace psd

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace psd {
+
+inline constexpr uint32_t kThreadsPerBlock = 256;
+inline constexpr uint64_t kBlocksMax = 1024;  // about what a large device runs at once; the rest by strides
+
+inline uint32_t blocksFor(uint64_t threads) {
+  const uint64_t blocks = (threads + kThreadsPerBlock - 1) / kThreadsPerBlock;
+  return static_cast<uint32_t>(std::clamp<uint64_t>(blocks, 1, kBlocksMax));
+}
+
+}  // namespace psd

@@ -1,0 +1,145 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "test/support/catch.h"
+#include "test/support/random.h"
+#include "test/support/storage_calls.h"
+
+namespace psd::testing {
+
+/// Gradients, one per row. With ties, because the values are few, when `coarse`.
+inline std::vector<std::vector<float>> drawGradients(Random& random, size_t count, size_t elements,
+                                                     bool coarse) {
+  std::normal_distribution<float> normal(0.f, 3.f);
+  std::vector<std::vector<float>> rows(count, std::vector<float>(elements));
+  for (auto& row : rows) {
+    for (float& value : row) value = coarse ? std::round(normal(random.engine())) : normal(random.engine());
+  }
+  return rows;
+}
+
+/// The combination, worked out in double the long way.
+inline std::vector<double> combinedReference(const std::vector<std::vector<float>>& rows,
+                                             const Combination& combination) {
+  std::vector<double> result(rows[0].size());
+  for (size_t i = 0; i < result.size(); i++) {
+    std::vector<double> column;
+    for (const auto& row : rows) column.push_back(row[i]);
+    if (combination.kind == Combination::Kind::trimmedMean) {
+      std::sort(column.begin(), column.end());
+      const size_t last = column.size() - combination.trim;
+      for (size_t k = combination.trim; k < last; k++) result[i] += column[k];
+      result[i] /= static_cast<double>(last - combination.trim);
+    } else {
+      for (size_t k = 0; k < column.size(); k++) result[i] += combination.weights[k] * column[k];
+    }
+  }
+  return result;
+}
+
+/// One shard of a backend whose optimizer is w ← w − g, with gradients staged there.
+class CombineBench {
+ public:
+  CombineBench(Backend& backend, const std::vector<std::vector<float>>& rows) {
+    Optimizer optimizer;
+    optimizer.fullLearningRate = 1;
+    auto shards = backend.allocate(std::vector<uint64_t>{rows[0].size()}, optimizer);
+    PSD_REQUIRE_OK(shards);
+    storage_ = std::move((*shards)[0]);
+    calls_ = std::make_unique<StorageCalls>(backend, *storage_);
+    for (const auto& row : rows) {
+      auto gradient = calls_->stage(ReadView{row, nullptr});
+      PSD_REQUIRE_OK(gradient);
+      staged_.push_back(*gradient);
+    }
+  }
+
+  std::vector<float> combined(const Combination& combination) {
+    const uint64_t count = storage_->elementCount();
+    PSD_REQUIRE_OK(calls_->write(0, std::vector<float>(count, 0.f)));
+    PSD_REQUIRE_OK(calls_->applyCombined(staged_, combination, {1, 1.0}));
+    auto weights = calls_->read(0, count);
+    PSD_REQUIRE_OK(weights);
+    std::vector<float> result = copyOf(*weights);
+    for (float& value : result) value = -value;
+    return result;
+  }
+
+  SquaredDistances distances() {
+    auto found = calls_->squaredDistances(staged_);
+    PSD_REQUIRE_OK(found);
+    return *found;
+  }
+
+  StorageCalls& calls() { return *calls_; }
+  const std::vector<StagedGradient>& staged() const { return staged_; }
+
+ private:
+  std::unique_ptr<ShardStorage> storage_;
+  std::unique_ptr<StorageCalls> calls_;
+  std::vector<StagedGradient> staged_;
+};
+
+/// The combinations that aggregators ask for, for `count` gradients: each median and trimmed mean, and sums.
+inline std::vector<Combination> drawCombinations(Random& random, size_t count) {
+  std::vector<Combination> found;
+  for (uint32_t trim = 0; 2 * trim < count; trim += 1 + trim / 4) {
+    found.push_back({.kind = Combination::Kind::trimmedMean, .weights = {}, .trim = trim});
+  }
+  found.push_back(
+      {.kind = Combination::Kind::trimmedMean, .weights = {}, .trim = static_cast<uint32_t>(count - 1) / 2});
+  Combination sum, one;
+  for (size_t i = 0; i < count; i++) {
+    sum.weights.push_back(random.oneIn(5) ? 0.f : static_cast<float>(random.between(1, 100)) / 1000.f);
+  }
+  one.weights.assign(count, 0.f);
+  one.weights[random.below(count)] = 1;
+  found.push_back(std::move(sum));
+  found.push_back(std::move(one));
+  return found;
+}
+
+/// Holds a backend to the reference for `count` gradients of `elements`.
+inline void checkCombinations(Backend& backend, size_t count, size_t elements, bool coarse) {
+  INFO(count << " gradients of " << elements << " elements" << (coarse ? ", with ties" : ""));
+  Random random(count * 1000003 + elements);
+  const auto rows = drawGradients(random, count, elements, coarse);
+  CombineBench bench(backend, rows);
+  for (const Combination& combination : drawCombinations(random, count)) {
+    const bool trimmed = combination.kind == Combination::Kind::trimmedMean;
+    INFO((trimmed ? "trim " + std::to_string(combination.trim) : "weighted sum"));
+    const auto expected = combinedReference(rows, combination);
+    const auto actual = bench.combined(combination);
+    // Rounding of up to `count` additions of values below 20.
+    const double tolerance = 20 * 6e-8 * static_cast<double>(count + 1);
+    double worst = 0;
+    for (size_t i = 0; i < elements; i++) worst = std::max(worst, std::abs(actual[i] - expected[i]));
+    CHECK(worst <= tolerance);
+  }
+}
+
+inline void checkDistances(Backend& backend, size_t count, size_t elements) {
+  INFO(count << " gradients of " << elements << " elements");
+  Random random(count * 1000003 + elements);
+  const auto rows = drawGradients(random, count, elements, false);
+  const SquaredDistances distances = CombineBench(backend, rows).distances();
+  REQUIRE(distances.vectors() == count);
+  for (size_t a = 0; a < count; a++) {
+    CHECK(distances.between(a, a) == 0);
+    for (size_t b = 0; b < a; b++) {
+      double expected = 0;
+      for (size_t i = 0; i < elements; i++) {
+        expected += (double{rows[a][i]} - rows[b][i]) * (double{rows[a][i]} - rows[b][i]);
+      }
+      REQUIRE(std::abs(distances.between(a, b) - expected) <= 1e-5 * expected + 1e-12);
+      REQUIRE(distances.between(b, a) == distances.between(a, b));
+    }
+  }
+}
+
+}  // namespace psd::testing
