@@ -1,4 +1,5 @@
 #include "server/store/arena_plan.h"
+#include "server/store/cuda/apply.cuh"
 #include "server/store/cuda/lane.cuh"
 #include "server/store/cuda/storage.cuh"
 

@@ -4,6 +4,7 @@
 
 #include "server/store/cuda/combine.cuh"
 #include "server/store/cuda/device.cuh"
+#include "server/store/cuda/lane.cuh"
 #include "server/store/cuda/launch.cuh"
 #include "server/store/sorting_network.h"
 
@@ -15,6 +16,8 @@ constexpr uint32_t kTileElements = 64;               // of each gradient in shar
 constexpr uint32_t kTileStride = kTileElements + 1;  // so that a column lies in different banks
 constexpr uint32_t kDistanceBlocks = 256;
 constexpr uint32_t kPairsMax = kMax * (kMax - 1) / 2;
+static_assert((kDistanceBlocks + 1) * kPairsMax * sizeof(double) <=
+              CudaLane::kScratchElements * sizeof(float));
 constexpr uint32_t kPairsPerThread = (kPairsMax + kThreadsPerBlock - 1) / kThreadsPerBlock;
 
 /// Gradients in device memory, handed to a kernel by value.
@@ -167,10 +170,6 @@ Status launchCombine(int device, std::span<const StagedGradient> gradients, cons
     launchTrimmedMean<2>(gradientsOf(gradients, {}), combination.trim, count, out, stream);
   }
   return cudaStatus(device, "combining kernel", cudaGetLastError());
-}
-
-uint64_t distanceScratchFloats(size_t vectors) {
-  return (kDistanceBlocks + 1) * SquaredDistances::pairCount(vectors) * (sizeof(double) / sizeof(float));
 }
 
 Result<const double*> launchDistances(int device, std::span<const StagedGradient> gradients, uint64_t count,

@@ -18,12 +18,9 @@ inline constexpr size_t kCombinedOnDeviceMax = 64;
 Status launchCombine(int device, std::span<const StagedGradient> gradients, const Combination& combination,
                      uint64_t count, float* out, cudaStream_t stream);
 
-/// Floats of device memory that launchDistances() needs for `vectors` gradients.
-uint64_t distanceScratchFloats(size_t vectors);
-
-/// Queues the computation of ‖a − b‖² for each pair of gradients of `count` elements; where, in `scratch`,
-/// the results will be, in the order of SquaredDistances::pairs(). ErrorCode::invalidArgument when they are
-/// too many.
+/// Queues the computation of ‖a − b‖² for each pair of gradients of `count` elements; where, in `scratch`
+/// (a lane's), the results will be, in the order of SquaredDistances::pairs(). ErrorCode::invalidArgument
+/// when they are too many.
 Result<const double*> launchDistances(int device, std::span<const StagedGradient> gradients, uint64_t count,
                                       float* scratch, cudaStream_t stream);
 

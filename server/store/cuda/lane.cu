@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -10,7 +8,6 @@ namespace {
 
 constexpr uint64_t kPinnedBytesMax = uint64_t{1} << 30;
 constexpr uint64_t kPinnedIdleBytesMax = uint64_t{128} << 20;
-constexpr uint64_t kScratchElementsMin = uint64_t{1} << 19;  // 2 MiB: a usual chunk
 
 void* allocatePinned(size_t bytes) {
   void* memory = nullptr;
@@ -21,21 +18,16 @@ void* allocatePinned(size_t bytes) {
 
 void releasePinned(void* memory) { cudaFreeHost(memory); }
 
-Status createStream(int device, cudaStream_t& stream) {
-  PSD_RETURN_IF_ERROR(cudaStatus(device, "cudaSetDevice", cudaSetDevice(device)));
-  return cudaStatus(device, "cudaStreamCreate", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-}
-
 /// An operation under way. Passes from the loop's thread to the driver's, which ends it.
 struct Completion {
   int device;
   Status queued;
-  std::shared_ptr<float> staging;
+  CudaLane::Staging staging;
   std::function<void(Status)> done;
 
   /// Makes no CUDA call that needs the driver: the driver's thread must not.
   void finish(cudaError_t error) {
-    staging.reset();
+    staging.clear();
     done(queued.ok() ? cudaStatus(device, "queued work", error) : std::move(queued));
   }
 };
@@ -48,9 +40,16 @@ void CUDART_CB onComplete(cudaStream_t, cudaError_t error, void* completion) {
 
 CudaLane::CudaLane(int device)
     : device_(device),
-      setUp_(createStream(device, stream_)),
+      setUp_(setUp()),
       pool_(StagingPool::make({.allocate = allocatePinned, .release = releasePinned},
                               {.lentBytesMax = kPinnedBytesMax, .idleBytesMax = kPinnedIdleBytesMax})) {}
+
+Status CudaLane::setUp() {
+  PSD_ASSIGN_OR_RETURN(scratch_, DeviceFloats::allocate(device_, kScratchElements));  // sets the device
+  // The memory is zeroed on the default stream, for which this lane's does not wait.
+  PSD_RETURN_IF_ERROR(cudaStatus(device_, "cudaStreamSynchronize", cudaStreamSynchronize(nullptr)));
+  return cudaStatus(device_, "cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+}
 
 CudaLane::~CudaLane() {
   if (stream_ == nullptr) return;
@@ -62,19 +61,6 @@ CudaLane::~CudaLane() {
 Status CudaLane::begin() {
   if (!setUp_.ok()) return setUp_;
   return cudaStatus(device_, "cudaSetDevice", cudaSetDevice(device_));
-}
-
-Result<float*> CudaLane::scratch(uint64_t count) {
-  if (scratchCount_ < count) {
-    const uint64_t grown = std::bit_ceil(std::max(count, kScratchElementsMin));
-    scratch_.reset();  // waits for the device, so for the kernels that read it
-    scratchCount_ = 0;
-    PSD_ASSIGN_OR_RETURN(scratch_, DeviceFloats::allocate(device_, grown));
-    // The memory is zeroed on another stream than this lane's.
-    PSD_RETURN_IF_ERROR(cudaStatus(device_, "cudaStreamSynchronize", cudaStreamSynchronize(nullptr)));
-    scratchCount_ = grown;
-  }
-  return scratch_->data();
 }
 
 Result<std::shared_ptr<float>> CudaLane::copyIn(void* to, std::span<const std::byte> bytes) {
@@ -90,7 +76,7 @@ Status CudaLane::queueCopy(void* to, const void* from, uint64_t bytes) {
                     cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_));
 }
 
-void CudaLane::complete(Status queued, std::shared_ptr<float> staging, std::function<void(Status)> done) {
+void CudaLane::complete(Status queued, Staging staging, std::function<void(Status)> done) {
   auto completion = std::make_unique<Completion>(
       Completion{device_, std::move(queued), std::move(staging), std::move(done)});
   // Not cudaLaunchHostFunc: that one is never called when the device has failed, and whoever waits

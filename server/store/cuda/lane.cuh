@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include <cuda_runtime.h>
 
@@ -12,11 +13,18 @@
 
 namespace psd {
 
-/// A stream, pinned buffers for what travels over it, and device memory for the gradient at work.
-/// Owned by one event loop's thread; buffers and completions cross to the driver's thread, and buffers
-/// anywhere. Its destruction waits for everything queued, so no completion can outlive it.
+/// A stream, pinned buffers for what travels over it, and device memory for the gradient at work. Nothing
+/// waits for the device while it is in use: device memory is taken when the lane is made, pinned memory while
+/// the pool grows to what is in flight. Owned by one event loop's thread; buffers and completions cross to
+/// the driver's thread, and buffers anywhere. Its destruction waits for everything queued, so no completion
+/// can outlive it.
 class CudaLane : public Lane {
  public:
+  /// Pinned buffers that an operation under way uses.
+  using Staging = std::vector<std::shared_ptr<float>>;
+
+  static constexpr uint64_t kScratchElements = uint64_t{1} << 20;  // 4 MiB: the largest default slice
+
   explicit CudaLane(int device);
   ~CudaLane() override;
   CudaLane(const CudaLane&) = delete;
@@ -29,8 +37,8 @@ class CudaLane : public Lane {
   Status begin();
   /// A pinned buffer for `count` floats.
   Result<std::shared_ptr<float>> staging(uint64_t count) { return pool_->acquire(count); }
-  /// Device memory for `count` floats, overwritten by the next operation of this lane.
-  Result<float*> scratch(uint64_t count);
+  /// Device memory for kScratchElements floats, used by one step after the other.
+  float* scratch() const { return scratch_->data(); }
   /// Queues to[0 …) = bytes by way of a pinned buffer, which the caller hands to complete().
   Result<std::shared_ptr<float>> copyIn(void* to, std::span<const std::byte> bytes);
   /// The same for what `fill` writes into the pinned buffer of `count` floats.
@@ -44,17 +52,17 @@ class CudaLane : public Lane {
 
   /// Calls `done` from the driver's thread when all that was queued so far has ended, with `queued` if
   /// that is an error, else with the stream's state. Keeps `staging` until then.
-  void complete(Status queued, std::shared_ptr<float> staging, std::function<void(Status)> done);
+  void complete(Status queued, Staging staging, std::function<void(Status)> done);
 
  private:
+  Status setUp();
   Status queueCopy(void* to, const void* from, uint64_t bytes);
 
   const int device_;
   cudaStream_t stream_ = nullptr;
+  std::shared_ptr<DeviceFloats> scratch_;
   const Status setUp_;
   std::shared_ptr<StagingPool> pool_;
-  std::shared_ptr<DeviceFloats> scratch_;
-  uint64_t scratchCount_ = 0;
 };
 
 }  // namespace psd

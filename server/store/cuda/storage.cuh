@@ -11,6 +11,8 @@
 
 namespace psd {
 
+class CudaLane;
+
 /// What the shards of one allocation share. Immutable but for the floats themselves.
 struct DeviceArena {
   int device;
@@ -45,6 +47,9 @@ class CudaStorage : public ShardStorage {
                  Done done) override;
 
  private:
+  /// Queues one step over weights[offset …] with the gradient in the lane's scratch memory.
+  Status step(CudaLane& lane, uint64_t offset, uint64_t count, const std::optional<DenseCode>& code,
+              const UpdateScalars& update);
   void copyIn(Lane& lane, float* to, std::span<const float> values, Done done);
   void copyOut(Lane& lane, const float* from, uint64_t count, ReadDone done);
 
@@ -56,11 +61,5 @@ class CudaStorage : public ShardStorage {
 
 /// Device memory for staged gradients, of one device, at most `bytesMax`.
 std::shared_ptr<StagingPool> makeDevicePool(uint64_t bytesMax);
-
-/// Queues data[0 … n) = value on the default stream.
-cudaError_t fillOnDevice(float* data, uint64_t n, float value);
-
-/// Whether this program holds code for the current device.
-cudaError_t checkDeviceCode();
 
 }  // namespace psd

@@ -1,0 +1,121 @@
+#include <utility>
+
+#include "server/store/cuda/apply.cuh"
+#include "server/store/cuda/launch.cuh"
+
+namespace psd {
+namespace {
+
+/// Four floats in one 16-byte access.
+struct alignas(16) Four {
+  float at[4];
+};
+
+/// One step for a weight at `w` and its slots.
+template <class Step, class... Slots>
+__device__ void stepOne(const Step& step, float* w, const float* g, Slots*... slots) {
+  float values[] = {*slots..., 0.f};  // the last one only so that it is never empty
+  step(*w, *g, values);
+  [[maybe_unused]] uint32_t slot = 0;
+  ((*slots = values[slot++]), ...);
+}
+
+/// The same for four weights at a time.
+template <class Step, class... Slots>
+__device__ void stepFour(const Step& step, Four* w, const Four* g, Slots*... slots) {
+  Four weights = *w;
+  const Four gradients = *g;
+  Four states[] = {*slots..., Four{}};
+#pragma unroll
+  for (uint32_t i = 0; i < 4; ++i) {
+    float values[Step::kSlots + 1];
+#pragma unroll
+    for (uint32_t slot = 0; slot != Step::kSlots; ++slot) values[slot] = states[slot].at[i];
+    step(weights.at[i], gradients.at[i], values);
+#pragma unroll
+    for (uint32_t slot = 0; slot != Step::kSlots; ++slot) states[slot].at[i] = values[slot];
+  }
+  *w = weights;
+  [[maybe_unused]] uint32_t slot = 0;
+  ((*slots = states[slot++]), ...);
+}
+
+/// w, g and slots: 16-byte aligned, `n` floats each. Other kernels may be at the same weights: every
+/// access is whole per element, and that is all that Hogwild! asks for.
+template <class Step, class... Slots>
+__global__ void applyKernel(const Step step, uint64_t n, float* w, const float* g, Slots*... slots) {
+  const uint64_t first = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
+  for (uint64_t i = first; i < n / 4; i += stride) {
+    stepFour(step, reinterpret_cast<Four*>(w) + i, reinterpret_cast<const Four*>(g) + i,
+             reinterpret_cast<Four*>(slots) + i...);
+  }
+  const uint64_t rest = n / 4 * 4 + first;
+  if (rest < n) stepOne(step, w + rest, g + rest, slots + rest...);
+}
+
+/// The same for a gradient that a codec made, decoded on the way.
+template <class Step, class... Slots>
+__global__ void applyDenseKernel(const Step step, uint64_t n, float* w, const DenseCode code,
+                                 const unsigned char* g, Slots*... slots) {
+  const uint64_t first = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
+  for (uint64_t i = first; i < n / 4; i += stride) {
+    Four gradients;
+#pragma unroll
+    for (uint32_t j = 0; j < 4; ++j) gradients.at[j] = denseValue(code, g, 4 * i + j);
+    stepFour(step, reinterpret_cast<Four*>(w) + i, &gradients, reinterpret_cast<Four*>(slots) + i...);
+  }
+  const uint64_t rest = n / 4 * 4 + first;
+  if (rest < n) {
+    const float gradient = denseValue(code, g, rest);
+    stepOne(step, w + rest, &gradient, slots + rest...);
+  }
+}
+
+__global__ void fillKernel(float* data, uint64_t n, float value) {
+  const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
+  for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride) {
+    data[i] = value;
+  }
+}
+
+template <class Step, size_t... kSlots>
+void launchStep(const Step& step, const DeviceSlice& slice, cudaStream_t stream,
+                std::index_sequence<kSlots...>) {
+  const uint32_t blocks = blocksFor((slice.count + 3) / 4);
+  if (slice.code) {
+    applyDenseKernel<<<blocks, kThreadsPerBlock, 0, stream>>>(
+        step, slice.count, slice.weights + slice.offset, *slice.code,
+        static_cast<const unsigned char*>(slice.gradient), slice.slots[kSlots] + slice.offset...);
+  } else {
+    applyKernel<<<blocks, kThreadsPerBlock, 0, stream>>>(step, slice.count, slice.weights + slice.offset,
+                                                         static_cast<const float*>(slice.gradient),
+                                                         slice.slots[kSlots] + slice.offset...);
+  }
+}
+
+}  // namespace
+
+cudaError_t applyOnDevice(const Optimizer& optimizer, const UpdateScalars& update, const DeviceSlice& slice,
+                          cudaStream_t stream) {
+  cudaGetLastError();  // what an earlier call left behind says nothing about this launch
+  optimizer.visitStep(update, [&]<class Step>(const Step& step) {
+    launchStep(step, slice, stream, std::make_index_sequence<Step::kSlots>());
+  });
+  return cudaGetLastError();
+}
+
+cudaError_t fillOnDevice(float* data, uint64_t n, float value) {
+  fillKernel<<<blocksFor(n), kThreadsPerBlock>>>(data, n, value);
+  return cudaGetLastError();
+}
+
+cudaError_t checkDeviceCode() {
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, fillKernel);
+  if (error != cudaSuccess) cudaGetLastError();
+  return error;
+}
+
+}  // namespace psd
