@@ -386,4 +386,35 @@ an optimizer works in place and wastes nothing, so its share can be above 1."""
         return [Row.at_least(name, medians[name], "triad", medians["triad"], None, gigabytes) for name in self.names]
 
 
-GROUPS = (Transfer, Latency, Train, Memory, Sizes, Trainers, Sweep, Optimizers)
+class Kernels(Group):
+    name = "cuda"
+    title = "Kernels on a GPU"
+    text = """`psd-bench-cuda`: bytes that an optimizer's fused kernel must read and write, over time, against a device-to-device copy (8 bytes
+a parameter) in the same run; medians of seven rounds by the device's events. Hogwild is plain SGD by several streams on the same
+weights, each with gradients of its own in slices of 4 MiB; all streams together, against one."""
+    rounds_max = 1
+
+    def measurements(self):
+        self.report = None
+        return {"kernels": self.run}
+
+    def run(self):
+        """All at once; the program takes the medians. Gives the number of figures."""
+        self.report = self.programs.cuda_kernels()
+        if self.report is None:
+            self.unmeasured.append("the GPU's kernels: no GPU on this machine, or psd was built without CUDA")
+            return 0
+        self.unmeasured += self.report["unmeasured"]
+        return len(self.report["kernels"]) + len(self.report["hogwild"])
+
+    def rows(self, medians):
+        if self.report is None:
+            return []
+        one, *several = self.report["hogwild"]
+        rows = [Row.at_least(f"{each['optimizer']}, {each['elements'] // 10**6} million parameters", each["bytes_per_s"], "copy",
+                             each["copy_bytes_per_s"], 0.9, gigabytes) for each in self.report["kernels"]]
+        return rows + [Row.at_least(f"hogwild, {each['streams']} streams", each["bytes_per_s"], "one stream", one["bytes_per_s"],
+                                    None, gigabytes) for each in several]
+
+
+GROUPS = (Transfer, Latency, Train, Memory, Sizes, Trainers, Sweep, Optimizers, Kernels)

@@ -9,6 +9,7 @@ import tempfile
 import time
 
 READY_S = 30  # for a daemon to listen, or to end
+EXIT_NO_GPU = 4  # of psd-bench-cuda
 PROGRAM_S = 120  # beyond what a program is asked to measure: start, first touch of its memory, warm-up
 
 
@@ -62,6 +63,20 @@ class Programs:
     def torch_rpc(self, size):
         script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "torch_rpc.py"
         return self.run([self.python, script, "--size", size, "--seconds", self.seconds], self.seconds)
+
+    def cuda_kernels(self):
+        """What psd-bench-cuda says, or None where there is no such program or no GPU."""
+        program = self.folder / "psd-bench-cuda"
+        if not program.is_file():
+            return None
+        number = self.device.partition(":")[2] or "0"
+        done = subprocess.run([program, "--json", "--device", number], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                              timeout=PROGRAM_S, check=False)
+        if done.returncode == EXIT_NO_GPU:
+            return None
+        if done.returncode != 0:
+            raise Failed(last_line(done.stderr))
+        return json.loads(last_line(done.stdout))
 
     def trainer_arguments(self, address, operation, **flags):
         flags.setdefault("seconds", self.seconds)
