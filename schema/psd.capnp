@@ -64,7 +64,7 @@ struct Acknowledgement {
 struct ModelAccess {
   # What a peer must know before it pulls or pushes.
   shards @0 :List(ShardRange);   # in order; shard i is element i of this list
-  policy @1 :Text;               # "hogwild", "locked", …
+  policy @1 :Text;               # for people: "hogwild"; of several groups "fc*: locked, others: hogwild"
   device @2 :Text;               # for people
   sliceElementsMax @3 :UInt64;   # largest slice that the daemon takes or sends
   sharedModel @4 :SharedModel;   # null where the daemon offers no map of the parameters …
@@ -166,7 +166,9 @@ interface Trainer extends(Reader) {
            gradient :Data) -> PushResult;
   # One slice of one gradient. The slices of a shard come in any order without overlap; together they
   # cover the shard and make one update. `basis`: the version that the gradient was computed from.
-  # `step` rises with every gradient; a larger one gives up what is unfinished of the one before.
+  # `step` rises with every gradient; a larger one gives up what is unfinished of the one before. Where a gradient
+  # must wait for other trainers (sync), its last slice is answered when it is known what became of it, all
+  # others at once.
 
   leave @4 () -> (status :Acknowledgement);
   # The trainer is done. Answered when its pushes are applied.
@@ -186,6 +188,8 @@ struct AwaitResult {
 enum PushOutcome {
   applied @0;    # in the model
   received @1;   # part of an update that is applied when its last slice is there
+  late @2;       # dropped, all shards of its parameter group: the round that it was for is closed
+  stale @3;      # dropped: computed from values that are older than the policy allows
 }
 
 struct PushResult {

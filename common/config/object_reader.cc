@@ -240,6 +240,17 @@ std::vector<std::string> ObjectReader::texts(std::string_view key, std::vector<s
   return list(key, std::move(fallback), "a string", asText);
 }
 
+std::vector<std::string> ObjectReader::textOrTexts(std::string_view key) {
+  const Json* value = given(key);
+  if (value == nullptr || value->is_array()) return texts(key, {});
+  const std::optional<std::string> text = asText(*value);
+  if (!text) wrong(pathOf(key), "a string or a list of strings", *value);
+  std::vector<std::string> result;
+  if (text) result.push_back(*text);
+  record(key, result);
+  return result;
+}
+
 std::vector<uint64_t> ObjectReader::integers(std::string_view key, std::vector<uint64_t> fallback) {
   constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
   return list(key, std::move(fallback), describeIntegers(0, kMax),

@@ -43,6 +43,8 @@ class ObjectReader {
   bool boolean(std::string_view key, bool fallback);
   std::string text(std::string_view key, std::string_view fallback);
   std::vector<std::string> texts(std::string_view key, std::vector<std::string> fallback);
+  /// A list of strings, or one string that stands for a list of one; absent: empty.
+  std::vector<std::string> textOrTexts(std::string_view key);
   std::vector<uint64_t> integers(std::string_view key, std::vector<uint64_t> fallback);
   std::vector<double> numbers(std::string_view key, std::vector<double> fallback, NumberRange range = {});
   /// A string that must be one of `allowed`; the error lists them and suggests the nearest.

@@ -1,25 +1,65 @@
 #include "common/plan/shard_plan.h"
 
 #include <algorithm>
+#include <queue>
 #include <string>
 
 #include "common/types/model_layout.h"
 
 namespace psd {
+namespace {
 
-ShardPlan ShardPlan::make(uint64_t totalElements, uint32_t shardCount) {
-  // Cut in grains: shard i ends at the grain nearest to its fair share of the whole.
-  uint64_t grains = (totalElements + kLayoutGrainElements - 1) / kLayoutGrainElements;
-  uint64_t count = std::max<uint64_t>(1, std::min<uint64_t>(shardCount, grains));
-  ShardPlan plan;
+uint64_t grainsOf(uint64_t elements) { return (elements + kLayoutGrainElements - 1) / kLayoutGrainElements; }
+
+/// Adds `count` shards that cover the run, each ending at the grain nearest to its fair share.
+void cut(const GroupRun& run, uint64_t count, std::vector<ShardRange>& shards) {
+  const uint64_t runBegin = shards.empty() ? 0 : shards.back().begin + shards.back().count;
+  const uint64_t grains = grainsOf(run.count);
   uint64_t begin = 0;
   for (uint64_t i = 0; i < count; i++) {
     // grains/count and the remainder apart, so that the product cannot overflow.
-    uint64_t endGrain = grains / count * (i + 1) + grains % count * (i + 1) / count;
-    uint64_t end = std::min(totalElements, endGrain * kLayoutGrainElements);
-    plan.shards.push_back({ShardId{static_cast<uint32_t>(i)}, begin, end - begin});
+    const uint64_t endGrain = grains / count * (i + 1) + grains % count * (i + 1) / count;
+    const uint64_t end = std::min(run.count, endGrain * kLayoutGrainElements);
+    const ShardId id{static_cast<uint32_t>(shards.size())};
+    shards.push_back({id, runBegin + begin, end - begin, run.group});
     begin = end;
   }
+}
+
+/// How many shards each run gets: one, and the rest one by one to the run whose shards are the largest.
+std::vector<uint64_t> shareOut(std::span<const GroupRun> runs, uint32_t shardCount) {
+  struct Claim {
+    uint64_t grains, shards;
+    size_t run;
+    uint64_t largest() const { return (grains - 1) / shards + 1; }  // of its shards, in grains
+    bool operator<(const Claim& other) const {
+      return largest() != other.largest() ? largest() < other.largest() : run > other.run;
+    }
+  };
+  std::vector<uint64_t> shares(runs.size(), 1);
+  std::priority_queue<Claim> claims;
+  for (size_t i = 0; i < runs.size(); i++) claims.push({grainsOf(runs[i].count), 1, i});
+  for (uint64_t left = shardCount > runs.size() ? shardCount - runs.size() : 0; left > 0; left--) {
+    Claim claim = claims.top();
+    if (claim.largest() == 1) break;  // and so is every other
+    claims.pop();
+    shares[claim.run] = ++claim.shards;
+    claims.push(claim);
+  }
+  return shares;
+}
+
+}  // namespace
+
+ShardPlan ShardPlan::make(uint64_t totalElements, uint32_t shardCount) {
+  const GroupRun whole{totalElements, 0};
+  return make(std::span(&whole, 1), shardCount);
+}
+
+ShardPlan ShardPlan::make(std::span<const GroupRun> runs, uint32_t shardCount) {
+  const std::vector<uint64_t> shares = shareOut(runs, shardCount);
+  ShardPlan plan;
+  for (size_t i = 0; i < runs.size(); i++) cut(runs[i], shares[i], plan.shards);
   return plan;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/status/status.h"
@@ -13,7 +14,14 @@ struct ShardRange {
   ShardId id;
   uint64_t begin = 0;
   uint64_t count = 0;
+  uint32_t group = 0;  ///< parameter group that all of its elements belong to; the daemon's alone
   bool operator==(const ShardRange&) const = default;
+};
+
+/// Elements next to each other that belong to one parameter group.
+struct GroupRun {
+  uint64_t count = 0;
+  uint32_t group = 0;
 };
 
 /// How an arena is cut. Immutable value type; a pure function of its inputs.
@@ -24,6 +32,10 @@ struct ShardPlan {
   /// multiple of `kLayoutGrainElements`. A model too small for `shardCount` non-empty ranges gets
   /// fewer.
   static ShardPlan make(uint64_t totalElements, uint32_t shardCount);
+  /// The same where runs of several groups lie end to end: no shard reaches over the end of a run, so there
+  /// are at least as many shards as runs, even if fewer are asked for. No run is empty; all but the last are
+  /// multiples of the grain.
+  static ShardPlan make(std::span<const GroupRun> runs, uint32_t shardCount);
 
   uint64_t totalElements() const;
   /// True when the ranges are numbered in order, not empty and cover [0, totalElements) without a gap.

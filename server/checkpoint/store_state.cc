@@ -136,13 +136,17 @@ void ShardImage::Free::operator()(float* memory) const { std::free(memory); }
 
 Result<ShardImage> ShardImage::make(const ParameterStore& store) {
   ShardImage image;
-  image.names_ = planeNames(store.optimizer());
+  size_t planes = 0;
+  for (uint32_t group = 0; group < store.groupCount(); group++) {
+    image.groupNames_.push_back(planeNames(store.optimizer(group)));
+    planes = std::max(planes, image.groupNames_.back().size());
+  }
   for (size_t i = 0; i < store.shardCount(); i++) {
     image.planeFloats_ = std::max(image.planeFloats_, store.shard(i).range().count);
   }
   constexpr uint64_t kGrain = kLayoutGrainElements;
   image.planeFloats_ = (image.planeFloats_ + kGrain - 1) / kGrain * kGrain;
-  const uint64_t bytes = image.planeFloats_ * image.names_.size() * sizeof(float);
+  const uint64_t bytes = image.planeFloats_ * planes * sizeof(float);
   image.memory_.reset(static_cast<float*>(std::aligned_alloc(kGrain * sizeof(float), bytes)));
   if (!image.memory_) {
     return Error{ErrorCode::overloaded,
@@ -154,6 +158,7 @@ Result<ShardImage> ShardImage::make(const ParameterStore& store) {
 
 Status ShardImage::copy(Shard& shard, Lane& lane) {
   elements_ = shard.range().count;
+  names_ = groupNames_[shard.range().group];
   for (size_t plane = 0; plane < names_.size(); plane++) {
     float* to = memory_.get() + plane * planeFloats_;
     for (uint64_t at = 0; at < elements_; at += kPieceElements) {
@@ -174,13 +179,16 @@ std::vector<CheckpointWriter::Plane> ShardImage::planes() const {
   return planes;
 }
 
-Manifest describeStore(const ParameterStore& store, const std::string& policy) {
+Manifest describeStore(const ParameterStore& store, const std::vector<std::string>& policies) {
   Manifest manifest;
   manifest.model = store.model();
-  manifest.groups.push_back({policy, store.optimizer()});
+  for (uint32_t group = 0; group < store.groupCount(); group++) {
+    manifest.groups.push_back({policies[group], store.optimizer(group)});
+  }
   for (size_t i = 0; i < store.shardCount(); i++) {
     ManifestShard shard;
     shard.range = store.shard(i).range();
+    shard.group = shard.range.group;
     manifest.shards.push_back(std::move(shard));
   }
   return manifest;
@@ -199,7 +207,7 @@ Result<Restored> restoreStore(Env& env, const Checkpoint& checkpoint, ParameterS
   for (size_t i = 0; i < store.shardCount(); i++) {
     Shard& shard = store.shard(i);
     PSD_RETURN_IF_ERROR(
-        restoreShard(files, checkpoint, store.optimizer(), shard, *lanes[shard.device()], restored));
+        restoreShard(files, checkpoint, store.optimizerOf(shard), shard, *lanes[shard.device()], restored));
   }
   return restored;
 }

@@ -29,14 +29,15 @@ class ShardImage {
     void operator()(float* memory) const;
   };
   ShardImage() = default;
-  std::vector<std::string> names_;
-  uint64_t planeFloats_ = 0;  // from one plane to the next
-  uint64_t elements_ = 0;     // of the shard that was copied
+  std::vector<std::vector<std::string>> groupNames_;  // planes of the shards of each parameter group
+  std::vector<std::string> names_;                    // and of the shard that was copied
+  uint64_t planeFloats_ = 0;                          // from one plane to the next
+  uint64_t elements_ = 0;                             // of the shard that was copied
   std::unique_ptr<float[], Free> memory_;
 };
 
-/// What a manifest says of a store, without files.
-Manifest describeStore(const ParameterStore& store, const std::string& policy);
+/// What a manifest says of a store, without files. `policies`: the name of each parameter group's.
+Manifest describeStore(const ParameterStore& store, const std::vector<std::string>& policies);
 
 /// Fills the store with a checkpoint's values, whatever its shards, devices and optimizer: weights always,
 /// optimizer state where the optimizer is of the same type, update numbers in any case. Where a shard takes

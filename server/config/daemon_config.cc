@@ -7,7 +7,6 @@
 #include "common/config/json_file.h"
 #include "common/config/object_reader.h"
 #include "common/types/model_layout.h"
-#include "server/optimizer/optimizer_config.h"
 
 namespace psd {
 namespace {
@@ -126,6 +125,7 @@ Limits readLimits(ObjectReader in) {
   limits.sliceBytes = in.integer("slice_bytes", limits.sliceBytes, 4 * kKiB, 32 * kMiB);
   limits.inFlightBytes = in.integer("in_flight_bytes", limits.inFlightBytes, 64 * kKiB, kTiB);
   limits.calls = static_cast<uint32_t>(in.integer("calls", limits.calls, 16, kConnectionsMax));
+  limits.stagedBytes = in.integer("staged_bytes", limits.stagedBytes, 64 * kKiB, kTiB);
   limits.outgoingBytes = in.integer("outgoing_bytes", limits.outgoingBytes, 64 * kKiB, kTiB);
   limits.readTimeoutMs = in.integer("read_timeout_ms", limits.readTimeoutMs, 1, kDayMs);
   limits.writeTimeoutMs = in.integer("write_timeout_ms", limits.writeTimeoutMs, 1, kDayMs);
@@ -210,9 +210,7 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
                           "), not " + std::to_string(config.shards));
   }
   config.threads = static_cast<uint32_t>(in.integer("threads", defaultThreads(), 1, kThreadsMax));
-  ObjectReader policy = in.object("policy"), optimizer = in.object("optimizer");
-  config.policy = readPolicy(policy);
-  config.optimizer = readOptimizer(optimizer);
+  config.groups = readGroups(in);
   if (in.has("model")) config.model = readModel(in.object("model"));
   if (in.has("world_size")) {
     config.worldSize = static_cast<uint32_t>(in.integer("world_size", 1, 1, kConnectionsMax));

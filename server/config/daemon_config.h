@@ -13,8 +13,7 @@
 #include "common/status/status.h"
 #include "common/types/model_spec.h"
 #include "server/config/device_choice.h"
-#include "server/optimizer/optimizer.h"
-#include "server/policy/policy_config.h"
+#include "server/config/parameter_groups.h"
 
 namespace psd {
 
@@ -32,6 +31,7 @@ struct Limits {
   uint64_t sliceBytes = 4ull << 20;      ///< largest slice of values or gradient in one call
   uint64_t inFlightBytes = 1ull << 30;   ///< of incoming messages held, all connections together
   uint32_t calls = 1024;                 ///< of one connection: in progress, and answered but unread
+  uint64_t stagedBytes = 1ull << 30;     ///< of gradients that are gathered before they are applied
   uint64_t outgoingBytes = 64ull << 20;  ///< queued for one connection
   uint64_t readTimeoutMs = 30'000;       ///< for the rest of a message that has begun
   uint64_t writeTimeoutMs = 30'000;      ///< for a peer that does not read what is queued for it
@@ -46,8 +46,7 @@ struct DaemonConfig {
   std::vector<DeviceChoice> devices;  ///< at least one; shards go round them
   uint32_t shards = 4;                ///< at least as many as devices
   uint32_t threads = 1;               ///< event loops
-  PolicyChoice policy;
-  Optimizer optimizer;
+  std::vector<GroupConfig> groups;    ///< at least one: the last takes the tensors that no other does
   std::optional<ModelConfig> model;   ///< none: the first trainer brings it
   std::optional<uint32_t> worldSize;  ///< none: what the first trainer says
   bool shmWritable = false;           ///< same-host trainers may write the parameters they map

@@ -66,8 +66,8 @@ void logReady(const Server& server, const DaemonConfig& config, const std::strin
   for (const Address& address : server.addresses()) addresses += " " + address.toString();
   spdlog::info(
       "psd {} ready: listening on{}, pid {}, device {}, policy {}, optimizer {}, {} shards, {} threads",
-      PSD_VERSION, addresses, getpid(), devices, config.policy.type, config.optimizer.describe(),
-      config.shards, config.threads);
+      PSD_VERSION, addresses, getpid(), devices, describePolicies(config.groups),
+      describeOptimizers(config.groups), config.shards, config.threads);
 }
 
 Status saveFinalModel(Env& env, const DaemonConfig& config, Control& control) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -74,6 +75,27 @@ std::string shardsTable(const Json& status) {
   return table(rows);
 }
 
+/// "waiting    ranks 0, 2 in round 17 (sync of others) for rank 1 since 3.2 s"
+std::string waitingLine(const Json& waiting) {
+  const auto list = [](const Json& items, const std::function<std::string(const Json&)>& text) {
+    std::string all;
+    for (const Json& item : items) all += (all.empty() ? "" : ", ") + text(item);
+    return all;
+  };
+  std::string reason = list(waiting["for"], [](const Json& one) {
+    return fmt::format("rank {} since {}", one["rank"].get<uint32_t>(),
+                       duration(one["ms"].get<double>() / 1000));
+  });
+  if (const auto joins = waiting["joins"].get<uint32_t>(); joins > 0) {
+    reason += fmt::format("{}{} to join", reason.empty() ? "" : ", ", joins);
+  }
+  return fmt::format(
+      "waiting    ranks {} in {} ({} of {}) for {}\n",
+      list(waiting["ranks"], [](const Json& rank) { return std::to_string(rank.get<uint32_t>()); }),
+      waiting["what"].get<std::string>(), waiting["policy"].get<std::string>(),
+      waiting["group"].get<std::string>(), reason);
+}
+
 Result<Json> fetchStatus(const std::string& server) {
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
   PSD_ASSIGN_OR_RETURN(std::string text, fetchStatusJson(address, kStatusTimeout));
@@ -107,10 +129,13 @@ std::string formatStatus(const Json& status) {
   out += fmt::format("trainers   {} of {} in, {} lost so far\n", status["trainers"].size(),
                      status["world_size"].get<uint32_t>(), status["trainers_lost"].get<uint64_t>());
   if (!status["trainers"].empty()) out += trainersTable(status);
+  for (const Json& waiting : status["waiting"]) out += waitingLine(waiting);
   const Json& counters = status["counters"];
   out += fmt::format("traffic    {} pulled, {} pushed, {} updates, {} connections open\n",
                      bytes(counters["pull_bytes"]), bytes(counters["push_bytes"]),
                      counters["updates"].get<uint64_t>(), counters["connections_open"].get<uint64_t>());
+  const uint64_t late = counters["late_pushes"], stale = counters["stale_pushes"];
+  if (late + stale > 0) out += fmt::format("gradients  {} dropped as late, {} as stale\n", late, stale);
   std::string refused;
   for (const auto& [name, value] : counters.items()) {
     bool trouble = name.find("refused") != std::string::npos || name.find("dropped") != std::string::npos;

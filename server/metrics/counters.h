@@ -33,6 +33,8 @@ struct DaemonCounters {
   Counter pushSlices;
   Counter pushBytes;
   Counter updates;           ///< shard updates applied whole
+  Counter latePushes;        ///< gradients dropped because their round was closed
+  Counter stalePushes;       ///< gradients dropped because they were too old
   Counter refusedNonFinite;  ///< gradient slices with NaN or infinity
   Counter refusedSlices;     ///< out of range, repeated, off the grain
   Counter refusedOverload;   ///< answered "overloaded"
@@ -53,6 +55,8 @@ struct DaemonCounters {
         {"push_slices", pushSlices.value()},
         {"push_bytes", pushBytes.value()},
         {"updates", updates.value()},
+        {"late_pushes", latePushes.value()},
+        {"stale_pushes", stalePushes.value()},
         {"refused_non_finite", refusedNonFinite.value()},
         {"refused_slices", refusedSlices.value()},
         {"refused_overload", refusedOverload.value()},

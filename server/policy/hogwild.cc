@@ -5,7 +5,7 @@
 namespace psd {
 
 PolicyFactory Hogwild::read(ObjectReader&) {
-  return [](const Optimizer& optimizer) { return std::make_unique<Hogwild>(optimizer); };
+  return [](const PolicyScope& scope) { return std::make_unique<Hogwild>(scope); };
 }
 
 kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
@@ -23,8 +23,10 @@ kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPus
       .then([&shard, &push](Status status) -> Result<PushAnswer> {
         push.pending--;
         if (!status.ok()) return status.error();
-        bool applied = push.pending == 0 && push.arrived.covered() == shard.range().count;
-        return PushAnswer{applied, applied ? shard.endUpdate() : shard.version(), push.staleness};
+        if (push.pending > 0 || push.arrived.covered() < shard.range().count) {
+          return PushAnswer{PushOutcome::received, shard.version(), push.staleness};
+        }
+        return PushAnswer{PushOutcome::applied, shard.endUpdate(), push.staleness, 1};
       });
 }
 

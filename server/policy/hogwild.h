@@ -12,7 +12,7 @@ namespace psd {
 class Hogwild final : public UpdatePolicy {
  public:
   static PolicyFactory read(ObjectReader& options);
-  explicit Hogwild(Optimizer optimizer) : optimizer_(std::move(optimizer)) {}
+  explicit Hogwild(const PolicyScope& scope) : optimizer_(scope.optimizer) {}
 
   std::string_view name() const override { return "hogwild"; }
   bool readsLive() const override { return true; }

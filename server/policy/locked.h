@@ -1,6 +1,7 @@
 #pragma once
 
 #include "server/policy/policy_config.h"
+#include "server/policy/shard_reads.h"
 #include "server/policy/update_policy.h"
 
 namespace psd {
@@ -12,18 +13,21 @@ namespace psd {
 class Locked final : public UpdatePolicy {
  public:
   static PolicyFactory read(ObjectReader& options);
-  explicit Locked(Optimizer optimizer) : optimizer_(std::move(optimizer)) {}
+  explicit Locked(const PolicyScope& scope) : optimizer_(scope.optimizer), staging_(scope.staging) {}
 
   std::string_view name() const override { return "locked"; }
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                        Gradient gradient) override;
   kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
-                                       uint64_t count) override;
+                                       uint64_t count) override {
+    return pullSnapshot(shard, lane, pull, offset, count);
+  }
 
  private:
   kj::Promise<Result<PushAnswer>> applyWhole(Shard& shard, Lane& lane, ShardPush& push, Gradient gradient);
 
   const Optimizer optimizer_;
+  const std::shared_ptr<StagingPool> staging_;
 };
 
 }  // namespace psd

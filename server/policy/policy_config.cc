@@ -12,7 +12,9 @@ PolicyChoice readPolicy(ObjectReader& in) {
   PolicyChoice choice;
   choice.type = in.choice("type", kPolicyList.front().type, types);
   for (const PolicyEntry& entry : kPolicyList) {
-    if (entry.type == choice.type) choice.make = entry.read(in);
+    if (entry.type != choice.type) continue;
+    choice.traits = entry.traits;
+    choice.make = entry.read(in);
   }
   return choice;
 }

@@ -6,18 +6,24 @@
 #include <string_view>
 
 #include "common/config/object_reader.h"
-#include "server/optimizer/optimizer.h"
 #include "server/policy/update_policy.h"
 
 namespace psd {
 
-/// Builds the policy once the optimizer is known.
-using PolicyFactory = std::function<std::unique_ptr<UpdatePolicy>(const Optimizer&)>;
+/// Builds the policy once the parameters that it rules are there.
+using PolicyFactory = std::function<std::unique_ptr<UpdatePolicy>(const PolicyScope&)>;
+
+/// What tells policies apart beyond their names, for those who must know it before there is a model.
+struct PolicyTraits {
+  bool readsLive = false;  ///< UpdatePolicy::readsLive()
+  bool rounds = false;     ///< gradients of several trainers and of all shards of a group make one update
+};
 
 /// One line of policy_list.h.
 struct PolicyEntry {
   std::string_view type;     ///< the value of policy.type
   std::string_view summary;  ///< for people
+  PolicyTraits traits;
   /// Reads the policy's own options.
   PolicyFactory (*read)(ObjectReader& options);
 };
@@ -25,6 +31,7 @@ struct PolicyEntry {
 /// A policy as the config chose it.
 struct PolicyChoice {
   std::string type;
+  PolicyTraits traits;
   PolicyFactory make;
 };
 

@@ -10,8 +10,9 @@ namespace psd {
 
 /// Every update policy that a config can name. A new one is its own file and one line here.
 inline constexpr std::array kPolicyList = {
-    PolicyEntry{"hogwild", "updates race element by element, no lock anywhere", Hogwild::read},
-    PolicyEntry{"locked", "updates and reads see each shard whole", Locked::read},
+    PolicyEntry{
+        "hogwild", "updates race element by element, no lock anywhere", {.readsLive = true}, Hogwild::read},
+    PolicyEntry{"locked", "updates and reads see each shard whole", {}, Locked::read},
 };
 
 }  // namespace psd

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,13 +12,48 @@
 
 #include "common/types/range_set.h"
 #include "server/optimizer/optimizer.h"
-#include "server/store/shard.h"
+#include "server/policy/gathered_gradient.h"
+#include "server/store/parameter_store.h"
 
 namespace psd {
+
+/// A trainer as policies know it. A value type.
+struct TrainerRef {
+  SessionId session;
+  Rank rank;
+};
+
+/// What a policy rules: the shards of one parameter group, and the optimizer that changes them. Immutable.
+struct PolicyScope {
+  ParameterStore& store;
+  uint32_t group = 0;
+  Optimizer optimizer;
+  std::shared_ptr<StagingPool> staging;  ///< for gathered gradients
+
+  std::vector<Shard*> shards() const;
+};
+
+/// What became of a gradient; the later in this list, the worse for it.
+enum class PushOutcome {
+  received,  ///< so far: a part of an update that is yet to be applied
+  applied,   ///< the shard's update is complete and in the model
+  stale,     ///< dropped: computed from values that are older than the policy allows
+  late,      ///< dropped: its round was closed without it
+};
+
+struct PushAnswer {
+  PushOutcome outcome = PushOutcome::received;
+  Version version;  ///< of the shard
+  uint64_t staleness = 0;
+  uint64_t updates = 0;  ///< of shards, that this slice completed
+
+  bool applied() const { return outcome == PushOutcome::applied; }
+};
 
 /// One trainer's gradient for one shard while its slices come in. Owned by the trainer's session and
 /// used on its event loop only; a policy may keep what it needs in it.
 struct ShardPush {
+  TrainerRef trainer;
   Step step;
   Version basis;         ///< what the gradient was computed from
   uint32_t samples = 0;  ///< examples behind the gradient
@@ -24,20 +61,18 @@ struct ShardPush {
   uint64_t pending = 0;  ///< slices accepted and not yet applied
   uint64_t number = 0;   ///< the shard's update number, once the policy has taken one
   uint64_t staleness = 0;
-  std::vector<float> staged;  ///< gradient so far, for policies that apply a shard whole
+  GatheredGradient gathered;  ///< so far, for policies that apply a shard whole
+  /// Left here by UpdatePolicy::push(), which then answers `received`, where the gradient must wait for other
+  /// trainers: what becomes of it. Whoever pushes takes it, and may push other slices meanwhile.
+  kj::Maybe<kj::Promise<Result<PushAnswer>>> later;
 };
 
-/// One trainer's reading of one shard over several slices. Owned like ShardPush.
+/// One trainer's or observer's reading of one shard over several slices. Owned like ShardPush.
 struct ShardPull {
-  uint64_t pull = 0;       ///< the trainer's number for it
-  uint64_t delivered = 0;  ///< elements handed out
+  std::optional<TrainerRef> trainer;  ///< nothing: an observer
+  uint64_t pull = 0;                  ///< the reader's number for it
+  uint64_t delivered = 0;             ///< elements handed out
   kj::Maybe<kj::ForkedPromise<Result<std::shared_ptr<const ShardSnapshot>>>> snapshot;
-};
-
-struct PushAnswer {
-  bool applied = false;  ///< the shard's update is complete and in the model
-  Version version;
-  uint64_t staleness = 0;
 };
 
 /// Staleness τ at this moment: updates that the shard has applied since the version the gradient was
@@ -52,13 +87,26 @@ struct PullAnswer {
   ReadView view;
 };
 
+/// Whom a policy waits for, for status and people.
+struct Waiting {
+  std::string what;                ///< "round 17", "bound 4"
+  std::vector<SessionId> waiters;  ///< who is held up
+  struct For {
+    SessionId session;
+    std::chrono::steady_clock::time_point since;
+  };
+  std::vector<For> awaited;
+  uint32_t joins = 0;  ///< trainers that must come first
+};
+
 /// Decides when and how gradients become part of the model and what a reader sees. One object serves
-/// all trainers and shards.
+/// all trainers and the shards of its PolicyScope.
 ///
 /// Thread-safe: called from every event loop, each with its own Lane, ShardPush and ShardPull. Answers
 /// come as promises of the calling loop; waiting is parking a promise, never blocking. The spans and
 /// references given stay valid until the promise resolves. Slices were checked against shard and
-/// grain, and every gradient value is finite. A policy that gathers slices decodes them with copyTo().
+/// grain, and every gradient value is finite. A policy that gathers slices decodes them with copyTo(). Who
+/// waits for a trainer learns from leave() that it is gone.
 class UpdatePolicy {
  public:
   virtual ~UpdatePolicy() = default;
@@ -67,12 +115,28 @@ class UpdatePolicy {
   /// Whether readers may read the weights in place while updates change them: what pull() gives promises no
   /// more than that.
   virtual bool readsLive() const { return false; }
+
+  /// A trainer is in, before its first push or pull. This and leave() take effect at once, and resolve when
+  /// what follows from it is done.
+  virtual kj::Promise<void> join(const TrainerRef&) { return kj::READY_NOW; }
+  /// It left or is lost. What it pushes after that nobody waits for.
+  virtual kj::Promise<void> leave(SessionId) { return kj::READY_NOW; }
+
   /// Takes one slice of a gradient. `push.arrived` already holds it.
   virtual kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                                Gradient gradient) = 0;
   /// Reads one slice.
   virtual kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                                uint64_t count) = 0;
+
+  /// What is waited for now.
+  virtual std::vector<Waiting> waiting() const { return {}; }
+  /// Whether tick() must be called.
+  virtual bool ticks() const { return false; }
+  /// Does what is due by the clock; called every 20 ms or so. Resolves when that is done.
+  virtual kj::Promise<void> tick(std::chrono::steady_clock::time_point) { return kj::READY_NOW; }
+  /// Answers every wait with `reason`, those of now and those that would begin later: the daemon ends.
+  virtual void endWaits(const Error&) {}
 };
 
 }  // namespace psd

@@ -32,9 +32,15 @@ Control::Control(const DaemonConfig& config, std::vector<std::shared_ptr<Backend
       backends_(std::move(backends)),
       env_(env),
       counters_(counters),
+      staging_(makeGradientPool(config.limits.stagedBytes)),
       roster_(config.worldSize.value_or(0)),
       stopRequested_(stopPair_.promise.fork()),
-      notified_(noticePair_.promise.fork()) {}
+      notified_(noticePair_.promise.fork()),
+      tasks_(*this) {}
+
+void Control::taskFailed(kj::Exception&& exception) {
+  spdlog::error("a policy's work failed: {}", exception.getDescription().cStr());
+}
 
 Status Control::prepareModel() {
   if (!config_.model) return {};
@@ -53,11 +59,17 @@ Status Control::prepareModel() {
 }
 
 Result<std::shared_ptr<ServedModel>> Control::build(ModelSpec model) const {
-  auto served = std::make_shared<ServedModel>();
-  PSD_ASSIGN_OR_RETURN(
-      served->store, ParameterStore::create(std::move(model), config_.shards, backends_, config_.optimizer));
-  served->policy = config_.policy.make(config_.optimizer);
-  return served;
+  StoreGroups groups;
+  PSD_ASSIGN_OR_RETURN(groups.groupOfTensor, assignGroups(model, config_.groups));
+  for (const GroupConfig& group : config_.groups) groups.optimizers.push_back(group.optimizer);
+  PSD_ASSIGN_OR_RETURN(auto store,
+                       ParameterStore::create(std::move(model), config_.shards, backends_, groups));
+  Policies policies;
+  for (size_t i = 0; i < config_.groups.size(); i++) {
+    const GroupConfig& group = config_.groups[i];
+    policies.push_back(group.policy.make({*store, static_cast<uint32_t>(i), group.optimizer, staging_}));
+  }
+  return std::make_shared<ServedModel>(std::move(store), std::move(policies));
 }
 
 Result<std::shared_ptr<ServedModel>> Control::buildFromFile(const ModelSpec& trainers) const {
@@ -130,7 +142,11 @@ kj::Promise<Result<Joined>> Control::join(Candidate candidate, ModelSpec model) 
 Result<Joined> Control::admit(const Candidate& candidate) {
   if (stopping()) return stoppingError();
   PSD_ASSIGN_OR_RETURN(SessionId session, roster_.join(candidate));
-  Joined joined{session, model_, start_.join(session), std::make_shared<SessionCounters>()};
+  const TrainerRef trainer{session, candidate.rank};
+  for (const auto& policy : model_->policies()) {
+    tasks_.add(policy->join(trainer).attach(std::shared_ptr(policy)));
+  }
+  Joined joined{trainer, model_, start_.join(session), std::make_shared<SessionCounters>()};
   joined.counters->lastSeenMs.set(steadyMs());
   sessions_[session] = Session{candidate, joined.counters, nullptr};
   counters_.trainersJoined.add();
@@ -181,6 +197,8 @@ void Control::depart(SessionId session, Departure how) {
   }
   sessions_.erase(entry);
   roster_.depart(session, how);
+  for (const auto& policy : model_->policies())
+    tasks_.add(policy->leave(session).attach(std::shared_ptr(policy)));
   if (auto next = start_.depart(session)) {
     spdlog::warn("the trainer that brought the initial values is gone; rank {} brings them",
                  sessions_[*next].candidate.rank.value);
@@ -213,17 +231,63 @@ void Control::requestStop(std::string reason) {
   stopPair_.fulfiller->fulfill();
 }
 
+bool Control::tick() {
+  if (!model_) return false;
+  bool any = false;
+  for (const auto& policy : model_->policies()) {
+    if (!policy->ticks()) continue;
+    any = true;
+    tasks_.add(policy->tick(std::chrono::steady_clock::now()).attach(std::shared_ptr(policy)));
+  }
+  return any;
+}
+
+void Control::endWaits() {
+  if (!model_) return;
+  for (const auto& policy : model_->policies()) policy->endWaits(stoppingError());
+}
+
 void Control::notifyTrainers() { noticePair_.fulfiller->fulfill(std::string(*stopReason_)); }
 
 Error Control::stoppingError() const {
   return {ErrorCode::shuttingDown, "the daemon is shutting down: " + stopReason_.value_or("")};
 }
 
+nlohmann::ordered_json Control::waiting() const {
+  auto out = nlohmann::ordered_json::array();
+  if (!model_) return out;
+  const auto now = std::chrono::steady_clock::now();
+  const Policies policies = model_->policies();
+  for (size_t i = 0; i < policies.size(); i++) {
+    for (const Waiting& waiting : policies[i]->waiting()) {
+      nlohmann::ordered_json entry = {{"group", config_.groups[i].name()},
+                                      {"policy", policies[i]->name()},
+                                      {"what", waiting.what},
+                                      {"joins", waiting.joins},
+                                      {"ranks", nlohmann::ordered_json::array()},
+                                      {"for", nlohmann::ordered_json::array()}};
+      for (SessionId waiter : waiting.waiters) {
+        if (auto session = sessions_.find(waiter); session != sessions_.end()) {
+          entry["ranks"].push_back(session->second.candidate.rank.value);
+        }
+      }
+      for (const Waiting::For& awaited : waiting.awaited) {
+        auto session = sessions_.find(awaited.session);
+        if (session == sessions_.end()) continue;
+        const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now - awaited.since);
+        entry["for"].push_back({{"rank", session->second.candidate.rank.value}, {"ms", since.count()}});
+      }
+      out.push_back(std::move(entry));
+    }
+  }
+  return out;
+}
+
 nlohmann::ordered_json Control::status() const {
   nlohmann::ordered_json out;
   out["state"] = stopping() ? "stopping" : modelReady() ? "serving" : "waiting for a model";
-  out["policy"] = config_.policy.type;
-  out["optimizer"] = config_.optimizer.describe();
+  out["policy"] = describePolicies(config_.groups);
+  out["optimizer"] = describeOptimizers(config_.groups);
   out["model"] = nullptr;
   out["shards"] = nlohmann::ordered_json::array();
   if (model_) {
@@ -237,6 +301,7 @@ nlohmann::ordered_json Control::status() const {
       out["shards"].push_back({{"id", i},
                                {"begin", shard.range().begin},
                                {"elements", shard.range().count},
+                               {"group", config_.groups[shard.range().group].name()},
                                {"device", backends_[shard.device()]->describe()},
                                {"version", shard.version().value}});
     }
@@ -256,6 +321,8 @@ nlohmann::ordered_json Control::status() const {
                                {"bytes_pushed", session.counters->bytesPushed.value()},
                                {"last_seen_ms", now > seen ? now - seen : 0}});
   }
+  out["waiting"] = waiting();
+  out["staged_bytes"] = staging_->lentBytes();
   for (const auto& [name, value] : counters_.list()) out["counters"][std::string(name)] = value;
   return out;
 }

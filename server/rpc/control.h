@@ -22,7 +22,7 @@ namespace psd {
 
 /// What a trainer gets when it joins.
 struct Joined {
-  SessionId session;
+  TrainerRef trainer;
   std::shared_ptr<ServedModel> model;
   ModelStart::Role role = ModelStart::Role::wait;
   std::shared_ptr<SessionCounters> counters;
@@ -33,7 +33,7 @@ struct Joined {
 ///
 /// Owned by the control loop's thread, on which every method is called; other loops come through
 /// EventLoop::onControl().
-class Control {
+class Control final : private kj::TaskSet::ErrorHandler {
  public:
   Control(const DaemonConfig& config, std::vector<std::shared_ptr<Backend>> backends, Env& env,
           DaemonCounters& counters);
@@ -58,6 +58,11 @@ class Control {
   kj::Promise<std::string> whenNotified() { return notified_.addBranch(); }
   void notifyTrainers();
 
+  /// Lets the policies do what is due by the clock. Whether any of them goes by it.
+  bool tick();
+  /// Ends every wait of trainers for each other: nobody can count on the others any more.
+  void endWaits();
+
   std::shared_ptr<ServedModel> model() const { return model_; }
   bool modelReady() const { return model_ && start_.ready(); }
 
@@ -74,6 +79,8 @@ class Control {
   kj::Promise<Status> provideModel(ModelSpec model);
   Status checkAgainst(const ModelSpec& mine, const char* label, const ModelSpec& theirs) const;
   Result<std::shared_ptr<ServedModel>> build(ModelSpec model) const;
+  nlohmann::ordered_json waiting() const;
+  void taskFailed(kj::Exception&& exception) override;
   Result<std::shared_ptr<ServedModel>> buildFromFile(const ModelSpec& trainers) const;
   Result<Joined> admit(const Candidate& candidate);
   void answerWaiter(Session& session, Result<ModelStart::Role> answer);
@@ -83,6 +90,7 @@ class Control {
   const std::vector<std::shared_ptr<Backend>> backends_;
   Env& env_;
   DaemonCounters& counters_;
+  const std::shared_ptr<StagingPool> staging_;  // of all policies
   Roster roster_;
   ModelStart start_;
   std::shared_ptr<ServedModel> model_;
@@ -95,6 +103,7 @@ class Control {
   kj::ForkedPromise<std::string> notified_;
   kj::Maybe<kj::ForkedPromise<Status>> building_;  // while a model is being made
   Background background_;
+  kj::TaskSet tasks_;  // what policies do after a departure or by the clock
 };
 
 }  // namespace psd

@@ -16,7 +16,7 @@ void writeAccess(const ServedModel& model, Connection& connection, schema::Model
   const DaemonConfig& config = connection.loop().environment().config;
   const ParameterStore& store = *model.store;
   wire::writePlan(store.plan(), out.initShards(static_cast<kj::uint>(store.shardCount())));
-  out.setPolicy(std::string(model.policy->name()).c_str());
+  out.setPolicy(describePolicies(config.groups).c_str());
   out.setDevice(store.describeDevices().c_str());
   out.setSliceElementsMax(config.limits.sliceBytes / sizeof(float));
   writeSharing(model, connection, out);

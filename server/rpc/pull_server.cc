@@ -6,18 +6,21 @@
 namespace psd {
 
 PullServer::PullServer(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model,
-                       std::shared_ptr<SessionCounters> counters)
+                       std::optional<TrainerRef> trainer, std::shared_ptr<SessionCounters> counters)
     : connection_(std::move(connection)),
       loop_(connection_->loop()),
       model_(std::move(model)),
+      trainer_(trainer),
       counters_(std::move(counters)),
       pulls_(model_->store->shardCount()) {}
 
-std::shared_ptr<ShardPull> PullServer::reading(uint32_t shard, uint64_t pull) {
+std::shared_ptr<PullServer::Reading> PullServer::reading(uint32_t shard, uint64_t pull) {
   auto& current = pulls_[shard];
   if (!current || current->pull != pull) {
-    current = std::make_shared<ShardPull>();
+    current = std::make_shared<Reading>();
+    current->trainer = trainer_;
     current->pull = pull;
+    current->policy = model_->policyOf(model_->store->shard(shard));
   }
   return current;
 }
@@ -47,7 +50,7 @@ kj::Promise<void> PullServer::pull(Context context) {
   }
   Shard& shard = model_->store->shard(shardIndex);
   auto reading = this->reading(shardIndex, number);
-  return model_->policy->pull(shard, loop_.laneFor(model_, shard), *reading, offset, count)
+  return reading->policy->pull(shard, loop_.laneFor(model_, shard), *reading, offset, count)
       .then([this, context, refuse, reading, shardIndex,
              offset](Result<PullAnswer> answer) mutable -> kj::Promise<void> {
         if (!answer.ok()) return refuse(answer.error());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "schema/psd.capnp.h"
@@ -14,20 +15,26 @@ class PullServer {
  public:
   using Context = capnp::CallContext<schema::Reader::PullParams, schema::PullResult>;
 
-  /// `counters` may be null (readers).
+  /// `trainer` and `counters` are empty for readers.
   PullServer(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model,
-             std::shared_ptr<SessionCounters> counters);
+             std::optional<TrainerRef> trainer, std::shared_ptr<SessionCounters> counters);
 
   kj::Promise<void> pull(Context context);
 
  private:
-  std::shared_ptr<ShardPull> reading(uint32_t shard, uint64_t pull);
+  /// A pull goes on under the policy that it began with.
+  struct Reading : ShardPull {
+    std::shared_ptr<UpdatePolicy> policy;
+  };
+
+  std::shared_ptr<Reading> reading(uint32_t shard, uint64_t pull);
 
   const std::shared_ptr<Connection> connection_;
   EventLoop& loop_;  // the connection's; it keeps it alive
   std::shared_ptr<ServedModel> model_;
+  const std::optional<TrainerRef> trainer_;
   std::shared_ptr<SessionCounters> counters_;
-  std::vector<std::shared_ptr<ShardPull>> pulls_;  // per shard
+  std::vector<std::shared_ptr<Reading>> pulls_;  // per shard
 };
 
 }  // namespace psd

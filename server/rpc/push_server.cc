@@ -7,10 +7,11 @@
 namespace psd {
 
 PushServer::PushServer(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model,
-                       std::shared_ptr<SessionCounters> counters)
+                       TrainerRef trainer, std::shared_ptr<SessionCounters> counters)
     : connection_(std::move(connection)),
       loop_(connection_->loop()),
       model_(std::move(model)),
+      trainer_(trainer),
       counters_(std::move(counters)),
       pushes_(model_->store->shardCount()) {}
 
@@ -22,29 +23,47 @@ Status PushServer::check(const PushSlice& slice) const {
   return checkFinite(slice.shard, slice.offset, slice.gradient);
 }
 
-Result<std::shared_ptr<PushServer::OpenPush>> PushServer::admit(const PushSlice& slice) {
+Result<std::shared_ptr<PushServer::StepPush>> PushServer::stepOf(const PushSlice& slice) {
+  auto found = steps_.find(slice.step);
+  if (found != steps_.end()) return found->second;
+  if (loop_.environment().draining) return Error{ErrorCode::shuttingDown, "the daemon is shutting down"};
+  // Dropping a policy's half-gathered update is what a trainer asks for when it goes on without it.
+  steps_.erase(steps_.begin(), steps_.lower_bound(slice.step));
+  return steps_[slice.step] = std::make_shared<StepPush>(loop_);
+}
+
+std::shared_ptr<PushServer::OpenPush> PushServer::open(const PushSlice& slice) const {
+  auto push = std::make_shared<OpenPush>();
+  push->trainer = trainer_;
+  push->step = slice.step;
+  push->basis = slice.basis;
+  push->samples = slice.samples;
+  push->policy = model_->policyOf(model_->store->shard(slice.shard));
+  return push;
+}
+
+Result<PushServer::Admitted> PushServer::admit(const PushSlice& slice) {
   auto& current = pushes_[slice.shard];
-  if (!current || current->step < slice.step) {
-    // Dropping a policy's half-gathered update is what a trainer asks for when it goes on without it.
-    if (loop_.environment().draining) {
-      return Error{ErrorCode::shuttingDown, "the daemon is shutting down"};
-    }
-    current = std::make_shared<OpenPush>(loop_);
-    current->step = slice.step;
-    current->basis = slice.basis;
-    current->samples = slice.samples;
-  }
   auto bad = [&](const std::string& why) {
     return Error{ErrorCode::badSlice, "push of step " + std::to_string(slice.step.value) + ", shard " +
                                           std::to_string(slice.shard) + ", element " +
                                           std::to_string(slice.offset) + ": " + why};
   };
-  if (current->step != slice.step) {
+  if (current && current->step > slice.step) {
     return bad("step " + std::to_string(current->step.value) + " has begun already");
   }
-  if (current->basis != slice.basis) return bad("its slices name different basis versions");
-  if (!current->arrived.add(slice.offset, slice.gradient.size())) return bad("the elements came twice");
-  return current;
+  const bool goesOn = current && current->step == slice.step;
+  if (goesOn && current->basis != slice.basis) return bad("its slices name different basis versions");
+  if (goesOn && current->arrived.overlaps(slice.offset, slice.gradient.size())) {
+    return bad("the elements came twice");
+  }
+  PSD_ASSIGN_OR_RETURN(std::shared_ptr<StepPush> step, stepOf(slice));
+  if (!goesOn) current = open(slice);
+  current->arrived.add(slice.offset, slice.gradient.size());
+  step->arrived += slice.gradient.size();
+  const bool last = step->arrived == model_->store->layout().totalElements();
+  if (last) steps_.erase(slice.step);
+  return Admitted{current, std::move(step), last};
 }
 
 void PushServer::count(const PushSlice& slice) {
@@ -53,6 +72,14 @@ void PushServer::count(const PushSlice& slice) {
   counters.pushBytes.add(slice.gradient.size_bytes());
   counters_->bytesPushed.add(slice.gradient.size_bytes());
   counters_->step.set(slice.step.value);
+}
+
+void PushServer::count(const PushAnswer& answer) {
+  DaemonCounters& counters = loop_.environment().counters;
+  counters.updates.add(answer.updates);
+  if (answer.outcome == PushOutcome::applied) counters_->staleness.set(answer.staleness);
+  if (answer.outcome == PushOutcome::late) counters.latePushes.add();
+  if (answer.outcome == PushOutcome::stale) counters.stalePushes.add();
 }
 
 kj::Promise<Result<PushAnswer>> PushServer::push(const PushSlice& slice) {
@@ -64,20 +91,43 @@ kj::Promise<Result<PushAnswer>> PushServer::push(const PushSlice& slice) {
   auto admitted = admit(slice);
   if (!admitted.ok()) return refuse(admitted.error());
   count(slice);
-  std::shared_ptr<OpenPush> push = *admitted;
+  auto [push, step, last] = *std::move(admitted);
   Shard& shard = model_->store->shard(slice.shard);
   inFlight_++;
-  return model_->policy->push(shard, loop_.laneFor(model_, shard), *push, slice.offset, slice.gradient)
-      .then([this, refuse, push](Result<PushAnswer> answer) {
+  auto answer = push->policy->push(shard, loop_.laneFor(model_, shard), *push, slice.offset, slice.gradient);
+  KJ_IF_MAYBE (later, push->later) {
+    step->waiting.push_back(kj::mv(*later));
+    push->later = nullptr;
+  }
+  return answer
+      .then([step = std::move(step), push = std::move(push),
+             last = last](Result<PushAnswer> answer) -> kj::Promise<Result<PushAnswer>> {
+        if (!answer.ok() || !last) return answer;
+        return settle(step, *answer);
+      })
+      .then([this, refuse](Result<PushAnswer> answer) {
         if (!answer.ok()) return refuse(answer.error());
-        if (answer->applied) {
-          push->finish();
-          loop_.environment().counters.updates.add();
-          counters_->staleness.set(answer->staleness);
-        }
+        count(*answer);
         return answer;
       })
       .attach(kj::defer([this] { landed(); }));
+}
+
+kj::Promise<Result<PushAnswer>> PushServer::settle(std::shared_ptr<StepPush> step, PushAnswer last) {
+  auto waiting = kj::heapArrayBuilder<kj::Promise<Result<PushAnswer>>>(step->waiting.size());
+  for (auto& one : step->waiting) waiting.add(kj::mv(one));
+  step->waiting.clear();
+  return kj::joinPromises(waiting.finish())
+      .then([step = std::move(step), last](kj::Array<Result<PushAnswer>> answers) -> Result<PushAnswer> {
+        PushAnswer worst = last;
+        for (Result<PushAnswer>& answer : answers) {
+          if (!answer.ok()) return answer;
+          const uint64_t updates = worst.updates + answer->updates;
+          if (worst.outcome <= answer->outcome) worst = *answer;  // the enumeration rises with the trouble
+          worst.updates = updates;
+        }
+        return worst;
+      });
 }
 
 void PushServer::landed() {

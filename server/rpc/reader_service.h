@@ -9,7 +9,7 @@ namespace psd {
 class ReaderService final : public CountedService<schema::Reader> {
  public:
   ReaderService(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model)
-      : CountedService(std::move(connection)), pulls_(connection_, std::move(model), nullptr) {}
+      : CountedService(std::move(connection)), pulls_(connection_, std::move(model), std::nullopt, nullptr) {}
 
  protected:
   kj::Promise<void> pull(PullContext context) override { return pulls_.pull(context); }

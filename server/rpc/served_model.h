@@ -1,17 +1,39 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "server/policy/update_policy.h"
 #include "server/store/parameter_store.h"
 
 namespace psd {
 
-/// The model that the daemon serves: its parameters and the policy that guards them. Shared by all
-/// event loops; thread-safe as its parts are.
-struct ServedModel {
-  std::unique_ptr<ParameterStore> store;
-  std::unique_ptr<UpdatePolicy> policy;
+/// One policy for each parameter group that has tensors.
+using Policies = std::vector<std::shared_ptr<UpdatePolicy>>;
+
+/// The model that the daemon serves: its parameters and the policies that guard them. Shared by all event
+/// loops; thread-safe.
+class ServedModel {
+ public:
+  ServedModel(std::unique_ptr<ParameterStore> parameters, Policies policies)
+      : store(std::move(parameters)), policies_(std::move(policies)) {}
+
+  const std::unique_ptr<ParameterStore> store;
+
+  Policies policies() const {
+    const std::lock_guard lock(mutex_);
+    return policies_;
+  }
+  std::shared_ptr<UpdatePolicy> policyOf(const Shard& shard) const {
+    const std::lock_guard lock(mutex_);
+    return policies_[shard.range().group];
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Policies policies_;
 };
 
 }  // namespace psd

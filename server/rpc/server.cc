@@ -10,6 +10,8 @@ namespace psd {
 namespace {
 
 constexpr auto kSettlePoll = 2 * kj::MILLISECONDS;
+constexpr auto kTick = 20 * kj::MILLISECONDS;       // while a policy goes by the clock …
+constexpr auto kTickIdle = 250 * kj::MILLISECONDS;  // … and to see whether one does
 
 }  // namespace
 
@@ -47,7 +49,15 @@ Status Server::start() {
         io_, std::move(bound), config_.limits.connections, counters_,
         [this](OwnFd fd, std::string peer) { handOver(std::move(fd), std::move(peer)); }));
   }
+  ticks_ = keepTicking().eagerlyEvaluate([](kj::Exception&& exception) {
+    spdlog::error("the clock of the policies stands still: {}", exception.getDescription().cStr());
+  });
   return {};
+}
+
+kj::Promise<void> Server::keepTicking() {
+  const auto interval = control_.tick() ? kTick : kTickIdle;
+  return io_.provider->getTimer().afterDelay(interval).then([this] { return keepTicking(); });
 }
 
 std::vector<Address> Server::addresses() const { return addresses_; }
@@ -64,6 +74,7 @@ kj::Promise<void> Server::run(std::function<void()> whenQuiet) {
       .then([this] {
         listeners_.clear();
         environment_.draining = true;
+        control_.endWaits();
         return settle([](EventLoop& loop) { return loop.quiet(); });
       })
       .then([this] {

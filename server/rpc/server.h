@@ -43,6 +43,7 @@ class Server {
   kj::Promise<void> poll(std::shared_ptr<std::function<bool(EventLoop&)>> settled, kj::TimePoint deadline);
   kj::Promise<void> stopThreads();
   void handOver(OwnFd fd, std::string peer);
+  kj::Promise<void> keepTicking();
 
   kj::AsyncIoContext& io_;
   const DaemonConfig& config_;
@@ -55,6 +56,7 @@ class Server {
   std::vector<std::unique_ptr<Listener>> listeners_;
   size_t nextThread_ = 0;
   bool hurry_ = false;
+  kj::Promise<void> ticks_ = kj::READY_NOW;
 };
 
 }  // namespace psd

@@ -8,7 +8,9 @@ std::optional<SharedAccess> weightsToShare(const DaemonConfig& config) {
   const bool local = std::any_of(config.listen.begin(), config.listen.end(), [](const Address& address) {
     return address.kind == Address::Kind::unixSocket;
   });
-  if (!local || !config.policy.make(config.optimizer)->readsLive()) return {};
+  const bool live = std::all_of(config.groups.begin(), config.groups.end(),
+                                [](const GroupConfig& group) { return group.policy.traits.readsLive; });
+  if (!local || !live) return {};
   return config.shmWritable ? SharedAccess::readWrite : SharedAccess::readOnly;
 }
 
@@ -17,9 +19,10 @@ void writeSharing(const ServedModel& model, const Connection& connection, schema
     out.setNotShared("the connection is no Unix socket");
     return;
   }
-  if (!model.policy->readsLive()) {
-    const std::string policy(model.policy->name());
-    out.setNotShared(("policy " + policy + " lets nobody read parameters while they change").c_str());
+  for (const auto& policy : model.policies()) {
+    if (policy->readsLive()) continue;
+    const std::string name(policy->name());
+    out.setNotShared(("policy " + name + " lets nobody read parameters while they change").c_str());
     return;
   }
   const auto arena = model.store->sharedArena();

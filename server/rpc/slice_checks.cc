@@ -39,6 +39,7 @@ Status checkFinite(uint32_t shard, uint64_t offset, std::span<const float> value
 
 void countRefusal(DaemonCounters& counters, const Error& error) {
   if (error.code == ErrorCode::nonFinite) counters.refusedNonFinite.add();
+  if (error.code == ErrorCode::overloaded) counters.refusedOverload.add();
   if (error.code == ErrorCode::badSlice) counters.refusedSlices.add();
 }
 

@@ -15,6 +15,16 @@ kj::Promise<void> acknowledge(Context context, const Status& status) {
   return kj::READY_NOW;
 }
 
+schema::PushOutcome toWire(PushOutcome outcome) {
+  switch (outcome) {
+    case PushOutcome::received: return schema::PushOutcome::RECEIVED;
+    case PushOutcome::applied: return schema::PushOutcome::APPLIED;
+    case PushOutcome::stale: return schema::PushOutcome::STALE;
+    case PushOutcome::late: return schema::PushOutcome::LATE;
+  }
+  return schema::PushOutcome::RECEIVED;
+}
+
 template <class Context>
 kj::Promise<void> answerPush(Context context, const Result<PushAnswer>& answer) {
   if (!answer.ok()) {
@@ -22,7 +32,7 @@ kj::Promise<void> answerPush(Context context, const Result<PushAnswer>& answer) 
     return kj::READY_NOW;
   }
   auto accepted = context.getResults().initAccepted();
-  accepted.setOutcome(answer->applied ? schema::PushOutcome::APPLIED : schema::PushOutcome::RECEIVED);
+  accepted.setOutcome(toWire(answer->outcome));
   accepted.setVersion(answer->version.value);
   accepted.setStaleness(answer->staleness);
   return kj::READY_NOW;
@@ -35,11 +45,11 @@ Error notAsked() { return {ErrorCode::invalidArgument, "this trainer was not ask
 TrainerSession::TrainerSession(std::shared_ptr<Connection> connection, Joined joined)
     : CountedService(std::move(connection)),
       loop_(connection_->loop()),
-      session_(joined.session),
+      session_(joined.trainer.session),
       model_(joined.model),
       counters_(joined.counters),
-      pulls_(connection_, joined.model, joined.counters),
-      pushes_(connection_, joined.model, joined.counters),
+      pulls_(connection_, joined.model, joined.trainer, joined.counters),
+      pushes_(connection_, joined.model, joined.trainer, joined.counters),
       role_(joined.role),
       initialValues_(model_->store->shardCount()) {
   connection_->trainerCame();

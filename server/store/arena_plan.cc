@@ -6,18 +6,23 @@
 
 namespace psd {
 
-Result<ArenaPlan> planArena(std::span<const uint64_t> elementCounts, uint64_t slotCount,
-                            std::string_view device, uint64_t bytesMax) {
+Result<ArenaPlan> planArena(std::span<const ShardNeed> shards, std::string_view device, uint64_t bytesMax) {
   ArenaPlan plan;
   bool overflow = false;
-  for (const uint64_t count : elementCounts) {
-    plan.begins.push_back(plan.elements);
-    const uint64_t padding = -count % kLayoutGrainElements;
-    overflow |= __builtin_add_overflow(plan.elements, count, &plan.elements);
-    overflow |= __builtin_add_overflow(plan.elements, padding, &plan.elements);
+  const auto take = [&overflow](uint64_t& end, uint64_t count) {
+    const uint64_t begin = end;
+    overflow |= __builtin_add_overflow(end, count, &end);
+    overflow |= __builtin_add_overflow(end, -count % kLayoutGrainElements, &end);
+    return begin;
+  };
+  for (const ShardNeed& shard : shards) {
+    plan.begins.push_back(take(plan.elements, shard.elements));
+    auto& slots = plan.slotBegins.emplace_back();
+    while (slots.size() < shard.slots) slots.push_back(take(plan.slotElements, shard.elements));
   }
   uint64_t bytes = 0;
-  overflow |= __builtin_mul_overflow(plan.elements, sizeof(float) * (1 + slotCount), &bytes);
+  overflow |= __builtin_add_overflow(plan.elements, plan.slotElements, &bytes);
+  overflow |= __builtin_mul_overflow(bytes, sizeof(float), &bytes);
   if (overflow) bytes = UINT64_MAX;
   if (bytes > bytesMax) {
     return notEnoughMemory(device, bytes, "it has " + std::to_string(bytesMax) + " bytes");

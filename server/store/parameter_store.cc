@@ -26,37 +26,57 @@ Status forEachPiece(ParameterStore& store, const TensorPlace& place, Visit visit
   return {};
 }
 
+/// Runs of tensors of one group, padding included.
+std::vector<GroupRun> groupRuns(const ModelLayout& layout, const std::vector<uint32_t>& groupOfTensor) {
+  std::vector<GroupRun> runs;
+  const auto& places = layout.places();
+  for (size_t i = 0; i < places.size(); i++) {
+    const uint64_t end = i + 1 < places.size() ? places[i + 1].begin : layout.totalElements();
+    if (runs.empty() || runs.back().group != groupOfTensor[i]) runs.push_back({0, groupOfTensor[i]});
+    runs.back().count += end - places[i].begin;
+  }
+  return runs;
+}
+
 }  // namespace
 
 ParameterStore::ParameterStore(ModelSpec model, ShardPlan plan,
-                               std::vector<std::shared_ptr<Backend>> backends, Optimizer optimizer)
+                               std::vector<std::shared_ptr<Backend>> backends, StoreGroups groups)
     : model_(std::move(model)),
       layout_(model_),
       plan_(std::move(plan)),
       backends_(std::move(backends)),
-      optimizer_(std::move(optimizer)) {}
+      groups_(std::move(groups)) {}
 
 Result<std::unique_ptr<ParameterStore>> ParameterStore::create(ModelSpec model, uint32_t shardCount,
                                                                std::vector<std::shared_ptr<Backend>> backends,
-                                                               const Optimizer& optimizer) {
+                                                               StoreGroups groups) {
   PSD_RETURN_IF_ERROR(validateModel(model));
-  ShardPlan plan = ShardPlan::make(ModelLayout(model).totalElements(), shardCount);
+  ShardPlan plan = ShardPlan::make(groupRuns(ModelLayout(model), groups.groupOfTensor), shardCount);
   std::unique_ptr<ParameterStore> store(
-      new ParameterStore(std::move(model), std::move(plan), std::move(backends), optimizer));
+      new ParameterStore(std::move(model), std::move(plan), std::move(backends), std::move(groups)));
   store->shards_.resize(store->plan_.shards.size());
   for (size_t device = 0; device < store->backends_.size(); device++) {
-    std::vector<uint64_t> counts;
+    std::vector<ShardRequest> requests;
     for (size_t i = device; i < store->shards_.size(); i += store->backends_.size()) {
-      counts.push_back(store->plan_.shards[i].count);
+      const ShardRange& range = store->plan_.shards[i];
+      requests.push_back({range.count, store->groups_.optimizers[range.group]});
     }
-    if (counts.empty()) continue;
-    PSD_ASSIGN_OR_RETURN(auto storages, store->backends_[device]->allocate(counts, optimizer));
+    if (requests.empty()) continue;
+    PSD_ASSIGN_OR_RETURN(auto storages, store->backends_[device]->allocate(requests));
     for (size_t k = 0; k < storages.size(); k++) {
       size_t i = device + k * store->backends_.size();
       store->shards_[i] = std::make_unique<Shard>(store->plan_.shards[i], device, std::move(storages[k]));
     }
   }
   return store;
+}
+
+Result<std::unique_ptr<ParameterStore>> ParameterStore::create(ModelSpec model, uint32_t shardCount,
+                                                               std::vector<std::shared_ptr<Backend>> backends,
+                                                               const Optimizer& optimizer) {
+  StoreGroups one{std::vector<uint32_t>(model.tensors.size(), 0), {optimizer}};
+  return create(std::move(model), shardCount, std::move(backends), std::move(one));
 }
 
 std::string ParameterStore::describeDevices() const {

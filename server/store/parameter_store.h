@@ -25,6 +25,12 @@ struct SharedArena {
   uint64_t versionStep = 0;  ///< … those of the others follow at this distance
 };
 
+/// How a model's tensors form parameter groups, each with its own optimizer. A value type.
+struct StoreGroups {
+  std::vector<uint32_t> groupOfTensor;  ///< index into optimizers, per tensor of the model
+  std::vector<Optimizer> optimizers;
+};
+
 /// The parameters of one model: a flat arena cut into shards, placed round-robin over the backends.
 /// Immutable but for the shards; thread-safe as they are.
 class ParameterStore {
@@ -32,12 +38,19 @@ class ParameterStore {
   /// `backends` must not be empty. Fails when a device has not enough memory.
   static Result<std::unique_ptr<ParameterStore>> create(ModelSpec model, uint32_t shardCount,
                                                         std::vector<std::shared_ptr<Backend>> backends,
+                                                        StoreGroups groups);
+  /// The same for a model that is one group.
+  static Result<std::unique_ptr<ParameterStore>> create(ModelSpec model, uint32_t shardCount,
+                                                        std::vector<std::shared_ptr<Backend>> backends,
                                                         const Optimizer& optimizer);
 
   const ModelSpec& model() const { return model_; }
   const ModelLayout& layout() const { return layout_; }
   const ShardPlan& plan() const { return plan_; }
-  const Optimizer& optimizer() const { return optimizer_; }
+  size_t groupCount() const { return groups_.optimizers.size(); }
+  /// That a group of tensors began with.
+  const Optimizer& optimizer(uint32_t group) const { return groups_.optimizers[group]; }
+  const Optimizer& optimizerOf(const Shard& shard) const { return optimizer(shard.range().group); }
   size_t shardCount() const { return shards_.size(); }
   Shard& shard(size_t index) { return *shards_[index]; }
   const Shard& shard(size_t index) const { return *shards_[index]; }
@@ -51,13 +64,13 @@ class ParameterStore {
 
  private:
   ParameterStore(ModelSpec model, ShardPlan plan, std::vector<std::shared_ptr<Backend>> backends,
-                 Optimizer optimizer);
+                 StoreGroups groups);
 
   ModelSpec model_;
   ModelLayout layout_;
   ShardPlan plan_;
   std::vector<std::shared_ptr<Backend>> backends_;
-  Optimizer optimizer_;
+  const StoreGroups groups_;
   std::vector<std::unique_ptr<Shard>> shards_;
 };
 

@@ -58,6 +58,8 @@ class ShardStorage {
   virtual ~ShardStorage() = default;
 
   virtual uint64_t elementCount() const = 0;
+  /// Goes on with the numbers of `optimizer`, which has the same slots. While no operation is under way.
+  virtual void setOptimizer(const Optimizer& optimizer) = 0;
   virtual bool synchronous() const = 0;
   /// Nothing where the weights lie in memory of this process alone.
   virtual std::optional<SharedPlace> sharedPlace() const { return {}; }
@@ -92,6 +94,12 @@ class ShardStorage {
                          Done done) = 0;
 };
 
+/// A shard to be allocated.
+struct ShardRequest {
+  uint64_t elements = 0;
+  Optimizer optimizer;
+};
+
 /// One device that can hold shards. Thread-safe.
 class Backend {
  public:
@@ -99,11 +107,17 @@ class Backend {
   /// For people and status: "cpu" or "cuda:0 (NVIDIA H200)".
   virtual std::string describe() const = 0;
   virtual std::unique_ptr<Lane> makeLane() = 0;
-  /// Allocates one arena for shards of these element counts, zeroed, with the optimizer's state
-  /// beside it. Fails (ErrorCode::overloaded) when the device has not enough memory, naming the
-  /// bytes.
-  virtual Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(std::span<const uint64_t> elementCounts,
-                                                                      const Optimizer& optimizer) = 0;
+  /// Allocates one arena for these shards, zeroed, with their optimizers' state beside it. Fails
+  /// (ErrorCode::overloaded) when the device has not enough memory, naming the bytes.
+  virtual Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
+      std::span<const ShardRequest> shards) = 0;
+  /// The same for shards with one optimizer.
+  Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(std::span<const uint64_t> elementCounts,
+                                                              const Optimizer& optimizer) {
+    std::vector<ShardRequest> shards;
+    for (uint64_t elements : elementCounts) shards.push_back({elements, optimizer});
+    return allocate(std::span<const ShardRequest>(shards));
+  }
 };
 
 /// The CPU backend: anonymous memory, huge pages where the system gives them. With `sharing`, the weights

@@ -56,6 +56,11 @@ Result<std::shared_ptr<float>> StagingPool::acquire(uint64_t count) {
                                 [pool = shared_from_this(), buffer](float*) { pool->giveBack(buffer); });
 }
 
+uint64_t StagingPool::lentBytes() const {
+  const std::lock_guard lock(mutex_);
+  return lentBytes_;
+}
+
 StagingPool::Buffer StagingPool::takeIdle(uint64_t bytes) {
   for (Buffer& candidate : idle_) {
     if (candidate.bytes < bytes || candidate.bytes / 2 > bytes) continue;

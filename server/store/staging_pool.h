@@ -38,6 +38,8 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   /// Room for `count` floats, 64-byte aligned, contents undefined; returned to the pool when the
   /// last copy of the pointer goes. ErrorCode::overloaded, naming the bytes, when there is none.
   Result<std::shared_ptr<float>> acquire(uint64_t count);
+  /// In buffers that somebody holds.
+  uint64_t lentBytes() const;
 
  private:
   struct Buffer {
@@ -58,7 +60,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   const Limits limits_;
   // Guards all below. Never held while memory is allocated or released: CUDA may wait there for its
   // driver's thread, which may be giving a buffer back.
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<Buffer> idle_;
   uint64_t idleBytes_ = 0;
   uint64_t lentBytes_ = 0;

@@ -1,5 +1,6 @@
 // What every update policy promises, whatever it decides about consistency. A policy joins by its line in
-// policy_list.h. Promises of one policy alone: policy_promises_test.cc.
+// policy_list.h; what it promises beyond that depends on its PolicyTraits alone. Those that work by rounds:
+// policy_rounds_test.cc. Promises of one policy alone: policy_promises_test.cc.
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +12,7 @@ namespace psd {
 namespace {
 
 using testing::allAre;
+using testing::asynchronousPolicies;
 using testing::firstDifference;
 using testing::onThreads;
 using testing::PolicyTrainer;
@@ -87,7 +89,7 @@ TEST_CASE("a policy goes by the name that configs choose it by") {
 }
 
 TEST_CASE("pushes in one slice or many give the optimizer's result bit for bit") {
-  for (const PolicyEntry& entry : kPolicyList) {
+  for (const PolicyEntry& entry : asynchronousPolicies()) {
     for (const auto& [name, optimizer] : optimizers()) {
       for (uint64_t seed = 1; seed <= 10; seed++) {
         INFO(entry.type << ", " << name << ", seed " << seed);
@@ -120,7 +122,7 @@ TEST_CASE("pushes in one slice or many give the optimizer's result bit for bit")
 }
 
 TEST_CASE("a pull shows what was pushed, shard by shard") {
-  for (const PolicyEntry& entry : kPolicyList) {
+  for (const PolicyEntry& entry : asynchronousPolicies()) {
     INFO(entry.type);
     ServedStore served(entry, subtracting(), 1000, 3);
     TestLoop loop;
@@ -142,7 +144,7 @@ TEST_CASE("a pull shows what was pushed, shard by shard") {
 }
 
 TEST_CASE("an update that is not complete is never counted") {
-  for (const PolicyEntry& entry : kPolicyList) {
+  for (const PolicyEntry& entry : asynchronousPolicies()) {
     for (uint64_t seed = 1; seed <= 10; seed++) {
       INFO(entry.type << ", seed " << seed);
       Random random(seed);
@@ -157,7 +159,7 @@ TEST_CASE("an update that is not complete is never counted") {
       for (size_t i = 0; i + 1 < pieces.size(); i++) {
         const auto answer = loop.wait(update.send(pieces[i]));
         PSD_REQUIRE_OK(answer);
-        REQUIRE_FALSE(answer->applied);
+        REQUIRE_FALSE(answer->applied());
         REQUIRE(shard.version() == Version{i});  // what the other trainer made of it
         REQUIRE(pushWhole(other, served, 0) == Version{i + 1});
       }
@@ -168,7 +170,7 @@ TEST_CASE("an update that is not complete is never counted") {
       }
       const auto answer = loop.wait(update.send(pieces.back()));
       PSD_REQUIRE_OK(answer);
-      REQUIRE(answer->applied);
+      REQUIRE(answer->applied());
       REQUIRE(answer->version == Version{others + 1});
       const Pulled pulled = other.pull(0, wholeShard(shard));
       REQUIRE(allAre(pulled.values, others + 1));
@@ -177,7 +179,7 @@ TEST_CASE("an update that is not complete is never counted") {
 }
 
 TEST_CASE("staleness is how many updates came between the basis and the push") {
-  for (const PolicyEntry& entry : kPolicyList) {
+  for (const PolicyEntry& entry : asynchronousPolicies()) {
     for (uint64_t seed = 1; seed <= 10; seed++) {
       INFO(entry.type << ", seed " << seed);
       Random random(seed);
@@ -202,7 +204,7 @@ TEST_CASE("staleness is how many updates came between the basis and the push") {
 }
 
 TEST_CASE("a basis that no shard has reached is not stale") {
-  for (const PolicyEntry& entry : kPolicyList) {
+  for (const PolicyEntry& entry : asynchronousPolicies()) {
     INFO(entry.type);
     ServedStore served(entry, subtracting(), 64, 1);
     TestLoop loop;
@@ -257,7 +259,7 @@ void train(ServedStore& served, TestLoop& loop, Random random, Witness& witness)
 }
 
 TEST_CASE("concurrent pushes end between what is provable") {
-  for (const PolicyEntry& entry : kPolicyList) {
+  for (const PolicyEntry& entry : asynchronousPolicies()) {
     for (uint64_t seed = 1; seed <= 2; seed++) {
       INFO(entry.type << ", seed " << seed);
       ServedStore served(entry, subtracting(), 3000, 2);

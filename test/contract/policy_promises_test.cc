@@ -144,6 +144,30 @@ TEST_CASE("locked does not show a gradient before its last slice") {
   CHECK(trainer.pull(0, wholeShard(shard)).values == std::vector<float>(64, 1.f));
 }
 
+TEST_CASE("locked refuses to gather more than limits.staged_bytes, and goes on when there is room again") {
+  const uint64_t elements = 1 << 16;  // a gathered gradient fills the pool
+  auto pool = makeGradientPool(elements * sizeof(float));
+  ServedStore store = served("locked", elements);
+  ObjectReader options(nlohmann::ordered_json::object());
+  store.policy = Locked::read(options)({*store.store, 0, subtracting(), pool});
+  TestLoop loop;
+  PolicyTrainer trainer(store, loop);
+  const auto gradient = minusOnes(store.shard(0));
+  {
+    Update first(store, trainer.lanes(), 0, {}, gradient), second(store, trainer.lanes(), 0, {}, gradient);
+    PSD_REQUIRE_OK(loop.wait(first.send({0, 16})));
+    CHECK(pool->lentBytes() == elements * sizeof(float));
+    const auto refused = loop.wait(second.send({0, 16}));
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.error().code == ErrorCode::overloaded);
+    CHECK(refused.message().find("limits.staged_bytes") != std::string::npos);
+    CHECK(trainer.push(0, {}, gradient, wholeShard(store.shard(0))).applied == 1);  // nothing to gather
+    CHECK(loop.wait(first.send({16, elements - 16}))->applied());
+  }
+  CHECK(pool->lentBytes() == 0);
+  CHECK(trainer.push(0, {}, gradient, {{16, elements - 16}, {0, 16}}).applied == 1);
+}
+
 TEST_CASE("hogwild takes no lock") {
   ServedStore store = served("hogwild", 64);
   Shard& shard = store.shard(0);

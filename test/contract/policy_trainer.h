@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <memory>
 #include <optional>
@@ -21,20 +22,31 @@ namespace psd::testing {
 
 /// A model on the CPU and a policy over it. Thread-safe as they are.
 struct ServedStore {
-  ServedStore(const PolicyEntry& entry, const Optimizer& optimizer, uint64_t elements, uint32_t shards) {
-    ObjectReader options(nlohmann::ordered_json::object());
-    policy = entry.read(options)(optimizer);
-    PSD_REQUIRE_OK(options.finish());
+  /// `options`: of the policy, as JSON.
+  ServedStore(const PolicyEntry& entry, const Optimizer& optimizer, uint64_t elements, uint32_t shards,
+              const char* json = "{}") {
     auto created =
         ParameterStore::create({"", {{"w", DType::f32, {elements}}}}, shards, {makeCpuBackend()}, optimizer);
     PSD_REQUIRE_OK(created);
     store = std::move(*created);
+    ObjectReader options(nlohmann::ordered_json::parse(json));
+    policy = entry.read(options)({*store, 0, optimizer, makeGradientPool(uint64_t{1} << 30)});
+    PSD_REQUIRE_OK(options.finish());
   }
   Shard& shard(size_t index) { return store->shard(index); }
 
   std::unique_ptr<ParameterStore> store;
   std::unique_ptr<UpdatePolicy> policy;
 };
+
+/// The policies under which nobody waits for another one's gradient.
+inline std::vector<PolicyEntry> asynchronousPolicies() {
+  std::vector<PolicyEntry> found;
+  for (const PolicyEntry& entry : kPolicyList) {
+    if (!entry.traits.rounds) found.push_back(entry);
+  }
+  return found;
+}
 
 /// A run of elements of a shard.
 struct Piece {
@@ -60,12 +72,16 @@ inline std::vector<Piece> randomPieces(const Shard& shard, Random& random) {
 /// its promises.
 class Update {
  public:
-  Update(ServedStore& served, Lanes& lanes, size_t shard, Version basis, std::span<const float> gradient)
+  Update(ServedStore& served, Lanes& lanes, size_t shard, Version basis, std::span<const float> gradient,
+         TrainerRef trainer = {}, Step step = {})
       : policy_(*served.policy),
         shard_(served.shard(shard)),
         lane_(*lanes[shard_.device()]),
         gradient_(gradient.begin(), gradient.end()) {
     push_.basis = basis;
+    push_.trainer = trainer;
+    push_.step = step;
+    push_.samples = 1;
   }
 
   /// Goes on by itself, as a call does.
@@ -73,8 +89,14 @@ class Update {
     push_.arrived.add(piece.offset, piece.count);
     auto answer = policy_.push(shard_, lane_, push_, piece.offset,
                                std::span(gradient_).subspan(piece.offset, piece.count));
+    KJ_IF_MAYBE (later, push_.later) {
+      answer = answer.then([later = kj::mv(*later)](Result<PushAnswer>) mutable { return kj::mv(later); });
+      push_.later = nullptr;
+    }
     return answer.eagerlyEvaluate(nullptr);
   }
+
+  void samples(uint32_t count) { push_.samples = count; }
 
  private:
   UpdatePolicy& policy_;
@@ -98,18 +120,56 @@ struct Pulled {
   bool failed = false;
 };
 
-/// One trainer: loop and lanes of its own. No assertions: it works on any thread. Owned by one thread.
+/// One trainer that is in: loop and lanes of its own. No assertions: it works on any thread. Owned by one
+/// thread.
 class PolicyTrainer {
  public:
-  PolicyTrainer(ServedStore& served, TestLoop& loop)
-      : served_(served), loop_(loop), lanes_(served.store->makeLanes()) {}
+  PolicyTrainer(ServedStore& served, TestLoop& loop, Rank rank = {})
+      : served_(served), loop_(loop), lanes_(served.store->makeLanes()), trainer_{{nextSession()}, rank} {
+    loop_.wait(served_.policy->join(trainer_));
+  }
+  ~PolicyTrainer() { leave(); }
+  PolicyTrainer(const PolicyTrainer&) = delete;
+  PolicyTrainer& operator=(const PolicyTrainer&) = delete;
 
   Lanes& lanes() { return lanes_; }
+  const TrainerRef& ref() const { return trainer_; }
+  void leave() {
+    if (!left_) loop_.wait(served_.policy->leave(trainer_.session));
+    left_ = true;
+  }
+  /// One gradient for all shards, computed from `basis`; gives what the last one is answered.
+  kj::Promise<Result<PushAnswer>> startAll(Version basis, std::span<const float> gradient,
+                                           uint32_t samples = 1) {
+    const Step step{++steps_};
+    kj::Promise<Result<PushAnswer>> last = nullptr;
+    for (size_t s = 0; s < served_.store->shardCount(); s++) {
+      const ShardRange& range = served_.shard(s).range();
+      updates_.push_back(std::make_unique<Update>(
+          served_, lanes_, s, basis, gradient.subspan(range.begin, range.count), trainer_, step));
+      updates_.back()->samples(samples);
+      last = updates_.back()->send({0, range.count});
+      if (s + 1 < served_.store->shardCount()) (void)loop_.wait(kj::mv(last));
+    }
+    return last;
+  }
+  Result<PushAnswer> pushAll(Version basis, std::span<const float> gradient, uint32_t samples = 1) {
+    return loop_.wait(startAll(basis, gradient, samples));
+  }
+  /// The whole arena.
+  std::vector<float> pullAll() {
+    std::vector<float> values;
+    for (size_t s = 0; s < served_.store->shardCount(); s++) {
+      const Pulled pulled = pull(s, wholeShard(served_.shard(s)));
+      values.insert(values.end(), pulled.values.begin(), pulled.values.end());
+    }
+    return values;
+  }
 
   /// Sends the pieces one after the other, or all before the first answer.
   Pushed push(size_t shard, Version basis, std::span<const float> gradient, const std::vector<Piece>& pieces,
               bool together = false) {
-    Update update(served_, lanes_, shard, basis, gradient);
+    Update update(served_, lanes_, shard, basis, gradient, trainer_, Step{++steps_});
     Pushed pushed;
     std::vector<kj::Promise<Result<PushAnswer>>> answers;
     for (Piece piece : pieces) {
@@ -125,6 +185,7 @@ class PolicyTrainer {
   Pulled pull(size_t shard, const std::vector<Piece>& pieces) {
     Shard& from = served_.shard(shard);
     ShardPull state;
+    state.trainer = trainer_;
     state.pull = ++pulls_;
     Pulled pulled;
     pulled.values.resize(from.range().count);
@@ -141,10 +202,14 @@ class PolicyTrainer {
   }
 
  private:
+  static uint64_t nextSession() {
+    static std::atomic<uint64_t> last{0};
+    return ++last;
+  }
   static void note(const Result<PushAnswer>& answer, Pushed& pushed) {
     if (!answer.ok()) {
       pushed.failed = true;
-    } else if (answer->applied) {
+    } else if (answer->applied()) {
       pushed.applied++;
       pushed.last = *answer;
     }
@@ -153,7 +218,11 @@ class PolicyTrainer {
   ServedStore& served_;
   TestLoop& loop_;
   Lanes lanes_;
+  const TrainerRef trainer_;
   uint64_t pulls_ = 0;
+  uint64_t steps_ = 0;
+  bool left_ = false;
+  std::vector<std::unique_ptr<Update>> updates_;  // of startAll(), whose promises need them
 };
 
 /// The first element in which two runs of values differ; nothing when they are the same bit for bit.

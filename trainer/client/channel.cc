@@ -27,6 +27,15 @@ Error cleared(Error error) {
   return error;
 }
 
+/// What one slice's answer says of the push.
+PushOutcome outcomeOf(schema::PushOutcome outcome) {
+  switch (outcome) {
+    case schema::PushOutcome::STALE: return PushOutcome::stale;
+    case schema::PushOutcome::LATE: return PushOutcome::late;
+    default: return PushOutcome::applied;
+  }
+}
+
 double secondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -227,7 +236,7 @@ kj::Promise<Result<PushInfo>> Channel::bringValues(std::span<const float> values
         [start](capnp::Response<schema::Trainer::InitializedResults> answer) -> Result<PushInfo> {
           Status status = wire::readStatus(answer.getStatus());
           if (!status.ok()) return cleared(status.error());
-          return PushInfo{{}, 0, secondsSince(start)};
+          return PushInfo{.seconds = secondsSince(start)};
         });
   }));
 }
@@ -281,8 +290,7 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, uint32
 }
 
 kj::Promise<Status> Channel::pushSlice(Step step, const Slice& slice, std::span<const float> gradient,
-                                       uint32_t samples, Version basis, Version& version,
-                                       uint64_t& staleness) {
+                                       uint32_t samples, Version basis, PushInfo& info) {
   auto request = KJ_ASSERT_NONNULL(trainer_).pushRequest(capnp::MessageSize{16, 0});
   request.setStep(step.value);
   request.setShard(slice.shard.value);
@@ -291,11 +299,13 @@ kj::Promise<Status> Channel::pushSlice(Step step, const Slice& slice, std::span<
   request.setSamples(samples);
   request.adoptGradient(
       wire::referenceFloats(static_cast<schema::Trainer::PushParams::Builder&>(request), gradient));
-  return request.send().then([&version, &staleness](capnp::Response<schema::PushResult> answer) -> Status {
+  auto& version = info.versions[slice.shard.value];
+  return request.send().then([&info, &version](capnp::Response<schema::PushResult> answer) -> Status {
     if (answer.isError()) return cleared(wire::readError(answer.getError()));
     auto accepted = answer.getAccepted();
     version = std::max(version, Version{accepted.getVersion()});
-    staleness = std::max(staleness, accepted.getStaleness());
+    info.staleness = std::max(info.staleness, accepted.getStaleness());
+    info.outcome = std::max(info.outcome, outcomeOf(accepted.getOutcome()));
     return {};
   });
 }
@@ -311,7 +321,7 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(const PushOrder& order, uint32_
     size_t shard = slice.shard.value;
     Version basis = shard < order.basis.size() ? order.basis[shard] : Version{0};
     return pushSlice(order.step, slice, order.gradient.subspan(slice.arena, slice.count), order.samples,
-                     basis, info->versions[shard], info->staleness);
+                     basis, *info);
   });
   return guarded<PushInfo>(sent.then([start, info](Status status) -> Result<PushInfo> {
     if (!status.ok()) return status.error();

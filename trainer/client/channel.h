@@ -67,7 +67,7 @@ class Channel {
 
   kj::Promise<Status> pullSlice(uint64_t pull, const Slice& slice, std::span<float> into, Version& version);
   kj::Promise<Status> pushSlice(Step step, const Slice& slice, std::span<const float> gradient,
-                                uint32_t samples, Version basis, Version& version, uint64_t& staleness);
+                                uint32_t samples, Version basis, PushInfo& info);
   kj::Promise<Status> initializeSlice(const Slice& slice, std::span<const float> values);
 
  private:

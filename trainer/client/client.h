@@ -41,7 +41,7 @@ struct Membership {
 /// What the daemon said when the trainer joined.
 struct JoinInfo {
   bool broughtInitialValues = false;  ///< this trainer's values became the model's
-  std::string policy;                 ///< "hogwild", "locked", …
+  std::string policy;                 ///< for people; of several groups "fc*: locked, others: hogwild"
   std::string device;                 ///< where the shards are, for people
   uint32_t shardCount = 0;
   std::string serverVersion;
@@ -53,11 +53,19 @@ struct PullInfo {
   double seconds = 0;             ///< from the call to the last byte
 };
 
+/// What became of a gradient.
+enum class PushOutcome {
+  applied,
+  stale,  ///< dropped, of some shards at least: computed from values older than the policy allows
+  late,   ///< dropped, of some shards at least: its round was closed without it
+};
+
 struct PushInfo {
-  std::vector<Version> versions;  ///< per shard, after this push was applied
+  std::vector<Version> versions;  ///< per shard, the newest that an answer told of
   /// Largest over the shards of: version when applied − version the gradient was computed from.
   uint64_t staleness = 0;
   double seconds = 0;
+  PushOutcome outcome = PushOutcome::applied;
 };
 
 struct PingInfo {

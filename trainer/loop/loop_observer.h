@@ -14,6 +14,8 @@ struct StepReport {
   uint32_t samples = 0;
   double loss = 0;            ///< mean over the batch
   uint64_t staleness = 0;     ///< PushInfo::staleness of the newest push that was answered
+  uint64_t late = 0;          ///< gradients so far that were dropped because their round was closed
+  uint64_t stale = 0;         ///< and because they were too old
   uint64_t inflight = 0;      ///< pushes not answered at the step's end
   double pullSeconds = 0;     ///< waited for parameters
   double computeSeconds = 0;  ///< batch, loss and gradients

@@ -23,7 +23,8 @@ void MetricsWriter::onStep(const StepReport& report) {
   const nlohmann::ordered_json line = {
       {"step", report.step},           {"epoch", report.epoch},
       {"loss", report.loss},           {"samples_per_s", report.samples / report.seconds()},
-      {"staleness", report.staleness}, {"inflight", report.inflight},
+      {"staleness", report.staleness}, {"late", report.late},
+      {"stale", report.stale},         {"inflight", report.inflight},
       {"pull_s", report.pullSeconds},  {"compute_s", report.computeSeconds},
       {"push_s", report.pushSeconds}};
   file_ << line.dump() << '\n' << std::flush;

@@ -43,6 +43,14 @@ void Tally::addAnswer(const PushInfo& answer) {
   staleness_ = answer.staleness;
   stalenessSum_ += static_cast<double>(answer.staleness);
   summary_.stalenessMax = std::max(summary_.stalenessMax, answer.staleness);
+  summary_.late += answer.outcome == PushOutcome::late;
+  summary_.stale += answer.outcome == PushOutcome::stale;
+}
+
+void Tally::describe(StepReport& report) const {
+  report.staleness = staleness_;
+  report.late = summary_.late;
+  report.stale = summary_.stale;
 }
 
 TrainingSummary Tally::finish(double seconds, bool interrupted) {
@@ -148,7 +156,7 @@ Status TrainingLoop::computeAndPush(StepReport& report) {
   report.computeSeconds += stopwatch.lap();
   PSD_RETURN_IF_ERROR(pushes_.reduceTo(options_.inflight));
   report.pushSeconds = stopwatch.lap();
-  report.staleness = tally_.staleness();
+  tally_.describe(report);
   report.inflight = pushes_.count();
   return {};
 }

@@ -37,6 +37,8 @@ struct TrainingSummary {
   double stalenessMean = 0;
   uint64_t stalenessMax = 0;
   bool interrupted = false;  ///< shouldStop() ended it early
+  uint64_t late = 0;         ///< gradients that were dropped because their round was closed
+  uint64_t stale = 0;        ///< and because they were too old
 };
 
 /// Adds up reports and answers to a TrainingSummary. Owned by one thread.
@@ -44,8 +46,8 @@ class Tally {
  public:
   void addStep(const StepReport& report);
   void addAnswer(const PushInfo& answer);
-  /// Of the newest answer; 0 before the first.
-  uint64_t staleness() const { return staleness_; }
+  /// What the answers so far say: the newest one's staleness (0 before the first), and how many were dropped.
+  void describe(StepReport& report) const;
   TrainingSummary finish(double seconds, bool interrupted);
 
  private:

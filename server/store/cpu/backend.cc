@@ -34,7 +34,6 @@ class CpuLane : public Lane {
 
 /// What the shards of one allocation share. Immutable but for the floats themselves.
 struct Memory {
-  Optimizer optimizer;
   std::shared_ptr<Arena> weights;
   std::shared_ptr<Arena> slots;
 };
@@ -43,15 +42,17 @@ struct Memory {
 /// element by element.
 class CpuStorage : public ShardStorage {
  public:
-  CpuStorage(std::shared_ptr<const Memory> memory, uint64_t index, uint64_t count, float* weights,
-             std::vector<float*> slots)
+  CpuStorage(std::shared_ptr<const Memory> memory, uint64_t index, const ShardRequest& request,
+             float* weights, std::vector<float*> slots)
       : memory_(std::move(memory)),
         index_(index),
-        count_(count),
+        count_(request.elements),
+        optimizer_(request.optimizer),
         weights_(weights),
         slots_(std::move(slots)) {}
 
   uint64_t elementCount() const override { return count_; }
+  void setOptimizer(const Optimizer& optimizer) override { optimizer_ = optimizer; }
   bool synchronous() const override { return true; }
 
   std::optional<SharedPlace> sharedPlace() const override {
@@ -68,11 +69,10 @@ class CpuStorage : public ShardStorage {
 
   void apply(Lane&, uint64_t offset, const Gradient& gradient, const UpdateScalars& update,
              Done done) override {
-    const Optimizer& optimizer = memory_->optimizer;
     if (!gradient.codec()) {
-      racyApply(optimizer, update, offset, gradient.size(), weights_, gradient.values().data(), slots_);
+      racyApply(optimizer_, update, offset, gradient.size(), weights_, gradient.values().data(), slots_);
     } else if (gradient.codec()->entryCount(gradient.bytes(), gradient.size()) &&
-               optimizer.zerosChangeNothing()) {
+               optimizer_.zerosChangeNothing()) {
       applyEntries(offset, gradient, update);
     } else {
       applyBlocks(offset, gradient, update);
@@ -95,7 +95,7 @@ class CpuStorage : public ShardStorage {
     for (uint64_t offset = 0; offset < count_; offset += block.size()) {
       const uint64_t some = std::min<uint64_t>(block.size(), count_ - offset);
       combiner.combine(offset, some, block.data());
-      racyApply(memory_->optimizer, update, offset, some, weights_, block.data(), slots_);
+      racyApply(optimizer_, update, offset, some, weights_, block.data(), slots_);
     }
     done({});
   }
@@ -125,7 +125,7 @@ class CpuStorage : public ShardStorage {
     for (uint64_t begin = 0; begin < gradient.size(); begin += block.size()) {
       const uint64_t some = std::min<uint64_t>(block.size(), gradient.size() - begin);
       gradient.copyTo(begin, std::span(block).first(some));
-      racyApply(memory_->optimizer, update, offset + begin, some, weights_, block.data(), slots_);
+      racyApply(optimizer_, update, offset + begin, some, weights_, block.data(), slots_);
     }
   }
 
@@ -138,7 +138,7 @@ class CpuStorage : public ShardStorage {
       const uint64_t some = std::min<uint64_t>(places.size(), entries - first);
       gradient.codec()->entries(gradient.bytes(), gradient.size(), first, std::span(places).first(some),
                                 std::span(values).first(some));
-      racyApplyAt(memory_->optimizer, update, some, places.data(), values.data(), weights_ + offset);
+      racyApplyAt(optimizer_, update, some, places.data(), values.data(), weights_ + offset);
     }
   }
 
@@ -152,6 +152,7 @@ class CpuStorage : public ShardStorage {
   const std::shared_ptr<const Memory> memory_;
   const uint64_t index_;  // in its allocation
   const uint64_t count_;
+  Optimizer optimizer_;
   float* const weights_;
   const std::vector<float*> slots_;
 };
@@ -164,28 +165,28 @@ class CpuBackend : public Backend {
   std::string describe() const override { return "cpu"; }
   std::unique_ptr<Lane> makeLane() override { return std::make_unique<CpuLane>(); }
 
-  Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(std::span<const uint64_t> elementCounts,
-                                                              const Optimizer& optimizer) override {
-    const std::vector<Slot> slots = optimizer.slots();
-    PSD_ASSIGN_OR_RETURN(const ArenaPlan plan,
-                         planArena(elementCounts, slots.size(), "cpu", physicalBytes()));
-    auto memory = std::make_shared<Memory>();
-    memory->optimizer = optimizer;
-    PSD_ASSIGN_OR_RETURN(memory->weights, mapWeights(plan.elements, elementCounts.size()));
-    PSD_ASSIGN_OR_RETURN(memory->slots, Arena::map(plan.elements * slots.size()));
-    for (size_t slot = 0; slot < slots.size(); ++slot) {
-      if (slots[slot].initialValue == 0.f) continue;  // the arena is zeroed without being touched
-      std::fill_n(memory->slots->data() + slot * plan.elements, plan.elements, slots[slot].initialValue);
+  using Backend::allocate;
+  Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
+      std::span<const ShardRequest> requests) override {
+    std::vector<ShardNeed> needs;
+    for (const ShardRequest& request : requests) {
+      needs.push_back({request.elements, request.optimizer.slots().size()});
     }
+    PSD_ASSIGN_OR_RETURN(const ArenaPlan plan, planArena(needs, "cpu", physicalBytes()));
+    auto memory = std::make_shared<Memory>();
+    PSD_ASSIGN_OR_RETURN(memory->weights, mapWeights(plan.elements, requests.size()));
+    PSD_ASSIGN_OR_RETURN(memory->slots, Arena::map(plan.slotElements));
     std::vector<std::unique_ptr<ShardStorage>> shards;
-    for (size_t shard = 0; shard < elementCounts.size(); ++shard) {
-      std::vector<float*> shardSlots;
-      for (size_t slot = 0; slot < slots.size(); ++slot) {
-        shardSlots.push_back(memory->slots->data() + slot * plan.elements + plan.begins[shard]);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const std::vector<Slot> kinds = requests[i].optimizer.slots();
+      std::vector<float*> slots;
+      for (size_t slot = 0; slot < kinds.size(); ++slot) {
+        slots.push_back(memory->slots->data() + plan.slotBegins[i][slot]);
+        if (kinds[slot].initialValue == 0.f) continue;  // the arena is zeroed without being touched
+        std::fill_n(slots.back(), requests[i].elements, kinds[slot].initialValue);
       }
-      shards.push_back(std::make_unique<CpuStorage>(memory, shard, elementCounts[shard],
-                                                    memory->weights->data() + plan.begins[shard],
-                                                    std::move(shardSlots)));
+      shards.push_back(std::make_unique<CpuStorage>(
+          memory, i, requests[i], memory->weights->data() + plan.begins[i], std::move(slots)));
     }
     return shards;
   }

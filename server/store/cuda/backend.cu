@@ -16,36 +16,36 @@ class CudaBackend : public Backend {
   std::string describe() const override { return cudaDeviceName(device_) + " (" + model_ + ")"; }
   std::unique_ptr<Lane> makeLane() override { return std::make_unique<CudaLane>(device_); }
 
-  Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(std::span<const uint64_t> elementCounts,
-                                                              const Optimizer& optimizer) override {
+  using Backend::allocate;
+  Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
+      std::span<const ShardRequest> requests) override {
     PSD_RETURN_IF_ERROR(cudaStatus(device_, "cudaSetDevice", cudaSetDevice(device_)));
     size_t freeBytes = 0;
     size_t totalBytes = 0;
     PSD_RETURN_IF_ERROR(cudaStatus(device_, "cudaMemGetInfo", cudaMemGetInfo(&freeBytes, &totalBytes)));
-    const std::vector<Slot> slots = optimizer.slots();
-    PSD_ASSIGN_OR_RETURN(const ArenaPlan plan,
-                         planArena(elementCounts, slots.size(), cudaDeviceName(device_), totalBytes));
-    auto arena = std::make_shared<DeviceArena>(DeviceArena{device_, optimizer, nullptr, gradients_});
-    PSD_ASSIGN_OR_RETURN(arena->floats, DeviceFloats::allocate(device_, plan.elements * (1 + slots.size())));
-    float* const weights = arena->floats->data();
-    for (size_t slot = 0; slot < slots.size(); ++slot) {
-      if (slots[slot].initialValue == 0.f) continue;  // the memory is zeroed
-      PSD_RETURN_IF_ERROR(cudaStatus(
-          device_, "fill kernel",
-          fillOnDevice(weights + (slot + 1) * plan.elements, plan.elements, slots[slot].initialValue)));
+    std::vector<ShardNeed> needs;
+    for (const ShardRequest& request : requests) {
+      needs.push_back({request.elements, request.optimizer.slots().size()});
+    }
+    PSD_ASSIGN_OR_RETURN(const ArenaPlan plan, planArena(needs, cudaDeviceName(device_), totalBytes));
+    auto arena = std::make_shared<DeviceArena>(DeviceArena{device_, nullptr, gradients_});
+    PSD_ASSIGN_OR_RETURN(arena->floats, DeviceFloats::allocate(device_, plan.elements + plan.slotElements));
+    std::vector<std::unique_ptr<ShardStorage>> shards;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const std::vector<Slot> kinds = requests[i].optimizer.slots();
+      std::vector<float*> slots;
+      for (size_t slot = 0; slot < kinds.size(); ++slot) {
+        slots.push_back(arena->floats->data() + plan.elements + plan.slotBegins[i][slot]);
+        if (kinds[slot].initialValue == 0.f) continue;  // the memory is zeroed
+        PSD_RETURN_IF_ERROR(
+            cudaStatus(device_, "fill kernel",
+                       fillOnDevice(slots.back(), requests[i].elements, kinds[slot].initialValue)));
+      }
+      shards.push_back(std::make_unique<CudaStorage>(
+          arena, requests[i], arena->floats->data() + plan.begins[i], std::move(slots)));
     }
     // The lanes' streams do not wait for the default stream, where the memory is being filled.
     PSD_RETURN_IF_ERROR(cudaStatus(device_, "cudaDeviceSynchronize", cudaDeviceSynchronize()));
-    std::vector<std::unique_ptr<ShardStorage>> shards;
-    for (size_t shard = 0; shard < elementCounts.size(); ++shard) {
-      float* const shardWeights = weights + plan.begins[shard];
-      std::vector<float*> shardSlots;
-      for (size_t slot = 0; slot < slots.size(); ++slot) {
-        shardSlots.push_back(shardWeights + (slot + 1) * plan.elements);
-      }
-      shards.push_back(
-          std::make_unique<CudaStorage>(arena, elementCounts[shard], shardWeights, std::move(shardSlots)));
-    }
     return std::move(shards);  // nvcc does not move by itself into a Result
   }
 

@@ -57,7 +57,7 @@ Status CudaStorage::step(CudaLane& lane, uint64_t offset, uint64_t count,
                          const std::optional<DenseCode>& code, const UpdateScalars& update) {
   const DeviceSlice slice{offset, count, weights_, lane.scratch(), code, slots_};
   return cudaStatus(arena_->device, "optimizer kernel",
-                    applyOnDevice(arena_->optimizer, update, slice, lane.stream()));
+                    applyOnDevice(optimizer_, update, slice, lane.stream()));
 }
 
 void CudaStorage::apply(Lane& anyLane, uint64_t offset, const Gradient& gradient, const UpdateScalars& update,

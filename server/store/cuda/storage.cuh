@@ -16,8 +16,7 @@ class CudaLane;
 /// What the shards of one allocation share. Immutable but for the floats themselves.
 struct DeviceArena {
   int device;
-  Optimizer optimizer;
-  std::shared_ptr<DeviceFloats> floats;    ///< weights, then each slot, laid out alike
+  std::shared_ptr<DeviceFloats> floats;    ///< weights, then slots
   std::shared_ptr<StagingPool> gradients;  ///< device memory for those that are staged
 };
 
@@ -26,11 +25,16 @@ struct DeviceArena {
 /// operation is under way.
 class CudaStorage : public ShardStorage {
  public:
-  CudaStorage(std::shared_ptr<const DeviceArena> arena, uint64_t count, float* weights,
+  CudaStorage(std::shared_ptr<const DeviceArena> arena, const ShardRequest& request, float* weights,
               std::vector<float*> slots)
-      : arena_(std::move(arena)), count_(count), weights_(weights), slots_(std::move(slots)) {}
+      : arena_(std::move(arena)),
+        count_(request.elements),
+        optimizer_(request.optimizer),
+        weights_(weights),
+        slots_(std::move(slots)) {}
 
   uint64_t elementCount() const override { return count_; }
+  void setOptimizer(const Optimizer& optimizer) override { optimizer_ = optimizer; }
   bool synchronous() const override { return false; }
 
   void write(Lane& lane, uint64_t offset, std::span<const float> values, Done done) override;
@@ -55,6 +59,7 @@ class CudaStorage : public ShardStorage {
 
   const std::shared_ptr<const DeviceArena> arena_;
   const uint64_t count_;
+  Optimizer optimizer_;
   float* const weights_;
   const std::vector<float*> slots_;
 };

@@ -62,6 +62,48 @@ TEST_CASE("huge totals do not overflow") {
   }
 }
 
+TEST_CASE("runs of several groups are cut apart, the larger ones more often") {
+  const GroupRun runs[] = {{160, 1}, {16, 0}, {320, 1}};
+  CHECK(ShardPlan::make(runs, 4).shards == std::vector<ShardRange>{{ShardId{0}, 0, 160, 1},
+                                                                   {ShardId{1}, 160, 16, 0},
+                                                                   {ShardId{2}, 176, 160, 1},
+                                                                   {ShardId{3}, 336, 160, 1}});
+  CHECK(ShardPlan::make(runs, 1).shards.size() == 3);      // a shard belongs to one group
+  CHECK(ShardPlan::make(runs, 1000).shards.size() == 31);  // a grain each
+}
+
+TEST_CASE("any runs give a plan that covers, keeps them apart and balances") {
+  for (uint64_t seed = 1; seed <= 300; seed++) {
+    testing::Random random(seed);
+    std::vector<GroupRun> runs(random.between(1, 12));
+    uint64_t total = 0;
+    for (size_t i = 0; i < runs.size(); i++) {
+      runs[i] = {kGrain * random.between(1, uint64_t{1} << random.between(0, 20)), static_cast<uint32_t>(i)};
+      total += runs[i].count;
+    }
+    const auto shards = static_cast<uint32_t>(random.between(1, 100));
+    INFO("seed " << seed << ": " << total << " elements in " << runs.size() << " runs, " << shards
+                 << " shards");
+    const ShardPlan plan = ShardPlan::make(runs, shards);
+    PSD_REQUIRE_OK(plan.validate());
+    REQUIRE(plan.totalElements() == total);
+    REQUIRE(plan.shards.size() ==
+            std::max<uint64_t>(runs.size(), std::min<uint64_t>(shards, total / kGrain)));
+    std::vector<uint64_t> covered(runs.size()), cuts(runs.size());
+    uint64_t largest = 0;
+    for (const ShardRange& shard : plan.shards) {
+      covered[shard.group] += shard.count;
+      cuts[shard.group]++;
+      largest = std::max(largest, shard.count);
+    }
+    for (size_t i = 0; i < runs.size(); i++) {
+      REQUIRE(covered[i] == runs[i].count);
+      // One shard less in a run that has several, and its largest would be as large as any there is.
+      if (cuts[i] > 1) REQUIRE((runs[i].count / kGrain - 1) / (cuts[i] - 1) + 1 >= largest / kGrain);
+    }
+  }
+}
+
 TEST_CASE("a plan with a defect is refused") {
   auto refusal = [](const std::function<void(std::vector<ShardRange>&)>& spoil) {
     ShardPlan plan = ShardPlan::make(160, 3);

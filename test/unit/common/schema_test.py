@@ -35,6 +35,7 @@ DOCUMENTS = [
     {"optimizer": {"type": "adamw"}},
     {"model": {"tensors": [{"name": "w", "shape": [2, 3]}]}},
     {"model": {"file": "values.safetensors"}},
+    {"groups": [{"match": ["fc*", "conv1.bias"], "policy": {"type": "locked"}, "optimizer": {"type": "adam"}}]},
 ]
 # Without a default in the schema: left out when not given …
 OPTIONAL = {"device", "devices", "model", "world_size"}
@@ -95,6 +96,8 @@ def walk(schema, effective, given, path=()):
 
 def declared(schema, path=""):
     """Every property that the schema declares, alternatives told apart by their constants."""
+    if schema.get("$ref", "").startswith("#/properties/"):
+        return  # those of the top level once more
     schema = resolved(schema)
     for option in schema.get("oneOf", []):
         yield from declared(option, path)
@@ -269,6 +272,10 @@ class SchemaTest(unittest.TestCase):
             {"model": {"tensors": [{"name": "w", "shape": [0]}]}},
             {"model": {"file": "a", "tensors": [{"name": "w", "shape": [1]}]}},
             {"limits": {"slice_bytes": 5000}},
+            {"groups": [{}]},
+            {"groups": [{"match": []}]},
+            {"groups": [{"match": 1}]},
+            {"groups": [{"match": "fc*", "policy": {"type": "lockd"}}]},
         ]:
             with self.subTest(document):
                 self.assertFalse(VALIDATOR.is_valid(document))

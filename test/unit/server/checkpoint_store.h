@@ -36,7 +36,7 @@ inline void update(ParameterStore& store, size_t index, float gradient) {
   const uint64_t number = shard.beginUpdate();
   const std::vector<float> values(shard.range().count, gradient);
   PSD_REQUIRE_OK(waitFor<Status>([&](auto done) {
-    shard.storage().apply(*lanes[0], 0, values, {number, store.optimizer().learningRate(number)}, done);
+    shard.storage().apply(*lanes[0], 0, values, {number, store.optimizer(0).learningRate(number)}, done);
   }));
   shard.endUpdate();
 }
@@ -44,7 +44,7 @@ inline void update(ParameterStore& store, size_t index, float gradient) {
 /// All weights, then all values of each slot, of the whole arena.
 inline std::vector<std::vector<float>> contentOf(ParameterStore& store) {
   Lanes lanes = store.makeLanes();
-  std::vector<std::vector<float>> planes(1 + store.optimizer().slotCount());
+  std::vector<std::vector<float>> planes(1 + store.optimizer(0).slotCount());
   for (size_t i = 0; i < store.shardCount(); i++) {
     Shard& shard = store.shard(i);
     for (size_t plane = 0; plane < planes.size(); plane++) {
@@ -64,7 +64,7 @@ inline Status saveStore(Env& env, const std::string& folder, uint64_t number, Pa
   PSD_ASSIGN_OR_RETURN(CheckpointWriter writer, CheckpointWriter::begin(env, folder, number));
   PSD_ASSIGN_OR_RETURN(ShardImage image, ShardImage::make(store));
   Lanes lanes = store.makeLanes();
-  Manifest manifest = describeStore(store, "locked");
+  Manifest manifest = describeStore(store, {"locked"});
   for (ManifestShard& entry : manifest.shards) {
     Shard& shard = store.shard(entry.range.id.value);
     entry.version = shard.version();

@@ -83,8 +83,8 @@ TEST_CASE("another optimizer takes the weights and says what it does not take") 
   PSD_REQUIRE_OK(restored);
   CHECK(restored->notes.size() == 1);
   CHECK(contentOf(*again)[0] == contentOf(*store)[0]);
-  if (again->optimizer().name() == "adam") CHECK(contentOf(*again)[1] == contentOf(*store)[1]);
-  if (again->optimizer().name() == "adagrad") CHECK(contentOf(*again)[1][0] == 3.f);
+  if (again->optimizer(0).name() == "adam") CHECK(contentOf(*again)[1] == contentOf(*store)[1]);
+  if (again->optimizer(0).name() == "adagrad") CHECK(contentOf(*again)[1][0] == 3.f);
 }
 
 TEST_CASE("a checkpoint of another model is refused with the difference") {
@@ -217,7 +217,7 @@ TEST_CASE("an export holds the model under its tensors' names") {
 
 TEST_CASE("a manifest says what is wrong with it") {
   auto store = makeStore(1, kSgd);
-  Manifest manifest = describeStore(*store, "locked");
+  Manifest manifest = describeStore(*store, {"locked"});
   manifest.shards[0].file = "shard-00000.safetensors";
   manifest.shards[0].pushes = {{Rank{2}, UINT64_MAX, Step{3}, Version{4}, 5}};
   PSD_REQUIRE_OK(parseManifest(formatManifest(manifest), "m"));

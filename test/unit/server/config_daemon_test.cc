@@ -34,8 +34,8 @@ TEST_CASE("an empty document gives the defaults") {
   CHECK(config.devices == std::vector<DeviceChoice>{DeviceChoice{}});
   CHECK(config.shards == 4);
   CHECK(config.threads == std::clamp(std::thread::hardware_concurrency(), 1u, 4u));
-  CHECK(config.policy.type == "hogwild");
-  CHECK(config.optimizer.name() == "sgd");
+  CHECK(config.groups.back().policy.type == "hogwild");
+  CHECK(config.groups.back().optimizer.name() == "sgd");
   CHECK_FALSE(config.model);
   CHECK_FALSE(config.worldSize);
   CHECK_FALSE(config.exitWhenDone);
@@ -65,7 +65,7 @@ TEST_CASE("every key reaches its field") {
     "world_size": 3, "exit_when_done": true, "save": "/tmp/m.safetensors",
     "log": {"level": "debug", "format": "json", "file": "/tmp/log"},
     "limits": {"connections": 10, "message_bytes": 65536, "slice_bytes": 4096, "outgoing_bytes": 131072,
-               "in_flight_bytes": 70000, "calls": 16,
+               "in_flight_bytes": 70000, "staged_bytes": 65536, "calls": 16,
                "read_timeout_ms": 1, "write_timeout_ms": 2, "drain_ms": 0, "model_bytes": 5}})");
   PSD_REQUIRE_OK(loaded);
   const DaemonConfig& config = loaded->config;
@@ -78,10 +78,10 @@ TEST_CASE("every key reaches its field") {
   CHECK(config.devices[2] == DeviceChoice{DeviceChoice::Kind::cpu});
   CHECK(config.shards == 8);
   CHECK(config.threads == 2);
-  CHECK(config.policy.type == "locked");
-  CHECK(config.policy.make);
-  CHECK(config.optimizer.name() == "adam");
-  CHECK(config.optimizer.fullLearningRate == 0.001);
+  CHECK(config.groups.back().policy.type == "locked");
+  CHECK(config.groups.back().policy.make);
+  CHECK(config.groups.back().optimizer.name() == "adam");
+  CHECK(config.groups.back().optimizer.fullLearningRate == 0.001);
   REQUIRE(config.model);
   CHECK(config.model->spec.name == "m");
   CHECK(config.model->spec.tensors ==
@@ -130,7 +130,8 @@ TEST_CASE("each wrong value has its one line") {
       {R"({"polcy": {}})", "polcy: unknown key; did you mean 'policy'?"},
       {R"({"policy": {"tpye": "locked"}})", "policy.tpye: unknown key; did you mean 'type'?"},
       {R"({"color": 1})",
-       "color: unknown key; valid keys: listen, device, devices, shards, threads, policy, optimizer, model, "
+       "color: unknown key; valid keys: listen, device, devices, shards, threads, policy, optimizer, groups, "
+       "model, "
        "world_size, shm_writable, exit_when_done, save, log, limits"},
       {R"({"limits": {"conections": 1}})", "limits.conections: unknown key; did you mean 'connections'?"},
       {R"({"policy": {"type": "lockd"}})",
@@ -218,8 +219,8 @@ TEST_CASE("flags override the file") {
   REQUIRE(config.listen.size() == 1);
   CHECK(config.listen[0].path == "/tmp/s");
   CHECK(config.devices == std::vector<DeviceChoice>{DeviceChoice{DeviceChoice::Kind::cpu}});
-  CHECK(config.policy.type == "locked");
-  CHECK(config.optimizer.fullLearningRate == 0.5);
+  CHECK(config.groups.back().policy.type == "locked");
+  CHECK(config.groups.back().optimizer.fullLearningRate == 0.5);
   CHECK(config.limits.drainMs == 8);
 }
 
@@ -275,6 +276,57 @@ TEST_CASE("every example loads") {
     examples++;
   }
   CHECK(examples >= 4);
+}
+
+std::vector<GroupConfig> groupsOf(const char* json) {
+  auto loaded = readDaemonConfig(nlohmann::ordered_json::parse(json));
+  PSD_REQUIRE_OK(loaded);
+  return loaded->config.groups;
+}
+
+ModelSpec modelWith(const std::vector<std::string>& names) {
+  ModelSpec model{"net", {}};
+  for (const std::string& name : names) model.tensors.push_back({name, DType::f32, {4}});
+  return model;
+}
+
+TEST_CASE("groups have what the top level has, but for what they say") {
+  const auto groups = groupsOf(R"({
+    "policy": {"type": "locked"}, "optimizer": {"type": "sgd", "lr": 0.5},
+    "groups": [{"match": "fc*", "policy": {"type": "hogwild"}},
+               {"match": ["*.bias", "scale"], "optimizer": {"type": "adam"}}]})");
+  REQUIRE(groups.size() == 3);
+  CHECK(groups[0].policy.type == "hogwild");
+  CHECK(groups[0].optimizer.fullLearningRate == 0.5);
+  CHECK(groups[1].policy.type == "locked");
+  CHECK(groups[1].optimizer.name() == "adam");
+  CHECK(describePolicies(groups) == "fc*: hogwild, *.bias scale: locked, others: locked");
+  CHECK(describePolicies(groupsOf("{}")) == "hogwild");
+  CHECK(describeOptimizers(groups) == "fc*: sgd lr=0.5, *.bias scale: adam lr=0.001, others: sgd lr=0.5");
+}
+
+TEST_CASE("a tensor belongs to the first group that matches it") {
+  const auto groups = groupsOf(R"({"groups": [{"match": "fc?.*"}, {"match": ["*.bias", "scale"]}]})");
+  const auto assigned = assignGroups(
+      modelWith({"conv.weight", "conv.bias", "fc1.weight", "fc1.bias", "scale", "fc10.bias"}), groups);
+  PSD_REQUIRE_OK(assigned);
+  CHECK(*assigned == std::vector<uint32_t>{2, 1, 0, 0, 1, 1});
+  const auto all = assignGroups(modelWith({"fc1.weight", "scale"}), groups);
+  PSD_REQUIRE_OK(all);  // nothing is left for the others
+  CHECK(*all == std::vector<uint32_t>{0, 1});
+}
+
+TEST_CASE("a group without a tensor is refused with its path") {
+  const auto groups = groupsOf(R"({"groups": [{"match": "*"}, {"match": "fc*"}]})");
+  const auto shadowed = assignGroups(modelWith({"fc1"}), groups);
+  REQUIRE_FALSE(shadowed.ok());
+  CHECK(shadowed.error().code == ErrorCode::invalidArgument);
+  CHECK(shadowed.message() ==
+        "groups[1].match: fc* matches no tensor of model 'net' that the groups before it leave");
+  const auto wrong = assignGroups(modelWith({"a", "b"}), groupsOf(R"({"groups": [{"match": ["x", "y?"]}]})"));
+  REQUIRE_FALSE(wrong.ok());
+  CHECK(wrong.message() ==
+        "groups[0].match: x y? matches no tensor of model 'net', whose tensors are a ... b");
 }
 
 }  // namespace psd

@@ -27,6 +27,7 @@ StepReport report(uint64_t step, uint64_t totalSteps, bool endsEpoch = false) {
   report.samples = 32;
   report.loss = 0.5;
   report.staleness = 1;
+  report.late = 4;
   report.inflight = 2;
   report.pullSeconds = 0.25;
   report.computeSeconds = 0.5;
@@ -110,6 +111,8 @@ TEST_CASE("the summary tells a finished run from a stopped one") {
   CHECK(formatSummary(Rank{2}, summary) ==
         "rank 2  done after 10 steps, 320 samples in 2.0 s (160 samples/s), loss 0.2500, staleness "
         "mean 0.5 max 3");
+  summary.late = 3;
+  CHECK_THAT(formatSummary(Rank{2}, summary), Contains("max 3, dropped 3 late 0 stale"));
   summary.interrupted = true;
   CHECK_THAT(formatSummary(Rank{2}, summary), Contains("rank 2  stopped after 10 steps"));
 }
@@ -134,6 +137,8 @@ TEST_CASE("metrics are JSON lines that can be followed while they are written") 
                                {"loss", 0.5},
                                {"samples_per_s", 32.0},
                                {"staleness", 1},
+                               {"late", 4},
+                               {"stale", 0},
                                {"inflight", 2},
                                {"pull_s", 0.25},
                                {"compute_s", 0.5},

@@ -1,0 +1,91 @@
+#include "server/config/parameter_groups.h"
+
+#include <algorithm>
+
+#include <fnmatch.h>
+
+#include "server/optimizer/optimizer_config.h"
+
+namespace psd {
+namespace {
+
+bool matches(const GroupConfig& group, const std::string& tensor) {
+  return std::any_of(group.match.begin(), group.match.end(),
+                     [&](const std::string& glob) { return fnmatch(glob.c_str(), tensor.c_str(), 0) == 0; });
+}
+
+std::string describe(const std::vector<GroupConfig>& groups, std::string (*text)(const GroupConfig&)) {
+  if (groups.size() == 1) return text(groups.front());
+  std::string all;
+  for (const GroupConfig& group : groups) {
+    all += (all.empty() ? "" : ", ") + group.name() + ": " + text(group);
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string GroupConfig::name() const {
+  std::string all;
+  for (const std::string& glob : match) all += (all.empty() ? "" : " ") + glob;
+  return all.empty() ? "others" : all;
+}
+
+std::vector<GroupConfig> readGroups(ObjectReader& in) {
+  GroupConfig others;
+  ObjectReader policy = in.object("policy"), optimizer = in.object("optimizer");
+  others.policy = readPolicy(policy);
+  others.optimizer = readOptimizer(optimizer);
+  std::vector<GroupConfig> groups;
+  for (ObjectReader& entry : in.objects("groups")) {
+    GroupConfig group = others;
+    group.match = entry.textOrTexts("match");
+    if (group.match.empty()) entry.fail("match", "is needed: the names of tensors, as \"fc*\"");
+    if (entry.has("policy")) {
+      ObjectReader own = entry.object("policy");
+      group.policy = readPolicy(own);
+    }
+    if (entry.has("optimizer")) {
+      ObjectReader own = entry.object("optimizer");
+      group.optimizer = readOptimizer(own);
+    }
+    groups.push_back(std::move(group));
+  }
+  groups.push_back(std::move(others));
+  return groups;
+}
+
+Result<std::vector<uint32_t>> assignGroups(const ModelSpec& model, const std::vector<GroupConfig>& groups) {
+  const size_t last = groups.size() - 1;
+  std::vector<uint32_t> groupOfTensor;
+  std::vector<uint64_t> taken(groups.size());
+  for (const TensorSpec& tensor : model.tensors) {
+    size_t group = 0;
+    while (group < last && !matches(groups[group], tensor.name)) group++;
+    groupOfTensor.push_back(static_cast<uint32_t>(group));
+    taken[group]++;
+  }
+  for (size_t i = 0; i < last; i++) {
+    if (taken[i] > 0) continue;
+    const bool shadowed =
+        std::any_of(model.tensors.begin(), model.tensors.end(),
+                    [&](const TensorSpec& tensor) { return matches(groups[i], tensor.name); });
+    return Error{ErrorCode::invalidArgument,
+                 "groups[" + std::to_string(i) + "].match: " + groups[i].name() +
+                     " matches no tensor of model '" + model.name + "'" +
+                     (shadowed ? " that the groups before it leave"
+                               : ", whose tensors are " + model.tensors.front().name + " ... " +
+                                     model.tensors.back().name)};
+  }
+  return groupOfTensor;
+}
+
+std::string describePolicies(const std::vector<GroupConfig>& groups) {
+  return describe(groups, [](const GroupConfig& group) { return group.policy.type; });
+}
+
+std::string describeOptimizers(const std::vector<GroupConfig>& groups) {
+  return describe(groups, [](const GroupConfig& group) { return group.optimizer.describe(); });
+}
+
+}  // namespace psd

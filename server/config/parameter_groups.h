@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/config/object_reader.h"
+#include "common/types/model_spec.h"
+#include "server/optimizer/optimizer.h"
+#include "server/policy/policy_config.h"
+
+namespace psd {
+
+/// Tensors with a policy and an optimizer of their own.
+struct GroupConfig {
+  std::vector<std::string> match;  ///< globs over tensor names; the last group takes what is left
+  PolicyChoice policy;
+  Optimizer optimizer;
+
+  /// For people: the globs, or "others".
+  std::string name() const;
+};
+
+/// Reads `groups` and, as the last group, the top level's `policy` and `optimizer`, which a group that has
+/// none shares. Problems go to the reader.
+std::vector<GroupConfig> readGroups(ObjectReader& in);
+
+/// The group of every tensor: the first that has a matching glob. ErrorCode::invalidArgument, with the JSON
+/// path, when one of `groups` takes no tensor. The last one may be left without any.
+Result<std::vector<uint32_t>> assignGroups(const ModelSpec& model, const std::vector<GroupConfig>& groups);
+
+/// "hogwild", or where there are several groups "fc*: sync, others: hogwild". Likewise the optimizers.
+std::string describePolicies(const std::vector<GroupConfig>& groups);
+std::string describeOptimizers(const std::vector<GroupConfig>& groups);
+
+}  // namespace psd

@@ -1,0 +1,35 @@
+#include "server/policy/gathered_gradient.h"
+
+#include <cstdlib>
+#include <string>
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kIdleBytesMax = uint64_t{256} << 20;
+
+}  // namespace
+
+std::shared_ptr<StagingPool> makeGradientPool(uint64_t bytesMax) {
+  return StagingPool::make(
+      {.allocate = [](size_t bytes) { return std::aligned_alloc(64, bytes); }, .release = std::free},
+      {.lentBytesMax = bytesMax, .idleBytesMax = kIdleBytesMax});
+}
+
+Result<GatheredGradient> GatheredGradient::make(StagingPool& pool, uint64_t elements) {
+  auto values = pool.acquire(elements);
+  if (!values.ok()) {
+    return Error{values.error().code,
+                 "no room to gather a gradient (limits.staged_bytes): " + values.message()};
+  }
+  GatheredGradient gathered;
+  gathered.values_ = *std::move(values);
+  gathered.elements_ = elements;
+  return gathered;
+}
+
+void GatheredGradient::put(uint64_t offset, const Gradient& slice) {
+  slice.copyTo(0, {values_.get() + offset, slice.size()});
+}
+
+}  // namespace psd

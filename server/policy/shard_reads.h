@@ -1,0 +1,12 @@
+#pragma once
+
+#include "server/policy/update_policy.h"
+
+namespace psd {
+
+/// Reads one slice of a shard as it was between two updates. All slices of one pull come from one snapshot,
+/// taken under the shard's lock and shared by the pulls of that version.
+kj::Promise<Result<PullAnswer>> pullSnapshot(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
+                                             uint64_t count);
+
+}  // namespace psd
