@@ -391,7 +391,9 @@ class Kernels(Group):
     title = "Kernels on a GPU"
     text = """`psd-bench-cuda`: bytes that an optimizer's fused kernel must read and write, over time, against a device-to-device copy (8 bytes
 a parameter) in the same run; medians of seven rounds by the device's events. Hogwild is plain SGD by several streams on the same
-weights, each with gradients of its own in slices of 4 MiB; all streams together, against one."""
+weights, each with gradients of its own in slices of 4 MiB; all streams together, against one. A parameter costs SGD 12 bytes,
+momentum and Adagrad 20, Adam 28. As CUDA 13's `nvcc -Xptxas -v` reports for sm_80 and sm_90, no kernel of an optimizer takes more
+than 54 registers a thread or spills any, so that four blocks of 256 threads and more share a multiprocessor."""
     rounds_max = 1
 
     def measurements(self):

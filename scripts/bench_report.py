@@ -100,7 +100,9 @@ def section(group, tables, failures, stamp):
     lines = [heading(group), "", group.text, ""]
     lines += [part for each in tables for part in (each, "")]
     lines += [f"Not measured: {reason}.  " for reason in [*group.unmeasured, *failures]]
-    return "\n".join([*lines, *([""] if lines[-1] else []), stamp]) + "\n"
+    if tables:
+        lines += [*([""] if lines[-1] else []), stamp]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def heading(group):
