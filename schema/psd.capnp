@@ -69,6 +69,7 @@ struct ModelAccess {
   sliceElementsMax @3 :UInt64;   # largest slice that the daemon takes or sends
   sharedModel @4 :SharedModel;   # null where the daemon offers no map of the parameters …
   notShared @5 :Text;            # … and why, for people
+  ringBytesMax @6 :UInt64;       # largest ring that Trainer.openRing gives on this connection; 0: none
 }
 
 interface SharedMemory {
@@ -175,6 +176,22 @@ interface Trainer extends(Reader) {
 
   notice @5 () -> (shuttingDown :Bool, reason :Text);
   # Parked until the daemon has something to tell; one outstanding call per session.
+
+  openRing @6 (bytes :UInt64) -> RingResult;
+  # Once per session, over a Unix socket: memory to push gradients through, ModelAccess.ringBytesMax at most.
+  # What lies where in it is the trainer's business alone. It is the session's, and goes with it.
+
+  pushShared @7 (step :UInt64, shard :UInt32, offset :UInt64, basis :UInt64, samples :UInt32,
+                 at :UInt64, count :UInt64) -> PushResult;
+  # push of `count` float32 that lie in the ring at byte `at`, a multiple of 64. The trainer leaves them as
+  # they are until the answer is there.
+}
+
+struct RingResult {
+  union {
+    memory @0 :SharedMemory;   # of that many bytes, zeroed, to be read and written
+    error @1 :Error;
+  }
 }
 
 struct AwaitResult {

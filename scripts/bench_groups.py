@@ -80,13 +80,13 @@ copies, by memcpy or by non-temporal stores, whichever is faster; `apply` is the
                                 "stream", transport=t, direction=o, size=SIZE, piece=p, buffer=b)["bytes_per_s"])
             work[f"message {transport}"] = lambda t=transport: programs.reference(
                 "message", transport=t, size=SIZE)["bytes_per_s"]
-        for operation in ("copy", "copy_streaming"):
+        for operation in ("copy", "copy_streaming", "sgd"):
             # Time for --size bytes, not for what the loop reads and writes in all.
             work[f"memory {operation}"] = lambda o=operation: SIZE / programs.reference(
                 "memory", operation=o, size=SIZE)["median_s"]
         if rpc:
             work["pull shm"] = lambda: self.rate("unix", "pull", transport="shm")
-            self.unmeasured.append("push through shared memory: psd sends gradients in messages")
+            work["push shm"] = lambda: self.rate("unix", "push", transport="shm")
         else:
             self.unmeasured.append("shared memory: this psd-trainer has no --transport")
         if programs.python:
@@ -110,6 +110,8 @@ copies, by memcpy or by non-temporal stores, whichever is faster; `apply` is the
                                          best(medians, f"stream {operation} {transport} "), target[transport], gigabytes))
         if "pull shm" in medians:
             rows.append(Row.at_least("pull, shared memory", medians["pull shm"], "copy", best(medians, "memory copy"), 0.9,
+                                     gigabytes))
+            rows.append(Row.at_least("push, shared memory", medians["push shm"], "apply", medians["memory sgd"], 0.6,
                                      gigabytes))
         for operation, target in (("pull", 3.0), ("push", 2.5)):
             if f"torch {operation}" in medians:

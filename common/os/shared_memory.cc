@@ -54,8 +54,8 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::open(int fd, uint64_t bytes,
                  "the shared memory is not a sealed file of at least " + std::to_string(bytes) + " bytes"};
   }
   const bool writing = access == SharedAccess::readWrite;
-  void* const data = mmap(nullptr, bytes, PROT_READ | (writing ? PROT_WRITE : 0),
-                          MAP_SHARED | (writing ? 0 : MAP_POPULATE), fd, 0);
+  void* const data =
+      mmap(nullptr, bytes, PROT_READ | (writing ? PROT_WRITE : 0), MAP_SHARED | MAP_POPULATE, fd, 0);
   if (data == MAP_FAILED) return systemRefuses("mmap", bytes);
   return std::shared_ptr<SharedMemory>(new SharedMemory(OwnFd(), static_cast<std::byte*>(data), bytes));
 }

@@ -130,6 +130,8 @@ Limits readLimits(ObjectReader in) {
   limits.readTimeoutMs = in.integer("read_timeout_ms", limits.readTimeoutMs, 1, kDayMs);
   limits.writeTimeoutMs = in.integer("write_timeout_ms", limits.writeTimeoutMs, 1, kDayMs);
   limits.drainMs = in.integer("drain_ms", limits.drainMs, 0, kDayMs);
+  limits.ringBytes = in.integer("ring_bytes", limits.ringBytes, 0, kTiB);
+  limits.allRingsBytes = in.integer("all_rings_bytes", limits.allRingsBytes, 0, kTiB);
   limits.modelBytes = in.integer("model_bytes", limits.modelBytes, 0, kModelElementsMax * sizeof(float));
 
   std::string slice = std::to_string(limits.sliceBytes);
@@ -139,6 +141,10 @@ Limits readLimits(ObjectReader in) {
   if (limits.inFlightBytes < limits.messageBytes) {
     in.fail("in_flight_bytes", "must be at least message_bytes (" + std::to_string(limits.messageBytes) +
                                    "), not " + std::to_string(limits.inFlightBytes));
+  }
+  if (limits.allRingsBytes < limits.ringBytes) {
+    in.fail("all_rings_bytes", "must be at least ring_bytes (" + std::to_string(limits.ringBytes) +
+                                   "), not " + std::to_string(limits.allRingsBytes));
   }
   // Both ways a slice must fit with the call around it, or nothing could ever be pushed or pulled.
   auto mustHoldSlice = [&](std::string_view key, uint64_t bytes) {

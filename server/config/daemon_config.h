@@ -36,6 +36,8 @@ struct Limits {
   uint64_t readTimeoutMs = 30'000;       ///< for the rest of a message that has begun
   uint64_t writeTimeoutMs = 30'000;      ///< for a peer that does not read what is queued for it
   uint64_t drainMs = 5'000;              ///< for what is in flight at shutdown
+  uint64_t ringBytes = 64ull << 20;      ///< memory through which one trainer may push; 0: none
+  uint64_t allRingsBytes = 1ull << 30;   ///< of that, all trainers together
   uint64_t modelBytes = 0;               ///< of float32 weights that a trainer may bring; 0: what fits
 };
 

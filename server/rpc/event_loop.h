@@ -26,6 +26,7 @@ struct LoopEnvironment {
   Control& control;                                ///< only through EventLoop::onControl()
   std::function<nlohmann::ordered_json()> status;  ///< the daemon's whole status; on the control loop
   std::shared_ptr<wire::ByteBudget> inFlight;      ///< limits.in_flight_bytes
+  std::shared_ptr<wire::ByteBudget> rings;         ///< limits.all_rings_bytes
   std::atomic<bool> draining{false};               ///< set: only updates that have begun are taken
   std::atomic<bool> closed{false};                 ///< set: no update is taken any more
 };

@@ -25,7 +25,8 @@ Server::Server(kj::AsyncIoContext& io, const DaemonConfig& config,
                    kj::getCurrentThreadExecutor(),
                    control_,
                    [this] { return status(); },
-                   wire::ByteBudget::make(config.limits.inFlightBytes)} {}
+                   wire::ByteBudget::make(config.limits.inFlightBytes),
+                   wire::ByteBudget::make(config.limits.allRingsBytes)} {}
 
 Server::~Server() {
   listeners_.clear();
@@ -134,6 +135,7 @@ nlohmann::ordered_json Server::status() const {
   out["threads"] = config_.threads;
   out["resident_bytes"] = residentBytes();
   out["in_flight_bytes"] = environment_.inFlight->used();
+  out["ring_bytes"] = environment_.rings->used();
   out.update(control_.status());
   return out;
 }

@@ -14,7 +14,9 @@ std::optional<SharedAccess> weightsToShare(const DaemonConfig& config) {
   return config.shmWritable ? SharedAccess::readWrite : SharedAccess::readOnly;
 }
 
-void writeSharing(const ServedModel& model, const Connection& connection, schema::ModelAccess::Builder out) {
+void writeSharing(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out) {
+  if (connection.passesDescriptors())
+    out.setRingBytesMax(connection.loop().environment().config.limits.ringBytes);
   if (!connection.passesDescriptors()) {
     out.setNotShared("the connection is no Unix socket");
     return;

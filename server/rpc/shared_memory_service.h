@@ -27,6 +27,6 @@ class SharedMemoryService final : public schema::SharedMemory::Server {
 std::optional<SharedAccess> weightsToShare(const DaemonConfig& config);
 
 /// Tells a peer what shared memory it may use, or why none.
-void writeSharing(const ServedModel& model, const Connection& connection, schema::ModelAccess::Builder out);
+void writeSharing(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out);
 
 }  // namespace psd

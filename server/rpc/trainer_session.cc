@@ -4,6 +4,7 @@
 
 #include "common/wire/convert.h"
 #include "server/policy/store_promise.h"
+#include "server/rpc/shared_memory_service.h"
 #include "server/rpc/slice_checks.h"
 
 namespace psd {
@@ -152,15 +153,14 @@ kj::Promise<void> TrainerSession::awaitModel(AwaitModelContext context) {
       });
 }
 
-kj::Promise<void> TrainerSession::push(PushContext context) {
-  seen();
-  auto params = context.getParams();
-  auto gradient = wire::floatsIn(params.getGradient());
+template <class Context>
+kj::Promise<void> TrainerSession::takePush(Context context, const Result<std::span<const float>>& gradient) {
   if (!gradient.ok()) {
     countRefusal(loop_.environment().counters, gradient.error());
     return answerPush(context, gradient.error());
   }
   if (auto status = mayTrain(); !status.ok()) return answerPush(context, status.error());
+  auto params = context.getParams();
   const PushSlice slice{.step = Step{params.getStep()},
                         .shard = params.getShard(),
                         .offset = params.getOffset(),
@@ -169,6 +169,40 @@ kj::Promise<void> TrainerSession::push(PushContext context) {
                         .gradient = *gradient};
   return pushes_.push(slice).then(
       [context](Result<PushAnswer> answer) mutable { return answerPush(context, answer); });
+}
+
+kj::Promise<void> TrainerSession::push(PushContext context) {
+  seen();
+  return takePush(context, wire::floatsIn(context.getParams().getGradient()));
+}
+
+kj::Promise<void> TrainerSession::pushShared(PushSharedContext context) {
+  seen();
+  if (!ring_)
+    return answerPush(context, Error{ErrorCode::invalidArgument, "this trainer has opened no ring"});
+  auto params = context.getParams();
+  return takePush(context, ring_->floatsAt(params.getAt(), params.getCount()));
+}
+
+Result<std::shared_ptr<SharedMemory>> TrainerSession::makeRing(uint64_t bytes) {
+  if (ring_) return Error{ErrorCode::invalidArgument, "this trainer has opened its ring already"};
+  if (!connection_->passesDescriptors()) {
+    return Error{ErrorCode::invalidArgument, "a ring needs a Unix socket"};
+  }
+  const LoopEnvironment& environment = loop_.environment();
+  PSD_ASSIGN_OR_RETURN(ring_, PushRing::make(bytes, environment.config.limits, *environment.rings));
+  return ring_->memory();
+}
+
+kj::Promise<void> TrainerSession::openRing(OpenRingContext context) {
+  seen();
+  auto memory = makeRing(context.getParams().getBytes());
+  if (memory.ok()) {
+    context.getResults().setMemory(kj::heap<SharedMemoryService>(*memory));
+  } else {
+    wire::writeError(memory.error(), context.getResults().initError());
+  }
+  return kj::READY_NOW;
 }
 
 kj::Promise<void> TrainerSession::leave(LeaveContext context) {

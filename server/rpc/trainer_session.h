@@ -7,6 +7,7 @@
 #include "server/rpc/control.h"
 #include "server/rpc/counted_service.h"
 #include "server/rpc/pull_server.h"
+#include "server/rpc/push_ring.h"
 #include "server/rpc/push_server.h"
 
 namespace psd {
@@ -24,6 +25,8 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   kj::Promise<void> initialized(InitializedContext context) override;
   kj::Promise<void> awaitModel(AwaitModelContext context) override;
   kj::Promise<void> push(PushContext context) override;
+  kj::Promise<void> openRing(OpenRingContext context) override;
+  kj::Promise<void> pushShared(PushSharedContext context) override;
   kj::Promise<void> leave(LeaveContext context) override;
   kj::Promise<void> notice(NoticeContext context) override;
 
@@ -31,6 +34,10 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   void seen();
   /// Whether this trainer may pull and push now.
   Status mayTrain() const;
+  /// Answers a push whose slice is `gradient`, wherever it lies.
+  template <class Context>
+  kj::Promise<void> takePush(Context context, const Result<std::span<const float>>& gradient);
+  Result<std::shared_ptr<SharedMemory>> makeRing(uint64_t bytes);
   Status mayInitialize(uint32_t shard, uint64_t offset, std::span<const float> values);
 
   EventLoop& loop_;  // the connection's; it keeps it alive
@@ -39,6 +46,7 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   std::shared_ptr<SessionCounters> counters_;
   PullServer pulls_;
   PushServer pushes_;
+  std::unique_ptr<PushRing> ring_;  // once opened
   ModelStart::Role role_;
   bool left_ = false;
   std::vector<RangeSet> initialValues_;  // per shard, while this trainer brings them

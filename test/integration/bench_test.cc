@@ -49,6 +49,9 @@ TEST_CASE("Bench: every operation measures what the daemon counts") {
       }
       auto json = nlohmann::json::parse(formatJson(*report));
       CHECK(json["operation"] == entry.name);
+      const bool joins = entry.operation != BenchOperation::latency;
+      CHECK(json["pull_transport"] == (joins ? "rpc" : ""));  // the address is of TCP
+      CHECK(json["push_transport"] == (joins ? "rpc" : ""));
       CHECK(json["rounds"] == report->rounds);
       CHECK(formatText(*report).find(std::string(entry.name)) == 0);
     }

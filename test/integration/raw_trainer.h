@@ -23,7 +23,9 @@ inline Status statusFrom(const schema::Error::Reader& error) { return wire::read
 class RawTrainer {
  public:
   RawTrainer(kj::AsyncIoContext& io, const LocalServer& server, uint32_t rank, uint32_t worldSize)
-      : peer_(io, server.address()) {
+      : RawTrainer(io, server.address(), rank, worldSize) {}
+  RawTrainer(kj::AsyncIoContext& io, const std::string& server, uint32_t rank, uint32_t worldSize)
+      : peer_(io, server) {
     peer_.hello();
     auto request = peer_.daemon().joinRequest();
     request.setRank(rank);

@@ -37,10 +37,14 @@ class Bench(processes.ProcessTest):
 
     def test_transfers_and_calls(self):
         daemon = self.daemon(listen=(self.unix_address(), "tcp://127.0.0.1:0"))
-        for operation, transport in (("pull", "shm"), ("pull", "rpc"), ("push", "auto"), ("pushpull", "rpc"), ("latency", "rpc")):
+        for operation, transport in (("pull", "shm"), ("pull", "rpc"), ("push", "auto"), ("push", "shm"), ("pushpull", "rpc"),
+                                     ("latency", "rpc")):
             with self.subTest(operation=operation, transport=transport):
                 report = self.bench(daemon, operation, "--size", "3M", "--seconds", 0.1, "--transport", transport)
                 self.assertEqual(report["operation"], operation)
+                if operation != "latency":
+                    way = "rpc" if transport == "rpc" else "shm"
+                    self.assertEqual((report["pull_transport"], report["push_transport"]), (way, way))
                 self.assertGreater(report["rounds"], 0)
                 self.assertGreaterEqual(report["p99_s"], report["median_s"])
                 self.assertEqual(report["bytes"], 0 if operation == "latency" else 3 << 20)
@@ -80,7 +84,7 @@ class Bench(processes.ProcessTest):
         daemon = self.daemon()
         trainer = self.start_trainer("bench", "pull", "--server", daemon.address, "--size", "1M", "--seconds", 0.05)
         self.assert_ends(trainer)
-        self.assertIn("pull  1 trainer(s), policy hogwild, cpu", trainer.out)
+        self.assertIn("pull  1 trainer(s), policy hogwild, cpu, pulls by rpc, pushes by rpc", trainer.out)
         self.assertIn("GB/s", trainer.out)
 
     def test_no_daemon(self):

@@ -78,29 +78,31 @@ class OrderlyEnd(processes.ProcessTest):
 
 
 class InMidPush(processes.ProcessTest):
-    """Gradients of 16 MiB in messages: whoever is killed is killed in the middle of one."""
+    """Gradients of 16 MiB: whoever is killed is killed in the middle of one."""
 
-    def pushing_trainer(self, daemon):
-        trainer = self.start_trainer("bench", "push", "--server", daemon.address, "--size", "16M", "--transport", "rpc",
+    def pushing_trainer(self, daemon, transport):
+        trainer = self.start_trainer("bench", "push", "--server", daemon.address, "--size", "16M", "--transport", transport,
                                      "--seconds", 3600)
-        daemon.until_status("it pushes", lambda status: any(each["step"] > 2 for each in status["trainers"]))
+        status = daemon.until_status("it pushes", lambda status: any(each["step"] > 2 for each in status["trainers"]))
+        self.assertEqual(status["ring_bytes"] > 0, transport == "auto" and daemon.address.startswith("unix:"))
         return trainer
 
     def on_every_way(self, check):
         for policy in ("hogwild", "locked"):
-            for address in ("tcp://127.0.0.1:0", self.unix_address(f"{policy}.sock")):
-                with self.subTest(policy=policy, address=address):
-                    check(self.daemon(policy=policy, listen=(address,)))
+            for address, transport in (("tcp://127.0.0.1:0", "rpc"), (self.unix_address(f"{policy}.sock"), "rpc"),
+                                       (self.unix_address(f"{policy}-ring.sock"), "auto")):
+                with self.subTest(policy=policy, address=address, transport=transport):
+                    check(self.daemon(policy=policy, listen=(address,)), transport)
 
     def test_kill_the_trainer(self):
         self.on_every_way(self.check_trainers_killed)
 
-    def check_trainers_killed(self, daemon):
+    def check_trainers_killed(self, daemon, transport):
         for lost in range(1, 4):
-            self.pushing_trainer(daemon).kill()
+            self.pushing_trainer(daemon, transport).kill()
             # And what it had sent is let go.
             status = daemon.until_status("the loss shows", lambda status, lost=lost: status["trainers_lost"] == lost
-                                         and status["counters"]["connections_open"] == 1 and status["in_flight_bytes"] == 0)
+                                         and status["counters"]["connections_open"] == 1 and status["in_flight_bytes"] == status["ring_bytes"] == 0)
         versions = [shard["version"] for shard in status["shards"]]
         self.assertLessEqual(max(versions) - min(versions), 3, "of each, one update at most was under way")
         self.assertEqual(status["counters"]["refused_slices"], 0)
@@ -111,8 +113,8 @@ class InMidPush(processes.ProcessTest):
     def test_kill_the_daemon(self):
         self.on_every_way(self.check_daemon_killed)
 
-    def check_daemon_killed(self, daemon):
-        trainer = self.pushing_trainer(daemon)
+    def check_daemon_killed(self, daemon, transport):
+        trainer = self.pushing_trainer(daemon, transport)
         daemon.kill()
         self.assert_fails(trainer, daemon.address, "broke")
 

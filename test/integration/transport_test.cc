@@ -1,4 +1,5 @@
-// The same training by messages over TCP and over a Unix socket and with mapped parameters: the same bits.
+// The same training by messages over TCP and over a Unix socket, and with mapped parameters and a ring for
+// gradients: the same bits.
 
 #include <cstring>
 #include <limits>
@@ -75,7 +76,9 @@ std::vector<float> train(const std::string& policy, uint32_t shards, const Model
   auto info = joinBy(*client, model, initial);
   PSD_REQUIRE_OK(info);
   const bool mapped = way.unixSocket && way.transport != Transport::rpc && policy == "hogwild";
-  CHECK(info->transport == (mapped ? "shm" : "rpc"));
+  CHECK(info->pullTransport == (mapped ? "shm" : "rpc"));
+  const bool ring = way.unixSocket && way.transport != Transport::rpc;
+  CHECK(info->pushTransport == (ring ? "shm" : "rpc"));
   CHECK(client->view().size() == (mapped ? initial.size() : 0));
   std::vector<float> values(initial.size());
   for (uint64_t step = 0; step <= 3; step++) {
@@ -89,6 +92,10 @@ std::vector<float> train(const std::string& policy, uint32_t shards, const Model
     const auto gradient = valuesOf(model, 10 + step);
     PSD_REQUIRE_OK(client->push(Step{step + 1}, gradient, 1, pull->versions).wait());
   }
+  const Json status = server.status();
+  CHECK(status["counters"]["push_bytes"] == 3 * initial.size() * sizeof(float));
+  CHECK(status["trainers"][0]["bytes_pushed"] == client->bytesPushed());
+  CHECK((status["ring_bytes"] != 0) == ring);
   PSD_REQUIRE_OK(client->leave());
   return values;
 }
@@ -120,8 +127,68 @@ TEST_CASE("transport: a reader maps the parameters too") {
   auto reader = connectBy(server, {"shm", true, Transport::shm});
   auto info = reader->observe(model);
   PSD_REQUIRE_OK(info);
-  CHECK(info->transport == "shm");
+  CHECK(info->pullTransport == "shm");
   CHECK(sameBits(reader->view(), initial));
+}
+
+TEST_CASE("transport: a ring of fewer places than the window has, and none where one is not to be had") {
+  const ModelSpec model = modelOf(100'003);
+  struct Case {
+    uint64_t ringBytes;
+    const char* pushes;
+  };
+  // Slices are 64 KiB at most; the window is 4.
+  for (const Case& each : {Case{100 << 10, "shm"}, Case{1 << 10, "rpc"}, Case{0, "rpc"}}) {
+    INFO(each.ringBytes);
+    Json config = configOf("hogwild", 2);
+    config["limits"]["ring_bytes"] = each.ringBytes;
+    config["limits"]["all_rings_bytes"] = each.ringBytes;
+    testing::LocalServer server(config);
+    auto client = connectBy(server, {"auto", true, Transport::automatic});
+    const auto initial = valuesOf(model, 1);
+    auto info = client->join({Rank{0}, 2}, model, [&] { return std::span<const float>(initial); });
+    PSD_REQUIRE_OK(info);
+    CHECK(info->pushTransport == each.pushes);
+    const auto one = valuesOf(model, 2), two = valuesOf(model, 3);
+    auto first = client->push(Step{1}, one, 1, {}), second = client->push(Step{2}, two, 1, {});
+    PSD_REQUIRE_OK(first.wait());
+    PSD_REQUIRE_OK(second.wait());
+    std::vector<float> values(initial.size());
+    auto pull = client->pull(values).wait();
+    PSD_REQUIRE_OK(pull);
+    CHECK(pull->versions == std::vector<Version>(2, Version{2}));
+
+    auto other = connectBy(server, {"shm", true, Transport::shm});
+    auto refused = other->join({Rank{1}, 2}, model, nullptr);
+    REQUIRE(!refused.ok());
+    INFO(refused.message());
+    CHECK(refused.message().find("transport shm") == 0);
+    CHECK(refused.message().find("ring") != std::string::npos);
+  }
+}
+
+TEST_CASE("transport: the parameters can be written through the map only where the configuration says so") {
+  const ModelSpec model = modelOf(1000);
+  for (const bool allowed : {false, true}) {
+    INFO(allowed);
+    Json config = configOf("hogwild", 2);
+    config["shm_writable"] = allowed;
+    testing::LocalServer server(config);
+    auto writer = connectBy(server, {"shm", true, Transport::shm});
+    auto initial = valuesOf(model, 1);
+    PSD_REQUIRE_OK(joinBy(*writer, model, initial));
+    CHECK(sameBits(writer->view(), initial));
+    const std::span<float> writable = writer->writableView();
+    REQUIRE(writable.size() == (allowed ? initial.size() : 0));
+    if (!allowed) continue;  // that the system refuses it, os_shared_memory_test shows
+    writable[500] = initial[500] = 1234.5f;
+    auto reader = connectBy(server, kWays[0]);
+    PSD_REQUIRE_OK(reader->observe(model));
+    std::vector<float> values(initial.size());
+    PSD_REQUIRE_OK(reader->pull(values).wait());
+    CHECK(sameBits(values, initial));
+    CHECK(reader->writableView().empty());
+  }
 }
 
 TEST_CASE("transport: shm fails in one line that says why when there is none") {

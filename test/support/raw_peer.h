@@ -8,6 +8,7 @@
 #include <kj/async-io.h>
 
 #include "common/os/socket.h"
+#include "common/wire/message_stream.h"
 #include "schema/psd.capnp.h"
 #include "test/support/catch.h"
 
@@ -45,11 +46,12 @@ class RawPeer {
   RawPeer(kj::AsyncIoContext& io, const std::string& server) : io_(io) {
     auto fd = connectTo(parseAddress(server).value(), std::chrono::seconds(60));
     PSD_REQUIRE_OK(fd);
-    using Provider = kj::LowLevelAsyncIoProvider;
-    auto socket = io.lowLevelProvider->wrapSocketFd(
-        fd->release(), Provider::TAKE_OWNERSHIP | Provider::ALREADY_CLOEXEC | Provider::ALREADY_NONBLOCK);
-    stream_ = kj::heap<DeafStream>(kj::mv(socket));
-    network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::CLIENT);
+    wire::Socket socket = wire::wrapSocket(*io.lowLevelProvider, fd->release());
+    stream_ = kj::heap<DeafStream>(kj::mv(socket.stream));
+    constexpr auto kSide = capnp::rpc::twoparty::Side::CLIENT;
+    network_ = socket.descriptors != nullptr
+                   ? kj::heap<capnp::TwoPartyVatNetwork>(*socket.descriptors, kDescriptorsPerMessage, kSide)
+                   : kj::heap<capnp::TwoPartyVatNetwork>(*stream_, kSide);
     rpc_ = kj::heap<capnp::RpcSystem<capnp::rpc::twoparty::VatId>>(capnp::makeRpcClient(*network_));
     capnp::MallocMessageBuilder vat;
     auto id = vat.initRoot<capnp::rpc::twoparty::VatId>();
@@ -58,6 +60,7 @@ class RawPeer {
   }
 
   schema::Daemon::Client& daemon() { return *daemon_; }
+  /// Over TCP; a Unix socket, which takes descriptors too, is always read.
   DeafStream& stream() { return *stream_; }
 
   /// Waits a minute at most.
@@ -75,6 +78,8 @@ class RawPeer {
   }
 
  private:
+  static constexpr kj::uint kDescriptorsPerMessage = 1;
+
   kj::AsyncIoContext& io_;
   kj::Own<DeafStream> stream_;
   kj::Own<capnp::TwoPartyVatNetwork> network_;

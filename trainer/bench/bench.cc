@@ -53,21 +53,22 @@ using Connect = std::function<Result<std::unique_ptr<Client>>(const ClientOption
 struct LoadReport {
   std::vector<double> rounds;  // seconds of each
   double elapsed = 0;
-  std::string policy, device;
+  std::string policy, device, pullTransport, pushTransport;
 };
 
 /// From one process of the bench to another.
 std::string pack(const LoadReport& report) {
   std::string packed;
-  nlohmann::json::to_msgpack(nlohmann::json{report.rounds, report.elapsed, report.policy, report.device},
+  nlohmann::json::to_msgpack(nlohmann::json{report.rounds, report.elapsed, report.policy, report.device,
+                                            report.pullTransport, report.pushTransport},
                              packed);
   return packed;
 }
 
 LoadReport unpack(const std::string& packed) {
   const auto json = nlohmann::json::from_msgpack(packed);
-  return {json[0].get<std::vector<double>>(), json[1].get<double>(), json[2].get<std::string>(),
-          json[3].get<std::string>()};
+  return {json[0].get<std::vector<double>>(), json[1].get<double>(),      json[2].get<std::string>(),
+          json[3].get<std::string>(),         json[4].get<std::string>(), json[5].get<std::string>()};
 }
 
 /// One trainer of the bench: its client and its memory. Owned by one thread.
@@ -103,6 +104,8 @@ class Load {
     }));
     report_.policy = info.policy;
     report_.device = info.device;
+    report_.pullTransport = info.pullTransport;
+    report_.pushTransport = info.pushTransport;
     PSD_ASSIGN_OR_RETURN(const PullInfo first, client_->pull(values_.span()).wait());
     basis_ = first.versions;
     return {};
@@ -146,6 +149,8 @@ BenchReport summarise(const BenchOptions& options, uint64_t bytes, const std::ve
   report.trainers = options.trainers;
   report.policy = loads.front().policy;
   report.device = loads.front().device;
+  report.pullTransport = loads.front().pullTransport;
+  report.pushTransport = loads.front().pushTransport;
   std::vector<double> all;
   size_t fewest = SIZE_MAX, most = 0;
   for (const LoadReport& load : loads) {
@@ -197,7 +202,10 @@ Result<BenchReport> runBench(const BenchOptions& options, const Connect& connect
 
 std::string formatText(const BenchReport& report) {
   std::string out = fmt::format("{}  {} trainer(s)", nameOf(report.operation), report.trainers);
-  if (!report.policy.empty()) out += fmt::format(", policy {}, {}", report.policy, report.device);
+  if (!report.policy.empty()) {
+    out += fmt::format(", policy {}, {}, pulls by {}, pushes by {}", report.policy, report.device,
+                       report.pullTransport, report.pushTransport);
+  }
   out += "\n";
   if (report.operation == BenchOperation::latency) {
     out += fmt::format("  round trip   {:.1f} us median, {:.1f} us p99\n  throughput   {:.0f} calls/s",
@@ -217,6 +225,8 @@ std::string formatJson(const BenchReport& report) {
                                 {"trainers", report.trainers},
                                 {"policy", report.policy},
                                 {"device", report.device},
+                                {"pull_transport", report.pullTransport},
+                                {"push_transport", report.pushTransport},
                                 {"bytes", report.bytes},
                                 {"rounds", report.rounds},
                                 {"elapsed_s", report.elapsed},

@@ -50,8 +50,10 @@ struct BenchReport {
   double elapsed = 0;         ///< the longest that a trainer measured
   double bytesPerSecond = 0;  ///< of all trainers together; 0 for latency
   double fairness = 1;        ///< rounds of the slowest trainer by those of the fastest
-  std::string policy;         ///< this and the device: empty for latency, which does not join
+  std::string policy;         ///< this and the next three: empty for latency, which does not join
   std::string device;
+  std::string pullTransport;  ///< "shm" or "rpc"
+  std::string pushTransport;
 
   double roundsPerSecond() const { return static_cast<double>(rounds) / elapsed; }
 };

@@ -51,9 +51,9 @@ Result<Material> prepare(const TrainCommand& command) {
 }
 
 void logStart(const TrainCommand& command, const Material& material, const JoinInfo& info) {
-  spdlog::info("rank {} of {} joined: policy {}, {} shard(s) on {}, transport {}, {}",
+  spdlog::info("rank {} of {} joined: policy {}, {} shard(s) on {}, pulls by {}, pushes by {}, {}",
                command.loop.membership.rank.value, command.loop.membership.worldSize, info.policy,
-               info.shardCount, info.device, info.transport,
+               info.shardCount, info.device, info.pullTransport, info.pushTransport,
                info.broughtInitialValues ? "brought the initial values" : "the model has values");
   spdlog::info("{} ({} parameters) on {} with {} thread(s), {}, batch size {}", command.common.model,
                material.model->spec().parameterCount(), material.model->device(), command.common.threads,

@@ -27,15 +27,6 @@ Error cleared(Error error) {
   return error;
 }
 
-/// What one slice's answer says of the push.
-PushOutcome outcomeOf(schema::PushOutcome outcome) {
-  switch (outcome) {
-    case schema::PushOutcome::STALE: return PushOutcome::stale;
-    case schema::PushOutcome::LATE: return PushOutcome::late;
-    default: return PushOutcome::applied;
-  }
-}
-
 double secondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -92,13 +83,6 @@ kj::Promise<Error> Channel::broken(kj::Exception&& exception) {
   });
 }
 
-template <class T>
-kj::Promise<Result<T>> Channel::guarded(kj::Promise<Result<T>> call) {
-  return call.catch_([this](kj::Exception&& exception) -> kj::Promise<Result<T>> {
-    return broken(kj::mv(exception)).then([](Error error) -> Result<T> { return error; });
-  });
-}
-
 kj::ArrayPtr<capnp::word> Channel::placeFor(capnp::rpc::Message::Reader envelope, size_t words) {
   if (!envelope.isReturn() || !envelope.getReturn().isResults()) return nullptr;
   auto result = envelope.getReturn().getResults().getContent().getAs<schema::PullResult>();
@@ -144,7 +128,8 @@ Status Channel::readAccess(schema::ModelAccess::Reader access, uint64_t chunkByt
   return {};
 }
 
-kj::Promise<Result<bool>> Channel::join(Membership membership, const ModelSpec& model, uint64_t chunkBytes) {
+kj::Promise<Result<bool>> Channel::join(Membership membership, const ModelSpec& model, uint64_t chunkBytes,
+                                        uint32_t window) {
   if (ended_) return Result<bool>(*ended_);
   auto request = KJ_ASSERT_NONNULL(daemon_).joinRequest();
   request.setRank(membership.rank.value);
@@ -152,8 +137,9 @@ kj::Promise<Result<bool>> Channel::join(Membership membership, const ModelSpec& 
   request.setHost(hostName().c_str());
   request.setPid(static_cast<uint32_t>(getpid()));
   wire::writeModel(model, request.initModel());
-  return guarded<bool>(request.send().then(
-      [this, chunkBytes, model](capnp::Response<schema::JoinResult> answer) -> kj::Promise<Result<bool>> {
+  return guarded<bool>(
+      request.send().then([this, chunkBytes, window,
+                           model](capnp::Response<schema::JoinResult> answer) -> kj::Promise<Result<bool>> {
         if (answer.isError()) return Result<bool>(cleared(wire::readError(answer.getError())));
         auto joined = answer.getJoined();
         Status status = readAccess(joined.getAccess(), chunkBytes, model);
@@ -161,11 +147,17 @@ kj::Promise<Result<bool>> Channel::join(Membership membership, const ModelSpec& 
         trainer_ = joined.getSession();
         reader_ = joined.getSession();
         watchNotice();
-        bool mustInitialize = joined.getMustInitialize();
-        return share(joined.getAccess()).then([mustInitialize](Status status) -> Result<bool> {
-          if (!status.ok()) return status.error();
-          return mustInitialize;
-        });
+        const bool mustInitialize = joined.getMustInitialize();
+        const uint64_t ringBytesMax = joined.getAccess().getRingBytesMax();
+        return share(joined.getAccess())
+            .then([this, ringBytesMax, window](Status status) -> kj::Promise<Status> {
+              if (!status.ok()) return status;
+              return openRing(ringBytesMax, window);
+            })
+            .then([mustInitialize](Status status) -> Result<bool> {
+              if (!status.ok()) return status.error();
+              return mustInitialize;
+            });
       }));
 }
 
@@ -287,47 +279,6 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, uint32
         info->seconds = secondsSince(start);
         return std::move(*info);
       }));
-}
-
-kj::Promise<Status> Channel::pushSlice(Step step, const Slice& slice, std::span<const float> gradient,
-                                       uint32_t samples, Version basis, PushInfo& info) {
-  auto request = KJ_ASSERT_NONNULL(trainer_).pushRequest(capnp::MessageSize{16, 0});
-  request.setStep(step.value);
-  request.setShard(slice.shard.value);
-  request.setOffset(slice.offset);
-  request.setBasis(basis.value);
-  request.setSamples(samples);
-  request.adoptGradient(
-      wire::referenceFloats(static_cast<schema::Trainer::PushParams::Builder&>(request), gradient));
-  auto& version = info.versions[slice.shard.value];
-  return request.send().then([&info, &version](capnp::Response<schema::PushResult> answer) -> Status {
-    if (answer.isError()) return cleared(wire::readError(answer.getError()));
-    auto accepted = answer.getAccepted();
-    version = std::max(version, Version{accepted.getVersion()});
-    info.staleness = std::max(info.staleness, accepted.getStaleness());
-    info.outcome = std::max(info.outcome, outcomeOf(accepted.getOutcome()));
-    return {};
-  });
-}
-
-kj::Promise<Result<PushInfo>> Channel::beginPush(const PushOrder& order, uint32_t window) {
-  if (ended_) return Result<PushInfo>(*ended_);
-  if (trainer_ == nullptr) return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
-  auto start = std::chrono::steady_clock::now();
-  auto info = std::make_shared<PushInfo>();
-  info->versions.resize(plan_.shards.size());
-  auto sent = pushes_.add(order.step, slices_.size(), window, [this, order, info](size_t index) {
-    const Slice& slice = slices_[index];
-    size_t shard = slice.shard.value;
-    Version basis = shard < order.basis.size() ? order.basis[shard] : Version{0};
-    return pushSlice(order.step, slice, order.gradient.subspan(slice.arena, slice.count), order.samples,
-                     basis, *info);
-  });
-  return guarded<PushInfo>(sent.then([start, info](Status status) -> Result<PushInfo> {
-    if (!status.ok()) return status.error();
-    info->seconds = secondsSince(start);
-    return std::move(*info);
-  }));
 }
 
 kj::Promise<Status> Channel::leave() {

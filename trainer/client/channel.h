@@ -16,6 +16,7 @@
 #include "schema/psd.capnp.h"
 #include "trainer/client/client.h"
 #include "trainer/client/push_queue.h"
+#include "trainer/client/push_ring.h"
 #include "trainer/client/shared_model.h"
 #include "trainer/client/slices.h"
 
@@ -43,7 +44,8 @@ class Channel {
 
   /// Agrees on the protocol. Gives the daemon's version.
   kj::Promise<Result<std::string>> hello();
-  kj::Promise<Result<bool>> join(Membership membership, const ModelSpec& model, uint64_t chunkBytes);
+  kj::Promise<Result<bool>> join(Membership membership, const ModelSpec& model, uint64_t chunkBytes,
+                                 uint32_t window);
   kj::Promise<Result<ModelSpec>> observe(const ModelSpec& model, uint64_t chunkBytes);
   kj::Promise<Result<StartRole>> awaitModel();
   kj::Promise<Result<PushInfo>> bringValues(std::span<const float> values, uint32_t window);
@@ -62,16 +64,17 @@ class Channel {
   const std::vector<Slice>& slices() const { return slices_; }
   /// The daemon's parameters in this process; null where values travel in messages.
   const std::shared_ptr<const SharedModel>& sharedModel() const { return shared_; }
+  /// Whether pushes go through memory shared with the daemon.
+  bool hasRing() const { return ring_ != nullptr; }
   const std::string& policy() const { return policy_; }
   const std::string& device() const { return device_; }
 
   kj::Promise<Status> pullSlice(uint64_t pull, const Slice& slice, std::span<float> into, Version& version);
-  kj::Promise<Status> pushSlice(Step step, const Slice& slice, std::span<const float> gradient,
-                                uint32_t samples, Version basis, PushInfo& info);
   kj::Promise<Status> initializeSlice(const Slice& slice, std::span<const float> values);
 
  private:
   using Rpc = capnp::RpcSystem<capnp::rpc::twoparty::VatId>;
+  using PushResponse = capnp::Response<schema::PushResult>;
   using PlaceKey = std::tuple<uint64_t, uint32_t, uint64_t>;  // pull, shard, offset
 
   /// Makes `left` calls one after the other.
@@ -82,6 +85,14 @@ class Channel {
   kj::Promise<Status> share(schema::ModelAccess::Reader access);
   Status openShared(kj::Maybe<int> fd, const SharedModel::Places& places);
   kj::Promise<Result<PullInfo>> pullShared(std::span<float> destination);
+  /// After share(): has the daemon make a ring of one place for each slice of the window, as far as the
+  /// transport asks for it and it can be done.
+  kj::Promise<Status> openRing(uint64_t bytesMax, uint32_t window);
+  /// What openRing() comes to without one.
+  Status noRing(const Error& why) const;
+  kj::Promise<Status> pushSlice(const PushOrder& order, const Slice& slice, PushInfo& info);
+  kj::Promise<PushResponse> sendInMessage(const PushOrder& order, const Slice& slice);
+  kj::Promise<PushResponse> sendThroughRing(const PushOrder& order, const Slice& slice);
   void connectionLost();
   void watchNotice();
   /// The typed form of what the library threw; tears the connection down first.
@@ -109,7 +120,15 @@ class Channel {
   std::string device_;
   uint64_t lastPull_ = 0;
   std::map<PlaceKey, std::span<float>> places_;  // destinations of the slices in flight
+  std::unique_ptr<PushRing> ring_;               // null where gradients travel in messages
   PushQueue pushes_;
 };
+
+template <class T>
+kj::Promise<Result<T>> Channel::guarded(kj::Promise<Result<T>> call) {
+  return call.catch_([this](kj::Exception&& exception) -> kj::Promise<Result<T>> {
+    return broken(kj::mv(exception)).then([](Error error) -> Result<T> { return error; });
+  });
+}
 
 }  // namespace psd

@@ -89,8 +89,8 @@ class RpcClient final : public Client {
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override {
-    auto mustInitialize =
-        call<bool>([&](kj::AsyncIoContext&) { return channel_->join(membership, model, chunkBytes_); });
+    auto mustInitialize = call<bool>(
+        [&](kj::AsyncIoContext&) { return channel_->join(membership, model, chunkBytes_, options_.window); });
     if (!mustInitialize.ok()) return mustInitialize.error();
     elements_ = ModelLayout(model).totalElements();
     JoinInfo info = describe();
@@ -157,6 +157,10 @@ class RpcClient final : public Client {
     return shared_ ? shared_->values() : std::span<const float>();
   }
 
+  std::span<float> writableView() const override {
+    return shared_ ? shared_->writableValues() : std::span<float>();
+  }
+
   uint64_t bytesPulled() const override { return bytesPulled_; }
   uint64_t bytesPushed() const override { return bytesPushed_; }
 
@@ -213,9 +217,10 @@ class RpcClient final : public Client {
       info.shardCount = static_cast<uint32_t>(channel_->plan().shards.size());
       slices_ = channel_->slices();
       shared_ = channel_->sharedModel();
+      info.pushTransport = channel_->hasRing() ? "shm" : "rpc";
     });
     info.serverVersion = serverVersion_;
-    info.transport = shared_ ? "shm" : "rpc";
+    info.pullTransport = shared_ ? "shm" : "rpc";
     return info;
   }
 

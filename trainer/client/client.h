@@ -45,7 +45,8 @@ struct JoinInfo {
   std::string device;                 ///< where the shards are, for people
   uint32_t shardCount = 0;
   std::string serverVersion;
-  std::string transport = "rpc";  ///< how pulls come: "shm" or "rpc"
+  std::string pullTransport = "rpc";  ///< how parameters come: "shm" or "rpc"
+  std::string pushTransport = "rpc";  ///< how gradients go
 };
 
 struct PullInfo {
@@ -136,6 +137,10 @@ class Client {
   /// whole. Valid as long as this object; no longer changing once the daemon is gone. Empty where values
   /// travel in messages.
   virtual std::span<const float> view() const { return {}; }
+
+  /// The same to be written as well, where the daemon's configuration says shm_writable; else empty. What is
+  /// written is in the model at once: no policy, optimizer or version knows of it.
+  virtual std::span<float> writableView() const { return {}; }
 
   /// Starts to push one gradient. `step` rises with every push, from 1. `samples` is the number of examples
   /// behind it. `basis` is what PullInfo::versions says of the values that it was computed from; shards that

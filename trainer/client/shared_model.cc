@@ -27,12 +27,25 @@ Result<std::unique_ptr<SharedModel>> SharedModel::open(int fd, const Places& pla
   }
   const uint64_t values = endOf(places.valuesAt, plan.totalElements(), sizeof(float), sizeof(float));
   const uint64_t versions = endOf(places.versionsAt, plan.shards.size(), places.versionStep, kWord);
-  PSD_ASSIGN_OR_RETURN(auto file, SharedMemory::open(fd, std::max(values, versions), SharedAccess::readOnly));
-  return std::unique_ptr<SharedModel>(new SharedModel(std::move(file), places, plan));
+  const uint64_t bytes = std::max(values, versions);
+  auto access = SharedAccess::readWrite;
+  auto file = SharedMemory::open(fd, bytes, access);
+  if (!file.ok()) {  // a seal makes the system refuse it
+    access = SharedAccess::readOnly;
+    file = SharedMemory::open(fd, bytes, access);
+  }
+  if (!file.ok()) return file.error();
+  return std::unique_ptr<SharedModel>(new SharedModel(std::move(*file), access, places, plan));
 }
 
-std::span<const float> SharedModel::values() const {
-  return {reinterpret_cast<const float*>(file_->data() + places_.valuesAt), plan_.totalElements()};
+std::span<float> SharedModel::floats() const {
+  return {reinterpret_cast<float*>(file_->data() + places_.valuesAt), plan_.totalElements()};
+}
+
+std::span<const float> SharedModel::values() const { return floats(); }
+
+std::span<float> SharedModel::writableValues() const {
+  return access_ == SharedAccess::readWrite ? floats() : std::span<float>();
 }
 
 std::vector<Version> SharedModel::read(std::span<float> destination) const {

@@ -12,7 +12,7 @@
 namespace psd {
 
 /// The daemon's parameters, mapped into this process to be read while they change. Immutable but for what
-/// the daemon writes; thread-safe.
+/// the daemon writes, and those it lets write; thread-safe.
 class SharedModel {
  public:
   /// Where things lie in the file, bytes; as schema/psd.capnp's SharedModel says.
@@ -22,20 +22,26 @@ class SharedModel {
     uint64_t versionStep = 0;
   };
 
-  /// Maps the file; the descriptor stays the caller's. ErrorCode::protocolMismatch when the places are not
-  /// in it.
+  /// Maps the file, for writing too if the daemon lets us; the descriptor stays the caller's.
+  /// ErrorCode::protocolMismatch when the places are not in it.
   static Result<std::unique_ptr<SharedModel>> open(int fd, const Places& places, const ShardPlan& plan);
 
   /// The whole arena.
   std::span<const float> values() const;
+  /// The same; empty where the daemon lets nobody write it.
+  std::span<float> writableValues() const;
   /// Copies the arena; gives, per shard, the version that the values have at least.
   std::vector<Version> read(std::span<float> destination) const;
 
  private:
-  SharedModel(std::shared_ptr<SharedMemory> file, const Places& places, const ShardPlan& plan)
-      : file_(std::move(file)), places_(places), plan_(plan) {}
+  SharedModel(std::shared_ptr<SharedMemory> file, SharedAccess access, const Places& places,
+              const ShardPlan& plan)
+      : file_(std::move(file)), access_(access), places_(places), plan_(plan) {}
+
+  std::span<float> floats() const;
 
   const std::shared_ptr<SharedMemory> file_;
+  const SharedAccess access_;
   const Places places_;
   const ShardPlan plan_;
 };

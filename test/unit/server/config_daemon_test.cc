@@ -52,6 +52,8 @@ TEST_CASE("an empty document gives the defaults") {
   CHECK(config.limits.readTimeoutMs == 30'000);
   CHECK(config.limits.writeTimeoutMs == 30'000);
   CHECK(config.limits.drainMs == 5'000);
+  CHECK(config.limits.ringBytes == 67'108'864);
+  CHECK(config.limits.allRingsBytes == 1'073'741'824);
   CHECK(config.limits.modelBytes == 0);
 }
 
@@ -65,7 +67,7 @@ TEST_CASE("every key reaches its field") {
     "world_size": 3, "exit_when_done": true, "save": "/tmp/m.safetensors",
     "log": {"level": "debug", "format": "json", "file": "/tmp/log"},
     "limits": {"connections": 10, "message_bytes": 65536, "slice_bytes": 4096, "outgoing_bytes": 131072,
-               "in_flight_bytes": 70000, "staged_bytes": 65536, "calls": 16,
+               "in_flight_bytes": 70000, "staged_bytes": 65536, "calls": 16, "ring_bytes": 7, "all_rings_bytes": 8,
                "read_timeout_ms": 1, "write_timeout_ms": 2, "drain_ms": 0, "model_bytes": 5}})");
   PSD_REQUIRE_OK(loaded);
   const DaemonConfig& config = loaded->config;
@@ -99,6 +101,8 @@ TEST_CASE("every key reaches its field") {
   CHECK(config.limits.inFlightBytes == 70000);
   CHECK(config.limits.calls == 16);
   CHECK(config.limits.outgoingBytes == 131072);
+  CHECK(config.limits.ringBytes == 7);
+  CHECK(config.limits.allRingsBytes == 8);
   CHECK(config.limits.readTimeoutMs == 1);
   CHECK(config.limits.writeTimeoutMs == 2);
   CHECK(config.limits.drainMs == 0);
@@ -170,6 +174,8 @@ TEST_CASE("each wrong value has its one line") {
        "limits.slice_bytes: must be at least 4096 less than outgoing_bytes (65536), not 4194304"},
       {R"({"limits": {"in_flight_bytes": 1000000}})",
        "limits.in_flight_bytes: must be at least message_bytes (8388608), not 1000000"},
+      {R"({"limits": {"all_rings_bytes": 1000}})",
+       "limits.all_rings_bytes: must be at least ring_bytes (67108864), not 1000"},
       {R"({"limits": {"calls": 1}})", "limits.calls: must be an integer from 16 to 1000000, not 1"},
       {R"({"limits": {"read_timeout_ms": 0}})",
        "limits.read_timeout_ms: must be an integer from 1 to 86400000, not 0"},

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "common/os/shared_memory.h"
+#include "common/wire/byte_budget.h"
+#include "server/config/daemon_config.h"
+
+namespace psd {
+
+/// Memory that the daemon shares with one trainer of the same machine, who lays gradients in it and announces
+/// where. The trainer keeps its books and may write at any time, so also while it is read here: what is read
+/// twice may differ. Nothing but values of a gradient may be taken from it, never an index or a length.
+/// Thread-safe.
+class PushRing {
+ public:
+  /// Zeroed. Takes its size from `all` for as long as it lives. ErrorCode::invalidArgument when
+  /// limits.ring_bytes does not allow it, ErrorCode::overloaded when `all` or the system does not.
+  static Result<std::unique_ptr<PushRing>> make(uint64_t bytes, const Limits& limits, wire::ByteBudget& all);
+
+  const std::shared_ptr<SharedMemory>& memory() const { return memory_; }
+
+  /// `count` floats at byte `at`. ErrorCode::badSlice when they do not lie in it, or not at a multiple of the
+  /// layout's grain (64 bytes).
+  Result<std::span<const float>> floatsAt(uint64_t at, uint64_t count) const;
+
+ private:
+  PushRing(std::shared_ptr<SharedMemory> memory, wire::ByteBudget::Lease lease)
+      : memory_(std::move(memory)), lease_(std::move(lease)) {}
+
+  const std::shared_ptr<SharedMemory> memory_;
+  const wire::ByteBudget::Lease lease_;
+};
+
+}  // namespace psd
