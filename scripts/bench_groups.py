@@ -293,7 +293,7 @@ than bytes, and of 10⁷ (40 MB), which are beyond the caches: a transfer that i
         rows = []
         for name, value in medians.items():
             way, _, size = name.rpartition(" ")
-            rows.append(Row.at_most(f"{way} of 10{'⁴⁵⁶⁷⁸⁹'[len(size) - 5]} parameters", value, "straight line",
+            rows.append(Row.at_most(f"10{'⁴⁵⁶⁷⁸⁹'[len(size) - 5]} parameters: {way}", value, "straight line",
                                     self.line(way, int(size), medians), 1.2, milliseconds))
         return rows
 
