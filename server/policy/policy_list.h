@@ -2,9 +2,11 @@
 
 #include <array>
 
+#include "server/policy/bounded_staleness.h"
 #include "server/policy/hogwild.h"
 #include "server/policy/locked.h"
 #include "server/policy/policy_config.h"
+#include "server/policy/sync.h"
 
 namespace psd {
 
@@ -13,6 +15,9 @@ inline constexpr std::array kPolicyList = {
     PolicyEntry{
         "hogwild", "updates race element by element, no lock anywhere", {.readsLive = true}, Hogwild::read},
     PolicyEntry{"locked", "updates and reads see each shard whole", {}, Locked::read},
+    PolicyEntry{
+        "bounded_staleness", "nobody gets far ahead of the slowest trainer", {}, BoundedStaleness::read},
+    PolicyEntry{"sync", "rounds: all gradients become one update", {.rounds = true}, Sync::read},
 };
 
 }  // namespace psd

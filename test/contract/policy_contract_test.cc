@@ -172,7 +172,7 @@ TEST_CASE("an update that is not complete is never counted") {
       PSD_REQUIRE_OK(answer);
       REQUIRE(answer->applied());
       REQUIRE(answer->version == Version{others + 1});
-      const Pulled pulled = other.pull(0, wholeShard(shard));
+      const Pulled pulled = trainer.pull(0, wholeShard(shard));
       REQUIRE(allAre(pulled.values, others + 1));
     }
   }

@@ -1,6 +1,7 @@
 // One trainer with a daemon must end where the same loop ends in one process with LibTorch's optimizer.
 
 #include <cmath>
+#include <thread>
 #include <vector>
 
 #include <torch/optim/adam.h>
@@ -111,7 +112,96 @@ void requireEqual(const std::vector<float>& got, const std::vector<float>& expec
   REQUIRE(worst <= 1e-5);
 }
 
+constexpr uint32_t kTrainers = 4, kPart = 8;
+constexpr uint64_t kRounds = 100;
+
+std::unique_ptr<Model> makeMlp() {
+  auto entry = findModel("mlp");
+  PSD_REQUIRE_OK(entry);
+  ModelOptions options;
+  options.seed = kSeed;
+  auto model = makeModel(**entry, options);
+  PSD_REQUIRE_OK(model);
+  return std::move(*model);
+}
+
+/// `count` samples from `begin` on, of the kTrainers · kPart that make up a step.
+Batch samplesOf(const Dataset& data, uint64_t step, uint32_t begin, uint32_t count) {
+  std::vector<uint32_t> samples(count);
+  for (uint32_t i = 0; i < count; i++) {
+    const uint64_t place = step * kTrainers * kPart + begin + i;
+    samples[i] = static_cast<uint32_t>(place * 37 % data.sampleCount());
+  }
+  Batch batch;
+  data.fill(samples, batch);
+  return batch;
+}
+
+/// Pull, compute, push: kRounds times. What went wrong, for the test's own thread to look at.
+Status trainParts(Client& client, Model& model, const Dataset& data, uint32_t begin, uint32_t count) {
+  for (uint64_t step = 1; step <= kRounds; step++) {
+    PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client.pull(model.parameters()).wait());
+    const Batch batch = samplesOf(data, step, begin, count);
+    PSD_RETURN_IF_ERROR(model.computeGradients({batch.images, batch.labels}));
+    PSD_ASSIGN_OR_RETURN(const PushInfo pushed,
+                         client.push(Step{step}, model.gradients(), count, pulled.versions).wait());
+    if (pushed.outcome != PushOutcome::applied) return {ErrorCode::internal, "a push was not applied"};
+  }
+  return client.pull(model.parameters()).wait().status();
+}
+
+/// The parameters after kTrainers trainers with batches of kPart went through the rounds of a daemon.
+std::vector<float> trainTogether(int shards, const nlohmann::ordered_json& optimizer) {
+  testing::LocalServer server({{"policy", {{"type", "sync"}, {"start_trainers", kTrainers}}},
+                               {"optimizer", optimizer},
+                               {"shards", shards},
+                               {"threads", 2}});
+  auto data = makeSynthetic(640, Split::train, kSeed);
+  std::vector<std::unique_ptr<Model>> models;
+  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<Status> statuses(kTrainers);
+  for (uint32_t rank = 0; rank < kTrainers; rank++) {
+    models.push_back(makeMlp());
+    ClientOptions options;
+    options.servers = {server.address()};
+    options.chunkBytes = 64 << 10;
+    auto client = Client::connect(options);
+    PSD_REQUIRE_OK(client);
+    PSD_REQUIRE_OK((*client)->join({Rank{rank}, kTrainers}, models[rank]->spec(),
+                                   [&] { return std::span<const float>(models[rank]->parameters()); }));
+    clients.push_back(std::move(*client));
+  }
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < kTrainers; rank++) {
+    threads.emplace_back([&, rank] {
+      statuses[rank] = trainParts(*clients[rank], *models[rank], *data, rank * kPart, kPart);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& status : statuses) PSD_REQUIRE_OK(status);
+  for (auto& client : clients) PSD_REQUIRE_OK(client->leave());
+  const auto parameters = models[2]->parameters();
+  return {parameters.begin(), parameters.end()};
+}
+
 }  // namespace
+
+TEST_CASE("Rounds of four trainers equal one process with the batches put together") {
+  LibTorchClient reference([](std::vector<torch::Tensor> parameters) {
+    return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                               torch::optim::SGDOptions(0.05).momentum(0.9));
+  });
+  auto model = makeMlp();
+  auto data = makeSynthetic(640, Split::train, kSeed);
+  PSD_REQUIRE_OK(reference.join({Rank{0}, 1}, model->spec(),
+                                [&] { return std::span<const float>(model->parameters()); }));
+  PSD_REQUIRE_OK(trainParts(reference, *model, *data, 0, kTrainers * kPart));
+  const std::vector<float> expected(model->parameters().begin(), model->parameters().end());
+  for (int shards : {1, 4}) {
+    INFO(shards << " shards");
+    requireEqual(trainTogether(shards, {{"type", "sgd"}, {"lr", 0.05}, {"momentum", 0.9}}), expected);
+  }
+}
 
 TEST_CASE("One trainer equals one process: SGD with momentum") {
   LibTorchClient reference([](std::vector<torch::Tensor> parameters) {

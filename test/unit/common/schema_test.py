@@ -35,6 +35,13 @@ DOCUMENTS = [
     {"optimizer": {"type": "adamw"}},
     {"model": {"tensors": [{"name": "w", "shape": [2, 3]}]}},
     {"model": {"file": "values.safetensors"}},
+    {"policy": {"type": "locked"}},
+    {"policy": {"type": "bounded_staleness"}},
+    {"policy": {"type": "sync"}},
+    {"policy": {"type": "sync", "aggregator": {"type": "median"}}},
+    {"policy": {"type": "sync", "aggregator": {"type": "trimmed_mean"}}},
+    {"policy": {"type": "sync", "aggregator": {"type": "krum"}}},
+    {"policy": {"type": "sync", "aggregator": {"type": "multi_krum"}}},
     {"groups": [{"match": ["fc*", "conv1.bias"], "policy": {"type": "locked"}, "optimizer": {"type": "adam"}}]},
 ]
 # Without a default in the schema: left out when not given …
@@ -272,6 +279,9 @@ class SchemaTest(unittest.TestCase):
             {"model": {"tensors": [{"name": "w", "shape": [0]}]}},
             {"model": {"file": "a", "tensors": [{"name": "w", "shape": [1]}]}},
             {"limits": {"slice_bytes": 5000}},
+            {"policy": {"type": "sync", "bound": 1}},
+            {"policy": {"type": "sync", "aggregator": {"type": "mean", "trim": 1}}},
+            {"policy": {"type": "sync", "on_timeout": "wait"}},
             {"groups": [{}]},
             {"groups": [{"match": []}]},
             {"groups": [{"match": 1}]},

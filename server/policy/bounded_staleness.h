@@ -1,0 +1,52 @@
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "server/policy/locked.h"
+#include "server/policy/step_clocks.h"
+
+namespace psd {
+
+/// Bounded staleness (SSP; Ho et al. 2013): updates and reads as under `locked`, but a trainer that is more
+/// than `bound` steps ahead of the slowest one waits in its next read. A step counts when it is in all shards
+/// of the group. StepClocks decides who waits; no trainer that left or is lost is waited for. Thread-safe.
+class BoundedStaleness final : public UpdatePolicy {
+ public:
+  static PolicyFactory read(ObjectReader& options);
+  BoundedStaleness(const PolicyScope& scope, uint64_t bound);
+
+  std::string_view name() const override { return "bounded_staleness"; }
+  kj::Promise<void> join(const TrainerRef& trainer) override;
+  kj::Promise<void> leave(SessionId session) override;
+  kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
+                                       Gradient gradient) override;
+  kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
+                                       uint64_t count) override;
+  std::vector<Waiting> waiting() const override;
+  void endWaits(const Error& reason) override;
+
+ private:
+  using Parked = std::vector<kj::Own<kj::CrossThreadPromiseFulfiller<Status>>>;
+
+  /// One shard has taken a trainer's gradient.
+  void count(SessionId session, Step step);
+  /// Resolves when the trainer is within the bound.
+  kj::Promise<Status> mayRead(SessionId session);
+  /// With mutex_ held: the waits of these trainers, to be ended once it is not.
+  Parked take(const StepClocks::Released& released);
+  static void end(Parked waits, const Status& how);
+
+  Locked updates_;
+  const size_t shards_;  // of the group
+
+  mutable std::mutex mutex_;  // guards what follows, for few instructions; never held while waiting
+  StepClocks clocks_;
+  std::map<SessionId, std::map<Step, size_t>> arriving_;  // shards that have taken a step
+  std::map<SessionId, Parked> parked_;                    // reads
+  std::optional<Error> ending_;
+};
+
+}  // namespace psd

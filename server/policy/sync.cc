@@ -1,0 +1,319 @@
+#include "server/policy/sync.h"
+
+#include <algorithm>
+#include <string>
+
+#include "server/policy/shard_reads.h"
+#include "server/policy/store_promise.h"
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kTrainersMax = 1'000'000;
+constexpr uint64_t kDayMs = 86'400'000;
+
+TimePoint now() { return std::chrono::steady_clock::now(); }
+
+}  // namespace
+
+PolicyFactory Sync::read(ObjectReader& in) {
+  Options options;
+  ObjectReader aggregator = in.object("aggregator");
+  options.aggregator = readAggregator(aggregator);
+  RoundRules& rules = options.rules;
+  rules.backupTrainers = static_cast<uint32_t>(in.integer("backup_trainers", 0, 0, kTrainersMax));
+  rules.startTrainers = static_cast<uint32_t>(in.integer("start_trainers", 0, 0, kTrainersMax));
+  rules.quorum = static_cast<uint32_t>(in.integer("quorum", 1, 1, kTrainersMax));
+  const uint32_t least = options.aggregator->contributionsMin();
+  if (in.has("quorum") && rules.quorum < least) {
+    in.fail("quorum", "must be at least " + std::to_string(least) + ", which aggregator '" +
+                          std::string(options.aggregator->name()) + "' needs, not " +
+                          std::to_string(rules.quorum));
+  }
+  rules.quorum = std::max(rules.quorum, least);
+  if (const uint64_t timeout = in.integer("round_timeout_ms", 0, 0, kDayMs); timeout > 0) {
+    rules.timeout = std::chrono::milliseconds(timeout);
+  }
+  rules.proceedOnTimeout = in.choice("on_timeout", "proceed", {"proceed", "fail"}) == "proceed";
+  return [options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); };
+}
+
+Sync::Sync(const PolicyScope& scope, Options options)
+    : options_(std::move(options)),
+      optimizer_(scope.optimizer),
+      staging_(scope.staging),
+      shards_(scope.shards()),
+      lanes_(scope.store.makeLanes()),
+      rounds_(options_.rules) {
+  for (const Shard* shard : shards_) first_.push_back(shard->version());
+}
+
+kj::Promise<void> Sync::join(const TrainerRef& trainer) {
+  std::optional<Ended> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    trainers_[trainer.session] = Trainer{trainer, {}};
+    if (auto end = rounds_.join(trainer.session, now())) ended = take(std::move(*end));
+  }
+  return finish(std::move(ended));
+}
+
+kj::Promise<void> Sync::leave(SessionId session) {
+  std::optional<Ended> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    trainers_.erase(session);
+    if (auto end = rounds_.leave(session, now())) ended = take(std::move(*end));
+  }
+  return finish(std::move(ended));
+}
+
+kj::Promise<void> Sync::tick(TimePoint time) {
+  std::optional<Ended> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto end = rounds_.tick(time)) ended = take(std::move(*end));
+  }
+  return finish(std::move(ended));
+}
+
+void Sync::endWaits(const Error& reason) {
+  Contributions waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = reason;
+    for (auto& [session, contribution] : open_) waiting.push_back(contribution);
+    open_.clear();
+  }
+  for (const auto& contribution : waiting) contribution->answer->fulfill(Result<PushAnswer>(reason));
+}
+
+uint64_t Sync::roundOf(size_t index, Version basis) const {
+  const uint64_t first = first_[index].value;
+  return basis.value > first ? basis.value - first : 0;
+}
+
+size_t Sync::indexOf(const Shard& shard) const {
+  const auto found = std::lower_bound(shards_.begin(), shards_.end(), shard.range().id,
+                                      [](const Shard* one, ShardId id) { return one->range().id < id; });
+  return static_cast<size_t>(found - shards_.begin());
+}
+
+Status Sync::gather(const Shard& shard, ShardPush& push, uint64_t offset, const Gradient& gradient) {
+  if (push.gathered.empty()) {
+    const std::lock_guard lock(mutex_);
+    if (ending_) return *ending_;
+    if (roundOf(indexOf(shard), push.basis) < rounds_.number()) return {};  // late: it would be dropped
+  }
+  if (push.gathered.empty()) {
+    PSD_ASSIGN_OR_RETURN(push.gathered, GatheredGradient::make(*staging_, shard.range().count));
+  }
+  push.gathered.put(offset, gradient);
+  return {};
+}
+
+kj::Promise<Result<PushAnswer>> Sync::push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
+                                           Gradient gradient) {
+  if (Status gathered = gather(shard, push, offset, gradient); !gathered.ok()) {
+    return Result<PushAnswer>(gathered.error());
+  }
+  const Result<PushAnswer> received(PushAnswer{PushOutcome::received, shard.version(), 0, 0});
+  if (push.arrived.covered() < shard.range().count) return received;
+  const size_t index = indexOf(shard);
+  std::shared_ptr<Contribution> contribution = arrived(index, push);
+  if (!contribution) return Result<PushAnswer>(PushAnswer{PushOutcome::late, shard.version(), 0, 0});
+  ReadView view = std::exchange(push.gathered, {}).view();
+  if (view.values.empty())
+    return staged(index, contribution, StagedGradient{}).then([received] { return received; });
+  return storePromise<Result<StagedGradient>>(shard,
+                                              [&](ShardStorage::StageDone done) {
+                                                shard.storage().stage(lane, std::move(view), std::move(done));
+                                              })
+      .then([this, index, contribution = std::move(contribution)](Result<StagedGradient> gradient) mutable {
+        return staged(index, std::move(contribution), std::move(gradient));
+      })
+      .then([received] { return received; });
+}
+
+std::shared_ptr<Sync::Contribution> Sync::arrived(size_t index, ShardPush& push) {
+  const std::lock_guard lock(mutex_);
+  const auto trainer = trainers_.find(push.trainer.session);
+  if (trainer == trainers_.end()) return nullptr;
+  auto& building = trainer->second.building;
+  std::shared_ptr<Contribution> contribution = building[push.step];
+  const uint64_t round = roundOf(index, push.basis);
+  if (!contribution) {
+    contribution = building[push.step] = std::make_shared<Contribution>();
+    contribution->trainer = push.trainer;
+    contribution->samples = push.samples;
+    contribution->round = round;
+    contribution->shards.resize(shards_.size());
+  }
+  contribution->round = std::min(contribution->round, round);
+  if (++contribution->arrived == shards_.size()) {
+    building.erase(building.begin(), building.upper_bound(push.step));  // older ones were given up
+    auto answer = kj::newPromiseAndCrossThreadFulfiller<Result<PushAnswer>>();
+    contribution->answer = kj::mv(answer.fulfiller);
+    push.later = kj::mv(answer.promise);
+  }
+  return contribution;
+}
+
+kj::Promise<void> Sync::staged(size_t index, std::shared_ptr<Contribution> contribution,
+                               Result<StagedGradient> gradient) {
+  std::optional<Result<PushAnswer>> known;
+  std::optional<Ended> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    if (gradient.ok()) {
+      contribution->shards[index] = *std::move(gradient);
+    } else {
+      contribution->failed = gradient.error();
+    }
+    if (++contribution->staged < shards_.size()) return kj::READY_NOW;
+    known = submit(contribution, ended);
+  }
+  if (known) contribution->answer->fulfill(*std::move(known));
+  return finish(std::move(ended));
+}
+
+std::optional<Result<PushAnswer>> Sync::submit(const std::shared_ptr<Contribution>& contribution,
+                                               std::optional<Ended>& ended) {
+  if (ending_) return Result<PushAnswer>(*ending_);
+  if (contribution->failed) return Result<PushAnswer>(*contribution->failed);
+  const SessionId session = contribution->trainer.session;
+  // A basis that no round has reached was not read from here; the gradient counts for the open round.
+  const uint64_t round = std::min(contribution->round, rounds_.number());
+  SyncRounds::Answer answer = rounds_.contribute(session, round, now());
+  if (answer.contribution != SyncRounds::Contribution::taken) {
+    return Result<PushAnswer>(PushAnswer{PushOutcome::late, shards_.back()->version(), 0, 0});
+  }
+  open_[session] = contribution;
+  if (answer.end) ended = take(*std::move(answer.end));
+  return {};
+}
+
+Sync::Ended Sync::take(RoundEnd end) {
+  Ended ended{std::move(end), {}, {}};
+  for (auto& [session, contribution] : open_) ended.contributions.push_back(std::move(contribution));
+  open_.clear();
+  std::sort(ended.contributions.begin(), ended.contributions.end(),
+            [](const auto& a, const auto& b) { return a->trainer.rank < b->trainer.rank; });
+  for (SessionId missing : ended.end.missing) {
+    if (auto found = trainers_.find(missing); found != trainers_.end()) {
+      ended.missing.push_back(found->second.ref.rank);
+    }
+  }
+  return ended;
+}
+
+kj::Promise<void> Sync::finish(std::optional<Ended> ended) {
+  if (!ended) return kj::READY_NOW;
+  if (ended->end.how != RoundEnd::How::closed) {
+    answer(*ended, failureOf(*ended));
+    return kj::READY_NOW;
+  }
+  auto round = std::make_shared<const Ended>(*std::move(ended));
+  return applying_.acquire()
+      .then([this, round](ShardLock::Guard guard) {
+        return applyRound(round).then([guard = kj::mv(guard)](Status status) { return status; });
+      })
+      .then([this, round](Status status) { answer(*round, status); });
+}
+
+kj::Promise<Status> Sync::applyRound(std::shared_ptr<const Ended> round) {
+  auto apply = [this, round](Result<SquaredDistances> distances) -> kj::Promise<Status> {
+    if (!distances.ok()) return distances.status();
+    std::vector<uint32_t> samples;
+    for (const auto& contribution : round->contributions) samples.push_back(contribution->samples);
+    return applyShards(round, options_.aggregator->combine(samples, *distances), 0);
+  };
+  if (!options_.aggregator->needsDistances()) return apply(SquaredDistances());
+  return addDistances(round, SquaredDistances(round->contributions.size()), 0).then(kj::mv(apply));
+}
+
+Sync::Gradients Sync::gradientsOf(const Ended& round, size_t shard) {
+  auto gradients = std::make_shared<std::vector<StagedGradient>>();
+  for (const auto& contribution : round.contributions) gradients->push_back(contribution->shards[shard]);
+  return gradients;
+}
+
+kj::Promise<Result<SquaredDistances>> Sync::addDistances(std::shared_ptr<const Ended> round,
+                                                         SquaredDistances sum, size_t next) {
+  if (next == shards_.size()) return Result<SquaredDistances>(std::move(sum));
+  Shard& shard = *shards_[next];
+  auto gradients = gradientsOf(*round, next);
+  return storePromise<Result<SquaredDistances>>(shard,
+                                                [&](ShardStorage::DistancesDone done) {
+                                                  shard.storage().squaredDistances(
+                                                      *lanes_[shard.device()], *gradients, std::move(done));
+                                                })
+      .then([this, round, gradients, sum = std::move(sum),
+             next](Result<SquaredDistances> part) mutable -> kj::Promise<Result<SquaredDistances>> {
+        if (!part.ok()) return part;
+        sum += *part;
+        return addDistances(round, std::move(sum), next + 1);
+      });
+}
+
+kj::Promise<Status> Sync::applyShards(std::shared_ptr<const Ended> round, Combination combination,
+                                      size_t next) {
+  if (next == shards_.size()) return Status();
+  Shard& shard = *shards_[next];
+  return shard.lock()
+      .acquire()
+      .then([this, &shard, round, combination, next](ShardLock::Guard guard) {
+        const uint64_t number = shard.beginUpdate();
+        const UpdateScalars update{number, optimizer_.learningRate(number)};
+        auto gradients = gradientsOf(*round, next);
+        return storePromise<Status>(shard,
+                                    [&](ShardStorage::Done done) {
+                                      shard.storage().applyCombined(*lanes_[shard.device()], *gradients,
+                                                                    combination, update, std::move(done));
+                                    })
+            .then([&shard, gradients, guard = kj::mv(guard)](Status status) {
+              if (status.ok()) shard.endUpdate();
+              return status;
+            });
+      })
+      .then([this, round, combination, next](Status status) -> kj::Promise<Status> {
+        if (!status.ok()) return status;
+        return applyShards(round, combination, next + 1);
+      });
+}
+
+void Sync::answer(const Ended& ended, const Status& status) const {
+  for (size_t i = 0; i < ended.contributions.size(); i++) {
+    Result<PushAnswer> answer =
+        PushAnswer{PushOutcome::applied, shards_.back()->version(), 0, i == 0 ? shards_.size() : 0};
+    if (!status.ok()) answer = status.error();
+    ended.contributions[i]->answer->fulfill(std::move(answer));
+  }
+}
+
+Error Sync::failureOf(const Ended& ended) {
+  std::string missing;
+  for (Rank rank : ended.missing) missing += (missing.empty() ? "" : ", ") + std::to_string(rank.value);
+  const bool timedOut = ended.end.how == RoundEnd::How::timedOut;
+  return {timedOut ? ErrorCode::deadlineExceeded : ErrorCode::notReady,
+          "round " + std::to_string(ended.end.round) + " " + std::string(describe(ended.end.how)) + " with " +
+              std::to_string(ended.contributions.size()) + " contribution(s)" +
+              (missing.empty() ? "" : ", without ranks " + missing)};
+}
+
+kj::Promise<Result<PullAnswer>> Sync::pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
+                                           uint64_t count) {
+  return pullSnapshot(shard, lane, pull, offset, count);
+}
+
+std::vector<Waiting> Sync::waiting() const {
+  const std::lock_guard lock(mutex_);
+  if (open_.empty()) return {};
+  Waiting waiting{"round " + std::to_string(rounds_.number()), {}, {}, rounds_.joinsNeeded()};
+  for (const auto& [session, contribution] : open_) waiting.waiters.push_back(session);
+  for (const Awaited& awaited : rounds_.waitingFor())
+    waiting.awaited.push_back({awaited.session, awaited.since});
+  return {waiting};
+}
+
+}  // namespace psd

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "server/policy/aggregator/aggregator.h"
+#include "server/policy/policy_config.h"
+#include "server/policy/sync_rounds.h"
+#include "server/policy/update_policy.h"
+
+namespace psd {
+
+/// Synchronous rounds (BSP; with backup trainers Chen, Pan, Monga, Bengio, Jozefowicz 2016): the gradients
+/// that the trainers of a round computed from the same parameters become one update of all shards of the
+/// group, applied once; only then are they answered. Gradients are gathered until the round closes, and
+/// combined in the order of the ranks, so that the result depends on the gradients alone. A gradient for a
+/// round that is closed is answered `late` and dropped. SyncRounds decides when a round closes; no trainer
+/// that left or is lost is waited for. Reads see each shard whole. Thread-safe.
+class Sync final : public UpdatePolicy {
+ public:
+  struct Options {
+    std::shared_ptr<const Aggregator> aggregator;
+    RoundRules rules;
+  };
+
+  static PolicyFactory read(ObjectReader& options);
+  Sync(const PolicyScope& scope, Options options);
+
+  std::string_view name() const override { return "sync"; }
+  kj::Promise<void> join(const TrainerRef& trainer) override;
+  kj::Promise<void> leave(SessionId session) override;
+  kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
+                                       Gradient gradient) override;
+  kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
+                                       uint64_t count) override;
+  std::vector<Waiting> waiting() const override;
+  bool ticks() const override { return options_.rules.timeout.has_value(); }
+  kj::Promise<void> tick(TimePoint now) override;
+  void endWaits(const Error& reason) override;
+
+ private:
+  using Fulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<Result<PushAnswer>>>;
+
+  /// One trainer's gradient for one round.
+  struct Contribution {
+    TrainerRef trainer;
+    uint32_t samples = 0;
+    uint64_t round = 0;                  ///< whose parameters it was computed from
+    std::vector<StagedGradient> shards;  ///< as in shards_; empty: not there yet, or not needed
+    size_t arrived = 0, staged = 0;      ///< shards of which every slice is here, and which are staged too
+    std::optional<Error> failed;
+    Fulfiller answer;  ///< once all have arrived
+  };
+  using Contributions = std::vector<std::shared_ptr<Contribution>>;
+  struct Trainer {
+    TrainerRef ref;
+    std::map<Step, std::shared_ptr<Contribution>> building;
+  };
+  /// A round that ended, and what its contributors are to be told or to become.
+  struct Ended {
+    RoundEnd end;
+    Contributions contributions;  ///< by rank
+    std::vector<Rank> missing;
+  };
+
+  size_t indexOf(const Shard& shard) const;  // in shards_
+
+  /// The round whose parameters a gradient was computed from, as far as this shard's version tells.
+  uint64_t roundOf(size_t index, Version basis) const;
+  Status gather(const Shard& shard, ShardPush& push, uint64_t offset, const Gradient& gradient);
+  /// The shard's slices are all here. Leaves the promise of the answer in `push` when they are of all shards.
+  std::shared_ptr<Contribution> arrived(size_t index, ShardPush& push);
+  /// One shard of a contribution is staged, or is not needed. Closes the round if that was all it waited for.
+  kj::Promise<void> staged(size_t index, std::shared_ptr<Contribution> contribution,
+                           Result<StagedGradient> gradient);
+  // With mutex_ held: a complete contribution joins its round, or what becomes of it is given; the round that
+  // it closed goes to `ended`. And: the end of the open round, with its contributions.
+  std::optional<Result<PushAnswer>> submit(const std::shared_ptr<Contribution>& contribution,
+                                           std::optional<Ended>& ended);
+  Ended take(RoundEnd end);
+  /// Applies a round that closed, and answers its contributors.
+  kj::Promise<void> finish(std::optional<Ended> ended);
+  kj::Promise<Status> applyRound(std::shared_ptr<const Ended> round);
+  /// The same from shard `next` on.
+  kj::Promise<Status> applyShards(std::shared_ptr<const Ended> round, Combination combination, size_t next);
+  kj::Promise<Result<SquaredDistances>> addDistances(std::shared_ptr<const Ended> round, SquaredDistances sum,
+                                                     size_t next);
+  void answer(const Ended& ended, const Status& status) const;
+  using Gradients = std::shared_ptr<const std::vector<StagedGradient>>;  // kept until the storage is done
+  static Gradients gradientsOf(const Ended& round, size_t shard);
+  static Error failureOf(const Ended& ended);
+
+  const Options options_;
+  const Optimizer optimizer_;
+  const std::shared_ptr<StagingPool> staging_;
+  const std::vector<Shard*> shards_;
+  std::vector<Version> first_;  ///< of each shard, when round 0 opened
+  const Lanes lanes_;           ///< of rounds that are applied; with applying_ held
+  ShardLock applying_;          ///< rounds are applied one after the other
+
+  mutable std::mutex mutex_;  // guards what follows, for few instructions; never held while waiting
+  SyncRounds rounds_;
+  std::map<SessionId, Trainer> trainers_;
+  std::map<SessionId, std::shared_ptr<Contribution>> open_;  // contributions to the open round
+  std::optional<Error> ending_;
+};
+
+}  // namespace psd

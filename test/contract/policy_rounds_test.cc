@@ -1,0 +1,280 @@
+// What policies that work by rounds (PolicyTraits::rounds) promise.
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "test/contract/policy_trainer.h"
+
+namespace psd {
+namespace {
+
+using testing::allAre;
+using testing::firstDifference;
+using testing::onThreads;
+using testing::PolicyTrainer;
+using testing::Random;
+using testing::ServedStore;
+using testing::subtracting;
+using testing::TestLoop;
+
+constexpr uint64_t kElements = 1000;
+constexpr uint32_t kShards = 3;
+
+std::vector<PolicyEntry> roundPolicies() {
+  std::vector<PolicyEntry> found;
+  for (const PolicyEntry& entry : kPolicyList) {
+    if (entry.traits.rounds) found.push_back(entry);
+  }
+  REQUIRE_FALSE(found.empty());
+  return found;
+}
+
+ServedStore sync(const char* options) {
+  const auto entry = std::find_if(kPolicyList.begin(), kPolicyList.end(),
+                                  [](const PolicyEntry& one) { return one.type == "sync"; });
+  REQUIRE(entry != kPolicyList.end());
+  return {*entry, subtracting(), kElements, kShards, options};
+}
+
+std::vector<float> all(const ServedStore& served, float value) {
+  return std::vector<float>(served.store->layout().totalElements(), value);
+}
+
+/// `count` trainers with ranks from 0, on one loop.
+std::deque<PolicyTrainer> trainersOf(ServedStore& served, TestLoop& loop, uint32_t count) {
+  std::deque<PolicyTrainer> trainers;
+  for (uint32_t rank = 0; rank < count; rank++) trainers.emplace_back(served, loop, Rank{rank});
+  return trainers;
+}
+
+TEST_CASE("a round is one update of all shards, answered when it is applied, weighted by samples") {
+  for (const PolicyEntry& entry : roundPolicies()) {
+    INFO(entry.type);
+    ServedStore served(entry, subtracting(), kElements, kShards);
+    TestLoop loop;
+    auto trainers = trainersOf(served, loop, 3);
+    const auto gradients = std::array{all(served, -1), all(served, -2), all(served, -8)};
+    for (uint64_t round = 0; round < 4; round++) {
+      auto first = trainers[0].startAll(Version{round}, gradients[0], 2);
+      auto second = trainers[1].startAll(Version{round}, gradients[1], 1);
+      CHECK_FALSE(loop.resolved(first));
+      CHECK_FALSE(loop.resolved(second));
+      REQUIRE(served.policy->waiting().size() == 1);
+      const Waiting waiting = served.policy->waiting().front();
+      CHECK(waiting.waiters == std::vector<SessionId>{trainers[0].ref().session, trainers[1].ref().session});
+      REQUIRE(waiting.awaited.size() == 1);
+      CHECK(waiting.awaited[0].session == trainers[2].ref().session);
+      CHECK(served.shard(0).version() == Version{round});
+      uint64_t updates = 0;
+      for (auto answer : {loop.wait(trainers[2].startAll(Version{round}, gradients[2], 1)),
+                          loop.wait(kj::mv(first)), loop.wait(kj::mv(second))}) {
+        PSD_REQUIRE_OK(answer);
+        CHECK(answer->applied());
+        CHECK(answer->version == Version{round + 1});
+        updates += answer->updates;
+      }
+      CHECK(updates == kShards);
+      CHECK(served.policy->waiting().empty());
+      // (2 · 1 + 1 · 2 + 1 · 8) / 4
+      CHECK(allAre(trainers[0].pullAll(), 3 * (round + 1)));
+    }
+  }
+}
+
+TEST_CASE("a gradient for a closed round is late and leaves the model alone") {
+  for (const PolicyEntry& entry : roundPolicies()) {
+    INFO(entry.type);
+    ServedStore served(entry, subtracting(), kElements, kShards);
+    TestLoop loop;
+    auto trainers = trainersOf(served, loop, 1);
+    CHECK(trainers[0].pushAll(Version{0}, all(served, -1))->applied());
+    const auto late = trainers[0].pushAll(Version{0}, all(served, -100));
+    PSD_REQUIRE_OK(late);
+    CHECK(late->outcome == PushOutcome::late);
+    CHECK(allAre(trainers[0].pullAll(), 1));
+    CHECK(trainers[0].pushAll(Version{1}, all(served, -1))->applied());
+    CHECK(allAre(trainers[0].pullAll(), 2));
+  }
+}
+
+TEST_CASE("a trainer that goes leaves the round, with what it gave in it") {
+  for (const PolicyEntry& entry : roundPolicies()) {
+    INFO(entry.type);
+    ServedStore served(entry, subtracting(), kElements, kShards);
+    TestLoop loop;
+    auto trainers = trainersOf(served, loop, 3);
+    auto first = trainers[0].startAll(Version{0}, all(served, -1));
+    auto second = trainers[1].startAll(Version{0}, all(served, -3));
+    CHECK_FALSE(loop.resolved(second));
+    trainers[1].leave();
+    CHECK_FALSE(loop.resolved(first));
+    trainers[2].leave();
+    CHECK(loop.wait(kj::mv(first))->applied());
+    CHECK(loop.wait(kj::mv(second))->applied());
+    CHECK(allAre(trainers[0].pullAll(), 2));
+    // What a trainer pushes after it left concerns nobody.
+    CHECK(trainers[2].pushAll(Version{1}, all(served, -1))->outcome == PushOutcome::late);
+    CHECK(trainers[0].pushAll(Version{1}, all(served, -1))->applied());
+  }
+}
+
+TEST_CASE("a step that is given up half-way joins no round") {
+  for (const PolicyEntry& entry : roundPolicies()) {
+    INFO(entry.type);
+    ServedStore served(entry, subtracting(), kElements, kShards);
+    TestLoop loop;
+    auto trainers = trainersOf(served, loop, 1);
+    const auto minusOnes = all(served, -1);
+    CHECK(trainers[0]
+              .push(0, {}, std::span(minusOnes).first(served.shard(0).range().count),
+                    testing::wholeShard(served.shard(0)))
+              .applied == 0);
+    CHECK(served.shard(0).version() == Version{0});
+    CHECK(trainers[0].pushAll(Version{0}, minusOnes)->applied());
+    CHECK(allAre(trainers[0].pullAll(), 1));
+  }
+}
+
+TEST_CASE("the end of waiting answers those that wait and those that would") {
+  for (const PolicyEntry& entry : roundPolicies()) {
+    INFO(entry.type);
+    ServedStore served(entry, subtracting(), kElements, kShards);
+    TestLoop loop;
+    auto trainers = trainersOf(served, loop, 3);
+    auto first = trainers[0].startAll(Version{0}, all(served, -1));
+    CHECK_FALSE(loop.resolved(first));
+    served.policy->endWaits({ErrorCode::shuttingDown, "the end"});
+    const auto ended = loop.wait(kj::mv(first));
+    REQUIRE_FALSE(ended.ok());
+    CHECK(ended.error().code == ErrorCode::shuttingDown);
+    const auto refused = trainers[1].pushAll(Version{0}, all(served, -1));
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.error().code == ErrorCode::shuttingDown);
+    CHECK(allAre(trainers[2].pullAll(), 0));
+  }
+}
+
+TEST_CASE("rounds on many loops lose nothing and close in step") {
+  constexpr size_t kThreads = 4;
+  constexpr uint64_t kRounds = 100;
+  for (const PolicyEntry& entry : roundPolicies()) {
+    INFO(entry.type);
+    ServedStore served(entry, subtracting(), kElements, kShards);
+    std::atomic<size_t> joined = 0;
+    std::atomic<uint64_t> failures = 0, wrong = 0;
+    REQUIRE(onThreads(kThreads, [&](TestLoop& loop, size_t index) {
+      PolicyTrainer trainer(served, loop, Rank{static_cast<uint32_t>(index)});
+      for (joined++; joined < kThreads;) std::this_thread::yield();
+      for (uint64_t round = 0; round < kRounds; round++) {
+        wrong += !allAre(trainer.pullAll(), round);
+        const auto answer = trainer.pushAll(Version{round}, all(served, -1));
+        failures += !answer.ok() || !answer->applied();
+      }
+    }));
+    CHECK(failures == 0);
+    CHECK(wrong == 0);
+    for (uint32_t s = 0; s < kShards; s++) CHECK(served.shard(s).version() == Version{kRounds});
+  }
+}
+
+TEST_CASE("the order of arrival makes no difference to a single bit") {
+  for (const PolicyEntry& entry : roundPolicies()) {
+    INFO(entry.type);
+    std::vector<float> expected;
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+      ServedStore served(entry, subtracting(), kElements, kShards);
+      TestLoop loop;
+      auto trainers = trainersOf(served, loop, 5);
+      std::vector<size_t> order = {0, 1, 2, 3, 4};
+      std::shuffle(order.begin(), order.end(), Random(seed).engine());
+      std::vector<kj::Promise<Result<PushAnswer>>> answers;
+      std::vector<std::vector<float>> gradients;
+      for (size_t rank : order) {
+        Random random(100 + rank);
+        std::normal_distribution<float> normal;
+        auto& gradient = gradients.emplace_back(all(served, 0));
+        for (float& value : gradient) value = normal(random.engine());
+        answers.push_back(trainers[rank].startAll(Version{0}, gradient, static_cast<uint32_t>(1 + rank)));
+      }
+      for (auto& answer : answers) CHECK(loop.wait(kj::mv(answer))->applied());
+      const auto values = trainers[0].pullAll();
+      if (expected.empty()) expected = values;
+      CHECK(firstDifference(values, expected) == std::nullopt);
+    }
+  }
+}
+
+TEST_CASE("sync closes with the first N of N + b") {
+  ServedStore served = sync(R"({"backup_trainers": 1})");
+  TestLoop loop;
+  auto trainers = trainersOf(served, loop, 3);
+  auto first = trainers[2].startAll(Version{0}, all(served, -1));
+  CHECK(trainers[0].pushAll(Version{0}, all(served, -3))->applied());
+  CHECK(loop.wait(kj::mv(first))->applied());
+  CHECK(trainers[1].pushAll(Version{0}, all(served, -100))->outcome == PushOutcome::late);
+  CHECK(allAre(trainers[1].pullAll(), 2));
+}
+
+TEST_CASE("sync goes on or fails when a round takes too long") {
+  const auto later = std::chrono::steady_clock::now() + std::chrono::hours(1);
+  for (const bool proceeds : {true, false}) {
+    ServedStore served = sync(proceeds ? R"({"round_timeout_ms": 1000})"
+                                       : R"({"round_timeout_ms": 1000, "on_timeout": "fail"})");
+    CHECK(served.policy->ticks());
+    TestLoop loop;
+    auto trainers = trainersOf(served, loop, 2);
+    auto first = trainers[0].startAll(Version{0}, all(served, -1));
+    CHECK_FALSE(loop.resolved(first));
+    loop.wait(served.policy->tick(later));
+    const auto answer = loop.wait(kj::mv(first));
+    CHECK(answer.ok() == proceeds);
+    CHECK(allAre(trainers[0].pullAll(), proceeds ? 1 : 0));
+    if (!proceeds) {
+      CHECK(answer.error().code == ErrorCode::deadlineExceeded);
+      CHECK(answer.message() == "round 0 timed out with 1 contribution(s), without ranks 1");
+    }
+  }
+}
+
+TEST_CASE("sync waits for those who are to start together") {
+  ServedStore served = sync(R"({"start_trainers": 2})");
+  TestLoop loop;
+  auto trainers = trainersOf(served, loop, 1);
+  auto first = trainers[0].startAll(Version{0}, all(served, -1));
+  CHECK_FALSE(loop.resolved(first));
+  CHECK(served.policy->waiting().front().joins == 1);
+  trainers.emplace_back(served, loop, Rank{1});
+  CHECK_FALSE(loop.resolved(first));
+  CHECK(trainers[1].pushAll(Version{0}, all(served, -1))->applied());
+  CHECK(loop.wait(kj::mv(first))->applied());
+}
+
+TEST_CASE("krum chooses one contribution for all shards, by distances over the whole model") {
+  ServedStore served = sync(R"({"aggregator": {"type": "krum", "byzantine": 1}})");
+  TestLoop loop;
+  auto trainers = trainersOf(served, loop, 5);
+  // In each shard another trainer is the odd one; over all shards trainer 4 lies farthest off.
+  std::vector<std::vector<float>> gradients;
+  for (int rank = 0; rank < 5; rank++) gradients.push_back(all(served, rank == 4 ? -1000.f : -1.f));
+  for (uint32_t s = 0; s < kShards; s++) {
+    const ShardRange& range = served.shard(s).range();
+    std::fill_n(gradients[s + 1].begin() + static_cast<ptrdiff_t>(range.begin), range.count, -4.f);
+  }
+  std::vector<kj::Promise<Result<PushAnswer>>> answers;
+  for (int rank = 0; rank < 5; rank++) {
+    answers.push_back(
+        trainers[static_cast<size_t>(rank)].startAll(Version{0}, gradients[static_cast<size_t>(rank)]));
+  }
+  for (auto& promise : answers) {
+    const auto answer = loop.wait(kj::mv(promise));
+    PSD_REQUIRE_OK(answer);
+    CHECK(answer->applied());
+  }
+  CHECK(allAre(trainers[0].pullAll(), 1));  // trainer 0's, whole
+}
+
+}  // namespace
+}  // namespace psd
