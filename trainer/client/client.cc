@@ -22,8 +22,8 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kRetryFirst{20};
 constexpr milliseconds kRetryMost{500};
 constexpr milliseconds kLeaveTimeout{5'000};
-// What moves most bytes per second, on TCP in pushes: pulls are as fast with more. docs/performance.md has the
-// measurements.
+// What moves most bytes per second, on TCP in pushes: pulls are as fast with more. docs/performance.md has
+// the measurements.
 constexpr uint64_t kUnixChunkBytes = 1u << 20;
 constexpr uint64_t kTcpChunkBytes = 1u << 20;
 
