@@ -84,6 +84,8 @@ struct SharedModel {
   valuesAt @1 :UInt64;     # element 0 of the arena; the others follow
   versionsAt @2 :UInt64;   # a UInt64 for shard 0, in the machine's byte order; those of the other shards …
   versionStep @3 :UInt64;  # … follow at this distance. Read it before the shard's values.
+  readableAt @4 :UInt64;   # a UInt64 that is 0 while the parameters must be pulled by calls, since the policy has
+                           # changed; look before every use
 }
 
 interface Daemon {
@@ -223,6 +225,10 @@ struct PushResult {
 interface Admin {
   status @0 () -> (json :Text);
   # The daemon's state as JSON; docs/protocol.md lists the fields.
+
+  reload @2 () -> (status :Acknowledgement, change :Text);
+  # Read the configuration file again and go over to it as far as that can be while trainers work. `change` tells
+  # what differs, for people. invalidArgument: something is wrong with it or cannot change now, and nothing did.
 
   stop @1 (reason :Text) -> (status :Acknowledgement);
   # Finish what is in flight, save if configured, tell the trainers, exit. Answered when that has begun.

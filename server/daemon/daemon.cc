@@ -61,6 +61,13 @@ kj::Promise<void> onSignals(kj::UnixEventPort& port, Server& server, bool first 
       });
 }
 
+/// SIGHUP: the configuration is read again. The server logs what comes of it.
+kj::Promise<void> onHangups(kj::UnixEventPort& port, Server& server) {
+  return port.onSignal(SIGHUP)
+      .then([&server](siginfo_t) { return server.reload(); })
+      .then([&port, &server](Result<std::string>) { return onHangups(port, server); });
+}
+
 void logReady(const Server& server, const DaemonConfig& config, const std::string& devices) {
   std::string addresses;
   for (const Address& address : server.addresses()) addresses += " " + address.toString();
@@ -87,7 +94,8 @@ Status saveFinalModel(Env& env, const DaemonConfig& config, Control& control) {
 
 }  // namespace
 
-Status runDaemon(const LoadedConfig& loaded, const std::string& portFile, Env& env) {
+Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>()> reread,
+                 const std::string& portFile, Env& env) {
   const DaemonConfig& config = loaded.config;
   PSD_RETURN_IF_ERROR(initLogging(config.log));
   raiseDescriptorLimit();
@@ -98,10 +106,11 @@ Status runDaemon(const LoadedConfig& loaded, const std::string& portFile, Env& e
   // Blocks the signals, for this thread and all that it starts, before any other thread runs.
   kj::UnixEventPort::captureSignal(SIGTERM);
   kj::UnixEventPort::captureSignal(SIGINT);
+  kj::UnixEventPort::captureSignal(SIGHUP);
   auto io = kj::setupAsyncIo();
   std::signal(SIGPIPE, SIG_IGN);
 
-  Server server(io, config, std::move(backends), env);
+  Server server(io, loaded, std::move(backends), env, std::move(reread));
   PSD_RETURN_IF_ERROR(server.start());
   if (!portFile.empty()) PSD_RETURN_IF_ERROR(writePortFile(env, portFile, server.addresses()));
   logReady(server, config, devices);
@@ -109,6 +118,9 @@ Status runDaemon(const LoadedConfig& loaded, const std::string& portFile, Env& e
   Status saved;
   auto signals = onSignals(io.unixEventPort, server).eagerlyEvaluate([](kj::Exception&& exception) {
     spdlog::error("signals are no longer watched: {}", exception.getDescription().cStr());
+  });
+  auto hangups = onHangups(io.unixEventPort, server).eagerlyEvaluate([](kj::Exception&& exception) {
+    spdlog::error("SIGHUP is no longer watched: {}", exception.getDescription().cStr());
   });
   server.run([&] { saved = saveFinalModel(env, config, server.control()); }).wait(io.waitScope);
   if (saved.ok()) spdlog::info("stopped");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "common/os/env.h"
@@ -12,6 +13,8 @@ namespace psd {
 /// signals, the final save, in this order and back. Blocks; called once, from main().
 ///
 /// `portFile` (empty: none) receives the TCP port as a decimal line once the daemon can be reached.
-Status runDaemon(const LoadedConfig& loaded, const std::string& portFile, Env& env);
+/// `reread` gives the configuration anew, when SIGHUP or `psd reload` asks for it.
+Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>()> reread,
+                 const std::string& portFile, Env& env);
 
 }  // namespace psd

@@ -61,7 +61,9 @@ int main(int argc, char** argv) {
   bool json = false;
   CLI::App* statusCommand = app.add_subcommand("status", "Show the state of a running daemon");
   CLI::App* stopCommand = app.add_subcommand("stop", "End a running daemon in an orderly way");
-  for (CLI::App* command : {statusCommand, stopCommand}) {
+  CLI::App* reloadCommand =
+      app.add_subcommand("reload", "Let a running daemon read its configuration again, while trainers work");
+  for (CLI::App* command : {statusCommand, reloadCommand, stopCommand}) {
     command->add_option("--server", server, "The daemon's address")
         ->capture_default_str()
         ->type_name("ADDRESS")
@@ -78,6 +80,7 @@ int main(int argc, char** argv) {
   }
 
   if (*statusCommand) return report(psd::printStatus(server, json));
+  if (*reloadCommand) return report(psd::reloadServer(server));
   if (*stopCommand) return report(psd::stopServer(server));
   auto env = psd::makePosixEnv();
   const ConfigFlags& chosen = *checkCommand ? check : serve;
@@ -87,5 +90,6 @@ int main(int argc, char** argv) {
     psd::printConfig(*loaded);
     return 0;
   }
-  return report(psd::runDaemon(*loaded, portFile, *env));
+  const auto reread = [&] { return psd::loadDaemonConfig(*env, serve.file, serve.overrides); };
+  return report(psd::runDaemon(*loaded, reread, portFile, *env));
 }

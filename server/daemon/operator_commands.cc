@@ -17,7 +17,8 @@ using Json = nlohmann::ordered_json;
 using std::chrono::seconds;
 
 constexpr seconds kStatusTimeout{5};
-constexpr seconds kStopTimeout{120};  // a large model takes a while to save
+constexpr seconds kReloadTimeout{60};  // it waits for gradients that are half there, limits.drain_ms at most
+constexpr seconds kStopTimeout{120};   // a large model takes a while to save
 
 std::string bytes(uint64_t count) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -148,6 +149,13 @@ std::string formatStatus(const Json& status) {
 Status printStatus(const std::string& server, bool json) {
   PSD_ASSIGN_OR_RETURN(Json status, fetchStatus(server));
   std::fputs(json ? (status.dump(2) + "\n").c_str() : formatStatus(status).c_str(), stdout);
+  return {};
+}
+
+Status reloadServer(const std::string& server) {
+  PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
+  PSD_ASSIGN_OR_RETURN(std::string change, reloadDaemon(address, kReloadTimeout));
+  std::printf("%s: %s\n", server.c_str(), change.c_str());
   return {};
 }
 

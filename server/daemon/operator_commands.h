@@ -15,6 +15,9 @@ void printConfig(const LoadedConfig& loaded);
 /// `psd status`: a table for people, or the daemon's JSON.
 Status printStatus(const std::string& server, bool json);
 
+/// `psd reload`: the daemon reads its configuration again. Prints what has changed.
+Status reloadServer(const std::string& server);
+
 /// `psd stop`: returns once the daemon has ended.
 Status stopServer(const std::string& server);
 

@@ -38,6 +38,8 @@ struct DaemonCounters {
   Counter refusedNonFinite;  ///< gradient slices with NaN or infinity
   Counter refusedSlices;     ///< out of range, repeated, off the grain
   Counter refusedOverload;   ///< answered "overloaded"
+  Counter reloads;           ///< times that the configuration was read again, and taken
+  Counter reloadsRefused;    ///< and was not
   Counter pausedCalls;       ///< times a connection was not read for limits.calls
   Counter pausedBytes;       ///< messages that had to wait for limits.in_flight_bytes
 
@@ -60,6 +62,8 @@ struct DaemonCounters {
         {"refused_non_finite", refusedNonFinite.value()},
         {"refused_slices", refusedSlices.value()},
         {"refused_overload", refusedOverload.value()},
+        {"reloads", reloads.value()},
+        {"reloads_refused", reloadsRefused.value()},
         {"paused_calls", pausedCalls.value()},
         {"paused_bytes", pausedBytes.value()},
     });

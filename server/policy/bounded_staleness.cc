@@ -27,6 +27,15 @@ BoundedStaleness::Parked BoundedStaleness::take(const StepClocks::Released& rele
   return waits;
 }
 
+BoundedStaleness::Parked BoundedStaleness::takeAll() {
+  Parked waits;
+  for (auto& [session, parked] : parked_) {
+    for (auto& wait : parked) waits.push_back(kj::mv(wait));
+  }
+  parked_.clear();
+  return waits;
+}
+
 void BoundedStaleness::end(Parked waits, const Status& how) {
   for (auto& wait : waits) wait->fulfill(Status(how));
 }
@@ -85,7 +94,7 @@ kj::Promise<Result<PullAnswer>> BoundedStaleness::pull(Shard& shard, Lane& lane,
 
 kj::Promise<Status> BoundedStaleness::mayRead(SessionId session) {
   const std::lock_guard lock(mutex_);
-  if (clocks_.read(session, std::chrono::steady_clock::now())) return Status();
+  if (retired_ || clocks_.read(session, std::chrono::steady_clock::now())) return Status();
   if (ending_) return Status(*ending_);
   auto wait = kj::newPromiseAndCrossThreadFulfiller<Status>();
   parked_[session].push_back(kj::mv(wait.fulfiller));
@@ -111,12 +120,19 @@ void BoundedStaleness::endWaits(const Error& reason) {
   {
     const std::lock_guard lock(mutex_);
     ending_ = reason;
-    for (auto& [session, parked] : parked_) {
-      for (auto& wait : parked) waits.push_back(kj::mv(wait));
-    }
-    parked_.clear();
+    waits = takeAll();
   }
   end(std::move(waits), reason);
+}
+
+void BoundedStaleness::retire() {
+  Parked waits;
+  {
+    const std::lock_guard lock(mutex_);
+    retired_ = true;
+    waits = takeAll();
+  }
+  end(std::move(waits), {});
 }
 
 }  // namespace psd

@@ -26,6 +26,7 @@ class BoundedStaleness final : public UpdatePolicy {
   kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                        uint64_t count) override;
   std::vector<Waiting> waiting() const override;
+  void retire() override;
   void endWaits(const Error& reason) override;
 
  private:
@@ -37,6 +38,7 @@ class BoundedStaleness final : public UpdatePolicy {
   kj::Promise<Status> mayRead(SessionId session);
   /// With mutex_ held: the waits of these trainers, to be ended once it is not.
   Parked take(const StepClocks::Released& released);
+  Parked takeAll();
   static void end(Parked waits, const Status& how);
 
   Locked updates_;
@@ -46,6 +48,7 @@ class BoundedStaleness final : public UpdatePolicy {
   StepClocks clocks_;
   std::map<SessionId, std::map<Step, size_t>> arriving_;  // shards that have taken a step
   std::map<SessionId, Parked> parked_;                    // reads
+  bool retired_ = false;
   std::optional<Error> ending_;
 };
 

@@ -77,6 +77,20 @@ kj::Promise<void> Sync::tick(TimePoint time) {
   return finish(std::move(ended));
 }
 
+kj::Promise<void> Sync::settle() {
+  std::optional<Ended> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto end = rounds_.close(now())) ended = take(std::move(*end));
+  }
+  if (!ended || ended->end.how == RoundEnd::How::closed) return finish(std::move(ended));
+  // Too few for the aggregator: dropped rather than refused, so that their trainers go on.
+  for (const auto& contribution : ended->contributions) {
+    contribution->answer->fulfill(PushAnswer{PushOutcome::late, shards_.back()->version(), 0, 0});
+  }
+  return kj::READY_NOW;
+}
+
 void Sync::endWaits(const Error& reason) {
   Contributions waiting;
   {

@@ -39,6 +39,7 @@ class Sync final : public UpdatePolicy {
   std::vector<Waiting> waiting() const override;
   bool ticks() const override { return options_.rules.timeout.has_value(); }
   kj::Promise<void> tick(TimePoint now) override;
+  kj::Promise<void> settle() override;
   void endWaits(const Error& reason) override;
 
  private:

@@ -28,6 +28,11 @@ SyncRounds::Answer SyncRounds::contribute(SessionId session, uint64_t round, Tim
   return {Contribution::taken, settle(now)};
 }
 
+std::optional<RoundEnd> SyncRounds::close(TimePoint now) {
+  if (!firstContribution_) return {};
+  return end(enough() ? RoundEnd::How::closed : RoundEnd::How::quorumLost, now);
+}
+
 std::optional<RoundEnd> SyncRounds::tick(TimePoint now) {
   const auto until = deadline();
   if (!until || now < *until) return {};

@@ -90,6 +90,8 @@ class SyncRounds {
   std::optional<RoundEnd> leave(SessionId session, TimePoint now);
   /// The trainer's gradient of round `round` is here, whole.
   Answer contribute(SessionId session, uint64_t round, TimePoint now);
+  /// Closes the open round with what it has; nothing if that is nothing.
+  std::optional<RoundEnd> close(TimePoint now);
   /// Ends the round if its time is over. To be called at deadline(), or any time.
   std::optional<RoundEnd> tick(TimePoint now);
   /// When the open round's time is over; nothing while nobody waits or without a timeout.

@@ -135,6 +135,11 @@ class UpdatePolicy {
   virtual bool ticks() const { return false; }
   /// Does what is due by the clock; called every 20 ms or so. Resolves when that is done.
   virtual kj::Promise<void> tick(std::chrono::steady_clock::time_point) { return kj::READY_NOW; }
+  /// The configuration changes, and no gradient begins or is half there: those that wait get their answer
+  /// without waiting for more. Resolves when they are part of the model.
+  virtual kj::Promise<void> settle() { return kj::READY_NOW; }
+  /// Another policy has taken over: nobody waits here any more, now or later.
+  virtual void retire() {}
   /// Answers every wait with `reason`, those of now and those that would begin later: the daemon ends.
   virtual void endWaits(const Error&) {}
 };

@@ -54,6 +54,17 @@ Result<std::string> fetchStatusJson(const Address& address, std::chrono::millise
   });
 }
 
+Result<std::string> reloadDaemon(const Address& address, std::chrono::milliseconds timeout) {
+  return withAdmin<std::string>(address, timeout, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+    return admin.reloadRequest().send().then(
+        [](capnp::Response<schema::Admin::ReloadResults> response) -> Result<std::string> {
+          Status status = wire::readStatus(response.getStatus());
+          if (!status.ok()) return status.error();
+          return std::string(response.getChange().cStr());
+        });
+  });
+}
+
 Status stopDaemon(const Address& address, const std::string& reason, std::chrono::milliseconds timeout) {
   return withAdmin<bool>(
              address, timeout,

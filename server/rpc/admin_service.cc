@@ -10,6 +10,15 @@ kj::Promise<void> AdminService::status(StatusContext context) {
       .then([context](std::string json) mutable { context.getResults().setJson(json.c_str()); });
 }
 
+kj::Promise<void> AdminService::reload(ReloadContext context) {
+  return loop_.onControl([this](Control&) { return loop_.environment().reload(); })
+      .then([context](Result<std::string> change) mutable {
+        auto results = context.getResults();
+        wire::writeStatus(change.status(), results.initStatus());
+        if (change.ok()) results.setChange(change->c_str());
+      });
+}
+
 kj::Promise<void> AdminService::stop(StopContext context) {
   auto reason = context.getParams().getReason();
   std::string text = "asked by " + connection_->peer();

@@ -5,7 +5,7 @@
 
 namespace psd {
 
-/// The operator's calls: status and stop. Belongs to the connection's loop.
+/// The operator's calls: status, reload and stop. Belongs to the connection's loop.
 class AdminService final : public CountedService<schema::Admin> {
  public:
   explicit AdminService(std::shared_ptr<Connection> connection)
@@ -13,6 +13,7 @@ class AdminService final : public CountedService<schema::Admin> {
 
  protected:
   kj::Promise<void> status(StatusContext context) override;
+  kj::Promise<void> reload(ReloadContext context) override;
   kj::Promise<void> stop(StopContext context) override;
 
  private:

@@ -41,7 +41,7 @@ void Connection::close() {
 
 wire::MessageStreamOptions Connection::streamOptions() {
   LoopEnvironment& environment = loop_->environment();
-  const Limits& limits = environment.config.limits;
+  const Limits& limits = loop_->config().limits;
   wire::MessageStreamOptions options;
   options.messageBytesMax = limits.messageBytes;
   options.readTimeout = limits.readTimeoutMs * kj::MILLISECONDS;
@@ -54,7 +54,7 @@ wire::MessageStreamOptions Connection::streamOptions() {
 
 bool Connection::mayRead() {
   // Even an answer without payload, a refusal say, takes some 8 KiB until it is read.
-  size_t most = loop_->environment().config.limits.calls;
+  size_t most = loop_->config().limits.calls;
   bool may = unreadAnswers() < most && calls_ < most;
   if (!may && !paused_) loop_->environment().counters.pausedCalls.add();
   paused_ = !may;
@@ -67,8 +67,7 @@ kj::Promise<void> Connection::counted(kj::Promise<void> call) {
 }
 
 bool Connection::mayQueue() {
-  return stream_ && queuedBytes() < loop_->environment().config.limits.outgoingBytes &&
-         stream_->pinCount() < kPinsMax;
+  return stream_ && queuedBytes() < loop_->config().limits.outgoingBytes && stream_->pinCount() < kPinsMax;
 }
 
 std::string Connection::endReason() {
@@ -77,7 +76,7 @@ std::string Connection::endReason() {
 }
 
 std::optional<std::string> Connection::stalled() {
-  uint64_t limitMs = loop_->environment().config.limits.writeTimeoutMs;
+  uint64_t limitMs = loop_->config().limits.writeTimeoutMs;
   if (limitMs == 0 || !network_) return {};
   kj::Duration waited = kj::max(network_->getOutgoingMessageWaitTime(), stream_->writeWaitTime());
   if (waited < limitMs * kj::MILLISECONDS) return {};

@@ -26,14 +26,14 @@ bool sameTensors(const ModelSpec& a, const ModelSpec& b) {
 
 }  // namespace
 
-Control::Control(const DaemonConfig& config, std::vector<std::shared_ptr<Backend>> backends, Env& env,
-                 DaemonCounters& counters)
-    : config_(config),
+Control::Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
+                 Env& env, DaemonCounters& counters)
+    : config_(std::move(config)),
       backends_(std::move(backends)),
       env_(env),
       counters_(counters),
-      staging_(makeGradientPool(config.limits.stagedBytes)),
-      roster_(config.worldSize.value_or(0)),
+      staging_(makeGradientPool(config_->limits.stagedBytes)),
+      roster_(config_->worldSize.value_or(0)),
       stopRequested_(stopPair_.promise.fork()),
       notified_(noticePair_.promise.fork()),
       tasks_(*this) {}
@@ -43,12 +43,12 @@ void Control::taskFailed(kj::Exception&& exception) {
 }
 
 Status Control::prepareModel() {
-  if (!config_.model) return {};
-  ModelSpec spec = config_.model->spec;
-  if (!config_.model->file.empty()) {
-    PSD_ASSIGN_OR_RETURN(file_, SafetensorsReader::open(env_, config_.model->file));
+  if (!config_->model) return {};
+  ModelSpec spec = config_->model->spec;
+  if (!config_->model->file.empty()) {
+    PSD_ASSIGN_OR_RETURN(file_, SafetensorsReader::open(env_, config_->model->file));
     spec = file_->model();
-    if (!config_.model->spec.name.empty()) spec.name = config_.model->spec.name;
+    if (!config_->model->spec.name.empty()) spec.name = config_->model->spec.name;
   }
   PSD_ASSIGN_OR_RETURN(model_, build(std::move(spec)));
   if (file_) {
@@ -58,17 +58,22 @@ Status Control::prepareModel() {
   return {};
 }
 
+Policies Control::makePolicies(ParameterStore& store) const {
+  Policies policies;
+  for (uint32_t i = 0; i < config_->groups.size(); i++) {
+    const GroupConfig& group = config_->groups[i];
+    policies.push_back(group.policy.make({store, i, group.optimizer, staging_}));
+  }
+  return policies;
+}
+
 Result<std::shared_ptr<ServedModel>> Control::build(ModelSpec model) const {
   StoreGroups groups;
-  PSD_ASSIGN_OR_RETURN(groups.groupOfTensor, assignGroups(model, config_.groups));
-  for (const GroupConfig& group : config_.groups) groups.optimizers.push_back(group.optimizer);
+  PSD_ASSIGN_OR_RETURN(groups.groupOfTensor, assignGroups(model, config_->groups));
+  for (const GroupConfig& group : config_->groups) groups.optimizers.push_back(group.optimizer);
   PSD_ASSIGN_OR_RETURN(auto store,
-                       ParameterStore::create(std::move(model), config_.shards, backends_, groups));
-  Policies policies;
-  for (size_t i = 0; i < config_.groups.size(); i++) {
-    const GroupConfig& group = config_.groups[i];
-    policies.push_back(group.policy.make({*store, static_cast<uint32_t>(i), group.optimizer, staging_}));
-  }
+                       ParameterStore::create(std::move(model), config_->shards, backends_, groups));
+  Policies policies = makePolicies(*store);
   return std::make_shared<ServedModel>(std::move(store), std::move(policies));
 }
 
@@ -96,11 +101,11 @@ kj::Promise<Status> Control::provideModel(ModelSpec model) {
     bool untouched = file_ && counters_.trainersJoined.value() == 0;
     bool reorder = untouched && mine.signature() != model.signature() && sameTensors(mine, model);
     if (!reorder) return checkAgainst(mine, "the daemon's", model);
-  } else if (config_.limits.modelBytes != 0 &&
-             model.parameterCount() * sizeof(float) > config_.limits.modelBytes) {
+  } else if (config_->limits.modelBytes != 0 &&
+             model.parameterCount() * sizeof(float) > config_->limits.modelBytes) {
     return Status(ErrorCode::overloaded,
                   "the model's weights take " + std::to_string(model.parameterCount() * sizeof(float)) +
-                      " bytes; limits.model_bytes is " + std::to_string(config_.limits.modelBytes));
+                      " bytes; limits.model_bytes is " + std::to_string(config_->limits.modelBytes));
   }
   bool fromFile = file_.has_value();
   auto made = background_
@@ -205,8 +210,8 @@ void Control::depart(SessionId session, Departure how) {
     answerWaiter(sessions_[*next], ModelStart::Role::bringValues);
   }
   // A model that never got its values binds nobody.
-  if (sessions_.empty() && !start_.ready() && !config_.model) model_ = nullptr;
-  if (config_.exitWhenDone && roster_.everyoneDone()) {
+  if (sessions_.empty() && !start_.ready() && !config_->model) model_ = nullptr;
+  if (config_->exitWhenDone && roster_.everyoneDone()) {
     requestStop("all " + std::to_string(roster_.worldSize()) + " trainers are done");
   }
 }
@@ -247,6 +252,33 @@ void Control::endWaits() {
   for (const auto& policy : model_->policies()) policy->endWaits(stoppingError());
 }
 
+kj::Promise<void> Control::settle() {
+  if (!model_) return kj::READY_NOW;
+  const Policies policies = model_->policies();
+  auto settled = kj::heapArrayBuilder<kj::Promise<void>>(policies.size());
+  for (const auto& policy : policies) settled.add(policy->settle().attach(std::shared_ptr(policy)));
+  return kj::joinPromises(settled.finish());
+}
+
+void Control::adopt(std::shared_ptr<const DaemonConfig> config) {
+  config_ = std::move(config);
+  staging_->setLentBytesMax(config_->limits.stagedBytes);
+  if (!model_) return;
+  ParameterStore& store = *model_->store;
+  for (uint32_t i = 0; i < config_->groups.size(); i++) store.setOptimizer(i, config_->groups[i].optimizer);
+  const Policies before = model_->policies(), after = makePolicies(store);
+  bool live = true;
+  for (const auto& policy : after) {
+    live = live && policy->readsLive();
+    for (const auto& [session, entry] : sessions_) {
+      tasks_.add(policy->join({session, entry.candidate.rank}).attach(std::shared_ptr(policy)));
+    }
+  }
+  store.setSharedReadable(live);
+  model_->setPolicies(after);
+  for (const auto& policy : before) policy->retire();
+}
+
 void Control::notifyTrainers() { noticePair_.fulfiller->fulfill(std::string(*stopReason_)); }
 
 Error Control::stoppingError() const {
@@ -260,7 +292,7 @@ nlohmann::ordered_json Control::waiting() const {
   const Policies policies = model_->policies();
   for (size_t i = 0; i < policies.size(); i++) {
     for (const Waiting& waiting : policies[i]->waiting()) {
-      nlohmann::ordered_json entry = {{"group", config_.groups[i].name()},
+      nlohmann::ordered_json entry = {{"group", config_->groups[i].name()},
                                       {"policy", policies[i]->name()},
                                       {"what", waiting.what},
                                       {"joins", waiting.joins},
@@ -286,8 +318,8 @@ nlohmann::ordered_json Control::waiting() const {
 nlohmann::ordered_json Control::status() const {
   nlohmann::ordered_json out;
   out["state"] = stopping() ? "stopping" : modelReady() ? "serving" : "waiting for a model";
-  out["policy"] = describePolicies(config_.groups);
-  out["optimizer"] = describeOptimizers(config_.groups);
+  out["policy"] = describePolicies(config_->groups);
+  out["optimizer"] = describeOptimizers(config_->groups);
   out["model"] = nullptr;
   out["shards"] = nlohmann::ordered_json::array();
   if (model_) {
@@ -301,7 +333,7 @@ nlohmann::ordered_json Control::status() const {
       out["shards"].push_back({{"id", i},
                                {"begin", shard.range().begin},
                                {"elements", shard.range().count},
-                               {"group", config_.groups[shard.range().group].name()},
+                               {"group", config_->groups[shard.range().group].name()},
                                {"device", backends_[shard.device()]->describe()},
                                {"version", shard.version().value}});
     }

@@ -35,8 +35,8 @@ struct Joined {
 /// EventLoop::onControl().
 class Control final : private kj::TaskSet::ErrorHandler {
  public:
-  Control(const DaemonConfig& config, std::vector<std::shared_ptr<Backend>> backends, Env& env,
-          DaemonCounters& counters);
+  Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
+          Env& env, DaemonCounters& counters);
 
   /// Loads or allocates the model that the config names. Blocks; before any trainer.
   Status prepareModel();
@@ -60,6 +60,11 @@ class Control final : private kj::TaskSet::ErrorHandler {
 
   /// Lets the policies do what is due by the clock. Whether any of them goes by it.
   bool tick();
+  /// Before adopt(), while no gradient is half there: what trainers wait for happens without waiting for
+  /// more.
+  kj::Promise<void> settle();
+  /// Goes over to a configuration that checkLiveChange() lets pass, while no gradient is under way.
+  void adopt(std::shared_ptr<const DaemonConfig> config);
   /// Ends every wait of trainers for each other: nobody can count on the others any more.
   void endWaits();
 
@@ -79,6 +84,7 @@ class Control final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Status> provideModel(ModelSpec model);
   Status checkAgainst(const ModelSpec& mine, const char* label, const ModelSpec& theirs) const;
   Result<std::shared_ptr<ServedModel>> build(ModelSpec model) const;
+  Policies makePolicies(ParameterStore& store) const;
   nlohmann::ordered_json waiting() const;
   void taskFailed(kj::Exception&& exception) override;
   Result<std::shared_ptr<ServedModel>> buildFromFile(const ModelSpec& trainers) const;
@@ -86,7 +92,7 @@ class Control final : private kj::TaskSet::ErrorHandler {
   void answerWaiter(Session& session, Result<ModelStart::Role> answer);
   Error stoppingError() const;
 
-  const DaemonConfig& config_;
+  std::shared_ptr<const DaemonConfig> config_;
   const std::vector<std::shared_ptr<Backend>> backends_;
   Env& env_;
   DaemonCounters& counters_;

@@ -13,7 +13,7 @@ namespace psd {
 namespace {
 
 void writeAccess(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out) {
-  const DaemonConfig& config = connection.loop().environment().config;
+  const DaemonConfig& config = connection.loop().config();
   const ParameterStore& store = *model.store;
   wire::writePlan(store.plan(), out.initShards(static_cast<kj::uint>(store.shardCount())));
   out.setPolicy(describePolicies(config.groups).c_str());

@@ -21,6 +21,7 @@ EventLoop::EventLoop(kj::AsyncIoContext& io, LoopEnvironment& environment)
     : io_(io),
       environment_(environment),
       pool_(wire::BufferPool::make(kPooledBytesMax)),
+      config_(environment.config),
       tasks_(kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this))) {
   detach(sweep());
 }
@@ -73,6 +74,24 @@ Lane& EventLoop::laneFor(const std::shared_ptr<ServedModel>& model, const Shard&
     lanesModel_ = model;
   }
   return *lanes_[shard.device()];
+}
+
+void EventLoop::closeGate() {
+  auto opened = kj::newPromiseAndFulfiller<void>();
+  gateOpener_ = kj::mv(opened.fulfiller);
+  gateOpened_ = opened.promise.fork();
+}
+
+void EventLoop::openGate() {
+  KJ_IF_MAYBE (opener, gateOpener_) {
+    (*opener)->fulfill();
+  }
+  gateOpener_ = nullptr;
+}
+
+kj::Maybe<kj::Promise<void>> EventLoop::gate() {
+  if (gateOpener_ == nullptr) return nullptr;
+  return gateOpened_.addBranch();
 }
 
 bool EventLoop::quiet() const {

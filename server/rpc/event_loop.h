@@ -20,15 +20,16 @@ class Control;
 
 /// What every loop shares; all of it is thread-safe or immutable and outlives the loops.
 struct LoopEnvironment {
-  const DaemonConfig& config;
+  const std::shared_ptr<const DaemonConfig> config;  ///< at the start; each loop goes by its own config()
   DaemonCounters& counters;
   const kj::Executor& controlExecutor;
   Control& control;                                ///< only through EventLoop::onControl()
   std::function<nlohmann::ordered_json()> status;  ///< the daemon's whole status; on the control loop
-  std::shared_ptr<wire::ByteBudget> inFlight;      ///< limits.in_flight_bytes
-  std::shared_ptr<wire::ByteBudget> rings;         ///< limits.all_rings_bytes
-  std::atomic<bool> draining{false};               ///< set: only updates that have begun are taken
-  std::atomic<bool> closed{false};                 ///< set: no update is taken any more
+  std::function<kj::Promise<Result<std::string>>()> reload;  ///< Server::reload(); on the control loop
+  std::shared_ptr<wire::ByteBudget> inFlight;                ///< limits.in_flight_bytes
+  std::shared_ptr<wire::ByteBudget> rings;                   ///< limits.all_rings_bytes
+  std::atomic<bool> draining{false};                         ///< set: only updates that have begun are taken
+  std::atomic<bool> closed{false};                           ///< set: no update is taken any more
 };
 
 /// One event loop with its connections, buffers and lanes. Everything in it belongs to its thread. Shared
@@ -64,9 +65,23 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   /// This loop's lane for the shard's device.
   Lane& laneFor(const std::shared_ptr<ServedModel>& model, const Shard& shard);
 
-  /// Updates that have some of their slices, on this loop.
-  void updateBegan() { openUpdates_++; }
+  /// The configuration as of now; another one after a reload.
+  const DaemonConfig& config() const { return *config_; }
+  void setConfig(std::shared_ptr<const DaemonConfig> config) { config_ = std::move(config); }
+
+  /// Gradients on this loop that have begun to come: some lack slices, all have no final answer yet.
+  void updateBegan() { openUpdates_++, arrivingUpdates_++; }
+  void updateArrived() { arrivingUpdates_--; }
   void updateEnded() { openUpdates_--; }
+  uint64_t openUpdates() const { return openUpdates_; }
+  uint64_t arrivingUpdates() const { return arrivingUpdates_; }
+
+  /// Until openGate(), gradients that have not begun wait.
+  void closeGate();
+  void openGate();
+  /// What they wait for; nothing while the gate is open.
+  kj::Maybe<kj::Promise<void>> gate();
+
   /// Nothing is half done or unsent here.
   bool quiet() const;
   bool hasTrainers() const;
@@ -80,7 +95,10 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   std::shared_ptr<wire::BufferPool> pool_;
   std::weak_ptr<ServedModel> lanesModel_;
   Lanes lanes_;
-  uint64_t openUpdates_ = 0;
+  std::shared_ptr<const DaemonConfig> config_;
+  uint64_t openUpdates_ = 0, arrivingUpdates_ = 0;
+  kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> gateOpener_;  // while the gate is closed
+  kj::ForkedPromise<void> gateOpened_ = nullptr;
   std::map<Connection*, std::shared_ptr<Connection>> connections_;
   kj::Own<kj::TaskSet> tasks_;
 };

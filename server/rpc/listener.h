@@ -20,6 +20,7 @@ class Listener final : private kj::TaskSet::ErrorHandler {
            Handler handler);
 
   const Address& address() const { return sockets_.address(); }
+  void setConnectionsMax(uint32_t connectionsMax) { connectionsMax_ = connectionsMax; }
 
  private:
   kj::Promise<void> accept(kj::UnixEventPort::FdObserver& observer, int listening);
@@ -30,7 +31,7 @@ class Listener final : private kj::TaskSet::ErrorHandler {
 
   kj::AsyncIoContext& io_;
   ListenSockets sockets_;
-  const uint32_t connectionsMax_;
+  uint32_t connectionsMax_;
   DaemonCounters& counters_;
   Handler handler_;
   kj::TaskSet tasks_;

@@ -39,8 +39,7 @@ kj::Promise<void> PullServer::pull(Context context) {
   if (loop_.environment().draining) {
     return refuse({ErrorCode::shuttingDown, "the daemon is shutting down"});
   }
-  if (auto status = checkSlice(*model_, loop_.environment().config.limits, shardIndex, offset, count);
-      !status.ok()) {
+  if (auto status = checkSlice(*model_, loop_.config().limits, shardIndex, offset, count); !status.ok()) {
     countRefusal(counters, status.error());
     return refuse(status.error());
   }

@@ -19,7 +19,7 @@ Status PushServer::check(const PushSlice& slice) const {
   const LoopEnvironment& environment = loop_.environment();
   if (environment.closed) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
   PSD_RETURN_IF_ERROR(
-      checkSlice(*model_, environment.config.limits, slice.shard, slice.offset, slice.gradient.size()));
+      checkSlice(*model_, loop_.config().limits, slice.shard, slice.offset, slice.gradient.size()));
   return checkFinite(slice.shard, slice.offset, slice.gradient);
 }
 
@@ -62,7 +62,11 @@ Result<PushServer::Admitted> PushServer::admit(const PushSlice& slice) {
   current->arrived.add(slice.offset, slice.gradient.size());
   step->arrived += slice.gradient.size();
   const bool last = step->arrived == model_->store->layout().totalElements();
-  if (last) steps_.erase(slice.step);
+  if (last) {
+    step->complete = true;
+    loop_.updateArrived();
+    steps_.erase(slice.step);
+  }
   return Admitted{current, std::move(step), last};
 }
 
@@ -83,6 +87,16 @@ void PushServer::count(const PushAnswer& answer) {
 }
 
 kj::Promise<Result<PushAnswer>> PushServer::push(const PushSlice& slice) {
+  if (!steps_.contains(slice.step)) {
+    KJ_IF_MAYBE (opened, loop_.gate()) {
+      inFlight_++;
+      return opened->then([this, slice] { return push(slice); }).attach(kj::defer([this] { landed(); }));
+    }
+  }
+  return take(slice);
+}
+
+kj::Promise<Result<PushAnswer>> PushServer::take(const PushSlice& slice) {
   auto refuse = [this](const Error& error) {
     countRefusal(loop_.environment().counters, error);
     return Result<PushAnswer>(error);

@@ -40,11 +40,15 @@ class PushServer {
   /// One gradient on its way in, all shards together; the loop knows of it while it is half there or waits.
   struct StepPush {
     explicit StepPush(EventLoop& loop) : loop(loop) { loop.updateBegan(); }
-    ~StepPush() { loop.updateEnded(); }
+    ~StepPush() {
+      if (!complete) loop.updateArrived();
+      loop.updateEnded();
+    }
     StepPush(const StepPush&) = delete;
     StepPush& operator=(const StepPush&) = delete;
     EventLoop& loop;
     uint64_t arrived = 0;                                  ///< elements
+    bool complete = false;                                 ///< all have arrived
     std::vector<kj::Promise<Result<PushAnswer>>> waiting;  ///< what policies left in ShardPush::later
   };
   /// A shard's part of it, under the policy that it began with.
@@ -57,6 +61,7 @@ class PushServer {
     bool last;  ///< the slice completes the step
   };
 
+  kj::Promise<Result<PushAnswer>> take(const PushSlice& slice);
   Status check(const PushSlice& slice) const;
   /// What a slice belongs to, with the slice entered; a later step gives up an unfinished one.
   Result<Admitted> admit(const PushSlice& slice);

@@ -26,6 +26,10 @@ class ServedModel {
     const std::lock_guard lock(mutex_);
     return policies_;
   }
+  void setPolicies(Policies policies) {
+    const std::lock_guard lock(mutex_);
+    policies_ = std::move(policies);
+  }
   std::shared_ptr<UpdatePolicy> policyOf(const Shard& shard) const {
     const std::lock_guard lock(mutex_);
     return policies_[shard.range().group];

@@ -15,18 +15,20 @@ constexpr auto kTickIdle = 250 * kj::MILLISECONDS;  // … and to see whether on
 
 }  // namespace
 
-Server::Server(kj::AsyncIoContext& io, const DaemonConfig& config,
-               std::vector<std::shared_ptr<Backend>> backends, Env& env)
+Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::shared_ptr<Backend>> backends,
+               Env& env, Reread reread)
     : io_(io),
-      config_(config),
-      control_(config, std::move(backends), env, counters_),
-      environment_{config,
+      loaded_(std::move(loaded)),
+      reread_(std::move(reread)),
+      control_(std::make_shared<const DaemonConfig>(loaded_.config), std::move(backends), env, counters_),
+      environment_{std::make_shared<const DaemonConfig>(loaded_.config),
                    counters_,
                    kj::getCurrentThreadExecutor(),
                    control_,
                    [this] { return status(); },
-                   wire::ByteBudget::make(config.limits.inFlightBytes),
-                   wire::ByteBudget::make(config.limits.allRingsBytes)} {}
+                   [this] { return reload(); },
+                   wire::ByteBudget::make(loaded_.config.limits.inFlightBytes),
+                   wire::ByteBudget::make(loaded_.config.limits.allRingsBytes)} {}
 
 Server::~Server() {
   listeners_.clear();
@@ -36,18 +38,18 @@ Server::~Server() {
 
 Status Server::start() {
   std::vector<ListenSockets> sockets;
-  for (const Address& address : config_.listen) {
+  for (const Address& address : loaded_.config.listen) {
     PSD_ASSIGN_OR_RETURN(ListenSockets bound, listenOn(address));
     addresses_.push_back(bound.address());
     sockets.push_back(std::move(bound));
   }
   PSD_RETURN_IF_ERROR(control_.prepareModel());
-  for (uint32_t i = 0; i < config_.threads; i++) {
+  for (uint32_t i = 0; i < loaded_.config.threads; i++) {
     threads_.push_back(std::make_unique<EventLoopThread>(environment_, i));
   }
   for (ListenSockets& bound : sockets) {
     listeners_.push_back(std::make_unique<Listener>(
-        io_, std::move(bound), config_.limits.connections, counters_,
+        io_, std::move(bound), loaded_.config.limits.connections, counters_,
         [this](OwnFd fd, std::string peer) { handOver(std::move(fd), std::move(peer)); }));
   }
   ticks_ = keepTicking().eagerlyEvaluate([](kj::Exception&& exception) {
@@ -78,24 +80,31 @@ kj::Promise<void> Server::run(std::function<void()> whenQuiet) {
         control_.endWaits();
         return settle([](EventLoop& loop) { return loop.quiet(); });
       })
-      .then([this] {
+      .then([this](bool settled) {
+        warnOfHaste(settled);
         control_.notifyTrainers();
         return settle([](EventLoop& loop) { return loop.quiet() && !loop.hasTrainers(); });
       })
-      .then([this, whenQuiet = std::move(whenQuiet)] {
+      .then([this, whenQuiet = std::move(whenQuiet)](bool settled) {
+        warnOfHaste(settled);
         environment_.closed = true;
         whenQuiet();
         return stopThreads();
       });
 }
 
-kj::Promise<void> Server::settle(std::function<bool(EventLoop&)> settled) {
-  auto deadline = io_.provider->getTimer().now() + config_.limits.drainMs * kj::MILLISECONDS;
-  return poll(std::make_shared<std::function<bool(EventLoop&)>>(std::move(settled)), deadline);
+void Server::warnOfHaste(bool settled) const {
+  if (settled || hurry_) return;
+  spdlog::warn("stopping without waiting longer for what is in flight (limits.drain_ms is {})",
+               loaded_.config.limits.drainMs);
 }
 
-kj::Promise<void> Server::poll(std::shared_ptr<std::function<bool(EventLoop&)>> settled,
-                               kj::TimePoint deadline) {
+kj::Promise<bool> Server::settle(Condition settled) {
+  auto deadline = io_.provider->getTimer().now() + loaded_.config.limits.drainMs * kj::MILLISECONDS;
+  return poll(std::make_shared<Condition>(std::move(settled)), deadline);
+}
+
+kj::Promise<bool> Server::poll(std::shared_ptr<Condition> settled, kj::TimePoint deadline) {
   auto& timer = io_.provider->getTimer();
   return timer.afterDelay(kSettlePoll)
       .then([this, settled]() {
@@ -105,16 +114,17 @@ kj::Promise<void> Server::poll(std::shared_ptr<std::function<bool(EventLoop&)>> 
         }
         return kj::joinPromises(answers.finish());
       })
-      .then([this, settled, deadline](kj::Array<bool> answers) -> kj::Promise<void> {
-        bool all = std::all_of(answers.begin(), answers.end(), [](bool yes) { return yes; });
-        if (all || hurry_) return kj::READY_NOW;
-        if (io_.provider->getTimer().now() >= deadline) {
-          spdlog::warn("stopping without waiting longer for what is in flight (limits.drain_ms is {})",
-                       config_.limits.drainMs);
-          return kj::READY_NOW;
-        }
+      .then([this, settled, deadline](kj::Array<bool> answers) -> kj::Promise<bool> {
+        if (std::all_of(answers.begin(), answers.end(), [](bool yes) { return yes; })) return true;
+        if (hurry_ || io_.provider->getTimer().now() >= deadline) return false;
         return poll(settled, deadline);
       });
+}
+
+kj::Promise<void> Server::onEveryLoop(std::function<void(EventLoop&)> work) {
+  auto done = kj::heapArrayBuilder<kj::Promise<void>>(threads_.size());
+  for (auto& thread : threads_) done.add(thread->run(work));
+  return kj::joinPromises(done.finish());
 }
 
 kj::Promise<void> Server::stopThreads() {
@@ -132,7 +142,7 @@ nlohmann::ordered_json Server::status() const {
   out["uptime_s"] = duration_cast<milliseconds>(steady_clock::now() - started_).count() / 1000.0;
   out["addresses"] = nlohmann::ordered_json::array();
   for (const Address& address : addresses_) out["addresses"].push_back(address.toString());
-  out["threads"] = config_.threads;
+  out["threads"] = loaded_.config.threads;
   out["resident_bytes"] = residentBytes();
   out["in_flight_bytes"] = environment_.inFlight->used();
   out["ring_bytes"] = environment_.rings->used();

@@ -8,6 +8,7 @@
 #include <kj/async-io.h>
 
 #include "server/config/daemon_config.h"
+#include "server/rpc/background.h"
 #include "server/rpc/control.h"
 #include "server/rpc/event_loop.h"
 #include "server/rpc/listener.h"
@@ -18,9 +19,12 @@ namespace psd {
 /// Owned by the control loop's thread, which is the caller's.
 class Server {
  public:
-  /// `config`, `env` and `io` outlive the server.
-  Server(kj::AsyncIoContext& io, const DaemonConfig& config, std::vector<std::shared_ptr<Backend>> backends,
-         Env& env);
+  /// Reads the configuration again, as at the start. Called on a thread of its own; may block.
+  using Reread = std::function<Result<LoadedConfig>()>;
+
+  /// `env` and `io` outlive the server.
+  Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::shared_ptr<Backend>> backends,
+         Env& env, Reread reread);
   ~Server();
 
   /// Binds the addresses, prepares the model that the config names, starts the threads and accepts.
@@ -32,21 +36,32 @@ class Server {
   /// Serves until a stop is requested, then: no new connections or updates, what has begun is
   /// finished (limits.drain_ms), trainers are told, `whenQuiet` runs, threads end.
   kj::Promise<void> run(std::function<void()> whenQuiet);
+  /// Goes over to the configuration as it reads now: no gradient begins any more, those that have begun end
+  /// (limits.drain_ms), all policies change at once, and it goes on. Gives the change, for people. On an
+  /// error nothing has changed.
+  kj::Promise<Result<std::string>> reload();
   /// Cuts the waiting of an end that has begun short.
   void hurry() { hurry_ = true; }
 
   nlohmann::ordered_json status() const;
 
  private:
-  /// Resolves when `settled(loop)` holds on every loop or drain_ms have passed.
-  kj::Promise<void> settle(std::function<bool(EventLoop&)> settled);
-  kj::Promise<void> poll(std::shared_ptr<std::function<bool(EventLoop&)>> settled, kj::TimePoint deadline);
+  using Condition = std::function<bool(EventLoop&)>;
+
+  /// Resolves when `settled(loop)` holds on every loop (true) or drain_ms have passed (false).
+  kj::Promise<bool> settle(Condition settled);
+  kj::Promise<bool> poll(std::shared_ptr<Condition> settled, kj::TimePoint deadline);
+  kj::Promise<void> onEveryLoop(std::function<void(EventLoop&)> work);
+  kj::Promise<Result<std::string>> changeTo(LoadedConfig next);
+  kj::Promise<Status> changeAtRest(const LoadedConfig& next);
+  void warnOfHaste(bool settled) const;
   kj::Promise<void> stopThreads();
   void handOver(OwnFd fd, std::string peer);
   kj::Promise<void> keepTicking();
 
   kj::AsyncIoContext& io_;
-  const DaemonConfig& config_;
+  LoadedConfig loaded_;
+  const Reread reread_;
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   DaemonCounters counters_;
   Control control_;
@@ -56,6 +71,8 @@ class Server {
   std::vector<std::unique_ptr<Listener>> listeners_;
   size_t nextThread_ = 0;
   bool hurry_ = false;
+  bool reloading_ = false;
+  Background background_;
   kj::Promise<void> ticks_ = kj::READY_NOW;
 };
 

@@ -15,8 +15,7 @@ std::optional<SharedAccess> weightsToShare(const DaemonConfig& config) {
 }
 
 void writeSharing(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out) {
-  if (connection.passesDescriptors())
-    out.setRingBytesMax(connection.loop().environment().config.limits.ringBytes);
+  if (connection.passesDescriptors()) out.setRingBytesMax(connection.loop().config().limits.ringBytes);
   if (!connection.passesDescriptors()) {
     out.setNotShared("the connection is no Unix socket");
     return;
@@ -37,6 +36,7 @@ void writeSharing(const ServedModel& model, Connection& connection, schema::Mode
   shared.setValuesAt(arena->valuesAt);
   shared.setVersionsAt(arena->versionsAt);
   shared.setVersionStep(arena->versionStep);
+  shared.setReadableAt(arena->readableAt);
 }
 
 }  // namespace psd

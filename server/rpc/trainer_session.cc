@@ -88,7 +88,7 @@ Status TrainerSession::mayInitialize(uint32_t shard, uint64_t offset, std::span<
   if (role_ != ModelStart::Role::bringValues) {
     return notAsked();
   }
-  PSD_RETURN_IF_ERROR(checkSlice(*model_, loop_.environment().config.limits, shard, offset, values.size()));
+  PSD_RETURN_IF_ERROR(checkSlice(*model_, loop_.config().limits, shard, offset, values.size()));
   PSD_RETURN_IF_ERROR(checkFinite(shard, offset, values));
   if (!initialValues_[shard].add(offset, values.size())) {
     return {ErrorCode::badSlice, "initial values for element " + std::to_string(offset) + " of shard " +
@@ -189,8 +189,7 @@ Result<std::shared_ptr<SharedMemory>> TrainerSession::makeRing(uint64_t bytes) {
   if (!connection_->passesDescriptors()) {
     return Error{ErrorCode::invalidArgument, "a ring needs a Unix socket"};
   }
-  const LoopEnvironment& environment = loop_.environment();
-  PSD_ASSIGN_OR_RETURN(ring_, PushRing::make(bytes, environment.config.limits, *environment.rings));
+  PSD_ASSIGN_OR_RETURN(ring_, PushRing::make(bytes, loop_.config().limits, *loop_.environment().rings));
   return ring_->memory();
 }
 

@@ -88,7 +88,7 @@ std::string ParameterStore::describeDevices() const {
 std::optional<SharedArena> ParameterStore::sharedArena() const {
   const auto& first = shards_[0]->sharedPlace();
   if (!first) return {};
-  SharedArena arena{first->file, first->valuesAt, first->versionAt, 0};
+  SharedArena arena{first->file, first->valuesAt, first->versionAt, 0, first->readableAt};
   for (size_t i = 1; i < shards_.size(); i++) {
     const auto& place = shards_[i]->sharedPlace();
     if (!place || place->file != arena.file) return {};
@@ -97,6 +97,20 @@ std::optional<SharedArena> ParameterStore::sharedArena() const {
     if (place->versionAt != arena.versionsAt + i * arena.versionStep) return {};
   }
   return arena;
+}
+
+void ParameterStore::setOptimizer(uint32_t group, const Optimizer& optimizer) {
+  for (const auto& shard : shards_) {
+    if (shard->range().group == group) shard->storage().setOptimizer(optimizer);
+  }
+  const std::lock_guard lock(optimizersMutex_);
+  groups_.optimizers[group] = optimizer;
+}
+
+void ParameterStore::setSharedReadable(bool readable) {
+  if (const auto arena = sharedArena()) {
+    sharedWord(*arena->file, arena->readableAt).store(readable ? 1 : 0, std::memory_order_release);
+  }
 }
 
 Lanes ParameterStore::makeLanes() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct SharedArena {
   uint64_t valuesAt = 0;     ///< element 0; the others follow
   uint64_t versionsAt = 0;   ///< the count of updates that shard 0 has applied …
   uint64_t versionStep = 0;  ///< … those of the others follow at this distance
+  uint64_t readableAt = 0;   ///< a word that is 0 while the parameters must not be read here
 };
 
 /// How a model's tensors form parameter groups, each with its own optimizer. A value type.
@@ -48,9 +50,14 @@ class ParameterStore {
   const ModelLayout& layout() const { return layout_; }
   const ShardPlan& plan() const { return plan_; }
   size_t groupCount() const { return groups_.optimizers.size(); }
-  /// That a group of tensors began with.
-  const Optimizer& optimizer(uint32_t group) const { return groups_.optimizers[group]; }
-  const Optimizer& optimizerOf(const Shard& shard) const { return optimizer(shard.range().group); }
+  /// What a group of tensors goes by now.
+  Optimizer optimizer(uint32_t group) const {
+    const std::lock_guard lock(optimizersMutex_);
+    return groups_.optimizers[group];
+  }
+  Optimizer optimizerOf(const Shard& shard) const { return optimizer(shard.range().group); }
+  /// Goes on with other numbers; the slots are the same. While no update is under way.
+  void setOptimizer(uint32_t group, const Optimizer& optimizer);
   size_t shardCount() const { return shards_.size(); }
   Shard& shard(size_t index) { return *shards_[index]; }
   const Shard& shard(size_t index) const { return *shards_[index]; }
@@ -59,6 +66,8 @@ class ParameterStore {
 
   /// Nothing unless all shards lie end to end in one memory file.
   std::optional<SharedArena> sharedArena() const;
+  /// Tells those who have mapped it whether they may read there now. At first they may.
+  void setSharedReadable(bool readable);
 
   Lanes makeLanes() const;
 
@@ -70,7 +79,8 @@ class ParameterStore {
   ModelLayout layout_;
   ShardPlan plan_;
   std::vector<std::shared_ptr<Backend>> backends_;
-  const StoreGroups groups_;
+  mutable std::mutex optimizersMutex_;  // guards groups_.optimizers
+  StoreGroups groups_;
   std::vector<std::unique_ptr<Shard>> shards_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <memory>
-#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -29,7 +28,7 @@ class Shard {
         device_(device),
         storage_(std::move(storage)),
         place_(storage_->sharedPlace()),
-        applied_(place_ ? sharedWord(*place_) : ownApplied_) {}
+        applied_(place_ ? sharedWord(*place_->file, place_->versionAt) : ownApplied_) {}
 
   const ShardRange& range() const { return range_; }
   /// Index of its backend in the ParameterStore.
@@ -61,11 +60,6 @@ class Shard {
   std::weak_ptr<const ShardSnapshot>& lastSnapshot() { return lastSnapshot_; }
 
  private:
-  static std::atomic<uint64_t>& sharedWord(const SharedPlace& place) {
-    static_assert(std::atomic<uint64_t>::is_always_lock_free);
-    return *new (place.file->data() + place.versionAt) std::atomic<uint64_t>(0);
-  }
-
   const ShardRange range_;
   const size_t device_;
   std::unique_ptr<ShardStorage> storage_;

@@ -2,6 +2,7 @@
 
 // Plain C++ and no third-party header: .cu files include this.
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,7 +31,15 @@ struct SharedPlace {
   std::shared_ptr<SharedMemory> file;
   uint64_t valuesAt = 0;   ///< the weights
   uint64_t versionAt = 0;  ///< a lock-free 64-bit atomic for the count of applied updates
+  uint64_t readableAt =
+      0;  ///< the same for whether others may read there; one for the whole file, at first 1
 };
+
+/// A word of a memory file that several processes read.
+inline std::atomic<uint64_t>& sharedWord(SharedMemory& file, uint64_t at) {
+  static_assert(std::atomic<uint64_t>::is_always_lock_free);
+  return *reinterpret_cast<std::atomic<uint64_t>*>(file.data() + at);
+}
 
 /// Ordered execution context of one event loop on one device (on CUDA: a stream and a pool of
 /// pinned buffers; on the CPU nothing). Used by its own loop's thread only.

@@ -56,6 +56,11 @@ Result<std::shared_ptr<float>> StagingPool::acquire(uint64_t count) {
                                 [pool = shared_from_this(), buffer](float*) { pool->giveBack(buffer); });
 }
 
+void StagingPool::setLentBytesMax(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  limits_.lentBytesMax = bytes;
+}
+
 uint64_t StagingPool::lentBytes() const {
   const std::lock_guard lock(mutex_);
   return lentBytes_;

@@ -38,6 +38,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   /// Room for `count` floats, 64-byte aligned, contents undefined; returned to the pool when the
   /// last copy of the pointer goes. ErrorCode::overloaded, naming the bytes, when there is none.
   Result<std::shared_ptr<float>> acquire(uint64_t count);
+  void setLentBytesMax(uint64_t bytes);
   /// In buffers that somebody holds.
   uint64_t lentBytes() const;
 
@@ -57,10 +58,10 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   void giveBack(Buffer buffer);
 
   const Memory memory_;
-  const Limits limits_;
   // Guards all below. Never held while memory is allocated or released: CUDA may wait there for its
   // driver's thread, which may be giving a buffer back.
   mutable std::mutex mutex_;
+  Limits limits_;
   std::vector<Buffer> idle_;
   uint64_t idleBytes_ = 0;
   uint64_t lentBytes_ = 0;

@@ -26,21 +26,36 @@ Address parsed(const std::string& address) { return parseAddress(address).value(
 }  // namespace
 
 LocalServer::LocalServer(nlohmann::ordered_json config) {
-  config["listen"] = {"tcp://127.0.0.1:0", unixAddress()};
-  config["device"] = "cpu";
-  auto loaded = readDaemonConfig(std::move(config));
+  auto loaded = readDaemonConfig(completed(std::move(config)));
   endUnlessOk(loaded.status());
   std::promise<std::string> started;
   auto address = started.get_future();
-  thread_ = std::thread([config = loaded->config, started = std::move(started)]() mutable {
+  thread_ = std::thread([this, loaded = *loaded, started = std::move(started)]() mutable {
     auto io = kj::setupAsyncIo();
     auto env = makePosixEnv();
-    Server server(io, config, {makeCpuBackend(weightsToShare(config))}, *env);
+    Server server(io, loaded, {makeCpuBackend(weightsToShare(loaded.config))}, *env, [this] {
+      const std::lock_guard lock(mutex_);
+      return readDaemonConfig(next_);
+    });
     endUnlessOk(server.start());
     started.set_value(server.addresses().front().toString());
     server.run([] {}).wait(io.waitScope);
   });
   address_ = address.get();
+}
+
+nlohmann::ordered_json LocalServer::completed(nlohmann::ordered_json config) const {
+  config["listen"] = {"tcp://127.0.0.1:0", unixAddress()};
+  config["device"] = "cpu";
+  return config;
+}
+
+Result<std::string> LocalServer::reload(nlohmann::ordered_json config) {
+  {
+    const std::lock_guard lock(mutex_);
+    next_ = completed(std::move(config));
+  }
+  return reloadDaemon(parsed(address_), kAdminTimeout);
 }
 
 LocalServer::~LocalServer() {

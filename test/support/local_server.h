@@ -1,11 +1,13 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 
 #include <nlohmann/json.hpp>
 
+#include "common/status/status.h"
 #include "test/support/temp_dir.h"
 
 namespace psd::testing {
@@ -23,12 +25,18 @@ class LocalServer {
   const std::string& address() const { return address_; }
   /// "unix:///…"
   std::string unixAddress() const { return "unix://" + folder_.file("psd.sock"); }
+  /// Goes over to another configuration, as `psd reload` does when the file has changed.
+  Result<std::string> reload(nlohmann::ordered_json config);
   /// What `psd status --json` shows.
   nlohmann::ordered_json status() const;
 
  private:
+  nlohmann::ordered_json completed(nlohmann::ordered_json config) const;
+
   TempDir folder_;  // of the Unix socket
   std::string address_;
+  std::mutex mutex_;             // guards next_
+  nlohmann::ordered_json next_;  // for the server to read again
   std::thread thread_;
 };
 

@@ -120,7 +120,7 @@ class Channel {
   std::string device_;
   uint64_t lastPull_ = 0;
   std::map<PlaceKey, std::span<float>> places_;  // destinations of the slices in flight
-  std::unique_ptr<PushRing> ring_;               // null where gradients travel in messages
+  std::unique_ptr<ClientPushRing> ring_;         // null where gradients travel in messages
   PushQueue pushes_;
 };
 

@@ -48,7 +48,7 @@ kj::Promise<Channel::PushResponse> Channel::sendInMessage(const PushOrder& order
 }
 
 kj::Promise<Channel::PushResponse> Channel::sendThroughRing(const PushOrder& order, const Slice& slice) {
-  PushRing::Place place = ring_->take();
+  ClientPushRing::Place place = ring_->take();
   place.fill(order.gradient.subspan(slice.arena, slice.count));
   auto request = KJ_ASSERT_NONNULL(trainer_).pushSharedRequest(capnp::MessageSize{16, 0});
   describe(request, order, slice);
@@ -107,7 +107,7 @@ kj::Promise<Status> Channel::openRing(uint64_t bytesMax, uint32_t window) {
         auto fd = memory.getFd();
         return fd
             .then([this, placeBytes, places](kj::Maybe<int> fd) -> Status {
-              auto ring = PushRing::open(fd.orDefault(-1), placeBytes, places);
+              auto ring = ClientPushRing::open(fd.orDefault(-1), placeBytes, places);
               if (!ring.ok()) return noRing(ring.error());
               ring_ = std::move(*ring);
               return {};

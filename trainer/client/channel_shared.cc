@@ -17,7 +17,8 @@ kj::Promise<Status> Channel::share(schema::ModelAccess::Reader access) {
                   "transport shm: " + server_ + ": " + (why.empty() ? "the daemon offers none" : why));
   }
   auto shared = access.getSharedModel();
-  SharedModel::Places places{shared.getValuesAt(), shared.getVersionsAt(), shared.getVersionStep()};
+  SharedModel::Places places{shared.getValuesAt(), shared.getVersionsAt(), shared.getVersionStep(),
+                             shared.getReadableAt()};
   auto memory = shared.getMemory();
   auto fd = memory.getFd();
   // The descriptor belongs to the capability.

@@ -155,11 +155,11 @@ class RpcClient final : public Client {
   }
 
   std::span<const float> view() const override {
-    return shared_ ? shared_->values() : std::span<const float>();
+    return shared_ && shared_->readable() ? shared_->values() : std::span<const float>();
   }
 
   std::span<float> writableView() const override {
-    return shared_ ? shared_->writableValues() : std::span<float>();
+    return shared_ && shared_->readable() ? shared_->writableValues() : std::span<float>();
   }
 
   uint64_t bytesPulled() const override { return bytesPulled_; }

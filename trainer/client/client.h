@@ -135,7 +135,7 @@ class Client {
 
   /// The parameters in the daemon's own memory, without a copy: they change while they are read, each element
   /// whole. Valid as long as this object; no longer changing once the daemon is gone. Empty where values
-  /// travel in messages.
+  /// travel in messages, and from when on the daemon goes by a policy that forbids it.
   virtual std::span<const float> view() const { return {}; }
 
   /// The same to be written as well, where the daemon's configuration says shm_writable; else empty. What is

@@ -11,12 +11,12 @@ namespace psd {
 
 /// Memory shared with the daemon to push gradients through, in places of one slice each. All its books are
 /// here; the daemon only reads where it is told to. Belongs to the channel's event loop.
-class PushRing {
+class ClientPushRing {
  public:
   /// A place that is taken until this is destroyed. The ring outlives it.
   class Place {
    public:
-    Place(PushRing& ring, uint32_t index) : ring_(&ring), index_(index) {}
+    Place(ClientPushRing& ring, uint32_t index) : ring_(&ring), index_(index) {}
     Place(Place&& other) noexcept : ring_(std::exchange(other.ring_, nullptr)), index_(other.index_) {}
     Place& operator=(Place&&) = delete;
     ~Place() {
@@ -28,20 +28,20 @@ class PushRing {
     void fill(std::span<const float> values) const;
 
    private:
-    PushRing* ring_;
+    ClientPushRing* ring_;
     uint32_t index_;
   };
 
   /// Maps the ring, which has room for so many places; the descriptor stays the caller's. `placeBytes` is a
   /// multiple of the layout's grain. ErrorCode::protocolMismatch when the file is smaller.
-  static Result<std::unique_ptr<PushRing>> open(int fd, uint64_t placeBytes, uint32_t places);
+  static Result<std::unique_ptr<ClientPushRing>> open(int fd, uint64_t placeBytes, uint32_t places);
 
   uint32_t places() const { return places_; }
   /// One must be free.
   Place take();
 
  private:
-  PushRing(std::shared_ptr<SharedMemory> memory, uint64_t placeBytes, uint32_t places);
+  ClientPushRing(std::shared_ptr<SharedMemory> memory, uint64_t placeBytes, uint32_t places);
 
   const std::shared_ptr<SharedMemory> memory_;
   const uint64_t placeBytes_;

@@ -22,12 +22,13 @@ uint64_t endOf(uint64_t at, uint64_t count, uint64_t step, uint64_t size) {
 Result<std::unique_ptr<SharedModel>> SharedModel::open(int fd, const Places& places, const ShardPlan& plan) {
   constexpr uint64_t kWord = sizeof(std::atomic<uint64_t>);
   if (places.valuesAt % sizeof(float) != 0 || places.versionsAt % kWord != 0 ||
-      places.versionStep % kWord != 0) {
+      places.versionStep % kWord != 0 || places.readableAt % kWord != 0) {
     return Error{ErrorCode::protocolMismatch, "the places in the daemon's shared memory are not aligned"};
   }
   const uint64_t values = endOf(places.valuesAt, plan.totalElements(), sizeof(float), sizeof(float));
   const uint64_t versions = endOf(places.versionsAt, plan.shards.size(), places.versionStep, kWord);
-  const uint64_t bytes = std::max(values, versions);
+  const uint64_t readable = endOf(places.readableAt, 1, 0, kWord);
+  const uint64_t bytes = std::max({values, versions, readable});
   auto access = SharedAccess::readWrite;
   auto file = SharedMemory::open(fd, bytes, access);
   if (!file.ok()) {  // a seal makes the system refuse it
@@ -36,6 +37,11 @@ Result<std::unique_ptr<SharedModel>> SharedModel::open(int fd, const Places& pla
   }
   if (!file.ok()) return file.error();
   return std::unique_ptr<SharedModel>(new SharedModel(std::move(*file), access, places, plan));
+}
+
+bool SharedModel::readable() const {
+  const std::byte* word = file_->data() + places_.readableAt;
+  return reinterpret_cast<const std::atomic<uint64_t>*>(word)->load(std::memory_order_acquire) != 0;
 }
 
 std::span<float> SharedModel::floats() const {

@@ -20,12 +20,15 @@ class SharedModel {
     uint64_t valuesAt = 0;
     uint64_t versionsAt = 0;
     uint64_t versionStep = 0;
+    uint64_t readableAt = 0;
   };
 
   /// Maps the file, for writing too if the daemon lets us; the descriptor stays the caller's.
   /// ErrorCode::protocolMismatch when the places are not in it.
   static Result<std::unique_ptr<SharedModel>> open(int fd, const Places& places, const ShardPlan& plan);
 
+  /// Whether the daemon lets the parameters be read here now.
+  bool readable() const;
   /// The whole arena.
   std::span<const float> values() const;
   /// The same; empty where the daemon lets nobody write it.

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "server/store/arena_plan.h"
+#include "server/store/shard_storage.h"
 
 namespace psd {
 namespace {
@@ -29,16 +30,18 @@ Result<std::shared_ptr<Arena>> Arena::map(uint64_t floats) {
   // A small model does not need a whole huge page. Without huge pages it is slower, not wrong.
   if (wanted >= kHugePageBytes) madvise(begin + before, bytes, MADV_HUGEPAGE);
   auto* const floatsBegin = reinterpret_cast<float*>(begin + before);
-  return std::shared_ptr<Arena>(new Arena(floatsBegin, bytes, nullptr, 0));
+  return std::shared_ptr<Arena>(new Arena(floatsBegin, bytes, nullptr, 0, 0));
 }
 
 Result<std::shared_ptr<Arena>> Arena::share(uint64_t floats, uint64_t versions, SharedAccess others) {
   const uint64_t used = floats * sizeof(float) + kPastEndBytes;
   const uint64_t versionsAt = (used + kVersionStepBytes - 1) / kVersionStepBytes * kVersionStepBytes;
-  const uint64_t bytes = versionsAt + versions * kVersionStepBytes;
+  const uint64_t readableAt = versionsAt + versions * kVersionStepBytes;
+  const uint64_t bytes = readableAt + kVersionStepBytes;
   PSD_ASSIGN_OR_RETURN(auto file, SharedMemory::create("psd-parameters", bytes, others));
   auto* const data = reinterpret_cast<float*>(file->data());
-  return std::shared_ptr<Arena>(new Arena(data, bytes, std::move(file), versionsAt));
+  sharedWord(*file, readableAt).store(1, std::memory_order_release);
+  return std::shared_ptr<Arena>(new Arena(data, bytes, std::move(file), versionsAt, readableAt));
 }
 
 Arena::~Arena() {

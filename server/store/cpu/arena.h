@@ -16,7 +16,7 @@ class Arena {
  public:
   /// Anonymous. ErrorCode::overloaded, naming the bytes, when the system refuses. At most 2^60 floats.
   static Result<std::shared_ptr<Arena>> map(uint64_t floats);
-  /// In a memory file, with `versions` zeroed words after the floats. Fails as map() does.
+  /// In a memory file, with `versions` zeroed words after the floats, and one of 1. Fails as map() does.
   static Result<std::shared_ptr<Arena>> share(uint64_t floats, uint64_t versions, SharedAccess others);
   ~Arena();
   Arena(const Arena&) = delete;
@@ -27,17 +27,24 @@ class Arena {
   const std::shared_ptr<SharedMemory>& file() const { return file_; }
   /// Byte of the file at which a version's word lies, each in a cache line of its own.
   uint64_t versionAt(uint64_t index) const { return versionsAt_ + index * kVersionStepBytes; }
+  /// And the word after the versions.
+  uint64_t readableAt() const { return readableAt_; }
 
  private:
   static constexpr uint64_t kVersionStepBytes = 64;
 
-  Arena(float* data, uint64_t bytes, std::shared_ptr<SharedMemory> file, uint64_t versionsAt)
-      : data_(data), bytes_(bytes), file_(std::move(file)), versionsAt_(versionsAt) {}
+  Arena(float* data, uint64_t bytes, std::shared_ptr<SharedMemory> file, uint64_t versionsAt,
+        uint64_t readableAt)
+      : data_(data),
+        bytes_(bytes),
+        file_(std::move(file)),
+        versionsAt_(versionsAt),
+        readableAt_(readableAt) {}
 
   float* data_;
   uint64_t bytes_;
   std::shared_ptr<SharedMemory> file_;
-  uint64_t versionsAt_;
+  uint64_t versionsAt_, readableAt_;
 };
 
 }  // namespace psd

@@ -59,7 +59,7 @@ class CpuStorage : public ShardStorage {
     const Arena& arena = *memory_->weights;
     if (!arena.file()) return {};
     const auto before = static_cast<uint64_t>(weights_ - arena.data());
-    return SharedPlace{arena.file(), before * sizeof(float), arena.versionAt(index_)};
+    return SharedPlace{arena.file(), before * sizeof(float), arena.versionAt(index_), arena.readableAt()};
   }
 
   void write(Lane&, uint64_t offset, std::span<const float> values, Done done) override {

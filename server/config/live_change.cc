@@ -1,0 +1,105 @@
+#include "server/config/live_change.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
+
+namespace psd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A key of which the two configurations say different things.
+struct Difference {
+  std::string path;
+  std::string now, next;  ///< as JSON; "none" where it is not given
+};
+
+void compare(const std::string& path, const Json* now, const Json* next, std::vector<Difference>& found) {
+  if (now != nullptr && next != nullptr && *now == *next) return;
+  const bool bothObjects = now != nullptr && next != nullptr && now->is_object() && next->is_object();
+  const bool sameLists = now != nullptr && next != nullptr && now->is_array() && next->is_array() &&
+                         now->size() == next->size() && !now->empty() && now->front().is_object();
+  if (bothObjects) {
+    const auto below = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
+    for (const auto& [key, value] : now->items()) {
+      const auto other = next->find(key);
+      compare(below(key), &value, other == next->end() ? nullptr : &*other, found);
+    }
+    for (const auto& [key, value] : next->items()) {
+      if (!now->contains(key)) compare(below(key), nullptr, &value, found);
+    }
+  } else if (sameLists) {
+    for (size_t i = 0; i < now->size(); i++) {
+      compare(path + "[" + std::to_string(i) + "]", &(*now)[i], &(*next)[i], found);
+    }
+  } else {
+    found.push_back({path, now ? now->dump() : "none", next ? next->dump() : "none"});
+  }
+}
+
+std::vector<Difference> differences(const LoadedConfig& now, const LoadedConfig& next) {
+  std::vector<Difference> found;
+  compare("", &now.effective, &next.effective, found);
+  return found;
+}
+
+/// A key without its group: "groups[2].optimizer.lr" is "optimizer.lr".
+std::string_view withoutGroup(std::string_view path) {
+  if (!path.starts_with("groups[")) return path;
+  const size_t end = path.find("].");
+  return end == std::string_view::npos ? path : path.substr(end + 2);
+}
+
+bool isOrLiesIn(std::string_view path, std::string_view key) {
+  return path.starts_with(key) && (path.size() == key.size() || path[key.size()] == '.');
+}
+
+/// Whether a running daemon can change it. Of the optimizer only what leaves its state as it is; see
+/// checkLiveChange().
+bool mayChange(std::string_view path) {
+  constexpr std::array kLimits = {
+      "limits.connections",     "limits.staged_bytes",     "limits.calls",    "limits.outgoing_bytes",
+      "limits.read_timeout_ms", "limits.write_timeout_ms", "limits.drain_ms", "limits.model_bytes"};
+  const std::string_view key = withoutGroup(path);
+  return isOrLiesIn(key, "policy") || isOrLiesIn(key, "optimizer") || path == "log.level" ||
+         std::find(kLimits.begin(), kLimits.end(), path) != kLimits.end();
+}
+
+std::vector<std::string_view> slotNames(const Optimizer& optimizer) {
+  std::vector<std::string_view> names;
+  for (const Slot& slot : optimizer.slots()) names.push_back(slot.name);
+  return names;
+}
+
+}  // namespace
+
+Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next) {
+  for (const Difference& difference : differences(now, next)) {
+    if (mayChange(difference.path)) continue;
+    return {ErrorCode::invalidArgument, difference.path + ": cannot change while the daemon runs (" +
+                                            difference.now + " -> " + difference.next + ")"};
+  }
+  const auto& groups = now.config.groups;
+  for (size_t i = 0; i < groups.size(); i++) {
+    const Optimizer &before = groups[i].optimizer, &after = next.config.groups[i].optimizer;
+    if (before.name() == after.name() && slotNames(before) == slotNames(after)) continue;
+    const std::string path =
+        i + 1 < groups.size() ? "groups[" + std::to_string(i) + "].optimizer" : "optimizer";
+    return {ErrorCode::invalidArgument, path + ": cannot change while the daemon runs from '" +
+                                            before.describe() + "' to '" + after.describe() +
+                                            "', which keeps other state per weight"};
+  }
+  return {};
+}
+
+std::string describeChange(const LoadedConfig& now, const LoadedConfig& next) {
+  std::string text;
+  for (const Difference& difference : differences(now, next)) {
+    text += (text.empty() ? "" : ", ") + difference.path + ": " + difference.now + " -> " + difference.next;
+  }
+  return text;
+}
+
+}  // namespace psd

@@ -1,0 +1,80 @@
+// How a Server goes over to another configuration while trainers work.
+
+#include <spdlog/spdlog.h>
+
+#include "server/config/live_change.h"
+#include "server/rpc/server.h"
+
+namespace psd {
+
+kj::Promise<Result<std::string>> Server::reload() {
+  using Outcome = Result<std::string>;
+  if (control_.stopping()) return Outcome(ErrorCode::shuttingDown, "the daemon is shutting down");
+  if (reloading_) return Outcome(ErrorCode::notReady, "another reload is under way");
+  reloading_ = true;
+  return background_.run<Result<LoadedConfig>>(reread_)
+      .then([this](Result<LoadedConfig> next) -> kj::Promise<Outcome> {
+        if (!next.ok()) return Outcome(next.error());
+        if (Status may = checkLiveChange(loaded_, *next); !may.ok()) return Outcome(may.error());
+        return changeTo(*std::move(next));
+      })
+      .then([this](Outcome outcome) {
+        if (outcome.ok()) {
+          counters_.reloads.add();
+          spdlog::info("reloaded the configuration: {}", *outcome);
+        } else {
+          counters_.reloadsRefused.add();
+          spdlog::warn("the configuration stays as it is: {}", outcome.message());
+        }
+        return outcome;
+      })
+      .attach(kj::defer([this] { reloading_ = false; }));
+}
+
+kj::Promise<Result<std::string>> Server::changeTo(LoadedConfig next) {
+  using Outcome = Result<std::string>;
+  std::string change = describeChange(loaded_, next);
+  if (change.empty()) return Outcome("nothing differs");
+  auto target = std::make_shared<const LoadedConfig>(std::move(next));
+  return onEveryLoop([](EventLoop& loop) { loop.closeGate(); })
+      .then([this, target] { return changeAtRest(*target); })
+      .catch_([](kj::Exception&& exception) {
+        return Status(ErrorCode::internal, exception.getDescription().cStr());
+      })
+      .then([this](Status status) {
+        auto config = std::make_shared<const DaemonConfig>(loaded_.config);  // the old one after an error
+        return onEveryLoop([config](EventLoop& loop) {
+                 loop.setConfig(config);
+                 loop.openGate();
+               })
+            .then([status = std::move(status)] { return status; });
+      })
+      .then([target, change = std::move(change)](Status status) -> Outcome {
+        if (!status.ok()) return status.error();
+        return change;
+      });
+}
+
+kj::Promise<Status> Server::changeAtRest(const LoadedConfig& next) {
+  return settle([](EventLoop& loop) { return loop.arrivingUpdates() == 0; })
+      .then([this](bool arrived) -> kj::Promise<bool> {
+        if (!arrived) return false;
+        return control_.settle().then(
+            [this] { return settle([](EventLoop& loop) { return loop.openUpdates() == 0; }); });
+      })
+      .then([this, &next](bool atRest) -> Status {
+        if (control_.stopping()) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
+        if (!atRest) {
+          return {ErrorCode::deadlineExceeded,
+                  "gradients that had begun to come were not complete within limits.drain_ms (" +
+                      std::to_string(loaded_.config.limits.drainMs) + "); nothing has changed"};
+        }
+        loaded_ = next;
+        control_.adopt(std::make_shared<const DaemonConfig>(loaded_.config));
+        for (auto& listener : listeners_) listener->setConnectionsMax(loaded_.config.limits.connections);
+        setLogLevel(loaded_.config.log.level);
+        return {};
+      });
+}
+
+}  // namespace psd

@@ -1,0 +1,182 @@
+// A daemon that goes over to another configuration while trainers work.
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "common/types/model_layout.h"
+#include "test/support/catch.h"
+#include "test/support/local_server.h"
+#include "trainer/client/client.h"
+
+namespace psd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const ModelSpec kModel{"net", {{"fc.weight", DType::f32, {40, 50}}, {"fc.bias", DType::f32, {50}}}};
+
+Json configOf(const Json& policy, double lr = 1) {
+  return {{"policy", policy}, {"shards", 3}, {"threads", 2}, {"optimizer", {{"type", "sgd"}, {"lr", lr}}}};
+}
+
+std::unique_ptr<Client> joined(const std::string& address, uint32_t rank, uint32_t worldSize,
+                               Transport transport = Transport::rpc) {
+  ClientOptions options;
+  options.servers = {address};
+  options.chunkBytes = 4 << 10;
+  options.transport = transport;
+  auto client = Client::connect(options);
+  PSD_REQUIRE_OK(client);
+  const std::vector<float> zeros(ModelLayout(kModel).totalElements());
+  PSD_REQUIRE_OK(
+      (*client)->join({Rank{rank}, worldSize}, kModel, [&] { return std::span<const float>(zeros); }));
+  return std::move(*client);
+}
+
+std::vector<float> minusOnes() {
+  const ModelLayout layout(kModel);
+  std::vector<float> values(layout.totalElements());
+  for (const TensorPlace& place : layout.places()) {
+    std::fill_n(values.begin() + static_cast<ptrdiff_t>(place.begin), place.count, -1.f);
+  }
+  return values;
+}
+
+/// Pulls and pushes until told to stop. What became of its pushes, by outcome.
+struct Tally {
+  uint64_t applied = 0, dropped = 0;
+  Status status;
+};
+
+void train(Client& client, const std::atomic<bool>& stop, std::atomic<uint64_t>& steps, Tally& tally) {
+  const std::vector<float> gradient = minusOnes();
+  std::vector<float> values(gradient.size());
+  for (uint64_t step = 1; !stop; step++) {
+    auto pulled = client.pull(values).wait();
+    if (tally.status = pulled.status(); !tally.status.ok()) return;
+    auto pushed = client.push(Step{step}, gradient, 1, pulled->versions).wait();
+    if (tally.status = pushed.status(); !tally.status.ok()) return;
+    (pushed->outcome == PushOutcome::applied ? tally.applied : tally.dropped)++;
+    steps++;
+  }
+  tally.status = client.leave();
+}
+
+TEST_CASE("Reload: policies change under four trainers, and no push and no trainer is lost") {
+  constexpr size_t kTrainers = 4;
+  const Json hogwild = {{"type", "hogwild"}}, sync = {{"type", "sync"}},
+             bounded = {{"type", "bounded_staleness"}, {"bound", 2}};
+  testing::LocalServer server(configOf(hogwild));
+  std::vector<std::unique_ptr<Client>> clients;
+  for (uint32_t rank = 0; rank < kTrainers; rank++) {
+    // Half of them read in the daemon's memory, which only hogwild allows.
+    clients.push_back(rank % 2 == 0 ? joined(server.address(), rank, kTrainers)
+                                    : joined(server.unixAddress(), rank, kTrainers, Transport::automatic));
+  }
+  std::atomic<bool> stop = false;
+  std::atomic<uint64_t> steps = 0;
+  std::vector<Tally> tallies(kTrainers);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < kTrainers; i++) {
+    threads.emplace_back([&, i] { train(*clients[i], stop, steps, tallies[i]); });
+  }
+  // Pure counting of steps: the trainers take some under every policy.
+  const auto workOn = [&] {
+    for (const uint64_t until = steps + 40; steps < until;) std::this_thread::yield();
+  };
+  std::vector<Result<std::string>> changes;
+  for (const Json& policy : {sync, bounded, hogwild, sync, hogwild}) {
+    workOn();
+    changes.push_back(server.reload(configOf(policy)));
+  }
+  workOn();
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+
+  for (const auto& change : changes) PSD_REQUIRE_OK(change);
+  CHECK(*changes[0] == R"(policy.type: "hogwild" -> "sync", policy.aggregator: none -> {"type":"mean"}, )"
+                       R"(policy.backup_trainers: none -> 0, policy.start_trainers: none -> 0, )"
+                       R"(policy.quorum: none -> 1, policy.round_timeout_ms: none -> 0, )"
+                       R"(policy.on_timeout: none -> "proceed")");
+  uint64_t dropped = 0;
+  for (const Tally& tally : tallies) {
+    PSD_REQUIRE_OK(tally.status);
+    CHECK(tally.applied > 0);
+    dropped += tally.dropped;
+  }
+  CHECK(dropped == 0);
+  const Json status = server.status();
+  CHECK(status["policy"] == "hogwild");
+  CHECK(status["counters"]["reloads"] == 5);
+  CHECK(status["counters"]["late_pushes"] == 0);
+  CHECK(status["trainers_lost"] == 0);
+  for (const Json& shard : status["shards"]) CHECK(shard["version"] == status["shards"][0]["version"]);
+}
+
+TEST_CASE("Reload: the learning rate changes for the pushes that come after") {
+  testing::LocalServer server(configOf({{"type", "locked"}}, 1));
+  auto client = joined(server.address(), 0, 1);
+  const auto gradient = minusOnes();
+  std::vector<float> values(gradient.size());
+  PSD_REQUIRE_OK(client->push(Step{1}, gradient, 1, {}).wait());
+  auto change = server.reload(configOf({{"type", "locked"}}, 16));
+  PSD_REQUIRE_OK(change);
+  CHECK(*change == "optimizer.lr: 1.0 -> 16.0");
+  PSD_REQUIRE_OK(client->push(Step{2}, gradient, 1, {}).wait());
+  PSD_REQUIRE_OK(client->pull(values).wait());
+  CHECK(values[0] == 17);
+  auto same = server.reload(configOf({{"type", "locked"}}, 16));
+  PSD_REQUIRE_OK(same);
+  CHECK(*same == "nothing differs");
+}
+
+TEST_CASE("Reload: what cannot change is refused, and nothing changes") {
+  testing::LocalServer server(configOf({{"type", "locked"}}));
+  auto client = joined(server.address(), 0, 1);
+  Json shards = configOf({{"type", "sync"}}), optimizer = shards, slices = shards, broken = shards;
+  shards["shards"] = 4;
+  optimizer["optimizer"]["momentum"] = 0.9;
+  slices["limits"] = {{"slice_bytes", 8192}};
+  broken["policy"] = {{"type", "synk"}};
+  const std::vector<std::pair<Json, std::string>> refused = {
+      {shards, "shards: cannot change while the daemon runs (3 -> 4)"},
+      {optimizer,
+       "optimizer: cannot change while the daemon runs from 'sgd lr=1' to 'sgd lr=1 momentum=0.9', "
+       "which keeps other state per weight"},
+      {slices, "limits.slice_bytes: cannot change while the daemon runs (4194304 -> 8192)"},
+  };
+  for (const auto& [config, message] : refused) {
+    auto change = server.reload(config);
+    REQUIRE_FALSE(change.ok());
+    CHECK(change.error().code == ErrorCode::invalidArgument);
+    CHECK(change.message() == message);
+  }
+  CHECK_FALSE(server.reload(broken).ok());
+  CHECK(server.status()["policy"] == "locked");
+  CHECK(server.status()["counters"]["reloads_refused"] == 4);
+  PSD_REQUIRE_OK(client->push(Step{1}, minusOnes(), 1, {}).wait());
+}
+
+TEST_CASE("Reload: a gradient that is half there holds it up no longer than limits.drain_ms") {
+  Json config = configOf({{"type", "locked"}});
+  config["limits"] = {{"drain_ms", 50}};
+  testing::LocalServer server(config);
+  auto client = joined(server.address(), 0, 1);
+  const auto gradient = minusOnes();
+  auto push = client->beginPush(Step{1}, gradient, 1, {});
+  push->ready(0, 1024);
+  while (server.status()["counters"]["push_slices"] == 0) std::this_thread::yield();
+  Json next = config;
+  next["policy"] = {{"type", "hogwild"}};
+  auto change = server.reload(next);
+  REQUIRE_FALSE(change.ok());
+  CHECK(change.error().code == ErrorCode::deadlineExceeded);
+  CHECK(server.status()["policy"] == "locked");
+  push->ready(1024, gradient.size() - 1024);
+  PSD_REQUIRE_OK(push->finish().wait());
+  PSD_REQUIRE_OK(server.reload(next));
+}
+
+}  // namespace
+}  // namespace psd

@@ -1,0 +1,61 @@
+"""A running daemon reads its file again: psd reload and SIGHUP. What happens to trainers meanwhile: reload_test.cc."""
+
+import json
+import signal
+
+import processes
+
+
+class Reload(processes.ProcessTest):
+    def serve(self, config):
+        self.config = {"device": "cpu", "shards": 2, **config}
+        self.save()
+        daemon = processes.Daemon(self.folder, "psd", ["--config", "psd.json", "--listen", "tcp://127.0.0.1:0"])
+        self.processes.append(daemon)
+        return daemon
+
+    def save(self):
+        self.write("psd.json", json.dumps(self.config))
+
+    def reload(self, daemon):
+        return self.start_psd("reload", "--server", daemon.address)
+
+    def test_psd_reload(self):
+        daemon = self.serve({"policy": {"type": "locked"}, "optimizer": {"lr": 0.5}})
+        self.config["optimizer"]["lr"] = 0.25
+        self.config["policy"] = {"type": "bounded_staleness", "bound": 2}
+        self.save()
+        command = self.reload(daemon)
+        self.assert_ends(command)
+        self.assertIn("optimizer.lr: 0.5 -> 0.25", command.out)
+        status = daemon.status()
+        self.assertEqual((status["policy"], status["optimizer"]), ("bounded_staleness", "sgd lr=0.25"))
+        self.assertIn("reloaded the configuration: ", daemon.err)
+
+        again = self.reload(daemon)
+        self.assert_ends(again)
+        self.assertIn("nothing differs", again.out)
+        self.assert_stops(daemon)
+
+    def test_sighup(self):
+        daemon = self.serve({"optimizer": {"lr": 0.5}})
+        self.config["optimizer"]["lr"] = 0.125
+        self.save()
+        daemon.signal(signal.SIGHUP)
+        daemon.until_status("the new rate", lambda status: status["optimizer"] == "sgd lr=0.125")
+        self.assert_stops(daemon)
+
+    def test_what_cannot_change_is_refused(self):
+        daemon = self.serve({})
+        self.config["shards"] = 3
+        self.save()
+        self.assert_fails(self.reload(daemon), "shards: cannot change while the daemon runs (2 -> 3)")
+        self.write("psd.json", '{"shards": ')
+        self.assert_fails(self.reload(daemon), "psd.json", "line 1")
+        self.assertEqual(daemon.counter("reloads_refused"), 2)
+        self.assertIn("the configuration stays as it is: ", daemon.err)
+        self.assert_stops(daemon)
+
+
+if __name__ == "__main__":
+    processes.main()
