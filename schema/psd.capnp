@@ -95,8 +95,10 @@ interface Daemon {
       -> (protocolVersion :UInt32, serverVersion :Text, status :Acknowledgement);
   # First call on a connection. `peer` names the caller in the daemon's log ("psd-trainer 0.1.0").
 
-  join @1 (rank :UInt32, worldSize :UInt32, model :ModelSpec, host :Text, pid :UInt32) -> JoinResult;
-  # Becomes a trainer. Refused: protocolMismatch (no hello before), modelMismatch,
+  join @1 (rank :UInt32, worldSize :UInt32, model :ModelSpec, host :Text, pid :UInt32, codec :Text,
+           pullCodec :Text) -> JoinResult;
+  # Becomes a trainer. `codec` and `pullCodec` say how its gradients and its parameters are to travel,
+  # NAME[:option=value[,…]]; empty leaves that to the daemon. Refused: protocolMismatch (no hello before), modelMismatch,
   # worldSizeMismatch, rankTaken, invalidArgument, shuttingDown.
 
   observe @2 (model :ModelSpec) -> ObserveResult;
@@ -114,6 +116,8 @@ struct JoinResult {
       session @0 :Trainer;
       access @1 :ModelAccess;
       mustInitialize @2 :Bool;   # this trainer is the first: it sends values, then initialized()
+      codec @4 :Text;            # what pushes are to use, with all options …
+      pullCodec @5 :Text;        # … and pulls: as asked, or the daemon's choice
     }
     error @3 :Error;
   }
@@ -133,10 +137,11 @@ struct ObserveResult {
 interface Reader {
   # Reads the parameters.
 
-  pull @0 (pull :UInt64, shard :UInt32, offset :UInt64, count :UInt64) -> PullResult;
+  pull @0 (pull :UInt64, shard :UInt32, offset :UInt64, count :UInt64, codec :Text) -> PullResult;
   # One slice of one shard; `offset` is relative to the shard's begin. Slices with the same `pull` number belong
   # together: where the policy promises whole shards (locked), all slices of a shard in one pull show
-  # the same version. Numbers rise; a new number ends the pull before it.
+  # the same version. Numbers rise; a new number ends the pull before it. `codec`: the name of the one agreed in
+  # join(); empty: float32.
 }
 
 struct PullResult {
@@ -146,7 +151,7 @@ struct PullResult {
       shard @1 :UInt32;     # belong before the rest of the message is read
       offset @2 :UInt64;
       version @3 :UInt64;   # updates that the shard had applied
-      values @4 :Data;      # count × float32, little endian
+      values @4 :Data;      # count × float32, little endian, or as the codec asked for has it
     }
     error @5 :Error;
   }
@@ -166,12 +171,13 @@ interface Trainer extends(Reader) {
   # was to do so is gone.
 
   push @3 (step :UInt64, shard :UInt32, offset :UInt64, basis :UInt64, samples :UInt32,
-           gradient :Data) -> PushResult;
+           gradient :Data, codec :Text, count :UInt32) -> PushResult;
   # One slice of one gradient. The slices of a shard come in any order without overlap; together they
   # cover the shard and make one update. `basis`: the version that the gradient was computed from.
   # `step` rises with every gradient; a larger one gives up what is unfinished of the one before. Where a gradient
   # must wait for other trainers (sync), its last slice is answered when it is known what became of it, all
-  # others at once.
+  # others at once. `gradient` holds float32, or what the codec of that name made of `count` values: the one agreed
+  # in join().
 
   leave @4 () -> (status :Acknowledgement);
   # The trainer is done. Answered when its pushes are applied.

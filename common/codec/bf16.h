@@ -17,7 +17,7 @@ class Bf16 final : public Codec {
 
   Status encode(std::span<const float> values, uint64_t, std::byte* out) const override {
     auto* const to = reinterpret_cast<uint16_t*>(out);
-    vectorised([&]() PSD_VECTORISED {
+    vectorised([=]() PSD_VECTORISED {
       for (size_t i = 0; i < values.size(); ++i) to[i] = toBfloat16(values[i]);
     });
     return anyWithExponent(to, values.size(), kExponent) ? beyondRange(kName, "3.39e38") : Status();
@@ -30,7 +30,7 @@ class Bf16 final : public Codec {
   }
   void decode(Bytes bytes, uint64_t, uint64_t begin, std::span<float> out) const override {
     const uint16_t* const from = arrayAt<uint16_t>(bytes, 0) + begin;
-    vectorised([&]() PSD_VECTORISED {
+    vectorised([=]() PSD_VECTORISED {
       for (size_t i = 0; i < out.size(); ++i) out[i] = fromBfloat16(from[i]);
     });
   }

@@ -43,11 +43,13 @@ inline Status beyondRange(std::string_view codec, std::string_view largest) {
 
 /// Whether a 16-bit float of the bytes has all bits of `exponent` set: is infinite or NaN.
 inline bool anyWithExponent(const uint16_t* values, uint64_t count, uint16_t exponent) {
-  uint32_t found = 0;
-  vectorised([&]() PSD_VECTORISED {
-    for (uint64_t i = 0; i < count; ++i) found |= (values[i] & exponent) == exponent ? 1u : 0u;
+  bool any = false;
+  vectorised([=, &any]() PSD_VECTORISED {
+    uint16_t found = 0;
+    for (uint64_t i = 0; i < count; ++i) found |= (values[i] & exponent) == exponent ? 1 : 0;
+    any = found != 0;
   });
-  return found != 0;
+  return any;
 }
 
 }  // namespace psd

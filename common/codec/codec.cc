@@ -37,7 +37,7 @@ const std::vector<std::unique_ptr<Codec>>& decoders() {
 
 void Codec::accumulate(std::span<const float> gradient, CodecMemory memory) const {
   float* const residual = memory.residual.data();
-  vectorised([&]() PSD_VECTORISED {
+  vectorised([=]() PSD_VECTORISED {
     for (size_t i = 0; i < gradient.size(); ++i) residual[i] += gradient[i];
   });
 }
@@ -48,8 +48,8 @@ void Codec::addDecoded(Bytes bytes, std::span<float> to, float factor) const {
     const uint64_t some = std::min<uint64_t>(buffer.size(), to.size() - begin);
     decode(bytes, to.size(), begin, std::span(buffer).first(some));
     float* const out = to.data() + begin;
-    vectorised([&]() PSD_VECTORISED {
-      for (uint64_t i = 0; i < some; ++i) out[i] += factor * buffer[i];
+    vectorised([=, in = buffer.data()]() PSD_VECTORISED {
+      for (uint64_t i = 0; i < some; ++i) out[i] += factor * in[i];
     });
   }
 }

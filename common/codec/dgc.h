@@ -23,9 +23,9 @@ class Dgc final : public SparseCodec {
   void accumulate(std::span<const float> gradient, CodecMemory memory) const override {
     float* const u = memory.velocity.data();
     float* const v = memory.residual.data();
-    vectorised([&]() PSD_VECTORISED {
+    vectorised([=, momentum = momentum_]() PSD_VECTORISED {
       for (size_t i = 0; i < gradient.size(); ++i) {
-        u[i] = momentum_ * u[i] + gradient[i];
+        u[i] = momentum * u[i] + gradient[i];
         v[i] += u[i];
       }
     });

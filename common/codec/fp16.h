@@ -18,7 +18,7 @@ class Fp16 final : public Codec {
 
   Status encode(std::span<const float> values, uint64_t, std::byte* out) const override {
     auto* const to = reinterpret_cast<uint16_t*>(out);
-    vectorised([&]() PSD_VECTORISED {
+    vectorised([=]() PSD_VECTORISED {
       for (size_t i = 0; i < values.size(); ++i) to[i] = toHalf(values[i]);
     });
     return anyWithExponent(to, values.size(), kExponent) ? beyondRange(kName, "65504") : Status();
@@ -31,7 +31,7 @@ class Fp16 final : public Codec {
   }
   void decode(Bytes bytes, uint64_t, uint64_t begin, std::span<float> out) const override {
     const uint16_t* const from = arrayAt<uint16_t>(bytes, 0) + begin;
-    vectorised([&]() PSD_VECTORISED {
+    vectorised([=]() PSD_VECTORISED {
       for (size_t i = 0; i < out.size(); ++i) out[i] = fromHalf(from[i]);
     });
   }

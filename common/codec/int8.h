@@ -4,6 +4,7 @@
 
 #include "common/codec/bytes.h"
 #include "common/codec/codec.h"
+#include "common/types/finite.h"
 
 namespace psd {
 
@@ -25,6 +26,9 @@ class Int8 final : public Codec {
     auto* const to = reinterpret_cast<int8_t*>(out + valuesAt(values.size()));
     for (uint64_t block = 0; block < blocksOf(values.size()); ++block) {
       const uint64_t begin = block * kCodecBlock;
+      if (!allFinite(values.subspan(begin, std::min<uint64_t>(kCodecBlock, values.size() - begin)))) {
+        return nonFiniteValue(kName);
+      }
       scales[block] = encodeBlock(
           values.subspan(begin, std::min<uint64_t>(kCodecBlock, values.size() - begin)), to + begin);
     }
@@ -42,11 +46,13 @@ class Int8 final : public Codec {
       }
     }
     const int8_t* const values = arrayAt<int8_t>(bytes, valuesAt(count));
-    uint32_t found = 0;
-    vectorised([&]() PSD_VECTORISED {
-      for (uint64_t i = 0; i < count; ++i) found |= values[i] == -128 ? 1u : 0u;
+    bool any = false;
+    vectorised([=, &any]() PSD_VECTORISED {
+      uint8_t found = 0;
+      for (uint64_t i = 0; i < count; ++i) found |= values[i] == -128 ? 1 : 0;
+      any = found != 0;
     });
-    return found == 0 ? Status() : badBytes(kName, "-128 is no value of this codec");
+    return !any ? Status() : badBytes(kName, "-128 is no value of this codec");
   }
 
   void decode(Bytes bytes, uint64_t count, uint64_t begin, std::span<float> out) const override {
@@ -55,7 +61,7 @@ class Int8 final : public Codec {
     for (uint64_t at = 0; at < out.size(); at += kCodecBlock) {
       const float scale = scales[(begin + at) / kCodecBlock];
       const uint64_t end = std::min<uint64_t>(at + kCodecBlock, out.size());
-      vectorised([&]() PSD_VECTORISED {
+      vectorised([=]() PSD_VECTORISED {
         for (uint64_t i = at; i < end; ++i) out[i] = scale * static_cast<float>(values[i]);
       });
     }
@@ -72,19 +78,23 @@ class Int8 final : public Codec {
   static float encodeBlock(std::span<const float> values, int8_t* to) {
     // Adding 1.5 × 2^23 rounds a small float to the nearest whole one, which then stands in the lowest bits.
     constexpr float kRounder = 12582912.f;
-    float scale = 0;
-    vectorised([&]() PSD_VECTORISED {
+    float used = 0;
+    vectorised([=, &used]() PSD_VECTORISED {
       uint32_t largest = 0;
-      for (const float value : values) largest = std::max(largest, magnitudeBits(value));
-      scale = std::min(floatOf(largest) / 127, kScaleMax);
+      for (size_t i = 0; i < values.size(); ++i) {
+        const uint32_t bits = magnitudeBits(values[i]);
+        largest = bits > largest ? bits : largest;
+      }
+      float scale = std::min(floatOf(largest) / 127, kScaleMax);
       if (scale < std::numeric_limits<float>::min()) scale = 0;
       const float inverse = scale > 0 ? 1 / scale : 0;
+      used = scale;
       for (size_t i = 0; i < values.size(); ++i) {
         const auto whole = static_cast<int32_t>(bitsOf(values[i] * inverse + kRounder) - bitsOf(kRounder));
-        to[i] = static_cast<int8_t>(std::clamp(whole, -127, 127));
+        to[i] = static_cast<int8_t>(whole > 127 ? 127 : whole < -127 ? -127 : whole);
       }
     });
-    return scale;
+    return used;
   }
 };
 

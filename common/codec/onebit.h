@@ -1,8 +1,8 @@
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "common/codec/bytes.h"
 #include "common/codec/codec.h"
@@ -71,49 +71,72 @@ class OneBit final : public Codec {
   static uint64_t wordsOf(uint64_t count) { return (count + kWordBits - 1) / kWordBits; }
 
   static void encodeBlock(std::span<const float> values, float* means, uint32_t* words) {
-    // Doubles, since the sum of huge floats is none; lanes, so that the sums vectorise in one order.
-    std::array<double, kLanes> positive{}, negative{};
+    float positive = 0, negative = 0;
     uint32_t negatives = 0;
-    vectorised([&]() PSD_VECTORISED {
+    vectorised([=, &positive, &negative, &negatives]() PSD_VECTORISED {
+      Sums sums;
       const size_t full = values.size() / kWordBits * kWordBits;
       for (size_t begin = 0; begin < full; begin += kWordBits) {
-        uint32_t word = 0;
-        for (uint32_t i = 0; i < kWordBits; ++i) word |= (values[begin + i] < 0 ? 1u : 0u) << i;
-        words[begin / kWordBits] = word;
-        negatives += static_cast<uint32_t>(std::popcount(word));
-        for (uint32_t i = 0; i < kWordBits; i += kLanes) {
-          for (uint32_t lane = 0; lane < kLanes; ++lane) {
-            const float value = values[begin + i + lane];
-            positive[lane] += static_cast<double>(value < 0 ? 0.f : value);
-            negative[lane] += static_cast<double>(value < 0 ? value : 0.f);
-          }
-        }
+        words[begin / kWordBits] = addWord(values.data() + begin, sums);
       }
-      if (full == values.size()) return;
-      uint32_t word = 0;
-      for (size_t i = full; i < values.size(); ++i) {
-        word |= (values[i] < 0 ? 1u : 0u) << (i - full);
-        (values[i] < 0 ? negative : positive)[0] += static_cast<double>(values[i]);
+      if (full < values.size()) {
+        float last[kWordBits] = {};  // zeros are no negative values
+        std::copy(values.begin() + static_cast<ptrdiff_t>(full), values.end(), last);
+        words[full / kWordBits] = addWord(last, sums);
       }
-      words[full / kWordBits] = word;
-      negatives += static_cast<uint32_t>(std::popcount(word));
+      for (uint32_t lane = 0; lane < kLanes; ++lane) {
+        positive += sums.positive[lane];
+        negative += sums.negative[lane];
+      }
+      negatives = sums.negatives;
     });
     means[0] = mean(positive, values.size() - negatives);
     means[1] = mean(negative, negatives);
   }
 
-  static float mean(const std::array<double, kLanes>& sums, uint64_t count) {
-    double sum = 0;
-    for (const double lane : sums) sum += lane;
-    return count == 0 ? 0.f : static_cast<float>(sum / static_cast<double>(count));
+  /// Of values × kShrink, so that no sum of a block is infinite but for rounding. In lanes, so that they
+  /// vectorise in one order.
+  struct Sums {
+    float positive[kLanes] = {}, negative[kLanes] = {};
+    uint32_t negatives = 0;
+  };
+  static constexpr float kShrink = 1.f / kCodecBlock;
+
+  /// Gives the signs of 32 values.
+  PSD_VECTORISED static uint32_t addWord(const float* values, Sums& sums) {
+    uint32_t lanes[kLanes] = {};
+#pragma GCC unroll 1
+    for (uint32_t row = 0; row < kWordBits; row += kLanes) {
+      for (uint32_t lane = 0; lane < kLanes; ++lane) {
+        lanes[lane] |= (values[row + lane] < 0 ? 1u : 0u) << row;
+      }
+      // A loop for each sum: in one, the compiler finds no vector.
+      for (uint32_t lane = 0; lane < kLanes; ++lane) {
+        sums.positive[lane] += (values[row + lane] < 0 ? 0.f : values[row + lane]) * kShrink;
+      }
+      for (uint32_t lane = 0; lane < kLanes; ++lane) {
+        sums.negative[lane] += (values[row + lane] < 0 ? values[row + lane] : 0.f) * kShrink;
+      }
+    }
+    uint32_t word = 0;
+    for (uint32_t lane = 0; lane < kLanes; ++lane) word |= lanes[lane] << lane;
+    sums.negatives += static_cast<uint32_t>(std::popcount(word));
+    return word;
+  }
+
+  static float mean(float sum, uint64_t count) {
+    constexpr float kMost = std::numeric_limits<float>::max();
+    if (count == 0) return 0;
+    return std::clamp(sum * (static_cast<float>(kCodecBlock) / static_cast<float>(count)), -kMost, kMost);
   }
 
   static void decodeBlock(const uint32_t* words, float positive, float negative, std::span<float> out) {
-    vectorised([&]() PSD_VECTORISED {
+    vectorised([=]() PSD_VECTORISED {
       const size_t full = out.size() / kWordBits * kWordBits;
-      for (size_t begin = 0; begin < full; begin += kWordBits) {
+      float* to = out.data();
+      for (size_t begin = 0; begin < full; begin += kWordBits, to += kWordBits) {
         const uint32_t word = words[begin / kWordBits];
-        for (uint32_t i = 0; i < kWordBits; ++i) out[begin + i] = word >> i & 1u ? negative : positive;
+        for (uint32_t i = 0; i < kWordBits; ++i) to[i] = (word & 1u << i) != 0 ? negative : positive;
       }
       for (size_t i = full; i < out.size(); ++i) {
         out[i] = words[full / kWordBits] >> (i - full) & 1u ? negative : positive;

@@ -2,20 +2,24 @@
 
 namespace psd {
 
-/// Between the parameters and the body of a lambda that is handed to vectorised().
+/// Between the parameters and the body of a lambda that is handed to vectorised(); before a function that it
+/// calls.
 #define PSD_VECTORISED __attribute__((always_inline))
 
 #if defined(__x86_64__)
 template <class Loop>
-__attribute__((target("avx2"))) void runWithAvx2(const Loop& loop) {
+__attribute__((target("avx2"))) void runWithAvx2(Loop loop) {
   loop();
 }
 #endif
 
 /// Runs `loop`, compiled once for every x86-64 or AArch64 and once for AVX2, as what this processor has. The
 /// results are the same: no operation is contracted (-ffp-contract=off) and sums keep their order.
+///
+/// The lambda captures by value, and counts in variables of its own: what lies behind a reference could be
+/// what a loop writes to, and such a loop stays scalar.
 template <class Loop>
-void vectorised(const Loop& loop) {
+void vectorised(Loop loop) {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2")) return runWithAvx2(loop);
 #endif

@@ -34,14 +34,27 @@ Result<ShardPlan> readPlan(capnp::List<schema::ShardRange>::Reader in);
 /// The float32 values in a message, in place. Fails (badSlice) when the length is no multiple of 4.
 Result<std::span<const float>> floatsIn(capnp::Data::Reader data);
 
-/// A blob that references `values` in place; they must stay readable until the message is written
-/// (MessageStream::pin). `values` begins 8-aligned, and up to 7 bytes past its end are readable.
+/// A blob that references `bytes` in place; they must stay readable until the message is written
+/// (MessageStream::pin). `bytes` begin 8-aligned, and up to 7 bytes past its end are readable.
 template <class Message>
-capnp::Orphan<capnp::Data> referenceFloats(Message message, std::span<const float> values) {
-  auto bytes = std::as_bytes(values);
+capnp::Orphan<capnp::Data> referenceBytes(Message message, std::span<const std::byte> bytes) {
   return capnp::Orphanage::getForMessageContaining(message).referenceExternalData(
       capnp::Data::Reader(reinterpret_cast<const kj::byte*>(bytes.data()), bytes.size()));
 }
+
+/// The same for values.
+template <class Message>
+capnp::Orphan<capnp::Data> referenceFloats(Message message, std::span<const float> values) {
+  return referenceBytes(message, std::as_bytes(values));
+}
+
+/// The bytes in a message, in place; 8-byte aligned.
+inline std::span<const std::byte> bytesIn(capnp::Data::Reader data) {
+  return {reinterpret_cast<const std::byte*>(data.begin()), data.size()};
+}
+
+/// Text in a message, in place.
+inline std::string_view textIn(capnp::Text::Reader text) { return {text.begin(), text.size()}; }
 
 /// Text of a peer made fit for a log line: visible ASCII, at most `bytesMax`, then "…".
 std::string printable(std::string_view text, size_t bytesMax = 200);

@@ -221,6 +221,7 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   if (in.has("world_size")) {
     config.worldSize = static_cast<uint32_t>(in.integer("world_size", 1, 1, kConnectionsMax));
   }
+  config.codecs = readCodecs(in.object("codecs"));
   config.shmWritable = in.boolean("shm_writable", config.shmWritable);
   config.exitWhenDone = in.boolean("exit_when_done", config.exitWhenDone);
   config.save = in.text("save", config.save);

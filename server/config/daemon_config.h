@@ -12,6 +12,7 @@
 #include "common/os/env.h"
 #include "common/status/status.h"
 #include "common/types/model_spec.h"
+#include "server/config/codecs_config.h"
 #include "server/config/device_choice.h"
 #include "server/config/parameter_groups.h"
 
@@ -51,6 +52,7 @@ struct DaemonConfig {
   std::vector<GroupConfig> groups;    ///< at least one: the last takes the tensors that no other does
   std::optional<ModelConfig> model;   ///< none: the first trainer brings it
   std::optional<uint32_t> worldSize;  ///< none: what the first trainer says
+  CodecsConfig codecs;                ///< how gradients and parameters may travel
   bool shmWritable = false;           ///< same-host trainers may write the parameters they map
   bool exitWhenDone = false;          ///< once all trainers have joined and left
   std::string save;                   ///< path for the final model; empty: it is not saved

@@ -52,9 +52,20 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return out;
 }
 
+/// "topk:fraction=0.01 66.1x": how a trainer's gradients travel, and how much smaller than as float32.
+std::string compression(const Json& trainer) {
+  const auto codec = trainer["codec"].get<std::string>();
+  const auto sent = trainer["bytes_pushed"].get<double>();
+  if (codec == "none" || sent == 0) return codec;
+  return fmt::format("{} {:.1f}x", codec, trainer["value_bytes_pushed"].get<double>() / sent);
+}
+
 std::string trainersTable(const Json& status) {
   std::vector<std::vector<std::string>> rows = {
       {"rank", "process", "step", "staleness", "pulled", "pushed", "last seen"}};
+  const auto usesCodec = [](const Json& trainer) { return trainer["codec"] != "none"; };
+  const bool codecs = std::any_of(status["trainers"].begin(), status["trainers"].end(), usesCodec);
+  if (codecs) rows.front().push_back("codec");
   for (const Json& trainer : status["trainers"]) {
     rows.push_back({std::to_string(trainer["rank"].get<uint32_t>()),
                     fmt::format("{}@{}", trainer["pid"].get<uint32_t>(), trainer["host"].get<std::string>()),
@@ -62,6 +73,7 @@ std::string trainersTable(const Json& status) {
                     std::to_string(trainer["staleness"].get<uint64_t>()), bytes(trainer["bytes_pulled"]),
                     bytes(trainer["bytes_pushed"]),
                     fmt::format("{:.1f} s ago", trainer["last_seen_ms"].get<double>() / 1000)});
+    if (codecs) rows.back().push_back(compression(trainer));
   }
   return table(rows);
 }

@@ -17,6 +17,8 @@ struct Candidate {
   uint32_t worldSize = 0;
   std::string host;
   uint32_t pid = 0;
+  std::string codec = "none";  ///< of its pushes, with options; for people, like the next
+  std::string pullCodec = "none";
 };
 
 /// Why a trainer is no longer there.

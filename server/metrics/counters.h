@@ -29,9 +29,11 @@ struct DaemonCounters {
   Counter trainersJoined;
   Counter joinsRefused;
   Counter pullSlices;
-  Counter pullBytes;
+  Counter pullBytes;       ///< as they travel …
+  Counter pullValueBytes;  ///< … and as float32
   Counter pushSlices;
-  Counter pushBytes;
+  Counter pushBytes;         ///< as they travel …
+  Counter pushValueBytes;    ///< … and as float32
   Counter updates;           ///< shard updates applied whole
   Counter latePushes;        ///< gradients dropped because their round was closed
   Counter stalePushes;       ///< gradients dropped because they were too old
@@ -54,8 +56,10 @@ struct DaemonCounters {
         {"joins_refused", joinsRefused.value()},
         {"pull_slices", pullSlices.value()},
         {"pull_bytes", pullBytes.value()},
+        {"pull_value_bytes", pullValueBytes.value()},
         {"push_slices", pushSlices.value()},
         {"push_bytes", pushBytes.value()},
+        {"push_value_bytes", pushValueBytes.value()},
         {"updates", updates.value()},
         {"late_pushes", latePushes.value()},
         {"stale_pushes", stalePushes.value()},
@@ -72,10 +76,12 @@ struct DaemonCounters {
 
 /// What one trainer's session counts. Written by its loop, read by anyone. Thread-safe.
 struct SessionCounters {
-  Counter step;       ///< of the last push
-  Counter staleness;  ///< of the last slice
-  Counter bytesPulled;
+  Counter step;         ///< of the last push
+  Counter staleness;    ///< of the last slice
+  Counter bytesPulled;  ///< as they travel, like the next
   Counter bytesPushed;
+  Counter valueBytesPulled;  ///< as float32, like the next
+  Counter valueBytesPushed;
   Counter lastSeenMs;  ///< steady clock, milliseconds
 };
 

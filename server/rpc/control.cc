@@ -351,6 +351,10 @@ nlohmann::ordered_json Control::status() const {
                                {"staleness", session.counters->staleness.value()},
                                {"bytes_pulled", session.counters->bytesPulled.value()},
                                {"bytes_pushed", session.counters->bytesPushed.value()},
+                               {"codec", session.candidate.codec},
+                               {"pull_codec", session.candidate.pullCodec},
+                               {"value_bytes_pulled", session.counters->valueBytesPulled.value()},
+                               {"value_bytes_pushed", session.counters->valueBytesPushed.value()},
                                {"last_seen_ms", now > seen ? now - seen : 0}});
   }
   out["waiting"] = waiting();

@@ -22,6 +22,11 @@ void writeAccess(const ServedModel& model, Connection& connection, schema::Model
   writeSharing(model, connection, out);
 }
 
+/// What lives as long as the program; null for float32.
+const Codec* decoderOf(const Codec& codec) {
+  return codec.name() == "none" ? nullptr : findDecoder(codec.name());
+}
+
 Error noHello() { return {ErrorCode::protocolMismatch, "the first call on a connection is hello()"}; }
 
 }  // namespace
@@ -62,17 +67,28 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
   auto host = params.getHost();
   Candidate candidate{Rank{params.getRank()}, params.getWorldSize(),
                       wire::printable({host.begin(), host.size()}), params.getPid()};
+  const CodecsConfig& codecs = loop_.config().codecs;
+  auto codec = codecs.push.choose(wire::printable(wire::textIn(params.getCodec())));
+  if (!codec.ok()) return refuse({codec.error().code, "pushes: " + codec.message()});
+  auto pullCodec = codecs.pull.choose(wire::printable(wire::textIn(params.getPullCodec())));
+  if (!pullCodec.ok()) return refuse({pullCodec.error().code, "pulls: " + pullCodec.message()});
+  candidate.codec = (*codec)->spec();
+  candidate.pullCodec = (*pullCodec)->spec();
   context.releaseParams();
   return loop_
       .onControl([candidate, model = std::move(*model)](Control& control) mutable {
         return control.join(std::move(candidate), std::move(model));
       })
-      .then([this, context, refuse](Result<Joined> joined) mutable -> kj::Promise<void> {
+      .then([this, context, refuse, codec = *codec,
+             pullCodec = *pullCodec](Result<Joined> joined) mutable -> kj::Promise<void> {
         if (!joined.ok()) return refuse(joined.error());
         auto out = context.getResults().initJoined();
         writeAccess(*joined->model, *connection_, out.initAccess());
         out.setMustInitialize(joined->role == ModelStart::Role::bringValues);
-        out.setSession(kj::heap<TrainerSession>(connection_, std::move(*joined)));
+        out.setCodec(codec->spec().c_str());
+        out.setPullCodec(pullCodec->spec().c_str());
+        out.setSession(kj::heap<TrainerSession>(connection_, std::move(*joined), decoderOf(*codec),
+                                                decoderOf(*pullCodec)));
         return kj::READY_NOW;
       });
 }

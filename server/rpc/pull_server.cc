@@ -6,12 +6,14 @@
 namespace psd {
 
 PullServer::PullServer(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model,
-                       std::optional<TrainerRef> trainer, std::shared_ptr<SessionCounters> counters)
+                       std::optional<TrainerRef> trainer, std::shared_ptr<SessionCounters> counters,
+                       const Codec* codec)
     : connection_(std::move(connection)),
       loop_(connection_->loop()),
       model_(std::move(model)),
       trainer_(trainer),
       counters_(std::move(counters)),
+      codec_(codec),
       pulls_(model_->store->shardCount()) {}
 
 std::shared_ptr<PullServer::Reading> PullServer::reading(uint32_t shard, uint64_t pull) {
@@ -30,11 +32,16 @@ kj::Promise<void> PullServer::pull(Context context) {
   uint32_t shardIndex = params.getShard();
   uint64_t offset = params.getOffset(), count = params.getCount();
   uint64_t number = params.getPull();
+  auto codecName = wire::textIn(params.getCodec());
+  const Codec* codec = codecName.empty() || codec_ == nullptr ? nullptr : codec_;
+  const bool agreed = codecName.empty() || (codec && codecName == codec->name());
+  auto asked = agreed ? std::string() : wire::printable(codecName);
   context.releaseParams();
   auto refuse = [context](const Error& error) mutable -> kj::Promise<void> {
     wire::writeError(error, context.getResults().initError());
     return kj::READY_NOW;
   };
+  if (!agreed) return refuse(notAgreed(asked, codec_));
   DaemonCounters& counters = loop_.environment().counters;
   if (loop_.environment().draining) {
     return refuse({ErrorCode::shuttingDown, "the daemon is shutting down"});
@@ -50,25 +57,36 @@ kj::Promise<void> PullServer::pull(Context context) {
   Shard& shard = model_->store->shard(shardIndex);
   auto reading = this->reading(shardIndex, number);
   return reading->policy->pull(shard, loop_.laneFor(model_, shard), *reading, offset, count)
-      .then([this, context, refuse, reading, shardIndex,
-             offset](Result<PullAnswer> answer) mutable -> kj::Promise<void> {
+      .then([this, context, refuse, reading, shardIndex, offset,
+             codec](Result<PullAnswer> answer) mutable -> kj::Promise<void> {
         if (!answer.ok()) return refuse(answer.error());
-        std::span<const float> values = answer->view.values;
+        const uint64_t valueBytes = answer->view.values.size_bytes();
+        auto sent = bytesOf(answer->view, codec);
+        if (!sent.ok()) return refuse(sent.error());
         // Pinned at the moment of building: the answer may outlive its call and even the RPC system.
-        if (answer->view.owner) connection_->pin(values.data(), std::move(answer->view.owner));
+        if (sent->owner) connection_->pin(sent->bytes.data(), std::move(sent->owner));
         auto results = context.getResults(capnp::MessageSize{16, 0});
         auto slice = results.initSlice();
         slice.setPull(reading->pull);
         slice.setShard(shardIndex);
         slice.setOffset(offset);
         slice.setVersion(answer->version.value);
-        slice.adoptValues(wire::referenceFloats(results, values));
+        slice.adoptValues(wire::referenceBytes(results, sent->bytes));
         DaemonCounters& counters = loop_.environment().counters;
         counters.pullSlices.add();
-        counters.pullBytes.add(values.size_bytes());
-        if (counters_) counters_->bytesPulled.add(values.size_bytes());
+        counters.pullBytes.add(sent->bytes.size());
+        counters.pullValueBytes.add(valueBytes);
+        if (counters_) {
+          counters_->bytesPulled.add(sent->bytes.size());
+          counters_->valueBytesPulled.add(valueBytes);
+        }
         return kj::READY_NOW;
       });
+}
+
+Result<SliceEncoder::Encoded> PullServer::bytesOf(const ReadView& view, const Codec* codec) {
+  if (codec) return encoder_.encode(*codec, view);
+  return SliceEncoder::Encoded{std::as_bytes(view.values), view.owner};
 }
 
 }  // namespace psd

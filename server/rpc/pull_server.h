@@ -7,6 +7,7 @@
 #include "schema/psd.capnp.h"
 #include "server/rpc/connection.h"
 #include "server/rpc/served_model.h"
+#include "server/rpc/slice_encoder.h"
 
 namespace psd {
 
@@ -15,9 +16,11 @@ class PullServer {
  public:
   using Context = capnp::CallContext<schema::Reader::PullParams, schema::PullResult>;
 
-  /// `trainer` and `counters` are empty for readers.
+  /// `trainer` and `counters` are empty for readers. `codec`: the one that pulls may ask for beside float32;
+  /// null: none.
   PullServer(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model,
-             std::optional<TrainerRef> trainer, std::shared_ptr<SessionCounters> counters);
+             std::optional<TrainerRef> trainer, std::shared_ptr<SessionCounters> counters,
+             const Codec* codec = nullptr);
 
   kj::Promise<void> pull(Context context);
 
@@ -27,6 +30,8 @@ class PullServer {
     std::shared_ptr<UpdatePolicy> policy;
   };
 
+  /// What goes into the message: the view's own memory, or what the codec made of it.
+  Result<SliceEncoder::Encoded> bytesOf(const ReadView& view, const Codec* codec);
   std::shared_ptr<Reading> reading(uint32_t shard, uint64_t pull);
 
   const std::shared_ptr<Connection> connection_;
@@ -34,6 +39,8 @@ class PullServer {
   std::shared_ptr<ServedModel> model_;
   const std::optional<TrainerRef> trainer_;
   std::shared_ptr<SessionCounters> counters_;
+  const Codec* const codec_;
+  SliceEncoder encoder_;
   std::vector<std::shared_ptr<Reading>> pulls_;  // per shard
 };
 

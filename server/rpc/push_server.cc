@@ -20,7 +20,7 @@ Status PushServer::check(const PushSlice& slice) const {
   if (environment.closed) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
   PSD_RETURN_IF_ERROR(
       checkSlice(*model_, loop_.config().limits, slice.shard, slice.offset, slice.gradient.size()));
-  return checkFinite(slice.shard, slice.offset, slice.gradient);
+  return checkGradient(slice.shard, slice.offset, slice.gradient);
 }
 
 Result<std::shared_ptr<PushServer::StepPush>> PushServer::stepOf(const PushSlice& slice) {
@@ -73,8 +73,11 @@ Result<PushServer::Admitted> PushServer::admit(const PushSlice& slice) {
 void PushServer::count(const PushSlice& slice) {
   DaemonCounters& counters = loop_.environment().counters;
   counters.pushSlices.add();
-  counters.pushBytes.add(slice.gradient.size_bytes());
-  counters_->bytesPushed.add(slice.gradient.size_bytes());
+  const uint64_t bytes = slice.gradient.bytes().size(), valueBytes = slice.gradient.size() * sizeof(float);
+  counters.pushBytes.add(bytes);
+  counters.pushValueBytes.add(valueBytes);
+  counters_->bytesPushed.add(bytes);
+  counters_->valueBytesPushed.add(valueBytes);
   counters_->step.set(slice.step.value);
 }
 

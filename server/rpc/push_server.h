@@ -18,7 +18,7 @@ struct PushSlice {
   uint64_t offset = 0;   ///< elements, from the shard's begin
   Version basis;         ///< what the gradient was computed from
   uint32_t samples = 0;  ///< examples behind the gradient
-  std::span<const float> gradient;
+  Gradient gradient = std::span<const float>();
 };
 
 /// Takes the gradients of one trainer: checks each slice, joins the slices of a step to a shard's update and

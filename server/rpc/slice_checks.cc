@@ -37,6 +37,19 @@ Status checkFinite(uint32_t shard, uint64_t offset, std::span<const float> value
                                     std::to_string(shard) + " holds NaN or infinity"};
 }
 
+Status checkGradient(uint32_t shard, uint64_t offset, const Gradient& gradient) {
+  if (!gradient.codec()) return checkFinite(shard, offset, gradient.values());
+  const Status status = gradient.codec()->check(gradient.bytes(), gradient.size());
+  if (status.ok()) return {};
+  return {status.error().code, "the slice at element " + std::to_string(offset) + " of shard " +
+                                   std::to_string(shard) + ": " + status.message()};
+}
+
+Error notAgreed(std::string_view asked, const Codec* agreed) {
+  return {ErrorCode::invalidArgument, "codec '" + std::string(asked) + "' was not agreed when joining, but " +
+                                          (agreed ? "'" + std::string(agreed->name()) + "'" : "none")};
+}
+
 void countRefusal(DaemonCounters& counters, const Error& error) {
   if (error.code == ErrorCode::nonFinite) counters.refusedNonFinite.add();
   if (error.code == ErrorCode::overloaded) counters.refusedOverload.add();

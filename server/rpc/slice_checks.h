@@ -18,6 +18,12 @@ Status checkSlice(const ServedModel& model, const Limits& limits, uint32_t shard
 /// Checks the values of a slice that lies at `offset` of `shard`: ErrorCode::nonFinite.
 Status checkFinite(uint32_t shard, uint64_t offset, std::span<const float> values);
 
+/// Checks every value of a gradient, and every byte of what a codec made: ErrorCode::nonFinite or badSlice.
+Status checkGradient(uint32_t shard, uint64_t offset, const Gradient& gradient);
+
+/// For a call that names another codec than was agreed in join(); `agreed` may be null.
+Error notAgreed(std::string_view asked, const Codec* agreed);
+
 /// Counts a refused slice by its reason, where that reason is the peer's fault.
 void countRefusal(DaemonCounters& counters, const Error& error);
 

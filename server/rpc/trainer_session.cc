@@ -43,13 +43,15 @@ Error notAsked() { return {ErrorCode::invalidArgument, "this trainer was not ask
 
 }  // namespace
 
-TrainerSession::TrainerSession(std::shared_ptr<Connection> connection, Joined joined)
+TrainerSession::TrainerSession(std::shared_ptr<Connection> connection, Joined joined, const Codec* codec,
+                               const Codec* pullCodec)
     : CountedService(std::move(connection)),
       loop_(connection_->loop()),
       session_(joined.trainer.session),
       model_(joined.model),
       counters_(joined.counters),
-      pulls_(connection_, joined.model, joined.trainer, joined.counters),
+      codec_(codec),
+      pulls_(connection_, joined.model, joined.trainer, joined.counters, pullCodec),
       pushes_(connection_, joined.model, joined.trainer, joined.counters),
       role_(joined.role),
       initialValues_(model_->store->shardCount()) {
@@ -153,8 +155,18 @@ kj::Promise<void> TrainerSession::awaitModel(AwaitModelContext context) {
       });
 }
 
+Result<Gradient> TrainerSession::gradientIn(schema::Trainer::PushParams::Reader params) const {
+  const std::string_view name = wire::textIn(params.getCodec());
+  if (name.empty()) {
+    PSD_ASSIGN_OR_RETURN(const auto values, wire::floatsIn(params.getGradient()));
+    return Gradient(values);
+  }
+  if (codec_ == nullptr || name != codec_->name()) return notAgreed(wire::printable(name), codec_);
+  return Gradient(*codec_, wire::bytesIn(params.getGradient()), params.getCount());
+}
+
 template <class Context>
-kj::Promise<void> TrainerSession::takePush(Context context, const Result<std::span<const float>>& gradient) {
+kj::Promise<void> TrainerSession::takePush(Context context, const Result<Gradient>& gradient) {
   if (!gradient.ok()) {
     countRefusal(loop_.environment().counters, gradient.error());
     return answerPush(context, gradient.error());
@@ -173,7 +185,7 @@ kj::Promise<void> TrainerSession::takePush(Context context, const Result<std::sp
 
 kj::Promise<void> TrainerSession::push(PushContext context) {
   seen();
-  return takePush(context, wire::floatsIn(context.getParams().getGradient()));
+  return takePush(context, gradientIn(context.getParams()));
 }
 
 kj::Promise<void> TrainerSession::pushShared(PushSharedContext context) {
@@ -181,7 +193,9 @@ kj::Promise<void> TrainerSession::pushShared(PushSharedContext context) {
   if (!ring_)
     return answerPush(context, Error{ErrorCode::invalidArgument, "this trainer has opened no ring"});
   auto params = context.getParams();
-  return takePush(context, ring_->floatsAt(params.getAt(), params.getCount()));
+  const auto values = ring_->floatsAt(params.getAt(), params.getCount());
+  return takePush(context,
+                  values.ok() ? Result<Gradient>(Gradient(*values)) : Result<Gradient>(values.error()));
 }
 
 Result<std::shared_ptr<SharedMemory>> TrainerSession::makeRing(uint64_t bytes) {

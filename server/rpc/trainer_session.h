@@ -16,7 +16,9 @@ namespace psd {
 /// as a loss. Belongs to the connection's loop.
 class TrainerSession final : public CountedService<schema::Trainer> {
  public:
-  TrainerSession(std::shared_ptr<Connection> connection, Joined joined);
+  /// `codec` and `pullCodec`: what was agreed beside float32; null: nothing.
+  TrainerSession(std::shared_ptr<Connection> connection, Joined joined, const Codec* codec,
+                 const Codec* pullCodec);
   ~TrainerSession() noexcept(false);
 
  protected:
@@ -33,10 +35,12 @@ class TrainerSession final : public CountedService<schema::Trainer> {
  private:
   void seen();
   /// Whether this trainer may pull and push now.
+  /// What a push holds, not checked; fails when it names a codec that was not agreed.
+  Result<Gradient> gradientIn(schema::Trainer::PushParams::Reader params) const;
   Status mayTrain() const;
   /// Answers a push whose slice is `gradient`, wherever it lies.
   template <class Context>
-  kj::Promise<void> takePush(Context context, const Result<std::span<const float>>& gradient);
+  kj::Promise<void> takePush(Context context, const Result<Gradient>& gradient);
   Result<std::shared_ptr<SharedMemory>> makeRing(uint64_t bytes);
   Status mayInitialize(uint32_t shard, uint64_t offset, std::span<const float> values);
 
@@ -44,6 +48,7 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   const SessionId session_;
   std::shared_ptr<ServedModel> model_;
   std::shared_ptr<SessionCounters> counters_;
+  const Codec* const codec_;  // of pushes
   PullServer pulls_;
   PushServer pushes_;
   std::unique_ptr<PushRing> ring_;  // once opened

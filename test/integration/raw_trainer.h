@@ -22,14 +22,17 @@ inline Status statusFrom(const schema::Error::Reader& error) { return wire::read
 /// Joins by hand, and goes on as it likes. Owned by one thread.
 class RawTrainer {
  public:
-  RawTrainer(kj::AsyncIoContext& io, const LocalServer& server, uint32_t rank, uint32_t worldSize)
-      : RawTrainer(io, server.address(), rank, worldSize) {}
-  RawTrainer(kj::AsyncIoContext& io, const std::string& server, uint32_t rank, uint32_t worldSize)
+  RawTrainer(kj::AsyncIoContext& io, const LocalServer& server, uint32_t rank, uint32_t worldSize,
+             const std::string& codec = "")
+      : RawTrainer(io, server.address(), rank, worldSize, codec) {}
+  RawTrainer(kj::AsyncIoContext& io, const std::string& server, uint32_t rank, uint32_t worldSize,
+             const std::string& codec = "")
       : peer_(io, server) {
     peer_.hello();
     auto request = peer_.daemon().joinRequest();
     request.setRank(rank);
     request.setWorldSize(worldSize);
+    request.setCodec(codec.c_str());
     wire::writeModel(model(), request.initModel());
     auto answer = peer_.wait(request.send().dropPipeline());
     REQUIRE(answer.isJoined());
@@ -65,6 +68,8 @@ class RawTrainer {
     uint64_t step = 1;
     uint32_t shard = 0;
     uint64_t offset = 0, basis = 0;
+    std::string codec = {};  // with the bytes of `count` values
+    uint32_t count = 0;
   };
   Status push(Slice slice, const std::vector<float>& gradient) { return push(slice, dataOf(gradient)); }
   Status push(Slice slice, capnp::Data::Reader gradient) {
@@ -75,6 +80,8 @@ class RawTrainer {
     request.setBasis(slice.basis);
     request.setSamples(1);
     request.setGradient(gradient);
+    request.setCodec(slice.codec.c_str());
+    request.setCount(slice.count);
     auto answer = peer_.wait(request.send().dropPipeline());
     return answer.isError() ? statusFrom(answer.getError()) : Status();
   }

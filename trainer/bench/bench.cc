@@ -4,6 +4,8 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <optional>
+#include <random>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -24,6 +26,7 @@ constexpr std::array<BenchOperationName, 4> kOperations = {{
 }};
 constexpr uint64_t kCallsPerRound = 1000;  // of latency: enough to fill any number outstanding
 constexpr size_t kAlignment = 64;
+constexpr float kGradientScale = 1e-3f;
 
 double secondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -53,22 +56,25 @@ using Connect = std::function<Result<std::unique_ptr<Client>>(const ClientOption
 struct LoadReport {
   std::vector<double> rounds;  // seconds of each
   double elapsed = 0;
-  std::string policy, device, pullTransport, pushTransport;
+  std::string policy, device, pullTransport, pushTransport, codec, pullCodec;
+  uint64_t wireBytes = 0;  // of one round
 };
 
 /// From one process of the bench to another.
 std::string pack(const LoadReport& report) {
   std::string packed;
-  nlohmann::json::to_msgpack(nlohmann::json{report.rounds, report.elapsed, report.policy, report.device,
-                                            report.pullTransport, report.pushTransport},
-                             packed);
+  nlohmann::json::to_msgpack(
+      nlohmann::json{report.rounds, report.elapsed, report.policy, report.device, report.pullTransport,
+                     report.pushTransport, report.codec, report.pullCodec, report.wireBytes},
+      packed);
   return packed;
 }
 
 LoadReport unpack(const std::string& packed) {
   const auto json = nlohmann::json::from_msgpack(packed);
   return {json[0].get<std::vector<double>>(), json[1].get<double>(),      json[2].get<std::string>(),
-          json[3].get<std::string>(),         json[4].get<std::string>(), json[5].get<std::string>()};
+          json[3].get<std::string>(),         json[4].get<std::string>(), json[5].get<std::string>(),
+          json[6].get<std::string>(),         json[7].get<std::string>(), json[8].get<uint64_t>()};
 }
 
 /// One trainer of the bench: its client and its memory. Owned by one thread.
@@ -106,8 +112,18 @@ class Load {
     report_.device = info.device;
     report_.pullTransport = info.pullTransport;
     report_.pushTransport = info.pushTransport;
+    report_.codec = info.codec;
+    report_.pullCodec = info.pullCodec;
     PSD_ASSIGN_OR_RETURN(const PullInfo first, client_->pull(values_.span()).wait());
     basis_ = first.versions;
+    gradient_ = values_.span();
+    if (info.codec == "none") return {};
+    // Zeros are no gradient to choose the largest values of.
+    random_.emplace(gradient_.size());
+    std::mt19937 engine(rank_.value);
+    std::normal_distribution<float> normal(0, kGradientScale);
+    for (float& value : random_->span()) value = normal(engine);
+    gradient_ = random_->span();
     return {};
   }
 
@@ -118,11 +134,14 @@ class Load {
       return {};
     }
     Clock::time_point start = Clock::now();
+    report_.wireBytes = 0;
     if (options_.operation != BenchOperation::pull) {
-      PSD_RETURN_IF_ERROR(client_->push(Step{++step_}, values_.span(), 1, basis_).wait());
+      PSD_ASSIGN_OR_RETURN(const PushInfo info, client_->push(Step{++step_}, gradient_, 1, basis_).wait());
+      report_.wireBytes += info.bytes;
     }
     if (options_.operation != BenchOperation::push) {
-      PSD_RETURN_IF_ERROR(client_->pull(values_.span()).wait());
+      PSD_ASSIGN_OR_RETURN(const PullInfo info, client_->pull(values_.span()).wait());
+      report_.wireBytes += info.bytes;
     }
     report_.rounds.push_back(secondsSince(start));
     return {};
@@ -132,6 +151,8 @@ class Load {
   const Rank rank_;
   const ModelSpec& model_;
   Values values_;
+  std::optional<Values> random_;  // the gradient, where a codec is used
+  std::span<const float> gradient_;
   std::unique_ptr<Client> client_;
   std::vector<Version> basis_;  // of every push
   uint64_t step_ = 0;
@@ -151,6 +172,9 @@ BenchReport summarise(const BenchOptions& options, uint64_t bytes, const std::ve
   report.device = loads.front().device;
   report.pullTransport = loads.front().pullTransport;
   report.pushTransport = loads.front().pushTransport;
+  report.codec = loads.front().codec;
+  report.pullCodec = loads.front().pullCodec;
+  report.wireBytes = loads.front().wireBytes;
   std::vector<double> all;
   size_t fewest = SIZE_MAX, most = 0;
   for (const LoadReport& load : loads) {
@@ -215,6 +239,13 @@ std::string formatText(const BenchReport& report) {
                        static_cast<double>(report.bytes) / (1 << 20), report.median * 1e3, report.p99 * 1e3,
                        report.bytesPerSecond / 1e9);
   }
+  if (report.codec != "none" || report.pullCodec != "none") {
+    const uint64_t directions = report.operation == BenchOperation::pushpull ? 2 : 1;
+    out +=
+        fmt::format("\n  codec {}, of pulls {}   {:.2f} MiB on the wire, {:.1f} times fewer", report.codec,
+                    report.pullCodec, static_cast<double>(report.wireBytes) / (1 << 20),
+                    static_cast<double>(report.bytes * directions) / static_cast<double>(report.wireBytes));
+  }
   if (report.trainers > 1)
     out += fmt::format("\n  fairness   {:.2f} (slowest by fastest trainer)", report.fairness);
   return out;
@@ -234,7 +265,10 @@ std::string formatJson(const BenchReport& report) {
                                 {"p99_s", report.p99},
                                 {"rounds_per_s", report.roundsPerSecond()},
                                 {"bytes_per_s", report.bytesPerSecond},
-                                {"fairness", report.fairness}}
+                                {"fairness", report.fairness},
+                                {"codec", report.codec},
+                                {"pull_codec", report.pullCodec},
+                                {"wire_bytes", report.wireBytes}}
       .dump();
 }
 

@@ -54,13 +54,17 @@ struct BenchReport {
   std::string device;
   std::string pullTransport;  ///< "shm" or "rpc"
   std::string pushTransport;
+  std::string codec = "none";      ///< of pushes
+  std::string pullCodec = "none";  ///< of pulls
+  uint64_t wireBytes = 0;          ///< of one operation, as it travelled; 0 for latency
 
   double roundsPerSecond() const { return static_cast<double>(rounds) / elapsed; }
 };
 
 /// Loads a running daemon, which must hold no other model: the trainers bring one tensor of zeros and push
-/// zeros. Latency joins nothing, and runs against any daemon. Blocks. Several trainers are forked, so the
-/// process must have one thread then (processes.h). `connect` is Client::connect, or what stands in for it.
+/// zeros, or, through a codec, random values. Latency joins nothing, and runs against any daemon. Blocks.
+/// Several trainers are forked, so the process must have one thread then (processes.h). `connect` is
+/// Client::connect, or what stands in for it.
 Result<BenchReport> runBench(
     const BenchOptions& options,
     const std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>& connect);

@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/codec/codec.h"
 #include "common/config/json_file.h"
 #include "trainer/dataset/dataset_list.h"
 #include "trainer/model/model_list.h"
@@ -41,7 +42,8 @@ struct RawFlags {
   std::vector<std::string> servers;
   Text rank, worldSize, epochs, steps;
   std::string model = "mnist_cnn", data, device = "auto", logLevel = "info", metrics;
-  std::string batchSize = "32", seed = "1", connectTimeout = "30", transport = "auto", inflight = "0";
+  std::string batchSize = "32", seed = "1", connectTimeout = "30", transport = "auto", inflight = "0", codec,
+              pullCodec;
   Text threads;
   bool json = false, prefetch = false;
   std::string operation, size = "64M", trainers = "1", outstanding = "1", seconds = "2", chunk = "auto",
@@ -115,6 +117,24 @@ void addOverlapFlags(CLI::App& app, RawFlags& flags) {
   app.add_flag("--prefetch", flags.prefetch, "pull the parameters of the next step while this one computes");
 }
 
+std::string parameterCodecHelp() {
+  std::string text;
+  for (const std::string_view name : parameterCodecNames())
+    text += (text.empty() ? "" : ", ") + std::string(name);
+  return text;
+}
+
+/// Of the commands that push.
+void addCodecFlags(CLI::App& app, RawFlags& flags) {
+  app.add_option("--codec", flags.codec,
+                 "how gradients travel, NAME[:option=value]; default: what the daemon says. " + codecHelp())
+      ->type_name("CODEC");
+  app.add_option(
+         "--pull-codec", flags.pullCodec,
+         "how parameters travel in messages: " + parameterCodecHelp() + "; default: what the daemon says")
+      ->type_name("CODEC");
+}
+
 void addBenchFlags(CLI::App& app, RawFlags& flags) {
   auto add = [&app](const char* name, std::string& value, const char* help, const char* type) {
     app.add_option(name, value, help)->type_name(type)->capture_default_str();
@@ -132,6 +152,7 @@ void addBenchFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--threads", flags.threads, "train: CPU threads to compute with; default: the cores")
       ->type_name("N");
   addOverlapFlags(app, flags);
+  addCodecFlags(app, flags);
   app.add_flag("--json", flags.json, "print one JSON object");
 }
 
@@ -145,6 +166,7 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
       ->type_name("N")
       ->capture_default_str();
   addOverlapFlags(app, flags);
+  addCodecFlags(app, flags);
   app.add_option("--metrics", flags.metrics, "write one JSON line per step")->type_name("FILE");
 }
 
@@ -156,12 +178,27 @@ Result<Transport> parseTransport(std::string_view name) {
                "--transport: '" + std::string(name) + "' is not a transport; expected auto, rpc or shm"};
 }
 
+/// The flag's codec with all its options, or empty as it is.
+Result<std::string> readCodec(const char* flag, const std::string& spec, bool parameters) {
+  if (spec.empty()) return std::string();
+  const auto codec = makeCodec(spec);
+  if (!codec.ok()) return Error{codec.error().code, std::string(flag) + ": " + codec.message()};
+  if (parameters && !(*codec)->suitsParameters()) {
+    return Error{ErrorCode::invalidArgument, std::string(flag) + ": " + std::string((*codec)->name()) +
+                                                 " leaves out too much for parameters; expected " +
+                                                 parameterCodecHelp()};
+  }
+  return (*codec)->spec();
+}
+
 Result<ClientOptions> readConnection(const RawFlags& flags, const EnvironmentGetter& environment) {
   ClientOptions client;
   PSD_ASSIGN_OR_RETURN(client.servers, resolveServers(flags.servers, environment));
   PSD_ASSIGN_OR_RETURN(client.transport, parseTransport(flags.transport));
   PSD_ASSIGN_OR_RETURN(const double timeout,
                        parseSeconds({"--connect-timeout", flags.connectTimeout}, kConnectTimeoutSecondsMax));
+  PSD_ASSIGN_OR_RETURN(client.codec, readCodec("--codec", flags.codec, false));
+  PSD_ASSIGN_OR_RETURN(client.pullCodec, readCodec("--pull-codec", flags.pullCodec, true));
   client.connectTimeout =
       std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(timeout));
   return client;

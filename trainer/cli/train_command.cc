@@ -55,6 +55,9 @@ void logStart(const TrainCommand& command, const Material& material, const JoinI
                command.loop.membership.rank.value, command.loop.membership.worldSize, info.policy,
                info.shardCount, info.device, info.pullTransport, info.pushTransport,
                info.broughtInitialValues ? "brought the initial values" : "the model has values");
+  if (info.codec != "none" || info.pullCodec != "none") {
+    spdlog::info("codec of pushes {}, of pulls {}", info.codec, info.pullCodec);
+  }
   spdlog::info("{} ({} parameters) on {} with {} thread(s), {}, batch size {}", command.common.model,
                material.model->spec().parameterCount(), material.model->device(), command.common.threads,
                material.train->describe(), command.loop.batchSize);

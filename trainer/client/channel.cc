@@ -129,20 +129,25 @@ Status Channel::readAccess(schema::ModelAccess::Reader access, uint64_t chunkByt
 }
 
 kj::Promise<Result<bool>> Channel::join(Membership membership, const ModelSpec& model, uint64_t chunkBytes,
-                                        uint32_t window) {
+                                        uint32_t window, const CodecWish& codecs) {
   if (ended_) return Result<bool>(*ended_);
   auto request = KJ_ASSERT_NONNULL(daemon_).joinRequest();
   request.setRank(membership.rank.value);
   request.setWorldSize(membership.worldSize);
   request.setHost(hostName().c_str());
   request.setPid(static_cast<uint32_t>(getpid()));
+  request.setCodec(codecs.push.c_str());
+  request.setPullCodec(codecs.pull.c_str());
   wire::writeModel(model, request.initModel());
   return guarded<bool>(
-      request.send().then([this, chunkBytes, window,
-                           model](capnp::Response<schema::JoinResult> answer) -> kj::Promise<Result<bool>> {
+      request.send().then([this, chunkBytes, window, model, rank = membership.rank](
+                              capnp::Response<schema::JoinResult> answer) -> kj::Promise<Result<bool>> {
         if (answer.isError()) return Result<bool>(cleared(wire::readError(answer.getError())));
         auto joined = answer.getJoined();
         Status status = readAccess(joined.getAccess(), chunkBytes, model);
+        if (status.ok()) {
+          status = agreeOn(wire::textIn(joined.getCodec()), wire::textIn(joined.getPullCodec()), rank);
+        }
         if (!status.ok()) return Result<bool>(status.error());
         trainer_ = joined.getSession();
         reader_ = joined.getSession();
@@ -234,26 +239,35 @@ kj::Promise<Result<PushInfo>> Channel::bringValues(std::span<const float> values
 }
 
 kj::Promise<Status> Channel::pullSlice(uint64_t pull, const Slice& slice, std::span<float> into,
-                                       Version& version) {
+                                       PullInfo& info) {
   auto request = KJ_ASSERT_NONNULL(reader_).pullRequest(capnp::MessageSize{8, 0});
   request.setPull(pull);
   request.setShard(slice.shard.value);
   request.setOffset(slice.offset);
   request.setCount(slice.count);
   PlaceKey key{pull, slice.shard.value, slice.offset};
-  places_[key] = into;
+  if (pullCodec_) {
+    request.setCodec(std::string(pullCodec_->name()).c_str());
+  } else {
+    places_[key] = into;
+  }
   auto forget = kj::defer([this, key] { places_.erase(key); });
   return request.send()
-      .then([into, &version, slice](capnp::Response<schema::PullResult> answer) -> Status {
+      .then([this, into, &info, slice](capnp::Response<schema::PullResult> answer) -> Status {
         if (answer.isError()) return cleared(wire::readError(answer.getError()));
-        PSD_ASSIGN_OR_RETURN(auto values, wire::floatsIn(answer.getSlice().getValues()));
-        if (values.size() != into.size()) {
-          return {ErrorCode::protocolMismatch, "the daemon sent " + std::to_string(values.size()) +
-                                                   " elements for a slice of " + std::to_string(into.size())};
+        const auto bytes = wire::bytesIn(answer.getSlice().getValues());
+        info.bytes += bytes.size();
+        info.versions[slice.shard.value] = Version{answer.getSlice().getVersion()};
+        if (pullCodec_) return decodeSlice(bytes, into);
+        if (bytes.size() != into.size_bytes()) {
+          return {ErrorCode::protocolMismatch, "the daemon sent " + std::to_string(bytes.size()) +
+                                                   " bytes for a slice of " + std::to_string(into.size()) +
+                                                   " elements"};
         }
         // Large slices were read straight into their place.
-        if (values.data() != into.data()) std::memcpy(into.data(), values.data(), into.size_bytes());
-        version = Version{answer.getSlice().getVersion()};
+        if (static_cast<const void*>(bytes.data()) != into.data()) {
+          std::memcpy(into.data(), bytes.data(), bytes.size());
+        }
         return {};
       })
       .attach(kj::mv(forget));
@@ -270,8 +284,7 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, uint32
   uint64_t number = ++lastPull_;
   auto received =
       sendInWindow(slices_, window, [this, number, destination, &info = *info](const Slice& slice) {
-        return pullSlice(number, slice, destination.subspan(slice.arena, slice.count),
-                         info.versions[slice.shard.value]);
+        return pullSlice(number, slice, destination.subspan(slice.arena, slice.count), info);
       });
   return guarded<PullInfo>(
       received.then([start, info = kj::mv(info)](Status status) mutable -> Result<PullInfo> {

@@ -15,6 +15,7 @@
 #include "common/wire/message_stream.h"
 #include "schema/psd.capnp.h"
 #include "trainer/client/client.h"
+#include "trainer/client/gradient_encoder.h"
 #include "trainer/client/push_queue.h"
 #include "trainer/client/push_ring.h"
 #include "trainer/client/shared_model.h"
@@ -33,6 +34,22 @@ struct PushOrder {
   std::vector<Version> basis;  ///< per shard; 0 where it is too short
 };
 
+/// A push under way.
+struct PushProgress {
+  /// A slice that was sent through a codec.
+  struct Sent {
+    Slice slice;
+    GradientEncoder::Encoded encoded;
+  };
+  PushInfo info;
+  std::map<ShardId, std::vector<Sent>> undecided;  ///< whose shard may yet drop the gradient
+};
+
+/// How gradients and parameters are to travel; empty: as the daemon says.
+struct CodecWish {
+  std::string push, pull;
+};
+
 /// The side of a Client that does input and output: one connection and the calls on it. Every method is
 /// called on its event loop's thread, and so do the promises resolve. Whatever the RPC library throws
 /// is turned into an Error; by the time such an Error is out, the connection is torn down and no
@@ -45,7 +62,7 @@ class Channel {
   /// Agrees on the protocol. Gives the daemon's version.
   kj::Promise<Result<std::string>> hello();
   kj::Promise<Result<bool>> join(Membership membership, const ModelSpec& model, uint64_t chunkBytes,
-                                 uint32_t window);
+                                 uint32_t window, const CodecWish& codecs);
   kj::Promise<Result<ModelSpec>> observe(const ModelSpec& model, uint64_t chunkBytes);
   kj::Promise<Result<StartRole>> awaitModel();
   kj::Promise<Result<PushInfo>> bringValues(std::span<const float> values, uint32_t window);
@@ -68,8 +85,10 @@ class Channel {
   bool hasRing() const { return ring_ != nullptr; }
   const std::string& policy() const { return policy_; }
   const std::string& device() const { return device_; }
+  std::string codec() const { return encoder_ ? encoder_->codec().spec() : "none"; }
+  std::string pullCodec() const { return pullCodec_ && !shared_ ? pullCodec_->spec() : "none"; }
 
-  kj::Promise<Status> pullSlice(uint64_t pull, const Slice& slice, std::span<float> into, Version& version);
+  kj::Promise<Status> pullSlice(uint64_t pull, const Slice& slice, std::span<float> into, PullInfo& info);
   kj::Promise<Status> initializeSlice(const Slice& slice, std::span<const float> values);
 
  private:
@@ -81,6 +100,12 @@ class Channel {
   kj::Promise<void> pingOnAndOn(uint64_t left, std::vector<double>& seconds);
   Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const ModelSpec& model);
   kj::ArrayPtr<capnp::word> placeFor(capnp::rpc::Message::Reader envelope, size_t words);
+  /// Takes on what the daemon said about codecs.
+  Status agreeOn(std::string_view codec, std::string_view pullCodec, Rank rank);
+  Status decodeSlice(std::span<const std::byte> bytes, std::span<float> into) const;
+  kj::Promise<Status> pushEncoded(const PushOrder& order, const Slice& slice, PushProgress& push);
+  /// Gives what these slices carried back to the encoder.
+  void takeBack(const std::vector<PushProgress::Sent>& dropped);
   /// After readAccess(): maps the daemon's parameters as far as the transport asks for it and it can be done.
   kj::Promise<Status> share(schema::ModelAccess::Reader access);
   Status openShared(kj::Maybe<int> fd, const SharedModel::Places& places);
@@ -90,7 +115,8 @@ class Channel {
   kj::Promise<Status> openRing(uint64_t bytesMax, uint32_t window);
   /// What openRing() comes to without one.
   Status noRing(const Error& why) const;
-  kj::Promise<Status> pushSlice(const PushOrder& order, const Slice& slice, PushInfo& info);
+  /// `push` outlives the promise.
+  kj::Promise<Status> pushSlice(const PushOrder& order, const Slice& slice, PushProgress& push);
   kj::Promise<PushResponse> sendInMessage(const PushOrder& order, const Slice& slice);
   kj::Promise<PushResponse> sendThroughRing(const PushOrder& order, const Slice& slice);
   void connectionLost();
@@ -118,6 +144,8 @@ class Channel {
   std::shared_ptr<const SharedModel> shared_;
   std::string policy_;
   std::string device_;
+  std::unique_ptr<GradientEncoder> encoder_;  // null where gradients travel as float32
+  std::shared_ptr<const Codec> pullCodec_;    // null where parameters do
   uint64_t lastPull_ = 0;
   std::map<PlaceKey, std::span<float>> places_;  // destinations of the slices in flight
   std::unique_ptr<ClientPushRing> ring_;         // null where gradients travel in messages

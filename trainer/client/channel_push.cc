@@ -26,6 +26,18 @@ PushOutcome outcomeOf(schema::PushOutcome outcome) {
   }
 }
 
+/// The error of the answer to a slice of `bytes`, if it is one; else the answer goes into `info`.
+Status readAnswer(schema::PushResult::Reader answer, const Slice& slice, uint64_t bytes, PushInfo& info) {
+  if (answer.isError()) return cleared(wire::readError(answer.getError()));
+  auto accepted = answer.getAccepted();
+  Version& version = info.versions[slice.shard.value];
+  version = std::max(version, Version{accepted.getVersion()});
+  info.staleness = std::max(info.staleness, accepted.getStaleness());
+  info.outcome = std::max(info.outcome, outcomeOf(accepted.getOutcome()));
+  info.bytes += bytes;
+  return {};
+}
+
 /// Sets what a push says besides where its gradient is.
 template <class Request>
 void describe(Request& request, const PushOrder& order, const Slice& slice) {
@@ -57,37 +69,79 @@ kj::Promise<Channel::PushResponse> Channel::sendThroughRing(const PushOrder& ord
   return request.send().dropPipeline().attach(std::move(place));
 }
 
-kj::Promise<Status> Channel::pushSlice(const PushOrder& order, const Slice& slice, PushInfo& info) {
+kj::Promise<Status> Channel::pushSlice(const PushOrder& order, const Slice& slice, PushProgress& push) {
+  if (encoder_) return pushEncoded(order, slice, push);
   auto answered = ring_ ? sendThroughRing(order, slice) : sendInMessage(order, slice);
-  return answered.then([&info, shard = slice.shard.value](PushResponse answer) -> Status {
-    if (answer.isError()) return cleared(wire::readError(answer.getError()));
-    auto accepted = answer.getAccepted();
-    info.versions[shard] = std::max(info.versions[shard], Version{accepted.getVersion()});
-    info.staleness = std::max(info.staleness, accepted.getStaleness());
-    info.outcome = std::max(info.outcome, outcomeOf(accepted.getOutcome()));
-    return {};
+  return answered.then([slice, &push](PushResponse answer) {
+    return readAnswer(answer, slice, slice.count * sizeof(float), push.info);
   });
+}
+
+kj::Promise<Status> Channel::pushEncoded(const PushOrder& order, const Slice& slice, PushProgress& push) {
+  auto encoded = encoder_->encode(order.step, slice.arena, order.gradient.subspan(slice.arena, slice.count));
+  if (!encoded.ok()) return encoded.status();
+  auto request = KJ_ASSERT_NONNULL(trainer_).pushRequest(capnp::MessageSize{16, 0});
+  describe(request, order, slice);
+  request.setCodec(std::string(encoder_->codec().name()).c_str());
+  request.setCount(static_cast<uint32_t>(slice.count));
+  stream_->pin(encoded->bytes.data(), encoded->owner);
+  request.adoptGradient(
+      wire::referenceBytes(static_cast<schema::Trainer::PushParams::Builder&>(request), encoded->bytes));
+  const PushProgress::Sent sent{slice, *encoded};
+  // What is not taken goes into the next push. A push that carries the most urgent of many steps is more
+  // than one step's gradient, so it is not dropped as that would be. A shard decides with the answer to its
+  // last slice.
+  return request.send().then(
+      [this, sent, &push](capnp::Response<schema::PushResult> answer) -> Status {
+        Status status = readAnswer(answer, sent.slice, sent.encoded.bytes.size(), push.info);
+        if (!status.ok()) {
+          takeBack({sent});
+          return status;
+        }
+        auto& undecided = push.undecided[sent.slice.shard];
+        undecided.push_back(sent);
+        const auto outcome = answer.getAccepted().getOutcome();
+        if (outcome == schema::PushOutcome::RECEIVED) return {};
+        if (outcome != schema::PushOutcome::APPLIED) takeBack(undecided);
+        undecided.clear();
+        return {};
+      },
+      [this, sent](kj::Exception&& exception) -> Status {
+        takeBack({sent});
+        kj::throwRecoverableException(kj::mv(exception));
+        return {};
+      });
+}
+
+void Channel::takeBack(const std::vector<PushProgress::Sent>& dropped) {
+  for (const PushProgress::Sent& sent : dropped) {
+    encoder_->takeBack(sent.slice.arena, sent.slice.count, sent.encoded.bytes);
+  }
 }
 
 kj::Promise<Result<PushInfo>> Channel::beginPush(const PushOrder& order, uint32_t window) {
   if (ended_) return Result<PushInfo>(*ended_);
   if (trainer_ == nullptr) return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
   auto start = std::chrono::steady_clock::now();
-  auto info = std::make_shared<PushInfo>();
-  info->versions.resize(plan_.shards.size());
+  auto push = std::make_shared<PushProgress>();
+  push->info.versions.resize(plan_.shards.size());
   if (ring_) window = std::min(window, ring_->places());
-  auto sent = pushes_.add(order.step, slices_.size(), window, [this, order, info](size_t index) {
-    return pushSlice(order, slices_[index], *info);
+  auto sent = pushes_.add(order.step, slices_.size(), window, [this, order, push](size_t index) {
+    return pushSlice(order, slices_[index], *push);
   });
-  return guarded<PushInfo>(sent.then([start, info](Status status) -> Result<PushInfo> {
+  return guarded<PushInfo>(sent.then([start, push](Status status) -> Result<PushInfo> {
     if (!status.ok()) return status.error();
-    info->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    return std::move(*info);
+    push->info.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return std::move(push->info);
   }));
 }
 
 kj::Promise<Status> Channel::openRing(uint64_t bytesMax, uint32_t window) {
   if (transport_ == Transport::rpc) return Status();
+  if (encoder_) {  // bytes cost little there, encoding does not
+    return noRing(
+        {ErrorCode::invalidArgument, "gradients go in messages where a codec is used, here " + codec()});
+  }
   constexpr uint64_t kGrain = kLayoutGrainElements;
   uint64_t largest = 0;  // elements
   for (const Slice& slice : slices_) largest = std::max(largest, slice.count);

@@ -51,7 +51,7 @@ kj::Promise<Result<PullInfo>> Channel::pullShared(std::span<float> destination) 
     auto start = std::chrono::steady_clock::now();
     std::vector<Version> versions = shared_->read(destination);
     std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    return PullInfo{std::move(versions), taken.count()};
+    return PullInfo{std::move(versions), taken.count(), destination.size_bytes()};
   });
 }
 

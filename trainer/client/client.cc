@@ -90,8 +90,10 @@ class RpcClient final : public Client {
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override {
-    auto mustInitialize = call<bool>(
-        [&](kj::AsyncIoContext&) { return channel_->join(membership, model, chunkBytes_, options_.window); });
+    auto mustInitialize = call<bool>([&](kj::AsyncIoContext&) {
+      return channel_->join(membership, model, chunkBytes_, options_.window,
+                            {options_.codec, options_.pullCodec});
+    });
     if (!mustInitialize.ok()) return mustInitialize.error();
     elements_ = ModelLayout(model).totalElements();
     JoinInfo info = describe();
@@ -123,9 +125,8 @@ class RpcClient final : public Client {
     if (Status size = checkSize("the destination of a pull", destination.size()); !size.ok()) {
       return failed<PullInfo>(size.error());
     }
-    return start<PullInfo>(
-        [=, this] { return channel_->pull(destination, options_.window); },
-        [this, bytes = destination.size_bytes()](const PullInfo&) { bytesPulled_ += bytes; });
+    return start<PullInfo>([=, this] { return channel_->pull(destination, options_.window); },
+                           [this](const PullInfo& info) { bytesPulled_ += info.bytes; });
   }
 
   Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
@@ -219,6 +220,8 @@ class RpcClient final : public Client {
       slices_ = channel_->slices();
       shared_ = channel_->sharedModel();
       info.pushTransport = channel_->hasRing() ? "shm" : "rpc";
+      info.codec = channel_->codec();
+      info.pullCodec = channel_->pullCodec();
     });
     info.serverVersion = serverVersion_;
     info.pullTransport = shared_ ? "shm" : "rpc";
@@ -248,9 +251,7 @@ class RpcPartialPush final : public PartialPush {
         coverage_(client.slices_),
         answer_(client.start<PushInfo>(
             [&client, order] { return client.channel_->beginPush(order, client.options_.window); },
-            [&client, bytes = order.gradient.size_bytes()](const PushInfo&) {
-              client.bytesPushed_ += bytes;
-            })) {}
+            [&client](const PushInfo& info) { client.bytesPushed_ += info.bytes; })) {}
 
   ~RpcPartialPush() override {
     if (!answer_) return;

@@ -30,6 +30,11 @@ struct ClientOptions {
   uint64_t chunkBytes = 0;  ///< bytes of one slice on the wire, at most; 0: what suits the transport
   uint32_t window = 4;      ///< slices in flight at most
   Transport transport = Transport::automatic;
+  /// How gradients are to travel, as makeCodec() reads it; empty: as the daemon says. What a codec leaves out
+  /// of one push is added to the next.
+  std::string codec;
+  /// How parameters are to travel in messages; empty: as the daemon says.
+  std::string pullCodec;
 };
 
 /// Who this trainer is.
@@ -47,11 +52,14 @@ struct JoinInfo {
   std::string serverVersion;
   std::string pullTransport = "rpc";  ///< how parameters come: "shm" or "rpc"
   std::string pushTransport = "rpc";  ///< how gradients go
+  std::string codec = "none";         ///< of pushes, with its options
+  std::string pullCodec = "none";     ///< of pulls; "none" through shared memory, which needs none
 };
 
 struct PullInfo {
   std::vector<Version> versions;  ///< per shard, the version that was read
   double seconds = 0;             ///< from the call to the last byte
+  uint64_t bytes = 0;             ///< of values, as they came
 };
 
 /// What became of a gradient.
@@ -67,6 +75,7 @@ struct PushInfo {
   uint64_t staleness = 0;
   double seconds = 0;
   PushOutcome outcome = PushOutcome::applied;
+  uint64_t bytes = 0;  ///< of gradient, as they travelled
 };
 
 struct PingInfo {
@@ -160,7 +169,7 @@ class Client {
   /// Says goodbye: the daemon counts this trainer as done. No call may follow.
   virtual Status leave() = 0;
 
-  /// Bytes of parameters pulled and gradients pushed so far.
+  /// Bytes of parameters pulled and gradients pushed so far, as they travelled.
   virtual uint64_t bytesPulled() const = 0;
   virtual uint64_t bytesPushed() const = 0;
 };

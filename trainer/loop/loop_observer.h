@@ -12,14 +12,16 @@ struct StepReport {
   uint64_t totalEpochs = 0;  ///< the last one may be cut short by --steps
   bool endsEpoch = false;
   uint32_t samples = 0;
-  double loss = 0;            ///< mean over the batch
-  uint64_t staleness = 0;     ///< PushInfo::staleness of the newest push that was answered
-  uint64_t late = 0;          ///< gradients so far that were dropped because their round was closed
-  uint64_t stale = 0;         ///< and because they were too old
-  uint64_t inflight = 0;      ///< pushes not answered at the step's end
-  double pullSeconds = 0;     ///< waited for parameters
-  double computeSeconds = 0;  ///< batch, loss and gradients
-  double pushSeconds = 0;     ///< waited for answers to pushes
+  double loss = 0;             ///< mean over the batch
+  uint64_t staleness = 0;      ///< PushInfo::staleness of the newest push that was answered
+  uint64_t late = 0;           ///< gradients so far that were dropped because their round was closed
+  uint64_t stale = 0;          ///< and because they were too old
+  uint64_t inflight = 0;       ///< pushes not answered at the step's end
+  uint64_t pushBytes = 0;      ///< PushInfo::bytes of the newest push that was answered
+  uint64_t gradientBytes = 0;  ///< of the gradient as float32
+  double pullSeconds = 0;      ///< waited for parameters
+  double computeSeconds = 0;   ///< batch, loss and gradients
+  double pushSeconds = 0;      ///< waited for answers to pushes
 
   double seconds() const { return pullSeconds + computeSeconds + pushSeconds; }
 };

@@ -21,12 +21,21 @@ Result<std::unique_ptr<MetricsWriter>> MetricsWriter::create(const std::string& 
 
 void MetricsWriter::onStep(const StepReport& report) {
   const nlohmann::ordered_json line = {
-      {"step", report.step},           {"epoch", report.epoch},
-      {"loss", report.loss},           {"samples_per_s", report.samples / report.seconds()},
-      {"staleness", report.staleness}, {"late", report.late},
-      {"stale", report.stale},         {"inflight", report.inflight},
-      {"pull_s", report.pullSeconds},  {"compute_s", report.computeSeconds},
-      {"push_s", report.pushSeconds}};
+      {"step", report.step},
+      {"epoch", report.epoch},
+      {"loss", report.loss},
+      {"samples_per_s", report.samples / report.seconds()},
+      {"staleness", report.staleness},
+      {"late", report.late},
+      {"stale", report.stale},
+      {"inflight", report.inflight},
+      {"pull_s", report.pullSeconds},
+      {"compute_s", report.computeSeconds},
+      {"push_s", report.pushSeconds},
+      {"push_bytes", report.pushBytes},
+      {"compression", report.pushBytes == 0 ? 0
+                                            : static_cast<double>(report.gradientBytes) /
+                                                  static_cast<double>(report.pushBytes)}};
   file_ << line.dump() << '\n' << std::flush;
 }
 

@@ -41,6 +41,7 @@ void Tally::addStep(const StepReport& report) {
 void Tally::addAnswer(const PushInfo& answer) {
   ++answers_;
   staleness_ = answer.staleness;
+  pushBytes_ = answer.bytes;
   stalenessSum_ += static_cast<double>(answer.staleness);
   summary_.stalenessMax = std::max(summary_.stalenessMax, answer.staleness);
   summary_.late += answer.outcome == PushOutcome::late;
@@ -49,6 +50,7 @@ void Tally::addAnswer(const PushInfo& answer) {
 
 void Tally::describe(StepReport& report) const {
   report.staleness = staleness_;
+  report.pushBytes = pushBytes_;
   report.late = summary_.late;
   report.stale = summary_.stale;
 }
@@ -157,6 +159,7 @@ Status TrainingLoop::computeAndPush(StepReport& report) {
   PSD_RETURN_IF_ERROR(pushes_.reduceTo(options_.inflight));
   report.pushSeconds = stopwatch.lap();
   tally_.describe(report);
+  report.gradientBytes = model_.gradients().size_bytes();
   report.inflight = pushes_.count();
   return {};
 }

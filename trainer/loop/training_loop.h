@@ -58,6 +58,7 @@ class Tally {
   uint64_t answers_ = 0;
   double stalenessSum_ = 0;
   uint64_t staleness_ = 0;
+  uint64_t pushBytes_ = 0;
 };
 
 /// One trainer's work: join, then per step pull, compute, push, one after the other or overlapping as the

@@ -29,6 +29,8 @@ StepReport report(uint64_t step, uint64_t totalSteps, bool endsEpoch = false) {
   report.staleness = 1;
   report.late = 4;
   report.inflight = 2;
+  report.pushBytes = 100;
+  report.gradientBytes = 4000;
   report.pullSeconds = 0.25;
   report.computeSeconds = 0.5;
   report.pushSeconds = 0.25;
@@ -142,7 +144,9 @@ TEST_CASE("metrics are JSON lines that can be followed while they are written") 
                                {"inflight", 2},
                                {"pull_s", 0.25},
                                {"compute_s", 0.5},
-                               {"push_s", 0.25}});
+                               {"push_s", 0.25},
+                               {"push_bytes", 100},
+                               {"compression", 40.0}});
   CHECK(nlohmann::json::parse(written[1])["loss"].is_null());
 }
 
