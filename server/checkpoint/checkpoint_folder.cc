@@ -79,6 +79,16 @@ Status checkFile(Env& env, const std::string& path, const ManifestShard& shard) 
 
 }  // namespace
 
+Status makeLastingFolder(Env& env, const std::string& folder) {
+  std::vector<std::string> parents;  // that get a new name
+  for (std::string path = folder; !env.exists(path) && folderOf(path) != path; path = folderOf(path)) {
+    parents.push_back(folderOf(path));
+  }
+  PSD_RETURN_IF_ERROR(env.createFolder(folder));
+  for (const std::string& parent : parents) PSD_RETURN_IF_ERROR(env.syncFolder(parent));
+  return {};
+}
+
 std::string checkpointPath(const std::string& folder, uint64_t number) {
   char name[40];
   std::snprintf(name, sizeof name, "checkpoint-%010llu", static_cast<unsigned long long>(number));
@@ -114,8 +124,8 @@ Status pruneCheckpoints(Env& env, const std::string& folder, uint64_t keep) {
 
 Result<CheckpointWriter> CheckpointWriter::begin(Env& env, const std::string& folder, uint64_t number) {
   CheckpointWriter writer(env, checkpointPath(folder, number), number);
-  PSD_RETURN_IF_ERROR(env.createFolder(writer.path_));
-  PSD_RETURN_IF_ERROR(env.syncFolder(folder));
+  if (env.exists(writer.path_)) return Error{ErrorCode::io, "'" + writer.path_ + "' is there already"};
+  PSD_RETURN_IF_ERROR(makeLastingFolder(env, writer.path_));
   return writer;
 }
 
@@ -162,7 +172,7 @@ Status CheckpointWriter::finish(Manifest manifest) {
                              [&](WritableFile& file) { return file.append(std::as_bytes(std::span(text))); });
 }
 
-Result<Checkpoint> openCheckpoint(Env& env, const std::string& path) {
+Result<Manifest> readManifest(Env& env, const std::string& path) {
   const std::string manifestPath = path + "/" + std::string(kManifestName);
   PSD_ASSIGN_OR_RETURN(auto file, env.open(manifestPath));
   if (file->size() > kManifestBytesMax) {
@@ -170,8 +180,12 @@ Result<Checkpoint> openCheckpoint(Env& env, const std::string& path) {
   }
   std::string text(file->size(), '\0');
   PSD_RETURN_IF_ERROR(file->read(0, std::as_writable_bytes(std::span(text))));
+  return parseManifest(text, manifestPath);
+}
+
+Result<Checkpoint> openCheckpoint(Env& env, const std::string& path) {
   Checkpoint checkpoint{path, {}};
-  PSD_ASSIGN_OR_RETURN(checkpoint.manifest, parseManifest(text, manifestPath));
+  PSD_ASSIGN_OR_RETURN(checkpoint.manifest, readManifest(env, path));
   for (const ManifestShard& shard : checkpoint.manifest.shards) {
     PSD_RETURN_IF_ERROR(checkFile(env, path + "/" + shard.file, shard));
   }

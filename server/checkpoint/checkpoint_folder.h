@@ -14,6 +14,9 @@ namespace psd {
 /// Where checkpoints lie: one folder, in it a folder for each, named by its number. One that has no manifest
 /// was not finished, or was being removed, and is nobody's.
 
+/// Makes a folder, with those above it that are missing, so that a crash does not take it away again.
+Status makeLastingFolder(Env& env, const std::string& folder);
+
 /// "FOLDER/checkpoint-0000000012"
 std::string checkpointPath(const std::string& folder, uint64_t number);
 
@@ -63,6 +66,9 @@ struct Checkpoint {
   std::string path;
   Manifest manifest;
 };
+
+/// Reads the manifest alone.
+Result<Manifest> readManifest(Env& env, const std::string& path);
 
 /// Reads the manifest and every byte of the other files. The error names the file at fault.
 Result<Checkpoint> openCheckpoint(Env& env, const std::string& path);

@@ -115,7 +115,7 @@ AppliedPush readPush(ManifestReader in) {
 ManifestShard readShard(ManifestReader in, size_t index, size_t groups) {
   ManifestShard shard;
   shard.range = {ShardId{static_cast<uint32_t>(index)}, in.integer("begin"), in.integer("elements")};
-  shard.group = static_cast<uint32_t>(in.integer("group", groups == 0 ? 0 : groups - 1));
+  shard.range.group = static_cast<uint32_t>(in.integer("group", groups == 0 ? 0 : groups - 1));
   shard.version = {in.integer("version")};
   shard.file = in.text("file");
   if (shard.file.empty() || shard.file.find('/') != std::string::npos) {
@@ -154,6 +154,7 @@ Status readAll(const Json& document, Manifest& manifest) {
     if (kConsistencies[i] == consistency) manifest.consistency = static_cast<Consistency>(i);
   }
   manifest.logSegment = in.integer("log_segment");
+  manifest.logHistory = in.integer("log_history");
   manifest.model = readModel(in.object("model"));
   for (ManifestReader& group : in.objects("groups")) manifest.groups.push_back(readGroup(std::move(group)));
   for (ManifestReader& entry : in.objects("shards")) {
@@ -189,6 +190,7 @@ std::string formatManifest(const Manifest& manifest) {
   out["created"] = manifest.created;
   out["consistency"] = consistencyName(manifest.consistency);
   out["log_segment"] = manifest.logSegment;
+  out["log_history"] = manifest.logHistory;
   out["model"] = modelJson(manifest.model);
   out["groups"] = Json::array();
   for (const ManifestGroup& group : manifest.groups) {
@@ -200,7 +202,7 @@ std::string formatManifest(const Manifest& manifest) {
   for (const ManifestShard& shard : manifest.shards) {
     out["shards"].push_back({{"begin", shard.range.begin},
                              {"elements", shard.range.count},
-                             {"group", shard.group},
+                             {"group", shard.range.group},
                              {"version", shard.version.value},
                              {"file", shard.file},
                              {"bytes", shard.bytes},

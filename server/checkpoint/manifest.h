@@ -33,7 +33,6 @@ struct ManifestGroup {
 /// One shard and its file.
 struct ManifestShard {
   ShardRange range;
-  uint32_t group = 0;
   Version version;
   std::string file;  ///< in the checkpoint's folder
   uint64_t bytes = 0;
@@ -47,6 +46,7 @@ struct Manifest {
   std::string created;  ///< UTC, "2026-11-21T16:03:00Z"
   Consistency consistency = Consistency::perShard;
   uint64_t logSegment = 0;  ///< first segment of the log with updates that may be missing here; 0: no log
+  uint64_t logHistory = 0;  ///< of the log's segments that go on from here
   ModelSpec model;
   std::vector<ManifestGroup> groups;
   std::vector<ManifestShard> shards;

@@ -59,7 +59,7 @@ Result<std::vector<ShardFile>> openFiles(Env& env, const Checkpoint& checkpoint)
   for (const ManifestShard& shard : checkpoint.manifest.shards) {
     const std::string path = checkpoint.path + "/" + shard.file;
     PSD_ASSIGN_OR_RETURN(SafetensorsReader reader, SafetensorsReader::open(env, path));
-    for (const std::string& name : planeNames(checkpoint.manifest.groups[shard.group].optimizer)) {
+    for (const std::string& name : planeNames(checkpoint.manifest.groups[shard.range.group].optimizer)) {
       const auto plane = reader.find(name);
       if (!plane || reader.model().tensors[*plane].elementCount() != shard.range.count) {
         return Error{ErrorCode::io, "'" + path + "' is damaged: it has no '" + name + "' of " +
@@ -109,7 +109,7 @@ Status restoreShard(const std::vector<ShardFile>& files, const Checkpoint& check
     if (Overlap(file.shard.range.begin, file.shard.range.count, shard.range()).empty()) continue;
     version = std::max(version, file.shard.version);
     mergePushes(pushes, file.shard.pushes);
-    const Optimizer& before = checkpoint.manifest.groups[file.shard.group].optimizer;
+    const Optimizer& before = checkpoint.manifest.groups[file.shard.range.group].optimizer;
     for (size_t plane = 0; plane < names.size(); plane++) {
       const bool sameType = before.name() == optimizer.name();
       if (plane > 0 && (!sameType || !file.reader.find(names[plane]))) {
@@ -188,7 +188,6 @@ Manifest describeStore(const ParameterStore& store, const std::vector<std::strin
   for (size_t i = 0; i < store.shardCount(); i++) {
     ManifestShard shard;
     shard.range = store.shard(i).range();
-    shard.group = shard.range.group;
     manifest.shards.push_back(std::move(shard));
   }
   return manifest;

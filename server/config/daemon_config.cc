@@ -7,6 +7,7 @@
 #include "common/config/json_file.h"
 #include "common/config/object_reader.h"
 #include "common/types/model_layout.h"
+#include "server/policy/policy_list.h"
 
 namespace psd {
 namespace {
@@ -161,6 +162,20 @@ uint64_t defaultThreads() {
   return std::clamp<uint64_t>(std::thread::hardware_concurrency(), 1, kDefaultThreadsMax);
 }
 
+/// A log needs policies that tell it of every update.
+void checkLogged(ObjectReader& in, const DaemonConfig& config) {
+  if (config.durability.type != DurabilityConfig::Type::log) return;
+  std::string able;
+  for (const PolicyEntry& entry : kPolicyList) {
+    if (entry.traits.recordsUpdates) able += (able.empty() ? "" : ", ") + std::string(entry.type);
+  }
+  for (const GroupConfig& group : config.groups) {
+    if (group.policy.traits.recordsUpdates) continue;
+    in.fail("durability.type", "\"log\" goes with the policies " + able + ", not with " + group.policy.type +
+                                   "; \"checkpoint\" goes with any");
+  }
+}
+
 /// One thing that the command line changes, and how to call it in an error.
 struct Override {
   std::string flag;  ///< as the user wrote it
@@ -225,6 +240,8 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   config.shmWritable = in.boolean("shm_writable", config.shmWritable);
   config.exitWhenDone = in.boolean("exit_when_done", config.exitWhenDone);
   config.save = in.text("save", config.save);
+  config.durability = readDurability(in.object("durability"));
+  checkLogged(in, config);
   config.log = readLog(in.object("log"));
   config.limits = readLimits(in.object("limits"));
   if (config.worldSize > config.limits.connections) {

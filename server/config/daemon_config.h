@@ -12,6 +12,7 @@
 #include "common/os/env.h"
 #include "common/status/status.h"
 #include "common/types/model_spec.h"
+#include "server/checkpoint/durability_config.h"
 #include "server/config/codecs_config.h"
 #include "server/config/device_choice.h"
 #include "server/config/parameter_groups.h"
@@ -56,6 +57,7 @@ struct DaemonConfig {
   bool shmWritable = false;           ///< same-host trainers may write the parameters they map
   bool exitWhenDone = false;          ///< once all trainers have joined and left
   std::string save;                   ///< path for the final model; empty: it is not saved
+  DurabilityConfig durability;
   LogOptions log;
   Limits limits;
 };

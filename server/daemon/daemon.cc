@@ -122,7 +122,11 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
   auto hangups = onHangups(io.unixEventPort, server).eagerlyEvaluate([](kj::Exception&& exception) {
     spdlog::error("SIGHUP is no longer watched: {}", exception.getDescription().cStr());
   });
-  server.run([&] { saved = saveFinalModel(env, config, server.control()); }).wait(io.waitScope);
+  const auto save = [&] {
+    saved = server.control().saveLast();
+    if (Status final = saveFinalModel(env, config, server.control()); !final.ok()) saved = final;
+  };
+  server.run(save).wait(io.waitScope);
   if (saved.ok()) spdlog::info("stopped");
   return saved;
 }

@@ -1,9 +1,12 @@
+#include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
 #include "server/daemon/daemon.h"
+#include "server/daemon/file_commands.h"
 #include "server/daemon/operator_commands.h"
 
 namespace {
@@ -27,6 +30,41 @@ struct ConfigFlags {
         ->type_name("KEY=VALUE")
         ->expected(1)
         ->take_all();
+  }
+};
+
+/// What `psd export`, `psd inspect` and `psd replay` are told.
+struct FileFlags {
+  CLI::App *exporting, *inspecting, *replaying;
+  std::string path, to;
+  std::optional<uint64_t> until;
+
+  explicit FileFlags(CLI::App& app)
+      : exporting(app.add_subcommand("export", "Write a checkpoint's model as one safetensors file")),
+        inspecting(app.add_subcommand("inspect", "Show and verify what a daemon has saved")),
+        replaying(app.add_subcommand("replay", "Rebuild the model as it was after any update")) {
+    exporting->add_option("checkpoint", path, "A checkpoint, or a folder of them: the newest whole one")
+        ->required()
+        ->type_name("PATH");
+    exporting->add_option("--to", to, "The file to write")->required()->type_name("FILE");
+    inspecting
+        ->add_option("path", path, "A checkpoint, a folder of them, a segment of a log, a safetensors file")
+        ->required()
+        ->type_name("PATH");
+    replaying->add_option("log", path, "durability.path: the folder with checkpoints and log")
+        ->required()
+        ->type_name("FOLDER");
+    replaying->add_option("--until", until, "The last update of each shard; else all there are")
+        ->type_name("N");
+    replaying->add_option("--to", to, "The safetensors file to write")->type_name("FILE");
+  }
+
+  /// The chosen command's outcome; nothing when none of them was chosen.
+  std::optional<psd::Status> run(psd::Env& env) const {
+    if (*exporting) return psd::exportModel(env, path, to);
+    if (*inspecting) return psd::inspect(env, path);
+    if (*replaying) return psd::replay(env, path, until, to);
+    return {};
   }
 };
 
@@ -70,6 +108,7 @@ int main(int argc, char** argv) {
         ->envname("PSD_SERVER");
   }
   statusCommand->add_flag("--json", json, "The whole status, for programs");
+  const FileFlags files(app);
 
   try {
     app.parse(argc, argv);
@@ -83,6 +122,7 @@ int main(int argc, char** argv) {
   if (*reloadCommand) return report(psd::reloadServer(server));
   if (*stopCommand) return report(psd::stopServer(server));
   auto env = psd::makePosixEnv();
+  if (auto outcome = files.run(*env)) return report(*outcome);
   const ConfigFlags& chosen = *checkCommand ? check : serve;
   auto loaded = psd::loadDaemonConfig(*env, chosen.file, chosen.overrides);
   if (!loaded.ok()) return report(loaded.status());

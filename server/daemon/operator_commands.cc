@@ -109,6 +109,27 @@ std::string waitingLine(const Json& waiting) {
       waiting["group"].get<std::string>(), reason);
 }
 
+std::string durabilityLine(const Json& durability) {
+  if (durability["type"] == "none") return "";
+  std::string out = fmt::format("durability {} in {}", durability["type"].get<std::string>(),
+                                durability["path"].get<std::string>());
+  if (durability.contains("checkpoints")) {
+    const Json& last = durability["last_checkpoint"];
+    out += last.is_null()
+               ? ", no checkpoint yet"
+               : fmt::format(", last checkpoint {} ago ({}, {:.2f} s, pushes paused for {:.1f} ms)",
+                             duration(last["age_s"]), bytes(last["bytes"]), last["duration_s"].get<double>(),
+                             last["pause_ms"].get<double>());
+    if (auto failures = durability["checkpoint_failures"].get<uint64_t>(); failures > 0) {
+      out += fmt::format(", {} failed", failures);
+    }
+    if (auto error = durability["error"].get<std::string>(); !error.empty()) {
+      out += "\n           NOT SAVED: " + error;
+    }
+  }
+  return out + "\n";
+}
+
 Result<Json> fetchStatus(const std::string& server) {
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
   PSD_ASSIGN_OR_RETURN(std::string text, fetchStatusJson(address, kStatusTimeout));
@@ -143,6 +164,7 @@ std::string formatStatus(const Json& status) {
                      status["world_size"].get<uint32_t>(), status["trainers_lost"].get<uint64_t>());
   if (!status["trainers"].empty()) out += trainersTable(status);
   for (const Json& waiting : status["waiting"]) out += waitingLine(waiting);
+  out += durabilityLine(status["durability"]);
   const Json& counters = status["counters"];
   out += fmt::format("traffic    {} pulled, {} pushed, {} updates, {} connections open\n",
                      bytes(counters["pull_bytes"]), bytes(counters["push_bytes"]),

@@ -32,10 +32,12 @@ kj::Promise<Result<PushAnswer>> Locked::applyWhole(Shard& shard, Lane& lane, Sha
                                 [&](ShardStorage::Done done) {
                                   shard.storage().apply(lane, 0, gradient, update, std::move(done));
                                 })
-        .then([&shard, &push, guard = kj::mv(guard)](Status status) -> Result<PushAnswer> {
+        .then([&shard, &push, update, gradient, guard = kj::mv(guard)](Status status) -> Result<PushAnswer> {
           if (!status.ok()) return status.error();
+          const UpdateSource source = sourceOf(push);
+          const Version made = shard.endUpdate({update, gradient, {&source, 1}});
           push.gathered = {};
-          return PushAnswer{PushOutcome::applied, shard.endUpdate(), push.staleness, 1};
+          return PushAnswer{PushOutcome::applied, made, push.staleness, 1, shard.logged()};
         });
   });
 }

@@ -16,7 +16,10 @@ using PolicyFactory = std::function<std::unique_ptr<UpdatePolicy>(const PolicySc
 /// What tells policies apart beyond their names, for those who must know it before there is a model.
 struct PolicyTraits {
   bool readsLive = false;  ///< UpdatePolicy::readsLive()
-  bool rounds = false;     ///< gradients of several trainers and of all shards of a group make one update
+  /// Applies each update to a whole shard under its lock and gives it to Shard::endUpdate(): it can be
+  /// logged.
+  bool recordsUpdates = false;
+  bool rounds = false;  ///< gradients of several trainers and of all shards of a group make one update
 };
 
 /// One line of policy_list.h.

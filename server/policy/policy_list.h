@@ -14,9 +14,11 @@ namespace psd {
 inline constexpr std::array kPolicyList = {
     PolicyEntry{
         "hogwild", "updates race element by element, no lock anywhere", {.readsLive = true}, Hogwild::read},
-    PolicyEntry{"locked", "updates and reads see each shard whole", {}, Locked::read},
-    PolicyEntry{
-        "bounded_staleness", "nobody gets far ahead of the slowest trainer", {}, BoundedStaleness::read},
+    PolicyEntry{"locked", "updates and reads see each shard whole", {.recordsUpdates = true}, Locked::read},
+    PolicyEntry{"bounded_staleness",
+                "nobody gets far ahead of the slowest trainer",
+                {.recordsUpdates = true},
+                BoundedStaleness::read},
     PolicyEntry{"sync", "rounds: all gradients become one update", {.rounds = true}, Sync::read},
 };
 

@@ -46,6 +46,7 @@ struct PushAnswer {
   Version version;  ///< of the shard
   uint64_t staleness = 0;
   uint64_t updates = 0;  ///< of shards, that this slice completed
+  uint64_t logged = 0;   ///< the newest update's number in the log; nobody is told before that is on the disk
 
   bool applied() const { return outcome == PushOutcome::applied; }
 };
@@ -74,6 +75,11 @@ struct ShardPull {
   uint64_t delivered = 0;             ///< elements handed out
   kj::Maybe<kj::ForkedPromise<Result<std::shared_ptr<const ShardSnapshot>>>> snapshot;
 };
+
+/// A push as the record of an update names it.
+inline UpdateSource sourceOf(const ShardPush& push) {
+  return {push.trainer.rank, push.samples, push.trainer.session.value, push.step, push.basis, push.staleness};
+}
 
 /// Staleness τ at this moment: updates that the shard has applied since the version the gradient was
 /// computed from.

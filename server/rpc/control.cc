@@ -43,6 +43,9 @@ void Control::taskFailed(kj::Exception&& exception) {
 }
 
 Status Control::prepareModel() {
+  PSD_ASSIGN_OR_RETURN(durability_, Durability::open(env_, config_->durability));
+  PSD_ASSIGN_OR_RETURN(const std::optional<Checkpoint> checkpoint, durability_->find());
+  if (checkpoint) return resume(*checkpoint);
   if (!config_->model) return {};
   ModelSpec spec = config_->model->spec;
   if (!config_->model->file.empty()) {
@@ -54,6 +57,7 @@ Status Control::prepareModel() {
   if (file_) {
     PSD_RETURN_IF_ERROR(loadParameters(*file_, *model_->store));
     start_ = ModelStart(true);
+    takeBase(beginSaving());
   }
   return {};
 }
@@ -66,6 +70,28 @@ Policies Control::makePolicies(ParameterStore& store) const {
   }
   return policies;
 }
+
+Status Control::resume(const Checkpoint& checkpoint) {
+  const ModelSpec& saved = checkpoint.manifest.model;
+  const bool given = config_->model && config_->model->file.empty();
+  PSD_ASSIGN_OR_RETURN(model_, build(given ? config_->model->spec : saved));
+  PSD_RETURN_IF_ERROR(durability_->restore(checkpoint, *model_->store));
+  start_ = ModelStart(true);
+  spdlog::info("going on from checkpoint '{}' of {}: model '{}', shard 0 at version {}", checkpoint.path,
+               checkpoint.manifest.created, saved.name, model_->store->shard(0).version().value);
+  takeBase(beginSaving());
+  return {};
+}
+
+std::function<Status()> Control::beginSaving() {
+  CheckpointSource source{std::shared_ptr<ParameterStore>(model_, model_->store.get()), {}, nullptr};
+  for (const auto& policy : model_->policies()) {
+    source.groups.push_back({std::string(policy->name()), policy->readsLive()});
+  }
+  return durability_->begin(std::move(source));
+}
+
+Status Control::saveLast() { return durability_->finish(); }
 
 Result<std::shared_ptr<ServedModel>> Control::build(ModelSpec model) const {
   StoreGroups groups;
@@ -87,6 +113,10 @@ Status Control::checkAgainst(const ModelSpec& mine, const char* label, const Mod
   if (mine.signature() == theirs.signature()) return {};
   return {ErrorCode::modelMismatch,
           "the model does not match: " + describeDifference(theirs, "the trainer's model", mine, label)};
+}
+
+void Control::takeBase(const std::function<Status()>& base) {
+  if (base) static_cast<void>(base());  // a failure is in the log, and training goes on
 }
 
 kj::Promise<Status> Control::provideModel(ModelSpec model) {
@@ -120,6 +150,7 @@ kj::Promise<Status> Control::provideModel(ModelSpec model) {
                     spdlog::info("serving model '{}': {} parameters in {} tensors, {} shards on {}",
                                  store.model().name, store.model().parameterCount(),
                                  store.model().tensors.size(), store.shardCount(), store.describeDevices());
+                    if (start_.ready()) takeBase(beginSaving());
                     return {};
                   })
                   .fork();
@@ -180,13 +211,18 @@ void Control::answerWaiter(Session& session, Result<ModelStart::Role> answer) {
   }
 }
 
-Status Control::initialized(SessionId session) {
-  if (!start_.finish(session)) {
-    return {ErrorCode::invalidArgument, "this trainer was not asked for the initial values"};
-  }
-  spdlog::info("the model has its initial values");
-  for (auto& [id, waiting] : sessions_) answerWaiter(waiting, ModelStart::Role::go);
-  return {};
+kj::Promise<Status> Control::initialized(SessionId session) {
+  const Status notAsked{ErrorCode::invalidArgument, "this trainer was not asked for the initial values"};
+  if (start_.bringer() != session) return notAsked;
+  auto base = beginSaving();
+  auto safe = base ? background_.run<Status>(std::move(base)) : kj::Promise<Status>(Status());
+  // Where it cannot be saved it is trained all the same; the log says so.
+  return safe.then([this, session, notAsked](Status) {
+    if (!start_.finish(session)) return notAsked;
+    spdlog::info("the model has its initial values");
+    for (auto& [id, waiting] : sessions_) answerWaiter(waiting, ModelStart::Role::go);
+    return Status();
+  });
 }
 
 void Control::depart(SessionId session, Departure how) {
@@ -359,6 +395,7 @@ nlohmann::ordered_json Control::status() const {
   }
   out["waiting"] = waiting();
   out["staged_bytes"] = staging_->lentBytes();
+  out["durability"] = durability_->status();
   for (const auto& [name, value] : counters_.list()) out["counters"][std::string(name)] = value;
   return out;
 }

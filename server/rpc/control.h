@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/os/env.h"
+#include "server/checkpoint/durability.h"
 #include "server/config/daemon_config.h"
 #include "server/membership/model_start.h"
 #include "server/membership/roster.h"
@@ -38,13 +39,16 @@ class Control final : private kj::TaskSet::ErrorHandler {
   Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
           Env& env, DaemonCounters& counters);
 
-  /// Loads or allocates the model that the config names. Blocks; before any trainer.
+  /// Goes on from a checkpoint, or loads or allocates the model that the config names. Blocks; before any
+  /// trainer.
   Status prepareModel();
+  /// Saves what `durability` has not saved yet. Blocks; when no update comes any more.
+  Status saveLast();
 
   kj::Promise<Result<Joined>> join(Candidate candidate, ModelSpec model);
   /// Whether the trainer is to bring the values; parked until that is known or the values are there.
   kj::Promise<Result<ModelStart::Role>> awaitModel(SessionId session);
-  Status initialized(SessionId session);
+  kj::Promise<Status> initialized(SessionId session);
   void depart(SessionId session, Departure how);
   /// The model for a reader; an empty `model` matches any.
   Result<std::shared_ptr<ServedModel>> observe(const ModelSpec& model) const;
@@ -88,6 +92,10 @@ class Control final : private kj::TaskSet::ErrorHandler {
   nlohmann::ordered_json waiting() const;
   void taskFailed(kj::Exception&& exception) override;
   Result<std::shared_ptr<ServedModel>> buildFromFile(const ModelSpec& trainers) const;
+  Status resume(const Checkpoint& checkpoint);
+  /// The model has its values; what begins to save it, see Durability::begin().
+  std::function<Status()> beginSaving();
+  static void takeBase(const std::function<Status()>& base);
   Result<Joined> admit(const Candidate& candidate);
   void answerWaiter(Session& session, Result<ModelStart::Role> answer);
   Error stoppingError() const;
@@ -101,6 +109,7 @@ class Control final : private kj::TaskSet::ErrorHandler {
   ModelStart start_;
   std::shared_ptr<ServedModel> model_;
   std::optional<SafetensorsReader> file_;
+  std::unique_ptr<Durability> durability_;  // from prepareModel() on
   std::map<SessionId, Session> sessions_;
   std::optional<std::string> stopReason_;
   kj::PromiseFulfillerPair<void> stopPair_ = kj::newPromiseAndFulfiller<void>();

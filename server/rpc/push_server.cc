@@ -1,5 +1,6 @@
 #include "server/rpc/push_server.h"
 
+#include <algorithm>
 #include <string>
 
 #include "server/rpc/slice_checks.h"
@@ -122,10 +123,10 @@ kj::Promise<Result<PushAnswer>> PushServer::take(const PushSlice& slice) {
         if (!answer.ok() || !last) return answer;
         return settle(step, *answer);
       })
-      .then([this, refuse](Result<PushAnswer> answer) {
+      .then([this, refuse, &shard](Result<PushAnswer> answer) -> kj::Promise<Result<PushAnswer>> {
         if (!answer.ok()) return refuse(answer.error());
         count(*answer);
-        return answer;
+        return shard.whenDurable(answer->logged).then([answer] { return answer; });
       })
       .attach(kj::defer([this] { landed(); }));
 }
@@ -140,8 +141,10 @@ kj::Promise<Result<PushAnswer>> PushServer::settle(std::shared_ptr<StepPush> ste
         for (Result<PushAnswer>& answer : answers) {
           if (!answer.ok()) return answer;
           const uint64_t updates = worst.updates + answer->updates;
+          const uint64_t logged = std::max(worst.logged, answer->logged);
           if (worst.outcome <= answer->outcome) worst = *answer;  // the enumeration rises with the trouble
           worst.updates = updates;
+          worst.logged = logged;
         }
         return worst;
       });

@@ -10,6 +10,7 @@
 #include "server/store/applied_push.h"
 #include "server/store/shard_lock.h"
 #include "server/store/shard_storage.h"
+#include "server/store/update_log.h"
 
 namespace psd {
 
@@ -42,7 +43,16 @@ class Shard {
   Version version() const { return {applied_.load(std::memory_order_acquire)}; }
   /// Takes the next 1-based update number: the optimizer's t.
   uint64_t beginUpdate() { return begun_.fetch_add(1, std::memory_order_relaxed) + 1; }
-  /// Counts an update as applied; gives the version that it made.
+  /// Counts an update that was applied under the lock, still held: notes whose it was, and writes it down
+  /// where there is a log. Gives the version that it made.
+  Version endUpdate(const AppliedUpdate& update);
+  /// The newest update's number in the log; 0 without one. Only with the lock held.
+  uint64_t logged() const { return logged_; }
+  /// Resolves once that number is on the disk; at once for 0.
+  kj::Promise<void> whenDurable(uint64_t logged) const;
+  /// Before anybody pushes.
+  void setLog(std::shared_ptr<UpdateLog> log) { log_ = std::move(log); }
+  /// Counts an update that raced with others; gives the version that it made.
   Version endUpdate() { return {applied_.fetch_add(1, std::memory_order_acq_rel) + 1}; }
 
   /// Goes on from a checkpoint: `applied` updates so far, the last of each trainer. Before anybody else uses
@@ -70,6 +80,8 @@ class Shard {
   std::atomic<uint64_t>& applied_;  // in the shared memory, for those who read there, or ownApplied_
   std::weak_ptr<const ShardSnapshot> lastSnapshot_;
   std::vector<AppliedPush> pushes_;  // one per rank
+  std::shared_ptr<UpdateLog> log_;
+  uint64_t logged_ = 0;
 };
 
 }  // namespace psd

@@ -43,6 +43,8 @@ DOCUMENTS = [
     {"policy": {"type": "sync", "aggregator": {"type": "krum"}}},
     {"policy": {"type": "sync", "aggregator": {"type": "multi_krum"}}},
     {"groups": [{"match": ["fc*", "conv1.bias"], "policy": {"type": "locked"}, "optimizer": {"type": "adam"}}]},
+    {"durability": {"type": "checkpoint", "path": "saved"}},
+    {"policy": {"type": "locked"}, "durability": {"type": "log", "path": "saved"}},
 ]
 # Without a default in the schema: left out when not given …
 OPTIONAL = {"device", "devices", "model", "world_size"}
@@ -290,6 +292,9 @@ class SchemaTest(unittest.TestCase):
             {"groups": [{"match": []}]},
             {"groups": [{"match": 1}]},
             {"groups": [{"match": "fc*", "policy": {"type": "lockd"}}]},
+            {"durability": {"type": "checkpoint"}},
+            {"durability": {"path": "saved"}},
+            {"durability": {"type": "checkpoint", "path": "saved", "segment_bytes": 65536}},
         ]:
             with self.subTest(document):
                 self.assertFalse(VALIDATOR.is_valid(document))

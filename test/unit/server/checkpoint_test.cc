@@ -232,7 +232,8 @@ TEST_CASE("a manifest says what is wrong with it") {
   CHECK(problem([](Manifest& m) { m.shards[0].file = "../escape"; }).find("shards[0].file") !=
         std::string::npos);
   CHECK(problem([](Manifest& m) { m.shards[0].range.count += 16; }).find("elements") != std::string::npos);
-  CHECK(problem([](Manifest& m) { m.shards[0].group = 1; }).find("shards[0].group") != std::string::npos);
+  CHECK(problem([](Manifest& m) { m.shards[0].range.group = 1; }).find("shards[0].group") !=
+        std::string::npos);
   CHECK(problem([](Manifest& m) { m.model.tensors.clear(); }).find("tensor") != std::string::npos);
   CHECK(parseManifest("", "m").message() == "'m' is no manifest that psd can read: it is cut off");
 }

@@ -1,0 +1,134 @@
+#include "server/checkpoint/durability.h"
+
+#include <algorithm>
+#include <random>
+
+#include <spdlog/spdlog.h>
+
+#include "server/checkpoint/replay.h"
+
+namespace psd {
+
+Result<std::unique_ptr<Durability>> Durability::open(Env& env, const DurabilityConfig& config) {
+  std::unique_ptr<Durability> durability(new Durability(env, config));
+  if (!config.enabled()) return durability;
+  const std::string& folder = config.path;
+  PSD_RETURN_IF_ERROR(makeLastingFolder(env, folder));
+  auto lock = env.lock(folder + "/lock");
+  if (!lock.ok()) {
+    if (lock.error().code != ErrorCode::unavailable) return lock.error();
+    return Error{ErrorCode::unavailable,
+                 "durability.path '" + folder + "' is another daemon's: " + lock.message()};
+  }
+  durability->lock_ = std::move(*lock);
+  PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listCheckpoints(env, folder, false));
+  if (!numbers.empty()) durability->nextNumber_ = numbers.back() + 1;
+  return durability;
+}
+
+Result<std::optional<Checkpoint>> Durability::find() {
+  if (!config_.enabled() || config_.resume == "none") return std::optional<Checkpoint>();
+  const bool automatic = config_.resume == "auto";
+  const std::string& path = automatic ? config_.path : config_.resume;
+  if (env_.exists(path + "/" + std::string(kManifestName))) {
+    PSD_ASSIGN_OR_RETURN(Checkpoint checkpoint, openCheckpoint(env_, path));
+    return std::optional(std::move(checkpoint));
+  }
+  ownFolder_ = automatic;
+  PSD_ASSIGN_OR_RETURN(NewestCheckpoint newest, newestCheckpoint(env_, path));
+  for (const Error& damaged : newest.damaged) spdlog::error("passed over a checkpoint: {}", damaged.message);
+  if (newest.checkpoint) return std::move(newest.checkpoint);
+  if (!newest.damaged.empty()) {
+    return Error{ErrorCode::io, "no checkpoint in '" + path +
+                                    "' is whole; durability.resume=none begins anew (" +
+                                    newest.damaged.front().message + ")"};
+  }
+  if (!automatic) return Error{ErrorCode::io, "durability.resume: there is no checkpoint in '" + path + "'"};
+  return std::optional<Checkpoint>();
+}
+
+void Durability::note(const Restored& restored, const std::string& path) const {
+  for (const std::string& note : restored.notes) spdlog::warn("checkpoint '{}': {}", path, note);
+}
+
+Status Durability::restore(const Checkpoint& checkpoint, ParameterStore& store) {
+  // A checkpoint that was named is gone on from as it is: the log tells of what came after it.
+  if (ownFolder_ && checkpoint.manifest.logSegment != 0) return replayLog(checkpoint, store);
+  PSD_ASSIGN_OR_RETURN(const Restored restored, restoreStore(env_, checkpoint, store));
+  note(restored, checkpoint.path);
+  return {};
+}
+
+Status Durability::replayLog(const Checkpoint& checkpoint, ParameterStore& store) {
+  const Manifest& manifest = checkpoint.manifest;
+  const bool direct = sameShape(manifest, store);
+  std::unique_ptr<ParameterStore> shaped;
+  if (direct) {
+    PSD_ASSIGN_OR_RETURN(const Restored restored, restoreStore(env_, checkpoint, store));
+    note(restored, checkpoint.path);
+  } else {
+    PSD_ASSIGN_OR_RETURN(shaped, openStore(env_, checkpoint));
+  }
+  Replayer replayer(direct ? store : *shaped);
+  PSD_ASSIGN_OR_RETURN(const LogEnd end,
+                       readLog(env_, config_.path, manifest.logHistory, manifest.logSegment,
+                               [&](const LogRecord& record) { return replayer.apply(record); }));
+  PSD_RETURN_IF_ERROR(cutTornTail(env_, config_.path, end));
+  spdlog::info("replayed {} of {} updates in the log{}", replayer.applied(), end.records,
+               end.torn ? "; cut off an unfinished one at its end, which nobody was told of" : "");
+  if (direct) {
+    // Where no segment is left, what was in them is unknown, and another history begins.
+    if (end.nextRecord > 0) logEnd_ = end;
+    logHistory_ = manifest.logHistory;
+    return {};
+  }
+  CheckpointSource source{std::shared_ptr<ParameterStore>(std::move(shaped)), {}, nullptr};
+  for (const ManifestGroup& group : manifest.groups) source.groups.push_back({group.policy});
+  const uint64_t number = nextNumber_++;
+  DurabilityConfig quiet = config_;
+  quiet.everySeconds = 0;
+  quiet.everyUpdates = 0;
+  PSD_RETURN_IF_ERROR(Checkpointer(env_, quiet, std::move(source), number).takeNow());
+  PSD_ASSIGN_OR_RETURN(const Checkpoint replayed, openCheckpoint(env_, checkpointPath(config_.path, number)));
+  PSD_ASSIGN_OR_RETURN(const Restored restored, restoreStore(env_, replayed, store));
+  note(restored, replayed.path);
+  return {};
+}
+
+std::shared_ptr<LogWriter> Durability::openLog(const ParameterStore& store) {
+  SegmentHeader first;
+  const Result<uint64_t> highest = highestSegment(env_, config_.path);
+  first.segment = (highest.ok() ? *highest : 0) + 1;
+  first.signature = store.model().signature();
+  first.history = logEnd_ ? logHistory_ : std::random_device()() | uint64_t{std::random_device()()} << 32;
+  first.firstRecord = logEnd_ ? logEnd_->nextRecord : 1;
+  return LogWriter::open(env_, config_.path, first, config_.segmentBytes);
+}
+
+std::function<Status()> Durability::begin(CheckpointSource source) {
+  if (!config_.enabled()) return {};
+  const bool needsBase = logs() && !logEnd_;
+  if (logs()) {
+    checkpointer_ = nullptr;  // it uses the log before
+    log_ = openLog(*source.store);
+    source.log = log_;
+    for (size_t i = 0; i < source.store->shardCount(); i++) source.store->shard(i).setLog(log_);
+  }
+  const auto numbers = listCheckpoints(env_, config_.path, false);
+  if (numbers.ok() && !numbers->empty()) nextNumber_ = std::max(nextNumber_, numbers->back() + 1);
+  checkpointer_ = std::make_shared<Checkpointer>(env_, config_, std::move(source), nextNumber_);
+  if (!needsBase) return {};
+  return [checkpointer = checkpointer_] { return checkpointer->takeNow(); };
+}
+
+Status Durability::finish() { return checkpointer_ ? checkpointer_->finish() : Status(); }
+
+nlohmann::ordered_json Durability::status() const {
+  nlohmann::ordered_json out = {{"type", durabilityName(config_.type)}};
+  if (!config_.enabled()) return out;
+  out["path"] = config_.path;
+  if (checkpointer_) out.update(checkpointer_->status());
+  return out;
+}
+
+}  // namespace psd

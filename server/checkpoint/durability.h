@@ -1,0 +1,60 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "server/checkpoint/checkpointer.h"
+#include "server/checkpoint/log_reader.h"
+
+namespace psd {
+
+/// What keeps a model beyond the life of the daemon: finding it at the start, saving it while it is trained.
+/// Owned by the control loop's thread; its methods are called there.
+class Durability {
+ public:
+  /// Takes the folder for this process. Errors name it. `env` outlives the object.
+  static Result<std::unique_ptr<Durability>> open(Env& env, const DurabilityConfig& config);
+
+  /// The checkpoint to go on from, as `resume` says; nothing where there is none. Blocks; logs what was
+  /// damaged.
+  Result<std::optional<Checkpoint>> find();
+  /// Fills a store with what find() gave, runs the log's updates after it, and logs what was not taken over.
+  /// Blocks.
+  Status restore(const Checkpoint& checkpoint, ParameterStore& store);
+
+  /// The model has its values: it is saved from now on. Where there is a log and nothing that it goes on
+  /// from, what is pushed is safe only after a first checkpoint: then a function that takes it, for any
+  /// thread that may block; else an empty one.
+  std::function<Status()> begin(CheckpointSource source);
+  /// The daemon ends, and no update comes any more: saves what is not saved yet. Blocks.
+  Status finish();
+
+  /// The status document's `durability`.
+  nlohmann::ordered_json status() const;
+
+ private:
+  Durability(Env& env, const DurabilityConfig& config) : env_(env), config_(config) {}
+
+  bool logs() const { return config_.type == DurabilityConfig::Type::log; }
+  /// Replays the log over the store; where it was written with other shards or another optimizer, over a
+  /// store of that shape, of which a checkpoint is then taken and restored.
+  Status replayLog(const Checkpoint& checkpoint, ParameterStore& store);
+  void note(const Restored& restored, const std::string& path) const;
+  std::shared_ptr<LogWriter> openLog(const ParameterStore& store);
+
+  Env& env_;
+  const DurabilityConfig config_;
+  std::unique_ptr<FileLock> lock_;
+  uint64_t nextNumber_ = 1;
+  bool ownFolder_ = false;        // find() looked where this daemon saves
+  std::optional<LogEnd> logEnd_;  // what the log goes on from
+  uint64_t logHistory_ = 0;
+  std::shared_ptr<LogWriter> log_;
+  std::shared_ptr<Checkpointer> checkpointer_;  // once there is something to save
+};
+
+}  // namespace psd

@@ -1,0 +1,36 @@
+#include "server/checkpoint/durability_config.h"
+
+namespace psd {
+namespace {
+
+constexpr std::string_view kTypes[] = {"none", "checkpoint", "log"};
+constexpr double kSecondsMax = 30 * 86'400;
+constexpr uint64_t kUpdatesMax = 1ull << 40;
+constexpr uint64_t kKeepMax = 1'000'000;
+
+}  // namespace
+
+std::string_view durabilityName(DurabilityConfig::Type type) { return kTypes[static_cast<size_t>(type)]; }
+
+DurabilityConfig readDurability(ObjectReader in) {
+  DurabilityConfig config;
+  const std::string type = in.choice("type", kTypes[0], {std::begin(kTypes), std::end(kTypes)});
+  for (size_t i = 0; i < std::size(kTypes); i++) {
+    if (kTypes[i] == type) config.type = static_cast<DurabilityConfig::Type>(i);
+  }
+  if (!config.enabled()) return config;
+  if (!in.has("path")) in.fail("path", "is needed by type '" + type + "': the folder for what is saved");
+  config.path = in.text("path", "");
+  if (in.has("path") && config.path.empty()) in.fail("path", "must be a folder, not \"\"");
+  config.everySeconds = in.number("every_seconds", config.everySeconds, {.min = 0, .max = kSecondsMax});
+  config.everyUpdates = in.integer("every_updates", config.everyUpdates, 0, kUpdatesMax);
+  config.keep = in.integer("keep", config.keep, 1, kKeepMax);
+  config.resume = in.text("resume", config.resume);
+  if (config.resume.empty()) in.fail("resume", "must be \"auto\", \"none\" or the path of a checkpoint");
+  if (config.type == DurabilityConfig::Type::log) {
+    config.segmentBytes = in.integer("segment_bytes", config.segmentBytes, 1ull << 16, 1ull << 40);
+  }
+  return config;
+}
+
+}  // namespace psd

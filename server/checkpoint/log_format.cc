@@ -1,0 +1,198 @@
+#include "server/checkpoint/log_format.h"
+
+#include <bit>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+
+#include "common/checksum/crc32c.h"
+
+namespace psd {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "logs are little endian");
+
+constexpr char kMagic[] = "PSDLOG1\n";
+constexpr uint32_t kUpdateRecord = 1;
+constexpr uint64_t kRecordBytesMax = 1ull << 42;
+
+/// A record's first bytes.
+struct RecordHeader {
+  uint32_t crc;  // of everything after it
+  uint32_t type;
+  uint64_t bytes;  // of the record, padding included
+  uint64_t number;
+  uint32_t shard;
+  uint32_t sources;
+  uint64_t update;
+  double learningRate;
+  uint64_t elements;
+  uint32_t codecBytes;  // of the codec's name, which follows the sources; 0: float32
+  uint32_t reserved;
+  uint64_t gradientBytes;
+  uint64_t reserved2;
+};
+static_assert(sizeof(RecordHeader) == kRecordHeaderBytes);
+
+struct SourceBytes {
+  uint32_t rank, samples;
+  uint64_t incarnation, step, basis, staleness;
+};
+static_assert(sizeof(SourceBytes) == 40);
+
+struct SegmentBytes {
+  char magic[8];
+  uint32_t headerBytes, crc;  // of everything after it
+  uint64_t segment, history, signature, firstRecord;
+  uint64_t reserved[2];
+};
+static_assert(sizeof(SegmentBytes) == kSegmentHeaderBytes);
+constexpr size_t kSegmentCovered = offsetof(SegmentBytes, segment);
+
+uint64_t padded(uint64_t bytes) { return (bytes + 7) / 8 * 8; }
+
+void append(std::vector<std::byte>& out, const void* data, size_t bytes) {
+  const auto* from = static_cast<const std::byte*>(data);
+  out.insert(out.end(), from, from + bytes);
+}
+
+void pad(std::vector<std::byte>& out) { out.resize(padded(out.size())); }
+
+uint32_t recordCrc(std::span<const std::byte> record) { return crc32c(record.subspan(sizeof(uint32_t))); }
+
+}  // namespace
+
+std::array<std::byte, kSegmentHeaderBytes> formatSegmentHeader(const SegmentHeader& header) {
+  SegmentBytes bytes{};
+  std::memcpy(bytes.magic, kMagic, sizeof bytes.magic);
+  bytes.headerBytes = kSegmentHeaderBytes;
+  bytes.segment = header.segment;
+  bytes.history = header.history;
+  bytes.signature = header.signature;
+  bytes.firstRecord = header.firstRecord;
+  bytes.crc = crc32c(std::as_bytes(std::span(&bytes, 1)).subspan(kSegmentCovered));
+  return std::bit_cast<std::array<std::byte, kSegmentHeaderBytes>>(bytes);
+}
+
+std::optional<SegmentHeader> parseSegmentHeader(std::span<const std::byte> from) {
+  if (from.size() < kSegmentHeaderBytes) return {};
+  SegmentBytes bytes;
+  std::memcpy(&bytes, from.data(), sizeof bytes);
+  if (std::memcmp(bytes.magic, kMagic, sizeof bytes.magic) != 0) return {};
+  if (bytes.headerBytes != kSegmentHeaderBytes) return {};
+  if (crc32c(from.first(kSegmentHeaderBytes).subspan(kSegmentCovered)) != bytes.crc) return {};
+  return SegmentHeader{bytes.segment, bytes.history, bytes.signature, bytes.firstRecord};
+}
+
+std::string segmentPath(const std::string& folder, uint64_t segment) {
+  char name[48];
+  std::snprintf(name, sizeof name, "log-%010llu.psdlog", static_cast<unsigned long long>(segment));
+  return folder + "/" + name;
+}
+
+std::optional<uint64_t> segmentOf(std::string_view name) {
+  constexpr std::string_view kPrefix = "log-", kSuffix = ".psdlog";
+  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return {};
+  if (name.size() < kPrefix.size() + kSuffix.size() + 10) return {};
+  const char* begin = name.data() + kPrefix.size();
+  const char* end = name.data() + name.size() - kSuffix.size();
+  uint64_t segment = 0;
+  auto [last, error] = std::from_chars(begin, end, segment);
+  if (error != std::errc() || last != end) return {};
+  return segment;
+}
+
+Gradient LogRecord::gradient() const {
+  const std::span<const std::byte> data = std::span(bytes).subspan(gradientAt, gradientBytes);
+  if (codec) return {*codec, data, elements};
+  // 8-byte aligned in a vector's memory, as floats need.
+  return std::span(reinterpret_cast<const float*>(data.data()), elements);
+}
+
+void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update) {
+  const std::string codec = update.gradient.codec() ? update.gradient.codec()->spec() : "";
+  const std::span<const std::byte> gradient = update.gradient.bytes();
+  RecordHeader header{};
+  header.type = kUpdateRecord;
+  header.number = number;
+  header.shard = shard.value;
+  header.sources = static_cast<uint32_t>(update.sources.size());
+  header.update = update.scalars.number;
+  header.learningRate = update.scalars.learningRate;
+  header.elements = update.gradient.size();
+  header.codecBytes = static_cast<uint32_t>(codec.size());
+  header.gradientBytes = gradient.size();
+  header.bytes = sizeof header + update.sources.size() * sizeof(SourceBytes) + padded(codec.size()) +
+                 padded(gradient.size());
+  append(out, &header, sizeof header);
+  for (const UpdateSource& source : update.sources) {
+    const SourceBytes bytes{source.rank.value, source.samples,     source.incarnation,
+                            source.step.value, source.basis.value, source.staleness};
+    append(out, &bytes, sizeof bytes);
+  }
+  append(out, codec.data(), codec.size());
+  pad(out);
+  append(out, gradient.data(), gradient.size());
+  pad(out);
+}
+
+void sealRecords(std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    RecordHeader header;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    header.crc = recordCrc(bytes.first(header.bytes));
+    std::memcpy(bytes.data(), &header.crc, sizeof header.crc);
+    bytes = bytes.subspan(header.bytes);
+  }
+}
+
+std::optional<uint64_t> recordBytes(std::span<const std::byte, kRecordPrefixBytes> prefix) {
+  uint64_t bytes = 0;
+  std::memcpy(&bytes, prefix.data() + offsetof(RecordHeader, bytes), sizeof bytes);
+  if (bytes < kRecordHeaderBytes || bytes % 8 != 0 || bytes > kRecordBytesMax) return {};
+  return bytes;
+}
+
+Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
+  RecordHeader header;
+  if (bytes.size() < sizeof header) return std::optional<LogRecord>();
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (header.bytes != bytes.size() || header.crc != recordCrc(bytes)) return std::optional<LogRecord>();
+  const auto bad = [&](const std::string& why) {
+    return Error{ErrorCode::invalidArgument, "record " + std::to_string(header.number) + ": " + why};
+  };
+  if (header.type != kUpdateRecord) {
+    return bad("is of type " + std::to_string(header.type) + ", which this psd does not know");
+  }
+  LogRecord record;
+  const uint64_t sourcesEnd = kRecordHeaderBytes + uint64_t{header.sources} * sizeof(SourceBytes);
+  record.gradientAt = sourcesEnd + padded(header.codecBytes);
+  record.gradientBytes = header.gradientBytes;
+  if (record.gradientAt > bytes.size() || bytes.size() - record.gradientAt < header.gradientBytes) {
+    return bad("its parts do not fit into it");
+  }
+  record.number = header.number;
+  record.shard = {header.shard};
+  record.scalars = {header.update, header.learningRate};
+  record.elements = header.elements;
+  for (uint32_t i = 0; i < header.sources; i++) {
+    SourceBytes source;
+    std::memcpy(&source, bytes.data() + kRecordHeaderBytes + i * sizeof source, sizeof source);
+    record.sources.push_back({Rank{source.rank}, source.samples, source.incarnation, Step{source.step},
+                              Version{source.basis}, source.staleness});
+  }
+  if (header.codecBytes > 0) {
+    const std::string spec(reinterpret_cast<const char*>(bytes.data()) + sourcesEnd, header.codecBytes);
+    PSD_ASSIGN_OR_RETURN(record.codec, makeCodec(spec));
+    const auto gradient = std::span<const std::byte>(bytes).subspan(record.gradientAt, record.gradientBytes);
+    PSD_RETURN_IF_ERROR(record.codec->check(gradient, record.elements));
+  } else if (header.gradientBytes / sizeof(float) != header.elements ||
+             header.gradientBytes % sizeof(float)) {
+    return bad("its gradient has " + std::to_string(header.gradientBytes) + " bytes for " +
+               std::to_string(header.elements) + " elements");
+  }
+  record.bytes = std::move(bytes);
+  return std::optional(std::move(record));
+}
+
+}  // namespace psd

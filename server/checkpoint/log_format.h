@@ -1,0 +1,69 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/codec/codec.h"
+#include "common/status/status.h"
+#include "server/store/update_log.h"
+
+namespace psd {
+
+/// The log's bytes; docs/log_format.md describes them. All numbers are little endian.
+
+inline constexpr uint64_t kSegmentHeaderBytes = 64;
+inline constexpr uint64_t kRecordHeaderBytes = 80;
+inline constexpr uint64_t kRecordPrefixBytes = 16;  ///< of its header: checksum and length
+
+/// What one file of the log begins with. A value type.
+struct SegmentHeader {
+  uint64_t segment = 0;      ///< its number, rising by one
+  uint64_t history = 0;      ///< segments and checkpoints of one unbroken sequence of updates share it
+  uint64_t signature = 0;    ///< of the model
+  uint64_t firstRecord = 0;  ///< number of its first record
+  bool operator==(const SegmentHeader&) const = default;
+};
+std::array<std::byte, kSegmentHeaderBytes> formatSegmentHeader(const SegmentHeader& header);
+/// Nothing when the bytes are no whole header.
+std::optional<SegmentHeader> parseSegmentHeader(std::span<const std::byte> bytes);
+
+/// "FOLDER/log-0000000012.psdlog"
+std::string segmentPath(const std::string& folder, uint64_t segment);
+/// The segment that a file name stands for, if it does.
+std::optional<uint64_t> segmentOf(std::string_view name);
+
+/// One update, read from a log. Owns its bytes.
+struct LogRecord {
+  uint64_t number = 0;  ///< in the log
+  ShardId shard;
+  UpdateScalars scalars;
+  std::vector<UpdateSource> sources;
+  uint64_t elements = 0;
+  std::shared_ptr<const Codec> codec;  ///< null: float32 values
+
+  /// Its gradient, valid as long as the record.
+  Gradient gradient() const;
+
+  std::vector<std::byte> bytes;  ///< the whole record, 8-byte aligned
+  uint64_t gradientAt = 0;       ///< byte of the record
+  uint64_t gradientBytes = 0;
+};
+
+/// Appends a record without its checksum to `out`, whose size is and stays a multiple of 8.
+void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update);
+/// Puts the checksums into the records that `bytes` holds one after the other.
+void sealRecords(std::span<std::byte> bytes);
+
+/// The length that a record's first bytes announce, if they can be a record's at all.
+std::optional<uint64_t> recordBytes(std::span<const std::byte, kRecordPrefixBytes> prefix);
+/// A whole record. Nothing when the checksum is wrong: it was cut off. An Error when it is a whole record
+/// that this psd cannot read.
+Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes);
+
+}  // namespace psd

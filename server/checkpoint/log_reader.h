@@ -1,0 +1,44 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "common/os/env.h"
+#include "server/checkpoint/log_format.h"
+
+namespace psd {
+
+/// Where a log ends, as far as it can be trusted.
+struct LogEnd {
+  std::optional<uint64_t> lastSegment;  ///< of this history; none: there is no log
+  uint64_t nextRecord = 0;              ///< number that the next record has
+  uint64_t records = 0;                 ///< that were read
+  /// The last segment has bytes after its last whole record, or no whole header.
+  bool torn = false;
+  uint64_t wholeBytes = 0;  ///< of the last segment
+};
+
+/// Reads one segment from its header to its last whole record.
+struct SegmentContent {
+  std::optional<SegmentHeader> header;  ///< none: cut off before its end
+  uint64_t fileBytes = 0;
+  uint64_t wholeBytes = 0;
+  uint64_t nextRecord = 0;
+};
+using RecordVisitor = std::function<Status(const LogRecord&)>;
+Result<SegmentContent> readSegment(Env& env, const std::string& path, const RecordVisitor& visit);
+
+/// Hands the records of one history to `visit`, in order, from segment `from` on. What was cut off at the end
+/// of the last segment is passed over and told of; anything else that is missing or damaged is an Error that
+/// names the file. Blocks.
+Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, uint64_t from,
+                       const RecordVisitor& visit);
+
+/// Cuts off what readLog() did not trust. Blocks.
+Status cutTornTail(Env& env, const std::string& folder, const LogEnd& end);
+
+/// The highest number of any segment in a folder; 0 when there is none.
+Result<uint64_t> highestSegment(Env& env, const std::string& folder);
+
+}  // namespace psd

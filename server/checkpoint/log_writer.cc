@@ -1,0 +1,185 @@
+#include "server/checkpoint/log_writer.h"
+
+#include <algorithm>
+#include <random>
+
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+
+#include "server/checkpoint/checkpoint_folder.h"
+
+namespace psd {
+
+std::unique_ptr<LogWriter> LogWriter::open(Env& env, const std::string& folder, const SegmentHeader& first,
+                                           uint64_t segmentBytesMax) {
+  std::unique_ptr<LogWriter> writer(new LogWriter(env, folder, first, segmentBytesMax));
+  writer->header_ = first;
+  if (Status opened = writer->openSegment(first); !opened.ok()) writer->fail(opened);
+  writer->thread_ = std::thread([log = writer.get()] { log->run(); });
+  return writer;
+}
+
+LogWriter::LogWriter(Env& env, std::string folder, const SegmentHeader& first, uint64_t segmentBytesMax)
+    : env_(env),
+      folder_(std::move(folder)),
+      segmentBytesMax_(segmentBytesMax),
+      next_(first.firstRecord),
+      durable_(first.firstRecord) {}
+
+LogWriter::~LogWriter() {
+  {
+    std::lock_guard hold(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update) {
+  std::lock_guard hold(mutex_);
+  const uint64_t number = next_++;
+  if (broken_) {
+    lost_++;
+    return number;
+  }
+  appendRecord(pending_, number, shard, update);
+  records_++;
+  wake_.notify_one();
+  return number;
+}
+
+kj::Promise<void> LogWriter::whenDurable(uint64_t number) {
+  std::lock_guard hold(mutex_);
+  if (broken_ || number < durable_) return kj::READY_NOW;
+  auto waiter = kj::newPromiseAndCrossThreadFulfiller<void>();
+  waiters_.emplace_back(number, kj::mv(waiter.fulfiller));
+  return kj::mv(waiter.promise);
+}
+
+Result<LogWriter::Place> LogWriter::rotate() {
+  std::unique_lock hold(mutex_);
+  rotate_ = true;
+  wake_.notify_one();
+  rotated_.wait(hold, [this] { return !rotate_; });
+  return place_;
+}
+
+Status LogWriter::removeBefore(uint64_t segment) {
+  PSD_ASSIGN_OR_RETURN(const std::vector<std::string> names, env_.list(folder_));
+  bool any = false;
+  for (const std::string& name : names) {
+    const auto old = segmentOf(name);
+    if (!old || *old >= segment) continue;
+    PSD_RETURN_IF_ERROR(env_.remove(folder_ + "/" + name));
+    any = true;
+  }
+  return any ? env_.syncFolder(folder_) : Status();
+}
+
+void LogWriter::run() {
+  pthread_setname_np(pthread_self(), "psd-log");
+  std::vector<std::byte> batch;
+  std::unique_lock hold(mutex_);
+  while (true) {
+    wake_.wait(hold, [this] { return ending_ || rotate_ || !pending_.empty(); });
+    if (ending_ && pending_.empty()) break;
+    batch.clear();
+    std::swap(batch, pending_);  // both keep their memory, so that appending meets no fresh page
+    const uint64_t upTo = next_;
+    const bool rotate = rotate_, mend = rotate && broken_;
+    hold.unlock();
+    Status status = batch.empty() ? Status() : write(batch, upTo);
+    if (status.ok() && rotate) {
+      SegmentHeader header = header_;
+      header.segment++;
+      header.firstRecord = upTo;
+      if (mend) header.history = std::random_device()() | uint64_t{std::random_device()()} << 32;
+      status = openSegment(header);
+    }
+    hold.lock();
+    if (!status.ok()) {
+      fail(status);
+    } else {
+      if (mend) {
+        broken_ = false;
+        error_.clear();
+      }
+      if (!broken_) durable_ = upTo;
+    }
+    if (rotate) {
+      place_ = status.ok() ? Result<Place>(Place{header_.segment, header_.history}) : status.error();
+      rotate_ = false;
+      rotated_.notify_all();
+    }
+    std::vector<Fulfiller> served = takeServed();
+    hold.unlock();
+    for (Fulfiller& waiter : served) waiter->fulfill();
+    hold.lock();
+  }
+  if (file_) static_cast<void>(file_->close());
+}
+
+Status LogWriter::write(std::span<std::byte> batch, uint64_t nextRecord) {
+  sealRecords(batch);
+  PSD_RETURN_IF_ERROR(file_->append(batch));
+  PSD_RETURN_IF_ERROR(file_->sync());
+  segmentBytes_ += batch.size();
+  {
+    std::lock_guard hold(mutex_);
+    syncs_++;
+    bytes_ += batch.size();
+  }
+  if (segmentBytes_ < segmentBytesMax_) return {};
+  SegmentHeader next = header_;
+  next.segment++;
+  next.firstRecord = nextRecord;
+  return openSegment(next);
+}
+
+Status LogWriter::openSegment(const SegmentHeader& header) {
+  header_.segment = header.segment;  // not tried again, so that a failure leaves no two of one number
+  const std::string path = segmentPath(folder_, header.segment);
+  PSD_RETURN_IF_ERROR(makeLastingFolder(env_, folder_));
+  PSD_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env_.create(path));
+  PSD_RETURN_IF_ERROR(file->append(formatSegmentHeader(header)));
+  PSD_RETURN_IF_ERROR(file->sync());
+  PSD_RETURN_IF_ERROR(env_.syncFolder(folder_));
+  if (file_) static_cast<void>(file_->close());  // all of it was synced
+  file_ = std::move(file);
+  header_ = header;
+  segmentBytes_ = kSegmentHeaderBytes;
+  return {};
+}
+
+void LogWriter::fail(const Status& status) {
+  broken_ = true;
+  failures_++;
+  error_ = status.message();
+  pending_.clear();
+  spdlog::error(
+      "the log is broken: {}; training goes on, but what is pushed now is lost if the daemon dies "
+      "before the next checkpoint",
+      error_);
+}
+
+std::vector<LogWriter::Fulfiller> LogWriter::takeServed() {
+  std::vector<Fulfiller> served;
+  for (auto& [number, waiter] : waiters_) {
+    if (broken_ || number < durable_) served.push_back(kj::mv(waiter));
+  }
+  std::erase_if(waiters_, [this](const auto& entry) { return broken_ || entry.first < durable_; });
+  return served;
+}
+
+bool LogWriter::broken() const {
+  std::lock_guard hold(mutex_);
+  return broken_;
+}
+
+nlohmann::ordered_json LogWriter::status() const {
+  std::lock_guard hold(mutex_);
+  return {{"records", records_}, {"bytes", bytes_},       {"syncs", syncs_},
+          {"lost", lost_},       {"failures", failures_}, {"error", error_}};
+}
+
+}  // namespace psd

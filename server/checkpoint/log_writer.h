@@ -1,0 +1,87 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/os/env.h"
+#include "server/checkpoint/log_format.h"
+
+namespace psd {
+
+/// Writes the log, on a thread of its own: all that came while it was busy goes to the disk in one write and
+/// one sync, so that many pushes share the wait. When the disk fails, the log is broken: whoever waits for it
+/// goes on, what comes is not written, and rotate() tries a new segment with a new history. Thread-safe.
+class LogWriter final : public UpdateLog {
+ public:
+  /// Begins with the segment that `first` describes; broken from the start when it cannot be made. `env`
+  /// outlives the object.
+  static std::unique_ptr<LogWriter> open(Env& env, const std::string& folder, const SegmentHeader& first,
+                                         uint64_t segmentBytesMax);
+  /// Writes what is there, and ends.
+  ~LogWriter() override;
+
+  uint64_t append(ShardId shard, const AppliedUpdate& update) override;
+  kj::Promise<void> whenDurable(uint64_t number) override;
+
+  /// Where the log goes on.
+  struct Place {
+    uint64_t segment = 0;
+    uint64_t history = 0;
+  };
+  /// Begins a new segment: every update before it was appended before this returned. Mends a broken log.
+  /// Blocks.
+  Result<Place> rotate();
+  /// Removes the segments before that one. Blocks.
+  Status removeBefore(uint64_t segment);
+
+  bool broken() const;
+  /// For the status document.
+  nlohmann::ordered_json status() const;
+
+ private:
+  using Fulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<void>>;
+
+  LogWriter(Env& env, std::string folder, const SegmentHeader& first, uint64_t segmentBytesMax);
+  void run();
+  /// The thread's: writes one batch to the current segment.
+  Status write(std::span<std::byte> batch, uint64_t nextRecord);
+  Status openSegment(const SegmentHeader& header);
+  void fail(const Status& status);
+  /// Those who wait for a number below `durable_`, or everybody when the log is broken. With the mutex.
+  std::vector<Fulfiller> takeServed();
+
+  Env& env_;
+  const std::string folder_;
+  const uint64_t segmentBytesMax_;
+
+  // The thread's alone, from run() on.
+  std::unique_ptr<WritableFile> file_;
+  SegmentHeader header_;
+  uint64_t segmentBytes_ = 0;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_, rotated_;
+  std::vector<std::byte> pending_;  // whole records, not sealed
+  uint64_t next_;                   // number of the next record
+  uint64_t durable_;                // all below are on the disk
+  std::vector<std::pair<uint64_t, Fulfiller>> waiters_;
+  bool broken_ = false;
+  bool ending_ = false;
+  bool rotate_ = false;
+  Result<Place> place_ = Place();
+  uint64_t records_ = 0, lost_ = 0, syncs_ = 0, bytes_ = 0, failures_ = 0;
+  std::string error_;  // of a broken log
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace psd

@@ -1,0 +1,111 @@
+#include "server/checkpoint/replay.h"
+
+#include <algorithm>
+
+#include "server/optimizer/optimizer_config.h"
+#include "server/store/await.h"
+
+namespace psd {
+namespace {
+
+bool beyond(const Manifest& manifest, Version until) {
+  return std::any_of(manifest.shards.begin(), manifest.shards.end(),
+                     [until](const ManifestShard& shard) { return shard.version > until; });
+}
+
+/// The newest whole checkpoint that no shard of has gone beyond `until`.
+Result<Checkpoint> checkpointBefore(Env& env, const std::string& folder, std::optional<Version> until) {
+  PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listCheckpoints(env, folder, true));
+  std::string why = "there is none";
+  for (auto number = numbers.rbegin(); number != numbers.rend(); ++number) {
+    auto opened = openCheckpoint(env, checkpointPath(folder, *number));
+    if (opened.ok() && (!until || !beyond(opened->manifest, *until))) return opened;
+    why = opened.ok() ? "the oldest one left is beyond it" : opened.message();
+  }
+  return Error{ErrorCode::invalidArgument, "no checkpoint in '" + folder + "' to begin from: " + why};
+}
+
+}  // namespace
+
+Status Replayer::apply(const LogRecord& record) {
+  const auto bad = [&](const std::string& why) {
+    return Error{ErrorCode::io, "record " + std::to_string(record.number) + " of the log: " + why};
+  };
+  if (record.shard.value >= store_.shardCount()) {
+    return bad("is of shard " + std::to_string(record.shard.value) + ", which the model has not");
+  }
+  Shard& shard = store_.shard(record.shard.value);
+  if (record.elements != shard.range().count) return bad("does not fit its shard");
+  if (record.scalars.number <= shard.version().value) return {};
+  if (until_ && record.scalars.number > until_->value) return {};
+  if (record.scalars.number != shard.version().value + 1) {
+    return bad("is update " + std::to_string(record.scalars.number) + " of shard " +
+               std::to_string(record.shard.value) + ", which is at " + std::to_string(shard.version().value));
+  }
+  const Gradient gradient = record.gradient();
+  PSD_RETURN_IF_ERROR(await<Status>(
+      [&](auto done) { shard.storage().apply(*lanes_[shard.device()], 0, gradient, record.scalars, done); }));
+  shard.beginUpdate();
+  shard.endUpdate({record.scalars, gradient, record.sources});
+  applied_++;
+  return {};
+}
+
+bool sameShape(const Manifest& manifest, const ParameterStore& store) {
+  if (manifest.shards.size() != store.shardCount() || manifest.groups.size() != store.groupCount())
+    return false;
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    if (manifest.shards[i].range != store.shard(i).range()) return false;
+  }
+  for (uint32_t group = 0; group < store.groupCount(); group++) {
+    const Optimizer& saved = manifest.groups[group].optimizer;
+    if (writeOptimizer(saved) != writeOptimizer(store.optimizer(group))) return false;
+  }
+  return true;
+}
+
+Result<std::unique_ptr<ParameterStore>> openStore(Env& env, const Checkpoint& checkpoint) {
+  const Manifest& manifest = checkpoint.manifest;
+  StoreGroups groups;
+  const ModelLayout layout(manifest.model);
+  for (const TensorPlace& place : layout.places()) {
+    const auto holds = [&](const ManifestShard& shard) {
+      return place.begin >= shard.range.begin && place.begin < shard.range.begin + shard.range.count;
+    };
+    groups.groupOfTensor.push_back(
+        std::find_if(manifest.shards.begin(), manifest.shards.end(), holds)->range.group);
+  }
+  for (const ManifestGroup& group : manifest.groups) groups.optimizers.push_back(group.optimizer);
+  const auto shards = static_cast<uint32_t>(manifest.shards.size());
+  PSD_ASSIGN_OR_RETURN(auto store,
+                       ParameterStore::create(manifest.model, shards, {makeCpuBackend()}, std::move(groups)));
+  if (!sameShape(manifest, *store)) {
+    return Error{ErrorCode::internal, "'" + checkpoint.path + "' was cut into shards by another rule"};
+  }
+  auto restored = restoreStore(env, checkpoint, *store);
+  if (!restored.ok()) return restored.error();
+  return store;
+}
+
+Result<std::unique_ptr<ParameterStore>> rebuild(Env& env, const std::string& folder,
+                                                std::optional<Version> until) {
+  PSD_ASSIGN_OR_RETURN(const Checkpoint checkpoint, checkpointBefore(env, folder, until));
+  PSD_ASSIGN_OR_RETURN(auto store, openStore(env, checkpoint));
+  const Manifest& manifest = checkpoint.manifest;
+  if (manifest.logSegment != 0) {
+    Replayer replayer(*store, until);
+    auto end = readLog(env, folder, manifest.logHistory, manifest.logSegment,
+                       [&](const LogRecord& record) { return replayer.apply(record); });
+    if (!end.ok()) return end.error();
+  }
+  for (size_t i = 0; until && i < store->shardCount(); i++) {
+    const Version version = store->shard(i).version();
+    if (version == *until) continue;
+    return Error{ErrorCode::invalidArgument, "update " + std::to_string(until->value) + " of shard " +
+                                                 std::to_string(i) + " is not in the log, which ends at " +
+                                                 std::to_string(version.value)};
+  }
+  return store;
+}
+
+}  // namespace psd

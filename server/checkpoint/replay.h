@@ -1,0 +1,43 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "server/checkpoint/log_reader.h"
+#include "server/checkpoint/store_state.h"
+
+namespace psd {
+
+/// Runs the updates of a log over a store again, bit for bit. The store has the shards and optimizers with
+/// which the log was written. Owned by one thread.
+class Replayer {
+ public:
+  /// `until`: no update beyond that one of any shard is applied; nothing: all are.
+  explicit Replayer(ParameterStore& store, std::optional<Version> until = {})
+      : store_(store), until_(until), lanes_(store.makeLanes()) {}
+
+  /// Blocks. An update that the shard has already is passed over; one that leaves a gap, or does not fit the
+  /// store, is an Error.
+  Status apply(const LogRecord& record);
+  uint64_t applied() const { return applied_; }
+
+ private:
+  ParameterStore& store_;
+  const std::optional<Version> until_;
+  Lanes lanes_;
+  uint64_t applied_ = 0;
+};
+
+/// A store in this machine's memory, cut and optimized as the one that a checkpoint was taken of, with its
+/// values. Blocks.
+Result<std::unique_ptr<ParameterStore>> openStore(Env& env, const Checkpoint& checkpoint);
+
+/// Whether the log of a checkpoint fits a store as it is cut and optimized now.
+bool sameShape(const Manifest& manifest, const ParameterStore& store);
+
+/// `psd replay`: the model as it was after update `until` of each shard, from the newest checkpoint in
+/// `folder` that is not beyond it and the log from there. Blocks.
+Result<std::unique_ptr<ParameterStore>> rebuild(Env& env, const std::string& folder,
+                                                std::optional<Version> until);
+
+}  // namespace psd

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <kj/async.h>
+
+#include "common/types/ids.h"
+#include "server/optimizer/option.h"
+#include "server/store/gradient.h"
+
+namespace psd {
+
+/// A push that went into an update. A value type.
+struct UpdateSource {
+  Rank rank;
+  uint32_t samples = 0;      ///< examples behind its gradient
+  uint64_t incarnation = 0;  ///< which life of that rank
+  Step step;
+  Version basis;  ///< what it was computed from
+  uint64_t staleness = 0;
+};
+
+/// One update of a whole shard as the optimizer ran it. A view of memory that the caller keeps.
+struct AppliedUpdate {
+  UpdateScalars scalars;
+  Gradient gradient;  ///< what the optimizer got
+  std::span<const UpdateSource> sources;
+};
+
+/// Where the updates of all shards are written down, each shard's in the order in which it made them.
+/// Thread-safe.
+class UpdateLog {
+ public:
+  virtual ~UpdateLog() = default;
+
+  /// Copies the update, and returns at once: its number in the log. Called with the shard's lock held.
+  virtual uint64_t append(ShardId shard, const AppliedUpdate& update) = 0;
+
+  /// Resolves, on the calling event loop, once the update with that number and all before it are on the disk,
+  /// or the log has failed and said so.
+  virtual kj::Promise<void> whenDurable(uint64_t number) = 0;
+};
+
+}  // namespace psd

@@ -1,0 +1,208 @@
+// A real daemon, killed and started again. SGD with a rate of 1 and gradients of −1: the model counts the
+// pushes that are in it.
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/types/model_layout.h"
+#include "server/rpc/admin_client.h"
+#include "test/support/catch.h"
+#include "test/support/random.h"
+#include "test/support/temp_dir.h"
+#include "trainer/client/client.h"
+
+namespace psd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using testing::TempDir;
+using namespace std::chrono_literals;
+
+const ModelSpec kModel{"counting", {{"a", DType::f32, {100, 70}}, {"b", DType::f32, {33}}}};
+
+constexpr uint32_t kShards = 3;
+
+/// psd in a process of its own, on a Unix socket. Killed at the end. Owned by one thread.
+class DaemonProcess {
+ public:
+  explicit DaemonProcess(const TempDir& folder) : folder_(folder) {}
+  ~DaemonProcess() { kill(SIGKILL); }
+
+  std::string address() const { return "unix://" + folder_.file("psd.sock"); }
+
+  void start(const std::vector<std::string>& settings) {
+    std::vector<std::string> words = {PSD_BIN, "--listen", address(), "--device", "cpu"};
+    for (const std::string& setting : settings) {
+      words.push_back("--set");
+      words.push_back(setting);
+    }
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    const std::string errors = folder_.file("psd.err");
+    pid_ = fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      const int fd = open(errors.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+      dup2(fd, STDERR_FILENO);
+      execv(PSD_BIN, arguments.data());
+      _exit(127);
+    }
+    for (int i = 0; i < 6000 && !answers(); i++) std::this_thread::sleep_for(10ms);
+    INFO(testing::readFile(errors));
+    REQUIRE(answers());
+  }
+
+  /// Gives the exit status, or −1 where a signal ended it.
+  int kill(int signal) {
+    if (pid_ <= 0) return -1;
+    ::kill(pid_, signal);
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  Json status() const {
+    auto text = fetchStatusJson(parseAddress(address()).value(), 60s);
+    PSD_REQUIRE_OK(text);
+    return Json::parse(*text);
+  }
+  std::string errors() const { return testing::readFile(folder_.file("psd.err")); }
+
+ private:
+  bool answers() const { return fetchStatusJson(parseAddress(address()).value(), 5s).ok(); }
+
+  const TempDir& folder_;
+  pid_t pid_ = 0;
+};
+
+std::unique_ptr<Client> joined(const std::string& address, std::vector<float>& values) {
+  ClientOptions options;
+  options.servers = {address};
+  auto client = Client::connect(options);
+  PSD_REQUIRE_OK(client);
+  PSD_REQUIRE_OK((*client)->join({Rank{0}, 1}, kModel, [&] { return std::span<const float>(values); }));
+  return std::move(*client);
+}
+
+/// The one value that every element of the model has.
+float pulled(Client& client) {
+  const ModelLayout layout(kModel);
+  std::vector<float> values(layout.totalElements());
+  PSD_REQUIRE_OK(client.pull(values).wait());
+  for (const TensorPlace& place : layout.places()) {
+    for (uint64_t i = place.begin; i < place.begin + place.count; i++) REQUIRE(values[i] == values[0]);
+  }
+  return values[0];
+}
+
+std::vector<float> gradientOfOnes() {
+  const ModelLayout layout(kModel);
+  std::vector<float> gradient(layout.totalElements());
+  for (const TensorPlace& place : layout.places()) {
+    std::fill_n(gradient.begin() + static_cast<ptrdiff_t>(place.begin), place.count, -1.f);
+  }
+  return gradient;
+}
+
+/// Once it returns ok, the push was answered.
+Status pushOnce(Client& client, Step step) {
+  return client.push(step, gradientOfOnes(), 1, std::vector<Version>(kShards)).wait().status();
+}
+
+std::vector<std::string> settingsFor(const std::string& durability) {
+  return {"policy.type=locked", "optimizer.type=sgd", "optimizer.lr=1",
+          "shards=3",           "threads=2",          "durability=" + durability};
+}
+
+TEST_CASE("with a log, every push that was answered outlives kill -9, once") {
+  TempDir folder;
+  testing::Random random(20261121);
+  DaemonProcess daemon(folder);
+  const auto settings = settingsFor(R"({"type": "log", "every_updates": 7, "keep": 2, "path": ")" +
+                                    folder.file("saved") + R"("})");
+  std::vector<float> zeros(gradientOfOnes().size(), 0.f);
+  float answered = 0;
+  uint64_t step = 0;
+  for (int life = 0; life < 5; life++) {
+    daemon.start(settings);
+    auto client = joined(daemon.address(), zeros);
+    const float found = pulled(*client);
+    INFO("life " << life << ": " << answered << " answered, " << found << " found");
+    REQUIRE(found == answered);
+    for (uint64_t pushes = random.between(1, 25); pushes > 0; pushes--) {
+      PSD_REQUIRE_OK(pushOnce(*client, Step{++step}));
+      answered++;
+    }
+    CHECK(daemon.kill(SIGKILL) == -1);
+  }
+}
+
+TEST_CASE("with checkpoints alone a crash loses what came after the last one, an orderly end nothing") {
+  TempDir folder;
+  DaemonProcess daemon(folder);
+  const auto settings =
+      settingsFor(R"({"type": "checkpoint", "every_seconds": 0, "every_updates": 10, "path": ")" +
+                  folder.file("saved") + R"("})");
+  std::vector<float> zeros(gradientOfOnes().size(), 0.f);
+  daemon.start(settings);
+  auto client = joined(daemon.address(), zeros);
+  for (uint64_t step = 1; step <= 13; step++) PSD_REQUIRE_OK(pushOnce(*client, Step{step}));
+  client = nullptr;
+  for (int i = 0; i < 6000 && daemon.status()["durability"]["checkpoints"] == 0; i++) {
+    std::this_thread::sleep_for(10ms);
+  }
+  const Json saved = daemon.status()["durability"]["last_checkpoint"];
+  REQUIRE(saved.is_object());
+  daemon.kill(SIGKILL);
+
+  daemon.start(settings);
+  client = joined(daemon.address(), zeros);
+  // Each shard was saved between two updates, the first ones perhaps earlier than the last one.
+  const auto version = daemon.status()["shards"][0]["version"].get<uint64_t>();
+  CHECK(version >= 10);
+  PSD_REQUIRE_OK(pushOnce(*client, Step{14}));
+  PSD_REQUIRE_OK(client->leave());
+  client = nullptr;
+  CHECK(daemon.kill(SIGTERM) == 0);
+
+  daemon.start(settings);
+  CHECK(daemon.status()["shards"][0]["version"] == version + 1);
+  CHECK(daemon.errors().find("going on from checkpoint") != std::string::npos);
+}
+
+TEST_CASE("a folder that vanishes costs no training, is told of, and is used again once it is back") {
+  TempDir folder;
+  DaemonProcess daemon(folder);
+  const std::string saved = folder.file("saved");
+  daemon.start(settingsFor(R"({"type": "checkpoint", "every_updates": 1, "path": ")" + saved + R"("})"));
+  std::vector<float> zeros(gradientOfOnes().size(), 0.f);
+  auto client = joined(daemon.address(), zeros);
+  const auto until = [&](const char* key, const auto& reached) {
+    for (int i = 0; i < 6000 && !reached(daemon.status()["durability"][key]); i++) {
+      std::this_thread::sleep_for(10ms);
+    }
+    CHECK(reached(daemon.status()["durability"][key]));
+  };
+  std::filesystem::remove_all(saved);
+  testing::writeFile(saved, "a file stands in its place");
+  PSD_REQUIRE_OK(pushOnce(*client, Step{1}));
+  until("checkpoint_failures", [](const Json& failures) { return failures >= 1; });
+  CHECK(daemon.errors().find("no checkpoint: '" + saved) != std::string::npos);
+  PSD_REQUIRE_OK(pushOnce(*client, Step{2}));
+  std::filesystem::remove(saved);
+  until("error", [](const Json& error) { return error == ""; });
+  CHECK(pulled(*client) == 2.f);
+}
+
+}  // namespace
+}  // namespace psd

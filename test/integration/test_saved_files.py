@@ -1,0 +1,135 @@
+"""What a daemon saves, by the operator's commands and by the libraries that people read it with."""
+
+import json
+import os
+import struct
+import subprocess
+
+import processes
+
+TENSORS = {"fc.weight": [3, 5], "fc.bias": [5], "scale": []}
+SETTINGS = {"policy": "locked", "optimizer": '{"type":"adam"}', "shards": 2}
+# Reads the exported file as a user's program would; ends with 77 where the packages are missing.
+READER = """
+import json, sys
+try:
+    import torch
+    from safetensors.torch import load_file
+except ModuleNotFoundError:
+    sys.exit(77)
+tensors = load_file(sys.argv[1])
+module = torch.nn.Module()
+for name, value in tensors.items():
+    module.register_parameter(name.replace(".", "_"), torch.nn.Parameter(torch.zeros_like(value)))
+module.load_state_dict({name.replace(".", "_"): value for name, value in tensors.items()})
+print(json.dumps({name: [list(value.shape), value.flatten().tolist()] for name, value in tensors.items()}))
+"""
+
+
+def count(shape):
+    elements = 1
+    for size in shape:
+        elements *= size
+    return elements
+
+
+def write_tensors(path, tensors):
+    """A safetensors file whose values rise from 0 on."""
+    header, data = {}, b""
+    for name, shape in tensors.items():
+        begin = len(data) // 4
+        values = struct.pack(f"<{count(shape)}f", *range(begin, begin + count(shape)))
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def read_tensors(path):
+    """{name: (shape, values)} of a safetensors file, by its specification."""
+    content = path.read_bytes()
+    (length,) = struct.unpack_from("<Q", content)
+    header = json.loads(content[8:8 + length])
+    tensors = {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            tensors[name] = (entry["shape"], list(struct.unpack(f"<{(end - begin) // 4}f", content[8 + length:][begin:end])))
+    return tensors
+
+
+class SavedFiles(processes.ProcessTest):
+    def setUp(self):
+        self.model = self.folder / "model.safetensors"
+        self.saved = self.folder / "saved"
+        write_tensors(self.model, TENSORS)
+
+    def save(self):
+        """A folder with the checkpoint that begins a log."""
+        durability = json.dumps({"type": "log", "path": str(self.saved)})
+        self.assert_stops(self.daemon(durability=durability, model__file=str(self.model), **SETTINGS))
+
+    def psd(self, *arguments):
+        process = self.start_psd(*arguments)
+        self.assert_ends(process)
+        return process.out
+
+    def test_an_export_is_the_model(self):
+        self.save()
+        exported = self.folder / "exported.safetensors"
+        self.psd("export", self.saved, "--to", exported)
+        self.assertEqual(read_tensors(exported), read_tensors(self.model))
+        replayed = self.folder / "replayed.safetensors"
+        self.assertIn("shards at update 0, 0", self.psd("replay", self.saved, "--to", replayed))
+        self.assertEqual(replayed.read_bytes(), exported.read_bytes())
+
+    def test_a_shard_is_a_safetensors_file(self):
+        self.save()
+        shard = read_tensors(next(self.saved.glob("checkpoint-*/shard-00000.safetensors")))
+        self.assertEqual(set(shard), {"weights", "exp_avg", "exp_avg_sq"})
+        self.assertEqual(shard["weights"][1][:15], [float(value) for value in range(15)])
+
+    def test_inspect_shows_and_verifies(self):
+        self.save()
+        self.assertIn("checkpoint 1 of", self.psd("inspect", self.saved))
+        (checkpoint,) = self.saved.glob("checkpoint-*")
+        shown = self.psd("inspect", checkpoint)
+        for words in ("fc.weight f32[3,5]", "optimizer adam", "policy locked", "all checksums right"):
+            self.assertIn(words, shown)
+        self.assertIn("fc.weight f32[3,5]", self.psd("inspect", self.model))
+        self.assertIn("0 records", self.psd("inspect", next(self.saved.glob("*.psdlog"))))
+        shard = checkpoint / "shard-00001.safetensors"
+        content = bytearray(shard.read_bytes())
+        content[-1] ^= 1
+        shard.write_bytes(content)
+        self.assert_fails(self.start_psd("inspect", checkpoint), "shard-00001.safetensors", "is damaged")
+        self.assert_fails(self.start_psd("export", self.saved, "--to", "x"), "no whole checkpoint")
+
+    def test_python_reads_an_export(self):
+        if "PSD_PYTHON" not in os.environ:
+            self.skipTest("no python with torch is named")
+        self.save()
+        exported = self.folder / "exported.safetensors"
+        self.psd("export", self.saved, "--to", exported)
+        done = subprocess.run([os.environ["PSD_PYTHON"], "-c", READER, str(exported)], capture_output=True, text=True,
+                              timeout=processes.WAIT_S, check=False)
+        if done.returncode == 77:
+            self.skipTest("python has no torch or no safetensors")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual({name: tuple(value) for name, value in json.loads(done.stdout).items()},
+                         read_tensors(self.model))
+
+    def test_a_second_daemon_is_kept_out(self):
+        durability = json.dumps({"type": "checkpoint", "path": str(self.saved)})
+        self.daemon(durability=durability)
+        second = self.start_psd("--listen", "tcp://127.0.0.1:0", "--set", f"durability={durability}")
+        self.assert_fails(second, "durability.path", "another daemon's")
+
+    def test_a_log_needs_an_order(self):
+        durability = json.dumps({"type": "log", "path": str(self.saved)})
+        second = self.start_psd("--set", f"durability={durability}", "--set", "policy.type=hogwild")
+        self.assert_fails(second, "durability.type", "hogwild")
+
+
+if __name__ == "__main__":
+    processes.main()
