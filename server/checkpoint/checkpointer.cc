@@ -123,12 +123,10 @@ Result<Checkpointer::Report> Checkpointer::write(uint64_t number) {
     PSD_ASSIGN_OR_RETURN(image_, ShardImage::make(store));
   }
   std::vector<std::string> policies;
-  for (const CheckpointSource::Group& group : source_.groups) policies.push_back(group.policy);
+  for (CheckpointSource::Group& group : source_.groups()) policies.push_back(std::move(group.policy));
   Manifest manifest = describeStore(store, policies);
   manifest.created = utcNow();
-  const bool live = std::any_of(source_.groups.begin(), source_.groups.end(),
-                                [](const CheckpointSource::Group& group) { return group.live; });
-  manifest.consistency = live ? Consistency::live : Consistency::perShard;
+  const bool liveBefore = readsLive();
   if (source_.log) {
     // Before the first shard is copied: what older segments hold is in every copy.
     PSD_ASSIGN_OR_RETURN(const LogWriter::Place place, source_.log->rotate());
@@ -145,6 +143,8 @@ Result<Checkpointer::Report> Checkpointer::write(uint64_t number) {
     PSD_RETURN_IF_ERROR(writer.addShard(entry, image_->planes()));
     report.updates += entry.version.value;
   }
+  // A policy that came or went meanwhile let updates race with the copies.
+  manifest.consistency = liveBefore || readsLive() ? Consistency::live : Consistency::perShard;
   PSD_RETURN_IF_ERROR(writer.finish(std::move(manifest)));
   if (Status pruned = prune(); !pruned.ok()) spdlog::warn("something old stays: {}", pruned.message());
   report.bytes = writer.bytesWritten();
@@ -162,9 +162,15 @@ Status Checkpointer::prune() {
   return source_.log->removeBefore(oldest.logSegment);
 }
 
+bool Checkpointer::readsLive() const {
+  const std::vector<CheckpointSource::Group> groups = source_.groups();
+  return std::any_of(groups.begin(), groups.end(),
+                     [](const CheckpointSource::Group& group) { return group.live; });
+}
+
 Status Checkpointer::copyShard(Shard& shard, ManifestShard& entry, ShardImage& image, Lane& lane,
                                double& pauseMs) const {
-  if (source_.groups[entry.range.group].live) {
+  if (source_.groups()[entry.range.group].live) {
     // The version first: what is read after it holds at least these updates.
     entry.version = shard.version();
     return image.copy(shard, lane);

@@ -26,7 +26,9 @@ struct CheckpointSource {
     bool live = false;   ///< updates take no lock, so reading takes none either
   };
   std::shared_ptr<ParameterStore> store;
-  std::vector<Group> groups;
+  /// The groups as they are ruled now: policies may change while the daemon runs. Called on the
+  /// checkpointer's thread.
+  std::function<std::vector<Group>()> groups;
   std::shared_ptr<LogWriter> log;  ///< null: there is none
 };
 
@@ -66,6 +68,8 @@ class Checkpointer {
   Result<Report> write(uint64_t number);
   /// Removes what `keep` does not keep.
   Status prune();
+  /// Whether some group is read without a lock now.
+  bool readsLive() const;
   /// Copies one shard; adds to the longest pause.
   Status copyShard(Shard& shard, ManifestShard& entry, ShardImage& image, Lane& lane, double& pauseMs) const;
   /// That all shards together have made.

@@ -82,8 +82,13 @@ Status Durability::replayLog(const Checkpoint& checkpoint, ParameterStore& store
     logHistory_ = manifest.logHistory;
     return {};
   }
-  CheckpointSource source{std::shared_ptr<ParameterStore>(std::move(shaped)), {}, nullptr};
-  for (const ManifestGroup& group : manifest.groups) source.groups.push_back({group.policy});
+  CheckpointSource source;
+  source.store = std::shared_ptr<ParameterStore>(std::move(shaped));
+  source.groups = [&manifest] {
+    std::vector<CheckpointSource::Group> groups;
+    for (const ManifestGroup& group : manifest.groups) groups.push_back({group.policy});
+    return groups;
+  };
   const uint64_t number = nextNumber_++;
   DurabilityConfig quiet = config_;
   quiet.everySeconds = 0;

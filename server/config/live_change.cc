@@ -67,6 +67,13 @@ bool mayChange(std::string_view path) {
          std::find(kLimits.begin(), kLimits.end(), path) != kLimits.end();
 }
 
+/// Whether a log's records, which hold the rate of each update and nothing else of the optimizer, replay the
+/// same under both values.
+bool replaysAlike(std::string_view path) {
+  const std::string_view key = withoutGroup(path);
+  return !isOrLiesIn(key, "optimizer") || key == "optimizer.lr" || isOrLiesIn(key, "optimizer.schedule");
+}
+
 std::vector<std::string_view> slotNames(const Optimizer& optimizer) {
   std::vector<std::string_view> names;
   for (const Slot& slot : optimizer.slots()) names.push_back(slot.name);
@@ -76,10 +83,14 @@ std::vector<std::string_view> slotNames(const Optimizer& optimizer) {
 }  // namespace
 
 Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next) {
+  const bool logs = now.config.durability.type == DurabilityConfig::Type::log;
   for (const Difference& difference : differences(now, next)) {
-    if (mayChange(difference.path)) continue;
-    return {ErrorCode::invalidArgument, difference.path + ": cannot change while the daemon runs (" +
-                                            difference.now + " -> " + difference.next + ")"};
+    const bool may = mayChange(difference.path);
+    if (may && (!logs || replaysAlike(difference.path))) continue;
+    return {ErrorCode::invalidArgument,
+            difference.path + ": cannot change while the daemon runs" +
+                (may ? " with durability.type log, which replays with one value" : "") + " (" +
+                difference.now + " -> " + difference.next + ")"};
   }
   const auto& groups = now.config.groups;
   for (size_t i = 0; i < groups.size(); i++) {

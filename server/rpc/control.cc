@@ -1,17 +1,15 @@
 #include "server/rpc/control.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include <kj/debug.h>
 #include <spdlog/spdlog.h>
 
+#include "server/metrics/steady_clock.h"
+
 namespace psd {
 namespace {
-
-uint64_t steadyMs() {
-  using namespace std::chrono;
-  return static_cast<uint64_t>(duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count());
-}
 
 /// The same tensors, perhaps in another order.
 bool sameTensors(const ModelSpec& a, const ModelSpec& b) {
@@ -84,10 +82,15 @@ Status Control::resume(const Checkpoint& checkpoint) {
 }
 
 std::function<Status()> Control::beginSaving() {
-  CheckpointSource source{std::shared_ptr<ParameterStore>(model_, model_->store.get()), {}, nullptr};
-  for (const auto& policy : model_->policies()) {
-    source.groups.push_back({std::string(policy->name()), policy->readsLive()});
-  }
+  CheckpointSource source;
+  source.store = std::shared_ptr<ParameterStore>(model_, model_->store.get());
+  source.groups = [model = model_] {
+    std::vector<CheckpointSource::Group> groups;
+    for (const auto& policy : model->policies()) {
+      groups.push_back({std::string(policy->name()), policy->readsLive()});
+    }
+    return groups;
+  };
   return durability_->begin(std::move(source));
 }
 
@@ -319,85 +322,6 @@ void Control::notifyTrainers() { noticePair_.fulfiller->fulfill(std::string(*sto
 
 Error Control::stoppingError() const {
   return {ErrorCode::shuttingDown, "the daemon is shutting down: " + stopReason_.value_or("")};
-}
-
-nlohmann::ordered_json Control::waiting() const {
-  auto out = nlohmann::ordered_json::array();
-  if (!model_) return out;
-  const auto now = std::chrono::steady_clock::now();
-  const Policies policies = model_->policies();
-  for (size_t i = 0; i < policies.size(); i++) {
-    for (const Waiting& waiting : policies[i]->waiting()) {
-      nlohmann::ordered_json entry = {{"group", config_->groups[i].name()},
-                                      {"policy", policies[i]->name()},
-                                      {"what", waiting.what},
-                                      {"joins", waiting.joins},
-                                      {"ranks", nlohmann::ordered_json::array()},
-                                      {"for", nlohmann::ordered_json::array()}};
-      for (SessionId waiter : waiting.waiters) {
-        if (auto session = sessions_.find(waiter); session != sessions_.end()) {
-          entry["ranks"].push_back(session->second.candidate.rank.value);
-        }
-      }
-      for (const Waiting::For& awaited : waiting.awaited) {
-        auto session = sessions_.find(awaited.session);
-        if (session == sessions_.end()) continue;
-        const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now - awaited.since);
-        entry["for"].push_back({{"rank", session->second.candidate.rank.value}, {"ms", since.count()}});
-      }
-      out.push_back(std::move(entry));
-    }
-  }
-  return out;
-}
-
-nlohmann::ordered_json Control::status() const {
-  nlohmann::ordered_json out;
-  out["state"] = stopping() ? "stopping" : modelReady() ? "serving" : "waiting for a model";
-  out["policy"] = describePolicies(config_->groups);
-  out["optimizer"] = describeOptimizers(config_->groups);
-  out["model"] = nullptr;
-  out["shards"] = nlohmann::ordered_json::array();
-  if (model_) {
-    const ParameterStore& store = *model_->store;
-    out["model"] = {{"name", store.model().name},
-                    {"parameters", store.model().parameterCount()},
-                    {"tensors", store.model().tensors.size()},
-                    {"ready", start_.ready()}};
-    for (size_t i = 0; i < store.shardCount(); i++) {
-      const Shard& shard = store.shard(i);
-      out["shards"].push_back({{"id", i},
-                               {"begin", shard.range().begin},
-                               {"elements", shard.range().count},
-                               {"group", config_->groups[shard.range().group].name()},
-                               {"device", backends_[shard.device()]->describe()},
-                               {"version", shard.version().value}});
-    }
-  }
-  out["world_size"] = roster_.worldSize();
-  out["trainers_lost"] = roster_.lostCount();
-  out["trainers"] = nlohmann::ordered_json::array();
-  uint64_t now = steadyMs();
-  for (const auto& [id, session] : sessions_) {
-    uint64_t seen = session.counters->lastSeenMs.value();
-    out["trainers"].push_back({{"rank", session.candidate.rank.value},
-                               {"host", session.candidate.host},
-                               {"pid", session.candidate.pid},
-                               {"step", session.counters->step.value()},
-                               {"staleness", session.counters->staleness.value()},
-                               {"bytes_pulled", session.counters->bytesPulled.value()},
-                               {"bytes_pushed", session.counters->bytesPushed.value()},
-                               {"codec", session.candidate.codec},
-                               {"pull_codec", session.candidate.pullCodec},
-                               {"value_bytes_pulled", session.counters->valueBytesPulled.value()},
-                               {"value_bytes_pushed", session.counters->valueBytesPushed.value()},
-                               {"last_seen_ms", now > seen ? now - seen : 0}});
-  }
-  out["waiting"] = waiting();
-  out["staged_bytes"] = staging_->lentBytes();
-  out["durability"] = durability_->status();
-  for (const auto& [name, value] : counters_.list()) out["counters"][std::string(name)] = value;
-  return out;
 }
 
 }  // namespace psd

@@ -1,8 +1,7 @@
 #include "server/rpc/trainer_session.h"
 
-#include <chrono>
-
 #include "common/wire/convert.h"
+#include "server/metrics/steady_clock.h"
 #include "server/policy/store_promise.h"
 #include "server/rpc/shared_memory_service.h"
 #include "server/rpc/slice_checks.h"
@@ -65,11 +64,7 @@ TrainerSession::~TrainerSession() noexcept(false) {
       loop_.onControl([session = session_](Control& control) { control.depart(session, Departure::lost); }));
 }
 
-void TrainerSession::seen() {
-  using namespace std::chrono;
-  auto now = duration_cast<milliseconds>(steady_clock::now().time_since_epoch());
-  counters_->lastSeenMs.set(static_cast<uint64_t>(now.count()));
-}
+void TrainerSession::seen() { counters_->lastSeenMs.set(steadyMs()); }
 
 Status TrainerSession::mayTrain() const {
   if (left_) return {ErrorCode::notReady, "this trainer has left"};

@@ -5,6 +5,7 @@
 
 #include "common/config/json_file.h"
 #include "server/config/daemon_config.h"
+#include "server/config/live_change.h"
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
 
@@ -136,7 +137,7 @@ TEST_CASE("each wrong value has its one line") {
       {R"({"color": 1})",
        "color: unknown key; valid keys: listen, device, devices, shards, threads, policy, optimizer, groups, "
        "model, "
-        "world_size, codecs, shm_writable, exit_when_done, save, durability, log, limits"},
+       "world_size, codecs, shm_writable, exit_when_done, save, durability, log, limits"},
       {R"({"limits": {"conections": 1}})", "limits.conections: unknown key; did you mean 'connections'?"},
       {R"({"policy": {"type": "lockd"}})",
        R"(policy.type: must be one of "hogwild", "locked", "bounded_staleness", "sync", not "lockd"; did you mean "locked"?)"},
@@ -333,6 +334,25 @@ TEST_CASE("a group without a tensor is refused with its path") {
   REQUIRE_FALSE(wrong.ok());
   CHECK(wrong.message() ==
         "groups[0].match: x y? matches no tensor of model 'net', whose tensors are a ... b");
+}
+
+TEST_CASE("what a log would not replay cannot change while the daemon runs") {
+  const auto change = [](const std::string& durability, const std::string& now, const std::string& next) {
+    const auto document = [&](const std::string& optimizer) {
+      auto loaded = read(R"({"policy": {"type": "locked"}, "durability": )" + durability +
+                         R"(, "optimizer": {"type": "sgd", )" + optimizer + "}}");
+      PSD_REQUIRE_OK(loaded);
+      return *loaded;
+    };
+    return checkLiveChange(document(now), document(next));
+  };
+  const std::string log = R"({"type": "log", "path": "saved"})";
+  const std::string checkpoint = R"({"type": "checkpoint", "path": "saved"})";
+  CHECK(change(log, R"("lr": 0.1)", R"("lr": 0.2)").ok());
+  CHECK(change(checkpoint, R"("weight_decay": 0.1)", R"("weight_decay": 0.2)").ok());
+  CHECK(change(log, R"("weight_decay": 0.1)", R"("weight_decay": 0.2)").message() ==
+        "optimizer.weight_decay: cannot change while the daemon runs with durability.type log, which replays "
+        "with one value (0.1 -> 0.2)");
 }
 
 }  // namespace psd

@@ -144,6 +144,13 @@ DurabilityConfig logConfig() {
   return config;
 }
 
+CheckpointSource lockedSource(const std::shared_ptr<ParameterStore>& store) {
+  CheckpointSource source;
+  source.store = store;
+  source.groups = [] { return std::vector<CheckpointSource::Group>{{"locked"}}; };
+  return source;
+}
+
 /// A daemon's life as far as the disk goes: recovers, goes on, pushes, takes checkpoints. Until the power
 /// fails.
 struct Life {
@@ -165,7 +172,7 @@ struct Life {
   }
   /// False when the base could not be taken: nothing is promised then.
   bool begin() {
-    auto base = durability->begin({store, {{"locked"}}});
+    auto base = durability->begin(lockedSource(store));
     return !base || base().ok();
   }
 };
@@ -301,7 +308,7 @@ TEST_CASE("any update can be rebuilt from checkpoint and log, bit for bit") {
   {
     auto durability = Durability::open(env, config);
     PSD_REQUIRE_OK(durability);
-    PSD_REQUIRE_OK((*durability)->begin({store, {{"locked"}}})());
+    PSD_REQUIRE_OK((*durability)->begin(lockedSource(store))());
     for (uint64_t step = 1; step <= 12; step++) {
       for (size_t shard = 0; shard < 3; shard++) {
         std::vector<float> gradient(store->shard(shard).range().count);

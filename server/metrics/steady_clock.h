@@ -1,0 +1,14 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace psd {
+
+/// Milliseconds of a clock that only goes forward; where it began means nothing.
+inline uint64_t steadyMs() {
+  using namespace std::chrono;
+  return static_cast<uint64_t>(duration_cast<milliseconds>(steady_clock::now().time_since_epoch()).count());
+}
+
+}  // namespace psd
