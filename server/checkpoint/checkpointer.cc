@@ -64,6 +64,7 @@ Status Checkpointer::finish() {
     ending_ = true;
   }
   wake_.notify_one();
+  taken_.notify_all();
   if (thread_.joinable()) thread_.join();
   return lastOne_ ? outcome_ : Status();
 }

@@ -37,11 +37,12 @@ LogWriter::~LogWriter() {
 
 uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update) {
   std::lock_guard hold(mutex_);
-  const uint64_t number = next_++;
   if (broken_) {
+    // Without a number, which is durable at once: the segment that mends the log begins with the next one.
     lost_++;
-    return number;
+    return 0;
   }
+  const uint64_t number = next_++;
   appendRecord(pending_, number, shard, update);
   records_++;
   wake_.notify_one();

@@ -154,6 +154,7 @@ std::shared_ptr<Sync::Contribution> Sync::arrived(size_t index, ShardPush& push)
   const auto trainer = trainers_.find(push.trainer.session);
   if (trainer == trainers_.end()) return nullptr;
   auto& building = trainer->second.building;
+  building.erase(building.begin(), building.lower_bound(push.step));  // older ones are given up
   std::shared_ptr<Contribution> contribution = building[push.step];
   const uint64_t round = roundOf(index, push.basis);
   if (!contribution) {
@@ -165,7 +166,7 @@ std::shared_ptr<Sync::Contribution> Sync::arrived(size_t index, ShardPush& push)
   }
   contribution->round = std::min(contribution->round, round);
   if (++contribution->arrived == shards_.size()) {
-    building.erase(building.begin(), building.upper_bound(push.step));  // older ones were given up
+    building.erase(push.step);
     auto answer = kj::newPromiseAndCrossThreadFulfiller<Result<PushAnswer>>();
     contribution->answer = kj::mv(answer.fulfiller);
     push.later = kj::mv(answer.promise);
@@ -222,7 +223,8 @@ Sync::Ended Sync::take(RoundEnd end) {
 }
 
 kj::Promise<void> Sync::finish(std::optional<Ended> ended) {
-  if (!ended) return kj::READY_NOW;
+  // endWaits() took back what the round had.
+  if (!ended || ended->contributions.empty()) return kj::READY_NOW;
   if (ended->end.how != RoundEnd::How::closed) {
     answer(*ended, failureOf(*ended));
     return kj::READY_NOW;

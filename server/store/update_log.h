@@ -34,7 +34,8 @@ class UpdateLog {
  public:
   virtual ~UpdateLog() = default;
 
-  /// Copies the update, and returns at once: its number in the log. Called with the shard's lock held.
+  /// Copies the update, and returns at once: its number in the log, 0 where a failed log takes none. Called
+  /// with the shard's lock held.
   virtual uint64_t append(ShardId shard, const AppliedUpdate& update) = 0;
 
   /// Resolves, on the calling event loop, once the update with that number and all before it are on the disk,
