@@ -1,15 +1,13 @@
-"""What scripts/bench measures, and the targets it holds the figures against. A group is a class with a title, a text on how
-to read it, `measurements()` (name to a function that takes one sample) and `rows(medians)`, or `tables(medians)`
-where its tables look different."""
+"""What scripts/bench measures, and the targets it holds the figures against: bench_group.py tells what a group is."""
 
 import statistics
 import time
 
 import bench_programs
-from bench_report import Row, gigabytes, mebibytes, microseconds, milliseconds, table
+from bench_group import MIB, SIZE, Group
+from bench_loops import Kernels, Optimizers
+from bench_report import Row, gigabytes, mebibytes, microseconds, milliseconds
 
-MIB = 1 << 20
-SIZE = 64 * MIB
 PIECE = MIB  # of the windowed plain streams
 BUFFERS = (0, MIB)  # of the plain streams' sockets; 0: the system's
 TRANSPORTS = {"unix": "Unix", "tcp": "TCP"}
@@ -20,7 +18,7 @@ FREE_BYTES_OF_LARGEST = 10 << 30  # parameters and one trainer's values, 4 GB ea
 FLAT_PUSHES = 10_000
 FLAT_BYTES = MIB  # by which the daemon's memory may rise over so many pushes
 MEMORY_SLACK = 32 * MIB
-IN_FLIGHT = 4 * 4 * MIB  # the default window of the largest default slices
+IN_FLIGHT = 4 * MIB  # the default window of slices of the default size
 
 
 def best(medians, prefix):
@@ -31,31 +29,6 @@ def best(medians, prefix):
 def free_bytes():
     with open("/proc/meminfo", encoding="ascii") as lines:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-
-
-class Group:
-    """Holds what every group gets. `rounds_max` bounds the rounds of one that takes long."""
-
-    rounds_max = 1000
-
-    def __init__(self, programs, quick):
-        self.programs = programs
-        self.quick = quick
-        self.unmeasured = []  # what was left out, with the reason
-
-    def seconds(self):
-        """Of one measurement."""
-        return self.programs.seconds
-
-    def tables(self, medians):
-        """Markdown."""
-        rows = self.rows(medians)
-        return [table(rows)] if rows else []
-
-    def rate(self, socket, operation, size=SIZE, config=None, **flags):
-        """Bytes per second of the median operation."""
-        report = self.programs.fresh(socket, operation, config, size=size, **flags)
-        return report["bytes"] / report["median_s"]
 
 
 class Transfer(Group):
@@ -216,7 +189,7 @@ class Memory(Group):
     name = "memory"
     title = "Memory of the daemon"
     text = """The most that was resident during pushes and pulls of 64 MiB of parameters in messages, against parameters × (1 + optimizer
-state slots) + 32 MiB + what may be in flight: four slices of up to 4 MiB. And how far what is resident rises over 10,000 pushes of
+state slots) + 32 MiB + what may be in flight: four slices of 1 MiB. And how far what is resident rises over 10,000 pushes of
 16 KiB from clients that come and go."""
     rounds_max = 1
     slots = {"sgd": 0, "adagrad": 1, "adam": 2}
@@ -341,7 +314,7 @@ class Sweep(Group):
     name = "sweep"
     title = "Chunk and window"
     text = """Pull and push of 64 MiB in messages, GB/s, by the size of a slice (`--chunk`, down) and the slices in flight (`--window`, across).
-The best of each transfer is bold. Default are a window of 4 and slices of 1 MiB on the Unix socket, 4 MiB on TCP."""
+The best of each transfer is bold. Default are a window of 4 and slices of 1 MiB."""
     rounds_max = 2
     chunks = {"64K": 64 << 10, "256K": 256 << 10, "1M": MIB, "4M": 4 * MIB}
     windows = (1, 2, 4, 8, 16)
@@ -370,55 +343,6 @@ The best of each transfer is bold. Default are a window of 4 and slices of 1 MiB
                              for value in values]
                     lines.append(f"| {operation}, {shown}, {chunk} | " + " | ".join(cells) + " |")
         return ["\n".join(lines)]
-
-
-class Optimizers(Group):
-    name = "optimizers"
-    title = "Loops of the optimizers"
-    text = """One thread over arrays of 64 MiB, in process: bytes that the loop reads and writes over time, against STREAM's triad
-`a[i] = b[i] + s · c[i]`, counted alike (12 bytes an element, for it and for SGD). The triad's result is fetched before it is overwritten, which is not counted;
-an optimizer works in place and wastes nothing, so its share can be above 1."""
-    names = ("sgd", "momentum", "adagrad", "adam")
-
-    def measurements(self):
-        return {name: lambda n=name: self.programs.reference("memory", operation=n, size=SIZE)["bytes_per_s"]
-                for name in (*self.names, "triad")}
-
-    def rows(self, medians):
-        return [Row.at_least(name, medians[name], "triad", medians["triad"], None, gigabytes) for name in self.names]
-
-
-class Kernels(Group):
-    name = "cuda"
-    title = "Kernels on a GPU"
-    text = """`psd-bench-cuda`: bytes that an optimizer's fused kernel must read and write, over time, against a device-to-device copy (8 bytes
-a parameter) in the same run; medians of seven rounds by the device's events. Hogwild is plain SGD by several streams on the same
-weights, each with gradients of its own in slices of 4 MiB; all streams together, against one. A parameter costs SGD 12 bytes,
-momentum and Adagrad 20, Adam 28. As CUDA 13's `nvcc -Xptxas -v` reports for sm_80 and sm_90, no kernel of an optimizer takes more
-than 54 registers a thread or spills any, so that four blocks of 256 threads and more share a multiprocessor."""
-    rounds_max = 1
-
-    def measurements(self):
-        self.report = None
-        return {"kernels": self.run}
-
-    def run(self):
-        """All at once; the program takes the medians. Gives the number of figures."""
-        self.report = self.programs.cuda_kernels()
-        if self.report is None:
-            self.unmeasured.append("the GPU's kernels: no GPU on this machine, or psd was built without CUDA")
-            return 0
-        self.unmeasured += self.report["unmeasured"]
-        return len(self.report["kernels"]) + len(self.report["hogwild"])
-
-    def rows(self, medians):
-        if self.report is None:
-            return []
-        one, *several = self.report["hogwild"]
-        rows = [Row.at_least(f"{each['optimizer']}, {each['elements'] // 10**6} million parameters", each["bytes_per_s"], "copy",
-                             each["copy_bytes_per_s"], 0.9, gigabytes) for each in self.report["kernels"]]
-        return rows + [Row.at_least(f"hogwild, {each['streams']} streams", each["bytes_per_s"], "one stream", one["bytes_per_s"],
-                                    None, gigabytes) for each in several]
 
 
 GROUPS = (Transfer, Latency, Train, Memory, Sizes, Trainers, Sweep, Optimizers, Kernels)

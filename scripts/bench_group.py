@@ -1,0 +1,32 @@
+"""What the groups of scripts/bench have in common. A group is a class with a title, a text on how to read it, `measurements()`
+(name to a function that takes one sample) and `rows(medians)`, or `tables(medians)` where its tables look different."""
+
+from bench_report import table
+
+MIB = 1 << 20
+SIZE = 64 * MIB
+
+
+class Group:
+    """Holds what every group gets. `rounds_max` bounds the rounds of one that takes long."""
+
+    rounds_max = 1000
+
+    def __init__(self, programs, quick):
+        self.programs = programs
+        self.quick = quick
+        self.unmeasured = []  # what was left out, with the reason
+
+    def seconds(self):
+        """Of one measurement."""
+        return self.programs.seconds
+
+    def tables(self, medians):
+        """Markdown."""
+        rows = self.rows(medians)
+        return [table(rows)] if rows else []
+
+    def rate(self, socket, operation, size=SIZE, config=None, **flags):
+        """Bytes per second of the median operation."""
+        report = self.programs.fresh(socket, operation, config, size=size, **flags)
+        return report["bytes"] / report["median_s"]

@@ -1,0 +1,53 @@
+"""The groups of scripts/bench that run no daemon: the optimizers' loops on the processor and their kernels on a GPU."""
+
+from bench_group import SIZE, Group
+from bench_report import Row, gigabytes
+
+
+class Optimizers(Group):
+    name = "optimizers"
+    title = "Loops of the optimizers"
+    text = """One thread over arrays of 64 MiB, in process: bytes that the loop reads and writes over time, against STREAM's triad
+`a[i] = b[i] + s · c[i]`, counted alike (12 bytes an element, for it and for SGD). The triad's result is fetched before it is overwritten, which is not counted;
+an optimizer works in place and wastes nothing, so its share can be above 1."""
+    names = ("sgd", "momentum", "adagrad", "adam")
+
+    def measurements(self):
+        return {name: lambda n=name: self.programs.reference("memory", operation=n, size=SIZE)["bytes_per_s"]
+                for name in (*self.names, "triad")}
+
+    def rows(self, medians):
+        return [Row.at_least(name, medians[name], "triad", medians["triad"], None, gigabytes) for name in self.names]
+
+
+class Kernels(Group):
+    name = "cuda"
+    title = "Kernels on a GPU"
+    text = """`psd-bench-cuda`: bytes that an optimizer's fused kernel must read and write, over time, against a device-to-device copy (8 bytes
+a parameter) in the same run; medians of seven rounds by the device's events. Hogwild is plain SGD by several streams on the same
+weights, each with gradients of its own in slices of 4 MiB; all streams together, against one. A parameter costs SGD 12 bytes,
+momentum and Adagrad 20, Adam 28. As CUDA 13's `nvcc -Xptxas -v` reports for sm_80 and sm_90, no kernel of an optimizer takes more
+than 54 registers a thread or spills any, so that four blocks of 256 threads and more share a multiprocessor."""
+    rounds_max = 1
+
+    def measurements(self):
+        self.report = None
+        return {"kernels": self.run}
+
+    def run(self):
+        """All at once; the program takes the medians. Gives the number of figures."""
+        self.report = self.programs.cuda_kernels()
+        if self.report is None:
+            self.unmeasured.append("the GPU's kernels: no GPU on this machine, or psd was built without CUDA")
+            return 0
+        self.unmeasured += self.report["unmeasured"]
+        return len(self.report["kernels"]) + len(self.report["hogwild"])
+
+    def rows(self, medians):
+        if self.report is None:
+            return []
+        one, *several = self.report["hogwild"]
+        rows = [Row.at_least(f"{each['optimizer']}, {each['elements'] // 10**6} million parameters", each["bytes_per_s"], "copy",
+                             each["copy_bytes_per_s"], 0.9, gigabytes) for each in self.report["kernels"]]
+        return rows + [Row.at_least(f"hogwild, {each['streams']} streams", each["bytes_per_s"], "one stream", one["bytes_per_s"],
+                                    None, gigabytes) for each in several]
