@@ -57,7 +57,7 @@ kj::Promise<void> MessageWriter::write(kj::ArrayPtr<const int> fds, Segments seg
 }
 
 void MessageWriter::gather(Segments segments) {
-  takePins(segments);  // and lets them go: the bytes are copied
+  const auto pins = takePins(segments);  // held until the bytes are copied, and not longer
   const size_t at = gathered_.size();
   gathered_.resize(at + framedBytes(segments));
   std::byte* out = gathered_.data() + at;
