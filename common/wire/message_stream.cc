@@ -75,7 +75,8 @@ MessageStream::MessageStream(kj::AsyncIoStream& stream, std::shared_ptr<BufferPo
       pool_(std::move(pool)),
       timer_(timer),
       options_(std::move(options)),
-      writer_(stream, options_.descriptors, timer, [this] { ended_ = true; }),
+      writer_(stream, options_.descriptors, timer, kj::systemPreciseMonotonicClock(),
+              [this] { ended_ = true; }),
       ahead_(kj::heapArray<std::byte>(kReadAheadBytes)) {}
 
 void MessageStream::refuse(kj::StringPtr reason) {

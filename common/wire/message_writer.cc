@@ -12,6 +12,10 @@ using capnp::word;
 
 // Copying this much costs less than a system call of its own.
 constexpr size_t kSmallBytesMax = 2048;
+// After so long without a write the next small message leaves at once: where a turn of the event loop also
+// applies slices, a peer that waited for the turn's end would have nothing to do meanwhile. About what a
+// write costs.
+constexpr kj::Duration kGatherTime = 8 * kj::MICROSECONDS;
 // Small messages beyond it wait with their caller, who bounds and counts them.
 constexpr size_t kGatheredBytesMax = 16u << 10;
 
@@ -33,8 +37,14 @@ size_t framedBytes(MessageWriter::Segments segments) {
 }  // namespace
 
 MessageWriter::MessageWriter(kj::AsyncIoStream& stream, kj::AsyncCapabilityStream* descriptors,
-                             kj::Timer& timer, std::function<void()> onFailed)
-    : stream_(stream), descriptors_(descriptors), timer_(timer), onFailed_(std::move(onFailed)) {
+                             kj::Timer& timer, const kj::MonotonicClock& clock,
+                             std::function<void()> onFailed)
+    : stream_(stream),
+      descriptors_(descriptors),
+      timer_(timer),
+      clock_(clock),
+      onFailed_(std::move(onFailed)),
+      lastWrite_(clock.now()) {
   gathered_.reserve(kGatheredBytesMax);
   writing_.reserve(kGatheredBytesMax);
 }
@@ -73,12 +83,17 @@ void MessageWriter::gather(Segments segments) {
 }
 
 void MessageWriter::schedule() {
-  if (busy_ || scheduled_ || gathered_.empty()) return;
-  scheduled_ = true;
-  flushing_ = kj::evalLast([this] {
-                scheduled_ = false;
-                return writeGathered();
-              }).eagerlyEvaluate(nullptr);
+  if (busy_ || gathered_.empty()) return;
+  if (clock_.now() - lastWrite_ >= kGatherTime) {
+    scheduled_ = false;
+    flushing_ = writeGathered().eagerlyEvaluate(nullptr);
+  } else if (!scheduled_) {
+    scheduled_ = true;
+    flushing_ = kj::evalLast([this] {
+                  scheduled_ = false;
+                  return writeGathered();
+                }).eagerlyEvaluate(nullptr);
+  }
 }
 
 void MessageWriter::flush() {
@@ -142,6 +157,7 @@ void MessageWriter::beginWriting() {
   std::swap(gathered_, writing_);
   writingMessages_ = std::exchange(gatheredMessages_, 0);
   writingSince_ = timer_.now();
+  lastWrite_ = clock_.now();
   busy_ = true;
 }
 

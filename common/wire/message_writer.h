@@ -13,19 +13,21 @@
 
 namespace psd::wire {
 
-/// The sending half of a MessageStream. Small messages of one turn of the event loop leave in one write, at
-/// the turn's end or in front of the next larger one, which goes out from where it lies. What was taken over
-/// but not written yet is bounded and counted here; everything else is where the caller keeps it.
+/// The sending half of a MessageStream. A small message leaves at once where nothing was written for some
+/// microseconds; those that follow it in one turn of the event loop leave in one write, at the turn's end or
+/// in front of the next larger one, which goes out from where it lies. What was taken over but not written
+/// yet is bounded and counted here; everything else is where the caller keeps it.
 ///
-/// Owned by one event loop's thread. `stream`, `descriptors` and `timer` outlive it.
+/// Owned by one event loop's thread. `stream`, `descriptors`, `timer` and `clock` outlive it.
 class MessageWriter {
  public:
   using Segments = kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>>;
 
   /// `descriptors` is the stream itself if it can pass some, else null. `onFailed` is called once when
-  /// something could not be written.
+  /// something could not be written. `clock` is read at every small message; the timer's time is that of the
+  /// turn.
   MessageWriter(kj::AsyncIoStream& stream, kj::AsyncCapabilityStream* descriptors, kj::Timer& timer,
-                std::function<void()> onFailed);
+                const kj::MonotonicClock& clock, std::function<void()> onFailed);
 
   /// Resolves when the message is written or, if it is small, taken over: `fds` and `segments` are no longer
   /// needed then. One at a time: the next one comes when this has resolved.
@@ -48,7 +50,7 @@ class MessageWriter {
  private:
   using Pins = std::vector<std::shared_ptr<const void>>;
 
-  /// Writes what was gathered at the end of the turn.
+  /// Writes what was gathered, now or at the end of the turn.
   void schedule();
   kj::Promise<void> writeGathered();
   kj::Promise<void> writeLarge(kj::ArrayPtr<const int> fds, Segments segments);
@@ -64,6 +66,7 @@ class MessageWriter {
   kj::AsyncIoStream& stream_;
   kj::AsyncCapabilityStream* const descriptors_;
   kj::Timer& timer_;
+  const kj::MonotonicClock& clock_;
   const std::function<void()> onFailed_;
   std::multimap<const void*, std::shared_ptr<const void>> pins_;
   std::vector<std::byte> gathered_;  // framed messages that wait for the end of the turn …
@@ -71,8 +74,9 @@ class MessageWriter {
   size_t gatheredMessages_ = 0;
   size_t writingMessages_ = 0;
   kj::TimePoint writingSince_ = kj::origin<kj::TimePoint>();
-  bool busy_ = false;       // a write is under way
-  bool scheduled_ = false;  // flushing_ waits for the end of the turn
+  kj::TimePoint lastWrite_;  // when it began
+  bool busy_ = false;        // a write is under way
+  bool scheduled_ = false;   // flushing_ waits for the end of the turn
   kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> idle_;
   kj::Maybe<kj::Exception> failure_;
   kj::Promise<void> flushing_ = kj::READY_NOW;

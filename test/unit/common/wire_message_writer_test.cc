@@ -50,7 +50,13 @@ class RecordingStream final : public kj::AsyncIoStream {
   }
 };
 
-/// A writer on such a stream. Time stands still but for the timer.
+class ManualClock final : public kj::MonotonicClock {
+ public:
+  kj::TimePoint now() const override { return time; }
+  kj::TimePoint time = kj::origin<kj::TimePoint>();
+};
+
+/// A writer on such a stream. Time stands still but for the timer and the clock.
 struct Fixture {
   /// Begins to write; the message lives as long as this.
   kj::Promise<void> write(size_t words) {
@@ -78,7 +84,8 @@ struct Fixture {
   std::deque<std::vector<kj::ArrayPtr<const capnp::word>>> views;
   RecordingStream stream;
   int failures = 0;
-  MessageWriter writer{stream, nullptr, timer, [this] { failures++; }};
+  ManualClock clock;
+  MessageWriter writer{stream, nullptr, timer, clock, [this] { failures++; }};
 };
 
 constexpr size_t kSmall = 10;  // words; with their table 88 bytes on the wire
@@ -99,6 +106,26 @@ TEST_CASE("small messages of one turn leave in one write") {
   f.write(kSmall).wait(f.scope);
   f.endTurn();
   CHECK(f.stream.writes.size() == 2);
+}
+
+TEST_CASE("a small message leaves at once when nothing was written for a while") {
+  Fixture f;
+  f.clock.time += 1 * kj::MILLISECONDS;
+  for (int i = 0; i < 3; i++) f.write(kSmall).wait(f.scope);
+  REQUIRE(f.stream.writes.size() == 1);
+  CHECK(f.stream.writes[0] == f.bytesOf(0, 1));
+  CHECK(f.writer.heldMessages() == 2);
+  f.endTurn();
+  REQUIRE(f.stream.writes.size() == 2);
+  CHECK(f.stream.writes[1] == f.bytesOf(1, 3));
+
+  // In a turn that takes long, too, and with those that were gathered in it.
+  f.write(kSmall).wait(f.scope);
+  CHECK(f.stream.writes.size() == 2);
+  f.clock.time += 1 * kj::MILLISECONDS;
+  f.write(kSmall).wait(f.scope);
+  REQUIRE(f.stream.writes.size() == 3);
+  CHECK(f.stream.writes[2] == f.bytesOf(3, 5));
 }
 
 TEST_CASE("a large message takes the small ones before it along") {
