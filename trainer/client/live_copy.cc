@@ -25,13 +25,20 @@ uint64_t untilLine(const float* to, uint64_t count) {
   return std::min(count, bytes / sizeof(float));
 }
 
-// Stores past the caches ("non-temporal"): a line that is written whole need not be read first.
+// Stores past the caches ("non-temporal"): a line that is written whole need not be read first. The
+// processor's own prefetching ends at the end of a page, and the daemon's memory is mostly in pages of 4 KiB:
+// asking two pages ahead hides some of the walks through the page tables. Beyond
+// the end it is no error.
+constexpr uint64_t kAheadElements = (8u << 10) / sizeof(float);
+
+void prefetchAhead(const float* from) { __builtin_prefetch(from + kAheadElements); }
 
 __attribute__((target("avx2"))) void copyAvx2(uint64_t count, const float* from, float* to) {
   const uint64_t head = untilLine(to, count);
   copyPlain(head, from, to);
   uint64_t i = head;
   for (; i + kLineElements <= count; i += kLineElements) {
+    prefetchAhead(from + i);
     const __m256 low = _mm256_loadu_ps(from + i), high = _mm256_loadu_ps(from + i + 8);
     _mm256_stream_ps(to + i, low);
     _mm256_stream_ps(to + i + 8, high);
@@ -45,6 +52,7 @@ __attribute__((target("avx512f"))) void copyAvx512(uint64_t count, const float* 
   copyPlain(head, from, to);
   uint64_t i = head;
   for (; i + kLineElements <= count; i += kLineElements) {
+    prefetchAhead(from + i);
     _mm512_stream_ps(to + i, _mm512_loadu_ps(from + i));
   }
   _mm_sfence();
