@@ -147,6 +147,7 @@ Result<Checkpointer::Report> Checkpointer::write(uint64_t number) {
   // A policy that came or went meanwhile let updates race with the copies.
   manifest.consistency = liveBefore || readsLive() ? Consistency::live : Consistency::perShard;
   PSD_RETURN_IF_ERROR(writer.finish(std::move(manifest)));
+  if (source_.log) source_.log->based();
   if (Status pruned = prune(); !pruned.ok()) spdlog::warn("something old stays: {}", pruned.message());
   report.bytes = writer.bytesWritten();
   report.finishedAt = now();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #include <spdlog/spdlog.h>
 
@@ -102,37 +103,51 @@ Status Durability::replayLog(const Checkpoint& checkpoint, ParameterStore& store
 
 std::shared_ptr<LogWriter> Durability::openLog(const ParameterStore& store) {
   SegmentHeader first;
-  const Result<uint64_t> highest = highestSegment(env_, config_.path);
-  first.segment = (highest.ok() ? *highest : 0) + 1;
   first.signature = store.model().signature();
   first.history = logEnd_ ? logHistory_ : std::random_device()() | uint64_t{std::random_device()()} << 32;
   first.firstRecord = logEnd_ ? logEnd_->nextRecord : 1;
   return LogWriter::open(env_, config_.path, first, config_.segmentBytes);
 }
 
-std::function<Status()> Durability::begin(CheckpointSource source) {
-  if (!config_.enabled()) return {};
-  const bool needsBase = logs() && !logEnd_;
-  if (logs()) {
-    checkpointer_ = nullptr;  // it uses the log before
-    log_ = openLog(*source.store);
-    source.log = log_;
-    for (size_t i = 0; i < source.store->shardCount(); i++) source.store->shard(i).setLog(log_);
-  }
-  const auto numbers = listCheckpoints(env_, config_.path, false);
-  if (numbers.ok() && !numbers->empty()) nextNumber_ = std::max(nextNumber_, numbers->back() + 1);
-  checkpointer_ = std::make_shared<Checkpointer>(env_, config_, std::move(source), nextNumber_);
-  if (!needsBase) return {};
-  return [checkpointer = checkpointer_] { return checkpointer->takeNow(); };
+std::shared_ptr<Checkpointer> Durability::checkpointer() const {
+  const std::lock_guard hold(mutex_);
+  return checkpointer_;
 }
 
-Status Durability::finish() { return checkpointer_ ? checkpointer_->finish() : Status(); }
+std::shared_ptr<Checkpointer> Durability::setCheckpointer(std::shared_ptr<Checkpointer> checkpointer) {
+  const std::lock_guard hold(mutex_);
+  return std::exchange(checkpointer_, std::move(checkpointer));
+}
+
+Status Durability::begin(CheckpointSource source) {
+  if (!config_.enabled()) return {};
+  const std::lock_guard one(beginning_);
+  setCheckpointer(nullptr);  // ends the one before, and with it the use of its log
+  const bool needsBase = logs() && !logEnd_;
+  if (logs()) {
+    source.log = openLog(*source.store);
+    for (size_t i = 0; i < source.store->shardCount(); i++) source.store->shard(i).setLog(source.log);
+    logEnd_.reset();
+  }
+  // Where the folder cannot be read now, a number that is there already is passed over by later tries.
+  const auto numbers = listCheckpoints(env_, config_.path, false);
+  if (numbers.ok() && !numbers->empty()) nextNumber_ = std::max(nextNumber_, numbers->back() + 1);
+  auto saving = std::make_shared<Checkpointer>(env_, config_, std::move(source), nextNumber_);
+  setCheckpointer(saving);
+  return needsBase ? saving->takeNow() : Status();
+}
+
+Status Durability::finish() {
+  const std::lock_guard one(beginning_);
+  const auto saving = checkpointer();
+  return saving ? saving->finish() : Status();
+}
 
 nlohmann::ordered_json Durability::status() const {
   nlohmann::ordered_json out = {{"type", durabilityName(config_.type)}};
   if (!config_.enabled()) return out;
   out["path"] = config_.path;
-  if (checkpointer_) out.update(checkpointer_->status());
+  if (const auto saving = checkpointer()) out.update(saving->status());
   return out;
 }
 

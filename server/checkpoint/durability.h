@@ -1,7 +1,7 @@
 #pragma once
 
-#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -13,7 +13,8 @@
 namespace psd {
 
 /// What keeps a model beyond the life of the daemon: finding it at the start, saving it while it is trained.
-/// Owned by the control loop's thread; its methods are called there.
+/// Thread-safe from begin() on: several threads may begin, one after the other, while others ask for
+/// status().
 class Durability {
  public:
   /// Takes the folder for this process. Errors name it. `env` outlives the object.
@@ -26,10 +27,10 @@ class Durability {
   /// Blocks.
   Status restore(const Checkpoint& checkpoint, ParameterStore& store);
 
-  /// The model has its values: it is saved from now on. Where there is a log and nothing that it goes on
-  /// from, what is pushed is safe only after a first checkpoint: then a function that takes it, for any
-  /// thread that may block; else an empty one.
-  std::function<Status()> begin(CheckpointSource source);
+  /// The model has its values: it is saved from now on, instead of what was saved before. With a log and
+  /// nothing that it goes on from, what is pushed is safe only after a first checkpoint, which is taken here;
+  /// where that fails it is tried again by itself. Blocks.
+  Status begin(CheckpointSource source);
   /// The daemon ends, and no update comes any more: saves what is not saved yet. Blocks.
   Status finish();
 
@@ -45,15 +46,20 @@ class Durability {
   Status replayLog(const Checkpoint& checkpoint, ParameterStore& store);
   void note(const Restored& restored, const std::string& path) const;
   std::shared_ptr<LogWriter> openLog(const ParameterStore& store);
+  std::shared_ptr<Checkpointer> checkpointer() const;
+  /// Returns the one before.
+  std::shared_ptr<Checkpointer> setCheckpointer(std::shared_ptr<Checkpointer> checkpointer);
 
   Env& env_;
   const DurabilityConfig config_;
   std::unique_ptr<FileLock> lock_;
   uint64_t nextNumber_ = 1;
   bool ownFolder_ = false;        // find() looked where this daemon saves
-  std::optional<LogEnd> logEnd_;  // what the log goes on from
+  std::optional<LogEnd> logEnd_;  // what the next log goes on from
   uint64_t logHistory_ = 0;
-  std::shared_ptr<LogWriter> log_;
+
+  std::mutex beginning_;                        // held by begin() and finish()
+  mutable std::mutex mutex_;                    // guards what follows
   std::shared_ptr<Checkpointer> checkpointer_;  // once there is something to save
 };
 

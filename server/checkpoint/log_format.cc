@@ -15,6 +15,7 @@ static_assert(std::endian::native == std::endian::little, "logs are little endia
 constexpr char kMagic[] = "PSDLOG1\n";
 constexpr uint32_t kUpdateRecord = 1;
 constexpr uint64_t kRecordBytesMax = 1ull << 42;
+constexpr uint64_t kCodedElementsMax = (1ull << 31) - 1;  // Codec
 
 /// A record's first bytes.
 struct RecordHeader {
@@ -30,7 +31,7 @@ struct RecordHeader {
   uint32_t codecBytes;  // of the codec's name, which follows the sources; 0: float32
   uint32_t reserved;
   uint64_t gradientBytes;
-  uint64_t reserved2;
+  uint64_t firstOfWrite;  // number of the first record of the write that brought this one to the disk
 };
 static_assert(sizeof(RecordHeader) == kRecordHeaderBytes);
 
@@ -59,6 +60,12 @@ void append(std::vector<std::byte>& out, const void* data, size_t bytes) {
 void pad(std::vector<std::byte>& out) { out.resize(padded(out.size())); }
 
 uint32_t recordCrc(std::span<const std::byte> record) { return crc32c(record.subspan(sizeof(uint32_t))); }
+
+RecordHeader headerIn(std::span<const std::byte> bytes) {
+  RecordHeader header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  return header;
+}
 
 }  // namespace
 
@@ -137,11 +144,14 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, c
 }
 
 void sealRecords(std::span<std::byte> bytes) {
+  std::optional<uint64_t> first;
   while (!bytes.empty()) {
-    RecordHeader header;
-    std::memcpy(&header, bytes.data(), sizeof header);
+    RecordHeader header = headerIn(bytes);
+    if (!first) first = header.number;
+    header.firstOfWrite = *first;
+    std::memcpy(bytes.data(), &header, sizeof header);
     header.crc = recordCrc(bytes.first(header.bytes));
-    std::memcpy(bytes.data(), &header.crc, sizeof header.crc);
+    std::memcpy(bytes.data(), &header, sizeof header);
     bytes = bytes.subspan(header.bytes);
   }
 }
@@ -153,11 +163,20 @@ std::optional<uint64_t> recordBytes(std::span<const std::byte, kRecordPrefixByte
   return bytes;
 }
 
+std::optional<RecordPlace> recordPlace(std::span<const std::byte, kRecordHeaderBytes> bytes) {
+  const RecordHeader header = headerIn(bytes);
+  if (!recordBytes(bytes.first<kRecordPrefixBytes>()) || header.type != kUpdateRecord) return {};
+  return RecordPlace{header.bytes, header.number, header.firstOfWrite};
+}
+
+bool hasRightChecksum(std::span<const std::byte> record) {
+  return record.size() >= kRecordHeaderBytes && headerIn(record).crc == recordCrc(record);
+}
+
 Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
-  RecordHeader header;
-  if (bytes.size() < sizeof header) return std::optional<LogRecord>();
-  std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.bytes != bytes.size() || header.crc != recordCrc(bytes)) return std::optional<LogRecord>();
+  if (!hasRightChecksum(bytes)) return std::optional<LogRecord>();
+  const RecordHeader header = headerIn(bytes);
+  if (header.bytes != bytes.size()) return std::optional<LogRecord>();
   const auto bad = [&](const std::string& why) {
     return Error{ErrorCode::invalidArgument, "record " + std::to_string(header.number) + ": " + why};
   };
@@ -182,6 +201,9 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
                               Version{source.basis}, source.staleness});
   }
   if (header.codecBytes > 0) {
+    if (header.elements == 0 || header.elements > kCodedElementsMax) {
+      return bad("a codec does not hold " + std::to_string(header.elements) + " elements");
+    }
     const std::string spec(reinterpret_cast<const char*>(bytes.data()) + sourcesEnd, header.codecBytes);
     PSD_ASSIGN_OR_RETURN(record.codec, makeCodec(spec));
     const auto gradient = std::span<const std::byte>(bytes).subspan(record.gradientAt, record.gradientBytes);

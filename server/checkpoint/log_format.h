@@ -57,11 +57,23 @@ struct LogRecord {
 
 /// Appends a record without its checksum to `out`, whose size is and stays a multiple of 8.
 void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update);
-/// Puts the checksums into the records that `bytes` holds one after the other.
+/// Finishes the records that `bytes` holds one after the other, all that one write brings to the disk: their
+/// checksums, and which of them is the first.
 void sealRecords(std::span<std::byte> bytes);
 
 /// The length that a record's first bytes announce, if they can be a record's at all.
 std::optional<uint64_t> recordBytes(std::span<const std::byte, kRecordPrefixBytes> prefix);
+
+/// What a record's header says of its place in the log; the checksum is not looked at. A value type.
+struct RecordPlace {
+  uint64_t bytes = 0;  ///< of the record
+  uint64_t number = 0;
+  uint64_t firstOfWrite = 0;  ///< all records before this one were on the disk when this one was written
+};
+/// Nothing when the bytes cannot be a record's header.
+std::optional<RecordPlace> recordPlace(std::span<const std::byte, kRecordHeaderBytes> header);
+/// Whether a whole record has the checksum that it says.
+bool hasRightChecksum(std::span<const std::byte> record);
 /// A whole record. Nothing when the checksum is wrong: it was cut off. An Error when it is a whole record
 /// that this psd cannot read.
 Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes);

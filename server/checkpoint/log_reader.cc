@@ -5,6 +5,8 @@
 namespace psd {
 namespace {
 
+constexpr std::string_view kBadHeader = "its header, bytes 0 to 63, is not whole";
+
 Result<std::vector<uint64_t>> listSegments(Env& env, const std::string& folder) {
   PSD_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.list(folder));
   std::vector<uint64_t> segments;
@@ -20,6 +22,43 @@ Error damaged(const std::string& path, const std::string& why) {
                              "; a checkpoint can be gone on from without the log: durability.resume=PATH"};
 }
 
+/// A whole record that was written after others were on the disk.
+struct LaterRecord {
+  uint64_t at = 0;
+  uint64_t number = 0;
+};
+
+/// The first record behind `from`, if there is one, that was written when record `number` was on the disk.
+/// Records of the same write as `number` prove nothing: a disk may keep the end of a write that a crash cut
+/// off, and not its beginning.
+Result<std::optional<LaterRecord>> findLaterRecord(const ReadableFile& file, uint64_t from, uint64_t number) {
+  constexpr uint64_t kPiece = 1 << 20;
+  std::vector<std::byte> piece, record;
+  for (uint64_t begin = from; begin + kRecordHeaderBytes <= file.size(); begin += kPiece) {
+    // A header may begin at the end of a piece.
+    piece.resize(std::min(kPiece + kRecordHeaderBytes - 8, file.size() - begin));
+    PSD_RETURN_IF_ERROR(file.read(begin, piece));
+    for (uint64_t at = 0; at + kRecordHeaderBytes <= piece.size(); at += 8) {
+      const auto place = recordPlace(std::span(piece).subspan(at).first<kRecordHeaderBytes>());
+      if (!place || place->firstOfWrite <= number || place->number < place->firstOfWrite) continue;
+      if (place->bytes > file.size() - begin - at) continue;
+      record.resize(place->bytes);
+      PSD_RETURN_IF_ERROR(file.read(begin + at, record));
+      if (hasRightChecksum(record)) return std::optional(LaterRecord{begin + at, place->number});
+    }
+  }
+  return std::optional<LaterRecord>();
+}
+
+/// Why what follows the last whole record cannot be a write that was cut off; empty: it can.
+Result<std::string> damageAfter(const ReadableFile& file, uint64_t wholeBytes, uint64_t nextRecord) {
+  PSD_ASSIGN_OR_RETURN(const auto later, findLaterRecord(file, wholeBytes, nextRecord));
+  if (!later) return std::string();
+  return "record " + std::to_string(nextRecord) + " at byte " + std::to_string(wholeBytes) +
+         " is not whole, and record " + std::to_string(later->number) + " at byte " +
+         std::to_string(later->at) + " was written after it was on the disk";
+}
+
 }  // namespace
 
 Result<SegmentContent> readSegment(Env& env, const std::string& path, const RecordVisitor& visit) {
@@ -29,7 +68,11 @@ Result<SegmentContent> readSegment(Env& env, const std::string& path, const Reco
   std::vector<std::byte> bytes(std::min(file->size(), kSegmentHeaderBytes));
   PSD_RETURN_IF_ERROR(file->read(0, bytes));
   content.header = parseSegmentHeader(bytes);
-  if (!content.header) return content;
+  if (!content.header) {
+    // It is on the disk before the first record is written.
+    if (file->size() > kSegmentHeaderBytes) content.damage = kBadHeader;
+    return content;
+  }
   content.nextRecord = content.header->firstRecord;
   content.wholeBytes = kSegmentHeaderBytes;
   while (file->size() - content.wholeBytes >= kRecordPrefixBytes) {
@@ -46,6 +89,7 @@ Result<SegmentContent> readSegment(Env& env, const std::string& path, const Reco
     content.wholeBytes += *length;
     content.nextRecord++;
   }
+  PSD_ASSIGN_OR_RETURN(content.damage, damageAfter(*file, content.wholeBytes, content.nextRecord));
   return content;
 }
 
@@ -64,10 +108,9 @@ Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, ui
     PSD_RETURN_IF_ERROR(file->read(0, bytes));
     const auto header = parseSegmentHeader(bytes);
     if (!header) {
+      if (file->size() > kSegmentHeaderBytes) return damaged(path, std::string(kBadHeader));
       // One that could not be made, because of a crash or a full disk: nothing can have been in it.
-      const bool last = segment == segments.back();
-      if (!last && file->size() >= kSegmentHeaderBytes) return damaged(path, "its header is not whole");
-      if (!last) continue;
+      if (segment != segments.back()) continue;
       end.lastSegment = segment;
       end.torn = true;
       end.wholeBytes = 0;
@@ -76,10 +119,12 @@ Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, ui
     if (header->history != history) continue;
     if (header->segment != segment) return damaged(path, "its header is that of another segment");
     if (end.lastSegment && header->firstRecord != expected) {
-      return damaged(lastPath,
-                     "record " + std::to_string(expected) + " is missing, which '" + path + "' goes on from");
+      return damaged(lastPath, "record " + std::to_string(expected) + " at byte " +
+                                   std::to_string(end.wholeBytes) + " is missing, and '" + path +
+                                   "' goes on after it");
     }
     PSD_ASSIGN_OR_RETURN(const SegmentContent content, readSegment(env, path, visit));
+    if (!content.damage.empty()) return damaged(path, content.damage);
     end.lastSegment = segment;
     end.records += content.nextRecord - header->firstRecord;
     end.nextRecord = content.nextRecord;

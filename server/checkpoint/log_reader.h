@@ -21,17 +21,20 @@ struct LogEnd {
 
 /// Reads one segment from its header to its last whole record.
 struct SegmentContent {
-  std::optional<SegmentHeader> header;  ///< none: cut off before its end
+  std::optional<SegmentHeader> header;  ///< none: it is not whole
   uint64_t fileBytes = 0;
   uint64_t wholeBytes = 0;
   uint64_t nextRecord = 0;
+  /// Empty: what follows the last whole record, if anything does, can be a write that a crash cut off. Else
+  /// why it was on the disk once and is damaged.
+  std::string damage;
 };
 using RecordVisitor = std::function<Status(const LogRecord&)>;
 Result<SegmentContent> readSegment(Env& env, const std::string& path, const RecordVisitor& visit);
 
 /// Hands the records of one history to `visit`, in order, from segment `from` on. What was cut off at the end
 /// of the last segment is passed over and told of; anything else that is missing or damaged is an Error that
-/// names the file. Blocks.
+/// names file and place. Blocks.
 Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, uint64_t from,
                        const RecordVisitor& visit);
 

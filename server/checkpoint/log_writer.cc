@@ -7,13 +7,13 @@
 #include <spdlog/spdlog.h>
 
 #include "server/checkpoint/checkpoint_folder.h"
+#include "server/checkpoint/log_reader.h"
 
 namespace psd {
 
 std::unique_ptr<LogWriter> LogWriter::open(Env& env, const std::string& folder, const SegmentHeader& first,
                                            uint64_t segmentBytesMax) {
   std::unique_ptr<LogWriter> writer(new LogWriter(env, folder, first, segmentBytesMax));
-  writer->header_ = first;
   if (Status opened = writer->openSegment(first); !opened.ok()) writer->fail(opened);
   writer->thread_ = std::thread([log = writer.get()] { log->run(); });
   return writer;
@@ -92,7 +92,6 @@ void LogWriter::run() {
     Status status = batch.empty() ? Status() : write(batch, upTo);
     if (status.ok() && rotate) {
       SegmentHeader header = header_;
-      header.segment++;
       header.firstRecord = upTo;
       if (mend) header.history = std::random_device()() | uint64_t{std::random_device()()} << 32;
       status = openSegment(header);
@@ -101,10 +100,7 @@ void LogWriter::run() {
     if (!status.ok()) {
       fail(status);
     } else {
-      if (mend) {
-        broken_ = false;
-        error_.clear();
-      }
+      if (mend) broken_ = false;
       if (!broken_) durable_ = upTo;
     }
     if (rotate) {
@@ -132,15 +128,17 @@ Status LogWriter::write(std::span<std::byte> batch, uint64_t nextRecord) {
   }
   if (segmentBytes_ < segmentBytesMax_) return {};
   SegmentHeader next = header_;
-  next.segment++;
   next.firstRecord = nextRecord;
   return openSegment(next);
 }
 
-Status LogWriter::openSegment(const SegmentHeader& header) {
+Status LogWriter::openSegment(SegmentHeader header) {
+  PSD_RETURN_IF_ERROR(makeLastingFolder(env_, folder_));
+  // What is there is never written to again, whoever made it.
+  PSD_ASSIGN_OR_RETURN(const uint64_t highest, highestSegment(env_, folder_));
+  header.segment = std::max(header_.segment, highest) + 1;
   header_.segment = header.segment;  // not tried again, so that a failure leaves no two of one number
   const std::string path = segmentPath(folder_, header.segment);
-  PSD_RETURN_IF_ERROR(makeLastingFolder(env_, folder_));
   PSD_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env_.create(path));
   PSD_RETURN_IF_ERROR(file->append(formatSegmentHeader(header)));
   PSD_RETURN_IF_ERROR(file->sync());
@@ -170,6 +168,11 @@ std::vector<LogWriter::Fulfiller> LogWriter::takeServed() {
   }
   std::erase_if(waiters_, [this](const auto& entry) { return broken_ || entry.first < durable_; });
   return served;
+}
+
+void LogWriter::based() {
+  std::lock_guard hold(mutex_);
+  if (!broken_) error_.clear();
 }
 
 bool LogWriter::broken() const {

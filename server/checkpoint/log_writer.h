@@ -22,8 +22,8 @@ namespace psd {
 /// goes on, what comes is not written, and rotate() tries a new segment with a new history. Thread-safe.
 class LogWriter final : public UpdateLog {
  public:
-  /// Begins with the segment that `first` describes; broken from the start when it cannot be made. `env`
-  /// outlives the object.
+  /// Begins with a segment as `first` describes it, but for its number, which is one more than that of any
+  /// segment in the folder; broken from the start when it cannot be made. `env` outlives the object.
   static std::unique_ptr<LogWriter> open(Env& env, const std::string& folder, const SegmentHeader& first,
                                          uint64_t segmentBytesMax);
   /// Writes what is there, and ends.
@@ -40,6 +40,9 @@ class LogWriter final : public UpdateLog {
   /// Begins a new segment: every update before it was appended before this returned. Mends a broken log.
   /// Blocks.
   Result<Place> rotate();
+  /// A checkpoint is finished that the log goes on from since rotate(): what a broken log did not take is in
+  /// it.
+  void based();
   /// Removes the segments before that one. Blocks.
   Status removeBefore(uint64_t segment);
 
@@ -54,7 +57,7 @@ class LogWriter final : public UpdateLog {
   void run();
   /// The thread's: writes one batch to the current segment.
   Status write(std::span<std::byte> batch, uint64_t nextRecord);
-  Status openSegment(const SegmentHeader& header);
+  Status openSegment(SegmentHeader header);
   void fail(const Status& status);
   /// Those who wait for a number below `durable_`, or everybody when the log is broken. With the mutex.
   std::vector<Fulfiller> takeServed();
@@ -79,7 +82,7 @@ class LogWriter final : public UpdateLog {
   bool rotate_ = false;
   Result<Place> place_ = Place();
   uint64_t records_ = 0, lost_ = 0, syncs_ = 0, bytes_ = 0, failures_ = 0;
-  std::string error_;  // of a broken log
+  std::string error_;  // why updates may be missing that no checkpoint holds
 
   std::thread thread_;  // last: it uses all of the above
 };

@@ -92,15 +92,18 @@ Result<std::unique_ptr<ParameterStore>> rebuild(Env& env, const std::string& fol
   PSD_ASSIGN_OR_RETURN(const Checkpoint checkpoint, checkpointBefore(env, folder, until));
   PSD_ASSIGN_OR_RETURN(auto store, openStore(env, checkpoint));
   const Manifest& manifest = checkpoint.manifest;
+  Status read;
   if (manifest.logSegment != 0) {
     Replayer replayer(*store, until);
-    auto end = readLog(env, folder, manifest.logHistory, manifest.logSegment,
-                       [&](const LogRecord& record) { return replayer.apply(record); });
-    if (!end.ok()) return end.error();
+    read = readLog(env, folder, manifest.logHistory, manifest.logSegment, [&](const LogRecord& record) {
+             return replayer.apply(record);
+           }).status();
   }
+  if (!until) PSD_RETURN_IF_ERROR(read);
   for (size_t i = 0; until && i < store->shardCount(); i++) {
     const Version version = store->shard(i).version();
-    if (version == *until) continue;
+    if (version == *until) continue;  // damage that comes after is in nobody's way
+    PSD_RETURN_IF_ERROR(read);
     return Error{ErrorCode::invalidArgument, "update " + std::to_string(until->value) + " of shard " +
                                                  std::to_string(i) + " is not in the log, which ends at " +
                                                  std::to_string(version.value)};

@@ -1,9 +1,10 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
+#include <list>
 #include <memory>
 #include <thread>
-#include <vector>
 
 #include <kj/async.h>
 
@@ -16,18 +17,33 @@ class Background {
   /// Resolves on the calling loop with what `work` returned. `work` must not throw.
   template <class T>
   kj::Promise<T> run(std::function<T()> work) {
+    // A thread that has ended keeps its stack until it is joined.
+    threads_.remove_if([](const Thread& thread) { return thread.ended->load(std::memory_order_acquire); });
     auto done = kj::newPromiseAndCrossThreadFulfiller<T>();
     // std::thread wants a copyable callable; the fulfiller has one owner.
     auto fulfiller = std::make_shared<kj::Own<kj::CrossThreadPromiseFulfiller<T>>>(kj::mv(done.fulfiller));
-    threads_.emplace_back([work = std::move(work), fulfiller]() mutable {
-      (*fulfiller)->fulfill(work());
+    auto ended = std::make_shared<std::atomic<bool>>(false);
+    std::jthread thread([work = std::move(work), fulfiller, ended]() mutable {
+      // Before the promise resolves, so that whoever runs something after it finds this thread ended.
+      T result = work();
+      work = nullptr;
+      ended->store(true, std::memory_order_release);
+      (*fulfiller)->fulfill(std::move(result));
       fulfiller.reset();
     });
+    threads_.push_back({std::move(ended), std::move(thread)});
     return kj::mv(done.promise);
   }
 
+  /// Threads that are not known to have ended.
+  size_t threads() const { return threads_.size(); }
+
  private:
-  std::vector<std::jthread> threads_;
+  struct Thread {
+    std::shared_ptr<std::atomic<bool>> ended;
+    std::jthread thread;
+  };
+  std::list<Thread> threads_;
 };
 
 }  // namespace psd

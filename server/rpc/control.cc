@@ -46,17 +46,18 @@ Status Control::prepareModel() {
   if (checkpoint) return resume(*checkpoint);
   if (!config_->model) return {};
   ModelSpec spec = config_->model->spec;
-  if (!config_->model->file.empty()) {
-    PSD_ASSIGN_OR_RETURN(file_, SafetensorsReader::open(env_, config_->model->file));
-    spec = file_->model();
-    if (!config_->model->spec.name.empty()) spec.name = config_->model->spec.name;
+  if (config_->model->file.empty()) {
+    PSD_ASSIGN_OR_RETURN(model_, build(std::move(spec)));
+    return {};
   }
+  PSD_ASSIGN_OR_RETURN(const SafetensorsReader file, SafetensorsReader::open(env_, config_->model->file));
+  const std::string name = spec.name;
+  spec = file.model();
+  if (!name.empty()) spec.name = name;
   PSD_ASSIGN_OR_RETURN(model_, build(std::move(spec)));
-  if (file_) {
-    PSD_RETURN_IF_ERROR(loadParameters(*file_, *model_->store));
-    start_ = ModelStart(true);
-    takeBase(beginSaving());
-  }
+  PSD_RETURN_IF_ERROR(loadParameters(file, *model_->store));
+  start_ = ModelStart(true);
+  static_cast<void>(durability_->begin(savingSource()));  // a failure is in the log, and tried again
   return {};
 }
 
@@ -77,11 +78,11 @@ Status Control::resume(const Checkpoint& checkpoint) {
   start_ = ModelStart(true);
   spdlog::info("going on from checkpoint '{}' of {}: model '{}', shard 0 at version {}", checkpoint.path,
                checkpoint.manifest.created, saved.name, model_->store->shard(0).version().value);
-  takeBase(beginSaving());
+  static_cast<void>(durability_->begin(savingSource()));  // a failure is in the log, and tried again
   return {};
 }
 
-std::function<Status()> Control::beginSaving() {
+CheckpointSource Control::savingSource() const {
   CheckpointSource source;
   source.store = std::shared_ptr<ParameterStore>(model_, model_->store.get());
   source.groups = [model = model_] {
@@ -91,7 +92,12 @@ std::function<Status()> Control::beginSaving() {
     }
     return groups;
   };
-  return durability_->begin(std::move(source));
+  return source;
+}
+
+kj::Promise<void> Control::beginSaving() {
+  return background_.run<Status>([this, source = savingSource()] { return durability_->begin(source); })
+      .ignoreResult();  // a failure is in the log, and tried again
 }
 
 Status Control::saveLast() { return durability_->finish(); }
@@ -106,20 +112,25 @@ Result<std::shared_ptr<ServedModel>> Control::build(ModelSpec model) const {
   return std::make_shared<ServedModel>(std::move(store), std::move(policies));
 }
 
-Result<std::shared_ptr<ServedModel>> Control::buildFromFile(const ModelSpec& trainers) const {
-  PSD_ASSIGN_OR_RETURN(std::shared_ptr<ServedModel> served, build(trainers));
-  PSD_RETURN_IF_ERROR(loadParameters(*file_, *served->store));
-  return served;
+bool Control::untrained() const {
+  if (!modelReady() || counters_.trainersJoined.value() > 0) return false;
+  const ParameterStore& store = *model_->store;
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    if (store.shard(i).version().value > 0) return false;
+  }
+  return true;
+}
+
+Result<std::shared_ptr<ServedModel>> Control::reordered(ServedModel& served, ModelSpec trainers) const {
+  PSD_ASSIGN_OR_RETURN(std::shared_ptr<ServedModel> next, build(std::move(trainers)));
+  PSD_RETURN_IF_ERROR(copyParameters(*served.store, *next->store));
+  return next;
 }
 
 Status Control::checkAgainst(const ModelSpec& mine, const char* label, const ModelSpec& theirs) const {
   if (mine.signature() == theirs.signature()) return {};
   return {ErrorCode::modelMismatch,
           "the model does not match: " + describeDifference(theirs, "the trainer's model", mine, label)};
-}
-
-void Control::takeBase(const std::function<Status()>& base) {
-  if (base) static_cast<void>(base());  // a failure is in the log, and training goes on
 }
 
 kj::Promise<Status> Control::provideModel(ModelSpec model) {
@@ -130,9 +141,12 @@ kj::Promise<Status> Control::provideModel(ModelSpec model) {
   }
   if (model_) {
     const ModelSpec& mine = model_->store->model();
-    // A file's tensors come in the file's order; the first trainer's order is the one to serve.
-    bool untouched = file_ && counters_.trainersJoined.value() == 0;
-    bool reorder = untouched && mine.signature() != model.signature() && sameTensors(mine, model);
+    // A file's tensors come in the file's order, and so do those of a checkpoint that was taken before
+    // anybody trained; the first trainer's order is the one to serve, unless the configuration lists the
+    // tensors.
+    const bool listed = config_->model && config_->model->file.empty();
+    const bool reorder =
+        !listed && untrained() && mine.signature() != model.signature() && sameTensors(mine, model);
     if (!reorder) return checkAgainst(mine, "the daemon's", model);
   } else if (config_->limits.modelBytes != 0 &&
              model.parameterCount() * sizeof(float) > config_->limits.modelBytes) {
@@ -140,26 +154,32 @@ kj::Promise<Status> Control::provideModel(ModelSpec model) {
                   "the model's weights take " + std::to_string(model.parameterCount() * sizeof(float)) +
                       " bytes; limits.model_bytes is " + std::to_string(config_->limits.modelBytes));
   }
-  bool fromFile = file_.has_value();
-  auto made = background_
-                  .run<Result<std::shared_ptr<ServedModel>>>([this, fromFile, model = std::move(model)] {
-                    return fromFile ? buildFromFile(model) : build(model);
-                  })
-                  .then([this](Result<std::shared_ptr<ServedModel>> served) -> Status {
-                    building_ = nullptr;
-                    if (!served.ok()) return served.error();
-                    model_ = std::move(*served);
-                    const ParameterStore& store = *model_->store;
-                    spdlog::info("serving model '{}': {} parameters in {} tensors, {} shards on {}",
-                                 store.model().name, store.model().parameterCount(),
-                                 store.model().tensors.size(), store.shardCount(), store.describeDevices());
-                    if (start_.ready()) takeBase(beginSaving());
-                    return {};
-                  })
-                  .fork();
+  auto made =
+      background_
+          .run<Result<std::shared_ptr<ServedModel>>>([this, served = model_, model = std::move(model)] {
+            return served ? reordered(*served, model) : build(model);
+          })
+          .then([this](Result<std::shared_ptr<ServedModel>> served) -> kj::Promise<Status> {
+            return served.ok() ? serve(std::move(*served)) : Status(served.error());
+          })
+          .then([this](Status status) {
+            building_ = nullptr;
+            return status;
+          })
+          .fork();
   auto mine = made.addBranch();
   building_ = kj::mv(made);
   return mine;
+}
+
+kj::Promise<Status> Control::serve(std::shared_ptr<ServedModel> model) {
+  model_ = std::move(model);
+  const ParameterStore& store = *model_->store;
+  spdlog::info("serving model '{}': {} parameters in {} tensors, {} shards on {}", store.model().name,
+               store.model().parameterCount(), store.model().tensors.size(), store.shardCount(),
+               store.describeDevices());
+  if (!start_.ready()) return Status();
+  return beginSaving().then([] { return Status(); });
 }
 
 kj::Promise<Result<Joined>> Control::join(Candidate candidate, ModelSpec model) {
@@ -217,10 +237,12 @@ void Control::answerWaiter(Session& session, Result<ModelStart::Role> answer) {
 kj::Promise<Status> Control::initialized(SessionId session) {
   const Status notAsked{ErrorCode::invalidArgument, "this trainer was not asked for the initial values"};
   if (start_.bringer() != session) return notAsked;
-  auto base = beginSaving();
-  auto safe = base ? background_.run<Status>(std::move(base)) : kj::Promise<Status>(Status());
-  // Where it cannot be saved it is trained all the same; the log says so.
-  return safe.then([this, session, notAsked](Status) {
+  if (initialized_ == session) {
+    return Status(ErrorCode::invalidArgument, "the initial values were said to be complete already");
+  }
+  initialized_ = session;
+  return beginSaving().then([this, session, notAsked] {
+    if (initialized_ == session) initialized_.reset();
     if (!start_.finish(session)) return notAsked;
     spdlog::info("the model has its initial values");
     for (auto& [id, waiting] : sessions_) answerWaiter(waiting, ModelStart::Role::go);

@@ -91,11 +91,16 @@ class Control final : private kj::TaskSet::ErrorHandler {
   Policies makePolicies(ParameterStore& store) const;
   nlohmann::ordered_json waiting() const;
   void taskFailed(kj::Exception&& exception) override;
-  Result<std::shared_ptr<ServedModel>> buildFromFile(const ModelSpec& trainers) const;
+  /// Whether the model has its values and nobody has trained it, so that its tensors' order is nobody's yet.
+  bool untrained() const;
+  /// The same model with its tensors in a trainer's order. Blocks.
+  Result<std::shared_ptr<ServedModel>> reordered(ServedModel& served, ModelSpec trainers) const;
+  kj::Promise<Status> serve(std::shared_ptr<ServedModel> model);
   Status resume(const Checkpoint& checkpoint);
-  /// The model has its values; what begins to save it, see Durability::begin().
-  std::function<Status()> beginSaving();
-  static void takeBase(const std::function<Status()>& base);
+  /// What there is to save, now that the model has its values.
+  CheckpointSource savingSource() const;
+  /// Begins to save it; resolves when what is pushed is safe, or cannot be for now, which the log says.
+  kj::Promise<void> beginSaving();
   Result<Joined> admit(const Candidate& candidate);
   void answerWaiter(Session& session, Result<ModelStart::Role> answer);
   Error stoppingError() const;
@@ -108,7 +113,7 @@ class Control final : private kj::TaskSet::ErrorHandler {
   Roster roster_;
   ModelStart start_;
   std::shared_ptr<ServedModel> model_;
-  std::optional<SafetensorsReader> file_;
+  std::optional<SessionId> initialized_;    // whose initial values are being made safe
   std::unique_ptr<Durability> durability_;  // from prepareModel() on
   std::map<SessionId, Session> sessions_;
   std::optional<std::string> stopReason_;

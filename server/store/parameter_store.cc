@@ -136,6 +136,34 @@ Status saveParameters(Env& env, const std::string& path, ParameterStore& store) 
   });
 }
 
+Status copyParameters(ParameterStore& from, ParameterStore& to) {
+  const Lanes reading = from.makeLanes(), writing = to.makeLanes();
+  const auto& tensors = from.model().tensors;
+  for (size_t i = 0; i < to.model().tensors.size(); i++) {
+    const auto same = std::find(tensors.begin(), tensors.end(), to.model().tensors[i]);
+    if (same == tensors.end()) {
+      return {ErrorCode::modelMismatch, "there is no tensor " + to.model().tensors[i].toString()};
+    }
+    const TensorPlace& place = from.layout().places()[static_cast<size_t>(same - tensors.begin())];
+    const uint64_t target = to.layout().places()[i].begin;
+    PSD_RETURN_IF_ERROR(forEachPiece(
+        from, place, [&](Shard& source, uint64_t offset, uint64_t element, uint64_t count) -> Status {
+          auto view = await<Result<ReadView>>(
+              [&](auto done) { source.storage().read(*reading[source.device()], offset, count, done); });
+          if (!view.ok()) return view.error();
+          const TensorPlace part{target + element, count};
+          return forEachPiece(to, part,
+                              [&](Shard& shard, uint64_t at, uint64_t first, uint64_t length) -> Status {
+                                return await<Status>([&](auto done) {
+                                  shard.storage().write(*writing[shard.device()], at,
+                                                        view->values.subspan(first, length), done);
+                                });
+                              });
+        }));
+  }
+  return {};
+}
+
 Status loadParameters(const SafetensorsReader& file, ParameterStore& store) {
   Lanes lanes = store.makeLanes();
   std::vector<float> values;

@@ -87,6 +87,10 @@ class ParameterStore {
 /// Writes all parameters as one safetensors file, atomically. Blocks; call it when no update runs.
 Status saveParameters(Env& env, const std::string& path, ParameterStore& store);
 
+/// Fills a store with another's weights, tensor by tensor, in whatever order each has them. Blocks; while
+/// nobody updates either.
+Status copyParameters(ParameterStore& from, ParameterStore& to);
+
 /// Fills the store with a file's tensors, matched by name. Blocks; before anybody else uses the
 /// store. Fails when a tensor is missing, of another shape, or holds NaN or infinity.
 Status loadParameters(const SafetensorsReader& file, ParameterStore& store);

@@ -9,10 +9,13 @@
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/safetensors/safetensors.h"
 #include "common/types/model_layout.h"
+#include "server/checkpoint/checkpoint_folder.h"
 #include "server/rpc/admin_client.h"
 #include "test/support/catch.h"
 #include "test/support/random.h"
@@ -53,6 +56,7 @@ class DaemonProcess {
     if (pid_ == 0) {
       const int fd = open(errors.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
       dup2(fd, STDERR_FILENO);
+      std::signal(SIGXFSZ, SIG_IGN);  // setFileBytesMax()
       execv(PSD_BIN, arguments.data());
       _exit(127);
     }
@@ -69,6 +73,22 @@ class DaemonProcess {
     waitpid(pid_, &status, 0);
     pid_ = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  /// From now on no file may grow beyond that many bytes, as on a disk that is full.
+  void setFileBytesMax(rlim_t bytes) const {
+    const rlimit limit{bytes, RLIM_INFINITY};
+    REQUIRE(prlimit(pid_, RLIMIT_FSIZE, &limit, nullptr) == 0);
+  }
+
+  /// Waits until the status document's `durability` is so.
+  template <class Condition>
+  Json until(Condition reached) const {
+    for (int i = 0; i < 6000 && !reached(status()["durability"]); i++) std::this_thread::sleep_for(10ms);
+    const Json durability = status()["durability"];
+    INFO(durability.dump());
+    REQUIRE(reached(durability));
+    return durability;
   }
 
   Json status() const {
@@ -187,21 +207,111 @@ TEST_CASE("a folder that vanishes costs no training, is told of, and is used aga
   daemon.start(settingsFor(R"({"type": "checkpoint", "every_updates": 1, "path": ")" + saved + R"("})"));
   std::vector<float> zeros(gradientOfOnes().size(), 0.f);
   auto client = joined(daemon.address(), zeros);
-  const auto until = [&](const char* key, const auto& reached) {
-    for (int i = 0; i < 6000 && !reached(daemon.status()["durability"][key]); i++) {
-      std::this_thread::sleep_for(10ms);
-    }
-    CHECK(reached(daemon.status()["durability"][key]));
-  };
   std::filesystem::remove_all(saved);
   testing::writeFile(saved, "a file stands in its place");
   PSD_REQUIRE_OK(pushOnce(*client, Step{1}));
-  until("checkpoint_failures", [](const Json& failures) { return failures >= 1; });
+  daemon.until([](const Json& saving) { return saving["checkpoint_failures"] >= 1; });
   CHECK(daemon.errors().find("no checkpoint: '" + saved) != std::string::npos);
   PSD_REQUIRE_OK(pushOnce(*client, Step{2}));
   std::filesystem::remove(saved);
-  until("error", [](const Json& error) { return error == ""; });
+  daemon.until([](const Json& saving) { return saving["error"] == ""; });
   CHECK(pulled(*client) == 2.f);
+}
+
+TEST_CASE("on a full disk training goes on and old checkpoints stay, until there is room again") {
+  const std::string type = GENERATE("checkpoint", "log");
+  TempDir folder;
+  DaemonProcess daemon(folder);
+  const std::string saved = folder.file("saved");
+  auto settings =
+      settingsFor(R"({"type": ")" + type + R"(", "every_updates": 1, "path": ")" + saved + R"("})");
+  settings.push_back("shards=1");
+  daemon.start(settings);
+  std::vector<float> zeros(gradientOfOnes().size(), 0.f);
+  auto client = joined(daemon.address(), zeros);
+  const auto push = [&](uint64_t step) {
+    PSD_REQUIRE_OK(client->push(Step{step}, gradientOfOnes(), 1, std::vector<Version>(1)).wait().status());
+  };
+  push(1);
+  daemon.until([](const Json& saving) {
+    return saving["last_checkpoint"].is_object() && saving["last_checkpoint"]["updates"] == 1;
+  });
+
+  daemon.setFileBytesMax(8192);  // less than a shard
+  push(2);
+  push(3);
+  const Json full = daemon.until([](const Json& saving) { return saving["checkpoint_failures"] >= 1; });
+  CHECK(full["error"].get<std::string>().find("File too large") != std::string::npos);
+  CHECK(full["last_checkpoint"]["updates"] == 1);
+  if (type == "log") {
+    CHECK(full["log"]["error"].get<std::string>().find("File too large") != std::string::npos);
+  }
+  CHECK(daemon.errors().find("training goes on") != std::string::npos);
+  CHECK(pulled(*client) == 3.f);
+  const auto env = makePosixEnv();
+  CHECK(newestCheckpoint(*env, saved)->checkpoint->manifest.shards[0].version == Version{1});
+
+  daemon.setFileBytesMax(RLIM_INFINITY);
+  const Json mended = daemon.until(
+      [](const Json& saving) { return saving["error"] == "" && saving["last_checkpoint"]["updates"] == 3; });
+  if (type == "log") {
+    CHECK(mended["log"]["error"] == "");
+    push(4);
+  }
+  daemon.kill(SIGKILL);
+  daemon.start(settings);
+  client = joined(daemon.address(), zeros);
+  CHECK(pulled(*client) == (type == "log" ? 4.f : 3.f));
+}
+
+/// The value of each tensor of a model that a client reads, the same for all elements of one.
+std::vector<float> pulledTensors(Client& client, const ModelSpec& model) {
+  const ModelLayout layout(model);
+  std::vector<float> values(layout.totalElements()), tensors;
+  PSD_REQUIRE_OK(client.pull(values).wait());
+  for (const TensorPlace& place : layout.places()) {
+    for (uint64_t i = place.begin; i < place.begin + place.count; i++)
+      REQUIRE(values[i] == values[place.begin]);
+    tensors.push_back(values[place.begin]);
+  }
+  return tensors;
+}
+
+TEST_CASE("a model from a file waits for the first trainer's order of tensors, across restarts too") {
+  const std::string type = GENERATE("checkpoint", "log");
+  TempDir folder;
+  const auto env = makePosixEnv();
+  const ModelSpec file{"", {kModel.tensors[1], kModel.tensors[0]}};  // in another order than the trainer's
+  PSD_REQUIRE_OK(writeFileAtomically(*env, folder.file("model.safetensors"), [&](WritableFile& out) {
+    return writeSafetensors(
+        out, file, {},
+        [&](size_t tensor, const std::function<Status(std::span<const float>)>& sink) -> Status {
+          return sink(std::vector<float>(file.tensors[tensor].elementCount(), tensor == 0 ? 70.f : 50.f));
+        });
+  }));
+  DaemonProcess daemon(folder);
+  auto settings = settingsFor(R"({"type": ")" + type + R"(", "every_updates": 1, "path": ")" +
+                              folder.file("saved") + R"("})");
+  settings.push_back("model.file=" + folder.file("model.safetensors"));
+  for (int life = 0; life < 2; life++) {  // nobody has joined yet
+    daemon.start(settings);
+    daemon.kill(SIGKILL);
+  }
+  daemon.start(settings);
+  std::vector<float> unused(gradientOfOnes().size(), 0.f);
+  auto client = joined(daemon.address(), unused);
+  CHECK(pulledTensors(*client, kModel) == std::vector<float>{50, 70});
+  PSD_REQUIRE_OK(pushOnce(*client, Step{1}));
+  daemon.until([](const Json& saving) { return saving["checkpoints"] >= 1; });
+  if (type == "checkpoint") {
+    PSD_REQUIRE_OK(client->leave());
+    CHECK(daemon.kill(SIGTERM) == 0);
+  } else {
+    daemon.kill(SIGKILL);
+  }
+  daemon.start(settings);
+  client = joined(daemon.address(), unused);
+  CHECK(pulledTensors(*client, kModel) == std::vector<float>{51, 71});
 }
 
 }  // namespace

@@ -120,6 +120,7 @@ Result<std::unique_ptr<ReadableFile>> MemoryEnv::open(const std::string& path) {
   std::lock_guard hold(mutex_);
   auto entry = live_.find(path);
   if (crashed_) return error(path, "cannot open", kPowerFailed);
+  if (failure_ && failing_.count("open") != 0) return error(path, "cannot open", *failure_);
   if (entry == live_.end()) return error(path, "cannot open", kMissing);
   if (!entry->second) return error(path, "cannot open", "Is a directory");
   return std::unique_ptr<ReadableFile>(new MemoryReadableFile(path, entry->second->bytes));
@@ -178,6 +179,7 @@ Status MemoryEnv::removeFolder(const std::string& folder) {
 Result<std::vector<std::string>> MemoryEnv::list(const std::string& folder) {
   std::lock_guard hold(mutex_);
   if (crashed_) return error(folder, "cannot list", kPowerFailed);
+  if (failure_ && failing_.count("list") != 0) return error(folder, "cannot list", *failure_);
   if (!hasFolder(folder)) return error(folder, "cannot list", kMissing);
   std::vector<std::string> names;
   for (const auto& [path, inode] : live_) {
@@ -252,6 +254,10 @@ void MemoryEnv::restart(Survival survival) {
         case Survival::dataWithoutNames: after->bytes = all; break;
         case Survival::namesWithZeros: after->bytes.resize(all.size(), '\0'); break;
         case Survival::namesWithHalfData: after->bytes = all.substr(0, kept + (all.size() - kept) / 2); break;
+        case Survival::namesWithLateData:
+          after->bytes = all;
+          std::fill_n(after->bytes.begin() + static_cast<ptrdiff_t>(kept), (all.size() - kept) / 2, '\0');
+          break;
         case Survival::syncedOnly:
         case Survival::namesWithoutData: break;
       }

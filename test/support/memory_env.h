@@ -22,11 +22,14 @@ enum class Survival {
   namesWithoutData,   ///< names, but not the bytes that were not synced
   namesWithZeros,     ///< names and lengths, zeros for the bytes
   namesWithHalfData,  ///< names, and of each file the first half of the bytes
+  namesWithLateData,  ///< names and lengths, zeros for the first half of the bytes, the second half as
+                      ///< written
   dataWithoutNames,   ///< bytes of files whose names were synced, no other name
 };
 inline constexpr Survival kSurvivals[] = {Survival::syncedOnly,        Survival::everything,
                                           Survival::namesWithoutData,  Survival::namesWithZeros,
-                                          Survival::namesWithHalfData, Survival::dataWithoutNames};
+                                          Survival::namesWithHalfData, Survival::namesWithLateData,
+                                          Survival::dataWithoutNames};
 
 /// A disk in memory that notes every operation and can fail or lose power at any of them. Paths are plain
 /// strings; "/" and "." are there from the start. Thread-safe.
@@ -56,7 +59,8 @@ class MemoryEnv final : public Env {
   void restart(Survival survival);
 
   /// Until healed, each operation whose name ("append", "create", …) is in `which` fails with `reason`; an
-  /// append has by then written half of its bytes. An empty set: every operation.
+  /// append has by then written half of its bytes. An empty set: every operation that writes. "list" and
+  /// "open" only by name.
   void fail(std::set<std::string> which, std::string reason);
   void heal();
   /// A folder and all in it vanish, as by somebody else's hand.

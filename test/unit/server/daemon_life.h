@@ -1,0 +1,88 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <spdlog/spdlog.h>
+
+#include "server/checkpoint/durability.h"
+#include "test/support/event_loop.h"
+#include "test/support/memory_env.h"
+#include "test/unit/server/checkpoint_store.h"
+
+namespace psd::testing {
+
+inline const std::string kCounting = R"({"type": "sgd", "lr": 1})";  // with a gradient of −1 the model counts
+
+/// One update under the lock, as a policy makes it. Its number in the log.
+inline uint64_t push(ParameterStore& store, size_t index, const Gradient& gradient, Step step) {
+  Lanes lanes = store.makeLanes();
+  Shard& shard = store.shard(index);
+  const uint64_t number = shard.beginUpdate();
+  const UpdateScalars scalars{number, store.optimizer(0).learningRate(number)};
+  PSD_REQUIRE_OK(
+      waitFor<Status>([&](auto done) { shard.storage().apply(*lanes[0], 0, gradient, scalars, done); }));
+  const UpdateSource source{Rank{3}, 32, 11, step, shard.version(), 0};
+  shard.endUpdate({scalars, gradient, {&source, 1}});
+  return shard.logged();
+}
+
+inline std::vector<float> countingGradient(const ParameterStore& store, size_t index) {
+  return std::vector<float>(store.shard(index).range().count, -1.f);
+}
+
+inline DurabilityConfig logConfig() {
+  DurabilityConfig config;
+  config.type = DurabilityConfig::Type::log;
+  config.path = "/data";
+  config.everySeconds = 0;
+  config.keep = 2;
+  return config;
+}
+
+inline CheckpointSource lockedSource(const std::shared_ptr<ParameterStore>& store) {
+  CheckpointSource source;
+  source.store = store;
+  source.groups = [] { return std::vector<CheckpointSource::Group>{{"locked"}}; };
+  return source;
+}
+
+/// A daemon's life as far as the disk goes: recovers, goes on, pushes, takes checkpoints. Until the power
+/// fails.
+struct Life {
+  std::unique_ptr<Durability> durability;
+  std::shared_ptr<ParameterStore> store;
+  bool fresh = true;
+
+  explicit Life(Env& env, uint32_t shards = 2, const DurabilityConfig& config = logConfig()) {
+    spdlog::set_level(spdlog::level::off);  // thousands of crashes are meant
+    auto opened = Durability::open(env, config);
+    if (!opened.ok()) return;
+    auto found = (*opened)->find();
+    if (!found.ok()) return;
+    auto made = makeStore(shards, kCounting);
+    fresh = !*found;
+    if (*found && !(*opened)->restore(**found, *made).ok()) return;
+    store = std::move(made);
+    durability = std::move(*opened);
+  }
+  /// False when the base could not be taken: nothing is promised then.
+  bool begin() { return durability->begin(lockedSource(store)).ok(); }
+};
+
+/// The whole of a counting model, padding aside: every element of a shard counts the same.
+inline std::vector<float> counts(ParameterStore& store) {
+  std::vector<float> result;
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    Lanes lanes = store.makeLanes();
+    auto view = waitFor<Result<ReadView>>(
+        [&](auto done) { store.shard(i).storage().read(*lanes[0], 0, store.shard(i).range().count, done); });
+    PSD_REQUIRE_OK(view);
+    for (float value : view->values) REQUIRE(value == view->values[0]);
+    result.push_back(view->values[0]);
+  }
+  return result;
+}
+
+}  // namespace psd::testing
