@@ -1,0 +1,17 @@
+#pragma once
+
+#include <array>
+
+#include "test/fuzz/fuzz_target.h"
+
+namespace psd::fuzz {
+
+extern const FuzzTarget kConfigTarget, kMessagesTarget, kCodecTarget, kCheckpointTarget, kLogTarget,
+    kSafetensorsTarget, kIdxTarget;
+
+/// Every reader that is fuzzed. Adding one = its file and a line here and in CMakeLists.txt.
+inline const std::array kFuzzTargets = {&kConfigTarget,     &kMessagesTarget, &kCodecTarget,
+                                        &kCheckpointTarget, &kLogTarget,      &kSafetensorsTarget,
+                                        &kIdxTarget};
+
+}  // namespace psd::fuzz

@@ -1,0 +1,55 @@
+// An IDX file of images or labels, plain or compressed.
+
+#include <sys/mman.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "test/fuzz/fuzz_list.h"
+#include "trainer/dataset/idx_file.h"
+
+namespace psd::fuzz {
+namespace {
+
+/// Input: the rank (1 byte), the file.
+void run(Bytes input) {
+  if (input.empty()) return;
+  const uint8_t rank = static_cast<uint8_t>(input[0]) % 4 + 1;
+  const Bytes content = input.subspan(1);
+  const int fd = memfd_create("idx", MFD_CLOEXEC);
+  require(fd >= 0, "memory can be had as a file");
+  require(write(fd, content.data(), content.size()) == static_cast<ssize_t>(content.size()),
+          "it can be filled");
+  const auto file = readIdxFile("/proc/self/fd/" + std::to_string(fd), rank);
+  close(fd);
+  if (!file.ok()) return;
+  require(file->dimensions.size() == rank, "the rank is as asked");
+  uint64_t bytes = 1;
+  for (uint32_t extent : file->dimensions) bytes *= extent;
+  require(file->bytes.size() == bytes, "there are as many bytes as the dimensions say");
+}
+
+std::string compressed(const std::string& text) {
+  z_stream stream{};
+  require(deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK, "zlib begins");
+  std::string out(text.size() + 100, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  require(deflate(&stream, Z_FINISH) == Z_STREAM_END, "zlib ends");
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+std::vector<std::string> seeds() {
+  const std::string labels("\0\0\x08\x01\0\0\0\x03\x01\x02\x03", 11);
+  const std::string images("\0\0\x08\x03\0\0\0\x01\0\0\0\x02\0\0\0\x02pixl", 20);
+  return {'\0' + labels, '\2' + images, '\0' + compressed(labels), '\2' + compressed(images)};
+}
+
+}  // namespace
+
+const FuzzTarget kIdxTarget{"idx", "an IDX file, plain or compressed", run, seeds};
+
+}  // namespace psd::fuzz

@@ -1,0 +1,97 @@
+// A segment of the log: read, replayed over a store, cut off. Its checksums are put right first, or not.
+
+#include <cstring>
+
+#include "common/checksum/crc32c.h"
+#include "server/checkpoint/log_reader.h"
+#include "server/checkpoint/replay.h"
+#include "test/fuzz/fuzz_list.h"
+#include "test/fuzz/small_store.h"
+
+namespace psd::fuzz {
+namespace {
+
+constexpr uint64_t kHistory = 77;
+
+std::string seedSegment(const std::string& codecSpec) {
+  const auto store = makeSmallStore();
+  const auto header = formatSegmentHeader({1, kHistory, store->model().signature(), 1});
+  std::vector<std::byte> bytes(header.begin(), header.end());
+  const auto codec = makeCodec(codecSpec);
+  uint64_t record = 1;
+  for (uint64_t number = 1; number <= 2; number++) {
+    for (size_t i = 0; i < store->shardCount(); i++, record++) {
+      const std::vector<float> gradient(store->shard(i).range().count, 0.25f);
+      std::vector<uint64_t> code(((*codec)->encodedBytes(gradient.size()) + 7) / 8);
+      auto* const encoded = reinterpret_cast<std::byte*>(code.data());
+      require((*codec)->encode(gradient, 1, encoded).ok(), "a small gradient can be encoded");
+      const Codec::Bytes exact(encoded, (*codec)->encodedBytes(gradient.size()));
+      const UpdateSource source{Rank{1}, 32, 5, Step{number}, Version{number - 1}, 0};
+      std::vector<std::byte> batch;
+      appendRecord(batch, record, store->shard(i).range().id,
+                   {{number, 0.1}, Gradient(**codec, exact, gradient.size()), {&source, 1}});
+      sealRecords(batch);
+      bytes.insert(bytes.end(), batch.begin(), batch.end());
+    }
+  }
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void putChecksum(std::string& bytes, size_t at, size_t coveredFrom, size_t coveredTo) {
+  const uint32_t crc = crc32c(bytesOf(std::string_view(bytes).substr(coveredFrom, coveredTo - coveredFrom)));
+  std::memcpy(bytes.data() + at, &crc, sizeof crc);
+}
+
+/// With right checksums as far as the records' lengths lead.
+std::string sealed(std::string bytes) {
+  if (bytes.size() < kSegmentHeaderBytes) return bytes;
+  putChecksum(bytes, 12, 16, kSegmentHeaderBytes);
+  for (size_t at = kSegmentHeaderBytes; bytes.size() - at >= kRecordHeaderBytes;) {
+    const auto rest = bytesOf(bytes).subspan(at);
+    const auto length = recordBytes(rest.first<kRecordPrefixBytes>());
+    if (!length || *length > rest.size()) break;
+    putChecksum(bytes, at, at + 4, at + *length);
+    at += *length;
+  }
+  return bytes;
+}
+
+/// Input: 's' for right checksums, or anything else, and a segment.
+void run(Bytes input) {
+  if (input.empty()) return;
+  testing::MemoryEnv env;
+  require(env.createFolder("/data").ok(), "there is a folder");
+  std::string bytes(textOf(input.subspan(1)));
+  if (static_cast<char>(input[0]) == 's') bytes = sealed(std::move(bytes));
+  env.put(segmentPath("/data", 1), bytes);
+  const auto store = makeSmallStore();
+  Replayer replayer(*store);
+  const auto end =
+      readLog(env, "/data", kHistory, 1, [&](const LogRecord& record) { return replayer.apply(record); });
+  if (!end.ok()) {
+    require(!end.message().empty(), "a log that is refused says why");
+    return;
+  }
+  if (!end->lastSegment) return;
+  require(cutTornTail(env, "/data", *end).ok(), "what is not trusted is cut off");
+  uint64_t records = 0;
+  const auto again = readLog(env, "/data", kHistory, 1, [&](const LogRecord&) {
+    records++;
+    return Status();
+  });
+  require(again.ok() && !again->torn, "a log that was cut off is whole");
+  require(records == end->records, "and holds what it held");
+}
+
+std::vector<std::string> seeds() {
+  std::vector<std::string> seeds;
+  for (std::string_view codec : codecNames()) seeds.push_back("s" + seedSegment(std::string(codec)));
+  seeds.push_back("r" + seedSegment("none"));
+  return seeds;
+}
+
+}  // namespace
+
+const FuzzTarget kLogTarget{"log", "a segment of the log", run, seeds};
+
+}  // namespace psd::fuzz

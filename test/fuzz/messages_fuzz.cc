@@ -1,0 +1,246 @@
+// What a peer sends: a daemon in this process takes it from a socket. Seeds are whole sessions of every kind
+// of peer, so that what is changed in them reaches every call.
+
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include <fcntl.h>
+#include <kj/async-io.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "server/rpc/admin_client.h"
+#include "server/rpc/server.h"
+#include "test/fuzz/fuzz_list.h"
+#include "test/fuzz/rpc_script.h"
+#include "test/support/temp_dir.h"
+
+namespace psd::fuzz {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const ModelSpec kModel{"fuzzed", {{"w", DType::f32, {32, 16}}, {"b", DType::f32, {16}}}};
+constexpr uint64_t kShardElements = 256;  // of the first of two shards
+constexpr int kQuietMs = 2;               // so long without an answer, and no more are waited for
+constexpr std::chrono::seconds kTimeout{60};
+
+/// A daemon on a Unix socket that begins again when a peer stops it. Lives as long as the process does.
+class FuzzedDaemon {
+ public:
+  explicit FuzzedDaemon(const std::string& folder) : address_("unix://" + folder + "/psd.sock") {
+    std::thread([this] {
+      while (true) serve();
+    }).detach();
+  }
+
+  /// Waits while it begins again.
+  OwnFd connect() const {
+    const auto deadline = std::chrono::steady_clock::now() + kTimeout;
+    while (true) {
+      auto fd = connectTo(parseAddress(address_).value(), kTimeout);
+      if (fd.ok()) return std::move(*fd);
+      require(std::chrono::steady_clock::now() < deadline, "the daemon can be reached");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  Json status() const {
+    connect();
+    const auto text = fetchStatusJson(parseAddress(address_).value(), kTimeout);
+    require(text.ok(), "the daemon tells its status");
+    return Json::parse(*text);
+  }
+
+ private:
+  LoadedConfig config() const {
+    auto loaded = readDaemonConfig(Json{{"listen", {address_}},
+                                        {"device", "cpu"},
+                                        {"threads", 1},
+                                        {"shards", 2},
+                                        {"policy", {{"type", "locked"}}},
+                                        {"optimizer", {{"type", "adagrad"}, {"lr", 0.1}}},
+                                        {"limits",
+                                         {{"drain_ms", 20},
+                                          {"model_bytes", 1 << 20},
+                                          {"message_bytes", 1 << 20},
+                                          {"slice_bytes", 1 << 16}}}});
+    require(loaded.ok(), "the daemon's configuration is right");
+    return *std::move(loaded);
+  }
+  void serve() const {
+    auto io = kj::setupAsyncIo();
+    const auto env = makePosixEnv();
+    Server server(io, config(), {makeCpuBackend()}, *env, [this] { return Result(config()); });
+    require(server.start().ok(), "the daemon starts");
+    server.run([] {}).wait(io.waitScope);
+  }
+
+  const std::string address_;
+};
+
+const FuzzedDaemon& daemon() {
+  static const testing::TempDir folder;
+  static const auto* const daemon = new FuzzedDaemon(folder.path());  // its thread never ends
+  return *daemon;
+}
+
+/// Sends all of it, takes the answers, says that no more comes, and waits for the daemon to hang up.
+void run(Bytes input) {
+  const OwnFd peer = daemon().connect();
+  fcntl(peer.get(), F_SETFL, 0);  // blocking
+  const timeval limit{kTimeout.count(), 0};
+  setsockopt(peer.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  setsockopt(peer.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  while (!input.empty()) {
+    const ssize_t sent = send(peer.get(), input.data(), input.size(), MSG_NOSIGNAL);
+    if (sent <= 0) break;  // it hung up already
+    input = input.subspan(static_cast<size_t>(sent));
+  }
+  // Calls that a peer makes are dropped when it goes, so it stays as long as there are answers.
+  char answer[4096];
+  ssize_t got = 1;
+  pollfd readable{peer.get(), POLLIN, 0};
+  while (got > 0 && poll(&readable, 1, kQuietMs) > 0) got = recv(peer.get(), answer, sizeof answer, 0);
+  shutdown(peer.get(), SHUT_WR);
+  while (got > 0) got = recv(peer.get(), answer, sizeof answer, 0);
+  require(got == 0 || errno != EAGAIN, "the daemon hangs up when its peer has said all");
+}
+
+// --- Seeds ----------------------------------------------------------------------------------------------
+
+using schema::Admin;
+using schema::Daemon;
+using schema::Reader;
+using schema::Trainer;
+
+constexpr int kItself = -1,
+              kFirstPointer = 0;  // a session, a reader or an admin is its answer's first pointer
+
+uint32_t hello(RpcScript& script) {
+  const uint32_t daemon = script.bootstrap();
+  script.call<Daemon, Daemon::HelloParams>(daemon, kItself, "hello", [](auto params) {
+    params.setProtocolVersion(wire::kProtocolVersion);
+    params.setPeer("a fuzzer");
+  });
+  return daemon;
+}
+
+uint32_t join(RpcScript& script, uint32_t daemon, const char* codec) {
+  return script.call<Daemon, Daemon::JoinParams>(daemon, kItself, "join", [&](auto params) {
+    params.setRank(0);
+    params.setWorldSize(1);
+    params.setHost("here");
+    params.setPid(1);
+    params.setCodec(codec);
+    wire::writeModel(kModel, params.initModel());
+  });
+}
+
+capnp::Data::Reader dataOf(const std::vector<float>& values) {
+  return {reinterpret_cast<const kj::byte*>(values.data()), values.size() * sizeof(float)};
+}
+
+uint64_t elementsOf(uint32_t shard) { return shard == 0 ? kShardElements : 528 - kShardElements; }
+
+void bringValues(RpcScript& script, uint32_t session) {
+  for (uint32_t shard : {0u, 1u}) {
+    const std::vector<float> values(elementsOf(shard), 0.5f);
+    script.call<Trainer, Trainer::InitializeParams>(session, kFirstPointer, "initialize", [&](auto params) {
+      params.setShard(shard);
+      params.setValues(dataOf(values));
+    });
+  }
+  script.call<Trainer, Trainer::InitializedParams>(session, kFirstPointer, "initialized", [](auto) {});
+}
+
+void push(RpcScript& script, uint32_t session, uint64_t step, uint32_t shard, const std::string& spec) {
+  const std::vector<float> gradient(elementsOf(shard), 0.25f);
+  const auto codec = makeCodec(spec.empty() ? "none" : spec);
+  std::vector<uint64_t> code(((*codec)->encodedBytes(gradient.size()) + 7) / 8);
+  auto* const bytes = reinterpret_cast<std::byte*>(code.data());
+  require((*codec)->encode(gradient, 1, bytes).ok(), "a small gradient can be encoded");
+  script.call<Trainer, Trainer::PushParams>(session, kFirstPointer, "push", [&](auto params) {
+    params.setStep(step);
+    params.setShard(shard);
+    params.setSamples(8);
+    params.setGradient({reinterpret_cast<const kj::byte*>(bytes), (*codec)->encodedBytes(gradient.size())});
+    if (spec.empty()) return;
+    params.setCodec(std::string((*codec)->name()).c_str());
+    params.setCount(static_cast<uint32_t>(gradient.size()));
+  });
+}
+
+void pull(RpcScript& script, uint32_t reader, const char* codec) {
+  script.call<Reader, Reader::PullParams>(reader, kFirstPointer, "pull", [&](auto params) {
+    params.setPull(1);
+    params.setCount(kShardElements);
+    params.setCodec(codec);
+  });
+}
+
+std::string trainer(const char* codec) {
+  RpcScript script;
+  const uint32_t session = join(script, hello(script), codec);
+  script.call<Trainer, Trainer::AwaitModelParams>(session, kFirstPointer, "awaitModel", [](auto) {});
+  bringValues(script, session);
+  script.call<Trainer, Trainer::NoticeParams>(session, kFirstPointer, "notice", [](auto) {});
+  pull(script, session, "");
+  for (uint64_t step : {1, 2}) {
+    for (uint32_t shard : {0u, 1u}) push(script, session, step, shard, codec);
+  }
+  script.call<Trainer, Trainer::OpenRingParams>(session, kFirstPointer, "openRing",
+                                                [](auto params) { params.setBytes(1 << 16); });
+  script.call<Trainer, Trainer::PushSharedParams>(session, kFirstPointer, "pushShared", [](auto params) {
+    params.setStep(3);
+    params.setCount(kShardElements);
+  });
+  script.call<Trainer, Trainer::LeaveParams>(session, kFirstPointer, "leave", [](auto) {});
+  return script.bytes();
+}
+
+std::string observer(const char* codec) {
+  RpcScript script;
+  const uint32_t daemon = hello(script);
+  script.call<Daemon, Daemon::PingParams>(daemon, kItself, "ping", [](auto) {});
+  const uint32_t reader = script.call<Daemon, Daemon::ObserveParams>(
+      daemon, kItself, "observe", [](auto params) { wire::writeModel(kModel, params.initModel()); });
+  pull(script, reader, codec);
+  return script.bytes();
+}
+
+std::string operators(bool stop) {
+  RpcScript script;
+  const uint32_t daemon = hello(script);
+  const uint32_t admin = script.call<Daemon, Daemon::AdminParams>(daemon, kItself, "admin", [](auto) {});
+  script.call<Admin, Admin::StatusParams>(admin, kFirstPointer, "status", [](auto) {});
+  if (!stop) {
+    script.call<Admin, Admin::ReloadParams>(admin, kFirstPointer, "reload", [](auto) {});
+  } else {
+    script.call<Admin, Admin::StopParams>(admin, kFirstPointer, "stop",
+                                          [](auto params) { params.setReason("fuzzed"); });
+  }
+  return script.bytes();
+}
+
+std::vector<std::string> seeds() {
+  std::vector<std::string> seeds = {trainer(""), observer(""), observer("fp16"), operators(false),
+                                    operators(true)};
+  for (std::string_view codec : codecNames()) seeds.push_back(trainer(std::string(codec).c_str()));
+  // The first trainer brings the values; what those after it push is in the model.
+  uint64_t updates = 0;
+  for (int i = 0; i < 500 && updates == 0; i++) {
+    run(bytesOf(seeds[0]));
+    updates = daemon().status()["counters"]["updates"];
+  }
+  require(updates > 0, "a session that is a seed trains the model");
+  return seeds;
+}
+
+}  // namespace
+
+const FuzzTarget kMessagesTarget{"messages", "what a peer of the daemon sends", run, seeds};
+
+}  // namespace psd::fuzz
