@@ -28,6 +28,7 @@ enum ErrorCode {
   overloaded @11;
   shuttingDown @12;
   internal @13;
+  sessionEnded @14;
 }
 
 struct Error {
@@ -96,10 +97,14 @@ interface Daemon {
   # First call on a connection. `peer` names the caller in the daemon's log ("psd-trainer 0.1.0").
 
   join @1 (rank :UInt32, worldSize :UInt32, model :ModelSpec, host :Text, pid :UInt32, codec :Text,
-           pullCodec :Text) -> JoinResult;
+           pullCodec :Text, incarnation :UInt64, daemon :UInt64) -> JoinResult;
   # Becomes a trainer. `codec` and `pullCodec` say how its gradients and its parameters are to travel,
   # NAME[:option=value[,…]]; empty leaves that to the daemon. Refused: protocolMismatch (no hello before), modelMismatch,
-  # worldSizeMismatch, rankTaken, invalidArgument, shuttingDown.
+  # worldSizeMismatch, rankTaken, also when it had the rank at this daemon and another incarnation has had it
+  # since, invalidArgument, shuttingDown.
+  # `incarnation`: a random number that a trainer draws once in its life. Who joins again with the one that has the
+  # rank goes on with its session, and its pushes are known; 0: neither. `daemon`: joined.daemon of its last
+  # join, 0 in the first.
 
   observe @2 (model :ModelSpec) -> ObserveResult;
   # Reads the model without being a trainer. An empty model matches any.
@@ -118,6 +123,9 @@ struct JoinResult {
       mustInitialize @2 :Bool;   # this trainer is the first: it sends values, then initialized()
       codec @4 :Text;            # what pushes are to use, with all options …
       pullCodec @5 :Text;        # … and pulls: as asked, or the daemon's choice
+      leaseMs @6 :UInt64;        # after so long without a call of its session the trainer counts as gone
+      daemon @7 :UInt64;         # a random number that this daemon drew when it started
+      resumed @8 :Bool;          # the session from before goes on
     }
     error @3 :Error;
   }
@@ -158,7 +166,9 @@ struct PullResult {
 }
 
 interface Trainer extends(Reader) {
-  # One trainer's session. Dropping it, or the connection, without leave() counts as lost.
+  # One trainer's session. It ends with leave(), some time after it or its connection was dropped, or when no
+  # call came for the lease; without leave() the trainer counts as lost. Every call renews the lease; those of a
+  # session that has ended are refused with sessionEnded.
 
   initialize @0 (shard :UInt32, offset :UInt64, values :Data) -> (status :Acknowledgement);
   # One slice of the initial values, from the trainer that was told mustInitialize.
@@ -173,17 +183,21 @@ interface Trainer extends(Reader) {
   push @3 (step :UInt64, shard :UInt32, offset :UInt64, basis :UInt64, samples :UInt32,
            gradient :Data, codec :Text, count :UInt32) -> PushResult;
   # One slice of one gradient. The slices of a shard come in any order without overlap; together they
-  # cover the shard and make one update. `basis`: the version that the gradient was computed from.
-  # `step` rises with every gradient; a larger one gives up what is unfinished of the one before. Where a gradient
-  # must wait for other trainers (sync), its last slice is answered when it is known what became of it, all
-  # others at once. `gradient` holds float32, or what the codec of that name made of `count` values: the one agreed
-  # in join().
+  # cover the shard and make one update. A slice that comes again, on this connection or after the trainer
+  # joined again, is not applied again and is told what its push was answered. `basis`: the version that the
+  # gradient was computed from. `step` rises with every gradient; a larger one gives up what is unfinished of the
+  # one before. Where a gradient must wait for other trainers (sync), its last slice is answered when it is known
+  # what became of it, all others at once. `gradient` holds float32, or what the codec of that name made of `count`
+  # values: the one agreed in join().
 
   leave @4 () -> (status :Acknowledgement);
   # The trainer is done. Answered when its pushes are applied.
 
   notice @5 () -> (shuttingDown :Bool, reason :Text);
   # Parked until the daemon has something to tell; one outstanding call per session.
+
+  keepAlive @8 () -> (status :Acknowledgement);
+  # Renews the lease, and nothing else; for a trainer that computes for long or waits in a parked call.
 
   openRing @6 (bytes :UInt64) -> RingResult;
   # Once per session, over a Unix socket: memory to push gradients through, ModelAccess.ringBytesMax at most.

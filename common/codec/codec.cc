@@ -56,6 +56,7 @@ void Codec::addDecoded(Bytes bytes, std::span<float> to, float factor) const {
 
 void Codec::settle(Bytes bytes, CodecMemory memory) const { addDecoded(bytes, memory.residual, -1); }
 void Codec::takeBack(Bytes bytes, CodecMemory memory) const { addDecoded(bytes, memory.residual, 1); }
+void Codec::undoTakeBack(Bytes bytes, CodecMemory memory) const { addDecoded(bytes, memory.residual, -1); }
 
 CodecOptions::CodecOptions(std::string_view codec, std::string_view text) : codec_(codec), spec_(codec) {
   while (!text.empty()) {

@@ -74,6 +74,8 @@ class Codec {
   virtual void settle(Bytes bytes, CodecMemory memory) const;
   /// residual += the decoded bytes: what they carried has not arrived.
   void takeBack(Bytes bytes, CodecMemory memory) const;
+  /// residual -= the decoded bytes: what was taken back arrives after all.
+  void undoTakeBack(Bytes bytes, CodecMemory memory) const;
 
  private:
   friend Result<std::shared_ptr<const Codec>> makeCodec(std::string_view spec);

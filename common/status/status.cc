@@ -18,8 +18,14 @@ std::string_view errorCodeName(ErrorCode code) {
     case ErrorCode::overloaded: return "overloaded";
     case ErrorCode::shuttingDown: return "shutting down";
     case ErrorCode::internal: return "internal error";
+    case ErrorCode::sessionEnded: return "session ended";
   }
   return "unknown error";
+}
+
+bool isRetryable(ErrorCode code) {
+  return code == ErrorCode::unavailable || code == ErrorCode::deadlineExceeded ||
+         code == ErrorCode::overloaded || code == ErrorCode::sessionEnded;
 }
 
 }  // namespace psd

@@ -24,9 +24,14 @@ enum class ErrorCode : uint16_t {
   overloaded,         ///< a limit of the daemon is reached
   shuttingDown,       ///< the daemon is about to end
   internal,           ///< a defect of psd itself
+  sessionEnded,       ///< the daemon counts this trainer as gone, or another has its place
 };
 
 std::string_view errorCodeName(ErrorCode code);
+
+/// Whether the same may succeed later without anybody changing anything: the peer is away, busy, or has given
+/// this one up and takes it back. If not, trying again is of no use.
+bool isRetryable(ErrorCode code);
 
 struct Error {
   ErrorCode code = ErrorCode::internal;

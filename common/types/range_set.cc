@@ -11,6 +11,13 @@ bool RangeSet::overlaps(uint64_t begin, uint64_t count) const {
   return after != ends_.begin() && std::prev(after)->second > begin;
 }
 
+bool RangeSet::contains(uint64_t begin, uint64_t count) const {
+  if (count == 0) return true;
+  // Adjacent ranges merge, so that one of them holds it all or none does.
+  auto after = ends_.upper_bound(begin);
+  return after != ends_.begin() && std::prev(after)->second >= begin + count;
+}
+
 bool RangeSet::add(uint64_t begin, uint64_t count) {
   if (overlaps(begin, count)) return false;
   if (count == 0) return true;

@@ -15,6 +15,8 @@ class RangeSet {
   /// How many indexes are covered.
   uint64_t covered() const { return covered_; }
   bool overlaps(uint64_t begin, uint64_t count) const;
+  /// Whether all of [begin, begin + count) is covered.
+  bool contains(uint64_t begin, uint64_t count) const;
   /// How many separate ranges there are: what this set costs in memory.
   size_t pieces() const { return ends_.size(); }
   void clear();

@@ -9,8 +9,8 @@ constexpr uint32_t kRankMax = 64;
 
 std::string_view view(capnp::Text::Reader text) { return {text.begin(), text.size()}; }
 
-static_assert(static_cast<uint16_t>(schema::ErrorCode::INTERNAL) ==
-                  static_cast<uint16_t>(ErrorCode::internal),
+static_assert(static_cast<uint16_t>(schema::ErrorCode::SESSION_ENDED) ==
+                  static_cast<uint16_t>(ErrorCode::sessionEnded),
               "schema::ErrorCode and psd::ErrorCode list the same codes in the same order");
 
 }  // namespace
@@ -22,7 +22,7 @@ void writeError(const Error& error, schema::Error::Builder out) {
 
 Error readError(schema::Error::Reader in) {
   auto code = static_cast<ErrorCode>(in.getCode());
-  if (code > ErrorCode::internal) code = ErrorCode::internal;  // a newer peer's code
+  if (code > ErrorCode::sessionEnded) code = ErrorCode::internal;  // a newer peer's code
   return {code, std::string(view(in.getMessage()))};
 }
 

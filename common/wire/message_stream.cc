@@ -233,10 +233,12 @@ kj::Promise<void> MessageStream::admit(Incoming& message) {
 }
 
 kj::Promise<void> MessageStream::waitForBudget(Incoming& message) {
+  waitsForBudget_ = true;
   // Polled: what is given back comes from other threads too. No deadline: the wait is not the peer's fault.
   return timer_.afterDelay(kBudgetPoll).then([this, &message]() -> kj::Promise<void> {
     auto lease = options_.budget->tryTake(message.totalWords * sizeof(word));
     if (!lease) return waitForBudget(message);
+    waitsForBudget_ = false;
     message.lease = std::move(*lease);
     message.deadline = timer_.now() + options_.readTimeout;
     return inTime(message, readSegments(message));

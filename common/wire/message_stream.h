@@ -78,6 +78,8 @@ class MessageStream final : public capnp::MessageStream {
   uint64_t heldBytes() const { return writer_.heldBytes(); }
   size_t heldMessages() const { return writer_.heldMessages(); }
   kj::Duration writeWaitTime() const { return writer_.waitTime(); }
+  /// Whether the message at hand is not read on because the budget is spent.
+  bool waitsForBudget() const { return waitsForBudget_; }
   /// Whether this stream is over because the peer closed, broke off or was refused. If not, whoever ended
   /// the conversation found fault with the messages themselves.
   bool ended() const { return ended_; }
@@ -113,6 +115,7 @@ class MessageStream final : public capnp::MessageStream {
   size_t aheadBegin_ = 0;
   size_t aheadEnd_ = 0;
   bool ended_ = false;
+  bool waitsForBudget_ = false;
 
   /// Descriptors that came with bytes up to `end` of all that was received. The system ends a read after
   /// the piece that carried some, so they belong to the message which holds the byte before `end`.

@@ -20,6 +20,7 @@ constexpr uint64_t kThreadsMax = 256;
 constexpr uint64_t kDefaultThreadsMax = 4;  // more loops help only from many trainers on
 constexpr uint64_t kConnectionsMax = 1'000'000;
 constexpr uint64_t kDayMs = 86'400'000;
+constexpr uint64_t kLeaseMsMin = 500;  // the loops look at held-back connections twice in it
 
 /// What a call needs in its message besides the slice itself; generous.
 constexpr uint64_t kCallBytes = 4 * kKiB;
@@ -116,6 +117,13 @@ LogOptions readLog(ObjectReader in) {
   log.format = in.choice("format", log.format, {"text", "json"});
   log.file = in.text("file", log.file);
   return log;
+}
+
+MembershipConfig readMembership(ObjectReader in) {
+  MembershipConfig membership;
+  membership.leaseMs = in.integer("lease_ms", membership.leaseMs, kLeaseMsMin, kDayMs);
+  membership.graceMs = in.integer("grace_ms", membership.graceMs, 0, kDayMs);
+  return membership;
 }
 
 Limits readLimits(ObjectReader in) {
@@ -237,6 +245,7 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
     config.worldSize = static_cast<uint32_t>(in.integer("world_size", 1, 1, kConnectionsMax));
   }
   config.codecs = readCodecs(in.object("codecs"));
+  config.membership = readMembership(in.object("membership"));
   config.shmWritable = in.boolean("shm_writable", config.shmWritable);
   config.exitWhenDone = in.boolean("exit_when_done", config.exitWhenDone);
   config.save = in.text("save", config.save);

@@ -43,6 +43,12 @@ struct Limits {
   uint64_t modelBytes = 0;               ///< of float32 weights that a trainer may bring; 0: what fits
 };
 
+/// When a trainer counts as gone.
+struct MembershipConfig {
+  uint64_t leaseMs = 10'000;  ///< after so long a silence
+  uint64_t graceMs = 2'000;   ///< after its connection closed, unless it comes back
+};
+
 /// Everything that a daemon is told. Each field is the key of the same name in the configuration;
 /// docs/configuration.md is the reference. A value type.
 struct DaemonConfig {
@@ -54,9 +60,10 @@ struct DaemonConfig {
   std::optional<ModelConfig> model;   ///< none: the first trainer brings it
   std::optional<uint32_t> worldSize;  ///< none: what the first trainer says
   CodecsConfig codecs;                ///< how gradients and parameters may travel
-  bool shmWritable = false;           ///< same-host trainers may write the parameters they map
-  bool exitWhenDone = false;          ///< once all trainers have joined and left
-  std::string save;                   ///< path for the final model; empty: it is not saved
+  MembershipConfig membership;
+  bool shmWritable = false;   ///< same-host trainers may write the parameters they map
+  bool exitWhenDone = false;  ///< once all trainers have joined and left
+  std::string save;           ///< path for the final model; empty: it is not saved
   DurabilityConfig durability;
   LogOptions log;
   Limits limits;

@@ -60,9 +60,15 @@ std::string compression(const Json& trainer) {
   return fmt::format("{} {:.1f}x", codec, trainer["value_bytes_pushed"].get<double>() / sent);
 }
 
+std::string waitsFor(const Json& trainer) {
+  if (!trainer["connected"].get<bool>()) return "its connection";
+  const auto what = trainer["waits_for"].get<std::string>();
+  return what.empty() ? "-" : what;
+}
+
 std::string trainersTable(const Json& status) {
   std::vector<std::vector<std::string>> rows = {
-      {"rank", "process", "step", "staleness", "pulled", "pushed", "last seen"}};
+      {"rank", "process", "step", "staleness", "pulled", "pushed", "last seen", "lease left", "waits for"}};
   const auto usesCodec = [](const Json& trainer) { return trainer["codec"] != "none"; };
   const bool codecs = std::any_of(status["trainers"].begin(), status["trainers"].end(), usesCodec);
   if (codecs) rows.front().push_back("codec");
@@ -72,7 +78,9 @@ std::string trainersTable(const Json& status) {
                     std::to_string(trainer["step"].get<uint64_t>()),
                     std::to_string(trainer["staleness"].get<uint64_t>()), bytes(trainer["bytes_pulled"]),
                     bytes(trainer["bytes_pushed"]),
-                    fmt::format("{:.1f} s ago", trainer["last_seen_ms"].get<double>() / 1000)});
+                    fmt::format("{:.1f} s ago", trainer["last_seen_ms"].get<double>() / 1000),
+                    fmt::format("{:.1f} s", trainer["lease_left_ms"].get<double>() / 1000),
+                    waitsFor(trainer)});
     if (codecs) rows.back().push_back(compression(trainer));
   }
   return table(rows);

@@ -4,7 +4,7 @@ namespace psd {
 
 ModelStart::Role ModelStart::join(SessionId session) {
   if (ready_) return Role::go;
-  if (!bringer_) {
+  if (!bringer_ && !complete_) {
     bringer_ = session;
     return Role::bringValues;
   }
@@ -12,11 +12,16 @@ ModelStart::Role ModelStart::join(SessionId session) {
   return Role::wait;
 }
 
-bool ModelStart::finish(SessionId session) {
+ModelStart::Role ModelStart::roleOf(SessionId session) const {
+  if (ready_) return Role::go;
+  return bringer_ == session ? Role::bringValues : Role::wait;
+}
+
+bool ModelStart::complete(SessionId session) {
   if (bringer_ != session) return false;
   bringer_.reset();
   waiting_.clear();
-  ready_ = true;
+  complete_ = true;
   return true;
 }
 

@@ -2,7 +2,7 @@
 
 namespace psd {
 
-Result<SessionId> Roster::join(const Candidate& candidate) {
+Status Roster::mayJoin(const Candidate& candidate) const {
   uint32_t expected = configured_ != 0 ? configured_ : (sessions_.empty() ? 0 : worldSize_);
   if (candidate.worldSize == 0) {
     return Error{ErrorCode::invalidArgument, "a world size of 0; it is the number of trainers, at least 1"};
@@ -19,12 +19,24 @@ Result<SessionId> Roster::join(const Candidate& candidate) {
                                                  " is not below the world size " +
                                                  std::to_string(candidate.worldSize)};
   }
-  for (const auto& [id, other] : sessions_) {
-    if (other.rank != candidate.rank) continue;
+  auto last = lastHolders_.find(candidate.rank);
+  if (candidate.returns && last != lastHolders_.end() && last->second.incarnation != candidate.incarnation) {
+    return Error{ErrorCode::rankTaken, "rank " + std::to_string(candidate.rank.value) +
+                                           " was taken over by process " + std::to_string(last->second.pid) +
+                                           " on " + last->second.host};
+  }
+  return {};
+}
+
+Result<SessionId> Roster::join(const Candidate& candidate) {
+  PSD_RETURN_IF_ERROR(mayJoin(candidate));
+  if (auto holder = holderOf(candidate.rank)) {
+    const Candidate& other = sessions_.at(*holder);
     return Error{ErrorCode::rankTaken, "rank " + std::to_string(candidate.rank.value) +
                                            " is taken by process " + std::to_string(other.pid) + " on " +
                                            other.host};
   }
+  lastHolders_[candidate.rank] = candidate;
   if (candidate.worldSize != worldSize_) seen_.clear();  // another world
   worldSize_ = candidate.worldSize;
   seen_.insert(candidate.rank);
@@ -35,6 +47,13 @@ Result<SessionId> Roster::join(const Candidate& candidate) {
 
 void Roster::depart(SessionId session, Departure how) {
   if (sessions_.erase(session) != 0 && how == Departure::lost) lost_++;
+}
+
+std::optional<SessionId> Roster::holderOf(Rank rank) const {
+  for (const auto& [id, trainer] : sessions_) {
+    if (trainer.rank == rank) return id;
+  }
+  return std::nullopt;
 }
 
 bool Roster::everyoneDone() const {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -17,6 +18,9 @@ struct Candidate {
   uint32_t worldSize = 0;
   std::string host;
   uint32_t pid = 0;
+  uint64_t incarnation = 0;    ///< a random number per life of a trainer; 0: it has none
+  uint64_t lastDaemon = 0;     ///< which daemon process it was in before; 0: none
+  bool returns = false;        ///< that is this one
   std::string codec = "none";  ///< of its pushes, with options; for people, like the next
   std::string pullCodec = "none";
 };
@@ -31,11 +35,16 @@ class Roster {
   /// `worldSize` 0: the first trainer's world size holds while anybody is in.
   explicit Roster(uint32_t worldSize = 0) : configured_(worldSize), worldSize_(worldSize) {}
 
-  /// Takes the rank. Refuses (worldSizeMismatch, invalidArgument, rankTaken) with both sides named.
+  /// Whether the candidate fits, its rank being free. Refuses (worldSizeMismatch, invalidArgument) with both
+  /// sides named; and one that returns when its rank has had another incarnation since (rankTaken).
+  Status mayJoin(const Candidate& candidate) const;
+  /// Takes the rank. Refuses what mayJoin() refuses, and a rank that is taken (rankTaken).
   Result<SessionId> join(const Candidate& candidate);
   /// Frees the rank; unknown sessions are ignored (a loss may be reported after a leave).
   void depart(SessionId session, Departure how);
 
+  /// Who has the rank.
+  std::optional<SessionId> holderOf(Rank rank) const;
   uint32_t worldSize() const { return worldSize_; }
   size_t present() const { return sessions_.size(); }
   uint64_t lostCount() const { return lost_; }
@@ -49,7 +58,8 @@ class Roster {
   uint64_t lastSession_ = 0;
   uint64_t lost_ = 0;
   std::map<SessionId, Candidate> sessions_;
-  std::set<Rank> seen_;  // ranks that ever joined in this world
+  std::set<Rank> seen_;                    // ranks that ever joined in this world
+  std::map<Rank, Candidate> lastHolders_;  // the newest of each rank
 };
 
 }  // namespace psd

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "server/metrics/steady_clock.h"
+
 namespace psd {
 
 /// A count that any thread may raise and read; relaxed, since counts order nothing.
@@ -27,6 +29,7 @@ struct DaemonCounters {
   Counter connectionsRefused;  ///< over limits.connections
   Counter connectionsDropped;  ///< ended by the daemon: garbage, oversized, stalled
   Counter trainersJoined;
+  Counter trainersReturned;  ///< after their connection broke
   Counter joinsRefused;
   Counter pullSlices;
   Counter pullBytes;       ///< as they travel …
@@ -38,7 +41,8 @@ struct DaemonCounters {
   Counter latePushes;        ///< gradients dropped because their round was closed
   Counter stalePushes;       ///< gradients dropped because they were too old
   Counter refusedNonFinite;  ///< gradient slices with NaN or infinity
-  Counter refusedSlices;     ///< out of range, repeated, off the grain
+  Counter refusedSlices;     ///< out of range, off the grain, of an older step
+  Counter repeatedSlices;    ///< of gradients that came again, and were not applied again
   Counter refusedOverload;   ///< answered "overloaded"
   Counter reloads;           ///< times that the configuration was read again, and taken
   Counter reloadsRefused;    ///< and was not
@@ -53,6 +57,7 @@ struct DaemonCounters {
         {"connections_refused", connectionsRefused.value()},
         {"connections_dropped", connectionsDropped.value()},
         {"trainers_joined", trainersJoined.value()},
+        {"trainers_returned", trainersReturned.value()},
         {"joins_refused", joinsRefused.value()},
         {"pull_slices", pullSlices.value()},
         {"pull_bytes", pullBytes.value()},
@@ -65,6 +70,7 @@ struct DaemonCounters {
         {"stale_pushes", stalePushes.value()},
         {"refused_non_finite", refusedNonFinite.value()},
         {"refused_slices", refusedSlices.value()},
+        {"repeated_slices", repeatedSlices.value()},
         {"refused_overload", refusedOverload.value()},
         {"reloads", reloads.value()},
         {"reloads_refused", reloadsRefused.value()},
@@ -82,7 +88,13 @@ struct SessionCounters {
   Counter bytesPushed;
   Counter valueBytesPulled;  ///< as float32, like the next
   Counter valueBytesPushed;
-  Counter lastSeenMs;  ///< steady clock, milliseconds
+  Counter waitForModel;       ///< calls that are parked until the model has values
+  Counter waitForPush;        ///< slices whose push the policy has not answered yet
+  Counter waitForParameters;  ///< slices whose pull the policy has not answered yet
+  Counter lastSeenMs;         ///< steady clock, milliseconds
+
+  /// The trainer made a call, or would have if the daemon had let it.
+  void heard() { lastSeenMs.set(steadyMs()); }
 };
 
 }  // namespace psd

@@ -61,6 +61,11 @@ bool Connection::mayRead() {
   return may;
 }
 
+void Connection::excuseSilence() {
+  if (!paused_ && !(stream_ && stream_->waitsForBudget())) return;
+  for (const auto& trainer : trainers_) trainer->heard();
+}
+
 kj::Promise<void> Connection::counted(kj::Promise<void> call) {
   calls_++;
   return call.attach(kj::defer([self = shared_from_this()] { self->calls_--; }));

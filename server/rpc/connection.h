@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include <capnp/rpc-twoparty.h>
@@ -56,9 +57,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// Why this connection must end now, if it must: the peer does not read what waits for it.
   std::optional<std::string> stalled();
 
-  void trainerCame() { trainers_++; }
-  void trainerWent() { trainers_--; }
-  uint32_t trainers() const { return trainers_; }
+  void trainerCame(const std::shared_ptr<SessionCounters>& trainer) { trainers_.insert(trainer); }
+  void trainerWent(const std::shared_ptr<SessionCounters>& trainer) { trainers_.erase(trainer); }
+  size_t trainers() const { return trainers_.size(); }
+
+  /// While the daemon does not listen to this connection (limits.calls, limits.in_flight_bytes), the silence
+  /// is not its trainers': renews their leases.
+  void excuseSilence();
 
  private:
   wire::MessageStreamOptions streamOptions();
@@ -66,7 +71,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   const std::shared_ptr<EventLoop> loop_;
   std::string peer_;
-  uint32_t trainers_ = 0;
+  std::set<std::shared_ptr<SessionCounters>> trainers_;
   bool passesDescriptors_ = false;
   size_t calls_ = 0;  // in progress
   bool paused_ = false;

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <random>
 
 #include <kj/debug.h>
 #include <spdlog/spdlog.h>
-
-#include "server/metrics/steady_clock.h"
 
 namespace psd {
 namespace {
@@ -22,6 +21,12 @@ bool sameTensors(const ModelSpec& a, const ModelSpec& b) {
   return sorted(a) == sorted(b);
 }
 
+/// Never 0, which stands for none.
+uint64_t drawDaemonId() {
+  std::random_device random;
+  return (uint64_t{random()} << 32 | random()) | 1;
+}
+
 }  // namespace
 
 Control::Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
@@ -32,6 +37,9 @@ Control::Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::sh
       counters_(counters),
       staging_(makeGradientPool(config_->limits.stagedBytes)),
       roster_(config_->worldSize.value_or(0)),
+      leases_({std::chrono::milliseconds(config_->membership.leaseMs),
+               std::chrono::milliseconds(config_->membership.graceMs)}),
+      daemonId_(drawDaemonId()),
       stopRequested_(stopPair_.promise.fork()),
       notified_(noticePair_.promise.fork()),
       tasks_(*this) {}
@@ -182,37 +190,22 @@ kj::Promise<Status> Control::serve(std::shared_ptr<ServedModel> model) {
   return beginSaving().then([] { return Status(); });
 }
 
-kj::Promise<Result<Joined>> Control::join(Candidate candidate, ModelSpec model) {
+kj::Promise<Result<Joined>> Control::join(Candidate candidate, ModelSpec model,
+                                          std::shared_ptr<EventLoop> loop) {
   if (stopping()) return Result<Joined>(stoppingError());
   if (model.tensors.empty()) {
     return Result<Joined>(ErrorCode::invalidArgument, "a trainer's model has at least one tensor");
   }
   return provideModel(std::move(model))
-      .then([this, candidate = std::move(candidate)](Status status) -> Result<Joined> {
-        Result<Joined> joined = status.ok() ? admit(candidate) : Result<Joined>(status.error());
-        if (!joined.ok()) {
-          spdlog::warn("refused rank {} (process {} on {}): {}", candidate.rank.value, candidate.pid,
-                       candidate.host, joined.message());
-        }
-        return joined;
-      });
-}
-
-Result<Joined> Control::admit(const Candidate& candidate) {
-  if (stopping()) return stoppingError();
-  PSD_ASSIGN_OR_RETURN(SessionId session, roster_.join(candidate));
-  const TrainerRef trainer{session, candidate.rank};
-  for (const auto& policy : model_->policies()) {
-    tasks_.add(policy->join(trainer).attach(std::shared_ptr(policy)));
-  }
-  Joined joined{trainer, model_, start_.join(session), std::make_shared<SessionCounters>()};
-  joined.counters->lastSeenMs.set(steadyMs());
-  sessions_[session] = Session{candidate, joined.counters, nullptr};
-  counters_.trainersJoined.add();
-  spdlog::info("rank {} of {} joined (process {} on {}){}", candidate.rank.value, candidate.worldSize,
-               candidate.pid, candidate.host,
-               joined.role == ModelStart::Role::bringValues ? " and brings the initial values" : "");
-  return joined;
+      .then(
+          [this, candidate = std::move(candidate), loop = std::move(loop)](Status status) -> Result<Joined> {
+            Result<Joined> joined = status.ok() ? admit(candidate, loop) : Result<Joined>(status.error());
+            if (!joined.ok()) {
+              spdlog::warn("refused rank {} (process {} on {}): {}", candidate.rank.value, candidate.pid,
+                           candidate.host, joined.message());
+            }
+            return joined;
+          });
 }
 
 kj::Promise<Result<ModelStart::Role>> Control::awaitModel(SessionId session) {
@@ -235,46 +228,15 @@ void Control::answerWaiter(Session& session, Result<ModelStart::Role> answer) {
 }
 
 kj::Promise<Status> Control::initialized(SessionId session) {
-  const Status notAsked{ErrorCode::invalidArgument, "this trainer was not asked for the initial values"};
-  if (start_.bringer() != session) return notAsked;
-  if (initialized_ == session) {
-    return Status(ErrorCode::invalidArgument, "the initial values were said to be complete already");
+  if (!start_.complete(session)) {
+    return Status(ErrorCode::invalidArgument, "this trainer was not asked for the initial values");
   }
-  initialized_ = session;
-  return beginSaving().then([this, session, notAsked] {
-    if (initialized_ == session) initialized_.reset();
-    if (!start_.finish(session)) return notAsked;
+  return beginSaving().then([this] {
+    start_.open();
     spdlog::info("the model has its initial values");
     for (auto& [id, waiting] : sessions_) answerWaiter(waiting, ModelStart::Role::go);
     return Status();
   });
-}
-
-void Control::depart(SessionId session, Departure how) {
-  auto entry = sessions_.find(session);
-  if (entry == sessions_.end()) return;
-  const Candidate gone = entry->second.candidate;
-  uint64_t steps = entry->second.counters->step.value();
-  if (how == Departure::left) {
-    spdlog::info("rank {} left after {} steps", gone.rank.value, steps);
-  } else {
-    spdlog::warn("rank {} (process {} on {}) is lost after {} steps", gone.rank.value, gone.pid, gone.host,
-                 steps);
-  }
-  sessions_.erase(entry);
-  roster_.depart(session, how);
-  for (const auto& policy : model_->policies())
-    tasks_.add(policy->leave(session).attach(std::shared_ptr(policy)));
-  if (auto next = start_.depart(session)) {
-    spdlog::warn("the trainer that brought the initial values is gone; rank {} brings them",
-                 sessions_[*next].candidate.rank.value);
-    answerWaiter(sessions_[*next], ModelStart::Role::bringValues);
-  }
-  // A model that never got its values binds nobody.
-  if (sessions_.empty() && !start_.ready() && !config_->model) model_ = nullptr;
-  if (config_->exitWhenDone && roster_.everyoneDone()) {
-    requestStop("all " + std::to_string(roster_.worldSize()) + " trainers are done");
-  }
 }
 
 Result<std::shared_ptr<ServedModel>> Control::observe(const ModelSpec& model) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -8,11 +9,13 @@
 #include <vector>
 
 #include <kj/async.h>
+#include <kj/timer.h>
 #include <nlohmann/json.hpp>
 
 #include "common/os/env.h"
 #include "server/checkpoint/durability.h"
 #include "server/config/daemon_config.h"
+#include "server/membership/leases.h"
 #include "server/membership/model_start.h"
 #include "server/membership/roster.h"
 #include "server/metrics/counters.h"
@@ -21,12 +24,27 @@
 
 namespace psd {
 
+class EventLoop;
+class PushServer;
+
+/// Whether a session still stands. Written by the control loop, read by the loops; thread-safe.
+struct SessionStanding {
+  static constexpr uint32_t kEnded = 0;
+  /// Which of the connections that the trainer had is the session's; the calls of others are refused.
+  std::atomic<uint32_t> attachment{1};
+};
+
 /// What a trainer gets when it joins.
 struct Joined {
   TrainerRef trainer;
   std::shared_ptr<ServedModel> model;
   ModelStart::Role role = ModelStart::Role::wait;
   std::shared_ptr<SessionCounters> counters;
+  std::shared_ptr<const SessionStanding> standing;
+  uint32_t attachment = 0;  ///< of this connection
+  std::shared_ptr<PushServer> pushes;
+  uint64_t daemonId = 0;
+  bool resumed = false;  ///< the session of before goes on
 };
 
 /// The daemon's memory of who is in, which model is served and whether it is ending. All decisions that are
@@ -45,11 +63,17 @@ class Control final : private kj::TaskSet::ErrorHandler {
   /// Saves what `durability` has not saved yet. Blocks; when no update comes any more.
   Status saveLast();
 
-  kj::Promise<Result<Joined>> join(Candidate candidate, ModelSpec model);
+  /// `loop`: the caller's, on which this trainer's pushes are worked on from now on.
+  kj::Promise<Result<Joined>> join(Candidate candidate, ModelSpec model, std::shared_ptr<EventLoop> loop);
   /// Whether the trainer is to bring the values; parked until that is known or the values are there.
   kj::Promise<Result<ModelStart::Role>> awaitModel(SessionId session);
   kj::Promise<Status> initialized(SessionId session);
-  void depart(SessionId session, Departure how);
+  /// The trainer said goodbye.
+  void leave(SessionId session) { depart(session, Departure::left, "left"); }
+  /// The trainer's connection is gone; so is the trainer, unless it comes back within membership.grace_ms.
+  void disconnected(SessionId session, uint32_t attachment);
+  /// Ends the sessions of trainers whose lease or grace has run out, as long as the promise lives.
+  kj::Promise<void> watchLeases(kj::Timer& timer);
   /// The model for a reader; an empty `model` matches any.
   Result<std::shared_ptr<ServedModel>> observe(const ModelSpec& model) const;
 
@@ -79,9 +103,17 @@ class Control final : private kj::TaskSet::ErrorHandler {
   nlohmann::ordered_json status() const;
 
  private:
+  /// One life of one rank, which may span sessions: the process was counted as gone and came back.
+  struct Life {
+    uint64_t incarnation = 0;
+    std::shared_ptr<SessionCounters> counters;
+    std::shared_ptr<PushServer> pushes;  // knows what was pushed
+  };
   struct Session {
     Candidate candidate;
-    std::shared_ptr<SessionCounters> counters;
+    Life life;
+    std::shared_ptr<SessionStanding> standing = std::make_shared<SessionStanding>();
+    uint64_t heardMs = 0;  // counters->lastSeenMs when it was last looked at
     kj::Maybe<kj::Own<kj::PromiseFulfiller<Result<ModelStart::Role>>>> waiter;
   };
 
@@ -96,12 +128,24 @@ class Control final : private kj::TaskSet::ErrorHandler {
   /// The same model with its tensors in a trainer's order. Blocks.
   Result<std::shared_ptr<ServedModel>> reordered(ServedModel& served, ModelSpec trainers) const;
   kj::Promise<Status> serve(std::shared_ptr<ServedModel> model);
+  /// Goes on from a checkpoint.
   Status resume(const Checkpoint& checkpoint);
   /// What there is to save, now that the model has its values.
   CheckpointSource savingSource() const;
   /// Begins to save it; resolves when what is pushed is safe, or cannot be for now, which the log says.
   kj::Promise<void> beginSaving();
-  Result<Joined> admit(const Candidate& candidate);
+  Result<Joined> admit(Candidate candidate, const std::shared_ptr<EventLoop>& loop);
+  /// Goes on with a trainer's session over its new connection.
+  Result<Joined> resume(SessionId session, const Candidate& candidate);
+  Joined describe(SessionId session, ModelStart::Role role);
+  /// The life that the candidate goes on with, or a new one in place of the rank's last.
+  Life lifeOf(const Candidate& candidate, const std::shared_ptr<EventLoop>& loop);
+  /// `why` completes "rank 3 … is lost after 5 steps: ".
+  void depart(SessionId session, Departure how, const std::string& why);
+  /// The same without what follows when nobody is in any more.
+  void forget(SessionId session, Departure how, const std::string& why);
+  void lookAtLeases();
+  void endExpired();
   void answerWaiter(Session& session, Result<ModelStart::Role> answer);
   Error stoppingError() const;
 
@@ -111,11 +155,13 @@ class Control final : private kj::TaskSet::ErrorHandler {
   DaemonCounters& counters_;
   const std::shared_ptr<StagingPool> staging_;  // of all policies
   Roster roster_;
+  Leases leases_;
   ModelStart start_;
   std::shared_ptr<ServedModel> model_;
-  std::optional<SessionId> initialized_;    // whose initial values are being made safe
   std::unique_ptr<Durability> durability_;  // from prepareModel() on
   std::map<SessionId, Session> sessions_;
+  std::map<Rank, Life> lives_;  // the newest of each rank
+  const uint64_t daemonId_;
   std::optional<std::string> stopReason_;
   kj::PromiseFulfillerPair<void> stopPair_ = kj::newPromiseAndFulfiller<void>();
   kj::ForkedPromise<void> stopRequested_;

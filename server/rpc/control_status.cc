@@ -2,10 +2,22 @@
 
 #include <chrono>
 
+#include <spdlog/fmt/fmt.h>
+
 #include "server/metrics/steady_clock.h"
 #include "server/rpc/control.h"
 
 namespace psd {
+namespace {
+
+/// What a trainer waits for; empty: for nothing, it computes.
+const char* waitsFor(const SessionCounters& counters) {
+  if (counters.waitForModel.value() != 0) return "model";
+  if (counters.waitForPush.value() != 0) return "push";
+  return counters.waitForParameters.value() != 0 ? "pull" : "";
+}
+
+}  // namespace
 
 nlohmann::ordered_json Control::waiting() const {
   auto out = nlohmann::ordered_json::array();
@@ -65,19 +77,23 @@ nlohmann::ordered_json Control::status() const {
   out["trainers"] = nlohmann::ordered_json::array();
   uint64_t now = steadyMs();
   for (const auto& [id, session] : sessions_) {
-    uint64_t seen = session.counters->lastSeenMs.value();
+    uint64_t seen = session.life.counters->lastSeenMs.value();
     out["trainers"].push_back({{"rank", session.candidate.rank.value},
                                {"host", session.candidate.host},
                                {"pid", session.candidate.pid},
-                               {"step", session.counters->step.value()},
-                               {"staleness", session.counters->staleness.value()},
-                               {"bytes_pulled", session.counters->bytesPulled.value()},
-                               {"bytes_pushed", session.counters->bytesPushed.value()},
+                               {"incarnation", fmt::format("{:016x}", session.candidate.incarnation)},
+                               {"step", session.life.counters->step.value()},
+                               {"staleness", session.life.counters->staleness.value()},
+                               {"bytes_pulled", session.life.counters->bytesPulled.value()},
+                               {"bytes_pushed", session.life.counters->bytesPushed.value()},
                                {"codec", session.candidate.codec},
                                {"pull_codec", session.candidate.pullCodec},
-                               {"value_bytes_pulled", session.counters->valueBytesPulled.value()},
-                               {"value_bytes_pushed", session.counters->valueBytesPushed.value()},
-                               {"last_seen_ms", now > seen ? now - seen : 0}});
+                               {"value_bytes_pulled", session.life.counters->valueBytesPulled.value()},
+                               {"value_bytes_pushed", session.life.counters->valueBytesPushed.value()},
+                               {"last_seen_ms", now > seen ? now - seen : 0},
+                               {"waits_for", waitsFor(*session.life.counters)},
+                               {"connected", leases_.connected(id)},
+                               {"lease_left_ms", leases_.left(id).count()}});
   }
   out["waiting"] = waiting();
   out["staged_bytes"] = staging_->lentBytes();

@@ -65,8 +65,9 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
   auto model = wire::readModel(params.getModel());
   if (!model.ok()) return refuse(model.error());
   auto host = params.getHost();
-  Candidate candidate{Rank{params.getRank()}, params.getWorldSize(),
-                      wire::printable({host.begin(), host.size()}), params.getPid()};
+  Candidate candidate{
+      Rank{params.getRank()}, params.getWorldSize(),   wire::printable({host.begin(), host.size()}),
+      params.getPid(),        params.getIncarnation(), params.getDaemon()};
   const CodecsConfig& codecs = loop_.config().codecs;
   auto codec = codecs.push.choose(wire::printable(wire::textIn(params.getCodec())));
   if (!codec.ok()) return refuse({codec.error().code, "pushes: " + codec.message()});
@@ -76,14 +77,18 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
   candidate.pullCodec = (*pullCodec)->spec();
   context.releaseParams();
   return loop_
-      .onControl([candidate, model = std::move(*model)](Control& control) mutable {
-        return control.join(std::move(candidate), std::move(model));
-      })
+      .onControl(
+          [candidate, model = std::move(*model), loop = loop_.shared_from_this()](Control& control) mutable {
+            return control.join(std::move(candidate), std::move(model), std::move(loop));
+          })
       .then([this, context, refuse, codec = *codec,
              pullCodec = *pullCodec](Result<Joined> joined) mutable -> kj::Promise<void> {
         if (!joined.ok()) return refuse(joined.error());
         auto out = context.getResults().initJoined();
         writeAccess(*joined->model, *connection_, out.initAccess());
+        out.setLeaseMs(loop_.config().membership.leaseMs);
+        out.setDaemon(joined->daemonId);
+        out.setResumed(joined->resumed);
         out.setMustInitialize(joined->role == ModelStart::Role::bringValues);
         out.setCodec(codec->spec().c_str());
         out.setPullCodec(pullCodec->spec().c_str());

@@ -30,6 +30,7 @@ void EventLoop::shutDown() {
   for (auto& [key, connection] : connections_) connection->close();
   connections_.clear();
   tasks_ = nullptr;
+  running_ = false;
 }
 
 void EventLoop::taskFailed(kj::Exception&& exception) {
@@ -63,6 +64,7 @@ kj::Promise<void> EventLoop::sweep() {
   return timer().afterDelay(kSweepInterval).then([this] {
     for (auto& [key, connection] : connections_) {
       if (auto reason = connection->stalled()) drop(*connection, *reason);
+      connection->excuseSilence();
     }
     return sweep();
   });

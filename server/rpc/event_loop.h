@@ -58,9 +58,13 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
     return environment_.controlExecutor.executeAsync(
         [this, work = std::move(work)]() mutable { return work(environment_.control); });
   }
+  /// For other loops, to run something here.
+  const kj::Executor& executor() const { return *executor_; }
+  bool isHere() const { return std::this_thread::get_id() == thread_; }
   /// Keeps a promise running that nobody waits for.
   void detach(kj::Promise<void> task) { tasks_->add(kj::mv(task)); }
-  bool running() const { return tasks_.get() != nullptr; }
+  /// Asked from any thread.
+  bool running() const { return running_; }
 
   /// This loop's lane for the shard's device.
   Lane& laneFor(const std::shared_ptr<ServedModel>& model, const Shard& shard);
@@ -101,6 +105,9 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   kj::ForkedPromise<void> gateOpened_ = nullptr;
   std::map<Connection*, std::shared_ptr<Connection>> connections_;
   kj::Own<kj::TaskSet> tasks_;
+  const kj::Own<const kj::Executor> executor_ = kj::getCurrentThreadExecutor().addRef();
+  const std::thread::id thread_ = std::this_thread::get_id();
+  std::atomic<bool> running_{true};
 };
 
 /// A thread that runs one EventLoop. Owned by the control loop's thread.

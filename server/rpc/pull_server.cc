@@ -56,7 +56,12 @@ kj::Promise<void> PullServer::pull(Context context) {
   }
   Shard& shard = model_->store->shard(shardIndex);
   auto reading = this->reading(shardIndex, number);
+  if (counters_) counters_->waitForParameters.add();
+  auto answered = kj::defer([counters = counters_] {
+    if (counters) counters->waitForParameters.subtract();
+  });
   return reading->policy->pull(shard, loop_.laneFor(model_, shard), *reading, offset, count)
+      .attach(kj::mv(answered))
       .then([this, context, refuse, reading, shardIndex, offset,
              codec](Result<PullAnswer> answer) mutable -> kj::Promise<void> {
         if (!answer.ok()) return refuse(answer.error());

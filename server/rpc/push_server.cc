@@ -7,72 +7,190 @@
 
 namespace psd {
 
-PushServer::PushServer(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model,
-                       TrainerRef trainer, std::shared_ptr<SessionCounters> counters)
-    : connection_(std::move(connection)),
-      loop_(connection_->loop()),
+std::shared_ptr<PushServer> PushServer::make(std::shared_ptr<EventLoop> home,
+                                             std::shared_ptr<ServedModel> model,
+                                             std::shared_ptr<SessionCounters> counters) {
+  auto end = [](PushServer* server) {
+    std::unique_ptr<PushServer> owned(server);
+    const std::shared_ptr<EventLoop> home = server->home_;
+    // Once the home's thread has ended, nobody else can touch what it owned.
+    if (home->isHere() || !home->running()) return;
+    home->executor()
+        .executeAsync([owned = std::move(owned)]() mutable { owned = nullptr; })
+        .detach([](kj::Exception&&) {});
+  };
+  return {new PushServer(std::move(home), std::move(model), std::move(counters)), end};
+}
+
+PushServer::PushServer(std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
+                       std::shared_ptr<SessionCounters> counters)
+    : home_(std::move(home)),
       model_(std::move(model)),
-      trainer_(trainer),
       counters_(std::move(counters)),
-      pushes_(model_->store->shardCount()) {}
+      newest_(model_->store->shardCount()),
+      ofShards_(model_->store->shardCount()) {}
+
+template <class Work>
+auto PushServer::atHome(Work work) -> decltype(work()) {
+  if (home_->isHere()) return work();
+  return home_->executor().executeAsync(std::move(work));
+}
+
+template <class Work>
+void PushServer::postHome(Work work) {
+  if (home_->running()) home_->executor().executeAsync(std::move(work)).detach([](kj::Exception&&) {});
+}
+
+kj::Promise<Result<PushAnswer>> PushServer::push(const PushSlice& slice) {
+  return atHome([self = shared_from_this(), slice] { return self->pushHere(slice); });
+}
+
+kj::Promise<void> PushServer::whenLanded() {
+  return atHome([self = shared_from_this()] { return self->whenLandedHere(); });
+}
+
+void PushServer::beginSession(TrainerRef trainer) {
+  postHome([self = shared_from_this(), trainer] { self->trainer_ = trainer; });
+}
+
+void PushServer::endSession() {
+  postHome([self = shared_from_this()] { self->endSessionHere(); });
+}
+
+void PushServer::endSessionHere() {
+  for (auto& [number, step] : steps_) {
+    if (step->complete) continue;
+    step->close();  // nobody waits for the rest
+    for (uint32_t shard = 0; shard < step->parts.size(); shard++) {
+      if (!step->parts[shard]) continue;
+      step->parts[shard]->abandoned = true;
+      letGo(*step, shard);
+    }
+  }
+}
+
+void PushServer::letGo(StepPush& step, uint32_t shard) {
+  const std::shared_ptr<PartPush> part = step.parts[shard];
+  // What was gathered never reached the model. What was applied, whole or slice by slice, did, and is to be
+  // known again.
+  if (step.complete || part->unanswered > 0 || part->policy->readsLive()) return;
+  if (ofShards_[shard].find(step.number)) return;
+  step.arrived -= part->arrived.covered();
+  step.parts[shard] = nullptr;
+}
 
 Status PushServer::check(const PushSlice& slice) const {
-  const LoopEnvironment& environment = loop_.environment();
+  const LoopEnvironment& environment = home_->environment();
   if (environment.closed) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
   PSD_RETURN_IF_ERROR(
-      checkSlice(*model_, loop_.config().limits, slice.shard, slice.offset, slice.gradient.size()));
+      checkSlice(*model_, home_->config().limits, slice.shard, slice.offset, slice.gradient.size()));
   return checkGradient(slice.shard, slice.offset, slice.gradient);
 }
 
-Result<std::shared_ptr<PushServer::StepPush>> PushServer::stepOf(const PushSlice& slice) {
-  auto found = steps_.find(slice.step);
-  if (found != steps_.end()) return found->second;
-  if (loop_.environment().draining) return Error{ErrorCode::shuttingDown, "the daemon is shutting down"};
-  // Dropping a policy's half-gathered update is what a trainer asks for when it goes on without it.
-  steps_.erase(steps_.begin(), steps_.lower_bound(slice.step));
-  return steps_[slice.step] = std::make_shared<StepPush>(loop_);
+std::optional<PushAnswer> PushServer::known(const PushSlice& slice) const {
+  const PushAnswer* found = ofShards_[slice.shard].find(slice.step);
+  if (!found) found = ofSteps_.find(slice.step);
+  if (!found) return std::nullopt;
+  PushAnswer answer = *found;
+  answer.updates = 0;  // counted when it was first answered
+  return answer;
 }
 
-std::shared_ptr<PushServer::OpenPush> PushServer::open(const PushSlice& slice) const {
-  auto push = std::make_shared<OpenPush>();
-  push->trainer = trainer_;
-  push->step = slice.step;
-  push->basis = slice.basis;
-  push->samples = slice.samples;
-  push->policy = model_->policyOf(model_->store->shard(slice.shard));
-  return push;
+kj::Maybe<kj::Promise<Result<PushAnswer>>> PushServer::answerAgain(const PushSlice& slice) {
+  auto answer = [&](const PushAnswer& answer) {
+    home_->environment().counters.repeatedSlices.add();
+    return whenDurable(slice.shard, answer);
+  };
+  if (auto answered = known(slice)) return answer(*answered);
+  const auto found = steps_.find(slice.step);
+  if (found == steps_.end()) return nullptr;
+  StepPush& step = *found->second;
+  const PartPush* part = step.parts[slice.shard].get();
+  if (!part || part->basis != slice.basis) return nullptr;
+  if (!part->arrived.contains(slice.offset, slice.gradient.size())) return nullptr;
+  if (part->refused) return kj::Promise<Result<PushAnswer>>(Result<PushAnswer>(*part->refused));
+  if (part->unanswered == 0 && !step.complete) {
+    return answer(PushAnswer{PushOutcome::received, part->newest->version, part->newest->staleness});
+  }
+  return step.whenChanged().then([this, slice] { return take(slice); });
+}
+
+Result<std::shared_ptr<StepPush>> PushServer::stepOf(const PushSlice& slice) {
+  auto found = steps_.find(slice.step);
+  if (found != steps_.end()) return found->second;
+  if (home_->environment().draining) return Error{ErrorCode::shuttingDown, "the daemon is shutting down"};
+  // Dropping a policy's half-gathered update is what a trainer asks for when it goes on without it.
+  for (auto older = steps_.begin(); older != steps_.end() && older->first < slice.step;) {
+    const std::shared_ptr<StepPush> step = older->second;
+    older = step->complete ? std::next(older) : steps_.erase(older);
+    if (!step->complete) step->changed();
+  }
+  const ParameterStore& store = *model_->store;
+  auto step = std::make_shared<StepPush>(*home_, slice.step, store.shardCount());
+  for (size_t i = 0; i < store.shardCount(); i++) {  // parts that an earlier session brought in
+    if (ofShards_[i].find(slice.step)) step->arrived += store.shard(i).range().count;
+  }
+  return steps_[slice.step] = std::move(step);
+}
+
+std::shared_ptr<PartPush> PushServer::open(const PushSlice& slice) const {
+  auto part = std::make_shared<PartPush>();
+  part->trainer = trainer_;
+  part->step = slice.step;
+  part->basis = slice.basis;
+  part->samples = slice.samples;
+  part->policy = model_->policyOf(model_->store->shard(slice.shard));
+  return part;
 }
 
 Result<PushServer::Admitted> PushServer::admit(const PushSlice& slice) {
-  auto& current = pushes_[slice.shard];
   auto bad = [&](const std::string& why) {
     return Error{ErrorCode::badSlice, "push of step " + std::to_string(slice.step.value) + ", shard " +
                                           std::to_string(slice.shard) + ", element " +
                                           std::to_string(slice.offset) + ": " + why};
   };
-  if (current && current->step > slice.step) {
-    return bad("step " + std::to_string(current->step.value) + " has begun already");
-  }
-  const bool goesOn = current && current->step == slice.step;
-  if (goesOn && current->basis != slice.basis) return bad("its slices name different basis versions");
-  if (goesOn && current->arrived.overlaps(slice.offset, slice.gradient.size())) {
-    return bad("the elements came twice");
-  }
+  Step& newest = newest_[slice.shard];
+  if (newest > slice.step) return bad("step " + std::to_string(newest.value) + " has begun already");
   PSD_ASSIGN_OR_RETURN(std::shared_ptr<StepPush> step, stepOf(slice));
-  if (!goesOn) current = open(slice);
-  current->arrived.add(slice.offset, slice.gradient.size());
+  std::shared_ptr<PartPush>& part = step->parts[slice.shard];
+  if (part && part->basis != slice.basis) return bad("its slices name different basis versions");
+  if (part && part->arrived.overlaps(slice.offset, slice.gradient.size())) {
+    return bad("some of its elements came before, in a slice of another size");
+  }
+  if (!part) part = open(slice);
+  newest = slice.step;
+  part->arrived.add(slice.offset, slice.gradient.size());
   step->arrived += slice.gradient.size();
   const bool last = step->arrived == model_->store->layout().totalElements();
-  if (last) {
-    step->complete = true;
-    loop_.updateArrived();
-    steps_.erase(slice.step);
+  if (last) step->completed();
+  return Admitted{step, part, last};
+}
+
+void PushServer::answered(StepPush& step, PartPush& part, uint32_t shard, const Result<PushAnswer>& answer) {
+  part.unanswered--;
+  step.unanswered--;
+  if (!answer.ok()) {
+    part.refused = answer.error();
+  } else {
+    if (!part.newest || part.newest->outcome <= answer->outcome) part.newest = *answer;
+    const bool whole = part.arrived.covered() == model_->store->shard(shard).range().count;
+    if (answer->outcome != PushOutcome::received && whole) ofShards_[shard].add(part.step, *answer);
   }
-  return Admitted{current, std::move(step), last};
+  if (part.abandoned && step.parts[shard].get() == &part) letGo(step, shard);
+  step.changed();
+}
+
+void PushServer::closeIfOver(const std::shared_ptr<StepPush>& step) {
+  if (!step->outcome || step->unanswered > 0) return;
+  const auto found = steps_.find(step->number);
+  if (found == steps_.end() || found->second != step) return;
+  steps_.erase(found);
+  if (step->outcome->ok()) ofSteps_.add(step->number, **step->outcome);
+  step->changed();
 }
 
 void PushServer::count(const PushSlice& slice) {
-  DaemonCounters& counters = loop_.environment().counters;
+  DaemonCounters& counters = home_->environment().counters;
   counters.pushSlices.add();
   const uint64_t bytes = slice.gradient.bytes().size(), valueBytes = slice.gradient.size() * sizeof(float);
   counters.pushBytes.add(bytes);
@@ -83,18 +201,20 @@ void PushServer::count(const PushSlice& slice) {
 }
 
 void PushServer::count(const PushAnswer& answer) {
-  DaemonCounters& counters = loop_.environment().counters;
+  DaemonCounters& counters = home_->environment().counters;
   counters.updates.add(answer.updates);
   if (answer.outcome == PushOutcome::applied) counters_->staleness.set(answer.staleness);
   if (answer.outcome == PushOutcome::late) counters.latePushes.add();
   if (answer.outcome == PushOutcome::stale) counters.stalePushes.add();
 }
 
-kj::Promise<Result<PushAnswer>> PushServer::push(const PushSlice& slice) {
+kj::Promise<Result<PushAnswer>> PushServer::pushHere(const PushSlice& slice) {
   if (!steps_.contains(slice.step)) {
-    KJ_IF_MAYBE (opened, loop_.gate()) {
+    KJ_IF_MAYBE (opened, home_->gate()) {
       inFlight_++;
-      return opened->then([this, slice] { return push(slice); }).attach(kj::defer([this] { landed(); }));
+      counters_->waitForPush.add();
+      return opened->then([this, slice] { return pushHere(slice); })
+          .attach(kj::defer([self = shared_from_this()] { self->landed(); }));
     }
   }
   return take(slice);
@@ -102,33 +222,49 @@ kj::Promise<Result<PushAnswer>> PushServer::push(const PushSlice& slice) {
 
 kj::Promise<Result<PushAnswer>> PushServer::take(const PushSlice& slice) {
   auto refuse = [this](const Error& error) {
-    countRefusal(loop_.environment().counters, error);
+    countRefusal(home_->environment().counters, error);
     return Result<PushAnswer>(error);
   };
   if (auto status = check(slice); !status.ok()) return refuse(status.error());
+  KJ_IF_MAYBE (again, answerAgain(slice)) {
+    return again->attach(shared_from_this());
+  }
   auto admitted = admit(slice);
   if (!admitted.ok()) return refuse(admitted.error());
   count(slice);
-  auto [push, step, last] = *std::move(admitted);
+  auto [step, part, last] = *std::move(admitted);
   Shard& shard = model_->store->shard(slice.shard);
   inFlight_++;
-  auto answer = push->policy->push(shard, loop_.laneFor(model_, shard), *push, slice.offset, slice.gradient);
-  KJ_IF_MAYBE (later, push->later) {
+  part->unanswered++;
+  step->unanswered++;
+  counters_->waitForPush.add();
+  auto answer = part->policy->push(shard, home_->laneFor(model_, shard), *part, slice.offset, slice.gradient);
+  KJ_IF_MAYBE (later, part->later) {
     step->waiting.push_back(kj::mv(*later));
-    push->later = nullptr;
+    part->later = nullptr;
   }
   return answer
-      .then([step = std::move(step), push = std::move(push),
+      .then([this, step = step, part = part, shard = slice.shard,
              last = last](Result<PushAnswer> answer) -> kj::Promise<Result<PushAnswer>> {
+        answered(*step, *part, shard, answer);
         if (!answer.ok() || !last) return answer;
         return settle(step, *answer);
       })
-      .then([this, refuse, &shard](Result<PushAnswer> answer) -> kj::Promise<Result<PushAnswer>> {
+      .then([this, refuse, step = step, shard = slice.shard,
+             last = last](Result<PushAnswer> answer) -> kj::Promise<Result<PushAnswer>> {
+        if (last) step->outcome = answer;
+        closeIfOver(step);
         if (!answer.ok()) return refuse(answer.error());
         count(*answer);
-        return shard.whenDurable(answer->logged).then([answer] { return answer; });
+        return whenDurable(shard, *answer);
       })
-      .attach(kj::defer([this] { landed(); }));
+      .attach(kj::mv(step), kj::defer([self = shared_from_this()] { self->landed(); }));
+}
+
+kj::Promise<Result<PushAnswer>> PushServer::whenDurable(uint32_t shard, const PushAnswer& answer) const {
+  return model_->store->shard(shard).whenDurable(answer.logged).then([answer] {
+    return Result<PushAnswer>(answer);
+  });
 }
 
 kj::Promise<Result<PushAnswer>> PushServer::settle(std::shared_ptr<StepPush> step, PushAnswer last) {
@@ -151,17 +287,16 @@ kj::Promise<Result<PushAnswer>> PushServer::settle(std::shared_ptr<StepPush> ste
 }
 
 void PushServer::landed() {
+  counters_->waitForPush.subtract();
   if (--inFlight_ != 0) return;
-  KJ_IF_MAYBE (fulfiller, allLanded_) {
-    (*fulfiller)->fulfill();
-  }
-  allLanded_ = nullptr;
+  for (auto& waiting : waitForLanding_) waiting->fulfill();
+  waitForLanding_.clear();
 }
 
-kj::Promise<void> PushServer::whenLanded() {
+kj::Promise<void> PushServer::whenLandedHere() {
   if (inFlight_ == 0) return kj::READY_NOW;
   auto pair = kj::newPromiseAndFulfiller<void>();
-  allLanded_ = kj::mv(pair.fulfiller);
+  waitForLanding_.push_back(kj::mv(pair.fulfiller));
   return kj::mv(pair.promise);
 }
 

@@ -3,11 +3,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "server/rpc/connection.h"
+#include "server/membership/answered_pushes.h"
+#include "server/rpc/event_loop.h"
 #include "server/rpc/served_model.h"
+#include "server/rpc/step_push.h"
 
 namespace psd {
 
@@ -21,67 +24,84 @@ struct PushSlice {
   Gradient gradient = std::span<const float>();
 };
 
-/// Takes the gradients of one trainer: checks each slice, joins the slices of a step to a shard's update and
-/// hands them to the policy. Belongs to the connection's loop; outlives the promises that it gives.
-class PushServer {
+/// Takes the gradients of one life of a trainer: checks each slice, joins the slices of a step to an update
+/// of every shard, hands them to the policies, and remembers what came of it, so that a slice that comes
+/// again is answered and not applied again. It spans the trainer's connections and belongs to the loop of the
+/// first of them, its home. Any thread may hold it; the last one's letting go ends it at home.
+class PushServer : public std::enable_shared_from_this<PushServer> {
  public:
-  PushServer(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model, TrainerRef trainer,
-             std::shared_ptr<SessionCounters> counters);
+  static std::shared_ptr<PushServer> make(std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
+                                          std::shared_ptr<SessionCounters> counters);
 
   /// The policy's answer to one slice, or why it is refused. Where a policy lets a gradient wait for other
   /// trainers, the last slice of the step waits and all others are answered at once, so that a peer with few
-  /// slices in flight gets all of them in. `slice.gradient` stays readable until this resolves.
+  /// slices in flight gets all of them in. `slice.gradient` stays readable until this resolves. From any
+  /// loop; it resolves there.
   kj::Promise<Result<PushAnswer>> push(const PushSlice& slice);
 
-  /// Resolves when no slice is with the policy. One call at most.
+  /// Resolves when no slice is with the policy. From any loop.
   kj::Promise<void> whenLanded();
 
+  /// What is pushed from now on is this session's. From any thread with an event loop, like endSession().
+  void beginSession(TrainerRef trainer);
+  /// The trainer counts as gone: lets go of what was gathered of unfinished updates. It may come back and
+  /// push them anew.
+  void endSession();
+
  private:
-  /// One gradient on its way in, all shards together; the loop knows of it while it is half there or waits.
-  struct StepPush {
-    explicit StepPush(EventLoop& loop) : loop(loop) { loop.updateBegan(); }
-    ~StepPush() {
-      if (!complete) loop.updateArrived();
-      loop.updateEnded();
-    }
-    StepPush(const StepPush&) = delete;
-    StepPush& operator=(const StepPush&) = delete;
-    EventLoop& loop;
-    uint64_t arrived = 0;                                  ///< elements
-    bool complete = false;                                 ///< all have arrived
-    std::vector<kj::Promise<Result<PushAnswer>>> waiting;  ///< what policies left in ShardPush::later
-  };
-  /// A shard's part of it, under the policy that it began with.
-  struct OpenPush : ShardPush {
-    std::shared_ptr<UpdatePolicy> policy;
-  };
+  /// What is to be done with a slice that is new.
   struct Admitted {
-    std::shared_ptr<OpenPush> push;
     std::shared_ptr<StepPush> step;
-    bool last;  ///< the slice completes the step
+    std::shared_ptr<PartPush> part;
+    bool last = false;  ///< the slice completes the step
   };
 
+  PushServer(std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
+             std::shared_ptr<SessionCounters> counters);
+  template <class Work>
+  auto atHome(Work work) -> decltype(work());
+  template <class Work>
+  void postHome(Work work);
+
+  // What follows runs at home.
+  kj::Promise<Result<PushAnswer>> pushHere(const PushSlice& slice);
   kj::Promise<Result<PushAnswer>> take(const PushSlice& slice);
+  kj::Promise<void> whenLandedHere();
+  void endSessionHere();
   Status check(const PushSlice& slice) const;
-  /// What a slice belongs to, with the slice entered; a later step gives up an unfinished one.
+  /// The answer to a slice that came before; nothing if it is new.
+  kj::Maybe<kj::Promise<Result<PushAnswer>>> answerAgain(const PushSlice& slice);
+  /// What is known for good of a shard's part of a step.
+  std::optional<PushAnswer> known(const PushSlice& slice) const;
+  /// What a new slice belongs to, with the slice entered; a later step gives up an unfinished one.
   Result<Admitted> admit(const PushSlice& slice);
   Result<std::shared_ptr<StepPush>> stepOf(const PushSlice& slice);
-  std::shared_ptr<OpenPush> open(const PushSlice& slice) const;
+  std::shared_ptr<PartPush> open(const PushSlice& slice) const;
+  /// The policy has answered a slice.
+  void answered(StepPush& step, PartPush& part, uint32_t shard, const Result<PushAnswer>& answer);
+  /// The session that a part belongs to is over: forgets what was gathered of it, once the policy is done.
+  void letGo(StepPush& step, uint32_t shard);
+  /// Forgets a step once all of it is answered.
+  void closeIfOver(const std::shared_ptr<StepPush>& step);
   /// The answer to the last slice of a step: once everything that waits is known, the worst of it.
   static kj::Promise<Result<PushAnswer>> settle(std::shared_ptr<StepPush> step, PushAnswer last);
+  /// The answer once nothing that it tells of can be lost any more. All answers, those to slices that come
+  /// again too, go through here last.
+  kj::Promise<Result<PushAnswer>> whenDurable(uint32_t shard, const PushAnswer& answer) const;
   void count(const PushSlice& slice);
   void count(const PushAnswer& answer);
   void landed();
 
-  const std::shared_ptr<Connection> connection_;
-  EventLoop& loop_;  // the connection's; it keeps it alive
+  const std::shared_ptr<EventLoop> home_;
   const std::shared_ptr<ServedModel> model_;
-  const TrainerRef trainer_;
   const std::shared_ptr<SessionCounters> counters_;
-  std::map<Step, std::shared_ptr<StepPush>> steps_;  // those that lack slices
-  std::vector<std::shared_ptr<OpenPush>> pushes_;    // per shard, the newest
-  uint64_t inFlight_ = 0;                            // slices with the policy
-  kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> allLanded_;
+  TrainerRef trainer_;
+  std::map<Step, std::shared_ptr<StepPush>> steps_;   // those that lack slices or answers
+  std::vector<Step> newest_;                          // per shard, that has begun
+  std::vector<AnsweredPushes<PushAnswer>> ofShards_;  // what became of each shard's part …
+  AnsweredPushes<PushAnswer> ofSteps_;                // … and of steps whose parts share one fate
+  uint64_t inFlight_ = 0;                             // slices with the policy
+  std::vector<kj::Own<kj::PromiseFulfiller<void>>> waitForLanding_;
 };
 
 }  // namespace psd

@@ -55,6 +55,7 @@ Status Server::start() {
   ticks_ = keepTicking().eagerlyEvaluate([](kj::Exception&& exception) {
     spdlog::error("the clock of the policies stands still: {}", exception.getDescription().cStr());
   });
+  leaseWatch_ = control_.watchLeases(io_.provider->getTimer()).eagerlyEvaluate(nullptr);
   return {};
 }
 

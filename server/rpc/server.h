@@ -74,6 +74,7 @@ class Server {
   bool reloading_ = false;
   Background background_;
   kj::Promise<void> ticks_ = kj::READY_NOW;
+  kj::Promise<void> leaseWatch_ = nullptr;
 };
 
 }  // namespace psd

@@ -1,7 +1,6 @@
 #include "server/rpc/trainer_session.h"
 
 #include "common/wire/convert.h"
-#include "server/metrics/steady_clock.h"
 #include "server/policy/store_promise.h"
 #include "server/rpc/shared_memory_service.h"
 #include "server/rpc/slice_checks.h"
@@ -50,30 +49,49 @@ TrainerSession::TrainerSession(std::shared_ptr<Connection> connection, Joined jo
       model_(joined.model),
       counters_(joined.counters),
       codec_(codec),
+      standing_(joined.standing),
+      attachment_(joined.attachment),
       pulls_(connection_, joined.model, joined.trainer, joined.counters, pullCodec),
-      pushes_(connection_, joined.model, joined.trainer, joined.counters),
+      pushes_(joined.pushes),
       role_(joined.role),
       initialValues_(model_->store->shardCount()) {
-  connection_->trainerCame();
+  connection_->trainerCame(counters_);
 }
 
 TrainerSession::~TrainerSession() noexcept(false) {
-  connection_->trainerWent();
+  connection_->trainerWent(counters_);
   if (left_ || !loop_.running()) return;
-  loop_.detach(
-      loop_.onControl([session = session_](Control& control) { control.depart(session, Departure::lost); }));
+  loop_.detach(loop_.onControl([session = session_, attachment = attachment_](Control& control) {
+    control.disconnected(session, attachment);
+  }));
 }
 
-void TrainerSession::seen() { counters_->lastSeenMs.set(steadyMs()); }
+Status TrainerSession::renewLease() {
+  const uint32_t current = standing_->attachment;
+  if (left_ || current == attachment_) {
+    counters_->heard();
+    return {};
+  }
+  if (current != SessionStanding::kEnded) {
+    return {ErrorCode::sessionEnded, "this trainer has joined again over another connection"};
+  }
+  return {ErrorCode::sessionEnded,
+          "the daemon counts this trainer as gone: it was not heard of for membership.lease_ms (" +
+              std::to_string(loop_.config().membership.leaseMs) + ")"};
+}
 
-Status TrainerSession::mayTrain() const {
+kj::Promise<void> TrainerSession::keepAlive(KeepAliveContext context) {
+  return acknowledge(context, renewLease());
+}
+
+Status TrainerSession::mayTrain() {
+  PSD_RETURN_IF_ERROR(renewLease());
   if (left_) return {ErrorCode::notReady, "this trainer has left"};
   if (role_ != ModelStart::Role::go) return {ErrorCode::notReady, "the model has no values yet"};
   return {};
 }
 
 kj::Promise<void> TrainerSession::pull(PullContext context) {
-  seen();
   if (auto status = mayTrain(); !status.ok()) {
     wire::writeError(status.error(), context.getResults().initError());
     return kj::READY_NOW;
@@ -95,7 +113,7 @@ Status TrainerSession::mayInitialize(uint32_t shard, uint64_t offset, std::span<
 }
 
 kj::Promise<void> TrainerSession::initialize(InitializeContext context) {
-  seen();
+  if (auto status = renewLease(); !status.ok()) return acknowledge(context, status);
   auto params = context.getParams();
   auto values = wire::floatsIn(params.getValues());
   Status status =
@@ -114,7 +132,7 @@ kj::Promise<void> TrainerSession::initialize(InitializeContext context) {
 }
 
 kj::Promise<void> TrainerSession::initialized(InitializedContext context) {
-  seen();
+  if (auto status = renewLease(); !status.ok()) return acknowledge(context, status);
   if (role_ != ModelStart::Role::bringValues) return acknowledge(context, notAsked());
   for (size_t i = 0; i < initialValues_.size(); i++) {
     uint64_t elements = model_->store->shard(i).range().count;
@@ -132,9 +150,14 @@ kj::Promise<void> TrainerSession::initialized(InitializedContext context) {
 }
 
 kj::Promise<void> TrainerSession::awaitModel(AwaitModelContext context) {
-  seen();
+  if (auto status = renewLease(); !status.ok()) {
+    wire::writeError(status.error(), context.getResults().initError());
+    return kj::READY_NOW;
+  }
   context.allowCancellation();  // it may be parked for long; the session ends with the connection
+  counters_->waitForModel.add();
   return loop_.onControl([session = session_](Control& control) { return control.awaitModel(session); })
+      .attach(kj::defer([counters = counters_] { counters->waitForModel.subtract(); }))
       .then([this, context](Result<ModelStart::Role> role) mutable {
         auto results = context.getResults();
         if (!role.ok()) {
@@ -174,17 +197,15 @@ kj::Promise<void> TrainerSession::takePush(Context context, const Result<Gradien
                         .basis = Version{params.getBasis()},
                         .samples = params.getSamples(),
                         .gradient = *gradient};
-  return pushes_.push(slice).then(
+  return pushes_->push(slice).then(
       [context](Result<PushAnswer> answer) mutable { return answerPush(context, answer); });
 }
 
 kj::Promise<void> TrainerSession::push(PushContext context) {
-  seen();
   return takePush(context, gradientIn(context.getParams()));
 }
 
 kj::Promise<void> TrainerSession::pushShared(PushSharedContext context) {
-  seen();
   if (!ring_)
     return answerPush(context, Error{ErrorCode::invalidArgument, "this trainer has opened no ring"});
   auto params = context.getParams();
@@ -203,7 +224,10 @@ Result<std::shared_ptr<SharedMemory>> TrainerSession::makeRing(uint64_t bytes) {
 }
 
 kj::Promise<void> TrainerSession::openRing(OpenRingContext context) {
-  seen();
+  if (auto status = renewLease(); !status.ok()) {
+    wire::writeError(status.error(), context.getResults().initError());
+    return kj::READY_NOW;
+  }
   auto memory = makeRing(context.getParams().getBytes());
   if (memory.ok()) {
     context.getResults().setMemory(kj::heap<SharedMemoryService>(*memory));
@@ -214,11 +238,11 @@ kj::Promise<void> TrainerSession::openRing(OpenRingContext context) {
 }
 
 kj::Promise<void> TrainerSession::leave(LeaveContext context) {
+  if (auto status = renewLease(); !status.ok()) return acknowledge(context, status);
   left_ = true;
-  return pushes_.whenLanded()
+  return pushes_->whenLanded()
       .then([this] {
-        return loop_.onControl(
-            [session = session_](Control& control) { control.depart(session, Departure::left); });
+        return loop_.onControl([session = session_](Control& control) { control.leave(session); });
       })
       .then([context]() mutable { return acknowledge(context, Status()); });
 }

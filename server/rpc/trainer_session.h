@@ -31,13 +31,15 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   kj::Promise<void> pushShared(PushSharedContext context) override;
   kj::Promise<void> leave(LeaveContext context) override;
   kj::Promise<void> notice(NoticeContext context) override;
+  kj::Promise<void> keepAlive(KeepAliveContext context) override;
 
  private:
-  void seen();
-  /// Whether this trainer may pull and push now.
+  /// sessionEnded where there is none any more.
+  Status renewLease();
+  /// The same, and whether this trainer may pull and push now.
+  Status mayTrain();
   /// What a push holds, not checked; fails when it names a codec that was not agreed.
   Result<Gradient> gradientIn(schema::Trainer::PushParams::Reader params) const;
-  Status mayTrain() const;
   /// Answers a push whose slice is `gradient`, wherever it lies.
   template <class Context>
   kj::Promise<void> takePush(Context context, const Result<Gradient>& gradient);
@@ -49,8 +51,10 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   std::shared_ptr<ServedModel> model_;
   std::shared_ptr<SessionCounters> counters_;
   const Codec* const codec_;  // of pushes
+  const std::shared_ptr<const SessionStanding> standing_;
+  const uint32_t attachment_;
   PullServer pulls_;
-  PushServer pushes_;
+  const std::shared_ptr<PushServer> pushes_;
   std::unique_ptr<PushRing> ring_;  // once opened
   ModelStart::Role role_;
   bool left_ = false;

@@ -240,7 +240,7 @@ TEST_CASE("a slice with bad bytes is refused whole, and may come again") {
       INFO(policy << ", " << name);
       LocalServer server({{"policy", {{"type", policy}}}, {"shards", 2}, {"optimizer", {{"lr", 1.0}}}});
       auto io = kj::setupAsyncIo();
-      RawTrainer trainer(io, server, 0, 1, name);
+      RawTrainer trainer(io, server, 0, 1, {.codec = name});
       trainer.bringZeros();
       const auto codec = codecNamed(name);
       Random random(54);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "common/wire/convert.h"
@@ -19,28 +20,53 @@ inline capnp::Data::Reader dataOf(const std::vector<float>& values) {
 
 inline Status statusFrom(const schema::Error::Reader& error) { return wire::readError(error); }
 
+/// Which life of a trainer joins, which daemon it was in before, and the codec that it asks for.
+struct RawLife {
+  uint64_t incarnation = 0, daemon = 0;
+  std::string codec = {};
+};
+
+inline capnp::Response<schema::JoinResult> join(RawPeer& peer, uint32_t rank, uint32_t worldSize,
+                                                const RawLife& life) {
+  peer.hello();
+  auto request = peer.daemon().joinRequest();
+  request.setRank(rank);
+  request.setWorldSize(worldSize);
+  request.setIncarnation(life.incarnation);
+  request.setDaemon(life.daemon);
+  request.setCodec(life.codec.c_str());
+  wire::writeModel(model(), request.initModel());
+  return peer.wait(request.send().dropPipeline());
+}
+
+inline Status tryToJoin(kj::AsyncIoContext& io, const LocalServer& server, uint32_t rank, uint32_t worldSize,
+                        const RawLife& life) {
+  RawPeer peer(io, server.address());
+  auto answer = join(peer, rank, worldSize, life);
+  return answer.isError() ? statusFrom(answer.getError()) : Status();
+}
+
 /// Joins by hand, and goes on as it likes. Owned by one thread.
 class RawTrainer {
  public:
   RawTrainer(kj::AsyncIoContext& io, const LocalServer& server, uint32_t rank, uint32_t worldSize,
-             const std::string& codec = "")
-      : RawTrainer(io, server.address(), rank, worldSize, codec) {}
+             const RawLife& life = {})
+      : RawTrainer(io, server.address(), rank, worldSize, life) {}
   RawTrainer(kj::AsyncIoContext& io, const std::string& server, uint32_t rank, uint32_t worldSize,
-             const std::string& codec = "")
+             const RawLife& life = {})
       : peer_(io, server) {
-    peer_.hello();
-    auto request = peer_.daemon().joinRequest();
-    request.setRank(rank);
-    request.setWorldSize(worldSize);
-    request.setCodec(codec.c_str());
-    wire::writeModel(model(), request.initModel());
-    auto answer = peer_.wait(request.send().dropPipeline());
+    auto answer = join(peer_, rank, worldSize, life);
     REQUIRE(answer.isJoined());
-    mustInitialize_ = answer.getJoined().getMustInitialize();
-    session_ = kj::heap<schema::Trainer::Client>(answer.getJoined().getSession());
+    auto joined = answer.getJoined();
+    mustInitialize_ = joined.getMustInitialize();
+    resumed_ = joined.getResumed();
+    daemon_ = joined.getDaemon();
+    session_ = kj::heap<schema::Trainer::Client>(joined.getSession());
   }
 
   bool mustInitialize() const { return mustInitialize_; }
+  bool resumed() const { return resumed_; }
+  uint64_t daemon() const { return daemon_; }
   RawPeer& peer() { return peer_; }
   schema::Trainer::Client& session() { return *session_; }
 
@@ -99,13 +125,17 @@ class RawTrainer {
     auto answer = peer_.wait(startPull(1, shard, offset, count).dropPipeline());
     return answer.isError() ? statusFrom(answer.getError()) : Status();
   }
+  Status keepAlive() {
+    return wire::readStatus(peer_.wait(session_->keepAliveRequest().send().dropPipeline()).getStatus());
+  }
   Status leave() {
     return wire::readStatus(peer_.wait(session_->leaveRequest().send().dropPipeline()).getStatus());
   }
 
  private:
   RawPeer peer_;
-  bool mustInitialize_ = false;
+  bool mustInitialize_ = false, resumed_ = false;
+  uint64_t daemon_ = 0;
   kj::Own<schema::Trainer::Client> session_;
 };
 

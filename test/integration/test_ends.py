@@ -146,7 +146,7 @@ class LostTrainer(processes.ProcessTest):
         seed = 20_240_601
         print(f"seed {seed}")
         pauses = random.Random(seed)
-        daemon = self.daemon(policy="locked", listen=(self.unix_address(),))
+        daemon = self.daemon(policy="locked", listen=(self.unix_address(),), membership__grace_ms=0)
         for round_ in range(10):
             doomed = self.endless_trainer(daemon)
             # Where in a step this hits is chance; that it hits somewhere else each time is the seed's.
@@ -159,6 +159,21 @@ class LostTrainer(processes.ProcessTest):
         self.assertEqual(status["counters"]["connections_dropped"], 0, "the trainers went; nobody sent them away")
         self.assert_stops(daemon)
         self.assertNotIn("without waiting longer", daemon.err, "half an update of a dead trainer holds up the end")
+
+
+class SilentTrainer(processes.ProcessTest):
+    def test_one_that_is_stopped_is_lost_and_the_others_go_on(self):
+        daemon = self.daemon(membership__lease_ms=1000)
+        silent = self.endless_trainer(daemon, 0, 2)
+        other = self.endless_trainer(daemon, 1, 2)
+        silent.signal(signal.SIGSTOP)
+        status = daemon.until_status("the loss shows", lambda status: status["trainers_lost"] == 1)
+        self.assertEqual([trainer["rank"] for trainer in status["trainers"]], [1])
+        self.assertIn("not heard of for membership.lease_ms (1000)", daemon.err)
+        self.assert_ends(self.train(daemon.address, 0, 2, steps=3))
+        silent.signal(signal.SIGCONT)
+        self.assert_fails(silent, "counts this trainer as gone")
+        self.assertTrue(other.runs())
 
 
 class LostDaemon(processes.ProcessTest):

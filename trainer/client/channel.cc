@@ -5,9 +5,7 @@
 #include <cstring>
 
 #include <kj/debug.h>
-#include <unistd.h>
 
-#include "common/os/host.h"
 #include "common/types/model_layout.h"
 #include "common/wire/convert.h"
 #include "trainer/client/window.h"
@@ -34,7 +32,7 @@ double secondsSince(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 Channel::Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, Transport transport)
-    : server_(std::move(server)), transport_(transport) {
+    : timer_(io.provider->getTimer()), server_(std::move(server)), transport_(transport) {
   wire::Socket socket = wire::wrapSocket(*io.lowLevelProvider, fd.release());
   socket_ = kj::mv(socket.stream);
   wire::MessageStreamOptions options;
@@ -59,6 +57,7 @@ Channel::~Channel() { tearDown(); }
 
 void Channel::tearDown() {
   notice_ = kj::READY_NOW;
+  keptAlive_ = kj::READY_NOW;
   lost_ = kj::READY_NOW;
   trainer_ = nullptr;
   reader_ = nullptr;
@@ -128,44 +127,6 @@ Status Channel::readAccess(schema::ModelAccess::Reader access, uint64_t chunkByt
   return {};
 }
 
-kj::Promise<Result<bool>> Channel::join(Membership membership, const ModelSpec& model, uint64_t chunkBytes,
-                                        uint32_t window, const CodecWish& codecs) {
-  if (ended_) return Result<bool>(*ended_);
-  auto request = KJ_ASSERT_NONNULL(daemon_).joinRequest();
-  request.setRank(membership.rank.value);
-  request.setWorldSize(membership.worldSize);
-  request.setHost(hostName().c_str());
-  request.setPid(static_cast<uint32_t>(getpid()));
-  request.setCodec(codecs.push.c_str());
-  request.setPullCodec(codecs.pull.c_str());
-  wire::writeModel(model, request.initModel());
-  return guarded<bool>(
-      request.send().then([this, chunkBytes, window, model, rank = membership.rank](
-                              capnp::Response<schema::JoinResult> answer) -> kj::Promise<Result<bool>> {
-        if (answer.isError()) return Result<bool>(cleared(wire::readError(answer.getError())));
-        auto joined = answer.getJoined();
-        Status status = readAccess(joined.getAccess(), chunkBytes, model);
-        if (status.ok()) {
-          status = agreeOn(wire::textIn(joined.getCodec()), wire::textIn(joined.getPullCodec()), rank);
-        }
-        if (!status.ok()) return Result<bool>(status.error());
-        trainer_ = joined.getSession();
-        reader_ = joined.getSession();
-        watchNotice();
-        const bool mustInitialize = joined.getMustInitialize();
-        const uint64_t ringBytesMax = joined.getAccess().getRingBytesMax();
-        return share(joined.getAccess())
-            .then([this, ringBytesMax, window](Status status) -> kj::Promise<Status> {
-              if (!status.ok()) return status;
-              return openRing(ringBytesMax, window);
-            })
-            .then([mustInitialize](Status status) -> Result<bool> {
-              if (!status.ok()) return status.error();
-              return mustInitialize;
-            });
-      }));
-}
-
 kj::Promise<Result<ModelSpec>> Channel::observe(const ModelSpec& model, uint64_t chunkBytes) {
   if (ended_) return Result<ModelSpec>(*ended_);
   auto request = KJ_ASSERT_NONNULL(daemon_).observeRequest();
@@ -185,20 +146,6 @@ kj::Promise<Result<ModelSpec>> Channel::observe(const ModelSpec& model, uint64_t
               return std::move(served);
             });
       }));
-}
-
-void Channel::watchNotice() {
-  notice_ = KJ_ASSERT_NONNULL(trainer_)
-                .noticeRequest()
-                .send()
-                .then([this](capnp::Response<schema::Trainer::NoticeResults> notice) {
-                  if (!notice.getShuttingDown()) return;
-                  ended_ = Error{ErrorCode::shuttingDown, "the daemon at " + server_ + " is shutting down: " +
-                                                              wire::printable(text(notice.getReason()))};
-                  // Closing now lets the daemon go; calls in flight fail with the reason above.
-                  if (socket_) socket_->shutdownWrite();
-                })
-                .eagerlyEvaluate([](kj::Exception&&) {});  // a broken connection shows in the next call
 }
 
 kj::Promise<Result<StartRole>> Channel::awaitModel() {

@@ -15,7 +15,7 @@
 #include "common/wire/message_stream.h"
 #include "schema/psd.capnp.h"
 #include "trainer/client/client.h"
-#include "trainer/client/gradient_encoder.h"
+#include "trainer/client/encoded_pushes.h"
 #include "trainer/client/push_queue.h"
 #include "trainer/client/push_ring.h"
 #include "trainer/client/shared_model.h"
@@ -25,6 +25,26 @@ namespace psd {
 
 /// Every answer of the daemon that matters to a caller: whether the trainer is to bring the values.
 enum class StartRole { go, bringValues };
+
+/// How gradients and parameters are to travel; empty: as the daemon says.
+struct CodecWish {
+  std::string push, pull;
+};
+
+/// How a trainer asks to be let in.
+struct JoinOrder {
+  Membership membership;
+  uint64_t incarnation = 0;  ///< drawn once in a trainer's life
+  uint64_t lastDaemon = 0;   ///< JoinAnswer::daemon of the last join; 0: none
+  CodecWish codecs;
+  std::shared_ptr<EncodedPushes> encoder;  ///< of the connection before, to go on with; null: none
+};
+
+struct JoinAnswer {
+  bool mustInitialize = false;
+  bool resumed = false;  ///< the session from before goes on
+  uint64_t daemon = 0;   ///< which process the daemon is
+};
 
 /// One gradient to push. `gradient` is the whole arena's.
 struct PushOrder {
@@ -36,18 +56,8 @@ struct PushOrder {
 
 /// A push under way.
 struct PushProgress {
-  /// A slice that was sent through a codec.
-  struct Sent {
-    Slice slice;
-    GradientEncoder::Encoded encoded;
-  };
   PushInfo info;
-  std::map<ShardId, std::vector<Sent>> undecided;  ///< whose shard may yet drop the gradient
-};
-
-/// How gradients and parameters are to travel; empty: as the daemon says.
-struct CodecWish {
-  std::string push, pull;
+  std::map<ShardId, std::vector<Slice>> undecided;  ///< encoded ones whose shard may yet drop the gradient
 };
 
 /// The side of a Client that does input and output: one connection and the calls on it. Every method is
@@ -61,8 +71,8 @@ class Channel {
 
   /// Agrees on the protocol. Gives the daemon's version.
   kj::Promise<Result<std::string>> hello();
-  kj::Promise<Result<bool>> join(Membership membership, const ModelSpec& model, uint64_t chunkBytes,
-                                 uint32_t window, const CodecWish& codecs);
+  kj::Promise<Result<JoinAnswer>> join(const JoinOrder& order, const ModelSpec& model, uint64_t chunkBytes,
+                                       uint32_t window);
   kj::Promise<Result<ModelSpec>> observe(const ModelSpec& model, uint64_t chunkBytes);
   kj::Promise<Result<StartRole>> awaitModel();
   kj::Promise<Result<PushInfo>> bringValues(std::span<const float> values, uint32_t window);
@@ -75,6 +85,9 @@ class Channel {
   /// Sends nothing more of that push.
   void giveUpPush(Step step) { pushes_.giveUp(step); }
   kj::Promise<Status> leave();
+  /// Ends the connection: whatever is under way fails, with `why` where nothing better is known. Resolves
+  /// when no memory of the caller is referenced any more.
+  kj::Promise<void> fail(const Error& why);
   kj::Promise<Result<PingInfo>> ping(uint64_t calls, uint32_t outstanding);
 
   const ShardPlan& plan() const { return plan_; }
@@ -85,6 +98,8 @@ class Channel {
   bool hasRing() const { return ring_ != nullptr; }
   const std::string& policy() const { return policy_; }
   const std::string& device() const { return device_; }
+  /// Null where gradients travel as float32.
+  const std::shared_ptr<EncodedPushes>& encoder() const { return encoder_; }
   std::string codec() const { return encoder_ ? encoder_->codec().spec() : "none"; }
   std::string pullCodec() const { return pullCodec_ && !shared_ ? pullCodec_->spec() : "none"; }
 
@@ -100,12 +115,10 @@ class Channel {
   kj::Promise<void> pingOnAndOn(uint64_t left, std::vector<double>& seconds);
   Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const ModelSpec& model);
   kj::ArrayPtr<capnp::word> placeFor(capnp::rpc::Message::Reader envelope, size_t words);
-  /// Takes on what the daemon said about codecs.
-  Status agreeOn(std::string_view codec, std::string_view pullCodec, Rank rank);
+  /// Takes on what the daemon said about codecs; after readAccess().
+  Status agreeOn(std::string_view codec, std::string_view pullCodec, const JoinOrder& order);
   Status decodeSlice(std::span<const std::byte> bytes, std::span<float> into) const;
   kj::Promise<Status> pushEncoded(const PushOrder& order, const Slice& slice, PushProgress& push);
-  /// Gives what these slices carried back to the encoder.
-  void takeBack(const std::vector<PushProgress::Sent>& dropped);
   /// After readAccess(): maps the daemon's parameters as far as the transport asks for it and it can be done.
   kj::Promise<Status> share(schema::ModelAccess::Reader access);
   Status openShared(kj::Maybe<int> fd, const SharedModel::Places& places);
@@ -117,16 +130,22 @@ class Channel {
   Status noRing(const Error& why) const;
   /// `push` outlives the promise.
   kj::Promise<Status> pushSlice(const PushOrder& order, const Slice& slice, PushProgress& push);
+  /// Every slice of an encoded push is answered.
+  void finishEncoded(Step step, const PushProgress& push);
   kj::Promise<PushResponse> sendInMessage(const PushOrder& order, const Slice& slice);
   kj::Promise<PushResponse> sendThroughRing(const PushOrder& order, const Slice& slice);
   void connectionLost();
   void watchNotice();
+  /// Renews the lease in the background, however long this trainer computes.
+  void keepAlive(uint64_t leaseMs);
+  kj::Promise<void> beat(kj::Duration lease);
   /// The typed form of what the library threw; tears the connection down first.
   kj::Promise<Error> broken(kj::Exception&& exception);
   template <class T>
   kj::Promise<Result<T>> guarded(kj::Promise<Result<T>> call);
   void tearDown();
 
+  kj::Timer& timer_;
   const std::string server_;
   const Transport transport_;
   kj::Own<kj::AsyncIoStream> socket_;
@@ -137,15 +156,17 @@ class Channel {
   kj::Maybe<schema::Reader::Client> reader_;
   kj::Maybe<schema::Trainer::Client> trainer_;
   kj::Promise<void> notice_ = kj::READY_NOW;
-  kj::Promise<void> lost_ = kj::READY_NOW;  // marks the end of a connection that no call waits on
-  std::optional<Error> ended_;              // why nothing can be called any more
+  kj::Promise<void> keptAlive_ = kj::READY_NOW;
+  kj::Promise<void> ending_ = kj::READY_NOW;  // a connection that a silent daemon made useless
+  kj::Promise<void> lost_ = kj::READY_NOW;    // marks the end of a connection that no call waits on
+  std::optional<Error> ended_;                // why nothing can be called any more
   ShardPlan plan_;
   std::vector<Slice> slices_;
   std::shared_ptr<const SharedModel> shared_;
   std::string policy_;
   std::string device_;
-  std::unique_ptr<GradientEncoder> encoder_;  // null where gradients travel as float32
-  std::shared_ptr<const Codec> pullCodec_;    // null where parameters do
+  std::shared_ptr<EncodedPushes> encoder_;  // null where gradients travel as float32
+  std::shared_ptr<const Codec> pullCodec_;  // null where parameters do
   uint64_t lastPull_ = 0;
   std::map<PlaceKey, std::span<float>> places_;  // destinations of the slices in flight
   std::unique_ptr<ClientPushRing> ring_;         // null where gradients travel in messages

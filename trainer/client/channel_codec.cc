@@ -5,7 +5,7 @@
 
 namespace psd {
 
-Status Channel::agreeOn(std::string_view codec, std::string_view pullCodec, Rank rank) {
+Status Channel::agreeOn(std::string_view codec, std::string_view pullCodec, const JoinOrder& order) {
   const auto agreed = [&](std::string_view spec) -> Result<std::shared_ptr<const Codec>> {
     auto made = makeCodec(spec.empty() ? "none" : spec);
     if (made.ok()) return made;
@@ -17,7 +17,11 @@ Status Channel::agreeOn(std::string_view codec, std::string_view pullCodec, Rank
   PSD_ASSIGN_OR_RETURN(auto pull, agreed(pullCodec));
   encoder_ = nullptr;
   if (push->name() != "none") {
-    encoder_ = std::make_unique<GradientEncoder>(std::move(push), plan_.totalElements(), rank.value + 1);
+    // Another daemon may cut the model otherwise: then what was left out of the pushes before is given up.
+    const bool goesOn = order.encoder && order.encoder->fits(*push, slices_);
+    encoder_ = goesOn ? order.encoder
+                      : std::make_shared<EncodedPushes>(std::move(push), slices_, plan_.totalElements(),
+                                                        order.membership.rank.value + 1);
   }
   pullCodec_ = pull->name() == "none" ? nullptr : std::move(pull);
   return {};

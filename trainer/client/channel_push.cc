@@ -38,6 +38,11 @@ Status readAnswer(schema::PushResult::Reader answer, const Slice& slice, uint64_
   return {};
 }
 
+/// Whether an error leaves open what became of what was sent, so that it may be sent again.
+bool isUndecided(const Error& error) {
+  return error.code == ErrorCode::unavailable || error.code == ErrorCode::sessionEnded;
+}
+
 /// Sets what a push says besides where its gradient is.
 template <class Request>
 void describe(Request& request, const PushOrder& order, const Slice& slice) {
@@ -78,7 +83,7 @@ kj::Promise<Status> Channel::pushSlice(const PushOrder& order, const Slice& slic
 }
 
 kj::Promise<Status> Channel::pushEncoded(const PushOrder& order, const Slice& slice, PushProgress& push) {
-  auto encoded = encoder_->encode(order.step, slice.arena, order.gradient.subspan(slice.arena, slice.count));
+  auto encoded = encoder_->encode(order.step, slice, order.gradient.subspan(slice.arena, slice.count));
   if (!encoded.ok()) return encoded.status();
   auto request = KJ_ASSERT_NONNULL(trainer_).pushRequest(capnp::MessageSize{16, 0});
   describe(request, order, slice);
@@ -87,36 +92,40 @@ kj::Promise<Status> Channel::pushEncoded(const PushOrder& order, const Slice& sl
   stream_->pin(encoded->bytes.data(), encoded->owner);
   request.adoptGradient(
       wire::referenceBytes(static_cast<schema::Trainer::PushParams::Builder&>(request), encoded->bytes));
-  const PushProgress::Sent sent{slice, *encoded};
   // What is not taken goes into the next push. A push that carries the most urgent of many steps is more
   // than one step's gradient, so it is not dropped as that would be. A shard decides with the answer to its
-  // last slice.
-  return request.send().then(
-      [this, sent, &push](capnp::Response<schema::PushResult> answer) -> Status {
-        Status status = readAnswer(answer, sent.slice, sent.encoded.bytes.size(), push.info);
-        if (!status.ok()) {
-          takeBack({sent});
-          return status;
-        }
-        auto& undecided = push.undecided[sent.slice.shard];
-        undecided.push_back(sent);
-        const auto outcome = answer.getAccepted().getOutcome();
-        if (outcome == schema::PushOutcome::RECEIVED) return {};
-        if (outcome != schema::PushOutcome::APPLIED) takeBack(undecided);
-        undecided.clear();
-        return {};
-      },
-      [this, sent](kj::Exception&& exception) -> Status {
-        takeBack({sent});
-        kj::throwRecoverableException(kj::mv(exception));
-        return {};
-      });
+  // last slice. Where there is no answer, the slice may be sent again, or the client is at its end.
+  return request.send().then([this, step = order.step, slice, bytes = encoded->bytes.size(),
+                              &push](capnp::Response<schema::PushResult> answer) -> Status {
+    Status status = readAnswer(answer, slice, bytes, push.info);
+    if (!status.ok()) {
+      if (!isUndecided(status.error())) encoder_->takeBack(step, slice);
+      return status;
+    }
+    auto& undecided = push.undecided[slice.shard];
+    undecided.push_back(slice);
+    const auto outcome = answer.getAccepted().getOutcome();
+    if (outcome == schema::PushOutcome::RECEIVED) return {};
+    for (const Slice& decided : undecided) {
+      if (outcome == schema::PushOutcome::APPLIED) {
+        encoder_->applied(step, decided);
+      } else {
+        encoder_->takeBack(step, decided);
+      }
+    }
+    undecided.clear();
+    return {};
+  });
 }
 
-void Channel::takeBack(const std::vector<PushProgress::Sent>& dropped) {
-  for (const PushProgress::Sent& sent : dropped) {
-    encoder_->takeBack(sent.slice.arena, sent.slice.count, sent.encoded.bytes);
+void Channel::finishEncoded(Step step, const PushProgress& push) {
+  // Where the parts of a push share one fate, the answer to the last slice of all told of it.
+  for (const auto& [shard, slices] : push.undecided) {
+    for (const Slice& slice : slices) {
+      if (push.info.outcome != PushOutcome::applied) encoder_->takeBack(step, slice);
+    }
   }
+  encoder_->finished(step);
 }
 
 kj::Promise<Result<PushInfo>> Channel::beginPush(const PushOrder& order, uint32_t window) {
@@ -129,11 +138,13 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(const PushOrder& order, uint32_
   auto sent = pushes_.add(order.step, slices_.size(), window, [this, order, push](size_t index) {
     return pushSlice(order, slices_[index], *push);
   });
-  return guarded<PushInfo>(sent.then([start, push](Status status) -> Result<PushInfo> {
-    if (!status.ok()) return status.error();
-    push->info.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    return std::move(push->info);
-  }));
+  return guarded<PushInfo>(
+      sent.then([this, step = order.step, start, push](Status status) -> Result<PushInfo> {
+        if (encoder_ && (status.ok() || !isUndecided(status.error()))) finishEncoded(step, *push);
+        if (!status.ok()) return status.error();
+        push->info.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        return std::move(push->info);
+      }));
 }
 
 kj::Promise<Status> Channel::openRing(uint64_t bytesMax, uint32_t window) {

@@ -35,6 +35,20 @@ struct ClientOptions {
   std::string codec;
   /// How parameters are to travel in messages; empty: as the daemon says.
   std::string pullCodec;
+  /// How long a trainer whose connection broke tries to come back; 0: the first fault is final.
+  std::chrono::milliseconds retryTimeout{0};
+};
+
+/// What happened to a trainer's connection.
+struct ConnectionEvent {
+  bool connected = false;  ///< it is back; else it broke
+  std::string what;        ///< one line for people
+};
+
+/// Who is told of it, on the client's thread.
+struct ConnectionWatcher {
+  std::function<void(const ConnectionEvent&)> onEvent;
+  std::function<bool()> shouldStop;  ///< whether to give up coming back
 };
 
 /// Who this trainer is.
@@ -122,6 +136,11 @@ class PartialPush {
 /// Values and gradients are flat float32 arrays in the order of `ModelLayout(model)`
 /// (`totalElements()` long, 64-byte aligned; padding elements are zero).
 ///
+/// With ClientOptions::retryTimeout, a trainer whose connection broke, whose daemon is silent, or which the
+/// daemon gave up connects and joins again within whatever call waits, sends anew what was not answered (the
+/// daemon applies nothing twice) and goes on. Errors that come out are final: isRetryable() tells whether the
+/// trainer could be started again as it is.
+///
 /// Owned by one thread, which makes all calls; a background thread does the input and output. No
 /// exception of the RPC library leaves this class.
 class Client {
@@ -131,10 +150,15 @@ class Client {
   /// Connects and agrees on the protocol version; retries until the timeout while nobody answers.
   static Result<std::unique_ptr<Client>> connect(const ClientOptions& options);
 
-  /// Joins as a trainer and waits until the model has values. `initialValues` is called on the calling thread
-  /// only when this trainer is the first and must bring them.
+  /// Joins as a trainer and waits until the model has values. `initialValues` is called on the client's
+  /// thread only when this trainer must bring them: in here when it is the first, and later, in some wait(),
+  /// when the daemon came back without a model; then the newest values that the trainer has are what to
+  /// bring. Kept until leave().
   virtual Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                                 const std::function<std::span<const float>()>& initialValues) = 0;
+
+  /// Who is told from now on when the connection breaks and is back.
+  virtual void watch(ConnectionWatcher) {}
 
   /// Instead of join: reads without being a trainer. Fails (notReady) when the model has no values.
   virtual Result<JoinInfo> observe(const ModelSpec& model) = 0;
@@ -143,7 +167,8 @@ class Client {
   virtual Pending<PullInfo> pull(std::span<float> destination) = 0;
 
   /// The parameters in the daemon's own memory, without a copy: they change while they are read, each element
-  /// whole. Valid as long as this object; no longer changing once the daemon is gone. Empty where values
+  /// whole. Valid as long as this object, or until the trainer is back after its connection broke; no longer
+  /// changing once the daemon is gone. Empty where values
   /// travel in messages, and from when on the daemon goes by a policy that forbids it.
   virtual std::span<const float> view() const { return {}; }
 

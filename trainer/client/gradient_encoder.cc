@@ -83,4 +83,8 @@ void GradientEncoder::takeBack(uint64_t begin, uint64_t count, Codec::Bytes byte
   if (codec_->memorySlots() > 0) codec_->takeBack(bytes, memoryOf(begin, count));
 }
 
+void GradientEncoder::sendAfterAll(uint64_t begin, uint64_t count, Codec::Bytes bytes) {
+  if (codec_->memorySlots() > 0) codec_->undoTakeBack(bytes, memoryOf(begin, count));
+}
+
 }  // namespace psd

@@ -31,6 +31,15 @@ void PushQueue::giveUp(Step step) {
   sendOn();
 }
 
+void PushQueue::stopAll(const Error& why) {
+  for (Place push = pushes_.begin(); push != pushes_.end();) {
+    const Place next = std::next(push);  // finishing erases
+    stop(*push, why);
+    finishIfDone(push);
+    push = next;
+  }
+}
+
 PushQueue::Place PushQueue::find(Step step) {
   return std::find_if(pushes_.begin(), pushes_.end(), [&](const Push& push) { return push.step == step; });
 }

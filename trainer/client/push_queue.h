@@ -30,6 +30,8 @@ class PushQueue final : private kj::TaskSet::ErrorHandler {
   /// Slices of a push may be sent, each told once, in this order. Of a push that is done: nothing happens.
   void ready(Step step, const std::vector<size_t>& slices);
   void giveUp(Step step);
+  /// Sends nothing more, and every push resolves with `why` once what it sent is answered.
+  void stopAll(const Error& why);
 
  private:
   struct Push {

@@ -13,6 +13,8 @@ struct Slice {
   uint64_t offset = 0;
   uint64_t count = 0;
   uint64_t arena = 0;  ///< where it begins in the flat arena
+
+  bool operator==(const Slice&) const = default;
 };
 
 /// Cuts every shard into pieces of at most `elementsMax` (at least the layout's grain), near equal

@@ -137,7 +137,7 @@ TEST_CASE("each wrong value has its one line") {
       {R"({"color": 1})",
        "color: unknown key; valid keys: listen, device, devices, shards, threads, policy, optimizer, groups, "
        "model, "
-       "world_size, codecs, shm_writable, exit_when_done, save, durability, log, limits"},
+       "world_size, codecs, membership, shm_writable, exit_when_done, save, durability, log, limits"},
       {R"({"limits": {"conections": 1}})", "limits.conections: unknown key; did you mean 'connections'?"},
       {R"({"policy": {"type": "lockd"}})",
        R"(policy.type: must be one of "hogwild", "locked", "bounded_staleness", "sync", not "lockd"; did you mean "locked"?)"},

@@ -135,13 +135,19 @@ TEST_CASE("the first trainer brings the values, the others wait for it") {
   CHECK(start.join(SessionId{2}) == Role::wait);
   CHECK_FALSE(start.ready());
   CHECK(start.bringer() == SessionId{1});
-  CHECK_FALSE(start.finish(SessionId{2}));
+  CHECK_FALSE(start.complete(SessionId{2}));
+  CHECK_FALSE(start.complete());
+  CHECK(start.complete(SessionId{1}));
+  CHECK(start.complete());
   CHECK_FALSE(start.ready());
-  CHECK(start.finish(SessionId{1}));
-  CHECK(start.ready());
   CHECK_FALSE(start.bringer());
-  CHECK(start.join(SessionId{3}) == Role::go);
-  CHECK_FALSE(start.finish(SessionId{1}));  // only once
+  CHECK(start.join(SessionId{3}) == Role::wait);
+  CHECK(start.roleOf(SessionId{1}) == Role::wait);
+  start.open();
+  CHECK(start.ready());
+  CHECK(start.join(SessionId{4}) == Role::go);
+  CHECK(start.roleOf(SessionId{3}) == Role::go);
+  CHECK_FALSE(start.complete(SessionId{1}));  // only once
 }
 
 TEST_CASE("values that are there from the start are asked of nobody") {
@@ -160,7 +166,7 @@ TEST_CASE("when the bringer is gone the next in line is asked") {
   start.join(SessionId{4});
   CHECK_FALSE(start.depart(SessionId{2}));
   CHECK(start.depart(SessionId{1}) == SessionId{3});
-  CHECK_FALSE(start.finish(SessionId{1}));
+  CHECK_FALSE(start.complete(SessionId{1}));
   CHECK_FALSE(start.depart(SessionId{1}));
   CHECK(start.depart(SessionId{3}) == SessionId{4});
   CHECK_FALSE(start.depart(SessionId{4}));
@@ -168,12 +174,13 @@ TEST_CASE("when the bringer is gone the next in line is asked") {
   CHECK(start.join(SessionId{5}) == Role::bringValues);
 }
 
-TEST_CASE("once the model is ready nobody is asked again") {
+TEST_CASE("once the values are complete nobody is asked again") {
   ModelStart start;
   start.join(SessionId{1});
   start.join(SessionId{2});
-  REQUIRE(start.finish(SessionId{1}));
-  CHECK_FALSE(start.depart(SessionId{1}));
+  REQUIRE(start.complete(SessionId{1}));
+  CHECK_FALSE(start.depart(SessionId{1}));  // who waits only waits for them to be saved
+  start.open();
   CHECK_FALSE(start.depart(SessionId{2}));
   CHECK(start.ready());
 }
@@ -225,7 +232,8 @@ struct Schedule {
   void finish(const Stay& stay) {
     const auto present = live();
     const bool brings = !ready && !present.empty() && present.front() == &stay;
-    REQUIRE(start.finish(stay.session) == brings);
+    REQUIRE(start.complete(stay.session) == brings);
+    if (brings) start.open();
     ready = ready || brings;
   }
 

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <utility>
+
+#include "common/types/ids.h"
+
+namespace psd {
+
+/// The pushes of one trainer to one shard that are over, and what they were answered: one that comes again is
+/// told the same, and is not applied twice. Holds the newest kMost, more than a trainer leaves unanswered
+/// (psd-trainer --inflight allows as many). Pure; owned by one thread.
+template <class Answer>
+class AnsweredPushes {
+ public:
+  static constexpr size_t kMost = 64;
+  using Entry = std::pair<Step, Answer>;
+
+  /// The push of `step` is over; the first answer is the one that holds.
+  void add(Step step, Answer answer) {
+    if (find(step)) return;
+    if (answers_.size() == kMost) answers_.pop_front();
+    answers_.emplace(place(step), step, std::move(answer));
+  }
+  /// What was answered; null when the push never was over, or is too old to be remembered.
+  const Answer* find(Step step) const {
+    if (answers_.empty() || answers_.back().first < step) return nullptr;
+    auto entry = place(step);
+    return entry != answers_.end() && entry->first == step ? &entry->second : nullptr;
+  }
+
+  /// Oldest first.
+  const std::deque<Entry>& entries() const { return answers_; }
+
+ private:
+  auto place(Step step) const {
+    return std::lower_bound(answers_.begin(), answers_.end(), step,
+                            [](const Entry& each, Step wanted) { return each.first < wanted; });
+  }
+
+  std::deque<Entry> answers_;  // by step
+};
+
+}  // namespace psd

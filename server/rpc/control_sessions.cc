@@ -1,0 +1,152 @@
+// The side of Control that knows who is in: joining, coming back, leases, departures.
+
+#include <chrono>
+
+#include <spdlog/spdlog.h>
+
+#include "server/metrics/steady_clock.h"
+#include "server/rpc/control.h"
+#include "server/rpc/push_server.h"
+
+namespace psd {
+
+Result<Joined> Control::admit(Candidate candidate, const std::shared_ptr<EventLoop>& loop) {
+  if (stopping()) return stoppingError();
+  candidate.returns = candidate.lastDaemon == daemonId_;
+  PSD_RETURN_IF_ERROR(roster_.mayJoin(candidate));
+  if (auto holder = roster_.holderOf(candidate.rank)) {
+    const Candidate& other = roster_.sessions().at(*holder);
+    if (candidate.incarnation != 0 && other.incarnation == candidate.incarnation) {
+      return resume(*holder, candidate);
+    }
+    if (!candidate.returns && !leases_.connected(*holder)) {
+      forget(*holder, Departure::lost, "a new trainer takes its rank");
+    }
+  }
+  PSD_ASSIGN_OR_RETURN(SessionId id, roster_.join(candidate));
+  Session& session = sessions_[id];
+  session.candidate = candidate;
+  session.life = lifeOf(candidate, loop);
+  leases_.grant(id);
+  const TrainerRef trainer{id, candidate.rank};
+  session.life.pushes->beginSession(trainer);
+  for (const auto& policy : model_->policies()) {
+    tasks_.add(policy->join(trainer).attach(std::shared_ptr(policy)));
+  }
+  counters_.trainersJoined.add();
+  Joined joined = describe(id, start_.join(id));
+  spdlog::info("rank {} of {} joined (process {} on {}){}", candidate.rank.value, candidate.worldSize,
+               candidate.pid, candidate.host,
+               joined.role == ModelStart::Role::bringValues ? " and brings the initial values" : "");
+  return joined;
+}
+
+Result<Joined> Control::resume(SessionId id, const Candidate& candidate) {
+  Session& session = sessions_.at(id);
+  session.candidate.codec = candidate.codec;  // a connection's own affair
+  session.candidate.pullCodec = candidate.pullCodec;
+  session.standing->attachment++;
+  leases_.grant(id);
+  counters_.trainersReturned.add();
+  spdlog::info("rank {} (process {} on {}) is back after step {}", session.candidate.rank.value,
+               session.candidate.pid, session.candidate.host, session.life.counters->step.value());
+  Joined joined = describe(id, start_.roleOf(id));
+  joined.resumed = true;
+  return joined;
+}
+
+Joined Control::describe(SessionId id, ModelStart::Role role) {
+  const Session& session = sessions_.at(id);
+  session.life.counters->heard();
+  return {{id, session.candidate.rank}, model_,           role,
+          session.life.counters,        session.standing, session.standing->attachment,
+          session.life.pushes,          daemonId_,        false};
+}
+
+Control::Life Control::lifeOf(const Candidate& candidate, const std::shared_ptr<EventLoop>& loop) {
+  Life& life = lives_[candidate.rank];
+  if (candidate.incarnation == 0 || life.incarnation != candidate.incarnation) {
+    life.incarnation = candidate.incarnation;
+    life.counters = std::make_shared<SessionCounters>();
+    life.pushes = PushServer::make(loop, model_, life.counters);
+  }
+  return life;
+}
+
+void Control::disconnected(SessionId session, uint32_t attachment) {
+  auto entry = sessions_.find(session);
+  if (entry == sessions_.end() || entry->second.standing->attachment != attachment) return;
+  leases_.disconnected(session);
+  if (config_->membership.graceMs != 0) {
+    const Candidate& trainer = entry->second.candidate;
+    spdlog::info("rank {} (process {} on {}) is no longer connected; it has {} ms to come back",
+                 trainer.rank.value, trainer.pid, trainer.host, config_->membership.graceMs);
+  }
+  endExpired();
+}
+
+kj::Promise<void> Control::watchLeases(kj::Timer& timer) {
+  return timer.afterDelay(leases_.interval().count() * kj::MILLISECONDS).then([this, &timer] {
+    lookAtLeases();
+    return watchLeases(timer);
+  });
+}
+
+void Control::lookAtLeases() {
+  leases_.advance(std::chrono::milliseconds(steadyMs()));
+  for (auto& [id, session] : sessions_) {
+    const uint64_t heardMs = session.life.counters->lastSeenMs.value();
+    if (heardMs != session.heardMs && leases_.connected(id)) leases_.grant(id);
+    session.heardMs = heardMs;
+  }
+  endExpired();
+}
+
+void Control::endExpired() {
+  for (SessionId session : leases_.expired()) {
+    depart(session, Departure::lost,
+           leases_.connected(session)
+               ? "not heard of for membership.lease_ms (" + std::to_string(config_->membership.leaseMs) + ")"
+               : "its connection closed");
+  }
+}
+
+void Control::depart(SessionId session, Departure how, const std::string& why) {
+  if (sessions_.count(session) == 0) return;
+  forget(session, how, why);
+  // A model that never got its values binds nobody.
+  if (sessions_.empty() && !start_.complete() && !config_->model) {
+    model_ = nullptr;
+    lives_.clear();
+  }
+  if (config_->exitWhenDone && roster_.everyoneDone()) {
+    requestStop("all " + std::to_string(roster_.worldSize()) + " trainers are done");
+  }
+}
+
+void Control::forget(SessionId session, Departure how, const std::string& why) {
+  auto entry = sessions_.find(session);
+  entry->second.standing->attachment = SessionStanding::kEnded;
+  entry->second.life.pushes->endSession();
+  leases_.release(session);
+  const Candidate gone = entry->second.candidate;
+  uint64_t steps = entry->second.life.counters->step.value();
+  if (how == Departure::left) {
+    spdlog::info("rank {} left after {} steps", gone.rank.value, steps);
+  } else {
+    spdlog::warn("rank {} (process {} on {}) is lost after {} steps: {}", gone.rank.value, gone.pid,
+                 gone.host, steps, why);
+  }
+  sessions_.erase(entry);
+  roster_.depart(session, how);
+  for (const auto& policy : model_->policies()) {
+    tasks_.add(policy->leave(session).attach(std::shared_ptr(policy)));
+  }
+  if (auto next = start_.depart(session)) {
+    spdlog::warn("the trainer that brought the initial values is gone; rank {} brings them",
+                 sessions_[*next].candidate.rank.value);
+    answerWaiter(sessions_[*next], ModelStart::Role::bringValues);
+  }
+}
+
+}  // namespace psd

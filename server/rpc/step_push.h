@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <kj/async.h>
+
+#include "server/policy/update_policy.h"
+#include "server/rpc/event_loop.h"
+
+namespace psd {
+
+/// A shard's part of a gradient, under the policy that it began with. Owned by its event loop, like StepPush.
+struct PartPush : ShardPush {
+  std::shared_ptr<UpdatePolicy> policy;
+  uint64_t unanswered = 0;           ///< slices with the policy
+  std::optional<PushAnswer> newest;  ///< of the policy, to a slice
+  std::optional<Error> refused;      ///< by the policy
+  bool abandoned = false;            ///< its session ended before it was whole
+};
+
+/// One gradient on its way in, all shards together; the loop knows of it while it is half there or waits.
+struct StepPush {
+  StepPush(EventLoop& loop, Step number, size_t shards) : number(number), parts(shards), loop_(loop) {
+    loop_.updateBegan();
+  }
+  ~StepPush() { close(); }
+  StepPush(const StepPush&) = delete;
+  StepPush& operator=(const StepPush&) = delete;
+
+  void completed() {
+    complete = true;
+    if (open_) loop_.updateArrived();
+  }
+  /// The loop need not wait for it.
+  void close() {
+    if (!open_) return;
+    open_ = false;
+    if (!complete) loop_.updateArrived();
+    loop_.updateEnded();
+  }
+  /// Resolves when something has become known of it.
+  kj::Promise<void> whenChanged() {
+    auto pair = kj::newPromiseAndFulfiller<void>();
+    watchers_.push_back(kj::mv(pair.fulfiller));
+    return kj::mv(pair.promise);
+  }
+  void changed() {
+    for (auto& watcher : watchers_) watcher->fulfill();
+    watchers_.clear();
+  }
+
+  const Step number;
+  std::vector<std::shared_ptr<PartPush>> parts;          ///< by shard; null: nothing of it is there
+  uint64_t arrived = 0;                                  ///< elements
+  bool complete = false;                                 ///< all have arrived
+  uint64_t unanswered = 0;                               ///< slices with the policies
+  std::vector<kj::Promise<Result<PushAnswer>>> waiting;  ///< what policies left in ShardPush::later
+  std::optional<Result<PushAnswer>> outcome;             ///< of the whole, once it is known
+
+ private:
+  EventLoop& loop_;
+  bool open_ = true;  // counted by the loop
+  std::vector<kj::Own<kj::PromiseFulfiller<void>>> watchers_;
+};
+
+}  // namespace psd

@@ -1,0 +1,161 @@
+#include "test/fault/fault_proxy.h"
+
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "test/support/catch.h"
+
+namespace psd::testing {
+namespace {
+
+constexpr uint32_t kSegmentsMost = 512;
+constexpr uint64_t kMessageBytesMost = 16u << 20;
+constexpr int kAcceptPollMs = 20;
+
+void makeBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK); }
+
+bool receiveAll(int fd, std::byte* into, size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t got = recv(fd, into, bytes, 0);
+    if (got <= 0) return false;
+    into += got;
+    bytes -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+bool sendAll(int fd, const std::vector<std::byte>& message) {
+  for (size_t sent = 0; sent < message.size();) {
+    const ssize_t more = send(fd, message.data() + sent, message.size() - sent, MSG_NOSIGNAL);
+    if (more <= 0) return false;
+    sent += static_cast<size_t>(more);
+  }
+  return true;
+}
+
+uint32_t wordAt(const std::vector<std::byte>& bytes, size_t index) {
+  uint32_t word = 0;
+  std::memcpy(&word, bytes.data() + index * sizeof word, sizeof word);
+  return word;
+}
+
+/// One message in Cap'n Proto's framing, whole; false when there is none any more.
+bool receiveMessage(int fd, std::vector<std::byte>& message) {
+  message.resize(8);
+  if (!receiveAll(fd, message.data(), 8)) return false;
+  const uint32_t segments = wordAt(message, 0) + 1;
+  if (segments == 0 || segments > kSegmentsMost) return false;
+  const size_t table = (segments / 2 + 1) * 8;  // count and sizes, padded to words
+  message.resize(table);
+  if (table > 8 && !receiveAll(fd, message.data() + 8, table - 8)) return false;
+  uint64_t body = 0;
+  for (uint32_t i = 0; i < segments; i++) body += uint64_t{wordAt(message, i + 1)} * 8;
+  if (body > kMessageBytesMost) return false;
+  message.resize(table + body);
+  return receiveAll(fd, message.data() + table, body);
+}
+
+Address parsed(const std::string& address) {
+  auto result = parseAddress(address);
+  PSD_REQUIRE_OK(result);
+  return *result;
+}
+
+ListenSockets listening() {
+  auto sockets = listenOn(parsed("tcp://127.0.0.1:0"));
+  PSD_REQUIRE_OK(sockets);
+  return std::move(*sockets);
+}
+
+}  // namespace
+
+FaultProxy::FaultProxy(const std::string& upstream, uint64_t seed, uint64_t messagesMost)
+    : upstream_(parsed(upstream)),
+      messagesMost_(messagesMost),
+      random_(seed),
+      listening_(listening()),
+      address_(listening_.address().toString()),
+      accepting_([this] { acceptAll(); }) {}
+
+FaultProxy::~FaultProxy() {
+  ending_ = true;
+  accepting_.join();
+  for (auto& connection : connections_) {
+    cut(*connection);
+    connection->upwards.join();
+    connection->downwards.join();
+  }
+}
+
+FaultProxy::Plan FaultProxy::draw() {
+  Plan plan;
+  plan.fault = static_cast<Fault>(random_.between(1, 5));
+  // An answer that comes twice could pass for that of another call, whose number the library uses again. TCP
+  // repeats none; what trainers do repeat are calls.
+  plan.upwards = random_.oneIn(2) || plan.fault == Fault::repeat;
+  plan.after = random_.between(1, messagesMost_);
+  plan.delayMs = random_.between(1, 20);
+  return plan;
+}
+
+void FaultProxy::acceptAll() {
+  while (!ending_) {
+    pollfd waiting{listening_.sockets().front().get(), POLLIN, 0};
+    if (poll(&waiting, 1, kAcceptPollMs) <= 0) continue;
+    auto accepted = acceptFrom(waiting.fd);
+    if (!accepted.ok() || accepted->fd.get() < 0) continue;
+    auto daemon = connectTo(upstream_, std::chrono::seconds(10));
+    if (!daemon.ok()) continue;  // which closes the trainer's
+    auto connection = std::make_unique<Connection>();
+    connection->trainer = std::move(accepted->fd);
+    connection->daemon = std::move(*daemon);
+    makeBlocking(connection->trainer.get());
+    makeBlocking(connection->daemon.get());
+    connection->plan = draw();
+    Connection& made = *connection;
+    connection->upwards = std::thread([this, &made] { pump(made, true); });
+    connection->downwards = std::thread([this, &made] { pump(made, false); });
+    std::lock_guard lock(mutex_);
+    connections_.push_back(std::move(connection));
+  }
+}
+
+void FaultProxy::cut(Connection& connection) {
+  shutdown(connection.trainer.get(), SHUT_RDWR);
+  shutdown(connection.daemon.get(), SHUT_RDWR);
+}
+
+void FaultProxy::pump(Connection& connection, bool upwards) {
+  const int from = upwards ? connection.trainer.get() : connection.daemon.get();
+  const int to = upwards ? connection.daemon.get() : connection.trainer.get();
+  const Plan& plan = connection.plan;
+  std::vector<std::byte> message;
+  for (uint64_t passed = 0; receiveMessage(from, message); passed++) {
+    const bool now = plan.fault != Fault::none && plan.upwards == upwards && passed == plan.after;
+    if (now) harmed_++;
+    if (now && plan.fault == Fault::cut) break;
+    if (now && plan.fault == Fault::halfClose) {
+      shutdown(to, SHUT_WR);
+      while (receiveMessage(from, message)) continue;  // which nobody gets
+      break;
+    }
+    // A stream that lost a message is of no use to either side; it takes them a while to find out.
+    if (now && plan.fault == Fault::swallow) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(plan.delayMs));
+      break;
+    }
+    if (now && plan.fault == Fault::delay) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(plan.delayMs));
+    }
+    if (!sendAll(to, message)) break;
+    if (now && plan.fault == Fault::repeat && !sendAll(to, message)) break;
+  }
+  cut(connection);
+}
+
+}  // namespace psd::testing

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <atomic>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "common/os/socket.h"
+#include "test/support/random.h"
+
+namespace psd::testing {
+
+/// Stands between trainers and a daemon, passes Cap'n Proto messages on, and after a while does every
+/// connection some harm: cuts it, closes one half, swallows messages, sends one twice, or holds one back.
+/// What it does follows from the seed and the order of the connections. Thread-safe.
+class FaultProxy {
+ public:
+  /// `upstream`: the daemon. A connection lives for at most `messagesMost` messages of one direction.
+  FaultProxy(const std::string& upstream, uint64_t seed, uint64_t messagesMost);
+  /// Cuts what is left.
+  ~FaultProxy();
+
+  /// "tcp://127.0.0.1:PORT"
+  std::string address() const { return address_; }
+  /// Connections that were done harm.
+  uint64_t harmed() const { return harmed_; }
+
+ private:
+  enum class Fault { none, cut, halfClose, swallow, repeat, delay };
+  struct Plan {
+    Fault fault = Fault::none;
+    bool upwards = false;  ///< of the two directions
+    uint64_t after = 0;    ///< messages
+    uint64_t delayMs = 0;
+  };
+  struct Connection {
+    OwnFd trainer, daemon;
+    Plan plan;
+    std::thread upwards, downwards;
+  };
+
+  void acceptAll();
+  Plan draw();
+  void pump(Connection& connection, bool upwards);
+  static void cut(Connection& connection);
+
+  const Address upstream_;
+  const uint64_t messagesMost_;
+  Random random_;  // of the accepting thread
+  ListenSockets listening_;
+  std::string address_;
+  std::atomic<bool> ending_{false};
+  std::atomic<uint64_t> harmed_{0};
+  std::mutex mutex_;  // guards the list
+  std::list<std::unique_ptr<Connection>> connections_;
+  std::thread accepting_;
+};
+
+}  // namespace psd::testing

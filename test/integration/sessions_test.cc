@@ -1,0 +1,227 @@
+// Who is in, over time: leases, closed connections, ranks that change hands.
+
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include <kj/async-io.h>
+
+#include "common/types/model_layout.h"
+#include "test/integration/raw_trainer.h"
+#include "test/support/catch.h"
+#include "test/support/local_server.h"
+#include "trainer/client/client.h"
+
+namespace psd {
+namespace {
+
+using testing::LocalServer;
+using testing::RawTrainer;
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kLeaseMs = 1500;
+constexpr uint64_t kDayMs = 86'400'000;
+
+Json configOf(uint64_t leaseMs, uint64_t graceMs) {
+  return {{"shards", 2},
+          {"optimizer", {{"type", "sgd"}, {"lr", 1.0}}},
+          {"membership", {{"lease_ms", leaseMs}, {"grace_ms", graceMs}}}};
+}
+
+/// The status, fetched by a thread without an event loop of its own.
+Json statusOf(const LocalServer& server) {
+  return std::async(std::launch::async, [&] { return server.status(); }).get();
+}
+
+/// The daemon's status once `condition(status)` holds; waits a minute at most.
+template <class Condition>
+Json statusWhen(const LocalServer& server, Condition condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  for (;;) {
+    Json status = statusOf(server);
+    if (condition(status)) return status;
+    INFO(status.dump());
+    REQUIRE(std::chrono::steady_clock::now() < deadline);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+bool oneIsLost(const Json& status) { return status["trainers_lost"] == 1 && status["trainers"].empty(); }
+
+std::unique_ptr<Client> joined(const LocalServer& server, const std::vector<float>& initial) {
+  ClientOptions options;
+  options.servers = {server.address()};
+  auto client = Client::connect(options);
+  PSD_REQUIRE_OK(client);
+  PSD_REQUIRE_OK(
+      (*client)->join({Rank{0}, 1}, testing::model(), [&] { return std::span<const float>(initial); }));
+  return std::move(*client);
+}
+
+TEST_CASE("Sessions: a silent trainer is gone after its lease, and all its calls say so") {
+  LocalServer server(configOf(kLeaseMs, kDayMs));
+  auto io = kj::setupAsyncIo();
+  RawTrainer trainer(io, server, 0, 1);
+  trainer.bringZeros();
+  statusWhen(server, oneIsLost);
+  for (const Status& status :
+       {trainer.push({}, std::vector<float>(16)), trainer.pull(0, 0, 16), trainer.initialized(),
+        trainer.initialize(0, 0, std::vector<float>(16)), trainer.keepAlive(), trainer.leave()}) {
+    REQUIRE_FALSE(status.ok());
+    CHECK(status.error().code == ErrorCode::sessionEnded);
+    CHECK(status.message().find("lease_ms (1500)") != std::string::npos);
+  }
+  CHECK(statusOf(server)["shards"][0]["version"] == 0);
+  // The rank is free, and the model is still there.
+  RawTrainer next(io, server, 0, 1);
+  CHECK_FALSE(next.mustInitialize());
+}
+
+TEST_CASE("Sessions: a trainer that computes for longer than its lease stays in") {
+  LocalServer server(configOf(kLeaseMs, kDayMs));
+  const std::vector<float> ones(ModelLayout(testing::model()).totalElements(), 1.0f);
+  auto client = joined(server, ones);
+  const double before = statusOf(server)["uptime_s"].get<double>();
+  const Json status = statusWhen(server, [&](const Json& now) {
+    return now["uptime_s"].get<double>() > before + 2 * kLeaseMs / 1000.0;
+  });
+  REQUIRE(status["trainers"].size() == 1);
+  CHECK(status["trainers"][0]["connected"] == true);
+  CHECK(status["trainers"][0]["waits_for"] == "");
+  PSD_REQUIRE_OK(client->push(Step{1}, ones, 1, {}).wait());
+  PSD_REQUIRE_OK(client->leave());
+  CHECK(statusOf(server)["trainers_lost"] == 0);
+}
+
+TEST_CASE("Sessions: a trainer whose connection closed is gone after the grace") {
+  LocalServer server(configOf(kDayMs, 200));
+  auto io = kj::setupAsyncIo();
+  { RawTrainer trainer(io, server, 0, 1); }
+  statusWhen(server, oneIsLost);
+}
+
+TEST_CASE("Sessions: a trainer whose connection closed is in until then") {
+  LocalServer server(configOf(kDayMs, kDayMs));
+  auto io = kj::setupAsyncIo();
+  { RawTrainer trainer(io, server, 0, 1); }
+  const Json status =
+      statusWhen(server, [](const Json& now) { return now["trainers"][0]["connected"] == false; });
+  CHECK(status["trainers_lost"] == 0);
+  CHECK(status["trainers"][0]["lease_left_ms"].get<uint64_t>() > kDayMs / 2);
+}
+
+TEST_CASE("Sessions: a new trainer takes the rank of one that is no longer connected") {
+  LocalServer server(configOf(kDayMs, kDayMs));
+  auto io = kj::setupAsyncIo();
+  { RawTrainer trainer(io, server, 0, 1); }
+  statusWhen(server, [](const Json& now) { return now["trainers"][0]["connected"] == false; });
+  RawTrainer next(io, server, 0, 1);
+  CHECK(next.mustInitialize());
+  const Json status = statusOf(server);
+  CHECK(status["trainers"].size() == 1);
+  CHECK(status["trainers_lost"] == 1);
+}
+
+TEST_CASE("Sessions: a trainer that joins again goes on with its session; the old connection is out") {
+  LocalServer server(configOf(kDayMs, kDayMs));
+  auto io = kj::setupAsyncIo();
+  RawTrainer before(io, server, 0, 1, {.incarnation = 7});
+  before.bringZeros();
+  PSD_REQUIRE_OK(before.push({1, 0, 0}, std::vector<float>(1024, 1.0f)));
+  RawTrainer after(io, server, 0, 1, {.incarnation = 7, .daemon = before.daemon()});
+  CHECK(after.resumed());
+  CHECK(after.daemon() == before.daemon());
+  CHECK_FALSE(after.mustInitialize());
+  const Status late = before.push({1, 0, 1024}, std::vector<float>(976, 1.0f));
+  REQUIRE_FALSE(late.ok());
+  CHECK(late.error().code == ErrorCode::sessionEnded);
+  CHECK(late.message().find("another connection") != std::string::npos);
+  // What the old connection brought of the push counts.
+  PSD_REQUIRE_OK(after.push({1, 0, 1024}, std::vector<float>(976, 1.0f)));
+  const Json status = statusOf(server);
+  CHECK(status["shards"][0]["version"] == 1);
+  CHECK(status["trainers"].size() == 1);
+  CHECK(status["trainers"][0]["incarnation"] == "0000000000000007");
+  CHECK(status["trainers_lost"] == 0);
+  CHECK(status["counters"]["trainers_returned"] == 1);
+}
+
+TEST_CASE("Sessions: a slice that comes again is answered, and not applied again") {
+  for (const char* policy : {"hogwild", "locked"}) {
+    Json config = configOf(kDayMs, kDayMs);
+    config["policy"]["type"] = policy;
+    config["threads"] = 2;  // the two connections are on different loops
+    LocalServer server(config);
+    auto io = kj::setupAsyncIo();
+    RawTrainer before(io, server, 0, 1, {.incarnation = 7});
+    before.bringZeros();
+    const std::vector<float> first(1024, 1.0f), second(976, 1.0f);
+    for (int i = 0; i < 2; i++) {
+      PSD_REQUIRE_OK(before.push({1, 0, 0}, first));
+      PSD_REQUIRE_OK(before.push({1, 0, 1024}, second));
+      PSD_REQUIRE_OK(before.push({2, 0, 0}, first));  // unfinished
+    }
+    RawTrainer after(io, server, 0, 1, {.incarnation = 7, .daemon = before.daemon()});
+    for (int i = 0; i < 2; i++) {
+      PSD_REQUIRE_OK(after.push({1, 0, 1024}, second));
+      PSD_REQUIRE_OK(after.push({2, 0, 0}, first));
+      PSD_REQUIRE_OK(after.push({2, 0, 1024}, second));
+      PSD_REQUIRE_OK(after.push({1, 0, 0}, first));
+    }
+    const Json status = statusOf(server);
+    CHECK(status["shards"][0]["version"] == 2);
+    CHECK(status["counters"]["repeated_slices"] == 10);
+    CHECK(status["counters"]["refused_slices"] == 0);
+  }
+}
+
+TEST_CASE("Sessions: a trainer that was gone for good comes back with what it had pushed") {
+  LocalServer server(configOf(kDayMs, 0));
+  auto io = kj::setupAsyncIo();
+  uint64_t daemon = 0;
+  {
+    RawTrainer before(io, server, 0, 1, {.incarnation = 7});
+    before.bringZeros();
+    PSD_REQUIRE_OK(before.push({1, 0, 0}, std::vector<float>(1024, 1.0f)));
+    PSD_REQUIRE_OK(before.push({1, 0, 1024}, std::vector<float>(976, 1.0f)));
+    daemon = before.daemon();
+  }
+  statusWhen(server, oneIsLost);
+  RawTrainer after(io, server, 0, 1, {.incarnation = 7, .daemon = daemon});
+  CHECK_FALSE(after.resumed());
+  PSD_REQUIRE_OK(after.push({1, 0, 0}, std::vector<float>(1024, 1.0f)));
+  CHECK(statusOf(server)["shards"][0]["version"] == 1);
+}
+
+TEST_CASE("Sessions: one whose rank another took does not come back") {
+  LocalServer server(configOf(kDayMs, kDayMs));
+  auto io = kj::setupAsyncIo();
+  uint64_t daemon = 0;
+  { daemon = RawTrainer(io, server, 0, 1, {.incarnation = 7}).daemon(); }
+  statusWhen(server, [](const Json& now) { return now["trainers"][0]["connected"] == false; });
+  { RawTrainer next(io, server, 0, 1, {.incarnation = 8}); }
+  statusWhen(server, [](const Json& now) {
+    return now["trainers"][0]["connected"] == false && now["trainers_lost"] == 1;
+  });
+  const Status refused = testing::tryToJoin(io, server, 0, 1, {.incarnation = 7, .daemon = daemon});
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::rankTaken);
+  CHECK(refused.message().find("taken over by process") != std::string::npos);
+  // Of a daemon that has no memory of it, it is one like any other.
+  CHECK_FALSE(RawTrainer(io, server, 0, 1, {.incarnation = 7, .daemon = daemon + 2}).resumed());
+}
+
+TEST_CASE("Sessions: the status tells what a trainer waits for") {
+  LocalServer server(configOf(kDayMs, kDayMs));
+  auto io = kj::setupAsyncIo();
+  RawTrainer bringer(io, server, 0, 2), waiting(io, server, 1, 2);
+  auto parked = waiting.session().awaitModelRequest().send();
+  waiting.peer().wait(waiting.peer().daemon().pingRequest().send().ignoreResult());
+  CHECK(statusOf(server)["trainers"][1]["waits_for"] == "model");
+  bringer.bringZeros();
+  CHECK(waiting.peer().wait(parked.dropPipeline()).isReady());
+  CHECK(statusOf(server)["trainers"][1]["waits_for"] == "");
+}
+
+}  // namespace
+}  // namespace psd

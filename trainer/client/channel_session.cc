@@ -1,0 +1,117 @@
+// The side of a Channel that gets a trainer's session and keeps it: what runs beside its calls.
+
+#include <algorithm>
+
+#include <unistd.h>
+
+#include "common/os/host.h"
+#include "common/wire/convert.h"
+#include "trainer/client/channel.h"
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kBeatsPerLease = 4;
+constexpr uint64_t kLeaseMsMin = 40;  // whatever a daemon says
+
+Status cleared(const Status& status) {
+  if (status.ok()) return status;
+  return {status.error().code, wire::printable(status.message(), 500)};
+}
+
+Error cleared(const Error& error) { return {error.code, wire::printable(error.message, 500)}; }
+
+}  // namespace
+
+void Channel::watchNotice() {
+  notice_ = KJ_ASSERT_NONNULL(trainer_)
+                .noticeRequest()
+                .send()
+                .then([this](capnp::Response<schema::Trainer::NoticeResults> notice) {
+                  if (!notice.getShuttingDown()) return;
+                  auto reason = notice.getReason();
+                  ended_ =
+                      Error{ErrorCode::shuttingDown, "the daemon at " + server_ + " is shutting down: " +
+                                                         wire::printable({reason.begin(), reason.size()})};
+                  // Closing now lets the daemon go; calls in flight fail with the reason above.
+                  if (socket_) socket_->shutdownWrite();
+                })
+                .eagerlyEvaluate([](kj::Exception&&) {});  // a broken connection shows in the next call
+}
+
+kj::Promise<Result<JoinAnswer>> Channel::join(const JoinOrder& order, const ModelSpec& model,
+                                              uint64_t chunkBytes, uint32_t window) {
+  if (ended_) return Result<JoinAnswer>(*ended_);
+  auto request = KJ_ASSERT_NONNULL(daemon_).joinRequest();
+  request.setRank(order.membership.rank.value);
+  request.setWorldSize(order.membership.worldSize);
+  request.setHost(hostName().c_str());
+  request.setPid(static_cast<uint32_t>(getpid()));
+  request.setIncarnation(order.incarnation);
+  request.setDaemon(order.lastDaemon);
+  request.setCodec(order.codecs.push.c_str());
+  request.setPullCodec(order.codecs.pull.c_str());
+  wire::writeModel(model, request.initModel());
+  return guarded<JoinAnswer>(
+      request.send().then([this, chunkBytes, window, model, order](
+                              capnp::Response<schema::JoinResult> answer) -> kj::Promise<Result<JoinAnswer>> {
+        if (answer.isError()) return Result<JoinAnswer>(cleared(wire::readError(answer.getError())));
+        auto joined = answer.getJoined();
+        Status status = readAccess(joined.getAccess(), chunkBytes, model);
+        if (status.ok()) {
+          status = agreeOn(wire::textIn(joined.getCodec()), wire::textIn(joined.getPullCodec()), order);
+        }
+        if (!status.ok()) return Result<JoinAnswer>(status.error());
+        trainer_ = joined.getSession();
+        reader_ = joined.getSession();
+        watchNotice();
+        keepAlive(joined.getLeaseMs());
+        const JoinAnswer info{joined.getMustInitialize(), joined.getResumed(), joined.getDaemon()};
+        const uint64_t ringBytesMax = joined.getAccess().getRingBytesMax();
+        return share(joined.getAccess())
+            .then([this, ringBytesMax, window](Status status) -> kj::Promise<Status> {
+              if (!status.ok()) return status;
+              return openRing(ringBytesMax, window);
+            })
+            .then([info](Status status) -> Result<JoinAnswer> {
+              if (!status.ok()) return status.error();
+              return info;
+            });
+      }));
+}
+
+void Channel::keepAlive(uint64_t leaseMs) {
+  if (leaseMs == 0) return;  // a daemon that grants none
+  const kj::Duration lease = std::max(leaseMs, kLeaseMsMin) * kj::MILLISECONDS;
+  keptAlive_ = beat(lease).eagerlyEvaluate([](kj::Exception&&) {});
+}
+
+kj::Promise<void> Channel::beat(kj::Duration lease) {
+  return timer_.afterDelay(lease / kBeatsPerLease)
+      .then([this, lease] {
+        auto answer = KJ_ASSERT_NONNULL(trainer_).keepAliveRequest().send().then(
+            [](capnp::Response<schema::Trainer::KeepAliveResults> answer) {
+              return cleared(wire::readStatus(answer.getStatus()));
+            });
+        // A daemon that is silent for a whole lease is stopped, or its machine is gone.
+        auto silence = timer_.afterDelay(lease).then([this] {
+          return Status(ErrorCode::unavailable, "the daemon at " + server_ + " does not answer");
+        });
+        return answer.exclusiveJoin(kj::mv(silence));
+      })
+      .then([this, lease](Status status) -> kj::Promise<void> {
+        if (status.ok()) return beat(lease);
+        // Not from within this chain, which the end of the connection drops.
+        ending_ = kj::evalLater([this, why = status.error()] { return fail(why); }).eagerlyEvaluate(nullptr);
+        return kj::READY_NOW;
+      });
+}
+
+kj::Promise<void> Channel::fail(const Error& why) {
+  if (!ended_) ended_ = why;
+  pushes_.stopAll(*ended_);
+  // Off the stack of whoever found out.
+  return kj::evalLater([this] { tearDown(); });
+}
+
+}  // namespace psd

@@ -1,0 +1,218 @@
+#include "trainer/client/rpc_client.h"
+
+#include <random>
+
+#include "common/os/socket.h"
+#include "common/types/model_layout.h"
+#include "trainer/client/calls.h"
+
+namespace psd {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLeaveTimeout{5'000};
+
+/// Calls turn every failure into a result; nothing is left to report.
+class NoFailures final : public kj::TaskSet::ErrorHandler {
+ public:
+  void taskFailed(kj::Exception&&) override {}
+} noFailures;
+
+uint64_t drawIncarnation() {
+  std::random_device random;
+  return (uint64_t{random()} << 32 | random()) | 1;  // 0 stands for none
+}
+
+/// A result that is there already.
+template <class T>
+Pending<T> failed(Error error) {
+  class Failed final : public Pending<T>::Impl {
+   public:
+    explicit Failed(Error error) : error_(std::move(error)) {}
+    bool done() const override { return true; }
+    Result<T> wait() override { return error_; }
+
+   private:
+    const Error error_;
+  };
+  return Pending<T>(std::make_unique<Failed>(std::move(error)));
+}
+
+/// The answer to a push that sends no more by itself.
+class PushAnswerPending final : public Pending<PushInfo>::Impl {
+ public:
+  explicit PushAnswerPending(std::shared_ptr<PushCall> call) : call_(std::move(call)) {}
+  bool done() const override { return call_->done(); }
+  Result<PushInfo> wait() override { return call_->wait(); }
+
+ private:
+  const std::shared_ptr<PushCall> call_;
+};
+
+class RpcPartialPush final : public PartialPush {
+ public:
+  explicit RpcPartialPush(std::shared_ptr<PushCall> call) : call_(std::move(call)) {}
+  ~RpcPartialPush() override {
+    if (call_) call_->giveUp();  // the caller may free the gradient now
+  }
+  void ready(uint64_t begin, uint64_t count) override { call_->ready(begin, count); }
+  Pending<PushInfo> finish() override {
+    const std::shared_ptr<PushCall> call = std::move(call_);
+    if (call->missing() == 0) return Pending<PushInfo>(std::make_unique<PushAnswerPending>(call));
+    call->giveUp();
+    return failed<PushInfo>(
+        {ErrorCode::invalidArgument, std::to_string(call->missing()) + " elements were not reported"});
+  }
+
+ private:
+  std::shared_ptr<PushCall> call_;  // until finish()
+};
+
+/// A push that was wrong from the start.
+class FailedPush final : public PartialPush {
+ public:
+  explicit FailedPush(Pending<PushInfo> answer) : answer_(std::move(answer)) {}
+  void ready(uint64_t, uint64_t) override {}
+  Pending<PushInfo> finish() override { return std::move(answer_); }
+
+ private:
+  Pending<PushInfo> answer_;
+};
+
+}  // namespace
+
+RpcClient::RpcClient(const ClientOptions& options) : options_(options), incarnation_(drawIncarnation()) {
+  io_.runSync([this](kj::AsyncIoContext&) { tasks_ = kj::heap<kj::TaskSet>(noFailures); });
+}
+
+RpcClient::~RpcClient() noexcept {
+  io_.runSync([this](kj::AsyncIoContext&) {
+    tasks_ = nullptr;  // calls that nobody waited for
+    channel_ = nullptr;
+    retired_ = nullptr;
+  });
+}
+
+Result<JoinInfo> RpcClient::join(const Membership& membership, const ModelSpec& model,
+                                 const std::function<std::span<const float>()>& initialValues) {
+  trainer_ = Trainer{membership, model, initialValues};
+  const uint64_t connection = connection_;
+  if (Status status = joinOnce(milliseconds(0)); !status.ok())
+    PSD_RETURN_IF_ERROR(recover(connection, status.error()));
+  return info_;
+}
+
+Status RpcClient::joinOnce(milliseconds timeout) {
+  // Who comes back asks for what was agreed before, so that what was sent can be sent again as it was.
+  const bool before = joined_.daemon != 0;
+  const JoinOrder order{trainer_->membership,
+                        incarnation_,
+                        joined_.daemon,
+                        {before ? info_.codec : options_.codec, options_.pullCodec},
+                        encoder_};
+  PSD_ASSIGN_OR_RETURN(joined_, call<JoinAnswer>([&](kj::AsyncIoContext& io) {
+                         auto joined = channel_->join(order, trainer_->model, chunkBytes_, options_.window);
+                         if (timeout.count() == 0) return joined;
+                         // From then on the channel itself notices a daemon that falls silent.
+                         return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS,
+                                                                     kj::mv(joined));
+                       }));
+  elements_ = ModelLayout(trainer_->model).totalElements();
+  info_ = describe();
+  StartRole role = StartRole::bringValues;
+  if (!joined_.mustInitialize) {
+    PSD_ASSIGN_OR_RETURN(role, call<StartRole>([&](kj::AsyncIoContext&) { return channel_->awaitModel(); }));
+  }
+  if (role == StartRole::bringValues) {
+    const std::span<const float> values = trainer_->initialValues();
+    PSD_RETURN_IF_ERROR(checkSize("the initial values", values.size()));
+    PSD_RETURN_IF_ERROR(call<PushInfo>([&](kj::AsyncIoContext&) {
+                          return channel_->bringValues(values, options_.window);
+                        }).status());
+    info_.broughtInitialValues = true;
+  }
+  return {};
+}
+
+Result<JoinInfo> RpcClient::observe(const ModelSpec& model) {
+  PSD_ASSIGN_OR_RETURN(ModelSpec served, call<ModelSpec>([&](kj::AsyncIoContext&) {
+                         return channel_->observe(model, chunkBytes_);
+                       }));
+  elements_ = ModelLayout(served).totalElements();
+  return describe();
+}
+
+JoinInfo RpcClient::describe() {
+  JoinInfo info;
+  io_.runSync([&](kj::AsyncIoContext&) {
+    info.policy = channel_->policy();
+    info.device = channel_->device();
+    info.shardCount = static_cast<uint32_t>(channel_->plan().shards.size());
+    slices_ = channel_->slices();
+    shared_ = channel_->sharedModel();
+    info.pushTransport = channel_->hasRing() ? "shm" : "rpc";
+    info.codec = channel_->codec();
+    info.pullCodec = channel_->pullCodec();
+    encoder_ = channel_->encoder();
+  });
+  info.serverVersion = serverVersion_;
+  info.pullTransport = shared_ ? "shm" : "rpc";
+  return info;
+}
+
+Pending<PullInfo> RpcClient::pull(std::span<float> destination) {
+  if (Status size = checkSize("the destination of a pull", destination.size()); !size.ok()) {
+    return failed<PullInfo>(size.error());
+  }
+  return Pending<PullInfo>(std::make_unique<PullCall>(*this, destination));
+}
+
+Pending<PushInfo> RpcClient::push(Step step, std::span<const float> gradient, uint32_t samples,
+                                  const std::vector<Version>& basis) {
+  std::unique_ptr<PartialPush> push = beginPush(step, gradient, samples, basis);
+  push->ready(0, gradient.size());
+  return push->finish();
+}
+
+std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const float> gradient,
+                                                  uint32_t samples, const std::vector<Version>& basis) {
+  if (Status size = checkSize("a gradient", gradient.size()); !size.ok()) {
+    return std::make_unique<FailedPush>(failed<PushInfo>(size.error()));
+  }
+  pushes_.remove_if([](const auto& push) { return push->settled(); });
+  pushes_.push_back(std::make_shared<PushCall>(*this, PushOrder{step, gradient, samples, basis}));
+  return std::make_unique<RpcPartialPush>(pushes_.back());
+}
+
+Result<PingInfo> RpcClient::ping(uint64_t calls, uint32_t outstanding) {
+  return call<PingInfo>([&](kj::AsyncIoContext&) { return channel_->ping(calls, outstanding); });
+}
+
+Status RpcClient::leave() {
+  for (;;) {
+    const uint64_t connection = connection_;
+    const auto left = call<bool>([&](kj::AsyncIoContext& io) {
+      return io.provider->getTimer()
+          .timeoutAfter(kLeaveTimeout.count() * kj::MILLISECONDS, channel_->leave())
+          .then([](Status status) -> Result<bool> {
+            if (!status.ok()) return status.error();
+            return true;
+          });
+    });
+    if (left.ok()) return {};
+    if (Status back = recover(connection, left.error()); !back.ok()) {
+      // It may have heard of the leave and ended, this trainer having been the last.
+      const bool daemonEnds = back.error().code == ErrorCode::shuttingDown;
+      return daemonEnds && left.error().code == ErrorCode::unavailable ? Status() : back;
+    }
+  }
+}
+
+Status RpcClient::checkSize(const char* what, size_t elements) const {
+  if (elements_ != 0 && elements == elements_) return {};
+  return {ErrorCode::invalidArgument, std::string(what) + " has " + std::to_string(elements) +
+                                          " elements; the model's layout has " + std::to_string(elements_)};
+}
+
+}  // namespace psd
