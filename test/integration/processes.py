@@ -187,9 +187,9 @@ class ProcessTest(unittest.TestCase):
         return self.start_trainer("train", "--server", address, "--rank", rank, "--world-size", world_size, "--model", model,
                                   "--data", data, "--threads", 1, "--device", "cpu", *length, *more)
 
-    def endless_trainer(self, daemon, rank=0, world_size=1):
+    def endless_trainer(self, daemon, rank=0, world_size=1, more=()):
         """A trainer in the middle of its work, which it would not finish within the test."""
-        trainer = self.train(daemon.address, rank, world_size, steps=10_000_000)
+        trainer = self.train(daemon.address, rank, world_size, steps=10_000_000, more=more)
         daemon.until_status(f"rank {rank} trains",
                             lambda status: any(each["rank"] == rank and each["step"] > 2 for each in status["trainers"]))
         return trainer

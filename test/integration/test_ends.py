@@ -164,7 +164,7 @@ class LostTrainer(processes.ProcessTest):
 class SilentTrainer(processes.ProcessTest):
     def test_one_that_is_stopped_is_lost_and_the_others_go_on(self):
         daemon = self.daemon(membership__lease_ms=1000)
-        silent = self.endless_trainer(daemon, 0, 2)
+        silent = self.endless_trainer(daemon, 0, 2, more=("--retry-timeout", 0))
         other = self.endless_trainer(daemon, 1, 2)
         silent.signal(signal.SIGSTOP)
         status = daemon.until_status("the loss shows", lambda status: status["trainers_lost"] == 1)
@@ -175,16 +175,43 @@ class SilentTrainer(processes.ProcessTest):
         self.assert_fails(silent, "counts this trainer as gone")
         self.assertTrue(other.runs())
 
+    def test_one_that_was_replaced_does_not_come_back(self):
+        daemon = self.daemon(membership__lease_ms=1000)
+        silent = self.endless_trainer(daemon)
+        silent.signal(signal.SIGSTOP)
+        daemon.until_status("the loss shows", lambda status: status["trainers_lost"] == 1)
+        self.assert_ends(self.train(daemon.address, steps=3))
+        silent.signal(signal.SIGCONT)
+        self.assert_fails(silent, "rank 0 was taken over by process")
+
+    def test_one_whose_place_is_free_comes_back(self):
+        daemon = self.daemon(membership__lease_ms=1000)
+        silent = self.endless_trainer(daemon)
+        silent.signal(signal.SIGSTOP)
+        daemon.until_status("the loss shows", lambda status: status["trainers_lost"] == 1)
+        silent.signal(signal.SIGCONT)
+        daemon.until_status("it is back", lambda status: status["counters"]["trainers_joined"] == 2)
+        processes.until("it says so", lambda: "a new session" in silent.err)
+
 
 class LostDaemon(processes.ProcessTest):
     def test_the_trainers_end_with_one_line(self):
         for address in ("tcp://127.0.0.1:0", self.unix_address()):
             with self.subTest(address=address):
                 daemon = self.daemon(listen=(address,))
-                trainers = [self.endless_trainer(daemon, 0, 2), self.endless_trainer(daemon, 1, 2)]
+                trainers = [self.endless_trainer(daemon, 0, 2, more=("--retry-timeout", 0)),
+                            self.endless_trainer(daemon, 1, 2, more=("--retry-timeout", 0.3))]
                 daemon.kill()
-                for trainer in trainers:
-                    self.assert_fails(trainer, daemon.address, "broke")
+                self.assert_fails(trainers[0], daemon.address, "broke")
+                self.assert_fails(trainers[1], daemon.address, "broke", "no way back within 0.3 s")
+
+    def test_a_signal_ends_the_attempts_to_come_back(self):
+        daemon = self.daemon()
+        trainer = self.endless_trainer(daemon)
+        daemon.kill()
+        processes.until("it tries", lambda: "trying again for up to 60.0 s" in trainer.err)
+        trainer.signal(signal.SIGTERM)
+        self.assert_fails(trainer, "broke")
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@
 
 #include "common/codec/codec.h"
 #include "common/config/json_file.h"
-#include "trainer/dataset/dataset_list.h"
-#include "trainer/model/model_list.h"
+#include "trainer/cli/command_flags.h"
 
 namespace psd {
 namespace {
 
 constexpr double kConnectTimeoutSecondsMax = 86'400;
+constexpr double kRetryTimeoutSecondsMax = 30 * 86'400;
 constexpr uint64_t kThreadsMax = 4096;
 constexpr uint64_t kBatchSizeMax = 1u << 20;
 constexpr uint64_t kEpochsMax = 1'000'000;
@@ -32,143 +32,7 @@ constexpr uint64_t kWindowMax = 1024;
 
 constexpr std::array<std::string_view, 6> kLogLevels = {"trace", "debug", "info", "warn", "error", "off"};
 
-constexpr std::string_view kTrainOperation = "train";  // of bench
 constexpr const char* kTrainBenchData = "synthetic";
-
-using Text = std::optional<std::string>;
-
-/// The flags as written. Numbers stay text, so that flags and environment variables are checked alike.
-struct RawFlags {
-  std::vector<std::string> servers;
-  Text rank, worldSize, epochs, steps;
-  std::string model = "mnist_cnn", data, device = "auto", logLevel = "info", metrics;
-  std::string batchSize = "32", seed = "1", connectTimeout = "30", transport = "auto", inflight = "0", codec,
-              pullCodec;
-  Text threads;
-  bool json = false, prefetch = false;
-  std::string operation, size = "64M", trainers = "1", outstanding = "1", seconds = "2", chunk = "auto",
-                         window = "4";
-};
-
-std::string modelHelp() {
-  std::string text;
-  for (const ModelEntry& entry : modelList()) {
-    text += (text.empty() ? "" : " | ") + std::string(entry.name);
-  }
-  return text;
-}
-
-std::string dataHelp() {
-  std::string text;
-  for (const DatasetEntry& entry : datasetList()) {
-    text += (text.empty() ? "" : "; ") + std::string(entry.usage);
-  }
-  return text;
-}
-
-std::string operationHelp() {
-  std::string text;
-  for (const BenchOperationName& entry : benchOperations()) {
-    text += std::string(entry.name) + ": " + std::string(entry.summary) + "; ";
-  }
-  return text + std::string(kTrainOperation) + ": a training step, with and without the daemon";
-}
-
-/// Of every command.
-void addConnectionFlags(CLI::App& app, RawFlags& flags) {
-  app.add_option("--server", flags.servers,
-                 "the daemon, tcp://HOST:PORT or unix:///PATH; repeat it for several: the first that "
-                 "answers is used [PSD_SERVER, else MASTER_ADDR]")
-      ->type_name("ADDRESS")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--connect-timeout", flags.connectTimeout, "how long to wait for the daemon")
-      ->type_name("SECONDS")
-      ->capture_default_str();
-  app.add_option("--transport", flags.transport,
-                 "auto | rpc | shm: pull by shared memory where the daemon offers it, never, or else fail")
-      ->type_name("HOW")
-      ->capture_default_str();
-  app.add_option("--log-level", flags.logLevel, "trace | debug | info | warn | error | off")
-      ->type_name("LEVEL")
-      ->capture_default_str();
-}
-
-/// Of the commands that compute.
-void addCommonFlags(CLI::App& app, RawFlags& flags) {
-  addConnectionFlags(app, flags);
-  app.add_option("--model", flags.model, modelHelp())->type_name("NAME")->capture_default_str();
-  app.add_option("--data", flags.data, dataHelp())->type_name("DATA");
-  app.add_option("--device", flags.device, "auto | cpu | cuda:N")->type_name("DEVICE")->capture_default_str();
-  app.add_option("--threads", flags.threads,
-                 "CPU threads to compute with; default: the cores, shared with the other trainers here")
-      ->type_name("N");
-  app.add_option("--seed", flags.seed, "of initial values, order of samples, dropout, synthetic data")
-      ->type_name("N")
-      ->capture_default_str();
-}
-
-/// Of the commands that train.
-void addOverlapFlags(CLI::App& app, RawFlags& flags) {
-  app.add_option("--inflight", flags.inflight,
-                 "pushes that may be unanswered while the next step computes; 0 waits for each")
-      ->type_name("N")
-      ->capture_default_str();
-  app.add_flag("--prefetch", flags.prefetch, "pull the parameters of the next step while this one computes");
-}
-
-std::string parameterCodecHelp() {
-  std::string text;
-  for (const std::string_view name : parameterCodecNames())
-    text += (text.empty() ? "" : ", ") + std::string(name);
-  return text;
-}
-
-/// Of the commands that push.
-void addCodecFlags(CLI::App& app, RawFlags& flags) {
-  app.add_option("--codec", flags.codec,
-                 "how gradients travel, NAME[:option=value]; default: what the daemon says. " + codecHelp())
-      ->type_name("CODEC");
-  app.add_option(
-         "--pull-codec", flags.pullCodec,
-         "how parameters travel in messages: " + parameterCodecHelp() + "; default: what the daemon says")
-      ->type_name("CODEC");
-}
-
-void addBenchFlags(CLI::App& app, RawFlags& flags) {
-  auto add = [&app](const char* name, std::string& value, const char* help, const char* type) {
-    app.add_option(name, value, help)->type_name(type)->capture_default_str();
-  };
-  app.add_option("operation", flags.operation, operationHelp())->type_name("OPERATION")->required();
-  add("--size", flags.size, "of the parameters", "BYTES");
-  add("--trainers", flags.trainers, "at once, each a process", "N");
-  add("--outstanding", flags.outstanding, "latency: calls unanswered at a time", "N");
-  add("--chunk", flags.chunk, "of one slice on the wire, at most; auto: what suits the transport", "BYTES");
-  add("--window", flags.window, "slices in flight at a time", "N");
-  add("--seconds", flags.seconds, "how long to measure", "SECONDS");
-  add("--model", flags.model, "train: the model", "NAME");
-  add("--device", flags.device, "train: auto | cpu | cuda:N", "DEVICE");
-  add("--batch-size", flags.batchSize, "train: samples per step", "N");
-  app.add_option("--threads", flags.threads, "train: CPU threads to compute with; default: the cores")
-      ->type_name("N");
-  addOverlapFlags(app, flags);
-  addCodecFlags(app, flags);
-  app.add_flag("--json", flags.json, "print one JSON object");
-}
-
-void addTrainFlags(CLI::App& app, RawFlags& flags) {
-  app.add_option("--rank", flags.rank, "this trainer's place, from 0 [RANK, SLURM_PROCID]")->type_name("N");
-  app.add_option("--world-size", flags.worldSize, "number of trainers [WORLD_SIZE, SLURM_NTASKS]")
-      ->type_name("N");
-  app.add_option("--epochs", flags.epochs, "passes over the data; default 1")->type_name("N");
-  app.add_option("--steps", flags.steps, "instead of --epochs: steps of this trainer")->type_name("N");
-  app.add_option("--batch-size", flags.batchSize, "samples per step of one trainer")
-      ->type_name("N")
-      ->capture_default_str();
-  addOverlapFlags(app, flags);
-  addCodecFlags(app, flags);
-  app.add_option("--metrics", flags.metrics, "write one JSON line per step")->type_name("FILE");
-}
 
 Result<Transport> parseTransport(std::string_view name) {
   if (name == "auto") return Transport::automatic;
@@ -176,6 +40,13 @@ Result<Transport> parseTransport(std::string_view name) {
   if (name == "shm") return Transport::shm;
   return Error{ErrorCode::invalidArgument,
                "--transport: '" + std::string(name) + "' is not a transport; expected auto, rpc or shm"};
+}
+
+/// A number of seconds, which rounding does not make 0.
+Result<std::chrono::milliseconds> readMilliseconds(const Setting& setting, double secondsMax,
+                                                   Zero zero = Zero::refused) {
+  PSD_ASSIGN_OR_RETURN(const double seconds, parseSeconds(setting, secondsMax, zero));
+  return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
 
 /// The flag's codec with all its options, or empty as it is.
@@ -195,12 +66,10 @@ Result<ClientOptions> readConnection(const RawFlags& flags, const EnvironmentGet
   ClientOptions client;
   PSD_ASSIGN_OR_RETURN(client.servers, resolveServers(flags.servers, environment));
   PSD_ASSIGN_OR_RETURN(client.transport, parseTransport(flags.transport));
-  PSD_ASSIGN_OR_RETURN(const double timeout,
-                       parseSeconds({"--connect-timeout", flags.connectTimeout}, kConnectTimeoutSecondsMax));
+  PSD_ASSIGN_OR_RETURN(client.connectTimeout, readMilliseconds({"--connect-timeout", flags.connectTimeout},
+                                                               kConnectTimeoutSecondsMax));
   PSD_ASSIGN_OR_RETURN(client.codec, readCodec("--codec", flags.codec, false));
   PSD_ASSIGN_OR_RETURN(client.pullCodec, readCodec("--pull-codec", flags.pullCodec, true));
-  client.connectTimeout =
-      std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(timeout));
   return client;
 }
 
@@ -260,6 +129,9 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
   PSD_ASSIGN_OR_RETURN(const uint64_t batchSize,
                        parseInteger({"--batch-size", flags.batchSize}, 1, kBatchSizeMax));
   loop.batchSize = static_cast<uint32_t>(batchSize);
+  PSD_ASSIGN_OR_RETURN(
+      train.common.client.retryTimeout,
+      readMilliseconds({"--retry-timeout", flags.retryTimeout}, kRetryTimeoutSecondsMax, Zero::allowed));
   PSD_RETURN_IF_ERROR(readOverlap(flags, loop));
   if (flags.epochs) {
     PSD_ASSIGN_OR_RETURN(loop.epochs, parseInteger({"--epochs", *flags.epochs}, 1, kEpochsMax));

@@ -78,14 +78,15 @@ Result<uint64_t> parseBytes(const Setting& setting, uint64_t min, uint64_t max) 
   return *count << shift;
 }
 
-Result<double> parseSeconds(const Setting& setting, double max) {
+Result<double> parseSeconds(const Setting& setting, double max, Zero zero) {
   double value = 0;
   const char* end = setting.text.data() + setting.text.size();
   const auto parsed = std::from_chars(setting.text.data(), end, value);
-  const bool inRange = std::isfinite(value) && value > 0 && value <= max;
+  const bool inRange =
+      std::isfinite(value) && (zero == Zero::allowed ? value >= 0 : value > 0) && value <= max;
   if (parsed.ec != std::errc() || parsed.ptr != end || !inRange) {
-    return invalid(setting,
-                   "a number of seconds above 0 and up to " + std::to_string(static_cast<uint64_t>(max)));
+    return invalid(setting, std::string("a number of seconds ") + (zero == Zero::allowed ? "from" : "above") +
+                                " 0 and up to " + std::to_string(static_cast<uint64_t>(max)));
   }
   return value;
 }

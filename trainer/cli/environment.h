@@ -28,8 +28,9 @@ std::optional<Setting> findSetting(const char* flag, const std::optional<std::st
 
 /// A whole number from min to max; the error names the source, quotes the text and says the range.
 Result<uint64_t> parseInteger(const Setting& setting, uint64_t min, uint64_t max);
-/// A number of seconds, above 0 and at most `max`, fractions allowed.
-Result<double> parseSeconds(const Setting& setting, double max);
+enum class Zero { refused, allowed };
+/// A number of seconds, above 0, or from 0 on, and at most `max`, fractions allowed.
+Result<double> parseSeconds(const Setting& setting, double max, Zero zero = Zero::refused);
 
 /// A number of bytes from min to max, with K, M or G (powers of 1024) after it or not.
 Result<uint64_t> parseBytes(const Setting& setting, uint64_t min, uint64_t max);

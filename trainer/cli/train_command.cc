@@ -69,10 +69,19 @@ struct Outcome {
   int signal = 0;  ///< that ended it early
 };
 
+/// Tells of a connection that breaks and is back.
+std::function<void(const ConnectionEvent&)> tellOn(Progress& progress) {
+  return [&progress](const ConnectionEvent& event) {
+    progress.finish();
+    spdlog::log(event.connected ? spdlog::level::info : spdlog::level::warn, "{}", event.what);
+  };
+}
+
 /// Trains and says goodbye to the daemon. A signal ends the loop between two steps. Where the final model
 /// is to be scored it is pulled after this trainer's last push; others may still be training.
 Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& material, Progress& progress) {
   const StopSignals signals;
+  client.watch({tellOn(progress), [&] { return signals.received() != 0; }});
   std::vector<LoopObserver*> observers{&progress};
   if (material.metrics) observers.push_back(material.metrics.get());
   const auto summary = loop.run(observers, [&] { return signals.received() != 0; });
@@ -91,11 +100,12 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
   PSD_ASSIGN_OR_RETURN(Material material, prepare(command));
   PSD_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, connect(command.common.client));
   TrainingLoop loop(*client, *material.model, *material.train, command.loop);
+  const Rank rank = command.loop.membership.rank;
+  Progress progress(out, terminal, rank);
+  client->watch({tellOn(progress), {}});
   PSD_ASSIGN_OR_RETURN(const JoinInfo info, loop.join());
   logStart(command, material, info);
 
-  const Rank rank = command.loop.membership.rank;
-  Progress progress(out, terminal, rank);
   PSD_ASSIGN_OR_RETURN(const Outcome outcome, trainAndLeave(loop, *client, material, progress));
   out << formatSummary(rank, outcome.summary) << std::endl;
   if (material.metrics) PSD_RETURN_IF_ERROR(material.metrics->finish());

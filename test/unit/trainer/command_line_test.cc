@@ -47,6 +47,7 @@ TEST_CASE("train's defaults") {
   const TrainCommand command = train({});
   CHECK(command.common.client.servers == std::vector<std::string>{"tcp://h:1"});
   CHECK(command.common.client.connectTimeout == std::chrono::seconds(30));
+  CHECK(command.common.client.retryTimeout == std::chrono::seconds(60));
   CHECK(command.common.model == "mnist_cnn");
   CHECK(command.common.device == "auto");
   CHECK(command.common.threads == kCores);
@@ -80,6 +81,8 @@ TEST_CASE("every train flag arrives") {
                                       "3",
                                       "--connect-timeout",
                                       "0.5",
+                                      "--retry-timeout",
+                                      "7.5",
                                       "--log-level",
                                       "warn",
                                       "--inflight",
@@ -100,6 +103,8 @@ TEST_CASE("every train flag arrives") {
   CHECK(command.common.device == "cuda:1");
   CHECK(command.common.threads == 3);
   CHECK(command.common.client.connectTimeout == std::chrono::milliseconds(500));
+  CHECK(command.common.client.retryTimeout == std::chrono::milliseconds(7500));
+  CHECK(train({"--retry-timeout", "0"}).common.client.retryTimeout == std::chrono::milliseconds(0));
   CHECK(command.common.logLevel == "warn");
   CHECK(command.metricsFile == "m.jsonl");
   CHECK(train({"--epochs", "3"}).loop.epochs == 3);

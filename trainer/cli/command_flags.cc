@@ -1,0 +1,135 @@
+#include "trainer/cli/command_flags.h"
+
+#include "common/codec/codec.h"
+#include "trainer/bench/bench.h"
+#include "trainer/dataset/dataset_list.h"
+#include "trainer/model/model_list.h"
+
+namespace psd {
+namespace {
+
+std::string modelHelp() {
+  std::string text;
+  for (const ModelEntry& entry : modelList()) {
+    text += (text.empty() ? "" : " | ") + std::string(entry.name);
+  }
+  return text;
+}
+
+/// Of the commands that train.
+void addOverlapFlags(CLI::App& app, RawFlags& flags) {
+  app.add_option("--inflight", flags.inflight,
+                 "pushes that may be unanswered while the next step computes; 0 waits for each")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_flag("--prefetch", flags.prefetch, "pull the parameters of the next step while this one computes");
+}
+
+/// Of the commands that push.
+void addCodecFlags(CLI::App& app, RawFlags& flags) {
+  app.add_option("--codec", flags.codec,
+                 "how gradients travel, NAME[:option=value]; default: what the daemon says. " + codecHelp())
+      ->type_name("CODEC");
+  app.add_option(
+         "--pull-codec", flags.pullCodec,
+         "how parameters travel in messages: " + parameterCodecHelp() + "; default: what the daemon says")
+      ->type_name("CODEC");
+}
+
+}  // namespace
+
+std::string dataHelp() {
+  std::string text;
+  for (const DatasetEntry& entry : datasetList()) {
+    text += (text.empty() ? "" : "; ") + std::string(entry.usage);
+  }
+  return text;
+}
+
+std::string operationHelp() {
+  std::string text;
+  for (const BenchOperationName& entry : benchOperations()) {
+    text += std::string(entry.name) + ": " + std::string(entry.summary) + "; ";
+  }
+  return text + std::string(kTrainOperation) + ": a training step, with and without the daemon";
+}
+
+void addConnectionFlags(CLI::App& app, RawFlags& flags) {
+  app.add_option("--server", flags.servers,
+                 "the daemon, tcp://HOST:PORT or unix:///PATH; repeat it for several: the first that "
+                 "answers is used [PSD_SERVER, else MASTER_ADDR]")
+      ->type_name("ADDRESS")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--connect-timeout", flags.connectTimeout, "how long to wait for the daemon")
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  app.add_option("--transport", flags.transport,
+                 "auto | rpc | shm: pull by shared memory where the daemon offers it, never, or else fail")
+      ->type_name("HOW")
+      ->capture_default_str();
+  app.add_option("--log-level", flags.logLevel, "trace | debug | info | warn | error | off")
+      ->type_name("LEVEL")
+      ->capture_default_str();
+}
+
+void addCommonFlags(CLI::App& app, RawFlags& flags) {
+  addConnectionFlags(app, flags);
+  app.add_option("--model", flags.model, modelHelp())->type_name("NAME")->capture_default_str();
+  app.add_option("--data", flags.data, dataHelp())->type_name("DATA");
+  app.add_option("--device", flags.device, "auto | cpu | cuda:N")->type_name("DEVICE")->capture_default_str();
+  app.add_option("--threads", flags.threads,
+                 "CPU threads to compute with; default: the cores, shared with the other trainers here")
+      ->type_name("N");
+  app.add_option("--seed", flags.seed, "of initial values, order of samples, dropout, synthetic data")
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+std::string parameterCodecHelp() {
+  std::string text;
+  for (const std::string_view name : parameterCodecNames())
+    text += (text.empty() ? "" : ", ") + std::string(name);
+  return text;
+}
+
+void addBenchFlags(CLI::App& app, RawFlags& flags) {
+  auto add = [&app](const char* name, std::string& value, const char* help, const char* type) {
+    app.add_option(name, value, help)->type_name(type)->capture_default_str();
+  };
+  app.add_option("operation", flags.operation, operationHelp())->type_name("OPERATION")->required();
+  add("--size", flags.size, "of the parameters", "BYTES");
+  add("--trainers", flags.trainers, "at once, each a process", "N");
+  add("--outstanding", flags.outstanding, "latency: calls unanswered at a time", "N");
+  add("--chunk", flags.chunk, "of one slice on the wire, at most; auto: what suits the transport", "BYTES");
+  add("--window", flags.window, "slices in flight at a time", "N");
+  add("--seconds", flags.seconds, "how long to measure", "SECONDS");
+  add("--model", flags.model, "train: the model", "NAME");
+  add("--device", flags.device, "train: auto | cpu | cuda:N", "DEVICE");
+  add("--batch-size", flags.batchSize, "train: samples per step", "N");
+  app.add_option("--threads", flags.threads, "train: CPU threads to compute with; default: the cores")
+      ->type_name("N");
+  addOverlapFlags(app, flags);
+  addCodecFlags(app, flags);
+  app.add_flag("--json", flags.json, "print one JSON object");
+}
+
+void addTrainFlags(CLI::App& app, RawFlags& flags) {
+  app.add_option("--rank", flags.rank, "this trainer's place, from 0 [RANK, SLURM_PROCID]")->type_name("N");
+  app.add_option("--world-size", flags.worldSize, "number of trainers [WORLD_SIZE, SLURM_NTASKS]")
+      ->type_name("N");
+  app.add_option("--epochs", flags.epochs, "passes over the data; default 1")->type_name("N");
+  app.add_option("--steps", flags.steps, "instead of --epochs: steps of this trainer")->type_name("N");
+  app.add_option("--batch-size", flags.batchSize, "samples per step of one trainer")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--retry-timeout", flags.retryTimeout,
+                 "how long to try to come back when the connection breaks; 0: not at all")
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  addOverlapFlags(app, flags);
+  addCodecFlags(app, flags);
+  app.add_option("--metrics", flags.metrics, "write one JSON line per step")->type_name("FILE");
+}
+
+}  // namespace psd

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace psd {
+
+inline constexpr std::string_view kTrainOperation = "train";  // of bench
+
+/// The flags as written. Numbers stay text, so that flags and environment variables are checked alike.
+struct RawFlags {
+  std::vector<std::string> servers;
+  std::optional<std::string> rank, worldSize, epochs, steps;
+  std::string model = "mnist_cnn", data, device = "auto", logLevel = "info", metrics;
+  std::string batchSize = "32", seed = "1", connectTimeout = "30", retryTimeout = "60", transport = "auto",
+              inflight = "0", codec, pullCodec;
+  std::optional<std::string> threads;
+  bool json = false, prefetch = false;
+  std::string operation, size = "64M", trainers = "1", outstanding = "1", seconds = "2", chunk = "auto",
+                         window = "4";
+};
+
+/// What they take, for people.
+std::string dataHelp();
+std::string operationHelp();
+std::string parameterCodecHelp();
+
+/// These tell CLI11 of the flags and of where their texts go; `flags` outlives the app.
+void addCommonFlags(CLI::App& app, RawFlags& flags);      // of the commands that compute
+void addConnectionFlags(CLI::App& app, RawFlags& flags);  // of the others; in those above
+void addTrainFlags(CLI::App& app, RawFlags& flags);
+void addBenchFlags(CLI::App& app, RawFlags& flags);
+
+}  // namespace psd
