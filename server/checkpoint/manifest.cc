@@ -35,7 +35,8 @@ Json pushesJson(const std::vector<AppliedPush>& pushes) {
                     {"incarnation", push.incarnation},
                     {"step", push.step.value},
                     {"version", push.version.value},
-                    {"staleness", push.staleness}});
+                    {"staleness", push.staleness},
+                    {"before", push.before}});
   }
   return list;
 }
@@ -109,6 +110,7 @@ AppliedPush readPush(ManifestReader in) {
   push.step = {in.integer("step")};
   push.version = {in.integer("version")};
   push.staleness = in.integer("staleness");
+  push.before = in.integer("before");
   return push;
 }
 

@@ -87,14 +87,16 @@ void noteOnce(std::vector<std::string>& notes, std::string note) {
   if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
 }
 
-/// The trainers' last pushes of all old shards that went into a new one; of each trainer the latest.
+/// The trainers' last pushes of all old shards that went into a new one; of each trainer the latest. Of two
+/// lives of a rank that is the one whose push made the higher version.
 void mergePushes(std::vector<AppliedPush>& into, const std::vector<AppliedPush>& from) {
   for (const AppliedPush& push : from) {
     auto known = std::find_if(into.begin(), into.end(),
                               [&](const AppliedPush& other) { return other.rank == push.rank; });
     if (known == into.end()) {
       into.push_back(push);
-    } else if (std::pair(known->incarnation, known->step) < std::pair(push.incarnation, push.step)) {
+    } else if (known->incarnation == push.incarnation ? known->step < push.step
+                                                      : known->version < push.version) {
       *known = push;
     }
   }

@@ -49,7 +49,7 @@ Status inspectCheckpoint(Env& env, const std::string& path) {
                        shard.range.id.value, shard.range.begin, shard.range.begin + shard.range.count,
                        shard.version.value, shard.file, shard.bytes, shard.crc);
     for (const AppliedPush& push : shard.pushes) {
-      out += fmt::format("  rank {}, incarnation {}: step {} made version {}\n", push.rank.value,
+      out += fmt::format("  rank {}, incarnation {:016x}: step {} made version {}\n", push.rank.value,
                          push.incarnation, push.step.value, push.version.value);
     }
   }

@@ -21,6 +21,7 @@ namespace psd {
 struct TrainerRef {
   SessionId session;
   Rank rank;
+  uint64_t incarnation = 0;  ///< which life of that rank; 0: it did not say
 };
 
 /// What a policy rules: the shards of one parameter group, and the optimizer that changes them. Immutable.
@@ -78,7 +79,7 @@ struct ShardPull {
 
 /// A push as the record of an update names it.
 inline UpdateSource sourceOf(const ShardPush& push) {
-  return {push.trainer.rank, push.samples, push.trainer.session.value, push.step, push.basis, push.staleness};
+  return {push.trainer.rank, push.samples, push.trainer.incarnation, push.step, push.basis, push.staleness};
 }
 
 /// Staleness τ at this moment: updates that the shard has applied since the version the gradient was

@@ -84,6 +84,7 @@ Status Control::resume(const Checkpoint& checkpoint) {
   PSD_ASSIGN_OR_RETURN(model_, build(given ? config_->model->spec : saved));
   PSD_RETURN_IF_ERROR(durability_->restore(checkpoint, *model_->store));
   start_ = ModelStart(true);
+  for (size_t i = 0; i < model_->store->shardCount(); i++) saved_.push_back(model_->store->shard(i).pushes());
   spdlog::info("going on from checkpoint '{}' of {}: model '{}', shard 0 at version {}", checkpoint.path,
                checkpoint.manifest.created, saved.name, model_->store->shard(0).version().value);
   static_cast<void>(durability_->begin(savingSource()));  // a failure is in the log, and tried again
@@ -256,6 +257,7 @@ void Control::requestStop(std::string reason) {
   spdlog::info("stopping: {}", reason);
   stopReason_ = std::move(reason);
   for (auto& [id, session] : sessions_) answerWaiter(session, stoppingError());
+  endDisconnected();
   stopPair_.fulfiller->fulfill();
 }
 
@@ -294,7 +296,8 @@ void Control::adopt(std::shared_ptr<const DaemonConfig> config) {
   for (const auto& policy : after) {
     live = live && policy->readsLive();
     for (const auto& [session, entry] : sessions_) {
-      tasks_.add(policy->join({session, entry.candidate.rank}).attach(std::shared_ptr(policy)));
+      tasks_.add(policy->join({session, entry.candidate.rank, entry.candidate.incarnation})
+                     .attach(std::shared_ptr(policy)));
     }
   }
   store.setSharedReadable(live);

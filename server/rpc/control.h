@@ -21,6 +21,7 @@
 #include "server/metrics/counters.h"
 #include "server/rpc/background.h"
 #include "server/rpc/served_model.h"
+#include "server/store/applied_push.h"
 
 namespace psd {
 
@@ -138,6 +139,8 @@ class Control final : private kj::TaskSet::ErrorHandler {
   /// Goes on with a trainer's session over its new connection.
   Result<Joined> resume(SessionId session, const Candidate& candidate);
   Joined describe(SessionId session, ModelStart::Role role);
+  /// What was saved of the pushes of a life.
+  std::vector<std::optional<AppliedPush>> savedOf(Rank rank, uint64_t incarnation) const;
   /// The life that the candidate goes on with, or a new one in place of the rank's last.
   Life lifeOf(const Candidate& candidate, const std::shared_ptr<EventLoop>& loop);
   /// `why` completes "rank 3 … is lost after 5 steps: ".
@@ -145,6 +148,8 @@ class Control final : private kj::TaskSet::ErrorHandler {
   /// The same without what follows when nobody is in any more.
   void forget(SessionId session, Departure how, const std::string& why);
   void lookAtLeases();
+  /// The daemon ends: nobody is waited for to come back.
+  void endDisconnected();
   void endExpired();
   void answerWaiter(Session& session, Result<ModelStart::Role> answer);
   Error stoppingError() const;
@@ -161,6 +166,8 @@ class Control final : private kj::TaskSet::ErrorHandler {
   std::unique_ptr<Durability> durability_;  // from prepareModel() on
   std::map<SessionId, Session> sessions_;
   std::map<Rank, Life> lives_;  // the newest of each rank
+  std::vector<std::vector<AppliedPush>>
+      saved_;  // by shard, the trainers' pushes that were there at the start
   const uint64_t daemonId_;
   std::optional<std::string> stopReason_;
   kj::PromiseFulfillerPair<void> stopPair_ = kj::newPromiseAndFulfiller<void>();

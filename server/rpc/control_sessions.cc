@@ -28,7 +28,7 @@ Result<Joined> Control::admit(Candidate candidate, const std::shared_ptr<EventLo
   session.candidate = candidate;
   session.life = lifeOf(candidate, loop);
   leases_.grant(id);
-  const TrainerRef trainer{id, candidate.rank};
+  const TrainerRef trainer{id, candidate.rank, candidate.incarnation};
   session.life.pushes->beginSession(trainer);
   for (const auto& policy : model_->policies()) {
     tasks_.add(policy->join(trainer).attach(std::shared_ptr(policy)));
@@ -58,9 +58,27 @@ Result<Joined> Control::resume(SessionId id, const Candidate& candidate) {
 Joined Control::describe(SessionId id, ModelStart::Role role) {
   const Session& session = sessions_.at(id);
   session.life.counters->heard();
-  return {{id, session.candidate.rank}, model_,           role,
-          session.life.counters,        session.standing, session.standing->attachment,
-          session.life.pushes,          daemonId_,        false};
+  const TrainerRef trainer{id, session.candidate.rank, session.candidate.incarnation};
+  return {trainer,
+          model_,
+          role,
+          session.life.counters,
+          session.standing,
+          session.standing->attachment,
+          session.life.pushes,
+          daemonId_,
+          false};
+}
+
+std::vector<std::optional<AppliedPush>> Control::savedOf(Rank rank, uint64_t incarnation) const {
+  std::vector<std::optional<AppliedPush>> found(saved_.size());
+  if (incarnation == 0) return found;
+  for (size_t shard = 0; shard < saved_.size(); shard++) {
+    for (const AppliedPush& push : saved_[shard]) {
+      if (push.rank == rank && push.incarnation == incarnation) found[shard] = push;
+    }
+  }
+  return found;
 }
 
 Control::Life Control::lifeOf(const Candidate& candidate, const std::shared_ptr<EventLoop>& loop) {
@@ -68,7 +86,8 @@ Control::Life Control::lifeOf(const Candidate& candidate, const std::shared_ptr<
   if (candidate.incarnation == 0 || life.incarnation != candidate.incarnation) {
     life.incarnation = candidate.incarnation;
     life.counters = std::make_shared<SessionCounters>();
-    life.pushes = PushServer::make(loop, model_, life.counters);
+    life.pushes =
+        PushServer::make(loop, model_, life.counters, savedOf(candidate.rank, candidate.incarnation));
   }
   return life;
 }
@@ -77,6 +96,7 @@ void Control::disconnected(SessionId session, uint32_t attachment) {
   auto entry = sessions_.find(session);
   if (entry == sessions_.end() || entry->second.standing->attachment != attachment) return;
   leases_.disconnected(session);
+  if (stopping()) return depart(session, Departure::lost, "its connection closed");
   if (config_->membership.graceMs != 0) {
     const Candidate& trainer = entry->second.candidate;
     spdlog::info("rank {} (process {} on {}) is no longer connected; it has {} ms to come back",
@@ -100,6 +120,14 @@ void Control::lookAtLeases() {
     session.heardMs = heardMs;
   }
   endExpired();
+}
+
+void Control::endDisconnected() {
+  std::vector<SessionId> gone;
+  for (const auto& [session, entry] : sessions_) {
+    if (!leases_.connected(session)) gone.push_back(session);
+  }
+  for (SessionId session : gone) depart(session, Departure::lost, "its connection closed");
 }
 
 void Control::endExpired() {
@@ -132,6 +160,7 @@ void Control::forget(SessionId session, Departure how, const std::string& why) {
   const Candidate gone = entry->second.candidate;
   uint64_t steps = entry->second.life.counters->step.value();
   if (how == Departure::left) {
+    lives_.erase(gone.rank);  // it does not come back
     spdlog::info("rank {} left after {} steps", gone.rank.value, steps);
   } else {
     spdlog::warn("rank {} (process {} on {}) is lost after {} steps: {}", gone.rank.value, gone.pid,

@@ -9,7 +9,7 @@ namespace psd {
 
 std::shared_ptr<PushServer> PushServer::make(std::shared_ptr<EventLoop> home,
                                              std::shared_ptr<ServedModel> model,
-                                             std::shared_ptr<SessionCounters> counters) {
+                                             std::shared_ptr<SessionCounters> counters, const Saved& saved) {
   auto end = [](PushServer* server) {
     std::unique_ptr<PushServer> owned(server);
     const std::shared_ptr<EventLoop> home = server->home_;
@@ -19,7 +19,12 @@ std::shared_ptr<PushServer> PushServer::make(std::shared_ptr<EventLoop> home,
         .executeAsync([owned = std::move(owned)]() mutable { owned = nullptr; })
         .detach([](kj::Exception&&) {});
   };
-  return {new PushServer(std::move(home), std::move(model), std::move(counters)), end};
+  std::shared_ptr<PushServer> server(new PushServer(std::move(home), std::move(model), std::move(counters)),
+                                     end);
+  for (uint32_t shard = 0; shard < saved.size(); shard++) {
+    if (saved[shard]) server->recall(shard, *saved[shard]);
+  }
+  return server;
 }
 
 PushServer::PushServer(std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
@@ -29,6 +34,20 @@ PushServer::PushServer(std::shared_ptr<EventLoop> home, std::shared_ptr<ServedMo
       counters_(std::move(counters)),
       newest_(model_->store->shardCount()),
       ofShards_(model_->store->shardCount()) {}
+
+void PushServer::recall(uint32_t shard, const AppliedPush& saved) {
+  newest_[shard] = saved.step;
+  AnsweredPushes<PushAnswer>& answers = ofShards_[shard];
+  // What is before it and not in the shard was dropped, and is not to be applied after it.
+  const uint64_t before =
+      std::min({std::max<uint64_t>(saved.step.value, 1) - 1, AppliedPush::kBefore, answers.kMost - 1});
+  for (uint64_t back = before; back > 0; back--) {
+    const bool applied = (saved.before >> (back - 1) & 1) != 0;
+    answers.add(Step{saved.step.value - back},
+                {applied ? PushOutcome::applied : PushOutcome::late, saved.version});
+  }
+  answers.add(saved.step, {PushOutcome::applied, saved.version, saved.staleness});
+}
 
 template <class Work>
 auto PushServer::atHome(Work work) -> decltype(work()) {
@@ -97,11 +116,11 @@ std::optional<PushAnswer> PushServer::known(const PushSlice& slice) const {
 }
 
 kj::Maybe<kj::Promise<Result<PushAnswer>>> PushServer::answerAgain(const PushSlice& slice) {
-  auto answer = [&](const PushAnswer& answer) {
+  const auto tell = [&](const PushAnswer& answer) {
     home_->environment().counters.repeatedSlices.add();
     return whenDurable(slice.shard, answer);
   };
-  if (auto answered = known(slice)) return answer(*answered);
+  if (auto answer = known(slice)) return tell(*answer);
   const auto found = steps_.find(slice.step);
   if (found == steps_.end()) return nullptr;
   StepPush& step = *found->second;
@@ -110,7 +129,7 @@ kj::Maybe<kj::Promise<Result<PushAnswer>>> PushServer::answerAgain(const PushSli
   if (!part->arrived.contains(slice.offset, slice.gradient.size())) return nullptr;
   if (part->refused) return kj::Promise<Result<PushAnswer>>(Result<PushAnswer>(*part->refused));
   if (part->unanswered == 0 && !step.complete) {
-    return answer(PushAnswer{PushOutcome::received, part->newest->version, part->newest->staleness});
+    return tell({PushOutcome::received, part->newest->version, part->newest->staleness});
   }
   return step.whenChanged().then([this, slice] { return take(slice); });
 }

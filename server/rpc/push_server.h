@@ -30,8 +30,12 @@ struct PushSlice {
 /// first of them, its home. Any thread may hold it; the last one's letting go ends it at home.
 class PushServer : public std::enable_shared_from_this<PushServer> {
  public:
+  /// By shard, this trainer's pushes that a daemon before this one saved.
+  using Saved = std::vector<std::optional<AppliedPush>>;
+
+  /// `saved`: one per shard of the model, or none at all.
   static std::shared_ptr<PushServer> make(std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
-                                          std::shared_ptr<SessionCounters> counters);
+                                          std::shared_ptr<SessionCounters> counters, const Saved& saved);
 
   /// The policy's answer to one slice, or why it is refused. Where a policy lets a gradient wait for other
   /// trainers, the last slice of the step waits and all others are answered at once, so that a peer with few
@@ -58,6 +62,8 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
 
   PushServer(std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
              std::shared_ptr<SessionCounters> counters);
+  /// What became of the pushes that `saved` tells of.
+  void recall(uint32_t shard, const AppliedPush& saved);
   template <class Work>
   auto atHome(Work work) -> decltype(work());
   template <class Work>

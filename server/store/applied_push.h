@@ -1,20 +1,28 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "common/types/ids.h"
 
 namespace psd {
 
-/// The last push of one trainer that became part of a shard, and what it was answered: enough to recognise it
-/// when it comes again. A value type.
+/// The newest push of one trainer that became part of a shard, what it was answered, and which of those
+/// before it are in the shard: enough to recognise them when they come again. A value type.
 struct AppliedPush {
+  static constexpr uint64_t kBefore = 64;  ///< steps that are remembered besides the newest
+
   Rank rank;
   uint64_t incarnation = 0;  ///< which life of that rank
   Step step;
   Version version;         ///< that it made
   uint64_t staleness = 0;  ///< that it had
+  uint64_t before = 0;     ///< bit i: the push of step − 1 − i is in the shard too
   bool operator==(const AppliedPush&) const = default;
 };
+
+/// Enters a push among those of a shard, one per rank. `push.before` is worked out. A step that is not above
+/// the one that is there is of another life, or not new.
+void noteApplied(std::vector<AppliedPush>& pushes, AppliedPush push);
 
 }  // namespace psd

@@ -1,22 +1,17 @@
 // A real daemon, killed and started again. SGD with a rate of 1 and gradients of −1: the model counts the
 // pushes that are in it.
 
-#include <csignal>
 #include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include <fcntl.h>
 #include <nlohmann/json.hpp>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "common/safetensors/safetensors.h"
 #include "common/types/model_layout.h"
 #include "server/checkpoint/checkpoint_folder.h"
-#include "server/rpc/admin_client.h"
+#include "test/integration/daemon_process.h"
 #include "test/support/catch.h"
 #include "test/support/random.h"
 #include "test/support/temp_dir.h"
@@ -26,84 +21,13 @@ namespace psd {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using testing::DaemonProcess;
 using testing::TempDir;
 using namespace std::chrono_literals;
 
 const ModelSpec kModel{"counting", {{"a", DType::f32, {100, 70}}, {"b", DType::f32, {33}}}};
 
 constexpr uint32_t kShards = 3;
-
-/// psd in a process of its own, on a Unix socket. Killed at the end. Owned by one thread.
-class DaemonProcess {
- public:
-  explicit DaemonProcess(const TempDir& folder) : folder_(folder) {}
-  ~DaemonProcess() { kill(SIGKILL); }
-
-  std::string address() const { return "unix://" + folder_.file("psd.sock"); }
-
-  void start(const std::vector<std::string>& settings) {
-    std::vector<std::string> words = {PSD_BIN, "--listen", address(), "--device", "cpu"};
-    for (const std::string& setting : settings) {
-      words.push_back("--set");
-      words.push_back(setting);
-    }
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    const std::string errors = folder_.file("psd.err");
-    pid_ = fork();
-    REQUIRE(pid_ >= 0);
-    if (pid_ == 0) {
-      const int fd = open(errors.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
-      dup2(fd, STDERR_FILENO);
-      std::signal(SIGXFSZ, SIG_IGN);  // setFileBytesMax()
-      execv(PSD_BIN, arguments.data());
-      _exit(127);
-    }
-    for (int i = 0; i < 6000 && !answers(); i++) std::this_thread::sleep_for(10ms);
-    INFO(testing::readFile(errors));
-    REQUIRE(answers());
-  }
-
-  /// Gives the exit status, or −1 where a signal ended it.
-  int kill(int signal) {
-    if (pid_ <= 0) return -1;
-    ::kill(pid_, signal);
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    pid_ = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-
-  /// From now on no file may grow beyond that many bytes, as on a disk that is full.
-  void setFileBytesMax(rlim_t bytes) const {
-    const rlimit limit{bytes, RLIM_INFINITY};
-    REQUIRE(prlimit(pid_, RLIMIT_FSIZE, &limit, nullptr) == 0);
-  }
-
-  /// Waits until the status document's `durability` is so.
-  template <class Condition>
-  Json until(Condition reached) const {
-    for (int i = 0; i < 6000 && !reached(status()["durability"]); i++) std::this_thread::sleep_for(10ms);
-    const Json durability = status()["durability"];
-    INFO(durability.dump());
-    REQUIRE(reached(durability));
-    return durability;
-  }
-
-  Json status() const {
-    auto text = fetchStatusJson(parseAddress(address()).value(), 60s);
-    PSD_REQUIRE_OK(text);
-    return Json::parse(*text);
-  }
-  std::string errors() const { return testing::readFile(folder_.file("psd.err")); }
-
- private:
-  bool answers() const { return fetchStatusJson(parseAddress(address()).value(), 5s).ok(); }
-
-  const TempDir& folder_;
-  pid_t pid_ = 0;
-};
 
 std::unique_ptr<Client> joined(const std::string& address, std::vector<float>& values) {
   ClientOptions options;

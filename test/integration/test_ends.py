@@ -146,7 +146,7 @@ class LostTrainer(processes.ProcessTest):
         seed = 20_240_601
         print(f"seed {seed}")
         pauses = random.Random(seed)
-        daemon = self.daemon(policy="locked", listen=(self.unix_address(),), membership__grace_ms=0)
+        daemon = self.daemon(policy="locked", listen=(self.unix_address(),))
         for round_ in range(10):
             doomed = self.endless_trainer(daemon)
             # Where in a step this hits is chance; that it hits somewhere else each time is the seed's.

@@ -1,0 +1,21 @@
+#include "server/store/applied_push.h"
+
+#include <algorithm>
+
+namespace psd {
+
+void noteApplied(std::vector<AppliedPush>& pushes, AppliedPush push) {
+  auto known = std::find_if(pushes.begin(), pushes.end(),
+                            [&](const AppliedPush& other) { return other.rank == push.rank; });
+  if (known == pushes.end()) {
+    pushes.push_back(push);
+    return;
+  }
+  const bool goesOn = known->incarnation == push.incarnation && known->step < push.step;
+  const uint64_t distance = goesOn ? push.step.value - known->step.value : AppliedPush::kBefore + 1;
+  if (distance < AppliedPush::kBefore) push.before = known->before << distance;
+  if (distance <= AppliedPush::kBefore) push.before |= uint64_t{1} << (distance - 1);
+  *known = push;
+}
+
+}  // namespace psd

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "server/rpc/admin_client.h"
+#include "test/support/catch.h"
+#include "test/support/temp_dir.h"
+
+namespace psd::testing {
+
+/// psd in a process of its own, on a Unix socket. Killed at the end. Owned by one thread.
+class DaemonProcess {
+ public:
+  explicit DaemonProcess(const TempDir& folder) : folder_(folder) {}
+  ~DaemonProcess() { kill(SIGKILL); }
+
+  std::string address() const { return "unix://" + folder_.file("psd.sock"); }
+
+  void start(const std::vector<std::string>& settings) {
+    std::vector<std::string> words = {PSD_BIN, "--listen", address(), "--device", "cpu"};
+    for (const std::string& setting : settings) {
+      words.push_back("--set");
+      words.push_back(setting);
+    }
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    const std::string errors = folder_.file("psd.err");
+    pid_ = fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      const int fd = open(errors.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+      dup2(fd, STDERR_FILENO);
+      std::signal(SIGXFSZ, SIG_IGN);  // setFileBytesMax()
+      execv(PSD_BIN, arguments.data());
+      _exit(127);
+    }
+    for (int i = 0; i < 6000 && !answers(); i++) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    INFO(readFile(errors));
+    REQUIRE(answers());
+  }
+
+  /// Gives the exit status, or −1 where a signal ended it.
+  int kill(int signal) {
+    if (pid_ <= 0) return -1;
+    ::kill(pid_, signal);
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  /// From now on no file may grow beyond that many bytes, as on a disk that is full.
+  void setFileBytesMax(rlim_t bytes) const {
+    const rlimit limit{bytes, RLIM_INFINITY};
+    REQUIRE(prlimit(pid_, RLIMIT_FSIZE, &limit, nullptr) == 0);
+  }
+
+  nlohmann::ordered_json status() const {
+    auto text = fetchStatus(std::chrono::seconds(60));
+    PSD_REQUIRE_OK(text);
+    return nlohmann::ordered_json::parse(*text);
+  }
+  std::string errors() const { return readFile(folder_.file("psd.err")); }
+
+ private:
+  bool answers() const { return fetchStatus(std::chrono::seconds(5)).ok(); }
+  /// By another thread: the caller's may have an event loop of its own.
+  Result<std::string> fetchStatus(std::chrono::milliseconds timeout) const {
+    const Address address = parseAddress(this->address()).value();
+    return std::async(std::launch::async, [&] { return fetchStatusJson(address, timeout); }).get();
+  }
+
+  const TempDir& folder_;
+  pid_t pid_ = 0;
+};
+
+}  // namespace psd::testing

@@ -1,0 +1,142 @@
+// A daemon that is killed and started again, and trainers that come back to it with pushes whose answer they
+// did not get.
+
+#include <atomic>
+#include <csignal>
+#include <deque>
+#include <future>
+#include <string>
+#include <vector>
+
+#include <kj/async-io.h>
+
+#include "common/types/model_layout.h"
+#include "test/integration/daemon_process.h"
+#include "test/integration/raw_trainer.h"
+#include "test/support/catch.h"
+#include "test/support/random.h"
+#include "test/support/temp_dir.h"
+#include "trainer/client/client.h"
+
+namespace psd {
+namespace {
+
+using testing::DaemonProcess;
+using testing::RawTrainer;
+using testing::TempDir;
+using Json = nlohmann::ordered_json;
+
+std::vector<std::string> settingsFor(const std::string& durability) {
+  return {"policy.type=locked", "optimizer.type=sgd",      "optimizer.lr=1",          "shards=2",
+          "threads=2",          "limits.slice_bytes=4096", "durability=" + durability};
+}
+
+std::string saving(const TempDir& folder, const std::string& type, const std::string& more = "") {
+  return R"({"type": ")" + type + R"(", "path": ")" + folder.file("saved") + R"(")" + more + "}";
+}
+
+/// One of the two shards of a step, in its two slices.
+void pushShard(RawTrainer& trainer, uint64_t step, uint32_t shard) {
+  PSD_REQUIRE_OK(trainer.push({step, shard, 0}, std::vector<float>(1024, -1.0f)));
+  PSD_REQUIRE_OK(trainer.push({step, shard, 1024}, std::vector<float>(976, -1.0f)));
+}
+
+TEST_CASE("a push that comes again after a restart is not applied again") {
+  struct Life {
+    const char* durability;
+    int end;  // how the daemon ends: a checkpoint alone is exact only after an orderly end
+  };
+  for (const Life& life : {Life{"log", SIGKILL}, Life{"checkpoint", SIGTERM}}) {
+    INFO(life.durability);
+    TempDir folder;
+    DaemonProcess daemon(folder);
+    daemon.start(settingsFor(saving(folder, life.durability)));
+    auto io = kj::setupAsyncIo();
+    {
+      RawTrainer before(io, daemon.address(), 0, 1, {.incarnation = 7});
+      before.bringZeros();
+      for (uint64_t step : {1, 2, 4}) {  // step 3 was never made
+        pushShard(before, step, 0);
+        pushShard(before, step, 1);
+      }
+      pushShard(before, 5, 0);  // and of step 5 only one shard
+    }
+    daemon.kill(life.end);
+    daemon.start(settingsFor(saving(folder, life.durability)));
+    {
+      RawTrainer after(io, daemon.address(), 0, 1, {.incarnation = 7, .daemon = 12345});
+      CHECK_FALSE(after.resumed());
+      CHECK_FALSE(after.mustInitialize());
+      for (int i = 0; i < 2; i++) {
+        for (uint64_t step : {2, 4, 5}) {
+          pushShard(after, step, 0);
+          pushShard(after, step, 1);
+        }
+      }
+      Json status = daemon.status();
+      for (int shard : {0, 1}) CHECK(status["shards"][shard]["version"] == 4);
+      CHECK(status["counters"]["repeated_slices"] == 22);
+      pushShard(after, 6, 0);
+      pushShard(after, 6, 1);
+    }
+    // Another life of the rank counts its steps anew.
+    RawTrainer next(io, daemon.address(), 0, 1, {.incarnation = 8});
+    pushShard(next, 1, 0);
+    pushShard(next, 1, 1);
+    const Json status = daemon.status();
+    for (int shard : {0, 1}) CHECK(status["shards"][shard]["version"] == 6);
+  }
+}
+
+TEST_CASE("a client goes on over many deaths of the daemon, and every push is in the model once") {
+  const ModelSpec model = testing::model();
+  const ModelLayout layout(model);
+  TempDir folder;
+  testing::Random random(20261122);
+  DaemonProcess daemon(folder);
+  const auto settings = settingsFor(saving(folder, "log", R"(, "every_updates": 40)"));
+  daemon.start(settings);
+  constexpr uint64_t kPushes = 400;
+  constexpr size_t kInflight = 4;
+  std::atomic<uint64_t> answered{0};
+  auto pushing = std::async(std::launch::async, [&]() -> Status {
+    ClientOptions options;
+    options.servers = {daemon.address()};
+    options.retryTimeout = std::chrono::minutes(2);
+    const std::vector<float> zeros(layout.totalElements(), 0.0f), ones(layout.totalElements(), -1.0f);
+    PSD_ASSIGN_OR_RETURN(auto client, Client::connect(options));
+    PSD_RETURN_IF_ERROR(client->join({Rank{0}, 1}, model, [&] { return std::span<const float>(zeros); }));
+    std::deque<Pending<PushInfo>> open;
+    for (uint64_t step = 1; step <= kPushes || !open.empty(); step++) {
+      if (step <= kPushes) open.push_back(client->push(Step{step}, ones, 1, {}));
+      if (step < kPushes && open.size() < kInflight) continue;
+      PSD_RETURN_IF_ERROR(open.front().wait());
+      open.pop_front();
+      answered++;
+    }
+    return client->leave();
+  });
+  for (uint64_t deaths = 1; deaths <= 6; deaths++) {
+    const uint64_t target = deaths * kPushes / 8 + random.below(20);
+    while (answered < target) {
+      REQUIRE(pushing.wait_for(std::chrono::milliseconds(random.below(5))) != std::future_status::ready);
+    }
+    daemon.kill(SIGKILL);
+    daemon.start(settings);
+  }
+  REQUIRE(pushing.wait_for(std::chrono::minutes(5)) == std::future_status::ready);
+  PSD_REQUIRE_OK(pushing.get());
+  const Json status = daemon.status();
+  for (int shard : {0, 1}) CHECK(status["shards"][shard]["version"] == kPushes);
+  ClientOptions options;
+  options.servers = {daemon.address()};
+  auto reader = Client::connect(options);
+  PSD_REQUIRE_OK(reader);
+  PSD_REQUIRE_OK((*reader)->observe(model));
+  std::vector<float> values(layout.totalElements());
+  PSD_REQUIRE_OK((*reader)->pull(values).wait());
+  CHECK(values == std::vector<float>(values.size(), static_cast<float>(kPushes)));
+}
+
+}  // namespace
+}  // namespace psd
