@@ -8,8 +8,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "test/support/catch.h"
-
 namespace psd::testing {
 namespace {
 
@@ -60,25 +58,13 @@ bool receiveMessage(int fd, std::vector<std::byte>& message) {
   return receiveAll(fd, message.data() + table, body);
 }
 
-Address parsed(const std::string& address) {
-  auto result = parseAddress(address);
-  PSD_REQUIRE_OK(result);
-  return *result;
-}
-
-ListenSockets listening() {
-  auto sockets = listenOn(parsed("tcp://127.0.0.1:0"));
-  PSD_REQUIRE_OK(sockets);
-  return std::move(*sockets);
-}
-
 }  // namespace
 
 FaultProxy::FaultProxy(const std::string& upstream, uint64_t seed, uint64_t messagesMost)
-    : upstream_(parsed(upstream)),
+    : upstream_(parseAddress(upstream).value()),
       messagesMost_(messagesMost),
       random_(seed),
-      listening_(listening()),
+      listening_(listenOn(parseAddress("tcp://127.0.0.1:0").value()).value()),
       address_(listening_.address().toString()),
       accepting_([this] { acceptAll(); }) {}
 
