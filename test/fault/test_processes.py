@@ -94,13 +94,13 @@ class Schedule:
             self.lost = max(0, self.answered() + under_way - min((shard["version"] for shard in newest), default=0))
         self.daemon = self.start_daemon()
 
-    def stop_process(self, process, until_lost):
-        """SIGSTOP, and on it goes: a trainer perhaps after its lease."""
-        before = self.daemon.status()["trainers_lost"]
-        process.signal(signal.SIGSTOP)
-        if until_lost:
-            processes.until("it counts as gone", lambda: self.daemon.status()["trainers_lost"] > before or not process.runs())
-        process.signal(signal.SIGCONT)
+    def stop_trainer(self, trainer):
+        """SIGSTOP, and on it goes, perhaps after its lease."""
+        trainer.process.signal(signal.SIGSTOP)
+        if self.random.random() < 0.5:
+            self.daemon.until_status("it counts as gone, or had left",
+                                     lambda status: trainer.rank not in [each["rank"] for each in status["trainers"]])
+        trainer.process.signal(signal.SIGCONT)
 
     def happen(self):
         what = self.random.choice(["kill daemon", "kill daemon", "kill trainer", "stop daemon", "stop trainer"])
@@ -113,7 +113,7 @@ class Schedule:
             self.daemon.signal(signal.SIGSTOP)
             self.daemon.signal(signal.SIGCONT)
         elif trainer.process.runs():
-            self.stop_process(trainer.process, until_lost=len(self.daemon.status()["trainers"]) > 0 and self.random.random() < 0.5)
+            self.stop_trainer(trainer)
 
     def run(self):
         self.daemon = self.start_daemon()

@@ -67,6 +67,18 @@ class DaemonProcess {
     REQUIRE(prlimit(pid_, RLIMIT_FSIZE, &limit, nullptr) == 0);
   }
 
+  /// Waits until the status document's `durability` is so.
+  template <class Condition>
+  nlohmann::ordered_json until(Condition reached) const {
+    for (int i = 0; i < 6000 && !reached(status()["durability"]); i++) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    const nlohmann::ordered_json durability = status()["durability"];
+    INFO(durability.dump());
+    REQUIRE(reached(durability));
+    return durability;
+  }
+
   nlohmann::ordered_json status() const {
     auto text = fetchStatus(std::chrono::seconds(60));
     PSD_REQUIRE_OK(text);

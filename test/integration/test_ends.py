@@ -51,7 +51,7 @@ class OrderlyEnd(processes.ProcessTest):
     def test_a_second_signal_hurries(self):
         # A trainer that stands still in the middle of its work keeps the daemon waiting for a day.
         daemon = self.daemon(limits__drain_ms=86_400_000)
-        trainer = self.endless_trainer(daemon)
+        trainer = self.endless_trainer(daemon, more=("--retry-timeout", 0))
         trainer.signal(signal.SIGSTOP)
         daemon.signal(signal.SIGTERM)
         processes.until("the daemon is stopping", lambda: "stopping: SIGTERM" in daemon.err)
