@@ -105,6 +105,17 @@ Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next) {
   return {};
 }
 
+std::vector<bool> samePolicies(const LoadedConfig& now, const LoadedConfig& next) {
+  const auto policyOf = [](const LoadedConfig& loaded, size_t group) {
+    const Json& groups = loaded.effective["groups"];
+    const bool own = group < groups.size() && groups[group].contains("policy");
+    return own ? groups[group]["policy"] : loaded.effective["policy"];
+  };
+  std::vector<bool> same;
+  for (size_t i = 0; i < now.config.groups.size(); i++) same.push_back(policyOf(now, i) == policyOf(next, i));
+  return same;
+}
+
 std::string describeChange(const LoadedConfig& now, const LoadedConfig& next) {
   std::string text;
   for (const Difference& difference : differences(now, next)) {

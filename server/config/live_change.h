@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "server/config/daemon_config.h"
 
 namespace psd {
@@ -8,6 +10,9 @@ namespace psd {
 /// numbers and schedules, log.level and most limits may differ. ErrorCode::invalidArgument names the first
 /// key that may not, and both values.
 Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next);
+
+/// Per group, whether both say the same of its policy. Of configurations that checkLiveChange() lets pass.
+std::vector<bool> samePolicies(const LoadedConfig& now, const LoadedConfig& next);
 
 /// The keys that differ, each with both values, for the log: "optimizer.lr: 0.1 -> 0.05, …"; empty when none
 /// does.

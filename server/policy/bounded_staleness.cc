@@ -7,6 +7,8 @@ namespace psd {
 namespace {
 
 constexpr uint64_t kBoundMax = 1'000'000;
+/// Of a trainer's steps that lack a shard, the newest are remembered; more than can be in flight.
+constexpr size_t kStepsMax = 1024;
 
 }  // namespace
 
@@ -72,8 +74,12 @@ void BoundedStaleness::count(SessionId session, Step step) {
   Parked released;
   {
     const std::lock_guard lock(mutex_);
+    if (!clocks_.clock(session)) return;  // it has left
     auto& steps = arriving_[session];
-    if (++steps[step] < shards_) return;
+    if (++steps[step] < shards_) {
+      if (steps.size() > kStepsMax) steps.erase(steps.begin());
+      return;
+    }
     steps.erase(steps.begin(), steps.upper_bound(step));  // older ones were given up
     released = take(clocks_.advance(session));
   }

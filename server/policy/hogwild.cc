@@ -5,7 +5,7 @@
 namespace psd {
 
 PolicyFactory Hogwild::read(ObjectReader&) {
-  return [](const PolicyScope& scope) { return std::make_unique<Hogwild>(scope); };
+  return [](const PolicyScope&) { return std::make_unique<Hogwild>(); };
 }
 
 kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
@@ -14,7 +14,7 @@ kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPus
     push.number = shard.beginUpdate();
     push.staleness = stalenessOf(shard, push);
   }
-  UpdateScalars update{push.number, optimizer_.learningRate(push.number)};
+  UpdateScalars update{push.number, shard.learningRate(push.number)};
   push.pending++;
   return storePromise<Status>(shard,
                               [&](ShardStorage::Done done) {

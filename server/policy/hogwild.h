@@ -12,17 +12,12 @@ namespace psd {
 class Hogwild final : public UpdatePolicy {
  public:
   static PolicyFactory read(ObjectReader& options);
-  explicit Hogwild(const PolicyScope& scope) : optimizer_(scope.optimizer) {}
-
   std::string_view name() const override { return "hogwild"; }
   bool readsLive() const override { return true; }
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                        Gradient gradient) override;
   kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                        uint64_t count) override;
-
- private:
-  const Optimizer optimizer_;
 };
 
 }  // namespace psd

@@ -25,9 +25,9 @@ kj::Promise<Result<PushAnswer>> Locked::push(Shard& shard, Lane& lane, ShardPush
 kj::Promise<Result<PushAnswer>> Locked::applyWhole(Shard& shard, Lane& lane, ShardPush& push,
                                                    Gradient gradient) {
   return shard.lock().acquire().then([this, &shard, &lane, &push, gradient](ShardLock::Guard guard) {
-    push.number = shard.beginUpdate();
+    push.number = shard.beginUpdateAlone();
     push.staleness = stalenessOf(shard, push);
-    UpdateScalars update{push.number, optimizer_.learningRate(push.number)};
+    UpdateScalars update{push.number, shard.learningRate(push.number)};
     return storePromise<Status>(shard,
                                 [&](ShardStorage::Done done) {
                                   shard.storage().apply(lane, 0, gradient, update, std::move(done));

@@ -13,7 +13,7 @@ namespace psd {
 class Locked final : public UpdatePolicy {
  public:
   static PolicyFactory read(ObjectReader& options);
-  explicit Locked(const PolicyScope& scope) : optimizer_(scope.optimizer), staging_(scope.staging) {}
+  explicit Locked(const PolicyScope& scope) : staging_(scope.staging) {}
 
   std::string_view name() const override { return "locked"; }
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
@@ -26,7 +26,6 @@ class Locked final : public UpdatePolicy {
  private:
   kj::Promise<Result<PushAnswer>> applyWhole(Shard& shard, Lane& lane, ShardPush& push, Gradient gradient);
 
-  const Optimizer optimizer_;
   const std::shared_ptr<StagingPool> staging_;
 };
 

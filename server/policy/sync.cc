@@ -40,12 +40,12 @@ PolicyFactory Sync::read(ObjectReader& in) {
 
 Sync::Sync(const PolicyScope& scope, Options options)
     : options_(std::move(options)),
-      optimizer_(scope.optimizer),
       staging_(scope.staging),
       shards_(scope.shards()),
       lanes_(scope.store.makeLanes()),
       rounds_(options_.rules) {
-  for (const Shard* shard : shards_) first_.push_back(shard->version());
+  if (scope.started) rounds_.start();
+  for (const Shard* shard : shards_) first_.push_back(static_cast<int64_t>(shard->version().value));
 }
 
 kj::Promise<void> Sync::join(const TrainerRef& trainer) {
@@ -77,18 +77,29 @@ kj::Promise<void> Sync::tick(TimePoint time) {
   return finish(std::move(ended));
 }
 
+bool Sync::started() const {
+  const std::lock_guard lock(mutex_);
+  return rounds_.started();
+}
+
+kj::Promise<void> Sync::rest() {
+  return applying_.acquire().then([](ShardLock::Guard) {});
+}
+
 kj::Promise<void> Sync::settle() {
   std::optional<Ended> ended;
   {
     const std::lock_guard lock(mutex_);
     if (auto end = rounds_.close(now())) ended = take(std::move(*end));
   }
-  if (!ended || ended->end.how == RoundEnd::How::closed) return finish(std::move(ended));
-  // Too few for the aggregator: dropped rather than refused, so that their trainers go on.
-  for (const auto& contribution : ended->contributions) {
-    contribution->answer->fulfill(PushAnswer{PushOutcome::late, shards_.back()->version(), 0, 0});
+  if (ended && ended->end.how != RoundEnd::How::closed) {
+    // Too few for the aggregator: dropped rather than refused, so that their trainers go on.
+    for (const auto& contribution : ended->contributions) {
+      contribution->answer->fulfill(PushAnswer{PushOutcome::late, shards_.back()->version(), 0, 0});
+    }
+    ended.reset();
   }
-  return kj::READY_NOW;
+  return finish(std::move(ended)).then([this] { return rest(); });
 }
 
 void Sync::endWaits(const Error& reason) {
@@ -103,8 +114,8 @@ void Sync::endWaits(const Error& reason) {
 }
 
 uint64_t Sync::roundOf(size_t index, Version basis) const {
-  const uint64_t first = first_[index].value;
-  return basis.value > first ? basis.value - first : 0;
+  const auto version = static_cast<int64_t>(basis.value);
+  return version > first_[index] ? static_cast<uint64_t>(version - first_[index]) : 0;
 }
 
 size_t Sync::indexOf(const Shard& shard) const {
@@ -279,8 +290,8 @@ kj::Promise<Status> Sync::applyShards(std::shared_ptr<const Ended> round, Combin
   return shard.lock()
       .acquire()
       .then([this, &shard, round, combination, next](ShardLock::Guard guard) {
-        const uint64_t number = shard.beginUpdate();
-        const UpdateScalars update{number, optimizer_.learningRate(number)};
+        const uint64_t number = shard.beginUpdateAlone();
+        const UpdateScalars update{number, shard.learningRate(number)};
         auto gradients = gradientsOf(*round, next);
         return storePromise<Status>(shard,
                                     [&](ShardStorage::Done done) {
@@ -293,8 +304,11 @@ kj::Promise<Status> Sync::applyShards(std::shared_ptr<const Ended> round, Combin
             });
       })
       .then([this, round, combination, next](Status status) -> kj::Promise<Status> {
-        if (!status.ok()) return status;
-        return applyShards(round, combination, next + 1);
+        if (status.ok()) return applyShards(round, combination, next + 1);
+        // This shard and those after it stay behind the rounds' count, or every gradient would seem late.
+        const std::lock_guard lock(mutex_);
+        for (size_t i = next; i < shards_.size(); i++) first_[i]--;
+        return status;
       });
 }
 

@@ -39,6 +39,8 @@ class Sync final : public UpdatePolicy {
   std::vector<Waiting> waiting() const override;
   bool ticks() const override { return options_.rules.timeout.has_value(); }
   kj::Promise<void> tick(TimePoint now) override;
+  bool started() const override;
+  kj::Promise<void> rest() override;
   kj::Promise<void> settle() override;
   void endWaits(const Error& reason) override;
 
@@ -69,7 +71,8 @@ class Sync final : public UpdatePolicy {
 
   size_t indexOf(const Shard& shard) const;  // in shards_
 
-  /// The round whose parameters a gradient was computed from, as far as this shard's version tells.
+  /// The round whose parameters a gradient was computed from, as far as this shard's version tells. With
+  /// mutex_ held.
   uint64_t roundOf(size_t index, Version basis) const;
   Status gather(const Shard& shard, ShardPush& push, uint64_t offset, const Gradient& gradient);
   /// The shard's slices are all here. Leaves the promise of the answer in `push` when they are of all shards.
@@ -95,14 +98,14 @@ class Sync final : public UpdatePolicy {
   static Error failureOf(const Ended& ended);
 
   const Options options_;
-  const Optimizer optimizer_;
   const std::shared_ptr<StagingPool> staging_;
   const std::vector<Shard*> shards_;
-  std::vector<Version> first_;  ///< of each shard, when round 0 opened
-  const Lanes lanes_;           ///< of rounds that are applied; with applying_ held
-  ShardLock applying_;          ///< rounds are applied one after the other
+  const Lanes lanes_;   ///< of rounds that are applied; with applying_ held
+  ShardLock applying_;  ///< rounds are applied one after the other
 
   mutable std::mutex mutex_;  // guards what follows, for few instructions; never held while waiting
+  /// Of each shard: its version when round 0 opened, less the rounds that it failed to apply.
+  std::vector<int64_t> first_;
   SyncRounds rounds_;
   std::map<SessionId, Trainer> trainers_;
   std::map<SessionId, std::shared_ptr<Contribution>> open_;  // contributions to the open round

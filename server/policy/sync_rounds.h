@@ -83,6 +83,10 @@ class SyncRounds {
   uint64_t number() const { return number_; }  ///< of the open round
   size_t present() const { return live_.size(); }
   size_t contributions() const { return contributors_.size(); }
+  /// Whether rounds no longer wait for `startTrainers`.
+  bool started() const { return started_; }
+  /// From now on they do not. Before anybody joins.
+  void start() { started_ = true; }
 
   /// The end of the round, if it only waited for the start.
   std::optional<RoundEnd> join(SessionId session, TimePoint now);

@@ -11,7 +11,6 @@
 #include <kj/async.h>
 
 #include "common/types/range_set.h"
-#include "server/optimizer/optimizer.h"
 #include "server/policy/gathered_gradient.h"
 #include "server/store/parameter_store.h"
 
@@ -24,12 +23,12 @@ struct TrainerRef {
   uint64_t incarnation = 0;  ///< which life of that rank; 0: it did not say
 };
 
-/// What a policy rules: the shards of one parameter group, and the optimizer that changes them. Immutable.
+/// What a policy rules: the shards of one parameter group, with the values that it begins with. Immutable.
 struct PolicyScope {
   ParameterStore& store;
   uint32_t group = 0;
-  Optimizer optimizer;
   std::shared_ptr<StagingPool> staging;  ///< for gathered gradients
+  bool started = false;  ///< training is under way: nobody waits for trainers to begin together
 
   std::vector<Shard*> shards() const;
 };
@@ -142,8 +141,13 @@ class UpdatePolicy {
   virtual bool ticks() const { return false; }
   /// Does what is due by the clock; called every 20 ms or so. Resolves when that is done.
   virtual kj::Promise<void> tick(std::chrono::steady_clock::time_point) { return kj::READY_NOW; }
-  /// The configuration changes, and no gradient begins or is half there: those that wait get their answer
-  /// without waiting for more. Resolves when they are part of the model.
+  /// Whether trainers wait no longer for each other to come before they begin.
+  virtual bool started() const { return true; }
+  /// While no gradient begins or is half there: resolves when nothing is being applied. Those that wait for
+  /// other trainers go on waiting.
+  virtual kj::Promise<void> rest() { return kj::READY_NOW; }
+  /// Another policy is to take over. While no gradient begins or is half there: those that wait get their
+  /// answer without waiting for more. Resolves when they are part of the model.
   virtual kj::Promise<void> settle() { return kj::READY_NOW; }
   /// Another policy has taken over: nobody waits here any more, now or later.
   virtual void retire() {}

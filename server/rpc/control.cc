@@ -62,27 +62,23 @@ Status Control::prepareModel() {
   const std::string name = spec.name;
   spec = file.model();
   if (!name.empty()) spec.name = name;
-  PSD_ASSIGN_OR_RETURN(model_, build(std::move(spec)));
-  PSD_RETURN_IF_ERROR(loadParameters(file, *model_->store));
+  PSD_ASSIGN_OR_RETURN(
+      model_, build(std::move(spec), [&](ParameterStore& store) { return loadParameters(file, store); }));
   start_ = ModelStart(true);
   static_cast<void>(durability_->begin(savingSource()));  // a failure is in the log, and tried again
   return {};
 }
 
-Policies Control::makePolicies(ParameterStore& store) const {
-  Policies policies;
-  for (uint32_t i = 0; i < config_->groups.size(); i++) {
-    const GroupConfig& group = config_->groups[i];
-    policies.push_back(group.policy.make({store, i, group.optimizer, staging_}));
-  }
-  return policies;
+std::shared_ptr<UpdatePolicy> Control::makePolicy(ParameterStore& store, uint32_t group, bool started) const {
+  return config_->groups[group].policy.make({store, group, staging_, started});
 }
 
 Status Control::resume(const Checkpoint& checkpoint) {
   const ModelSpec& saved = checkpoint.manifest.model;
   const bool given = config_->model && config_->model->file.empty();
-  PSD_ASSIGN_OR_RETURN(model_, build(given ? config_->model->spec : saved));
-  PSD_RETURN_IF_ERROR(durability_->restore(checkpoint, *model_->store));
+  PSD_ASSIGN_OR_RETURN(model_, build(given ? config_->model->spec : saved, [&](ParameterStore& store) {
+                         return durability_->restore(checkpoint, store);
+                       }));
   start_ = ModelStart(true);
   for (size_t i = 0; i < model_->store->shardCount(); i++) saved_.push_back(model_->store->shard(i).pushes());
   spdlog::info("going on from checkpoint '{}' of {}: model '{}', shard 0 at version {}", checkpoint.path,
@@ -111,13 +107,16 @@ kj::Promise<void> Control::beginSaving() {
 
 Status Control::saveLast() { return durability_->finish(); }
 
-Result<std::shared_ptr<ServedModel>> Control::build(ModelSpec model) const {
+Result<std::shared_ptr<ServedModel>> Control::build(
+    ModelSpec model, const std::function<Status(ParameterStore&)>& fill) const {
   StoreGroups groups;
   PSD_ASSIGN_OR_RETURN(groups.groupOfTensor, assignGroups(model, config_->groups));
   for (const GroupConfig& group : config_->groups) groups.optimizers.push_back(group.optimizer);
   PSD_ASSIGN_OR_RETURN(auto store,
                        ParameterStore::create(std::move(model), config_->shards, backends_, groups));
-  Policies policies = makePolicies(*store);
+  if (fill) PSD_RETURN_IF_ERROR(fill(*store));
+  Policies policies;
+  for (uint32_t i = 0; i < config_->groups.size(); i++) policies.push_back(makePolicy(*store, i, false));
   return std::make_shared<ServedModel>(std::move(store), std::move(policies));
 }
 
@@ -131,9 +130,8 @@ bool Control::untrained() const {
 }
 
 Result<std::shared_ptr<ServedModel>> Control::reordered(ServedModel& served, ModelSpec trainers) const {
-  PSD_ASSIGN_OR_RETURN(std::shared_ptr<ServedModel> next, build(std::move(trainers)));
-  PSD_RETURN_IF_ERROR(copyParameters(*served.store, *next->store));
-  return next;
+  return build(std::move(trainers),
+               [&](ParameterStore& store) { return copyParameters(*served.store, store); });
 }
 
 Status Control::checkAgainst(const ModelSpec& mine, const char* label, const ModelSpec& theirs) const {
@@ -277,32 +275,43 @@ void Control::endWaits() {
   for (const auto& policy : model_->policies()) policy->endWaits(stoppingError());
 }
 
-kj::Promise<void> Control::settle() {
+kj::Promise<void> Control::settle(const std::vector<bool>& keepPolicies) {
   if (!model_) return kj::READY_NOW;
   const Policies policies = model_->policies();
   auto settled = kj::heapArrayBuilder<kj::Promise<void>>(policies.size());
-  for (const auto& policy : policies) settled.add(policy->settle().attach(std::shared_ptr(policy)));
+  for (size_t i = 0; i < policies.size(); i++) {
+    auto done = keepPolicies[i] ? policies[i]->rest() : policies[i]->settle();
+    settled.add(done.attach(std::shared_ptr(policies[i])));
+  }
   return kj::joinPromises(settled.finish());
 }
 
-void Control::adopt(std::shared_ptr<const DaemonConfig> config) {
+void Control::adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies) {
   config_ = std::move(config);
   staging_->setLentBytesMax(config_->limits.stagedBytes);
   if (!model_) return;
   ParameterStore& store = *model_->store;
   for (uint32_t i = 0; i < config_->groups.size(); i++) store.setOptimizer(i, config_->groups[i].optimizer);
-  const Policies before = model_->policies(), after = makePolicies(store);
+  const Policies before = model_->policies();
+  Policies after = before;
   bool live = true;
-  for (const auto& policy : after) {
-    live = live && policy->readsLive();
-    for (const auto& [session, entry] : sessions_) {
-      tasks_.add(policy->join({session, entry.candidate.rank, entry.candidate.incarnation})
-                     .attach(std::shared_ptr(policy)));
+  for (uint32_t i = 0; i < after.size(); i++) {
+    if (!keepPolicies[i]) {
+      const bool started = counters_.trainersJoined.value() > 0 && before[i]->started();
+      after[i] = makePolicy(store, i, started);
+      for (const auto& [session, entry] : sessions_) {
+        tasks_.add(after[i]
+                       ->join({session, entry.candidate.rank, entry.candidate.incarnation})
+                       .attach(std::shared_ptr(after[i])));
+      }
     }
+    live = live && after[i]->readsLive();
   }
   store.setSharedReadable(live);
   model_->setPolicies(after);
-  for (const auto& policy : before) policy->retire();
+  for (size_t i = 0; i < before.size(); i++) {
+    if (!keepPolicies[i]) before[i]->retire();
+  }
 }
 
 void Control::notifyTrainers() { noticePair_.fulfiller->fulfill(std::string(*stopReason_)); }

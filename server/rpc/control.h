@@ -89,11 +89,12 @@ class Control final : private kj::TaskSet::ErrorHandler {
 
   /// Lets the policies do what is due by the clock. Whether any of them goes by it.
   bool tick();
-  /// Before adopt(), while no gradient is half there: what trainers wait for happens without waiting for
-  /// more.
-  kj::Promise<void> settle();
-  /// Goes over to a configuration that checkLiveChange() lets pass, while no gradient is under way.
-  void adopt(std::shared_ptr<const DaemonConfig> config);
+  /// Before adopt(), while no gradient begins or is half there: nothing is being applied any more, and what
+  /// trainers wait for under policies that are to go happens without waiting for more.
+  kj::Promise<void> settle(const std::vector<bool>& keepPolicies);
+  /// Goes over to a configuration that checkLiveChange() lets pass; after settle(). `keepPolicies`: the
+  /// groups whose policies stay, with all that they know.
+  void adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies);
   /// Ends every wait of trainers for each other: nobody can count on the others any more.
   void endWaits();
 
@@ -120,8 +121,10 @@ class Control final : private kj::TaskSet::ErrorHandler {
 
   kj::Promise<Status> provideModel(ModelSpec model);
   Status checkAgainst(const ModelSpec& mine, const char* label, const ModelSpec& theirs) const;
-  Result<std::shared_ptr<ServedModel>> build(ModelSpec model) const;
-  Policies makePolicies(ParameterStore& store) const;
+  /// A store for the model, given its values by `fill`, and only then its policies, which count from there.
+  Result<std::shared_ptr<ServedModel>> build(ModelSpec model,
+                                             const std::function<Status(ParameterStore&)>& fill = {}) const;
+  std::shared_ptr<UpdatePolicy> makePolicy(ParameterStore& store, uint32_t group, bool started) const;
   nlohmann::ordered_json waiting() const;
   void taskFailed(kj::Exception&& exception) override;
   /// Whether the model has its values and nobody has trained it, so that its tensors' order is nobody's yet.

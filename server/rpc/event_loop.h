@@ -77,8 +77,11 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   void updateBegan() { openUpdates_++, arrivingUpdates_++; }
   void updateArrived() { arrivingUpdates_--; }
   void updateEnded() { openUpdates_--; }
-  uint64_t openUpdates() const { return openUpdates_; }
   uint64_t arrivingUpdates() const { return arrivingUpdates_; }
+  /// Slices that policies are at work on; those that wait for other trainers are not among them.
+  void sliceBegan() { slicesAtWork_++; }
+  void sliceEnded() { slicesAtWork_--; }
+  uint64_t slicesAtWork() const { return slicesAtWork_; }
 
   /// Until openGate(), gradients that have not begun wait.
   void closeGate();
@@ -100,7 +103,7 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   std::weak_ptr<ServedModel> lanesModel_;
   Lanes lanes_;
   std::shared_ptr<const DaemonConfig> config_;
-  uint64_t openUpdates_ = 0, arrivingUpdates_ = 0;
+  uint64_t openUpdates_ = 0, arrivingUpdates_ = 0, slicesAtWork_ = 0;
   kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> gateOpener_;  // while the gate is closed
   kj::ForkedPromise<void> gateOpened_ = nullptr;
   std::map<Connection*, std::shared_ptr<Connection>> connections_;

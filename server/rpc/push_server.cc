@@ -257,7 +257,9 @@ kj::Promise<Result<PushAnswer>> PushServer::take(const PushSlice& slice) {
   part->unanswered++;
   step->unanswered++;
   counters_->waitForPush.add();
-  auto answer = part->policy->push(shard, home_->laneFor(model_, shard), *part, slice.offset, slice.gradient);
+  home_->sliceBegan();
+  auto answer = part->policy->push(shard, home_->laneFor(model_, shard), *part, slice.offset, slice.gradient)
+                    .attach(kj::defer([home = home_] { home->sliceEnded(); }));
   KJ_IF_MAYBE (later, part->later) {
     step->waiting.push_back(kj::mv(*later));
     part->later = nullptr;

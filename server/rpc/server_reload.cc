@@ -56,24 +56,24 @@ kj::Promise<Result<std::string>> Server::changeTo(LoadedConfig next) {
 }
 
 kj::Promise<Status> Server::changeAtRest(const LoadedConfig& next) {
-  return settle([](EventLoop& loop) { return loop.arrivingUpdates() == 0; })
-      .then([this](bool arrived) -> kj::Promise<bool> {
-        if (!arrived) return false;
-        return control_.settle().then(
-            [this] { return settle([](EventLoop& loop) { return loop.openUpdates() == 0; }); });
-      })
-      .then([this, &next](bool atRest) -> Status {
-        if (control_.stopping()) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
+  return settle([](EventLoop& loop) { return loop.arrivingUpdates() == 0 && loop.slicesAtWork() == 0; })
+      .then([this, &next](bool atRest) -> kj::Promise<Status> {
+        if (control_.stopping()) return Status(ErrorCode::shuttingDown, "the daemon is shutting down");
         if (!atRest) {
-          return {ErrorCode::deadlineExceeded,
-                  "gradients that had begun to come were not complete within limits.drain_ms (" +
-                      std::to_string(loaded_.config.limits.drainMs) + "); nothing has changed"};
+          return Status(ErrorCode::deadlineExceeded,
+                        "gradients that had begun to come were not complete within limits.drain_ms (" +
+                            std::to_string(loaded_.config.limits.drainMs) + "); nothing has changed");
         }
-        loaded_ = next;
-        control_.adopt(std::make_shared<const DaemonConfig>(loaded_.config));
-        for (auto& listener : listeners_) listener->setConnectionsMax(loaded_.config.limits.connections);
-        setLogLevel(loaded_.config.log.level);
-        return {};
+        // What is left waits for other trainers. From here on nothing is refused, since settling changes the
+        // model.
+        const std::vector<bool> keep = samePolicies(loaded_, next);
+        return control_.settle(keep).then([this, &next, keep] {
+          loaded_ = next;
+          control_.adopt(std::make_shared<const DaemonConfig>(loaded_.config), keep);
+          for (auto& listener : listeners_) listener->setConnectionsMax(loaded_.config.limits.connections);
+          setLogLevel(loaded_.config.log.level);
+          return Status();
+        });
       });
 }
 

@@ -43,6 +43,15 @@ class Shard {
   Version version() const { return {applied_.load(std::memory_order_acquire)}; }
   /// Takes the next 1-based update number: the optimizer's t.
   uint64_t beginUpdate() { return begun_.fetch_add(1, std::memory_order_relaxed) + 1; }
+  /// The same for who holds the lock and races with nobody: always the number after the version's, also after
+  /// an update that failed.
+  uint64_t beginUpdateAlone() {
+    const uint64_t number = version().value + 1;
+    begun_.store(number, std::memory_order_relaxed);
+    return number;
+  }
+  /// The optimizer's rate for that update, after its schedule.
+  double learningRate(uint64_t number) const { return storage_->optimizer().learningRate(number); }
   /// Counts an update that was applied under the lock, still held: notes whose it was, and writes it down
   /// where there is a log. Gives the version that it made.
   Version endUpdate(const AppliedUpdate& update);

@@ -67,6 +67,7 @@ class ShardStorage {
   virtual ~ShardStorage() = default;
 
   virtual uint64_t elementCount() const = 0;
+  virtual const Optimizer& optimizer() const = 0;
   /// Goes on with the numbers of `optimizer`, which has the same slots. While no operation is under way.
   virtual void setOptimizer(const Optimizer& optimizer) = 0;
   virtual bool synchronous() const = 0;

@@ -24,13 +24,13 @@ namespace psd::testing {
 struct ServedStore {
   /// `options`: of the policy, as JSON.
   ServedStore(const PolicyEntry& entry, const Optimizer& optimizer, uint64_t elements, uint32_t shards,
-              const char* json = "{}") {
-    auto created =
-        ParameterStore::create({"", {{"w", DType::f32, {elements}}}}, shards, {makeCpuBackend()}, optimizer);
+              const char* json = "{}", std::shared_ptr<Backend> backend = makeCpuBackend()) {
+    auto created = ParameterStore::create({"", {{"w", DType::f32, {elements}}}}, shards, {std::move(backend)},
+                                          optimizer);
     PSD_REQUIRE_OK(created);
     store = std::move(*created);
     ObjectReader options(nlohmann::ordered_json::parse(json));
-    policy = entry.read(options)({*store, 0, optimizer, makeGradientPool(uint64_t{1} << 30)});
+    policy = entry.read(options)({*store, 0, makeGradientPool(uint64_t{1} << 30)});
     PSD_REQUIRE_OK(options.finish());
   }
   Shard& shard(size_t index) { return store->shard(index); }

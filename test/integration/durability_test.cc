@@ -124,6 +124,33 @@ TEST_CASE("with checkpoints alone a crash loses what came after the last one, an
   CHECK(daemon.errors().find("going on from checkpoint") != std::string::npos);
 }
 
+TEST_CASE("a daemon under sync that goes on from a checkpoint counts its rounds from there") {
+  TempDir folder;
+  DaemonProcess daemon(folder);
+  auto settings = settingsFor(R"({"type": "checkpoint", "path": ")" + folder.file("saved") + R"("})");
+  settings[0] = "policy.type=sync";
+  std::vector<float> zeros(gradientOfOnes().size(), 0.f);
+  const auto push = [&](Client& client, uint64_t step, uint64_t basis) {
+    auto answer =
+        client.push(Step{step}, gradientOfOnes(), 1, std::vector<Version>(kShards, Version{basis})).wait();
+    PSD_REQUIRE_OK(answer);
+    return answer->outcome;
+  };
+  daemon.start(settings);
+  auto client = joined(daemon.address(), zeros);
+  for (uint64_t step = 1; step <= 5; step++) REQUIRE(push(*client, step, step - 1) == PushOutcome::applied);
+  PSD_REQUIRE_OK(client->leave());
+  client = nullptr;
+  CHECK(daemon.kill(SIGTERM) == 0);
+
+  daemon.start(settings);
+  client = joined(daemon.address(), zeros);
+  CHECK(push(*client, 6, 5) == PushOutcome::applied);
+  CHECK(push(*client, 7, 5) == PushOutcome::late);
+  CHECK(push(*client, 8, 6) == PushOutcome::applied);
+  CHECK(pulled(*client) == 7.f);
+}
+
 TEST_CASE("a folder that vanishes costs no training, is told of, and is used again once it is back") {
   TempDir folder;
   DaemonProcess daemon(folder);

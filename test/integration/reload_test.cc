@@ -131,6 +131,40 @@ TEST_CASE("Reload: the learning rate changes for the pushes that come after") {
   CHECK(*same == "nothing differs");
 }
 
+TEST_CASE("Reload: a policy that stays as it is keeps its open round") {
+  const Json sync = {{"type", "sync"}, {"start_trainers", 2}};
+  testing::LocalServer server(configOf(sync, 1));
+  auto first = joined(server.address(), 0, 2), second = joined(server.address(), 1, 2);
+  const auto gradient = minusOnes();
+  auto waiting = first->push(Step{1}, gradient, 1, {});
+  while (server.status()["waiting"].empty()) std::this_thread::yield();
+  PSD_REQUIRE_OK(server.reload(configOf(sync, 16)));
+  REQUIRE_FALSE(server.status()["waiting"].empty());
+  auto answer = second->push(Step{1}, gradient, 1, {}).wait();
+  PSD_REQUIRE_OK(answer);
+  CHECK(answer->outcome == PushOutcome::applied);
+  PSD_REQUIRE_OK(waiting.wait());
+  std::vector<float> values(gradient.size());
+  PSD_REQUIRE_OK(second->pull(values).wait());
+  CHECK(values[0] == 16);
+  CHECK(server.status()["shards"][0]["version"] == 1);
+}
+
+TEST_CASE("Reload: start_trainers is not waited for again when training has begun") {
+  Json sync = {{"type", "sync"}, {"start_trainers", 2}};
+  testing::LocalServer server(configOf(sync));
+  auto first = joined(server.address(), 0, 2), second = joined(server.address(), 1, 2);
+  const auto gradient = minusOnes();
+  auto waiting = first->push(Step{1}, gradient, 1, {});
+  PSD_REQUIRE_OK(second->push(Step{1}, gradient, 1, {}).wait());
+  PSD_REQUIRE_OK(waiting.wait());
+  PSD_REQUIRE_OK(second->leave());
+  sync["aggregator"] = {{"type", "median"}};
+  PSD_REQUIRE_OK(server.reload(configOf(sync)));
+  PSD_REQUIRE_OK(first->push(Step{2}, gradient, 1, std::vector<Version>(3, Version{1})).wait());
+  CHECK(server.status()["shards"][0]["version"] == 2);
+}
+
 TEST_CASE("Reload: what cannot change is refused, and nothing changes") {
   testing::LocalServer server(configOf({{"type", "locked"}}));
   auto client = joined(server.address(), 0, 1);

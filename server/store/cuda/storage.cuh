@@ -34,6 +34,7 @@ class CudaStorage : public ShardStorage {
         slots_(std::move(slots)) {}
 
   uint64_t elementCount() const override { return count_; }
+  const Optimizer& optimizer() const override { return optimizer_; }
   void setOptimizer(const Optimizer& optimizer) override { optimizer_ = optimizer; }
   bool synchronous() const override { return false; }
 

@@ -1,0 +1,49 @@
+// What policies that apply whole shards do when a device fails: the gradient is refused, and those after it
+// count as if it had never been.
+
+#include "test/contract/policy_trainer.h"
+#include "test/support/failing_backend.h"
+
+namespace psd {
+namespace {
+
+using testing::FailingBackend;
+using testing::PolicyTrainer;
+using testing::ServedStore;
+using testing::subtracting;
+using testing::TestLoop;
+
+constexpr uint32_t kShards = 3;
+
+TEST_CASE("an update that failed is refused, takes no number and holds up none that come after") {
+  for (const PolicyEntry& entry : kPolicyList) {
+    if (!entry.traits.recordsUpdates && !entry.traits.rounds) continue;
+    for (int shard = 0; shard < static_cast<int>(kShards); shard++) {
+      INFO(entry.type << ", shard " << shard);
+      auto backend = std::make_shared<FailingBackend>();
+      ServedStore served(entry, subtracting(), 1000, kShards, "{}", backend);
+      const std::vector<float> gradient(served.store->layout().totalElements(), -1.f);
+      TestLoop loop;
+      PolicyTrainer trainer(served, loop);
+      PSD_REQUIRE_OK(trainer.pushAll(Version{0}, gradient));
+      backend->failAfter(shard);
+      // Shards that are independent of each other are refused each on its own; the last one's answer is here.
+      static_cast<void>(trainer.pushAll(Version{1}, gradient));
+      for (uint64_t step = 2; step < 5; step++) {
+        std::vector<uint64_t> before;
+        for (size_t s = 0; s < kShards; s++) before.push_back(served.shard(s).version().value);
+        const auto newest = *std::max_element(before.begin(), before.end());
+        const auto answer = trainer.pushAll(Version{newest}, gradient);
+        PSD_REQUIRE_OK(answer);
+        CHECK(answer->applied());
+        for (size_t s = 0; s < kShards; s++) {
+          CHECK(served.shard(s).version().value == before[s] + 1);
+          CHECK(served.shard(s).beginUpdateAlone() == before[s] + 2);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace psd
