@@ -178,6 +178,11 @@ void checkLogged(ObjectReader& in, const DaemonConfig& config) {
     if (entry.traits.recordsUpdates) able += (able.empty() ? "" : ", ") + std::string(entry.type);
   }
   for (const GroupConfig& group : config.groups) {
+    if (group.policy.plan.changesGradients) {
+      in.fail("durability.type",
+              "\"log\" replays gradients as they were pushed, so it does not go with policy.clip or "
+              "policy.delay_compensation; \"checkpoint\" goes with both");
+    }
     if (group.policy.traits.recordsUpdates) continue;
     in.fail("durability.type", "\"log\" goes with the policies " + able + ", not with " + group.policy.type +
                                    "; \"checkpoint\" goes with any");

@@ -12,13 +12,17 @@ constexpr size_t kStepsMax = 1024;
 
 }  // namespace
 
-PolicyFactory BoundedStaleness::read(ObjectReader& in) {
+PolicyPlan BoundedStaleness::read(ObjectReader& in) {
   const uint64_t bound = in.integer("bound", 4, 0, kBoundMax);
-  return [bound](const PolicyScope& scope) { return std::make_unique<BoundedStaleness>(scope, bound); };
+  const Modifiers modifiers = readModifiers(in);
+  return {[bound, modifiers](const PolicyScope& scope) {
+            return std::make_unique<BoundedStaleness>(scope, bound, modifiers);
+          },
+          modifiers.changesGradients()};
 }
 
-BoundedStaleness::BoundedStaleness(const PolicyScope& scope, uint64_t bound)
-    : updates_(scope), shards_(scope.shards().size()), clocks_(bound) {}
+BoundedStaleness::BoundedStaleness(const PolicyScope& scope, uint64_t bound, const Modifiers& modifiers)
+    : updates_(scope, modifiers), shards_(scope.shards().size()), clocks_(bound) {}
 
 BoundedStaleness::Parked BoundedStaleness::take(const StepClocks::Released& released) {
   Parked waits;
@@ -58,16 +62,20 @@ kj::Promise<void> BoundedStaleness::leave(SessionId session) {
   }
   end(std::move(others), {});
   end(std::move(own), {ErrorCode::notReady, "this trainer has left"});
-  return kj::READY_NOW;
+  return updates_.leave(session);
 }
 
 kj::Promise<Result<PushAnswer>> BoundedStaleness::push(Shard& shard, Lane& lane, ShardPush& push,
                                                        uint64_t offset, Gradient gradient) {
-  return updates_.push(shard, lane, push, offset, gradient)
-      .then([this, session = push.trainer.session, step = push.step](Result<PushAnswer> answer) {
-        if (answer.ok() && answer->outcome != PushOutcome::received) count(session, step);
-        return answer;
-      });
+  const auto counted = [this, session = push.trainer.session, step = push.step](Result<PushAnswer> answer) {
+    if (answer.ok() && answer->outcome != PushOutcome::received) count(session, step);
+    return answer;
+  };
+  auto answer = updates_.push(shard, lane, push, offset, gradient);
+  KJ_IF_MAYBE (later, push.later) {
+    push.later = later->then(kj::cp(counted));
+  }
+  return answer.then(kj::cp(counted));
 }
 
 void BoundedStaleness::count(SessionId session, Step step) {

@@ -15,8 +15,8 @@ namespace psd {
 /// of the group. StepClocks decides who waits; no trainer that left or is lost is waited for. Thread-safe.
 class BoundedStaleness final : public UpdatePolicy {
  public:
-  static PolicyFactory read(ObjectReader& options);
-  BoundedStaleness(const PolicyScope& scope, uint64_t bound);
+  static PolicyPlan read(ObjectReader& options);
+  BoundedStaleness(const PolicyScope& scope, uint64_t bound, const Modifiers& modifiers);
 
   std::string_view name() const override { return "bounded_staleness"; }
   kj::Promise<void> join(const TrainerRef& trainer) override;

@@ -4,21 +4,40 @@
 
 namespace psd {
 
-PolicyFactory Hogwild::read(ObjectReader&) {
-  return [](const PolicyScope&) { return std::make_unique<Hogwild>(); };
+PolicyPlan Hogwild::read(ObjectReader& in) {
+  const Modifiers modifiers =
+      readModifiers(in, {.delayCompensation =
+                             "needs to know what each trainer pulled, which nobody does while updates land "
+                             "in what is read; take locked or bounded_staleness",
+                         .clipNorm = "needs the whole gradient before any of it is applied; take locked or "
+                                     "bounded_staleness, or clip.value"});
+  return {[modifiers](const PolicyScope&) { return std::make_unique<Hogwild>(modifiers); },
+          modifiers.changesGradients()};
+}
+
+Hogwild::Hogwild(const Modifiers& modifiers) : staleness_(modifiers.staleness) {
+  if (modifiers.clip.value) change_.limit = static_cast<float>(*modifiers.clip.value);
 }
 
 kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                               Gradient gradient) {
-  if (push.number == 0) {
-    push.number = shard.beginUpdate();
-    push.staleness = stalenessOf(shard, push);
+  if (push.number == 0 && !push.dropped) {
+    push.staleness = stalenessOf(shard, push.basis);
+    push.dropped = staleness_.tooOld(push.staleness);
+    if (!push.dropped) push.number = shard.beginUpdate();
   }
-  UpdateScalars update{push.number, shard.learningRate(push.number)};
+  if (push.dropped) {
+    const bool whole = push.arrived.covered() == shard.range().count;
+    return Result<PushAnswer>(
+        PushAnswer{whole ? PushOutcome::stale : PushOutcome::received, shard.version(), push.staleness});
+  }
+  const UpdateScalars update{push.number,
+                             shard.learningRate(push.number) * staleness_.factor(push.staleness)};
   push.pending++;
   return storePromise<Status>(shard,
                               [&](ShardStorage::Done done) {
-                                shard.storage().apply(lane, offset, gradient, update, std::move(done));
+                                shard.storage().applyChanged(lane, offset, gradient, change_, update,
+                                                             std::move(done));
                               })
       .then([&shard, &push](Status status) -> Result<PushAnswer> {
         push.pending--;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "server/policy/modifiers.h"
 #include "server/policy/policy_config.h"
 #include "server/policy/update_policy.h"
 
@@ -11,13 +12,19 @@ namespace psd {
 /// is taken on any path. Thread-safe.
 class Hogwild final : public UpdatePolicy {
  public:
-  static PolicyFactory read(ObjectReader& options);
+  static PolicyPlan read(ObjectReader& options);
+  explicit Hogwild(const Modifiers& modifiers);
+
   std::string_view name() const override { return "hogwild"; }
   bool readsLive() const override { return true; }
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                        Gradient gradient) override;
   kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                        uint64_t count) override;
+
+ private:
+  const StalenessRule staleness_;
+  GradientChange change_;  // immutable once constructed
 };
 
 }  // namespace psd

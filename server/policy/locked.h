@@ -1,7 +1,13 @@
 #pragma once
 
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "server/policy/modifiers.h"
 #include "server/policy/policy_config.h"
-#include "server/policy/shard_reads.h"
+#include "server/policy/pulled_weights.h"
 #include "server/policy/update_policy.h"
 
 namespace psd {
@@ -9,24 +15,55 @@ namespace psd {
 /// Updates under the shard's lock: each shard moves from one version to the next whole, no update is
 /// lost, and a pull sees every shard at one version. A gradient that comes in several slices is gathered
 /// first; a pull in several slices reads one snapshot, shared by all pulls of that version. Waiting for the
-/// lock parks a promise. Deterministic for a given order of pushes. Thread-safe.
+/// lock parks a promise. Deterministic for a given order of pushes.
+///
+/// With clip.norm a gradient is applied when all shards of the group have it. With delay compensation the
+/// snapshots that trainers compute from are kept. Thread-safe.
 class Locked final : public UpdatePolicy {
  public:
-  static PolicyFactory read(ObjectReader& options);
-  explicit Locked(const PolicyScope& scope) : staging_(scope.staging) {}
+  static PolicyPlan read(ObjectReader& options);
+  Locked(const PolicyScope& scope, const Modifiers& modifiers);
 
   std::string_view name() const override { return "locked"; }
+  kj::Promise<void> leave(SessionId session) override;
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                        Gradient gradient) override;
   kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
-                                       uint64_t count) override {
-    return pullSnapshot(shard, lane, pull, offset, count);
-  }
+                                       uint64_t count) override;
 
  private:
-  kj::Promise<Result<PushAnswer>> applyWhole(Shard& shard, Lane& lane, ShardPush& push, Gradient gradient);
+  /// One shard's gradient, all of it.
+  struct Whole {
+    UpdateSource source;
+    Gradient gradient;
+    GatheredGradient gathered;                    ///< where the gradient lies, if it came in slices
+    std::shared_ptr<const ShardSnapshot> pulled;  ///< the weights that it was computed from, if needed
+  };
+  /// A part of a step that waits for those of the other shards.
+  struct Part {
+    Shard& shard;
+    Lane& lane;  // of the trainer's loop, on which all its parts come
+    Whole whole;
+    kj::Own<kj::CrossThreadPromiseFulfiller<Result<PushAnswer>>> answer;
+  };
+  using Parts = std::vector<Part>;
 
+  Whole wholeOf(const Shard& shard, ShardPush& push, const Gradient& gradient);
+  /// Applies it under the shard's lock, times `scale`.
+  kj::Promise<Result<PushAnswer>> apply(Shard& shard, Lane& lane, Whole whole, double scale);
+  /// Applies all parts of a step, clipped by their norm, once this one is the last; its answer is in
+  /// push.later.
+  kj::Promise<Result<PushAnswer>> applyTogether(Shard& shard, Lane& lane, ShardPush& push, Whole whole);
+  /// All parts of the step if this one completes it, else none.
+  Parts add(SessionId session, Step step, Part part);
+
+  const Modifiers modifiers_;
   const std::shared_ptr<StagingPool> staging_;
+  const size_t shards_;  // of the group
+  PulledWeights pulled_;
+
+  std::mutex mutex_;  // guards what follows, for few instructions
+  std::map<SessionId, std::map<Step, Parts>> steps_;
 };
 
 }  // namespace psd

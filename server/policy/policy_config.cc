@@ -14,7 +14,7 @@ PolicyChoice readPolicy(ObjectReader& in) {
   for (const PolicyEntry& entry : kPolicyList) {
     if (entry.type != choice.type) continue;
     choice.traits = entry.traits;
-    choice.make = entry.read(in);
+    choice.plan = entry.read(in);
   }
   return choice;
 }

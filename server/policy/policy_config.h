@@ -22,20 +22,27 @@ struct PolicyTraits {
   bool rounds = false;  ///< gradients of several trainers and of all shards of a group make one update
 };
 
+/// A policy with the options that were read.
+struct PolicyPlan {
+  PolicyFactory make;
+  /// The optimizer gets other gradients than trainers push: no log replays that.
+  bool changesGradients = false;
+};
+
 /// One line of policy_list.h.
 struct PolicyEntry {
   std::string_view type;     ///< the value of policy.type
   std::string_view summary;  ///< for people
   PolicyTraits traits;
   /// Reads the policy's own options.
-  PolicyFactory (*read)(ObjectReader& options);
+  PolicyPlan (*read)(ObjectReader& options);
 };
 
 /// A policy as the config chose it.
 struct PolicyChoice {
   std::string type;
   PolicyTraits traits;
-  PolicyFactory make;
+  PolicyPlan plan;
 };
 
 /// Reads {"type": …, options…}; problems go to the reader.

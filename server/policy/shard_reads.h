@@ -9,4 +9,9 @@ namespace psd {
 kj::Promise<Result<PullAnswer>> pullSnapshot(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                              uint64_t count);
 
+/// The snapshot, all of the shard, that an answer of pullSnapshot() is a part of.
+inline std::shared_ptr<const ShardSnapshot> snapshotOf(const PullAnswer& answer) {
+  return std::static_pointer_cast<const ShardSnapshot>(answer.view.owner);
+}
+
 }  // namespace psd

@@ -16,7 +16,7 @@ TimePoint now() { return std::chrono::steady_clock::now(); }
 
 }  // namespace
 
-PolicyFactory Sync::read(ObjectReader& in) {
+PolicyPlan Sync::read(ObjectReader& in) {
   Options options;
   ObjectReader aggregator = in.object("aggregator");
   options.aggregator = readAggregator(aggregator);
@@ -35,7 +35,13 @@ PolicyFactory Sync::read(ObjectReader& in) {
     rules.timeout = std::chrono::milliseconds(timeout);
   }
   rules.proceedOnTimeout = in.choice("on_timeout", "proceed", {"proceed", "fail"}) == "proceed";
-  return [options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); };
+  constexpr std::string_view kNothingStale =
+      "goes with asynchronous policies; every gradient of a round is computed from the newest parameters";
+  const Modifiers modifiers =
+      readModifiers(in, {.staleness = kNothingStale, .delayCompensation = kNothingStale});
+  options.clip = modifiers.clip;
+  return {[options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },
+          modifiers.changesGradients()};
 }
 
 Sync::Sync(const PolicyScope& scope, Options options)
@@ -253,7 +259,15 @@ kj::Promise<Status> Sync::applyRound(std::shared_ptr<const Ended> round) {
     if (!distances.ok()) return distances.status();
     std::vector<uint32_t> samples;
     for (const auto& contribution : round->contributions) samples.push_back(contribution->samples);
-    return applyShards(round, options_.aggregator->combine(samples, *distances), 0);
+    Combination combination = options_.aggregator->combine(samples, *distances);
+    if (options_.clip.value) combination.change.limit = static_cast<float>(*options_.clip.value);
+    if (!options_.clip.norm) return applyShards(round, std::move(combination), 0);
+    return addSquares(round, combination, 0, 0)
+        .then([this, round, combination](Result<double> square) mutable -> kj::Promise<Status> {
+          if (!square.ok()) return square.status();
+          combination.change.scale = static_cast<float>(options_.clip.scale(*square));
+          return applyShards(round, std::move(combination), 0);
+        });
   };
   if (!options_.aggregator->needsDistances()) return apply(SquaredDistances());
   return addDistances(round, SquaredDistances(round->contributions.size()), 0).then(kj::mv(apply));
@@ -280,6 +294,23 @@ kj::Promise<Result<SquaredDistances>> Sync::addDistances(std::shared_ptr<const E
         if (!part.ok()) return part;
         sum += *part;
         return addDistances(round, std::move(sum), next + 1);
+      });
+}
+
+kj::Promise<Result<double>> Sync::addSquares(std::shared_ptr<const Ended> round, Combination combination,
+                                             double sum, size_t next) {
+  if (next == shards_.size()) return Result<double>(sum);
+  Shard& shard = *shards_[next];
+  auto gradients = gradientsOf(*round, next);
+  return storePromise<Result<double>>(shard,
+                                      [&](ShardStorage::SquareDone done) {
+                                        shard.storage().combinedSquare(*lanes_[shard.device()], *gradients,
+                                                                       combination, std::move(done));
+                                      })
+      .then([this, round, gradients, combination, sum,
+             next](Result<double> part) mutable -> kj::Promise<Result<double>> {
+        if (!part.ok()) return part;
+        return addSquares(round, std::move(combination), sum + *part, next + 1);
       });
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/policy/aggregator/aggregator.h"
+#include "server/policy/modifiers.h"
 #include "server/policy/policy_config.h"
 #include "server/policy/sync_rounds.h"
 #include "server/policy/update_policy.h"
@@ -24,9 +25,10 @@ class Sync final : public UpdatePolicy {
   struct Options {
     std::shared_ptr<const Aggregator> aggregator;
     RoundRules rules;
+    Clip clip;  ///< of the gradient that a round makes
   };
 
-  static PolicyFactory read(ObjectReader& options);
+  static PolicyPlan read(ObjectReader& options);
   Sync(const PolicyScope& scope, Options options);
 
   std::string_view name() const override { return "sync"; }
@@ -92,6 +94,9 @@ class Sync final : public UpdatePolicy {
   kj::Promise<Status> applyShards(std::shared_ptr<const Ended> round, Combination combination, size_t next);
   kj::Promise<Result<SquaredDistances>> addDistances(std::shared_ptr<const Ended> round, SquaredDistances sum,
                                                      size_t next);
+  /// ‖g‖² of what the round combines to.
+  kj::Promise<Result<double>> addSquares(std::shared_ptr<const Ended> round, Combination combination,
+                                         double sum, size_t next);
   void answer(const Ended& ended, const Status& status) const;
   using Gradients = std::shared_ptr<const std::vector<StagedGradient>>;  // kept until the storage is done
   static Gradients gradientsOf(const Ended& round, size_t shard);

@@ -62,6 +62,7 @@ struct ShardPush {
   uint64_t pending = 0;  ///< slices accepted and not yet applied
   uint64_t number = 0;   ///< the shard's update number, once the policy has taken one
   uint64_t staleness = 0;
+  bool dropped = false;       ///< the policy takes nothing of it
   GatheredGradient gathered;  ///< so far, for policies that apply a shard whole
   /// Left here by UpdatePolicy::push(), which then answers `received`, where the gradient must wait for other
   /// trainers: what becomes of it. Whoever pushes takes it, and may push other slices meanwhile.
@@ -83,9 +84,9 @@ inline UpdateSource sourceOf(const ShardPush& push) {
 
 /// Staleness τ at this moment: updates that the shard has applied since the version the gradient was
 /// computed from.
-inline uint64_t stalenessOf(const Shard& shard, const ShardPush& push) {
-  uint64_t now = shard.version().value;
-  return now > push.basis.value ? now - push.basis.value : 0;
+inline uint64_t stalenessOf(const Shard& shard, Version basis) {
+  const uint64_t now = shard.version().value;
+  return now > basis.value ? now - basis.value : 0;
 }
 
 struct PullAnswer {

@@ -70,7 +70,7 @@ Status Control::prepareModel() {
 }
 
 std::shared_ptr<UpdatePolicy> Control::makePolicy(ParameterStore& store, uint32_t group, bool started) const {
-  return config_->groups[group].policy.make({store, group, staging_, started});
+  return config_->groups[group].policy.plan.make({store, group, staging_, started});
 }
 
 Status Control::resume(const Checkpoint& checkpoint) {

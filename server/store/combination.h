@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "server/store/gradient_change.h"
+
 namespace psd {
 
 /// A gradient for a whole shard, in the memory of the shard's device (on CUDA not readable by the host) until
@@ -26,6 +28,7 @@ struct Combination {
   Kind kind = Kind::weightedSum;
   std::vector<float> weights;  ///< one per gradient; one of weight 0 is not read
   uint32_t trim = 0;           ///< 2 · trim < number of gradients
+  GradientChange change{};     ///< of the one that they become; without compensation
 };
 
 /// ‖a − b‖² for each pair of some vectors. Infinite where squares overflow a float. A value type.

@@ -16,6 +16,7 @@
 #include "server/optimizer/optimizer.h"
 #include "server/store/combination.h"
 #include "server/store/gradient.h"
+#include "server/store/gradient_change.h"
 
 namespace psd {
 
@@ -63,6 +64,7 @@ class ShardStorage {
   using ReadDone = std::function<void(Result<ReadView>)>;
   using StageDone = std::function<void(Result<StagedGradient>)>;
   using DistancesDone = std::function<void(Result<SquaredDistances>)>;
+  using SquareDone = std::function<void(Result<double>)>;
 
   virtual ~ShardStorage() = default;
 
@@ -80,6 +82,10 @@ class ShardStorage {
   /// decoded block by block on the way.
   virtual void apply(Lane& lane, uint64_t offset, const Gradient& gradient, const UpdateScalars& update,
                      Done done) = 0;
+  /// The same for what `change` makes of the gradient, on the same way. Adaptive compensation only with the
+  /// shard's lock held; its mean squares are allocated, as zeros, when they are first asked for.
+  virtual void applyChanged(Lane& lane, uint64_t offset, const Gradient& gradient,
+                            const GradientChange& change, const UpdateScalars& update, Done done) = 0;
 
   /// Takes a gradient for the whole shard to the memory of its device: on the CPU at once and without a copy,
   /// on other devices into memory of their own, of which there is a limit.
@@ -88,6 +94,9 @@ class ShardStorage {
   /// itself need only live until the call returns.
   virtual void squaredDistances(Lane& lane, std::span<const StagedGradient> gradients,
                                 DistancesDone done) = 0;
+  /// ‖g‖² over this shard of what gradients that were staged here combine to, before Combination::change.
+  virtual void combinedSquare(Lane& lane, std::span<const StagedGradient> gradients,
+                              const Combination& combination, SquareDone done) = 0;
   /// One optimizer step over all weights with gradients that were staged here, combined into one. At least
   /// one gradient; `combination` fits their number.
   virtual void applyCombined(Lane& lane, std::span<const StagedGradient> gradients,

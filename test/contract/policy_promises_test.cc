@@ -149,7 +149,7 @@ TEST_CASE("locked refuses to gather more than limits.staged_bytes, and goes on w
   auto pool = makeGradientPool(elements * sizeof(float));
   ServedStore store = served("locked", elements);
   ObjectReader options(nlohmann::ordered_json::object());
-  store.policy = Locked::read(options)({*store.store, 0, pool});
+  store.policy = Locked::read(options).make({*store.store, 0, pool});
   TestLoop loop;
   PolicyTrainer trainer(store, loop);
   const auto gradient = minusOnes(store.shard(0));

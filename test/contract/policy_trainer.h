@@ -30,7 +30,7 @@ struct ServedStore {
     PSD_REQUIRE_OK(created);
     store = std::move(*created);
     ObjectReader options(nlohmann::ordered_json::parse(json));
-    policy = entry.read(options)({*store, 0, makeGradientPool(uint64_t{1} << 30)});
+    policy = entry.read(options).make({*store, 0, makeGradientPool(uint64_t{1} << 30)});
     PSD_REQUIRE_OK(options.finish());
   }
   Shard& shard(size_t index) { return store->shard(index); }
@@ -138,20 +138,23 @@ class PolicyTrainer {
     if (!left_) loop_.wait(served_.policy->leave(trainer_.session));
     left_ = true;
   }
-  /// One gradient for all shards, computed from `basis`; gives what the last one is answered.
+  /// One gradient for all shards, computed from `basis`; gives what the last one is answered, once all are.
   kj::Promise<Result<PushAnswer>> startAll(Version basis, std::span<const float> gradient,
                                            uint32_t samples = 1) {
     const Step step{++steps_};
+    const size_t shards = served_.store->shardCount();
+    auto earlier = kj::heapArrayBuilder<kj::Promise<Result<PushAnswer>>>(shards - 1);
     kj::Promise<Result<PushAnswer>> last = nullptr;
-    for (size_t s = 0; s < served_.store->shardCount(); s++) {
+    for (size_t s = 0; s < shards; s++) {
       const ShardRange& range = served_.shard(s).range();
       updates_.push_back(std::make_unique<Update>(
           served_, lanes_, s, basis, gradient.subspan(range.begin, range.count), trainer_, step));
       updates_.back()->samples(samples);
       last = updates_.back()->send({0, range.count});
-      if (s + 1 < served_.store->shardCount()) (void)loop_.wait(kj::mv(last));
+      if (s + 1 < shards) earlier.add(kj::mv(last));
     }
-    return last;
+    return kj::joinPromises(earlier.finish())
+        .then([last = kj::mv(last)](kj::Array<Result<PushAnswer>>) mutable { return kj::mv(last); });
   }
   Result<PushAnswer> pushAll(Version basis, std::span<const float> gradient, uint32_t samples = 1) {
     return loop_.wait(startAll(basis, gradient, samples));

@@ -45,12 +45,21 @@ class FailingBackend : public Backend {
       if (fails()) return done(broken());
       inner_->apply(lane, offset, gradient, update, std::move(done));
     }
+    void applyChanged(Lane& lane, uint64_t offset, const Gradient& gradient, const GradientChange& change,
+                      const UpdateScalars& update, Done done) override {
+      if (fails()) return done(broken());
+      inner_->applyChanged(lane, offset, gradient, change, update, std::move(done));
+    }
     void stage(Lane& lane, ReadView gradient, StageDone done) override {
       inner_->stage(lane, std::move(gradient), std::move(done));
     }
     void squaredDistances(Lane& lane, std::span<const StagedGradient> gradients,
                           DistancesDone done) override {
       inner_->squaredDistances(lane, gradients, std::move(done));
+    }
+    void combinedSquare(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
+                        SquareDone done) override {
+      inner_->combinedSquare(lane, gradients, combination, std::move(done));
     }
     void applyCombined(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
                        const UpdateScalars& update, Done done) override {

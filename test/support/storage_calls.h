@@ -34,12 +34,21 @@ class StorageCalls {
   Status apply(uint64_t offset, const Gradient& gradient, const UpdateScalars& update) {
     return waitFor<Status>([&](auto done) { storage_.apply(*lane_, offset, gradient, update, done); });
   }
+  Status applyChanged(uint64_t offset, const Gradient& gradient, const GradientChange& change,
+                      const UpdateScalars& update) {
+    return waitFor<Status>(
+        [&](auto done) { storage_.applyChanged(*lane_, offset, gradient, change, update, done); });
+  }
   Result<StagedGradient> stage(ReadView gradient) {
     return waitFor<Result<StagedGradient>>([&](auto done) { storage_.stage(*lane_, gradient, done); });
   }
   Result<SquaredDistances> squaredDistances(std::span<const StagedGradient> gradients) {
     return waitFor<Result<SquaredDistances>>(
         [&](auto done) { storage_.squaredDistances(*lane_, gradients, done); });
+  }
+  Result<double> combinedSquare(std::span<const StagedGradient> gradients, const Combination& combination) {
+    return waitFor<Result<double>>(
+        [&](auto done) { storage_.combinedSquare(*lane_, gradients, combination, done); });
   }
   Status applyCombined(std::span<const StagedGradient> gradients, const Combination& combination,
                        const UpdateScalars& update) {

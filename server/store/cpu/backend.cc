@@ -10,6 +10,7 @@
 #include "server/store/cpu/combine_loops.h"
 #include "server/store/cpu/racy_loops.h"
 #include "server/store/shard_storage.h"
+#include "server/store/squared_norm.h"
 #include "server/store/staging_pool.h"
 
 namespace psd {
@@ -76,8 +77,24 @@ class CpuStorage : public ShardStorage {
                optimizer_.zerosChangeNothing()) {
       applyEntries(offset, gradient, update);
     } else {
-      applyBlocks(offset, gradient, update);
+      applyBlocks(offset, gradient, update, [](uint64_t, std::span<float>) {});
     }
+    done({});
+  }
+
+  void applyChanged(Lane& lane, uint64_t offset, const Gradient& gradient, const GradientChange& change,
+                    const UpdateScalars& update, Done done) override {
+    if (change.none()) return apply(lane, offset, gradient, update, std::move(done));
+    if (change.adaptive && !meanSquares_) {
+      auto squares = Arena::map(count_);
+      if (!squares.ok()) return done(squares.status());
+      meanSquares_ = *std::move(squares);
+    }
+    applyBlocks(offset, gradient, update, [&](uint64_t begin, std::span<float> block) {
+      racyChange(elementChange(change), block.size(), weights_ + offset + begin,
+                 change.pulled.empty() ? nullptr : change.pulled.data() + begin,
+                 change.adaptive ? meanSquares_->data() + offset + begin : nullptr, block.data());
+    });
     done({});
   }
 
@@ -89,15 +106,24 @@ class CpuStorage : public ShardStorage {
     done(psd::squaredDistances(gradients));
   }
 
+  void combinedSquare(Lane&, std::span<const StagedGradient> gradients, const Combination& combination,
+                      SquareDone done) override {
+    double sum = 0;
+    combineBlocks(gradients, combination,
+                  [&](uint64_t, std::span<const float> block) { sum += squaredNorm(block); });
+    done(sum);
+  }
+
   void applyCombined(Lane&, std::span<const StagedGradient> gradients, const Combination& combination,
                      const UpdateScalars& update, Done done) override {
-    Combiner combiner(gradients, combination);
-    alignas(64) std::array<float, Combiner::kBlockElements> block;
-    for (uint64_t offset = 0; offset < count_; offset += block.size()) {
-      const uint64_t some = std::min<uint64_t>(block.size(), count_ - offset);
-      combiner.combine(offset, some, block.data());
-      racyApply(optimizer_, update, offset, some, weights_, block.data(), slots_);
-    }
+    const bool changes = !combination.change.none();
+    combineBlocks(gradients, combination, [&](uint64_t offset, std::span<float> block) {
+      if (changes) {
+        racyChange(elementChange(combination.change), block.size(), weights_ + offset, nullptr, nullptr,
+                   block.data());
+      }
+      racyApply(optimizer_, update, offset, block.size(), weights_, block.data(), slots_);
+    });
     done({});
   }
 
@@ -121,12 +147,29 @@ class CpuStorage : public ShardStorage {
  private:
   static constexpr uint64_t kBlockElements = 4096;  // 16 KiB: decoded, it stays in the first-level cache
 
-  void applyBlocks(uint64_t offset, const Gradient& gradient, const UpdateScalars& update) {
+  /// `change(begin, block)` changes the values from `begin` of the gradient on.
+  template <class Change>
+  void applyBlocks(uint64_t offset, const Gradient& gradient, const UpdateScalars& update,
+                   const Change& change) {
     alignas(64) std::array<float, kBlockElements> block;
     for (uint64_t begin = 0; begin < gradient.size(); begin += block.size()) {
       const uint64_t some = std::min<uint64_t>(block.size(), gradient.size() - begin);
       gradient.copyTo(begin, std::span(block).first(some));
+      change(begin, std::span(block).first(some));
       racyApply(optimizer_, update, offset + begin, some, weights_, block.data(), slots_);
+    }
+  }
+
+  /// Calls `visit(offset, block)` for each block of what the gradients combine to.
+  template <class Visit>
+  void combineBlocks(std::span<const StagedGradient> gradients, const Combination& combination,
+                     const Visit& visit) const {
+    Combiner combiner(gradients, combination);
+    alignas(64) std::array<float, Combiner::kBlockElements> block;
+    for (uint64_t offset = 0; offset < count_; offset += block.size()) {
+      const uint64_t some = std::min<uint64_t>(block.size(), count_ - offset);
+      combiner.combine(offset, some, block.data());
+      visit(offset, std::span(block).first(some));
     }
   }
 
@@ -156,6 +199,7 @@ class CpuStorage : public ShardStorage {
   Optimizer optimizer_;
   float* const weights_;
   const std::vector<float*> slots_;
+  std::shared_ptr<Arena> meanSquares_;  // of adaptive compensation, once asked for
 };
 
 /// Host memory of this machine. Thread-safe.

@@ -49,6 +49,32 @@ PSD_RACY void scatterLoop(const Step step, uint64_t n, const uint32_t* places, c
   }
 }
 
+/// What a call of racyChange works on.
+struct Change {
+  ElementChange element;
+  uint64_t n;
+  const float* w;
+  const float* pulled;
+  float* meanSquare;
+  float* g;
+};
+
+PSD_RACY_INLINE void changeLoop(const Change& change) {
+  const ElementChange element = change.element;
+  const float* __restrict w = change.w, * __restrict pulled = change.pulled;
+  float* __restrict meanSquare = change.meanSquare, * __restrict g = change.g;
+  for (uint64_t i = 0; i < change.n; ++i) g[i] = element.clipped(g[i]);
+  if (meanSquare != nullptr) {
+    for (uint64_t i = 0; i < change.n; ++i) {
+      float square = meanSquare[i];
+      g[i] = element.compensatedAdaptively(g[i], w[i], pulled[i], square);
+      meanSquare[i] = square;
+    }
+  } else if (pulled != nullptr) {
+    for (uint64_t i = 0; i < change.n; ++i) g[i] = element.compensated(g[i], w[i], pulled[i]);
+  }
+}
+
 PSD_RACY_INLINE void copyLoop(uint64_t n, const float* __restrict from, float* __restrict to) {
   for (uint64_t i = 0; i < n; ++i) to[i] = from[i];
 }
@@ -61,10 +87,12 @@ struct Baseline {
   PSD_RACY static void run(const Step& step, uint64_t n, float* w, const float* g, Slots*... slots) {
     stepLoop(step, n, w, g, slots...);
   }
+  PSD_RACY static void change(const Change& change) { changeLoop(change); }
 };
 
 #if defined(__x86_64__)
 struct Avx2 {
+  PSD_RACY __attribute__((target("avx2"))) static void change(const Change& change) { changeLoop(change); }
   template <class Step, class... Slots>
   PSD_RACY __attribute__((target("avx2"))) static void run(const Step& step, uint64_t n, float* w,
                                                            const float* g, Slots*... slots) {
@@ -73,6 +101,7 @@ struct Avx2 {
 };
 
 struct Avx512 {
+  PSD_RACY __attribute__((target("avx512f"))) static void change(const Change& change) { changeLoop(change); }
   template <class Step, class... Slots>
   PSD_RACY __attribute__((target("avx512f"))) static void run(const Step& step, uint64_t n, float* w,
                                                               const float* g, Slots*... slots) {
@@ -101,22 +130,38 @@ void applyWith(const Optimizer& optimizer, const UpdateScalars& update, const Sl
   });
 }
 
-using Apply = void (*)(const Optimizer&, const UpdateScalars&, const Slice&);
+/// The loops of one instruction set.
+struct Loops {
+  void (*apply)(const Optimizer&, const UpdateScalars&, const Slice&);
+  void (*change)(const Change&);
+};
 
-Apply bestApply() {
+template <class InstructionSet>
+constexpr Loops kLoopsOf{applyWith<InstructionSet>, InstructionSet::change};
+
+Loops bestLoops() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return applyWith<Avx512>;
-  if (__builtin_cpu_supports("avx2")) return applyWith<Avx2>;
+  if (__builtin_cpu_supports("avx512f")) return kLoopsOf<Avx512>;
+  if (__builtin_cpu_supports("avx2")) return kLoopsOf<Avx2>;
 #endif
-  return applyWith<Baseline>;
+  return kLoopsOf<Baseline>;
+}
+
+const Loops& loops() {
+  static const Loops best = bestLoops();
+  return best;
 }
 
 }  // namespace
 
 void racyApply(const Optimizer& optimizer, const UpdateScalars& update, uint64_t offset, uint64_t n, float* w,
                const float* g, std::span<float* const> slots) {
-  static const Apply apply = bestApply();
-  apply(optimizer, update, {offset, n, w, g, slots});
+  loops().apply(optimizer, update, {offset, n, w, g, slots});
+}
+
+void racyChange(const ElementChange& change, uint64_t n, const float* w, const float* pulled,
+                float* meanSquare, float* g) {
+  loops().change({change, n, w, pulled, meanSquare, g});
 }
 
 void racyApplyAt(const Optimizer& optimizer, const UpdateScalars& update, uint64_t n, const uint32_t* places,

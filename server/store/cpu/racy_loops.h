@@ -4,6 +4,7 @@
 #include <span>
 
 #include "server/optimizer/optimizer.h"
+#include "server/store/gradient_change.h"
 
 namespace psd {
 
@@ -16,6 +17,11 @@ void racyApply(const Optimizer& optimizer, const UpdateScalars& update, uint64_t
 /// The same for the weights w[places[0 … n)) alone, of an optimizer without slots.
 void racyApplyAt(const Optimizer& optimizer, const UpdateScalars& update, uint64_t n, const uint32_t* places,
                  const float* g, float* w);
+
+/// g[0 … n) = what `change` makes of it for the weights w[0 … n). `pulled` and `meanSquare` run beside them;
+/// null without compensation, or where it is not adaptive. May race with racyApply over w.
+void racyChange(const ElementChange& change, uint64_t n, const float* w, const float* pulled,
+                float* meanSquare, float* g);
 
 /// to[0 … n) = from[0 … n). Either side may be in use by other threads.
 void racyCopy(uint64_t n, const float* from, float* to);

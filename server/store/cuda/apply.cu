@@ -11,27 +11,34 @@ struct alignas(16) Four {
   float at[4];
 };
 
-/// One step for a weight at `w` and its slots.
-template <class Step, class... Slots>
-__device__ void stepOne(const Step& step, float* w, const float* g, Slots*... slots) {
+/// Gradients go to the step as they came.
+struct NoChange {
+  __device__ float operator()(float g, float /*w*/, uint64_t /*i*/) const { return g; }
+};
+
+/// One step for a weight at `w` and its slots, with what `change` makes of the gradient's element `i`.
+template <class Step, class Change, class... Slots>
+__device__ void stepOne(const Step& step, const Change& change, uint64_t i, float* w, float g,
+                        Slots*... slots) {
   float values[] = {*slots..., 0.f};  // the last one only so that it is never empty
-  step(*w, *g, values);
+  step(*w, change(g, *w, i), values);
   [[maybe_unused]] uint32_t slot = 0;
   ((*slots = values[slot++]), ...);
 }
 
 /// The same for four weights at a time.
-template <class Step, class... Slots>
-__device__ void stepFour(const Step& step, Four* w, const Four* g, Slots*... slots) {
+template <class Step, class Change, class... Slots>
+__device__ void stepFour(const Step& step, const Change& change, uint64_t first, Four* w,
+                         const Four& gradients, Slots*... slots) {
   Four weights = *w;
-  const Four gradients = *g;
   Four states[] = {*slots..., Four{}};
 #pragma unroll
   for (uint32_t i = 0; i < 4; ++i) {
+    const float gradient = change(gradients.at[i], weights.at[i], first + i);
     float values[Step::kSlots + 1];
 #pragma unroll
     for (uint32_t slot = 0; slot != Step::kSlots; ++slot) values[slot] = states[slot].at[i];
-    step(weights.at[i], gradients.at[i], values);
+    step(weights.at[i], gradient, values);
 #pragma unroll
     for (uint32_t slot = 0; slot != Step::kSlots; ++slot) states[slot].at[i] = values[slot];
   }
@@ -42,35 +49,35 @@ __device__ void stepFour(const Step& step, Four* w, const Four* g, Slots*... slo
 
 /// w, g and slots: 16-byte aligned, `n` floats each. Other kernels may be at the same weights: every
 /// access is whole per element, and that is all that Hogwild! asks for.
-template <class Step, class... Slots>
-__global__ void applyKernel(const Step step, uint64_t n, float* w, const float* g, Slots*... slots) {
+template <class Step, class Change, class... Slots>
+__global__ void applyKernel(const Step step, const Change change, uint64_t n, float* w, const float* g,
+                            Slots*... slots) {
   const uint64_t first = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
   for (uint64_t i = first; i < n / 4; i += stride) {
-    stepFour(step, reinterpret_cast<Four*>(w) + i, reinterpret_cast<const Four*>(g) + i,
+    const Four gradients = reinterpret_cast<const Four*>(g)[i];
+    stepFour(step, change, 4 * i, reinterpret_cast<Four*>(w) + i, gradients,
              reinterpret_cast<Four*>(slots) + i...);
   }
   const uint64_t rest = n / 4 * 4 + first;
-  if (rest < n) stepOne(step, w + rest, g + rest, slots + rest...);
+  if (rest < n) stepOne(step, change, rest, w + rest, g[rest], slots + rest...);
 }
 
 /// The same for a gradient that a codec made, decoded on the way.
-template <class Step, class... Slots>
-__global__ void applyDenseKernel(const Step step, uint64_t n, float* w, const DenseCode code,
-                                 const unsigned char* g, Slots*... slots) {
+template <class Step, class Change, class... Slots>
+__global__ void applyDenseKernel(const Step step, const Change change, uint64_t n, float* w,
+                                 const DenseCode code, const unsigned char* g, Slots*... slots) {
   const uint64_t first = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
   for (uint64_t i = first; i < n / 4; i += stride) {
     Four gradients;
 #pragma unroll
     for (uint32_t j = 0; j < 4; ++j) gradients.at[j] = denseValue(code, g, 4 * i + j);
-    stepFour(step, reinterpret_cast<Four*>(w) + i, &gradients, reinterpret_cast<Four*>(slots) + i...);
+    stepFour(step, change, 4 * i, reinterpret_cast<Four*>(w) + i, gradients,
+             reinterpret_cast<Four*>(slots) + i...);
   }
   const uint64_t rest = n / 4 * 4 + first;
-  if (rest < n) {
-    const float gradient = denseValue(code, g, rest);
-    stepOne(step, w + rest, &gradient, slots + rest...);
-  }
+  if (rest < n) stepOne(step, change, rest, w + rest, denseValue(code, g, rest), slots + rest...);
 }
 
 __global__ void fillKernel(float* data, uint64_t n, float value) {
@@ -80,18 +87,34 @@ __global__ void fillKernel(float* data, uint64_t n, float value) {
   }
 }
 
-template <class Step, size_t... kSlots>
-void launchStep(const Step& step, const DeviceSlice& slice, cudaStream_t stream,
+/// One block per part, which adds up its strides in double and in a fixed order.
+__global__ void squaresKernel(const float* data, uint64_t n, double* parts) {
+  __shared__ double sums[kThreadsPerBlock];
+  double sum = 0;
+  const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
+  for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride) {
+    sum += static_cast<double>(data[i]) * data[i];
+  }
+  sums[threadIdx.x] = sum;
+  for (uint32_t half = kThreadsPerBlock / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+  }
+  if (threadIdx.x == 0) parts[blockIdx.x] += sums[0];
+}
+
+template <class Step, class Change, size_t... kSlots>
+void launchStep(const Step& step, const Change& change, const DeviceSlice& slice, cudaStream_t stream,
                 std::index_sequence<kSlots...>) {
   const uint32_t blocks = blocksFor((slice.count + 3) / 4);
   if (slice.code) {
     applyDenseKernel<<<blocks, kThreadsPerBlock, 0, stream>>>(
-        step, slice.count, slice.weights + slice.offset, *slice.code,
+        step, change, slice.count, slice.weights + slice.offset, *slice.code,
         static_cast<const unsigned char*>(slice.gradient), slice.slots[kSlots] + slice.offset...);
   } else {
-    applyKernel<<<blocks, kThreadsPerBlock, 0, stream>>>(step, slice.count, slice.weights + slice.offset,
-                                                         static_cast<const float*>(slice.gradient),
-                                                         slice.slots[kSlots] + slice.offset...);
+    applyKernel<<<blocks, kThreadsPerBlock, 0, stream>>>(
+        step, change, slice.count, slice.weights + slice.offset, static_cast<const float*>(slice.gradient),
+        slice.slots[kSlots] + slice.offset...);
   }
 }
 
@@ -101,8 +124,19 @@ cudaError_t applyOnDevice(const Optimizer& optimizer, const UpdateScalars& updat
                           cudaStream_t stream) {
   cudaGetLastError();  // what an earlier call left behind says nothing about this launch
   optimizer.visitStep(update, [&]<class Step>(const Step& step) {
-    launchStep(step, slice, stream, std::make_index_sequence<Step::kSlots>());
+    constexpr auto kSlots = std::make_index_sequence<Step::kSlots>();
+    if (slice.change) {
+      launchStep(step, *slice.change, slice, stream, kSlots);
+    } else {
+      launchStep(step, NoChange{}, slice, stream, kSlots);
+    }
   });
+  return cudaGetLastError();
+}
+
+cudaError_t addSquaresOnDevice(const float* data, uint64_t n, double* parts, cudaStream_t stream) {
+  cudaGetLastError();
+  squaresKernel<<<kSquareParts, kThreadsPerBlock, 0, stream>>>(data, n, parts);
   return cudaGetLastError();
 }
 

@@ -8,8 +8,24 @@
 
 #include "common/codec/codec.h"
 #include "server/optimizer/optimizer.h"
+#include "server/store/gradient_change.h"
 
 namespace psd {
+
+/// A GradientChange with what it needs in the memory of the current device: one weight that was pulled and
+/// one mean square for each of the gradient's elements, null where there is no compensation, or none that is
+/// adaptive.
+struct DeviceChange {
+  ElementChange element;
+  const float* pulled;
+  float* meanSquare;
+
+  PSD_HOST_DEVICE float operator()(float g, float w, uint64_t i) const {
+    g = element.clipped(g);
+    if (meanSquare != nullptr) return element.compensatedAdaptively(g, w, pulled[i], meanSquare[i]);
+    return pulled != nullptr ? element.compensated(g, w, pulled[i]) : g;
+  }
+};
 
 /// Where a step works, all in the memory of the current device and 16-byte aligned: `count` weights, and as
 /// many values of each slot, from element `offset` on; the gradient from its own beginning, `count` floats or
@@ -20,12 +36,18 @@ struct DeviceSlice {
   const void* gradient;
   std::optional<DenseCode> code;
   std::span<float* const> slots;
+  std::optional<DeviceChange> change = {};  ///< none: gradients as they came
 };
 
 /// Queues one step of the optimizer: one kernel that reads every value once and writes it once. Kernels of
 /// other streams may be at the same weights (Hogwild!).
 cudaError_t applyOnDevice(const Optimizer& optimizer, const UpdateScalars& update, const DeviceSlice& slice,
                           cudaStream_t stream);
+
+/// Queues parts[b] += a part of Σ data², for each b below kSquareParts; always the same part of the same
+/// data.
+cudaError_t addSquaresOnDevice(const float* data, uint64_t n, double* parts, cudaStream_t stream);
+inline constexpr uint32_t kSquareParts = 256;
 
 /// Queues data[0 … n) = value on the default stream.
 cudaError_t fillOnDevice(float* data, uint64_t n, float value);

@@ -45,7 +45,7 @@ CudaLane::CudaLane(int device)
                               {.lentBytesMax = kPinnedBytesMax, .idleBytesMax = kPinnedIdleBytesMax})) {}
 
 Status CudaLane::setUp() {
-  PSD_ASSIGN_OR_RETURN(scratch_, DeviceFloats::allocate(device_, kScratchElements));  // sets the device
+  PSD_ASSIGN_OR_RETURN(scratch_, DeviceFloats::allocate(device_, 2 * kScratchElements));  // sets the device
   // The memory is zeroed on the default stream, for which this lane's does not wait.
   PSD_RETURN_IF_ERROR(cudaStatus(device_, "cudaStreamSynchronize", cudaStreamSynchronize(nullptr)));
   return cudaStatus(device_, "cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));

@@ -39,6 +39,8 @@ class CudaLane : public Lane {
   Result<std::shared_ptr<float>> staging(uint64_t count) { return pool_->acquire(count); }
   /// Device memory for kScratchElements floats, used by one step after the other.
   float* scratch() const { return scratch_->data(); }
+  /// As much again, for what goes with that gradient.
+  float* secondScratch() const { return scratch_->data() + kScratchElements; }
   /// Queues to[0 …) = bytes by way of a pinned buffer, which the caller hands to complete().
   Result<std::shared_ptr<float>> copyIn(void* to, std::span<const std::byte> bytes);
   /// The same for what `fill` writes into the pinned buffer of `count` floats.

@@ -54,30 +54,62 @@ void CudaStorage::copyIn(Lane& anyLane, float* to, std::span<const float> values
 }
 
 Status CudaStorage::step(CudaLane& lane, uint64_t offset, uint64_t count,
-                         const std::optional<DenseCode>& code, const UpdateScalars& update) {
-  const DeviceSlice slice{offset, count, weights_, lane.scratch(), code, slots_};
+                         const std::optional<DenseCode>& code, const UpdateScalars& update,
+                         const std::optional<DeviceChange>& change) {
+  const DeviceSlice slice{offset, count, weights_, lane.scratch(), code, slots_, change};
   return cudaStatus(arena_->device, "optimizer kernel",
                     applyOnDevice(optimizer_, update, slice, lane.stream()));
 }
 
-void CudaStorage::apply(Lane& anyLane, uint64_t offset, const Gradient& gradient, const UpdateScalars& update,
+Result<DeviceChange> CudaStorage::prepare(CudaLane& lane, const GradientChange& change, uint64_t begin,
+                                          uint64_t offset, uint64_t count, CudaLane::Staging& staged) {
+  DeviceChange prepared{elementChange(change), nullptr, nullptr};
+  if (change.pulled.empty()) return prepared;
+  PSD_ASSIGN_OR_RETURN(staged.emplace_back(),
+                       lane.copyIn(lane.secondScratch(), std::as_bytes(change.pulled.subspan(begin, count))));
+  prepared.pulled = lane.secondScratch();
+  if (!change.adaptive) return prepared;
+  if (!meanSquares_) {
+    PSD_ASSIGN_OR_RETURN(meanSquares_, DeviceFloats::allocate(arena_->device, count_));
+    // Zeroed on the default stream, for which the lanes' do not wait. Once in a shard's life.
+    PSD_RETURN_IF_ERROR(cudaStatus(arena_->device, "cudaStreamSynchronize", cudaStreamSynchronize(nullptr)));
+  }
+  prepared.meanSquare = meanSquares_->data() + offset;
+  return prepared;
+}
+
+void CudaStorage::apply(Lane& lane, uint64_t offset, const Gradient& gradient, const UpdateScalars& update,
                         Done done) {
+  applyChanged(lane, offset, gradient, {}, update, std::move(done));
+}
+
+void CudaStorage::applyChanged(Lane& anyLane, uint64_t offset, const Gradient& gradient,
+                               const GradientChange& change, const UpdateScalars& update, Done done) {
   CudaLane& lane = static_cast<CudaLane&>(anyLane);
   CudaLane::Staging staged;
   const auto queue = [&]() -> Status {
     PSD_RETURN_IF_ERROR(lane.begin());
     const Codec* const codec = gradient.codec();
     const auto code = codec ? codec->denseCode(gradient.size()) : std::nullopt;
-    if (code && gradient.bytes().size() <= CudaLane::kScratchElements * sizeof(float)) {
+    const bool fits = gradient.bytes().size() <= CudaLane::kScratchElements * sizeof(float);
+    std::optional<DeviceChange> prepared;
+    // In one go, unless what was pulled has to come along, which takes as much room as the gradient decoded.
+    if (code && fits && change.pulled.empty()) {
       PSD_ASSIGN_OR_RETURN(staged.emplace_back(), lane.copyIn(lane.scratch(), gradient.bytes()));
-      return step(lane, offset, gradient.size(), code, update);
+      if (!change.none()) {
+        PSD_ASSIGN_OR_RETURN(prepared, prepare(lane, change, 0, offset, gradient.size(), staged));
+      }
+      return step(lane, offset, gradient.size(), code, update, prepared);
     }
     // What is mostly zeros is decoded here, since its parts lie where no thread can guess.
     return forEachPiece(gradient.size(), [&](uint64_t at, uint64_t count) -> Status {
       PSD_ASSIGN_OR_RETURN(
           staged.emplace_back(),
           lane.copyIn(lane.scratch(), count, [&](std::span<float> out) { gradient.copyTo(at, out); }));
-      return step(lane, offset + at, count, {}, update);
+      if (!change.none()) {
+        PSD_ASSIGN_OR_RETURN(prepared, prepare(lane, change, at, offset + at, count, staged));
+      }
+      return step(lane, offset + at, count, {}, update, prepared);
     });
   };
   lane.complete(queue(), std::move(staged), std::move(done));
@@ -124,19 +156,58 @@ void CudaStorage::squaredDistances(Lane& anyLane, std::span<const StagedGradient
   });
 }
 
+template <class Visit>
+Status CudaStorage::combinePieces(CudaLane& lane, std::span<const StagedGradient> gradients,
+                                  const Combination& combination, const Visit& visit) {
+  return forEachPiece(count_, [&](uint64_t at, uint64_t count) -> Status {
+    std::vector<StagedGradient> parts;
+    for (const StagedGradient& each : gradients) {
+      parts.push_back({each.values.subspan(at, count), each.owner});
+    }
+    PSD_RETURN_IF_ERROR(
+        launchCombine(arena_->device, parts, combination, count, lane.scratch(), lane.stream()));
+    return visit(at, count);
+  });
+}
+
+void CudaStorage::combinedSquare(Lane& anyLane, std::span<const StagedGradient> gradients,
+                                 const Combination& combination, SquareDone done) {
+  CudaLane& lane = static_cast<CudaLane&>(anyLane);
+  constexpr uint64_t kBytes = kSquareParts * sizeof(double);
+  std::shared_ptr<float> result;
+  const auto queue = [&]() -> Status {
+    PSD_RETURN_IF_ERROR(lane.begin());
+    PSD_ASSIGN_OR_RETURN(result, lane.staging(kBytes / sizeof(float)));
+    auto* const parts = reinterpret_cast<double*>(lane.secondScratch());
+    PSD_RETURN_IF_ERROR(
+        cudaStatus(arena_->device, "cudaMemsetAsync", cudaMemsetAsync(parts, 0, kBytes, lane.stream())));
+    PSD_RETURN_IF_ERROR(combinePieces(lane, gradients, combination, [&](uint64_t, uint64_t count) -> Status {
+      return cudaStatus(arena_->device, "squares kernel",
+                        addSquaresOnDevice(lane.scratch(), count, parts, lane.stream()));
+    }));
+    return cudaStatus(arena_->device, "cudaMemcpyAsync",
+                      cudaMemcpyAsync(result.get(), parts, kBytes, cudaMemcpyDeviceToHost, lane.stream()));
+  };
+  Status queued = queue();
+  lane.complete(std::move(queued), {}, [result, done = std::move(done)](Status status) {
+    if (!status.ok()) return done(status.error());
+    double parts[kSquareParts];
+    std::memcpy(parts, result.get(), kBytes);
+    double sum = 0;
+    for (const double part : parts) sum += part;
+    done(sum);
+  });
+}
+
 void CudaStorage::applyCombined(Lane& anyLane, std::span<const StagedGradient> gradients,
                                 const Combination& combination, const UpdateScalars& update, Done done) {
   CudaLane& lane = static_cast<CudaLane&>(anyLane);
+  std::optional<DeviceChange> change;
+  if (!combination.change.none()) change = DeviceChange{elementChange(combination.change), nullptr, nullptr};
   const auto queue = [&]() -> Status {
     PSD_RETURN_IF_ERROR(lane.begin());
-    return forEachPiece(count_, [&](uint64_t at, uint64_t count) -> Status {
-      std::vector<StagedGradient> parts;
-      for (const StagedGradient& each : gradients) {
-        parts.push_back({each.values.subspan(at, count), each.owner});
-      }
-      PSD_RETURN_IF_ERROR(
-          launchCombine(arena_->device, parts, combination, count, lane.scratch(), lane.stream()));
-      return step(lane, at, count, {}, update);
+    return combinePieces(lane, gradients, combination, [&](uint64_t at, uint64_t count) -> Status {
+      return step(lane, at, count, {}, update, change);
     });
   };
   lane.complete(queue(), {}, std::move(done));

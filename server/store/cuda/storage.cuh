@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include "server/store/cuda/apply.cuh"
 #include "server/store/cuda/device.cuh"
 #include "server/store/shard_storage.h"
 #include "server/store/staging_pool.h"
@@ -41,8 +42,12 @@ class CudaStorage : public ShardStorage {
   void write(Lane& lane, uint64_t offset, std::span<const float> values, Done done) override;
   void apply(Lane& lane, uint64_t offset, const Gradient& gradient, const UpdateScalars& update,
              Done done) override;
+  void applyChanged(Lane& lane, uint64_t offset, const Gradient& gradient, const GradientChange& change,
+                    const UpdateScalars& update, Done done) override;
   void stage(Lane& lane, ReadView gradient, StageDone done) override;
   void squaredDistances(Lane& lane, std::span<const StagedGradient> gradients, DistancesDone done) override;
+  void combinedSquare(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
+                      SquareDone done) override;
   void applyCombined(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
                      const UpdateScalars& update, Done done) override;
   void read(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) override;
@@ -54,7 +59,15 @@ class CudaStorage : public ShardStorage {
  private:
   /// Queues one step over weights[offset …] with the gradient in the lane's scratch memory.
   Status step(CudaLane& lane, uint64_t offset, uint64_t count, const std::optional<DenseCode>& code,
-              const UpdateScalars& update);
+              const UpdateScalars& update, const std::optional<DeviceChange>& change = {});
+  /// Queues what `change` needs for `count` elements from `begin` of the gradient, and of the shard from
+  /// `offset`.
+  Result<DeviceChange> prepare(CudaLane& lane, const GradientChange& change, uint64_t begin, uint64_t offset,
+                               uint64_t count, std::vector<std::shared_ptr<float>>& staged);
+  /// Calls `visit(at, count)` with pieces of what the gradients combine to in the lane's scratch memory.
+  template <class Visit>
+  Status combinePieces(CudaLane& lane, std::span<const StagedGradient> gradients,
+                       const Combination& combination, const Visit& visit);
   void copyIn(Lane& lane, float* to, std::span<const float> values, Done done);
   void copyOut(Lane& lane, const float* from, uint64_t count, ReadDone done);
 
@@ -63,6 +76,7 @@ class CudaStorage : public ShardStorage {
   Optimizer optimizer_;
   float* const weights_;
   const std::vector<float*> slots_;
+  std::shared_ptr<DeviceFloats> meanSquares_;  // of adaptive compensation, once asked for
 };
 
 /// Device memory for staged gradients, of one device, at most `bytesMax`.

@@ -42,12 +42,18 @@ DOCUMENTS = [
     {"policy": {"type": "sync", "aggregator": {"type": "trimmed_mean"}}},
     {"policy": {"type": "sync", "aggregator": {"type": "krum"}}},
     {"policy": {"type": "sync", "aggregator": {"type": "multi_krum"}}},
+    {"policy": {"type": "hogwild", "staleness": {"rate": "damped", "a": 0.5, "max": 9}, "clip": {"value": 1}}},
+    *({"policy": {"type": type, "staleness": {"rate": "damped", "a": 0.5, "max": 9}, "clip": {"value": 1},
+                  "delay_compensation": {"lambda": 1}}} for type in ("locked", "bounded_staleness")),
+    *({"policy": {"type": type, "clip": {"norm": 1}}} for type in ("locked", "bounded_staleness", "sync")),
+    {"policy": {"type": "sync", "clip": {"value": 1}}},
+    {"policy": {"type": "locked", "staleness": {}}},
     {"groups": [{"match": ["fc*", "conv1.bias"], "policy": {"type": "locked"}, "optimizer": {"type": "adam"}}]},
     {"durability": {"type": "checkpoint", "path": "saved"}},
     {"policy": {"type": "locked"}, "durability": {"type": "log", "path": "saved"}},
 ]
 # Without a default in the schema: left out when not given …
-OPTIONAL = {"device", "devices", "model", "world_size"}
+OPTIONAL = {"device", "devices", "model", "world_size", "staleness", "max", "delay_compensation", "clip"}
 # … worked out from the machine, or read by editors only.
 COMPUTED = {"threads"}
 FOR_EDITORS = {"$schema"}
@@ -288,6 +294,13 @@ class SchemaTest(unittest.TestCase):
             {"policy": {"type": "sync", "bound": 1}},
             {"policy": {"type": "sync", "aggregator": {"type": "mean", "trim": 1}}},
             {"policy": {"type": "sync", "on_timeout": "wait"}},
+            {"policy": {"type": "sync", "staleness": {}}},
+            {"policy": {"type": "hogwild", "delay_compensation": {"lambda": 1}}},
+            {"policy": {"type": "hogwild", "clip": {"norm": 1}}},
+            {"policy": {"type": "locked", "clip": {}}},
+            {"policy": {"type": "locked", "clip": {"norm": 1, "value": 1}}},
+            {"policy": {"type": "locked", "staleness": {"rate": "inverse", "a": 1}}},
+            {"policy": {"type": "locked", "delay_compensation": {}}},
             {"groups": [{}]},
             {"groups": [{"match": []}]},
             {"groups": [{"match": 1}]},

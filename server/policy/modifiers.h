@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "common/config/object_reader.h"
+
+namespace psd {
+
+/// How staleness τ lowers the learning rate, and from when on a gradient is too old. A value type.
+struct StalenessRule {
+  enum class Rate {
+    none,
+    inverse,  ///< η / τ, and η for τ ≤ 1 (Zhang, Gupta, Lian, Liu 2016)
+    damped,   ///< η / (1 + a·τ)
+  };
+  Rate rate = Rate::none;
+  double damping = 0.1;         ///< a
+  std::optional<uint64_t> max;  ///< a gradient that is staler is dropped
+
+  /// What the learning rate is multiplied by.
+  double factor(uint64_t staleness) const;
+  bool tooOld(uint64_t staleness) const { return max && staleness > *max; }
+};
+
+/// DC-ASGD (Zheng et al. 2017); GradientChange::pulled tells what it does. A value type.
+struct DelayCompensation {
+  double lambda = 0;  ///< 0: none
+  bool adaptive = false;
+};
+
+/// Bounds of a gradient, taken as it came, before compensation. At most one of them. A value type.
+struct Clip {
+  std::optional<double> norm;   ///< of the whole group's gradient
+  std::optional<double> value;  ///< of each element
+
+  /// What a gradient with this ‖g‖² is multiplied by.
+  double scale(double squaredNorm) const;
+};
+
+/// What a policy does to gradients and rates beside what it is. A value type.
+struct Modifiers {
+  StalenessRule staleness;
+  DelayCompensation delay;
+  Clip clip;
+
+  bool changesGradients() const { return delay.lambda != 0 || clip.norm || clip.value; }
+};
+
+/// Why a policy has not some of the modifiers; empty: it has.
+struct ModifierRefusals {
+  std::string_view staleness, delayCompensation, clip, clipNorm;
+};
+
+/// Reads the keys "staleness", "delay_compensation" and "clip" of a policy, where they are given. Problems go
+/// to the reader.
+Modifiers readModifiers(ObjectReader& in, const ModifierRefusals& refusals = {});
+
+}  // namespace psd

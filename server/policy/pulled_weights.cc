@@ -1,0 +1,27 @@
+#include "server/policy/pulled_weights.h"
+
+namespace psd {
+
+void PulledWeights::note(SessionId session, ShardId shard, std::shared_ptr<const ShardSnapshot> pulled) {
+  const std::lock_guard lock(mutex_);
+  Versions& versions = trainers_[session][shard];
+  const Version version = pulled->version;
+  versions.insert_or_assign(version, std::move(pulled));
+  if (versions.size() > kKept) versions.erase(versions.begin());
+}
+
+std::shared_ptr<const ShardSnapshot> PulledWeights::find(SessionId session, ShardId shard, Version version) {
+  const std::lock_guard lock(mutex_);
+  const auto trainer = trainers_.find(session);
+  if (trainer == trainers_.end()) return nullptr;
+  Versions& versions = trainer->second[shard];
+  versions.erase(versions.begin(), versions.lower_bound(version));
+  return versions.empty() || versions.begin()->first != version ? nullptr : versions.begin()->second;
+}
+
+void PulledWeights::forget(SessionId session) {
+  const std::lock_guard lock(mutex_);
+  trainers_.erase(session);
+}
+
+}  // namespace psd
