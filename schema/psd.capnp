@@ -71,6 +71,18 @@ struct ModelAccess {
   sharedModel @4 :SharedModel;   # null where the daemon offers no map of the parameters …
   notShared @5 :Text;            # … and why, for people
   ringBytesMax @6 :UInt64;       # largest ring that Trainer.openRing gives on this connection; 0: none
+  localSteps @7 :LocalSteps;     # null: trainers push the gradient of every step
+}
+
+struct LocalSteps {
+  # Trainers take so many steps of plain SGD by themselves, then push once, in place of a gradient:
+  # - alpha 0 (local SGD): the parameters that they pulled before those steps less what they have come to. They
+  #   begin the next ones with what they pull then.
+  # - else (EASGD): the parameters w~ that they have just pulled less their own w, which become
+  #   w + alpha (w~ - w). The next steps begin there.
+  period @0 :UInt64;   # at least 1
+  rate @1 :Float64;    # the learning rate of those steps
+  alpha @2 :Float64;
 }
 
 interface SharedMemory {

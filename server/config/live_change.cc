@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "server/optimizer/option_text.h"
+
 namespace psd {
 namespace {
 
@@ -80,9 +82,24 @@ std::vector<std::string_view> slotNames(const Optimizer& optimizer) {
   return names;
 }
 
+/// Trainers are told when they join whether to take steps by themselves, and how.
+Status checkLocalSteps(const DaemonConfig& now, const DaemonConfig& next) {
+  const PolicyChoice &before = now.groups.back().policy, &after = next.groups.back().policy;
+  if (before.local == after.local) return {};
+  const auto describe = [](const PolicyChoice& policy) {
+    if (policy.local.period == 0) return policy.type;
+    return policy.type + " with period " + std::to_string(policy.local.period) + ", lr " +
+           numberText(policy.local.rate) + ", alpha " + numberText(policy.local.alpha);
+  };
+  return {ErrorCode::invalidArgument, "policy: cannot change while the daemon runs from " + describe(before) +
+                                          " to " + describe(after) +
+                                          ": trainers learn when they join how to take steps by themselves"};
+}
+
 }  // namespace
 
 Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next) {
+  PSD_RETURN_IF_ERROR(checkLocalSteps(now.config, next.config));
   const bool logs = now.config.durability.type == DurabilityConfig::Type::log;
   for (const Difference& difference : differences(now, next)) {
     const bool may = mayChange(difference.path);

@@ -23,6 +23,21 @@ std::string describe(const std::vector<GroupConfig>& groups, std::string (*text)
   return all;
 }
 
+/// Where trainers take the steps of the group's optimizer by themselves, the daemon runs that of the
+/// exchange.
+void handOver(ObjectReader& in, GroupConfig& group) {
+  const auto& local = group.policy.plan.local;
+  if (!local) return;
+  const Optimizer plain{Sgd{}, group.optimizer.fullLearningRate, {}};
+  if (group.optimizer.describe() != plain.describe()) {
+    in.fail("optimizer", "must be sgd with nothing but lr under policy " + group.policy.type +
+                             ", whose trainers take plain steps by themselves, not '" +
+                             group.optimizer.describe() + "'");
+  }
+  group.policy.local = {local->period, group.optimizer.fullLearningRate, local->alpha};
+  group.optimizer = local->exchange;
+}
+
 }  // namespace
 
 std::string GroupConfig::name() const {
@@ -52,6 +67,13 @@ std::vector<GroupConfig> readGroups(ObjectReader& in) {
     groups.push_back(std::move(group));
   }
   groups.push_back(std::move(others));
+  for (GroupConfig& group : groups) {
+    handOver(in, group);
+    if (groups.size() > 1 && group.policy.plan.local) {
+      in.fail("groups", "do not go with policy " + group.policy.type +
+                            ", whose trainers take steps of the whole model by themselves");
+    }
+  }
   return groups;
 }
 

@@ -2,10 +2,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "common/config/object_reader.h"
+#include "common/types/local_steps.h"
+#include "server/optimizer/optimizer.h"
 #include "server/policy/update_policy.h"
 
 namespace psd {
@@ -22,11 +25,20 @@ struct PolicyTraits {
   bool rounds = false;  ///< gradients of several trainers and of all shards of a group make one update
 };
 
+/// Of a policy under which trainers take steps by themselves: the configured optimizer, which must be plain
+/// SGD, is what they do then.
+struct LocalPlan {
+  uint64_t period = 0;
+  double alpha = 0;
+  Optimizer exchange;  ///< what the daemon runs on what they push in place of gradients
+};
+
 /// A policy with the options that were read.
 struct PolicyPlan {
   PolicyFactory make;
   /// The optimizer gets other gradients than trainers push: no log replays that.
   bool changesGradients = false;
+  std::optional<LocalPlan> local;
 };
 
 /// One line of policy_list.h.
@@ -43,6 +55,7 @@ struct PolicyChoice {
   std::string type;
   PolicyTraits traits;
   PolicyPlan plan;
+  LocalSteps local;  ///< what trainers are told of it; without a period where they push gradients
 };
 
 /// Reads {"type": …, options…}; problems go to the reader.

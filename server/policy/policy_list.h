@@ -3,7 +3,9 @@
 #include <array>
 
 #include "server/policy/bounded_staleness.h"
+#include "server/policy/easgd.h"
 #include "server/policy/hogwild.h"
+#include "server/policy/local_sgd.h"
 #include "server/policy/locked.h"
 #include "server/policy/policy_config.h"
 #include "server/policy/sync.h"
@@ -20,6 +22,14 @@ inline constexpr std::array kPolicyList = {
                 {.recordsUpdates = true},
                 BoundedStaleness::read},
     PolicyEntry{"sync", "rounds: all gradients become one update", {.rounds = true}, Sync::read},
+    PolicyEntry{"easgd",
+                "trainers step by themselves, and are drawn to a common centre",
+                {.recordsUpdates = true},
+                Easgd::read},
+    PolicyEntry{"local_sgd",
+                "trainers step by themselves, and rounds bring them together",
+                {.rounds = true},
+                LocalSgd::read},
 };
 
 }  // namespace psd

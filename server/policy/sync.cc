@@ -16,7 +16,7 @@ TimePoint now() { return std::chrono::steady_clock::now(); }
 
 }  // namespace
 
-PolicyPlan Sync::read(ObjectReader& in) {
+Sync::Options Sync::readRounds(ObjectReader& in) {
   Options options;
   ObjectReader aggregator = in.object("aggregator");
   options.aggregator = readAggregator(aggregator);
@@ -35,6 +35,11 @@ PolicyPlan Sync::read(ObjectReader& in) {
     rules.timeout = std::chrono::milliseconds(timeout);
   }
   rules.proceedOnTimeout = in.choice("on_timeout", "proceed", {"proceed", "fail"}) == "proceed";
+  return options;
+}
+
+PolicyPlan Sync::read(ObjectReader& in) {
+  Options options = readRounds(in);
   constexpr std::string_view kNothingStale =
       "goes with asynchronous policies; every gradient of a round is computed from the newest parameters";
   const Modifiers modifiers =

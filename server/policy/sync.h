@@ -23,15 +23,18 @@ namespace psd {
 class Sync final : public UpdatePolicy {
  public:
   struct Options {
+    std::string_view name = "sync";  ///< what it goes by in the configuration
     std::shared_ptr<const Aggregator> aggregator;
     RoundRules rules;
     Clip clip;  ///< of the gradient that a round makes
   };
 
   static PolicyPlan read(ObjectReader& options);
+  /// The options of rounds alone.
+  static Options readRounds(ObjectReader& options);
   Sync(const PolicyScope& scope, Options options);
 
-  std::string_view name() const override { return "sync"; }
+  std::string_view name() const override { return options_.name; }
   kj::Promise<void> join(const TrainerRef& trainer) override;
   kj::Promise<void> leave(SessionId session) override;
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,

@@ -19,6 +19,12 @@ void writeAccess(const ServedModel& model, Connection& connection, schema::Model
   out.setPolicy(describePolicies(config.groups).c_str());
   out.setDevice(store.describeDevices().c_str());
   out.setSliceElementsMax(config.limits.sliceBytes / sizeof(float));
+  if (const LocalSteps& local = config.groups.back().policy.local; local.period != 0) {
+    auto steps = out.initLocalSteps();
+    steps.setPeriod(local.period);
+    steps.setRate(local.rate);
+    steps.setAlpha(local.alpha);
+  }
   writeSharing(model, connection, out);
 }
 

@@ -1,6 +1,7 @@
 """Trainers of all numbers on both transports, in any order of starting, and what is left when they are done."""
 
 import json
+import re
 import struct
 
 import processes
@@ -65,6 +66,30 @@ class Overlap(processes.ProcessTest):
                 # A prefetched pull may miss the pushes under way: two, and the one of the step that it overlaps.
                 self.assertLessEqual(max(line["staleness"] for line in lines), 4)
                 self.assertLess(sum(line["loss"] for line in lines[-20:]) / 20, 0.5, "a guess costs 2.3")
+
+
+class OwnSteps(processes.ProcessTest):
+    """Trainers that take steps by themselves."""
+
+    STEPS, PERIOD, TRAINERS = 120, 5, 3
+
+    def check(self, policy, updates, **options):
+        daemon = self.daemon(policy=policy, shards=3, optimizer='{"type":"sgd","lr":0.05}', policy__period=self.PERIOD,
+                             **{f"policy__{key}": value for key, value in options.items()})
+        trainers = [self.train(daemon.address, rank, self.TRAINERS, data="synthetic:3200", steps=self.STEPS)
+                    for rank in range(self.TRAINERS)]
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        status = daemon.until_status("all have left", lambda status: not status["trainers"])
+        self.assertEqual({shard["version"] for shard in status["shards"]}, {updates})
+        accuracy = float(re.search(r"test .*accuracy ([0-9.]+) %", trainers[0].out).group(1))
+        self.assertGreater(accuracy, 80, "a guess is right in 10 %")
+
+    def test_easgd(self):
+        self.check("easgd", self.TRAINERS * self.STEPS // self.PERIOD, alpha=0.3)
+
+    def test_local_sgd_with_slow_momentum(self):
+        self.check("local_sgd", self.STEPS // self.PERIOD, start_trainers=self.TRAINERS, slow_momentum=0.3)
 
 
 class StartOrders(processes.ProcessTest):

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 
 #include <kj/debug.h>
@@ -124,6 +125,14 @@ Status Channel::readAccess(schema::ModelAccess::Reader access, uint64_t chunkByt
   slices_ = cutIntoSlices(plan_, std::min(chunkBytes / sizeof(float), access.getSliceElementsMax()));
   policy_ = wire::printable(text(access.getPolicy()));
   device_ = wire::printable(text(access.getDevice()));
+  localSteps_ = {};
+  if (access.hasLocalSteps()) {
+    const auto local = access.getLocalSteps();
+    localSteps_ = {local.getPeriod(), local.getRate(), local.getAlpha()};
+    if (localSteps_.period == 0 || !std::isfinite(localSteps_.rate) || !std::isfinite(localSteps_.alpha)) {
+      return {ErrorCode::protocolMismatch, "the daemon's local steps make no sense"};
+    }
+  }
   return {};
 }
 

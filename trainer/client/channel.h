@@ -98,6 +98,7 @@ class Channel {
   bool hasRing() const { return ring_ != nullptr; }
   const std::string& policy() const { return policy_; }
   const std::string& device() const { return device_; }
+  const LocalSteps& localSteps() const { return localSteps_; }
   /// Null where gradients travel as float32.
   const std::shared_ptr<EncodedPushes>& encoder() const { return encoder_; }
   std::string codec() const { return encoder_ ? encoder_->codec().spec() : "none"; }
@@ -164,6 +165,7 @@ class Channel {
   std::vector<Slice> slices_;
   std::shared_ptr<const SharedModel> shared_;
   std::string policy_;
+  LocalSteps localSteps_;
   std::string device_;
   std::shared_ptr<EncodedPushes> encoder_;  // null where gradients travel as float32
   std::shared_ptr<const Codec> pullCodec_;  // null where parameters do

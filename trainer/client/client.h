@@ -10,6 +10,7 @@
 
 #include "common/status/status.h"
 #include "common/types/ids.h"
+#include "common/types/local_steps.h"
 #include "common/types/model_spec.h"
 
 namespace psd {
@@ -68,6 +69,7 @@ struct JoinInfo {
   std::string pushTransport = "rpc";  ///< how gradients go
   std::string codec = "none";         ///< of pushes, with its options
   std::string pullCodec = "none";     ///< of pulls; "none" through shared memory, which needs none
+  LocalSteps local;                   ///< whether trainers take steps by themselves, and what they push then
 };
 
 struct PullInfo {

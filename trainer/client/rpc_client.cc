@@ -147,6 +147,7 @@ JoinInfo RpcClient::describe() {
   JoinInfo info;
   io_.runSync([&](kj::AsyncIoContext&) {
     info.policy = channel_->policy();
+    info.local = channel_->localSteps();
     info.device = channel_->device();
     info.shardCount = static_cast<uint32_t>(channel_->plan().shards.size());
     slices_ = channel_->slices();

@@ -73,14 +73,24 @@ TrainingLoop::TrainingLoop(Client& client, Model& model, const Dataset& train, c
       pushes_(model.spec(), [this](const PushInfo& answer) { tally_.addAnswer(answer); }) {}
 
 Result<JoinInfo> TrainingLoop::join() {
-  return client_.join(options_.membership, model_.spec(),
-                      [this] { return std::span<const float>(model_.parameters()); });
+  PSD_ASSIGN_OR_RETURN(JoinInfo info, client_.join(options_.membership, model_.spec(), [this] {
+    return std::span<const float>(model_.parameters());
+  }));
+  if (info.local.period != 0) {
+    if (options_.inflight > 0 || options_.prefetch) {
+      return Error{ErrorCode::invalidArgument, "--inflight and --prefetch do not go with policy " +
+                                                   info.policy +
+                                                   ", under which trainers take steps by themselves"};
+    }
+    own_.emplace(client_, model_, info.local);
+  }
+  return info;
 }
 
 Result<TrainingSummary> TrainingLoop::run(const std::vector<LoopObserver*>& observers,
                                           const std::function<bool()>& shouldStop) {
   const Stopwatch stopwatch;
-  PSD_RETURN_IF_ERROR(model_.reserve(options_.inflight + 1, options_.prefetch));
+  PSD_RETURN_IF_ERROR(model_.reserve(options_.inflight + 1, options_.prefetch || own_));
   const Result<bool> interrupted = runSteps(observers, shouldStop);
   // What is still under way reads and writes the model's arrays; after an error, it changes nothing.
   if (prefetched_) (void)prefetched_->wait();
@@ -97,8 +107,12 @@ Result<bool> TrainingLoop::runSteps(const std::vector<LoopObserver*>& observers,
   for (uint64_t step = 1; step <= totalSteps(); ++step) {
     if (shouldStop()) return true;
     StepReport report = describe(step);
-    PSD_RETURN_IF_ERROR(takeParameters(report));
-    PSD_RETURN_IF_ERROR(computeAndPush(report));
+    if (own_) {
+      PSD_RETURN_IF_ERROR(takeOwnStep(*own_, report));
+    } else {
+      PSD_RETURN_IF_ERROR(takeParameters(report));
+      PSD_RETURN_IF_ERROR(computeAndPush(report));
+    }
     tally_.addStep(report);
     for (LoopObserver* observer : observers) observer->onStep(report);
   }
@@ -161,6 +175,30 @@ Status TrainingLoop::computeAndPush(StepReport& report) {
   tally_.describe(report);
   report.gradientBytes = model_.gradients().size_bytes();
   report.inflight = pushes_.count();
+  return {};
+}
+
+Status TrainingLoop::takeOwnStep(OwnSteps& own, StepReport& report) {
+  Stopwatch stopwatch;
+  const auto here = [&](const Error& error) { return atStep(report.step, report.epoch, error); };
+  if (Status begun = own.begin(); !begun.ok()) return here(begun.error());
+  report.pullSeconds = stopwatch.lap();
+  fillBatch(report.step);
+  report.samples = static_cast<uint32_t>(batch_.size());
+  const Result<double> loss = model_.computeGradients(viewOf(batch_));
+  if (!loss.ok()) return here(loss.error());
+  own.step(report.samples);
+  report.loss = *loss;
+  report.computeSeconds = stopwatch.lap();
+  if (own.due(report.step == report.totalSteps)) {
+    Result<Pending<PushInfo>> answer = own.exchange(++exchanges_);
+    if (!answer.ok()) return here(answer.error());
+    pushes_.add({report.step, report.epoch, *loss, model_.spareParameters(), *std::move(answer)});
+    PSD_RETURN_IF_ERROR(pushes_.reduceTo(0));
+    report.pushSeconds = stopwatch.lap();
+  }
+  tally_.describe(report);
+  report.gradientBytes = model_.gradients().size_bytes();
   return {};
 }
 

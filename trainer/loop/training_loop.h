@@ -10,6 +10,7 @@
 #include "trainer/dataset/dataset.h"
 #include "trainer/dataset/sharder.h"
 #include "trainer/loop/loop_observer.h"
+#include "trainer/loop/own_steps.h"
 #include "trainer/loop/pushes_in_flight.h"
 #include "trainer/model/model.h"
 
@@ -62,7 +63,8 @@ class Tally {
 };
 
 /// One trainer's work: join, then per step pull, compute, push, one after the other or overlapping as the
-/// options say. Owned by one thread, like the client and the model it is given, which outlive it.
+/// options say; or, where the policy is one of local steps, steps by itself with exchanges between them.
+/// Owned by one thread, like the client and the model it is given, which outlive it.
 class TrainingLoop {
  public:
   /// rank < worldSize <= train.sampleCount(), and checkFit(model, train).
@@ -86,6 +88,8 @@ class TrainingLoop {
   /// These fill the seconds, loss, samples and staleness of `report`. Errors name the step.
   Status takeParameters(StepReport& report);
   Status computeAndPush(StepReport& report);
+  /// The same, both, under a policy of local steps.
+  Status takeOwnStep(OwnSteps& own, StepReport& report);
   Result<double> beginPush(const StepReport& report);
 
   Client& client_;
@@ -99,6 +103,8 @@ class TrainingLoop {
   std::optional<Pending<PullInfo>> prefetched_;  ///< fills model_.spareParameters()
   Tally tally_;
   PushesInFlight pushes_;
+  std::optional<OwnSteps> own_;  ///< under a policy of local steps
+  uint64_t exchanges_ = 0;       ///< begun
 };
 
 }  // namespace psd

@@ -48,6 +48,9 @@ DOCUMENTS = [
     *({"policy": {"type": type, "clip": {"norm": 1}}} for type in ("locked", "bounded_staleness", "sync")),
     {"policy": {"type": "sync", "clip": {"value": 1}}},
     {"policy": {"type": "locked", "staleness": {}}},
+    {"policy": {"type": "easgd"}},
+    *({"policy": {"type": "local_sgd", "aggregator": {"type": type}}}
+      for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum")),
     {"groups": [{"match": ["fc*", "conv1.bias"], "policy": {"type": "locked"}, "optimizer": {"type": "adam"}}]},
     {"durability": {"type": "checkpoint", "path": "saved"}},
     {"policy": {"type": "locked"}, "durability": {"type": "log", "path": "saved"}},
@@ -301,6 +304,7 @@ class SchemaTest(unittest.TestCase):
             {"policy": {"type": "locked", "clip": {"norm": 1, "value": 1}}},
             {"policy": {"type": "locked", "staleness": {"rate": "inverse", "a": 1}}},
             {"policy": {"type": "locked", "delay_compensation": {}}},
+            {"policy": {"type": "easgd", "clip": {"value": 1}}},
             {"groups": [{}]},
             {"groups": [{"match": []}]},
             {"groups": [{"match": 1}]},

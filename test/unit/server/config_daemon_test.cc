@@ -82,7 +82,7 @@ TEST_CASE("every key reaches its field") {
   CHECK(config.shards == 8);
   CHECK(config.threads == 2);
   CHECK(config.groups.back().policy.type == "locked");
-  CHECK(config.groups.back().policy.make);
+  CHECK(config.groups.back().policy.plan.make);
   CHECK(config.groups.back().optimizer.name() == "adam");
   CHECK(config.groups.back().optimizer.fullLearningRate == 0.001);
   REQUIRE(config.model);
@@ -140,7 +140,7 @@ TEST_CASE("each wrong value has its one line") {
        "world_size, codecs, membership, shm_writable, exit_when_done, save, durability, log, limits"},
       {R"({"limits": {"conections": 1}})", "limits.conections: unknown key; did you mean 'connections'?"},
       {R"({"policy": {"type": "lockd"}})",
-       R"(policy.type: must be one of "hogwild", "locked", "bounded_staleness", "sync", not "lockd"; did you mean "locked"?)"},
+       R"(policy.type: must be one of "hogwild", "locked", "bounded_staleness", "sync", "easgd", "local_sgd", not "lockd"; did you mean "locked"?)"},
       {R"({"optimizer": {"lr": "fast"}})", "optimizer.lr: must be a number from 0 to 1000000, not \"fast\""},
       {R"({"optimizer": {"lr": -0.1}})", "optimizer.lr: must be a number from 0 to 1000000, not -0.1"},
       {R"({"listen": "tcp://a:1"})", "listen: must be a list, not \"tcp://a:1\""},

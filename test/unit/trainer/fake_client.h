@@ -64,6 +64,7 @@ struct FakeDaemon {
   std::vector<uint64_t> steps;    ///< of every push, in order
   std::vector<uint32_t> samples;  ///< of every push, in order
   int left = 0;
+  LocalSteps local;             ///< what trainers are told
   uint64_t failPushAtStep = 0;  ///< 0: never
   Error failure{};
   bool isSlow = false;  ///< no call is done before it is waited for
@@ -87,6 +88,7 @@ class FakeClient : public Client {
       daemon_.modelSignature = model.signature();
       info.broughtInitialValues = true;
     }
+    info.local = daemon_.local;
     if (daemon_.modelSignature != model.signature()) {
       return Error{ErrorCode::modelMismatch, "the models differ"};
     }
