@@ -83,12 +83,17 @@ class Reference {
   Reference(const std::string& spec, std::vector<float> start)
       : weights_(std::move(start)), encoder_(codecNamed(spec), weights_.size(), 1) {}
 
-  void push(uint64_t step, const std::vector<float>& gradient) {
+  /// One that is `dropped` goes into the next.
+  void push(uint64_t step, const std::vector<float>& gradient, bool dropped = false) {
     for (const Slice& slice : slices()) {
       auto encoded =
           encoder_.encode(Step{step}, slice.arena, std::span(gradient).subspan(slice.arena, slice.count));
       PSD_REQUIRE_OK(encoded);
       bytes_ += encoded->bytes.size();
+      if (dropped) {
+        encoder_.takeBack(slice.arena, slice.count, encoded->bytes);
+        continue;
+      }
       std::vector<float> values(slice.count);
       encoder_.codec().decode(encoded->bytes, slice.count, 0, values);
       for (size_t i = 0; i < values.size(); i++) weights_[slice.arena + i] -= kRate * values[i];
@@ -148,6 +153,29 @@ TEST_CASE("a trainer with any codec makes the model that its decoded gradients m
       CHECK(status["counters"]["push_bytes"] == reference.bytes());
       PSD_REQUIRE_OK(trainer.client->leave());
     }
+  }
+}
+
+TEST_CASE("a push that is late for its round goes into the next one, of all shards") {
+  for (const std::string name : {"int8", "topk", "onebit", "dgc"}) {
+    INFO(name);
+    LocalServer server(configOf("sync"));
+    Joined trainer = mustJoin(server, name, "none", 55);
+    Reference reference(name, trainer.start);
+    Random random(56);
+    const auto push = [&](uint64_t step, uint64_t basis, PushOutcome expected) {
+      const std::vector<float> gradient = normalValues(trainer.start.size(), random);
+      auto answer =
+          trainer.client->push(Step{step}, gradient, 1, std::vector<Version>(kShards, Version{basis})).wait();
+      PSD_REQUIRE_OK(answer);
+      REQUIRE(answer->outcome == expected);
+      reference.push(step, gradient, expected != PushOutcome::applied);
+    };
+    push(1, 0, PushOutcome::applied);
+    push(2, 0, PushOutcome::late);
+    push(3, 1, PushOutcome::applied);
+    CHECK(pulled(*trainer.client) == reference.weights());
+    PSD_REQUIRE_OK(trainer.client->leave());
   }
 }
 
