@@ -92,7 +92,7 @@ class InMidPush(processes.ProcessTest):
             for address, transport in (("tcp://127.0.0.1:0", "rpc"), (self.unix_address(f"{policy}.sock"), "rpc"),
                                        (self.unix_address(f"{policy}-ring.sock"), "auto")):
                 with self.subTest(policy=policy, address=address, transport=transport):
-                    check(self.daemon(policy=policy, listen=(address,)), transport)
+                    check(self.daemon(policy=policy, listen=(address,), membership__grace_ms=50), transport)
 
     def test_kill_the_trainer(self):
         self.on_every_way(self.check_trainers_killed)
@@ -123,7 +123,7 @@ class LostTrainer(processes.ProcessTest):
     def test_the_others_go_on_and_the_rank_is_free(self):
         for policy in ("hogwild", "locked"):
             with self.subTest(policy=policy):
-                daemon = self.daemon(policy=policy)
+                daemon = self.daemon(policy=policy, membership__grace_ms=50)
                 doomed = self.endless_trainer(daemon, 0, 2)
                 other = self.train(daemon.address, 1, 2, steps=200)
                 doomed.kill()
