@@ -137,6 +137,7 @@ void SparseCodec::decode(Bytes bytes, uint64_t count, uint64_t begin, std::span<
 
 void SparseCodec::entries(Bytes bytes, uint64_t count, uint64_t first, std::span<uint32_t> places,
                           std::span<float> values) const {
+  if (places.empty()) return;
   const uint32_t* const head = arrayAt<uint32_t>(bytes, 0);
   const uint64_t valueBytes = uint64_t{head[0]} * sizeof(float);
   std::memcpy(values.data(), arrayAt<float>(bytes, valuesAt(count)) + first, values.size_bytes());

@@ -1,6 +1,7 @@
 // What a peer sends: a daemon in this process takes it from a socket. Seeds are whole sessions of every kind
 // of peer, so that what is changed in them reaches every call.
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -28,14 +29,26 @@ constexpr uint64_t kShardElements = 256;  // of the first of two shards
 constexpr int kQuietMs = 2;               // so long without an answer, and no more are waited for
 constexpr std::chrono::seconds kTimeout{60};
 
-/// A daemon on a Unix socket that begins again when a peer stops it. Lives as long as the process does.
+/// A daemon on a Unix socket that begins again when a peer stops it, until this is destroyed.
 class FuzzedDaemon {
  public:
   explicit FuzzedDaemon(const std::string& folder) : address_("unix://" + folder + "/psd.sock") {
-    std::thread([this] {
-      while (true) serve();
-    }).detach();
+    thread_ = std::thread([this] {
+      while (!ending_) serve();
+      ended_ = true;
+    });
   }
+  ~FuzzedDaemon() {
+    ending_ = true;
+    // It may be about to begin once more, and cannot be reached then.
+    while (!ended_) {
+      (void)stopDaemon(parseAddress(address_).value(), "the tests are over", kTimeout);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    thread_.join();
+  }
+  FuzzedDaemon(const FuzzedDaemon&) = delete;
+  FuzzedDaemon& operator=(const FuzzedDaemon&) = delete;
 
   /// Waits while it begins again.
   OwnFd connect() const {
@@ -79,12 +92,14 @@ class FuzzedDaemon {
   }
 
   const std::string address_;
+  std::atomic<bool> ending_ = false, ended_ = false;
+  std::thread thread_;
 };
 
 const FuzzedDaemon& daemon() {
   static const testing::TempDir folder;
-  static const auto* const daemon = new FuzzedDaemon(folder.path());  // its thread never ends
-  return *daemon;
+  static const FuzzedDaemon daemon(folder.path());
+  return daemon;
 }
 
 /// Sends all of it, takes the answers, says that no more comes, and waits for the daemon to hang up.
