@@ -105,8 +105,8 @@ std::vector<float> train(const std::string& policy, uint32_t shards, const Model
 TEST_CASE("transport: every way gives the same bits") {
   for (const std::string policy : {"hogwild", "locked"}) {
     for (uint32_t shards : {1u, 3u}) {
-      // Below a slice; off its multiples; enough for stores past the caches.
-      for (uint64_t elements : {5ull, 100'003ull, 1'500'007ull}) {
+      // Below a slice; off its multiples; enough for stores past the caches, and to be copied in two pieces.
+      for (uint64_t elements : {5ull, 100'003ull, 2'200'007ull}) {
         const ModelSpec model = modelOf(elements);
         const auto expected = train(policy, shards, model, kWays[0]);
         for (const Way& way : kWays) {

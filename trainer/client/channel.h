@@ -124,6 +124,8 @@ class Channel {
   kj::Promise<Status> share(schema::ModelAccess::Reader access);
   Status openShared(kj::Maybe<int> fd, const SharedModel::Places& places);
   kj::Promise<Result<PullInfo>> pullShared(std::span<float> destination);
+  /// The same from `begin` on.
+  kj::Promise<Status> copyShared(std::span<float> destination, uint64_t begin);
   /// After share(): has the daemon make a ring of one place for each slice of the window, as far as the
   /// transport asks for it and it can be done.
   kj::Promise<Status> openRing(uint64_t bytesMax, uint32_t window);

@@ -1,11 +1,17 @@
 // The side of a Channel that reads parameters from the daemon's memory.
 
+#include <algorithm>
 #include <chrono>
 
 #include "common/wire/convert.h"
 #include "trainer/client/channel.h"
 
 namespace psd {
+namespace {
+
+constexpr uint64_t kCopyElements = (8u << 20) / sizeof(float);  // at a time, about a millisecond
+
+}  // namespace
 
 kj::Promise<Status> Channel::share(schema::ModelAccess::Reader access) {
   if (transport_ == Transport::rpc) return Status();
@@ -47,11 +53,28 @@ void Channel::connectionLost() {
 
 kj::Promise<Result<PullInfo>> Channel::pullShared(std::span<float> destination) {
   // Later, so that whoever starts a pull need not wait for the copy.
-  return kj::evalLater([this, destination]() -> Result<PullInfo> {
-    auto start = std::chrono::steady_clock::now();
-    std::vector<Version> versions = shared_->read(destination);
-    std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    return PullInfo{std::move(versions), taken.count(), destination.size_bytes()};
+  return kj::evalLater([this, destination] {
+    const auto start = std::chrono::steady_clock::now();
+    // Before the values: updates that land in between make them newer than this says, never older.
+    auto versions = shared_->versions();
+    return copyShared(destination, 0)
+        .then([start, destination, versions = kj::mv(versions)](Status status) mutable -> Result<PullInfo> {
+          if (!status.ok()) return status.error();
+          const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+          return PullInfo{std::move(versions), taken.count(), destination.size_bytes()};
+        });
+  });
+}
+
+kj::Promise<Status> Channel::copyShared(std::span<float> destination, uint64_t begin) {
+  if (ended_) return Status(*ended_);
+  const uint64_t count = std::min<uint64_t>(kCopyElements, destination.size() - begin);
+  shared_->copy(begin, destination.subspan(begin, count));
+  if (begin + count == destination.size()) return Status();
+  // By way of the timer, which lets the loop see to its sockets: the lease of a large model's trainer would
+  // run out during the copy.
+  return timer_.afterDelay(0 * kj::NANOSECONDS).then([this, destination, begin, count] {
+    return copyShared(destination, begin + count);
   });
 }
 

@@ -54,16 +54,18 @@ std::span<float> SharedModel::writableValues() const {
   return access_ == SharedAccess::readWrite ? floats() : std::span<float>();
 }
 
-std::vector<Version> SharedModel::read(std::span<float> destination) const {
+std::vector<Version> SharedModel::versions() const {
   std::vector<Version> versions;
   for (size_t i = 0; i < plan_.shards.size(); i++) {
-    // Before the values: updates that land in between make them newer than they say, never older.
     const std::byte* word = file_->data() + places_.versionsAt + i * places_.versionStep;
     versions.push_back(
         {reinterpret_cast<const std::atomic<uint64_t>*>(word)->load(std::memory_order_acquire)});
   }
-  liveCopy(destination.size(), values().data(), destination.data());
   return versions;
+}
+
+void SharedModel::copy(uint64_t begin, std::span<float> destination) const {
+  liveCopy(destination.size(), values().data() + begin, destination.data());
 }
 
 }  // namespace psd

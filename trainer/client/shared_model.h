@@ -33,8 +33,10 @@ class SharedModel {
   std::span<const float> values() const;
   /// The same; empty where the daemon lets nobody write it.
   std::span<float> writableValues() const;
-  /// Copies the arena; gives, per shard, the version that the values have at least.
-  std::vector<Version> read(std::span<float> destination) const;
+  /// Per shard, the version that values which are copied from now on have at least.
+  std::vector<Version> versions() const;
+  /// Copies the arena from `begin` on.
+  void copy(uint64_t begin, std::span<float> destination) const;
 
  private:
   SharedModel(std::shared_ptr<SharedMemory> file, SharedAccess access, const Places& places,
