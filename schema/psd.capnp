@@ -109,7 +109,7 @@ interface Daemon {
   # First call on a connection. `peer` names the caller in the daemon's log ("psd-trainer 0.1.0").
 
   join @1 (rank :UInt32, worldSize :UInt32, model :ModelSpec, host :Text, pid :UInt32, codec :Text,
-           pullCodec :Text, incarnation :UInt64, daemon :UInt64) -> JoinResult;
+           pullCodec :Text, incarnation :UInt64, daemon :UInt64, anyRank :Bool) -> JoinResult;
   # Becomes a trainer. `codec` and `pullCodec` say how its gradients and its parameters are to travel,
   # NAME[:option=value[,…]]; empty leaves that to the daemon. Refused: protocolMismatch (no hello before), modelMismatch,
   # worldSizeMismatch, rankTaken, also when it had the rank at this daemon and another incarnation has had it
@@ -117,6 +117,8 @@ interface Daemon {
   # `incarnation`: a random number that a trainer draws once in its life. Who joins again with the one that has the
   # rank goes on with its session, and its pushes are known; 0: neither. `daemon`: joined.daemon of its last
   # join, 0 in the first.
+  # `anyRank`: instead of `rank` it takes the lowest one that is free. `worldSize` 0: as the daemon's configuration
+  # or those that are in say.
 
   observe @2 (model :ModelSpec) -> ObserveResult;
   # Reads the model without being a trainer. An empty model matches any.
@@ -125,6 +127,19 @@ interface Daemon {
 
   ping @4 () -> ();
   # Does nothing; its round trip is the least that any call takes.
+}
+
+struct SamplesResult {
+  union {
+    dealt :group {
+      epoch @0 :UInt64;  # from 0; the samples are at these places of the epoch's order, which is the
+      begin @1 :UInt64;  # trainers' affair
+      count @2 :UInt32;
+    }
+    nothingNow @3 :Void;  # others have what is left, and `wait` was not said
+    finished @4 :Void;    # every sample of every epoch is done
+    error @5 :Error;      # also invalidArgument: others say other samples or epochs
+  }
 }
 
 struct JoinResult {
@@ -138,6 +153,8 @@ struct JoinResult {
       leaseMs @6 :UInt64;        # after so long without a call of its session the trainer counts as gone
       daemon @7 :UInt64;         # a random number that this daemon drew when it started
       resumed @8 :Bool;          # the session from before goes on
+      rank @9 :UInt32;           # that it has
+      worldSize @10 :UInt32;     # ranks are below it
     }
     error @3 :Error;
   }
@@ -201,6 +218,15 @@ interface Trainer extends(Reader) {
   # one before. Where a gradient must wait for other trainers (sync), its last slice is answered when it is known
   # what became of it, all others at once. `gradient` holds float32, or what the codec of that name made of `count`
   # values: the one agreed in join().
+
+  takeSamples @9 (step :UInt64, count :UInt32, samples :UInt64, epochs :UInt64, firstEpoch :UInt64,
+                  wait :Bool) -> SamplesResult;
+  # Deals at most `count` samples to the gradient of `step`: so every sample of every epoch is in one gradient,
+  # however fast trainers are, and though some die. `samples` of an epoch and `epochs` are the same for all trainers;
+  # the first to ask decides. `firstEpoch`: where a daemon that knows of nothing begins. Asking again for the same
+  # step gives the same. Once the gradient is applied the samples are done; when it is dropped, or the trainer is
+  # gone before, they are dealt again. `wait`: parked, where nothing is left but what others have, until some of that
+  # comes back or all is done. Meanwhile nobody waits for this trainer, so it asks so when its pushes are answered.
 
   leave @4 () -> (status :Acknowledgement);
   # The trainer is done. Answered when its pushes are applied.

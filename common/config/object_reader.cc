@@ -179,6 +179,11 @@ void ObjectReader::record(std::string_view key, Json value) {
 
 bool ObjectReader::has(std::string_view key) const { return given(key) != nullptr; }
 
+bool ObjectReader::hasObject(std::string_view key) const {
+  const Json* value = given(key);
+  return value != nullptr && value->is_object();
+}
+
 double ObjectReader::number(std::string_view key, double fallback, NumberRange range) {
   const Json* value = given(key);
   std::optional<double> number;

@@ -126,6 +126,22 @@ MembershipConfig readMembership(ObjectReader in) {
   return membership;
 }
 
+/// A number, or the bounds of one that changes while training runs.
+WorldSize readWorldSize(ObjectReader& in) {
+  WorldSize size;
+  if (!in.hasObject("world_size")) {
+    size.max = static_cast<uint32_t>(in.integer("world_size", 1, 1, kConnectionsMax));
+    size.min = size.max;
+    return size;
+  }
+  ObjectReader bounds = in.object("world_size");
+  if (!bounds.has("max")) bounds.fail("max", "is needed: the most trainers that may be in at once");
+  size.max = static_cast<uint32_t>(bounds.integer("max", 1, 1, kConnectionsMax));
+  size.min = static_cast<uint32_t>(bounds.integer("min", 1, 1, kConnectionsMax));
+  if (size.min > size.max) bounds.fail("min", "must be at most max (" + std::to_string(size.max) + ")");
+  return size;
+}
+
 Limits readLimits(ObjectReader in) {
   Limits limits;
   limits.connections =
@@ -247,7 +263,7 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   config.groups = readGroups(in);
   if (in.has("model")) config.model = readModel(in.object("model"));
   if (in.has("world_size")) {
-    config.worldSize = static_cast<uint32_t>(in.integer("world_size", 1, 1, kConnectionsMax));
+    config.worldSize = readWorldSize(in);
   }
   config.codecs = readCodecs(in.object("codecs"));
   config.membership = readMembership(in.object("membership"));
@@ -258,9 +274,9 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   checkLogged(in, config);
   config.log = readLog(in.object("log"));
   config.limits = readLimits(in.object("limits"));
-  if (config.worldSize > config.limits.connections) {
+  if (config.worldSize && config.worldSize->max > config.limits.connections) {
     in.fail("world_size", "must be at most limits.connections (" + std::to_string(config.limits.connections) +
-                              "), not " + std::to_string(*config.worldSize));
+                              "), not " + std::to_string(config.worldSize->max));
   }
   PSD_RETURN_IF_ERROR(in.finish());
   return LoadedConfig{std::move(config), in.effective()};

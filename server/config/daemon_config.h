@@ -49,17 +49,23 @@ struct MembershipConfig {
   uint64_t graceMs = 2'000;   ///< after its connection closed, unless it comes back
 };
 
+/// How many trainers there are.
+struct WorldSize {
+  uint32_t min = 1;  ///< so many come, at least
+  uint32_t max = 1;  ///< ranks go from 0 to below it
+};
+
 /// Everything that a daemon is told. Each field is the key of the same name in the configuration;
 /// docs/configuration.md is the reference. A value type.
 struct DaemonConfig {
-  std::vector<Address> listen;        ///< at least one
-  std::vector<DeviceChoice> devices;  ///< at least one; shards go round them
-  uint32_t shards = 4;                ///< at least as many as devices
-  uint32_t threads = 1;               ///< event loops
-  std::vector<GroupConfig> groups;    ///< at least one: the last takes the tensors that no other does
-  std::optional<ModelConfig> model;   ///< none: the first trainer brings it
-  std::optional<uint32_t> worldSize;  ///< none: what the first trainer says
-  CodecsConfig codecs;                ///< how gradients and parameters may travel
+  std::vector<Address> listen;         ///< at least one
+  std::vector<DeviceChoice> devices;   ///< at least one; shards go round them
+  uint32_t shards = 4;                 ///< at least as many as devices
+  uint32_t threads = 1;                ///< event loops
+  std::vector<GroupConfig> groups;     ///< at least one: the last takes the tensors that no other does
+  std::optional<ModelConfig> model;    ///< none: the first trainer brings it
+  std::optional<WorldSize> worldSize;  ///< none: what the first trainer says
+  CodecsConfig codecs;                 ///< how gradients and parameters may travel
   MembershipConfig membership;
   bool shmWritable = false;   ///< same-host trainers may write the parameters they map
   bool exitWhenDone = false;  ///< once all trainers have joined and left

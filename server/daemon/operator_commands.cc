@@ -168,8 +168,10 @@ std::string formatStatus(const Json& status) {
                        model["ready"].get<bool>() ? "" : ", waiting for its values");
     out += shardsTable(status);
   }
-  out += fmt::format("trainers   {} of {} in, {} lost so far\n", status["trainers"].size(),
-                     status["world_size"].get<uint32_t>(), status["trainers_lost"].get<uint64_t>());
+  const uint32_t least = status["world_size_min"], most = status["world_size"];
+  out += fmt::format("trainers   {} of {}{} in, {} lost so far\n", status["trainers"].size(),
+                     least == most ? "" : fmt::format("{} to ", least), most,
+                     status["trainers_lost"].get<uint64_t>());
   if (!status["trainers"].empty()) out += trainersTable(status);
   for (const Json& waiting : status["waiting"]) out += waitingLine(waiting);
   out += durabilityLine(status["durability"]);

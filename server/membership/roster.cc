@@ -2,11 +2,30 @@
 
 namespace psd {
 
-Status Roster::mayJoin(const Candidate& candidate) const {
-  uint32_t expected = configured_ != 0 ? configured_ : (sessions_.empty() ? 0 : worldSize_);
+Status Roster::place(Candidate& candidate) const {
+  if (candidate.worldSize == 0) candidate.worldSize = expected();
   if (candidate.worldSize == 0) {
-    return Error{ErrorCode::invalidArgument, "a world size of 0; it is the number of trainers, at least 1"};
+    return {ErrorCode::invalidArgument,
+            "nobody says how many trainers there are: neither this trainer, nor one that is in, nor "
+            "world_size in "
+            "the daemon's config"};
   }
+  if (!candidate.anyRank) return {};
+  std::set<Rank> taken;
+  for (const auto& [id, other] : sessions_) {
+    if (candidate.incarnation != 0 && other.incarnation == candidate.incarnation) {
+      candidate.rank = other.rank;  // it comes back
+      return {};
+    }
+    taken.insert(other.rank);
+  }
+  for (candidate.rank = Rank{0}; taken.contains(candidate.rank); candidate.rank.value++) continue;
+  if (candidate.rank.value < candidate.worldSize) return {};
+  return {ErrorCode::rankTaken, "all " + std::to_string(candidate.worldSize) + " ranks are taken"};
+}
+
+Status Roster::mayJoin(const Candidate& candidate) const {
+  const uint32_t expected = this->expected();
   if (expected != 0 && candidate.worldSize != expected) {
     return Error{ErrorCode::worldSizeMismatch,
                  "rank " + std::to_string(candidate.rank.value) + " says a world size of " +
@@ -57,7 +76,7 @@ std::optional<SessionId> Roster::holderOf(Rank rank) const {
 }
 
 bool Roster::everyoneDone() const {
-  return worldSize_ != 0 && sessions_.empty() && seen_.size() == worldSize_;
+  return worldSize_ != 0 && sessions_.empty() && seen_.size() >= worldSizeMin();
 }
 
 }  // namespace psd

@@ -15,12 +15,13 @@ namespace psd {
 /// Who wants to join.
 struct Candidate {
   Rank rank;
-  uint32_t worldSize = 0;
+  uint32_t worldSize = 0;  ///< 0: as the others, or the daemon's configuration, say
   std::string host;
   uint32_t pid = 0;
   uint64_t incarnation = 0;    ///< a random number per life of a trainer; 0: it has none
   uint64_t lastDaemon = 0;     ///< which daemon process it was in before; 0: none
   bool returns = false;        ///< that is this one
+  bool anyRank = false;        ///< takes the lowest one that is free
   std::string codec = "none";  ///< of its pushes, with options; for people, like the next
   std::string pullCodec = "none";
 };
@@ -32,9 +33,14 @@ enum class Departure { left, lost };
 /// sockets; the daemon's control loop owns it.
 class Roster {
  public:
-  /// `worldSize` 0: the first trainer's world size holds while anybody is in.
-  explicit Roster(uint32_t worldSize = 0) : configured_(worldSize), worldSize_(worldSize) {}
+  /// `worldSize` 0: the first trainer's world size holds while anybody is in. `worldSizeMin`: so many ranks
+  /// make a world in which trainers come and go; 0: all of them.
+  explicit Roster(uint32_t worldSize = 0, uint32_t worldSizeMin = 0)
+      : configured_(worldSize), worldSize_(worldSize), least_(worldSizeMin) {}
 
+  /// Fills in what the candidate leaves open: its world size, its rank. Refuses (invalidArgument, rankTaken)
+  /// where nobody knows how many trainers there are, or all ranks are taken.
+  Status place(Candidate& candidate) const;
   /// Whether the candidate fits, its rank being free. Refuses (worldSizeMismatch, invalidArgument) with both
   /// sides named; and one that returns when its rank has had another incarnation since (rankTaken).
   Status mayJoin(const Candidate& candidate) const;
@@ -46,15 +52,22 @@ class Roster {
   /// Who has the rank.
   std::optional<SessionId> holderOf(Rank rank) const;
   uint32_t worldSize() const { return worldSize_; }
+  /// Ranks that make the world complete.
+  uint32_t worldSizeMin() const { return least_ != 0 ? least_ : worldSize_; }
+  bool full() const { return worldSize_ != 0 && sessions_.size() >= worldSize_; }
   size_t present() const { return sessions_.size(); }
   uint64_t lostCount() const { return lost_; }
   const std::map<SessionId, Candidate>& sessions() const { return sessions_; }
-  /// Every rank of the world has joined at least once and nobody is in any more.
+  /// As many ranks as make the world have joined at least once, and nobody is in any more.
   bool everyoneDone() const;
 
  private:
+  /// What candidates must say; 0: anything.
+  uint32_t expected() const { return configured_ != 0 ? configured_ : sessions_.empty() ? 0 : worldSize_; }
+
   const uint32_t configured_;
   uint32_t worldSize_ = 0;
+  const uint32_t least_;
   uint64_t lastSession_ = 0;
   uint64_t lost_ = 0;
   std::map<SessionId, Candidate> sessions_;

@@ -90,6 +90,7 @@ struct SessionCounters {
   Counter valueBytesPushed;
   Counter waitForModel;       ///< calls that are parked until the model has values
   Counter waitForPush;        ///< slices whose push the policy has not answered yet
+  Counter waitForSamples;     ///< calls that are parked until there are samples for it
   Counter waitForParameters;  ///< slices whose pull the policy has not answered yet
   Counter lastSeenMs;         ///< steady clock, milliseconds
 

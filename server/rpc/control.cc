@@ -36,7 +36,7 @@ Control::Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::sh
       env_(env),
       counters_(counters),
       staging_(makeGradientPool(config_->limits.stagedBytes)),
-      roster_(config_->worldSize.value_or(0)),
+      roster_(config_->worldSize ? Roster(config_->worldSize->max, config_->worldSize->min) : Roster()),
       leases_({std::chrono::milliseconds(config_->membership.leaseMs),
                std::chrono::milliseconds(config_->membership.graceMs)}),
       daemonId_(drawDaemonId()),
@@ -254,7 +254,10 @@ void Control::requestStop(std::string reason) {
   if (stopping()) return;
   spdlog::info("stopping: {}", reason);
   stopReason_ = std::move(reason);
-  for (auto& [id, session] : sessions_) answerWaiter(session, stoppingError());
+  for (auto& [id, session] : sessions_) {
+    answerWaiter(session, stoppingError());
+    if (session.wish) answerWish(id, session, stoppingError());
+  }
   endDisconnected();
   stopPair_.fulfiller->fulfill();
 }
@@ -300,6 +303,7 @@ void Control::adopt(std::shared_ptr<const DaemonConfig> config, const std::vecto
       const bool started = counters_.trainersJoined.value() > 0 && before[i]->started();
       after[i] = makePolicy(store, i, started);
       for (const auto& [session, entry] : sessions_) {
+        if (entry.wish) continue;  // nobody waits for it
         tasks_.add(after[i]
                        ->join({session, entry.candidate.rank, entry.candidate.incarnation})
                        .attach(std::shared_ptr(after[i])));

@@ -18,6 +18,7 @@
 #include "server/membership/leases.h"
 #include "server/membership/model_start.h"
 #include "server/membership/roster.h"
+#include "server/membership/sample_plan.h"
 #include "server/metrics/counters.h"
 #include "server/rpc/background.h"
 #include "server/rpc/served_model.h"
@@ -44,8 +45,23 @@ struct Joined {
   std::shared_ptr<const SessionStanding> standing;
   uint32_t attachment = 0;  ///< of this connection
   std::shared_ptr<PushServer> pushes;
+  uint32_t worldSize = 0;
   uint64_t daemonId = 0;
   bool resumed = false;  ///< the session of before goes on
+};
+
+/// A trainer that asks for samples.
+struct SamplesWish {
+  Step step;
+  uint32_t count = 0;
+  uint64_t samples = 0, epochs = 0, firstEpoch = 0;
+  bool wait = false;
+};
+
+/// What it gets: a range, or none, now or for good.
+struct Samples {
+  std::optional<SampleRange> range;
+  bool finished = false;
 };
 
 /// The daemon's memory of who is in, which model is served and whether it is ending. All decisions that are
@@ -75,6 +91,10 @@ class Control final : private kj::TaskSet::ErrorHandler {
   void disconnected(SessionId session, uint32_t attachment);
   /// Ends the sessions of trainers whose lease or grace has run out, as long as the promise lives.
   kj::Promise<void> watchLeases(kj::Timer& timer);
+  /// Deals samples, see Trainer.takeSamples in the schema.
+  kj::Promise<Result<Samples>> takeSamples(SessionId session, const SamplesWish& wish);
+  /// The gradient of a step is answered: applied, to some shards at least, or dropped.
+  void stepOver(SessionId session, Step step, bool applied);
   /// The model for a reader; an empty `model` matches any.
   Result<std::shared_ptr<ServedModel>> observe(const ModelSpec& model) const;
 
@@ -117,6 +137,8 @@ class Control final : private kj::TaskSet::ErrorHandler {
     std::shared_ptr<SessionStanding> standing = std::make_shared<SessionStanding>();
     uint64_t heardMs = 0;  // counters->lastSeenMs when it was last looked at
     kj::Maybe<kj::Own<kj::PromiseFulfiller<Result<ModelStart::Role>>>> waiter;
+    std::optional<SamplesWish> wish;  // while it waits for samples, and the policies do not for it
+    kj::Maybe<kj::Own<kj::PromiseFulfiller<Result<Samples>>>> forSamples;
   };
 
   kj::Promise<Status> provideModel(ModelSpec model);
@@ -151,10 +173,22 @@ class Control final : private kj::TaskSet::ErrorHandler {
   /// The same without what follows when nobody is in any more.
   void forget(SessionId session, Departure how, const std::string& why);
   void lookAtLeases();
+  /// All ranks are taken: one that is not connected gives way.
+  void endOneDisconnected();
   /// The daemon ends: nobody is waited for to come back.
   void endDisconnected();
   void endExpired();
   void answerWaiter(Session& session, Result<ModelStart::Role> answer);
+  Status agreeOnSamples(const SamplesWish& wish);
+  /// What there is for a trainer now; nothing where it would have to wait.
+  std::optional<Samples> samplesFor(SessionId session, const SamplesWish& wish);
+  /// Answers those who wait for samples, as far as there are some.
+  void dealSamples();
+  void answerWish(SessionId session, Session& entry, Result<Samples> answer);
+  /// What was dealt to a trainer that is gone, once its last pushes are answered.
+  void takeSamplesBack(SessionId session, const std::shared_ptr<PushServer>& pushes);
+  void joinPolicies(const TrainerRef& trainer);
+  void leavePolicies(SessionId session);
   Error stoppingError() const;
 
   std::shared_ptr<const DaemonConfig> config_;
@@ -165,6 +199,7 @@ class Control final : private kj::TaskSet::ErrorHandler {
   Roster roster_;
   Leases leases_;
   ModelStart start_;
+  std::optional<SamplePlan> plan_;  // from the first who asks for samples on
   std::shared_ptr<ServedModel> model_;
   std::unique_ptr<Durability> durability_;  // from prepareModel() on
   std::map<SessionId, Session> sessions_;

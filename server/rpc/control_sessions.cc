@@ -13,6 +13,8 @@ namespace psd {
 Result<Joined> Control::admit(Candidate candidate, const std::shared_ptr<EventLoop>& loop) {
   if (stopping()) return stoppingError();
   candidate.returns = candidate.lastDaemon == daemonId_;
+  if (candidate.anyRank && roster_.full()) endOneDisconnected();
+  PSD_RETURN_IF_ERROR(roster_.place(candidate));
   PSD_RETURN_IF_ERROR(roster_.mayJoin(candidate));
   if (auto holder = roster_.holderOf(candidate.rank)) {
     const Candidate& other = roster_.sessions().at(*holder);
@@ -30,9 +32,7 @@ Result<Joined> Control::admit(Candidate candidate, const std::shared_ptr<EventLo
   leases_.grant(id);
   const TrainerRef trainer{id, candidate.rank, candidate.incarnation};
   session.life.pushes->beginSession(trainer);
-  for (const auto& policy : model_->policies()) {
-    tasks_.add(policy->join(trainer).attach(std::shared_ptr(policy)));
-  }
+  joinPolicies(trainer);
   counters_.trainersJoined.add();
   Joined joined = describe(id, start_.join(id));
   spdlog::info("rank {} of {} joined (process {} on {}){}", candidate.rank.value, candidate.worldSize,
@@ -66,6 +66,7 @@ Joined Control::describe(SessionId id, ModelStart::Role role) {
           session.standing,
           session.standing->attachment,
           session.life.pushes,
+          session.candidate.worldSize,
           daemonId_,
           false};
 }
@@ -90,6 +91,18 @@ Control::Life Control::lifeOf(const Candidate& candidate, const std::shared_ptr<
         PushServer::make(loop, model_, life.counters, savedOf(candidate.rank, candidate.incarnation));
   }
   return life;
+}
+
+void Control::joinPolicies(const TrainerRef& trainer) {
+  for (const auto& policy : model_->policies()) {
+    tasks_.add(policy->join(trainer).attach(std::shared_ptr(policy)));
+  }
+}
+
+void Control::leavePolicies(SessionId session) {
+  for (const auto& policy : model_->policies()) {
+    tasks_.add(policy->leave(session).attach(std::shared_ptr(policy)));
+  }
 }
 
 void Control::disconnected(SessionId session, uint32_t attachment) {
@@ -122,6 +135,14 @@ void Control::lookAtLeases() {
   endExpired();
 }
 
+void Control::endOneDisconnected() {
+  for (const auto& [session, entry] : sessions_) {
+    if (leases_.connected(session)) continue;
+    forget(session, Departure::lost, "a new trainer takes its rank");
+    return;
+  }
+}
+
 void Control::endDisconnected() {
   std::vector<SessionId> gone;
   for (const auto& [session, entry] : sessions_) {
@@ -147,15 +168,18 @@ void Control::depart(SessionId session, Departure how, const std::string& why) {
     model_ = nullptr;
     lives_.clear();
   }
+  if (sessions_.empty() && plan_ && plan_->finished()) plan_.reset();
   if (config_->exitWhenDone && roster_.everyoneDone()) {
-    requestStop("all " + std::to_string(roster_.worldSize()) + " trainers are done");
+    const bool fixed = roster_.worldSizeMin() == roster_.worldSize();
+    requestStop("all " + (fixed ? std::to_string(roster_.worldSize()) + " " : "") + "trainers are done");
   }
 }
 
 void Control::forget(SessionId session, Departure how, const std::string& why) {
   auto entry = sessions_.find(session);
   entry->second.standing->attachment = SessionStanding::kEnded;
-  entry->second.life.pushes->endSession();
+  const std::shared_ptr<PushServer> pushes = entry->second.life.pushes;
+  pushes->endSession();
   leases_.release(session);
   const Candidate gone = entry->second.candidate;
   uint64_t steps = entry->second.life.counters->step.value();
@@ -168,9 +192,8 @@ void Control::forget(SessionId session, Departure how, const std::string& why) {
   }
   sessions_.erase(entry);
   roster_.depart(session, how);
-  for (const auto& policy : model_->policies()) {
-    tasks_.add(policy->leave(session).attach(std::shared_ptr(policy)));
-  }
+  leavePolicies(session);
+  takeSamplesBack(session, pushes);
   if (auto next = start_.depart(session)) {
     spdlog::warn("the trainer that brought the initial values is gone; rank {} brings them",
                  sessions_[*next].candidate.rank.value);

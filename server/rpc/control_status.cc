@@ -13,6 +13,7 @@ namespace {
 /// What a trainer waits for; empty: for nothing, it computes.
 const char* waitsFor(const SessionCounters& counters) {
   if (counters.waitForModel.value() != 0) return "model";
+  if (counters.waitForSamples.value() != 0) return "samples";
   if (counters.waitForPush.value() != 0) return "push";
   return counters.waitForParameters.value() != 0 ? "pull" : "";
 }
@@ -73,6 +74,7 @@ nlohmann::ordered_json Control::status() const {
     }
   }
   out["world_size"] = roster_.worldSize();
+  out["world_size_min"] = roster_.worldSizeMin();
   out["trainers_lost"] = roster_.lostCount();
   out["trainers"] = nlohmann::ordered_json::array();
   uint64_t now = steadyMs();
@@ -94,6 +96,10 @@ nlohmann::ordered_json Control::status() const {
                                {"waits_for", waitsFor(*session.life.counters)},
                                {"connected", leases_.connected(id)},
                                {"lease_left_ms", leases_.left(id).count()}});
+  }
+  out["samples"] = nullptr;
+  if (plan_) {
+    out["samples"] = {{"epoch", plan_->samples()}, {"epochs", plan_->epochs()}, {"done", plan_->doneCount()}};
   }
   out["waiting"] = waiting();
   out["staged_bytes"] = staging_->lentBytes();

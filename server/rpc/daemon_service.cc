@@ -74,6 +74,7 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
   Candidate candidate{
       Rank{params.getRank()}, params.getWorldSize(),   wire::printable({host.begin(), host.size()}),
       params.getPid(),        params.getIncarnation(), params.getDaemon()};
+  candidate.anyRank = params.getAnyRank();
   const CodecsConfig& codecs = loop_.config().codecs;
   auto codec = codecs.push.choose(wire::printable(wire::textIn(params.getCodec())));
   if (!codec.ok()) return refuse({codec.error().code, "pushes: " + codec.message()});
@@ -95,6 +96,8 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
         out.setLeaseMs(loop_.config().membership.leaseMs);
         out.setDaemon(joined->daemonId);
         out.setResumed(joined->resumed);
+        out.setRank(joined->trainer.rank.value);
+        out.setWorldSize(joined->worldSize);
         out.setMustInitialize(joined->role == ModelStart::Role::bringValues);
         out.setCodec(codec->spec().c_str());
         out.setPullCodec(pullCodec->spec().c_str());

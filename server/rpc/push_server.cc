@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "server/rpc/control.h"
 #include "server/rpc/slice_checks.h"
 
 namespace psd {
@@ -74,6 +75,10 @@ void PushServer::beginSession(TrainerRef trainer) {
 
 void PushServer::endSession() {
   postHome([self = shared_from_this()] { self->endSessionHere(); });
+}
+
+void PushServer::drop(Step step) {
+  postHome([self = shared_from_this(), step] { self->ofSteps_.add(step, {PushOutcome::late}); });
 }
 
 void PushServer::endSessionHere() {
@@ -205,7 +210,22 @@ void PushServer::closeIfOver(const std::shared_ptr<StepPush>& step) {
   if (found == steps_.end() || found->second != step) return;
   steps_.erase(found);
   if (step->outcome->ok()) ofSteps_.add(step->number, **step->outcome);
+  tellOfSamples(*step);
   step->changed();
+}
+
+void PushServer::tellOfSamples(const StepPush& step) {
+  if (!home_->environment().dealsSamples) return;
+  SessionId session = trainer_.session;
+  bool applied = step.outcome->ok() && (*step.outcome)->applied();
+  for (const auto& part : step.parts) {
+    if (!part) continue;
+    session = part->trainer.session;
+    applied = applied || (part->newest && part->newest->applied());
+  }
+  home_->detach(home_->onControl([session, number = step.number, applied](Control& control) {
+    control.stepOver(session, number, applied);
+  }));
 }
 
 void PushServer::count(const PushSlice& slice) {

@@ -51,6 +51,8 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   /// The trainer counts as gone: lets go of what was gathered of unfinished updates. It may come back and
   /// push them anew.
   void endSession();
+  /// The samples behind a step were dealt again: if it comes again, it is dropped.
+  void drop(Step step);
 
  private:
   /// What is to be done with a slice that is new.
@@ -89,6 +91,8 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   void letGo(StepPush& step, uint32_t shard);
   /// Forgets a step once all of it is answered.
   void closeIfOver(const std::shared_ptr<StepPush>& step);
+  /// Tells the control loop what became of the samples behind a step, where samples are dealt.
+  void tellOfSamples(const StepPush& step);
   /// The answer to the last slice of a step: once everything that waits is known, the worst of it.
   static kj::Promise<Result<PushAnswer>> settle(std::shared_ptr<StepPush> step, PushAnswer last);
   /// The answer once nothing that it tells of can be lost any more. All answers, those to slices that come

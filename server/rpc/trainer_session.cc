@@ -237,6 +237,37 @@ kj::Promise<void> TrainerSession::openRing(OpenRingContext context) {
   return kj::READY_NOW;
 }
 
+kj::Promise<void> TrainerSession::takeSamples(TakeSamplesContext context) {
+  if (auto status = mayTrain(); !status.ok()) {
+    wire::writeError(status.error(), context.getResults().initError());
+    return kj::READY_NOW;
+  }
+  context.allowCancellation();  // it may be parked for long
+  loop_.environment().dealsSamples = true;
+  auto params = context.getParams();
+  const SamplesWish wish{Step{params.getStep()}, params.getCount(),      params.getSamples(),
+                         params.getEpochs(),     params.getFirstEpoch(), params.getWait()};
+  counters_->waitForSamples.add();
+  return loop_
+      .onControl([session = session_, wish](Control& control) { return control.takeSamples(session, wish); })
+      .attach(kj::defer([counters = counters_] { counters->waitForSamples.subtract(); }))
+      .then([context](Result<Samples> samples) mutable {
+        auto results = context.getResults();
+        if (!samples.ok()) {
+          wire::writeError(samples.error(), results.initError());
+        } else if (samples->range) {
+          auto dealt = results.initDealt();
+          dealt.setEpoch(samples->range->epoch);
+          dealt.setBegin(samples->range->begin);
+          dealt.setCount(static_cast<uint32_t>(samples->range->count));
+        } else if (samples->finished) {
+          results.setFinished();
+        } else {
+          results.setNothingNow();
+        }
+      });
+}
+
 kj::Promise<void> TrainerSession::leave(LeaveContext context) {
   if (auto status = renewLease(); !status.ok()) return acknowledge(context, status);
   left_ = true;

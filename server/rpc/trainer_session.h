@@ -32,6 +32,7 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   kj::Promise<void> leave(LeaveContext context) override;
   kj::Promise<void> notice(NoticeContext context) override;
   kj::Promise<void> keepAlive(KeepAliveContext context) override;
+  kj::Promise<void> takeSamples(TakeSamplesContext context) override;
 
  private:
   /// sessionEnded where there is none any more.

@@ -14,7 +14,7 @@ DIGITS = next((folder for folder in (processes.REPO / ".data" / "mnist_5k", proc
 TRAINING_SAMPLES = 4000
 RUN_S = 300
 
-TRAINERS, ROUNDS = 5, 400
+TRAINERS, ROUNDS = 5, 1000
 SPOILT = 0.5  # below it nothing was learnt
 POINT = 0.01
 

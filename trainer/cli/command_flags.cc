@@ -115,7 +115,9 @@ void addBenchFlags(CLI::App& app, RawFlags& flags) {
 }
 
 void addTrainFlags(CLI::App& app, RawFlags& flags) {
-  app.add_option("--rank", flags.rank, "this trainer's place, from 0 [RANK, SLURM_PROCID]")->type_name("N");
+  app.add_option("--rank", flags.rank,
+                 "this trainer's place, from 0; auto: the lowest that is free [RANK, SLURM_PROCID]")
+      ->type_name("N");
   app.add_option("--world-size", flags.worldSize, "number of trainers [WORLD_SIZE, SLURM_NTASKS]")
       ->type_name("N");
   app.add_option("--epochs", flags.epochs, "passes over the data; default 1")->type_name("N");
@@ -126,6 +128,11 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--retry-timeout", flags.retryTimeout,
                  "how long to try to come back when the connection breaks; 0: not at all")
       ->type_name("SECONDS")
+      ->capture_default_str();
+  app.add_option(
+         "--data-plan", flags.dataPlan,
+         "static: each rank trains the same share of every epoch; dynamic: the daemon deals the samples")
+      ->type_name("PLAN")
       ->capture_default_str();
   addOverlapFlags(app, flags);
   addCodecFlags(app, flags);

@@ -124,7 +124,8 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
   TrainCommand train;
   PSD_ASSIGN_OR_RETURN(train.common, readCommon(flags, environment, cores));
   LoopOptions& loop = train.loop;
-  loop.membership = {train.common.placement.rank, train.common.placement.worldSize};
+  const Placement& placement = train.common.placement;
+  loop.membership = {placement.rank, placement.worldSize, placement.anyRank};
   loop.seed = train.common.seed;
   PSD_ASSIGN_OR_RETURN(const uint64_t batchSize,
                        parseInteger({"--batch-size", flags.batchSize}, 1, kBatchSizeMax));
@@ -136,7 +137,16 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
   if (flags.epochs) {
     PSD_ASSIGN_OR_RETURN(loop.epochs, parseInteger({"--epochs", *flags.epochs}, 1, kEpochsMax));
   }
+  if (flags.dataPlan != "static" && flags.dataPlan != "dynamic") {
+    return Error{ErrorCode::invalidArgument,
+                 "--data-plan: '" + flags.dataPlan + "' is not a plan; expected static or dynamic"};
+  }
+  loop.dealtSamples = flags.dataPlan == "dynamic";
   if (flags.steps) {
+    if (loop.dealtSamples) {
+      return Error{ErrorCode::invalidArgument,
+                   "--steps and --data-plan dynamic exclude each other; the daemon deals whole epochs"};
+    }
     if (flags.epochs) {
       return Error{ErrorCode::invalidArgument, "--steps and --epochs exclude each other; give one"};
     }

@@ -1,5 +1,6 @@
 #include "trainer/cli/environment.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <string_view>
@@ -8,6 +9,8 @@
 
 namespace psd {
 namespace {
+
+constexpr std::string_view kAnyRank = "auto";  // of --rank
 
 Error invalid(const Setting& setting, const std::string& expected) {
   return {ErrorCode::invalidArgument, setting.source + ": '" + setting.text + "' is not " + expected};
@@ -97,16 +100,19 @@ Result<Placement> resolvePlacement(const std::optional<std::string>& rankFlag,
   const auto rank = findSetting("--rank", rankFlag, {"RANK", "SLURM_PROCID"}, environment);
   const auto worldSize =
       findSetting("--world-size", worldSizeFlag, {"WORLD_SIZE", "SLURM_NTASKS"}, environment);
-  if (rank && !worldSize) {
+  Placement placement;
+  placement.anyRank = rank && rank->text == kAnyRank;
+  if (rank && !worldSize && !placement.anyRank) {
     return missing("--world-size (or WORLD_SIZE, SLURM_NTASKS) is", *rank);
   }
-  Placement placement;
   if (worldSize) {
     PSD_ASSIGN_OR_RETURN(const uint64_t size, parseInteger(*worldSize, 1, kWorldSizeMax));
     if (!rank && size > 1) return missing("--rank (or RANK, SLURM_PROCID) is", *worldSize);
     placement.worldSize = static_cast<uint32_t>(size);
   }
-  if (rank) {
+  if (placement.anyRank) {
+    if (!worldSize) placement.worldSize = 0;
+  } else if (rank) {
     PSD_ASSIGN_OR_RETURN(const uint64_t value, parseInteger(*rank, 0, kWorldSizeMax - 1));
     if (value >= placement.worldSize) {
       return Error{ErrorCode::invalidArgument,
@@ -117,7 +123,7 @@ Result<Placement> resolvePlacement(const std::optional<std::string>& rankFlag,
     placement.rank = Rank{static_cast<uint32_t>(value)};
   }
   placement.localRank = placement.rank.value;
-  placement.localWorldSize = placement.worldSize;
+  placement.localWorldSize = std::max(placement.worldSize, 1u);
   if (const auto local = findSetting("", {}, {"LOCAL_RANK"}, environment)) {
     PSD_ASSIGN_OR_RETURN(const uint64_t value, parseInteger(*local, 0, kWorldSizeMax - 1));
     placement.localRank = static_cast<uint32_t>(value);

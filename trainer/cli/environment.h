@@ -38,7 +38,8 @@ Result<uint64_t> parseBytes(const Setting& setting, uint64_t min, uint64_t max);
 /// A trainer's place among the others. A value type.
 struct Placement {
   Rank rank;
-  uint32_t worldSize = 1;
+  bool anyRank = false;         ///< the daemon gives one
+  uint32_t worldSize = 1;       ///< 0: the daemon says
   uint32_t localRank = 0;       ///< among the trainers of this machine, as far as known; else the rank
   uint32_t localWorldSize = 1;  ///< trainers on this machine, as far as known; else all of them
 };
@@ -46,7 +47,8 @@ struct Placement {
 inline constexpr uint64_t kWorldSizeMax = 1u << 20;
 
 /// The flags, else RANK and WORLD_SIZE (torchrun), else SLURM_PROCID and SLURM_NTASKS; LOCAL_RANK and
-/// LOCAL_WORLD_SIZE. With none of them: a single trainer. Pure.
+/// LOCAL_WORLD_SIZE. The rank may be "auto", with the world size or without. With none of them: a single
+/// trainer. Pure.
 Result<Placement> resolvePlacement(const std::optional<std::string>& rankFlag,
                                    const std::optional<std::string>& worldSizeFlag,
                                    const EnvironmentGetter& environment);

@@ -21,7 +21,7 @@ constexpr Rank kScoringRank{0};  // scores the final model on the test set
 /// anything.
 struct Material {
   std::unique_ptr<Dataset> train;
-  std::unique_ptr<Dataset> test;  ///< only for kScoringRank
+  std::unique_ptr<Dataset> test;  ///< for who may be kScoringRank
   std::unique_ptr<Model> model;
   std::unique_ptr<MetricsWriter> metrics;  ///< null without --metrics
 };
@@ -35,7 +35,7 @@ Result<Material> prepare(const TrainCommand& command) {
                                                  " trainers for " + material.train->describe() +
                                                  "; expected at least one image each"};
   }
-  if (membership.rank == kScoringRank) {
+  if (membership.rank == kScoringRank || membership.anyRank) {
     PSD_ASSIGN_OR_RETURN(material.test, openData(command.common, Split::test));
   }
   PSD_ASSIGN_OR_RETURN(material.model, buildModel(command.common));
@@ -50,10 +50,11 @@ Result<Material> prepare(const TrainCommand& command) {
   return material;
 }
 
-void logStart(const TrainCommand& command, const Material& material, const JoinInfo& info) {
+void logStart(const TrainCommand& command, const Material& material, const JoinInfo& info,
+              const Membership& membership) {
   spdlog::info("rank {} of {} joined: policy {}, {} shard(s) on {}, pulls by {}, pushes by {}, {}",
-               command.loop.membership.rank.value, command.loop.membership.worldSize, info.policy,
-               info.shardCount, info.device, info.pullTransport, info.pushTransport,
+               membership.rank.value, membership.worldSize, info.policy, info.shardCount, info.device,
+               info.pullTransport, info.pushTransport,
                info.broughtInitialValues ? "brought the initial values" : "the model has values");
   if (info.codec != "none" || info.pullCodec != "none") {
     spdlog::info("codec of pushes {}, of pulls {}", info.codec, info.pullCodec);
@@ -69,19 +70,20 @@ struct Outcome {
   int signal = 0;  ///< that ended it early
 };
 
-/// Tells of a connection that breaks and is back.
-std::function<void(const ConnectionEvent&)> tellOn(Progress& progress) {
-  return [&progress](const ConnectionEvent& event) {
-    progress.finish();
-    spdlog::log(event.connected ? spdlog::level::info : spdlog::level::warn, "{}", event.what);
-  };
+/// Tells of a connection that breaks or is back.
+void tell(const ConnectionEvent& event) {
+  spdlog::log(event.connected ? spdlog::level::info : spdlog::level::warn, "{}", event.what);
 }
 
 /// Trains and says goodbye to the daemon. A signal ends the loop between two steps. Where the final model
 /// is to be scored it is pulled after this trainer's last push; others may still be training.
 Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& material, Progress& progress) {
   const StopSignals signals;
-  client.watch({tellOn(progress), [&] { return signals.received() != 0; }});
+  const auto tellBelow = [&progress](const ConnectionEvent& event) {
+    progress.finish();
+    tell(event);
+  };
+  client.watch({tellBelow, [&] { return signals.received() != 0; }});
   std::vector<LoopObserver*> observers{&progress};
   if (material.metrics) observers.push_back(material.metrics.get());
   const auto summary = loop.run(observers, [&] { return signals.received() != 0; });
@@ -100,12 +102,13 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
   PSD_ASSIGN_OR_RETURN(Material material, prepare(command));
   PSD_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, connect(command.common.client));
   TrainingLoop loop(*client, *material.model, *material.train, command.loop);
-  const Rank rank = command.loop.membership.rank;
-  Progress progress(out, terminal, rank);
-  client->watch({tellOn(progress), {}});
+  client->watch({tell, {}});
   PSD_ASSIGN_OR_RETURN(const JoinInfo info, loop.join());
-  logStart(command, material, info);
+  logStart(command, material, info, loop.membership());
 
+  const Rank rank = loop.membership().rank;
+  if (rank != kScoringRank) material.test = nullptr;
+  Progress progress(out, terminal, rank);
   PSD_ASSIGN_OR_RETURN(const Outcome outcome, trainAndLeave(loop, *client, material, progress));
   out << formatSummary(rank, outcome.summary) << std::endl;
   if (material.metrics) PSD_RETURN_IF_ERROR(material.metrics->finish());

@@ -41,6 +41,8 @@ struct JoinOrder {
 };
 
 struct JoinAnswer {
+  Rank rank;
+  uint32_t worldSize = 0;
   bool mustInitialize = false;
   bool resumed = false;  ///< the session from before goes on
   uint64_t daemon = 0;   ///< which process the daemon is
@@ -84,6 +86,7 @@ class Channel {
   void pushReady(Step step, const std::vector<size_t>& slices) { pushes_.ready(step, slices); }
   /// Sends nothing more of that push.
   void giveUpPush(Step step) { pushes_.giveUp(step); }
+  kj::Promise<Result<DealtSamples>> takeSamples(const SamplesWish& wish);
   kj::Promise<Status> leave();
   /// Ends the connection: whatever is under way fails, with `why` where nothing better is known. Resolves
   /// when no memory of the caller is referenced any more.
@@ -117,7 +120,7 @@ class Channel {
   Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const ModelSpec& model);
   kj::ArrayPtr<capnp::word> placeFor(capnp::rpc::Message::Reader envelope, size_t words);
   /// Takes on what the daemon said about codecs; after readAccess().
-  Status agreeOn(std::string_view codec, std::string_view pullCodec, const JoinOrder& order);
+  Status agreeOn(schema::JoinResult::Joined::Reader joined, const JoinOrder& order);
   Status decodeSlice(std::span<const std::byte> bytes, std::span<float> into) const;
   kj::Promise<Status> pushEncoded(const PushOrder& order, const Slice& slice, PushProgress& push);
   /// After readAccess(): maps the daemon's parameters as far as the transport asks for it and it can be done.

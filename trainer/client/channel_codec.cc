@@ -5,7 +5,7 @@
 
 namespace psd {
 
-Status Channel::agreeOn(std::string_view codec, std::string_view pullCodec, const JoinOrder& order) {
+Status Channel::agreeOn(schema::JoinResult::Joined::Reader joined, const JoinOrder& order) {
   const auto agreed = [&](std::string_view spec) -> Result<std::shared_ptr<const Codec>> {
     auto made = makeCodec(spec.empty() ? "none" : spec);
     if (made.ok()) return made;
@@ -13,15 +13,15 @@ Status Channel::agreeOn(std::string_view codec, std::string_view pullCodec, cons
                                                   " asks for a codec that this program does not have: " +
                                                   wire::printable(made.message(), 300)};
   };
-  PSD_ASSIGN_OR_RETURN(auto push, agreed(codec));
-  PSD_ASSIGN_OR_RETURN(auto pull, agreed(pullCodec));
+  PSD_ASSIGN_OR_RETURN(auto push, agreed(wire::textIn(joined.getCodec())));
+  PSD_ASSIGN_OR_RETURN(auto pull, agreed(wire::textIn(joined.getPullCodec())));
   encoder_ = nullptr;
   if (push->name() != "none") {
     // Another daemon may cut the model otherwise: then what was left out of the pushes before is given up.
     const bool goesOn = order.encoder && order.encoder->fits(*push, slices_);
     encoder_ = goesOn ? order.encoder
                       : std::make_shared<EncodedPushes>(std::move(push), slices_, plan_.totalElements(),
-                                                        order.membership.rank.value + 1);
+                                                        joined.getRank() + 1);
   }
   pullCodec_ = pull->name() == "none" ? nullptr : std::move(pull);
   return {};

@@ -45,6 +45,7 @@ kj::Promise<Result<JoinAnswer>> Channel::join(const JoinOrder& order, const Mode
   auto request = KJ_ASSERT_NONNULL(daemon_).joinRequest();
   request.setRank(order.membership.rank.value);
   request.setWorldSize(order.membership.worldSize);
+  request.setAnyRank(order.membership.anyRank);
   request.setHost(hostName().c_str());
   request.setPid(static_cast<uint32_t>(getpid()));
   request.setIncarnation(order.incarnation);
@@ -58,15 +59,14 @@ kj::Promise<Result<JoinAnswer>> Channel::join(const JoinOrder& order, const Mode
         if (answer.isError()) return Result<JoinAnswer>(cleared(wire::readError(answer.getError())));
         auto joined = answer.getJoined();
         Status status = readAccess(joined.getAccess(), chunkBytes, model);
-        if (status.ok()) {
-          status = agreeOn(wire::textIn(joined.getCodec()), wire::textIn(joined.getPullCodec()), order);
-        }
+        if (status.ok()) status = agreeOn(joined, order);
         if (!status.ok()) return Result<JoinAnswer>(status.error());
         trainer_ = joined.getSession();
         reader_ = joined.getSession();
         watchNotice();
         keepAlive(joined.getLeaseMs());
-        const JoinAnswer info{joined.getMustInitialize(), joined.getResumed(), joined.getDaemon()};
+        const JoinAnswer info{Rank{joined.getRank()}, joined.getWorldSize(), joined.getMustInitialize(),
+                              joined.getResumed(), joined.getDaemon()};
         const uint64_t ringBytesMax = joined.getAccess().getRingBytesMax();
         return share(joined.getAccess())
             .then([this, ringBytesMax, window](Status status) -> kj::Promise<Status> {
@@ -77,6 +77,28 @@ kj::Promise<Result<JoinAnswer>> Channel::join(const JoinOrder& order, const Mode
               if (!status.ok()) return status.error();
               return info;
             });
+      }));
+}
+
+kj::Promise<Result<DealtSamples>> Channel::takeSamples(const SamplesWish& wish) {
+  if (ended_) return Result<DealtSamples>(*ended_);
+  if (trainer_ == nullptr)
+    return Result<DealtSamples>(ErrorCode::invalidArgument, "takeSamples() comes after join()");
+  auto request = KJ_ASSERT_NONNULL(trainer_).takeSamplesRequest();
+  request.setStep(wish.step.value);
+  request.setCount(wish.count);
+  request.setSamples(wish.samples);
+  request.setEpochs(wish.epochs);
+  request.setFirstEpoch(wish.firstEpoch);
+  request.setWait(wish.wait);
+  return guarded<DealtSamples>(
+      request.send().then([](capnp::Response<schema::SamplesResult> answer) -> Result<DealtSamples> {
+        using What = DealtSamples::What;
+        if (answer.isError()) return cleared(wire::readError(answer.getError()));
+        if (answer.isFinished()) return DealtSamples{.what = What::finished};
+        if (!answer.isDealt()) return DealtSamples{};
+        auto dealt = answer.getDealt();
+        return DealtSamples{What::range, dealt.getEpoch(), dealt.getBegin(), dealt.getCount()};
       }));
 }
 

@@ -55,7 +55,8 @@ struct ConnectionWatcher {
 /// Who this trainer is.
 struct Membership {
   Rank rank;
-  uint32_t worldSize = 1;  ///< trainers only
+  uint32_t worldSize = 1;  ///< trainers only; 0: as the daemon says
+  bool anyRank = false;    ///< takes the lowest rank that is free, instead of `rank`
 };
 
 /// What the daemon said when the trainer joined.
@@ -70,12 +71,35 @@ struct JoinInfo {
   std::string codec = "none";         ///< of pushes, with its options
   std::string pullCodec = "none";     ///< of pulls; "none" through shared memory, which needs none
   LocalSteps local;                   ///< whether trainers take steps by themselves, and what they push then
+  Rank rank;                          ///< that the trainer has
+  uint32_t worldSize = 0;             ///< ranks are below it
 };
 
 struct PullInfo {
   std::vector<Version> versions;  ///< per shard, the version that was read
   double seconds = 0;             ///< from the call to the last byte
   uint64_t bytes = 0;             ///< of values, as they came
+};
+
+/// What a trainer wants of the samples that the daemon deals. `samples` of an epoch and `epochs` are the same
+/// for all trainers.
+struct SamplesWish {
+  Step step;           ///< whose gradient they are for
+  uint32_t count = 0;  ///< at most
+  uint64_t samples = 0, epochs = 0;
+  uint64_t firstEpoch = 0;  ///< where a daemon that knows of nothing begins; that of the last samples
+  /// Whether to wait where others have what is left. Only once all pushes are answered: until there is
+  /// something, nobody waits for this trainer.
+  bool wait = false;
+};
+
+/// What it gets: places [begin, begin + count) of the epoch's order.
+struct DealtSamples {
+  enum class What { range, nothingNow, finished };
+  What what = What::nothingNow;
+  uint64_t epoch = 0;  ///< from 0
+  uint64_t begin = 0;
+  uint32_t count = 0;
 };
 
 /// What became of a gradient.
@@ -188,6 +212,12 @@ class Client {
   /// The same for a gradient that is still being computed. Pushes that start later are sent after this one.
   virtual std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
                                                  const std::vector<Version>& basis) = 0;
+
+  /// Samples that the daemon deals, so that every one of every epoch is in one gradient, however fast
+  /// trainers are and though some die. After join(). The same again for the same step.
+  virtual Result<DealtSamples> takeSamples(const SamplesWish&) {
+    return Error{ErrorCode::notReady, "this client deals no samples"};
+  }
 
   /// Makes `calls` empty calls, `outstanding` of them unanswered at a time, and waits for all. Allowed at any
   /// time after connect().

@@ -118,8 +118,11 @@ Status RpcClient::joinOnce(milliseconds timeout) {
                          return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS,
                                                                      kj::mv(joined));
                        }));
+  trainer_->membership = {joined_.rank, joined_.worldSize};  // to come back to
   elements_ = ModelLayout(trainer_->model).totalElements();
   info_ = describe();
+  info_.rank = joined_.rank;
+  info_.worldSize = joined_.worldSize;
   StartRole role = StartRole::bringValues;
   if (!joined_.mustInitialize) {
     PSD_ASSIGN_OR_RETURN(role, call<StartRole>([&](kj::AsyncIoContext&) { return channel_->awaitModel(); }));
@@ -184,6 +187,15 @@ std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const flo
   pushes_.remove_if([](const auto& push) { return push->settled(); });
   pushes_.push_back(std::make_shared<PushCall>(*this, PushOrder{step, gradient, samples, basis}));
   return std::make_unique<RpcPartialPush>(pushes_.back());
+}
+
+Result<DealtSamples> RpcClient::takeSamples(const SamplesWish& wish) {
+  for (;;) {
+    const uint64_t connection = connection_;
+    auto dealt = call<DealtSamples>([&](kj::AsyncIoContext&) { return channel_->takeSamples(wish); });
+    if (dealt.ok()) return dealt;
+    PSD_RETURN_IF_ERROR(recover(connection, dealt.error()));
+  }
 }
 
 Result<PingInfo> RpcClient::ping(uint64_t calls, uint32_t outstanding) {

@@ -35,6 +35,7 @@ class RpcClient final : public Client {
                          const std::vector<Version>& basis) override;
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
                                          const std::vector<Version>& basis) override;
+  Result<DealtSamples> takeSamples(const SamplesWish& wish) override;
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;
   Status leave() override;
   std::span<const float> view() const override {

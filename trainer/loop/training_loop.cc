@@ -68,8 +68,6 @@ TrainingLoop::TrainingLoop(Client& client, Model& model, const Dataset& train, c
       model_(model),
       train_(train),
       options_(options),
-      sharder_(options.seed, static_cast<uint32_t>(train.sampleCount()), options.membership.rank,
-               options.membership.worldSize),
       pushes_(model.spec(), [this](const PushInfo& answer) { tally_.addAnswer(answer); }) {}
 
 Result<JoinInfo> TrainingLoop::join() {
@@ -82,8 +80,21 @@ Result<JoinInfo> TrainingLoop::join() {
                                                    info.policy +
                                                    ", under which trainers take steps by themselves"};
     }
+    if (options_.dealtSamples) {
+      return Error{ErrorCode::invalidArgument, "--data-plan dynamic does not go with policy " + info.policy +
+                                                   ", under which not every step is pushed"};
+    }
     own_.emplace(client_, model_, info.local);
   }
+  if (options_.membership.anyRank) options_.membership = {info.rank, info.worldSize};
+  const Membership& membership = options_.membership;
+  if (train_.sampleCount() < membership.worldSize) {
+    return Error{ErrorCode::invalidArgument, std::to_string(membership.worldSize) + " trainers for " +
+                                                 train_.describe() + "; expected at least one sample each"};
+  }
+  const auto samples = static_cast<uint32_t>(train_.sampleCount());
+  sharder_ = options_.dealtSamples ? Sharder(options_.seed, samples, Rank{0}, 1)
+                                   : Sharder(options_.seed, samples, membership.rank, membership.worldSize);
   return info;
 }
 
@@ -104,9 +115,12 @@ Result<TrainingSummary> TrainingLoop::run(const std::vector<LoopObserver*>& obse
 
 Result<bool> TrainingLoop::runSteps(const std::vector<LoopObserver*>& observers,
                                     const std::function<bool()>& shouldStop) {
-  for (uint64_t step = 1; step <= totalSteps(); ++step) {
+  for (uint64_t step = 1;; ++step) {
     if (shouldStop()) return true;
-    StepReport report = describe(step);
+    StepReport report;
+    report.step = step;
+    PSD_ASSIGN_OR_RETURN(const bool more, takeStep(report));
+    if (!more) return false;
     if (own_) {
       PSD_RETURN_IF_ERROR(takeOwnStep(*own_, report));
     } else {
@@ -116,33 +130,75 @@ Result<bool> TrainingLoop::runSteps(const std::vector<LoopObserver*>& observers,
     tally_.addStep(report);
     for (LoopObserver* observer : observers) observer->onStep(report);
   }
-  return false;
 }
 
 uint64_t TrainingLoop::stepsPerEpoch() const {
-  return (uint64_t{sharder_.partSize()} + options_.batchSize - 1) / options_.batchSize;
+  return (uint64_t{sharder_->partSize()} + options_.batchSize - 1) / options_.batchSize;
 }
 
 uint64_t TrainingLoop::totalSteps() const {
+  if (options_.dealtSamples) {
+    const uint64_t batches = options_.epochs * stepsPerEpoch(), trainers = options_.membership.worldSize;
+    return (batches + trainers - 1) / trainers;
+  }
   return options_.steps != 0 ? options_.steps : options_.epochs * stepsPerEpoch();
 }
 
-void TrainingLoop::fillBatch(uint64_t step) {
-  const uint64_t place = (step - 1) % stepsPerEpoch();
-  if (place == 0) part_ = sharder_.part((step - 1) / stepsPerEpoch());
-  const uint64_t begin = place * options_.batchSize;
-  const uint64_t count = std::min<uint64_t>(options_.batchSize, part_.size() - begin);
+void TrainingLoop::fillBatch(const StepReport& report) {
+  const uint64_t epoch = report.epoch - 1;
+  if (part_.empty() || epoch != partEpoch_) part_ = sharder_->part(epoch);
+  partEpoch_ = epoch;
+  uint64_t begin = dealt_.begin, count = dealt_.count;
+  if (!options_.dealtSamples) {
+    begin = (report.step - 1) % stepsPerEpoch() * options_.batchSize;
+    count = std::min<uint64_t>(options_.batchSize, part_.size() - begin);
+  }
   train_.fill(std::span(part_).subspan(begin, count), batch_);
 }
 
-StepReport TrainingLoop::describe(uint64_t step) const {
-  StepReport report;
-  report.step = step;
+Result<bool> TrainingLoop::takeStep(StepReport& report) {
+  if (options_.dealtSamples) {
+    auto dealt = takeSamples(report.step);
+    if (!dealt.ok()) return atStep(report.step, dealt_.epoch + 1, dealt.error());
+    if (dealt->what == DealtSamples::What::finished) return false;
+    dealt_ = *dealt;
+  } else if (report.step > totalSteps()) {
+    return false;
+  }
+  describe(report);
+  return true;
+}
+
+Result<DealtSamples> TrainingLoop::takeSamples(uint64_t step) {
+  SamplesWish wish{Step{step},      options_.batchSize, train_.sampleCount(),
+                   options_.epochs, dealt_.epoch,       false};
+  PSD_ASSIGN_OR_RETURN(DealtSamples dealt, client_.takeSamples(wish));
+  if (dealt.what == DealtSamples::What::nothingNow) {
+    PSD_RETURN_IF_ERROR(pushes_.reduceTo(0));
+    wish.wait = true;
+    PSD_ASSIGN_OR_RETURN(dealt, client_.takeSamples(wish));
+  }
+  const uint64_t samples = train_.sampleCount();
+  if (dealt.what == DealtSamples::What::range &&
+      (dealt.epoch >= options_.epochs || dealt.count == 0 || dealt.count > options_.batchSize ||
+       dealt.count > samples || dealt.begin > samples - dealt.count)) {
+    return Error{ErrorCode::protocolMismatch, "the daemon dealt samples that were not asked for"};
+  }
+  return dealt;
+}
+
+void TrainingLoop::describe(StepReport& report) const {
+  if (options_.dealtSamples) {
+    report.totalSteps = std::max(report.step, totalSteps());
+    report.epoch = dealt_.epoch + 1;
+    report.totalEpochs = options_.epochs;
+    report.endsEpoch = dealt_.begin + dealt_.count == train_.sampleCount();
+    return;
+  }
   report.totalSteps = totalSteps();
-  report.epoch = (step - 1) / stepsPerEpoch() + 1;
+  report.epoch = (report.step - 1) / stepsPerEpoch() + 1;
   report.totalEpochs = (totalSteps() - 1) / stepsPerEpoch() + 1;
-  report.endsEpoch = step % stepsPerEpoch() == 0 || step == totalSteps();
-  return report;
+  report.endsEpoch = report.step % stepsPerEpoch() == 0 || report.step == totalSteps();
 }
 
 Status TrainingLoop::takeParameters(StepReport& report) {
@@ -150,7 +206,7 @@ Status TrainingLoop::takeParameters(StepReport& report) {
   const bool spare = prefetched_.has_value();
   Pending<PullInfo> pull = spare ? std::move(*prefetched_) : client_.pull(model_.parameters());
   prefetched_.reset();
-  fillBatch(report.step);  // while the parameters arrive
+  fillBatch(report);  // while the parameters arrive
   report.samples = static_cast<uint32_t>(batch_.size());
   report.computeSeconds = stopwatch.lap();
   const Result<PullInfo> pulled = pull.wait();
@@ -158,7 +214,7 @@ Status TrainingLoop::takeParameters(StepReport& report) {
   report.pullSeconds = stopwatch.lap();
   basis_ = pulled->versions;
   if (spare) model_.swapParameters();
-  if (options_.prefetch && report.step < report.totalSteps) {
+  if (options_.prefetch && (options_.dealtSamples || report.step < report.totalSteps)) {
     prefetched_ = client_.pull(model_.spareParameters());
   }
   return {};
@@ -183,7 +239,7 @@ Status TrainingLoop::takeOwnStep(OwnSteps& own, StepReport& report) {
   const auto here = [&](const Error& error) { return atStep(report.step, report.epoch, error); };
   if (Status begun = own.begin(); !begun.ok()) return here(begun.error());
   report.pullSeconds = stopwatch.lap();
-  fillBatch(report.step);
+  fillBatch(report);
   report.samples = static_cast<uint32_t>(batch_.size());
   const Result<double> loss = model_.computeGradients(viewOf(batch_));
   if (!loss.ok()) return here(loss.error());

@@ -25,6 +25,9 @@ struct LoopOptions {
   /// Pushes that may be unanswered when the next step begins; 0: each is waited for. If not 0, gradients are
   /// sent while the rest of them is computed.
   uint32_t inflight = 0;
+  /// Whether the daemon deals the samples, step by step, instead of a fixed part to each rank. Then `steps`
+  /// is 0.
+  bool dealtSamples = false;
   /// Whether the parameters of the next step are pulled while this one computes.
   bool prefetch = false;
 };
@@ -67,11 +70,14 @@ class Tally {
 /// Owned by one thread, like the client and the model it is given, which outlive it.
 class TrainingLoop {
  public:
-  /// rank < worldSize <= train.sampleCount(), and checkFit(model, train).
+  /// checkFit(model, train).
   TrainingLoop(Client& client, Model& model, const Dataset& train, const LoopOptions& options);
 
-  /// Becomes a trainer; brings the model's values if it is the first.
+  /// Becomes a trainer; brings the model's values if it is the first. Refused (invalidArgument) where there
+  /// are more trainers than samples.
   Result<JoinInfo> join();
+  /// Who this trainer is; once joined, with the rank that it was given.
+  const Membership& membership() const { return options_.membership; }
 
   /// Trains to the end, or until shouldStop() (asked between steps) says so; once. Errors name the step. When
   /// it returns nothing is under way. Does not leave: the caller does, after the last pull that it wants.
@@ -80,11 +86,15 @@ class TrainingLoop {
 
  private:
   uint64_t stepsPerEpoch() const;
+  /// With dealt samples: about as many as will come to this trainer.
   uint64_t totalSteps() const;
-  void fillBatch(uint64_t step);
+  void fillBatch(const StepReport& report);
+  /// Whether there is another step. With dealt samples this gets them.
+  Result<bool> takeStep(StepReport& report);
+  Result<DealtSamples> takeSamples(uint64_t step);
   /// Whether it was interrupted.
   Result<bool> runSteps(const std::vector<LoopObserver*>& observers, const std::function<bool()>& shouldStop);
-  StepReport describe(uint64_t step) const;
+  void describe(StepReport& report) const;
   /// These fill the seconds, loss, samples and staleness of `report`. Errors name the step.
   Status takeParameters(StepReport& report);
   Status computeAndPush(StepReport& report);
@@ -96,8 +106,10 @@ class TrainingLoop {
   Model& model_;
   const Dataset& train_;
   LoopOptions options_;
-  Sharder sharder_;
-  std::vector<uint32_t> part_;  ///< this trainer's samples in the current epoch
+  std::optional<Sharder> sharder_;  ///< once joined
+  std::vector<uint32_t> part_;  ///< this trainer's samples in the current epoch, or all where they are dealt
+  uint64_t partEpoch_ = 0;      ///< from 0
+  DealtSamples dealt_;          ///< the newest
   Batch batch_;
   std::vector<Version> basis_;                   ///< of model_.parameters()
   std::optional<Pending<PullInfo>> prefetched_;  ///< fills model_.spareParameters()

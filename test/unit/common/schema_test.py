@@ -29,6 +29,7 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 DOCUMENTS = [
     {},
     {"devices": ["cpu", "cuda:0"], "world_size": 2, "threads": 2},
+    {"world_size": {"max": 4}},
     {"optimizer": {"type": "adagrad"}},
     {"optimizer": {"type": "rmsprop", "schedule": {"type": "step", "every_updates": 10}}},
     {"optimizer": {"type": "adam", "schedule": {"type": "cosine", "total_updates": 10}}},

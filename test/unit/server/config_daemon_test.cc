@@ -90,7 +90,9 @@ TEST_CASE("every key reaches its field") {
   CHECK(config.model->spec.tensors ==
         std::vector<TensorSpec>{{"w", DType::f32, {3, 2}}, {"b", DType::f32, {}}});
   CHECK(config.model->file.empty());
-  CHECK(config.worldSize == 3u);
+  REQUIRE(config.worldSize);
+  CHECK(config.worldSize->min == 3);
+  CHECK(config.worldSize->max == 3);
   CHECK(config.exitWhenDone);
   CHECK(config.save == "/tmp/m.safetensors");
   CHECK(config.log.level == "debug");
@@ -160,6 +162,10 @@ TEST_CASE("each wrong value has its one line") {
       {R"({"shards": 0})", "shards: must be an integer from 1 to 65536, not 0"},
       {R"({"threads": 1.5})", "threads: must be an integer from 1 to 256, not 1.5"},
       {R"({"world_size": 0})", "world_size: must be an integer from 1 to 1000000, not 0"},
+      {R"({"world_size": {"min": 2}})",
+       "world_size.max: is needed: the most trainers that may be in at once"},
+      {R"({"world_size": {"min": 3, "max": 2}})", "world_size.min: must be at most max (2)"},
+      {R"({"world_size": {"max": 5000}})", "world_size: must be at most limits.connections (4096), not 5000"},
       {R"({"world_size": 5000})", "world_size: must be at most limits.connections (4096), not 5000"},
       {R"({"exit_when_done": "yes"})", "exit_when_done: must be true or false, not \"yes\""},
       {R"({"save": 1})", "save: must be a string, not 1"},

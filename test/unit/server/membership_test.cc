@@ -76,12 +76,9 @@ TEST_CASE("a loss reported after a leave, or twice, changes nothing") {
   CHECK(roster.present() == 0);
 }
 
-TEST_CASE("a world size of 0 and a rank beyond the world are refused") {
+TEST_CASE("a rank beyond the world is refused") {
   Roster roster;
-  Error error = refusal(roster, 0, 0);
-  CHECK(error.code == ErrorCode::invalidArgument);
-  CHECK(error.message == "a world size of 0; it is the number of trainers, at least 1");
-  error = refusal(roster, 2, 2);
+  const Error error = refusal(roster, 2, 2);
   CHECK(error.code == ErrorCode::invalidArgument);
   CHECK(error.message == "rank 2 is not below the world size 2");
   CHECK(roster.worldSize() == 0);  // who was refused has decided nothing
@@ -124,6 +121,60 @@ TEST_CASE("ranks of another world do not count") {
   CHECK_FALSE(roster.everyoneDone());
   roster.depart(joined(roster, 0, 3), Departure::left);
   roster.depart(joined(roster, 2, 3), Departure::left);
+  CHECK(roster.everyoneDone());
+}
+
+TEST_CASE("a trainer that leaves its rank open gets the lowest that is free") {
+  Roster roster(3, 1);
+  Candidate any = trainer(77, 0);
+  any.anyRank = true;
+  const auto placed = [&](Candidate candidate) {
+    PSD_REQUIRE_OK(roster.place(candidate));
+    CHECK(candidate.worldSize == 3);
+    PSD_REQUIRE_OK(roster.join(candidate));
+    return candidate.rank;
+  };
+  CHECK(placed(any) == Rank{0});
+  const SessionId one = joined(roster, 1, 3);
+  any.incarnation = 9;
+  CHECK(placed(any) == Rank{2});
+  CHECK(roster.full());
+
+  Candidate again = any;
+  PSD_REQUIRE_OK(roster.place(again));
+  CHECK(again.rank == Rank{2});  // the same life, which has it
+  any.incarnation = 10;
+  const Status refused = roster.place(any);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::rankTaken);
+  CHECK(refused.message() == "all 3 ranks are taken");
+
+  roster.depart(one, Departure::lost);
+  CHECK_FALSE(roster.full());
+  CHECK(placed(any) == Rank{1});
+}
+
+TEST_CASE("a world size that is left open is that of the configuration or of those that are in") {
+  Roster open;
+  Candidate any = trainer(0, 0);
+  CHECK(open.place(any).message().find("nobody says how many trainers there are") == 0);
+  joined(open, 1, 2);
+  PSD_REQUIRE_OK(open.place(any));
+  CHECK(any.worldSize == 2);
+  CHECK(any.rank == Rank{0});
+}
+
+TEST_CASE("where trainers come and go, the least number of ranks makes the world complete") {
+  Roster roster(8, 2);
+  CHECK(roster.worldSize() == 8);
+  CHECK(roster.worldSizeMin() == 2);
+  CHECK(refusal(roster, 0, 2).code == ErrorCode::worldSizeMismatch);
+  roster.depart(joined(roster, 5, 8), Departure::left);
+  roster.depart(joined(roster, 5, 8), Departure::left);
+  CHECK_FALSE(roster.everyoneDone());
+  const SessionId other = joined(roster, 0, 8);
+  CHECK_FALSE(roster.everyoneDone());
+  roster.depart(other, Departure::lost);
   CHECK(roster.everyoneDone());
 }
 

@@ -57,6 +57,8 @@ TEST_CASE("train's defaults") {
   CHECK(command.loop.seed == 1);
   CHECK(command.loop.inflight == 0);
   CHECK_FALSE(command.loop.prefetch);
+  CHECK_FALSE(command.loop.dealtSamples);
+  CHECK_FALSE(command.loop.membership.anyRank);
   CHECK(command.metricsFile.empty());
 }
 
@@ -108,6 +110,8 @@ TEST_CASE("every train flag arrives") {
   CHECK(command.common.logLevel == "warn");
   CHECK(command.metricsFile == "m.jsonl");
   CHECK(train({"--epochs", "3"}).loop.epochs == 3);
+  CHECK(train({"--data-plan", "dynamic"}).loop.dealtSamples);
+  CHECK(train({"--rank", "auto"}).loop.membership.anyRank);
 }
 
 TEST_CASE("the cores are shared among the trainers of a machine") {
@@ -187,6 +191,9 @@ TEST_CASE("wrong usage is one line that names the flag") {
   CHECK_THAT(problem(parseTrain({"--threads", "0"})), StartsWith("--threads: '0' is not"));
   CHECK_THAT(problem(parseTrain({"--connect-timeout", "soon"})),
              StartsWith("--connect-timeout: 'soon' is not"));
+  CHECK_THAT(problem(parseTrain({"--data-plan", "some"})), StartsWith("--data-plan: 'some' is not a plan"));
+  CHECK_THAT(problem(parseTrain({"--data-plan", "dynamic", "--steps", "3"})),
+             StartsWith("--steps and --data-plan dynamic exclude each other"));
   CHECK_THAT(problem(parseTrain({"--log-level", "loud"})), StartsWith("--log-level: 'loud' is not"));
 }
 

@@ -70,6 +70,19 @@ TEST_CASE("flags win, and a variable that is not needed is not read") {
   CHECK(place("1", {}, {{"WORLD_SIZE", "4"}})->worldSize == 4);
 }
 
+TEST_CASE("a rank may be left to the daemon, with the world size or without") {
+  auto placement = place("auto", {}, {});
+  PSD_REQUIRE_OK(placement);
+  CHECK(placement->anyRank);
+  CHECK(placement->worldSize == 0);
+  CHECK(placement->localWorldSize == 1);
+  placement = place("auto", "4", {});
+  PSD_REQUIRE_OK(placement);
+  CHECK(placement->anyRank);
+  CHECK(placement->worldSize == 4);
+  CHECK_FALSE(place("0", "4", {})->anyRank);
+}
+
 TEST_CASE("an empty variable counts as not set") {
   CHECK(place({}, {}, {{"RANK", ""}, {"WORLD_SIZE", ""}})->worldSize == 1);
 }

@@ -1,0 +1,155 @@
+// Samples that the daemon deals. Every gradient is minus the number of its samples and the rate 1, so that
+// each parameter counts the samples that are in the model.
+
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/types/model_layout.h"
+#include "test/integration/raw_trainer.h"
+#include "test/support/catch.h"
+#include "test/support/local_server.h"
+#include "trainer/client/client.h"
+
+namespace psd {
+namespace {
+
+using testing::LocalServer;
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kSamples = 100, kEpochs = 3, kDayMs = 86'400'000;
+constexpr uint32_t kBatch = 8;
+
+Json configOf(const std::string& policy) {
+  // One shard: a gradient is in the model whole or not at all.
+  return {{"shards", 1},
+          {"policy", {{"type", policy}}},
+          {"optimizer", {{"type", "sgd"}, {"lr", 1.0}}},
+          {"membership", {{"lease_ms", kDayMs}, {"grace_ms", 0}}}};
+}
+
+/// A trainer with a step count of its own. Owned by one thread.
+class Worker {
+ public:
+  Worker(const LocalServer& server, uint32_t rank, uint32_t worldSize) {
+    ClientOptions options;
+    options.servers = {server.address()};
+    auto client = Client::connect(options);
+    PSD_REQUIRE_OK(client);
+    client_ = *std::move(client);
+    PSD_REQUIRE_OK(client_->join({Rank{rank}, worldSize}, testing::model(),
+                                 [&] { return std::span<const float>(zeros_); }));
+  }
+
+  Result<DealtSamples> take(bool wait = false) {
+    return client_->takeSamples({Step{step_ + 1}, kBatch, kSamples, kEpochs, 0, wait});
+  }
+  /// Pushes the gradient of what was dealt.
+  Result<PushInfo> push(const DealtSamples& dealt) {
+    PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client_->pull(values_).wait());
+    const std::vector<float> gradient(zeros_.size(), -static_cast<float>(dealt.count));
+    return client_->push(Step{++step_}, gradient, dealt.count, pulled.versions).wait();
+  }
+  /// Works until all is done; gives how many of its samples were applied.
+  Result<uint64_t> workToTheEnd() {
+    for (uint64_t had = 0;;) {
+      PSD_ASSIGN_OR_RETURN(const DealtSamples dealt, take(true));
+      if (dealt.what == DealtSamples::What::finished) return had;
+      PSD_ASSIGN_OR_RETURN(const PushInfo pushed, push(dealt));
+      if (pushed.outcome == PushOutcome::applied) had += dealt.count;  // else others get them
+    }
+  }
+  Status leave() { return client_->leave(); }
+  Client& client() { return *client_; }
+  const std::vector<float>& values() const { return values_; }
+
+ private:
+  const std::vector<float> zeros_ = std::vector<float>(ModelLayout(testing::model()).totalElements(), 0.0f);
+  std::vector<float> values_ = zeros_;
+  std::unique_ptr<Client> client_;
+  uint64_t step_ = 0;
+};
+
+void checkCounts(const LocalServer& server) {
+  Worker reader(server, 0, 3);
+  std::vector<float> values(reader.values().size());
+  PSD_REQUIRE_OK(reader.client().pull(values).wait());
+  CHECK(values == std::vector<float>(values.size(), static_cast<float>(kSamples * kEpochs)));
+}
+
+/// Workers of these ranks that work to the end and leave.
+std::vector<std::future<Result<uint64_t>>> startWorkers(const LocalServer& server, uint32_t count) {
+  std::vector<std::future<Result<uint64_t>>> working;
+  for (uint32_t rank = 0; rank < count; rank++) {
+    working.push_back(std::async(std::launch::async, [&server, rank]() -> Result<uint64_t> {
+      Worker worker(server, rank, 3);
+      auto had = worker.workToTheEnd();
+      PSD_RETURN_IF_ERROR(worker.leave());
+      return had;
+    }));
+  }
+  return working;
+}
+
+/// How many samples they had together.
+uint64_t samplesOf(std::vector<std::future<Result<uint64_t>>>& working) {
+  uint64_t all = 0;
+  for (auto& each : working) {
+    REQUIRE(each.wait_for(std::chrono::minutes(1)) == std::future_status::ready);
+    auto samples = each.get();
+    PSD_REQUIRE_OK(samples);
+    all += *samples;
+  }
+  return all;
+}
+
+TEST_CASE("every sample of every epoch is in the model once, though a trainer dies") {
+  LocalServer server(configOf("locked"));
+  auto doomed = std::make_unique<Worker>(server, 2, 3);
+  auto dealt = doomed->take();
+  PSD_REQUIRE_OK(dealt);
+  CHECK(dealt->count == kBatch);
+  PSD_REQUIRE_OK(doomed->push(*dealt));
+  PSD_REQUIRE_OK(doomed->take());  // and it dies with these
+  auto working = startWorkers(server, 2);
+  // They do the rest, and wait for what the doomed one has.
+  const auto rest = [&] { return server.status()["samples"]["done"] == kSamples * kEpochs - kBatch; };
+  for (int i = 0; i < 6000 && !rest(); i++) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  REQUIRE(rest());
+  for (auto& each : working) CHECK(each.wait_for(std::chrono::seconds(0)) != std::future_status::ready);
+  doomed = nullptr;
+  CHECK(samplesOf(working) == kSamples * kEpochs - kBatch);
+  checkCounts(server);
+}
+
+TEST_CASE("who has no samples left holds up nobody, whatever the policy") {
+  for (const char* policy : {"locked", "bounded_staleness", "sync"}) {
+    INFO(policy);
+    Json config = configOf(policy);
+    if (std::string(policy) == "bounded_staleness") config["policy"]["bound"] = 0;
+    LocalServer server(config);
+    auto working = startWorkers(server, 3);
+    CHECK(samplesOf(working) == kSamples * kEpochs);
+  }
+}
+
+TEST_CASE("samples are asked for once per step, and by all alike") {
+  LocalServer server(configOf("locked"));
+  Worker one(server, 0, 3), two(server, 1, 3);
+  const auto first = one.take(), again = one.take(), other = two.take();
+  PSD_REQUIRE_OK(first);
+  PSD_REQUIRE_OK(again);
+  PSD_REQUIRE_OK(other);
+  CHECK(again->begin == first->begin);
+  CHECK(other->begin == first->begin + kBatch);
+  const auto wrong = two.client().takeSamples({Step{9}, kBatch, kSamples + 1, kEpochs, 0, false});
+  REQUIRE_FALSE(wrong.ok());
+  CHECK(wrong.message() == "this trainer trains 3 epochs of 101 samples; the others train 3 of 100");
+  const auto none = two.client().takeSamples({Step{9}, 0, kSamples, kEpochs, 0, false});
+  REQUIRE_FALSE(none.ok());
+  CHECK(none.error().code == ErrorCode::invalidArgument);
+}
+
+}  // namespace
+}  // namespace psd
