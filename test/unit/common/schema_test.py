@@ -1,4 +1,4 @@
-"""configs/psd.schema.json says what psd does: the examples validate, every key, default, bound and
+"""configs/psd.schema.json says what psd does: the examples validate and are listed, every key, default, bound and
 choice of the schema is the daemon's, and the other way round; docs/configuration.md names every key.
 
 usage: schema_test.py CONFIGS_FOLDER PSD_PROGRAM
@@ -187,8 +187,10 @@ class SchemaTest(unittest.TestCase):
     def test_every_example_validates(self):
         examples = sorted(set(CONFIGS.glob("*.json")) - {CONFIGS / "psd.schema.json"})
         self.assertGreaterEqual(len(examples), 4)
+        page = (CONFIGS.parent / "docs" / "configuration.md").read_text()
         for example in examples:
             with self.subTest(example.name):
+                self.assertIn(f"| `configs/{example.name}` |", page)
                 document = json.loads(without_comments(example.read_text()))
                 VALIDATOR.validate(document)
                 VALIDATOR.validate(self.effective(document))
