@@ -28,8 +28,8 @@ struct ClientOptions {
   std::vector<std::string> servers;
   /// How long to keep trying while nobody answers.
   std::chrono::milliseconds connectTimeout{30'000};
-  uint64_t chunkBytes = 0;  ///< bytes of one slice on the wire, at most; 0: what suits the transport
-  uint32_t window = 4;      ///< slices in flight at most
+  uint64_t chunkBytes = 1u << 20;  ///< of a slice on the wire, at most; docs/performance.md measures sizes
+  uint32_t window = 4;             ///< slices in flight at most
   Transport transport = Transport::automatic;
   /// How gradients are to travel, as makeCodec() reads it; empty: as the daemon says. What a codec leaves out
   /// of one push is added to the next.

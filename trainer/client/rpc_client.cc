@@ -111,13 +111,13 @@ Status RpcClient::joinOnce(milliseconds timeout) {
                         joined_.daemon,
                         {before ? info_.codec : options_.codec, options_.pullCodec},
                         encoder_};
-  PSD_ASSIGN_OR_RETURN(joined_, call<JoinAnswer>([&](kj::AsyncIoContext& io) {
-                         auto joined = channel_->join(order, trainer_->model, chunkBytes_, options_.window);
-                         if (timeout.count() == 0) return joined;
-                         // From then on the channel itself notices a daemon that falls silent.
-                         return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS,
-                                                                     kj::mv(joined));
-                       }));
+  PSD_ASSIGN_OR_RETURN(
+      joined_, call<JoinAnswer>([&](kj::AsyncIoContext& io) {
+        auto joined = channel_->join(order, trainer_->model, options_.chunkBytes, options_.window);
+        if (timeout.count() == 0) return joined;
+        // From then on the channel itself notices a daemon that falls silent.
+        return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS, kj::mv(joined));
+      }));
   trainer_->membership = {joined_.rank, joined_.worldSize};  // to come back to
   elements_ = ModelLayout(trainer_->model).totalElements();
   info_ = describe();
@@ -140,7 +140,7 @@ Status RpcClient::joinOnce(milliseconds timeout) {
 
 Result<JoinInfo> RpcClient::observe(const ModelSpec& model) {
   PSD_ASSIGN_OR_RETURN(ModelSpec served, call<ModelSpec>([&](kj::AsyncIoContext&) {
-                         return channel_->observe(model, chunkBytes_);
+                         return channel_->observe(model, options_.chunkBytes);
                        }));
   elements_ = ModelLayout(served).totalElements();
   return describe();

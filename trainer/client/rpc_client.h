@@ -102,7 +102,6 @@ class RpcClient final : public Client {
   std::shared_ptr<EncodedPushes> encoder_;  // of pushes, from one channel to the next; null: they need none
   uint64_t connection_ = 0;                 // counts the channels
   std::string serverVersion_;
-  uint64_t chunkBytes_ = 0;
   JoinAnswer joined_;
   JoinInfo info_;
   bool gaveUp_ = false;  // recover() failed

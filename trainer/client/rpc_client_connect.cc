@@ -17,10 +17,6 @@ constexpr milliseconds kRetryFirst{20};
 constexpr milliseconds kRetryMost{500};
 // Of one attempt to come back: a daemon that is there answers sooner, and who waits may be asked to stop.
 constexpr milliseconds kAttemptTimeout{5'000};
-// What moves most bytes per second, on TCP in pushes: pulls are as fast with more. docs/performance.md has
-// the measurements.
-constexpr uint64_t kUnixChunkBytes = 1u << 20;
-constexpr uint64_t kTcpChunkBytes = 1u << 20;
 
 milliseconds leftUntil(Clock::time_point deadline) {
   return std::max(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()), milliseconds(0));
@@ -48,9 +44,6 @@ bool worthConnectingAgain(const Error& error) {
 Status RpcClient::connectOnce(const std::string& server, milliseconds timeout) {
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  if (chunkBytes_ == 0) chunkBytes_ = options_.chunkBytes;
-  // Once chosen it stays: slices that come again are to be the same.
-  if (chunkBytes_ == 0) chunkBytes_ = address.kind == Address::Kind::tcp ? kTcpChunkBytes : kUnixChunkBytes;
   kj::Own<Channel> fresh;
   auto version = call<std::string>([&](kj::AsyncIoContext& io) {
     fresh = kj::heap<Channel>(io, std::move(fd), server, options_.transport);
