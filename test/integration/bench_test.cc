@@ -53,7 +53,12 @@ TEST_CASE("Bench: every operation measures what the daemon counts") {
       CHECK(json["pull_transport"] == (joins ? "rpc" : ""));  // the address is of TCP
       CHECK(json["push_transport"] == (joins ? "rpc" : ""));
       CHECK(json["rounds"] == report->rounds);
-      CHECK(formatText(*report).find(std::string(entry.name)) == 0);
+      CHECK(json["codec"] == "none");
+      CHECK(json["pull_codec"] == "none");
+      const std::string text = formatText(*report);
+      CHECK(text.find(std::string(entry.name)) == 0);
+      CHECK(text.find("codec") == std::string::npos);
+      CHECK(text.find("nan") == std::string::npos);
     }
   }
 }

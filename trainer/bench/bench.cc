@@ -56,7 +56,7 @@ using Connect = std::function<Result<std::unique_ptr<Client>>(const ClientOption
 struct LoadReport {
   std::vector<double> rounds;  // seconds of each
   double elapsed = 0;
-  std::string policy, device, pullTransport, pushTransport, codec, pullCodec;
+  std::string policy, device, pullTransport, pushTransport, codec = "none", pullCodec = "none";
   uint64_t wireBytes = 0;  // of one round
 };
 
