@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/cli/usage_error.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/file_commands.h"
 #include "server/daemon/operator_commands.h"
@@ -114,8 +115,7 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    std::fprintf(stderr, "psd: %s (see psd --help)\n", error.what());
-    return kExitUsage;
+    return report(psd::usageError(error, app));
   }
 
   if (*statusCommand) return report(psd::printStatus(server, json));

@@ -44,12 +44,15 @@ class WrongConfiguration(processes.ProcessTest):
         self.refuse(["--set", "optimizer.lr=fast"], "--set optimizer.lr=fast", "optimizer.lr")
         self.refuse(["--set", "optimizer"], "--set", "optimizer")
         self.refuse(["--device", "gpu"], "--device gpu", "cuda:N")
-        self.refuse(["--lisen", "tcp://localhost:0"], "--lisen")
+        self.refuse(["--lisen", "tcp://localhost:0"], "--lisen: no such option; did you mean --listen?")
+        self.refuse(["status", "--jsn"], "--jsn: no such option; did you mean --json?")
+        self.refuse(["status", "--port-file", "port"], "--port-file: goes with 'psd', not with 'psd status'")
         self.refuse(["--port-file", "port", "--listen", self.unix_address()], "--port-file", "tcp://")
         self.refuse(["--listen", "tcp://127.0.0.1:0", "--port-file", "no/such/port"], "no/such/port")
 
     def test_unknown_subcommands(self):
-        self.refuse(["statsu"], "statsu")
+        self.refuse(["statsu"], "'statsu': no such command; did you mean status?")
+        self.refuse(["serve"], "'serve': no such command; see psd --help")
         self.refuse(["check"], "file")
 
     def test_a_device_that_is_not_there(self):

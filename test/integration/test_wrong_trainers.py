@@ -38,6 +38,15 @@ class WrongArguments(processes.ProcessTest):
         self.refuse(self.train_arguments(device="cuda:63"), "--device", "cuda:63")
         self.refuse(self.train_arguments(device="tpu"), "--device", "'tpu'", "cuda:N")
 
+    def test_exit_statuses(self):
+        """2: it cannot be right as it is written; 1: it failed."""
+        for status, changes in ((2, {"model": "foo"}), (2, {"data": "foo"}), (2, {"device": "foo"}), (2, {"data": "synthetic:0"}),
+                                (2, {"steps": 0}), (1, {"metrics": "no/such/folder/metrics"}), (1, {"connect_timeout": 0.1})):
+            with self.subTest(changes=changes):
+                trainer = self.start_trainer(*self.train_arguments(**changes))
+                self.assert_fails(trainer)
+                self.assertEqual(trainer.wait(), status)
+
     def test_nobody_at_the_address(self):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

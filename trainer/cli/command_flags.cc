@@ -1,5 +1,8 @@
 #include "trainer/cli/command_flags.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "common/codec/codec.h"
 #include "trainer/bench/bench.h"
 #include "trainer/dataset/dataset_list.h"
@@ -11,9 +14,34 @@ namespace {
 std::string modelHelp() {
   std::string text;
   for (const ModelEntry& entry : modelList()) {
-    text += (text.empty() ? "" : " | ") + std::string(entry.name);
+    text += (text.empty() ? "" : "; ") + std::string(entry.name) + ": " + std::string(entry.description);
   }
   return text;
+}
+
+/// A flag of bench that some operations have no use for.
+struct OperationFlag {
+  const char* name;
+  std::vector<std::string_view> operations;  ///< that have
+};
+
+std::vector<OperationFlag> operationFlags() {
+  const std::vector<std::string_view> train{kTrainOperation}, transfer{"pull", "push", "pushpull"},
+      any{"pull", "push", "pushpull", kTrainOperation};
+  return {{"--transport", any},
+          {"--size", transfer},
+          {"--trainers", {"pull", "push", "pushpull", "latency"}},
+          {"--outstanding", {"latency"}},
+          {"--chunk", any},
+          {"--window", any},
+          {"--model", train},
+          {"--device", train},
+          {"--batch-size", train},
+          {"--threads", train},
+          {"--inflight", train},
+          {"--prefetch", train},
+          {"--codec", {"push", "pushpull", kTrainOperation}},
+          {"--pull-codec", {"pull", "pushpull", kTrainOperation}}};
 }
 
 /// Of the commands that train.
@@ -64,8 +92,10 @@ void addConnectionFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--connect-timeout", flags.connectTimeout, "how long to wait for the daemon")
       ->type_name("SECONDS")
       ->capture_default_str();
-  app.add_option("--transport", flags.transport,
-                 "auto | rpc | shm: pull by shared memory where the daemon offers it, never, or else fail")
+  app.add_option(
+         "--transport", flags.transport,
+         "how values travel. auto: pull and push through shared memory where the daemon offers it; rpc: "
+         "never; shm: both, or fail")
       ->type_name("HOW")
       ->capture_default_str();
   app.add_option("--log-level", flags.logLevel, "trace | debug | info | warn | error | off")
@@ -101,7 +131,7 @@ void addBenchFlags(CLI::App& app, RawFlags& flags) {
   add("--size", flags.size, "of the parameters", "BYTES");
   add("--trainers", flags.trainers, "at once, each a process", "N");
   add("--outstanding", flags.outstanding, "latency: calls unanswered at a time", "N");
-  add("--chunk", flags.chunk, "of one slice on the wire, at most; auto: what suits the transport", "BYTES");
+  add("--chunk", flags.chunk, "of one slice on the wire, at most; auto: 1 MiB", "BYTES");
   add("--window", flags.window, "slices in flight at a time", "N");
   add("--seconds", flags.seconds, "how long to measure", "SECONDS");
   add("--model", flags.model, "train: the model", "NAME");
@@ -112,6 +142,17 @@ void addBenchFlags(CLI::App& app, RawFlags& flags) {
   addOverlapFlags(app, flags);
   addCodecFlags(app, flags);
   app.add_flag("--json", flags.json, "print one JSON object");
+}
+
+Status checkBenchFlags(const CLI::App& app, std::string_view operation) {
+  for (const auto& [name, operations] : operationFlags()) {
+    if (app.count(name) == 0 || std::count(operations.begin(), operations.end(), operation) > 0) continue;
+    std::string text;
+    for (const std::string_view each : operations) text += (text.empty() ? "" : " | ") + std::string(each);
+    return {ErrorCode::invalidArgument,
+            std::string(name) + ": goes with bench " + text + ", not with " + std::string(operation)};
+  }
+  return {};
 }
 
 void addTrainFlags(CLI::App& app, RawFlags& flags) {

@@ -7,6 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/status/status.h"
+
 namespace psd {
 
 inline constexpr std::string_view kTrainOperation = "train";  // of bench
@@ -34,5 +36,8 @@ void addCommonFlags(CLI::App& app, RawFlags& flags);      // of the commands tha
 void addConnectionFlags(CLI::App& app, RawFlags& flags);  // of the others; in those above
 void addTrainFlags(CLI::App& app, RawFlags& flags);
 void addBenchFlags(CLI::App& app, RawFlags& flags);
+
+/// Refuses what was given to bench and `operation` has no use for.
+Status checkBenchFlags(const CLI::App& app, std::string_view operation);
 
 }  // namespace psd

@@ -5,12 +5,11 @@
 #include <chrono>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "common/cli/usage_error.h"
 #include "common/codec/codec.h"
-#include "common/config/json_file.h"
 #include "trainer/cli/command_flags.h"
 
 namespace psd {
@@ -184,8 +183,12 @@ Result<Command> readTrainBench(RawFlags flags, const EnvironmentGetter& environm
   return Command(std::move(bench));
 }
 
-Result<Command> readBench(const RawFlags& flags, const EnvironmentGetter& environment, uint32_t cores) {
-  if (flags.operation == kTrainOperation) return readTrainBench(flags, environment, cores);
+Result<Command> readBench(const CLI::App& app, const RawFlags& flags, const EnvironmentGetter& environment,
+                          uint32_t cores) {
+  if (flags.operation == kTrainOperation) {
+    PSD_RETURN_IF_ERROR(checkBenchFlags(app, flags.operation));
+    return readTrainBench(flags, environment, cores);
+  }
   BenchCommand bench;
   BenchOptions& options = bench.options;
   PSD_ASSIGN_OR_RETURN(options.client, readConnection(flags, environment));
@@ -197,6 +200,7 @@ Result<Command> readBench(const RawFlags& flags, const EnvironmentGetter& enviro
     return Error{ErrorCode::invalidArgument,
                  "bench: '" + flags.operation + "' is not an operation; expected " + operationHelp()};
   }
+  PSD_RETURN_IF_ERROR(checkBenchFlags(app, chosen->name));
   options.operation = chosen->operation;
   PSD_ASSIGN_OR_RETURN(options.bytes, parseBytes({"--size", flags.size}, 1, kBenchBytesMax));
   PSD_ASSIGN_OR_RETURN(const uint64_t trainers,
@@ -210,33 +214,6 @@ Result<Command> readBench(const RawFlags& flags, const EnvironmentGetter& enviro
   bench.json = flags.json;
   bench.logLevel = flags.logLevel;
   return Command(std::move(bench));
-}
-
-/// CLI11's message as one line; in its place the unknown word, with the nearest right one, where there is
-/// one.
-Error usageError(const CLI::ParseError& error, const CLI::App& app, std::span<const char* const> arguments) {
-  std::vector<std::string> names;
-  for (const CLI::App* each : app.get_subcommands({})) {
-    for (const CLI::Option* option : each->get_options()) names.push_back(option->get_name());
-  }
-  const std::vector<std::string_view> known(names.begin(), names.end());
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    for (const std::string_view argument : arguments) {
-      const std::string_view name = argument.substr(0, argument.find('='));
-      if (!name.starts_with("--") || std::count(known.begin(), known.end(), name) > 0) continue;
-      const std::string_view near = nearest(name, known);
-      return {ErrorCode::invalidArgument,
-              std::string(name) + ": no such option" +
-                  (near.empty() ? "; see --help" : "; did you mean " + std::string(near) + "?")};
-    }
-  }
-  if (app.get_subcommands().empty() && arguments.size() > 1 && *arguments[1] != '-') {
-    return {ErrorCode::invalidArgument, "'" + std::string(arguments[1]) +
-                                            "': no such command; expected train, eval or bench; see --help"};
-  }
-  std::string message = error.what();
-  std::replace(message.begin(), message.end(), '\n', ' ');
-  return {ErrorCode::invalidArgument, message + "; see --help"};
 }
 
 }  // namespace
@@ -263,9 +240,9 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
   } catch (const CLI::CallForHelp&) {
     return Command(PrintText{app.help()});
   } catch (const CLI::ParseError& error) {
-    return usageError(error, app, arguments);
+    return usageError(error, app);
   }
-  if (bench->parsed()) return readBench(flags, environment, cores);
+  if (bench->parsed()) return readBench(*bench, flags, environment, cores);
   return train->parsed() ? readTrain(flags, environment, cores) : readEval(flags, environment, cores);
 }
 

@@ -24,9 +24,9 @@ void keepFreedMemory() {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
 }
 
-int report(const Error& error, int exitStatus) {
+int report(const Error& error) {
   std::cerr << "psd-trainer: " << error.message << std::endl;
-  return exitStatus;
+  return error.code == ErrorCode::invalidArgument ? kExitUsage : kExitFailed;
 }
 
 Status startLogging(const std::string& level) {
@@ -38,23 +38,23 @@ Status startLogging(const std::string& level) {
 int train(const TrainCommand& command) {
   const bool terminal = isatty(STDOUT_FILENO) == 1;
   const Result<int> signal = runTrain(command, Client::connect, std::cout, terminal);
-  if (!signal.ok()) return report(signal.error(), kExitFailed);
+  if (!signal.ok()) return report(signal.error());
   return *signal == 0 ? 0 : 128 + *signal;
 }
 
 int eval(const EvalCommand& command) {
   const Status done = runEval(command, Client::connect, std::cout);
-  return done.ok() ? 0 : report(done.error(), kExitFailed);
+  return done.ok() ? 0 : report(done.error());
 }
 
 int bench(const BenchCommand& command) {
   const Status done = runBenchCommand(command, Client::connect, std::cout);
-  return done.ok() ? 0 : report(done.error(), kExitFailed);
+  return done.ok() ? 0 : report(done.error());
 }
 
 int trainBench(const TrainBenchCommand& command) {
   const Status done = runTrainBenchCommand(command, Client::connect, std::cout);
-  return done.ok() ? 0 : report(done.error(), kExitFailed);
+  return done.ok() ? 0 : report(done.error());
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ int runProgram(int argc, const char* const* argv) {
   const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
   const auto command = parseCommandLine(
       std::span(argv, static_cast<size_t>(argc)), [](const char* name) { return std::getenv(name); }, cores);
-  if (!command.ok()) return report(command.error(), kExitUsage);
+  if (!command.ok()) return report(command.error());
   if (const auto* print = std::get_if<PrintText>(&*command)) {
     std::cout << print->text;
     return 0;
@@ -77,7 +77,7 @@ int runProgram(int argc, const char* const* argv) {
                                       : evaluation      ? evaluation->common.logLevel
                                       : stepMeasurement ? stepMeasurement->common.logLevel
                                                         : measurement->logLevel);
-  if (!logging.ok()) return report(logging.error(), kExitUsage);
+  if (!logging.ok()) return report(logging.error());
   if (training) return train(*training);
   if (stepMeasurement) return trainBench(*stepMeasurement);
   return evaluation ? eval(*evaluation) : bench(*measurement);

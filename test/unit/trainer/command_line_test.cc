@@ -1,5 +1,6 @@
 #include "trainer/cli/command_line.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -164,7 +165,49 @@ TEST_CASE("both --version and --help print") {
   CHECK(std::get<PrintText>(*parse({"--version"})).text == "psd-trainer " PSD_VERSION "\n");
   CHECK_THAT(std::get<PrintText>(*parse({"--help"})).text, Contains("train") && Contains("eval"));
   CHECK_THAT(std::get<PrintText>(*parse({"train", "--help"})).text,
-             Contains("--world-size") && Contains("mlp | mnist_cnn") && Contains("synthetic[:N]"));
+             Contains("--world-size") && Contains("mlp: 784-256-10, ReLU; mnist_cnn: ") &&
+                 Contains("synthetic[:N]"));
+}
+
+TEST_CASE("bench refuses flags that the operation has no use for") {
+  const auto problem = [](const char* operation, const char* flag, const char* value) {
+    std::vector<const char*> arguments{"bench", operation, "--server", "tcp://h:1", flag};
+    if (value != nullptr) arguments.push_back(value);
+    return parse(arguments).status().message();
+  };
+  struct Case {
+    const char *flag, *value;
+    std::vector<const char*> operations;  // that take it
+  };
+  const std::vector<Case> cases = {
+      {"--transport", "rpc", {"pull", "push", "pushpull", "train"}},
+      {"--size", "1M", {"pull", "push", "pushpull"}},
+      {"--trainers", "2", {"pull", "push", "pushpull", "latency"}},
+      {"--outstanding", "2", {"latency"}},
+      {"--chunk", "1M", {"pull", "push", "pushpull", "train"}},
+      {"--window", "2", {"pull", "push", "pushpull", "train"}},
+      {"--model", "mlp", {"train"}},
+      {"--device", "cpu", {"train"}},
+      {"--batch-size", "8", {"train"}},
+      {"--threads", "1", {"train"}},
+      {"--inflight", "3", {"train"}},
+      {"--prefetch", nullptr, {"train"}},
+      {"--codec", "topk", {"push", "pushpull", "train"}},
+      {"--pull-codec", "fp16", {"pull", "pushpull", "train"}},
+      {"--seconds", "1", {"pull", "push", "pushpull", "latency", "train"}},
+      {"--json", nullptr, {"pull", "push", "pushpull", "latency", "train"}},
+  };
+  for (const auto& [flag, value, operations] : cases) {
+    std::string text;
+    for (const char* operation : operations) text += (text.empty() ? "" : " | ") + std::string(operation);
+    for (const std::string operation : {"pull", "push", "pushpull", "latency", "train"}) {
+      INFO("bench " << operation << " " << flag);
+      const bool takes = std::count(operations.begin(), operations.end(), operation) > 0;
+      CHECK(problem(operation.c_str(), flag, value) ==
+            (takes ? "" : std::string(flag) + ": goes with bench " + text + ", not with " + operation));
+    }
+  }
+  CHECK_THAT(problem("pul", "--batch-size", "8"), StartsWith("bench: 'pul' is not an operation"));
 }
 
 TEST_CASE("wrong usage is one line that names the flag") {
@@ -176,7 +219,13 @@ TEST_CASE("wrong usage is one line that names the flag") {
   CHECK_THAT(problem(parseTrain({"--epoch", "2"})),
              Contains("--epoch: no such option; did you mean --epochs?"));
   CHECK_THAT(problem(parseTrain({"--batchsize=2"})), Contains("did you mean --batch-size?"));
-  CHECK_THAT(problem(parseTrain({"stray"})), Contains("stray"));
+  CHECK(problem(parseTrain({"--chunk", "1M"})) ==
+        "--chunk: goes with 'psd-trainer bench', not with 'psd-trainer train'");
+  CHECK_THAT(problem(parseTrain({"--chunks"})),
+             StartsWith("--chunks: no such option; see psd-trainer train"));
+  CHECK_THAT(problem(parseTrain({"stray"})), StartsWith("'stray' is not expected; see psd-trainer train"));
+  CHECK(problem(parse({"evla"})) == "'evla': no such command; did you mean eval?");
+  CHECK(problem(parse({"pull"})) == "'pull': no such command; see psd-trainer --help");
   CHECK_THAT(problem(parseTrain({"--rank"})), Contains("--rank"));
   CHECK_THAT(problem(parse({"train", "--sever", "tcp://h"})), Contains("did you mean --server?"));
   CHECK_THAT(problem(parse({"train", "--server", "tcp://h"})), StartsWith("--data is missing"));

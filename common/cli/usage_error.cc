@@ -1,0 +1,71 @@
+#include "common/cli/usage_error.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "common/config/json_file.h"
+
+namespace psd {
+namespace {
+
+/// The subcommand that was chosen, or `app` itself.
+const CLI::App& chosenOf(const CLI::App& app) {
+  const auto parsed = app.get_subcommands();
+  return parsed.empty() ? app : *parsed.front();
+}
+
+std::string nameOf(const CLI::App& app, const CLI::App& command) {
+  return &app == &command ? app.get_name() : app.get_name() + " " + command.get_name();
+}
+
+std::string suggestion(std::string_view word, const std::vector<std::string>& names,
+                       const std::string& otherwise) {
+  const std::string_view near = nearest(word, {names.begin(), names.end()});
+  return near.empty() ? otherwise : "did you mean " + std::string(near) + "?";
+}
+
+std::string wrongOption(const std::string& word, const CLI::App& app, const std::string& help) {
+  const CLI::App& chosen = chosenOf(app);
+  const std::string name = word.substr(0, word.find('='));
+  std::vector<const CLI::App*> commands = app.get_subcommands({});
+  commands.push_back(&app);
+  for (const CLI::App* other : commands) {
+    if (other == &chosen || other->get_option_no_throw(name) == nullptr) continue;
+    return name + ": goes with '" + nameOf(app, *other) + "', not with '" + nameOf(app, chosen) + "'";
+  }
+  std::vector<std::string> names;
+  for (const CLI::Option* option : chosen.get_options()) {
+    if (option->nonpositional()) names.push_back(option->get_name());
+  }
+  return name + ": no such option; " + suggestion(name, names, help);
+}
+
+std::string wrongWord(const std::string& word, const CLI::App& app, const std::string& help) {
+  const std::vector<const CLI::App*> commands = app.get_subcommands({});
+  if (&chosenOf(app) != &app || commands.empty()) return "'" + word + "' is not expected; " + help;
+  std::vector<std::string> names;
+  for (const CLI::App* command : commands) names.push_back(command->get_name());
+  return "'" + word + "': no such command; " + suggestion(word, names, help);
+}
+
+}  // namespace
+
+Error usageError(const CLI::ParseError& error, const CLI::App& app) {
+  const std::string help = "see " + nameOf(app, chosenOf(app)) + " --help";
+  const std::vector<std::string> unknown = app.remaining(true);
+  const auto option =
+      std::find_if(unknown.begin(), unknown.end(), [](const std::string& word) { return word[0] == '-'; });
+  std::string message;
+  if (option != unknown.end()) {
+    message = wrongOption(*option, app, help);
+  } else if (!unknown.empty()) {
+    message = wrongWord(unknown.front(), app, help);
+  } else {
+    message = std::string(error.what()) + "; " + help;
+    std::replace(message.begin(), message.end(), '\n', ' ');
+  }
+  return {ErrorCode::invalidArgument, message};
+}
+
+}  // namespace psd

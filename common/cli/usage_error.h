@@ -1,0 +1,13 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "common/status/status.h"
+
+namespace psd {
+
+/// One line for what CLI11 found wrong with a command line that `app` was to parse. A word that there is not
+/// is named, with the subcommand that it goes with or the nearest right one, where there is one.
+Error usageError(const CLI::ParseError& error, const CLI::App& app);
+
+}  // namespace psd
