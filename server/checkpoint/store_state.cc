@@ -10,7 +10,8 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kPieceElements = 1u << 16;  // 256 KiB: what is read stays in the cache until it is copied
+constexpr uint64_t kPieceElements =
+    1u << 16;  // 256 KiB: what a device sends stays in the cache until it is copied
 constexpr uint64_t kRestorePieceElements = 1u << 20;
 
 std::vector<std::string> planeNames(const Optimizer& optimizer) {
@@ -160,11 +161,13 @@ Result<ShardImage> ShardImage::make(const ParameterStore& store) {
 
 Status ShardImage::copy(Shard& shard, Lane& lane) {
   elements_ = shard.range().count;
+  // What lies in this memory is copied at once: a long copy does not go through the cache.
+  const uint64_t piece = shard.storage().synchronous() ? elements_ : kPieceElements;
   names_ = groupNames_[shard.range().group];
   for (size_t plane = 0; plane < names_.size(); plane++) {
     float* to = memory_.get() + plane * planeFloats_;
-    for (uint64_t at = 0; at < elements_; at += kPieceElements) {
-      const uint64_t count = std::min(kPieceElements, elements_ - at);
+    for (uint64_t at = 0; at < elements_; at += piece) {
+      const uint64_t count = std::min(piece, elements_ - at);
       auto view = readPlane(shard, lane, plane, at, count);
       if (!view.ok()) return view.error();
       std::memcpy(to + at, view->values.data(), count * sizeof(float));

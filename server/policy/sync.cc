@@ -183,6 +183,7 @@ std::shared_ptr<Sync::Contribution> Sync::arrived(size_t index, ShardPush& push)
     contribution = building[push.step] = std::make_shared<Contribution>();
     contribution->trainer = push.trainer;
     contribution->samples = push.samples;
+    contribution->step = push.step;
     contribution->round = round;
     contribution->shards.resize(shards_.size());
   }
@@ -248,28 +249,28 @@ kj::Promise<void> Sync::finish(std::optional<Ended> ended) {
   // endWaits() took back what the round had.
   if (!ended || ended->contributions.empty()) return kj::READY_NOW;
   if (ended->end.how != RoundEnd::How::closed) {
-    answer(*ended, failureOf(*ended));
+    answer(*ended, Result<uint64_t>(failureOf(*ended)));
     return kj::READY_NOW;
   }
   auto round = std::make_shared<const Ended>(*std::move(ended));
   return applying_.acquire()
       .then([this, round](ShardLock::Guard guard) {
-        return applyRound(round).then([guard = kj::mv(guard)](Status status) { return status; });
+        return applyRound(round).then([guard = kj::mv(guard)](Result<uint64_t> logged) { return logged; });
       })
-      .then([this, round](Status status) { answer(*round, status); });
+      .then([this, round](Result<uint64_t> logged) { answer(*round, logged); });
 }
 
-kj::Promise<Status> Sync::applyRound(std::shared_ptr<const Ended> round) {
-  auto apply = [this, round](Result<SquaredDistances> distances) -> kj::Promise<Status> {
-    if (!distances.ok()) return distances.status();
+kj::Promise<Result<uint64_t>> Sync::applyRound(std::shared_ptr<const Ended> round) {
+  auto apply = [this, round](Result<SquaredDistances> distances) -> kj::Promise<Result<uint64_t>> {
+    if (!distances.ok()) return Result<uint64_t>(distances.error());
     std::vector<uint32_t> samples;
     for (const auto& contribution : round->contributions) samples.push_back(contribution->samples);
     Combination combination = options_.aggregator->combine(samples, *distances);
     if (options_.clip.value) combination.change.limit = static_cast<float>(*options_.clip.value);
     if (!options_.clip.norm) return applyShards(round, std::move(combination), 0);
     return addSquares(round, combination, 0, 0)
-        .then([this, round, combination](Result<double> square) mutable -> kj::Promise<Status> {
-          if (!square.ok()) return square.status();
+        .then([this, round, combination](Result<double> square) mutable -> kj::Promise<Result<uint64_t>> {
+          if (!square.ok()) return Result<uint64_t>(square.error());
           combination.change.scale = static_cast<float>(options_.clip.scale(*square));
           return applyShards(round, std::move(combination), 0);
         });
@@ -319,40 +320,89 @@ kj::Promise<Result<double>> Sync::addSquares(std::shared_ptr<const Ended> round,
       });
 }
 
-kj::Promise<Status> Sync::applyShards(std::shared_ptr<const Ended> round, Combination combination,
-                                      size_t next) {
-  if (next == shards_.size()) return Status();
+kj::Promise<Result<uint64_t>> Sync::applyShards(std::shared_ptr<const Ended> round, Combination combination,
+                                                size_t next) {
   Shard& shard = *shards_[next];
   return shard.lock()
       .acquire()
       .then([this, &shard, round, combination, next](ShardLock::Guard guard) {
         const uint64_t number = shard.beginUpdateAlone();
-        const UpdateScalars update{number, shard.learningRate(number)};
-        auto gradients = gradientsOf(*round, next);
-        return storePromise<Status>(shard,
-                                    [&](ShardStorage::Done done) {
-                                      shard.storage().applyCombined(*lanes_[shard.device()], *gradients,
-                                                                    combination, update, std::move(done));
-                                    })
-            .then([&shard, gradients, guard = kj::mv(guard)](Status status) {
-              if (status.ok()) shard.endUpdate();
-              return status;
-            });
+        const UpdateScalars scalars{number, shard.learningRate(number)};
+        auto made = shard.logs() ? updateLogged(next, round, combination, scalars)
+                                 : update(next, round, combination, scalars);
+        return made.then([&shard, guard = kj::mv(guard)](Status status) {
+          return status.ok() ? Result<uint64_t>(shard.logged()) : Result<uint64_t>(status.error());
+        });
       })
-      .then([this, round, combination, next](Status status) -> kj::Promise<Status> {
-        if (status.ok()) return applyShards(round, combination, next + 1);
+      .then([this, round, combination, next](Result<uint64_t> logged) -> kj::Promise<Result<uint64_t>> {
+        if (logged.ok()) {
+          if (next + 1 == shards_.size()) return logged;
+          return applyShards(round, combination, next + 1);
+        }
         // This shard and those after it stay behind the rounds' count, or every gradient would seem late.
         const std::lock_guard lock(mutex_);
         for (size_t i = next; i < shards_.size(); i++) first_[i]--;
+        return logged;
+      });
+}
+
+kj::Promise<Status> Sync::update(size_t index, std::shared_ptr<const Ended> round,
+                                 const Combination& combination, const UpdateScalars& scalars) {
+  Shard& shard = *shards_[index];
+  auto gradients = gradientsOf(*round, index);
+  return storePromise<Status>(shard,
+                              [&](ShardStorage::Done done) {
+                                shard.storage().applyCombined(*lanes_[shard.device()], *gradients,
+                                                              combination, scalars, std::move(done));
+                              })
+      .then([this, index, round, gradients, scalars](Status status) {
+        if (status.ok()) endUpdate(index, *round, {scalars, std::span<const float>(), {}});
         return status;
       });
 }
 
-void Sync::answer(const Ended& ended, const Status& status) const {
+kj::Promise<Status> Sync::updateLogged(size_t index, std::shared_ptr<const Ended> round,
+                                       const Combination& combination, const UpdateScalars& scalars) {
+  Shard& shard = *shards_[index];
+  auto gradients = gradientsOf(*round, index);
+  return storePromise<Result<ReadView>>(shard,
+                                        [&](ShardStorage::ReadDone done) {
+                                          shard.storage().combine(*lanes_[shard.device()], *gradients,
+                                                                  combination, std::move(done));
+                                        })
+      .then(
+          [this, &shard, gradients, scalars, round, index](Result<ReadView> combined) -> kj::Promise<Status> {
+            if (!combined.ok()) return combined.status();
+            const Gradient gradient = combined->values;
+            return storePromise<Status>(shard,
+                                        [&](ShardStorage::Done done) {
+                                          shard.storage().apply(*lanes_[shard.device()], 0, gradient, scalars,
+                                                                std::move(done));
+                                        })
+                .then([this, index, round, scalars, gradient, owner = combined->owner](Status status) {
+                  if (status.ok()) endUpdate(index, *round, {scalars, gradient, {}});
+                  return status;
+                });
+          });
+}
+
+void Sync::endUpdate(size_t index, const Ended& round, AppliedUpdate update) {
+  std::vector<UpdateSource> sources;
+  for (const auto& contribution : round.contributions) {
+    const TrainerRef& trainer = contribution->trainer;
+    sources.push_back({trainer.rank, contribution->samples, trainer.incarnation, contribution->step,
+                       Version{static_cast<uint64_t>(first_[index]) + contribution->round}, 0});
+  }
+  update.sources = sources;
+  shards_[index]->endUpdate(update);
+}
+
+void Sync::answer(const Ended& ended, const Result<uint64_t>& logged) const {
   for (size_t i = 0; i < ended.contributions.size(); i++) {
+    const PushAnswer applied{PushOutcome::applied, shards_.back()->version(), 0, i == 0 ? shards_.size() : 0,
+                             logged.ok() ? *logged : 0};
     Result<PushAnswer> answer =
-        PushAnswer{PushOutcome::applied, shards_.back()->version(), 0, i == 0 ? shards_.size() : 0};
-    if (!status.ok()) answer = status.error();
+        logged.ok() ? Result<PushAnswer>(applied) : Result<PushAnswer>(logged.error());
     ended.contributions[i]->answer->fulfill(std::move(answer));
   }
 }

@@ -56,6 +56,7 @@ class Sync final : public UpdatePolicy {
   struct Contribution {
     TrainerRef trainer;
     uint32_t samples = 0;
+    Step step;
     uint64_t round = 0;                  ///< whose parameters it was computed from
     std::vector<StagedGradient> shards;  ///< as in shards_; empty: not there yet, or not needed
     size_t arrived = 0, staged = 0;      ///< shards of which every slice is here, and which are staged too
@@ -92,15 +93,27 @@ class Sync final : public UpdatePolicy {
   Ended take(RoundEnd end);
   /// Applies a round that closed, and answers its contributors.
   kj::Promise<void> finish(std::optional<Ended> ended);
-  kj::Promise<Status> applyRound(std::shared_ptr<const Ended> round);
+  /// Gives the number of its last update in the log; 0 without one.
+  kj::Promise<Result<uint64_t>> applyRound(std::shared_ptr<const Ended> round);
   /// The same from shard `next` on.
-  kj::Promise<Status> applyShards(std::shared_ptr<const Ended> round, Combination combination, size_t next);
+  kj::Promise<Result<uint64_t>> applyShards(std::shared_ptr<const Ended> round, Combination combination,
+                                            size_t next);
+  /// Makes the update `scalars` of shard `index`, whose lock is held.
+  kj::Promise<Status> update(size_t index, std::shared_ptr<const Ended> round, const Combination& combination,
+                             const UpdateScalars& scalars);
+  /// Likewise, where it is written down: from the gradient that the log gets, so that replaying it gives the
+  /// same bits.
+  kj::Promise<Status> updateLogged(size_t index, std::shared_ptr<const Ended> round,
+                                   const Combination& combination, const UpdateScalars& scalars);
   kj::Promise<Result<SquaredDistances>> addDistances(std::shared_ptr<const Ended> round, SquaredDistances sum,
                                                      size_t next);
   /// ‖g‖² of what the round combines to.
   kj::Promise<Result<double>> addSquares(std::shared_ptr<const Ended> round, Combination combination,
                                          double sum, size_t next);
-  void answer(const Ended& ended, const Status& status) const;
+  /// Counts an update that a round made of a shard, and notes whose it was.
+  void endUpdate(size_t index, const Ended& round, AppliedUpdate update);
+  /// Tells the contributors of a round that it is applied, with its place in the log; else why not.
+  void answer(const Ended& ended, const Result<uint64_t>& logged) const;
   using Gradients = std::shared_ptr<const std::vector<StagedGradient>>;  // kept until the storage is done
   static Gradients gradientsOf(const Ended& round, size_t shard);
   static Error failureOf(const Ended& ended);

@@ -55,6 +55,8 @@ class Shard {
   /// Counts an update that was applied under the lock, still held: notes whose it was, and writes it down
   /// where there is a log. Gives the version that it made.
   Version endUpdate(const AppliedUpdate& update);
+  /// Whether updates are written down.
+  bool logs() const { return log_ != nullptr; }
   /// The newest update's number in the log; 0 without one. Only with the lock held.
   uint64_t logged() const { return logged_; }
   /// Resolves once that number is on the disk; at once for 0.

@@ -102,11 +102,15 @@ class ShardStorage {
   virtual void applyCombined(Lane& lane, std::span<const StagedGradient> gradients,
                              const Combination& combination, const UpdateScalars& update, Done done) = 0;
 
+  /// Those gradients combined into one, as applyCombined() does it, in host memory.
+  virtual void combine(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
+                       ReadDone done) = 0;
+
   /// The weights for sending: on the CPU a live view, on other devices a staged copy.
   virtual void read(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) = 0;
   /// A copy that later updates do not change.
   virtual void snapshot(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) = 0;
-  /// A copy of optimizer slot `slot` (0 … slotCount−1), for checkpoints and tests.
+  /// Optimizer slot `slot` (0 … slotCount−1), as read() gives the weights; for checkpoints and tests.
   virtual void readSlot(Lane& lane, uint32_t slot, uint64_t offset, uint64_t count, ReadDone done) = 0;
   /// slot[offset …] = values, when a checkpoint is restored.
   virtual void writeSlot(Lane& lane, uint32_t slot, uint64_t offset, std::span<const float> values,

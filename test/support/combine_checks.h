@@ -115,6 +115,10 @@ inline void checkCombinations(Backend& backend, size_t count, size_t elements, b
     INFO((trimmed ? "trim " + std::to_string(combination.trim) : "weighted sum"));
     const auto expected = combinedReference(rows, combination);
     const auto actual = bench.combined(combination);
+    // What is taken out is what is applied, bit for bit.
+    const auto taken = bench.calls().combine(bench.staged(), combination);
+    PSD_REQUIRE_OK(taken);
+    CHECK(copyOf(*taken) == actual);
     // Rounding of up to `count` additions of values below 20.
     const double tolerance = 20 * 6e-8 * static_cast<double>(count + 1);
     double worst = 0;

@@ -66,6 +66,11 @@ class FailingBackend : public Backend {
       if (fails()) return done(broken());
       inner_->applyCombined(lane, gradients, combination, update, std::move(done));
     }
+    void combine(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
+                 ReadDone done) override {
+      if (fails()) return done(broken().error());
+      inner_->combine(lane, gradients, combination, std::move(done));
+    }
     void read(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) override {
       inner_->read(lane, offset, count, std::move(done));
     }

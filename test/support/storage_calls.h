@@ -55,6 +55,10 @@ class StorageCalls {
     return waitFor<Status>(
         [&](auto done) { storage_.applyCombined(*lane_, gradients, combination, update, done); });
   }
+  Result<ReadView> combine(std::span<const StagedGradient> gradients, const Combination& combination) {
+    return waitFor<Result<ReadView>>(
+        [&](auto done) { storage_.combine(*lane_, gradients, combination, done); });
+  }
   Result<ReadView> read(uint64_t offset, uint64_t count) {
     return waitFor<Result<ReadView>>([&](auto done) { storage_.read(*lane_, offset, count, done); });
   }

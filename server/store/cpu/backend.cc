@@ -127,6 +127,18 @@ class CpuStorage : public ShardStorage {
     done({});
   }
 
+  void combine(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
+               ReadDone done) override {
+    auto buffer = static_cast<CpuLane&>(lane).buffer(count_);
+    if (!buffer.ok()) return done(buffer.error());
+    Combiner combiner(gradients, combination);
+    for (uint64_t offset = 0; offset < count_; offset += Combiner::kBlockElements) {
+      combiner.combine(offset, std::min<uint64_t>(Combiner::kBlockElements, count_ - offset),
+                       buffer->get() + offset);
+    }
+    done(ReadView{{buffer->get(), count_}, *buffer});
+  }
+
   void read(Lane&, uint64_t offset, uint64_t count, ReadDone done) override {
     done(ReadView{{weights_ + offset, count}, nullptr});
   }
@@ -135,8 +147,8 @@ class CpuStorage : public ShardStorage {
     copyOut(lane, weights_ + offset, count, done);
   }
 
-  void readSlot(Lane& lane, uint32_t slot, uint64_t offset, uint64_t count, ReadDone done) override {
-    copyOut(lane, slots_[slot] + offset, count, done);
+  void readSlot(Lane&, uint32_t slot, uint64_t offset, uint64_t count, ReadDone done) override {
+    done(ReadView{{slots_[slot] + offset, count}, nullptr});
   }
 
   void writeSlot(Lane&, uint32_t slot, uint64_t offset, std::span<const float> values, Done done) override {

@@ -213,6 +213,26 @@ void CudaStorage::applyCombined(Lane& anyLane, std::span<const StagedGradient> g
   lane.complete(queue(), {}, std::move(done));
 }
 
+void CudaStorage::combine(Lane& anyLane, std::span<const StagedGradient> gradients,
+                          const Combination& combination, ReadDone done) {
+  CudaLane& lane = static_cast<CudaLane&>(anyLane);
+  std::shared_ptr<float> combined;
+  const auto queue = [&]() -> Status {
+    PSD_RETURN_IF_ERROR(lane.begin());
+    PSD_ASSIGN_OR_RETURN(combined, lane.staging(count_));
+    return combinePieces(lane, gradients, combination, [&](uint64_t at, uint64_t count) -> Status {
+      return cudaStatus(arena_->device, "cudaMemcpyAsync",
+                        cudaMemcpyAsync(combined.get() + at, lane.scratch(), count * sizeof(float),
+                                        cudaMemcpyDeviceToHost, lane.stream()));
+    });
+  };
+  Status queued = queue();
+  lane.complete(std::move(queued), {}, [combined, count = count_, done = std::move(done)](Status status) {
+    if (!status.ok()) return done(status.error());
+    done(ReadView{{combined.get(), count}, combined});
+  });
+}
+
 void CudaStorage::read(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) {
   copyOut(lane, weights_ + offset, count, std::move(done));
 }

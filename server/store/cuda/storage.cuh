@@ -50,6 +50,8 @@ class CudaStorage : public ShardStorage {
                       SquareDone done) override;
   void applyCombined(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
                      const UpdateScalars& update, Done done) override;
+  void combine(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
+               ReadDone done) override;
   void read(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) override;
   void snapshot(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) override;
   void readSlot(Lane& lane, uint32_t slot, uint64_t offset, uint64_t count, ReadDone done) override;
