@@ -5,7 +5,7 @@ import time
 
 import bench_programs
 from bench_group import MIB, SIZE, Group
-from bench_loops import Kernels, Optimizers
+from bench_loops import Aggregators, Kernels, Optimizers
 from bench_report import Row, gigabytes, mebibytes, microseconds, milliseconds
 
 PIECE = MIB  # of the windowed plain streams
@@ -345,4 +345,4 @@ The best of each transfer is bold. The defaults are a window of 4 and slices of 
         return ["\n".join(lines)]
 
 
-GROUPS = (Transfer, Latency, Train, Memory, Sizes, Trainers, Sweep, Optimizers, Kernels)
+GROUPS = (Transfer, Latency, Train, Memory, Sizes, Trainers, Sweep, Optimizers, Kernels, Aggregators)

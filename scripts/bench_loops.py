@@ -1,6 +1,6 @@
-"""The groups of scripts/bench that run no daemon: the optimizers' loops on the processor and their kernels on a GPU."""
+"""The groups of scripts/bench that run no daemon: the optimizers' and aggregators' loops on the processor, and kernels on a GPU."""
 
-from bench_group import SIZE, Group
+from bench_group import MIB, SIZE, Group
 from bench_report import Row, gigabytes
 
 
@@ -51,3 +51,23 @@ than 54 registers a thread or spills any, so that four blocks of 256 threads and
                              each["copy_bytes_per_s"], 0.9, gigabytes) for each in self.report["kernels"]]
         return rows + [Row.at_least(f"hogwild, {each['streams']} streams", each["bytes_per_s"], "one stream", one["bytes_per_s"],
                                     None, gigabytes) for each in several]
+
+
+class Aggregators(Group):
+    name = "aggregators"
+    title = "Loops of the aggregators"
+    text = """One thread combines gradients of 16 MiB each, as a synchronous round does, and applies the result by SGD: bytes that it must read
+and write over time (each gradient and the weights read once, the weights written once), against STREAM's triad. A median of many gradients is bound by its
+sorting network, and distances by the number of pairs, not by memory."""
+    counts = (5, 16, 64)
+    operations = ("mean", "trimmed_mean", "median", "distances")
+
+    def measurements(self):
+        work = {f"{operation}, {count} gradients": lambda o=operation, n=count: self.programs.reference(
+            "combine", operation=o, gradients=n, size=16 * MIB)["bytes_per_s"] for operation in self.operations for count in self.counts}
+        work["triad"] = lambda: self.programs.reference("memory", operation="triad", size=SIZE)["bytes_per_s"]
+        return work
+
+    def rows(self, medians):
+        return [Row.at_least(name, value, "triad", medians["triad"], None, gigabytes)
+                for name, value in medians.items() if name != "triad"]

@@ -25,11 +25,18 @@ const std::map<std::string, MemoryOperation> kMemory = {
     {"momentum", MemoryOperation::momentum}, {"adagrad", MemoryOperation::adagrad},
     {"adam", MemoryOperation::adam}};
 
+const std::map<std::string, CombineOperation> kCombine = {{"mean", CombineOperation::mean},
+                                                          {"median", CombineOperation::median},
+                                                          {"trimmed_mean", CombineOperation::trimmedMean},
+                                                          {"distances", CombineOperation::distances}};
+
 /// The command line as read.
 struct Arguments {
   StreamKind kind = StreamKind::unixSocket;
   Direction direction = Direction::pull;
   MemoryOperation operation = MemoryOperation::copy;
+  CombineOperation combine = CombineOperation::mean;
+  uint32_t gradients = 5;
   uint64_t bytes = 64u << 20;
   uint64_t pieceBytes = 0;  // 0: all in one
   uint32_t window = 4;
@@ -56,6 +63,12 @@ void runStream(const Arguments& arguments) {
 
 void runMemory(const Arguments& arguments) {
   const MemoryTiming measured = measureMemory(arguments.operation, arguments.bytes, arguments.seconds);
+  print(measured.timing, measured.bytesMoved);
+}
+
+void runCombine(const Arguments& arguments) {
+  const MemoryTiming measured =
+      measureCombine(arguments.combine, arguments.gradients, arguments.bytes, arguments.seconds);
   print(measured.timing, measured.bytesMoved);
 }
 
@@ -98,6 +111,11 @@ int run(int argc, char** argv) {
       ->add_option("--operation", arguments.operation,
                    "copy | copy_streaming | triad | sgd | momentum | adagrad | adam")
       ->transform(CLI::Transformer(kMemory));
+  CLI::App* combine = add("combine", "several gradients of --size become one", runCombine);
+  addSize(combine);
+  combine->add_option("--operation", arguments.combine, "mean | median | trimmed_mean | distances")
+      ->transform(CLI::Transformer(kCombine));
+  combine->add_option("--gradients", arguments.gradients, "how many")->check(CLI::Range(3, 1000));
   CLI::App* call = add("call", "an empty call of Cap'n Proto as it comes",
                        [](const Arguments& a) { print(measureCapnp(a.kind, 0, a.seconds), 0); });
   addKind(call);

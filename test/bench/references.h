@@ -38,6 +38,13 @@ struct MemoryTiming {
 /// triad a[i] = b[i] + s · c[i]; one step of an optimizer, as the daemon applies it.
 MemoryTiming measureMemory(MemoryOperation operation, uint64_t bytes, double seconds);
 
+enum class CombineOperation { mean, median, trimmedMean, distances };
+
+/// One thread combines `gradients` arrays of `bytes` each, as a synchronous round does, and applies the
+/// result by plain SGD; a trimmed mean drops one at either end (at least 3 gradients). Or it works out the
+/// distances between them.
+MemoryTiming measureCombine(CombineOperation operation, uint32_t gradients, uint64_t bytes, double seconds);
+
 /// Cap'n Proto's own two-party server and client, as they come: an empty call (bytes = 0), or one answer
 /// that carries `bytes`.
 Timing measureCapnp(StreamKind kind, uint64_t bytes, double seconds);
