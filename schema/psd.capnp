@@ -127,6 +127,21 @@ interface Daemon {
 
   ping @4 () -> ();
   # Does nothing; its round trip is the least that any call takes.
+
+  attach @5 (rank :UInt32, incarnation :UInt64, attachment :UInt32) -> AttachResult;
+  # Makes this one more connection of a trainer that has joined over another one; all three as in its join().
+  # Refused: protocolMismatch (no hello before), shuttingDown, sessionEnded (that trainer has not joined, has left, counts
+  # as lost, has joined again since, or said no incarnation).
+}
+
+struct AttachResult {
+  union {
+    session @0 :Trainer;
+    # The same session: pulls and pushes may come over either connection, those of one shard over one of them. What was
+    # agreed in join() holds. Bringing values, samples and leave() are for the connection that joined; with that one the
+    # trainer counts as no longer connected, without this one it does not. When one of them breaks, join again.
+    error @1 :Error;
+  }
 }
 
 struct SamplesResult {
@@ -155,6 +170,7 @@ struct JoinResult {
       resumed @8 :Bool;          # the session from before goes on
       rank @9 :UInt32;           # that it has
       worldSize @10 :UInt32;     # ranks are below it
+      attachment @11 :UInt32;    # rises each time that this session is joined; for Daemon.attach
     }
     error @3 :Error;
   }
@@ -215,7 +231,7 @@ interface Trainer extends(Reader) {
   # cover the shard and make one update. A slice that comes again, on this connection or after the trainer
   # joined again, is not applied again and is told what its push was answered. `basis`: the version that the
   # gradient was computed from. `step` rises with every gradient; a larger one gives up what is unfinished of the
-  # one before. Where a gradient must wait for other trainers (sync), its last slice is answered when it is known
+  # one before: with several connections all slices of that are answered first. Where a gradient must wait for other trainers (sync), its last slice is answered when it is known
   # what became of it, all others at once. `gradient` holds float32, or what the codec of that name made of `count`
   # values: the one agreed in join().
 

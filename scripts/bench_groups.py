@@ -310,6 +310,28 @@ fastest, which 1 means are alike. Each trainer is a process."""
         return rows
 
 
+class Connections(Group):
+    name = "connections"
+    title = "Several connections of one trainer"
+    text = """One trainer, 64 MiB in messages, four shards, by its `--connections`, against one. Each has a thread of the trainer's and an event loop
+of the daemon's, so what there is to gain depends on the cores that are idle otherwise."""
+    rounds_max = 3
+    counts = (1, 2, 4)
+
+    def measurements(self):
+        if not self.programs.knows("--connections"):
+            self.unmeasured.append("several connections: this psd-trainer has no --connections")
+            return {}
+        return {f"{operation}, {TRANSPORTS[socket]}, {count}":
+                    lambda s=socket, o=operation, n=count: self.rate(s, o, transport="rpc", connections=n)
+                for socket in TRANSPORTS for operation in ("pull", "push") for count in self.counts}
+
+    def rows(self, medians):
+        return [Row.at_least(f"{way}, {count} connections", medians[f"{way}, {count}"], "one connection", medians[f"{way}, 1"],
+                             None, gigabytes)
+                for way in dict.fromkeys(name.rpartition(", ")[0] for name in medians) for count in self.counts[1:]]
+
+
 class Sweep(Group):
     name = "sweep"
     title = "Chunk and window"
@@ -345,4 +367,4 @@ The best of each transfer is bold. The defaults are a window of 4 and slices of 
         return ["\n".join(lines)]
 
 
-GROUPS = (Transfer, Latency, Train, Memory, Sizes, Trainers, Sweep, Optimizers, Kernels, Aggregators)
+GROUPS = (Transfer, Latency, Train, Memory, Sizes, Trainers, Connections, Sweep, Optimizers, Kernels, Aggregators)

@@ -72,6 +72,9 @@ std::string trainersTable(const Json& status) {
   const auto usesCodec = [](const Json& trainer) { return trainer["codec"] != "none"; };
   const bool codecs = std::any_of(status["trainers"].begin(), status["trainers"].end(), usesCodec);
   if (codecs) rows.front().push_back("codec");
+  const auto hasSeveral = [](const Json& trainer) { return trainer["connections"].get<uint32_t>() > 1; };
+  const bool several = std::any_of(status["trainers"].begin(), status["trainers"].end(), hasSeveral);
+  if (several) rows.front().push_back("connections");
   for (const Json& trainer : status["trainers"]) {
     rows.push_back({std::to_string(trainer["rank"].get<uint32_t>()),
                     fmt::format("{}@{}", trainer["pid"].get<uint32_t>(), trainer["host"].get<std::string>()),
@@ -82,6 +85,7 @@ std::string trainersTable(const Json& status) {
                     fmt::format("{:.1f} s", trainer["lease_left_ms"].get<double>() / 1000),
                     waitsFor(trainer)});
     if (codecs) rows.back().push_back(compression(trainer));
+    if (several) rows.back().push_back(std::to_string(trainer["connections"].get<uint32_t>()));
   }
   return table(rows);
 }

@@ -80,7 +80,7 @@ struct DaemonCounters {
   }
 };
 
-/// What one trainer's session counts. Written by its loop, read by anyone. Thread-safe.
+/// What one trainer's session counts. Written by the loops of its connections, read by anyone. Thread-safe.
 struct SessionCounters {
   Counter step;         ///< of the last push
   Counter staleness;    ///< of the last slice
@@ -92,6 +92,7 @@ struct SessionCounters {
   Counter waitForPush;        ///< slices whose push the policy has not answered yet
   Counter waitForSamples;     ///< calls that are parked until there are samples for it
   Counter waitForParameters;  ///< slices whose pull the policy has not answered yet
+  Counter connections;        ///< over which it has a session now
   Counter lastSeenMs;         ///< steady clock, milliseconds
 
   /// The trainer made a call, or would have if the daemon had let it.

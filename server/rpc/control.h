@@ -47,7 +47,17 @@ struct Joined {
   std::shared_ptr<PushServer> pushes;
   uint32_t worldSize = 0;
   uint64_t daemonId = 0;
-  bool resumed = false;  ///< the session of before goes on
+  bool resumed = false;   ///< the session of before goes on
+  bool further = false;   ///< this is one more connection beside the one that joined
+  std::string codec;      ///< of pushes, as agreed, with its options …
+  std::string pullCodec;  ///< … and of pulls
+};
+
+/// How a trainer that has joined asks for one more connection.
+struct AttachWish {
+  Rank rank;
+  uint64_t incarnation = 0;
+  uint32_t attachment = 0;  ///< Joined::attachment of its join
 };
 
 /// A trainer that asks for samples.
@@ -82,6 +92,7 @@ class Control final : private kj::TaskSet::ErrorHandler {
 
   /// `loop`: the caller's, on which this trainer's pushes are worked on from now on.
   kj::Promise<Result<Joined>> join(Candidate candidate, ModelSpec model, std::shared_ptr<EventLoop> loop);
+  Result<Joined> attach(const AttachWish& wish);
   /// Whether the trainer is to bring the values; parked until that is known or the values are there.
   kj::Promise<Result<ModelStart::Role>> awaitModel(SessionId session);
   kj::Promise<Status> initialized(SessionId session);

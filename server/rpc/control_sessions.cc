@@ -55,6 +55,20 @@ Result<Joined> Control::resume(SessionId id, const Candidate& candidate) {
   return joined;
 }
 
+Result<Joined> Control::attach(const AttachWish& wish) {
+  if (stopping()) return stoppingError();
+  const auto holder = roster_.holderOf(wish.rank);
+  const Session* session = holder ? &sessions_.at(*holder) : nullptr;
+  if (!session || wish.incarnation == 0 || session->candidate.incarnation != wish.incarnation ||
+      session->standing->attachment != wish.attachment) {
+    return Error{ErrorCode::sessionEnded, "rank " + std::to_string(wish.rank.value) +
+                                              " has not joined as the one that asks for another connection"};
+  }
+  Joined joined = describe(*holder, start_.roleOf(*holder));
+  joined.further = true;
+  return joined;
+}
+
 Joined Control::describe(SessionId id, ModelStart::Role role) {
   const Session& session = sessions_.at(id);
   session.life.counters->heard();
@@ -68,7 +82,10 @@ Joined Control::describe(SessionId id, ModelStart::Role role) {
           session.life.pushes,
           session.candidate.worldSize,
           daemonId_,
-          false};
+          false,
+          false,
+          session.candidate.codec,
+          session.candidate.pullCodec};
 }
 
 std::vector<std::optional<AppliedPush>> Control::savedOf(Rank rank, uint64_t incarnation) const {

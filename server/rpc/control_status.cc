@@ -95,6 +95,7 @@ nlohmann::ordered_json Control::status() const {
                                {"last_seen_ms", now > seen ? now - seen : 0},
                                {"waits_for", waitsFor(*session.life.counters)},
                                {"connected", leases_.connected(id)},
+                               {"connections", session.life.counters->connections.value()},
                                {"lease_left_ms", leases_.left(id).count()}});
   }
   out["samples"] = nullptr;

@@ -28,11 +28,6 @@ void writeAccess(const ServedModel& model, Connection& connection, schema::Model
   writeSharing(model, connection, out);
 }
 
-/// What lives as long as the program; null for float32.
-const Codec* decoderOf(const Codec& codec) {
-  return codec.name() == "none" ? nullptr : findDecoder(codec.name());
-}
-
 Error noHello() { return {ErrorCode::protocolMismatch, "the first call on a connection is hello()"}; }
 
 }  // namespace
@@ -88,8 +83,7 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
           [candidate, model = std::move(*model), loop = loop_.shared_from_this()](Control& control) mutable {
             return control.join(std::move(candidate), std::move(model), std::move(loop));
           })
-      .then([this, context, refuse, codec = *codec,
-             pullCodec = *pullCodec](Result<Joined> joined) mutable -> kj::Promise<void> {
+      .then([this, context, refuse](Result<Joined> joined) mutable -> kj::Promise<void> {
         if (!joined.ok()) return refuse(joined.error());
         auto out = context.getResults().initJoined();
         writeAccess(*joined->model, *connection_, out.initAccess());
@@ -99,10 +93,27 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
         out.setRank(joined->trainer.rank.value);
         out.setWorldSize(joined->worldSize);
         out.setMustInitialize(joined->role == ModelStart::Role::bringValues);
-        out.setCodec(codec->spec().c_str());
-        out.setPullCodec(pullCodec->spec().c_str());
-        out.setSession(kj::heap<TrainerSession>(connection_, std::move(*joined), decoderOf(*codec),
-                                                decoderOf(*pullCodec)));
+        out.setAttachment(joined->attachment);
+        out.setCodec(joined->codec.c_str());
+        out.setPullCodec(joined->pullCodec.c_str());
+        out.setSession(kj::heap<TrainerSession>(connection_, *joined));
+        return kj::READY_NOW;
+      });
+}
+
+kj::Promise<void> DaemonService::attach(AttachContext context) {
+  auto refuse = [context](const Error& error) mutable -> kj::Promise<void> {
+    wire::writeError(error, context.getResults().initError());
+    return kj::READY_NOW;
+  };
+  if (!greeted_) return refuse(noHello());
+  auto params = context.getParams();
+  const AttachWish wish{Rank{params.getRank()}, params.getIncarnation(), params.getAttachment()};
+  context.releaseParams();
+  return loop_.onControl([wish](Control& control) { return control.attach(wish); })
+      .then([this, context, refuse](Result<Joined> joined) mutable -> kj::Promise<void> {
+        if (!joined.ok()) return refuse(joined.error());
+        context.getResults().setSession(kj::heap<TrainerSession>(connection_, *joined));
         return kj::READY_NOW;
       });
 }

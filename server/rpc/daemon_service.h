@@ -15,6 +15,7 @@ class DaemonService final : public CountedService<schema::Daemon> {
  protected:
   kj::Promise<void> hello(HelloContext context) override;
   kj::Promise<void> join(JoinContext context) override;
+  kj::Promise<void> attach(AttachContext context) override;
   kj::Promise<void> observe(ObserveContext context) override;
   kj::Promise<void> admin(AdminContext context) override;
   kj::Promise<void> ping(PingContext) override { return kj::READY_NOW; }

@@ -61,7 +61,8 @@ void PushServer::postHome(Work work) {
   if (home_->running()) home_->executor().executeAsync(std::move(work)).detach([](kj::Exception&&) {});
 }
 
-kj::Promise<Result<PushAnswer>> PushServer::push(const PushSlice& slice) {
+kj::Promise<Result<PushAnswer>> PushServer::push(const PushSlice& slice, const Limits& limits) {
+  if (auto status = check(slice, limits); !status.ok()) return refused(status.error());
   return atHome([self = shared_from_this(), slice] { return self->pushHere(slice); });
 }
 
@@ -103,11 +104,8 @@ void PushServer::letGo(StepPush& step, uint32_t shard) {
   step.parts[shard] = nullptr;
 }
 
-Status PushServer::check(const PushSlice& slice) const {
-  const LoopEnvironment& environment = home_->environment();
-  if (environment.closed) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
-  PSD_RETURN_IF_ERROR(
-      checkSlice(*model_, home_->config().limits, slice.shard, slice.offset, slice.gradient.size()));
+Status PushServer::check(const PushSlice& slice, const Limits& limits) const {
+  PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, slice.shard, slice.offset, slice.gradient.size()));
   return checkGradient(slice.shard, slice.offset, slice.gradient);
 }
 
@@ -247,6 +245,11 @@ void PushServer::count(const PushAnswer& answer) {
   if (answer.outcome == PushOutcome::stale) counters.stalePushes.add();
 }
 
+Result<PushAnswer> PushServer::refused(const Error& error) const {
+  countRefusal(home_->environment().counters, error);
+  return error;
+}
+
 kj::Promise<Result<PushAnswer>> PushServer::pushHere(const PushSlice& slice) {
   if (!steps_.contains(slice.step)) {
     KJ_IF_MAYBE (opened, home_->gate()) {
@@ -260,16 +263,14 @@ kj::Promise<Result<PushAnswer>> PushServer::pushHere(const PushSlice& slice) {
 }
 
 kj::Promise<Result<PushAnswer>> PushServer::take(const PushSlice& slice) {
-  auto refuse = [this](const Error& error) {
-    countRefusal(home_->environment().counters, error);
-    return Result<PushAnswer>(error);
-  };
-  if (auto status = check(slice); !status.ok()) return refuse(status.error());
+  if (home_->environment().closed) {
+    return refused({ErrorCode::shuttingDown, "the daemon is shutting down"});
+  }
   KJ_IF_MAYBE (again, answerAgain(slice)) {
     return again->attach(shared_from_this());
   }
   auto admitted = admit(slice);
-  if (!admitted.ok()) return refuse(admitted.error());
+  if (!admitted.ok()) return refused(admitted.error());
   count(slice);
   auto [step, part, last] = *std::move(admitted);
   Shard& shard = model_->store->shard(slice.shard);
@@ -291,11 +292,11 @@ kj::Promise<Result<PushAnswer>> PushServer::take(const PushSlice& slice) {
         if (!answer.ok() || !last) return answer;
         return settle(step, *answer);
       })
-      .then([this, refuse, step = step, shard = slice.shard,
+      .then([this, step = step, shard = slice.shard,
              last = last](Result<PushAnswer> answer) -> kj::Promise<Result<PushAnswer>> {
         if (last) step->outcome = answer;
         closeIfOver(step);
-        if (!answer.ok()) return refuse(answer.error());
+        if (!answer.ok()) return refused(answer.error());
         count(*answer);
         return whenDurable(shard, *answer);
       })

@@ -40,8 +40,8 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   /// The policy's answer to one slice, or why it is refused. Where a policy lets a gradient wait for other
   /// trainers, the last slice of the step waits and all others are answered at once, so that a peer with few
   /// slices in flight gets all of them in. `slice.gradient` stays readable until this resolves. From any
-  /// loop; it resolves there.
-  kj::Promise<Result<PushAnswer>> push(const PushSlice& slice);
+  /// loop, which checks the slice by its own `limits`; it resolves there.
+  kj::Promise<Result<PushAnswer>> push(const PushSlice& slice, const Limits& limits);
 
   /// Resolves when no slice is with the policy. From any loop.
   kj::Promise<void> whenLanded();
@@ -71,12 +71,14 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   template <class Work>
   void postHome(Work work);
 
+  Status check(const PushSlice& slice, const Limits& limits) const;
+  Result<PushAnswer> refused(const Error& error) const;
+
   // What follows runs at home.
   kj::Promise<Result<PushAnswer>> pushHere(const PushSlice& slice);
   kj::Promise<Result<PushAnswer>> take(const PushSlice& slice);
   kj::Promise<void> whenLandedHere();
   void endSessionHere();
-  Status check(const PushSlice& slice) const;
   /// The answer to a slice that came before; nothing if it is new.
   kj::Maybe<kj::Promise<Result<PushAnswer>>> answerAgain(const PushSlice& slice);
   /// What is known for good of a shard's part of a step.

@@ -37,30 +37,38 @@ kj::Promise<void> answerPush(Context context, const Result<PushAnswer>& answer) 
   return kj::READY_NOW;
 }
 
+/// What decodes a codec agreed as `spec`; null for float32. It lives as long as the program.
+const Codec* decoderOf(const std::string& spec) {
+  const std::string name = spec.substr(0, spec.find(':'));
+  return name == "none" ? nullptr : findDecoder(name);
+}
+
 Error notAsked() { return {ErrorCode::invalidArgument, "this trainer was not asked for the initial values"}; }
 
 }  // namespace
 
-TrainerSession::TrainerSession(std::shared_ptr<Connection> connection, Joined joined, const Codec* codec,
-                               const Codec* pullCodec)
+TrainerSession::TrainerSession(std::shared_ptr<Connection> connection, const Joined& joined)
     : CountedService(std::move(connection)),
       loop_(connection_->loop()),
       session_(joined.trainer.session),
       model_(joined.model),
       counters_(joined.counters),
-      codec_(codec),
+      codec_(decoderOf(joined.codec)),
       standing_(joined.standing),
       attachment_(joined.attachment),
-      pulls_(connection_, joined.model, joined.trainer, joined.counters, pullCodec),
+      further_(joined.further),
+      pulls_(connection_, joined.model, joined.trainer, joined.counters, decoderOf(joined.pullCodec)),
       pushes_(joined.pushes),
       role_(joined.role),
       initialValues_(model_->store->shardCount()) {
   connection_->trainerCame(counters_);
+  counters_->connections.add();
 }
 
 TrainerSession::~TrainerSession() noexcept(false) {
   connection_->trainerWent(counters_);
-  if (left_ || !loop_.running()) return;
+  counters_->connections.subtract();
+  if (further_ || left_ || !loop_.running()) return;
   loop_.detach(loop_.onControl([session = session_, attachment = attachment_](Control& control) {
     control.disconnected(session, attachment);
   }));
@@ -197,8 +205,9 @@ kj::Promise<void> TrainerSession::takePush(Context context, const Result<Gradien
                         .basis = Version{params.getBasis()},
                         .samples = params.getSamples(),
                         .gradient = *gradient};
-  return pushes_->push(slice).then(
-      [context](Result<PushAnswer> answer) mutable { return answerPush(context, answer); });
+  return pushes_->push(slice, loop_.config().limits).then([context](Result<PushAnswer> answer) mutable {
+    return answerPush(context, answer);
+  });
 }
 
 kj::Promise<void> TrainerSession::push(PushContext context) {

@@ -12,13 +12,12 @@
 
 namespace psd {
 
-/// One trainer's stay: bringing initial values, pulls, pushes, leaving. Its end without leave() is reported
-/// as a loss. Belongs to the connection's loop.
+/// One trainer's stay, as far as it goes over one connection: bringing initial values, pulls, pushes,
+/// leaving. Its end without leave() is reported, but for that of a further connection. Belongs to the
+/// connection's loop.
 class TrainerSession final : public CountedService<schema::Trainer> {
  public:
-  /// `codec` and `pullCodec`: what was agreed beside float32; null: nothing.
-  TrainerSession(std::shared_ptr<Connection> connection, Joined joined, const Codec* codec,
-                 const Codec* pullCodec);
+  TrainerSession(std::shared_ptr<Connection> connection, const Joined& joined);
   ~TrainerSession() noexcept(false);
 
  protected:
@@ -51,9 +50,10 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   const SessionId session_;
   std::shared_ptr<ServedModel> model_;
   std::shared_ptr<SessionCounters> counters_;
-  const Codec* const codec_;  // of pushes
+  const Codec* const codec_;  // of pushes, beside float32; null: none
   const std::shared_ptr<const SessionStanding> standing_;
   const uint32_t attachment_;
+  const bool further_;
   PullServer pulls_;
   const std::shared_ptr<PushServer> pushes_;
   std::unique_ptr<PushRing> ring_;  // once opened

@@ -53,6 +53,7 @@ struct Schedule {
   uint64_t messagesMost = 0;
   uint32_t shards = 1, threads = 1;
   uint64_t chunkBytes = 0;
+  uint32_t connections = 1;  ///< of each trainer
 };
 
 Schedule draw(Random& random) {
@@ -68,6 +69,7 @@ Schedule draw(Random& random) {
   schedule.shards = static_cast<uint32_t>(random.between(1, 3));
   schedule.threads = static_cast<uint32_t>(random.between(1, 2));
   schedule.chunkBytes = random.oneIn(2) ? 1024 : 16384;
+  schedule.connections = static_cast<uint32_t>(random.between(1, 3));
   return schedule;
 }
 
@@ -109,6 +111,7 @@ Status live(const std::string& address, const Schedule& schedule, Rank rank, boo
   ClientOptions options;
   options.servers = {address};
   options.chunkBytes = schedule.chunkBytes;
+  options.connections = schedule.connections;
   options.retryTimeout = std::chrono::seconds(60);
   const std::vector<float> zeros = all(0), gradient = all(-1);  // outlive the client
   PSD_ASSIGN_OR_RETURN(auto client, join(options, {rank, schedule.trainers}, zeros));
@@ -147,10 +150,10 @@ uint64_t runSchedule(uint64_t seed) {
   Random random(seed);
   const Schedule schedule = draw(random);
   INFO("FAULT_SEED=" << seed << ": " << schedule.policy << ", " << schedule.trainers << " trainers, "
-                     << schedule.pushes << " pushes, " << schedule.inflight << " in flight, "
-                     << schedule.deaths << " deaths, connections of " << schedule.messagesMost
-                     << " messages, " << schedule.shards << " shards, " << schedule.threads
-                     << " loops, slices of " << schedule.chunkBytes << " bytes");
+                     << schedule.connections << " connections each, " << schedule.pushes << " pushes, "
+                     << schedule.inflight << " in flight, " << schedule.deaths << " deaths, connections of "
+                     << schedule.messagesMost << " messages, " << schedule.shards << " shards, "
+                     << schedule.threads << " loops, slices of " << schedule.chunkBytes << " bytes");
   const LocalServer server({{"policy", {{"type", schedule.policy}}},
                             {"shards", schedule.shards},
                             {"threads", schedule.threads},

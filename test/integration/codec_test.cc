@@ -81,7 +81,7 @@ std::vector<Slice> slices() {
 class Reference {
  public:
   Reference(const std::string& spec, std::vector<float> start)
-      : weights_(std::move(start)), encoder_(codecNamed(spec), weights_.size(), 1) {}
+      : weights_(std::move(start)), encoder_(codecNamed(spec), 1) {}
 
   /// One that is `dropped` goes into the next.
   void push(uint64_t step, const std::vector<float>& gradient, bool dropped = false) {

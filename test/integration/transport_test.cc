@@ -1,6 +1,7 @@
-// The same training by messages over TCP and over a Unix socket, and with mapped parameters and a ring for
-// gradients: the same bits.
+// The same training by messages over TCP and over a Unix socket, over several connections, and with mapped
+// parameters and a ring for gradients: the same bits.
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -19,6 +20,7 @@ struct Way {
   const char* name;
   bool unixSocket;
   Transport transport;
+  uint32_t connections = 1;
 };
 
 constexpr Way kWays[] = {
@@ -26,6 +28,10 @@ constexpr Way kWays[] = {
     {"rpc over Unix", true, Transport::rpc},
     {"auto over TCP", false, Transport::automatic},
     {"auto over Unix", true, Transport::automatic},
+    {"two connections over TCP", false, Transport::automatic, 2},
+    {"four connections over TCP", false, Transport::rpc, 4},
+    {"four connections over Unix", true, Transport::rpc, 4},
+    {"four connections and shared memory", true, Transport::automatic, 4},
 };
 
 Json configOf(const std::string& policy, uint32_t shards) {
@@ -58,6 +64,7 @@ std::unique_ptr<Client> connectBy(const testing::LocalServer& server, const Way&
   ClientOptions options;
   options.servers.push_back(way.unixSocket ? server.unixAddress() : server.address());
   options.transport = way.transport;
+  options.connections = way.connections;
   options.chunkBytes = 64 << 10;
   auto client = Client::connect(options);
   PSD_REQUIRE_OK(client);
@@ -79,6 +86,7 @@ std::vector<float> train(const std::string& policy, uint32_t shards, const Model
   CHECK(info->pullTransport == (mapped ? "shm" : "rpc"));
   const bool ring = way.unixSocket && way.transport != Transport::rpc;
   CHECK(info->pushTransport == (ring ? "shm" : "rpc"));
+  CHECK(info->connections == (ring ? 1 : std::min(way.connections, info->shardCount)));
   CHECK(client->view().size() == (mapped ? initial.size() : 0));
   std::vector<float> values(initial.size());
   for (uint64_t step = 0; step <= 3; step++) {
@@ -95,6 +103,8 @@ std::vector<float> train(const std::string& policy, uint32_t shards, const Model
   const Json status = server.status();
   CHECK(status["counters"]["push_bytes"] == 3 * initial.size() * sizeof(float));
   CHECK(status["trainers"][0]["bytes_pushed"] == client->bytesPushed());
+  CHECK(status["trainers"][0]["bytes_pulled"] == (mapped ? 0 : client->bytesPulled()));
+  CHECK(status["trainers"][0]["connections"] == info->connections);
   CHECK((status["ring_bytes"] != 0) == ring);
   PSD_REQUIRE_OK(client->leave());
   return values;

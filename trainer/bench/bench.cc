@@ -58,23 +58,31 @@ struct LoadReport {
   double elapsed = 0;
   std::string policy, device, pullTransport, pushTransport, codec = "none", pullCodec = "none";
   uint64_t wireBytes = 0;  // of one round
+  uint32_t connections = 1;
 };
 
 /// From one process of the bench to another.
 std::string pack(const LoadReport& report) {
   std::string packed;
-  nlohmann::json::to_msgpack(
-      nlohmann::json{report.rounds, report.elapsed, report.policy, report.device, report.pullTransport,
-                     report.pushTransport, report.codec, report.pullCodec, report.wireBytes},
-      packed);
+  nlohmann::json::to_msgpack(nlohmann::json{report.rounds, report.elapsed, report.policy, report.device,
+                                            report.pullTransport, report.pushTransport, report.codec,
+                                            report.pullCodec, report.wireBytes, report.connections},
+                             packed);
   return packed;
 }
 
 LoadReport unpack(const std::string& packed) {
   const auto json = nlohmann::json::from_msgpack(packed);
-  return {json[0].get<std::vector<double>>(), json[1].get<double>(),      json[2].get<std::string>(),
-          json[3].get<std::string>(),         json[4].get<std::string>(), json[5].get<std::string>(),
-          json[6].get<std::string>(),         json[7].get<std::string>(), json[8].get<uint64_t>()};
+  return {json[0].get<std::vector<double>>(),
+          json[1].get<double>(),
+          json[2].get<std::string>(),
+          json[3].get<std::string>(),
+          json[4].get<std::string>(),
+          json[5].get<std::string>(),
+          json[6].get<std::string>(),
+          json[7].get<std::string>(),
+          json[8].get<uint64_t>(),
+          json[9].get<uint32_t>()};
 }
 
 /// One trainer of the bench: its client and its memory. Owned by one thread.
@@ -114,6 +122,7 @@ class Load {
     report_.pushTransport = info.pushTransport;
     report_.codec = info.codec;
     report_.pullCodec = info.pullCodec;
+    report_.connections = info.connections;
     PSD_ASSIGN_OR_RETURN(const PullInfo first, client_->pull(values_.span()).wait());
     basis_ = first.versions;
     gradient_ = values_.span();
@@ -168,6 +177,7 @@ BenchReport summarise(const BenchOptions& options, uint64_t bytes, const std::ve
   report.operation = options.operation;
   report.bytes = options.operation == BenchOperation::latency ? 0 : bytes;
   report.trainers = options.trainers;
+  report.connections = loads.front().connections;
   report.policy = loads.front().policy;
   report.device = loads.front().device;
   report.pullTransport = loads.front().pullTransport;
@@ -230,6 +240,7 @@ std::string formatText(const BenchReport& report) {
     out += fmt::format(", policy {}, {}, pulls by {}, pushes by {}", report.policy, report.device,
                        report.pullTransport, report.pushTransport);
   }
+  if (report.connections > 1) out += fmt::format(", {} connections each", report.connections);
   out += "\n";
   if (report.operation == BenchOperation::latency) {
     out += fmt::format("  round trip   {:.1f} us median, {:.1f} us p99\n  throughput   {:.0f} calls/s",
@@ -254,6 +265,7 @@ std::string formatText(const BenchReport& report) {
 std::string formatJson(const BenchReport& report) {
   return nlohmann::ordered_json{{"operation", nameOf(report.operation)},
                                 {"trainers", report.trainers},
+                                {"connections", report.connections},
                                 {"policy", report.policy},
                                 {"device", report.device},
                                 {"pull_transport", report.pullTransport},

@@ -34,7 +34,7 @@ struct BenchOptions {
   BenchOperation operation = BenchOperation::pull;
   ClientOptions client;
   uint64_t bytes = 64u << 20;  ///< of the parameters, f32; rounded up to the layout's grain
-  uint32_t trainers = 1;       ///< at once, each a process with its own connection
+  uint32_t trainers = 1;       ///< at once, each a process with connections of its own
   uint32_t outstanding = 1;    ///< latency: unanswered calls per trainer
   double seconds = 2;          ///< how long to measure, after a warm-up
 };
@@ -50,6 +50,7 @@ struct BenchReport {
   double elapsed = 0;         ///< the longest that a trainer measured
   double bytesPerSecond = 0;  ///< of all trainers together; 0 for latency
   double fairness = 1;        ///< rounds of the slowest trainer by those of the fastest
+  uint32_t connections = 1;   ///< of each trainer, in use
   std::string policy;         ///< this and the next three: empty for latency, which does not join
   std::string device;
   std::string pullTransport;  ///< "shm" or "rpc"

@@ -34,6 +34,7 @@ std::vector<OperationFlag> operationFlags() {
           {"--outstanding", {"latency"}},
           {"--chunk", any},
           {"--window", any},
+          {"--connections", any},
           {"--model", train},
           {"--device", train},
           {"--batch-size", train},
@@ -51,6 +52,16 @@ void addOverlapFlags(CLI::App& app, RawFlags& flags) {
       ->type_name("N")
       ->capture_default_str();
   app.add_flag("--prefetch", flags.prefetch, "pull the parameters of the next step while this one computes");
+}
+
+/// Of the commands that pull and push.
+void addConnectionsFlag(CLI::App& app, RawFlags& flags) {
+  app.add_option(
+         "--connections", flags.connections,
+         "sockets of this trainer, each with an I/O thread here and an event loop there; no more than "
+         "the daemon has shards, and one where memory is shared")
+      ->type_name("N")
+      ->capture_default_str();
 }
 
 /// Of the commands that push.
@@ -140,6 +151,7 @@ void addBenchFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--threads", flags.threads, "train: CPU threads to compute with; default: the cores")
       ->type_name("N");
   addOverlapFlags(app, flags);
+  addConnectionsFlag(app, flags);
   addCodecFlags(app, flags);
   app.add_flag("--json", flags.json, "print one JSON object");
 }
@@ -176,6 +188,7 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
       ->type_name("PLAN")
       ->capture_default_str();
   addOverlapFlags(app, flags);
+  addConnectionsFlag(app, flags);
   addCodecFlags(app, flags);
   app.add_option("--metrics", flags.metrics, "write one JSON line per step")->type_name("FILE");
 }

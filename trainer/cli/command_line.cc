@@ -28,6 +28,7 @@ constexpr double kBenchSecondsMax = 86'400;
 constexpr uint64_t kChunkBytesMin = 4096;
 constexpr uint64_t kChunkBytesMax = 64u << 20;
 constexpr uint64_t kWindowMax = 1024;
+constexpr uint64_t kConnectionsMax = 64;
 
 constexpr std::array<std::string_view, 6> kLogLevels = {"trace", "debug", "info", "warn", "error", "off"};
 
@@ -72,7 +73,14 @@ Result<ClientOptions> readConnection(const RawFlags& flags, const EnvironmentGet
   return client;
 }
 
-/// What bench can choose beyond the connection.
+Status readConnections(const RawFlags& flags, ClientOptions& client) {
+  PSD_ASSIGN_OR_RETURN(const uint64_t connections,
+                       parseInteger({"--connections", flags.connections}, 1, kConnectionsMax));
+  client.connections = static_cast<uint32_t>(connections);
+  return {};
+}
+
+/// What bench can choose beyond the daemon.
 Status readTransfer(const RawFlags& flags, ClientOptions& client) {
   if (flags.chunk != "auto") {
     PSD_ASSIGN_OR_RETURN(client.chunkBytes,
@@ -80,7 +88,7 @@ Status readTransfer(const RawFlags& flags, ClientOptions& client) {
   }
   PSD_ASSIGN_OR_RETURN(const uint64_t window, parseInteger({"--window", flags.window}, 1, kWindowMax));
   client.window = static_cast<uint32_t>(window);
-  return {};
+  return readConnections(flags, client);
 }
 
 Status checkLogLevel(const std::string& level) {
@@ -133,6 +141,7 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
       train.common.client.retryTimeout,
       readMilliseconds({"--retry-timeout", flags.retryTimeout}, kRetryTimeoutSecondsMax, Zero::allowed));
   PSD_RETURN_IF_ERROR(readOverlap(flags, loop));
+  PSD_RETURN_IF_ERROR(readConnections(flags, train.common.client));
   if (flags.epochs) {
     PSD_ASSIGN_OR_RETURN(loop.epochs, parseInteger({"--epochs", *flags.epochs}, 1, kEpochsMax));
   }

@@ -56,6 +56,10 @@ void logStart(const TrainCommand& command, const Material& material, const JoinI
                membership.rank.value, membership.worldSize, info.policy, info.shardCount, info.device,
                info.pullTransport, info.pushTransport,
                info.broughtInitialValues ? "brought the initial values" : "the model has values");
+  if (command.common.client.connections > 1) {
+    spdlog::info("{} connection(s) of at most {}: {} shard(s), pulls by {}, pushes by {}", info.connections,
+                 command.common.client.connections, info.shardCount, info.pullTransport, info.pushTransport);
+  }
   if (info.codec != "none" || info.pullCodec != "none") {
     spdlog::info("codec of pushes {}, of pulls {}", info.codec, info.pullCodec);
   }

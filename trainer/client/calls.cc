@@ -9,14 +9,13 @@ PullCall::PullCall(RpcClient& client, std::span<float> destination)
 
 void PullCall::send() {
   connection_ = client_.connection_;
-  values_ = client_.start<PullInfo>([&client = client_, destination = destination_] {
-    return client.channel_->pull(destination, client.options_.window);
-  });
+  values_ = client_.startOnAll<PullInfo>([destination = destination_, window = client_.options_.window](
+                                             Channel& channel) { return channel.pull(destination, window); });
 }
 
 Result<PullInfo> PullCall::wait() {
   for (;;) {
-    const Result<PullInfo>& values = values_.get();
+    Result<PullInfo> values = values_.get();
     if (values.ok()) {
       client_.bytesPulled_ += values->bytes;
       return values;
@@ -27,51 +26,88 @@ Result<PullInfo> PullCall::wait() {
 }
 
 PushCall::PushCall(RpcClient& client, PushOrder order)
-    : client_(client), order_(std::move(order)), coverage_(client.slices_) {
-  send();
-}
+    : client_(client), order_(std::move(order)), slices_(client.slices_), coverage_(slices_->slices) {}
 
 void PushCall::send() {
   connection_ = client_.connection_;
-  answer_ = client_.start<PushInfo>([&client = client_, order = order_] {
-    return client.channel_->beginPush(order, client.options_.window);
-  });
-  coverage_ = Coverage(client_.slices_);
+  answer_ = client_.startOnAll<PushInfo>([order = order_, window = client_.options_.window](
+                                             Channel& channel) { return channel.beginPush(order, window); });
+  slices_ = client_.slices_;
+  coverage_ = Coverage(slices_->slices);
   std::vector<size_t> complete;
   for (const auto& [begin, count] : reported_) {
     const std::vector<size_t> more = coverage_.add(begin, count);
     complete.insert(complete.end(), more.begin(), more.end());
   }
-  sendReady(std::move(complete));
+  sendReady(complete);
 }
 
 void PushCall::ready(uint64_t begin, uint64_t count) {
   reported_.emplace_back(begin, count);
-  sendReady(coverage_.add(begin, count));
+  const std::vector<size_t> complete = coverage_.add(begin, count);
+  if (sent()) return sendReady(complete);
+  client_.sendDue();
 }
 
-void PushCall::sendReady(std::vector<size_t> slices) {
-  if (slices.empty()) return;
-  client_.io_.post([&client = client_, step = order_.step, slices = std::move(slices)] {
-    client.channel_->pushReady(step, slices);
-  });
+void PushCall::sendReady(const std::vector<size_t>& slices) const {
+  std::vector<std::vector<size_t>> shares(slices_->links);
+  for (size_t slice : slices) {
+    const DividedSlices::Place& place = slices_->places[slice];
+    shares[place.link].push_back(place.index);
+  }
+  for (uint32_t link = 0; link < shares.size(); link++) {
+    if (shares[link].empty()) continue;
+    client_.links_[link]->post([step = order_.step, share = std::move(shares[link])](Channel& channel) {
+      channel.pushReady(step, share);
+    });
+  }
 }
 
 void PushCall::giveUp() {
   givenUp_ = true;  // not to be sent again: the gradient may go
-  client_.io_.post([&client = client_, step = order_.step] { client.channel_->giveUpPush(step); });
+  if (!sent()) return;
+  for (uint32_t link = 0; link < slices_->links; link++) {
+    client_.links_[link]->post([step = order_.step](Channel& channel) { channel.giveUpPush(step); });
+  }
   (void)answer_.get();
 }
 
+bool PushCall::done() const {
+  client_.sendDue();
+  return sent() && answer_.ready();
+}
+
 bool PushCall::settled() const {
-  if (!isReady(answer_)) return false;
-  const Result<PushInfo>& answer = answer_.get();
+  if (!sent()) return givenUp_;
+  if (!answer_.ready()) return false;
+  const Result<PushInfo> answer = answer_.get();
   return answer.ok() || givenUp_ || !client_.mayRecover(answer.error());
+}
+
+void PushCall::conclude() const {
+  if (!sent() || slices_->links == 1) return;
+  const Result<PushInfo> answer = answer_.get();
+  const PushOutcome outcome = answer.ok() ? answer->outcome : PushOutcome::late;
+  for (uint32_t link = 0; link < slices_->links; link++) {
+    client_.links_[link]->post(
+        [step = order_.step, outcome](Channel& channel) { channel.concludePush(step, outcome); });
+  }
+}
+
+void PushCall::outlast() {
+  const Result<PushInfo> answer = answer_.get();
+  if (!answer.ok()) (void)client_.recover(connection_, answer.error());  // whoever waits for it is told
 }
 
 Result<PushInfo> PushCall::wait() {
   for (;;) {
-    const Result<PushInfo>& answer = answer_.get();
+    client_.sendDue();
+    if (!sent()) {
+      const std::shared_ptr<PushCall> earlier = client_.pushes_.front();  // sent by sendDue()
+      earlier->outlast();
+      continue;
+    }
+    Result<PushInfo> answer = answer_.get();
     if (answer.ok()) {
       client_.bytesPushed_ += answer->bytes;
       return answer;

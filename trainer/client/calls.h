@@ -7,17 +7,12 @@
 
 namespace psd {
 
-template <class T>
-bool isReady(const std::shared_future<Result<T>>& future) {
-  return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-}
-
-/// A pull, from its beginning to its values, over as many connections as it takes. Used by the client's
+/// A pull, from its beginning to its values, whatever becomes of connections meanwhile. Used by the client's
 /// thread.
 class PullCall final : public Pending<PullInfo>::Impl {
  public:
   PullCall(RpcClient& client, std::span<float> destination);
-  bool done() const override { return isReady(values_); }
+  bool done() const override { return values_.ready(); }
   Result<PullInfo> wait() override;
 
  private:
@@ -26,11 +21,11 @@ class PullCall final : public Pending<PullInfo>::Impl {
   RpcClient& client_;
   const std::span<float> destination_;
   uint64_t connection_ = 0;  // that it was sent on
-  std::shared_future<Result<PullInfo>> values_;
+  Answers<PullInfo> values_;
 };
 
 /// A push, from its beginning to its answer, likewise. Keeps account of what is final of its gradient, and
-/// hands complete slices to the channel.
+/// hands complete slices to the channels. The client says when it may be sent.
 class PushCall {
  public:
   PushCall(RpcClient& client, PushOrder order);
@@ -43,21 +38,29 @@ class PushCall {
 
   /// Begins it, or begins it anew on another connection.
   void send();
-  bool done() const { return isReady(answer_); }
+  bool sent() const { return answer_.asked(); }
+  bool done() const;
   /// Whether nothing is to be sent any more: it was answered, or refused for good.
   bool settled() const;
+  /// It is settled: tells all connections what their answers come to.
+  void conclude() const;
   Result<PushInfo> wait();
+  /// Waits for its answer on behalf of another push, and recovers if that is lost.
+  void outlast();
+  /// Its answer is lost: it is to be sent again.
+  void forgetAnswer() { answer_ = {}; }
 
  private:
-  void sendReady(std::vector<size_t> slices);
+  void sendReady(const std::vector<size_t>& slices) const;
 
   RpcClient& client_;
   const PushOrder order_;
   std::vector<std::pair<uint64_t, uint64_t>> reported_;  // begin and count
-  Coverage coverage_;                                    // of the connection's slices
+  std::shared_ptr<const DividedSlices> slices_;          // of the connection
+  Coverage coverage_;                                    // of these
   uint64_t connection_ = 0;                              // that it was sent on
   bool givenUp_ = false;
-  std::shared_future<Result<PushInfo>> answer_;
+  Answers<PushInfo> answer_;
 };
 
 }  // namespace psd

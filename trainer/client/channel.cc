@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include <kj/debug.h>
 
@@ -69,13 +70,22 @@ void Channel::tearDown() {
   socket_ = nullptr;
 }
 
+void Channel::end(Error why) {
+  if (ended_) return;
+  ended_ = std::move(why);
+  if (tellFailed_) std::exchange(tellFailed_, nullptr)(*ended_);
+}
+
+void Channel::whenFailed(std::function<void(const Error&)> tell) {
+  if (ended_ && tell) return tell(*ended_);
+  tellFailed_ = std::move(tell);
+}
+
 kj::Promise<Error> Channel::broken(kj::Exception&& exception) {
-  if (!ended_) {
-    std::string reason = text(exception.getDescription());
-    bool lost = exception.getType() == kj::Exception::Type::DISCONNECTED;
-    ended_ = Error{ErrorCode::unavailable,
-                   "the connection to " + server_ + " broke" + (lost ? "" : ": " + wire::printable(reason))};
-  }
+  std::string reason = text(exception.getDescription());
+  bool lost = exception.getType() == kj::Exception::Type::DISCONNECTED;
+  end({ErrorCode::unavailable,
+       "the connection to " + server_ + " broke" + (lost ? "" : ": " + wire::printable(reason))});
   // Off the stack of the call that failed, and before its caller may free what the call references.
   return kj::evalLater([this] {
     tearDown();
@@ -115,14 +125,16 @@ kj::Promise<Result<std::string>> Channel::hello() {
 }
 
 Status Channel::readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const ModelSpec& model) {
-  PSD_ASSIGN_OR_RETURN(plan_, wire::readPlan(access.getShards()));
+  PSD_ASSIGN_OR_RETURN(terms_.plan, wire::readPlan(access.getShards()));
+  const ShardPlan& plan = terms_.plan;
   uint64_t expected = ModelLayout(model).totalElements();
-  if (plan_.totalElements() != expected) {
-    return {ErrorCode::protocolMismatch, "the daemon's shards hold " + std::to_string(plan_.totalElements()) +
+  if (plan.totalElements() != expected) {
+    return {ErrorCode::protocolMismatch, "the daemon's shards hold " + std::to_string(plan.totalElements()) +
                                              " elements; this model's layout has " +
                                              std::to_string(expected)};
   }
-  slices_ = cutIntoSlices(plan_, std::min(chunkBytes / sizeof(float), access.getSliceElementsMax()));
+  terms_.slices = cutIntoSlices(plan, std::min(chunkBytes / sizeof(float), access.getSliceElementsMax()));
+  carried_ = terms_.slices;
   policy_ = wire::printable(text(access.getPolicy()));
   device_ = wire::printable(text(access.getDevice()));
   localSteps_ = {};
@@ -180,7 +192,7 @@ kj::Promise<Status> Channel::initializeSlice(const Slice& slice, std::span<const
 kj::Promise<Result<PushInfo>> Channel::bringValues(std::span<const float> values, uint32_t window) {
   if (ended_) return Result<PushInfo>(*ended_);
   auto start = std::chrono::steady_clock::now();
-  auto sent = sendInWindow(slices_, window, [this, values](const Slice& slice) {
+  auto sent = sendInWindow(terms_.slices, window, [this, values](const Slice& slice) {
     return initializeSlice(slice, values.subspan(slice.arena, slice.count));
   });
   return guarded<PushInfo>(sent.then([this, start](Status status) -> kj::Promise<Result<PushInfo>> {
@@ -202,8 +214,8 @@ kj::Promise<Status> Channel::pullSlice(uint64_t pull, const Slice& slice, std::s
   request.setOffset(slice.offset);
   request.setCount(slice.count);
   PlaceKey key{pull, slice.shard.value, slice.offset};
-  if (pullCodec_) {
-    request.setCodec(std::string(pullCodec_->name()).c_str());
+  if (terms_.pullCodec) {
+    request.setCodec(std::string(terms_.pullCodec->name()).c_str());
   } else {
     places_[key] = into;
   }
@@ -214,7 +226,7 @@ kj::Promise<Status> Channel::pullSlice(uint64_t pull, const Slice& slice, std::s
         const auto bytes = wire::bytesIn(answer.getSlice().getValues());
         info.bytes += bytes.size();
         info.versions[slice.shard.value] = Version{answer.getSlice().getVersion()};
-        if (pullCodec_) return decodeSlice(bytes, into);
+        if (terms_.pullCodec) return decodeSlice(bytes, into);
         if (bytes.size() != into.size_bytes()) {
           return {ErrorCode::protocolMismatch, "the daemon sent " + std::to_string(bytes.size()) +
                                                    " bytes for a slice of " + std::to_string(into.size()) +
@@ -236,10 +248,10 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, uint32
   if (shared_ && shared_->readable()) return pullShared(destination);
   auto start = std::chrono::steady_clock::now();
   auto info = kj::heap<PullInfo>();
-  info->versions.resize(plan_.shards.size());
+  info->versions.resize(terms_.plan.shards.size());
   uint64_t number = ++lastPull_;
   auto received =
-      sendInWindow(slices_, window, [this, number, destination, &info = *info](const Slice& slice) {
+      sendInWindow(carried_, window, [this, number, destination, &info = *info](const Slice& slice) {
         return pullSlice(number, slice, destination.subspan(slice.arena, slice.count), info);
       });
   return guarded<PullInfo>(

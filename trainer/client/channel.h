@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,6 +27,12 @@ namespace psd {
 /// Every answer of the daemon that matters to a caller: whether the trainer is to bring the values.
 enum class StartRole { go, bringValues };
 
+/// The daemon is away or silent, or has given this trainer up. What it answered itself is none of these. It
+/// leaves open what became of what was sent, so that it may be sent again.
+inline bool isLost(const Error& error) {
+  return error.code == ErrorCode::unavailable || error.code == ErrorCode::sessionEnded;
+}
+
 /// How gradients and parameters are to travel; empty: as the daemon says.
 struct CodecWish {
   std::string push, pull;
@@ -37,7 +44,6 @@ struct JoinOrder {
   uint64_t incarnation = 0;  ///< drawn once in a trainer's life
   uint64_t lastDaemon = 0;   ///< JoinAnswer::daemon of the last join; 0: none
   CodecWish codecs;
-  std::shared_ptr<EncodedPushes> encoder;  ///< of the connection before, to go on with; null: none
 };
 
 struct JoinAnswer {
@@ -48,6 +54,18 @@ struct JoinAnswer {
   uint64_t daemon = 0;   ///< which process the daemon is
 };
 
+/// What joining came to, as further connections of the same trainer need it.
+struct SessionTerms {
+  Rank rank;
+  uint64_t incarnation = 0;
+  uint32_t attachment = 0;  ///< of the session, see the schema
+  uint64_t leaseMs = 0;
+  ShardPlan plan;
+  std::vector<Slice> slices;               ///< of the whole model
+  std::shared_ptr<const Codec> codec;      ///< of pushes; null: float32
+  std::shared_ptr<const Codec> pullCodec;  ///< of pulls; null: float32
+};
+
 /// One gradient to push. `gradient` is the whole arena's.
 struct PushOrder {
   Step step;
@@ -56,16 +74,21 @@ struct PushOrder {
   std::vector<Version> basis;  ///< per shard; 0 where it is too short
 };
 
+/// By shard, encoded slices whose shard may yet drop the gradient.
+using UndecidedSlices = std::map<ShardId, std::vector<Slice>>;
+
 /// A push under way.
 struct PushProgress {
   PushInfo info;
-  std::map<ShardId, std::vector<Slice>> undecided;  ///< encoded ones whose shard may yet drop the gradient
+  UndecidedSlices undecided;
 };
 
 /// The side of a Client that does input and output: one connection and the calls on it. Every method is
 /// called on its event loop's thread, and so do the promises resolve. Whatever the RPC library throws
 /// is turned into an Error; by the time such an Error is out, the connection is torn down and no
 /// memory of the caller is referenced any more.
+///
+/// A trainer may have several: the first joins, the others attach; each carries the slices of some shards.
 class Channel {
  public:
   Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, Transport transport);
@@ -75,6 +98,14 @@ class Channel {
   kj::Promise<Result<std::string>> hello();
   kj::Promise<Result<JoinAnswer>> join(const JoinOrder& order, const ModelSpec& model, uint64_t chunkBytes,
                                        uint32_t window);
+  /// Instead of join(), for a further connection of the same trainer.
+  kj::Promise<Status> attach(const SessionTerms& terms);
+  /// Pulls and pushes are of the shards that connection `number` of `links` carries; after joining. Goes on
+  /// with the `encoder` of the connection that did so before, if it fits; null: none.
+  void carry(uint32_t number, uint32_t links, const std::shared_ptr<EncodedPushes>& encoder);
+  /// Calls `tell`, and nobody else any more, once, on the loop's thread, when the connection has failed; at
+  /// once where it has. Null: nobody.
+  void whenFailed(std::function<void(const Error&)> tell);
   kj::Promise<Result<ModelSpec>> observe(const ModelSpec& model, uint64_t chunkBytes);
   kj::Promise<Result<StartRole>> awaitModel();
   kj::Promise<Result<PushInfo>> bringValues(std::span<const float> values, uint32_t window);
@@ -86,6 +117,8 @@ class Channel {
   void pushReady(Step step, const std::vector<size_t>& slices) { pushes_.ready(step, slices); }
   /// Sends nothing more of that push.
   void giveUpPush(Step step) { pushes_.giveUp(step); }
+  /// With several connections: all have the answers to that push, and this is what they come to.
+  void concludePush(Step step, PushOutcome outcome);
   kj::Promise<Result<DealtSamples>> takeSamples(const SamplesWish& wish);
   kj::Promise<Status> leave();
   /// Ends the connection: whatever is under way fails, with `why` where nothing better is known. Resolves
@@ -93,8 +126,7 @@ class Channel {
   kj::Promise<void> fail(const Error& why);
   kj::Promise<Result<PingInfo>> ping(uint64_t calls, uint32_t outstanding);
 
-  const ShardPlan& plan() const { return plan_; }
-  const std::vector<Slice>& slices() const { return slices_; }
+  const SessionTerms& terms() const { return terms_; }
   /// The daemon's parameters in this process; null where values travel in messages.
   const std::shared_ptr<const SharedModel>& sharedModel() const { return shared_; }
   /// Whether pushes go through memory shared with the daemon.
@@ -104,8 +136,8 @@ class Channel {
   const LocalSteps& localSteps() const { return localSteps_; }
   /// Null where gradients travel as float32.
   const std::shared_ptr<EncodedPushes>& encoder() const { return encoder_; }
-  std::string codec() const { return encoder_ ? encoder_->codec().spec() : "none"; }
-  std::string pullCodec() const { return pullCodec_ && !shared_ ? pullCodec_->spec() : "none"; }
+  std::string codec() const { return terms_.codec ? terms_.codec->spec() : "none"; }
+  std::string pullCodec() const { return terms_.pullCodec && !shared_ ? terms_.pullCodec->spec() : "none"; }
 
   kj::Promise<Status> pullSlice(uint64_t pull, const Slice& slice, std::span<float> into, PullInfo& info);
   kj::Promise<Status> initializeSlice(const Slice& slice, std::span<const float> values);
@@ -120,7 +152,9 @@ class Channel {
   Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const ModelSpec& model);
   kj::ArrayPtr<capnp::word> placeFor(capnp::rpc::Message::Reader envelope, size_t words);
   /// Takes on what the daemon said about codecs; after readAccess().
-  Status agreeOn(schema::JoinResult::Joined::Reader joined, const JoinOrder& order);
+  Status agreeOn(schema::JoinResult::Joined::Reader joined);
+  /// From now on this is the trainer's.
+  void hold(schema::Trainer::Client session);
   Status decodeSlice(std::span<const std::byte> bytes, std::span<float> into) const;
   kj::Promise<Status> pushEncoded(const PushOrder& order, const Slice& slice, PushProgress& push);
   /// After readAccess(): maps the daemon's parameters as far as the transport asks for it and it can be done.
@@ -136,14 +170,14 @@ class Channel {
   Status noRing(const Error& why) const;
   /// `push` outlives the promise.
   kj::Promise<Status> pushSlice(const PushOrder& order, const Slice& slice, PushProgress& push);
-  /// Every slice of an encoded push is answered.
-  void finishEncoded(Step step, const PushProgress& push);
   kj::Promise<PushResponse> sendInMessage(const PushOrder& order, const Slice& slice);
   kj::Promise<PushResponse> sendThroughRing(const PushOrder& order, const Slice& slice);
   void connectionLost();
   void watchNotice();
   /// Renews the lease in the background, however long this trainer computes.
-  void keepAlive(uint64_t leaseMs);
+  void keepAlive();
+  /// Nothing can be called any more; the first reason stands.
+  void end(Error why);
   kj::Promise<void> beat(kj::Duration lease);
   /// The typed form of what the library threw; tears the connection down first.
   kj::Promise<Error> broken(kj::Exception&& exception);
@@ -163,17 +197,19 @@ class Channel {
   kj::Maybe<schema::Trainer::Client> trainer_;
   kj::Promise<void> notice_ = kj::READY_NOW;
   kj::Promise<void> keptAlive_ = kj::READY_NOW;
-  kj::Promise<void> ending_ = kj::READY_NOW;  // a connection that a silent daemon made useless
-  kj::Promise<void> lost_ = kj::READY_NOW;    // marks the end of a connection that no call waits on
-  std::optional<Error> ended_;                // why nothing can be called any more
-  ShardPlan plan_;
-  std::vector<Slice> slices_;
+  kj::Promise<void> ending_ = kj::READY_NOW;      // a connection that a silent daemon made useless
+  kj::Promise<void> lost_ = kj::READY_NOW;        // marks the end of a connection that no call waits on
+  std::optional<Error> ended_;                    // why nothing can be called any more
+  std::function<void(const Error&)> tellFailed_;  // null once called
+  SessionTerms terms_;
+  std::vector<Slice> carried_;  // of terms_.slices
+  uint32_t links_ = 1;          // how many connections carry the others
   std::shared_ptr<const SharedModel> shared_;
   std::string policy_;
   LocalSteps localSteps_;
   std::string device_;
-  std::shared_ptr<EncodedPushes> encoder_;  // null where gradients travel as float32
-  std::shared_ptr<const Codec> pullCodec_;  // null where parameters do
+  std::shared_ptr<EncodedPushes> encoder_;     // null where gradients travel as float32
+  std::map<Step, UndecidedSlices> undecided_;  // of encoded pushes that are answered here
   uint64_t lastPull_ = 0;
   std::map<PlaceKey, std::span<float>> places_;  // destinations of the slices in flight
   std::unique_ptr<ClientPushRing> ring_;         // null where gradients travel in messages

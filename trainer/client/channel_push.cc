@@ -38,11 +38,6 @@ Status readAnswer(schema::PushResult::Reader answer, const Slice& slice, uint64_
   return {};
 }
 
-/// Whether an error leaves open what became of what was sent, so that it may be sent again.
-bool isUndecided(const Error& error) {
-  return error.code == ErrorCode::unavailable || error.code == ErrorCode::sessionEnded;
-}
-
 /// Sets what a push says besides where its gradient is.
 template <class Request>
 void describe(Request& request, const PushOrder& order, const Slice& slice) {
@@ -99,7 +94,7 @@ kj::Promise<Status> Channel::pushEncoded(const PushOrder& order, const Slice& sl
                               &push](capnp::Response<schema::PushResult> answer) -> Status {
     Status status = readAnswer(answer, slice, bytes, push.info);
     if (!status.ok()) {
-      if (!isUndecided(status.error())) encoder_->takeBack(step, slice);
+      if (!isLost(status.error())) encoder_->takeBack(step, slice);
       return status;
     }
     auto& undecided = push.undecided[slice.shard];
@@ -118,13 +113,15 @@ kj::Promise<Status> Channel::pushEncoded(const PushOrder& order, const Slice& sl
   });
 }
 
-void Channel::finishEncoded(Step step, const PushProgress& push) {
+void Channel::concludePush(Step step, PushOutcome outcome) {
+  if (!encoder_) return;
   // Where the parts of a push share one fate, the answer to the last slice of all told of it.
-  for (const auto& [shard, slices] : push.undecided) {
+  for (const auto& [shard, slices] : undecided_[step]) {
     for (const Slice& slice : slices) {
-      if (push.info.outcome != PushOutcome::applied) encoder_->takeBack(step, slice);
+      if (outcome != PushOutcome::applied) encoder_->takeBack(step, slice);
     }
   }
+  undecided_.erase(step);
   encoder_->finished(step);
 }
 
@@ -133,14 +130,17 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(const PushOrder& order, uint32_
   if (trainer_ == nullptr) return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
   auto start = std::chrono::steady_clock::now();
   auto push = std::make_shared<PushProgress>();
-  push->info.versions.resize(plan_.shards.size());
+  push->info.versions.resize(terms_.plan.shards.size());
   if (ring_) window = std::min(window, ring_->places());
-  auto sent = pushes_.add(order.step, slices_.size(), window, [this, order, push](size_t index) {
-    return pushSlice(order, slices_[index], *push);
+  auto sent = pushes_.add(order.step, carried_.size(), window, [this, order, push](size_t index) {
+    return pushSlice(order, carried_[index], *push);
   });
   return guarded<PushInfo>(
       sent.then([this, step = order.step, start, push](Status status) -> Result<PushInfo> {
-        if (encoder_ && (status.ok() || !isUndecided(status.error()))) finishEncoded(step, *push);
+        if (encoder_ && (status.ok() || !isLost(status.error()))) {
+          undecided_[step] = std::move(push->undecided);
+          if (links_ == 1) concludePush(step, push->info.outcome);
+        }
         if (!status.ok()) return status.error();
         push->info.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         return std::move(push->info);
@@ -149,13 +149,13 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(const PushOrder& order, uint32_
 
 kj::Promise<Status> Channel::openRing(uint64_t bytesMax, uint32_t window) {
   if (transport_ == Transport::rpc) return Status();
-  if (encoder_) {  // bytes cost little there, encoding does not
+  if (terms_.codec) {  // bytes cost little there, encoding does not
     return noRing(
         {ErrorCode::invalidArgument, "gradients go in messages where a codec is used, here " + codec()});
   }
   constexpr uint64_t kGrain = kLayoutGrainElements;
   uint64_t largest = 0;  // elements
-  for (const Slice& slice : slices_) largest = std::max(largest, slice.count);
+  for (const Slice& slice : terms_.slices) largest = std::max(largest, slice.count);
   const uint64_t placeBytes = (largest + kGrain - 1) / kGrain * kGrain * sizeof(float);
   const auto places = static_cast<uint32_t>(std::min<uint64_t>(std::max(window, 1u), bytesMax / placeBytes));
   if (places == 0) {

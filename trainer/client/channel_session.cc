@@ -59,13 +59,14 @@ kj::Promise<Result<JoinAnswer>> Channel::join(const JoinOrder& order, const Mode
         if (answer.isError()) return Result<JoinAnswer>(cleared(wire::readError(answer.getError())));
         auto joined = answer.getJoined();
         Status status = readAccess(joined.getAccess(), chunkBytes, model);
-        if (status.ok()) status = agreeOn(joined, order);
+        if (status.ok()) status = agreeOn(joined);
         if (!status.ok()) return Result<JoinAnswer>(status.error());
-        trainer_ = joined.getSession();
-        reader_ = joined.getSession();
-        watchNotice();
-        keepAlive(joined.getLeaseMs());
-        const JoinAnswer info{Rank{joined.getRank()}, joined.getWorldSize(), joined.getMustInitialize(),
+        terms_.rank = Rank{joined.getRank()};
+        terms_.incarnation = order.incarnation;
+        terms_.attachment = joined.getAttachment();
+        terms_.leaseMs = joined.getLeaseMs();
+        hold(joined.getSession());
+        const JoinAnswer info{terms_.rank, joined.getWorldSize(), joined.getMustInitialize(),
                               joined.getResumed(), joined.getDaemon()};
         const uint64_t ringBytesMax = joined.getAccess().getRingBytesMax();
         return share(joined.getAccess())
@@ -78,6 +79,28 @@ kj::Promise<Result<JoinAnswer>> Channel::join(const JoinOrder& order, const Mode
               return info;
             });
       }));
+}
+
+kj::Promise<Status> Channel::attach(const SessionTerms& terms) {
+  if (ended_) return Status(*ended_);
+  terms_ = terms;
+  auto request = KJ_ASSERT_NONNULL(daemon_).attachRequest();
+  request.setRank(terms.rank.value);
+  request.setIncarnation(terms.incarnation);
+  request.setAttachment(terms.attachment);
+  auto attached = request.send().then([this](capnp::Response<schema::AttachResult> answer) -> Result<bool> {
+    if (answer.isError()) return cleared(wire::readError(answer.getError()));
+    hold(answer.getSession());
+    return true;
+  });
+  return guarded<bool>(kj::mv(attached)).then([](Result<bool> done) { return done.status(); });
+}
+
+void Channel::hold(schema::Trainer::Client session) {
+  reader_ = session;
+  trainer_ = kj::mv(session);
+  watchNotice();
+  keepAlive();
 }
 
 kj::Promise<Result<DealtSamples>> Channel::takeSamples(const SamplesWish& wish) {
@@ -102,9 +125,9 @@ kj::Promise<Result<DealtSamples>> Channel::takeSamples(const SamplesWish& wish) 
       }));
 }
 
-void Channel::keepAlive(uint64_t leaseMs) {
-  if (leaseMs == 0) return;  // a daemon that grants none
-  const kj::Duration lease = std::max(leaseMs, kLeaseMsMin) * kj::MILLISECONDS;
+void Channel::keepAlive() {
+  if (terms_.leaseMs == 0) return;  // a daemon that grants none
+  const kj::Duration lease = std::max(terms_.leaseMs, kLeaseMsMin) * kj::MILLISECONDS;
   keptAlive_ = beat(lease).eagerlyEvaluate([](kj::Exception&&) {});
 }
 
@@ -130,7 +153,7 @@ kj::Promise<void> Channel::beat(kj::Duration lease) {
 }
 
 kj::Promise<void> Channel::fail(const Error& why) {
-  if (!ended_) ended_ = why;
+  end(why);
   pushes_.stopAll(*ended_);
   // Off the stack of whoever found out.
   return kj::evalLater([this] { tearDown(); });

@@ -36,7 +36,7 @@ Status Channel::openShared(kj::Maybe<int> fd, const SharedModel::Places& places)
   KJ_IF_MAYBE (passed, fd) {
     file = *passed;
   }
-  auto opened = SharedModel::open(file, places, plan_);
+  auto opened = SharedModel::open(file, places, terms_.plan);
   if (opened.ok()) {
     shared_ = std::move(*opened);
     // Its pulls make no calls, in which the end of the connection would show.
@@ -47,9 +47,7 @@ Status Channel::openShared(kj::Maybe<int> fd, const SharedModel::Places& places)
   return {opened.error().code, "transport shm: " + server_ + ": " + opened.message()};
 }
 
-void Channel::connectionLost() {
-  if (!ended_) ended_ = Error{ErrorCode::unavailable, "the connection to " + server_ + " broke"};
-}
+void Channel::connectionLost() { end({ErrorCode::unavailable, "the connection to " + server_ + " broke"}); }
 
 kj::Promise<Result<PullInfo>> Channel::pullShared(std::span<float> destination) {
   // Later, so that whoever starts a pull need not wait for the copy.

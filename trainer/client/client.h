@@ -29,7 +29,10 @@ struct ClientOptions {
   /// How long to keep trying while nobody answers.
   std::chrono::milliseconds connectTimeout{30'000};
   uint64_t chunkBytes = 1u << 20;  ///< of a slice on the wire, at most; docs/performance.md measures sizes
-  uint32_t window = 4;             ///< slices in flight at most
+  uint32_t window = 4;             ///< slices in flight at most, per connection
+  /// Of a trainer, each with an I/O thread of its own; no more than the daemon has shards, and one where
+  /// values travel through memory shared with it. All of a shard goes over one of them.
+  uint32_t connections = 1;
   Transport transport = Transport::automatic;
   /// How gradients are to travel, as makeCodec() reads it; empty: as the daemon says. What a codec leaves out
   /// of one push is added to the next.
@@ -73,6 +76,7 @@ struct JoinInfo {
   LocalSteps local;                   ///< whether trainers take steps by themselves, and what they push then
   Rank rank;                          ///< that the trainer has
   uint32_t worldSize = 0;             ///< ranks are below it
+  uint32_t connections = 1;           ///< in use
 };
 
 struct PullInfo {
@@ -167,7 +171,7 @@ class PartialPush {
 /// daemon applies nothing twice) and goes on. Errors that come out are final: isRetryable() tells whether the
 /// trainer could be started again as it is.
 ///
-/// Owned by one thread, which makes all calls; a background thread does the input and output. No
+/// Owned by one thread, which makes all calls; background threads do the input and output. No
 /// exception of the RPC library leaves this class.
 class Client {
  public:
@@ -205,7 +209,8 @@ class Client {
   /// Starts to push one gradient. `step` rises with every push, from 1. `samples` is the number of examples
   /// behind it. `basis` is what PullInfo::versions says of the values that it was computed from; shards that
   /// it leaves out count from version 0. Pushes may be under way together: they reach each shard in the
-  /// order of these calls.
+  /// order of these calls. Over several connections one is sent when those before it are answered and the
+  /// client's thread is in some call.
   virtual Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
                                  const std::vector<Version>& basis) = 0;
 

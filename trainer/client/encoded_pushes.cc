@@ -2,9 +2,8 @@
 
 namespace psd {
 
-EncodedPushes::EncodedPushes(std::shared_ptr<const Codec> codec, std::vector<Slice> slices, uint64_t elements,
-                             uint64_t seed)
-    : encoder_(std::move(codec), elements, seed), slices_(std::move(slices)) {}
+EncodedPushes::EncodedPushes(std::shared_ptr<const Codec> codec, std::vector<Slice> slices, uint64_t seed)
+    : encoder_(std::move(codec), seed), slices_(std::move(slices)) {}
 
 bool EncodedPushes::fits(const Codec& codec, const std::vector<Slice>& slices) const {
   return codec.spec() == encoder_.codec().spec() && slices == slices_;

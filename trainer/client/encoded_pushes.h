@@ -18,9 +18,8 @@ namespace psd {
 /// thread.
 class EncodedPushes {
  public:
-  /// `slices` of a layout of `elements`; `seed` as for GradientEncoder.
-  EncodedPushes(std::shared_ptr<const Codec> codec, std::vector<Slice> slices, uint64_t elements,
-                uint64_t seed);
+  /// Of these slices; `seed` as for GradientEncoder.
+  EncodedPushes(std::shared_ptr<const Codec> codec, std::vector<Slice> slices, uint64_t seed);
 
   const Codec& codec() const { return encoder_.codec(); }
   /// Whether a connection with this codec and these slices can go on with it.

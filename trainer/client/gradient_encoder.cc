@@ -37,29 +37,25 @@ struct GradientEncoder::Buffers {
   }
 };
 
-GradientEncoder::GradientEncoder(std::shared_ptr<const Codec> codec, uint64_t elements, uint64_t seed)
-    : codec_(std::move(codec)),
-      seed_(seed),
-      residual_(codec_->memorySlots() > 0 ? elements : 0),
-      velocity_(codec_->memorySlots() > 1 ? elements : 0),
-      buffers_(std::make_shared<Buffers>()) {}
+GradientEncoder::GradientEncoder(std::shared_ptr<const Codec> codec, uint64_t seed)
+    : codec_(std::move(codec)), seed_(seed), buffers_(std::make_shared<Buffers>()) {}
 
-CodecMemory GradientEncoder::memoryOf(uint64_t begin, uint64_t count) {
-  const auto part = [&](std::vector<float>& all) {
-    return all.empty() ? std::span<float>() : std::span(all).subspan(begin, count);
-  };
-  return {part(residual_), part(velocity_)};
+GradientEncoder::Memory& GradientEncoder::memoryOf(uint64_t begin, uint64_t count) {
+  const auto [entry, isNew] = memory_.try_emplace(begin);
+  if (isNew && codec_->memorySlots() > 0) entry->second.residual.resize(count);
+  if (isNew && codec_->memorySlots() > 1) entry->second.velocity.resize(count);
+  return entry->second;
 }
 
 Result<GradientEncoder::Encoded> GradientEncoder::encode(Step step, uint64_t begin,
                                                          std::span<const float> gradient) {
-  const CodecMemory memory = memoryOf(begin, gradient.size());
+  Memory& kept = memoryOf(begin, gradient.size());
+  const CodecMemory memory{kept.residual, kept.velocity};
   if (!allFinite(gradient)) return Error{ErrorCode::nonFinite, "a gradient holds NaN or infinity"};
   std::span<const float> values = gradient;
   if (!memory.residual.empty()) {
-    Step& last = accumulated_[begin];
-    if (last != step) codec_->accumulate(gradient, memory);
-    last = step;
+    if (kept.accumulated != step) codec_->accumulate(gradient, memory);
+    kept.accumulated = step;
     values = memory.residual;
   }
   const uint64_t bytes = codec_->encodedBytes(values.size());
@@ -80,11 +76,15 @@ Result<GradientEncoder::Encoded> GradientEncoder::encode(Step step, uint64_t beg
 }
 
 void GradientEncoder::takeBack(uint64_t begin, uint64_t count, Codec::Bytes bytes) {
-  if (codec_->memorySlots() > 0) codec_->takeBack(bytes, memoryOf(begin, count));
+  if (codec_->memorySlots() == 0) return;
+  Memory& kept = memoryOf(begin, count);
+  codec_->takeBack(bytes, {kept.residual, kept.velocity});
 }
 
 void GradientEncoder::sendAfterAll(uint64_t begin, uint64_t count, Codec::Bytes bytes) {
-  if (codec_->memorySlots() > 0) codec_->undoTakeBack(bytes, memoryOf(begin, count));
+  if (codec_->memorySlots() == 0) return;
+  Memory& kept = memoryOf(begin, count);
+  codec_->undoTakeBack(bytes, {kept.residual, kept.velocity});
 }
 
 }  // namespace psd

@@ -21,8 +21,9 @@ class GradientEncoder {
     Codec::Bytes bytes;
   };
 
-  /// For a layout of `elements`. What draws lots draws them from `seed`, step and slice.
-  GradientEncoder(std::shared_ptr<const Codec> codec, uint64_t elements, uint64_t seed);
+  /// What draws lots draws them from `seed`, step and slice. Takes memory for a slice when that is first
+  /// sent.
+  GradientEncoder(std::shared_ptr<const Codec> codec, uint64_t seed);
 
   const Codec& codec() const { return *codec_; }
 
@@ -38,12 +39,16 @@ class GradientEncoder {
 
  private:
   struct Buffers;
-  CodecMemory memoryOf(uint64_t begin, uint64_t count);
+  /// What is kept of one slice.
+  struct Memory {
+    std::vector<float> residual, velocity;  // as far as the codec has them
+    Step accumulated;                       // whose gradient is in them already
+  };
+  Memory& memoryOf(uint64_t begin, uint64_t count);
 
   const std::shared_ptr<const Codec> codec_;
   const uint64_t seed_;
-  std::vector<float> residual_, velocity_;
-  std::map<uint64_t, Step> accumulated_;  // slice's begin → the step whose gradient its memory holds already
+  std::map<uint64_t, Memory> memory_;  // by where the slice begins
   const std::shared_ptr<Buffers> buffers_;
 };
 

@@ -11,7 +11,7 @@
 namespace psd {
 
 /// A background thread that runs an event loop with no signals delivered to it. Owned by one thread, which
-/// makes all calls.
+/// makes all calls but post().
 class IoThread {
  public:
   /// Returns once the loop runs.
@@ -30,7 +30,7 @@ class IoThread {
   }
 
   /// Runs `work`, which throws nothing, on the loop and does not wait for it: after what was posted before,
-  /// ahead of a later runSync().
+  /// ahead of a later runSync(). From any thread.
   void post(std::function<void()> work);
 
  private:

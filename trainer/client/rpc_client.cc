@@ -13,12 +13,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLeaveTimeout{5'000};
 
-/// Calls turn every failure into a result; nothing is left to report.
-class NoFailures final : public kj::TaskSet::ErrorHandler {
- public:
-  void taskFailed(kj::Exception&&) override {}
-} noFailures;
-
 uint64_t drawIncarnation() {
   std::random_device random;
   return (uint64_t{random()} << 32 | random()) | 1;  // 0 stands for none
@@ -83,15 +77,12 @@ class FailedPush final : public PartialPush {
 }  // namespace
 
 RpcClient::RpcClient(const ClientOptions& options) : options_(options), incarnation_(drawIncarnation()) {
-  io_.runSync([this](kj::AsyncIoContext&) { tasks_ = kj::heap<kj::TaskSet>(noFailures); });
+  links_.push_back(std::make_unique<Link>());
 }
 
 RpcClient::~RpcClient() noexcept {
-  io_.runSync([this](kj::AsyncIoContext&) {
-    tasks_ = nullptr;  // calls that nobody waited for
-    channel_ = nullptr;
-    retired_ = nullptr;
-  });
+  // All before the first goes: one that fails tells the others.
+  for (const auto& link : links_) link->close();
 }
 
 Result<JoinInfo> RpcClient::join(const Membership& membership, const ModelSpec& model,
@@ -109,15 +100,13 @@ Status RpcClient::joinOnce(milliseconds timeout) {
   const JoinOrder order{trainer_->membership,
                         incarnation_,
                         joined_.daemon,
-                        {before ? info_.codec : options_.codec, options_.pullCodec},
-                        encoder_};
-  PSD_ASSIGN_OR_RETURN(
-      joined_, call<JoinAnswer>([&](kj::AsyncIoContext& io) {
-        auto joined = channel_->join(order, trainer_->model, options_.chunkBytes, options_.window);
-        if (timeout.count() == 0) return joined;
-        // From then on the channel itself notices a daemon that falls silent.
-        return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS, kj::mv(joined));
-      }));
+                        {before ? info_.codec : options_.codec, options_.pullCodec}};
+  PSD_ASSIGN_OR_RETURN(joined_, first().call<Result<JoinAnswer>>([&](Channel& channel, kj::Timer& timer) {
+    auto joined = channel.join(order, trainer_->model, options_.chunkBytes, options_.window);
+    if (timeout.count() == 0) return joined;
+    // From then on the channel itself notices a daemon that falls silent.
+    return timer.timeoutAfter(timeout.count() * kj::MILLISECONDS, kj::mv(joined));
+  }));
   trainer_->membership = {joined_.rank, joined_.worldSize};  // to come back to
   elements_ = ModelLayout(trainer_->model).totalElements();
   info_ = describe();
@@ -125,40 +114,39 @@ Status RpcClient::joinOnce(milliseconds timeout) {
   info_.worldSize = joined_.worldSize;
   StartRole role = StartRole::bringValues;
   if (!joined_.mustInitialize) {
-    PSD_ASSIGN_OR_RETURN(role, call<StartRole>([&](kj::AsyncIoContext&) { return channel_->awaitModel(); }));
+    PSD_ASSIGN_OR_RETURN(role, first().call<Result<StartRole>>(
+                                   [](Channel& channel, kj::Timer&) { return channel.awaitModel(); }));
   }
   if (role == StartRole::bringValues) {
     const std::span<const float> values = trainer_->initialValues();
     PSD_RETURN_IF_ERROR(checkSize("the initial values", values.size()));
-    PSD_RETURN_IF_ERROR(call<PushInfo>([&](kj::AsyncIoContext&) {
-                          return channel_->bringValues(values, options_.window);
-                        }).status());
+    PSD_RETURN_IF_ERROR(first().call<Result<PushInfo>>(
+        [&](Channel& channel, kj::Timer&) { return channel.bringValues(values, options_.window); }));
     info_.broughtInitialValues = true;
   }
-  return {};
+  return attachOthers(timeout);
 }
 
 Result<JoinInfo> RpcClient::observe(const ModelSpec& model) {
-  PSD_ASSIGN_OR_RETURN(ModelSpec served, call<ModelSpec>([&](kj::AsyncIoContext&) {
-                         return channel_->observe(model, options_.chunkBytes);
-                       }));
+  PSD_ASSIGN_OR_RETURN(ModelSpec served, first().call<Result<ModelSpec>>([&](Channel& channel, kj::Timer&) {
+    return channel.observe(model, options_.chunkBytes);
+  }));
   elements_ = ModelLayout(served).totalElements();
   return describe();
 }
 
 JoinInfo RpcClient::describe() {
   JoinInfo info;
-  io_.runSync([&](kj::AsyncIoContext&) {
-    info.policy = channel_->policy();
-    info.local = channel_->localSteps();
-    info.device = channel_->device();
-    info.shardCount = static_cast<uint32_t>(channel_->plan().shards.size());
-    slices_ = channel_->slices();
-    shared_ = channel_->sharedModel();
-    info.pushTransport = channel_->hasRing() ? "shm" : "rpc";
-    info.codec = channel_->codec();
-    info.pullCodec = channel_->pullCodec();
-    encoder_ = channel_->encoder();
+  first().look([&](Channel& channel) {
+    info.policy = channel.policy();
+    info.local = channel.localSteps();
+    info.device = channel.device();
+    info.shardCount = static_cast<uint32_t>(channel.terms().plan.shards.size());
+    slices_ = std::make_shared<DividedSlices>(channel.terms().slices, 1);
+    shared_ = channel.sharedModel();
+    info.pushTransport = channel.hasRing() ? "shm" : "rpc";
+    info.codec = channel.codec();
+    info.pullCodec = channel.pullCodec();
   });
   info.serverVersion = serverVersion_;
   info.pullTransport = shared_ ? "shm" : "rpc";
@@ -166,6 +154,7 @@ JoinInfo RpcClient::describe() {
 }
 
 Pending<PullInfo> RpcClient::pull(std::span<float> destination) {
+  sendDue();
   if (Status size = checkSize("the destination of a pull", destination.size()); !size.ok()) {
     return failed<PullInfo>(size.error());
   }
@@ -184,34 +173,49 @@ std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const flo
   if (Status size = checkSize("a gradient", gradient.size()); !size.ok()) {
     return std::make_unique<FailedPush>(failed<PushInfo>(size.error()));
   }
-  pushes_.remove_if([](const auto& push) { return push->settled(); });
-  pushes_.push_back(std::make_shared<PushCall>(*this, PushOrder{step, gradient, samples, basis}));
-  return std::make_unique<RpcPartialPush>(pushes_.back());
+  const auto push = std::make_shared<PushCall>(*this, PushOrder{step, gradient, samples, basis});
+  pushes_.push_back(push);
+  sendDue();
+  return std::make_unique<RpcPartialPush>(push);
+}
+
+void RpcClient::forgetSettledPushes() {
+  pushes_.remove_if([](const auto& push) {
+    if (!push->settled()) return false;
+    push->conclude();
+    return true;
+  });
+}
+
+void RpcClient::sendDue() {
+  forgetSettledPushes();
+  for (const auto& push : pushes_) {
+    if (!push->sent()) push->send();
+    if (slices_->links > 1) return;
+  }
 }
 
 Result<DealtSamples> RpcClient::takeSamples(const SamplesWish& wish) {
   for (;;) {
     const uint64_t connection = connection_;
-    auto dealt = call<DealtSamples>([&](kj::AsyncIoContext&) { return channel_->takeSamples(wish); });
+    auto dealt = first().call<Result<DealtSamples>>(
+        [&](Channel& channel, kj::Timer&) { return channel.takeSamples(wish); });
     if (dealt.ok()) return dealt;
     PSD_RETURN_IF_ERROR(recover(connection, dealt.error()));
   }
 }
 
 Result<PingInfo> RpcClient::ping(uint64_t calls, uint32_t outstanding) {
-  return call<PingInfo>([&](kj::AsyncIoContext&) { return channel_->ping(calls, outstanding); });
+  return first().call<Result<PingInfo>>(
+      [&](Channel& channel, kj::Timer&) { return channel.ping(calls, outstanding); });
 }
 
 Status RpcClient::leave() {
   for (;;) {
     const uint64_t connection = connection_;
-    const auto left = call<bool>([&](kj::AsyncIoContext& io) {
-      return io.provider->getTimer()
-          .timeoutAfter(kLeaveTimeout.count() * kj::MILLISECONDS, channel_->leave())
-          .then([](Status status) -> Result<bool> {
-            if (!status.ok()) return status.error();
-            return true;
-          });
+    standAlone();  // to the others the session is over before the answer is here
+    const auto left = first().call<Status>([](Channel& channel, kj::Timer& timer) {
+      return timer.timeoutAfter(kLeaveTimeout.count() * kj::MILLISECONDS, channel.leave());
     });
     if (left.ok()) return {};
     if (Status back = recover(connection, left.error()); !back.ok()) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <future>
 #include <list>
 #include <memory>
 #include <optional>
@@ -8,16 +7,16 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/client/channel.h"
 #include "trainer/client/client.h"
 #include "trainer/client/coverage.h"
-#include "trainer/client/io_thread.h"
+#include "trainer/client/link.h"
 
 namespace psd {
 
 class PushCall;
 
-/// The Client: one Channel after another, on an IoThread. Owned by one thread.
+/// The Client: a Link, and more of them where a trainer has several connections, which stand or fall
+/// together. Owned by one thread.
 class RpcClient final : public Client {
  public:
   explicit RpcClient(const ClientOptions& options);
@@ -51,9 +50,6 @@ class RpcClient final : public Client {
   friend class PullCall;
   friend class PushCall;
 
-  template <class T>
-  using Future = std::shared_future<Result<T>>;
-
   /// Who this trainer is, from the first join() on.
   struct Trainer {
     Membership membership;
@@ -61,20 +57,26 @@ class RpcClient final : public Client {
     std::function<std::span<const float>()> initialValues;
   };
 
-  /// Runs a call on the I/O thread and waits for its result.
-  template <class T, class Work>
-  Result<T> call(Work work);
-  /// Starts a call on the I/O thread, after those started before.
+  /// The connection that joins, and makes all calls of which there are no shares.
+  Link& first() { return *links_.front(); }
+  /// Starts a call of which each connection has its share.
   template <class T>
-  Future<T> start(std::function<kj::Promise<Result<T>>()> work);
+  Answers<T> startOnAll(const std::function<kj::Promise<Result<T>>(Channel&)>& work);
 
-  /// One attempt at one server; the channel is replaced when it succeeds.
+  /// One attempt at one server; the first link's channel is replaced when it succeeds.
   Status connectOnce(const std::string& server, std::chrono::milliseconds timeout);
   /// One attempt at each server.
   Status connectToAny(std::chrono::milliseconds timeout);
   /// Joins over the channel as it is, and brings values if asked to. The daemon answers the join within
   /// `timeout`, or it fails; 0: however long it takes.
   Status joinOnce(std::chrono::milliseconds timeout);
+  /// Further connections, each to be there within `timeout`, or where that is 0 within that of connecting.
+  Status attachOthers(std::chrono::milliseconds timeout);
+  Status attach(Link& link, const SessionTerms& terms, std::chrono::milliseconds timeout);
+  /// When one of so many fails, all do.
+  void failTogether(uint32_t links);
+  /// Undoes that.
+  void standAlone();
   JoinInfo describe();
 
   /// Whether recover() may help.
@@ -83,9 +85,14 @@ class RpcClient final : public Client {
   /// not answered; nothing where that has been done since. The error is what to tell the caller.
   Status recover(uint64_t broken, const Error& cause);
   Status comeBack(const Error& cause);
-  void endChannel(const Error& why);
+  void endChannels(const Error& why);
   /// Gives how many.
   size_t resendPushes();
+  void forgetSettledPushes();
+  /// Forgets settled pushes and sends those that may go now. Over one connection all may go. Over
+  /// several, one at a time: a later step gives up what is unfinished of the one before, and connections do
+  /// not keep step.
+  void sendDue();
   void tell(bool connected, std::string what);
 
   Status checkSize(const char* what, size_t elements) const;
@@ -94,50 +101,25 @@ class RpcClient final : public Client {
   const uint64_t incarnation_;
   ConnectionWatcher watcher_;
   std::optional<Trainer> trainer_;
-  IoThread io_;
-  // These four belong to the I/O thread.
-  kj::Own<kj::TaskSet> tasks_;
-  kj::Own<Channel> channel_;
-  kj::Own<Channel> retired_;                // the one before, until what was under way on it has failed
-  std::shared_ptr<EncodedPushes> encoder_;  // of pushes, from one channel to the next; null: they need none
-  uint64_t connection_ = 0;                 // counts the channels
-  std::string serverVersion_;
+  std::vector<std::unique_ptr<Link>> links_;  // as many as were ever needed; slices_->links are in use
+  uint64_t connection_ = 0;                   // counts the channels of the first
+  std::string server_, serverVersion_;
   JoinAnswer joined_;
   JoinInfo info_;
   bool gaveUp_ = false;  // recover() failed
   uint64_t elements_ = 0;
-  std::vector<Slice> slices_;                    // the channel's
+  std::shared_ptr<const DividedSlices> slices_ = std::make_shared<DividedSlices>();
   std::shared_ptr<const SharedModel> shared_;    // the channel's; null where values travel in messages
   std::list<std::shared_ptr<PushCall>> pushes_;  // that may not be answered yet, oldest first
   uint64_t bytesPulled_ = 0;
   uint64_t bytesPushed_ = 0;
 };
 
-template <class T, class Work>
-Result<T> RpcClient::call(Work work) {
-  try {
-    return io_.runSync(work);
-  } catch (const kj::Exception& exception) {
-    // Channel types its own errors; what is left is a timeout.
-    if (exception.getType() == kj::Exception::Type::OVERLOADED) {
-      return Error{ErrorCode::unavailable, "no answer in time"};
-    }
-    return Error{ErrorCode::internal, exception.getDescription().cStr()};
-  }
-}
-
 template <class T>
-RpcClient::Future<T> RpcClient::start(std::function<kj::Promise<Result<T>>()> work) {
-  auto promise = std::make_shared<std::promise<Result<T>>>();
-  Future<T> future = promise->get_future().share();
-  io_.post([this, promise, work = std::move(work)] {
-    tasks_->add(
-        work().then([promise](Result<T> result) { promise->set_value(std::move(result)); },
-                    [promise](kj::Exception&& exception) {
-                      promise->set_value(Error{ErrorCode::internal, exception.getDescription().cStr()});
-                    }));
-  });
-  return future;
+Answers<T> RpcClient::startOnAll(const std::function<kj::Promise<Result<T>>(Channel&)>& work) {
+  std::vector<Link::Future<T>> parts;
+  for (uint32_t i = 0; i < slices_->links; i++) parts.push_back(links_[i]->start<T>(work));
+  return Answers<T>(std::move(parts));
 }
 
 }  // namespace psd

@@ -27,12 +27,7 @@ std::string seconds(milliseconds time) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
 }
 
-/// The daemon is away or silent, or has given this trainer up. What it answered itself is none of these.
-bool isLost(const Error& error) {
-  return error.code == ErrorCode::unavailable || error.code == ErrorCode::sessionEnded;
-}
-
-/// The same of an attempt to come to it, which may take too long.
+/// isLost() of an attempt to come to a daemon, which may take too long.
 bool isOutOfReach(const Error& error) { return isLost(error) || error.code == ErrorCode::deadlineExceeded; }
 
 bool worthConnectingAgain(const Error& error) {
@@ -44,22 +39,53 @@ bool worthConnectingAgain(const Error& error) {
 Status RpcClient::connectOnce(const std::string& server, milliseconds timeout) {
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  kj::Own<Channel> fresh;
-  auto version = call<std::string>([&](kj::AsyncIoContext& io) {
-    fresh = kj::heap<Channel>(io, std::move(fd), server, options_.transport);
-    return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS, fresh->hello());
-  });
-  io_.runSync([&](kj::AsyncIoContext&) {
-    if (version.ok()) {
-      retired_ = kj::mv(channel_);
-      channel_ = kj::mv(fresh);
-    }
-    fresh = nullptr;
-  });
-  PSD_RETURN_IF_ERROR(version);
+  PSD_ASSIGN_OR_RETURN(serverVersion_, first().open(std::move(fd), server, options_.transport, timeout));
   connection_++;
-  serverVersion_ = *version;
+  server_ = server;
   return {};
+}
+
+Status RpcClient::attachOthers(milliseconds timeout) {
+  const SessionTerms terms = first().look([](Channel& channel) { return channel.terms(); });
+  uint32_t links = std::min(options_.connections, info_.shardCount);
+  // Memory is shared with the first alone; and a daemon from before attach() numbers no attachments.
+  if (info_.pullTransport == "shm" || info_.pushTransport == "shm" || terms.attachment == 0) links = 1;
+  timeout = timeout.count() == 0 ? options_.connectTimeout : std::min(timeout, kAttemptTimeout);
+  while (links_.size() < links) links_.push_back(std::make_unique<Link>());
+  for (uint32_t i = 1; i < links; i++) {
+    if (Status status = attach(*links_[i], terms, timeout); !status.ok()) {
+      return {status.error().code, "connection " + std::to_string(i + 1) + " of " + std::to_string(links) +
+                                       ": " + status.message()};
+    }
+  }
+  for (uint32_t i = 0; i < links; i++) links_[i]->carry(i, links);
+  if (links > 1) failTogether(links);
+  slices_ = std::make_shared<DividedSlices>(terms.slices, links);
+  info_.connections = links;
+  return {};
+}
+
+Status RpcClient::attach(Link& link, const SessionTerms& terms, milliseconds timeout) {
+  PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server_));
+  PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
+  PSD_RETURN_IF_ERROR(link.open(std::move(fd), server_, options_.transport, timeout));
+  return link.call<Status>([&](Channel& channel, kj::Timer& timer) {
+    return timer.timeoutAfter(timeout.count() * kj::MILLISECONDS, channel.attach(terms));
+  });
+}
+
+void RpcClient::failTogether(uint32_t links) {
+  for (uint32_t i = 0; i < links; i++) {
+    std::vector<Link*> others;
+    for (uint32_t j = 0; j < links; j++) {
+      if (j != i) others.push_back(links_[j].get());
+    }
+    links_[i]->look([&](Channel& channel) {
+      channel.whenFailed([others = std::move(others)](const Error& why) {
+        for (Link* other : others) other->failSoon(why);
+      });
+    });
+  }
 }
 
 Status RpcClient::connectToAny(milliseconds timeout) {
@@ -84,6 +110,13 @@ Status RpcClient::connect(milliseconds timeout) {
   }
 }
 
+void RpcClient::standAlone() {
+  if (slices_->links == 1) return;
+  for (uint32_t i = 0; i < slices_->links; i++) {
+    links_[i]->look([](Channel& channel) { channel.whenFailed(nullptr); });
+  }
+}
+
 bool RpcClient::mayRecover(const Error& error) const {
   return trainer_ && !gaveUp_ && options_.retryTimeout.count() > 0 && isLost(error);
 }
@@ -92,6 +125,7 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
   if (!mayRecover(cause)) return cause;
   if (broken != connection_) return {};
   const Clock::time_point start = Clock::now();
+  forgetSettledPushes();
   tell(false, cause.message + "; trying again for up to " + seconds(options_.retryTimeout));
   Status back = comeBack(cause);
   if (!back.ok()) {
@@ -113,7 +147,7 @@ Status RpcClient::comeBack(const Error& cause) {
   const Clock::time_point deadline = Clock::now() + options_.retryTimeout;
   Backoff backoff(kRetryFirst, kRetryMost, incarnation_ + connection_);
   for (Error last = cause;;) {
-    endChannel(last);
+    endChannels(last);
     if (watcher_.shouldStop && watcher_.shouldStop()) return cause;
     const milliseconds left = std::max(leftUntil(deadline), milliseconds(1));
     Status status = connectToAny(std::min(left, kAttemptTimeout));
@@ -129,17 +163,18 @@ Status RpcClient::comeBack(const Error& cause) {
   }
 }
 
-void RpcClient::endChannel(const Error& why) {
-  io_.runSync([&](kj::AsyncIoContext&) { return channel_->fail(why); });
+void RpcClient::endChannels(const Error& why) {
+  for (const auto& link : links_) link->fail(why);
 }
 
 size_t RpcClient::resendPushes() {
   size_t count = 0;
   for (const std::shared_ptr<PushCall>& push : pushes_) {
-    if (push->settled()) continue;
-    push->send();
+    if (push->settled() || !push->sent()) continue;
+    push->forgetAnswer();
     count++;
   }
+  sendDue();
   return count;
 }
 

@@ -1,10 +1,20 @@
 #include "trainer/client/slices.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/types/model_layout.h"
 
 namespace psd {
+
+DividedSlices::DividedSlices(std::vector<Slice> all, uint32_t links) : slices(std::move(all)), links(links) {
+  std::vector<size_t> counts(links);
+  places.reserve(slices.size());
+  for (const Slice& slice : slices) {
+    const uint32_t link = linkOf(slice, links);
+    places.push_back({link, counts[link]++});
+  }
+}
 
 std::vector<Slice> cutIntoSlices(const ShardPlan& plan, uint64_t elementsMax) {
   constexpr uint64_t kGrain = kLayoutGrainElements;

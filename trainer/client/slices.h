@@ -17,6 +17,24 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
+/// Which of so many connections of a trainer carries a slice: all of a shard go over one, in order.
+inline uint32_t linkOf(const Slice& slice, uint32_t links) { return slice.shard.value % links; }
+
+/// The slices of a model, and over which connection each goes. Immutable.
+struct DividedSlices {
+  /// `index`: among the slices of that connection.
+  struct Place {
+    uint32_t link = 0;
+    size_t index = 0;
+  };
+  DividedSlices() = default;
+  DividedSlices(std::vector<Slice> slices, uint32_t links);
+
+  std::vector<Slice> slices;
+  std::vector<Place> places;  ///< of each slice
+  uint32_t links = 1;
+};
+
 /// Cuts every shard into pieces of at most `elementsMax` (at least the layout's grain), near equal
 /// within a shard, in arena order. A pure function.
 std::vector<Slice> cutIntoSlices(const ShardPlan& plan, uint64_t elementsMax);

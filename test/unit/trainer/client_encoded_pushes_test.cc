@@ -14,7 +14,7 @@ using testing::Random;
 constexpr uint64_t kElements = 4'096, kCount = 2'048;
 const std::vector<Slice> kSlices = {{ShardId{0}, 0, kCount, 0}, {ShardId{1}, 0, kCount, kCount}};
 
-EncodedPushes pushesOf(const std::shared_ptr<const Codec>& codec) { return {codec, kSlices, kElements, 7}; }
+EncodedPushes pushesOf(const std::shared_ptr<const Codec>& codec) { return {codec, kSlices, 7}; }
 
 std::vector<std::byte> copied(const GradientEncoder::Encoded& encoded) {
   return {encoded.bytes.begin(), encoded.bytes.end()};

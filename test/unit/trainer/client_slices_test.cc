@@ -71,5 +71,19 @@ TEST_CASE("slices cover every shard in order, within bounds and on the grain") {
   }
 }
 
+TEST_CASE("slices are divided by their shards, and each connection's stay in order") {
+  const auto slices = cutIntoSlices(ShardPlan::make(10'000, 5), 512);
+  for (const uint32_t links : {1u, 2u, 3u, 7u}) {
+    INFO(links);
+    const DividedSlices divided(slices, links);
+    REQUIRE(divided.places.size() == slices.size());
+    std::vector<size_t> next(links);
+    for (size_t i = 0; i < slices.size(); i++) {
+      CHECK(divided.places[i].link == slices[i].shard.value % links);
+      CHECK(divided.places[i].index == next[divided.places[i].link]++);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace psd

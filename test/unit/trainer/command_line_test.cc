@@ -57,6 +57,7 @@ TEST_CASE("train's defaults") {
   CHECK(command.loop.batchSize == 32);
   CHECK(command.loop.seed == 1);
   CHECK(command.loop.inflight == 0);
+  CHECK(command.common.client.connections == 1);
   CHECK_FALSE(command.loop.prefetch);
   CHECK_FALSE(command.loop.dealtSamples);
   CHECK_FALSE(command.loop.membership.anyRank);
@@ -113,6 +114,21 @@ TEST_CASE("every train flag arrives") {
   CHECK(train({"--epochs", "3"}).loop.epochs == 3);
   CHECK(train({"--data-plan", "dynamic"}).loop.dealtSamples);
   CHECK(train({"--rank", "auto"}).loop.membership.anyRank);
+}
+
+TEST_CASE("several connections, where one trains or moves values") {
+  CHECK(train({"--connections", "3"}).common.client.connections == 3);
+  const auto bench = parse({"bench", "push", "--server", "tcp://h:1", "--connections", "64"});
+  PSD_REQUIRE_OK(bench);
+  CHECK(std::get<BenchCommand>(*bench).options.client.connections == 64);
+  const auto step = parse({"bench", "train", "--server", "tcp://h:1", "--connections", "2"});
+  PSD_REQUIRE_OK(step);
+  CHECK(std::get<TrainBenchCommand>(*step).common.client.connections == 2);
+  for (const char* wrong : {"0", "65", "two"}) {
+    const auto refused = parseTrain({"--connections", wrong});
+    REQUIRE_FALSE(refused.ok());
+    CHECK_THAT(refused.message(), Contains("--connections"));
+  }
 }
 
 TEST_CASE("the cores are shared among the trainers of a machine") {
@@ -186,6 +202,7 @@ TEST_CASE("bench refuses flags that the operation has no use for") {
       {"--outstanding", "2", {"latency"}},
       {"--chunk", "1M", {"pull", "push", "pushpull", "train"}},
       {"--window", "2", {"pull", "push", "pushpull", "train"}},
+      {"--connections", "2", {"pull", "push", "pushpull", "train"}},
       {"--model", "mlp", {"train"}},
       {"--device", "cpu", {"train"}},
       {"--batch-size", "8", {"train"}},

@@ -1,0 +1,119 @@
+#include "trainer/client/link.h"
+
+#include <algorithm>
+
+namespace psd {
+namespace {
+
+/// Calls turn every failure into a result; nothing is left to report.
+class NoFailures final : public kj::TaskSet::ErrorHandler {
+ public:
+  void taskFailed(kj::Exception&&) override {}
+} noFailures;
+
+void addVersions(std::vector<Version>& sum, const std::vector<Version>& part) {
+  sum.resize(std::max(sum.size(), part.size()));
+  for (size_t i = 0; i < part.size(); i++) sum[i] = std::max(sum[i], part[i]);
+}
+
+void add(PullInfo& sum, const PullInfo& part) {
+  addVersions(sum.versions, part.versions);
+  sum.seconds = std::max(sum.seconds, part.seconds);
+  sum.bytes += part.bytes;
+}
+
+void add(PushInfo& sum, const PushInfo& part) {
+  addVersions(sum.versions, part.versions);
+  sum.staleness = std::max(sum.staleness, part.staleness);
+  sum.seconds = std::max(sum.seconds, part.seconds);
+  sum.outcome = std::max(sum.outcome, part.outcome);
+  sum.bytes += part.bytes;
+}
+
+}  // namespace
+
+Link::Link() {
+  io_.runSync([this](kj::AsyncIoContext&) { tasks_ = kj::heap<kj::TaskSet>(noFailures); });
+}
+
+void Link::close() {
+  io_.runSync([this](kj::AsyncIoContext&) {
+    tasks_ = nullptr;  // calls that nobody waited for
+    channel_ = nullptr;
+    retired_ = nullptr;
+  });
+}
+
+Result<std::string> Link::open(OwnFd fd, const std::string& server, Transport transport,
+                               std::chrono::milliseconds timeout) {
+  kj::Own<Channel> fresh;
+  Result<std::string> version = Error{ErrorCode::unavailable, "no answer in time"};
+  try {
+    version = io_.runSync([&](kj::AsyncIoContext& io) {
+      fresh = kj::heap<Channel>(io, std::move(fd), server, transport);
+      return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS, fresh->hello());
+    });
+  } catch (const kj::Exception& exception) {
+    if (exception.getType() != kj::Exception::Type::OVERLOADED) {
+      version = Error{ErrorCode::internal, exception.getDescription().cStr()};
+    }
+  }
+  io_.runSync([&](kj::AsyncIoContext&) {
+    if (version.ok()) {
+      retired_ = kj::mv(channel_);
+      channel_ = kj::mv(fresh);
+    }
+    fresh = nullptr;
+  });
+  return version;
+}
+
+void Link::post(std::function<void(Channel&)> work) {
+  io_.post([this, work = std::move(work)] {
+    if (channel_.get() != nullptr) work(*channel_);
+  });
+}
+
+void Link::carry(uint32_t number, uint32_t links) {
+  look([&](Channel& channel) {
+    channel.carry(number, links, encoder_);
+    encoder_ = channel.encoder();
+  });
+}
+
+void Link::fail(const Error& why) {
+  io_.runSync([&](kj::AsyncIoContext&) -> kj::Promise<void> {
+    if (channel_.get() == nullptr) return kj::READY_NOW;
+    return channel_->fail(why);
+  });
+}
+
+void Link::failSoon(const Error& why) {
+  post([this, why](Channel& channel) { tasks_->add(channel.fail(why)); });
+}
+
+template <class T>
+bool Answers<T>::ready() const {
+  return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) {
+    return part.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  });
+}
+
+template <class T>
+Result<T> Answers<T>::get() const {
+  Result<T> sum = parts_.front().get();
+  for (size_t i = 1; i < parts_.size(); i++) {
+    const Result<T>& part = parts_[i].get();
+    if (!part.ok()) {
+      if (sum.ok() || (isLost(sum.error()) && !isLost(part.error()))) sum = part;
+    } else if (sum.ok()) {
+      add(*sum, *part);
+    }
+  }
+  return sum;
+}
+
+template class Answers<PullInfo>;
+template class Answers<PushInfo>;
+
+}  // namespace psd
