@@ -67,6 +67,23 @@ class Bench(processes.ProcessTest):
         versions = [shard["version"] for shard in self.assert_has_left(daemon)["shards"]]
         self.assertEqual(versions, [report["rounds"] + 3] * 2)
 
+    def test_several_connections(self):
+        daemon = self.daemon(listen=(self.unix_address(),), shards=3)
+        trainer = self.start_trainer("bench", "pushpull", "--server", daemon.address, "--json", "--size", "1M", "--seconds", 3,
+                                     "--connections", 4, "--transport", "rpc")
+        daemon.until_status("it has as many as there are shards",
+                            lambda status: [each["connections"] for each in status["trainers"]] == [3])
+        table = self.start_psd("status", "--server", daemon.address)
+        self.assert_ends(table)
+        self.assertRegex(table.out, r"waits for +connections")
+        self.assert_ends(trainer)
+        report = json.loads(trainer.out)
+        self.assertEqual((report["connections"], report["pull_transport"]), (3, "rpc"))
+        versions = [shard["version"] for shard in self.assert_has_left(daemon)["shards"]]
+        self.assertEqual(versions, [report["rounds"] + 1] * 3)
+        self.assertEqual(self.bench(daemon, "pushpull", "--size", "1M", "--seconds", 0.1, "--connections", 2)["connections"], 1,
+                         "memory is shared over one")
+
     def test_trainers_that_fail(self):
         daemon = self.daemon(world_size=2)
         trainer = self.start_trainer("bench", "pull", "--server", daemon.address, "--size", "1M", "--trainers", 3)

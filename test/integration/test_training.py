@@ -49,12 +49,13 @@ class Transports(processes.ProcessTest):
 
 class Overlap(processes.ProcessTest):
     def test_every_push_is_applied_and_the_model_learns(self):
-        for policy in ("hogwild", "locked"):
-            with self.subTest(policy=policy):
-                daemon = self.daemon(listen=(self.unix_address(f"{policy}.sock"),), policy=policy, shards=3)
-                metrics = self.folder / f"{policy}.jsonl"
+        for name, policy, more in (("hogwild", "hogwild", ()), ("locked", "locked", ()),
+                                   ("connections", "locked", ("--connections", 3, "--transport", "rpc"))):
+            with self.subTest(name):
+                daemon = self.daemon(listen=(self.unix_address(f"{name}.sock"),), policy=policy, shards=3)
+                metrics = self.folder / f"{name}.jsonl"
                 trainer = self.train(daemon.address, data="synthetic:3200", steps=400,
-                                     more=("--inflight", 2, "--prefetch", "--metrics", metrics))
+                                     more=("--inflight", 2, "--prefetch", "--metrics", metrics, *more))
                 self.assert_ends(trainer)
                 status = daemon.until_status("it has left", lambda status: not status["trainers"])
                 self.assertEqual([shard["version"] for shard in status["shards"]], [400] * 3)
