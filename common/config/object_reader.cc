@@ -56,10 +56,7 @@ struct ObjectReader::Node {
     std::vector<std::string_view> known;
     for (const Entry& entry : entries) known.push_back(entry.key);
     for (const auto& [key, value] : json->items()) {
-      const Entry* found = nullptr;
-      for (const Entry& entry : entries) {
-        if (entry.key == key) found = &entry;
-      }
+      const Entry* found = find(key);
       if (found == nullptr) return describeUnknown(key, known);
       for (const Node* child : found->children) {
         if (std::string message = child->unknownKey(); !message.empty()) return message;
@@ -69,10 +66,21 @@ struct ObjectReader::Node {
   }
 
  private:
+  const Entry* find(std::string_view key) const {
+    for (const Entry& entry : entries) {
+      if (entry.key == key) return &entry;
+    }
+    return nullptr;
+  }
+
   std::string describeUnknown(const std::string& key, const std::vector<std::string_view>& known) const {
-    std::string message = (path.empty() ? "" : path + ".") + keyText(key) + ": unknown key; ";
+    const std::string place = (path.empty() ? "" : path + ".") + keyText(key);
+    std::string message = place + ": unknown key; ";
     if (std::string_view near = nearest(key, known); !near.empty()) {
       return message + "did you mean '" + std::string(near) + "'?";
+    }
+    if (const Entry* type = find("type"); type != nullptr && type->value.is_string()) {
+      message = place + ": no key of type '" + type->value.get<std::string>() + "'; ";
     }
     message += "valid keys:";
     for (std::string_view name : known) message += (name == known[0] ? " " : ", ") + std::string(name);

@@ -18,7 +18,16 @@ DurabilityConfig readDurability(ObjectReader in) {
   for (size_t i = 0; i < std::size(kTypes); i++) {
     if (kTypes[i] == type) config.type = static_cast<DurabilityConfig::Type>(i);
   }
-  if (!config.enabled()) return config;
+  const auto goesWith = [&](std::string_view types, std::initializer_list<std::string_view> keys) {
+    for (const std::string_view key : keys) {
+      if (in.has(key)) in.fail(key, "goes with type " + std::string(types) + ", not with '" + type + "'");
+    }
+  };
+  if (config.type != DurabilityConfig::Type::log) goesWith("log", {"segment_bytes"});
+  if (!config.enabled()) {
+    goesWith("checkpoint or log", {"path", "every_seconds", "every_updates", "keep", "resume"});
+    return config;
+  }
   if (!in.has("path")) in.fail("path", "is needed by type '" + type + "': the folder for what is saved");
   config.path = in.text("path", "");
   if (in.has("path") && config.path.empty()) in.fail("path", "must be a folder, not \"\"");

@@ -23,12 +23,15 @@ std::string describe(const std::vector<GroupConfig>& groups, std::string (*text)
   return all;
 }
 
+/// What trainers that take steps by themselves run: they were configured with nothing else.
+Optimizer plainSteps(double rate) { return {Sgd{}, rate, {}}; }
+
 /// Where trainers take the steps of the group's optimizer by themselves, the daemon runs that of the
 /// exchange.
 void handOver(ObjectReader& in, GroupConfig& group) {
   const auto& local = group.policy.plan.local;
   if (!local) return;
-  const Optimizer plain{Sgd{}, group.optimizer.fullLearningRate, {}};
+  const Optimizer plain = plainSteps(group.optimizer.fullLearningRate);
   if (group.optimizer.describe() != plain.describe()) {
     in.fail("optimizer", "must be sgd with nothing but lr under policy " + group.policy.type +
                              ", whose trainers take plain steps by themselves, not '" +
@@ -107,7 +110,10 @@ std::string describePolicies(const std::vector<GroupConfig>& groups) {
 }
 
 std::string describeOptimizers(const std::vector<GroupConfig>& groups) {
-  return describe(groups, [](const GroupConfig& group) { return group.optimizer.describe(); });
+  return describe(groups, [](const GroupConfig& group) {
+    const LocalSteps& local = group.policy.local;
+    return (local.period == 0 ? group.optimizer : plainSteps(local.rate)).describe();
+  });
 }
 
 }  // namespace psd

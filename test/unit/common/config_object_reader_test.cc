@@ -158,6 +158,12 @@ TEST_CASE("a key with a line break stays on one line") {
   CHECK(in.finish().message() == R"(a\nb: unknown key; valid keys: lr)");
 }
 
+TEST_CASE("an unknown key of something that has a type names the type") {
+  ObjectReader in(Json::parse(R"({"policy": {"bound": 3}})"));
+  in.object("policy").choice("type", "hogwild", {"hogwild", "locked"});
+  CHECK(in.finish().message() == "policy.bound: no key of type 'hogwild'; valid keys: type");
+}
+
 TEST_CASE("a wrong value is reported before an unknown key, and that before a caller's failure") {
   ObjectReader in = readerOf(R"({"lrr": 1, "n": "x"})");
   in.fail("lr", "is needed");

@@ -140,6 +140,12 @@ TEST_CASE("each wrong value has its one line") {
        "color: unknown key; valid keys: listen, device, devices, shards, threads, policy, optimizer, groups, "
        "model, "
        "world_size, codecs, membership, shm_writable, exit_when_done, save, durability, log, limits"},
+      {R"({"durability": {"path": "x"}})",
+       "durability.path: goes with type checkpoint or log, not with 'none'"},
+      {R"({"durability": {"type": "checkpoint", "path": "x", "segment_bytes": 65536}})",
+       "durability.segment_bytes: goes with type log, not with 'checkpoint'"},
+      {R"({"policy": {"bound": 3}})",
+       "policy.bound: no key of type 'hogwild'; valid keys: type, staleness, delay_compensation, clip"},
       {R"({"limits": {"conections": 1}})", "limits.conections: unknown key; did you mean 'connections'?"},
       {R"({"policy": {"type": "lockd"}})",
        R"(policy.type: must be one of "hogwild", "locked", "bounded_staleness", "sync", "easgd", "local_sgd", not "lockd"; did you mean "locked"?)"},
@@ -316,6 +322,18 @@ TEST_CASE("groups have what the top level has, but for what they say") {
   CHECK(describePolicies(groups) == "fc*: hogwild, *.bias scale: locked, others: locked");
   CHECK(describePolicies(groupsOf("{}")) == "hogwild");
   CHECK(describeOptimizers(groups) == "fc*: sgd lr=0.5, *.bias scale: adam lr=0.001, others: sgd lr=0.5");
+}
+
+TEST_CASE("where trainers take the steps, their optimizer is named, and the daemon runs the exchange") {
+  const auto easgd =
+      groupsOf(R"({"policy": {"type": "easgd", "alpha": 0.25}, "optimizer": {"type": "sgd", "lr": 0.5}})");
+  CHECK(describeOptimizers(easgd) == "sgd lr=0.5");
+  CHECK(easgd[0].optimizer.describe() == "sgd lr=0.25");
+  CHECK(easgd[0].policy.local.rate == 0.5);
+  const auto local =
+      groupsOf(R"({"policy": {"type": "local_sgd"}, "optimizer": {"type": "sgd", "lr": 0.5}})");
+  CHECK(describeOptimizers(local) == "sgd lr=0.5");
+  CHECK(local[0].optimizer.describe() != "sgd lr=0.5");
 }
 
 TEST_CASE("a tensor belongs to the first group that matches it") {

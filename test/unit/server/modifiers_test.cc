@@ -91,7 +91,7 @@ TEST_CASE("each policy takes the modifiers that go with it, and says why it take
       if (!takes[i]) {
         const std::string key = modifiers[i].first;
         CHECK(status.message().find(key.substr(0, key.find('.'))) == 0);
-        CHECK(status.message().find("unknown key") == std::string::npos);
+        CHECK(status.message().find("no key of type") == std::string::npos);
       } else {
         CHECK(choice.plan.changesGradients == (i != 0));
       }
