@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 #include <spdlog/pattern_formatter.h>
@@ -12,6 +13,27 @@
 
 namespace psd {
 namespace {
+
+/// As in the configuration, where spdlog says "warning".
+std::string_view levelName(spdlog::level::level_enum level) {
+  if (level == spdlog::level::warn) return "warn";
+  const auto name = spdlog::level::to_string_view(level);
+  return {name.data(), name.size()};
+}
+
+/// The level in a column of its own, in the text format. Owned by its sink, like the next.
+class LevelColumn final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
+    constexpr size_t kWidth = 5;
+    const std::string_view name = levelName(message.level);
+    out.append(name.data(), name.data() + name.size());
+    for (size_t i = name.size(); i < kWidth; i++) out.push_back(' ');
+  }
+  std::unique_ptr<spdlog::custom_flag_formatter> clone() const override {
+    return std::make_unique<LevelColumn>();
+  }
+};
 
 /// One JSON object per line: time (UTC, milliseconds), level, message. Owned by its sink, which calls
 /// it under the sink's lock.
@@ -26,9 +48,8 @@ class JsonFormatter final : public spdlog::formatter {
     char time[64];
     size_t length = std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%S", &utc);
     std::snprintf(time + length, sizeof time - length, ".%03dZ", static_cast<int>(sinceEpoch % 1000));
-    auto level = spdlog::level::to_string_view(message.level);
     nlohmann::ordered_json line = {{"time", time},
-                                   {"level", std::string(level.data(), level.size())},
+                                   {"level", levelName(message.level)},
                                    {"message", std::string(message.payload.data(), message.payload.size())}};
     std::string text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     out.append(text.data(), text.data() + text.size());
@@ -53,7 +74,9 @@ Status initLogging(const LogOptions& options) {
   if (options.format == "json") {
     logger->set_formatter(std::make_unique<JsonFormatter>());
   } else {
-    logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%-5l%$ %v");
+    auto formatter = std::make_unique<spdlog::pattern_formatter>();
+    formatter->add_flag<LevelColumn>('*').set_pattern("%Y-%m-%d %H:%M:%S.%e %^%*%$ %v");
+    logger->set_formatter(std::move(formatter));
   }
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));

@@ -53,7 +53,7 @@ TEST_CASE("every line of the JSON format is an object with time, level and messa
     REQUIRE(line.size() == 3);
     CHECK(std::regex_match(line.at("time").get<std::string>(),
                            std::regex(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)")));
-    CHECK(line.at("level") == (i < messages.size() ? "warning" : "info"));
+    CHECK(line.at("level") == (i < messages.size() ? "warn" : "info"));
     if (i < messages.size()) {
       CHECK(line.at("message") == messages[i]);
     }
@@ -63,9 +63,11 @@ TEST_CASE("every line of the JSON format is an object with time, level and messa
 TEST_CASE("the text format has time, level and message") {
   const LogFile log("text", "info");
   spdlog::error("shard {} is gone", 3);
+  spdlog::warn("shard {} is late", 4);
   const auto lines = linesOf(log.path);
-  REQUIRE(lines.size() == 1);
+  REQUIRE(lines.size() == 2);
   INFO(lines[0]);
+  CHECK_THAT(lines[1], Catch::EndsWith(" warn  shard 4 is late"));
   CHECK(std::regex_match(lines[0],
                          std::regex(R"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} error shard 3 is gone)")));
 }
