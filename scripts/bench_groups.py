@@ -41,11 +41,10 @@ copies, by memcpy or by non-temporal stores, whichever is faster; `apply` is the
 
     def measurements(self):
         programs = self.programs
-        rpc = {"transport": "rpc"} if programs.knows("--transport") else {}
         work = {}
         for transport in TRANSPORTS:
             for operation in ("pull", "push"):
-                work[f"{operation} {transport}"] = lambda t=transport, o=operation: self.rate(t, o, **rpc)
+                work[f"{operation} {transport}"] = lambda t=transport, o=operation: self.rate(t, o, transport="rpc")
                 for piece in (0, PIECE):
                     for buffer in BUFFERS:
                         work[f"stream {operation} {transport} {piece} {buffer}"] = (
@@ -57,11 +56,8 @@ copies, by memcpy or by non-temporal stores, whichever is faster; `apply` is the
             # Time for --size bytes, not for what the loop reads and writes in all.
             work[f"memory {operation}"] = lambda o=operation: SIZE / programs.reference(
                 "memory", operation=o, size=SIZE)["median_s"]
-        if rpc:
-            work["pull shm"] = lambda: self.rate("unix", "pull", transport="shm")
-            work["push shm"] = lambda: self.rate("unix", "push", transport="shm")
-        else:
-            self.unmeasured.append("shared memory: this psd-trainer has no --transport")
+        work["pull shm"] = lambda: self.rate("unix", "pull", transport="shm")
+        work["push shm"] = lambda: self.rate("unix", "push", transport="shm")
         if programs.python:
             for operation in ("pull", "push"):
                 work[f"torch {operation}"] = lambda o=operation: self.torch(o)
@@ -81,11 +77,8 @@ copies, by memcpy or by non-temporal stores, whichever is faster; `apply` is the
             for operation, target in (("pull", {"unix": 0.85, "tcp": 0.75}), ("push", {"unix": 0.90, "tcp": 0.95})):
                 rows.append(Row.at_least(f"{operation}, {shown}", medians[f"{operation} {transport}"], "plain stream",
                                          best(medians, f"stream {operation} {transport} "), target[transport], gigabytes))
-        if "pull shm" in medians:
-            rows.append(Row.at_least("pull, shared memory", medians["pull shm"], "copy", best(medians, "memory copy"), 0.9,
-                                     gigabytes))
-            rows.append(Row.at_least("push, shared memory", medians["push shm"], "apply", medians["memory sgd"], 0.6,
-                                     gigabytes))
+        rows.append(Row.at_least("pull, shared memory", medians["pull shm"], "copy", best(medians, "memory copy"), 0.9, gigabytes))
+        rows.append(Row.at_least("push, shared memory", medians["push shm"], "apply", medians["memory sgd"], 0.6, gigabytes))
         for operation, target in (("pull", 3.0), ("push", 2.5)):
             if f"torch {operation}" in medians:
                 rows.append(Row.at_least(f"{operation}, TCP", medians[f"{operation} tcp"], "PyTorch RPC",
@@ -151,27 +144,16 @@ class Train(Group):
     text = """Batch 32, one thread, synthetic data, hogwild, Unix socket. `psd-trainer bench train` takes blocks of steps with the
 server (pull, compute, push) and without (compute, SGD in place) in turns in one process; figures are medians of a step."""
     targets = {"mnist_cnn": 1.10, "mlp": 1.5}
+    # Flags by what is said of them; overlap: with transfers beside the computation.
+    variants = {"": {}, ", overlap": {"inflight": 2, "prefetch": True}}
 
     def measurements(self):
-        programs = self.programs
         work = {}
-        if not programs.knows("train: a training step"):
-            self.unmeasured.append("training step: this psd-trainer has no bench train")
-            return work
-        for variant, flags in self.variants().items():
+        for variant, flags in self.variants.items():
             for model in self.targets:
                 work[f"{model}{variant}"] = lambda m=model, f=flags: self.step(m, f)
                 work[f"{model}{variant} alone"] = lambda m=model, v=variant: self.alone[m + v]
         return work
-
-    def variants(self):
-        """Flags by what is said of them: with transfers beside the computation, where psd-trainer can do that."""
-        if not self.programs.knows("--inflight"):
-            return {"": {}}
-        overlap = {"inflight": 2}
-        if self.programs.knows("--prefetch"):
-            overlap["prefetch"] = True
-        return {"": {}, ", overlap": overlap}
 
     def step(self, model, flags):
         self.alone = getattr(self, "alone", {})

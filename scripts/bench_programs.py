@@ -23,8 +23,7 @@ def last_line(text):
 
 
 class Programs:
-    """Where the programs are, and how long each measures. `transports` is what psd-trainer bench knows beyond
-    the choice of a socket."""
+    """Where the programs are, and how long each measures."""
 
     def __init__(self, build, seconds, device, python):
         self.folder = pathlib.Path(build) / "bin"
@@ -34,12 +33,6 @@ class Programs:
         for name in ("psd", "psd-trainer", "psd-bench-references"):
             if not (self.folder / name).is_file():
                 raise Failed(f"{self.folder / name} is missing: build it first (cmake --build {build})")
-        self.bench_help = subprocess.run([self.folder / "psd-trainer", "bench", "--help"], capture_output=True, text=True,
-                                         timeout=PROGRAM_S, check=False).stdout
-
-    def knows(self, flag):
-        """Whether psd-trainer bench has the flag."""
-        return flag in self.bench_help
 
     def run(self, arguments, seconds):
         """What the program printed, which must be one JSON object in its last line."""
