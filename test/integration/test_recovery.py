@@ -6,24 +6,25 @@ import processes
 TRAINERS = 2
 STEPS = 600
 KILLS = 3
+PERIOD = 8  # of easgd: steps between exchanges, its default
 
 
 class KilledDaemon(processes.ProcessTest):
-    def start(self, durability):
+    def start(self, durability, policy):
         # The same address every time: trainers come back to where they left.
-        return self.daemon(listen=(self.unix_address(),), policy="locked", shards=2, durability=durability)
+        return self.daemon(listen=(self.unix_address(),), policy=policy, shards=2, durability=durability)
 
-    def train_through(self, durability):
-        """Two trainers, a daemon that is killed again and again; its status after the end."""
-        daemon = self.start(durability)
+    def train_through(self, durability, policy="locked", pushes=STEPS):
+        """Two trainers with so many pushes each, a daemon that is killed again and again; its status after the end."""
+        daemon = self.start(durability, policy)
         trainers = [self.train(daemon.address, rank, TRAINERS, steps=STEPS) for rank in range(TRAINERS)]
         for kill in range(1, KILLS + 1):
-            target = kill * STEPS // (KILLS + 2)
-            daemon.until_status(f"both have made {target} steps",
+            target = kill * pushes // (KILLS + 2)
+            daemon.until_status(f"both have made {target} pushes",
                                 lambda status: len(status["trainers"]) == TRAINERS
                                 and all(trainer["step"] >= target for trainer in status["trainers"]))
             daemon.kill()
-            daemon = self.start(durability)
+            daemon = self.start(durability, policy)
         for trainer in trainers:
             self.assert_ends(trainer)
             self.assertEqual(trainer.err.count("back after"), KILLS, trainer.err)
@@ -33,6 +34,15 @@ class KilledDaemon(processes.ProcessTest):
     def test_with_a_log_every_push_is_in_the_model_once(self):
         status = self.train_through({"type": "log", "path": str(self.folder / "saved")})
         self.assertEqual([shard["version"] for shard in status["shards"]], [TRAINERS * STEPS] * 2)
+
+    def test_with_a_log_no_exchange_of_easgd_is_lost(self):
+        path = self.folder / "saved"
+        status = self.train_through({"type": "log", "path": str(path)}, "easgd", STEPS // PERIOD)
+        exchanges = TRAINERS * STEPS // PERIOD
+        self.assertEqual([shard["version"] for shard in status["shards"]], [exchanges] * 2)
+        replayed = self.start_psd("replay", path)
+        self.assert_ends(replayed)
+        self.assertIn(f"shards at update {exchanges}, {exchanges}", replayed.out)
 
     def test_with_checkpoints_what_came_after_the_last_one_is_missing(self):
         every = 50
