@@ -16,13 +16,18 @@ bool beyond(const Manifest& manifest, Version until) {
 /// The newest whole checkpoint that no shard of has gone beyond `until`.
 Result<Checkpoint> checkpointBefore(Env& env, const std::string& folder, std::optional<Version> until) {
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listCheckpoints(env, folder, true));
-  std::string why = "there is none";
+  Error why{ErrorCode::io, "there is no whole checkpoint in '" + folder + "'"};
   for (auto number = numbers.rbegin(); number != numbers.rend(); ++number) {
     auto opened = openCheckpoint(env, checkpointPath(folder, *number));
     if (opened.ok() && (!until || !beyond(opened->manifest, *until))) return opened;
-    why = opened.ok() ? "the oldest one left is beyond it" : opened.message();
+    if (opened.ok()) {
+      why = {ErrorCode::invalidArgument,
+             "every checkpoint left in '" + folder + "' is beyond update " + std::to_string(until->value)};
+    } else {
+      why = opened.error();
+    }
   }
-  return Error{ErrorCode::invalidArgument, "no checkpoint in '" + folder + "' to begin from: " + why};
+  return why;
 }
 
 }  // namespace

@@ -16,6 +16,10 @@ bool isCheckpoint(Env& env, const std::string& path) {
   return env.exists(path + "/" + std::string(kManifestName));
 }
 
+Error noCheckpointIn(const std::string& folder) {
+  return {ErrorCode::io, "there is no whole checkpoint in '" + folder + "'"};
+}
+
 /// The checkpoint that `path` names, or the newest whole one in it.
 Result<Checkpoint> checkpointAt(Env& env, const std::string& path) {
   if (isCheckpoint(env, path)) return openCheckpoint(env, path);
@@ -24,7 +28,7 @@ Result<Checkpoint> checkpointAt(Env& env, const std::string& path) {
   for (const Error& damaged : newest.damaged) {
     print("passed over a checkpoint: " + damaged.message + "\n");
   }
-  if (!newest.checkpoint) return Error{ErrorCode::io, "there is no whole checkpoint in '" + path + "'"};
+  if (!newest.checkpoint) return noCheckpointIn(path);
   return std::move(*newest.checkpoint);
 }
 
@@ -87,6 +91,7 @@ Status inspectFolder(Env& env, const std::string& path) {
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listCheckpoints(env, path, false));
   PSD_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.list(path));
   Status worst;
+  bool whole = false;
   for (uint64_t number : numbers) {
     const std::string folder = checkpointPath(path, number);
     if (!isCheckpoint(env, folder)) {
@@ -95,6 +100,7 @@ Status inspectFolder(Env& env, const std::string& path) {
     }
     auto opened = openCheckpoint(env, folder);
     if (opened.ok()) {
+      whole = true;
       print(fmt::format("checkpoint {} of {}, shard 0 at version {}, whole\n", number,
                         opened->manifest.created, opened->manifest.shards[0].version.value));
     } else {
@@ -106,7 +112,7 @@ Status inspectFolder(Env& env, const std::string& path) {
     if (!segmentOf(name)) continue;
     if (Status status = inspectSegment(env, path + "/" + name); !status.ok()) worst = status;
   }
-  return worst;
+  return worst.ok() && !whole ? noCheckpointIn(path) : worst;
 }
 
 }  // namespace

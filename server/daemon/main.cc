@@ -1,7 +1,10 @@
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -14,6 +17,7 @@ namespace {
 
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
+constexpr double kTimeoutSecondsMax = 86'400;
 
 /// The flags that choose and change a configuration; `psd` and `psd check` share them.
 struct ConfigFlags {
@@ -69,6 +73,49 @@ struct FileFlags {
   }
 };
 
+/// What `psd status`, `psd reload` and `psd stop` are told.
+struct OperatorFlags {
+  CLI::App *status, *reload, *stop;
+  std::vector<std::string> servers{"tcp://localhost:5500"};
+  double statusSeconds = 5, reloadSeconds = 60, stopSeconds = 120;
+  bool json = false;
+
+  explicit OperatorFlags(CLI::App& app)
+      : status(app.add_subcommand("status", "Show the state of a running daemon")),
+        reload(app.add_subcommand("reload",
+                                  "Let a running daemon read its configuration again, while trainers work")),
+        stop(app.add_subcommand("stop", "End a running daemon in an orderly way")) {
+    for (auto [command, seconds] :
+         {std::pair{status, &statusSeconds}, {reload, &reloadSeconds}, {stop, &stopSeconds}}) {
+      command
+          ->add_option("--server", servers,
+                       "The daemon's address; of several, with commas between them, the first that answers")
+          ->delimiter(',')
+          ->capture_default_str()
+          ->type_name("ADDRESS")
+          ->envname("PSD_SERVER");
+      command->add_option("--timeout", *seconds, "How long to wait for the daemon's answer")
+          ->capture_default_str()
+          ->check(CLI::Range(0.001, kTimeoutSecondsMax))
+          ->type_name("SECONDS");
+    }
+    status->add_flag("--json", json, "The whole status, for programs");
+  }
+
+  /// The chosen command's outcome; nothing when none of them was chosen.
+  std::optional<psd::Status> run() const {
+    if (*status) return psd::printStatus({servers, milliseconds(statusSeconds)}, json);
+    if (*reload) return psd::reloadServer({servers, milliseconds(reloadSeconds)});
+    if (*stop) return psd::stopServer({servers, milliseconds(stopSeconds)});
+    return {};
+  }
+
+ private:
+  static std::chrono::milliseconds milliseconds(double seconds) {
+    return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+  }
+};
+
 int report(const psd::Status& status) {
   if (status.ok()) return 0;
   std::fprintf(stderr, "psd: %s\n", status.message().c_str());
@@ -96,19 +143,7 @@ int main(int argc, char** argv) {
   checkCommand->add_option("file", check.file, "Configuration file")->required()->type_name("FILE");
   check.addTo(*checkCommand);
 
-  std::string server = "tcp://localhost:5500";
-  bool json = false;
-  CLI::App* statusCommand = app.add_subcommand("status", "Show the state of a running daemon");
-  CLI::App* stopCommand = app.add_subcommand("stop", "End a running daemon in an orderly way");
-  CLI::App* reloadCommand =
-      app.add_subcommand("reload", "Let a running daemon read its configuration again, while trainers work");
-  for (CLI::App* command : {statusCommand, reloadCommand, stopCommand}) {
-    command->add_option("--server", server, "The daemon's address")
-        ->capture_default_str()
-        ->type_name("ADDRESS")
-        ->envname("PSD_SERVER");
-  }
-  statusCommand->add_flag("--json", json, "The whole status, for programs");
+  const OperatorFlags operators(app);
   const FileFlags files(app);
 
   try {
@@ -118,9 +153,7 @@ int main(int argc, char** argv) {
     return report(psd::usageError(error, app));
   }
 
-  if (*statusCommand) return report(psd::printStatus(server, json));
-  if (*reloadCommand) return report(psd::reloadServer(server));
-  if (*stopCommand) return report(psd::stopServer(server));
+  if (auto outcome = operators.run()) return report(*outcome);
   auto env = psd::makePosixEnv();
   if (auto outcome = files.run(*env)) return report(*outcome);
   const ConfigFlags& chosen = *checkCommand ? check : serve;

@@ -1,24 +1,22 @@
 #include "server/daemon/operator_commands.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <functional>
 
 #include <fmt/format.h>
 
 #include "common/config/json_file.h"
+#include "common/os/socket.h"
 #include "server/rpc/admin_client.h"
 
 namespace psd {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using std::chrono::seconds;
 
-constexpr seconds kStatusTimeout{5};
-constexpr seconds kReloadTimeout{60};  // it waits for gradients that are half there, limits.drain_ms at most
-constexpr seconds kStopTimeout{120};   // a large model takes a while to save
+// For one of several addresses; a daemon that is there accepts sooner.
+constexpr std::chrono::milliseconds kReachTimeout{5'000};
 
 std::string bytes(uint64_t count) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -139,13 +137,30 @@ std::string durabilityLine(const Json& durability) {
       out += "\n           NOT SAVED: " + error;
     }
   }
+  if (durability.contains("log")) {
+    const Json& log = durability["log"];
+    if (auto error = log["error"].get<std::string>(); !error.empty()) {
+      out += fmt::format("\n           LOG BROKEN: {}, {} updates not written", error,
+                         log["lost"].get<uint64_t>());
+    }
+  }
   return out + "\n";
 }
 
-Result<Json> fetchStatus(const std::string& server) {
-  PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
-  PSD_ASSIGN_OR_RETURN(std::string text, fetchStatusJson(address, kStatusTimeout));
-  return parseJson(text, "the status of " + server);
+/// The address to call: the only one, or the first that can be connected to.
+Result<Address> reachable(const DaemonCall& call) {
+  std::vector<Address> addresses;
+  for (const std::string& server : call.servers) {
+    PSD_ASSIGN_OR_RETURN(addresses.emplace_back(), parseAddress(server));
+  }
+  if (addresses.size() == 1) return addresses.front();
+  std::string reasons;
+  for (const Address& address : addresses) {
+    const auto connected = connectTo(address, std::min(call.timeout, kReachTimeout));
+    if (connected.ok()) return address;
+    reasons += (reasons.empty() ? "" : "; ") + connected.message();
+  }
+  return Error{ErrorCode::unavailable, reasons};
 }
 
 }  // namespace
@@ -194,23 +209,25 @@ std::string formatStatus(const Json& status) {
   return out;
 }
 
-Status printStatus(const std::string& server, bool json) {
-  PSD_ASSIGN_OR_RETURN(Json status, fetchStatus(server));
+Status printStatus(const DaemonCall& call, bool json) {
+  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
+  PSD_ASSIGN_OR_RETURN(const std::string text, fetchStatusJson(address, call.timeout));
+  PSD_ASSIGN_OR_RETURN(const Json status, parseJson(text, "the status of " + address.toString()));
   std::fputs(json ? (status.dump(2) + "\n").c_str() : formatStatus(status).c_str(), stdout);
   return {};
 }
 
-Status reloadServer(const std::string& server) {
-  PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
-  PSD_ASSIGN_OR_RETURN(std::string change, reloadDaemon(address, kReloadTimeout));
-  std::printf("%s: %s\n", server.c_str(), change.c_str());
+Status reloadServer(const DaemonCall& call) {
+  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
+  PSD_ASSIGN_OR_RETURN(const std::string change, reloadDaemon(address, call.timeout));
+  std::printf("%s: %s\n", address.toString().c_str(), change.c_str());
   return {};
 }
 
-Status stopServer(const std::string& server) {
-  PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
-  PSD_RETURN_IF_ERROR(stopDaemon(address, "psd stop", kStopTimeout));
-  std::printf("%s has stopped\n", server.c_str());
+Status stopServer(const DaemonCall& call) {
+  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
+  PSD_RETURN_IF_ERROR(stopDaemon(address, "psd stop", call.timeout));
+  std::printf("%s has stopped\n", address.toString().c_str());
   return {};
 }
 

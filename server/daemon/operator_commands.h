@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <string>
+#include <vector>
 
 #include "common/status/status.h"
 #include "server/config/daemon_config.h"
@@ -9,17 +11,23 @@ namespace psd {
 
 /// The subcommands for people who run a daemon. Each prints to standard output and blocks.
 
+/// A running daemon, and how long to wait for its answer.
+struct DaemonCall {
+  std::vector<std::string> servers;  ///< addresses; the first that can be connected to counts
+  std::chrono::milliseconds timeout{0};
+};
+
 /// `psd check`: the effective configuration as JSON, defaults included.
 void printConfig(const LoadedConfig& loaded);
 
 /// `psd status`: a table for people, or the daemon's JSON.
-Status printStatus(const std::string& server, bool json);
+Status printStatus(const DaemonCall& call, bool json);
 
 /// `psd reload`: the daemon reads its configuration again. Prints what has changed.
-Status reloadServer(const std::string& server);
+Status reloadServer(const DaemonCall& call);
 
 /// `psd stop`: returns once the daemon has ended.
-Status stopServer(const std::string& server);
+Status stopServer(const DaemonCall& call);
 
 /// The table that `psd status` prints for a status document.
 std::string formatStatus(const nlohmann::ordered_json& status);

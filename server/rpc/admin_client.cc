@@ -1,5 +1,7 @@
 #include "server/rpc/admin_client.h"
 
+#include <cstdio>
+
 #include <capnp/rpc-twoparty.h>
 #include <kj/async-io.h>
 
@@ -10,10 +12,20 @@
 namespace psd {
 namespace {
 
+constexpr const char* kGoesOn = "; the daemon goes on with it, see its log";
+
+std::string noAnswer(std::chrono::milliseconds timeout) {
+  char text[64];
+  std::snprintf(text, sizeof text, "no answer within %g s", static_cast<double>(timeout.count()) / 1000);
+  return text;
+}
+
 /// Connects, says hello, and runs `talk(admin, network)`; whatever the library throws becomes an Error.
+/// `late` is what to add to it when the daemon was asked and has not answered in time.
 template <class T, class Talk>
-Result<T> withAdmin(const Address& address, std::chrono::milliseconds timeout, Talk talk) {
+Result<T> withAdmin(const Address& address, std::chrono::milliseconds timeout, const char* late, Talk talk) {
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
+  bool asked = false;
   try {
     auto io = kj::setupAsyncIo();
     auto socket =
@@ -29,45 +41,49 @@ Result<T> withAdmin(const Address& address, std::chrono::milliseconds timeout, T
         [&](capnp::Response<schema::Daemon::HelloResults> response) -> kj::Promise<Result<T>> {
           Status status = wire::readStatus(response.getStatus());
           if (!status.ok()) return Result<T>(status.error());
+          asked = true;
           return talk(daemon.adminRequest().send().getAdmin(), client);
         });
     return io.provider->getTimer()
         .timeoutAfter(timeout.count() * kj::MILLISECONDS, kj::mv(conversation))
         .wait(io.waitScope);
   } catch (const kj::Exception& exception) {
-    ErrorCode code = exception.getType() == kj::Exception::Type::OVERLOADED ? ErrorCode::deadlineExceeded
-                                                                            : ErrorCode::unavailable;
-    const char* what = code == ErrorCode::deadlineExceeded ? "no answer in time"
-                                                           : "the connection broke; is this a psd daemon?";
-    return Error{code, address.toString() + ": " + what};
+    if (exception.getType() == kj::Exception::Type::OVERLOADED) {
+      return Error{ErrorCode::deadlineExceeded,
+                   address.toString() + ": " + noAnswer(timeout) + (asked ? late : "")};
+    }
+    return Error{ErrorCode::unavailable,
+                 address.toString() + ": the connection broke; is this a psd daemon?"};
   }
 }
 
 }  // namespace
 
 Result<std::string> fetchStatusJson(const Address& address, std::chrono::milliseconds timeout) {
-  return withAdmin<std::string>(address, timeout, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
-    return admin.statusRequest().send().then(
-        [](capnp::Response<schema::Admin::StatusResults> response) -> Result<std::string> {
-          return std::string(response.getJson().cStr());
-        });
-  });
+  return withAdmin<std::string>(
+      address, timeout, "", [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        return admin.statusRequest().send().then(
+            [](capnp::Response<schema::Admin::StatusResults> response) -> Result<std::string> {
+              return std::string(response.getJson().cStr());
+            });
+      });
 }
 
 Result<std::string> reloadDaemon(const Address& address, std::chrono::milliseconds timeout) {
-  return withAdmin<std::string>(address, timeout, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
-    return admin.reloadRequest().send().then(
-        [](capnp::Response<schema::Admin::ReloadResults> response) -> Result<std::string> {
-          Status status = wire::readStatus(response.getStatus());
-          if (!status.ok()) return status.error();
-          return std::string(response.getChange().cStr());
-        });
-  });
+  return withAdmin<std::string>(
+      address, timeout, kGoesOn, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        return admin.reloadRequest().send().then(
+            [](capnp::Response<schema::Admin::ReloadResults> response) -> Result<std::string> {
+              Status status = wire::readStatus(response.getStatus());
+              if (!status.ok()) return status.error();
+              return std::string(response.getChange().cStr());
+            });
+      });
 }
 
 Status stopDaemon(const Address& address, const std::string& reason, std::chrono::milliseconds timeout) {
   return withAdmin<bool>(
-             address, timeout,
+             address, timeout, kGoesOn,
              [&reason](schema::Admin::Client admin, capnp::TwoPartyClient& client) {
                auto request = admin.stopRequest();
                request.setReason(reason.c_str());

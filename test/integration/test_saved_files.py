@@ -105,6 +105,15 @@ class SavedFiles(processes.ProcessTest):
         self.assert_fails(self.start_psd("inspect", checkpoint), "shard-00001.safetensors", "is damaged")
         self.assert_fails(self.start_psd("export", self.saved, "--to", "x"), "no whole checkpoint")
 
+    def test_a_folder_without_checkpoints(self):
+        empty = self.folder / "empty"
+        empty.mkdir()
+        for arguments in (("inspect", empty), ("replay", empty), ("export", empty, "--to", "x")):
+            with self.subTest(arguments=arguments):
+                process = self.start_psd(*arguments)
+                self.assert_fails(process, f"there is no whole checkpoint in '{empty}'")
+                self.assertEqual(process.wait(), 1)
+
     def test_python_reads_an_export(self):
         if "PSD_PYTHON" not in os.environ:
             self.skipTest("no python with torch is named")
