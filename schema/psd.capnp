@@ -150,6 +150,8 @@ struct SamplesResult {
       epoch @0 :UInt64;  # from 0; the samples are at these places of the epoch's order, which is the
       begin @1 :UInt64;  # trainers' affair
       count @2 :UInt32;
+      unweighted @6 :List(Bool);  # with `nominal`: for each shard, whether its policy applies every gradient by
+                                  # itself; there the trainer makes that of n samples count n / nominal
     }
     nothingNow @3 :Void;  # others have what is left, and `wait` was not said
     finished @4 :Void;    # every sample of every epoch is done
@@ -236,13 +238,16 @@ interface Trainer extends(Reader) {
   # values: the one agreed in join().
 
   takeSamples @9 (step :UInt64, count :UInt32, samples :UInt64, epochs :UInt64, firstEpoch :UInt64,
-                  wait :Bool) -> SamplesResult;
+                  wait :Bool, nominal :UInt32, sampleSeconds :Float64) -> SamplesResult;
   # Deals at most `count` samples to the gradient of `step`: so every sample of every epoch is in one gradient,
   # however fast trainers are, and though some die. `samples` of an epoch and `epochs` are the same for all trainers;
   # the first to ask decides. `firstEpoch`: where a daemon that knows of nothing begins. Asking again for the same
   # step gives the same. Once the gradient is applied the samples are done; when it is dropped, or the trainer is
   # gone before, they are dealt again. `wait`: parked, where nothing is left but what others have, until some of that
   # comes back or all is done. Meanwhile nobody waits for this trainer, so it asks so when its pushes are answered.
+  # `nominal`: 0, or the daemon chooses the number, `count` at most, so that all trainers that say so compute as long
+  # for a step: each in proportion to its speed, together about `nominal` times their number. It is the same for all
+  # of them. `sampleSeconds`: how long this trainer computes for a sample; 0: not known yet, and it gets `nominal`.
 
   leave @4 () -> (status :Acknowledgement);
   # The trainer is done. Answered when its pushes are applied.

@@ -73,6 +73,9 @@ std::string trainersTable(const Json& status) {
   const auto hasSeveral = [](const Json& trainer) { return trainer["connections"].get<uint32_t>() > 1; };
   const bool several = std::any_of(status["trainers"].begin(), status["trainers"].end(), hasSeveral);
   if (several) rows.front().push_back("connections");
+  const auto isSized = [](const Json& trainer) { return trainer["nominal_batch"] != 0; };
+  const bool sizes = std::any_of(status["trainers"].begin(), status["trainers"].end(), isSized);
+  if (sizes) rows.front().push_back("batch");
   for (const Json& trainer : status["trainers"]) {
     rows.push_back({std::to_string(trainer["rank"].get<uint32_t>()),
                     fmt::format("{}@{}", trainer["pid"].get<uint32_t>(), trainer["host"].get<std::string>()),
@@ -84,6 +87,7 @@ std::string trainersTable(const Json& status) {
                     waitsFor(trainer)});
     if (codecs) rows.back().push_back(compression(trainer));
     if (several) rows.back().push_back(std::to_string(trainer["connections"].get<uint32_t>()));
+    if (sizes) rows.back().push_back(std::to_string(trainer["batch"].get<uint64_t>()));
   }
   return table(rows);
 }

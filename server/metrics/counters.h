@@ -84,6 +84,7 @@ struct DaemonCounters {
 struct SessionCounters {
   Counter step;         ///< of the last push
   Counter staleness;    ///< of the last slice
+  Counter samples;      ///< behind the gradient of the last push
   Counter bytesPulled;  ///< as they travel, like the next
   Counter bytesPushed;
   Counter valueBytesPulled;  ///< as float32, like the next

@@ -15,6 +15,7 @@
 #include "common/os/env.h"
 #include "server/checkpoint/durability.h"
 #include "server/config/daemon_config.h"
+#include "server/membership/batch_sizes.h"
 #include "server/membership/leases.h"
 #include "server/membership/model_start.h"
 #include "server/membership/roster.h"
@@ -63,9 +64,11 @@ struct AttachWish {
 /// A trainer that asks for samples.
 struct SamplesWish {
   Step step;
-  uint32_t count = 0;
+  uint32_t count = 0;  ///< at most
   uint64_t samples = 0, epochs = 0, firstEpoch = 0;
   bool wait = false;
+  uint32_t nominal = 0;      ///< of a trainer whose number of samples the daemon chooses; else 0
+  double sampleSeconds = 0;  ///< likewise
 };
 
 /// What it gets: a range, or none, now or for good.
@@ -103,7 +106,7 @@ class Control final : private kj::TaskSet::ErrorHandler {
   /// Ends the sessions of trainers whose lease or grace has run out, as long as the promise lives.
   kj::Promise<void> watchLeases(kj::Timer& timer);
   /// Deals samples, see Trainer.takeSamples in the schema.
-  kj::Promise<Result<Samples>> takeSamples(SessionId session, const SamplesWish& wish);
+  kj::Promise<Result<Samples>> takeSamples(SessionId session, SamplesWish wish);
   /// The gradient of a step is answered: applied, to some shards at least, or dropped.
   void stepOver(SessionId session, Step step, bool applied);
   /// The model for a reader; an empty `model` matches any.
@@ -191,7 +194,9 @@ class Control final : private kj::TaskSet::ErrorHandler {
   void endExpired();
   void answerWaiter(Session& session, Result<ModelStart::Role> answer);
   Status agreeOnSamples(const SamplesWish& wish);
-  /// What there is for a trainer now; nothing where it would have to wait.
+  /// How many samples a trainer is to get, if there are as many.
+  Result<uint32_t> countFor(SessionId session, const SamplesWish& wish);
+  /// What there is for a trainer now; nothing where it would have to wait. `wish.count` is what it is to get.
   std::optional<Samples> samplesFor(SessionId session, const SamplesWish& wish);
   /// Answers those who wait for samples, as far as there are some.
   void dealSamples();
@@ -211,6 +216,7 @@ class Control final : private kj::TaskSet::ErrorHandler {
   Leases leases_;
   ModelStart start_;
   std::optional<SamplePlan> plan_;  // from the first who asks for samples on
+  BatchSizes batchSizes_;
   std::shared_ptr<ServedModel> model_;
   std::unique_ptr<Durability> durability_;  // from prepareModel() on
   std::map<SessionId, Session> sessions_;

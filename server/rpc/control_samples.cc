@@ -32,13 +32,22 @@ Status Control::agreeOnSamples(const SamplesWish& wish) {
   return {};
 }
 
+Result<uint32_t> Control::countFor(SessionId session, const SamplesWish& wish) {
+  if (wish.nominal == 0) {
+    batchSizes_.leave(session);
+    return wish.count;
+  }
+  PSD_RETURN_IF_ERROR(batchSizes_.report(session, {wish.nominal, wish.count, wish.sampleSeconds}));
+  return batchSizes_.sizeFor(session);
+}
+
 std::optional<Samples> Control::samplesFor(SessionId session, const SamplesWish& wish) {
   if (auto range = plan_->take(session, wish.step, wish.count)) return Samples{range, false};
   if (plan_->finished()) return Samples{std::nullopt, true};
   return std::nullopt;
 }
 
-kj::Promise<Result<Samples>> Control::takeSamples(SessionId session, const SamplesWish& wish) {
+kj::Promise<Result<Samples>> Control::takeSamples(SessionId session, SamplesWish wish) {
   if (stopping()) return Result<Samples>(stoppingError());
   const auto entry = sessions_.find(session);
   if (entry == sessions_.end()) return Result<Samples>(ErrorCode::sessionEnded, "the session has ended");
@@ -47,6 +56,9 @@ kj::Promise<Result<Samples>> Control::takeSamples(SessionId session, const Sampl
     return Result<Samples>(ErrorCode::overloaded, "samples were dealt for " + std::to_string(kOpenStepsMost) +
                                                       " steps whose gradients have not come");
   }
+  const Result<uint32_t> count = countFor(session, wish);
+  if (!count.ok()) return Result<Samples>(count.error());
+  wish.count = *count;
   if (auto samples = samplesFor(session, wish)) return Result<Samples>(*samples);
   if (!wish.wait) return Result<Samples>(Samples{});
   // It makes no step until others are done, so they must not wait for it.

@@ -198,6 +198,7 @@ void Control::forget(SessionId session, Departure how, const std::string& why) {
   const std::shared_ptr<PushServer> pushes = entry->second.life.pushes;
   pushes->endSession();
   leases_.release(session);
+  batchSizes_.leave(session);
   const Candidate gone = entry->second.candidate;
   uint64_t steps = entry->second.life.counters->step.value();
   if (how == Departure::left) {

@@ -86,6 +86,8 @@ nlohmann::ordered_json Control::status() const {
                                {"incarnation", fmt::format("{:016x}", session.candidate.incarnation)},
                                {"step", session.life.counters->step.value()},
                                {"staleness", session.life.counters->staleness.value()},
+                               {"batch", session.life.counters->samples.value()},
+                               {"nominal_batch", batchSizes_.nominalOf(id)},
                                {"bytes_pulled", session.life.counters->bytesPulled.value()},
                                {"bytes_pushed", session.life.counters->bytesPushed.value()},
                                {"codec", session.candidate.codec},

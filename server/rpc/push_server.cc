@@ -235,6 +235,7 @@ void PushServer::count(const PushSlice& slice) {
   counters_->bytesPushed.add(bytes);
   counters_->valueBytesPushed.add(valueBytes);
   counters_->step.set(slice.step.value);
+  counters_->samples.set(slice.samples);
 }
 
 void PushServer::count(const PushAnswer& answer) {

@@ -254,13 +254,14 @@ kj::Promise<void> TrainerSession::takeSamples(TakeSamplesContext context) {
   context.allowCancellation();  // it may be parked for long
   loop_.environment().dealsSamples = true;
   auto params = context.getParams();
-  const SamplesWish wish{Step{params.getStep()}, params.getCount(),      params.getSamples(),
-                         params.getEpochs(),     params.getFirstEpoch(), params.getWait()};
+  const SamplesWish wish{Step{params.getStep()}, params.getCount(),        params.getSamples(),
+                         params.getEpochs(),     params.getFirstEpoch(),   params.getWait(),
+                         params.getNominal(),    params.getSampleSeconds()};
   counters_->waitForSamples.add();
   return loop_
       .onControl([session = session_, wish](Control& control) { return control.takeSamples(session, wish); })
       .attach(kj::defer([counters = counters_] { counters->waitForSamples.subtract(); }))
-      .then([context](Result<Samples> samples) mutable {
+      .then([this, context, weighed = wish.nominal != 0](Result<Samples> samples) mutable {
         auto results = context.getResults();
         if (!samples.ok()) {
           wire::writeError(samples.error(), results.initError());
@@ -269,12 +270,22 @@ kj::Promise<void> TrainerSession::takeSamples(TakeSamplesContext context) {
           dealt.setEpoch(samples->range->epoch);
           dealt.setBegin(samples->range->begin);
           dealt.setCount(static_cast<uint32_t>(samples->range->count));
+          if (weighed) tellUnweighted(dealt);
         } else if (samples->finished) {
           results.setFinished();
         } else {
           results.setNothingNow();
         }
       });
+}
+
+void TrainerSession::tellUnweighted(schema::SamplesResult::Dealt::Builder dealt) const {
+  const ParameterStore& store = *model_->store;
+  auto out = dealt.initUnweighted(static_cast<kj::uint>(store.shardCount()));
+  for (kj::uint i = 0; i < out.size(); i++) {
+    // Rounds weigh the gradients that they combine, or count them alike on purpose.
+    out.set(i, !loop_.config().groups[store.shard(i).range().group].policy.traits.rounds);
+  }
 }
 
 kj::Promise<void> TrainerSession::leave(LeaveContext context) {

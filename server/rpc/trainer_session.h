@@ -44,6 +44,8 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   template <class Context>
   kj::Promise<void> takePush(Context context, const Result<Gradient>& gradient);
   Result<std::shared_ptr<SharedMemory>> makeRing(uint64_t bytes);
+  /// Where the trainer itself is to weigh its gradient by the samples behind it.
+  void tellUnweighted(schema::SamplesResult::Dealt::Builder dealt) const;
   Status mayInitialize(uint32_t shard, uint64_t offset, std::span<const float> values);
 
   EventLoop& loop_;  // the connection's; it keeps it alive

@@ -1,6 +1,7 @@
 // Samples that the daemon deals. Every gradient is minus the number of its samples and the rate 1, so that
 // each parameter counts the samples that are in the model.
 
+#include <cmath>
 #include <future>
 #include <string>
 #include <thread>
@@ -42,6 +43,11 @@ class Worker {
                                  [&] { return std::span<const float>(zeros_); }));
   }
 
+  /// For a batch whose size the daemon chooses.
+  Result<DealtSamples> takeSized(double sampleSeconds, uint32_t nominal = kBatch) {
+    return client_->takeSamples(
+        {Step{step_ + 1}, 4 * kBatch, kSamples, kEpochs, 0, false, nominal, sampleSeconds});
+  }
   Result<DealtSamples> take(bool wait = false) {
     return client_->takeSamples({Step{step_ + 1}, kBatch, kSamples, kEpochs, 0, wait});
   }
@@ -149,6 +155,62 @@ TEST_CASE("samples are asked for once per step, and by all alike") {
   const auto none = two.client().takeSamples({Step{9}, 0, kSamples, kEpochs, 0, false});
   REQUIRE_FALSE(none.ok());
   CHECK(none.error().code == ErrorCode::invalidArgument);
+}
+
+TEST_CASE("sizes follow the speeds that trainers tell, and the status shows them") {
+  LocalServer server(configOf("locked"));
+  Worker slow(server, 0, 3), fast(server, 1, 3), fixed(server, 2, 3);
+  const auto next = [](Worker& worker, double sampleSeconds) {
+    auto dealt = worker.takeSized(sampleSeconds);
+    PSD_REQUIRE_OK(dealt);
+    PSD_REQUIRE_OK(worker.push(*dealt));
+    return dealt->count;
+  };
+  CHECK(next(slow, 0) == kBatch);
+  CHECK(next(fast, 0.001) == kBatch);
+  CHECK(next(slow, 0.003) == kBatch / 2);  // of 16, 1 : 3
+  CHECK(next(fast, 0.001) == kBatch * 3 / 2);
+  const auto other = fixed.take();
+  PSD_REQUIRE_OK(other);
+  CHECK(other->count == kBatch);
+  CHECK(other->unweighted.empty());
+  const Json trainers = server.status()["trainers"];
+  CHECK(trainers[0]["batch"] == kBatch / 2);
+  CHECK(trainers[0]["nominal_batch"] == kBatch);
+  CHECK(trainers[1]["batch"] == kBatch * 3 / 2);
+  CHECK(trainers[2]["nominal_batch"] == 0);
+
+  for (const double nonsense : {-1.0, std::nan("")}) {
+    const auto refused = slow.takeSized(nonsense);
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.error().code == ErrorCode::invalidArgument);
+  }
+  CHECK(slow.takeSized(0.003, kBatch + 1).message() ==
+        "this trainer's nominal batch has 9 samples; those of the others have 8");
+  PSD_REQUIRE_OK(fast.leave());
+  CHECK(next(slow, 0.003) == kBatch);  // alone
+}
+
+TEST_CASE("trainers learn where they weigh gradients themselves, also after a reload") {
+  Json config = configOf("sync");
+  config["shards"] = 2;
+  LocalServer server(config);
+  Worker worker(server, 0, 3);
+  const uint64_t all = worker.values().size();
+  using Ranges = std::vector<ElementRange>;
+  const auto unweighted = [&] {
+    const auto dealt = worker.takeSized(0);
+    PSD_REQUIRE_OK(dealt);
+    PSD_REQUIRE_OK(worker.push(*dealt));
+    return dealt->unweighted;
+  };
+  CHECK(unweighted() == Ranges{});
+  for (const char* policy : {"locked", "hogwild", "bounded_staleness"}) {
+    INFO(policy);
+    config["policy"] = {{"type", policy}};
+    PSD_REQUIRE_OK(server.reload(config));
+    CHECK(unweighted() == Ranges{{0, all}});  // both shards
+  }
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Trainers that come and go while training runs, with ranks that the daemon gives them."""
 
+import json
+
 import processes
 
 
@@ -64,6 +66,42 @@ class DealtData(processes.ProcessTest):
         for trainer in trainers[:2]:
             self.assert_ends(trainer)
         self.assertIn("all epochs are done: 16000 samples", daemon.err)
+
+    def sized(self, daemon, epochs, rank=0, world_size=1, more=()):
+        return self.start_trainer("train", "--server", daemon.address, "--rank", rank, "--world-size", world_size, "--model", "mlp",
+                                  "--data", "synthetic:400", "--threads", 1, "--device", "cpu", "--epochs", epochs, "--data-plan",
+                                  "dynamic", "--batch-size", "auto:8", *more)
+
+    def test_with_sizes_that_the_daemon_chooses_every_sample_is_trained_once(self):
+        epochs, samples = 30, 400
+        for policy in ("locked", "sync"):
+            daemon = self.daemon(world_size=2, policy=policy, exit_when_done=True)
+            trainers = [self.sized(daemon, epochs, rank, 2, ("--metrics", f"{policy}-{rank}.jsonl")) for rank in range(2)]
+            for process in (*trainers, daemon):
+                self.assert_ends(process)
+            # Two, where one trainer had done everything before the other came.
+            plans = daemon.err.count(f"all epochs are done: {epochs * samples} samples")
+            self.assertGreaterEqual(plans, 1)
+            self.assertIn("batch size auto, nominally 8", trainers[0].err)
+            steps = [json.loads(line) for rank in range(2)
+                     for line in (self.folder / f"{policy}-{rank}.jsonl").read_text().splitlines()]
+            self.assertTrue(all(1 <= step["batch"] <= 64 for step in steps))
+            if policy == "locked":  # under sync a trainer that joins a round too late trains those samples again
+                self.assertEqual(sum(step["batch"] for step in steps), plans * epochs * samples)
+
+    def test_the_status_shows_the_sizes(self):
+        daemon = self.daemon()
+        trainer = self.sized(daemon, 1_000_000)
+        status = daemon.until_status("it trains", lambda status: any(each["batch"] > 0 for each in status["trainers"]))
+        self.assertEqual(status["trainers"][0]["nominal_batch"], 8)
+        shown = self.start_psd("status", "--server", daemon.address)
+        self.assert_ends(shown)
+        self.assertRegex(shown.out, r"waits for +batch\n")
+        self.assertTrue(trainer.runs())
+
+    def test_sizes_cannot_be_chosen_for_a_static_plan(self):
+        self.assert_fails(self.train("tcp://127.0.0.1:1", more=("--batch-size", "auto")),
+                          "--batch-size auto needs --data-plan dynamic")
 
 
 if __name__ == "__main__":

@@ -175,7 +175,10 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
       ->type_name("N");
   app.add_option("--epochs", flags.epochs, "passes over the data; default 1")->type_name("N");
   app.add_option("--steps", flags.steps, "instead of --epochs: steps of this trainer")->type_name("N");
-  app.add_option("--batch-size", flags.batchSize, "samples per step of one trainer")
+  app.add_option(
+         "--batch-size", flags.batchSize,
+         "samples per step of one trainer; auto[:N], with --data-plan dynamic: the daemon chooses, so that "
+         "all trainers take as long for a step, on average N (32)")
       ->type_name("N")
       ->capture_default_str();
   app.add_option("--retry-timeout", flags.retryTimeout,

@@ -19,6 +19,7 @@ constexpr double kConnectTimeoutSecondsMax = 86'400;
 constexpr double kRetryTimeoutSecondsMax = 30 * 86'400;
 constexpr uint64_t kThreadsMax = 4096;
 constexpr uint64_t kBatchSizeMax = 1u << 20;
+constexpr std::string_view kAutoBatch = "auto";
 constexpr uint64_t kEpochsMax = 1'000'000;
 constexpr uint64_t kStepsMax = 1ull << 40;
 constexpr uint64_t kInflightMax = 64;
@@ -127,6 +128,25 @@ Status readOverlap(const RawFlags& flags, LoopOptions& loop) {
   return {};
 }
 
+/// A number, "auto" or "auto:N".
+Status readBatchSize(const RawFlags& flags, LoopOptions& loop) {
+  Setting size{"--batch-size", flags.batchSize};
+  loop.autoBatch = size.text.starts_with(kAutoBatch);
+  if (loop.autoBatch) {
+    if (!loop.dealtSamples) {
+      return {ErrorCode::invalidArgument,
+              "--batch-size auto needs --data-plan dynamic; who deals the samples chooses how many"};
+    }
+    if (size.text == kAutoBatch) return {};
+    if (size.text[kAutoBatch.size()] == ':') {
+      size = {"--batch-size auto", size.text.substr(kAutoBatch.size() + 1)};
+    }
+  }
+  PSD_ASSIGN_OR_RETURN(const uint64_t samples, parseInteger(size, 1, kBatchSizeMax));
+  loop.batchSize = static_cast<uint32_t>(samples);
+  return {};
+}
+
 Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& environment, uint32_t cores) {
   TrainCommand train;
   PSD_ASSIGN_OR_RETURN(train.common, readCommon(flags, environment, cores));
@@ -134,9 +154,6 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
   const Placement& placement = train.common.placement;
   loop.membership = {placement.rank, placement.worldSize, placement.anyRank};
   loop.seed = train.common.seed;
-  PSD_ASSIGN_OR_RETURN(const uint64_t batchSize,
-                       parseInteger({"--batch-size", flags.batchSize}, 1, kBatchSizeMax));
-  loop.batchSize = static_cast<uint32_t>(batchSize);
   PSD_ASSIGN_OR_RETURN(
       train.common.client.retryTimeout,
       readMilliseconds({"--retry-timeout", flags.retryTimeout}, kRetryTimeoutSecondsMax, Zero::allowed));
@@ -150,6 +167,7 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
                  "--data-plan: '" + flags.dataPlan + "' is not a plan; expected static or dynamic"};
   }
   loop.dealtSamples = flags.dataPlan == "dynamic";
+  PSD_RETURN_IF_ERROR(readBatchSize(flags, loop));
   if (flags.steps) {
     if (loop.dealtSamples) {
       return Error{ErrorCode::invalidArgument,

@@ -63,9 +63,10 @@ void logStart(const TrainCommand& command, const Material& material, const JoinI
   if (info.codec != "none" || info.pullCodec != "none") {
     spdlog::info("codec of pushes {}, of pulls {}", info.codec, info.pullCodec);
   }
-  spdlog::info("{} ({} parameters) on {} with {} thread(s), {}, batch size {}", command.common.model,
+  spdlog::info("{} ({} parameters) on {} with {} thread(s), {}, batch size {}{}", command.common.model,
                material.model->spec().parameterCount(), material.model->device(), command.common.threads,
-               material.train->describe(), command.loop.batchSize);
+               material.train->describe(), command.loop.autoBatch ? "auto, nominally " : "",
+               command.loop.batchSize);
 }
 
 /// What came of a run. A value type.

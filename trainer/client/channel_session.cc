@@ -21,6 +21,36 @@ Status cleared(const Status& status) {
 
 Error cleared(const Error& error) { return {error.code, wire::printable(error.message, 500)}; }
 
+/// The elements of the shards that are marked, those of neighbours as one range.
+std::vector<ElementRange> elementsOf(const ShardPlan& plan, capnp::List<bool>::Reader marked) {
+  std::vector<ElementRange> ranges;
+  for (kj::uint i = 0; i < marked.size(); i++) {
+    if (!marked[i]) continue;
+    const ShardRange& shard = plan.shards[i];
+    if (!ranges.empty() && ranges.back().begin + ranges.back().count == shard.begin) {
+      ranges.back().count += shard.count;
+    } else {
+      ranges.push_back({shard.begin, shard.count});
+    }
+  }
+  return ranges;
+}
+
+/// `sized`: the daemon was asked to choose the number.
+Result<DealtSamples> readSamples(schema::SamplesResult::Reader answer, const ShardPlan& plan, bool sized) {
+  using What = DealtSamples::What;
+  if (answer.isError()) return cleared(wire::readError(answer.getError()));
+  if (answer.isFinished()) return DealtSamples{.what = What::finished};
+  if (!answer.isDealt()) return DealtSamples{};
+  const auto dealt = answer.getDealt();
+  const auto unweighted = dealt.getUnweighted();
+  if (unweighted.size() != (sized ? plan.shards.size() : 0)) {
+    return Error{ErrorCode::protocolMismatch, "the daemon does not tell which shards weigh gradients"};
+  }
+  return DealtSamples{What::range, dealt.getEpoch(), dealt.getBegin(), dealt.getCount(),
+                      elementsOf(plan, unweighted)};
+}
+
 }  // namespace
 
 void Channel::watchNotice() {
@@ -114,14 +144,12 @@ kj::Promise<Result<DealtSamples>> Channel::takeSamples(const SamplesWish& wish) 
   request.setEpochs(wish.epochs);
   request.setFirstEpoch(wish.firstEpoch);
   request.setWait(wish.wait);
+  request.setNominal(wish.nominal);
+  request.setSampleSeconds(wish.sampleSeconds);
+  const bool sized = wish.nominal != 0;
   return guarded<DealtSamples>(
-      request.send().then([](capnp::Response<schema::SamplesResult> answer) -> Result<DealtSamples> {
-        using What = DealtSamples::What;
-        if (answer.isError()) return cleared(wire::readError(answer.getError()));
-        if (answer.isFinished()) return DealtSamples{.what = What::finished};
-        if (!answer.isDealt()) return DealtSamples{};
-        auto dealt = answer.getDealt();
-        return DealtSamples{What::range, dealt.getEpoch(), dealt.getBegin(), dealt.getCount()};
+      request.send().then([this, sized](capnp::Response<schema::SamplesResult> answer) {
+        return readSamples(answer, terms_.plan, sized);
       }));
 }
 

@@ -95,6 +95,17 @@ struct SamplesWish {
   /// Whether to wait where others have what is left. Only once all pushes are answered: until there is
   /// something, nobody waits for this trainer.
   bool wait = false;
+  /// Not 0: the daemon chooses how many, so that all trainers compute as long for a step, and together have
+  /// about as many samples as if each had `nominal`, the same for all.
+  uint32_t nominal = 0;
+  double sampleSeconds = 0;  ///< with `nominal`: computing for one sample; 0: not known yet
+};
+
+/// Of the arena.
+struct ElementRange {
+  uint64_t begin = 0;
+  uint64_t count = 0;
+  bool operator==(const ElementRange&) const = default;
 };
 
 /// What it gets: places [begin, begin + count) of the epoch's order.
@@ -104,6 +115,9 @@ struct DealtSamples {
   uint64_t epoch = 0;  ///< from 0
   uint64_t begin = 0;
   uint32_t count = 0;
+  /// With `nominal`: where the policy applies every gradient by itself, in order and not adjacent. There the
+  /// trainer pushes count / nominal times its gradient; elsewhere the policy sees to its samples.
+  std::vector<ElementRange> unweighted;
 };
 
 /// What became of a gradient.

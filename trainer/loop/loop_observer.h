@@ -11,7 +11,8 @@ struct StepReport {
   uint64_t totalSteps = 0;
   uint64_t totalEpochs = 0;  ///< the last one may be cut short by --steps
   bool endsEpoch = false;
-  uint32_t samples = 0;
+  uint32_t samples = 0;        ///< in the batch
+  bool autoBatch = false;      ///< the daemon chose how many
   double loss = 0;             ///< mean over the batch
   uint64_t staleness = 0;      ///< PushInfo::staleness of the newest push that was answered
   uint64_t late = 0;           ///< gradients so far that were dropped because their round was closed

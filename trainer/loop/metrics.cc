@@ -24,6 +24,7 @@ void MetricsWriter::onStep(const StepReport& report) {
       {"step", report.step},
       {"epoch", report.epoch},
       {"loss", report.loss},
+      {"batch", report.samples},
       {"samples_per_s", report.samples / report.seconds()},
       {"staleness", report.staleness},
       {"late", report.late},

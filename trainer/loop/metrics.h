@@ -10,9 +10,9 @@
 namespace psd {
 
 /// Writes one JSON object per step and line, of StepReport's fields: step, epoch, loss (null when not
-/// finite), samples_per_s, staleness, late, stale, inflight, pull_s, compute_s, push_s, push_bytes (on the
-/// wire) and compression (the gradient's bytes as float32 by those; 0 before the first answer). Each line
-/// reaches the file at once, so that it can be followed. Owned by one thread.
+/// finite), batch (its samples), samples_per_s, staleness, late, stale, inflight, pull_s, compute_s, push_s,
+/// push_bytes (on the wire) and compression (the gradient's bytes as float32 by those; 0 before the first
+/// answer). Each line reaches the file at once, so that it can be followed. Owned by one thread.
 class MetricsWriter : public LoopObserver {
  public:
   /// Replaces the file. Errors name it and the reason.

@@ -33,10 +33,12 @@ std::string formatDuration(double seconds) {
 }
 
 std::string formatProgress(Rank rank, const StepReport& report, const Pace& pace) {
-  return format("rank %u  epoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f samples/s  staleness %llu  ETA %s",
-                rank.value, wide(report.epoch), wide(report.totalEpochs), wide(report.step),
-                wide(report.totalSteps), pace.loss, pace.samplesPerSecond, wide(report.staleness),
-                formatDuration(pace.secondsLeft).c_str());
+  const std::string batch = report.autoBatch ? format("  batch %u", report.samples) : "";
+  return format(
+      "rank %u  epoch %llu/%llu  step %llu/%llu%s  loss %.4f  %.0f samples/s  staleness %llu  ETA %s",
+      rank.value, wide(report.epoch), wide(report.totalEpochs), wide(report.step), wide(report.totalSteps),
+      batch.c_str(), pace.loss, pace.samplesPerSecond, wide(report.staleness),
+      formatDuration(pace.secondsLeft).c_str());
 }
 
 std::string formatSummary(Rank rank, const TrainingSummary& summary) {

@@ -18,7 +18,8 @@ struct Pace {
   double secondsLeft = 0;
 };
 
-/// "rank 0  epoch 1/2  step 120/126  loss 0.1234  1520 samples/s  staleness 1  ETA 0:12"
+/// "rank 0  epoch 1/2  step 120/126  loss 0.1234  1520 samples/s  staleness 1  ETA 0:12"; with "batch 53"
+/// after the step where the daemon chooses that.
 std::string formatProgress(Rank rank, const StepReport& report, const Pace& pace);
 /// "0:07", "12:30" or "1:02:03"; rounded to whole seconds.
 std::string formatDuration(double seconds);

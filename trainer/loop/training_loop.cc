@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "trainer/loop/batches.h"
+#include "trainer/loop/gradient_weight.h"
 
 namespace psd {
 namespace {
@@ -127,6 +128,7 @@ Result<bool> TrainingLoop::runSteps(const std::vector<LoopObserver*>& observers,
       PSD_RETURN_IF_ERROR(takeParameters(report));
       PSD_RETURN_IF_ERROR(computeAndPush(report));
     }
+    pace_.add(report.samples, report.computeSeconds);
     tally_.addStep(report);
     for (LoopObserver* observer : observers) observer->onStep(report);
   }
@@ -172,6 +174,11 @@ Result<bool> TrainingLoop::takeStep(StepReport& report) {
 Result<DealtSamples> TrainingLoop::takeSamples(uint64_t step) {
   SamplesWish wish{Step{step},      options_.batchSize, train_.sampleCount(),
                    options_.epochs, dealt_.epoch,       false};
+  if (options_.autoBatch) {
+    wish.count *= kAutoBatchMost;
+    wish.nominal = options_.batchSize;
+    wish.sampleSeconds = pace_.sampleSeconds();
+  }
   PSD_ASSIGN_OR_RETURN(DealtSamples dealt, client_.takeSamples(wish));
   if (dealt.what == DealtSamples::What::nothingNow) {
     PSD_RETURN_IF_ERROR(pushes_.reduceTo(0));
@@ -180,7 +187,7 @@ Result<DealtSamples> TrainingLoop::takeSamples(uint64_t step) {
   }
   const uint64_t samples = train_.sampleCount();
   if (dealt.what == DealtSamples::What::range &&
-      (dealt.epoch >= options_.epochs || dealt.count == 0 || dealt.count > options_.batchSize ||
+      (dealt.epoch >= options_.epochs || dealt.count == 0 || dealt.count > wish.count ||
        dealt.count > samples || dealt.begin > samples - dealt.count)) {
     return Error{ErrorCode::protocolMismatch, "the daemon dealt samples that were not asked for"};
   }
@@ -188,6 +195,7 @@ Result<DealtSamples> TrainingLoop::takeSamples(uint64_t step) {
 }
 
 void TrainingLoop::describe(StepReport& report) const {
+  report.autoBatch = options_.autoBatch;
   if (options_.dealtSamples) {
     report.totalSteps = std::max(report.step, totalSteps());
     report.epoch = dealt_.epoch + 1;
@@ -267,14 +275,22 @@ Result<double> TrainingLoop::beginPush(const StepReport& report) {
   };
   if (options_.inflight == 0) {
     PSD_ASSIGN_OR_RETURN(const double loss, model_.computeGradients(viewOf(batch_)));
+    weigh(0, gradient.size());
     return sent(loss, client_.push(Step{report.step}, gradient, report.samples, basis_));
   }
   const auto push = client_.beginPush(Step{report.step}, gradient, report.samples, basis_);
   PSD_ASSIGN_OR_RETURN(const double loss,
                        model_.computeGradients(viewOf(batch_), [&](uint64_t begin, uint64_t count) {
+                         weigh(begin, count);
                          push->ready(begin, count);
                        }));
   return sent(loss, push->finish());
+}
+
+void TrainingLoop::weigh(uint64_t begin, uint64_t count) {
+  if (dealt_.unweighted.empty() || dealt_.count == options_.batchSize) return;
+  scaleGradient(model_.gradients(), {begin, count}, dealt_.unweighted,
+                static_cast<float>(dealt_.count) / static_cast<float>(options_.batchSize));
 }
 
 }  // namespace psd

@@ -12,9 +12,13 @@
 #include "trainer/loop/loop_observer.h"
 #include "trainer/loop/own_steps.h"
 #include "trainer/loop/pushes_in_flight.h"
+#include "trainer/loop/sample_pace.h"
 #include "trainer/model/model.h"
 
 namespace psd {
+
+/// A batch of which the daemon chooses the size has at most so many times LoopOptions::batchSize samples.
+inline constexpr uint32_t kAutoBatchMost = 8;
 
 struct LoopOptions {
   Membership membership;
@@ -28,6 +32,9 @@ struct LoopOptions {
   /// Whether the daemon deals the samples, step by step, instead of a fixed part to each rank. Then `steps`
   /// is 0.
   bool dealtSamples = false;
+  /// With dealtSamples: the daemon chooses the size of each batch, so that all trainers compute as long for a
+  /// step, and together have about as many samples as with `batchSize` each.
+  bool autoBatch = false;
   /// Whether the parameters of the next step are pulled while this one computes.
   bool prefetch = false;
 };
@@ -101,6 +108,8 @@ class TrainingLoop {
   /// The same, both, under a policy of local steps.
   Status takeOwnStep(OwnSteps& own, StepReport& report);
   Result<double> beginPush(const StepReport& report);
+  /// These elements of the gradient are final: has them count by its samples where no policy does.
+  void weigh(uint64_t begin, uint64_t count);
 
   Client& client_;
   Model& model_;
@@ -110,6 +119,7 @@ class TrainingLoop {
   std::vector<uint32_t> part_;  ///< this trainer's samples in the current epoch, or all where they are dealt
   uint64_t partEpoch_ = 0;      ///< from 0
   DealtSamples dealt_;          ///< the newest
+  SamplePace pace_;
   Batch batch_;
   std::vector<Version> basis_;                   ///< of model_.parameters()
   std::optional<Pending<PullInfo>> prefetched_;  ///< fills model_.spareParameters()

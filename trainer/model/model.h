@@ -52,8 +52,9 @@ class Model {
   /// 64-byte aligned, valid as long as the model; padding is zero and stays so. At first the seeded
   /// initial values.
   virtual std::span<float> parameters() = 0;
-  /// 64-byte aligned, valid as long as the model; what the last computeGradients() left.
-  virtual std::span<const float> gradients() const = 0;
+  /// 64-byte aligned, valid as long as the model; what the last computeGradients() left. What the caller
+  /// writes there the model does not read.
+  virtual std::span<float> gradients() = 0;
 
   /// Makes room for transfers that overlap with computing; at most once, before the first computeGradients().
   /// gradients() then takes `gradientArrays` (>= 1) arrays in turn, and with `spare` there is a second array
@@ -70,7 +71,7 @@ class Model {
   using GradientsFinal = std::function<void(uint64_t begin, uint64_t count)>;
   /// Replaces gradients() by those of the mean loss over the batch (as in training: with dropout), and
   /// returns that loss. `whenFinal`, if given, is called on this thread for every element once, as early as
-  /// can be; after an error, not for all.
+  /// can be, and may change those; after an error, not for all.
   virtual Result<double> computeGradients(const BatchView& batch, const GradientsFinal& whenFinal = {}) = 0;
   /// Scores the batch as in use: without dropout.
   virtual Result<Score> score(const BatchView& batch) = 0;

@@ -76,7 +76,7 @@ class TorchModel : public Model {
   uint32_t classCount() const override { return entry_.classCount; }
   std::string device() const override { return device_.str(); }
   std::span<float> parameters() override { return flat(hostParameters_.front()); }
-  std::span<const float> gradients() const override { return flat(hostGradients_.front()); }
+  std::span<float> gradients() override { return flat(hostGradients_.front()); }
 
   Status reserve(uint32_t gradientArrays, bool spare) override {
     try {

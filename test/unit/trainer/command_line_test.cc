@@ -60,6 +60,7 @@ TEST_CASE("train's defaults") {
   CHECK(command.common.client.connections == 1);
   CHECK_FALSE(command.loop.prefetch);
   CHECK_FALSE(command.loop.dealtSamples);
+  CHECK_FALSE(command.loop.autoBatch);
   CHECK_FALSE(command.loop.membership.anyRank);
   CHECK(command.metricsFile.empty());
 }
@@ -114,6 +115,12 @@ TEST_CASE("every train flag arrives") {
   CHECK(train({"--epochs", "3"}).loop.epochs == 3);
   CHECK(train({"--data-plan", "dynamic"}).loop.dealtSamples);
   CHECK(train({"--rank", "auto"}).loop.membership.anyRank);
+  const LoopOptions nominal = train({"--data-plan", "dynamic", "--batch-size", "auto"}).loop;
+  CHECK(nominal.autoBatch);
+  CHECK(nominal.batchSize == 32);
+  const LoopOptions chosen = train({"--data-plan", "dynamic", "--batch-size", "auto:48"}).loop;
+  CHECK(chosen.autoBatch);
+  CHECK(chosen.batchSize == 48);
 }
 
 TEST_CASE("several connections, where one trains or moves values") {
@@ -252,6 +259,14 @@ TEST_CASE("wrong usage is one line that names the flag") {
   CHECK_THAT(problem(parseTrain({"--steps", "0"})), StartsWith("--steps: '0' is not"));
   CHECK_THAT(problem(parseTrain({"--epochs", "1.5"})), StartsWith("--epochs: '1.5' is not"));
   CHECK_THAT(problem(parseTrain({"--batch-size", "x"})), StartsWith("--batch-size: 'x' is not"));
+  CHECK_THAT(problem(parseTrain({"--batch-size", "auto"})),
+             StartsWith("--batch-size auto needs --data-plan dynamic"));
+  const auto sized = [&](const char* size) {
+    return problem(parseTrain({"--data-plan", "dynamic", "--batch-size", size}));
+  };
+  CHECK_THAT(sized("auto:0"), StartsWith("--batch-size auto: '0' is not"));
+  CHECK_THAT(sized("auto:"), StartsWith("--batch-size auto: '' is not"));
+  CHECK_THAT(sized("automatic"), StartsWith("--batch-size: 'automatic' is not"));
   CHECK_THAT(problem(parseTrain({"--inflight", "65"})), StartsWith("--inflight: '65' is not"));
   CHECK_THAT(problem(parseTrain({"--seed", "-1"})), StartsWith("--seed: '-1' is not"));
   CHECK_THAT(problem(parseTrain({"--threads", "0"})), StartsWith("--threads: '0' is not"));

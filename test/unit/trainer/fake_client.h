@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -72,6 +73,8 @@ struct FakeDaemon {
   int openPushes = 0;
   int mostOpenPushes = 0;
   std::vector<const float*> destinations;  ///< of every pull, in order
+  std::deque<DealtSamples> deal;           ///< what is still to be dealt; then all is finished
+  std::vector<SamplesWish> wishes;         ///< in order
 };
 
 /// Owned by one thread.
@@ -125,6 +128,15 @@ class FakeClient : public Client {
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
                                          const std::vector<Version>& basis) override {
     return std::make_unique<LatePush>([=, this] { return push(step, gradient, samples, basis); });
+  }
+
+  Result<DealtSamples> takeSamples(const SamplesWish& wish) override {
+    daemon_.wishes.push_back(wish);
+    DealtSamples dealt{.what = DealtSamples::What::finished};
+    if (daemon_.deal.empty()) return dealt;
+    dealt = daemon_.deal.front();
+    daemon_.deal.pop_front();
+    return dealt;
   }
 
   Result<PingInfo> ping(uint64_t, uint32_t) override { return PingInfo{}; }

@@ -71,6 +71,9 @@ TEST_CASE("durations read as people write them") {
 TEST_CASE("a progress line shows epoch, step, loss, rate, staleness and time left") {
   CHECK(formatProgress(Rank{0}, report(120, 126), {0.12345, 1520.4, 12.2}) ==
         "rank 0  epoch 1/1  step 120/126  loss 0.1235  1520 samples/s  staleness 1  ETA 0:12");
+  StepReport chosen = report(120, 126);
+  chosen.autoBatch = true;
+  CHECK_THAT(formatProgress(Rank{0}, chosen, {}), Contains("step 120/126  batch 32  loss"));
 }
 
 TEST_CASE("without a terminal: a line about every two seconds and at the end") {
@@ -137,6 +140,7 @@ TEST_CASE("metrics are JSON lines that can be followed while they are written") 
   CHECK(json == nlohmann::json{{"step", 1},
                                {"epoch", 1},
                                {"loss", 0.5},
+                               {"batch", 32},
                                {"samples_per_s", 32.0},
                                {"staleness", 1},
                                {"late", 4},

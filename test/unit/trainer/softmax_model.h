@@ -29,7 +29,7 @@ class SoftmaxModel : public Model {
   uint32_t classCount() const override { return kClasses; }
   std::string device() const override { return "cpu"; }
   std::span<float> parameters() override { return parameters_.front(); }
-  std::span<const float> gradients() const override { return gradients_.front(); }
+  std::span<float> gradients() override { return gradients_.front(); }
 
   Status reserve(uint32_t gradientArrays, bool spare) override {
     gradients_.resize(gradientArrays, std::vector<float>(layout_.totalElements()));

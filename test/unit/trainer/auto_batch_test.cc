@@ -1,0 +1,140 @@
+// Batches of sizes that the daemon chooses.
+
+#include <vector>
+
+#include "test/support/catch.h"
+#include "test/unit/trainer/fake_client.h"
+#include "test/unit/trainer/softmax_model.h"
+#include "trainer/dataset/synthetic.h"
+#include "trainer/loop/gradient_weight.h"
+#include "trainer/loop/training_loop.h"
+
+namespace psd {
+namespace {
+
+using testing::FakeClient;
+using testing::FakeDaemon;
+using testing::SoftmaxModel;
+using What = DealtSamples::What;
+
+constexpr uint32_t kSamples = 100, kNominal = 16;
+
+TEST_CASE("the pace is known after some steps, and is the median of the newest") {
+  SamplePace pace;
+  for (const double warmUp : {9.0, 7.0}) pace.add(2, warmUp);
+  pace.add(2, 0.2);
+  pace.add(4, 0.8);
+  CHECK(pace.sampleSeconds() == 0);
+  pace.add(2, 50);  // something held it up
+  CHECK(pace.sampleSeconds() == 0.2);
+  pace.add(1, 0.3);
+  pace.add(1, 0.3);
+  CHECK(pace.sampleSeconds() == 0.3);  // of 0.1 0.2 25 0.3 0.3
+  for (int i = 0; i < 3; i++) pace.add(1, 2);
+  CHECK(pace.sampleSeconds() == 2);  // of 0.3 0.3 2 2 2
+}
+
+TEST_CASE("a weight meets the elements that are final and in its ranges") {
+  std::vector<float> gradient(10, 2.f);
+  const std::vector<ElementRange> where{{1, 2}, {5, 4}};
+  scaleGradient(gradient, {0, 7}, where, 1.5f);
+  CHECK(gradient == std::vector<float>{2, 3, 3, 2, 2, 3, 3, 2, 2, 2});
+  scaleGradient(gradient, {7, 3}, where, 0.5f);
+  CHECK(gradient == std::vector<float>{2, 3, 3, 2, 2, 3, 3, 1, 1, 2});
+  scaleGradient(gradient, {0, 10}, {}, 9.f);
+  CHECK(gradient[0] == 2);
+}
+
+LoopOptions dealt(bool autoBatch, uint32_t inflight = 0) {
+  LoopOptions options{{Rank{0}, 1}, kNominal};
+  options.dealtSamples = true;
+  options.autoBatch = autoBatch;
+  options.inflight = inflight;
+  return options;
+}
+
+/// What one loop did to a daemon of rate 1.
+struct Trained {
+  Trained(const std::vector<DealtSamples>& deal, const LoopOptions& options) {
+    daemon.learningRate = 1;
+    daemon.deal.assign(deal.begin(), deal.end());
+    FakeClient client(daemon);
+    SoftmaxModel model;
+    const auto data = makeSynthetic(kSamples, Split::train, 1);
+    TrainingLoop loop(client, model, *data, options);
+    PSD_REQUIRE_OK(loop.join());
+    result = loop.run({&recorder}, [] { return false; }).status();
+  }
+  struct Recorder : LoopObserver {
+    void onStep(const StepReport& report) override { reports.push_back(report); }
+    std::vector<StepReport> reports;
+  };
+  FakeDaemon daemon;
+  Recorder recorder;
+  Status result;
+};
+
+/// A batch of `count`, to be weighed in [begin, end).
+DealtSamples batch(uint32_t count, uint64_t begin = 0, uint64_t end = 0) {
+  DealtSamples dealt{What::range, 0, 0, count, {}};
+  if (end > begin) dealt.unweighted.push_back({begin, end - begin});
+  return dealt;
+}
+
+TEST_CASE("a gradient counts by its samples where the policy does not see to it, and nowhere else") {
+  constexpr uint64_t kBegin = 1000, kEnd = 3000;
+  for (const uint32_t inflight : {0u, 2u}) {
+    const Trained plain({batch(2 * kNominal)}, dealt(true, inflight));
+    const Trained weighed({batch(2 * kNominal, kBegin, kEnd)}, dealt(true, inflight));
+    PSD_REQUIRE_OK(plain.result);
+    PSD_REQUIRE_OK(weighed.result);
+    CHECK(weighed.daemon.samples == std::vector<uint32_t>{2 * kNominal});
+    bool any = false;
+    for (size_t i = 0; i < plain.daemon.values.size(); i++) {
+      const float once = plain.daemon.values[i];
+      REQUIRE(weighed.daemon.values[i] == (i >= kBegin && i < kEnd ? 2 * once : once));
+      any = any || (i >= kBegin && i < kEnd && once != 0);
+    }
+    CHECK(any);
+  }
+}
+
+TEST_CASE("a batch of the nominal size, and any of a fixed one, is pushed as it is") {
+  const Trained fixed({batch(kNominal), batch(5)}, dealt(false));
+  const Trained chosen({batch(kNominal, 0, 8000), batch(5)}, dealt(true));
+  PSD_REQUIRE_OK(fixed.result);
+  PSD_REQUIRE_OK(chosen.result);
+  CHECK(fixed.daemon.values == chosen.daemon.values);
+  for (const SamplesWish& wish : fixed.daemon.wishes) {
+    CHECK(wish.nominal == 0);
+    CHECK(wish.sampleSeconds == 0);
+    CHECK(wish.count == kNominal);
+  }
+}
+
+TEST_CASE("the trainer tells its nominal size at once and its pace when it knows it") {
+  const Trained trained(std::vector<DealtSamples>(6, batch(3)), dealt(true));
+  PSD_REQUIRE_OK(trained.result);
+  const auto& wishes = trained.daemon.wishes;
+  REQUIRE(wishes.size() == 7);
+  constexpr size_t kUnknown = SamplePace::kWarmUpSteps + SamplePace::kLeast;
+  for (size_t i = 0; i < wishes.size(); i++) {
+    CHECK(wishes[i].nominal == kNominal);
+    CHECK(wishes[i].count == kAutoBatchMost * kNominal);
+    CHECK((wishes[i].sampleSeconds > 0) == (i >= kUnknown));
+  }
+  for (const StepReport& report : trained.recorder.reports) {
+    CHECK(report.autoBatch);
+    CHECK(report.samples == 3);
+  }
+}
+
+TEST_CASE("more samples than were asked for are refused") {
+  CHECK(Trained({batch(kNominal + 1)}, dealt(false)).result.error().code == ErrorCode::protocolMismatch);
+  PSD_REQUIRE_OK(Trained({batch(kSamples)}, dealt(true)).result);
+  CHECK(Trained({batch(kAutoBatchMost * kNominal + 1)}, dealt(true)).result.error().code ==
+        ErrorCode::protocolMismatch);
+}
+
+}  // namespace
+}  // namespace psd

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "trainer/client/client.h"
+
+namespace psd {
+
+/// g ← weight · g for the elements of `final` that lie in `where`, ranges in order.
+void scaleGradient(std::span<float> gradient, const ElementRange& final,
+                   const std::vector<ElementRange>& where, float weight);
+
+}  // namespace psd
