@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kConsistencies[] = {"live", "per_shard", "whole"};
+constexpr std::string_view kConsistencies[] = {"live", "per_shard"};
 constexpr std::string_view kFormatName = "psd checkpoint";
 // What follows the bytes that the manifest's checksum covers.
 constexpr std::string_view kChecksumKey = "\n  \"manifest_crc32c\": \"";

@@ -20,7 +20,6 @@ inline constexpr std::string_view kManifestName = "manifest.json";
 enum class Consistency {
   live,      ///< read while updates ran: values of several versions side by side
   perShard,  ///< each shard as it was between two updates
-  whole,     ///< all shards after the same round
 };
 std::string_view consistencyName(Consistency consistency);
 

@@ -10,6 +10,7 @@
 
 #include "common/types/model_layout.h"
 #include "common/wire/convert.h"
+#include "trainer/client/cleared.h"
 #include "trainer/client/window.h"
 
 namespace psd {
@@ -17,15 +18,10 @@ namespace {
 
 // The daemon's slices are far smaller; a larger message is not from a psd daemon.
 constexpr uint64_t kMessageBytesMax = 64u << 20;
-constexpr kj::uint kDescriptorsPerMessage = 1;  // the map of the parameters
+constexpr kj::uint kDescriptorsPerMessage = 1;  // the memory of the parameters, or of the ring
 constexpr size_t kPooledBytesMax = 16u << 20;
 
 std::string text(capnp::Text::Reader in) { return {in.begin(), in.size()}; }
-
-Error cleared(Error error) {
-  error.message = wire::printable(error.message, 500);
-  return error;
-}
 
 double secondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

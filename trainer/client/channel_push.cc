@@ -8,14 +8,10 @@
 #include "common/types/model_layout.h"
 #include "common/wire/convert.h"
 #include "trainer/client/channel.h"
+#include "trainer/client/cleared.h"
 
 namespace psd {
 namespace {
-
-Error cleared(Error error) {
-  error.message = wire::printable(error.message, 500);
-  return error;
-}
 
 /// What one slice's answer says of the push.
 PushOutcome outcomeOf(schema::PushOutcome outcome) {

@@ -7,19 +7,13 @@
 #include "common/os/host.h"
 #include "common/wire/convert.h"
 #include "trainer/client/channel.h"
+#include "trainer/client/cleared.h"
 
 namespace psd {
 namespace {
 
 constexpr uint64_t kBeatsPerLease = 4;
 constexpr uint64_t kLeaseMsMin = 40;  // whatever a daemon says
-
-Status cleared(const Status& status) {
-  if (status.ok()) return status;
-  return {status.error().code, wire::printable(status.message(), 500)};
-}
-
-Error cleared(const Error& error) { return {error.code, wire::printable(error.message, 500)}; }
 
 /// The elements of the shards that are marked, those of neighbours as one range.
 std::vector<ElementRange> elementsOf(const ShardPlan& plan, capnp::List<bool>::Reader marked) {
