@@ -58,7 +58,7 @@ void forLarge(std::span<const float> values, uint32_t bits, const Take& take) {
 LargestValues findLargest(std::span<const float> values, uint64_t k) {
   const auto [bin, above] = findBin(values, k);
   std::vector<uint32_t> candidates;
-  forLarge(values, bin << kBinShift, [&](size_t i) {
+  forLarge(values, bin << kBinShift, [&, bin = bin](size_t i) {
     const uint32_t bits = magnitudeBits(values[i]);
     if (bits >> kBinShift == bin) candidates.push_back(bits);
   });
