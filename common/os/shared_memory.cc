@@ -13,6 +13,10 @@
 namespace psd {
 namespace {
 
+// So much is quickly got; the pages of a larger map when they are touched: getting those of many gigabytes at
+// once would hold up the caller for seconds.
+constexpr uint64_t kPopulatedBytesMax = 64u << 20;
+
 // Of Linux 5.1 and glibc 2.32; older headers lack the name.
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -54,8 +58,9 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::open(int fd, uint64_t bytes,
                  "the shared memory is not a sealed file of at least " + std::to_string(bytes) + " bytes"};
   }
   const bool writing = access == SharedAccess::readWrite;
+  const int populate = bytes <= kPopulatedBytesMax ? MAP_POPULATE : 0;
   void* const data =
-      mmap(nullptr, bytes, PROT_READ | (writing ? PROT_WRITE : 0), MAP_SHARED | MAP_POPULATE, fd, 0);
+      mmap(nullptr, bytes, PROT_READ | (writing ? PROT_WRITE : 0), MAP_SHARED | populate, fd, 0);
   if (data == MAP_FAILED) return systemRefuses("mmap", bytes);
   return std::shared_ptr<SharedMemory>(new SharedMemory(OwnFd(), static_cast<std::byte*>(data), bytes));
 }
