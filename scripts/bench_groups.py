@@ -301,9 +301,6 @@ of the daemon's, so what there is to gain depends on the cores that are idle oth
     counts = (1, 2, 4)
 
     def measurements(self):
-        if not self.programs.knows("--connections"):
-            self.unmeasured.append("several connections: this psd-trainer has no --connections")
-            return {}
         return {f"{operation}, {TRANSPORTS[socket]}, {count}":
                     lambda s=socket, o=operation, n=count: self.rate(s, o, transport="rpc", connections=n)
                 for socket in TRANSPORTS for operation in ("pull", "push") for count in self.counts}

@@ -2,6 +2,7 @@
 
 import pathlib
 import sys
+import types
 import unittest
 
 sys.dont_write_bytecode = True
@@ -64,6 +65,15 @@ class Page(unittest.TestCase):
     def test_every_group_has_a_title_of_its_own(self):
         titles = [group.title for group in bench_groups.GROUPS]
         self.assertEqual(len(set(titles)), len(titles))
+
+    def test_every_group_says_what_it_measures(self):
+        programs = types.SimpleNamespace(python=None, seconds=1)
+        for quick in (False, True):
+            for group in bench_groups.GROUPS:
+                with self.subTest(group.name, quick=quick):
+                    work = group(programs, quick).measurements()
+                    self.assertTrue(work)
+                    self.assertTrue(all(callable(measure) for measure in work.values()))
 
 
 if __name__ == "__main__":
