@@ -28,6 +28,15 @@ void writeAccess(const ServedModel& model, Connection& connection, schema::Model
   writeSharing(model, connection, out);
 }
 
+/// What answers a call with an error.
+template <class Context>
+auto refusing(Context context) {
+  return [context](const Error& error) mutable -> kj::Promise<void> {
+    wire::writeError(error, context.getResults().initError());
+    return kj::READY_NOW;
+  };
+}
+
 Error noHello() { return {ErrorCode::protocolMismatch, "the first call on a connection is hello()"}; }
 
 }  // namespace
@@ -102,10 +111,7 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
 }
 
 kj::Promise<void> DaemonService::attach(AttachContext context) {
-  auto refuse = [context](const Error& error) mutable -> kj::Promise<void> {
-    wire::writeError(error, context.getResults().initError());
-    return kj::READY_NOW;
-  };
+  auto refuse = refusing(context);
   if (!greeted_) return refuse(noHello());
   auto params = context.getParams();
   const AttachWish wish{Rank{params.getRank()}, params.getIncarnation(), params.getAttachment()};
@@ -119,10 +125,7 @@ kj::Promise<void> DaemonService::attach(AttachContext context) {
 }
 
 kj::Promise<void> DaemonService::observe(ObserveContext context) {
-  auto refuse = [context](const Error& error) mutable -> kj::Promise<void> {
-    wire::writeError(error, context.getResults().initError());
-    return kj::READY_NOW;
-  };
+  auto refuse = refusing(context);
   if (!greeted_) return refuse(noHello());
   auto model = wire::readModel(context.getParams().getModel());
   if (!model.ok()) return refuse(model.error());

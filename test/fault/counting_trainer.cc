@@ -9,14 +9,13 @@
 #include <cstdlib>
 #include <deque>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include "common/types/model_layout.h"
-#include "trainer/client/client.h"
+#include "test/fault/patient_join.h"
 
 namespace psd {
 namespace {
@@ -41,20 +40,12 @@ std::vector<float> all(float value) {
   return values;
 }
 
-/// The daemon may take a while to notice that the one before it, of the same rank, is dead.
 Result<std::unique_ptr<Client>> join(const Order& order, const std::vector<float>& zeros) {
   ClientOptions options;
   options.servers = {order.address};
   options.chunkBytes = 4096;
   options.connectTimeout = options.retryTimeout = kPatience;
-  for (const auto deadline = std::chrono::steady_clock::now() + kPatience;;) {
-    PSD_ASSIGN_OR_RETURN(auto client, Client::connect(options));
-    const auto joined = client->join(order.membership, kModel, [&] { return std::span<const float>(zeros); });
-    if (joined.ok()) return client;
-    const bool again = joined.error().code == ErrorCode::rankTaken;
-    if (!again || std::chrono::steady_clock::now() > deadline) return joined.error();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  return testing::joinPatiently(options, order.membership, kModel, zeros, kPatience);
 }
 
 Status pushAll(Client& client, const Order& order, const std::vector<float>& gradient, int file) {

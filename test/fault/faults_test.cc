@@ -10,18 +10,21 @@
 
 #include "common/types/model_layout.h"
 #include "test/fault/fault_proxy.h"
+#include "test/fault/patient_join.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 #include "test/support/random.h"
-#include "trainer/client/client.h"
 
 namespace psd {
 namespace {
 
 using testing::FaultProxy;
+using testing::joinPatiently;
 using testing::LocalServer;
 using testing::Random;
 using Json = nlohmann::ordered_json;
+
+constexpr std::chrono::seconds kPatience{60};
 
 uint64_t fromEnvironment(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);
@@ -93,19 +96,6 @@ Status pushAll(Client& client, uint64_t pushes, uint32_t inflight, const std::ve
   return {};
 }
 
-/// A client that has joined. The daemon may take a while to notice that the life before is over.
-Result<std::unique_ptr<Client>> join(const ClientOptions& options, const Membership& membership,
-                                     const std::vector<float>& zeros) {
-  for (const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);;) {
-    PSD_ASSIGN_OR_RETURN(auto client, Client::connect(options));
-    const auto joined = client->join(membership, model(), [&] { return std::span<const float>(zeros); });
-    if (joined.ok()) return client;
-    const bool again = joined.error().code == ErrorCode::rankTaken;
-    if (!again || std::chrono::steady_clock::now() > deadline) return joined.error();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-}
-
 /// One life: joins, pushes, and leaves or vanishes with its last pushes unanswered.
 Status live(const std::string& address, const Schedule& schedule, Rank rank, bool vanishes, Done& done) {
   ClientOptions options;
@@ -114,7 +104,8 @@ Status live(const std::string& address, const Schedule& schedule, Rank rank, boo
   options.connections = schedule.connections;
   options.retryTimeout = std::chrono::seconds(60);
   const std::vector<float> zeros = all(0), gradient = all(-1);  // outlive the client
-  PSD_ASSIGN_OR_RETURN(auto client, join(options, {rank, schedule.trainers}, zeros));
+  PSD_ASSIGN_OR_RETURN(auto client,
+                       joinPatiently(options, {rank, schedule.trainers}, model(), zeros, kPatience));
   PSD_RETURN_IF_ERROR(pushAll(*client, schedule.pushes, schedule.inflight, gradient, done));
   if (!vanishes) return client->leave();
   std::vector<Pending<PushInfo>> last;

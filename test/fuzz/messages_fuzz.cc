@@ -41,7 +41,9 @@ class FuzzedDaemon {
   ~FuzzedDaemon() {
     ending_ = true;
     // It may be about to begin once more, and cannot be reached then.
+    const auto deadline = std::chrono::steady_clock::now() + kTimeout;
     while (!ended_) {
+      require(std::chrono::steady_clock::now() < deadline, "the daemon ends when it is asked to");
       (void)stopDaemon(parseAddress(address_).value(), "the tests are over", kTimeout);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }

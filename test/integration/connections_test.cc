@@ -2,9 +2,7 @@
 // gives further ones to nobody but the trainer itself.
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <future>
 #include <thread>
 #include <vector>
 
@@ -65,19 +63,6 @@ std::vector<float> pulled(Client& client) {
 bool all(const std::vector<float>& values, uint64_t count) {
   return std::all_of(values.begin(), values.end(),
                      [&](float value) { return value == static_cast<float>(count); });
-}
-
-Json statusOf(const LocalServer& server) {
-  return std::async(std::launch::async, [&] { return server.status(); }).get();
-}
-
-template <class Condition>
-void waitFor(const LocalServer& server, Condition condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (!condition(statusOf(server))) {
-    REQUIRE(std::chrono::steady_clock::now() < deadline);
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
 }
 
 /// Pushes −1 for every element, some of them before others are answered.
@@ -253,8 +238,8 @@ TEST_CASE("Connections: a further one is of the same session, and ends with it")
   PSD_REQUIRE_OK(pushOver(further, answer.getSession(), 1, 0, 1008));
   PSD_REQUIRE_OK(pushOver(further, answer.getSession(), 1, 1008, 992));
   PSD_REQUIRE_OK(trainer.push({1, 0, 1008}, std::vector<float>(992, 1.f)));
-  waitFor(server, [](const Json& status) { return status["trainers"][0]["connections"] == 2; });
-  const Json status = statusOf(server);
+  server.statusWhen([](const Json& status) { return status["trainers"][0]["connections"] == 2; });
+  const Json status = server.status();
   CHECK(status["shards"][0]["version"] == 1);
   CHECK(status["shards"][1]["version"] == 1);
   CHECK(status["trainers"].size() == 1);
@@ -278,15 +263,15 @@ TEST_CASE("Connections: without a further one the trainer stays in; without the 
     REQUIRE(answer.isSession());
   }
   further = nullptr;
-  waitFor(server, [](const Json& status) { return status["trainers"][0]["connections"] == 1; });
-  CHECK(statusOf(server)["trainers"][0]["connected"] == true);
+  server.statusWhen([](const Json& status) { return status["trainers"][0]["connections"] == 1; });
+  CHECK(server.status()["trainers"][0]["connected"] == true);
   further = std::make_unique<RawPeer>(io, server.address());
   further->hello();
   auto answer = attach(*further, 0, 7, 1);
   REQUIRE(answer.isSession());
   trainer = nullptr;
-  waitFor(server, [](const Json& status) { return status["trainers"][0]["connected"] == false; });
-  CHECK(statusOf(server)["trainers"][0]["connections"] == 1);
+  server.statusWhen([](const Json& status) { return status["trainers"][0]["connected"] == false; });
+  CHECK(server.status()["trainers"][0]["connections"] == 1);
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <future>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/types/model_layout.h"
@@ -120,9 +119,8 @@ TEST_CASE("every sample of every epoch is in the model once, though a trainer di
   PSD_REQUIRE_OK(doomed->take());  // and it dies with these
   auto working = startWorkers(server, 2);
   // They do the rest, and wait for what the doomed one has.
-  const auto rest = [&] { return server.status()["samples"]["done"] == kSamples * kEpochs - kBatch; };
-  for (int i = 0; i < 6000 && !rest(); i++) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  REQUIRE(rest());
+  server.statusWhen(
+      [](const Json& status) { return status["samples"]["done"] == kSamples * kEpochs - kBatch; });
   for (auto& each : working) CHECK(each.wait_for(std::chrono::seconds(0)) != std::future_status::ready);
   doomed = nullptr;
   CHECK(samplesOf(working) == kSamples * kEpochs - kBatch);

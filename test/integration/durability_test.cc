@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -23,7 +22,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using testing::DaemonProcess;
 using testing::TempDir;
-using namespace std::chrono_literals;
 
 const ModelSpec kModel{"counting", {{"a", DType::f32, {100, 70}}, {"b", DType::f32, {33}}}};
 
@@ -102,10 +100,8 @@ TEST_CASE("with checkpoints alone a crash loses what came after the last one, an
   auto client = joined(daemon.address(), zeros);
   for (uint64_t step = 1; step <= 13; step++) PSD_REQUIRE_OK(pushOnce(*client, Step{step}));
   client = nullptr;
-  for (int i = 0; i < 6000 && daemon.status()["durability"]["checkpoints"] == 0; i++) {
-    std::this_thread::sleep_for(10ms);
-  }
-  const Json saved = daemon.status()["durability"]["last_checkpoint"];
+  const Json saved =
+      daemon.until([](const Json& durability) { return durability["checkpoints"] != 0; })["last_checkpoint"];
   REQUIRE(saved.is_object());
   daemon.kill(SIGKILL);
 

@@ -1,9 +1,5 @@
 // Who is in, over time: leases, closed connections, ranks that change hands.
 
-#include <chrono>
-#include <future>
-#include <thread>
-
 #include <kj/async-io.h>
 
 #include "common/types/model_layout.h"
@@ -28,24 +24,6 @@ Json configOf(uint64_t leaseMs, uint64_t graceMs) {
           {"membership", {{"lease_ms", leaseMs}, {"grace_ms", graceMs}}}};
 }
 
-/// The status, fetched by a thread without an event loop of its own.
-Json statusOf(const LocalServer& server) {
-  return std::async(std::launch::async, [&] { return server.status(); }).get();
-}
-
-/// The daemon's status once `condition(status)` holds; waits a minute at most.
-template <class Condition>
-Json statusWhen(const LocalServer& server, Condition condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  for (;;) {
-    Json status = statusOf(server);
-    if (condition(status)) return status;
-    INFO(status.dump());
-    REQUIRE(std::chrono::steady_clock::now() < deadline);
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-}
-
 bool oneIsLost(const Json& status) { return status["trainers_lost"] == 1 && status["trainers"].empty(); }
 
 std::unique_ptr<Client> joined(const LocalServer& server, const std::vector<float>& initial) {
@@ -63,7 +41,7 @@ TEST_CASE("Sessions: a silent trainer is gone after its lease, and all its calls
   auto io = kj::setupAsyncIo();
   RawTrainer trainer(io, server, 0, 1);
   trainer.bringZeros();
-  statusWhen(server, oneIsLost);
+  server.statusWhen(oneIsLost);
   for (const Status& status :
        {trainer.push({}, std::vector<float>(16)), trainer.pull(0, 0, 16), trainer.initialized(),
         trainer.initialize(0, 0, std::vector<float>(16)), trainer.keepAlive(), trainer.leave()}) {
@@ -71,7 +49,7 @@ TEST_CASE("Sessions: a silent trainer is gone after its lease, and all its calls
     CHECK(status.error().code == ErrorCode::sessionEnded);
     CHECK(status.message().find("lease_ms (1500)") != std::string::npos);
   }
-  CHECK(statusOf(server)["shards"][0]["version"] == 0);
+  CHECK(server.status()["shards"][0]["version"] == 0);
   // The rank is free, and the model is still there.
   RawTrainer next(io, server, 0, 1);
   CHECK_FALSE(next.mustInitialize());
@@ -81,23 +59,22 @@ TEST_CASE("Sessions: a trainer that computes for longer than its lease stays in"
   LocalServer server(configOf(kLeaseMs, kDayMs));
   const std::vector<float> ones(ModelLayout(testing::model()).totalElements(), 1.0f);
   auto client = joined(server, ones);
-  const double before = statusOf(server)["uptime_s"].get<double>();
-  const Json status = statusWhen(server, [&](const Json& now) {
-    return now["uptime_s"].get<double>() > before + 2 * kLeaseMs / 1000.0;
-  });
+  const double before = server.status()["uptime_s"].get<double>();
+  const Json status = server.statusWhen(
+      [&](const Json& now) { return now["uptime_s"].get<double>() > before + 2 * kLeaseMs / 1000.0; });
   REQUIRE(status["trainers"].size() == 1);
   CHECK(status["trainers"][0]["connected"] == true);
   CHECK(status["trainers"][0]["waits_for"] == "");
   PSD_REQUIRE_OK(client->push(Step{1}, ones, 1, {}).wait());
   PSD_REQUIRE_OK(client->leave());
-  CHECK(statusOf(server)["trainers_lost"] == 0);
+  CHECK(server.status()["trainers_lost"] == 0);
 }
 
 TEST_CASE("Sessions: a trainer whose connection closed is gone after the grace") {
   LocalServer server(configOf(kDayMs, 200));
   auto io = kj::setupAsyncIo();
   { RawTrainer trainer(io, server, 0, 1); }
-  statusWhen(server, oneIsLost);
+  server.statusWhen(oneIsLost);
 }
 
 TEST_CASE("Sessions: a trainer whose connection closed is in until then") {
@@ -105,7 +82,7 @@ TEST_CASE("Sessions: a trainer whose connection closed is in until then") {
   auto io = kj::setupAsyncIo();
   { RawTrainer trainer(io, server, 0, 1); }
   const Json status =
-      statusWhen(server, [](const Json& now) { return now["trainers"][0]["connected"] == false; });
+      server.statusWhen([](const Json& now) { return now["trainers"][0]["connected"] == false; });
   CHECK(status["trainers_lost"] == 0);
   CHECK(status["trainers"][0]["lease_left_ms"].get<uint64_t>() > kDayMs / 2);
 }
@@ -114,10 +91,10 @@ TEST_CASE("Sessions: a new trainer takes the rank of one that is no longer conne
   LocalServer server(configOf(kDayMs, kDayMs));
   auto io = kj::setupAsyncIo();
   { RawTrainer trainer(io, server, 0, 1); }
-  statusWhen(server, [](const Json& now) { return now["trainers"][0]["connected"] == false; });
+  server.statusWhen([](const Json& now) { return now["trainers"][0]["connected"] == false; });
   RawTrainer next(io, server, 0, 1);
   CHECK(next.mustInitialize());
-  const Json status = statusOf(server);
+  const Json status = server.status();
   CHECK(status["trainers"].size() == 1);
   CHECK(status["trainers_lost"] == 1);
 }
@@ -138,7 +115,7 @@ TEST_CASE("Sessions: a trainer that joins again goes on with its session; the ol
   CHECK(late.message().find("another connection") != std::string::npos);
   // What the old connection brought of the push counts.
   PSD_REQUIRE_OK(after.push({1, 0, 1024}, std::vector<float>(976, 1.0f)));
-  const Json status = statusOf(server);
+  const Json status = server.status();
   CHECK(status["shards"][0]["version"] == 1);
   CHECK(status["trainers"].size() == 1);
   CHECK(status["trainers"][0]["incarnation"] == "0000000000000007");
@@ -168,7 +145,7 @@ TEST_CASE("Sessions: a slice that comes again is answered, and not applied again
       PSD_REQUIRE_OK(after.push({2, 0, 1024}, second));
       PSD_REQUIRE_OK(after.push({1, 0, 0}, first));
     }
-    const Json status = statusOf(server);
+    const Json status = server.status();
     CHECK(status["shards"][0]["version"] == 2);
     CHECK(status["counters"]["repeated_slices"] == 10);
     CHECK(status["counters"]["refused_slices"] == 0);
@@ -186,11 +163,11 @@ TEST_CASE("Sessions: a trainer that was gone for good comes back with what it ha
     PSD_REQUIRE_OK(before.push({1, 0, 1024}, std::vector<float>(976, 1.0f)));
     daemon = before.daemon();
   }
-  statusWhen(server, oneIsLost);
+  server.statusWhen(oneIsLost);
   RawTrainer after(io, server, 0, 1, {.incarnation = 7, .daemon = daemon});
   CHECK_FALSE(after.resumed());
   PSD_REQUIRE_OK(after.push({1, 0, 0}, std::vector<float>(1024, 1.0f)));
-  CHECK(statusOf(server)["shards"][0]["version"] == 1);
+  CHECK(server.status()["shards"][0]["version"] == 1);
 }
 
 TEST_CASE("Sessions: one whose rank another took does not come back") {
@@ -198,11 +175,10 @@ TEST_CASE("Sessions: one whose rank another took does not come back") {
   auto io = kj::setupAsyncIo();
   uint64_t daemon = 0;
   { daemon = RawTrainer(io, server, 0, 1, {.incarnation = 7}).daemon(); }
-  statusWhen(server, [](const Json& now) { return now["trainers"][0]["connected"] == false; });
+  server.statusWhen([](const Json& now) { return now["trainers"][0]["connected"] == false; });
   { RawTrainer next(io, server, 0, 1, {.incarnation = 8}); }
-  statusWhen(server, [](const Json& now) {
-    return now["trainers"][0]["connected"] == false && now["trainers_lost"] == 1;
-  });
+  server.statusWhen(
+      [](const Json& now) { return now["trainers"][0]["connected"] == false && now["trainers_lost"] == 1; });
   const Status refused = testing::tryToJoin(io, server, 0, 1, {.incarnation = 7, .daemon = daemon});
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == ErrorCode::rankTaken);
@@ -217,10 +193,10 @@ TEST_CASE("Sessions: the status tells what a trainer waits for") {
   RawTrainer bringer(io, server, 0, 2), waiting(io, server, 1, 2);
   auto parked = waiting.session().awaitModelRequest().send();
   waiting.peer().wait(waiting.peer().daemon().pingRequest().send().ignoreResult());
-  CHECK(statusOf(server)["trainers"][1]["waits_for"] == "model");
+  CHECK(server.status()["trainers"][1]["waits_for"] == "model");
   bringer.bringZeros();
   CHECK(waiting.peer().wait(parked.dropPipeline()).isReady());
-  CHECK(statusOf(server)["trainers"][1]["waits_for"] == "");
+  CHECK(server.status()["trainers"][1]["waits_for"] == "");
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "test/support/local_server.h"
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <future>
+#include <thread>
 
 #include <kj/async-io.h>
 
@@ -64,9 +66,23 @@ LocalServer::~LocalServer() {
 }
 
 nlohmann::ordered_json LocalServer::status() const {
-  auto text = fetchStatusJson(parsed(address_), kAdminTimeout);
+  const auto fetch = [this] { return fetchStatusJson(parsed(address_), kAdminTimeout); };
+  auto text = std::async(std::launch::async, fetch).get();
   endUnlessOk(text.status());
   return nlohmann::ordered_json::parse(*text);
+}
+
+nlohmann::ordered_json LocalServer::statusWhen(
+    const std::function<bool(const nlohmann::ordered_json&)>& condition) const {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  for (;;) {
+    nlohmann::ordered_json now = status();
+    if (condition(now)) return now;
+    if (std::chrono::steady_clock::now() > deadline) {
+      endUnlessOk(Error{ErrorCode::deadlineExceeded, "what is waited for does not come: " + now.dump()});
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
 }
 
 }  // namespace psd::testing

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,8 +28,11 @@ class LocalServer {
   std::string unixAddress() const { return "unix://" + folder_.file("psd.sock"); }
   /// Goes over to another configuration, as `psd reload` does when the file has changed.
   Result<std::string> reload(nlohmann::ordered_json config);
-  /// What `psd status --json` shows.
+  /// What `psd status --json` shows. Also for a thread with an event loop of its own.
   nlohmann::ordered_json status() const;
+  /// The same, once `condition` holds for it; ends the test program when it does not within a minute.
+  nlohmann::ordered_json statusWhen(
+      const std::function<bool(const nlohmann::ordered_json&)>& condition) const;
 
  private:
   nlohmann::ordered_json completed(nlohmann::ordered_json config) const;
