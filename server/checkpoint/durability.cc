@@ -143,6 +143,22 @@ Status Durability::finish() {
   return saving ? saving->finish() : Status();
 }
 
+std::optional<Departed> Durability::departed() const {
+  if (!config_.enabled() || config_.resume != "auto") return {};
+  auto departed = readDeparted(env_, config_.path);
+  if (departed.ok()) return *std::move(departed);
+  spdlog::error("it is not known which trainers were done before: {}", departed.message());
+  return {};
+}
+
+Status Durability::keepDeparted(const Departed& departed) {
+  return config_.enabled() ? writeDeparted(env_, config_.path, departed) : Status();
+}
+
+Status Durability::forgetDeparted() {
+  return config_.enabled() ? removeDeparted(env_, config_.path) : Status();
+}
+
 nlohmann::ordered_json Durability::status() const {
   nlohmann::ordered_json out = {{"type", durabilityName(config_.type)}};
   if (!config_.enabled()) return out;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/checkpoint/checkpointer.h"
+#include "server/checkpoint/departed.h"
 #include "server/checkpoint/log_reader.h"
 
 namespace psd {
@@ -33,6 +34,14 @@ class Durability {
   Status begin(CheckpointSource source);
   /// The daemon ends, and no update comes any more: saves what is not saved yet. Blocks.
   Status finish();
+
+  /// Which trainers a daemon before this one, whose work this one goes on with, saw come and go. Blocks, like
+  /// the others; a file that cannot be read is told of in the log.
+  std::optional<Departed> departed() const;
+  /// Keeps that for a daemon after this one.
+  Status keepDeparted(const Departed& departed);
+  /// The next daemon begins a run of its own.
+  Status forgetDeparted();
 
   /// The status document's `durability`.
   nlohmann::ordered_json status() const;

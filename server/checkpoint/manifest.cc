@@ -5,6 +5,7 @@
 #include "common/checksum/crc32c.h"
 #include "common/config/object_reader.h"
 #include "common/types/model_layout.h"
+#include "server/checkpoint/sealed_json.h"
 #include "server/optimizer/optimizer_config.h"
 
 namespace psd {
@@ -14,19 +15,14 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kConsistencies[] = {"live", "per_shard"};
 constexpr std::string_view kFormatName = "psd checkpoint";
-// What follows the bytes that the manifest's checksum covers.
-constexpr std::string_view kChecksumKey = "\n  \"manifest_crc32c\": \"";
-constexpr std::string_view kChecksumEnd = "\"\n}\n";
-constexpr size_t kChecksumDigits = 8;
-constexpr size_t kChecksumBytes = kChecksumKey.size() + kChecksumDigits + kChecksumEnd.size();
+constexpr std::string_view kChecksumKey = "manifest_crc32c";
+constexpr size_t kChecksumDigits = 8;  // of a shard's file
 
 std::vector<std::string> slotNames(const Optimizer& optimizer) {
   std::vector<std::string> names;
   for (const Slot& slot : optimizer.slots()) names.emplace_back(slot.name);
   return names;
 }
-
-std::span<const std::byte> bytesOf(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 Json pushesJson(const std::vector<AppliedPush>& pushes) {
   Json list = Json::array();
@@ -162,7 +158,7 @@ Status readAll(const Json& document, Manifest& manifest) {
   for (ManifestReader& entry : in.objects("shards")) {
     manifest.shards.push_back(readShard(std::move(entry), manifest.shards.size(), manifest.groups.size()));
   }
-  in.text("manifest_crc32c");
+  in.text(kChecksumKey);
   return in.raw().finish();
 }
 
@@ -211,26 +207,17 @@ std::string formatManifest(const Manifest& manifest) {
                              {"crc32c", crcText(shard.crc)},
                              {"pushes", pushesJson(shard.pushes)}});
   }
-  std::string text = out.dump(2);
-  text.resize(text.size() - 2);  // "\n}", to go on with the checksum
-  text += ",";
-  const std::string crc = crcText(crc32c(bytesOf(text)));
-  return text + std::string(kChecksumKey) + crc + std::string(kChecksumEnd);
+  return sealJson(out, kChecksumKey);
 }
 
 Result<Manifest> parseManifest(std::string_view text, const std::string& origin) {
   auto bad = [&](const std::string& why) {
     return Error{ErrorCode::invalidArgument, "'" + origin + "' is no manifest that psd can read: " + why};
   };
-  if (text.size() < kChecksumBytes) return bad("it is cut off");
-  const std::string_view covered = text.substr(0, text.size() - kChecksumBytes);
-  const std::string rest =
-      std::string(kChecksumKey) + crcText(crc32c(bytesOf(covered))) + std::string(kChecksumEnd);
-  if (text.substr(covered.size()) != rest) return bad("its checksum is wrong");
-  Json document = Json::parse(text, nullptr, false);
-  if (!document.is_object()) return bad("it is not a JSON object");
+  const auto document = openSealedJson(text, kChecksumKey);
+  if (!document.ok()) return bad(document.message());
   Manifest manifest;
-  if (Status read = readAll(document, manifest); !read.ok()) return bad(read.message());
+  if (Status read = readAll(*document, manifest); !read.ok()) return bad(read.message());
   if (Status plan = checkPlan(manifest); !plan.ok()) return bad(plan.message());
   return manifest;
 }

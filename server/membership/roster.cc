@@ -1,5 +1,7 @@
 #include "server/membership/roster.h"
 
+#include <utility>
+
 namespace psd {
 
 Status Roster::place(Candidate& candidate) const {
@@ -65,7 +67,24 @@ Result<SessionId> Roster::join(const Candidate& candidate) {
 }
 
 void Roster::depart(SessionId session, Departure how) {
-  if (sessions_.erase(session) != 0 && how == Departure::lost) lost_++;
+  const auto trainer = sessions_.find(session);
+  if (trainer == sessions_.end()) return;
+  if (how == Departure::sentAway) seen_.erase(trainer->second.rank);
+  if (how == Departure::lost) lost_++;
+  sessions_.erase(trainer);
+}
+
+bool Roster::recall(uint32_t worldSize, std::set<Rank> departed) {
+  if (configured_ != 0 && configured_ != worldSize) return false;
+  worldSize_ = worldSize;
+  seen_ = std::move(departed);
+  return true;
+}
+
+std::set<Rank> Roster::departed() const {
+  std::set<Rank> departed = seen_;
+  for (const auto& [id, trainer] : sessions_) departed.erase(trainer.rank);
+  return departed;
 }
 
 std::optional<SessionId> Roster::holderOf(Rank rank) const {

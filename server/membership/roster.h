@@ -27,7 +27,11 @@ struct Candidate {
 };
 
 /// Why a trainer is no longer there.
-enum class Departure { left, lost };
+enum class Departure {
+  left,
+  lost,
+  sentAway,  ///< the daemon ends: it is not done
+};
 
 /// Who is in: ranks, world size and whether everyone has come and gone. Pure: no threads, clocks or
 /// sockets; the daemon's control loop owns it.
@@ -48,6 +52,12 @@ class Roster {
   Result<SessionId> join(const Candidate& candidate);
   /// Frees the rank; unknown sessions are ignored (a loss may be reported after a leave).
   void depart(SessionId session, Departure how);
+
+  /// What a daemon before this one said of a world, before anybody joins: so many trainers, and these ranks
+  /// have been in and are no more. False when it was another world, which tells nothing of this one.
+  bool recall(uint32_t worldSize, std::set<Rank> departed);
+  /// The ranks that have been in and are no more.
+  std::set<Rank> departed() const;
 
   /// Who has the rank.
   std::optional<SessionId> holderOf(Rank rank) const;

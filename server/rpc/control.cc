@@ -105,7 +105,12 @@ kj::Promise<void> Control::beginSaving() {
       .ignoreResult();  // a failure is in the log, and tried again
 }
 
-Status Control::saveLast() { return durability_->finish(); }
+Status Control::saveLast() {
+  savedLast_ = true;
+  PSD_RETURN_IF_ERROR(durability_->finish());
+  // What comes after a run that is over is another one; what comes after an end in its midst goes on with it.
+  return config_->exitWhenDone && roster_.everyoneDone() ? durability_->forgetDeparted() : Status();
+}
 
 Result<std::shared_ptr<ServedModel>> Control::build(
     ModelSpec model, const std::function<Status(ParameterStore&)>& fill) const {
@@ -196,15 +201,16 @@ kj::Promise<Result<Joined>> Control::join(Candidate candidate, ModelSpec model,
     return Result<Joined>(ErrorCode::invalidArgument, "a trainer's model has at least one tensor");
   }
   return provideModel(std::move(model))
-      .then(
-          [this, candidate = std::move(candidate), loop = std::move(loop)](Status status) -> Result<Joined> {
-            Result<Joined> joined = status.ok() ? admit(candidate, loop) : Result<Joined>(status.error());
-            if (!joined.ok()) {
-              spdlog::warn("refused rank {} (process {} on {}): {}", candidate.rank.value, candidate.pid,
-                           candidate.host, joined.message());
-            }
-            return joined;
-          });
+      .then([this, candidate = std::move(candidate),
+             loop = std::move(loop)](Status status) -> kj::Promise<Result<Joined>> {
+        Result<Joined> joined = status.ok() ? admit(candidate, loop) : Result<Joined>(status.error());
+        if (!joined.ok()) {
+          spdlog::warn("refused rank {} (process {} on {}): {}", candidate.rank.value, candidate.pid,
+                       candidate.host, joined.message());
+          return joined;
+        }
+        return whenDepartedKept().then([joined = std::move(joined)] { return joined; });
+      });
 }
 
 kj::Promise<Result<ModelStart::Role>> Control::awaitModel(SessionId session) {

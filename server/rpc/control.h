@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,11 @@ class Control final : private kj::TaskSet::ErrorHandler {
   /// Goes on from a checkpoint, or loads or allocates the model that the config names. Blocks; before any
   /// trainer.
   Status prepareModel();
+  /// With exit_when_done: who has come and gone already, as far as a daemon before this one kept it. Begins
+  /// to end where those are all. Blocks; after prepareModel().
+  void recallDeparted();
+  /// Resolves once that is kept as of now, or cannot be, which the log says.
+  kj::Promise<void> whenDepartedKept() { return departedKept_.addBranch(); }
   /// Saves what `durability` has not saved yet. Blocks; when no update comes any more.
   Status saveLast();
 
@@ -99,8 +105,8 @@ class Control final : private kj::TaskSet::ErrorHandler {
   /// Whether the trainer is to bring the values; parked until that is known or the values are there.
   kj::Promise<Result<ModelStart::Role>> awaitModel(SessionId session);
   kj::Promise<Status> initialized(SessionId session);
-  /// The trainer said goodbye.
-  void leave(SessionId session) { depart(session, Departure::left, "left"); }
+  /// The trainer said goodbye; resolves once a daemon after this one would know.
+  kj::Promise<void> leave(SessionId session);
   /// The trainer's connection is gone; so is the trainer, unless it comes back within membership.grace_ms.
   void disconnected(SessionId session, uint32_t attachment);
   /// Ends the sessions of trainers whose lease or grace has run out, as long as the promise lives.
@@ -186,6 +192,9 @@ class Control final : private kj::TaskSet::ErrorHandler {
   void depart(SessionId session, Departure how, const std::string& why);
   /// The same without what follows when nobody is in any more.
   void forget(SessionId session, Departure how, const std::string& why);
+  /// Begins to keep who has come and gone, if that changed, and then to end if those are all.
+  void keepDeparted();
+  void endIfDone();
   void lookAtLeases();
   /// All ranks are taken: one that is not connected gives way.
   void endOneDisconnected();
@@ -230,6 +239,9 @@ class Control final : private kj::TaskSet::ErrorHandler {
   kj::PromiseFulfillerPair<std::string> noticePair_ = kj::newPromiseAndFulfiller<std::string>();
   kj::ForkedPromise<std::string> notified_;
   kj::Maybe<kj::ForkedPromise<Status>> building_;  // while a model is being made
+  std::set<Rank> keptDeparted_;                    // by whenDepartedKept()
+  kj::ForkedPromise<void> departedKept_ = kj::Promise<void>(kj::READY_NOW).fork();
+  bool savedLast_ = false;
   Background background_;
   kj::TaskSet tasks_;  // what policies do after a departure or by the clock
 };

@@ -34,6 +34,7 @@ Result<Joined> Control::admit(Candidate candidate, const std::shared_ptr<EventLo
   session.life.pushes->beginSession(trainer);
   joinPolicies(trainer);
   counters_.trainersJoined.add();
+  keepDeparted();  // it may have been among those
   Joined joined = describe(id, start_.join(id));
   spdlog::info("rank {} of {} joined (process {} on {}){}", candidate.rank.value, candidate.worldSize,
                candidate.pid, candidate.host,
@@ -186,10 +187,54 @@ void Control::depart(SessionId session, Departure how, const std::string& why) {
     lives_.clear();
   }
   if (sessions_.empty() && plan_ && plan_->finished()) plan_.reset();
-  if (config_->exitWhenDone && roster_.everyoneDone()) {
-    const bool fixed = roster_.worldSizeMin() == roster_.worldSize();
-    requestStop("all " + (fixed ? std::to_string(roster_.worldSize()) + " " : "") + "trainers are done");
+  keepDeparted();
+}
+
+kj::Promise<void> Control::leave(SessionId session) {
+  depart(session, Departure::left, "left");
+  return whenDepartedKept();
+}
+
+void Control::recallDeparted() {
+  std::optional<Departed> before;
+  if (config_->exitWhenDone) before = durability_->departed();
+  if (before && roster_.recall(before->worldSize, before->ranks)) {
+    keptDeparted_ = before->ranks;
+    if (before->ranks.empty()) return;
+    spdlog::info("{} of {} ranks have come and gone before", before->ranks.size(), before->worldSize);
+    return endIfDone();
   }
+  // What another run left is not to be taken for this one's.
+  if (Status forgotten = durability_->forgetDeparted(); !forgotten.ok()) {
+    spdlog::error("something old stays: {}", forgotten.message());
+  }
+}
+
+void Control::keepDeparted() {
+  if (!config_->exitWhenDone) return;
+  Departed departed{roster_.worldSize(), roster_.departed()};
+  if (savedLast_ || !config_->durability.enabled() || departed.ranks == keptDeparted_) return endIfDone();
+  keptDeparted_ = departed.ranks;
+  departedKept_ =
+      departedKept_
+          .addBranch()  // one after the other: the newest stays
+          .then([this, departed = std::move(departed)] {
+            return background_.run<Status>([this, departed] { return durability_->keepDeparted(departed); });
+          })
+          .then([this](Status kept) {
+            if (!kept.ok()) {
+              spdlog::error("a daemon after this one would wait for trainers that are done: {}",
+                            kept.message());
+            }
+            endIfDone();
+          })
+          .fork();
+}
+
+void Control::endIfDone() {
+  if (stopping() || !roster_.everyoneDone()) return;
+  const bool fixed = roster_.worldSizeMin() == roster_.worldSize();
+  requestStop("all " + (fixed ? std::to_string(roster_.worldSize()) + " " : "") + "trainers are done");
 }
 
 void Control::forget(SessionId session, Departure how, const std::string& why) {
@@ -209,7 +254,7 @@ void Control::forget(SessionId session, Departure how, const std::string& why) {
                  gone.host, steps, why);
   }
   sessions_.erase(entry);
-  roster_.depart(session, how);
+  roster_.depart(session, stopping() && how == Departure::lost ? Departure::sentAway : how);
   leavePolicies(session);
   takeSamplesBack(session, pushes);
   if (auto next = start_.depart(session)) {

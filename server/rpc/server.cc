@@ -44,6 +44,7 @@ Status Server::start() {
     sockets.push_back(std::move(bound));
   }
   PSD_RETURN_IF_ERROR(control_.prepareModel());
+  control_.recallDeparted();
   for (uint32_t i = 0; i < loaded_.config.threads; i++) {
     threads_.push_back(std::make_unique<EventLoopThread>(environment_, i));
   }
@@ -86,9 +87,12 @@ kj::Promise<void> Server::run(std::function<void()> whenQuiet) {
         control_.notifyTrainers();
         return settle([](EventLoop& loop) { return loop.quiet() && !loop.hasTrainers(); });
       })
-      .then([this, whenQuiet = std::move(whenQuiet)](bool settled) {
+      .then([this](bool settled) {
         warnOfHaste(settled);
         environment_.closed = true;
+        return control_.whenDepartedKept();
+      })
+      .then([this, whenQuiet = std::move(whenQuiet)] {
         whenQuiet();
         return stopThreads();
       });

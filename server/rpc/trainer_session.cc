@@ -293,7 +293,7 @@ kj::Promise<void> TrainerSession::leave(LeaveContext context) {
   left_ = true;
   return pushes_->whenLanded()
       .then([this] {
-        return loop_.onControl([session = session_](Control& control) { control.leave(session); });
+        return loop_.onControl([session = session_](Control& control) { return control.leave(session); });
       })
       .then([context]() mutable { return acknowledge(context, Status()); });
 }

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """A daemon that is killed in mid-training and started again: the trainers go on by themselves."""
 
+import shutil
+import signal
+
 import processes
 
 TRAINERS = 2
@@ -59,6 +62,66 @@ class KilledDaemon(processes.ProcessTest):
         daemon = self.daemon(listen=(self.unix_address(),))
         daemon.until_status("it trains again", lambda status: status["trainers"] and status["shards"][0]["version"] > 2)
         self.assertIn("this trainer brought its newest parameters", trainer.err)
+
+
+class EndOfARun(processes.ProcessTest):
+    """exit_when_done, and a daemon that is not there all the time."""
+
+    def start(self, **durability):
+        return self.daemon(listen=(self.unix_address(),), policy="locked", exit_when_done=True,
+                           durability={"path": str(self.folder / "saved"), **durability})
+
+    def when_one_is_done(self, **durability):
+        """A daemon of two trainers, one of which has done its work; and the other one."""
+        daemon = self.start(**durability)
+        done = self.train(daemon.address, 0, 2, steps=5)
+        other = self.endless_trainer(daemon, 1, 2)
+        self.assert_ends(done)
+        return daemon, other
+
+    def assert_run_is_over(self, daemon, **durability):
+        self.assert_ends(daemon)
+        self.assertIn("stopping: all 2 trainers are done", daemon.err)
+        self.assertIn("1 of 2 ranks have come and gone before", daemon.err)
+        self.assertFalse((self.folder / "saved" / "trainers.json").exists())
+        following = self.start(**durability)
+        self.assertNotIn("have come and gone before", following.err)
+        self.assertEqual(following.status()["state"], "serving")
+
+    def test_who_was_done_when_the_daemon_was_killed_is_not_waited_for(self):
+        # The second of them dies before it has taken a checkpoint.
+        for durability in ({"type": "log"}, {"type": "checkpoint", "every_seconds": 0, "every_updates": 1_000_000_000}):
+            with self.subTest(**durability):
+                daemon, other = self.when_one_is_done(**durability)
+                daemon.kill()
+                daemon = self.start(**durability)
+                daemon.until_status("the other is back", lambda status: [each["rank"] for each in status["trainers"]] == [1])
+                other.signal(signal.SIGINT)
+                self.assertGreater(other.wait(), 0)
+                self.assert_run_is_over(daemon, **durability)
+                self.tearDown()
+                shutil.rmtree(self.folder / "saved")
+
+    def test_one_that_was_sent_away_is_not_done(self):
+        daemon, other = self.when_one_is_done(type="log")
+        self.assert_stops(daemon)
+        self.assert_fails(other, "shutting down")
+        daemon = self.start(type="log")
+        self.assert_ends(self.train(daemon.address, 1, 2, steps=5))
+        self.assert_run_is_over(daemon, type="log")
+
+    def test_one_that_comes_again_is_waited_for_again(self):
+        daemon, other = self.when_one_is_done(type="log")
+        again = self.endless_trainer(daemon, 0, 2)
+        daemon.kill()
+        daemon = self.start(type="log")
+        daemon.until_status("both are back", lambda status: len(status["trainers"]) == 2)
+        self.assertNotIn("1 of 2 ranks", daemon.err)
+        for trainer in (other, again):
+            self.assertTrue(daemon.runs())
+            trainer.signal(signal.SIGINT)
+            self.assertGreater(trainer.wait(), 0)
+        self.assert_ends(daemon)
 
 
 if __name__ == "__main__":

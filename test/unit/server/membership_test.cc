@@ -114,6 +114,46 @@ TEST_CASE("everyone is done when every rank came and nobody is left") {
   CHECK(roster.everyoneDone());
 }
 
+TEST_CASE("ranks that came and went under a daemon before this one count, until they come again") {
+  Roster roster;
+  REQUIRE(roster.recall(2, {Rank{0}}));
+  CHECK(roster.departed() == std::set{Rank{0}});
+  CHECK_FALSE(roster.everyoneDone());
+  const SessionId one = joined(roster, 1, 2), zero = joined(roster, 0, 2);
+  CHECK(roster.departed().empty());
+  roster.depart(one, Departure::left);
+  CHECK_FALSE(roster.everyoneDone());
+  roster.depart(zero, Departure::lost);
+  CHECK(roster.departed() == std::set{Rank{0}, Rank{1}});
+  CHECK(roster.everyoneDone());
+
+  Roster all;
+  REQUIRE(all.recall(2, {Rank{0}, Rank{1}}));
+  CHECK(all.everyoneDone());
+}
+
+TEST_CASE("what is known of another world does not count") {
+  Roster configured(3);
+  CHECK_FALSE(configured.recall(2, {Rank{0}}));
+  CHECK(configured.departed().empty());
+  CHECK(configured.worldSize() == 3);
+
+  Roster open;
+  REQUIRE(open.recall(2, {Rank{0}}));
+  open.depart(joined(open, 1, 3), Departure::left);
+  CHECK(open.departed() == std::set{Rank{1}});
+}
+
+TEST_CASE("a trainer that is sent away because the daemon ends is not done") {
+  Roster roster(2);
+  const SessionId zero = joined(roster, 0, 2), one = joined(roster, 1, 2);
+  roster.depart(zero, Departure::left);
+  roster.depart(one, Departure::sentAway);
+  CHECK(roster.departed() == std::set{Rank{0}});
+  CHECK_FALSE(roster.everyoneDone());
+  CHECK(roster.lostCount() == 0);
+}
+
 TEST_CASE("ranks of another world do not count") {
   Roster roster;
   roster.depart(joined(roster, 0, 2), Departure::left);

@@ -1,0 +1,78 @@
+#include "server/checkpoint/departed.h"
+
+#include <span>
+
+#include "common/config/object_reader.h"
+#include "server/checkpoint/checkpoint_folder.h"
+#include "server/checkpoint/sealed_json.h"
+
+namespace psd {
+namespace {
+
+constexpr std::string_view kFormatName = "psd trainers";
+constexpr uint64_t kFormatVersion = 1;
+constexpr std::string_view kChecksumKey = "crc32c";
+
+std::string pathIn(const std::string& folder) { return folder + "/" + std::string(kDepartedName); }
+
+Result<Departed> read(const nlohmann::ordered_json& document) {
+  ObjectReader in(document);
+  if (in.text("format", "") != kFormatName) in.fail("format", "must be \"psd trainers\"");
+  if (in.integer("format_version", 0, 0, UINT64_MAX) != kFormatVersion) {
+    in.fail("format_version", "must be " + std::to_string(kFormatVersion));
+  }
+  in.text("writer", "");
+  Departed departed;
+  departed.worldSize = static_cast<uint32_t>(in.integer("world_size", 0, 0, UINT32_MAX));
+  for (const uint64_t rank : in.integers("departed", {})) {
+    if (rank >= departed.worldSize) in.fail("departed", "must be ranks below world_size");
+    departed.ranks.insert(Rank{static_cast<uint32_t>(rank)});
+  }
+  in.text(kChecksumKey, "");
+  PSD_RETURN_IF_ERROR(in.finish());
+  return departed;
+}
+
+}  // namespace
+
+std::string formatDeparted(const Departed& departed) {
+  nlohmann::ordered_json out = {{"format", kFormatName},
+                                {"format_version", kFormatVersion},
+                                {"writer", "psd " PSD_VERSION},
+                                {"world_size", departed.worldSize},
+                                {"departed", nlohmann::ordered_json::array()}};
+  for (const Rank rank : departed.ranks) out["departed"].push_back(rank.value);
+  return sealJson(out, kChecksumKey);
+}
+
+Result<Departed> parseDeparted(std::string_view text, const std::string& origin) {
+  const auto document = openSealedJson(text, kChecksumKey);
+  auto departed = document.ok() ? read(*document) : Result<Departed>(document.error());
+  if (departed.ok()) return departed;
+  return Error{departed.error().code, "'" + origin + "' cannot be read: " + departed.message()};
+}
+
+Result<std::optional<Departed>> readDeparted(Env& env, const std::string& folder) {
+  const std::string path = pathIn(folder);
+  if (!env.exists(path)) return std::optional<Departed>();
+  PSD_ASSIGN_OR_RETURN(const auto file, env.open(path));
+  std::string text(file->size(), ' ');
+  PSD_RETURN_IF_ERROR(file->read(0, std::as_writable_bytes(std::span(text))));
+  PSD_ASSIGN_OR_RETURN(Departed departed, parseDeparted(text, path));
+  return std::optional(std::move(departed));
+}
+
+Status writeDeparted(Env& env, const std::string& folder, const Departed& departed) {
+  const std::string text = formatDeparted(departed);
+  PSD_RETURN_IF_ERROR(makeLastingFolder(env, folder));
+  return writeFileAtomically(env, pathIn(folder),
+                             [&](WritableFile& file) { return file.append(std::as_bytes(std::span(text))); });
+}
+
+Status removeDeparted(Env& env, const std::string& folder) {
+  if (!env.exists(pathIn(folder))) return {};
+  PSD_RETURN_IF_ERROR(env.remove(pathIn(folder)));
+  return env.syncFolder(folder);
+}
+
+}  // namespace psd

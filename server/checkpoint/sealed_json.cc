@@ -1,0 +1,36 @@
+#include "server/checkpoint/sealed_json.h"
+
+#include <span>
+
+#include "common/checksum/crc32c.h"
+
+namespace psd {
+namespace {
+
+/// What follows the bytes that the checksum covers.
+std::string sealOf(std::string_view covered, std::string_view key) {
+  const std::string crc = crcText(crc32c(std::as_bytes(std::span(covered))));
+  return "\n  \"" + std::string(key) + "\": \"" + crc + "\"\n}\n";
+}
+
+}  // namespace
+
+std::string sealJson(const nlohmann::ordered_json& object, std::string_view checksumKey) {
+  std::string text = object.dump(2);
+  text.resize(text.size() - 2);  // "\n}", to go on with the checksum
+  text += ",";
+  return text + sealOf(text, checksumKey);
+}
+
+Result<nlohmann::ordered_json> openSealedJson(std::string_view text, std::string_view checksumKey) {
+  const auto bad = [](const char* why) { return Error{ErrorCode::invalidArgument, why}; };
+  const size_t sealBytes = sealOf("", checksumKey).size();
+  if (text.size() < sealBytes) return bad("it is cut off");
+  const std::string_view covered = text.substr(0, text.size() - sealBytes);
+  if (text.substr(covered.size()) != sealOf(covered, checksumKey)) return bad("its checksum is wrong");
+  auto document = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (!document.is_object()) return bad("it is not a JSON object");
+  return document;
+}
+
+}  // namespace psd
