@@ -186,7 +186,8 @@ void Control::depart(SessionId session, Departure how, const std::string& why) {
     model_ = nullptr;
     lives_.clear();
   }
-  if (sessions_.empty() && plan_ && plan_->finished()) plan_.reset();
+  // Who comes now begins a run of its own, unless it is one that the run of before still waits for.
+  if (sessions_.empty() && plan_ && plan_->finished() && !config_->exitWhenDone) plan_.reset();
   keepDeparted();
 }
 

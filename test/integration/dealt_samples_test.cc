@@ -47,8 +47,8 @@ class Worker {
     return client_->takeSamples(
         {Step{step_ + 1}, 4 * kBatch, kSamples, kEpochs, 0, false, nominal, sampleSeconds});
   }
-  Result<DealtSamples> take(bool wait = false) {
-    return client_->takeSamples({Step{step_ + 1}, kBatch, kSamples, kEpochs, 0, wait});
+  Result<DealtSamples> take(bool wait = false, uint64_t epochs = kEpochs) {
+    return client_->takeSamples({Step{step_ + 1}, kBatch, kSamples, epochs, 0, wait});
   }
   /// Pushes the gradient of what was dealt.
   Result<PushInfo> push(const DealtSamples& dealt) {
@@ -153,6 +153,25 @@ TEST_CASE("samples are asked for once per step, and by all alike") {
   const auto none = two.client().takeSamples({Step{9}, 0, kSamples, kEpochs, 0, false});
   REQUIRE_FALSE(none.ok());
   CHECK(none.error().code == ErrorCode::invalidArgument);
+}
+
+TEST_CASE("who comes when all is done and all have left begins anew, unless the daemon's life is one run") {
+  const bool oneRun = GENERATE(false, true);
+  Json config = configOf("locked");
+  config["exit_when_done"] = oneRun;
+  LocalServer server(config);
+  auto first = startWorkers(server, 1);
+  CHECK(samplesOf(first) == kSamples * kEpochs);
+  server.statusWhen([](const Json& status) { return status["trainers"].empty(); });
+  Worker late(server, 1, 3);
+  auto dealt = late.take();
+  PSD_REQUIRE_OK(dealt);
+  CHECK(dealt->what == (oneRun ? DealtSamples::What::finished : DealtSamples::What::range));
+  if (!oneRun) return;
+  dealt = late.take(false, kEpochs + 1);  // another plan
+  PSD_REQUIRE_OK(dealt);
+  CHECK(dealt->what == DealtSamples::What::range);
+  CHECK(dealt->epoch == 0);
 }
 
 TEST_CASE("sizes follow the speeds that trainers tell, and the status shows them") {

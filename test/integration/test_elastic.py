@@ -79,15 +79,23 @@ class DealtData(processes.ProcessTest):
             trainers = [self.sized(daemon, epochs, rank, 2, ("--metrics", f"{policy}-{rank}.jsonl")) for rank in range(2)]
             for process in (*trainers, daemon):
                 self.assert_ends(process)
-            # Two, where one trainer had done everything before the other came.
-            plans = daemon.err.count(f"all epochs are done: {epochs * samples} samples")
-            self.assertGreaterEqual(plans, 1)
+            self.assertEqual(daemon.err.count(f"all epochs are done: {epochs * samples} samples"), 1)
             self.assertIn("batch size auto, nominally 8", trainers[0].err)
             steps = [json.loads(line) for rank in range(2)
                      for line in (self.folder / f"{policy}-{rank}.jsonl").read_text().splitlines()]
             self.assertTrue(all(1 <= step["batch"] <= 64 for step in steps))
             if policy == "locked":  # under sync a trainer that joins a round too late trains those samples again
-                self.assertEqual(sum(step["batch"] for step in steps), plans * epochs * samples)
+                self.assertEqual(sum(step["batch"] for step in steps), epochs * samples)
+
+    def test_who_comes_when_all_is_done_has_nothing_to_do(self):
+        daemon = self.daemon(world_size=2, exit_when_done=True)
+        for rank, said in ((0, "rank 0  done after 50 steps, 400 samples"),
+                           (1, "rank 1  nothing left to do: all samples of all epochs are done")):
+            trainer = self.train(daemon.address, rank, 2, data="synthetic:400", more=("--data-plan", "dynamic", "--batch-size", 8))
+            self.assert_ends(trainer)
+            self.assertIn(said, trainer.out)
+        self.assert_ends(daemon)
+        self.assertEqual(daemon.err.count("all epochs are done"), 1)
 
     def test_the_status_shows_the_sizes(self):
         daemon = self.daemon()

@@ -42,6 +42,9 @@ std::string formatProgress(Rank rank, const StepReport& report, const Pace& pace
 }
 
 std::string formatSummary(Rank rank, const TrainingSummary& summary) {
+  if (summary.steps == 0 && !summary.interrupted) {  // others had taken all that there was
+    return format("rank %u  nothing left to do: all samples of all epochs are done", rank.value);
+  }
   const double rate = summary.seconds > 0 ? summary.samples / summary.seconds : 0;
   const std::string text = format(
       "rank %u  %s after %llu steps, %llu samples in %.1f s (%.0f samples/s), loss %.4f, staleness "

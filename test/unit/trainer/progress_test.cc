@@ -120,6 +120,10 @@ TEST_CASE("the summary tells a finished run from a stopped one") {
   CHECK_THAT(formatSummary(Rank{2}, summary), Contains("max 3, dropped 3 late 0 stale"));
   summary.interrupted = true;
   CHECK_THAT(formatSummary(Rank{2}, summary), Contains("rank 2  stopped after 10 steps"));
+  CHECK(formatSummary(Rank{2}, TrainingSummary{}) ==
+        "rank 2  nothing left to do: all samples of all epochs are done");
+  const TrainingSummary atOnce{.interrupted = true};
+  CHECK_THAT(formatSummary(Rank{2}, atOnce), Contains("rank 2  stopped after 0 steps"));
 }
 
 TEST_CASE("metrics are JSON lines that can be followed while they are written") {
