@@ -7,8 +7,6 @@ namespace psd {
 namespace {
 
 constexpr uint64_t kBoundMax = 1'000'000;
-/// Of a trainer's steps that lack a shard, the newest are remembered; more than can be in flight.
-constexpr size_t kStepsMax = 1024;
 
 }  // namespace
 

@@ -15,6 +15,9 @@ namespace psd {
 /// of the group. StepClocks decides who waits; no trainer that left or is lost is waited for. Thread-safe.
 class BoundedStaleness final : public UpdatePolicy {
  public:
+  /// Of a trainer's steps that lack a shard, the newest are remembered; more than can be in flight.
+  static constexpr size_t kStepsMax = 1024;
+
   static PolicyPlan read(ObjectReader& options);
   BoundedStaleness(const PolicyScope& scope, uint64_t bound, const Modifiers& modifiers);
 

@@ -3,6 +3,7 @@
 #include <deque>
 #include <vector>
 
+#include "server/policy/bounded_staleness.h"
 #include "test/contract/policy_trainer.h"
 
 namespace psd {
@@ -74,6 +75,25 @@ TEST_CASE("bounded_staleness counts a step when all shards have it") {
           1);
   }
   CHECK(bounded.loop.wait(bounded.read(bounded.trainers[0].ref())).ok());
+}
+
+TEST_CASE("bounded_staleness forgets the oldest step that lacks a shard, once too many do") {
+  Bounded bounded;
+  PolicyTrainer& trainer = bounded.trainers[0];
+  const auto part = [&](size_t shard, uint64_t step) {
+    const ShardRange& range = bounded.served.shard(shard).range();
+    const std::vector<float> gradient(range.count, -1.f);
+    testing::Update update(bounded.served, trainer.lanes(), shard, {}, gradient, trainer.ref(), Step{step});
+    PSD_REQUIRE_OK(bounded.loop.wait(update.send({0, range.count})));
+  };
+  constexpr uint64_t kFirstKept = 2, kLast = BoundedStaleness::kStepsMax + 1;
+  for (uint64_t step = 1; step <= kLast; step++) part(0, step);
+  part(1, 1);  // the other half of what is forgotten counts for nothing
+  part(1, kFirstKept);
+  PSD_REQUIRE_OK(bounded.loop.wait(bounded.read(trainer.ref())));  // one step ahead, not two
+  part(1, kLast);
+  auto parked = bounded.read(trainer.ref());
+  CHECK_FALSE(bounded.loop.resolved(parked));
 }
 
 TEST_CASE("bounded_staleness waits for nobody that is gone") {

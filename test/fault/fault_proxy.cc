@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 #include <fcntl.h>
@@ -80,6 +81,7 @@ FaultProxy::~FaultProxy() {
 
 FaultProxy::Plan FaultProxy::draw() {
   Plan plan;
+  if (messagesMost_ == 0) return plan;
   plan.fault = static_cast<Fault>(random_.between(1, 5));
   // An answer that comes twice could pass for that of another call, whose number the library uses again. TCP
   // repeats none; what trainers do repeat are calls.
@@ -109,6 +111,12 @@ void FaultProxy::acceptAll() {
     std::lock_guard lock(mutex_);
     connections_.push_back(std::move(connection));
   }
+}
+
+void FaultProxy::cut(size_t connection) {
+  std::lock_guard lock(mutex_);
+  harmed_++;
+  cut(**std::next(connections_.begin(), static_cast<ptrdiff_t>(connection)));
 }
 
 void FaultProxy::cut(Connection& connection) {

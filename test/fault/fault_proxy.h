@@ -14,16 +14,20 @@ namespace psd::testing {
 
 /// Stands between trainers and a daemon, passes Cap'n Proto messages on, and after a while does every
 /// connection some harm: cuts it, closes one half, swallows messages, sends one twice, or holds one back.
-/// What it does follows from the seed and the order of the connections. Thread-safe.
+/// What it does follows from the seed and the order of the connections; or only what cut() says. Thread-safe.
 class FaultProxy {
  public:
   /// `upstream`: the daemon. A connection lives for at most `messagesMost` messages of one direction.
   FaultProxy(const std::string& upstream, uint64_t seed, uint64_t messagesMost);
+  /// One that does no harm by itself.
+  explicit FaultProxy(const std::string& upstream) : FaultProxy(upstream, 0, 0) {}
   /// Cuts what is left.
   ~FaultProxy();
 
   /// "tcp://127.0.0.1:PORT"
   std::string address() const { return address_; }
+  /// Cuts a connection, both ways at once. They are numbered as they came, from 0.
+  void cut(size_t connection);
   /// Connections that were done harm.
   uint64_t harmed() const { return harmed_; }
 
@@ -47,8 +51,8 @@ class FaultProxy {
   static void cut(Connection& connection);
 
   const Address upstream_;
-  const uint64_t messagesMost_;
-  Random random_;  // of the accepting thread
+  const uint64_t messagesMost_;  // 0: no harm
+  Random random_;                // of the accepting thread
   ListenSockets listening_;
   std::string address_;
   std::atomic<bool> ending_{false};

@@ -9,6 +9,7 @@
 #include <kj/async-io.h>
 
 #include "common/types/model_layout.h"
+#include "test/fault/fault_proxy.h"
 #include "test/integration/raw_trainer.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
@@ -37,21 +38,30 @@ ModelSpec counters() { return {"counters", {{"w", DType::f32, {30'000}}}}; }
 
 size_t elements() { return ModelLayout(counters()).totalElements(); }
 
-std::unique_ptr<Client> joined(const LocalServer& server, uint32_t rank, uint32_t worldSize,
-                               const std::string& codec = "") {
-  static const std::vector<float> zeros(elements());
+ClientOptions optionsFor(const std::string& address) {
   ClientOptions options;
-  options.servers = {server.address()};
+  options.servers = {address};
   options.connections = kConnections;
   options.chunkBytes = 4096;
-  options.codec = codec;
+  return options;
+}
+
+std::unique_ptr<Client> joined(const ClientOptions& options, uint32_t rank, uint32_t worldSize) {
+  static const std::vector<float> zeros(elements());
   auto client = Client::connect(options);
   PSD_REQUIRE_OK(client);
   const auto info =
       (*client)->join({Rank{rank}, worldSize}, counters(), [&] { return std::span<const float>(zeros); });
   PSD_REQUIRE_OK(info);
-  REQUIRE(info->connections == kConnections);
+  REQUIRE(info->connections == options.connections);
   return std::move(*client);
+}
+
+std::unique_ptr<Client> joined(const LocalServer& server, uint32_t rank, uint32_t worldSize,
+                               const std::string& codec = "") {
+  ClientOptions options = optionsFor(server.address());
+  options.codec = codec;
+  return joined(options, rank, worldSize);
 }
 
 std::vector<float> pulled(Client& client) {
@@ -149,6 +159,38 @@ TEST_CASE("Connections: parts of a gradient in any order, and a push that is giv
   // Of the first, shards that came whole are in the model; which those are is the connections' race.
   CHECK(values.back() == 3.f);
   for (const float value : values) CHECK((value == 3.f || value == 4.f));
+}
+
+TEST_CASE("Connections: one of them is cut in the middle of a push, which is in the model once") {
+  const std::vector<float> gradient(elements(), -1.f);
+  const std::string policy = GENERATE("hogwild", "locked");
+  const size_t cut = GENERATE(0, 1);
+  INFO(policy << ", connection " << cut << " is cut");
+  const LocalServer server(configOf(policy, 2));
+  testing::FaultProxy proxy(server.address());
+  ClientOptions options = optionsFor(proxy.address());
+  options.connections = 2;
+  options.retryTimeout = std::chrono::minutes(1);
+  auto client = joined(options, 0, 1);
+  {
+    auto push = client->beginPush(Step{1}, gradient, 1, {});
+    // Shards 0, 2 and 4 go over one connection, 1 and 3 over the other: of both a part has come.
+    const size_t shard = elements() / kShards;
+    for (size_t i = 0; i < kShards; i++) push->ready(i * shard, shard / 2);
+    server.statusWhen([](const Json& status) { return status["counters"]["push_slices"] >= 6; });
+    proxy.cut(cut);
+    for (size_t i = 0; i < kShards; i++) push->ready(i * shard + shard / 2, shard - shard / 2);
+    PSD_REQUIRE_OK(push->finish().wait());
+  }
+  CHECK(all(pulled(*client), 1));
+  PSD_REQUIRE_OK(client->push(Step{2}, gradient, 1, {}).wait());
+  CHECK(all(pulled(*client), 2));
+  const Json status = server.status();
+  CHECK(status["trainers_lost"] == 0);
+  CHECK(status["counters"]["trainers_returned"] == 1);
+  CHECK(status["counters"]["refused_slices"] == 0);
+  CHECK(status["counters"]["updates"] == 2 * kShards);
+  for (const Json& each : status["shards"]) CHECK(each["version"] == 2);
 }
 
 TEST_CASE("Connections: through a codec nothing of a dropped gradient is lost") {

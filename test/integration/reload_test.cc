@@ -212,5 +212,51 @@ TEST_CASE("Reload: a gradient that is half there holds it up no longer than limi
   PSD_REQUIRE_OK(server.reload(next));
 }
 
+TEST_CASE("Reload: one that is refused because a gradient is half there leaves everything as it was") {
+  Json config = configOf({{"type", "sync"}, {"start_trainers", 2}});
+  config["limits"] = {{"drain_ms", 50}};
+  testing::LocalServer server(config);
+  auto first = joined(server.address(), 0, 2), second = joined(server.address(), 1, 2);
+  const auto gradient = minusOnes();
+  // The first one's gradient waits for the round, of the second one's a part is there.
+  auto waiting = first->push(Step{1}, gradient, 1, {});
+  auto half = second->beginPush(Step{1}, gradient, 1, {});
+  half->ready(0, 1024);
+  // Everything that does not change by itself.
+  const auto look = [&] {
+    const Json status = server.status();
+    Json seen;
+    for (const char* key : {"policy", "optimizer", "shards", "world_size"}) seen[key] = status[key];
+    for (const Json& round : status["waiting"])
+      seen["waiting"].push_back({round["ranks"], round["what"], round["joins"]});
+    return seen;
+  };
+  server.statusWhen([](const Json& status) {
+    return !status["waiting"].empty() && status["counters"]["push_slices"] == 4;  // three shards and one
+  });
+  const Json before = look();
+  Json next = configOf({{"type", "hogwild"}}, 16);
+  next["limits"] = config["limits"];
+  auto change = server.reload(next);
+  REQUIRE_FALSE(change.ok());
+  CHECK(change.error().code == ErrorCode::deadlineExceeded);
+  CHECK(look() == before);
+  CHECK(server.status()["counters"]["reloads_refused"] == 1);
+  CHECK_FALSE(waiting.done());
+  // The round that was open closes with both, at the old rate.
+  half->ready(1024, gradient.size() - 1024);
+  auto answer = half->finish().wait();
+  PSD_REQUIRE_OK(answer);
+  CHECK(answer->outcome == PushOutcome::applied);
+  PSD_REQUIRE_OK(waiting.wait());
+  std::vector<float> values(gradient.size());
+  PSD_REQUIRE_OK(second->pull(values).wait());
+  CHECK(values[0] == 1);
+  CHECK(server.status()["shards"][0]["version"] == 1);
+  // And what could not be done then can be now.
+  PSD_REQUIRE_OK(server.reload(next));
+  CHECK(server.status()["policy"] == "hogwild");
+}
+
 }  // namespace
 }  // namespace psd
