@@ -3,23 +3,27 @@
 
 Every gradient is -1 and the rate 1, so each parameter counts the pushes that are in it, and a shard's version says how many that
 must be. With a log the model holds what was answered, with checkpoints at least what the last of them held.
-FAULT_PROCESS_SCHEDULES and FAULT_PROCESS_SEED choose how many schedules, and from which seed on.
+FAULT_PROCESS_SCHEDULES and FAULT_PROCESS_SEED choose how many schedules, and from which seed on; several run at a time.
 """
 
 import array
+import concurrent.futures as futures
 import json
 import os
 import random
+import shutil
 import signal
 import struct
 import sys
 
 import processes
 
-SCHEDULES = int(os.environ.get("FAULT_PROCESS_SCHEDULES", 24 if not processes.SANITIZED else 6))
+SCHEDULES = int(os.environ.get("FAULT_PROCESS_SCHEDULES", 200 if not processes.SANITIZED else 12))
 FIRST_SEED = int(os.environ.get("FAULT_PROCESS_SEED", 1))
 COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
 FAULT_PROXY = os.environ["FAULT_PROXY_BIN"]
+# Most of a schedule is waiting: for processes to start, for trainers to come back, for leases to run out.
+AT_ONCE = 4
 LEASE_MS = 500
 
 
@@ -60,6 +64,7 @@ class Schedule:
                      "inflight": self.random.randint(1, 4), "pushes": self.random.randint(30, 80), "shards": self.random.randint(1, 3),
                      "threads": self.random.randint(1, 2), "proxy": self.random.random() < 0.5,
                      "messages": self.random.randint(40, 300), "events": self.random.randint(2, 5)}
+        self.hits = 0  # events in the midst of the work
         self.lost = 0  # answered pushes that crashes have taken at most
 
     def __str__(self):
@@ -121,7 +126,8 @@ class Schedule:
         self.trainers = [Trainer(self.test, rank, self.plan) for rank in range(self.plan["trainers"])]
         total = self.plan["pushes"] * self.plan["trainers"]
         for moment in sorted(self.random.randint(0, total * 9 // 10) for _ in range(self.plan["events"])):
-            processes.until(f"{moment} answers", lambda: self.answered() >= moment)
+            processes.until(f"{moment} answers", lambda: self.answered() >= moment, interval=0.002)
+            self.hits += self.answered() < total
             self.happen()
         for trainer in self.trainers:
             self.test.assertEqual(trainer.process.wait(), 0, trainer.process.err)
@@ -154,20 +160,42 @@ def read_safetensors(path):
     return tensors
 
 
-class Faults(processes.ProcessTest):
+class Place(processes.ProcessTest):
+    """Where one schedule runs: a folder and processes of its own."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder, self.processes = folder, []
+        folder.mkdir()
+
     def name(self, kind):
         return f"{kind}-{len(self.processes)}"
 
+
+class Faults(processes.ProcessTest):
+    def run_schedule(self, seed):
+        """Gives how many of its events came in the midst of the work, and of how many."""
+        place = Place(self.folder / str(seed))
+        schedule = Schedule(place, seed)
+        try:
+            schedule.run()
+            place.tearDown()
+        except BaseException:
+            print("\n".join([str(schedule), *(process.report() for process in place.processes)]), file=sys.stderr)
+            raise
+        finally:
+            for process in place.processes:
+                process.kill()
+        shutil.rmtree(place.folder)
+        return schedule.hits, schedule.plan["events"]
+
     def test_schedules(self):
-        for seed in range(FIRST_SEED, FIRST_SEED + SCHEDULES):
-            schedule = Schedule(self, seed)
-            try:
-                schedule.run()
-            except BaseException:
-                print(schedule, file=sys.stderr)
-                raise
-            self.tearDown()
-            self.processes.clear()
+        with futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            running = [pool.submit(self.run_schedule, seed) for seed in range(FIRST_SEED, FIRST_SEED + SCHEDULES)]
+            done, _ = futures.wait(running, return_when=futures.FIRST_EXCEPTION)
+            pool.shutdown(cancel_futures=True)
+        hits, events = (sum(counts) for counts in zip(*(each.result() for each in done)))
+        self.assertGreater(hits, events // 2, "most of what happened, happened when all was done")
 
 
 if __name__ == "__main__":

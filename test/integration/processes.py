@@ -27,7 +27,7 @@ REPORT_LINES_MAX = 40
 NEVER_PRINTED = ("terminate called", "Segmentation fault", "Assertion", "Sanitizer", "runtime error:", "*** Fatal", "stack: ")
 
 
-def until(what, condition, seconds=WAIT_S):
+def until(what, condition, seconds=WAIT_S, interval=0.02):
     """Polls until condition() is true, and gives its value; fails after a bounded time."""
     deadline = time.monotonic() + seconds
     while True:
@@ -36,7 +36,7 @@ def until(what, condition, seconds=WAIT_S):
             return value
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds} s in vain for: {what}")
-        time.sleep(0.02)
+        time.sleep(interval)
 
 
 class Process:
