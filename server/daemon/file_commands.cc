@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "common/safetensors/safetensors.h"
+#include "server/checkpoint/departed.h"
 #include "server/checkpoint/replay.h"
 
 namespace psd {
@@ -87,6 +88,17 @@ Status inspectTensors(Env& env, const std::string& path) {
   return {};
 }
 
+Status inspectDeparted(Env& env, const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(const std::optional<Departed> departed, readDeparted(env, path));
+  if (!departed) return {};
+  std::string ranks;
+  for (const Rank rank : departed->ranks) ranks += (ranks.empty() ? " (" : ", ") + std::to_string(rank.value);
+  if (!ranks.empty()) ranks += ")";
+  print(fmt::format("{}: {} of {} ranks have come and gone{}\n", kDepartedName, departed->ranks.size(),
+                    departed->worldSize, ranks));
+  return {};
+}
+
 Status inspectFolder(Env& env, const std::string& path) {
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listCheckpoints(env, path, false));
   PSD_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.list(path));
@@ -112,6 +124,7 @@ Status inspectFolder(Env& env, const std::string& path) {
     if (!segmentOf(name)) continue;
     if (Status status = inspectSegment(env, path + "/" + name); !status.ok()) worst = status;
   }
+  if (Status status = inspectDeparted(env, path); !status.ok()) worst = status;
   return worst.ok() && !whole ? noCheckpointIn(path) : worst;
 }
 

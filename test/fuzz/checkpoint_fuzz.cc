@@ -1,7 +1,9 @@
-// The files of a checkpoint. Their checksums are put right first: random bytes would never pass them.
+// The files of a checkpoint, and what lies beside them. Their checksums are put right first: random bytes
+// would never pass them.
 
 #include "common/checksum/crc32c.h"
 #include "server/checkpoint/checkpoint_folder.h"
+#include "server/checkpoint/departed.h"
 #include "server/checkpoint/store_state.h"
 #include "test/fuzz/fuzz_list.h"
 #include "test/fuzz/small_store.h"
@@ -9,24 +11,27 @@
 namespace psd::fuzz {
 namespace {
 
-constexpr std::string_view kChecksumKey = "\n  \"manifest_crc32c\": \"";
-constexpr size_t kChecksumBytes = kChecksumKey.size() + 8 + 4;  // eight digits, and the end of the object
+constexpr std::string_view kManifestKey = "\n  \"manifest_crc32c\": \"", kDepartedKey = "\n  \"crc32c\": \"";
 
-/// The manifest whose text but for the checksum is `covered`.
-std::string withChecksum(std::string_view covered) {
+/// How many bytes of a file its checksum does not cover.
+constexpr size_t sealBytes(std::string_view key) { return key.size() + 8 + 4; }  // digits, end of the object
+
+/// The file whose text but for the checksum is `covered`.
+std::string withChecksum(std::string_view covered, std::string_view key) {
   char digits[9];
   std::snprintf(digits, sizeof digits, "%08x", crc32c(bytesOf(covered)));
-  return std::string(covered) + std::string(kChecksumKey) + digits + "\"\n}\n";
+  return std::string(covered) + std::string(key) + digits + "\"\n}\n";
 }
 
-void readManifestText(std::string_view covered) {
-  static_cast<void>(parseManifest(covered, "input"));  // its checksum is wrong but by chance
-  const auto manifest = parseManifest(withChecksum(covered), "input");
-  if (!manifest.ok()) return;
-  const std::string text = formatManifest(*manifest);
-  const auto again = parseManifest(text, "input");
-  require(again.ok(), "a manifest that was read can be written and read");
-  require(formatManifest(*again) == text, "and is the same one then");
+template <class Parse, class Format>
+void readText(std::string_view covered, std::string_view key, Parse parse, Format format) {
+  static_cast<void>(parse(covered, "input"));  // its checksum is wrong but by chance
+  const auto read = parse(withChecksum(covered, key), "input");
+  if (!read.ok()) return;
+  const std::string text = format(*read);
+  const auto again = parse(text, "input");
+  require(again.ok(), "what was read can be written and read");
+  require(format(*again) == text, "and is the same then");
 }
 
 struct Saved {
@@ -60,22 +65,27 @@ void readShard(const std::string& bytes) {
   require(exportCheckpoint(env, *checkpoint, "/model").ok(), "what can be restored can be exported");
 }
 
-/// Input: 'm' and a manifest without its last lines, or anything else and a shard's file.
+/// Input: 'm' and a manifest without its last lines, 't' and such a trainers.json, or anything else and a
+/// shard's file.
 void run(Bytes input) {
   if (input.empty()) return;
   const std::string_view rest = textOf(input.subspan(1));
-  if (static_cast<char>(input[0]) == 'm') return readManifestText(rest);
+  const char what = static_cast<char>(input[0]);
+  if (what == 'm') return readText(rest, kManifestKey, parseManifest, formatManifest);
+  if (what == 't') return readText(rest, kDepartedKey, parseDeparted, formatDeparted);
   readShard(std::string(rest));
 }
 
 std::vector<std::string> seeds() {
   const std::string& manifest = saved().manifest;
-  return {"m" + manifest.substr(0, manifest.size() - kChecksumBytes), "s" + saved().shard};
+  const std::string departed = formatDeparted({3, {Rank{0}, Rank{2}}});
+  return {"m" + manifest.substr(0, manifest.size() - sealBytes(kManifestKey)),
+          "t" + departed.substr(0, departed.size() - sealBytes(kDepartedKey)), "s" + saved().shard};
 }
 
 }  // namespace
 
-const FuzzTarget kCheckpointTarget{"checkpoint", "a checkpoint's manifest or the file of a shard", run,
-                                   seeds};
+const FuzzTarget kCheckpointTarget{
+    "checkpoint", "a checkpoint's manifest, trainers.json or the file of a shard", run, seeds};
 
 }  // namespace psd::fuzz

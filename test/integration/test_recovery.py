@@ -94,6 +94,10 @@ class EndOfARun(processes.ProcessTest):
             with self.subTest(**durability):
                 daemon, other = self.when_one_is_done(**durability)
                 daemon.kill()
+                if durability["type"] == "log":
+                    shown = self.start_psd("inspect", self.folder / "saved")
+                    self.assert_ends(shown)
+                    self.assertIn("trainers.json: 1 of 2 ranks have come and gone (0)", shown.out)
                 daemon = self.start(**durability)
                 daemon.until_status("the other is back", lambda status: [each["rank"] for each in status["trainers"]] == [1])
                 other.signal(signal.SIGINT)
