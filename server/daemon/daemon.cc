@@ -125,6 +125,7 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
   const auto save = [&] {
     saved = server.control().saveLast();
     if (Status final = saveFinalModel(env, config, server.control()); !final.ok()) saved = final;
+    if (saved.ok()) saved = server.control().closeRun();
   };
   server.run(save).wait(io.waitScope);
   if (saved.ok()) spdlog::info("stopped");

@@ -107,8 +107,10 @@ kj::Promise<void> Control::beginSaving() {
 
 Status Control::saveLast() {
   savedLast_ = true;
-  PSD_RETURN_IF_ERROR(durability_->finish());
-  // What comes after a run that is over is another one; what comes after an end in its midst goes on with it.
+  return durability_->finish();
+}
+
+Status Control::closeRun() {
   return config_->exitWhenDone && roster_.everyoneDone() ? durability_->forgetDeparted() : Status();
 }
 

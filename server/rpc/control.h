@@ -98,6 +98,9 @@ class Control final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> whenDepartedKept() { return departedKept_.addBranch(); }
   /// Saves what `durability` has not saved yet. Blocks; when no update comes any more.
   Status saveLast();
+  /// All is saved: with exit_when_done, and everybody done, the next daemon begins a run of its own. After an
+  /// end in the midst of a run it goes on with this one. Blocks.
+  Status closeRun();
 
   /// `loop`: the caller's, on which this trainer's pushes are worked on from now on.
   kj::Promise<Result<Joined>> join(Candidate candidate, ModelSpec model, std::shared_ptr<EventLoop> loop);

@@ -222,6 +222,9 @@ void Control::keepDeparted() {
           .then([this, departed = std::move(departed)] {
             return background_.run<Status>([this, departed] { return durability_->keepDeparted(departed); });
           })
+          .catch_([](kj::Exception&& exception) {  // no thread
+            return Status(ErrorCode::internal, exception.getDescription().cStr());
+          })
           .then([this](Status kept) {
             if (!kept.ok()) {
               spdlog::error("a daemon after this one would wait for trainers that are done: {}",

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A daemon that is killed in mid-training and started again: the trainers go on by themselves."""
 
+import json
 import shutil
 import signal
 
@@ -105,6 +106,20 @@ class EndOfARun(processes.ProcessTest):
                 self.assert_run_is_over(daemon, **durability)
                 self.tearDown()
                 shutil.rmtree(self.folder / "saved")
+
+    def test_what_could_not_be_saved_at_the_end_is_saved_by_the_next_daemon(self):
+        model = self.folder / "not yet" / "model.safetensors"
+        settings = ["--listen", self.unix_address(), "--set", "exit_when_done=true", "--set", f"save={model}", "--set", "device=cpu",
+                    "--set", "durability=" + json.dumps({"type": "checkpoint", "path": str(self.folder / "saved")})]
+        daemon = self.start_psd(*settings)
+        for rank in range(2):
+            self.assert_ends(self.train(self.unix_address(), rank, 2, steps=2))
+        self.assert_fails(daemon, "not yet/model.safetensors")
+        model.parent.mkdir()
+        daemon = self.start_psd(*settings)
+        self.assert_ends(daemon)
+        self.assertIn("2 of 2 ranks have come and gone before", daemon.err)
+        self.assertTrue(model.exists())
 
     def test_one_that_was_sent_away_is_not_done(self):
         daemon, other = self.when_one_is_done(type="log")
