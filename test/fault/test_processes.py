@@ -18,7 +18,7 @@ import sys
 
 import processes
 
-SCHEDULES = int(os.environ.get("FAULT_PROCESS_SCHEDULES", 200 if not processes.SANITIZED else 12))
+SCHEDULES = int(os.environ.get("FAULT_PROCESS_SCHEDULES", 200 if not processes.SANITIZED else 48))
 FIRST_SEED = int(os.environ.get("FAULT_PROCESS_SEED", 1))
 COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
 FAULT_PROXY = os.environ["FAULT_PROXY_BIN"]
