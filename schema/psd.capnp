@@ -299,6 +299,10 @@ struct PushResult {
     }
     error @3 :Error;
   }
+  dropped @4 :List(UInt32);
+  # In the answer to the slice that completed a gradient: all shards of whose part nothing is in the model, nor will be by
+  # this push. Where it names some, it says what became of each shard that no other answer told of, in place of `outcome`,
+  # which is the worst of them, or of the error, which is that of one.
 }
 
 interface Admin {

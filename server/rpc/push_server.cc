@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include <kj/vector.h>
+
 #include "server/rpc/control.h"
 #include "server/rpc/slice_checks.h"
 
@@ -61,7 +63,7 @@ void PushServer::postHome(Work work) {
   if (home_->running()) home_->executor().executeAsync(std::move(work)).detach([](kj::Exception&&) {});
 }
 
-kj::Promise<Result<PushAnswer>> PushServer::push(const PushSlice& slice, const Limits& limits) {
+kj::Promise<PushReply> PushServer::push(const PushSlice& slice, const Limits& limits) {
   if (auto status = check(slice, limits); !status.ok()) return refused(status.error());
   return atHome([self = shared_from_this(), slice] { return self->pushHere(slice); });
 }
@@ -79,7 +81,7 @@ void PushServer::endSession() {
 }
 
 void PushServer::drop(Step step) {
-  postHome([self = shared_from_this(), step] { self->ofSteps_.add(step, {PushOutcome::late}); });
+  postHome([self = shared_from_this(), step] { self->dropped_.add(step, {PushOutcome::late}); });
 }
 
 void PushServer::endSessionHere() {
@@ -111,17 +113,17 @@ Status PushServer::check(const PushSlice& slice, const Limits& limits) const {
 
 std::optional<PushAnswer> PushServer::known(const PushSlice& slice) const {
   const PushAnswer* found = ofShards_[slice.shard].find(slice.step);
-  if (!found) found = ofSteps_.find(slice.step);
+  if (!found) found = dropped_.find(slice.step);
   if (!found) return std::nullopt;
   PushAnswer answer = *found;
   answer.updates = 0;  // counted when it was first answered
   return answer;
 }
 
-kj::Maybe<kj::Promise<Result<PushAnswer>>> PushServer::answerAgain(const PushSlice& slice) {
+kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(const PushSlice& slice) {
   const auto tell = [&](const PushAnswer& answer) {
     home_->environment().counters.repeatedSlices.add();
-    return whenDurable(slice.shard, answer);
+    return whenDurable(slice.shard, {answer});
   };
   if (auto answer = known(slice)) return tell(*answer);
   const auto found = steps_.find(slice.step);
@@ -130,7 +132,7 @@ kj::Maybe<kj::Promise<Result<PushAnswer>>> PushServer::answerAgain(const PushSli
   const PartPush* part = step.parts[slice.shard].get();
   if (!part || part->basis != slice.basis) return nullptr;
   if (!part->arrived.contains(slice.offset, slice.gradient.size())) return nullptr;
-  if (part->refused) return kj::Promise<Result<PushAnswer>>(Result<PushAnswer>(*part->refused));
+  if (part->refused) return kj::Promise<PushReply>(PushReply{*part->refused});
   if (part->unanswered == 0 && !step.complete) {
     return tell({PushOutcome::received, part->newest->version, part->newest->staleness});
   }
@@ -196,7 +198,10 @@ void PushServer::answered(StepPush& step, PartPush& part, uint32_t shard, const 
   } else {
     if (!part.newest || part.newest->outcome <= answer->outcome) part.newest = *answer;
     const bool whole = part.arrived.covered() == model_->store->shard(shard).range().count;
-    if (answer->outcome != PushOutcome::received && whole) ofShards_[shard].add(part.step, *answer);
+    if (answer->outcome != PushOutcome::received && whole) {
+      part.fate = *answer;
+      ofShards_[shard].add(part.step, *answer);
+    }
   }
   if (part.abandoned && step.parts[shard].get() == &part) letGo(step, shard);
   step.changed();
@@ -207,7 +212,6 @@ void PushServer::closeIfOver(const std::shared_ptr<StepPush>& step) {
   const auto found = steps_.find(step->number);
   if (found == steps_.end() || found->second != step) return;
   steps_.erase(found);
-  if (step->outcome->ok()) ofSteps_.add(step->number, **step->outcome);
   tellOfSamples(*step);
   step->changed();
 }
@@ -219,7 +223,7 @@ void PushServer::tellOfSamples(const StepPush& step) {
   for (const auto& part : step.parts) {
     if (!part) continue;
     session = part->trainer.session;
-    applied = applied || (part->newest && part->newest->applied());
+    applied = applied || (part->fate && !part->dropped());
   }
   home_->detach(home_->onControl([session, number = step.number, applied](Control& control) {
     control.stepOver(session, number, applied);
@@ -246,12 +250,12 @@ void PushServer::count(const PushAnswer& answer) {
   if (answer.outcome == PushOutcome::stale) counters.stalePushes.add();
 }
 
-Result<PushAnswer> PushServer::refused(const Error& error) const {
+PushReply PushServer::refused(const Error& error) const {
   countRefusal(home_->environment().counters, error);
-  return error;
+  return {error};
 }
 
-kj::Promise<Result<PushAnswer>> PushServer::pushHere(const PushSlice& slice) {
+kj::Promise<PushReply> PushServer::pushHere(const PushSlice& slice) {
   if (!steps_.contains(slice.step)) {
     KJ_IF_MAYBE (opened, home_->gate()) {
       inFlight_++;
@@ -263,7 +267,7 @@ kj::Promise<Result<PushAnswer>> PushServer::pushHere(const PushSlice& slice) {
   return take(slice);
 }
 
-kj::Promise<Result<PushAnswer>> PushServer::take(const PushSlice& slice) {
+kj::Promise<PushReply> PushServer::take(const PushSlice& slice) {
   if (home_->environment().closed) {
     return refused({ErrorCode::shuttingDown, "the daemon is shutting down"});
   }
@@ -282,51 +286,79 @@ kj::Promise<Result<PushAnswer>> PushServer::take(const PushSlice& slice) {
   home_->sliceBegan();
   auto answer = part->policy->push(shard, home_->laneFor(model_, shard), *part, slice.offset, slice.gradient)
                     .attach(kj::defer([home = home_] { home->sliceEnded(); }));
-  KJ_IF_MAYBE (later, part->later) {
-    step->waiting.push_back(kj::mv(*later));
-    part->later = nullptr;
-  }
   return answer
       .then([this, step = step, part = part, shard = slice.shard,
-             last = last](Result<PushAnswer> answer) -> kj::Promise<Result<PushAnswer>> {
+             last = last](Result<PushAnswer> answer) -> kj::Promise<PushReply> {
         answered(*step, *part, shard, answer);
-        if (!answer.ok() || !last) return answer;
-        return settle(step, *answer);
+        if (!answer.ok() || !last) return PushReply{std::move(answer)};
+        return settle(step, shard, *answer);
       })
-      .then([this, step = step, shard = slice.shard,
-             last = last](Result<PushAnswer> answer) -> kj::Promise<Result<PushAnswer>> {
-        if (last) step->outcome = answer;
+      .then([this, step = step, shard = slice.shard, last = last](PushReply reply) -> kj::Promise<PushReply> {
+        if (last) step->outcome = reply.answer;
         closeIfOver(step);
-        if (!answer.ok()) return refused(answer.error());
-        count(*answer);
-        return whenDurable(shard, *answer);
+        if (reply.answer.ok()) {
+          count(*reply.answer);
+        } else {
+          countRefusal(home_->environment().counters, reply.answer.error());
+        }
+        return whenDurable(shard, std::move(reply));
       })
       .attach(kj::mv(step), kj::defer([self = shared_from_this()] { self->landed(); }));
 }
 
-kj::Promise<Result<PushAnswer>> PushServer::whenDurable(uint32_t shard, const PushAnswer& answer) const {
-  return model_->store->shard(shard).whenDurable(answer.logged).then([answer] {
-    return Result<PushAnswer>(answer);
-  });
+kj::Promise<PushReply> PushServer::whenDurable(uint32_t shard, PushReply reply) const {
+  if (!reply.answer.ok()) return reply;
+  return model_->store->shard(shard)
+      .whenDurable(reply.answer->logged)
+      .then([reply = std::move(reply)]() mutable { return std::move(reply); });
 }
 
-kj::Promise<Result<PushAnswer>> PushServer::settle(std::shared_ptr<StepPush> step, PushAnswer last) {
-  auto waiting = kj::heapArrayBuilder<kj::Promise<Result<PushAnswer>>>(step->waiting.size());
-  for (auto& one : step->waiting) waiting.add(kj::mv(one));
-  step->waiting.clear();
-  return kj::joinPromises(waiting.finish())
-      .then([step = std::move(step), last](kj::Array<Result<PushAnswer>> answers) -> Result<PushAnswer> {
-        PushAnswer worst = last;
-        for (Result<PushAnswer>& answer : answers) {
-          if (!answer.ok()) return answer;
-          const uint64_t updates = worst.updates + answer->updates;
-          const uint64_t logged = std::max(worst.logged, answer->logged);
-          if (worst.outcome <= answer->outcome) worst = *answer;  // the enumeration rises with the trouble
-          worst.updates = updates;
-          worst.logged = logged;
+kj::Promise<PushReply> PushServer::settle(std::shared_ptr<StepPush> step, uint32_t shard, PushAnswer last) {
+  std::vector<uint32_t> waited;
+  kj::Vector<kj::Promise<void>> fates;
+  for (uint32_t i = 0; i < step->parts.size(); i++) {
+    const auto& part = step->parts[i];
+    if (!part) continue;
+    KJ_IF_MAYBE (later, part->later) {
+      fates.add(later->then([part](Result<PushAnswer> fate) { part->fate = std::move(fate); }));
+      part->later = nullptr;
+      waited.push_back(i);
+    }
+  }
+  return kj::joinPromises(fates.releaseAsArray())
+      .then([this, step = std::move(step), shard, last, waited = std::move(waited)]() -> PushReply {
+        PushReply reply{last, settleParts(*step, waited)};
+        const auto& own = step->parts[shard]->fate;
+        if (own && own->ok()) reply.answer->version = std::max(last.version, (*own)->version);
+        for (const uint32_t i : waited) {
+          const Result<PushAnswer>& fate = *step->parts[i]->fate;
+          if (!fate.ok()) return {fate.error(), std::move(reply.dropped)};
+          reply.answer->outcome = std::max(reply.answer->outcome, fate->outcome);  // rises with the trouble
+          reply.answer->staleness = std::max(reply.answer->staleness, fate->staleness);
+          reply.answer->updates += fate->updates;
+          reply.answer->logged = std::max(reply.answer->logged, fate->logged);
         }
-        return worst;
+        return reply;
       });
+}
+
+std::vector<uint32_t> PushServer::settleParts(StepPush& step, const std::vector<uint32_t>& waited) {
+  // A policy that takes the shards of a group together lets one of them wait for all.
+  const ParameterStore& store = *model_->store;
+  std::map<uint32_t, Result<PushAnswer>> ofGroups;
+  for (const uint32_t shard : waited) {
+    ofGroups.emplace(store.shard(shard).range().group, *step.parts[shard]->fate);
+  }
+  std::vector<uint32_t> dropped;
+  for (uint32_t shard = 0; shard < step.parts.size(); shard++) {
+    const auto& part = step.parts[shard];
+    if (!part) continue;  // an earlier session brought it in
+    const auto ofGroup = ofGroups.find(store.shard(shard).range().group);
+    if (!part->fate && !part->refused && ofGroup != ofGroups.end()) part->fate = ofGroup->second;
+    if (part->fate && part->fate->ok()) ofShards_[shard].add(step.number, **part->fate);
+    if (part->dropped()) dropped.push_back(shard);
+  }
+  return dropped;
 }
 
 void PushServer::landed() {

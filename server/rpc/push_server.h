@@ -24,6 +24,12 @@ struct PushSlice {
   Gradient gradient = std::span<const float>();
 };
 
+/// What a slice is told.
+struct PushReply {
+  Result<PushAnswer> answer;           ///< to the slice that completes a step: the worst of what waited
+  std::vector<uint32_t> dropped = {};  ///< see PushResult.dropped in the schema
+};
+
 /// Takes the gradients of one life of a trainer: checks each slice, joins the slices of a step to an update
 /// of every shard, hands them to the policies, and remembers what came of it, so that a slice that comes
 /// again is answered and not applied again. It spans the trainer's connections and belongs to the loop of the
@@ -41,7 +47,7 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   /// trainers, the last slice of the step waits and all others are answered at once, so that a peer with few
   /// slices in flight gets all of them in. `slice.gradient` stays readable until this resolves. From any
   /// loop, which checks the slice by its own `limits`; it resolves there.
-  kj::Promise<Result<PushAnswer>> push(const PushSlice& slice, const Limits& limits);
+  kj::Promise<PushReply> push(const PushSlice& slice, const Limits& limits);
 
   /// Resolves when no slice is with the policy. From any loop.
   kj::Promise<void> whenLanded();
@@ -72,15 +78,15 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   void postHome(Work work);
 
   Status check(const PushSlice& slice, const Limits& limits) const;
-  Result<PushAnswer> refused(const Error& error) const;
+  PushReply refused(const Error& error) const;
 
   // What follows runs at home.
-  kj::Promise<Result<PushAnswer>> pushHere(const PushSlice& slice);
-  kj::Promise<Result<PushAnswer>> take(const PushSlice& slice);
+  kj::Promise<PushReply> pushHere(const PushSlice& slice);
+  kj::Promise<PushReply> take(const PushSlice& slice);
   kj::Promise<void> whenLandedHere();
   void endSessionHere();
   /// The answer to a slice that came before; nothing if it is new.
-  kj::Maybe<kj::Promise<Result<PushAnswer>>> answerAgain(const PushSlice& slice);
+  kj::Maybe<kj::Promise<PushReply>> answerAgain(const PushSlice& slice);
   /// What is known for good of a shard's part of a step.
   std::optional<PushAnswer> known(const PushSlice& slice) const;
   /// What a new slice belongs to, with the slice entered; a later step gives up an unfinished one.
@@ -95,11 +101,15 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   void closeIfOver(const std::shared_ptr<StepPush>& step);
   /// Tells the control loop what became of the samples behind a step, where samples are dealt.
   void tellOfSamples(const StepPush& step);
-  /// The answer to the last slice of a step: once everything that waits is known, the worst of it.
-  static kj::Promise<Result<PushAnswer>> settle(std::shared_ptr<StepPush> step, PushAnswer last);
-  /// The answer once nothing that it tells of can be lost any more. All answers, those to slices that come
+  /// The reply to the slice that completes a step, which its policy answered `last`: once everything that
+  /// waits is known.
+  kj::Promise<PushReply> settle(std::shared_ptr<StepPush> step, uint32_t shard, PushAnswer last);
+  /// The parts of these shards, which waited, know what became of them: notes what that means for the others,
+  /// and gives the shards that dropped theirs.
+  std::vector<uint32_t> settleParts(StepPush& step, const std::vector<uint32_t>& waited);
+  /// The reply once nothing that it tells of can be lost any more. All replies, those to slices that come
   /// again too, go through here last.
-  kj::Promise<Result<PushAnswer>> whenDurable(uint32_t shard, const PushAnswer& answer) const;
+  kj::Promise<PushReply> whenDurable(uint32_t shard, PushReply reply) const;
   void count(const PushSlice& slice);
   void count(const PushAnswer& answer);
   void landed();
@@ -110,8 +120,8 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   TrainerRef trainer_;
   std::map<Step, std::shared_ptr<StepPush>> steps_;   // those that lack slices or answers
   std::vector<Step> newest_;                          // per shard, that has begun
-  std::vector<AnsweredPushes<PushAnswer>> ofShards_;  // what became of each shard's part …
-  AnsweredPushes<PushAnswer> ofSteps_;                // … and of steps whose parts share one fate
+  std::vector<AnsweredPushes<PushAnswer>> ofShards_;  // what became of each shard's part
+  AnsweredPushes<PushAnswer> dropped_;                // steps of which nothing is taken that comes now
   uint64_t inFlight_ = 0;                             // slices with the policy
   std::vector<kj::Own<kj::PromiseFulfiller<void>>> waitForLanding_;
 };

@@ -15,10 +15,18 @@ namespace psd {
 /// A shard's part of a gradient, under the policy that it began with. Owned by its event loop, like StepPush.
 struct PartPush : ShardPush {
   std::shared_ptr<UpdatePolicy> policy;
-  uint64_t unanswered = 0;           ///< slices with the policy
-  std::optional<PushAnswer> newest;  ///< of the policy, to a slice
-  std::optional<Error> refused;      ///< by the policy
-  bool abandoned = false;            ///< its session ended before it was whole
+  uint64_t unanswered = 0;                 ///< slices with the policy
+  std::optional<PushAnswer> newest;        ///< of the policy, to a slice
+  std::optional<Error> refused;            ///< by the policy
+  bool abandoned = false;                  ///< its session ended before it was whole
+  std::optional<Result<PushAnswer>> fate;  ///< what became of it, once that is known
+
+  /// Once nothing of the step waits: whether nothing of it is in the model, nor will be. A policy that
+  /// applies slice by slice has applied some.
+  bool dropped() const {
+    if (fate) return !fate->ok() || !(*fate)->applied();
+    return (refused || unanswered == 0) && !policy->readsLive();
+  }
 };
 
 /// One gradient on its way in, all shards together; the loop knows of it while it is half there or waits.
@@ -53,12 +61,11 @@ struct StepPush {
   }
 
   const Step number;
-  std::vector<std::shared_ptr<PartPush>> parts;          ///< by shard; null: nothing of it is there
-  uint64_t arrived = 0;                                  ///< elements
-  bool complete = false;                                 ///< all have arrived
-  uint64_t unanswered = 0;                               ///< slices with the policies
-  std::vector<kj::Promise<Result<PushAnswer>>> waiting;  ///< what policies left in ShardPush::later
-  std::optional<Result<PushAnswer>> outcome;             ///< of the whole, once it is known
+  std::vector<std::shared_ptr<PartPush>> parts;  ///< by shard; null: nothing of it is there
+  uint64_t arrived = 0;                          ///< elements
+  bool complete = false;                         ///< all have arrived
+  uint64_t unanswered = 0;                       ///< slices with the policies
+  std::optional<Result<PushAnswer>> outcome;     ///< of the whole, once it is known
 
  private:
   EventLoop& loop_;

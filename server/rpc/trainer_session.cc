@@ -25,15 +25,19 @@ schema::PushOutcome toWire(PushOutcome outcome) {
 }
 
 template <class Context>
-kj::Promise<void> answerPush(Context context, const Result<PushAnswer>& answer) {
-  if (!answer.ok()) {
-    wire::writeError(answer.error(), context.getResults().initError());
-    return kj::READY_NOW;
+kj::Promise<void> answerPush(Context context, const PushReply& reply) {
+  auto results = context.getResults();
+  if (reply.answer.ok()) {
+    auto accepted = results.initAccepted();
+    accepted.setOutcome(toWire(reply.answer->outcome));
+    accepted.setVersion(reply.answer->version.value);
+    accepted.setStaleness(reply.answer->staleness);
+  } else {
+    wire::writeError(reply.answer.error(), results.initError());
   }
-  auto accepted = context.getResults().initAccepted();
-  accepted.setOutcome(toWire(answer->outcome));
-  accepted.setVersion(answer->version.value);
-  accepted.setStaleness(answer->staleness);
+  if (!reply.dropped.empty()) {
+    results.setDropped(kj::ArrayPtr<const uint32_t>(reply.dropped.data(), reply.dropped.size()));
+  }
   return kj::READY_NOW;
 }
 
@@ -195,9 +199,9 @@ template <class Context>
 kj::Promise<void> TrainerSession::takePush(Context context, const Result<Gradient>& gradient) {
   if (!gradient.ok()) {
     countRefusal(loop_.environment().counters, gradient.error());
-    return answerPush(context, gradient.error());
+    return answerPush(context, {gradient.error()});
   }
-  if (auto status = mayTrain(); !status.ok()) return answerPush(context, status.error());
+  if (auto status = mayTrain(); !status.ok()) return answerPush(context, {status.error()});
   auto params = context.getParams();
   const PushSlice slice{.step = Step{params.getStep()},
                         .shard = params.getShard(),
@@ -205,8 +209,8 @@ kj::Promise<void> TrainerSession::takePush(Context context, const Result<Gradien
                         .basis = Version{params.getBasis()},
                         .samples = params.getSamples(),
                         .gradient = *gradient};
-  return pushes_->push(slice, loop_.config().limits).then([context](Result<PushAnswer> answer) mutable {
-    return answerPush(context, answer);
+  return pushes_->push(slice, loop_.config().limits).then([context](const PushReply& reply) mutable {
+    return answerPush(context, reply);
   });
 }
 
@@ -216,7 +220,7 @@ kj::Promise<void> TrainerSession::push(PushContext context) {
 
 kj::Promise<void> TrainerSession::pushShared(PushSharedContext context) {
   if (!ring_)
-    return answerPush(context, Error{ErrorCode::invalidArgument, "this trainer has opened no ring"});
+    return answerPush(context, {Error{ErrorCode::invalidArgument, "this trainer has opened no ring"}});
   auto params = context.getParams();
   const auto values = ring_->floatsAt(params.getAt(), params.getCount());
   return takePush(context,

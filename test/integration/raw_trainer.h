@@ -20,10 +20,11 @@ inline capnp::Data::Reader dataOf(const std::vector<float>& values) {
 
 inline Status statusFrom(const schema::Error::Reader& error) { return wire::readError(error); }
 
-/// Which life of a trainer joins, which daemon it was in before, and the codec that it asks for.
+/// Which life of a trainer joins, which daemon it was in before, the codec that it asks for, and its model.
 struct RawLife {
   uint64_t incarnation = 0, daemon = 0;
   std::string codec = {};
+  ModelSpec model = testing::model();
 };
 
 inline capnp::Response<schema::JoinResult> join(RawPeer& peer, uint32_t rank, uint32_t worldSize,
@@ -35,7 +36,7 @@ inline capnp::Response<schema::JoinResult> join(RawPeer& peer, uint32_t rank, ui
   request.setIncarnation(life.incarnation);
   request.setDaemon(life.daemon);
   request.setCodec(life.codec.c_str());
-  wire::writeModel(model(), request.initModel());
+  wire::writeModel(life.model, request.initModel());
   return peer.wait(request.send().dropPipeline());
 }
 
@@ -99,6 +100,10 @@ class RawTrainer {
   };
   Status push(Slice slice, const std::vector<float>& gradient) { return push(slice, dataOf(gradient)); }
   Status push(Slice slice, capnp::Data::Reader gradient) {
+    auto answer = answerTo(slice, gradient);
+    return answer.isError() ? statusFrom(answer.getError()) : Status();
+  }
+  capnp::Response<schema::PushResult> answerTo(const Slice& slice, capnp::Data::Reader gradient) {
     auto request = session_->pushRequest();
     request.setStep(slice.step);
     request.setShard(slice.shard);
@@ -108,8 +113,7 @@ class RawTrainer {
     request.setGradient(gradient);
     request.setCodec(slice.codec.c_str());
     request.setCount(slice.count);
-    auto answer = peer_.wait(request.send().dropPipeline());
-    return answer.isError() ? statusFrom(answer.getError()) : Status();
+    return peer_.wait(request.send().dropPipeline());
   }
 
   capnp::RemotePromise<schema::PullResult> startPull(uint64_t pull, uint32_t shard, uint64_t offset,

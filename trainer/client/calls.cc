@@ -30,6 +30,7 @@ PushCall::PushCall(RpcClient& client, PushOrder order)
 
 void PushCall::send() {
   connection_ = client_.connection_;
+  order_.dropped = std::make_shared<std::vector<ShardId>>();
   answer_ = client_.startOnAll<PushInfo>([order = order_, window = client_.options_.window](
                                              Channel& channel) { return channel.beginPush(order, window); });
   slices_ = client_.slices_;
@@ -86,11 +87,10 @@ bool PushCall::settled() const {
 
 void PushCall::conclude() const {
   if (!sent() || slices_->links == 1) return;
-  const Result<PushInfo> answer = answer_.get();
-  const PushOutcome outcome = answer.ok() ? answer->outcome : PushOutcome::late;
   for (uint32_t link = 0; link < slices_->links; link++) {
-    client_.links_[link]->post(
-        [step = order_.step, outcome](Channel& channel) { channel.concludePush(step, outcome); });
+    client_.links_[link]->post([step = order_.step, dropped = order_.dropped](Channel& channel) {
+      channel.concludePush(step, *dropped);
+    });
   }
 }
 

@@ -42,7 +42,7 @@ class PushCall {
   bool done() const;
   /// Whether nothing is to be sent any more: it was answered, or refused for good.
   bool settled() const;
-  /// It is settled: tells all connections what their answers come to.
+  /// It is settled: tells all connections which shards dropped it.
   void conclude() const;
   Result<PushInfo> wait();
   /// Waits for its answer on behalf of another push, and recovers if that is lost.
@@ -54,7 +54,7 @@ class PushCall {
   void sendReady(const std::vector<size_t>& slices) const;
 
   RpcClient& client_;
-  const PushOrder order_;
+  PushOrder order_;                                      // `dropped` is of the newest sending
   std::vector<std::pair<uint64_t, uint64_t>> reported_;  // begin and count
   std::shared_ptr<const DividedSlices> slices_;          // of the connection
   Coverage coverage_;                                    // of these

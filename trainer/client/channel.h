@@ -72,9 +72,12 @@ struct PushOrder {
   std::span<const float> gradient;
   uint32_t samples = 0;
   std::vector<Version> basis;  ///< per shard; 0 where it is too short
+  /// Where the connection that is told so, of all that carry the push, puts the shards that dropped their
+  /// part. To be read once all of them have their answers.
+  std::shared_ptr<std::vector<ShardId>> dropped;
 };
 
-/// By shard, encoded slices whose shard may yet drop the gradient.
+/// By shard, encoded slices of which no answer told yet whether the shard drops the gradient.
 using UndecidedSlices = std::map<ShardId, std::vector<Slice>>;
 
 /// A push under way.
@@ -117,8 +120,9 @@ class Channel {
   void pushReady(Step step, const std::vector<size_t>& slices) { pushes_.ready(step, slices); }
   /// Sends nothing more of that push.
   void giveUpPush(Step step) { pushes_.giveUp(step); }
-  /// With several connections: all have the answers to that push, and this is what they come to.
-  void concludePush(Step step, PushOutcome outcome);
+  /// With several connections: all have the answers to that push, and these shards dropped it, besides those
+  /// that answered so themselves.
+  void concludePush(Step step, const std::vector<ShardId>& dropped);
   kj::Promise<Result<DealtSamples>> takeSamples(const SamplesWish& wish);
   kj::Promise<Status> leave();
   /// Ends the connection: whatever is under way fails, with `why` where nothing better is known. Resolves

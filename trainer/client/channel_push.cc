@@ -85,15 +85,21 @@ kj::Promise<Status> Channel::pushEncoded(const PushOrder& order, const Slice& sl
       wire::referenceBytes(static_cast<schema::Trainer::PushParams::Builder&>(request), encoded->bytes));
   // What is not taken goes into the next push. A push that carries the most urgent of many steps is more
   // than one step's gradient, so it is not dropped as that would be. A shard decides with the answer to its
-  // last slice. Where there is no answer, the slice may be sent again, or the client is at its end.
+  // last slice, or the step's last slice tells of all. Where there is no answer, the slice may be sent again,
+  // or the client is at its end.
   return request.send().then([this, step = order.step, slice, bytes = encoded->bytes.size(),
-                              &push](capnp::Response<schema::PushResult> answer) -> Status {
+                              dropped = order.dropped, &push](PushResponse answer) -> Status {
     Status status = readAnswer(answer, slice, bytes, push.info);
+    auto& undecided = push.undecided[slice.shard];
+    if (answer.getDropped().size() > 0) {
+      undecided.push_back(slice);
+      for (const uint32_t shard : answer.getDropped()) dropped->push_back(ShardId{shard});
+      return status;
+    }
     if (!status.ok()) {
       if (!isLost(status.error())) encoder_->takeBack(step, slice);
       return status;
     }
-    auto& undecided = push.undecided[slice.shard];
     undecided.push_back(slice);
     const auto outcome = answer.getAccepted().getOutcome();
     if (outcome == schema::PushOutcome::RECEIVED) return {};
@@ -109,13 +115,11 @@ kj::Promise<Status> Channel::pushEncoded(const PushOrder& order, const Slice& sl
   });
 }
 
-void Channel::concludePush(Step step, PushOutcome outcome) {
+void Channel::concludePush(Step step, const std::vector<ShardId>& dropped) {
   if (!encoder_) return;
-  // Where the parts of a push share one fate, the answer to the last slice of all told of it.
-  for (const auto& [shard, slices] : undecided_[step]) {
-    for (const Slice& slice : slices) {
-      if (outcome != PushOutcome::applied) encoder_->takeBack(step, slice);
-    }
+  UndecidedSlices& undecided = undecided_[step];
+  for (const ShardId shard : dropped) {
+    for (const Slice& slice : undecided[shard]) encoder_->takeBack(step, slice);
   }
   undecided_.erase(step);
   encoder_->finished(step);
@@ -131,16 +135,15 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(const PushOrder& order, uint32_
   auto sent = pushes_.add(order.step, carried_.size(), window, [this, order, push](size_t index) {
     return pushSlice(order, carried_[index], *push);
   });
-  return guarded<PushInfo>(
-      sent.then([this, step = order.step, start, push](Status status) -> Result<PushInfo> {
-        if (encoder_ && (status.ok() || !isLost(status.error()))) {
-          undecided_[step] = std::move(push->undecided);
-          if (links_ == 1) concludePush(step, push->info.outcome);
-        }
-        if (!status.ok()) return status.error();
-        push->info.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        return std::move(push->info);
-      }));
+  return guarded<PushInfo>(sent.then([this, order, start, push](Status status) -> Result<PushInfo> {
+    if (encoder_ && (status.ok() || !isLost(status.error()))) {
+      undecided_[order.step] = std::move(push->undecided);
+      if (links_ == 1) concludePush(order.step, *order.dropped);
+    }
+    if (!status.ok()) return status.error();
+    push->info.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return std::move(push->info);
+  }));
 }
 
 kj::Promise<Status> Channel::openRing(uint64_t bytesMax, uint32_t window) {
