@@ -27,7 +27,8 @@ class Kernels(Group):
 a parameter) in the same run; medians of seven rounds by the device's events. Hogwild is plain SGD by several streams on the same
 weights, each with gradients of its own in slices of 4 MiB; all streams together, against one. A parameter costs SGD 12 bytes,
 momentum and Adagrad 20, Adam 28. As CUDA 13's `nvcc -Xptxas -v` reports for sm_80 and sm_90, no kernel of an optimizer takes more
-than 54 registers a thread or spills any, so that four blocks of 256 threads and more share a multiprocessor."""
+than 54 registers a thread or spills any, so that four blocks of 256 threads and more share a multiprocessor; the one for the
+entries of a sparse codec takes 14 and 16."""
     rounds_max = 1
 
     def measurements(self):

@@ -98,6 +98,41 @@ TEST_CASE("a gradient of every codec gives the same bits on CUDA and on the CPU"
   }
 }
 
+/// Weights after one sparse gradient of `count` values for all but the first 16 and the last 5.
+std::vector<float> withSparse(Backend& backend, const Codec& codec, const Codec::Bytes& bytes,
+                              uint64_t count) {
+  const auto shards = allocate(backend, {count + 21}, parse(R"({"lr": 0.1})"));
+  StorageCalls storage(backend, *shards[0]);
+  PSD_REQUIRE_OK(storage.write(0, randomValues(count + 21, 11)));
+  PSD_REQUIRE_OK(storage.apply(16, Gradient(codec, bytes, count), {1, 0.1}));
+  return mustRead(storage.read(0, count + 21));
+}
+
+TEST_CASE("a sparse gradient of any density gives the same bits on CUDA and on the CPU") {
+  const auto cuda = deviceOrSkip();
+  const auto cpu = makeCpuBackend();
+  // The densest has more entries than a lane's scratch memory takes at once.
+  for (const char* spec : {"topk:fraction=0.000001", "topk:fraction=0.01", "topk:fraction=1",
+                           "randk:fraction=0.3", "dgc:fraction=0.7"}) {
+    const auto codec = testing::codecNamed(spec);
+    for (const uint64_t count : {1u, 17u, 65'537u, 1'300'000u}) {
+      INFO(spec << ", " << count << " values");
+      testing::EncodedBytes bytes(codec->encodedBytes(count));
+      PSD_REQUIRE_OK(codec->encode(randomValues(count, count), 3, bytes.data()));
+      CHECK(
+          (withSparse(*cuda, *codec, bytes.span(), count) == withSparse(*cpu, *codec, bytes.span(), count)));
+    }
+  }
+}
+
+TEST_CASE("a sparse gradient without entries changes nothing on CUDA") {
+  const auto cuda = deviceOrSkip();
+  const auto codec = testing::codecNamed("topk");
+  const testing::EncodedBytes none(2 * sizeof(uint32_t));  // no values, and none of them in the only group
+  PSD_REQUIRE_OK(codec->check(none.span(), 1000));
+  CHECK((withSparse(*cuda, *codec, none.span(), 1000) == randomValues(1021, 11)));
+}
+
 TEST_CASE("every optimizer gives the same bits on CUDA and on the CPU") {
   const auto cuda = deviceOrSkip();
   const auto cpu = makeCpuBackend();

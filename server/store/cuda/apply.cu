@@ -80,6 +80,15 @@ __global__ void applyDenseKernel(const Step step, const Change change, uint64_t 
   if (rest < n) stepOne(step, change, rest, w + rest, denseValue(code, g, rest), slots + rest...);
 }
 
+/// The step for w[places[0 … n)] alone. No two threads have the same place, so that the result is the CPU's.
+template <class Step>
+__global__ void scatterKernel(const Step step, uint64_t n, const uint32_t* places, const float* g, float* w) {
+  const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
+  for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride) {
+    stepOne(step, NoChange{}, i, w + places[i], g[i]);
+  }
+}
+
 __global__ void fillKernel(float* data, uint64_t n, float value) {
   const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
   for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride) {
@@ -132,6 +141,21 @@ cudaError_t applyOnDevice(const Optimizer& optimizer, const UpdateScalars& updat
     }
   });
   return cudaGetLastError();
+}
+
+cudaError_t applyEntriesOnDevice(const Optimizer& optimizer, const UpdateScalars& update,
+                                 const DeviceEntries& entries, cudaStream_t stream) {
+  cudaGetLastError();
+  bool hasSlots = false;
+  optimizer.visitStep(update, [&]<class Step>(const Step& step) {
+    if constexpr (Step::kSlots == 0) {
+      scatterKernel<<<blocksFor(entries.count), kThreadsPerBlock, 0, stream>>>(
+          step, entries.count, entries.places, entries.values, entries.weights + entries.offset);
+    } else {
+      hasSlots = true;
+    }
+  });
+  return hasSlots ? cudaErrorInvalidValue : cudaGetLastError();
 }
 
 cudaError_t addSquaresOnDevice(const float* data, uint64_t n, double* parts, cudaStream_t stream) {

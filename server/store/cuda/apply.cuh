@@ -44,6 +44,20 @@ struct DeviceSlice {
 cudaError_t applyOnDevice(const Optimizer& optimizer, const UpdateScalars& update, const DeviceSlice& slice,
                           cudaStream_t stream);
 
+/// The same for a gradient that is zero but for some entries. `places`: of weights from `offset` on, each
+/// once; whoever made them has checked them.
+struct DeviceEntries {
+  uint64_t offset, count;
+  float* weights;
+  const uint32_t* places;
+  const float* values;
+};
+
+/// Queues one step of an optimizer without slots that touches these weights alone: one kernel. For any other
+/// optimizer cudaErrorInvalidValue.
+cudaError_t applyEntriesOnDevice(const Optimizer& optimizer, const UpdateScalars& update,
+                                 const DeviceEntries& entries, cudaStream_t stream);
+
 /// Queues parts[b] += a part of Σ data², for each b below kSquareParts; always the same part of the same
 /// data.
 cudaError_t addSquaresOnDevice(const float* data, uint64_t n, double* parts, cudaStream_t stream);

@@ -24,9 +24,9 @@ constexpr uint64_t kIdleGradientBytesMax = uint64_t{1} << 30;
 /// Calls `visit(begin, count)` for pieces that fit a lane's scratch memory. In its stream the pieces use it
 /// one after the other.
 template <class Visit>
-Status forEachPiece(uint64_t elements, const Visit& visit) {
-  for (uint64_t at = 0; at < elements; at += CudaLane::kScratchElements) {
-    PSD_RETURN_IF_ERROR(visit(at, std::min(CudaLane::kScratchElements, elements - at)));
+Status forEachPiece(uint64_t elements, const Visit& visit, uint64_t most = CudaLane::kScratchElements) {
+  for (uint64_t at = 0; at < elements; at += most) {
+    PSD_RETURN_IF_ERROR(visit(at, std::min(most, elements - at)));
   }
   return {};
 }
@@ -61,6 +61,24 @@ Status CudaStorage::step(CudaLane& lane, uint64_t offset, uint64_t count,
                     applyOnDevice(optimizer_, update, slice, lane.stream()));
 }
 
+Status CudaStorage::stepAtEntries(CudaLane& lane, uint64_t offset, const Gradient& gradient, uint64_t entries,
+                                  const UpdateScalars& update, CudaLane::Staging& staged) {
+  constexpr uint64_t kEntriesMost = CudaLane::kScratchElements / 2;  // a place and a value each
+  const auto apply = [&](uint64_t first, uint64_t count) -> Status {
+    PSD_ASSIGN_OR_RETURN(staged.emplace_back(),
+                         lane.copyIn(lane.scratch(), 2 * count, [&](std::span<float> out) {
+                           auto* const places = reinterpret_cast<uint32_t*>(out.data());
+                           gradient.codec()->entries(gradient.bytes(), gradient.size(), first,
+                                                     std::span(places, count), out.subspan(count));
+                         }));
+    const DeviceEntries slice{offset, count, weights_, reinterpret_cast<const uint32_t*>(lane.scratch()),
+                              lane.scratch() + count};
+    return cudaStatus(arena_->device, "optimizer kernel",
+                      applyEntriesOnDevice(optimizer_, update, slice, lane.stream()));
+  };
+  return forEachPiece(entries, apply, kEntriesMost);
+}
+
 Result<DeviceChange> CudaStorage::prepare(CudaLane& lane, const GradientChange& change, uint64_t begin,
                                           uint64_t offset, uint64_t count, CudaLane::Staging& staged) {
   DeviceChange prepared{elementChange(change), nullptr, nullptr};
@@ -90,6 +108,10 @@ void CudaStorage::applyChanged(Lane& anyLane, uint64_t offset, const Gradient& g
   const auto queue = [&]() -> Status {
     PSD_RETURN_IF_ERROR(lane.begin());
     const Codec* const codec = gradient.codec();
+    const auto entries = codec ? codec->entryCount(gradient.bytes(), gradient.size()) : std::nullopt;
+    if (entries && change.none() && optimizer_.zerosChangeNothing()) {
+      return stepAtEntries(lane, offset, gradient, *entries, update, staged);
+    }
     const auto code = codec ? codec->denseCode(gradient.size()) : std::nullopt;
     const bool fits = gradient.bytes().size() <= CudaLane::kScratchElements * sizeof(float);
     std::optional<DeviceChange> prepared;
@@ -101,7 +123,7 @@ void CudaStorage::applyChanged(Lane& anyLane, uint64_t offset, const Gradient& g
       }
       return step(lane, offset, gradient.size(), code, update, prepared);
     }
-    // What is mostly zeros is decoded here, since its parts lie where no thread can guess.
+    // Zeros count here, and where the others lie no thread can guess: decoded by the host.
     return forEachPiece(gradient.size(), [&](uint64_t at, uint64_t count) -> Status {
       PSD_ASSIGN_OR_RETURN(
           staged.emplace_back(),

@@ -62,6 +62,10 @@ class CudaStorage : public ShardStorage {
   /// Queues one step over weights[offset …] with the gradient in the lane's scratch memory.
   Status step(CudaLane& lane, uint64_t offset, uint64_t count, const std::optional<DenseCode>& code,
               const UpdateScalars& update, const std::optional<DeviceChange>& change = {});
+  /// Queues one step over those of weights[offset …] whose gradient is not zero, of which there are
+  /// `entries`.
+  Status stepAtEntries(CudaLane& lane, uint64_t offset, const Gradient& gradient, uint64_t entries,
+                       const UpdateScalars& update, std::vector<std::shared_ptr<float>>& staged);
   /// Queues what `change` needs for `count` elements from `begin` of the gradient, and of the shard from
   /// `offset`.
   Result<DeviceChange> prepare(CudaLane& lane, const GradientChange& change, uint64_t begin, uint64_t offset,
