@@ -1,7 +1,6 @@
 #include "server/policy/gathered_gradient.h"
 
 #include <cstdlib>
-#include <string>
 
 namespace psd {
 namespace {
@@ -17,13 +16,8 @@ std::shared_ptr<StagingPool> makeGradientPool(uint64_t bytesMax) {
 }
 
 Result<GatheredGradient> GatheredGradient::make(StagingPool& pool, uint64_t elements) {
-  auto values = pool.acquire(elements);
-  if (!values.ok()) {
-    return Error{values.error().code,
-                 "no room to gather a gradient (limits.staged_bytes): " + values.message()};
-  }
   GatheredGradient gathered;
-  gathered.values_ = *std::move(values);
+  PSD_ASSIGN_OR_RETURN(gathered.values_, acquireForGradient(pool, elements));
   gathered.elements_ = elements;
   return gathered;
 }

@@ -42,7 +42,14 @@ Control::Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::sh
       daemonId_(drawDaemonId()),
       stopRequested_(stopPair_.promise.fork()),
       notified_(noticePair_.promise.fork()),
-      tasks_(*this) {}
+      tasks_(*this) {
+  limitStaged();
+}
+
+void Control::limitStaged() {
+  staging_->setLentBytesMax(config_->limits.stagedBytes);
+  for (const auto& backend : backends_) backend->limitStaged(config_->limits.stagedBytes);
+}
 
 void Control::taskFailed(kj::Exception&& exception) {
   spdlog::error("a policy's work failed: {}", exception.getDescription().cStr());
@@ -299,7 +306,7 @@ kj::Promise<void> Control::settle(const std::vector<bool>& keepPolicies) {
 
 void Control::adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies) {
   config_ = std::move(config);
-  staging_->setLentBytesMax(config_->limits.stagedBytes);
+  limitStaged();
   if (!model_) return;
   ParameterStore& store = *model_->store;
   for (uint32_t i = 0; i < config_->groups.size(); i++) store.setOptimizer(i, config_->groups[i].optimizer);

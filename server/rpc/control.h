@@ -218,6 +218,8 @@ class Control final : private kj::TaskSet::ErrorHandler {
   void joinPolicies(const TrainerRef& trainer);
   void leavePolicies(SessionId session);
   Error stoppingError() const;
+  /// Bounds gathered gradients as the configuration says, here and on the devices.
+  void limitStaged();
 
   std::shared_ptr<const DaemonConfig> config_;
   const std::vector<std::shared_ptr<Backend>> backends_;

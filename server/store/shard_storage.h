@@ -88,7 +88,8 @@ class ShardStorage {
                             const GradientChange& change, const UpdateScalars& update, Done done) = 0;
 
   /// Takes a gradient for the whole shard to the memory of its device: on the CPU at once and without a copy,
-  /// on other devices into memory of their own, of which there is a limit.
+  /// on other devices into memory of their own, as far as Backend::limitStaged() allows
+  /// (ErrorCode::overloaded).
   virtual void stage(Lane& lane, ReadView gradient, StageDone done) = 0;
   /// ‖a − b‖² over this shard for each pair of gradients that were staged here. Here and below the list
   /// itself need only live until the call returns.
@@ -130,6 +131,9 @@ class Backend {
   /// For people and status: "cpu" or "cuda:0 (NVIDIA H200)".
   virtual std::string describe() const = 0;
   virtual std::unique_ptr<Lane> makeLane() = 0;
+  /// From now on staged gradients take at most so many bytes of the device's memory, all shards together. On
+  /// the CPU they take none of their own.
+  virtual void limitStaged(uint64_t /*bytes*/) {}
   /// Allocates one arena for these shards, zeroed, with their optimizers' state beside it. Fails
   /// (ErrorCode::overloaded) when the device has not enough memory, naming the bytes.
   virtual Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(

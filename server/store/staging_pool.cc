@@ -108,4 +108,11 @@ void StagingPool::giveBack(Buffer buffer) {
   idle_.push_back(buffer);
 }
 
+Result<std::shared_ptr<float>> acquireForGradient(StagingPool& pool, uint64_t count) {
+  auto values = pool.acquire(count);
+  if (values.ok()) return values;
+  return Error{values.error().code,
+               "no room to gather a gradient (limits.staged_bytes): " + values.message()};
+}
+
 }  // namespace psd

@@ -67,4 +67,8 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   uint64_t lentBytes_ = 0;
 };
 
+/// Room for a gradient of `count` elements that waits to be applied, in a pool that limits.staged_bytes
+/// bounds; the error names that.
+Result<std::shared_ptr<float>> acquireForGradient(StagingPool& pool, uint64_t count);
+
 }  // namespace psd

@@ -70,5 +70,23 @@ TEST_CASE("a staged gradient outlives the memory that it came from") {
   CHECK(bench.combined(median) == std::vector<float>(5000, 2.f));
 }
 
+TEST_CASE("no more is staged on CUDA than the limit allows, and there is room again when a gradient goes") {
+  const auto cuda = deviceOrSkip();
+  constexpr uint64_t kElements = 65536;  // 256 KiB
+  cuda->limitStaged(2 * kElements * sizeof(float));
+  const std::vector<float> row(kElements, 2.f);
+  CombineBench bench(*cuda, {row});
+  {
+    const auto second = bench.calls().stage(ReadView{row, nullptr});
+    PSD_REQUIRE_OK(second);
+    const auto third = bench.calls().stage(ReadView{row, nullptr});
+    REQUIRE_FALSE(third.ok());
+    CHECK(third.error().code == ErrorCode::overloaded);
+    CHECK_THAT(third.message(),
+               Catch::Matchers::Contains("no room to gather a gradient (limits.staged_bytes)"));
+  }
+  PSD_REQUIRE_OK(bench.calls().stage(ReadView{row, nullptr}));
+}
+
 }  // namespace
 }  // namespace psd

@@ -6,6 +6,7 @@
 
 #include "common/types/model_layout.h"
 #include "test/support/catch.h"
+#include "test/support/device_backend.h"
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
 
@@ -129,6 +130,30 @@ TEST_CASE("Reload: the learning rate changes for the pushes that come after") {
   auto same = server.reload(configOf({{"type", "locked"}}, 16));
   PSD_REQUIRE_OK(same);
   CHECK(*same == "nothing differs");
+}
+
+TEST_CASE("Reload: limits.staged_bytes holds on a device with memory of its own, and can be raised") {
+  const auto configOf = [](uint64_t stagedBytes) {
+    return Json{{"policy", {{"type", "sync"}}}, {"shards", 1}, {"limits", {{"staged_bytes", stagedBytes}}}};
+  };
+  constexpr uint64_t kOneGradient = 65536;  // what the pool takes for it
+  const auto device = std::make_shared<testing::DeviceBackend>();
+  testing::LocalServer server(configOf(kOneGradient), device);
+  auto first = joined(server.address(), 0, 2), second = joined(server.address(), 1, 2);
+  const auto gradient = minusOnes();
+  auto waiting = first->push(Step{1}, gradient, 1, {});
+  while (server.status()["waiting"].empty()) std::this_thread::yield();
+  CHECK(device->stagedBytes() == kOneGradient);
+  CHECK(server.status()["staged_bytes"] == 0);  // the host has let go of it
+  const auto refused = second->push(Step{1}, gradient, 1, {}).wait();
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::overloaded);
+  CHECK(refused.error().message.find("no room to gather a gradient (limits.staged_bytes)") !=
+        std::string::npos);
+  PSD_REQUIRE_OK(server.reload(configOf(2 * kOneGradient)));
+  PSD_REQUIRE_OK(second->push(Step{1}, gradient, 1, {}).wait());
+  PSD_REQUIRE_OK(waiting.wait());
+  CHECK(device->stagedBytes() == 0);
 }
 
 TEST_CASE("Reload: a policy that stays as it is keeps its open round") {

@@ -27,15 +27,16 @@ Address parsed(const std::string& address) { return parseAddress(address).value(
 
 }  // namespace
 
-LocalServer::LocalServer(nlohmann::ordered_json config) {
+LocalServer::LocalServer(nlohmann::ordered_json config, std::shared_ptr<Backend> device) {
   auto loaded = readDaemonConfig(completed(std::move(config)));
   endUnlessOk(loaded.status());
   std::promise<std::string> started;
   auto address = started.get_future();
-  thread_ = std::thread([this, loaded = *loaded, started = std::move(started)]() mutable {
+  if (!device) device = makeCpuBackend(weightsToShare(loaded->config));
+  thread_ = std::thread([this, loaded = *loaded, device, started = std::move(started)]() mutable {
     auto io = kj::setupAsyncIo();
     auto env = makePosixEnv();
-    Server server(io, loaded, {makeCpuBackend(weightsToShare(loaded.config))}, *env, [this] {
+    Server server(io, loaded, {device}, *env, [this] {
       const std::lock_guard lock(mutex_);
       return readDaemonConfig(next_);
     });

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/status/status.h"
+#include "server/store/shard_storage.h"
 #include "test/support/temp_dir.h"
 
 namespace psd::testing {
@@ -19,7 +20,8 @@ class LocalServer {
  public:
   /// `config` as in a configuration file, without `listen`. A config or start that fails ends the test
   /// program with the reason.
-  explicit LocalServer(nlohmann::ordered_json config);
+  /// `device` holds the shards; null: the CPU.
+  explicit LocalServer(nlohmann::ordered_json config, std::shared_ptr<Backend> device = nullptr);
   ~LocalServer();
 
   /// "tcp://127.0.0.1:PORT"

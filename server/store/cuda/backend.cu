@@ -6,8 +6,6 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kStagedBytesMax = uint64_t{4} << 30;
-
 /// One CUDA device. Thread-safe.
 class CudaBackend : public Backend {
  public:
@@ -15,6 +13,7 @@ class CudaBackend : public Backend {
 
   std::string describe() const override { return cudaDeviceName(device_) + " (" + model_ + ")"; }
   std::unique_ptr<Lane> makeLane() override { return std::make_unique<CudaLane>(device_); }
+  void limitStaged(uint64_t bytes) override { gradients_->setLentBytesMax(bytes); }
 
   using Backend::allocate;
   Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
@@ -52,7 +51,7 @@ class CudaBackend : public Backend {
  private:
   const int device_;
   const std::string model_;
-  const std::shared_ptr<StagingPool> gradients_ = makeDevicePool(kStagedBytesMax);
+  const std::shared_ptr<StagingPool> gradients_ = makeDevicePool();
 };
 
 Error unusable(int index, const std::string& reason) {

@@ -143,7 +143,7 @@ void CudaStorage::stage(Lane& anyLane, ReadView gradient, StageDone done) {
   CudaLane::Staging pinned;
   const auto queue = [&]() -> Status {
     PSD_RETURN_IF_ERROR(lane.begin());
-    PSD_ASSIGN_OR_RETURN(memory, arena_->gradients->acquire(gradient.values.size()));
+    PSD_ASSIGN_OR_RETURN(memory, acquireForGradient(*arena_->gradients, gradient.values.size()));
     PSD_ASSIGN_OR_RETURN(pinned.emplace_back(), lane.copyIn(memory.get(), std::as_bytes(gradient.values)));
     return {};
   };
@@ -284,9 +284,9 @@ void CudaStorage::copyOut(Lane& anyLane, const float* from, uint64_t count, Read
   });
 }
 
-std::shared_ptr<StagingPool> makeDevicePool(uint64_t bytesMax) {
+std::shared_ptr<StagingPool> makeDevicePool() {
   return StagingPool::make({.allocate = allocateOnDevice, .release = releaseOnDevice},
-                           {.lentBytesMax = bytesMax, .idleBytesMax = kIdleGradientBytesMax});
+                           {.lentBytesMax = UINT64_MAX, .idleBytesMax = kIdleGradientBytesMax});
 }
 
 }  // namespace psd

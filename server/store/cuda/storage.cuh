@@ -85,7 +85,7 @@ class CudaStorage : public ShardStorage {
   std::shared_ptr<DeviceFloats> meanSquares_;  // of adaptive compensation, once asked for
 };
 
-/// Device memory for staged gradients, of one device, at most `bytesMax`.
-std::shared_ptr<StagingPool> makeDevicePool(uint64_t bytesMax);
+/// Memory of the current device for staged gradients, as much as there is.
+std::shared_ptr<StagingPool> makeDevicePool();
 
 }  // namespace psd

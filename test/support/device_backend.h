@@ -1,0 +1,46 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "server/store/staging_pool.h"
+#include "test/support/forwarding_backend.h"
+
+namespace psd::testing {
+
+/// The CPU backend, but with memory of its own for staged gradients, as a device has. Thread-safe.
+class DeviceBackend final : public WrappingBackend {
+ public:
+  void limitStaged(uint64_t bytes) override { pool_->setLentBytesMax(bytes); }
+  /// In use for staged gradients.
+  uint64_t stagedBytes() const { return pool_->lentBytes(); }
+
+ private:
+  class Storage final : public ForwardingStorage {
+   public:
+    Storage(std::unique_ptr<ShardStorage> inner, std::shared_ptr<StagingPool> pool)
+        : ForwardingStorage(std::move(inner)), pool_(std::move(pool)) {}
+
+    void stage(Lane&, ReadView gradient, StageDone done) override {
+      const auto memory = acquireForGradient(*pool_, gradient.values.size());
+      if (!memory.ok()) return done(memory.error());
+      std::copy(gradient.values.begin(), gradient.values.end(), memory->get());
+      done(StagedGradient{{memory->get(), gradient.values.size()}, *memory});
+    }
+
+   private:
+    const std::shared_ptr<StagingPool> pool_;
+  };
+
+  std::unique_ptr<ShardStorage> wrap(std::unique_ptr<ShardStorage> storage) override {
+    return std::make_unique<Storage>(std::move(storage), pool_);
+  }
+
+  const std::shared_ptr<StagingPool> pool_ = StagingPool::make(
+      {.allocate = [](size_t bytes) { return std::aligned_alloc(64, bytes); }, .release = std::free},
+      {.lentBytesMax = UINT64_MAX, .idleBytesMax = 0});
+};
+
+}  // namespace psd::testing

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "server/store/shard_storage.h"
+
+namespace psd::testing {
+
+/// A storage that hands everything on to another. Thread-safe as that is.
+class ForwardingStorage : public ShardStorage {
+ public:
+  explicit ForwardingStorage(std::unique_ptr<ShardStorage> inner) : inner_(std::move(inner)) {}
+
+  uint64_t elementCount() const override { return inner_->elementCount(); }
+  const Optimizer& optimizer() const override { return inner_->optimizer(); }
+  void setOptimizer(const Optimizer& optimizer) override { inner_->setOptimizer(optimizer); }
+  bool synchronous() const override { return inner_->synchronous(); }
+  void write(Lane& lane, uint64_t offset, std::span<const float> values, Done done) override {
+    inner_->write(lane, offset, values, std::move(done));
+  }
+  void apply(Lane& lane, uint64_t offset, const Gradient& gradient, const UpdateScalars& update,
+             Done done) override {
+    inner_->apply(lane, offset, gradient, update, std::move(done));
+  }
+  void applyChanged(Lane& lane, uint64_t offset, const Gradient& gradient, const GradientChange& change,
+                    const UpdateScalars& update, Done done) override {
+    inner_->applyChanged(lane, offset, gradient, change, update, std::move(done));
+  }
+  void stage(Lane& lane, ReadView gradient, StageDone done) override {
+    inner_->stage(lane, std::move(gradient), std::move(done));
+  }
+  void squaredDistances(Lane& lane, std::span<const StagedGradient> gradients, DistancesDone done) override {
+    inner_->squaredDistances(lane, gradients, std::move(done));
+  }
+  void combinedSquare(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
+                      SquareDone done) override {
+    inner_->combinedSquare(lane, gradients, combination, std::move(done));
+  }
+  void applyCombined(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
+                     const UpdateScalars& update, Done done) override {
+    inner_->applyCombined(lane, gradients, combination, update, std::move(done));
+  }
+  void combine(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
+               ReadDone done) override {
+    inner_->combine(lane, gradients, combination, std::move(done));
+  }
+  void read(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) override {
+    inner_->read(lane, offset, count, std::move(done));
+  }
+  void snapshot(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) override {
+    inner_->snapshot(lane, offset, count, std::move(done));
+  }
+  void readSlot(Lane& lane, uint32_t slot, uint64_t offset, uint64_t count, ReadDone done) override {
+    inner_->readSlot(lane, slot, offset, count, std::move(done));
+  }
+  void writeSlot(Lane& lane, uint32_t slot, uint64_t offset, std::span<const float> values,
+                 Done done) override {
+    inner_->writeSlot(lane, slot, offset, values, std::move(done));
+  }
+
+ private:
+  const std::unique_ptr<ShardStorage> inner_;
+};
+
+/// The CPU backend, with another storage around each of its own. Thread-safe.
+class WrappingBackend : public Backend {
+ public:
+  std::string describe() const override { return cpu_->describe(); }
+  std::unique_ptr<Lane> makeLane() override { return cpu_->makeLane(); }
+  using Backend::allocate;
+  Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
+      std::span<const ShardRequest> requests) override {
+    PSD_ASSIGN_OR_RETURN(auto storages, cpu_->allocate(requests));
+    for (auto& storage : storages) storage = wrap(std::move(storage));
+    return storages;
+  }
+
+ protected:
+  virtual std::unique_ptr<ShardStorage> wrap(std::unique_ptr<ShardStorage> storage) = 0;
+
+ private:
+  const std::shared_ptr<Backend> cpu_ = makeCpuBackend();
+};
+
+}  // namespace psd::testing
