@@ -12,6 +12,8 @@
 #include "server/daemon/daemon.h"
 #include "server/daemon/file_commands.h"
 #include "server/daemon/operator_commands.h"
+#include "server/policy/aggregator/aggregator.h"
+#include "server/policy/policy_config.h"
 
 namespace {
 
@@ -142,6 +144,8 @@ int main(int argc, char** argv) {
       app.add_subcommand("check", "Validate a configuration and print it with all defaults");
   checkCommand->add_option("file", check.file, "Configuration file")->required()->type_name("FILE");
   check.addTo(*checkCommand);
+  checkCommand->footer("policy.type:\n" + psd::policyHelp() +
+                       "policy.aggregator.type, of sync and local_sgd:\n" + psd::aggregatorHelp());
 
   const OperatorFlags operators(app);
   const FileFlags files(app);

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "server/policy/list_help.h"
 #include "server/policy/policy_list.h"
 
 namespace psd {
@@ -18,5 +19,7 @@ PolicyChoice readPolicy(ObjectReader& in) {
   }
   return choice;
 }
+
+std::string policyHelp() { return helpOf(kPolicyList); }
 
 }  // namespace psd

@@ -60,5 +60,7 @@ struct PolicyChoice {
 
 /// Reads {"type": …, options…}; problems go to the reader.
 PolicyChoice readPolicy(ObjectReader& in);
+/// What types there are, a line each, for help texts.
+std::string policyHelp();
 
 }  // namespace psd

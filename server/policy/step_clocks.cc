@@ -36,11 +36,6 @@ bool StepClocks::read(SessionId session, TimePoint now) {
   return false;
 }
 
-StepClocks::Released StepClocks::setBound(uint64_t bound) {
-  bound_ = bound;
-  return release();
-}
-
 std::vector<StepClocks::Wait> StepClocks::waits() const {
   std::vector<SessionId> last;
   for (const auto& [session, clock] : clocks_) {

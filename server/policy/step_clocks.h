@@ -49,7 +49,6 @@ class StepClocks {
   /// Whether the trainer may read now. If not it waits, until it is among those released, leaves, or asks
   /// again in vain. Who is not in (an observer) may always read.
   bool read(SessionId session, TimePoint now);
-  Released setBound(uint64_t bound);
 
   std::vector<Wait> waits() const;
 
@@ -57,7 +56,7 @@ class StepClocks {
   bool within(uint64_t clock) const { return clock - slowest_ <= bound_; }
   Released release();
 
-  uint64_t bound_;
+  const uint64_t bound_;
   uint64_t slowest_ = 0;
   std::map<SessionId, uint64_t> clocks_;
   std::multiset<uint64_t> sorted_;  // the same clocks

@@ -103,7 +103,8 @@ class ShardStorage {
   virtual void applyCombined(Lane& lane, std::span<const StagedGradient> gradients,
                              const Combination& combination, const UpdateScalars& update, Done done) = 0;
 
-  /// Those gradients combined into one, as applyCombined() does it, in host memory.
+  /// Those gradients combined into one, as applyCombined() does it, in host memory. Combination::change is
+  /// not made: what is combined here goes to the log, with which the configuration lets nothing be clipped.
   virtual void combine(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
                        ReadDone done) = 0;
 

@@ -50,6 +50,12 @@ class WrongConfiguration(processes.ProcessTest):
         self.refuse(["--port-file", "port", "--listen", self.unix_address()], "--port-file", "tcp://")
         self.refuse(["--listen", "tcp://127.0.0.1:0", "--port-file", "no/such/port"], "no/such/port")
 
+    def test_help_tells_what_there_is(self):
+        help_text = self.start_psd("check", "--help")
+        self.assert_ends(help_text)
+        for words in ("  hogwild            updates race", "  local_sgd ", "policy.aggregator.type", "  trimmed_mean  the mean of"):
+            self.assertIn(words, help_text.out)
+
     def test_unknown_subcommands(self):
         self.refuse(["statsu"], "'statsu': no such command; did you mean status?")
         self.refuse(["serve"], "'serve': no such command; see psd --help")

@@ -19,7 +19,6 @@ class ClocksWorld {
   explicit ClocksWorld(Random& random) : random_(random), bound_(random_.below(5)), clocks_(bound_) {
     const uint64_t trainers = random_.between(1, 7);
     for (uint64_t i = 0; i < trainers; i++) later(random_.oneIn(3) ? 400 : 5, [this] { join(); });
-    if (random_.oneIn(4)) later(600, [this] { changeBound(); });
   }
 
   void run() {
@@ -120,11 +119,6 @@ class ClocksWorld {
     later(5, [this, trainer] { read(trainer); });
   }
 
-  void changeBound() {
-    bound_ = random_.below(5);
-    resume(clocks_.setBound(bound_));
-  }
-
   void resume(const StepClocks::Released& released) {
     REQUIRE(std::is_sorted(released.begin(), released.end()));
     for (SessionId session : released) {
@@ -160,7 +154,7 @@ class ClocksWorld {
 
   Random& random_;
   VirtualTime time_;
-  uint64_t bound_;
+  const uint64_t bound_;
   StepClocks clocks_;
   std::vector<One> trainers_;
   uint64_t lastSession_ = 0, restarts_ = 0, lastSlowest_ = 0, waited_ = 0, releasedByDeath_ = 0;

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "server/policy/aggregator/aggregator_list.h"
+#include "server/policy/list_help.h"
 
 namespace psd {
 
@@ -15,5 +16,7 @@ std::shared_ptr<const Aggregator> readAggregator(ObjectReader& in) {
   }
   return kAggregatorList.front().read(in);  // choice() answers with one of them
 }
+
+std::string aggregatorHelp() { return helpOf(kAggregatorList); }
 
 }  // namespace psd

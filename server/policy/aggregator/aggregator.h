@@ -39,6 +39,8 @@ struct AggregatorEntry {
 
 /// Reads {"type": …, options…}; problems go to the reader.
 std::shared_ptr<const Aggregator> readAggregator(ObjectReader& in);
+/// What types there are, a line each, for help texts.
+std::string aggregatorHelp();
 
 /// The most gradients that an option of an aggregator may speak of.
 inline constexpr uint32_t kContributionsMax = 10000;

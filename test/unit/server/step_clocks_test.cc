@@ -113,16 +113,5 @@ TEST_CASE("a wait tells for whom, since when and how far ahead") {
   CHECK(waits[0].slowest == Released{kC});
 }
 
-TEST_CASE("a wider bound releases, a narrower one holds at the next read") {
-  StepClocks clocks = psd::clocks(0, {kA, kB});
-  step(clocks, kA, 2);
-  CHECK_FALSE(clocks.read(kA, at(0)));
-  CHECK(clocks.setBound(1).empty());
-  CHECK(clocks.setBound(2) == Released{kA});
-  CHECK(clocks.read(kA, at(0)));
-  CHECK(clocks.setBound(1).empty());
-  CHECK_FALSE(clocks.read(kA, at(0)));
-}
-
 }  // namespace
 }  // namespace psd

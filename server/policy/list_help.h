@@ -1,0 +1,21 @@
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+namespace psd {
+
+/// The entries of a visible list, `type` and `summary` of each in a line.
+template <class List>
+std::string helpOf(const List& list) {
+  size_t widest = 0;
+  for (const auto& entry : list) widest = std::max(widest, entry.type.size());
+  std::string text;
+  for (const auto& entry : list) {
+    text += "  " + std::string(entry.type) + std::string(widest + 2 - entry.type.size(), ' ') +
+            std::string(entry.summary) + "\n";
+  }
+  return text;
+}
+
+}  // namespace psd
