@@ -63,6 +63,11 @@ ShardPlan ShardPlan::make(std::span<const GroupRun> runs, uint32_t shardCount) {
   return plan;
 }
 
+uint32_t ShardPlan::countFor(uint64_t totalElements) {
+  constexpr uint64_t kAtLeast = 4, kElementsMax = uint64_t{16} << 20;
+  return static_cast<uint32_t>(std::max(kAtLeast, (totalElements + kElementsMax - 1) / kElementsMax));
+}
+
 uint64_t ShardPlan::totalElements() const {
   return shards.empty() ? 0 : shards.back().begin + shards.back().count;
 }

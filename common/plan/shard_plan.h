@@ -37,6 +37,10 @@ struct ShardPlan {
   /// multiples of the grain.
   static ShardPlan make(std::span<const GroupRun> runs, uint32_t shardCount);
 
+  /// How many shards suit so many elements where nobody says: four, or more so that none is larger than
+  /// 64 MiB of weights. Who waits for a shard's lock, or for its copy, waits for no more than that.
+  static uint32_t countFor(uint64_t totalElements);
+
   uint64_t totalElements() const;
   /// True when the ranges are numbered in order, not empty and cover [0, totalElements) without a gap.
   Status validate() const;

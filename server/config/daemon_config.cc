@@ -254,10 +254,10 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   DaemonConfig config;
   config.listen = readListen(in);
   config.devices = readDevices(in);
-  config.shards = static_cast<uint32_t>(in.integer("shards", config.shards, 1, kShardsMax));
-  if (config.shards < config.devices.size()) {
+  if (in.has("shards")) config.shards = static_cast<uint32_t>(in.integer("shards", 1, 1, kShardsMax));
+  if (config.shards && *config.shards < config.devices.size()) {
     in.fail("shards", "must be at least the number of devices (" + std::to_string(config.devices.size()) +
-                          "), not " + std::to_string(config.shards));
+                          "), not " + std::to_string(*config.shards));
   }
   config.threads = static_cast<uint32_t>(in.integer("threads", defaultThreads(), 1, kThreadsMax));
   config.groups = readGroups(in);

@@ -60,7 +60,7 @@ struct WorldSize {
 struct DaemonConfig {
   std::vector<Address> listen;         ///< at least one
   std::vector<DeviceChoice> devices;   ///< at least one; shards go round them
-  uint32_t shards = 4;                 ///< at least as many as devices
+  std::optional<uint32_t> shards;      ///< at least as many as devices; nothing: by the model's size
   uint32_t threads = 1;                ///< event loops
   std::vector<GroupConfig> groups;     ///< at least one: the last takes the tensors that no other does
   std::optional<ModelConfig> model;    ///< none: the first trainer brings it

@@ -71,10 +71,9 @@ kj::Promise<void> onHangups(kj::UnixEventPort& port, Server& server) {
 void logReady(const Server& server, const DaemonConfig& config, const std::string& devices) {
   std::string addresses;
   for (const Address& address : server.addresses()) addresses += " " + address.toString();
-  spdlog::info(
-      "psd {} ready: listening on{}, pid {}, device {}, policy {}, optimizer {}, {} shards, {} threads",
-      PSD_VERSION, addresses, getpid(), devices, describePolicies(config.groups),
-      describeOptimizers(config.groups), config.shards, config.threads);
+  spdlog::info("psd {} ready: listening on{}, pid {}, device {}, policy {}, optimizer {}, {} threads",
+               PSD_VERSION, addresses, getpid(), devices, describePolicies(config.groups),
+               describeOptimizers(config.groups), config.threads);
 }
 
 Status saveFinalModel(Env& env, const DaemonConfig& config, Control& control) {

@@ -126,8 +126,10 @@ Result<std::shared_ptr<ServedModel>> Control::build(
   StoreGroups groups;
   PSD_ASSIGN_OR_RETURN(groups.groupOfTensor, assignGroups(model, config_->groups));
   for (const GroupConfig& group : config_->groups) groups.optimizers.push_back(group.optimizer);
-  PSD_ASSIGN_OR_RETURN(auto store,
-                       ParameterStore::create(std::move(model), config_->shards, backends_, groups));
+  const auto bySize = std::max<uint32_t>(ShardPlan::countFor(ModelLayout(model).totalElements()),
+                                         static_cast<uint32_t>(backends_.size()));
+  PSD_ASSIGN_OR_RETURN(auto store, ParameterStore::create(std::move(model), config_->shards.value_or(bySize),
+                                                          backends_, groups));
   if (fill) PSD_RETURN_IF_ERROR(fill(*store));
   Policies policies;
   for (uint32_t i = 0; i < config_->groups.size(); i++) policies.push_back(makePolicy(*store, i, false));

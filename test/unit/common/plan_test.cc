@@ -51,6 +51,14 @@ TEST_CASE("a small model gets fewer shards than asked for") {
 
 TEST_CASE("no shard asked for is one shard") { CHECK(ShardPlan::make(100, 0).shards.size() == 1); }
 
+TEST_CASE("where nobody says how many shards, a large model gets more, of 64 MiB at most") {
+  constexpr uint64_t kMost = uint64_t{16} << 20;
+  CHECK(ShardPlan::countFor(1) == 4);
+  CHECK(ShardPlan::countFor(4 * kMost) == 4);
+  CHECK(ShardPlan::countFor(4 * kMost + 1) == 5);
+  CHECK(ShardPlan::countFor(1'000'000'000) == 60);
+}
+
 TEST_CASE("huge totals do not overflow") {
   for (uint64_t total : {uint64_t{1} << 62, (uint64_t{1} << 63) - 3, uint64_t{1} << 40}) {
     for (uint32_t shards : {1u, 3u, 7u, 65'535u}) {

@@ -29,7 +29,7 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 DOCUMENTS = [
     {},
     {"devices": ["cpu", "cuda:0"], "world_size": 2, "threads": 2},
-    {"world_size": {"max": 4}},
+    {"world_size": {"max": 4}, "shards": 3},
     {"optimizer": {"type": "adagrad"}},
     {"optimizer": {"type": "rmsprop", "schedule": {"type": "step", "every_updates": 10}}},
     {"optimizer": {"type": "adam", "schedule": {"type": "cosine", "total_updates": 10}}},
@@ -57,7 +57,7 @@ DOCUMENTS = [
     {"policy": {"type": "locked"}, "durability": {"type": "log", "path": "saved"}},
 ]
 # Without a default in the schema: left out when not given …
-OPTIONAL = {"device", "devices", "model", "world_size", "staleness", "max", "delay_compensation", "clip"}
+OPTIONAL = {"device", "devices", "shards", "model", "world_size", "staleness", "max", "delay_compensation", "clip"}
 # … worked out from the machine, or read by editors only.
 COMPUTED = {"threads"}
 FOR_EDITORS = {"$schema"}

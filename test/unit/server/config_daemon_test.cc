@@ -33,7 +33,7 @@ TEST_CASE("an empty document gives the defaults") {
   const DaemonConfig& config = loaded->config;
   CHECK(config.listen == std::vector<Address>{*parseAddress("tcp://localhost:5500")});
   CHECK(config.devices == std::vector<DeviceChoice>{DeviceChoice{}});
-  CHECK(config.shards == 4);
+  CHECK_FALSE(config.shards);
   CHECK(config.threads == std::clamp(std::thread::hardware_concurrency(), 1u, 4u));
   CHECK(config.groups.back().policy.type == "hogwild");
   CHECK(config.groups.back().optimizer.name() == "sgd");
