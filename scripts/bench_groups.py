@@ -18,6 +18,7 @@ FREE_BYTES_OF_LARGEST = 10 << 30  # parameters and one trainer's values, 4 GB ea
 FLAT_PUSHES = 10_000
 FLAT_BYTES = MIB  # by which the daemon's memory may rise over so many pushes
 MEMORY_SLACK = 32 * MIB
+SPIN_US = 50  # of both ends, in the rows called awake
 IN_FLIGHT = 4 * MIB  # the default window of slices of the default size
 
 
@@ -37,7 +38,8 @@ class Transfer(Group):
     text = """One trainer, hogwild, plain SGD, bytes over the time of the median transfer. A plain stream is two processes that do
 nothing but send and receive; in a push the receiver applies SGD to each 256 KiB when they are there. The best of four counts: one
 request for all, or 1 MiB requests with four unanswered; with the system's socket buffers, or 1 MiB. `copy` is one thread that
-copies, by memcpy or by non-temporal stores, whichever is faster; `apply` is the daemon's SGD loop over memory of its own process."""
+copies, by memcpy or by non-temporal stores, whichever is faster; `apply` is the daemon's SGD loop over memory of its own process.
+`awake`: both ends stay awake for 50 µs after each message (`spin_us` in the configuration, `--spin`)."""
 
     def measurements(self):
         programs = self.programs
@@ -58,6 +60,7 @@ copies, by memcpy or by non-temporal stores, whichever is faster; `apply` is the
                 "memory", operation=o, size=SIZE)["median_s"]
         work["pull shm"] = lambda: self.rate("unix", "pull", transport="shm")
         work["push shm"] = lambda: self.rate("unix", "push", transport="shm")
+        work["push shm awake"] = lambda: self.rate("unix", "push", config={"spin_us": SPIN_US}, transport="shm", spin=SPIN_US)
         if programs.python:
             for operation in ("pull", "push"):
                 work[f"torch {operation}"] = lambda o=operation: self.torch(o)
@@ -79,6 +82,7 @@ copies, by memcpy or by non-temporal stores, whichever is faster; `apply` is the
                                          best(medians, f"stream {operation} {transport} "), target[transport], gigabytes))
         rows.append(Row.at_least("pull, shared memory", medians["pull shm"], "copy", best(medians, "memory copy"), 0.9, gigabytes))
         rows.append(Row.at_least("push, shared memory", medians["push shm"], "apply", medians["memory sgd"], 0.6, gigabytes))
+        rows.append(Row.at_least("push, shared memory, awake", medians["push shm awake"], "apply", medians["memory sgd"], None, gigabytes))
         for operation, target in (("pull", 3.0), ("push", 2.5)):
             if f"torch {operation}" in medians:
                 rows.append(Row.at_least(f"{operation}, TCP", medians[f"{operation} tcp"], "PyTorch RPC",
@@ -94,13 +98,15 @@ class Latency(Group):
     title = "Small calls"
     text = """An empty call and its answer, against eight bytes sent there and back by two processes that do nothing else, and
 against the same call with Cap'n Proto as it comes. The last row is the median empty call of one client while another pulls 64 MiB
-after 64 MiB; the daemon must not make it wait for such a transfer to end."""
+after 64 MiB; the daemon must not make it wait for such a transfer to end. `awake`: both ends stay awake for 50 µs after each
+message (`spin_us` in the configuration, `--spin`), as they may where cores are idle."""
 
     def measurements(self):
         programs = self.programs
         work = {}
         for transport in TRANSPORTS:
             work[f"call {transport}"] = lambda t=transport: programs.fresh(t, "latency")["median_s"]
+            work[f"awake {transport}"] = lambda t=transport: programs.fresh(t, "latency", {"spin_us": SPIN_US}, spin=SPIN_US)["median_s"]
             work[f"pingpong {transport}"] = lambda t=transport: programs.reference("pingpong", transport=t)["median_s"]
             work[f"plain {transport}"] = lambda t=transport: programs.reference("call", transport=t)["median_s"]
             work[f"many {transport}"] = lambda t=transport: programs.fresh(t, "latency", outstanding=64)["rounds_per_s"]
@@ -131,6 +137,8 @@ after 64 MiB; the daemon must not make it wait for such a transfer to end."""
                                     microseconds))
             rows.append(Row.at_most(f"round trip, {shown}", call, "Cap'n Proto as it comes", medians[f"plain {transport}"],
                                     None, microseconds))
+            rows.append(Row.at_most(f"round trip, {shown}, awake", medians[f"awake {transport}"], "ping-pong",
+                                    medians[f"pingpong {transport}"], None, microseconds))
             rows.append(Row.floor(f"calls per second, 64 unanswered, {shown}", medians[f"many {transport}"], 60_000,
                                   lambda value: f"{value:,.0f}"))
             rows.append(Row.at_most(f"round trip beside bulk, {shown}", medians[f"busy {transport}"], "one pull of 64 MiB",

@@ -171,6 +171,7 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> MessageStream::tryReadMessage
 kj::Promise<MessageStream::Read> MessageStream::readNext(kj::ArrayPtr<kj::AutoCloseFd> fdSpace,
                                                          capnp::ReaderOptions options) {
   auto message = kj::heap<Incoming>(options);
+  if (options_.spinner) options_.spinner->touch();
   if (takeWhole(*message)) return Read(capnp::MessageReaderAndFds{kj::mv(message), takeDescriptors(fdSpace)});
   auto& incoming = *message;
   incoming.deadline = timer_.now() + options_.readTimeout;
@@ -291,6 +292,7 @@ kj::Promise<void> MessageStream::readRest(Incoming& message) {
 
 kj::Promise<void> MessageStream::writeMessage(kj::ArrayPtr<const int> fds,
                                               kj::ArrayPtr<const kj::ArrayPtr<const word>> segments) {
+  if (options_.spinner) options_.spinner->touch();
   return writer_.write(fds, segments);
 }
 

@@ -14,6 +14,7 @@
 #include "common/wire/buffer_pool.h"
 #include "common/wire/byte_budget.h"
 #include "common/wire/message_writer.h"
+#include "common/wire/spinner.h"
 
 namespace psd::wire {
 
@@ -43,6 +44,8 @@ struct MessageStreamOptions {
   /// Take what descriptors the peer sends. If not, the system closes them.
   bool takeDescriptors = false;
   Placer placer;
+  /// Told of each message; outlives the stream. Null: nobody.
+  Spinner* spinner = nullptr;
 };
 
 /// Cap'n Proto's standard message framing over a byte stream, for TwoPartyVatNetwork, with what a data

@@ -16,6 +16,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kKiB = 1ull << 10, kMiB = 1ull << 20, kTiB = 1ull << 40;
 constexpr uint64_t kShardsMax = 65'536;
+constexpr uint64_t kSpinUsMax = 10'000;
 constexpr uint64_t kThreadsMax = 256;
 constexpr uint64_t kDefaultThreadsMax = 4;  // more loops help only from many trainers on
 constexpr uint64_t kConnectionsMax = 1'000'000;
@@ -260,6 +261,7 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
                           "), not " + std::to_string(*config.shards));
   }
   config.threads = static_cast<uint32_t>(in.integer("threads", defaultThreads(), 1, kThreadsMax));
+  config.spin = std::chrono::microseconds(in.integer("spin_us", 0, 0, kSpinUsMax));
   config.groups = readGroups(in);
   if (in.has("model")) config.model = readModel(in.object("model"));
   if (in.has("world_size")) {

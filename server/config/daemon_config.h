@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -62,6 +63,7 @@ struct DaemonConfig {
   std::vector<DeviceChoice> devices;   ///< at least one; shards go round them
   std::optional<uint32_t> shards;      ///< at least as many as devices; nothing: by the model's size
   uint32_t threads = 1;                ///< event loops
+  std::chrono::microseconds spin{0};   ///< `spin_us`: they stay awake so long after each message
   std::vector<GroupConfig> groups;     ///< at least one: the last takes the tensors that no other does
   std::optional<ModelConfig> model;    ///< none: the first trainer brings it
   std::optional<WorldSize> worldSize;  ///< none: what the first trainer says

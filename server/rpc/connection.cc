@@ -48,6 +48,7 @@ wire::MessageStreamOptions Connection::streamOptions() {
   options.onRefused = [this](kj::StringPtr reason) { loop_->drop(*this, std::string(reason.cStr())); };
   options.mayRead = [this] { return mayRead(); };
   options.budget = environment.inFlight;
+  options.spinner = &loop_->spinner();
   options.onBudgetSpent = [&environment] { environment.counters.pausedBytes.add(); };
   return options;
 }

@@ -20,6 +20,7 @@ constexpr auto kSweepInterval = 250 * kj::MILLISECONDS;
 EventLoop::EventLoop(kj::AsyncIoContext& io, LoopEnvironment& environment)
     : io_(io),
       environment_(environment),
+      spinner_(io.unixEventPort, environment.config->spin),
       pool_(wire::BufferPool::make(kPooledBytesMax)),
       config_(environment.config),
       tasks_(kj::heap<kj::TaskSet>(static_cast<kj::TaskSet::ErrorHandler&>(*this))) {
@@ -29,6 +30,7 @@ EventLoop::EventLoop(kj::AsyncIoContext& io, LoopEnvironment& environment)
 void EventLoop::shutDown() {
   for (auto& [key, connection] : connections_) connection->close();
   connections_.clear();
+  spinner_.stop();
   tasks_ = nullptr;
   running_ = false;
 }

@@ -9,6 +9,7 @@
 
 #include "common/wire/buffer_pool.h"
 #include "common/wire/byte_budget.h"
+#include "common/wire/spinner.h"
 #include "server/config/daemon_config.h"
 #include "server/metrics/counters.h"
 #include "server/rpc/served_model.h"
@@ -47,6 +48,7 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   kj::AsyncIoContext& io() { return io_; }
   kj::Timer& timer() { return io_.provider->getTimer(); }
   const std::shared_ptr<wire::BufferPool>& pool() { return pool_; }
+  wire::Spinner& spinner() { return spinner_; }
 
   /// Takes over an accepted socket, already counted as open.
   void adopt(int fd, std::string peer);
@@ -100,6 +102,7 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
 
   kj::AsyncIoContext& io_;
   LoopEnvironment& environment_;
+  wire::Spinner spinner_;
   std::shared_ptr<wire::BufferPool> pool_;
   std::weak_ptr<ServedModel> lanesModel_;
   Lanes lanes_;

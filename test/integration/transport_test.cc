@@ -21,6 +21,7 @@ struct Way {
   bool unixSocket;
   Transport transport;
   uint32_t connections = 1;
+  uint32_t spinUs = 0;  // of both ends
 };
 
 constexpr Way kWays[] = {
@@ -28,14 +29,17 @@ constexpr Way kWays[] = {
     {"rpc over Unix", true, Transport::rpc},
     {"auto over TCP", false, Transport::automatic},
     {"auto over Unix", true, Transport::automatic},
+    {"awake over TCP", false, Transport::automatic, 1, 100},
+    {"awake over Unix", true, Transport::automatic, 1, 100},
     {"two connections over TCP", false, Transport::automatic, 2},
     {"four connections over TCP", false, Transport::rpc, 4},
     {"four connections over Unix", true, Transport::rpc, 4},
     {"four connections and shared memory", true, Transport::automatic, 4},
 };
 
-Json configOf(const std::string& policy, uint32_t shards) {
+Json configOf(const std::string& policy, uint32_t shards, uint32_t spinUs = 0) {
   return {{"policy", {{"type", policy}}},
+          {"spin_us", spinUs},
           {"shards", shards},
           {"threads", 2},
           {"optimizer", {{"type", "adam"}, {"lr", 0.1}}}};
@@ -65,6 +69,7 @@ std::unique_ptr<Client> connectBy(const testing::LocalServer& server, const Way&
   options.servers.push_back(way.unixSocket ? server.unixAddress() : server.address());
   options.transport = way.transport;
   options.connections = way.connections;
+  options.spin = std::chrono::microseconds(way.spinUs);
   options.chunkBytes = 64 << 10;
   auto client = Client::connect(options);
   PSD_REQUIRE_OK(client);
@@ -77,7 +82,7 @@ Result<JoinInfo> joinBy(Client& client, const ModelSpec& model, const std::vecto
 
 /// What a daemon of its own holds after three pushes; checks on the way what is pulled and mapped.
 std::vector<float> train(const std::string& policy, uint32_t shards, const ModelSpec& model, const Way& way) {
-  testing::LocalServer server(configOf(policy, shards));
+  testing::LocalServer server(configOf(policy, shards, way.spinUs));
   auto client = connectBy(server, way);
   const auto initial = valuesOf(model, 1);
   auto info = joinBy(*client, model, initial);

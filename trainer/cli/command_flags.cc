@@ -35,6 +35,7 @@ std::vector<OperationFlag> operationFlags() {
           {"--chunk", any},
           {"--window", any},
           {"--connections", any},
+          {"--spin", any},
           {"--model", train},
           {"--device", train},
           {"--batch-size", train},
@@ -61,6 +62,12 @@ void addConnectionsFlag(CLI::App& app, RawFlags& flags) {
          "sockets of this trainer, each with an I/O thread here and an event loop there; no more than "
          "the daemon has shards, and one where memory is shared")
       ->type_name("N")
+      ->capture_default_str();
+  app.add_option(
+         "--spin", flags.spin,
+         "how long I/O threads stay awake after each message, looking for the next, before they sleep; for "
+         "machines with idle cores, with the daemon's spin_us")
+      ->type_name("MICROSECONDS")
       ->capture_default_str();
 }
 

@@ -19,7 +19,7 @@ struct RawFlags {
   std::optional<std::string> rank, worldSize, epochs, steps;
   std::string model = "mnist_cnn", data, device = "auto", logLevel = "info", metrics;
   std::string batchSize = "32", seed = "1", connectTimeout = "30", retryTimeout = "60", transport = "auto",
-              inflight = "0", connections = "1", codec, pullCodec, dataPlan = "static";
+              inflight = "0", connections = "1", spin = "0", codec, pullCodec, dataPlan = "static";
   std::optional<std::string> threads;
   bool json = false, prefetch = false;
   std::string operation, size = "64M", trainers = "1", outstanding = "1", seconds = "2", chunk = "auto",

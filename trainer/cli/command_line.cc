@@ -29,6 +29,7 @@ constexpr double kBenchSecondsMax = 86'400;
 constexpr uint64_t kChunkBytesMin = 4096;
 constexpr uint64_t kChunkBytesMax = 64u << 20;
 constexpr uint64_t kWindowMax = 1024;
+constexpr uint64_t kSpinMicrosecondsMax = 10'000;
 constexpr uint64_t kConnectionsMax = 64;
 
 constexpr std::array<std::string_view, 6> kLogLevels = {"trace", "debug", "info", "warn", "error", "off"};
@@ -78,6 +79,8 @@ Status readConnections(const RawFlags& flags, ClientOptions& client) {
   PSD_ASSIGN_OR_RETURN(const uint64_t connections,
                        parseInteger({"--connections", flags.connections}, 1, kConnectionsMax));
   client.connections = static_cast<uint32_t>(connections);
+  PSD_ASSIGN_OR_RETURN(const uint64_t spin, parseInteger({"--spin", flags.spin}, 0, kSpinMicrosecondsMax));
+  client.spin = std::chrono::microseconds(spin);
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include <kj/async-unix.h>
 #include <kj/debug.h>
 
 #include "common/types/model_layout.h"
@@ -29,12 +30,17 @@ double secondsSince(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-Channel::Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, Transport transport)
-    : timer_(io.provider->getTimer()), server_(std::move(server)), transport_(transport) {
+Channel::Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, Transport transport,
+                 std::chrono::microseconds spin)
+    : spinner_(io.unixEventPort, spin),
+      timer_(io.provider->getTimer()),
+      server_(std::move(server)),
+      transport_(transport) {
   wire::Socket socket = wire::wrapSocket(*io.lowLevelProvider, fd.release());
   socket_ = kj::mv(socket.stream);
   wire::MessageStreamOptions options;
   options.descriptors = socket.descriptors;
+  options.spinner = &spinner_;
   options.takeDescriptors = transport != Transport::rpc;
   options.messageBytesMax = kMessageBytesMax;
   options.placer = [this](capnp::rpc::Message::Reader envelope, size_t words) {

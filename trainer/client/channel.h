@@ -94,7 +94,8 @@ struct PushProgress {
 /// A trainer may have several: the first joins, the others attach; each carries the slices of some shards.
 class Channel {
  public:
-  Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, Transport transport);
+  Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, Transport transport,
+          std::chrono::microseconds spin);
   ~Channel();
 
   /// Agrees on the protocol. Gives the daemon's version.
@@ -189,6 +190,7 @@ class Channel {
   kj::Promise<Result<T>> guarded(kj::Promise<Result<T>> call);
   void tearDown();
 
+  wire::Spinner spinner_;
   kj::Timer& timer_;
   const std::string server_;
   const Transport transport_;

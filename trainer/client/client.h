@@ -33,6 +33,9 @@ struct ClientOptions {
   /// Of a trainer, each with an I/O thread of its own; no more than the daemon has shards, and one where
   /// values travel through memory shared with it. All of a shard goes over one of them.
   uint32_t connections = 1;
+  /// How long the I/O threads stay awake after each message and look for the next, before they sleep: answers
+  /// are seen sooner, at the cost of a core's idle time.
+  std::chrono::microseconds spin{0};
   Transport transport = Transport::automatic;
   /// How gradients are to travel, as makeCodec() reads it; empty: as the daemon says. What a codec leaves out
   /// of one push is added to the next.

@@ -32,7 +32,7 @@ void add(PushInfo& sum, const PushInfo& part) {
 
 }  // namespace
 
-Link::Link() {
+Link::Link(std::chrono::microseconds spin) : spin_(spin) {
   io_.runSync([this](kj::AsyncIoContext&) { tasks_ = kj::heap<kj::TaskSet>(noFailures); });
 }
 
@@ -50,7 +50,7 @@ Result<std::string> Link::open(OwnFd fd, const std::string& server, Transport tr
   Result<std::string> version = Error{ErrorCode::unavailable, "no answer in time"};
   try {
     version = io_.runSync([&](kj::AsyncIoContext& io) {
-      fresh = kj::heap<Channel>(io, std::move(fd), server, transport);
+      fresh = kj::heap<Channel>(io, std::move(fd), server, transport, spin_);
       return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS, fresh->hello());
     });
   } catch (const kj::Exception& exception) {

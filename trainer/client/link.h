@@ -20,7 +20,8 @@ class Link {
   template <class T>
   using Future = std::shared_future<Result<T>>;
 
-  Link();
+  /// Its I/O thread stays awake for `spin` after each message; see ClientOptions.
+  explicit Link(std::chrono::microseconds spin);
   ~Link() { close(); }
 
   /// A new Channel, which has agreed on the protocol, in place of the one before. Gives the daemon's version.
@@ -51,6 +52,7 @@ class Link {
   void close();
 
  private:
+  const std::chrono::microseconds spin_;
   IoThread io_;
   // These belong to the I/O thread.
   kj::Own<kj::TaskSet> tasks_;

@@ -77,7 +77,7 @@ class FailedPush final : public PartialPush {
 }  // namespace
 
 RpcClient::RpcClient(const ClientOptions& options) : options_(options), incarnation_(drawIncarnation()) {
-  links_.push_back(std::make_unique<Link>());
+  links_.push_back(std::make_unique<Link>(options_.spin));
 }
 
 RpcClient::~RpcClient() noexcept {

@@ -51,7 +51,7 @@ Status RpcClient::attachOthers(milliseconds timeout) {
   // Memory is shared with the first alone; and a daemon from before attach() numbers no attachments.
   if (info_.pullTransport == "shm" || info_.pushTransport == "shm" || terms.attachment == 0) links = 1;
   timeout = timeout.count() == 0 ? options_.connectTimeout : std::min(timeout, kAttemptTimeout);
-  while (links_.size() < links) links_.push_back(std::make_unique<Link>());
+  while (links_.size() < links) links_.push_back(std::make_unique<Link>(options_.spin));
   for (uint32_t i = 1; i < links; i++) {
     if (Status status = attach(*links_[i], terms, timeout); !status.ok()) {
       return {status.error().code, "connection " + std::to_string(i + 1) + " of " + std::to_string(links) +

@@ -34,6 +34,7 @@ TEST_CASE("an empty document gives the defaults") {
   CHECK(config.listen == std::vector<Address>{*parseAddress("tcp://localhost:5500")});
   CHECK(config.devices == std::vector<DeviceChoice>{DeviceChoice{}});
   CHECK_FALSE(config.shards);
+  CHECK(config.spin == std::chrono::microseconds(0));
   CHECK(config.threads == std::clamp(std::thread::hardware_concurrency(), 1u, 4u));
   CHECK(config.groups.back().policy.type == "hogwild");
   CHECK(config.groups.back().optimizer.name() == "sgd");
@@ -62,7 +63,7 @@ TEST_CASE("every key reaches its field") {
   auto loaded = read(R"({
     "$schema": "./psd.schema.json",
     "listen": ["tcp://*:0", "tcp://[::1]:7000", "unix:///run/psd.sock"],
-    "devices": ["cuda:0", "cuda:1", "cpu"], "shards": 8, "threads": 2,
+    "devices": ["cuda:0", "cuda:1", "cpu"], "shards": 8, "threads": 2, "spin_us": 70,
     "policy": {"type": "locked"}, "optimizer": {"type": "adam", "lr": 0.001},
     "model": {"name": "m", "tensors": [{"name": "w", "shape": [3, 2]}, {"name": "b", "shape": [], "dtype": "f32"}]},
     "world_size": 3, "exit_when_done": true, "save": "/tmp/m.safetensors",
@@ -81,6 +82,7 @@ TEST_CASE("every key reaches its field") {
   CHECK(config.devices[2] == DeviceChoice{DeviceChoice::Kind::cpu});
   CHECK(config.shards == 8);
   CHECK(config.threads == 2);
+  CHECK(config.spin == std::chrono::microseconds(70));
   CHECK(config.groups.back().policy.type == "locked");
   CHECK(config.groups.back().policy.plan.make);
   CHECK(config.groups.back().optimizer.name() == "adam");
@@ -137,9 +139,9 @@ TEST_CASE("each wrong value has its one line") {
       {R"({"polcy": {}})", "polcy: unknown key; did you mean 'policy'?"},
       {R"({"policy": {"tpye": "locked"}})", "policy.tpye: unknown key; did you mean 'type'?"},
       {R"({"color": 1})",
-       "color: unknown key; valid keys: listen, device, devices, shards, threads, policy, optimizer, groups, "
-       "model, "
-       "world_size, codecs, membership, shm_writable, exit_when_done, save, durability, log, limits"},
+       "color: unknown key; valid keys: listen, device, devices, shards, threads, spin_us, policy, "
+       "optimizer, groups, model, world_size, codecs, membership, shm_writable, exit_when_done, save, "
+       "durability, log, limits"},
       {R"({"durability": {"path": "x"}})",
        "durability.path: goes with type checkpoint or log, not with 'none'"},
       {R"({"durability": {"type": "checkpoint", "path": "x", "segment_bytes": 65536}})",
@@ -166,6 +168,7 @@ TEST_CASE("each wrong value has its one line") {
       {R"({"devices": ["cuda:0", "cuda:1"], "shards": 1})",
        "shards: must be at least the number of devices (2), not 1"},
       {R"({"shards": 0})", "shards: must be an integer from 1 to 65536, not 0"},
+      {R"({"spin_us": 10001})", "spin_us: must be an integer from 0 to 10000, not 10001"},
       {R"({"threads": 1.5})", "threads: must be an integer from 1 to 256, not 1.5"},
       {R"({"world_size": 0})", "world_size: must be an integer from 1 to 1000000, not 0"},
       {R"({"world_size": {"min": 2}})",

@@ -125,6 +125,8 @@ TEST_CASE("every train flag arrives") {
 
 TEST_CASE("several connections, where one trains or moves values") {
   CHECK(train({"--connections", "3"}).common.client.connections == 3);
+  CHECK(train({}).common.client.spin == std::chrono::microseconds(0));
+  CHECK(train({"--spin", "50"}).common.client.spin == std::chrono::microseconds(50));
   const auto bench = parse({"bench", "push", "--server", "tcp://h:1", "--connections", "64"});
   PSD_REQUIRE_OK(bench);
   CHECK(std::get<BenchCommand>(*bench).options.client.connections == 64);
