@@ -35,7 +35,6 @@ std::vector<OperationFlag> operationFlags() {
           {"--chunk", any},
           {"--window", any},
           {"--connections", any},
-          {"--spin", any},
           {"--model", train},
           {"--device", train},
           {"--batch-size", train},
