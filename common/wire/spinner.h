@@ -8,9 +8,10 @@ namespace psd::wire {
 
 /// Keeps an event loop's thread awake for a short time after each message, looking for the next one, before
 /// it sleeps. Waking a thread that sleeps costs the sender an interrupt to another core and the sleeper the
-/// way out of that core's idle state: 10 to 100 µs, on virtual machines above all; a message that finds its
-/// reader awake costs neither. Between looks the core is offered to whoever else wants it (sched_yield), so
-/// what is spent is time in which the core had nothing to do. Owned by the loop's thread.
+/// way out of that core's idle state, on virtual machines more than the call itself; a message that finds its
+/// reader awake costs neither. Between looks the core is offered to whoever else wants it (sched_yield), but
+/// where all cores compute this takes time from them. docs/performance.md measures small calls with it and
+/// without. Owned by the loop's thread.
 class Spinner {
  public:
   /// `time` zero: never. `port` outlives it.

@@ -142,7 +142,7 @@ TEST_CASE("Reload: limits.staged_bytes holds on a device with memory of its own,
   auto first = joined(server.address(), 0, 2), second = joined(server.address(), 1, 2);
   const auto gradient = minusOnes();
   auto waiting = first->push(Step{1}, gradient, 1, {});
-  while (server.status()["waiting"].empty()) std::this_thread::yield();
+  server.statusWhen([](const Json& status) { return !status["waiting"].empty(); });
   CHECK(device->stagedBytes() == kOneGradient);
   CHECK(server.status()["staged_bytes"] == 0);  // the host has let go of it
   const auto refused = second->push(Step{1}, gradient, 1, {}).wait();
@@ -162,7 +162,7 @@ TEST_CASE("Reload: a policy that stays as it is keeps its open round") {
   auto first = joined(server.address(), 0, 2), second = joined(server.address(), 1, 2);
   const auto gradient = minusOnes();
   auto waiting = first->push(Step{1}, gradient, 1, {});
-  while (server.status()["waiting"].empty()) std::this_thread::yield();
+  server.statusWhen([](const Json& status) { return !status["waiting"].empty(); });
   PSD_REQUIRE_OK(server.reload(configOf(sync, 16)));
   REQUIRE_FALSE(server.status()["waiting"].empty());
   auto answer = second->push(Step{1}, gradient, 1, {}).wait();
@@ -225,7 +225,7 @@ TEST_CASE("Reload: a gradient that is half there holds it up no longer than limi
   const auto gradient = minusOnes();
   auto push = client->beginPush(Step{1}, gradient, 1, {});
   push->ready(0, 1024);
-  while (server.status()["counters"]["push_slices"] == 0) std::this_thread::yield();
+  server.statusWhen([](const Json& status) { return status["counters"]["push_slices"] != 0; });
   Json next = config;
   next["policy"] = {{"type", "hogwild"}};
   auto change = server.reload(next);
