@@ -88,22 +88,34 @@ void PushServer::endSessionHere() {
   for (auto& [number, step] : steps_) {
     if (step->complete) continue;
     step->close();  // nobody waits for the rest
-    for (uint32_t shard = 0; shard < step->parts.size(); shard++) {
-      if (!step->parts[shard]) continue;
-      step->parts[shard]->abandoned = true;
-      letGo(*step, shard);
+    for (const auto& part : step->parts) {
+      if (part) part->abandoned = true;
     }
+    letGo(*step);
   }
 }
 
-void PushServer::letGo(StepPush& step, uint32_t shard) {
-  const std::shared_ptr<PartPush> part = step.parts[shard];
-  // What was gathered never reached the model. What was applied, whole or slice by slice, did, and is to be
-  // known again.
-  if (step.complete || part->unanswered > 0 || part->policy->readsLive()) return;
-  if (ofShards_[shard].find(step.number)) return;
-  step.arrived -= part->arrived.covered();
-  step.parts[shard] = nullptr;
+void PushServer::letGo(StepPush& step) {
+  if (step.complete) return;
+  for (uint32_t shard = 0; shard < step.parts.size(); shard++) {
+    const auto& part = step.parts[shard];
+    if (!part || !part->abandoned || part->unanswered > 0 || part->policy->readsLive()) continue;
+    // What was applied, or is with the policy and will be, is to be known again. Nothing else will reach the
+    // model.
+    if (ofShards_[shard].find(step.number) || handedOver(step, shard)) continue;
+    step.arrived -= part->arrived.covered();
+    step.parts[shard] = nullptr;
+  }
+}
+
+bool PushServer::handedOver(const StepPush& step, uint32_t shard) const {
+  const ParameterStore& store = *model_->store;
+  for (uint32_t i = 0; i < step.parts.size(); i++) {
+    if (store.shard(i).range().group != store.shard(shard).range().group) continue;
+    const auto& part = step.parts[i];
+    if (!part || part->refused || part->arrived.covered() < store.shard(i).range().count) return false;
+  }
+  return true;
 }
 
 Status PushServer::check(const PushSlice& slice, const Limits& limits) const {
@@ -203,7 +215,7 @@ void PushServer::answered(StepPush& step, PartPush& part, uint32_t shard, const 
       ofShards_[shard].add(part.step, *answer);
     }
   }
-  if (part.abandoned && step.parts[shard].get() == &part) letGo(step, shard);
+  if (part.abandoned) letGo(step);
   step.changed();
 }
 

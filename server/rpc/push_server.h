@@ -95,8 +95,10 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   std::shared_ptr<PartPush> open(const PushSlice& slice) const;
   /// The policy has answered a slice.
   void answered(StepPush& step, PartPush& part, uint32_t shard, const Result<PushAnswer>& answer);
-  /// The session that a part belongs to is over: forgets what was gathered of it, once the policy is done.
-  void letGo(StepPush& step, uint32_t shard);
+  /// Forgets the parts of ended sessions that never reach the model, once the policy is done with them.
+  void letGo(StepPush& step);
+  /// Whether the policy has all of the group that a shard belongs to, which then counts, whoever leaves.
+  bool handedOver(const StepPush& step, uint32_t shard) const;
   /// Forgets a step once all of it is answered.
   void closeIfOver(const std::shared_ptr<StepPush>& step);
   /// Tells the control loop what became of the samples behind a step, where samples are dealt.

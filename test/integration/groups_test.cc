@@ -1,8 +1,10 @@
 // Parameter groups: each with its own policy and optimizer, in one model and one push.
 
+#include <algorithm>
 #include <vector>
 
 #include "common/types/model_layout.h"
+#include "test/integration/raw_trainer.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
@@ -88,6 +90,65 @@ TEST_CASE("Groups: a model in which a group has no tensor is refused") {
   CHECK(
       info.error().message ==
       "groups[1].match: embedding* matches no tensor of model 'net', whose tensors are conv.weight ... out");
+}
+
+TEST_CASE(
+    "Groups: what a round holds of a trainer that was lost before the other groups had theirs counts once") {
+  const uint64_t half = testing::kElements / 2;
+  const ModelSpec model{"two", {{"rounds", DType::f32, {half}}, {"free", DType::f32, {half}}}};
+  const Json config = {{"policy", {{"type", "sync"}}},
+                       {"shards", 2},
+                       {"optimizer", {{"type", "sgd"}, {"lr", 1}}},
+                       {"membership", {{"grace_ms", 0}}},
+                       {"groups", {{{"match", "free"}, {"policy", {{"type", "hogwild"}}}}}}};
+  for (const bool closedMeanwhile : {false, true}) {
+    INFO("the round closes " << (closedMeanwhile ? "before" : "after") << " the trainer's return");
+    const testing::LocalServer server(config);
+    ClientOptions options;
+    options.servers = {server.address()};
+    auto other = Client::connect(options);
+    PSD_REQUIRE_OK(other);
+    std::vector<float> values(testing::kElements);
+    PSD_REQUIRE_OK((*other)->join({Rank{0}, 2}, model, [&] { return std::span<const float>(values); }));
+    const auto closeRound = [&] {
+      const std::vector<float> ones(testing::kElements, -1.f);
+      auto pushed = (*other)->push(Step{1}, ones, 1, {}).wait();
+      PSD_REQUIRE_OK(pushed);
+      CHECK(pushed->outcome == PushOutcome::applied);
+    };
+    auto io = kj::setupAsyncIo();
+    const auto push = [](testing::RawTrainer& trainer, uint32_t shard) {
+      std::vector<schema::PushOutcome> outcomes;
+      for (const uint64_t offset : {0u, 1008u}) {
+        const std::vector<float> gradient(offset == 0 ? 1008 : half - 1008, -3.f);
+        auto answer =
+            trainer.answerTo({.step = 1, .shard = shard, .offset = offset}, testing::dataOf(gradient));
+        REQUIRE(answer.isAccepted());
+        CHECK(answer.getDropped().size() == 0);
+        outcomes.push_back(answer.getAccepted().getOutcome());
+      }
+      return outcomes;
+    };
+    using Outcomes = std::vector<schema::PushOutcome>;
+    const Outcomes received(2, schema::PushOutcome::RECEIVED);
+    uint64_t daemon = 0;
+    {
+      testing::RawTrainer before(io, server, 1, 2, {.incarnation = 7, .model = model});
+      daemon = before.daemon();
+      CHECK(push(before, 0) == received);
+    }
+    server.statusWhen([](const Json& status) { return status["trainers_lost"] == 1; });
+    if (closedMeanwhile) closeRound();
+    testing::RawTrainer after(io, server, 1, 2, {.incarnation = 7, .daemon = daemon, .model = model});
+    CHECK(push(after, 0) == received);
+    if (!closedMeanwhile) closeRound();
+    CHECK(push(after, 1) == Outcomes{schema::PushOutcome::RECEIVED, schema::PushOutcome::APPLIED});
+
+    PSD_REQUIRE_OK((*other)->pull(values).wait());
+    CHECK(std::count(values.begin(), values.begin() + half, 2.f) == half);  // the mean of 1 and 3
+    CHECK(std::count(values.begin() + half, values.end(), 4.f) == half);    // both, one after the other
+    CHECK(server.status()["counters"]["repeated_slices"] == 2);
+  }
 }
 
 }  // namespace
