@@ -17,12 +17,19 @@ namespace {
 // once would hold up the caller for seconds.
 constexpr uint64_t kPopulatedBytesMax = 64u << 20;
 
-// Of Linux 5.1 and glibc 2.32; older headers lack the name.
+// Of Linux 5.1 and 5.14; older headers lack the names.
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
 
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+
+/// Only where the system is set up for it (docs/operations.md); without huge pages it is slower, not wrong.
+void preferHugePages(void* data, uint64_t bytes) { madvise(data, bytes, MADV_HUGEPAGE); }
 
 Error systemRefuses(const char* what, uint64_t bytes) {
   return {ErrorCode::overloaded,
@@ -44,8 +51,7 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::create(const char* name, uin
   if (fcntl(memory->fd(), F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL | writing) != 0) {
     return systemRefuses("sealing", bytes);
   }
-  // Only where the system is set up for it; without huge pages it is slower, not wrong.
-  madvise(data, bytes, MADV_HUGEPAGE);
+  preferHugePages(data, bytes);
   return memory;
 }
 
@@ -58,10 +64,10 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::open(int fd, uint64_t bytes,
                  "the shared memory is not a sealed file of at least " + std::to_string(bytes) + " bytes"};
   }
   const bool writing = access == SharedAccess::readWrite;
-  const int populate = bytes <= kPopulatedBytesMax ? MAP_POPULATE : 0;
-  void* const data =
-      mmap(nullptr, bytes, PROT_READ | (writing ? PROT_WRITE : 0), MAP_SHARED | populate, fd, 0);
+  void* const data = mmap(nullptr, bytes, PROT_READ | (writing ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return systemRefuses("mmap", bytes);
+  preferHugePages(data, bytes);
+  if (bytes <= kPopulatedBytesMax) madvise(data, bytes, writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
   return std::shared_ptr<SharedMemory>(new SharedMemory(OwnFd(), static_cast<std::byte*>(data), bytes));
 }
 
