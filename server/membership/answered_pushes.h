@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <deque>
 #include <utility>
+#include <vector>
 
 #include "common/types/ids.h"
 
@@ -21,7 +21,7 @@ class AnsweredPushes {
   /// The push of `step` is over; the first answer is the one that holds.
   void add(Step step, Answer answer) {
     if (find(step)) return;
-    if (answers_.size() == kMost) answers_.pop_front();
+    if (answers_.size() == kMost) answers_.erase(answers_.begin());
     answers_.emplace(place(step), step, std::move(answer));
   }
   /// What was answered; null when the push never was over, or is too old to be remembered.
@@ -32,7 +32,7 @@ class AnsweredPushes {
   }
 
   /// Oldest first.
-  const std::deque<Entry>& entries() const { return answers_; }
+  const std::vector<Entry>& entries() const { return answers_; }
 
  private:
   auto place(Step step) const {
@@ -40,7 +40,7 @@ class AnsweredPushes {
                             [](const Entry& each, Step wanted) { return each.first < wanted; });
   }
 
-  std::deque<Entry> answers_;  // by step
+  std::vector<Entry> answers_;  // by step
 };
 
 }  // namespace psd

@@ -156,6 +156,10 @@ Status Control::checkAgainst(const ModelSpec& mine, const char* label, const Mod
           "the model does not match: " + describeDifference(theirs, "the trainer's model", mine, label)};
 }
 
+bool Control::serves(const ModelSpec& model) const {
+  return model_ && model_->store->model().signature() == model.signature();
+}
+
 kj::Promise<Status> Control::provideModel(ModelSpec model) {
   KJ_IF_MAYBE (building, building_) {
     // Somebody else's model is being made; look again when it stands.
@@ -211,9 +215,13 @@ kj::Promise<Result<Joined>> Control::join(Candidate candidate, ModelSpec model,
   if (model.tensors.empty()) {
     return Result<Joined>(ErrorCode::invalidArgument, "a trainer's model has at least one tensor");
   }
-  return provideModel(std::move(model))
-      .then([this, candidate = std::move(candidate),
-             loop = std::move(loop)](Status status) -> kj::Promise<Result<Joined>> {
+  return provideModel(model).then(
+      [this, candidate = std::move(candidate), model = std::move(model),
+       loop = std::move(loop)](Status status) mutable -> kj::Promise<Result<Joined>> {
+        // Until now it may have gone again, with the last of those who had joined.
+        if (status.ok() && !serves(model)) {
+          return join(std::move(candidate), std::move(model), std::move(loop));
+        }
         Result<Joined> joined = status.ok() ? admit(candidate, loop) : Result<Joined>(status.error());
         if (!joined.ok()) {
           spdlog::warn("refused rank {} (process {} on {}): {}", candidate.rank.value, candidate.pid,

@@ -164,6 +164,7 @@ class Control final : private kj::TaskSet::ErrorHandler {
     kj::Maybe<kj::Own<kj::PromiseFulfiller<Result<Samples>>>> forSamples;
   };
 
+  bool serves(const ModelSpec& model) const;
   kj::Promise<Status> provideModel(ModelSpec model);
   Status checkAgainst(const ModelSpec& mine, const char* label, const ModelSpec& theirs) const;
   /// A store for the model, given its values by `fill`, and only then its policies, which count from there.

@@ -103,6 +103,7 @@ void Control::takeSamplesBack(SessionId session, const std::shared_ptr<PushServe
   if (!plan_) return;
   // What is under way is told of by stepOver() before this comes.
   tasks_.add(pushes->whenLanded().then([this, session, pushes] {
+    if (!plan_) return;  // the run is over
     for (Step step : plan_->leave(session)) pushes->drop(step);
     dealSamples();
   }));

@@ -15,6 +15,11 @@ Result<Joined> Control::admit(Candidate candidate, const std::shared_ptr<EventLo
   candidate.returns = candidate.lastDaemon == daemonId_;
   if (candidate.anyRank && roster_.full()) endOneDisconnected();
   PSD_RETURN_IF_ERROR(roster_.place(candidate));
+  if (candidate.worldSize > config_->limits.connections) {  // each rank that ever was in is remembered
+    return Error{ErrorCode::invalidArgument, "a world size of " + std::to_string(candidate.worldSize) +
+                                                 ": limits.connections allows " +
+                                                 std::to_string(config_->limits.connections)};
+  }
   PSD_RETURN_IF_ERROR(roster_.mayJoin(candidate));
   if (auto holder = roster_.holderOf(candidate.rank)) {
     const Candidate& other = roster_.sessions().at(*holder);

@@ -27,9 +27,9 @@ struct RawLife {
   ModelSpec model = testing::model();
 };
 
-inline capnp::Response<schema::JoinResult> join(RawPeer& peer, uint32_t rank, uint32_t worldSize,
-                                                const RawLife& life) {
-  peer.hello();
+/// After hello().
+inline kj::Promise<capnp::Response<schema::JoinResult>> startToJoin(RawPeer& peer, uint32_t rank,
+                                                                    uint32_t worldSize, const RawLife& life) {
   auto request = peer.daemon().joinRequest();
   request.setRank(rank);
   request.setWorldSize(worldSize);
@@ -37,7 +37,13 @@ inline capnp::Response<schema::JoinResult> join(RawPeer& peer, uint32_t rank, ui
   request.setDaemon(life.daemon);
   request.setCodec(life.codec.c_str());
   wire::writeModel(life.model, request.initModel());
-  return peer.wait(request.send().dropPipeline());
+  return request.send().dropPipeline();
+}
+
+inline capnp::Response<schema::JoinResult> join(RawPeer& peer, uint32_t rank, uint32_t worldSize,
+                                                const RawLife& life) {
+  peer.hello();
+  return peer.wait(startToJoin(peer, rank, worldSize, life));
 }
 
 inline Status tryToJoin(kj::AsyncIoContext& io, const LocalServer& server, uint32_t rank, uint32_t worldSize,

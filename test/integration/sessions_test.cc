@@ -187,6 +187,38 @@ TEST_CASE("Sessions: one whose rank another took does not come back") {
   CHECK_FALSE(RawTrainer(io, server, 0, 1, {.incarnation = 7, .daemon = daemon + 2}).resumed());
 }
 
+TEST_CASE("Sessions: one that joins while the last other one leaves is in, though that one's model went") {
+  LocalServer server(configOf(kDayMs, 0));
+  auto io = kj::setupAsyncIo();
+  testing::RawPeer first(io, server.address()), second(io, server.address());
+  first.hello();
+  second.hello();
+  for (int round = 0; round < 200; round++) {
+    auto in = first.wait(testing::startToJoin(first, 0, 2, {}));
+    REQUIRE(in.isJoined());
+    // Either may come first.
+    auto leaving = in.getJoined().getSession().leaveRequest().send().dropPipeline();
+    auto joining = testing::startToJoin(second, 1, 2, {});
+    first.wait(kj::mv(leaving));
+    auto joined = second.wait(kj::mv(joining));
+    REQUIRE(joined.isJoined());
+    second.wait(joined.getJoined().getSession().leaveRequest().send().dropPipeline());
+  }
+  CHECK(server.status()["trainers"].empty());
+}
+
+TEST_CASE("Sessions: a world larger than the connections that may be is refused") {
+  Json config = configOf(kDayMs, 0);
+  config["limits"]["connections"] = 8;
+  LocalServer server(config);
+  auto io = kj::setupAsyncIo();
+  const Status refused = testing::tryToJoin(io, server, 0, 9, {});
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::invalidArgument);
+  CHECK(refused.message() == "a world size of 9: limits.connections allows 8");
+  PSD_REQUIRE_OK(testing::tryToJoin(io, server, 7, 8, {}));
+}
+
 TEST_CASE("Sessions: the status tells what a trainer waits for") {
   LocalServer server(configOf(kDayMs, kDayMs));
   auto io = kj::setupAsyncIo();
