@@ -54,6 +54,8 @@ int run(int argc, char** argv) {
   several->add_option("--step-ms", together.stepMs, "sleep in each step")->capture_default_str();
   several->add_option("--slow-step-ms", together.slowStepMs, "sleep in each step of rank 0")
       ->capture_default_str();
+  several->add_flag("--auto-batch", together.autoBatch,
+                    "the daemon deals the samples, as many to each trainer as go with its speed");
   several
       ->add_option("--garbage", together.garbage, "so many of the last ranks push noise instead of gradients")
       ->capture_default_str();

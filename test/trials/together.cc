@@ -4,11 +4,9 @@
 #include <chrono>
 #include <cmath>
 #include <mutex>
-#include <random>
 #include <thread>
 
-#include "test/trials/digits_network.h"
-#include "trainer/client/client.h"
+#include "test/trials/digits_trainer.h"
 
 namespace psd::trials {
 namespace {
@@ -17,69 +15,6 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
 double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-Result<std::unique_ptr<Client>> connectTo(const Setting& setting) {
-  ClientOptions options;
-  options.servers = {setting.server};
-  return Client::connect(options);
-}
-
-/// A trainer: pulls, computes on random samples, pushes. Owned by one thread.
-class Trainer {
- public:
-  Trainer(const Setting& setting, Rank rank)
-      : setting_(setting),
-        rank_(rank),
-        random_(setting.seed * 1000 + rank.value),
-        parameters_(network_.elementCount()),
-        gradient_(network_.elementCount()) {}
-
-  Status join(uint32_t worldSize) {
-    PSD_ASSIGN_OR_RETURN(client_, connectTo(setting_));
-    const std::vector<float> initial = network_.initialValues(setting_.seed);
-    return client_->join({rank_, worldSize}, network_.spec(), [&] { return std::span<const float>(initial); })
-        .status();
-  }
-
-  Status pull() {
-    PSD_ASSIGN_OR_RETURN(pulled_, client_->pull(parameters_).wait());
-    return {};
-  }
-
-  void compute() {
-    std::uniform_int_distribution<uint32_t> sample(0, static_cast<uint32_t>(setting_.trainSamples) - 1);
-    std::vector<uint32_t> indices(setting_.batchSize);
-    for (uint32_t& index : indices) index = sample(random_);
-    setting_.train->fill(indices, batch_);
-    network_.gradient(parameters_, batch_, gradient_);
-  }
-
-  void makeGarbage(double scale) {
-    std::normal_distribution<double> normal(0, scale);
-    for (float& value : gradient_) value = static_cast<float>(normal(random_));
-  }
-
-  Status push() {
-    return client_
-        ->push(Step{++steps_}, gradient_, static_cast<uint32_t>(setting_.batchSize), pulled_.versions)
-        .wait()
-        .status();
-  }
-
-  Status leave() { return client_->leave(); }
-  uint64_t steps() const { return steps_; }
-
- private:
-  const Setting& setting_;
-  const Rank rank_;
-  DigitsNetwork network_;
-  std::mt19937_64 random_;
-  std::vector<float> parameters_, gradient_;
-  Batch batch_;
-  std::unique_ptr<Client> client_;
-  PullInfo pulled_;
-  uint64_t steps_ = 0;
-};
 
 /// Looks at the test accuracy from beside. Owned by one thread.
 class Evaluator {
@@ -111,18 +46,18 @@ struct Course {
   std::atomic<bool> over = false;
   std::atomic<uint64_t> steps = 0;
   std::mutex mutex;
-  Json stepsOfRanks = Json::object(), errors = Json::array();
+  Json stepsOfRanks = Json::object(), samplesOfRanks = Json::object(), errors = Json::array();
 };
 
-Status run(Trainer& trainer, const Together& options, uint32_t rank, Course& course) {
+Status run(DigitsTrainer& trainer, const Together& options, uint32_t rank, Course& course) {
   PSD_RETURN_IF_ERROR(trainer.join(options.trainers));
-  const uint32_t sleepMs = rank == 0 && options.slowStepMs != 0 ? options.slowStepMs : options.stepMs;
+  const uint32_t stepMs = rank == 0 && options.slowStepMs != 0 ? options.slowStepMs : options.stepMs;
   const bool garbage = rank + options.garbage >= options.trainers;
   while (!course.over && trainer.steps() < options.steps) {
+    PSD_RETURN_IF_ERROR(options.autoBatch ? trainer.takeDealtSamples() : trainer.drawSamples());
     PSD_RETURN_IF_ERROR(trainer.pull());
-    trainer.compute();
+    trainer.compute(std::chrono::milliseconds(stepMs));
     if (garbage) trainer.makeGarbage(options.garbageScale);
-    std::this_thread::sleep_for(std::chrono::milliseconds(sleepMs));
     PSD_RETURN_IF_ERROR(trainer.push());
     course.steps++;
   }
@@ -154,10 +89,11 @@ Result<Json> trainTogether(const Setting& setting, const Together& options) {
   std::atomic<uint32_t> running = options.trainers;
   for (uint32_t rank = 0; rank < options.trainers; rank++) {
     threads.emplace_back([&, rank] {
-      Trainer trainer(setting, Rank{rank});
+      DigitsTrainer trainer(setting, Rank{rank});
       const Status status = run(trainer, options, rank, course);
       const std::lock_guard lock(course.mutex);
       course.stepsOfRanks[std::to_string(rank)] = trainer.steps();
+      course.samplesOfRanks[std::to_string(rank)] = trainer.samples();
       if (!status.ok()) course.errors.push_back("rank " + std::to_string(rank) + ": " + status.message());
       if (--running == 0) course.over = true;
     });
@@ -172,14 +108,17 @@ Result<Json> trainTogether(const Setting& setting, const Together& options) {
   course.over = true;
   for (std::thread& thread : threads) thread.join();
   PSD_RETURN_IF_ERROR(watched);
-  return Json{{"curve", curve}, {"steps", course.stepsOfRanks}, {"errors", course.errors}};
+  return Json{{"curve", curve},
+              {"steps", course.stepsOfRanks},
+              {"samples", course.samplesOfRanks},
+              {"errors", course.errors}};
 }
 
 Result<Json> trainDelayed(const Setting& setting, const Delayed& options) {
   const uint32_t count = options.delay + 1;
-  std::vector<std::unique_ptr<Trainer>> trainers;
+  std::vector<std::unique_ptr<DigitsTrainer>> trainers;
   for (uint32_t rank = 0; rank < count; rank++) {
-    trainers.push_back(std::make_unique<Trainer>(setting, Rank{rank}));
+    trainers.push_back(std::make_unique<DigitsTrainer>(setting, Rank{rank}));
     PSD_RETURN_IF_ERROR(trainers.back()->join(count));
     PSD_RETURN_IF_ERROR(trainers.back()->pull());
   }
@@ -192,7 +131,8 @@ Result<Json> trainDelayed(const Setting& setting, const Delayed& options) {
       curve.push_back({{"steps", step}, {"accuracy", score.accuracy}, {"loss", finite(score.loss)}});
     }
     if (step == options.steps) break;
-    Trainer& trainer = *trainers[step % count];
+    DigitsTrainer& trainer = *trainers[step % count];
+    PSD_RETURN_IF_ERROR(trainer.drawSamples());
     trainer.compute();
     PSD_RETURN_IF_ERROR(trainer.push());
     PSD_RETURN_IF_ERROR(trainer.pull());
