@@ -28,7 +28,11 @@ Result<std::unique_ptr<Durability>> Durability::open(Env& env, const DurabilityC
 }
 
 Result<std::optional<Checkpoint>> Durability::find() {
-  if (!config_.enabled() || config_.resume == "none") return std::optional<Checkpoint>();
+  if (!config_.enabled()) return std::optional<Checkpoint>();
+  if (config_.resume == "none") {
+    PSD_RETURN_IF_ERROR(noteReplaced());
+    return std::optional<Checkpoint>();
+  }
   const bool automatic = config_.resume == "auto";
   const std::string& path = automatic ? config_.path : config_.resume;
   if (env_.exists(path + "/" + std::string(kManifestName))) {
@@ -45,7 +49,27 @@ Result<std::optional<Checkpoint>> Durability::find() {
                                     newest.damaged.front().message + ")"};
   }
   if (!automatic) return Error{ErrorCode::io, "durability.resume: there is no checkpoint in '" + path + "'"};
+  // The first update of a log follows on its first checkpoint: without one, checkpoints have been lost, or
+  // none could be taken. Segments without updates are what a crash before the first checkpoint leaves.
+  PSD_ASSIGN_OR_RETURN(const LogFiles log, findLog(env_, path));
+  if (!log.updatesIn.empty()) {
+    return Error{ErrorCode::io, "'" + log.updatesIn + "' holds updates, and there is no checkpoint in '" +
+                                    path +
+                                    "' that they go on from; put the checkpoints back, move the folder "
+                                    "away, or begin anew with durability.resume=none"};
+  }
   return std::optional<Checkpoint>();
+}
+
+Status Durability::noteReplaced() const {
+  PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> checkpoints, listCheckpoints(env_, config_.path, true));
+  PSD_ASSIGN_OR_RETURN(const LogFiles log, findLog(env_, config_.path));
+  if (checkpoints.empty() && log.segments == 0) return {};
+  spdlog::warn(
+      "durability.resume=none begins anew: what is in '{}' ({} checkpoint(s), {} segment(s) of a log) "
+      "stays until new checkpoints take its place",
+      config_.path, checkpoints.size(), log.segments);
+  return {};
 }
 
 void Durability::note(const Restored& restored, const std::string& path) const {
@@ -78,6 +102,10 @@ Status Durability::replayLog(const Checkpoint& checkpoint, ParameterStore& store
   spdlog::info("replayed {} of {} updates in the log{}", replayer.applied(), end.records,
                end.torn ? "; cut off an unfinished one at its end, which nobody was told of" : "");
   if (direct) {
+    if (end.nextRecord == 0) {
+      spdlog::warn("the log after checkpoint '{}' is gone: there is no '{}'; updates may be missing",
+                   checkpoint.path, segmentPath(config_.path, manifest.logSegment));
+    }
     // Where no segment is left, what was in them is unknown, and another history begins.
     if (end.nextRecord > 0) logEnd_ = end;
     logHistory_ = manifest.logHistory;

@@ -21,8 +21,8 @@ class Durability {
   /// Takes the folder for this process. Errors name it. `env` outlives the object.
   static Result<std::unique_ptr<Durability>> open(Env& env, const DurabilityConfig& config);
 
-  /// The checkpoint to go on from, as `resume` says; nothing where there is none. Blocks; logs what was
-  /// damaged.
+  /// The checkpoint to go on from, as `resume` says; nothing where nothing was saved yet. Blocks; logs what
+  /// was damaged, and what `resume` leaves aside.
   Result<std::optional<Checkpoint>> find();
   /// Fills a store with what find() gave, runs the log's updates after it, and logs what was not taken over.
   /// Blocks.
@@ -50,6 +50,8 @@ class Durability {
   Durability(Env& env, const DurabilityConfig& config) : env_(env), config_(config) {}
 
   bool logs() const { return config_.type == DurabilityConfig::Type::log; }
+  /// Logs what is in the folder that nothing is made of.
+  Status noteReplaced() const;
   /// Replays the log over the store; where it was written with other shards or another optimizer, over a
   /// store of that shape, of which a checkpoint is then taken and restored.
   Status replayLog(const Checkpoint& checkpoint, ParameterStore& store);

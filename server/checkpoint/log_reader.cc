@@ -17,10 +17,8 @@ Result<std::vector<uint64_t>> listSegments(Env& env, const std::string& folder) 
   return segments;
 }
 
-Error damaged(const std::string& path, const std::string& why) {
-  return {ErrorCode::io, "'" + path + "' is damaged: " + why +
-                             "; a checkpoint can be gone on from without the log: durability.resume=PATH"};
-}
+constexpr std::string_view kWithoutLog =
+    "; a checkpoint can be gone on from without the log: durability.resume=PATH";
 
 /// A whole record that was written after others were on the disk.
 struct LaterRecord {
@@ -60,6 +58,10 @@ Result<std::string> damageAfter(const ReadableFile& file, uint64_t wholeBytes, u
 }
 
 }  // namespace
+
+Error damagedSegment(const std::string& path, const std::string& why) {
+  return {ErrorCode::io, "'" + path + "' is damaged: " + why + std::string(kWithoutLog)};
+}
 
 Result<SegmentContent> readSegment(Env& env, const std::string& path, const RecordVisitor& visit) {
   PSD_ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, env.open(path));
@@ -108,7 +110,7 @@ Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, ui
     PSD_RETURN_IF_ERROR(file->read(0, bytes));
     const auto header = parseSegmentHeader(bytes);
     if (!header) {
-      if (file->size() > kSegmentHeaderBytes) return damaged(path, std::string(kBadHeader));
+      if (file->size() > kSegmentHeaderBytes) return damagedSegment(path, std::string(kBadHeader));
       // One that could not be made, because of a crash or a full disk: nothing can have been in it.
       if (segment != segments.back()) continue;
       end.lastSegment = segment;
@@ -117,14 +119,18 @@ Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, ui
       break;
     }
     if (header->history != history) continue;
-    if (header->segment != segment) return damaged(path, "its header is that of another segment");
+    if (header->segment != segment) return damagedSegment(path, "its header is that of another segment");
+    if (!end.lastSegment && segment != from) {
+      return Error{ErrorCode::io, "'" + segmentPath(folder, from) + "' is missing, and '" + path +
+                                      "' goes on after it" + std::string(kWithoutLog)};
+    }
     if (end.lastSegment && header->firstRecord != expected) {
-      return damaged(lastPath, "record " + std::to_string(expected) + " at byte " +
-                                   std::to_string(end.wholeBytes) + " is missing, and '" + path +
-                                   "' goes on after it");
+      return damagedSegment(lastPath, "record " + std::to_string(expected) + " at byte " +
+                                          std::to_string(end.wholeBytes) + " is missing, and '" + path +
+                                          "' goes on after it");
     }
     PSD_ASSIGN_OR_RETURN(const SegmentContent content, readSegment(env, path, visit));
-    if (!content.damage.empty()) return damaged(path, content.damage);
+    if (!content.damage.empty()) return damagedSegment(path, content.damage);
     end.lastSegment = segment;
     end.records += content.nextRecord - header->firstRecord;
     end.nextRecord = content.nextRecord;
@@ -146,6 +152,22 @@ Status cutTornTail(Env& env, const std::string& folder, const LogEnd& end) {
 Result<uint64_t> highestSegment(Env& env, const std::string& folder) {
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, listSegments(env, folder));
   return segments.empty() ? 0 : segments.back();
+}
+
+Result<LogFiles> findLog(Env& env, const std::string& folder) {
+  LogFiles found;
+  if (!env.exists(folder)) return found;
+  PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, listSegments(env, folder));
+  found.segments = segments.size();
+  for (uint64_t segment : segments) {
+    const std::string path = segmentPath(folder, segment);
+    PSD_ASSIGN_OR_RETURN(const auto file, env.open(path));
+    if (file->size() > kSegmentHeaderBytes) {
+      found.updatesIn = path;
+      break;
+    }
+  }
+  return found;
 }
 
 }  // namespace psd

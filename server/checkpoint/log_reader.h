@@ -32,9 +32,12 @@ struct SegmentContent {
 using RecordVisitor = std::function<Status(const LogRecord&)>;
 Result<SegmentContent> readSegment(Env& env, const std::string& path, const RecordVisitor& visit);
 
+/// The error for a segment that was on the disk once and is not any more as it was.
+Error damagedSegment(const std::string& path, const std::string& why);
+
 /// Hands the records of one history to `visit`, in order, from segment `from` on. What was cut off at the end
 /// of the last segment is passed over and told of; anything else that is missing or damaged is an Error that
-/// names file and place. Blocks.
+/// names file and place. A history without any segment has no records. Blocks.
 Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, uint64_t from,
                        const RecordVisitor& visit);
 
@@ -43,5 +46,12 @@ Status cutTornTail(Env& env, const std::string& folder, const LogEnd& end);
 
 /// The highest number of any segment in a folder; 0 when there is none.
 Result<uint64_t> highestSegment(Env& env, const std::string& folder);
+
+/// What a folder holds of any history's log, whole or not. A folder that is not there holds nothing.
+struct LogFiles {
+  uint64_t segments = 0;
+  std::string updatesIn;  ///< path of the first segment that holds more than its header; empty: none does
+};
+Result<LogFiles> findLog(Env& env, const std::string& folder);
 
 }  // namespace psd

@@ -1,6 +1,7 @@
 #include "server/daemon/file_commands.h"
 
 #include <cstdio>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -63,23 +64,31 @@ Status inspectCheckpoint(Env& env, const std::string& path) {
   return {};
 }
 
-Status inspectSegment(Env& env, const std::string& path) {
-  std::string updates;
+Result<SegmentContent> showSegment(Env& env, const std::string& path) {
   uint64_t first = 0, last = 0;
-  PSD_ASSIGN_OR_RETURN(const SegmentContent content, readSegment(env, path, [&](const LogRecord& record) {
+  PSD_ASSIGN_OR_RETURN(SegmentContent content, readSegment(env, path, [&](const LogRecord& record) {
                          if (first == 0) first = record.number;
                          last = record.number;
                          return Status();
                        }));
-  if (!content.header)
-    return {ErrorCode::io, "'" + path + "' is no segment of a log, or cut off in its header"};
+  if (!content.header) {
+    print(fmt::format("'{}' has no whole header\n", path));
+    return content;
+  }
   print(fmt::format("segment {} of history {:016x}, model signature {:016x}, {} records{}\n",
                     content.header->segment, content.header->history, content.header->signature,
                     content.nextRecord - content.header->firstRecord,
                     first == 0 ? "" : fmt::format(" ({} to {})", first, last)));
   const uint64_t rest = content.fileBytes - content.wholeBytes;
   if (rest > 0) print(fmt::format("  {} bytes after them are no whole record\n", rest));
-  return {};
+  return content;
+}
+
+Status inspectSegment(Env& env, const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(const SegmentContent content, showSegment(env, path));
+  if (!content.damage.empty()) return damagedSegment(path, content.damage);
+  if (content.header) return {};
+  return {ErrorCode::io, "'" + path + "' is no segment of a log, or cut off in its header"};
 }
 
 Status inspectTensors(Env& env, const std::string& path) {
@@ -104,6 +113,7 @@ Status inspectFolder(Env& env, const std::string& path) {
   PSD_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.list(path));
   Status worst;
   bool whole = false;
+  std::map<uint64_t, uint64_t> logFrom;  // of each history: where its oldest whole checkpoint goes on
   for (uint64_t number : numbers) {
     const std::string folder = checkpointPath(path, number);
     if (!isCheckpoint(env, folder)) {
@@ -113,8 +123,10 @@ Status inspectFolder(Env& env, const std::string& path) {
     auto opened = openCheckpoint(env, folder);
     if (opened.ok()) {
       whole = true;
-      print(fmt::format("checkpoint {} of {}, shard 0 at version {}, whole\n", number,
-                        opened->manifest.created, opened->manifest.shards[0].version.value));
+      const Manifest& manifest = opened->manifest;
+      if (manifest.logSegment != 0) logFrom.try_emplace(manifest.logHistory, manifest.logSegment);
+      print(fmt::format("checkpoint {} of {}, shard 0 at version {}, whole\n", number, manifest.created,
+                        manifest.shards[0].version.value));
     } else {
       print(fmt::format("checkpoint {}: {}\n", number, opened.message()));
       worst = opened.status();
@@ -122,7 +134,14 @@ Status inspectFolder(Env& env, const std::string& path) {
   }
   for (const std::string& name : names) {
     if (!segmentOf(name)) continue;
-    if (Status status = inspectSegment(env, path + "/" + name); !status.ok()) worst = status;
+    if (auto shown = showSegment(env, path + "/" + name); !shown.ok()) worst = shown.status();
+  }
+  // As a daemon would read it: only there it shows whether all of the log follows on what is before it.
+  for (const auto& [history, from] : logFrom) {
+    const auto read = readLog(env, path, history, from, [](const LogRecord&) { return Status(); });
+    if (read.ok()) continue;
+    print(fmt::format("log        {}\n", read.message()));
+    worst = read.status();
   }
   if (Status status = inspectDeparted(env, path); !status.ok()) worst = status;
   return worst.ok() && !whole ? noCheckpointIn(path) : worst;

@@ -143,5 +143,83 @@ class EndOfARun(processes.ProcessTest):
         self.assert_ends(daemon)
 
 
+class DamagedLog(processes.ProcessTest):
+    """What a killed daemon left, and somebody or something has changed since."""
+
+    def setUp(self):
+        self.saved = self.folder / "saved"
+        daemon = self.start(self.saved)
+        # So small a segment is full with one write.
+        self.assert_ends(self.train(daemon.address, steps=6))
+        daemon.kill()
+        self.segments = sorted(path.name for path in self.saved.glob("log-*"))
+        self.assertGreater(len(self.segments), 4)
+
+    def settings(self, path, **durability):
+        return {"policy": "locked", "shards": 2,
+                "durability": {"type": "log", "path": str(path), "segment_bytes": 65536, **durability}}
+
+    def start(self, path, **durability):
+        return self.daemon(**self.settings(path, **durability))
+
+    def start_in_vain(self, path):
+        settings = self.settings(path)
+        return self.start_psd("--listen", "tcp://127.0.0.1:0", "--set", "policy.type=locked", "--set", "shards=2",
+                              "--set", "durability=" + json.dumps(settings["durability"]))
+
+    def assert_refused(self, folder, *words):
+        """The daemon, inspect and replay all name what is wrong, and change nothing."""
+        def content():
+            return sorted((path.name, path.stat().st_size) for path in folder.rglob("*") if path.name != "lock")
+
+        before = content()
+        for process in (self.start_psd("inspect", folder), self.start_psd("replay", folder), self.start_in_vain(folder)):
+            self.assert_fails(process, *words)
+            self.assertEqual(process.wait(), 1, process.name)
+        self.assertEqual(content(), before)
+
+    def copied(self, name):
+        folder = self.folder / name
+        shutil.copytree(self.saved, folder)
+        return folder
+
+    def test_damage_within_is_named(self):
+        middle = self.segments[len(self.segments) // 2]
+        flipped = self.copied("flipped")
+        content = bytearray((flipped / middle).read_bytes())
+        content[200] ^= 1
+        (flipped / middle).write_bytes(content)
+        self.assert_refused(flipped, middle, "is damaged", "at byte 64")
+        for missing in (middle, self.segments[0]):
+            with self.subTest(missing=missing):
+                folder = self.copied("without-" + missing)
+                (folder / missing).unlink()
+                self.assert_refused(folder, "is missing", "goes on after it")
+
+    def test_what_a_crash_cuts_off_at_the_end_is_no_damage(self):
+        # The newest segment has no record yet.
+        last = self.saved / self.segments[-2]
+        (self.saved / self.segments[-1]).unlink()
+        with open(last, "r+b") as file:
+            file.truncate(last.stat().st_size - 100)
+        inspected = self.start_psd("inspect", self.saved)
+        self.assert_ends(inspected)
+        self.assertIn("bytes after them are no whole record", inspected.out)
+        self.assert_ends(self.start_psd("replay", self.saved))
+        self.assertIn("cut off an unfinished one", self.start(self.saved).err)
+
+    def test_a_log_without_its_checkpoints_is_not_begun_anew_in_silence(self):
+        for checkpoint in self.saved.glob("checkpoint-*"):
+            shutil.rmtree(checkpoint)
+        before = sorted(self.saved.iterdir())
+        refused = self.start_in_vain(self.saved)
+        self.assert_fails(refused, "saved/log-", "there is no checkpoint in", "durability.resume=none")
+        self.assertEqual(refused.wait(), 1)
+        self.assertEqual(sorted(self.saved.iterdir()), before)
+        daemon = self.start(self.saved, resume="none")
+        self.assertIn(f"0 checkpoint(s), {len(self.segments)} segment(s) of a log", daemon.err)
+        self.assertIsNone(daemon.status()["model"])
+
+
 if __name__ == "__main__":
     processes.main()

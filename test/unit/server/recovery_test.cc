@@ -190,6 +190,19 @@ TEST_CASE("where damage keeps a daemon from going on it says what to do, and tha
     CHECK(why.find("durability.resume=PATH") != std::string::npos);
     CHECK(resumed(env, paths[1]) == 2.f);
   }
+  SECTION("no checkpoint, and a log that went on from one: nothing is made up, and resume=none begins anew") {
+    for (const std::string& path : paths) PSD_REQUIRE_OK(env.remove(path + "/manifest.json"));
+    const std::string why = refusal("auto");
+    CHECK(why.find("'/data/log-") != std::string::npos);
+    CHECK(why.find("there is no checkpoint in '/data'") != std::string::npos);
+    CHECK(why.find("durability.resume=none") != std::string::npos);
+    CHECK(resumed(env, "none") == std::nullopt);
+  }
+  SECTION("the first segment after the checkpoint: the others are not taken for all there was") {
+    PSD_REQUIRE_OK(env.remove(segmentPath("/data", readManifest(env, paths[2])->logSegment)));
+    CHECK(refusal("auto").find("is missing") != std::string::npos);
+    CHECK(resumed(env, paths[2]) == 3.f);
+  }
   SECTION("no checkpoint where one was named") {
     CHECK(refusal("/elsewhere").find("there is no checkpoint in '/elsewhere'") != std::string::npos);
   }
