@@ -109,7 +109,8 @@ interface Daemon {
   # First call on a connection. `peer` names the caller in the daemon's log ("psd-trainer 0.1.0").
 
   join @1 (rank :UInt32, worldSize :UInt32, model :ModelSpec, host :Text, pid :UInt32, codec :Text,
-           pullCodec :Text, incarnation :UInt64, daemon :UInt64, anyRank :Bool) -> JoinResult;
+           pullCodec :Text, incarnation :UInt64, daemon :UInt64, anyRank :Bool,
+           held :List(HeldSamples)) -> JoinResult;
   # Becomes a trainer. `codec` and `pullCodec` say how its gradients and its parameters are to travel,
   # NAME[:option=value[,…]]; empty leaves that to the daemon. Refused: protocolMismatch (no hello before), modelMismatch,
   # worldSizeMismatch, rankTaken, also when it had the rank at this daemon and another incarnation has had it
@@ -118,7 +119,8 @@ interface Daemon {
   # rank goes on with its session, and its pushes are known; 0: neither. `daemon`: joined.daemon of its last
   # join, 0 in the first.
   # `anyRank`: instead of `rank` it takes the lowest one that is free. `worldSize` 0: as the daemon's configuration
-  # or those that are in say.
+  # or those that are in say. `held`: what takeSamples dealt to it, by this daemon or one before, and of which it was not
+  # told what became of the gradient. Gradients of what others have by now are answered late.
 
   observe @2 (model :ModelSpec) -> ObserveResult;
   # Reads the model without being a trainer. An empty model matches any.
@@ -142,6 +144,13 @@ struct AttachResult {
     # trainer counts as no longer connected, without this one it does not. When one of them breaks, join again.
     error @1 :Error;
   }
+}
+
+struct HeldSamples {
+  step @0 :UInt64;
+  epoch @1 :UInt64;   # these as in SamplesResult.dealt
+  begin @2 :UInt64;
+  count @3 :UInt32;
 }
 
 struct SamplesResult {

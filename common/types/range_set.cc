@@ -36,6 +36,21 @@ bool RangeSet::add(uint64_t begin, uint64_t count) {
   return true;
 }
 
+bool RangeSet::remove(uint64_t begin, uint64_t count) {
+  if (!contains(begin, count)) return false;
+  if (count == 0) return true;
+  covered_ -= count;
+  const auto piece = std::prev(ends_.upper_bound(begin));
+  const uint64_t pieceEnd = piece->second;
+  if (pieceEnd > begin + count) ends_.emplace_hint(std::next(piece), begin + count, pieceEnd);
+  if (piece->first == begin) {
+    ends_.erase(piece);
+  } else {
+    piece->second = begin;
+  }
+  return true;
+}
+
 void RangeSet::clear() {
   ends_.clear();
   covered_ = 0;

@@ -34,7 +34,8 @@ Checkpointer::Checkpointer(Env& env, DurabilityConfig config, CheckpointSource s
       config_(std::move(config)),
       source_(std::move(source)),
       schedule_({config_.everySeconds, config_.everyUpdates * source_.store->shardCount()}),
-      nextNumber_(nextNumber) {
+      nextNumber_(nextNumber),
+      savedSamples_(samples()) {
   schedule_.start(now(), updates());
   thread_ = std::thread([this] { run(); });
 }
@@ -88,7 +89,7 @@ void Checkpointer::run() {
     taken_.notify_all();
   }
   outcome_ = Status();
-  if (!lastOne_ || !schedule_.unsaved(updates())) return;
+  if (!lastOne_ || (!schedule_.unsaved(updates()) && savedSamples_ == samples())) return;
   hold.unlock();
   const Status status = take();
   hold.lock();
@@ -135,6 +136,7 @@ Result<Checkpointer::Report> Checkpointer::write(uint64_t number) {
     manifest.logHistory = place.history;
   }
   PSD_ASSIGN_OR_RETURN(CheckpointWriter writer, CheckpointWriter::begin(env_, config_.path, number));
+  KJ_DEFER(if (source_.samples) source_.samples->lockExclusive()->endSaving());
   Lanes lanes = store.makeLanes();
   Report report;
   report.path = writer.path();
@@ -146,7 +148,9 @@ Result<Checkpointer::Report> Checkpointer::write(uint64_t number) {
   }
   // A policy that came or went meanwhile let updates race with the copies.
   manifest.consistency = liveBefore || readsLive() ? Consistency::live : Consistency::perShard;
-  PSD_RETURN_IF_ERROR(writer.finish(std::move(manifest)));
+  manifest.samples = samples();
+  PSD_RETURN_IF_ERROR(writer.finish(manifest));
+  savedSamples_ = std::move(manifest.samples);
   if (source_.log) source_.log->based();
   if (Status pruned = prune(); !pruned.ok()) spdlog::warn("something old stays: {}", pruned.message());
   report.bytes = writer.bytesWritten();
@@ -172,7 +176,12 @@ bool Checkpointer::readsLive() const {
 
 Status Checkpointer::copyShard(Shard& shard, ManifestShard& entry, ShardImage& image, Lane& lane,
                                double& pauseMs) const {
+  // What is done by now is in the copy.
+  const auto beginSamples = [this] {
+    if (source_.samples) source_.samples->lockExclusive()->beginShard();
+  };
   if (source_.groups()[entry.range.group].live) {
+    beginSamples();
     // The version first: what is read after it holds at least these updates.
     entry.version = shard.version();
     return image.copy(shard, lane);
@@ -181,11 +190,18 @@ Status Checkpointer::copyShard(Shard& shard, ManifestShard& entry, ShardImage& i
   kj::WaitScope scope(loop);
   const ShardLock::Guard guard = shard.lock().acquire().wait(scope);
   const double began = now();
+  beginSamples();
   entry.version = shard.version();
   entry.pushes = shard.pushes();
   Status status = image.copy(shard, lane);
   pauseMs = std::max(pauseMs, (now() - began) * 1e3);
   return status;
+}
+
+std::optional<SavedSamples> Checkpointer::samples() const {
+  if (!source_.samples) return {};
+  const auto plan = source_.samples->lockExclusive();
+  return plan->begun() ? std::optional(plan->saved()) : std::nullopt;
 }
 
 uint64_t Checkpointer::updates() const {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include <kj/mutex.h>
 #include <nlohmann/json.hpp>
 
 #include "server/checkpoint/checkpoint_schedule.h"
@@ -17,6 +18,9 @@
 #include "server/checkpoint/store_state.h"
 
 namespace psd {
+
+/// A plan that the control loop deals by and the checkpointer saves.
+using GuardedSamples = kj::MutexGuarded<SamplePlan>;
 
 /// What is saved: a store that is being trained, and how it may be read.
 struct CheckpointSource {
@@ -29,7 +33,8 @@ struct CheckpointSource {
   /// The groups as they are ruled now: policies may change while the daemon runs. Called on the
   /// checkpointer's thread.
   std::function<std::vector<Group>()> groups;
-  std::shared_ptr<LogWriter> log;  ///< null: there is none
+  std::shared_ptr<LogWriter> log;           ///< null: there is none
+  std::shared_ptr<GuardedSamples> samples;  ///< likewise
 };
 
 /// Takes checkpoints of a store while it is trained, on a thread of its own: each shard is copied under its
@@ -70,6 +75,8 @@ class Checkpointer {
   Status prune();
   /// Whether some group is read without a lock now.
   bool readsLive() const;
+  /// The plan of the samples as it is now; nothing where there is none.
+  std::optional<SavedSamples> samples() const;
   /// Copies one shard; adds to the longest pause.
   Status copyShard(Shard& shard, ManifestShard& entry, ShardImage& image, Lane& lane, double& pauseMs) const;
   /// That all shards together have made.
@@ -83,6 +90,7 @@ class Checkpointer {
   CheckpointSchedule schedule_;
   uint64_t nextNumber_;
   std::optional<ShardImage> image_;
+  std::optional<SavedSamples> savedSamples_;  // or what was there at the start
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;

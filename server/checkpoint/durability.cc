@@ -78,13 +78,17 @@ void Durability::note(const Restored& restored, const std::string& path) const {
 
 Status Durability::restore(const Checkpoint& checkpoint, ParameterStore& store) {
   // A checkpoint that was named is gone on from as it is: the log tells of what came after it.
-  if (ownFolder_ && checkpoint.manifest.logSegment != 0) return replayLog(checkpoint, store);
+  SamplesReplay samples(checkpoint.manifest);
+  if (ownFolder_ && checkpoint.manifest.logSegment != 0) {
+    return replayLog(checkpoint, store, std::move(samples));
+  }
   PSD_ASSIGN_OR_RETURN(const Restored restored, restoreStore(env_, checkpoint, store));
   note(restored, checkpoint.path);
+  *samples_->lockExclusive() = std::move(samples).finish();
   return {};
 }
 
-Status Durability::replayLog(const Checkpoint& checkpoint, ParameterStore& store) {
+Status Durability::replayLog(const Checkpoint& checkpoint, ParameterStore& store, SamplesReplay samples) {
   const Manifest& manifest = checkpoint.manifest;
   const bool direct = sameShape(manifest, store);
   std::unique_ptr<ParameterStore> shaped;
@@ -94,12 +98,13 @@ Status Durability::replayLog(const Checkpoint& checkpoint, ParameterStore& store
   } else {
     PSD_ASSIGN_OR_RETURN(shaped, openStore(env_, checkpoint));
   }
-  Replayer replayer(direct ? store : *shaped);
+  Replayer replayer(direct ? store : *shaped, {}, &samples);
   PSD_ASSIGN_OR_RETURN(const LogEnd end,
                        readLog(env_, config_.path, manifest.logHistory, manifest.logSegment,
                                [&](const LogRecord& record) { return replayer.apply(record); }));
   PSD_RETURN_IF_ERROR(cutTornTail(env_, config_.path, end));
-  spdlog::info("replayed {} of {} updates in the log{}", replayer.applied(), end.records,
+  *samples_->lockExclusive() = std::move(samples).finish();
+  spdlog::info("replayed {} of {} updates in the log{}", replayer.applied(), replayer.updates(),
                end.torn ? "; cut off an unfinished one at its end, which nobody was told of" : "");
   if (direct) {
     if (end.nextRecord == 0) {
@@ -118,6 +123,7 @@ Status Durability::replayLog(const Checkpoint& checkpoint, ParameterStore& store
     for (const ManifestGroup& group : manifest.groups) groups.push_back({group.policy});
     return groups;
   };
+  source.samples = samples_;
   const uint64_t number = nextNumber_++;
   DurabilityConfig quiet = config_;
   quiet.everySeconds = 0;
@@ -156,13 +162,21 @@ Status Durability::begin(CheckpointSource source) {
     source.log = openLog(*source.store);
     for (size_t i = 0; i < source.store->shardCount(); i++) source.store->shard(i).setLog(source.log);
     logEnd_.reset();
+    const std::lock_guard hold(mutex_);
+    log_ = source.log;
   }
+  source.samples = samples_;
   // Where the folder cannot be read now, a number that is there already is passed over by later tries.
   const auto numbers = listCheckpoints(env_, config_.path, false);
   if (numbers.ok() && !numbers->empty()) nextNumber_ = std::max(nextNumber_, numbers->back() + 1);
   auto saving = std::make_shared<Checkpointer>(env_, config_, std::move(source), nextNumber_);
   setCheckpointer(saving);
   return needsBase ? saving->takeNow() : Status();
+}
+
+void Durability::dealt(const LoggedDeal& deal) const {
+  const std::lock_guard hold(mutex_);
+  if (log_) log_->append(deal);
 }
 
 Status Durability::finish() {

@@ -10,6 +10,7 @@
 #include "server/checkpoint/checkpointer.h"
 #include "server/checkpoint/departed.h"
 #include "server/checkpoint/log_reader.h"
+#include "server/checkpoint/samples_replay.h"
 
 namespace psd {
 
@@ -24,9 +25,14 @@ class Durability {
   /// The checkpoint to go on from, as `resume` says; nothing where nothing was saved yet. Blocks; logs what
   /// was damaged, and what `resume` leaves aside.
   Result<std::optional<Checkpoint>> find();
-  /// Fills a store with what find() gave, runs the log's updates after it, and logs what was not taken over.
-  /// Blocks.
+  /// Fills a store with what find() gave, and samples(), runs the log's updates after it, and logs what was
+  /// not taken over. Blocks.
   Status restore(const Checkpoint& checkpoint, ParameterStore& store);
+
+  /// The plan by which samples are dealt, which is saved with the model. Anybody's, under its lock.
+  const std::shared_ptr<GuardedSamples>& samples() const { return samples_; }
+  /// Writes down what was dealt, where there is a log: before any push that comes of it.
+  void dealt(const LoggedDeal& deal) const;
 
   /// The model has its values: it is saved from now on, instead of what was saved before. With a log and
   /// nothing that it goes on from, what is pushed is safe only after a first checkpoint, which is taken here;
@@ -54,7 +60,7 @@ class Durability {
   Status noteReplaced() const;
   /// Replays the log over the store; where it was written with other shards or another optimizer, over a
   /// store of that shape, of which a checkpoint is then taken and restored.
-  Status replayLog(const Checkpoint& checkpoint, ParameterStore& store);
+  Status replayLog(const Checkpoint& checkpoint, ParameterStore& store, SamplesReplay samples);
   void note(const Restored& restored, const std::string& path) const;
   std::shared_ptr<LogWriter> openLog(const ParameterStore& store);
   std::shared_ptr<Checkpointer> checkpointer() const;
@@ -63,6 +69,7 @@ class Durability {
 
   Env& env_;
   const DurabilityConfig config_;
+  const std::shared_ptr<GuardedSamples> samples_ = std::make_shared<GuardedSamples>();
   std::unique_ptr<FileLock> lock_;
   uint64_t nextNumber_ = 1;
   bool ownFolder_ = false;        // find() looked where this daemon saves
@@ -72,6 +79,7 @@ class Durability {
   std::mutex beginning_;                        // held by begin() and finish()
   mutable std::mutex mutex_;                    // guards what follows
   std::shared_ptr<Checkpointer> checkpointer_;  // once there is something to save
+  std::shared_ptr<LogWriter> log_;              // likewise
 };
 
 }  // namespace psd

@@ -13,7 +13,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "logs are little endian");
 
 constexpr char kMagic[] = "PSDLOG1\n";
-constexpr uint32_t kUpdateRecord = 1;
+constexpr uint32_t kUpdateRecord = 1, kDealRecord = 2;
 constexpr uint64_t kRecordBytesMax = 1ull << 42;
 constexpr uint64_t kCodedElementsMax = (1ull << 31) - 1;  // Codec
 
@@ -34,6 +34,20 @@ struct RecordHeader {
   uint64_t firstOfWrite;  // number of the first record of the write that brought this one to the disk
 };
 static_assert(sizeof(RecordHeader) == kRecordHeaderBytes);
+
+/// A whole record of a deal; what all records have lies where it does in theirs.
+struct DealBytes {
+  uint32_t crc, type;
+  uint64_t bytes, number;
+  uint32_t rank, reserved;
+  uint64_t incarnation, step;
+  uint64_t epoch, begin, count;
+  uint64_t firstOfWrite;
+  uint64_t plan, samples, epochs, firstEpoch, deal;
+};
+static_assert(sizeof(DealBytes) == 120);
+static_assert(offsetof(DealBytes, number) == offsetof(RecordHeader, number));
+static_assert(offsetof(DealBytes, firstOfWrite) == offsetof(RecordHeader, firstOfWrite));
 
 struct SourceBytes {
   uint32_t rank, samples;
@@ -65,6 +79,18 @@ RecordHeader headerIn(std::span<const std::byte> bytes) {
   RecordHeader header;
   std::memcpy(&header, bytes.data(), sizeof header);
   return header;
+}
+
+LogRecord dealIn(std::span<const std::byte, sizeof(DealBytes)> from) {
+  DealBytes bytes;
+  std::memcpy(&bytes, from.data(), sizeof bytes);
+  LogRecord record;
+  record.number = bytes.number;
+  record.deal = LoggedDeal{{bytes.plan, bytes.samples, bytes.epochs, bytes.firstEpoch},
+                           {{Step{bytes.step}, {bytes.epoch, bytes.begin, bytes.count}},
+                            {Rank{bytes.rank}, bytes.incarnation},
+                            bytes.deal}};
+  return record;
 }
 
 }  // namespace
@@ -143,6 +169,26 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, c
   pad(out);
 }
 
+void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedDeal& logged) {
+  const auto& [plan, deal] = logged;
+  DealBytes bytes{};
+  bytes.type = kDealRecord;
+  bytes.bytes = sizeof bytes;
+  bytes.number = number;
+  bytes.rank = deal.life.rank.value;
+  bytes.incarnation = deal.life.incarnation;
+  bytes.step = deal.step.value;
+  bytes.epoch = deal.range.epoch;
+  bytes.begin = deal.range.begin;
+  bytes.count = deal.range.count;
+  bytes.plan = plan.number;
+  bytes.samples = plan.samples;
+  bytes.epochs = plan.epochs;
+  bytes.firstEpoch = plan.firstEpoch;
+  bytes.deal = deal.number;
+  append(out, &bytes, sizeof bytes);
+}
+
 void sealRecords(std::span<std::byte> bytes) {
   std::optional<uint64_t> first;
   while (!bytes.empty()) {
@@ -165,7 +211,8 @@ std::optional<uint64_t> recordBytes(std::span<const std::byte, kRecordPrefixByte
 
 std::optional<RecordPlace> recordPlace(std::span<const std::byte, kRecordHeaderBytes> bytes) {
   const RecordHeader header = headerIn(bytes);
-  if (!recordBytes(bytes.first<kRecordPrefixBytes>()) || header.type != kUpdateRecord) return {};
+  const bool known = header.type == kUpdateRecord || header.type == kDealRecord;
+  if (!recordBytes(bytes.first<kRecordPrefixBytes>()) || !known) return {};
   return RecordPlace{header.bytes, header.number, header.firstOfWrite};
 }
 
@@ -180,6 +227,10 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
   const auto bad = [&](const std::string& why) {
     return Error{ErrorCode::invalidArgument, "record " + std::to_string(header.number) + ": " + why};
   };
+  if (header.type == kDealRecord) {
+    if (bytes.size() != sizeof(DealBytes)) return bad("is of another size than a deal's");
+    return std::optional(dealIn(std::span(bytes).first<sizeof(DealBytes)>()));
+  }
   if (header.type != kUpdateRecord) {
     return bad("is of type " + std::to_string(header.type) + ", which this psd does not know");
   }

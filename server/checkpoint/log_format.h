@@ -11,6 +11,7 @@
 
 #include "common/codec/codec.h"
 #include "common/status/status.h"
+#include "server/membership/sample_plan.h"
 #include "server/store/update_log.h"
 
 namespace psd {
@@ -38,9 +39,16 @@ std::string segmentPath(const std::string& folder, uint64_t segment);
 /// The segment that a file name stands for, if it does.
 std::optional<uint64_t> segmentOf(std::string_view name);
 
-/// One update, read from a log. Owns its bytes.
+/// Samples that were dealt. A value type.
+struct LoggedDeal {
+  PlanTerms plan;
+  SampleDeal deal;
+};
+
+/// One update of a shard, or one deal, read from a log. Owns its bytes.
 struct LogRecord {
-  uint64_t number = 0;  ///< in the log
+  uint64_t number = 0;             ///< in the log
+  std::optional<LoggedDeal> deal;  ///< then there is nothing else
   ShardId shard;
   UpdateScalars scalars;
   std::vector<UpdateSource> sources;
@@ -57,6 +65,7 @@ struct LogRecord {
 
 /// Appends a record without its checksum to `out`, whose size is and stays a multiple of 8.
 void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update);
+void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedDeal& deal);
 /// Finishes the records that `bytes` holds one after the other, all that one write brings to the disk: their
 /// checksums, and which of them is the first.
 void sealRecords(std::span<std::byte> bytes);

@@ -45,8 +45,16 @@ uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update) {
   const uint64_t number = next_++;
   appendRecord(pending_, number, shard, update);
   records_++;
+  due_ = true;
   wake_.notify_one();
   return number;
+}
+
+void LogWriter::append(const LoggedDeal& deal) {
+  std::lock_guard hold(mutex_);
+  if (broken_) return;  // nothing is lost: the trainer says what it has when it comes back
+  appendRecord(pending_, next_++, deal);
+  records_++;
 }
 
 kj::Promise<void> LogWriter::whenDurable(uint64_t number) {
@@ -82,9 +90,10 @@ void LogWriter::run() {
   std::vector<std::byte> batch;
   std::unique_lock hold(mutex_);
   while (true) {
-    wake_.wait(hold, [this] { return ending_ || rotate_ || !pending_.empty(); });
+    wake_.wait(hold, [this] { return ending_ || rotate_ || due_; });
     if (ending_ && pending_.empty()) break;
     batch.clear();
+    due_ = false;
     std::swap(batch, pending_);  // both keep their memory, so that appending meets no fresh page
     const uint64_t upTo = next_;
     const bool rotate = rotate_, mend = rotate && broken_;

@@ -30,6 +30,8 @@ class LogWriter final : public UpdateLog {
   ~LogWriter() override;
 
   uint64_t append(ShardId shard, const AppliedUpdate& update) override;
+  /// It goes to the disk with the next update, at the latest.
+  void append(const LoggedDeal& deal);
   kj::Promise<void> whenDurable(uint64_t number) override;
 
   /// Where the log goes on.
@@ -74,6 +76,7 @@ class LogWriter final : public UpdateLog {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_, rotated_;
   std::vector<std::byte> pending_;  // whole records, not sealed
+  bool due_ = false;                // there is an update among them
   uint64_t next_;                   // number of the next record
   uint64_t durable_;                // all below are on the disk
   std::vector<std::pair<uint64_t, Fulfiller>> waiters_;

@@ -37,6 +37,27 @@ Json pushesJson(const std::vector<AppliedPush>& pushes) {
   return list;
 }
 
+Json samplesJson(const SavedSamples& samples) {
+  Json free = Json::array(), underWay = Json::array();
+  for (const auto& [begin, end] : samples.free.ends())
+    free.push_back({{"begin", begin}, {"count", end - begin}});
+  for (const SavedDeal& deal : samples.underWay) {
+    Json entry = {{"rank", deal.life.rank.value}, {"incarnation", deal.life.incarnation},
+                  {"step", deal.step.value},      {"epoch", deal.range.epoch},
+                  {"begin", deal.range.begin},    {"count", deal.range.count}};
+    if (deal.doubtful != SavedDeal::kAll) entry["doubtful"] = deal.doubtful;
+    underWay.push_back(std::move(entry));
+  }
+  return {{"plan", samples.terms.number},
+          {"epoch_samples", samples.terms.samples},
+          {"epochs", samples.terms.epochs},
+          {"first_epoch", samples.terms.firstEpoch},
+          {"closed", samples.closed},
+          {"deals", samples.deals},
+          {"free", free},
+          {"under_way", underWay}};
+}
+
 Json modelJson(const ModelSpec& model) {
   Json tensors = Json::array();
   for (const TensorSpec& tensor : model.tensors) {
@@ -110,6 +131,29 @@ AppliedPush readPush(ManifestReader in) {
   return push;
 }
 
+SavedSamples readSamples(ManifestReader in) {
+  SavedSamples samples;
+  samples.terms = {in.integer("plan"), in.integer("epoch_samples"), in.integer("epochs"),
+                   in.integer("first_epoch")};
+  samples.closed = in.raw().boolean("closed", false);
+  samples.deals = in.integer("deals");
+  for (ManifestReader& piece : in.objects("free")) {
+    const uint64_t begin = piece.integer("begin"), count = piece.integer("count", UINT64_MAX - begin);
+    if (!samples.free.add(begin, count)) piece.raw().fail("begin", "is in two of them");
+  }
+  for (ManifestReader& entry : in.objects("under_way")) {
+    SavedDeal deal;
+    deal.life = {Rank{static_cast<uint32_t>(entry.integer("rank", UINT32_MAX))},
+                 entry.integer("incarnation")};
+    deal.step = {entry.integer("step")};
+    deal.range = {entry.integer("epoch"), entry.integer("begin"), entry.integer("count")};
+    deal.doubtful =
+        static_cast<uint32_t>(entry.raw().integer("doubtful", SavedDeal::kAll, 0, SavedDeal::kAll));
+    samples.underWay.push_back(deal);
+  }
+  return samples;
+}
+
 ManifestShard readShard(ManifestReader in, size_t index, size_t groups) {
   ManifestShard shard;
   shard.range = {ShardId{static_cast<uint32_t>(index)}, in.integer("begin"), in.integer("elements")};
@@ -158,8 +202,10 @@ Status readAll(const Json& document, Manifest& manifest) {
   for (ManifestReader& entry : in.objects("shards")) {
     manifest.shards.push_back(readShard(std::move(entry), manifest.shards.size(), manifest.groups.size()));
   }
+  if (in.raw().has("samples")) manifest.samples = readSamples(in.object("samples"));
   in.text(kChecksumKey);
-  return in.raw().finish();
+  PSD_RETURN_IF_ERROR(in.raw().finish());
+  return manifest.samples ? SamplePlan::restore(*manifest.samples).status() : Status();
 }
 
 Status checkPlan(const Manifest& manifest) {
@@ -207,6 +253,7 @@ std::string formatManifest(const Manifest& manifest) {
                              {"crc32c", crcText(shard.crc)},
                              {"pushes", pushesJson(shard.pushes)}});
   }
+  if (manifest.samples) out["samples"] = samplesJson(*manifest.samples);
   return sealJson(out, kChecksumKey);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "common/plan/shard_plan.h"
 #include "common/status/status.h"
 #include "common/types/model_spec.h"
+#include "server/membership/sample_plan.h"
 #include "server/optimizer/optimizer.h"
 #include "server/store/applied_push.h"
 
@@ -49,6 +51,7 @@ struct Manifest {
   ModelSpec model;
   std::vector<ManifestGroup> groups;
   std::vector<ManifestShard> shards;
+  std::optional<SavedSamples> samples;  ///< where they are dealt: done are none that the shards lack
 };
 
 /// The file's text, its own checksum in the last line.

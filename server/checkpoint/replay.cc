@@ -36,11 +36,17 @@ Status Replayer::apply(const LogRecord& record) {
   const auto bad = [&](const std::string& why) {
     return Error{ErrorCode::io, "record " + std::to_string(record.number) + " of the log: " + why};
   };
+  if (record.deal) {
+    const Status dealt = samples_ ? samples_->deal(*record.deal) : Status();
+    return dealt.ok() ? Status() : bad(dealt.message());
+  }
+  updates_++;
   if (record.shard.value >= store_.shardCount()) {
     return bad("is of shard " + std::to_string(record.shard.value) + ", which the model has not");
   }
   Shard& shard = store_.shard(record.shard.value);
   if (record.elements != shard.range().count) return bad("does not fit its shard");
+  if (samples_) samples_->update(record.shard, record.sources);
   if (record.scalars.number <= shard.version().value) return {};
   if (until_ && record.scalars.number > until_->value) return {};
   if (record.scalars.number != shard.version().value + 1) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "server/checkpoint/log_reader.h"
+#include "server/checkpoint/samples_replay.h"
 #include "server/checkpoint/store_state.h"
 
 namespace psd {
@@ -12,20 +13,25 @@ namespace psd {
 /// which the log was written. Owned by one thread.
 class Replayer {
  public:
-  /// `until`: no update beyond that one of any shard is applied; nothing: all are.
-  explicit Replayer(ParameterStore& store, std::optional<Version> until = {})
-      : store_(store), until_(until), lanes_(store.makeLanes()) {}
+  /// `until`: no update beyond that one of any shard is applied; nothing: all are. `samples`: what is to
+  /// become known of those that were dealt; null: nothing.
+  explicit Replayer(ParameterStore& store, std::optional<Version> until = {},
+                    SamplesReplay* samples = nullptr)
+      : store_(store), until_(until), samples_(samples), lanes_(store.makeLanes()) {}
 
   /// Blocks. An update that the shard has already is passed over; one that leaves a gap, or does not fit the
   /// store, is an Error.
   Status apply(const LogRecord& record);
   uint64_t applied() const { return applied_; }
+  /// Those that were passed over among them.
+  uint64_t updates() const { return updates_; }
 
  private:
   ParameterStore& store_;
   const std::optional<Version> until_;
+  SamplesReplay* const samples_;
   Lanes lanes_;
-  uint64_t applied_ = 0;
+  uint64_t applied_ = 0, updates_ = 0;
 };
 
 /// A store in this machine's memory, cut and optimized as the one that a checkpoint was taken of, with its

@@ -59,6 +59,12 @@ Status inspectCheckpoint(Env& env, const std::string& path) {
                          push.incarnation, push.step.value, push.version.value);
     }
   }
+  if (manifest.samples) {
+    const PlanTerms& terms = manifest.samples->terms;
+    const SamplePlan plan = SamplesReplay(manifest).finish();
+    out += fmt::format("samples    {} epochs of {}: {} are done, {} under way\n", terms.epochs, terms.samples,
+                       plan.doneCount(), plan.underWayCount());
+  }
   if (manifest.logSegment != 0) out += fmt::format("log        goes on in segment {}\n", manifest.logSegment);
   print(out);
   return {};

@@ -2,45 +2,175 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
+#include <string>
 
 namespace psd {
+namespace {
 
-std::optional<SampleRange> SamplePlan::take(SessionId session, Step step, uint64_t count) {
-  if (auto before = dealt_.find({session, step}); before != dealt_.end()) return before->second;
-  SampleRange range;
-  if (auto first = returned_.begin(); first != returned_.end()) {
-    range = {first->first.first, first->first.second, std::min(count, first->second)};
-    const uint64_t rest = first->second - range.count;
-    returned_.erase(first);
-    if (rest > 0) put({range.epoch, range.begin + range.count, rest});
-  } else if (epoch_ < epochs_) {
-    range = {epoch_, next_, std::min(count, samples_ - next_)};
-    next_ += range.count;
-    if (next_ == samples_) {
-      next_ = 0;
-      epoch_++;
-    }
-  } else {
-    return std::nullopt;
-  }
-  dealt_[{session, step}] = range;
-  return range;
+Error contradicts(const std::string& why) {
+  return {ErrorCode::invalidArgument, "the plan of the samples contradicts itself: " + why};
 }
 
-void SamplePlan::put(const SampleRange& range) { returned_[{range.epoch, range.begin}] = range.count; }
+}  // namespace
+
+Status SamplePlan::begin(uint64_t samples, uint64_t epochs, uint64_t firstEpoch) {
+  return begin(PlanTerms{terms_.number + 1, samples, epochs, firstEpoch});
+}
+
+Status SamplePlan::begin(const PlanTerms& terms) {
+  if (terms.number == 0 || terms.samples == 0 || terms.epochs == 0 ||
+      terms.epochs > std::numeric_limits<uint64_t>::max() / terms.samples) {
+    return {ErrorCode::invalidArgument, std::to_string(terms.epochs) + " epochs of " +
+                                            std::to_string(terms.samples) +
+                                            " samples are none, or more than can be counted"};
+  }
+  terms_ = terms;
+  closed_ = false;
+  deals_ = 0;
+  dealt_.clear();
+  away_.clear();
+  doneMeanwhile_.clear();
+  free_.clear();
+  const uint64_t skipped = std::min(terms.firstEpoch, terms.epochs);
+  free_.add(skipped * terms.samples, (terms.epochs - skipped) * terms.samples);
+  return {};
+}
+
+Status SamplePlan::check(const SampleRange& range) const {
+  if (range.count > 0 && range.epoch < terms_.epochs && range.begin < terms_.samples &&
+      range.count <= terms_.samples - range.begin) {
+    return {};
+  }
+  return contradicts("it has no " + std::to_string(range.count) + " samples from " +
+                     std::to_string(range.begin) + " on in epoch " + std::to_string(range.epoch));
+}
+
+Result<SamplePlan> SamplePlan::restore(const SavedSamples& saved) {
+  SamplePlan plan;
+  PSD_RETURN_IF_ERROR(plan.begin(saved.terms));
+  const auto& pieces = saved.free.ends();
+  if (!pieces.empty() && pieces.rbegin()->second > saved.terms.samples * saved.terms.epochs) {
+    return contradicts("it has free samples behind its end");
+  }
+  RangeSet seen = plan.free_ = saved.free;
+  for (const SampleDeal& deal : saved.underWay) {
+    PSD_RETURN_IF_ERROR(plan.check(deal.range));
+    if (!seen.add(plan.indexOf(deal.range), deal.range.count)) {
+      return contradicts("sample " + std::to_string(deal.range.begin) + " of epoch " +
+                         std::to_string(deal.range.epoch) + ", or one after it, is there twice");
+    }
+    // A trainer that asks for a step anew has it twice; the first one is that whose gradient was applied.
+    if (!plan.away_.emplace(AwayKey{deal.life, deal.step}, deal.range).second) plan.put(deal.range);
+  }
+  if (saved.closed && !plan.finished()) return contradicts("it is closed and not finished");
+  plan.closed_ = saved.closed;
+  plan.deals_ = saved.deals;
+  return plan;
+}
+
+const SampleDeal& SamplePlan::deal(SessionId session, const TrainerLife& life, const HeldSamples& samples) {
+  return dealt_[{session, samples.step}] = {samples, life, ++deals_};
+}
+
+std::optional<SampleDeal> SamplePlan::take(SessionId session, const TrainerLife& life, Step step,
+                                           uint64_t count) {
+  if (auto before = dealt_.find({session, step}); before != dealt_.end()) return before->second;
+  if (!hasMore()) return std::nullopt;
+  const auto [index, end] = *free_.ends().begin();
+  const uint64_t begin = index % terms_.samples;
+  const SampleRange range{index / terms_.samples, begin,
+                          std::min({count, end - index, terms_.samples - begin})};
+  claim(range);
+  return deal(session, life, {step, range});
+}
 
 void SamplePlan::done(SessionId session, Step step) {
-  auto dealt = dealt_.find({session, step});
+  const auto dealt = dealt_.find({session, step});
   if (dealt == dealt_.end()) return;
-  done_ += dealt->second.count;
+  if (shardsBegun_ > 0) doneMeanwhile_.push_back({dealt->second, shardsBegun_});
   dealt_.erase(dealt);
 }
 
 void SamplePlan::giveBack(SessionId session, Step step) {
-  auto dealt = dealt_.find({session, step});
+  const auto dealt = dealt_.find({session, step});
   if (dealt == dealt_.end()) return;
-  put(dealt->second);
+  put(dealt->second.range);
   dealt_.erase(dealt);
+}
+
+std::vector<Step> SamplePlan::leave(SessionId session) {
+  std::vector<Step> steps;
+  auto dealt = dealt_.lower_bound({session, Step{0}});
+  while (dealt != dealt_.end() && dealt->first.first == session) {
+    put(dealt->second.range);
+    steps.push_back(dealt->first.second);
+    dealt = dealt_.erase(dealt);
+  }
+  return steps;
+}
+
+SamplePlan::Return SamplePlan::comeBack(SessionId session, const TrainerLife& life,
+                                        const std::vector<HeldSamples>& held) {
+  Return result;
+  std::vector<Step> over;  // it was told so by a daemon whose memory is lost
+  for (auto mine = away_.lower_bound({life, Step{0}}); mine != away_.end() && mine->first.first == life;) {
+    const HeldSamples known{mine->first.second, mine->second};
+    if (std::find(held.begin(), held.end(), known) != held.end()) {
+      dealt_[{session, known.step}] = {known, life};
+    } else {
+      put(known.range);
+      over.push_back(known.step);
+    }
+    mine = away_.erase(mine);
+  }
+  for (const HeldSamples& each : held) {
+    if (dealt_.contains({session, each.step})) continue;
+    if (begun() && check(each.range).ok() && claim(each.range)) {
+      result.claimed.push_back(deal(session, life, each));
+    } else {
+      result.lost.push_back(each.step);
+    }
+  }
+  for (const Step step : over) {
+    if (!dealt_.contains({session, step})) result.lost.push_back(step);
+  }
+  return result;
+}
+
+void SamplePlan::giveUpAway() {
+  for (const auto& [key, range] : away_) put(range);
+  away_.clear();
+}
+
+void SamplePlan::giveBackAway(const AwayKey& key) {
+  const auto away = away_.find(key);
+  if (away == away_.end()) return;
+  put(away->second);
+  away_.erase(away);
+}
+
+Status SamplePlan::dealAgain(const SampleDeal& deal) {
+  PSD_RETURN_IF_ERROR(check(deal.range));
+  if (deal.number <= deals_) return {};
+  deals_ = deal.number;
+  const uint64_t begin = indexOf(deal.range), end = begin + deal.range.count;
+  const auto goes = [&](const auto& entry) {
+    const uint64_t other = indexOf(entry.second);
+    return entry.first == AwayKey{deal.life, deal.step} ||
+           (other < end && begin < other + entry.second.count);
+  };
+  RangeSet open = free_;
+  for (const auto& entry : away_) {
+    if (goes(entry)) open.add(indexOf(entry.second), entry.second.count);
+  }
+  if (!open.remove(begin, deal.range.count)) {
+    return contradicts("samples were dealt of which some are done");
+  }
+  std::erase_if(away_, goes);
+  free_ = std::move(open);
+  away_[{deal.life, deal.step}] = deal.range;
+  return {};
 }
 
 size_t SamplePlan::openSteps(SessionId session) const {
@@ -48,15 +178,29 @@ size_t SamplePlan::openSteps(SessionId session) const {
                                            dealt_.lower_bound({SessionId{session.value + 1}, Step{0}})));
 }
 
-std::vector<Step> SamplePlan::leave(SessionId session) {
-  std::vector<Step> steps;
-  auto dealt = dealt_.lower_bound({session, Step{0}});
-  while (dealt != dealt_.end() && dealt->first.first == session) {
-    put(dealt->second);
-    steps.push_back(dealt->first.second);
-    dealt = dealt_.erase(dealt);
-  }
-  return steps;
+uint64_t SamplePlan::underWayCount() const {
+  uint64_t count = 0;
+  for (const auto& [key, dealt] : dealt_) count += dealt.range.count;
+  for (const auto& [key, range] : away_) count += range.count;
+  return count;
+}
+
+uint64_t SamplePlan::doneCount() const {
+  return terms_.samples * terms_.epochs - free_.covered() - underWayCount();
+}
+
+SavedSamples SamplePlan::saved() const {
+  SavedSamples saved{terms_, closed_, deals_, free_, doneMeanwhile_};
+  for (const auto& [key, dealt] : dealt_) saved.underWay.push_back({dealt});
+  for (const auto& [key, range] : away_) saved.underWay.push_back({{{key.second, range}, key.first}});
+  for (SavedDeal& deal : saved.underWay) deal.number = 0;
+  if (!saved.underWay.empty()) saved.closed = false;
+  return saved;
+}
+
+void SamplePlan::endSaving() {
+  shardsBegun_ = 0;
+  doneMeanwhile_.clear();
 }
 
 }  // namespace psd

@@ -1,13 +1,15 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
+#include "common/status/status.h"
 #include "common/types/ids.h"
+#include "common/types/range_set.h"
 
 namespace psd {
 
@@ -19,21 +21,73 @@ struct SampleRange {
   bool operator==(const SampleRange&) const = default;
 };
 
+/// One life of a trainer, over its sessions and over those of the daemon.
+struct TrainerLife {
+  Rank rank;
+  uint64_t incarnation = 0;
+  auto operator<=>(const TrainerLife&) const = default;
+};
+
+/// Samples that a trainer has for the gradient of a step.
+struct HeldSamples {
+  Step step;
+  SampleRange range;
+  bool operator==(const HeldSamples&) const = default;
+};
+struct SampleDeal : HeldSamples {
+  TrainerLife life;
+  uint64_t number = 0;  ///< rises with each deal of a plan
+  bool operator==(const SampleDeal&) const = default;
+};
+
+/// What a plan is about. `number` counts the plans that one daemon after the other made.
+struct PlanTerms {
+  uint64_t number = 0;  ///< 0: there was none yet
+  uint64_t samples = 0, epochs = 0;
+  uint64_t firstEpoch = 0;  ///< in which it began
+  bool operator==(const PlanTerms&) const = default;
+};
+
+/// Samples whose gradient may be in a saved model.
+struct SavedDeal : SampleDeal {
+  static constexpr uint32_t kAll = UINT32_MAX;
+  uint32_t doubtful = kAll;  ///< shards, the first of them, that may lack it; the others have it
+  bool operator==(const SavedDeal&) const = default;
+};
+
+/// A plan as it is kept beyond the daemon. A value type.
+struct SavedSamples {
+  PlanTerms terms;
+  bool closed = false;
+  uint64_t deals = 0;               ///< so far
+  RangeSet free;                    ///< not dealt, or given back: index = epoch × samples + place
+  std::vector<SavedDeal> underWay;  ///< also what was done while shards were being saved; without numbers
+  bool operator==(const SavedSamples&) const = default;
+};
+
 /// Deals the samples of every epoch to whoever asks, so that each is in one applied gradient (Li et al. 2014;
 /// DLRover): who is slow takes fewer, and what was dealt to a trainer that is gone, or whose gradient was
 /// dropped, is dealt again, before anything new. A range belongs to a step of a trainer; asking again for the
-/// same step gives the same range. Pure, like Roster.
+/// same step gives the same range. One plan comes after the other. Pure, like Roster.
+///
+/// A plan that was restored knows of trainers that a daemon before had dealt to: what is theirs is *away*
+/// until they come back, or are no longer waited for.
 class SamplePlan {
  public:
-  /// Both above 0.
-  SamplePlan(uint64_t samples, uint64_t epochs, uint64_t firstEpoch = 0)
-      : samples_(samples), epochs_(epochs), epoch_(firstEpoch) {}
+  SamplePlan() = default;
+  /// Takes up a plan that was saved; what was under way is away. ErrorCode::invalidArgument where it
+  /// contradicts itself.
+  static Result<SamplePlan> restore(const SavedSamples& saved);
 
-  uint64_t samples() const { return samples_; }
-  uint64_t epochs() const { return epochs_; }
+  /// Begins the next plan: `samples` and `epochs` above 0. Nothing of the one before goes on.
+  Status begin(uint64_t samples, uint64_t epochs, uint64_t firstEpoch = 0);
+  /// The same for a plan that another daemon began.
+  Status begin(const PlanTerms& terms);
+  bool begun() const { return terms_.number != 0; }
+  const PlanTerms& terms() const { return terms_; }
 
   /// At most `count` samples for a step, all of one epoch; nothing while there are none. `count` > 0.
-  std::optional<SampleRange> take(SessionId session, Step step, uint64_t count);
+  std::optional<SampleDeal> take(SessionId session, const TrainerLife& life, Step step, uint64_t count);
   /// The gradient of a step is in the model; unknown ones are ignored.
   void done(SessionId session, Step step);
   /// It was dropped.
@@ -41,23 +95,62 @@ class SamplePlan {
   /// The trainer is gone. Gives the steps whose samples go to others.
   std::vector<Step> leave(SessionId session);
 
+  /// A life of a trainer begins a session, with samples that it has from before, of which it was not told
+  /// what became of their gradients.
+  struct Return {
+    std::vector<SampleDeal> claimed;  ///< this plan did not know, and nobody else has them
+    std::vector<Step> lost;           ///< whose samples are done, or are others' from now on
+  };
+  Return comeBack(SessionId session, const TrainerLife& life, const std::vector<HeldSamples>& held);
+  /// Nobody waits any longer for those who have not come back.
+  void giveUpAway();
+
   /// Steps of a trainer that are not over.
   size_t openSteps(SessionId session) const;
   /// Whether there is something to take.
-  bool hasMore() const { return !returned_.empty() || epoch_ < epochs_; }
+  bool hasMore() const { return free_.covered() > 0; }
   /// Every sample of every epoch is done.
-  bool finished() const { return !hasMore() && dealt_.empty(); }
-  uint64_t doneCount() const { return done_; }
+  bool finished() const { return begun() && !hasMore() && dealt_.empty() && away_.empty(); }
+  /// Samples, over all epochs; those before the first one count as done.
+  uint64_t doneCount() const;
+  uint64_t underWayCount() const;
+
+  /// It is finished, and who comes from now on begins the next.
+  void close() { closed_ = true; }
+  bool closed() const { return closed_; }
+
+  /// The shards of the model are being saved, one after the other: the next one as it is now. What gets done
+  /// after the first one was begun may be in some and not in others, so saved() tells of it. Until
+  /// endSaving().
+  void beginShard() { shardsBegun_++; }
+  SavedSamples saved() const;
+  void endSaving();
+
+  /// While the log of a daemon before is repeated, for what is away. A deal takes samples from whoever had
+  /// them and gave them back, of which the log says nothing; one that this plan knows is passed over.
+  using AwayKey = std::pair<TrainerLife, Step>;
+  const std::map<AwayKey, SampleRange>& away() const { return away_; }
+  Status dealAgain(const SampleDeal& deal);
+  void doneAway(const AwayKey& key) { away_.erase(key); }
+  void giveBackAway(const AwayKey& key);
 
  private:
   using Key = std::pair<SessionId, Step>;
-  void put(const SampleRange& range);
 
-  const uint64_t samples_, epochs_;
-  uint64_t epoch_ = 0, next_ = 0;  // what was never dealt begins here
-  uint64_t done_ = 0;              // samples, over all epochs
-  std::map<Key, SampleRange> dealt_;
-  std::map<std::pair<uint64_t, uint64_t>, uint64_t> returned_;  // epoch and begin → count
+  Status check(const SampleRange& range) const;
+  uint64_t indexOf(const SampleRange& range) const { return range.epoch * terms_.samples + range.begin; }
+  void put(const SampleRange& range) { free_.add(indexOf(range), range.count); }
+  bool claim(const SampleRange& range) { return free_.remove(indexOf(range), range.count); }
+  const SampleDeal& deal(SessionId session, const TrainerLife& life, const HeldSamples& samples);
+
+  PlanTerms terms_;
+  bool closed_ = false;
+  uint64_t deals_ = 0;
+  RangeSet free_;
+  std::map<Key, SampleDeal> dealt_;
+  std::map<AwayKey, SampleRange> away_;
+  uint32_t shardsBegun_ = 0;
+  std::vector<SavedDeal> doneMeanwhile_;  // since the first of them
 };
 
 }  // namespace psd

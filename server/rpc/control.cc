@@ -90,6 +90,7 @@ Status Control::resume(const Checkpoint& checkpoint) {
   for (size_t i = 0; i < model_->store->shardCount(); i++) saved_.push_back(model_->store->shard(i).pushes());
   spdlog::info("going on from checkpoint '{}' of {}: model '{}', shard 0 at version {}", checkpoint.path,
                checkpoint.manifest.created, saved.name, model_->store->shard(0).version().value);
+  recallPlan();
   static_cast<void>(durability_->begin(savingSource()));  // a failure is in the log, and tried again
   return {};
 }
@@ -114,6 +115,7 @@ kj::Promise<void> Control::beginSaving() {
 
 Status Control::saveLast() {
   savedLast_ = true;
+  if (config_->exitWhenDone && roster_.everyoneDone()) closeFinishedPlan();
   return durability_->finish();
 }
 
@@ -209,20 +211,20 @@ kj::Promise<Status> Control::serve(std::shared_ptr<ServedModel> model) {
   return beginSaving().then([] { return Status(); });
 }
 
-kj::Promise<Result<Joined>> Control::join(Candidate candidate, ModelSpec model,
+kj::Promise<Result<Joined>> Control::join(Candidate candidate, std::vector<HeldSamples> held, ModelSpec model,
                                           std::shared_ptr<EventLoop> loop) {
   if (stopping()) return Result<Joined>(stoppingError());
   if (model.tensors.empty()) {
     return Result<Joined>(ErrorCode::invalidArgument, "a trainer's model has at least one tensor");
   }
   return provideModel(model).then(
-      [this, candidate = std::move(candidate), model = std::move(model),
+      [this, candidate = std::move(candidate), held = std::move(held), model = std::move(model),
        loop = std::move(loop)](Status status) mutable -> kj::Promise<Result<Joined>> {
         // Until now it may have gone again, with the last of those who had joined.
         if (status.ok() && !serves(model)) {
-          return join(std::move(candidate), std::move(model), std::move(loop));
+          return join(std::move(candidate), std::move(held), std::move(model), std::move(loop));
         }
-        Result<Joined> joined = status.ok() ? admit(candidate, loop) : Result<Joined>(status.error());
+        Result<Joined> joined = status.ok() ? admit(candidate, held, loop) : Result<Joined>(status.error());
         if (!joined.ok()) {
           spdlog::warn("refused rank {} (process {} on {}): {}", candidate.rank.value, candidate.pid,
                        candidate.host, joined.message());

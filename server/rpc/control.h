@@ -78,6 +78,10 @@ struct Samples {
   bool finished = false;
 };
 
+/// Stands, in leases, for all trainers that were in when a daemon before this one died. Sessions are numbered
+/// from 1.
+inline constexpr SessionId kThoseBefore{0};
+
 /// The daemon's memory of who is in, which model is served and whether it is ending. All decisions that are
 /// not on the data path are made here.
 ///
@@ -103,7 +107,10 @@ class Control final : private kj::TaskSet::ErrorHandler {
   Status closeRun();
 
   /// `loop`: the caller's, on which this trainer's pushes are worked on from now on.
-  kj::Promise<Result<Joined>> join(Candidate candidate, ModelSpec model, std::shared_ptr<EventLoop> loop);
+  /// `held`: samples that it was dealt, maybe by a daemon before, and not told what became of their
+  /// gradients.
+  kj::Promise<Result<Joined>> join(Candidate candidate, std::vector<HeldSamples> held, ModelSpec model,
+                                   std::shared_ptr<EventLoop> loop);
   Result<Joined> attach(const AttachWish& wish);
   /// Whether the trainer is to bring the values; parked until that is known or the values are there.
   kj::Promise<Result<ModelStart::Role>> awaitModel(SessionId session);
@@ -160,6 +167,7 @@ class Control final : private kj::TaskSet::ErrorHandler {
     std::shared_ptr<SessionStanding> standing = std::make_shared<SessionStanding>();
     uint64_t heardMs = 0;  // counters->lastSeenMs when it was last looked at
     kj::Maybe<kj::Own<kj::PromiseFulfiller<Result<ModelStart::Role>>>> waiter;
+    bool takesSamples = false;        // it has asked for some
     std::optional<SamplesWish> wish;  // while it waits for samples, and the policies do not for it
     kj::Maybe<kj::Own<kj::PromiseFulfiller<Result<Samples>>>> forSamples;
   };
@@ -184,7 +192,8 @@ class Control final : private kj::TaskSet::ErrorHandler {
   CheckpointSource savingSource() const;
   /// Begins to save it; resolves when what is pushed is safe, or cannot be for now, which the log says.
   kj::Promise<void> beginSaving();
-  Result<Joined> admit(Candidate candidate, const std::shared_ptr<EventLoop>& loop);
+  Result<Joined> admit(Candidate candidate, const std::vector<HeldSamples>& held,
+                       const std::shared_ptr<EventLoop>& loop);
   /// Goes on with a trainer's session over its new connection.
   Result<Joined> resume(SessionId session, const Candidate& candidate);
   Joined describe(SessionId session, ModelStart::Role role);
@@ -206,11 +215,19 @@ class Control final : private kj::TaskSet::ErrorHandler {
   void endDisconnected();
   void endExpired();
   void answerWaiter(Session& session, Result<ModelStart::Role> answer);
-  Status agreeOnSamples(const SamplesWish& wish);
+  Status agreeOnSamples(SessionId session, const SamplesWish& wish);
   /// How many samples a trainer is to get, if there are as many.
   Result<uint32_t> countFor(SessionId session, const SamplesWish& wish);
   /// What there is for a trainer now; nothing where it would have to wait. `wish.count` is what it is to get.
   std::optional<Samples> samplesFor(SessionId session, const SamplesWish& wish);
+  /// A trainer joins with samples from before: goes on with them, or drops what it pushes of them.
+  void recallSamples(SessionId session, const std::vector<HeldSamples>& held);
+  /// Nobody waits any longer for trainers that were in when the daemon before this one died.
+  void giveUpThoseBefore();
+  /// A plan that was saved is there: what was dealt by it waits for those who have it.
+  void recallPlan();
+  /// Who comes from now on begins a plan of its own, if this one is finished.
+  void closeFinishedPlan();
   /// Answers those who wait for samples, as far as there are some.
   void dealSamples();
   void answerWish(SessionId session, Session& entry, Result<Samples> answer);
@@ -230,7 +247,6 @@ class Control final : private kj::TaskSet::ErrorHandler {
   Roster roster_;
   Leases leases_;
   ModelStart start_;
-  std::optional<SamplePlan> plan_;  // from the first who asks for samples on
   BatchSizes batchSizes_;
   std::shared_ptr<ServedModel> model_;
   std::unique_ptr<Durability> durability_;  // from prepareModel() on

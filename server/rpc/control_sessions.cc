@@ -10,7 +10,8 @@
 
 namespace psd {
 
-Result<Joined> Control::admit(Candidate candidate, const std::shared_ptr<EventLoop>& loop) {
+Result<Joined> Control::admit(Candidate candidate, const std::vector<HeldSamples>& held,
+                              const std::shared_ptr<EventLoop>& loop) {
   if (stopping()) return stoppingError();
   candidate.returns = candidate.lastDaemon == daemonId_;
   if (candidate.anyRank && roster_.full()) endOneDisconnected();
@@ -37,6 +38,7 @@ Result<Joined> Control::admit(Candidate candidate, const std::shared_ptr<EventLo
   leases_.grant(id);
   const TrainerRef trainer{id, candidate.rank, candidate.incarnation};
   session.life.pushes->beginSession(trainer);
+  recallSamples(id, held);
   joinPolicies(trainer);
   counters_.trainersJoined.add();
   keepDeparted();  // it may have been among those
@@ -176,6 +178,10 @@ void Control::endDisconnected() {
 
 void Control::endExpired() {
   for (SessionId session : leases_.expired()) {
+    if (session == kThoseBefore) {
+      giveUpThoseBefore();
+      continue;
+    }
     depart(session, Departure::lost,
            leases_.connected(session)
                ? "not heard of for membership.lease_ms (" + std::to_string(config_->membership.leaseMs) + ")"
@@ -192,7 +198,7 @@ void Control::depart(SessionId session, Departure how, const std::string& why) {
     lives_.clear();
   }
   // Who comes now begins a run of its own, unless it is one that the run of before still waits for.
-  if (sessions_.empty() && plan_ && plan_->finished() && !config_->exitWhenDone) plan_.reset();
+  if (sessions_.empty() && !config_->exitWhenDone) closeFinishedPlan();
   keepDeparted();
 }
 

@@ -101,8 +101,9 @@ nlohmann::ordered_json Control::status() const {
                                {"lease_left_ms", leases_.left(id).count()}});
   }
   out["samples"] = nullptr;
-  if (plan_) {
-    out["samples"] = {{"epoch", plan_->samples()}, {"epochs", plan_->epochs()}, {"done", plan_->doneCount()}};
+  if (const auto plan = durability_->samples()->lockExclusive(); plan->begun()) {
+    out["samples"] = {
+        {"epoch", plan->terms().samples}, {"epochs", plan->terms().epochs}, {"done", plan->doneCount()}};
   }
   out["waiting"] = waiting();
   out["staged_bytes"] = staging_->lentBytes();

@@ -37,6 +37,14 @@ auto refusing(Context context) {
   };
 }
 
+std::vector<HeldSamples> readHeld(capnp::List<schema::HeldSamples>::Reader list) {
+  std::vector<HeldSamples> held;
+  for (const auto& each : list) {
+    held.push_back({Step{each.getStep()}, {each.getEpoch(), each.getBegin(), each.getCount()}});
+  }
+  return held;
+}
+
 Error noHello() { return {ErrorCode::protocolMismatch, "the first call on a connection is hello()"}; }
 
 }  // namespace
@@ -86,12 +94,14 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
   if (!pullCodec.ok()) return refuse({pullCodec.error().code, "pulls: " + pullCodec.message()});
   candidate.codec = (*codec)->spec();
   candidate.pullCodec = (*pullCodec)->spec();
+  std::vector<HeldSamples> held = readHeld(params.getHeld());
+  if (!held.empty()) loop_.environment().dealsSamples = true;
   context.releaseParams();
   return loop_
-      .onControl(
-          [candidate, model = std::move(*model), loop = loop_.shared_from_this()](Control& control) mutable {
-            return control.join(std::move(candidate), std::move(model), std::move(loop));
-          })
+      .onControl([candidate, held = std::move(held), model = std::move(*model),
+                  loop = loop_.shared_from_this()](Control& control) mutable {
+        return control.join(std::move(candidate), std::move(held), std::move(model), std::move(loop));
+      })
       .then([this, context, refuse](Result<Joined> joined) mutable -> kj::Promise<void> {
         if (!joined.ok()) return refuse(joined.error());
         auto out = context.getResults().initJoined();

@@ -137,7 +137,10 @@ kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(const PushSlice& slice
     home_->environment().counters.repeatedSlices.add();
     return whenDurable(slice.shard, {answer});
   };
-  if (auto answer = known(slice)) return tell(*answer);
+  if (auto answer = known(slice)) {
+    tellOfSamplesAgain(slice.step);
+    return tell(*answer);
+  }
   const auto found = steps_.find(slice.step);
   if (found == steps_.end()) return nullptr;
   StepPush& step = *found->second;
@@ -226,20 +229,6 @@ void PushServer::closeIfOver(const std::shared_ptr<StepPush>& step) {
   steps_.erase(found);
   tellOfSamples(*step);
   step->changed();
-}
-
-void PushServer::tellOfSamples(const StepPush& step) {
-  if (!home_->environment().dealsSamples) return;
-  SessionId session = trainer_.session;
-  bool applied = step.outcome->ok() && (*step.outcome)->applied();
-  for (const auto& part : step.parts) {
-    if (!part) continue;
-    session = part->trainer.session;
-    applied = applied || (part->fate && !part->dropped());
-  }
-  home_->detach(home_->onControl([session, number = step.number, applied](Control& control) {
-    control.stepOver(session, number, applied);
-  }));
 }
 
 void PushServer::count(const PushSlice& slice) {

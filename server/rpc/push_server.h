@@ -103,6 +103,8 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   void closeIfOver(const std::shared_ptr<StepPush>& step);
   /// Tells the control loop what became of the samples behind a step, where samples are dealt.
   void tellOfSamples(const StepPush& step);
+  /// The same for a step that comes again, if it is over in all shards: a restored plan may not know.
+  void tellOfSamplesAgain(Step step);
   /// The reply to the slice that completes a step, which its policy answered `last`: once everything that
   /// waits is known.
   kj::Promise<PushReply> settle(std::shared_ptr<StepPush> step, uint32_t shard, PushAnswer last);

@@ -18,4 +18,10 @@ void noteApplied(std::vector<AppliedPush>& pushes, AppliedPush push) {
   *known = push;
 }
 
+bool holds(const AppliedPush& push, Step step) {
+  if (step >= push.step) return step == push.step;
+  const uint64_t distance = push.step.value - step.value;
+  return distance > AppliedPush::kBefore || (push.before >> (distance - 1) & 1) != 0;
+}
+
 }  // namespace psd

@@ -25,4 +25,8 @@ struct AppliedPush {
 /// the one that is there is of another life, or not new.
 void noteApplied(std::vector<AppliedPush>& pushes, AppliedPush push);
 
+/// Whether the push of `step`, of the same life of the trainer, is in the shard. Of one that is too old to be
+/// remembered only the caller may know that it was dropped.
+bool holds(const AppliedPush& push, Step step);
+
 }  // namespace psd

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """A daemon that is killed in mid-training and started again: the trainers go on by themselves."""
 
+import collections
 import json
 import shutil
 import signal
+import struct
 
 import processes
 
@@ -47,6 +49,57 @@ class KilledDaemon(processes.ProcessTest):
         replayed = self.start_psd("replay", path)
         self.assert_ends(replayed)
         self.assertIn(f"shards at update {exchanges}, {exchanges}", replayed.out)
+
+    def trained_samples(self):
+        """By shard, how often each sample was in an update of the log: Counter of (epoch, place)."""
+        dealt, trained = {}, collections.defaultdict(collections.Counter)
+        for path in sorted((self.folder / "saved").glob("*.psdlog")):
+            data, at = path.read_bytes(), 64
+            while at < len(data):
+                kind, size = struct.unpack_from("<IQ", data, at + 4)
+                if kind == 2:
+                    rank, incarnation, step, epoch, begin, count = struct.unpack_from("<I4xQQQQQ", data, at + 24)
+                    dealt[rank, incarnation, step] = [(epoch, place) for place in range(begin, begin + count)]
+                else:
+                    shard, sources = struct.unpack_from("<II", data, at + 24)
+                    for source in range(sources):
+                        rank, samples, incarnation, step = struct.unpack_from("<IIQQ", data, at + 80 + 40 * source)
+                        self.assertEqual(len(dealt[rank, incarnation, step]), samples)
+                        trained[shard].update(dealt[rank, incarnation, step])
+                at += size
+        return trained
+
+    def test_with_a_log_every_dealt_sample_is_trained_once(self):
+        epochs, samples = 12, 400
+        for policy in ("locked", "sync"):
+            with self.subTest(policy):
+                # No checkpoint but the first, so that the log holds everything.
+                durability = {"type": "log", "path": str(self.folder / "saved"), "every_seconds": 0}
+                daemon = self.start(durability, policy)
+                trainers = [self.start_trainer("train", "--server", daemon.address, "--rank", rank, "--world-size", TRAINERS,
+                                               "--model", "mlp", "--data", f"synthetic:{samples}", "--threads", 1, "--device", "cpu",
+                                               "--epochs", epochs, "--batch-size", 8, "--data-plan", "dynamic", "--inflight",
+                                               0 if policy == "sync" else 2) for rank in range(TRAINERS)]
+                for target in (epochs * samples // 4, epochs * samples // 2):
+                    daemon.until_status(f"{target} samples are done", lambda status: status["samples"]
+                                        and status["samples"]["done"] >= target)
+                    daemon.kill()
+                    daemon = self.start(durability, policy)
+                for trainer in trainers:
+                    self.assert_ends(trainer)
+                done = daemon.until_status("both have left", lambda status: not status["trainers"])["samples"]
+                self.assertEqual(done, {"epoch": samples, "epochs": epochs, "done": epochs * samples})
+                trained = self.trained_samples()
+                every = collections.Counter((epoch, place) for epoch in range(epochs) for place in range(samples))
+                self.assertEqual([trained[0] - every, every - trained[0]], [{}, {}])
+                self.assertEqual(trained[1], trained[0])
+                replayed = self.start_psd("replay", self.folder / "saved")
+                self.assert_ends(replayed)
+                self.assert_stops(daemon)
+                inspected = self.start_psd("inspect", max((self.folder / "saved").glob("checkpoint-*")))
+                self.assert_ends(inspected)
+                self.assertIn(f"samples    {epochs} epochs of {samples}: {epochs * samples} are done, 0 under way", inspected.out)
+                shutil.rmtree(self.folder / "saved")
 
     def test_with_checkpoints_what_came_after_the_last_one_is_missing(self):
         every = 50

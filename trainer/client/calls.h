@@ -38,6 +38,7 @@ class PushCall {
 
   /// Begins it, or begins it anew on another connection.
   void send();
+  Step step() const { return order_.step; }
   bool sent() const { return answer_.asked(); }
   bool done() const;
   /// Whether nothing is to be sent any more: it was answered, or refused for good.

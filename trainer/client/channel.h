@@ -38,12 +38,20 @@ struct CodecWish {
   std::string push, pull;
 };
 
+/// Samples that were dealt to this trainer and of whose gradient it does not know what became.
+struct HeldSamples {
+  Step step;
+  uint64_t epoch = 0, begin = 0;
+  uint32_t count = 0;
+};
+
 /// How a trainer asks to be let in.
 struct JoinOrder {
   Membership membership;
   uint64_t incarnation = 0;  ///< drawn once in a trainer's life
   uint64_t lastDaemon = 0;   ///< JoinAnswer::daemon of the last join; 0: none
   CodecWish codecs;
+  std::vector<HeldSamples> held;
 };
 
 struct JoinAnswer {

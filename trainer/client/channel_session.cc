@@ -77,6 +77,13 @@ kj::Promise<Result<JoinAnswer>> Channel::join(const JoinOrder& order, const Mode
   request.setCodec(order.codecs.push.c_str());
   request.setPullCodec(order.codecs.pull.c_str());
   wire::writeModel(model, request.initModel());
+  auto held = request.initHeld(static_cast<kj::uint>(order.held.size()));
+  for (kj::uint i = 0; i < held.size(); i++) {
+    held[i].setStep(order.held[i].step.value);
+    held[i].setEpoch(order.held[i].epoch);
+    held[i].setBegin(order.held[i].begin);
+    held[i].setCount(order.held[i].count);
+  }
   return guarded<JoinAnswer>(
       request.send().then([this, chunkBytes, window, model, order](
                               capnp::Response<schema::JoinResult> answer) -> kj::Promise<Result<JoinAnswer>> {

@@ -97,10 +97,12 @@ Result<JoinInfo> RpcClient::join(const Membership& membership, const ModelSpec& 
 Status RpcClient::joinOnce(milliseconds timeout) {
   // Who comes back asks for what was agreed before, so that what was sent can be sent again as it was.
   const bool before = joined_.daemon != 0;
-  const JoinOrder order{trainer_->membership,
-                        incarnation_,
-                        joined_.daemon,
-                        {before ? info_.codec : options_.codec, options_.pullCodec}};
+  JoinOrder order{trainer_->membership,
+                  incarnation_,
+                  joined_.daemon,
+                  {before ? info_.codec : options_.codec, options_.pullCodec},
+                  {}};
+  for (const auto& [step, held] : held_) order.held.push_back(held);
   PSD_ASSIGN_OR_RETURN(joined_, first().call<Result<JoinAnswer>>([&](Channel& channel, kj::Timer& timer) {
     auto joined = channel.join(order, trainer_->model, options_.chunkBytes, options_.window);
     if (timeout.count() == 0) return joined;
@@ -180,9 +182,10 @@ std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const flo
 }
 
 void RpcClient::forgetSettledPushes() {
-  pushes_.remove_if([](const auto& push) {
+  pushes_.remove_if([this](const auto& push) {
     if (!push->settled()) return false;
     push->conclude();
+    held_.erase(push->step());
     return true;
   });
 }
@@ -200,7 +203,12 @@ Result<DealtSamples> RpcClient::takeSamples(const SamplesWish& wish) {
     const uint64_t connection = connection_;
     auto dealt = first().call<Result<DealtSamples>>(
         [&](Channel& channel, kj::Timer&) { return channel.takeSamples(wish); });
-    if (dealt.ok()) return dealt;
+    if (dealt.ok()) {
+      if (dealt->what == DealtSamples::What::range) {
+        held_[wish.step] = {wish.step, dealt->epoch, dealt->begin, dealt->count};
+      }
+      return dealt;
+    }
     PSD_RETURN_IF_ERROR(recover(connection, dealt.error()));
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -111,6 +112,7 @@ class RpcClient final : public Client {
   std::shared_ptr<const DividedSlices> slices_ = std::make_shared<DividedSlices>();
   std::shared_ptr<const SharedModel> shared_;    // the channel's; null where values travel in messages
   std::list<std::shared_ptr<PushCall>> pushes_;  // that may not be answered yet, oldest first
+  std::map<Step, HeldSamples> held_;             // dealt for pushes that are not answered, or yet to come
   uint64_t bytesPulled_ = 0;
   uint64_t bytesPushed_ = 0;
 };

@@ -62,6 +62,15 @@ TEST_CASE("a range set agrees with a bitmap") {
       if (!overlaps) {
         for (size_t i = begin; i < begin + count; i++) bitmap[i] = true;
       }
+      const size_t from = random.below(kIndexes),
+                   taken = random.between(0, std::min(longest, kIndexes - from));
+      bool all = true;
+      for (size_t i = from; i < from + taken; i++) all = all && bitmap[i];
+      REQUIRE(set.contains(from, taken) == all);
+      REQUIRE(set.remove(from, taken) == all);
+      if (all) {
+        for (size_t i = from; i < from + taken; i++) bitmap[i] = false;
+      }
       size_t covered = 0, pieces = 0;
       for (size_t i = 0; i < kIndexes; i++) {
         covered += bitmap[i];

@@ -4,6 +4,7 @@
 
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/manifest.h"
+#include "server/checkpoint/samples_replay.h"
 #include "server/checkpoint/store_state.h"
 #include "test/support/catch.h"
 #include "test/support/memory_env.h"
@@ -236,6 +237,57 @@ TEST_CASE("a manifest says what is wrong with it") {
         std::string::npos);
   CHECK(problem([](Manifest& m) { m.model.tensors.clear(); }).find("tensor") != std::string::npos);
   CHECK(parseManifest("", "m").message() == "'m' is no manifest that psd can read: it is cut off");
+}
+
+TEST_CASE("a manifest holds the plan by which samples are dealt, if there is one") {
+  auto store = trainedStore(2, kSgd);
+  Manifest manifest = describeStore(*store, {"locked"});
+  for (ManifestShard& shard : manifest.shards) shard.file = "shard.safetensors";
+  CHECK_FALSE(parseManifest(formatManifest(manifest), "m")->samples);
+
+  SamplePlan plan;
+  PSD_REQUIRE_OK(plan.begin(10, 3, 1));
+  const TrainerLife life{Rank{1}, 77};
+  for (uint64_t step : {1, 2, 3}) plan.take(SessionId{1}, life, Step{step}, 4);
+  plan.giveBack(SessionId{1}, Step{1});
+  plan.beginShard();
+  plan.done(SessionId{1}, Step{2});
+  manifest.samples = plan.saved();
+  const auto parsed = parseManifest(formatManifest(manifest), "m");
+  PSD_REQUIRE_OK(parsed);
+  CHECK(parsed->samples == manifest.samples);
+
+  manifest.samples->underWay[0].range.count = 5;
+  CHECK(parseManifest(formatManifest(manifest), "m").message() ==
+        "'m' is no manifest that psd can read: the plan of the samples contradicts itself: sample 8 of epoch "
+        "1, "
+        "or one after it, is there twice");
+}
+
+TEST_CASE("of a restored plan is done what all shards hold") {
+  auto store = trainedStore(2, kSgd);
+  Manifest manifest = describeStore(*store, {"locked"});
+  const TrainerLife life{Rank{1}, 77};
+  // Shard 0 has steps 9 and 8, shard 1 steps 10 and 9; neither has 7.
+  manifest.shards[0].pushes = {{life.rank, life.incarnation, Step{9}, Version{5}, 0, 0b01}};
+  manifest.shards[1].pushes = {{life.rank, life.incarnation, Step{10}, Version{5}, 0, 0b01}};
+  SamplePlan plan;
+  PSD_REQUIRE_OK(plan.begin(60, 1));
+  for (uint64_t step : {7, 8, 9, 10, 11}) plan.take(SessionId{1}, life, Step{step}, 10);
+  manifest.samples = plan.saved();
+  SamplesReplay replay(manifest);
+  const SamplePlan before = SamplesReplay(manifest).finish();
+  CHECK(before.doneCount() == 20);      // step 9; and 8, which shard 1 has dropped
+  CHECK(before.underWayCount() == 20);  // 10, which shard 0 may yet get, and 11
+  const auto source = [&](uint64_t step) {
+    return std::vector<UpdateSource>{{life.rank, 10, life.incarnation, Step{step}, Version{4}, 0}};
+  };
+  replay.update(ShardId{0}, source(10));
+  PSD_REQUIRE_OK(replay.deal({plan.terms(), {{Step{12}, {0, 50, 10}}, life, 6}}));
+  for (uint32_t shard : {0, 1}) replay.update(ShardId{shard}, source(12));
+  const SamplePlan after = std::move(replay).finish();
+  CHECK(after.doneCount() == 40);
+  CHECK(after.underWayCount() == 0);  // later steps are in all shards, so what they lack was dropped
 }
 
 }  // namespace

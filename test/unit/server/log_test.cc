@@ -62,6 +62,34 @@ TEST_CASE("the log gives back each update as it was, whatever its codec") {
   CHECK(std::memcmp(coded.gradient().bytes().data(), code.data(), code.size()) == 0);
 }
 
+TEST_CASE("a deal is in the log before the update that follows it, and costs no sync of its own") {
+  MemoryEnv env;
+  TestLoop loop;
+  const LoggedDeal logged{{3, 400, 40, 2}, {{Step{7}, {5, 16, 8}}, {Rank{1}, 0x123456789abcdef0}, 99}};
+  const std::vector<float> gradient(4, 1.f);
+  auto log = LogWriter::open(env, "/data", kFirst, 1 << 20);
+  loop.wait(log->whenDurable(log->append(ShardId{0}, {{1, 1.}, gradient, {}})));
+  log->append(logged);
+  log->append(logged);
+  CHECK(log->status()["syncs"] == 1);
+  loop.wait(log->whenDurable(log->append(ShardId{0}, {{2, 1.}, gradient, {}})));
+  CHECK(log->status()["syncs"] == 2);
+  log->append(logged);
+  log = nullptr;
+  const auto records = allRecords(env);
+  PSD_REQUIRE_OK(records);
+  REQUIRE(records->size() == 5);
+  for (const size_t i : {1, 2, 4}) {
+    const LogRecord& record = (*records)[i];
+    CHECK(record.number == i + 1);
+    REQUIRE(record.deal);
+    CHECK(record.deal->plan == logged.plan);
+    CHECK(record.deal->deal == logged.deal);
+  }
+  CHECK((*records)[3].scalars.number == 2);
+  CHECK_FALSE((*records)[3].deal);
+}
+
 TEST_CASE("many updates share one sync, and segments end where they are full") {
   MemoryEnv env;
   TestLoop loop;

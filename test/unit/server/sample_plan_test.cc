@@ -1,6 +1,7 @@
 #include "server/membership/sample_plan.h"
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "test/support/catch.h"
@@ -11,15 +12,38 @@ namespace {
 
 constexpr SessionId kOne{1}, kTwo{2};
 
+/// A trainer's life; that of a session, unless it says otherwise.
+TrainerLife lifeOf(SessionId session) {
+  return {Rank{static_cast<uint32_t>(session.value)}, 100 + session.value};
+}
+
+SamplePlan planOf(uint64_t samples, uint64_t epochs, uint64_t firstEpoch = 0) {
+  SamplePlan plan;
+  PSD_REQUIRE_OK(plan.begin(samples, epochs, firstEpoch));
+  return plan;
+}
+
+std::optional<SampleRange> take(SamplePlan& plan, SessionId session, uint64_t step, uint64_t count) {
+  const auto deal = plan.take(session, lifeOf(session), Step{step}, count);
+  return deal ? std::optional(deal->range) : std::nullopt;
+}
+
+SamplePlan restored(const SamplePlan& plan) {
+  auto result = SamplePlan::restore(plan.saved());
+  PSD_REQUIRE_OK(result);
+  CHECK(result->saved() == plan.saved());
+  return *std::move(result);
+}
+
 TEST_CASE("samples are dealt in order, epoch after epoch, and none twice") {
-  SamplePlan plan(10, 2);
-  CHECK(plan.take(kOne, Step{1}, 4) == SampleRange{0, 0, 4});
-  CHECK(plan.take(kTwo, Step{1}, 4) == SampleRange{0, 4, 4});
-  CHECK(plan.take(kOne, Step{1}, 4) == SampleRange{0, 0, 4});  // asked again
-  CHECK(plan.take(kOne, Step{2}, 4) == SampleRange{0, 8, 2});  // no batch reaches into the next epoch
-  CHECK(plan.take(kOne, Step{3}, 100) == SampleRange{1, 0, 10});
+  SamplePlan plan = planOf(10, 2);
+  CHECK(take(plan, kOne, 1, 4) == SampleRange{0, 0, 4});
+  CHECK(take(plan, kTwo, 1, 4) == SampleRange{0, 4, 4});
+  CHECK(take(plan, kOne, 1, 4) == SampleRange{0, 0, 4});  // asked again
+  CHECK(take(plan, kOne, 2, 4) == SampleRange{0, 8, 2});  // no batch reaches into the next epoch
+  CHECK(take(plan, kOne, 3, 100) == SampleRange{1, 0, 10});
   CHECK_FALSE(plan.hasMore());
-  CHECK_FALSE(plan.take(kTwo, Step{2}, 1));
+  CHECK_FALSE(take(plan, kTwo, 2, 1));
   for (uint64_t step : {1, 2, 3}) plan.done(kOne, Step{step});
   CHECK_FALSE(plan.finished());
   plan.done(kTwo, Step{1});
@@ -29,26 +53,126 @@ TEST_CASE("samples are dealt in order, epoch after epoch, and none twice") {
 }
 
 TEST_CASE("what a trainer that is gone did not get done is dealt again, before anything new") {
-  SamplePlan plan(10, 1);
-  plan.take(kOne, Step{1}, 3);
-  plan.take(kOne, Step{2}, 3);
-  plan.take(kTwo, Step{1}, 2);
+  SamplePlan plan = planOf(10, 1);
+  take(plan, kOne, 1, 3);
+  take(plan, kOne, 2, 3);
+  take(plan, kTwo, 1, 2);
   CHECK(plan.openSteps(kOne) == 2);
   plan.done(kOne, Step{1});
   CHECK(plan.openSteps(kOne) == 1);
   CHECK(plan.leave(kOne) == std::vector<Step>{Step{2}});
-  CHECK(plan.take(kTwo, Step{2}, 2) == SampleRange{0, 3, 2});
-  CHECK(plan.take(kTwo, Step{3}, 2) == SampleRange{0, 5, 1});
-  CHECK(plan.take(kTwo, Step{4}, 5) == SampleRange{0, 8, 2});
+  CHECK(take(plan, kTwo, 2, 2) == SampleRange{0, 3, 2});
+  CHECK(take(plan, kTwo, 3, 2) == SampleRange{0, 5, 1});
+  CHECK(take(plan, kTwo, 4, 5) == SampleRange{0, 8, 2});
   plan.giveBack(kTwo, Step{3});  // its gradient was dropped
-  CHECK(plan.take(kTwo, Step{5}, 5) == SampleRange{0, 5, 1});
+  CHECK(take(plan, kTwo, 5, 5) == SampleRange{0, 5, 1});
 }
 
 TEST_CASE("a plan may begin in a later epoch") {
-  SamplePlan plan(5, 3, 2);
-  CHECK(plan.take(kOne, Step{1}, 9) == SampleRange{2, 0, 5});
+  SamplePlan plan = planOf(5, 3, 2);
+  CHECK(take(plan, kOne, 1, 9) == SampleRange{2, 0, 5});
   CHECK_FALSE(plan.hasMore());
-  CHECK(SamplePlan(5, 3, 3).finished());
+  CHECK(planOf(5, 3, 3).finished());
+}
+
+TEST_CASE("a plan that was saved goes on, and who comes back has what it had") {
+  SamplePlan plan = planOf(10, 2);
+  take(plan, kOne, 1, 4);
+  take(plan, kTwo, 1, 4);
+  take(plan, kOne, 2, 4);
+  plan.done(kOne, Step{1});
+  SamplePlan after = restored(plan);
+  CHECK(after.doneCount() == 4);
+  CHECK(after.underWayCount() == 6);
+  CHECK_FALSE(take(after, SessionId{9}, 1, 10) == SampleRange{0, 4, 4});  // that waits
+  const auto back = after.comeBack(SessionId{5}, lifeOf(kOne), {{Step{2}, {0, 8, 2}}});
+  CHECK(back.claimed.empty());
+  CHECK(back.lost.empty());
+  CHECK(take(after, SessionId{5}, 2, 4) == SampleRange{0, 8, 2});
+  after.done(SessionId{5}, Step{2});
+  after.giveUpAway();
+  CHECK(take(after, SessionId{9}, 2, 10) == SampleRange{0, 4, 4});
+  CHECK(after.doneCount() == 6);
+}
+
+TEST_CASE("who comes back does not go on with what others have, is done, or it does not name") {
+  SamplePlan plan = planOf(20, 1);
+  take(plan, kOne, 1, 4);  // 0 to 3
+  take(plan, kOne, 2, 4);  // 4 to 7, of which it is told that they were dropped
+  take(plan, kTwo, 1, 4);  // 8 to 11
+  plan.done(kTwo, Step{1});
+  SamplePlan after = restored(plan);
+  // 12 to 15 were dealt when the plan had been saved; 16 to 19 too, and are another's by now.
+  REQUIRE(take(after, kTwo, 5, 4) == SampleRange{0, 12, 4});
+  const auto back = after.comeBack(SessionId{5}, lifeOf(kOne),
+                                   {{Step{1}, {0, 0, 4}},
+                                    {Step{3}, {0, 16, 4}},
+                                    {Step{4}, {0, 12, 4}},
+                                    {Step{5}, {0, 8, 4}},
+                                    {Step{6}, {0, 18, 3}},
+                                    {Step{7}, {1, 0, 1}}});
+  REQUIRE(back.claimed.size() == 1);
+  CHECK(back.claimed[0] == SampleDeal{{Step{3}, {0, 16, 4}}, lifeOf(kOne), 5});
+  CHECK(back.lost == std::vector<Step>{Step{4}, Step{5}, Step{6}, Step{7}, Step{2}});
+  CHECK(after.openSteps(SessionId{5}) == 2);
+  CHECK(take(after, kTwo, 6, 9) == SampleRange{0, 4, 4});
+}
+
+TEST_CASE("what gets done while shards are being saved is saved as what some of them may lack") {
+  SamplePlan plan = planOf(15, 1);
+  for (uint64_t step : {1, 2, 3}) take(plan, kOne, step, 5);
+  plan.done(kOne, Step{1});
+  plan.beginShard();
+  plan.beginShard();
+  plan.done(kOne, Step{2});
+  plan.beginShard();
+  plan.done(kOne, Step{3});
+  CHECK(plan.finished());
+  const SavedSamples saved = plan.saved();
+  REQUIRE(saved.underWay.size() == 2);
+  CHECK(saved.underWay[0] == SavedDeal{{{Step{2}, {0, 5, 5}}, lifeOf(kOne)}, 2});
+  CHECK(saved.underWay[1] == SavedDeal{{{Step{3}, {0, 10, 5}}, lifeOf(kOne)}, 3});
+  plan.endSaving();
+  CHECK(plan.saved().underWay.empty());
+}
+
+TEST_CASE("one plan comes after the other, and a finished one that is closed stays so") {
+  SamplePlan plan;
+  CHECK_FALSE(plan.begun());
+  CHECK_FALSE(plan.finished());
+  CHECK(plan.begin(0, 1).error().code == ErrorCode::invalidArgument);
+  CHECK(plan.begin(uint64_t{1} << 40, uint64_t{1} << 30).error().code == ErrorCode::invalidArgument);
+  plan = planOf(5, 1);
+  take(plan, kOne, 1, 5);
+  plan.done(kOne, Step{1});
+  plan.close();
+  plan = restored(plan);
+  CHECK(plan.closed());
+  PSD_REQUIRE_OK(plan.begin(7, 1));
+  CHECK(plan.terms() == PlanTerms{2, 7, 1, 0});
+  CHECK_FALSE(plan.closed());
+  CHECK(take(plan, kOne, 2, 9) == SampleRange{0, 0, 7});
+}
+
+TEST_CASE("a saved plan that contradicts itself is refused") {
+  SamplePlan plan = planOf(10, 2);
+  take(plan, kOne, 1, 5);
+  const SavedSamples whole = plan.saved();
+  const auto refused = [&](auto change) {
+    SavedSamples wrong = whole;
+    change(wrong);
+    return !SamplePlan::restore(wrong).ok();
+  };
+  CHECK(refused([](SavedSamples& saved) { saved.terms.number = 0; }));
+  CHECK(refused([](SavedSamples& saved) { saved.terms.epochs = UINT64_MAX; }));
+  CHECK(refused([](SavedSamples& saved) { saved.free.add(20, 1); }));
+  CHECK(refused([](SavedSamples& saved) { saved.free.add(4, 1); }));
+  CHECK(refused([](SavedSamples& saved) { saved.closed = true; }));
+  for (const SampleRange& range :
+       {SampleRange{2, 0, 5}, {0, 8, 5}, {0, 10, 1}, {0, 0, 0}, {0, 1, UINT64_MAX}}) {
+    CHECK(refused([&](SavedSamples& saved) { saved.underWay[0].range = range; }));
+  }
+  CHECK_FALSE(refused([](SavedSamples&) {}));
 }
 
 TEST_CASE("whatever trainers do, every sample of every epoch is done once") {
@@ -56,7 +180,7 @@ TEST_CASE("whatever trainers do, every sample of every epoch is done once") {
     INFO("seed " << seed);
     testing::Random random(seed);
     const uint64_t samples = random.between(1, 50), epochs = random.between(1, 3);
-    SamplePlan plan(samples, epochs);
+    SamplePlan plan = planOf(samples, epochs);
     std::map<std::pair<SessionId, Step>, SampleRange> open;
     std::vector<std::vector<int>> counts(epochs, std::vector<int>(samples));
     uint64_t nextSession = 4, nextStep = 1;
@@ -67,7 +191,8 @@ TEST_CASE("whatever trainers do, every sample of every epoch is done once") {
       const bool takes = open.empty() || random.oneIn(2);
       if (takes) {
         const Step step{nextStep++};
-        if (auto range = plan.take(session, step, random.between(1, 8))) open[{session, step}] = *range;
+        if (auto range = take(plan, session, step.value, random.between(1, 8)))
+          open[{session, step}] = *range;
       } else if (random.oneIn(10)) {  // it dies, and another comes
         plan.leave(session);
         std::erase_if(open, [&](const auto& entry) { return entry.first.first == session; });

@@ -1,0 +1,87 @@
+#include "server/checkpoint/samples_replay.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace psd {
+namespace {
+
+bool shardHolds(const ManifestShard& shard, const SampleDeal& deal) {
+  return std::any_of(shard.pushes.begin(), shard.pushes.end(), [&](const AppliedPush& push) {
+    // Without an incarnation no life can be told from another.
+    return push.rank == deal.life.rank && push.incarnation == deal.life.incarnation &&
+           push.incarnation != 0 && holds(push, deal.step);
+  });
+}
+
+}  // namespace
+
+SamplesReplay::SamplesReplay(const Manifest& manifest) : shards_(manifest.shards.size()) {
+  if (!manifest.samples) return;
+  plan_ = SamplePlan::restore(*manifest.samples).value();  // parseManifest() has tried
+  for (const ManifestShard& shard : manifest.shards) {
+    for (const AppliedPush& push : shard.pushes)
+      newest_[{shard.range.id, {push.rank, push.incarnation}}] = push.step;
+  }
+  for (const SavedDeal& deal : manifest.samples->underWay) {
+    for (const ManifestShard& shard : manifest.shards) {
+      if (shard.range.id.value >= deal.doubtful || shardHolds(shard, deal)) {
+        hold({deal.life, deal.step}, shard.range.id);
+      }
+    }
+  }
+}
+
+void SamplesReplay::hold(const Key& key, ShardId shard) {
+  if (!plan_.away().contains(key)) return;
+  std::set<ShardId>& holders = holders_[key];
+  holders.insert(shard);
+  if (holders.size() < shards_) return;
+  plan_.doneAway(key);
+  holders_.erase(key);
+}
+
+Status SamplesReplay::deal(const LoggedDeal& logged) {
+  // What is left of a plan before this one is nobody's.
+  if (logged.plan.number < plan_.terms().number) return {};
+  if (logged.plan.number > plan_.terms().number) {
+    PSD_RETURN_IF_ERROR(plan_.begin(logged.plan));
+    holders_.clear();
+  }
+  return plan_.dealAgain(logged.deal);
+}
+
+void SamplesReplay::update(ShardId shard, std::span<const UpdateSource> sources) {
+  for (const UpdateSource& source : sources) {
+    const TrainerLife life{source.rank, source.incarnation};
+    Step& newest = newest_[{shard, life}];
+    newest = std::max(newest, source.step);
+    hold({life, source.step}, shard);
+  }
+}
+
+SamplePlan SamplesReplay::finish() && {
+  // A push that a shard has not, and has a later one of its trainer, was dropped there.
+  std::vector<Key> over;
+  for (const auto& [key, range] : plan_.away()) {
+    const auto& [life, step] = key;
+    const auto holders = holders_.find(key);
+    bool decided = true;
+    for (uint32_t i = 0; i < shards_ && decided; i++) {
+      const auto newest = newest_.find({ShardId{i}, life});
+      const bool held = holders != holders_.end() && holders->second.contains(ShardId{i});
+      decided = held || (newest != newest_.end() && newest->second > step);
+    }
+    if (decided) over.push_back(key);
+  }
+  for (const Key& key : over) {
+    if (holders_.contains(key)) {
+      plan_.doneAway(key);
+    } else {
+      plan_.giveBackAway(key);
+    }
+  }
+  return std::move(plan_);
+}
+
+}  // namespace psd

@@ -1,0 +1,199 @@
+// Samples that the daemon deals, over its deaths. Every gradient is minus the number of its samples and the
+// rate 1, so that each parameter counts the samples that are in the model.
+
+#include <chrono>
+#include <csignal>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/types/model_layout.h"
+#include "test/integration/daemon_process.h"
+#include "test/integration/raw_trainer.h"
+#include "test/support/catch.h"
+#include "test/support/temp_dir.h"
+#include "trainer/client/client.h"
+
+namespace psd {
+namespace {
+
+using testing::DaemonProcess;
+using testing::TempDir;
+using What = DealtSamples::What;
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kSamples = 200, kEpochs = 6;
+constexpr uint32_t kBatch = 5;
+
+std::vector<std::string> settingsFor(const TempDir& folder, const std::string& durability, int shards) {
+  return {"policy.type=locked",
+          "optimizer.type=sgd",
+          "optimizer.lr=1",
+          "limits.slice_bytes=4096",
+          "shards=" + std::to_string(shards),
+          R"(durability={"type": ")" + durability + R"(", "path": ")" + folder.file("saved") +
+              R"(", "every_updates": 20})"};
+}
+
+/// A trainer that comes back to the daemon by itself. Owned by one thread.
+class Worker {
+ public:
+  Worker(const DaemonProcess& daemon, uint32_t rank) {
+    ClientOptions options;
+    options.servers = {daemon.address()};
+    options.retryTimeout = std::chrono::minutes(2);
+    auto client = Client::connect(options);
+    PSD_REQUIRE_OK(client);
+    client_ = *std::move(client);
+    PSD_REQUIRE_OK(
+        client_->join({Rank{rank}, 2}, testing::model(), [&] { return std::span<const float>(zeros_); }));
+  }
+
+  Result<DealtSamples> take(bool wait = false) {
+    return client_->takeSamples({Step{step_ + 1}, kBatch, kSamples, kEpochs, 0, wait});
+  }
+  Result<PushInfo> push(const DealtSamples& dealt) {
+    PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client_->pull(values_).wait());
+    const std::vector<float> gradient(zeros_.size(), -static_cast<float>(dealt.count));
+    return client_->push(Step{++step_}, gradient, dealt.count, pulled.versions).wait();
+  }
+  Status workToTheEnd() {
+    for (;;) {
+      PSD_ASSIGN_OR_RETURN(const DealtSamples dealt, take(true));
+      if (dealt.what == What::finished) return {};
+      PSD_RETURN_IF_ERROR(push(dealt).status());
+    }
+  }
+  /// What every parameter counts; −1: not all the same.
+  float count() {
+    PSD_REQUIRE_OK(client_->pull(values_).wait());
+    return values_ == std::vector<float>(values_.size(), values_[0]) ? values_[0] : -1;
+  }
+  Status leave() { return client_->leave(); }
+
+ private:
+  const std::vector<float> zeros_ = std::vector<float>(ModelLayout(testing::model()).totalElements(), 0.0f);
+  std::vector<float> values_ = zeros_;
+  std::unique_ptr<Client> client_;
+  uint64_t step_ = 0;
+};
+
+void waitUntilDone(const DaemonProcess& daemon, uint64_t samples) {
+  for (int i = 0; i < 60'000; i++) {
+    const Json status = daemon.status()["samples"];
+    if (!status.is_null() && status["done"] >= samples) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  FAIL("the samples are not done");
+}
+
+TEST_CASE("every sample of every epoch is in the model once, however often the daemon is killed") {
+  struct Way {
+    const char* durability;
+    int shards;  // with checkpoints alone a crash leaves shards at different updates
+  };
+  for (const Way& way : {Way{"log", 3}, Way{"checkpoint", 1}}) {
+    INFO(way.durability);
+    TempDir folder;
+    DaemonProcess daemon(folder);
+    const auto settings = settingsFor(folder, way.durability, way.shards);
+    daemon.start(settings);
+    std::vector<std::future<Status>> working;
+    std::promise<void> checked;
+    const std::shared_future<void> mayLeave = checked.get_future().share();
+    for (uint32_t rank : {0, 1}) {
+      working.push_back(std::async(std::launch::async, [&daemon, rank, mayLeave]() -> Status {
+        Worker worker(daemon, rank);
+        PSD_RETURN_IF_ERROR(worker.workToTheEnd());
+        mayLeave.wait_for(std::chrono::minutes(3));
+        const float count = worker.count();
+        PSD_RETURN_IF_ERROR(worker.leave());
+        if (count == kSamples * kEpochs) return {};
+        return {ErrorCode::internal, "the model counts " + std::to_string(count)};
+      }));
+    }
+    for (uint64_t death = 1; death <= 4; death++) {
+      waitUntilDone(daemon, death * kSamples * kEpochs / 5);
+      daemon.kill(SIGKILL);
+      daemon.start(settings);
+    }
+    waitUntilDone(daemon, kSamples * kEpochs);
+    checked.set_value();
+    for (auto& each : working) {
+      REQUIRE(each.wait_for(std::chrono::minutes(3)) == std::future_status::ready);
+      PSD_REQUIRE_OK(each.get());
+    }
+    CHECK(daemon.status()["samples"]["done"] == kSamples * kEpochs);
+  }
+}
+
+TEST_CASE("what a trainer has when the daemon dies waits for it, and goes to others when it does not come") {
+  const bool comes = GENERATE(true, false);
+  TempDir folder;
+  DaemonProcess daemon(folder);
+  auto settings = settingsFor(folder, "log", 1);
+  settings.push_back(std::string("membership.grace_ms=") + (comes ? "86400000" : "0"));
+  daemon.start(settings);
+  auto absent = std::make_unique<Worker>(daemon, 0);
+  Worker other(daemon, 1);
+  const auto held = absent->take();
+  PSD_REQUIRE_OK(held);
+  for (int i = 0; i < 3; i++) {  // with these that deal is on the disk
+    const auto dealt = other.take();
+    PSD_REQUIRE_OK(dealt);
+    PSD_REQUIRE_OK(other.push(*dealt));
+  }
+  daemon.kill(SIGKILL);
+  if (!comes) absent = nullptr;
+  daemon.start(settings);
+  const auto next = other.take();
+  PSD_REQUIRE_OK(next);
+  if (comes) {
+    CHECK(next->begin == 4 * kBatch);
+    PSD_REQUIRE_OK(other.push(*next));
+    const auto answer = absent->push(*held);
+    PSD_REQUIRE_OK(answer);
+    CHECK(answer->outcome == PushOutcome::applied);
+    CHECK(absent->count() == 5 * kBatch);
+  } else {
+    PSD_REQUIRE_OK(other.push(*next));
+    PSD_REQUIRE_OK(other.workToTheEnd());
+    CHECK(other.count() == kSamples * kEpochs);
+  }
+}
+
+TEST_CASE(
+    "a plan that was finished when the daemon died ends its trainers, and new ones unless that is the run") {
+  const bool oneRun = GENERATE(false, true);
+  TempDir folder;
+  DaemonProcess daemon(folder);
+  auto settings = settingsFor(folder, "log", 2);
+  settings.push_back(std::string("exit_when_done=") + (oneRun ? "true" : "false"));
+  daemon.start(settings);
+  Worker worker(daemon, 0);
+  PSD_REQUIRE_OK(worker.workToTheEnd());
+  daemon.kill(SIGKILL);
+  daemon.start(settings);
+  CHECK(worker.count() == kSamples * kEpochs);
+  auto again = worker.take();
+  PSD_REQUIRE_OK(again);
+  CHECK(again->what == What::finished);
+  Worker fresh(daemon, 1);
+  again = fresh.take();
+  PSD_REQUIRE_OK(again);
+  CHECK(again->what == (oneRun ? What::finished : What::range));
+  if (!oneRun) return;
+  PSD_REQUIRE_OK(worker.leave());
+  PSD_REQUIRE_OK(fresh.leave());
+  CHECK(daemon.wait() == 0);
+  daemon.start(settings);  // a run of its own
+  Worker next(daemon, 0);
+  again = next.take();
+  PSD_REQUIRE_OK(again);
+  CHECK(again->what == What::range);
+  CHECK(again->begin == 0);
+}
+
+}  // namespace
+}  // namespace psd
