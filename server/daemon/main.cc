@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/cli/setting.h"
 #include "common/cli/usage_error.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/file_commands.h"
@@ -20,6 +21,7 @@ namespace {
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 constexpr double kTimeoutSecondsMax = 86'400;
+constexpr uint64_t kUpdateMax = 1ull << 40;
 
 /// The flags that choose and change a configuration; `psd` and `psd check` share them.
 struct ConfigFlags {
@@ -44,7 +46,7 @@ struct ConfigFlags {
 struct FileFlags {
   CLI::App *exporting, *inspecting, *replaying;
   std::string path, to;
-  std::optional<uint64_t> until;
+  std::optional<std::string> until;
 
   explicit FileFlags(CLI::App& app)
       : exporting(app.add_subcommand("export", "Write a checkpoint's model as one safetensors file")),
@@ -70,8 +72,17 @@ struct FileFlags {
   std::optional<psd::Status> run(psd::Env& env) const {
     if (*exporting) return psd::exportModel(env, path, to);
     if (*inspecting) return psd::inspect(env, path);
-    if (*replaying) return psd::replay(env, path, until, to);
+    if (*replaying) return replay(env);
     return {};
+  }
+
+ private:
+  psd::Status replay(psd::Env& env) const {
+    std::optional<uint64_t> last;
+    if (until) {
+      PSD_ASSIGN_OR_RETURN(last, psd::parseInteger({"--until", *until}, 0, kUpdateMax));
+    }
+    return psd::replay(env, path, last, to);
   }
 };
 
@@ -79,7 +90,8 @@ struct FileFlags {
 struct OperatorFlags {
   CLI::App *status, *reload, *stop;
   std::vector<std::string> servers{"tcp://localhost:5500"};
-  double statusSeconds = 5, reloadSeconds = 60, stopSeconds = 120;
+  // Numbers stay text until they are checked.
+  std::string statusSeconds = "5", reloadSeconds = "60", stopSeconds = "120";
   bool json = false;
 
   explicit OperatorFlags(CLI::App& app)
@@ -98,7 +110,6 @@ struct OperatorFlags {
           ->envname("PSD_SERVER");
       command->add_option("--timeout", *seconds, "How long to wait for the daemon's answer")
           ->capture_default_str()
-          ->check(CLI::Range(0.001, kTimeoutSecondsMax))
           ->type_name("SECONDS");
     }
     status->add_flag("--json", json, "The whole status, for programs");
@@ -106,15 +117,21 @@ struct OperatorFlags {
 
   /// The chosen command's outcome; nothing when none of them was chosen.
   std::optional<psd::Status> run() const {
-    if (*status) return psd::printStatus({servers, milliseconds(statusSeconds)}, json);
-    if (*reload) return psd::reloadServer({servers, milliseconds(reloadSeconds)});
-    if (*stop) return psd::stopServer({servers, milliseconds(stopSeconds)});
+    using psd::DaemonCall;
+    if (*status) {
+      return calling(statusSeconds, [this](const DaemonCall& call) { return psd::printStatus(call, json); });
+    }
+    if (*reload) return calling(reloadSeconds, psd::reloadServer);
+    if (*stop) return calling(stopSeconds, psd::stopServer);
     return {};
   }
 
  private:
-  static std::chrono::milliseconds milliseconds(double seconds) {
-    return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+  template <class Command>
+  psd::Status calling(const std::string& timeout, Command command) const {
+    PSD_ASSIGN_OR_RETURN(const double seconds, psd::parseSeconds({"--timeout", timeout}, kTimeoutSecondsMax));
+    const std::chrono::duration<double> most(seconds);
+    return command({servers, std::chrono::ceil<std::chrono::milliseconds>(most)});
   }
 };
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/status/status.h"
+#include "common/cli/setting.h"
 #include "common/types/ids.h"
 
 namespace psd {
@@ -15,25 +15,10 @@ namespace psd {
 /// Value of an environment variable, or null when it is not set. An empty value counts as not set.
 using EnvironmentGetter = std::function<const char*(const char* name)>;
 
-/// A text and where it came from, so that errors can name the flag or variable.
-struct Setting {
-  std::string source;  ///< "--rank" or "RANK"
-  std::string text;
-};
-
 /// The flag if it was given, else the first of the variables that is set.
 std::optional<Setting> findSetting(const char* flag, const std::optional<std::string>& flagValue,
                                    std::initializer_list<const char*> variables,
                                    const EnvironmentGetter& environment);
-
-/// A whole number from min to max; the error names the source, quotes the text and says the range.
-Result<uint64_t> parseInteger(const Setting& setting, uint64_t min, uint64_t max);
-enum class Zero { refused, allowed };
-/// A number of seconds, above 0, or from 0 on, and at most `max`, fractions allowed.
-Result<double> parseSeconds(const Setting& setting, double max, Zero zero = Zero::refused);
-
-/// A number of bytes from min to max, with K, M or G (powers of 1024) after it or not.
-Result<uint64_t> parseBytes(const Setting& setting, uint64_t min, uint64_t max);
 
 /// A trainer's place among the others. A value type.
 struct Placement {

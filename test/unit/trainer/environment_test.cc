@@ -121,22 +121,4 @@ TEST_CASE("bad addresses name the flag or variable") {
   CHECK_THAT(servers({"tcp://*:5500"}, {}).message(), Contains("only good for listening"));
 }
 
-TEST_CASE("seconds may have fractions and have bounds") {
-  CHECK(*parseSeconds({"--t", "0.25"}, 10) == 0.25);
-  CHECK(*parseSeconds({"--t", "10"}, 10) == 10);
-  for (const std::string text : {"0", "-1", "11", "nan", "inf", "", "1s"}) {
-    const auto parsed = parseSeconds({"--t", text}, 10);
-    REQUIRE_FALSE(parsed.ok());
-    CHECK_THAT(parsed.message(), Contains("--t: '" + text + "' is not a number of seconds"));
-  }
-}
-
-TEST_CASE("whole numbers are whole and in range") {
-  CHECK(*parseInteger({"--n", "7"}, 1, 7) == 7);
-  CHECK(*parseInteger({"--n", "18446744073709551615"}, 0, UINT64_MAX) == UINT64_MAX);
-  for (const std::string text : {"0", "8", "7.0", "+7", " 7", "", "18446744073709551616"}) {
-    CHECK_FALSE(parseInteger({"--n", text}, 1, 7).ok());
-  }
-}
-
 }  // namespace psd

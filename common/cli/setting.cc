@@ -1,0 +1,52 @@
+#include "common/cli/setting.h"
+
+#include <charconv>
+#include <cmath>
+#include <string_view>
+
+namespace psd {
+namespace {
+
+Error invalid(const Setting& setting, const std::string& expected) {
+  return {ErrorCode::invalidArgument, setting.source + ": '" + setting.text + "' is not " + expected};
+}
+
+}  // namespace
+
+Result<uint64_t> parseInteger(const Setting& setting, uint64_t min, uint64_t max) {
+  uint64_t value = 0;
+  const char* end = setting.text.data() + setting.text.size();
+  const auto parsed = std::from_chars(setting.text.data(), end, value);
+  if (parsed.ec != std::errc() || parsed.ptr != end || value < min || value > max) {
+    return invalid(setting, "a whole number from " + std::to_string(min) + " to " + std::to_string(max));
+  }
+  return value;
+}
+
+Result<uint64_t> parseBytes(const Setting& setting, uint64_t min, uint64_t max) {
+  const std::string_view units = "KMG";
+  const size_t unit = setting.text.empty() ? std::string_view::npos : units.find(setting.text.back());
+  const int shift = unit == std::string_view::npos ? 0 : 10 * (static_cast<int>(unit) + 1);
+  const Setting digits{setting.source, setting.text.substr(0, setting.text.size() - (shift > 0 ? 1 : 0))};
+  const auto count = parseInteger(digits, 0, max >> shift);
+  if (!count.ok() || *count << shift < min) {
+    return invalid(setting, "a number of bytes from " + std::to_string(min) + " to " + std::to_string(max) +
+                                ", with K, M or G or without");
+  }
+  return *count << shift;
+}
+
+Result<double> parseSeconds(const Setting& setting, double max, Zero zero) {
+  double value = 0;
+  const char* end = setting.text.data() + setting.text.size();
+  const auto parsed = std::from_chars(setting.text.data(), end, value);
+  const bool inRange =
+      std::isfinite(value) && (zero == Zero::allowed ? value >= 0 : value > 0) && value <= max;
+  if (parsed.ec != std::errc() || parsed.ptr != end || !inRange) {
+    return invalid(setting, std::string("a number of seconds ") + (zero == Zero::allowed ? "from" : "above") +
+                                " 0 and up to " + std::to_string(static_cast<uint64_t>(max)));
+  }
+  return value;
+}
+
+}  // namespace psd
