@@ -29,9 +29,7 @@ std::vector<uint64_t> readSizes(const Json& list) {
 
 /// One tensor of the header; throws nlohmann's exceptions on wrong types.
 Result<Entry> readEntry(const std::string& name, const Json& value, uint64_t dataBytes) {
-  auto bad = [&](const std::string& why) {
-    return Error{ErrorCode::invalidArgument, "tensor '" + name + "': " + why};
-  };
+  auto bad = [&](const std::string& why) { return Error{ErrorCode::io, "tensor '" + name + "': " + why}; };
   std::string dtype = value.at("dtype").get<std::string>();
   if (dtype != "F32") return bad("dtype is " + dtype + "; psd reads F32");
   Entry entry;
@@ -60,7 +58,7 @@ Result<std::vector<Entry>> readEntries(const Json& header, uint64_t dataBytes) {
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < entries.size(); i++) {
     if (entries[i].begin < entries[i - 1].end) {
-      return Error{ErrorCode::invalidArgument,
+      return Error{ErrorCode::io,
                    "tensors '" + entries[i - 1].spec.name + "' and '" + entries[i].spec.name + "' overlap"};
     }
   }
@@ -71,8 +69,7 @@ Result<std::vector<Entry>> readEntries(const Json& header, uint64_t dataBytes) {
 
 Result<SafetensorsReader> SafetensorsReader::open(Env& env, const std::string& path) {
   auto bad = [&](const std::string& why) {
-    return Error{ErrorCode::invalidArgument,
-                 "'" + path + "' is not a safetensors file that psd can read: " + why};
+    return Error{ErrorCode::io, "'" + path + "' is not a safetensors file that psd can read: " + why};
   };
   PSD_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, env.open(path));
   uint64_t headerBytes = 0;

@@ -49,7 +49,7 @@ Result<Departed> parseDeparted(std::string_view text, const std::string& origin)
   const auto document = openSealedJson(text, kChecksumKey);
   auto departed = document.ok() ? read(*document) : Result<Departed>(document.error());
   if (departed.ok()) return departed;
-  return Error{departed.error().code, "'" + origin + "' cannot be read: " + departed.message()};
+  return Error{ErrorCode::io, "'" + origin + "' cannot be read: " + departed.message()};
 }
 
 Result<std::optional<Departed>> readDeparted(Env& env, const std::string& folder) {

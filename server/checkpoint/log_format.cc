@@ -225,7 +225,7 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
   const RecordHeader header = headerIn(bytes);
   if (header.bytes != bytes.size()) return std::optional<LogRecord>();
   const auto bad = [&](const std::string& why) {
-    return Error{ErrorCode::invalidArgument, "record " + std::to_string(header.number) + ": " + why};
+    return Error{ErrorCode::io, "record " + std::to_string(header.number) + ": " + why};
   };
   if (header.type == kDealRecord) {
     if (bytes.size() != sizeof(DealBytes)) return bad("is of another size than a deal's");

@@ -85,7 +85,7 @@ Result<SegmentContent> readSegment(Env& env, const std::string& path, const Reco
     std::vector<std::byte> record(*length);
     PSD_RETURN_IF_ERROR(file->read(content.wholeBytes, record));
     auto parsed = parseRecord(std::move(record));
-    if (!parsed.ok()) return Error{parsed.error().code, "'" + path + "': " + parsed.message()};
+    if (!parsed.ok()) return Error{ErrorCode::io, "'" + path + "': " + parsed.message()};
     if (!*parsed || (*parsed)->number != content.nextRecord) break;
     PSD_RETURN_IF_ERROR(visit(**parsed));
     content.wholeBytes += *length;

@@ -259,7 +259,7 @@ std::string formatManifest(const Manifest& manifest) {
 
 Result<Manifest> parseManifest(std::string_view text, const std::string& origin) {
   auto bad = [&](const std::string& why) {
-    return Error{ErrorCode::invalidArgument, "'" + origin + "' is no manifest that psd can read: " + why};
+    return Error{ErrorCode::io, "'" + origin + "' is no manifest that psd can read: " + why};
   };
   const auto document = openSealedJson(text, kChecksumKey);
   if (!document.ok()) return bad(document.message());

@@ -23,7 +23,7 @@ std::string sealJson(const nlohmann::ordered_json& object, std::string_view chec
 }
 
 Result<nlohmann::ordered_json> openSealedJson(std::string_view text, std::string_view checksumKey) {
-  const auto bad = [](const char* why) { return Error{ErrorCode::invalidArgument, why}; };
+  const auto bad = [](const char* why) { return Error{ErrorCode::io, why}; };
   const size_t sealBytes = sealOf("", checksumKey).size();
   if (text.size() < sealBytes) return bad("it is cut off");
   const std::string_view covered = text.substr(0, text.size() - sealBytes);

@@ -22,10 +22,15 @@ Error noCheckpointIn(const std::string& folder) {
   return {ErrorCode::io, "there is no whole checkpoint in '" + folder + "'"};
 }
 
+/// Every command's word for a path at which there is nothing.
+Status checkExists(Env& env, const std::string& path) {
+  if (env.exists(path)) return {};
+  return {ErrorCode::io, "there is no '" + path + "'"};
+}
+
 /// The checkpoint that `path` names, or the newest whole one in it.
 Result<Checkpoint> checkpointAt(Env& env, const std::string& path) {
   if (isCheckpoint(env, path)) return openCheckpoint(env, path);
-  if (!env.list(path).ok()) return Error{ErrorCode::io, "'" + path + "' is no folder that can be read"};
   PSD_ASSIGN_OR_RETURN(NewestCheckpoint newest, newestCheckpoint(env, path));
   for (const Error& damaged : newest.damaged) {
     print("passed over a checkpoint: " + damaged.message + "\n");
@@ -156,6 +161,7 @@ Status inspectFolder(Env& env, const std::string& path) {
 }  // namespace
 
 Status exportModel(Env& env, const std::string& path, const std::string& to) {
+  PSD_RETURN_IF_ERROR(checkExists(env, path));
   PSD_ASSIGN_OR_RETURN(const Checkpoint checkpoint, checkpointAt(env, path));
   PSD_RETURN_IF_ERROR(exportCheckpoint(env, checkpoint, to));
   print(fmt::format("wrote model '{}' of checkpoint {} to '{}'\n", checkpoint.manifest.model.name,
@@ -164,13 +170,18 @@ Status exportModel(Env& env, const std::string& path, const std::string& to) {
 }
 
 Status inspect(Env& env, const std::string& path) {
+  PSD_RETURN_IF_ERROR(checkExists(env, path));
   if (isCheckpoint(env, path)) return inspectCheckpoint(env, path);
   if (env.list(path).ok()) return inspectFolder(env, path);
-  if (segmentOf(path.substr(path.rfind('/') + 1))) return inspectSegment(env, path);
+  const std::string name = path.substr(path.rfind('/') + 1);
+  if (name == kManifestName) return inspectCheckpoint(env, folderOf(path));
+  if (name == kDepartedName) return inspectDeparted(env, folderOf(path));
+  if (segmentOf(name)) return inspectSegment(env, path);
   return inspectTensors(env, path);
 }
 
 Status replay(Env& env, const std::string& folder, std::optional<uint64_t> until, const std::string& to) {
+  PSD_RETURN_IF_ERROR(checkExists(env, folder));
   PSD_ASSIGN_OR_RETURN(const auto store,
                        rebuild(env, folder, until ? std::optional(Version{*until}) : std::nullopt));
   std::string versions;

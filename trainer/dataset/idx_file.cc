@@ -22,7 +22,7 @@ struct CloseGzip {
 using GzipFile = std::unique_ptr<gzFile_s, CloseGzip>;
 
 Error problem(const std::string& path, const std::string& what) {
-  return {ErrorCode::invalidArgument, path + ": " + what};
+  return {ErrorCode::io, path + ": " + what};
 }
 
 Error readFailure(gzFile file, const std::string& path) {

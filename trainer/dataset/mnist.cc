@@ -32,26 +32,26 @@ Result<std::string> locate(const std::string& folder, const std::string& name) {
 Status checkImages(const IdxFile& file) {
   const auto& shape = file.dimensions;
   if (shape[1] != kSide || shape[2] != kSide) {
-    return {ErrorCode::invalidArgument, file.path + ": images of " + std::to_string(shape[1]) + "x" +
-                                            std::to_string(shape[2]) + " pixels; expected 28x28"};
+    return {ErrorCode::io, file.path + ": images of " + std::to_string(shape[1]) + "x" +
+                               std::to_string(shape[2]) + " pixels; expected 28x28"};
   }
   if (shape[0] == 0) {
-    return {ErrorCode::invalidArgument, file.path + ": holds no images; expected at least one"};
+    return {ErrorCode::io, file.path + ": holds no images; expected at least one"};
   }
   return {};
 }
 
 Status checkLabels(const IdxFile& labels, const IdxFile& images) {
   if (labels.dimensions[0] != images.dimensions[0]) {
-    return {ErrorCode::invalidArgument, labels.path + ": " + std::to_string(labels.dimensions[0]) +
-                                            " labels for the " + std::to_string(images.dimensions[0]) +
-                                            " images in " + images.path + "; expected one label per image"};
+    return {ErrorCode::io, labels.path + ": " + std::to_string(labels.dimensions[0]) + " labels for the " +
+                               std::to_string(images.dimensions[0]) + " images in " + images.path +
+                               "; expected one label per image"};
   }
   const auto bad =
       std::find_if(labels.bytes.begin(), labels.bytes.end(), [](uint8_t label) { return label >= kClasses; });
   if (bad != labels.bytes.end()) {
-    return {ErrorCode::invalidArgument, labels.path + ": label " + std::to_string(*bad) + " at index " +
-                                            std::to_string(bad - labels.bytes.begin()) + "; expected 0 to 9"};
+    return {ErrorCode::io, labels.path + ": label " + std::to_string(*bad) + " at index " +
+                               std::to_string(bad - labels.bytes.begin()) + "; expected 0 to 9"};
   }
   return {};
 }

@@ -61,7 +61,7 @@ std::string refusalOf(const std::string& bytes) {
   writeFile(path, bytes);
   auto reader = open(path);
   REQUIRE_FALSE(reader.ok());
-  CHECK(reader.error().code == ErrorCode::invalidArgument);
+  CHECK(reader.error().code == ErrorCode::io);
   const std::string begin = "'" + path + "' is not a safetensors file that psd can read: ";
   REQUIRE(reader.message().substr(0, begin.size()) == begin);
   return reader.message().substr(begin.size());
