@@ -13,7 +13,6 @@ PSD_HOST_DEVICE float floatOf(uint32_t bits) { return __builtin_bit_cast(float, 
 
 /// The bits of a magnitude order magnitudes as the numbers themselves do.
 PSD_HOST_DEVICE uint32_t magnitudeBits(float value) { return bitsOf(value) & 0x7fffffffu; }
-inline constexpr uint32_t kInfinityBits = 0x7f800000u;
 
 /// IEEE 754 binary16, rounded to nearest even. From 65520 on, and for NaN, infinity. No branch, so that a
 /// loop of it vectorises.

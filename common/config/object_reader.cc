@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 /// What is known of one key that somebody asked for.
 struct ObjectReader::Entry {
-  enum class Kind { asked, value, object, list };
+  enum class Kind { asked, refused, value, object, list };
   std::string key;
   Kind kind = Kind::asked;
   Json value{};                   ///< Kind::value: what the reader was given in the end
@@ -38,7 +38,8 @@ struct ObjectReader::Node {
     Json result = Json::object();
     for (const Entry& entry : entries) {
       switch (entry.kind) {
-        case Entry::Kind::asked: break;
+        case Entry::Kind::asked:
+        case Entry::Kind::refused: break;
         case Entry::Kind::value: result[entry.key] = entry.value; break;
         case Entry::Kind::object: result[entry.key] = entry.children[0]->effective(); break;
         case Entry::Kind::list:
@@ -54,7 +55,9 @@ struct ObjectReader::Node {
   std::string unknownKey() const {
     if (json == nullptr) return "";
     std::vector<std::string_view> known;
-    for (const Entry& entry : entries) known.push_back(entry.key);
+    for (const Entry& entry : entries) {
+      if (entry.kind != Entry::Kind::refused) known.push_back(entry.key);
+    }
     for (const auto& [key, value] : json->items()) {
       const Entry* found = find(key);
       if (found == nullptr) return describeUnknown(key, known);
@@ -329,6 +332,11 @@ std::vector<ObjectReader> ObjectReader::objects(std::string_view key) {
   std::vector<ObjectReader> readers;
   for (Node* child : entry.children) readers.push_back({state_, child});
   return readers;
+}
+
+void ObjectReader::refuse(std::string_view key, std::string_view message) {
+  if (has(key)) fail(key, message);
+  node_->entry(key).kind = Entry::Kind::refused;
 }
 
 void ObjectReader::fail(std::string_view key, std::string_view message) {

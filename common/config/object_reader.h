@@ -57,6 +57,9 @@ class ObjectReader {
   /// The objects of the list below `key`; an absent one reads as no objects.
   std::vector<ObjectReader> objects(std::string_view key);
 
+  /// A key that has no place here though others like this object have it: a problem where it is given, and
+  /// none of the valid keys.
+  void refuse(std::string_view key, std::string_view message);
   /// Reports a problem that only the caller can see. `key` may be empty: the object itself.
   void fail(std::string_view key, std::string_view message);
   /// JSON path of this object ("" for the root) or of a key in it, as "optimizer.lr" or

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -64,10 +65,16 @@ Status initLogging(const LogOptions& options) {
   if (options.file.empty()) {
     sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
   } else {
+    // spdlog would make the folder.
+    const auto folder = std::filesystem::path(options.file).parent_path();
+    if (!folder.empty() && !std::filesystem::exists(folder)) {
+      return {ErrorCode::invalidArgument,
+              "log.file: '" + options.file + "': there is no folder '" + folder.string() + "'"};
+    }
     try {
       sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file);
     } catch (const spdlog::spdlog_ex&) {
-      return {ErrorCode::io, "log file '" + options.file + "': " + std::strerror(errno)};
+      return {ErrorCode::invalidArgument, "log.file: '" + options.file + "': " + std::strerror(errno)};
     }
   }
   auto logger = std::make_shared<spdlog::logger>("psd", std::move(sink));

@@ -20,7 +20,7 @@ DurabilityConfig readDurability(ObjectReader in) {
   }
   const auto goesWith = [&](std::string_view types, std::initializer_list<std::string_view> keys) {
     for (const std::string_view key : keys) {
-      if (in.has(key)) in.fail(key, "goes with type " + std::string(types) + ", not with '" + type + "'");
+      in.refuse(key, "goes with type " + std::string(types) + ", not with '" + type + "'");
     }
   };
   if (config.type != DurabilityConfig::Type::log) goesWith("log", {"segment_bytes"});

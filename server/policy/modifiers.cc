@@ -11,9 +11,9 @@ constexpr NumberRange kPositive{.min = 1e-9, .max = 1e9};
 
 /// Whether the key is given and may be; a refusal goes to the reader.
 bool wanted(ObjectReader& in, std::string_view key, std::string_view refusal) {
-  if (!in.has(key)) return false;
-  if (!refusal.empty()) in.fail(key, refusal);
-  return refusal.empty();
+  if (refusal.empty()) return in.has(key);
+  in.refuse(key, refusal);
+  return false;
 }
 
 StalenessRule readStaleness(ObjectReader in) {

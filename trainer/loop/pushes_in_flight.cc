@@ -28,7 +28,7 @@ Error PushesInFlight::explain(const PushInFlight& push, const Error& refusal) co
   const std::string where = describeNonFinite(model_, push.gradient);
   if (where.empty()) return refusal;
   return {ErrorCode::nonFinite, "the gradient of " + where + " (loss " + std::to_string(push.loss) +
-                                    "), so the server refused it; a lower learning rate may help"};
+                                    "), so the daemon refused it; a lower learning rate may help"};
 }
 
 Error atStep(uint64_t step, uint64_t epoch, const Error& error) {

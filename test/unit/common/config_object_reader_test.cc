@@ -173,6 +173,19 @@ TEST_CASE("a wrong value is reported before an unknown key, and that before a ca
   CHECK(in.finish().message() == "n: must be a number, not \"x\"");
 }
 
+TEST_CASE("a refused key is told of where it is given, and is none of the valid keys") {
+  ObjectReader given = readerOf(R"({"depth": 1})");
+  given.number("lr", 1);
+  given.refuse("depth", "has no place here");
+  CHECK(given.finish().message() == "depth: has no place here");
+
+  ObjectReader absent = readerOf(R"({"colour": 1})");
+  absent.number("lr", 1);
+  absent.refuse("depth", "has no place here");
+  CHECK(absent.finish().message() == "colour: unknown key; valid keys: lr");
+  CHECK(absent.effective() == Json({{"lr", 1}}));
+}
+
 TEST_CASE("fail() keeps the first failure, under the path of its object") {
   ObjectReader in = readerOf(R"({"model": {}})");
   ObjectReader model = in.object("model");

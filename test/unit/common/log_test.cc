@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <regex>
 #include <sstream>
 
@@ -106,12 +107,18 @@ TEST_CASE("a log file that cannot be opened is an error with path and reason") {
   const std::string path = folder.file("file/psd.log");
   Status status = initLogging({.file = path});
   REQUIRE_FALSE(status.ok());
-  CHECK(status.error().code == ErrorCode::io);
-  CHECK(status.message() == "log file '" + path + "': " + std::strerror(ENOTDIR));
+  CHECK(status.error().code == ErrorCode::invalidArgument);
+  CHECK(status.message() == "log.file: '" + path + "': " + std::strerror(ENOTDIR));
 
   Status folderStatus = initLogging({.file = folder.path()});
   REQUIRE_FALSE(folderStatus.ok());
-  CHECK(folderStatus.message() == "log file '" + folder.path() + "': " + std::strerror(EISDIR));
+  CHECK(folderStatus.message() == "log.file: '" + folder.path() + "': " + std::strerror(EISDIR));
+
+  const std::string absent = folder.file("absent");
+  Status absentStatus = initLogging({.file = absent + "/psd.log"});
+  REQUIRE_FALSE(absentStatus.ok());
+  CHECK(absentStatus.message() == "log.file: '" + absent + "/psd.log': there is no folder '" + absent + "'");
+  CHECK_FALSE(std::filesystem::exists(absent));
 }
 
 }  // namespace

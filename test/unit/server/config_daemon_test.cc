@@ -147,7 +147,7 @@ TEST_CASE("each wrong value has its one line") {
       {R"({"durability": {"type": "checkpoint", "path": "x", "segment_bytes": 65536}})",
        "durability.segment_bytes: goes with type log, not with 'checkpoint'"},
       {R"({"policy": {"bound": 3}})",
-       "policy.bound: no key of type 'hogwild'; valid keys: type, staleness, delay_compensation, clip"},
+       "policy.bound: no key of type 'hogwild'; valid keys: type, staleness, clip"},
       {R"({"limits": {"conections": 1}})", "limits.conections: unknown key; did you mean 'connections'?"},
       {R"({"policy": {"type": "lockd"}})",
        R"(policy.type: must be one of "hogwild", "locked", "bounded_staleness", "sync", "easgd", "local_sgd", not "lockd"; did you mean "locked"?)"},
