@@ -172,14 +172,33 @@ kj::Promise<MessageStream::Read> MessageStream::readNext(kj::ArrayPtr<kj::AutoCl
                                                          capnp::ReaderOptions options) {
   auto message = kj::heap<Incoming>(options);
   if (options_.spinner) options_.spinner->touch();
-  if (takeWhole(*message)) return Read(capnp::MessageReaderAndFds{kj::mv(message), takeDescriptors(fdSpace)});
+  if (takeWhole(*message)) return handOver(kj::mv(message), fdSpace);
   auto& incoming = *message;
   incoming.deadline = timer_.now() + options_.readTimeout;
   return inTime(incoming, readTable(incoming))
       .then([this, &incoming] { return admit(incoming); })
       .then([this, fdSpace, message = kj::mv(message)]() mutable -> Read {
-        return capnp::MessageReaderAndFds{kj::mv(message), takeDescriptors(fdSpace)};
+        return handOver(kj::mv(message), fdSpace);
       });
+}
+
+MessageStream::Read MessageStream::handOver(kj::Own<Incoming> message,
+                                            kj::ArrayPtr<kj::AutoCloseFd> fdSpace) {
+  const auto first = message->getSegment(0);
+  std::memset(newest_, 0, sizeof newest_);
+  std::memcpy(newest_, first.begin(), std::min(sizeof newest_, first.size() * sizeof(word)));
+  return capnp::MessageReaderAndFds{kj::mv(message), takeDescriptors(fdSpace)};
+}
+
+bool MessageStream::aborted() const {
+  const kj::ArrayPtr<const word> segment(newest_, std::size(newest_));
+  bool abort = false;
+  // What breaks the encoding throws, and is no abort.
+  static_cast<void>(kj::runCatchingExceptions([&] {
+    capnp::SegmentArrayMessageReader reader(kj::arrayPtr(&segment, 1));
+    abort = reader.getRoot<capnp::rpc::Message>().isAbort();
+  }));
+  return abort;
 }
 
 bool MessageStream::takeWhole(Incoming& message) {

@@ -86,6 +86,9 @@ class MessageStream final : public capnp::MessageStream {
   /// Whether this stream is over because the peer closed, broke off or was refused. If not, whoever ended
   /// the conversation found fault with the messages themselves.
   bool ended() const { return ended_; }
+  /// Whether the newest message that was read is the peer's abort: it ends the conversation, its close comes
+  /// after it.
+  bool aborted() const;
 
  private:
   class Incoming;
@@ -93,6 +96,8 @@ class MessageStream final : public capnp::MessageStream {
 
   /// Reads a message of which some bytes are read ahead.
   kj::Promise<Read> readNext(kj::ArrayPtr<kj::AutoCloseFd> fdSpace, capnp::ReaderOptions options);
+  /// Gives a whole message to the reader.
+  Read handOver(kj::Own<Incoming> message, kj::ArrayPtr<kj::AutoCloseFd> fdSpace);
   /// Fills `message` at once if all of it is read ahead.
   bool takeWhole(Incoming& message);
   kj::Promise<void> readInto(std::byte* into, size_t bytes);
@@ -119,6 +124,7 @@ class MessageStream final : public capnp::MessageStream {
   size_t aheadEnd_ = 0;
   bool ended_ = false;
   bool waitsForBudget_ = false;
+  capnp::word newest_[3] = {};  // how the newest message begins: its root pointer, and the struct after it
 
   /// Descriptors that came with bytes up to `end` of all that was received. The system ends a read after
   /// the piece that carried some, so they belong to the message which holds the byte before `end`.

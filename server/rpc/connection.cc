@@ -77,7 +77,7 @@ bool Connection::mayQueue() {
 }
 
 std::string Connection::endReason() {
-  if (!stream_ || stream_->ended()) return "";
+  if (!stream_ || stream_->ended() || stream_->aborted()) return "";
   return "its messages break the Cap'n Proto RPC protocol";
 }
 

@@ -106,6 +106,20 @@ class HostileBytes(processes.ProcessTest):
         self.assert_dropped(daemon, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32))
         self.assert_unharmed(daemon)
 
+    def test_an_abort_is_a_goodbye(self):
+        """What a peer of the library may send before it closes ends the connection in order."""
+        daemon = self.daemon()
+        # Message{abort = Exception{}}: one word of data with the union's tag, one pointer, to an empty struct.
+        abort = message(struct.pack("<QQQ", 0x00010001_00000000, 1, 0xFFFFFFFC))
+        peer = self.connect(daemon)
+        self.send(peer, abort)
+        self.assert_hung_up(peer)
+        self.assert_unharmed(daemon)
+        self.assertEqual(daemon.counter("connections_dropped"), 0)
+        # Message{return} to a question that nobody asked.
+        self.assert_dropped(daemon, message(struct.pack("<QQQQQQ", 0x00010001_00000000, 3, 0x00010002_00000000, 77, 0, 0)),
+                            "break the Cap'n Proto RPC protocol")
+
     def test_half_a_message_then_nothing_more(self):
         daemon = self.daemon()
         whole = message(bytes(800))
