@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/loop/batches.h"
+#include "trainer/loop/non_finite.h"
 
 namespace psd {
 namespace {
@@ -34,6 +35,10 @@ Result<Score> evaluate(Model& model, const Dataset& dataset) {
 Result<EvalReport> evaluateServer(Client& client, Model& model, const Dataset& dataset) {
   PSD_RETURN_IF_ERROR(client.observe(model.spec()));
   PSD_ASSIGN_OR_RETURN(PullInfo pulled, client.pull(model.parameters()).wait());
+  if (const std::string where = describeNonFinite(model.spec(), model.parameters()); !where.empty()) {
+    return Error{ErrorCode::nonFinite,
+                 "the daemon's parameters are not finite: " + where + "; was the learning rate too high?"};
+  }
   PSD_ASSIGN_OR_RETURN(const Score score, evaluate(model, dataset));
   return EvalReport{model.spec().name, dataset.describe(), std::move(pulled.versions), score};
 }

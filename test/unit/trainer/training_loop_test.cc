@@ -260,6 +260,19 @@ TEST_CASE("a model that does not fit the data is refused with both shapes") {
              Contains("1x28x28 in 10 classes") && Contains("takes samples of 3x32x32"));
 }
 
+TEST_CASE("parameters that are not finite are named, not evaluated") {
+  FakeDaemon daemon;
+  daemon.learningRate = 0.01f;
+  Trainer trainer(daemon, alone(16, 1), 16);
+  PSD_REQUIRE_OK(trainer.loop.run({&trainer.recorder}, never));
+  daemon.values[3] = std::numeric_limits<float>::quiet_NaN();
+  SoftmaxModel model;
+  const auto report = evaluateServer(trainer.client, model, *makeSynthetic(10, Split::test, 1));
+  REQUIRE_FALSE(report.ok());
+  CHECK(report.error().code == ErrorCode::nonFinite);
+  CHECK_THAT(report.message(), Contains("weight holds nan at element 3 of 7840"));
+}
+
 TEST_CASE("evaluating before the model has values says so") {
   FakeDaemon daemon;
   FakeClient client(daemon);
