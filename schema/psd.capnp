@@ -322,6 +322,7 @@ interface Admin {
   # Read the configuration file again and go over to it as far as that can be while trainers work. `change` tells
   # what differs, for people. invalidArgument: something is wrong with it or cannot change now, and nothing did.
 
-  stop @1 (reason :Text) -> (status :Acknowledgement);
-  # Finish what is in flight, save if configured, tell the trainers, exit. Answered when that has begun.
+  stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
+  # Finish what is in flight, save if configured, tell the trainers, exit. Answered when that has begun; with `wait`
+  # when all is saved, or with the error that kept something from being saved, right before the connection ends.
 }

@@ -154,6 +154,18 @@ class PosixEnv final : public Env {
   }
 };
 
+/// The name beside `path` under which its new content is written.
+std::string temporaryFor(const std::string& path) { return path + ".tmp." + std::to_string(::getpid()); }
+
+/// An error about the temporary file as one about `path`: nobody who asked for that knows the other name.
+Error namedAfter(const std::string& path, Error error) {
+  const std::string temporary = temporaryFor(path);
+  if (const size_t at = error.message.find(temporary); at != std::string::npos) {
+    error.message.replace(at, temporary.size(), path);
+  }
+  return error;
+}
+
 }  // namespace
 
 std::unique_ptr<Env> makePosixEnv() { return std::make_unique<PosixEnv>(); }
@@ -165,7 +177,7 @@ std::string folderOf(const std::string& path) {
 
 Status writeFileAtomically(Env& env, const std::string& path,
                            const std::function<Status(WritableFile&)>& write) {
-  std::string temporary = path + ".tmp." + std::to_string(::getpid());
+  const std::string temporary = temporaryFor(path);
   auto attempt = [&]() -> Status {
     PSD_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env.create(temporary));
     PSD_RETURN_IF_ERROR(write(*file));
@@ -174,9 +186,20 @@ Status writeFileAtomically(Env& env, const std::string& path,
     PSD_RETURN_IF_ERROR(env.rename(temporary, path));
     return env.syncFolder(folderOf(path));
   };
-  Status status = attempt();
-  if (!status.ok()) static_cast<void>(env.remove(temporary));
-  return status;
+  const Status status = attempt();
+  if (status.ok()) return status;
+  static_cast<void>(env.remove(temporary));
+  return namedAfter(path, status.error());
+}
+
+Status checkWritable(Env& env, const std::string& path) {
+  const std::string folder = folderOf(path), temporary = temporaryFor(path);
+  if (!env.exists(folder)) return {ErrorCode::io, "'" + path + "': there is no folder '" + folder + "'"};
+  if (env.list(path).ok()) return {ErrorCode::io, "'" + path + "': is a folder, not a file to write"};
+  const auto file = env.create(temporary);
+  if (!file.ok()) return namedAfter(path, file.error());
+  PSD_RETURN_IF_ERROR((*file)->close());
+  return env.remove(temporary);
 }
 
 }  // namespace psd

@@ -74,8 +74,11 @@ std::unique_ptr<Env> makePosixEnv();
 std::string folderOf(const std::string& path);
 
 /// Writes a file so that `path` holds either what it held before or the whole new content: a
-/// temporary name beside it, fsync, rename, fsync of the folder.
+/// temporary name beside it, fsync, rename, fsync of the folder. Errors name `path`.
 Status writeFileAtomically(Env& env, const std::string& path,
                            const std::function<Status(WritableFile&)>& write);
+
+/// Whether that could begin now: the folder is there and takes a new file. Leaves nothing behind.
+Status checkWritable(Env& env, const std::string& path);
 
 }  // namespace psd

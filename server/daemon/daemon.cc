@@ -41,8 +41,9 @@ Status writePortFile(Env& env, const std::string& path, const std::vector<Addres
   for (const Address& address : addresses) {
     if (address.kind != Address::Kind::tcp) continue;
     std::string line = std::to_string(address.port) + "\n";
-    return writeFileAtomically(
+    const Status written = writeFileAtomically(
         env, path, [&](WritableFile& file) { return file.append(std::as_bytes(std::span(line))); });
+    return written.ok() ? written : Status(written.error().code, "--port-file: " + written.message());
   }
   return {ErrorCode::invalidArgument, "--port-file: the daemon listens on no tcp:// address"};
 }
@@ -82,13 +83,28 @@ Status saveFinalModel(Env& env, const DaemonConfig& config, Control& control) {
     spdlog::warn("nothing saved to '{}': no model was trained", config.save);
     return {};
   }
-  Status status = saveParameters(env, config.save, *control.model()->store);
-  if (status.ok()) {
-    spdlog::info("saved the model to '{}'", config.save);
-  } else {
-    spdlog::error("could not save the model: {}", status.message());
-  }
-  return status;
+  PSD_RETURN_IF_ERROR(saveParameters(env, config.save, *control.model()->store));
+  spdlog::info("saved the model to '{}'", config.save);
+  return {};
+}
+
+/// All that a daemon does last. One fault keeps nothing else from being saved; the Error names all of them.
+Status saveAll(Env& env, const DaemonConfig& config, Control& control) {
+  std::string faults;
+  const auto note = [&](const char* what, const Status& status) {
+    if (!status.ok()) faults += (faults.empty() ? "" : "; ") + std::string(what) + status.message();
+  };
+  note("the last checkpoint: ", control.saveLast());
+  note("the model: ", saveFinalModel(env, config, control));
+  if (faults.empty()) note("who was done: ", control.closeRun());
+  return faults.empty() ? Status() : Status(ErrorCode::io, "could not save " + faults);
+}
+
+/// What would else be found out only after the training.
+Status checkSavePath(Env& env, const DaemonConfig& config) {
+  if (config.save.empty()) return {};
+  const Status writable = checkWritable(env, config.save);
+  return writable.ok() ? writable : Status(ErrorCode::invalidArgument, "save: " + writable.message());
 }
 
 }  // namespace
@@ -97,6 +113,7 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
                  const std::string& portFile, Env& env) {
   const DaemonConfig& config = loaded.config;
   PSD_RETURN_IF_ERROR(initLogging(config.log));
+  PSD_RETURN_IF_ERROR(checkSavePath(env, config));
   raiseDescriptorLimit();
   PSD_ASSIGN_OR_RETURN(auto backends, openDevices(config));
   std::string devices;
@@ -121,13 +138,12 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
   auto hangups = onHangups(io.unixEventPort, server).eagerlyEvaluate([](kj::Exception&& exception) {
     spdlog::error("SIGHUP is no longer watched: {}", exception.getDescription().cStr());
   });
-  const auto save = [&] {
-    saved = server.control().saveLast();
-    if (Status final = saveFinalModel(env, config, server.control()); !final.ok()) saved = final;
-    if (saved.ok()) saved = server.control().closeRun();
-  };
-  server.run(save).wait(io.waitScope);
-  if (saved.ok()) spdlog::info("stopped");
+  server.run([&] { return saved = saveAll(env, config, server.control()); }).wait(io.waitScope);
+  if (saved.ok()) {
+    spdlog::info("stopped");
+  } else if (!config.log.file.empty()) {
+    spdlog::error("stopped; {}", saved.message());  // beside standard error, where the program ends with it
+  }
   return saved;
 }
 

@@ -53,7 +53,8 @@ Result<T> withAdmin(const Address& address, std::chrono::milliseconds timeout, c
                    address.toString() + ": " + noAnswer(timeout) + (asked ? late : "")};
     }
     return Error{ErrorCode::unavailable,
-                 address.toString() + ": the connection broke; is this a psd daemon?"};
+                 address.toString() + ": the connection broke" +
+                     (asked ? " before the daemon had answered" : "; is this a psd daemon?")};
   }
 }
 
@@ -84,15 +85,20 @@ Result<std::string> reloadDaemon(const Address& address, std::chrono::millisecon
 Status stopDaemon(const Address& address, const std::string& reason, std::chrono::milliseconds timeout) {
   return withAdmin<bool>(
              address, timeout, kGoesOn,
-             [&reason](schema::Admin::Client admin, capnp::TwoPartyClient& client) {
+             [&](schema::Admin::Client admin, capnp::TwoPartyClient& client) {
                auto request = admin.stopRequest();
                request.setReason(reason.c_str());
-               return request.send().then([&client](capnp::Response<schema::Admin::StopResults> response)
-                                              -> kj::Promise<Result<bool>> {
-                 Status status = wire::readStatus(response.getStatus());
-                 if (!status.ok()) return Result<bool>(status.error());
-                 return client.onDisconnect().then([]() -> Result<bool> { return true; });
-               });
+               request.setWait(true);
+               return request.send().then(
+                   [&](capnp::Response<schema::Admin::StopResults> response) -> kj::Promise<Result<bool>> {
+                     const Status saved = wire::readStatus(response.getStatus());
+                     Result<bool> outcome = true;
+                     if (!saved.ok()) {
+                       outcome =
+                           Error{saved.error().code, address.toString() + " has stopped; " + saved.message()};
+                     }
+                     return client.onDisconnect().then([outcome] { return outcome; });
+                   });
              })
       .status();
 }

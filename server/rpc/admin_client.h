@@ -15,7 +15,8 @@ Result<std::string> fetchStatusJson(const Address& address, std::chrono::millise
 /// Lets the daemon read its configuration again; gives what has changed, for people.
 Result<std::string> reloadDaemon(const Address& address, std::chrono::milliseconds timeout);
 
-/// Asks the daemon to stop, and waits until it has closed the connection: it is gone.
+/// Asks the daemon to stop, and waits until it has closed the connection: it is gone. An Error also when it
+/// could not save what it was to save.
 Status stopDaemon(const Address& address, const std::string& reason, std::chrono::milliseconds timeout);
 
 }  // namespace psd

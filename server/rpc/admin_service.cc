@@ -23,9 +23,16 @@ kj::Promise<void> AdminService::stop(StopContext context) {
   auto reason = context.getParams().getReason();
   std::string text = "asked by " + connection_->peer();
   if (reason.size() > 0) text += ": " + wire::printable({reason.begin(), reason.size()});
-  return loop_.onControl([text](Control& control) { control.requestStop(text); }).then([context]() mutable {
-    context.getResults().initStatus().setOk();
-  });
+  const bool wait = context.getParams().getWait();
+  auto done = loop_
+                  .onControl([text, wait](Control& control) -> kj::Promise<Status> {
+                    control.requestStop(text);
+                    return wait ? control.whenOutcome() : kj::Promise<Status>(Status());
+                  })
+                  .then([context](Status status) mutable {
+                    wire::writeStatus(status, context.getResults().initStatus());
+                  });
+  return wait ? connection_->untilOutcome(kj::mv(done)) : kj::mv(done);
 }
 
 }  // namespace psd

@@ -72,6 +72,12 @@ kj::Promise<void> Connection::counted(kj::Promise<void> call) {
   return call.attach(kj::defer([self = shared_from_this()] { self->calls_--; }));
 }
 
+kj::Promise<void> Connection::untilOutcome(kj::Promise<void> call) {
+  outcomeCalls_++;
+  outcomeAsked_ = true;
+  return call.attach(kj::defer([self = shared_from_this()] { self->outcomeCalls_--; }));
+}
+
 bool Connection::mayQueue() {
   return stream_ && queuedBytes() < loop_->config().limits.outgoingBytes && stream_->pinCount() < kPinsMax;
 }

@@ -44,6 +44,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// Counts a call as in progress until its promise is done or dropped (limits.calls).
   kj::Promise<void> counted(kj::Promise<void> call);
 
+  /// Counts a call as one that waits for what comes of the daemon's end, likewise.
+  kj::Promise<void> untilOutcome(kj::Promise<void> call);
+  /// Whether such a call is not answered yet, or its answer not read.
+  bool owesOutcome() { return outcomeCalls_ > 0 || (outcomeAsked_ && queuedBytes() > 0); }
+
   /// Whether another answer with payload may be built now (limits.outgoing_bytes).
   bool mayQueue();
   /// Keeps `owner` alive until the answer that references `begin` is written.
@@ -74,6 +79,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::set<std::shared_ptr<SessionCounters>> trainers_;
   bool passesDescriptors_ = false;
   size_t calls_ = 0;  // in progress
+  size_t outcomeCalls_ = 0;
+  bool outcomeAsked_ = false;
   bool paused_ = false;
   kj::Own<kj::AsyncIoStream> socket_;
   kj::Own<wire::MessageStream> stream_;

@@ -42,6 +42,7 @@ Control::Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::sh
       daemonId_(drawDaemonId()),
       stopRequested_(stopPair_.promise.fork()),
       notified_(noticePair_.promise.fork()),
+      outcome_(outcomePair_.promise.fork()),
       tasks_(*this) {
   limitStaged();
 }

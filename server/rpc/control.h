@@ -133,6 +133,9 @@ class Control final : private kj::TaskSet::ErrorHandler {
   bool stopping() const { return stopReason_.has_value(); }
   /// Resolves when requestStop() was called.
   kj::Promise<void> whenStopRequested() { return stopRequested_.addBranch(); }
+  /// Resolves with what came of the daemon's last work, saving, when that is over.
+  kj::Promise<Status> whenOutcome() { return outcome_.addBranch(); }
+  void tellOutcome(Status outcome) { outcomePair_.fulfiller->fulfill(std::move(outcome)); }
   /// Resolves with the reason when trainers are to be told.
   kj::Promise<std::string> whenNotified() { return notified_.addBranch(); }
   void notifyTrainers();
@@ -260,6 +263,8 @@ class Control final : private kj::TaskSet::ErrorHandler {
   kj::ForkedPromise<void> stopRequested_;
   kj::PromiseFulfillerPair<std::string> noticePair_ = kj::newPromiseAndFulfiller<std::string>();
   kj::ForkedPromise<std::string> notified_;
+  kj::PromiseFulfillerPair<Status> outcomePair_ = kj::newPromiseAndFulfiller<Status>();
+  kj::ForkedPromise<Status> outcome_;
   kj::Maybe<kj::ForkedPromise<Status>> building_;  // while a model is being made
   std::set<Rank> keptDeparted_;                    // by whenDepartedKept()
   kj::ForkedPromise<void> departedKept_ = kj::Promise<void>(kj::READY_NOW).fork();

@@ -113,6 +113,13 @@ bool EventLoop::hasTrainers() const {
   return false;
 }
 
+bool EventLoop::owesOutcome() const {
+  for (const auto& [key, connection] : connections_) {
+    if (connection->owesOutcome()) return true;
+  }
+  return false;
+}
+
 EventLoopThread::EventLoopThread(LoopEnvironment& environment, unsigned index) : posted_(*this) {
   auto finished = kj::newPromiseAndCrossThreadFulfiller<void>();
   finished_ = kj::mv(finished.promise);

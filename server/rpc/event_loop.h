@@ -95,6 +95,8 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   /// Nothing is half done or unsent here.
   bool quiet() const;
   bool hasTrainers() const;
+  /// Some peer waits for what comes of the daemon's end.
+  bool owesOutcome() const;
 
  private:
   kj::Promise<void> sweep();

@@ -74,7 +74,7 @@ void Server::handOver(OwnFd fd, std::string peer) {
   });
 }
 
-kj::Promise<void> Server::run(std::function<void()> whenQuiet) {
+kj::Promise<void> Server::run(std::function<Status()> whenQuiet) {
   return control_.whenStopRequested()
       .then([this] {
         listeners_.clear();
@@ -93,9 +93,10 @@ kj::Promise<void> Server::run(std::function<void()> whenQuiet) {
         return control_.whenDepartedKept();
       })
       .then([this, whenQuiet = std::move(whenQuiet)] {
-        whenQuiet();
-        return stopThreads();
-      });
+        control_.tellOutcome(whenQuiet());
+        return settle([](EventLoop& loop) { return !loop.owesOutcome(); });
+      })
+      .then([this](bool) { return stopThreads(); });
 }
 
 void Server::warnOfHaste(bool settled) const {

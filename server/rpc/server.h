@@ -34,8 +34,9 @@ class Server {
   Control& control() { return control_; }
 
   /// Serves until a stop is requested, then: no new connections or updates, what has begun is
-  /// finished (limits.drain_ms), trainers are told, `whenQuiet` runs, threads end.
-  kj::Promise<void> run(std::function<void()> whenQuiet);
+  /// finished (limits.drain_ms), trainers are told, `whenQuiet` runs, whoever waits for the end is told what
+  /// came of it, threads end.
+  kj::Promise<void> run(std::function<Status()> whenQuiet);
   /// Goes over to the configuration as it reads now: no gradient begins any more, those that have begun end
   /// (limits.drain_ms), all policies change at once, and it goes on. Gives the change, for people. On an
   /// error nothing has changed.

@@ -67,7 +67,30 @@ class Operator(processes.ProcessTest):
             self.assertNotIn("goes on", complaint, "it was not even asked")
         daemon.signal(signal.SIGCONT)
         self.assert_stops(daemon)
-        self.assert_fails(self.start_psd("stop", "--timeout", "soon"), "--timeout", "soon")
+
+    def test_numbers_that_cannot_be_right(self):
+        for command, flag, text, right in (("stop", "--timeout", "soon", "a number of seconds above 0 and up to 86400"),
+                                           ("status", "--timeout", "0", "a number of seconds above 0 and up to 86400"),
+                                           ("replay", "--until", "-3", "a whole number from 0 to"),
+                                           ("replay", "--until", "abc", "a whole number from 0 to")):
+            with self.subTest(command=command, text=text):
+                process = self.start_psd(command, *([self.folder] if command == "replay" else []), flag, text)
+                self.assert_fails(process, f"{flag}: '{text}' is not {right}")
+                self.assertEqual(process.wait(), 2)
+
+    def test_a_stop_tells_what_could_not_be_saved(self):
+        model = self.folder / "away" / "model.safetensors"
+        model.parent.mkdir()
+        daemon = self.daemon(save=str(model))
+        self.assert_ends(self.train(daemon.address, steps=2))
+        model.parent.rmdir()
+        process = self.start_psd("stop", "--server", daemon.address)
+        self.assert_fails(process, f"{daemon.address} has stopped; could not save the model: '{model}'")
+        self.assertEqual(process.wait(), 1)
+        self.assert_fails(daemon, f"could not save the model: '{model}'")
+        whole = self.start_psd("stop", "--server", self.daemon().address)
+        self.assert_ends(whole)
+        self.assertIn("has stopped", whole.out)
 
     def test_a_stop_that_takes_long_goes_on(self):
         daemon = self.daemon(limits__drain_ms=86_400_000)

@@ -161,13 +161,19 @@ class EndOfARun(processes.ProcessTest):
                 shutil.rmtree(self.folder / "saved")
 
     def test_what_could_not_be_saved_at_the_end_is_saved_by_the_next_daemon(self):
-        model = self.folder / "not yet" / "model.safetensors"
+        model = self.folder / "away" / "model.safetensors"
+        model.parent.mkdir()
         settings = ["--listen", self.unix_address(), "--set", "exit_when_done=true", "--set", f"save={model}", "--set", "device=cpu",
                     "--set", "durability=" + json.dumps({"type": "checkpoint", "path": str(self.folder / "saved")})]
         daemon = self.start_psd(*settings)
-        for rank in range(2):
-            self.assert_ends(self.train(self.unix_address(), rank, 2, steps=2))
-        self.assert_fails(daemon, "not yet/model.safetensors")
+        trainers = [self.train(self.unix_address(), rank, 2, steps=2) for rank in range(2)]
+        processes.until("it serves", lambda: "ready: listening on" in daemon.err)
+        model.parent.rmdir()
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        self.assert_fails(daemon, "could not save the model: ", f"'{model}': ")
+        self.assertEqual(daemon.err.count("could not save"), 1)
+        self.assertNotIn(".tmp.", daemon.err)
         model.parent.mkdir()
         daemon = self.start_psd(*settings)
         self.assert_ends(daemon)

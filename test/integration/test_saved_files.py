@@ -105,6 +105,32 @@ class SavedFiles(processes.ProcessTest):
         self.assert_fails(self.start_psd("inspect", checkpoint), "shard-00001.safetensors", "is damaged")
         self.assert_fails(self.start_psd("export", self.saved, "--to", "x"), "no whole checkpoint")
 
+    def test_a_manifest_stands_for_its_checkpoint(self):
+        self.save()
+        (checkpoint,) = self.saved.glob("checkpoint-*")
+        self.assertEqual(self.psd("inspect", checkpoint / "manifest.json"), self.psd("inspect", checkpoint))
+
+    def test_damage_and_absence_are_failures_not_wrong_usage(self):
+        self.save()
+        (checkpoint,) = self.saved.glob("checkpoint-*")
+        (segment,) = self.saved.glob("*.psdlog")
+        absent = self.folder / "absent"
+        exported = self.folder / "x.safetensors"
+        for arguments in (("inspect", absent), ("export", absent, "--to", "x"), ("replay", absent)):
+            process = self.start_psd(*arguments)
+            self.assert_fails(process, f"there is no '{absent}'")
+            self.assertEqual(process.wait(), 1)
+        self.assertNotIn(".tmp.", self.assert_fails(self.start_psd("export", self.saved, "--to", absent / "x"), f"'{absent}/x'"))
+        self.psd("export", self.saved, "--to", exported)
+        for path, at in ((checkpoint / "manifest.json", 40), (segment, 3), (exported, 12)):
+            content = bytearray(path.read_bytes())
+            content[at] ^= 1
+            path.write_bytes(content)
+            with self.subTest(path=path):
+                process = self.start_psd("inspect", path)
+                self.assert_fails(process, path.name)
+                self.assertEqual(process.wait(), 1)
+
     def test_a_folder_without_checkpoints(self):
         empty = self.folder / "empty"
         empty.mkdir()

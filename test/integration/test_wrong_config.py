@@ -48,7 +48,8 @@ class WrongConfiguration(processes.ProcessTest):
         self.refuse(["status", "--jsn"], "--jsn: no such option; did you mean --json?")
         self.refuse(["status", "--port-file", "port"], "--port-file: goes with 'psd', not with 'psd status'")
         self.refuse(["--port-file", "port", "--listen", self.unix_address()], "--port-file", "tcp://")
-        self.refuse(["--listen", "tcp://127.0.0.1:0", "--port-file", "no/such/port"], "no/such/port")
+        self.assertNotIn(".tmp.", self.refuse(["--listen", "tcp://127.0.0.1:0", "--port-file", "no/such/port"],
+                                              "--port-file: 'no/such/port'"))
 
     def test_help_tells_what_there_is(self):
         help_text = self.start_psd("check", "--help")
@@ -82,7 +83,24 @@ class WrongConfiguration(processes.ProcessTest):
         serve(short, "short.safetensors")
 
     def test_log_files(self):
-        self.refuse(["--listen", "tcp://127.0.0.1:0", "--set", f"log.file={self.folder}"], str(self.folder))
+        def refuse(path, *words):
+            process = self.start_psd("--listen", "tcp://127.0.0.1:0", "--set", f"log.file={path}")
+            self.assert_fails(process, f"log.file: '{path}'", *words)
+            self.assertEqual(process.wait(), 2)
+
+        refuse(self.folder, "directory")
+        refuse(self.folder / "absent" / "psd.log", "there is no folder")
+        self.assertFalse((self.folder / "absent").exists())
+
+    def test_a_place_for_the_model_is_looked_for_before_the_training(self):
+        for path, words in ((self.folder / "absent" / "m.safetensors", f"there is no folder '{self.folder}/absent'"),
+                            (self.folder, "is a folder")):
+            process = self.start_psd("--listen", "tcp://127.0.0.1:0", "--set", f"save={path}")
+            self.assert_fails(process, f"save: '{path}'", words)
+            self.assertEqual(process.wait(), 2)
+        before = sorted(path.name for path in self.folder.iterdir())
+        self.assert_stops(self.daemon(save=str(self.folder / "m.safetensors")))
+        self.assertEqual([path.name for path in self.folder.iterdir() if path.name not in before and "psd-" not in path.name], [])
 
 
 class AddressInUse(processes.ProcessTest):

@@ -42,7 +42,7 @@ LocalServer::LocalServer(nlohmann::ordered_json config, std::shared_ptr<Backend>
     });
     endUnlessOk(server.start());
     started.set_value(server.addresses().front().toString());
-    server.run([] {}).wait(io.waitScope);
+    server.run([] { return Status(); }).wait(io.waitScope);
   });
   address_ = address.get();
 }
