@@ -120,6 +120,29 @@ TEST_CASE("an atomic write whose function fails keeps the old content") {
   CHECK(filesIn(folder) == std::vector<std::string>{"data"});
 }
 
+TEST_CASE("an atomic write that cannot begin names the file that was asked for") {
+  const TempDir folder;
+  const std::string path = folder.file("absent/data");
+  const auto env = makePosixEnv();
+  const Status status = writeFileAtomically(*env, path, [](WritableFile&) { return Status(); });
+  REQUIRE_FALSE(status.ok());
+  CHECK(status.message() == "'" + path + "': cannot create: No such file or directory");
+}
+
+TEST_CASE("whether a file could be written is known without writing it") {
+  const TempDir folder;
+  const auto env = makePosixEnv();
+  writeFile(folder.file("data"), "old");
+  PSD_REQUIRE_OK(checkWritable(*env, folder.file("data")));
+  PSD_REQUIRE_OK(checkWritable(*env, folder.file("new")));
+  CHECK(readFile(folder.file("data")) == "old");
+  CHECK(filesIn(folder) == std::vector<std::string>{"data"});
+  const Status absent = checkWritable(*env, folder.file("absent/data"));
+  REQUIRE_FALSE(absent.ok());
+  CHECK(absent.message().find("there is no folder '" + folder.file("absent") + "'") != std::string::npos);
+  CHECK_FALSE(checkWritable(*env, folder.path()).ok());
+}
+
 TEST_CASE("an atomic write that the disk fails keeps the old content") {
   const std::string failing = GENERATE("create", "append", "sync", "rename");
   INFO(failing << " fails");
