@@ -62,10 +62,13 @@ class OrderlyEnd(processes.ProcessTest):
         self.assertGreater(trainer.wait(), 0)
 
     def test_what_cannot_be_saved(self):
-        daemon = self.daemon(save=str(self.folder / "no" / "such" / "folder"))
+        folder = self.folder / "for a while"
+        folder.mkdir()
+        daemon = self.daemon(save=str(folder / "model"))
         self.assert_ends(self.train(daemon.address, steps=1))
+        folder.rmdir()
         daemon.signal(signal.SIGTERM)
-        self.assert_fails(daemon, "no/such/folder")
+        self.assert_fails(daemon, "for a while/model")
 
     def test_a_trainer_that_is_interrupted_leaves(self):
         daemon = self.daemon()
