@@ -293,7 +293,7 @@ TEST_CASE("Connections: a further one is of the same session, and ends with it")
   CHECK(late.error().code == ErrorCode::sessionEnded);
 }
 
-TEST_CASE("Connections: without a further one the trainer stays in; without the first it does not") {
+TEST_CASE("Connections: without a further one the trainer stays in, and without the first it does not") {
   Json config = configOf("locked", 2, 2);
   const LocalServer server(config);
   auto io = kj::setupAsyncIo();

@@ -83,14 +83,15 @@ void checkCounts(const LocalServer& server) {
   CHECK(values == std::vector<float>(values.size(), static_cast<float>(kSamples * kEpochs)));
 }
 
-/// Workers of these ranks that work to the end and leave.
+/// Workers of these ranks that work to the end and leave, each on a thread of its own.
 std::vector<std::future<Result<uint64_t>>> startWorkers(const LocalServer& server, uint32_t count) {
   std::vector<std::future<Result<uint64_t>>> working;
   for (uint32_t rank = 0; rank < count; rank++) {
-    working.push_back(std::async(std::launch::async, [&server, rank]() -> Result<uint64_t> {
-      Worker worker(server, rank, 3);
-      auto had = worker.workToTheEnd();
-      PSD_RETURN_IF_ERROR(worker.leave());
+    // Made here: Catch2 takes assertions from one thread only.
+    auto worker = std::make_shared<Worker>(server, rank, 3);
+    working.push_back(std::async(std::launch::async, [worker]() -> Result<uint64_t> {
+      auto had = worker->workToTheEnd();
+      PSD_RETURN_IF_ERROR(worker->leave());
       return had;
     }));
   }

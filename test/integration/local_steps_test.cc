@@ -179,7 +179,8 @@ TEST_CASE("easgd with several trainers loses no exchange") {
   LocalServer server(configOf({{"type", "easgd"}, {"period", 2}, {"alpha", 0.1}}, 2));
   const std::vector<float> values = train(server, kTrainers);
   for (const float value : values) REQUIRE(std::isfinite(value));
-  for (const Json& shard : server.status()["shards"]) CHECK(shard["version"] == kTrainers * kSteps / 2);
+  const Json status = server.status();
+  for (const Json& shard : status["shards"]) CHECK(shard["version"] == kTrainers * kSteps / 2);
 }
 
 TEST_CASE("a daemon does not go over to or from steps that trainers take by themselves") {

@@ -99,7 +99,7 @@ TEST_CASE("Sessions: a new trainer takes the rank of one that is no longer conne
   CHECK(status["trainers_lost"] == 1);
 }
 
-TEST_CASE("Sessions: a trainer that joins again goes on with its session; the old connection is out") {
+TEST_CASE("Sessions: a trainer that joins again goes on with its session, and the old connection is out") {
   LocalServer server(configOf(kDayMs, kDayMs));
   auto io = kj::setupAsyncIo();
   RawTrainer before(io, server, 0, 1, {.incarnation = 7});

@@ -109,7 +109,7 @@ TEST_CASE("after a refusal the push sends nothing more, is done when all is answ
   PSD_REQUIRE_OK(daemon.results.at(2));
 }
 
-TEST_CASE("a push given up lets the next one send; what was sent is waited for") {
+TEST_CASE("a push given up lets the next one send, and what was sent is waited for") {
   ManualDaemon daemon(4);
   daemon.begin(1, 3, {0});
   daemon.begin(2, 1, {0});
