@@ -35,6 +35,20 @@ class Bench(processes.ProcessTest):
                 self.assertEqual(versions, versions[:1] * 3, "every push reached every shard")
                 self.assert_stops(daemon)
 
+    def test_somebodys_model_is_left_alone(self):
+        daemon = self.daemon()
+        self.assert_ends(self.train(daemon.address, model="mlp", steps=3))
+        before = daemon.status()["shards"]
+        for operation, more in (("train", ("--model", "mlp", "--batch-size", 4, "--threads", 1)), ("push", ("--size", "1M"))):
+            bench = self.start_trainer("bench", operation, "--server", daemon.address, "--seconds", 0.1, *more)
+            self.assert_fails(bench, "the model does not match")
+        self.assertEqual(daemon.status()["shards"], before)
+
+    def test_more_than_there_is_memory(self):
+        daemon = self.daemon()
+        self.assert_fails(self.start_trainer("bench", "pull", "--server", daemon.address, "--size", "1024G"), "--size", "no memory")
+        self.assert_serves(daemon)
+
     def test_transfers_and_calls(self):
         daemon = self.daemon(listen=(self.unix_address(), "tcp://127.0.0.1:0"))
         for operation, transport in (("pull", "shm"), ("pull", "rpc"), ("push", "auto"), ("push", "shm"), ("pushpull", "rpc"),

@@ -220,8 +220,15 @@ Result<BenchReport> runBench(const BenchOptions& options, const Connect& connect
       (std::max<uint64_t>(options.bytes, 1) + kGrain * sizeof(float) - 1) / (kGrain * sizeof(float)) * kGrain;
   ModelSpec model{"bench", {{"weights", DType::f32, {elements}}}};
   const auto work = [&](uint32_t number, const Together& together) -> Result<std::string> {
-    PSD_ASSIGN_OR_RETURN(const LoadReport report, Load(options, Rank{number}, model).run(connect, together));
-    return pack(report);
+    try {
+      PSD_ASSIGN_OR_RETURN(const LoadReport report,
+                           Load(options, Rank{number}, model).run(connect, together));
+      return pack(report);
+    } catch (const std::bad_alloc&) {
+      return Error{ErrorCode::overloaded,
+                   "--size: no memory for " + std::to_string(elements * sizeof(float)) +
+                       " bytes of parameters in each of " + std::to_string(options.trainers) + " trainer(s)"};
+    }
   };
   std::vector<LoadReport> loads;
   if (options.trainers == 1) {

@@ -118,6 +118,9 @@ Result<TrainBenchReport> runTrainBench(Client& client, Model& withServer, Model&
                                        const LoopOptions& loop, double seconds) {
   LoopOptions endless = loop;
   endless.steps = UINT64_MAX;
+  // Not to be taken for somebody's model, which a daemon may hold.
+  endless.presentedAs = withServer.spec();
+  for (TensorSpec& tensor : endless.presentedAs->tensors) tensor.name = "bench." + tensor.name;
   TrainingLoop training(client, withServer, data, endless);
   PSD_ASSIGN_OR_RETURN(const JoinInfo info, training.join());
   LocalTraining local(alone, data, loop.batchSize);

@@ -37,6 +37,8 @@ struct LoopOptions {
   bool autoBatch = false;
   /// Whether the parameters of the next step are pulled while this one computes.
   bool prefetch = false;
+  /// The model as the daemon knows it, if other than by its own names.
+  std::optional<ModelSpec> presentedAs = {};
 };
 
 /// What one trainer did. A value type.
