@@ -29,6 +29,7 @@ enum ErrorCode {
   shuttingDown @12;
   internal @13;
   sessionEnded @14;
+  interrupted @15;   # no daemon says it
 }
 
 struct Error {

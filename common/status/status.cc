@@ -19,6 +19,7 @@ std::string_view errorCodeName(ErrorCode code) {
     case ErrorCode::shuttingDown: return "shutting down";
     case ErrorCode::internal: return "internal error";
     case ErrorCode::sessionEnded: return "session ended";
+    case ErrorCode::interrupted: return "interrupted";
   }
   return "unknown error";
 }

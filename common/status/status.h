@@ -25,6 +25,7 @@ enum class ErrorCode : uint16_t {
   shuttingDown,       ///< the daemon is about to end
   internal,           ///< a defect of psd itself
   sessionEnded,       ///< the daemon counts this trainer as gone, or another has its place
+  interrupted,        ///< this process was told to stop waiting
 };
 
 std::string_view errorCodeName(ErrorCode code);

@@ -295,10 +295,8 @@ void TrainerSession::tellUnweighted(schema::SamplesResult::Dealt::Builder dealt)
 kj::Promise<void> TrainerSession::leave(LeaveContext context) {
   if (auto status = renewLease(); !status.ok()) return acknowledge(context, status);
   left_ = true;
-  return pushes_->whenLanded()
-      .then([this] {
-        return loop_.onControl([session = session_](Control& control) { return control.leave(session); });
-      })
+  // At once, though a push of its own may wait for others: it need not be there when they come.
+  return loop_.onControl([session = session_](Control& control) { return control.leave(session); })
       .then([context]() mutable { return acknowledge(context, Status()); });
 }
 

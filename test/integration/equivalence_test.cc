@@ -56,6 +56,7 @@ class LibTorchClient final : public Client {
   }
   Result<PingInfo> ping(uint64_t, uint32_t) override { return PingInfo{}; }
   Status leave() override { return {}; }
+  void interrupt() override {}
   uint64_t bytesPulled() const override { return 0; }
   uint64_t bytesPushed() const override { return 0; }
 

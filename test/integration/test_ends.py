@@ -80,6 +80,19 @@ class OrderlyEnd(processes.ProcessTest):
         self.assertEqual(status["trainers_lost"], 0)
 
 
+    def test_a_signal_ends_the_wait_for_others(self):
+        daemon = self.daemon(policy="sync", policy__start_trainers=2)
+        trainer = self.train(daemon.address, 0, 2)
+        daemon.until_status("its push waits", lambda status: [each["waits_for"] for each in status["trainers"]] == ["push"])
+        processes.until("it says for what", lambda: "waiting for the answer to the push of step 1" in trainer.err)
+        trainer.signal(signal.SIGTERM)
+        self.assert_ends(trainer, 128 + signal.SIGTERM)
+        self.assertIn("SIGTERM: stopping after this step", trainer.err)
+        self.assertIn("stopped after 0 steps", trainer.out)
+        status = daemon.until_status("it has left", lambda status: not status["trainers"])
+        self.assertEqual(status["trainers_lost"], 0)
+
+
 class InMidPush(processes.ProcessTest):
     """Gradients of 16 MiB: whoever is killed is killed in the middle of one."""
 
@@ -214,7 +227,8 @@ class LostDaemon(processes.ProcessTest):
         daemon.kill()
         processes.until("it tries", lambda: "trying again for up to 60.0 s" in trainer.err)
         trainer.signal(signal.SIGTERM)
-        self.assert_fails(trainer, "broke")
+        self.assert_ends(trainer, 128 + signal.SIGTERM)
+        self.assertIn("stopped after", trainer.out)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,22 @@ Result<std::string> readCodec(const char* flag, const std::string& spec, bool pa
   return (*codec)->spec();
 }
 
+/// What can be known to fail before the daemon counts this trainer in.
+Status checkShared(const ClientOptions& client) {
+  if (client.transport != Transport::shm) return {};
+  for (const std::string& server : client.servers) {
+    if (server.starts_with("unix:")) continue;
+    return {ErrorCode::invalidArgument,
+            "--transport: memory is shared over Unix sockets only, so shm does not go with '" + server +
+                "'; expected --server unix:///PATH, or auto or rpc"};
+  }
+  if (client.codec.empty() || client.codec == "none") return {};
+  return {ErrorCode::invalidArgument,
+          "--transport: gradients in shared memory are not encoded, so shm does not "
+          "go with --codec " +
+              client.codec + "; expected auto or rpc"};
+}
+
 Result<ClientOptions> readConnection(const RawFlags& flags, const EnvironmentGetter& environment) {
   ClientOptions client;
   PSD_ASSIGN_OR_RETURN(client.servers, resolveServers(flags.servers, environment));
@@ -72,6 +88,7 @@ Result<ClientOptions> readConnection(const RawFlags& flags, const EnvironmentGet
                                                                kConnectTimeoutSecondsMax));
   PSD_ASSIGN_OR_RETURN(client.codec, readCodec("--codec", flags.codec, false));
   PSD_ASSIGN_OR_RETURN(client.pullCodec, readCodec("--pull-codec", flags.pullCodec, true));
+  PSD_RETURN_IF_ERROR(checkShared(client));
   return client;
 }
 

@@ -1,6 +1,12 @@
 #include "trainer/cli/stop_signals.h"
 
+#include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <ctime>
+#include <utility>
+
+#include <semaphore.h>
 
 namespace psd {
 namespace {
@@ -8,23 +14,64 @@ namespace {
 constexpr int kSignals[] = {SIGINT, SIGTERM};
 
 // A handler can reach nothing else.
-volatile std::sig_atomic_t receivedSignal = 0;
+std::atomic<int> receivedSignal = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
+sem_t changed;  // a signal came, or there is nobody to be told any more
+std::atomic<bool> over = false;
 
-void remember(int signal) { receivedSignal = signal; }
+void remember(int signal) {
+  const int error = errno;
+  int none = 0;
+  if (receivedSignal.compare_exchange_strong(none, signal)) {
+    sem_post(&changed);
+  } else {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);  // once this handler has returned
+  }
+  errno = error;
+}
+
+/// Until `changed`; false when that takes longer than `most`.
+bool waitChanged(std::chrono::milliseconds most) {
+  timespec until{};
+  clock_gettime(CLOCK_REALTIME, &until);
+  const int64_t nanoseconds = until.tv_nsec + std::chrono::nanoseconds(most).count();
+  until.tv_sec += nanoseconds / std::nano::den;
+  until.tv_nsec = nanoseconds % std::nano::den;
+  int answer = 0;
+  while ((answer = sem_timedwait(&changed, &until)) != 0 && errno == EINTR) {
+  }
+  return answer == 0;
+}
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals(Listener listener) : listener_(std::move(listener)) {
   receivedSignal = 0;
+  over = false;
+  sem_init(&changed, 0, 0);
+  thread_ = std::thread([this] { listen(); });
   struct sigaction action {};
   action.sa_handler = remember;
-  action.sa_flags = SA_RESTART | SA_RESETHAND;  // the second of a kind finds the default action
+  action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (const int signal : kSignals) sigaction(signal, &action, nullptr);
 }
 
 StopSignals::~StopSignals() {
   for (const int signal : kSignals) std::signal(signal, SIG_DFL);
+  over = true;
+  sem_post(&changed);
+  thread_.join();
+  sem_destroy(&changed);
+}
+
+void StopSignals::listen() const {
+  while (sem_wait(&changed) != 0) {
+  }
+  if (over) return;
+  listener_.onSignal(receivedSignal);
+  if (!waitChanged(listener_.patience)) listener_.onImpatience();
 }
 
 int StopSignals::received() const { return receivedSignal; }

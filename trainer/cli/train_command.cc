@@ -1,4 +1,7 @@
+#include <csignal>
+#include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,20 +78,10 @@ struct Outcome {
   int signal = 0;  ///< that ended it early
 };
 
-/// Tells of a connection that breaks or is back.
-void tell(const ConnectionEvent& event) {
-  spdlog::log(event.connected ? spdlog::level::info : spdlog::level::warn, "{}", event.what);
-}
-
 /// Trains and says goodbye to the daemon. A signal ends the loop between two steps. Where the final model
 /// is to be scored it is pulled after this trainer's last push; others may still be training.
-Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& material, Progress& progress) {
-  const StopSignals signals;
-  const auto tellBelow = [&progress](const ConnectionEvent& event) {
-    progress.finish();
-    tell(event);
-  };
-  client.watch({tellBelow, [&] { return signals.received() != 0; }});
+Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& material, Progress& progress,
+                              const StopSignals& signals) {
   std::vector<LoopObserver*> observers{&progress};
   if (material.metrics) observers.push_back(material.metrics.get());
   const auto summary = loop.run(observers, [&] { return signals.received() != 0; });
@@ -101,20 +94,40 @@ Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& mate
   return Outcome{*summary, summary->interrupted ? signals.received() : 0};
 }
 
+/// What a signal does: first it is said, then, where a step takes long because others hold it up, what is
+/// under way is given up.
+StopSignals::Listener listenerFor(Client& client, bool terminal) {
+  const auto say = [terminal](int signal) {
+    if (terminal) std::fputc('\n', stderr);  // below the line of progress
+    spdlog::info("{}: stopping after this step; once more stops at once",
+                 signal == SIGINT ? "SIGINT" : "SIGTERM");
+  };
+  return {say, [&client] { client.interrupt(); }};
+}
+
 }  // namespace
 
 Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::ostream& out, bool terminal) {
   PSD_ASSIGN_OR_RETURN(Material material, prepare(command));
-  PSD_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, connect(command.common.client));
+  std::optional<Progress> progress;
+  ClientOptions options = command.common.client;
+  options.onEvent = [&progress](const ClientEvent& event) {
+    if (progress) progress->finish();
+    const bool fine = event.what == ClientEvent::What::back || event.what == ClientEvent::What::waits;
+    spdlog::log(fine ? spdlog::level::info : spdlog::level::warn, "{}", event.line);
+  };
+  PSD_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, connect(options));
+  const StopSignals signals(listenerFor(*client, terminal));
   TrainingLoop loop(*client, *material.model, *material.train, command.loop);
-  client->watch({tell, {}});
-  PSD_ASSIGN_OR_RETURN(const JoinInfo info, loop.join());
-  logStart(command, material, info, loop.membership());
+  const auto info = loop.join();
+  if (!info.ok() && info.error().code == ErrorCode::interrupted) return signals.received();
+  PSD_RETURN_IF_ERROR(info);
+  logStart(command, material, *info, loop.membership());
 
   const Rank rank = loop.membership().rank;
   if (rank != kScoringRank) material.test = nullptr;
-  Progress progress(out, terminal, rank);
-  PSD_ASSIGN_OR_RETURN(const Outcome outcome, trainAndLeave(loop, *client, material, progress));
+  progress.emplace(out, terminal, rank);
+  PSD_ASSIGN_OR_RETURN(const Outcome outcome, trainAndLeave(loop, *client, material, *progress, signals));
   out << formatSummary(rank, outcome.summary) << std::endl;
   if (material.metrics) PSD_RETURN_IF_ERROR(material.metrics->finish());
   if (material.test && outcome.signal == 0) {

@@ -1,6 +1,13 @@
 #include "trainer/client/calls.h"
 
+#include <string>
+
 namespace psd {
+namespace {
+
+const std::string kWhoHoldsUp = "; psd status tells for whom";
+
+}  // namespace
 
 PullCall::PullCall(RpcClient& client, std::span<float> destination)
     : client_(client), destination_(destination) {
@@ -15,6 +22,7 @@ void PullCall::send() {
 
 Result<PullInfo> PullCall::wait() {
   for (;;) {
+    if (!values_.readyWithin(RpcClient::kLongWait)) client_.tellWait("parameters" + kWhoHoldsUp);
     Result<PullInfo> values = values_.get();
     if (values.ok()) {
       client_.bytesPulled_ += values->bytes;
@@ -106,6 +114,9 @@ Result<PushInfo> PushCall::wait() {
       const std::shared_ptr<PushCall> earlier = client_.pushes_.front();  // sent by sendDue()
       earlier->outlast();
       continue;
+    }
+    if (!answer_.readyWithin(RpcClient::kLongWait)) {
+      client_.tellWait("the answer to the push of step " + std::to_string(order_.step.value) + kWhoHoldsUp);
     }
     Result<PushInfo> answer = answer_.get();
     if (answer.ok()) {

@@ -7,6 +7,9 @@
 
 namespace psd {
 
+/// What calls end with after Client::interrupt().
+inline const Error kInterrupted{ErrorCode::interrupted, "this trainer was told to stop"};
+
 /// A pull, from its beginning to its values, whatever becomes of connections meanwhile. Used by the client's
 /// thread.
 class PullCall final : public Pending<PullInfo>::Impl {

@@ -137,6 +137,8 @@ class Channel {
   /// Ends the connection: whatever is under way fails, with `why` where nothing better is known. Resolves
   /// when no memory of the caller is referenced any more.
   kj::Promise<void> fail(const Error& why);
+  /// Says goodbye, and ends the connection when that is answered, or has not been in two seconds.
+  kj::Promise<void> leaveAndFail(const Error& why);
   kj::Promise<Result<PingInfo>> ping(uint64_t calls, uint32_t outstanding);
 
   const SessionTerms& terms() const { return terms_; }

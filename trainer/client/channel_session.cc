@@ -12,6 +12,7 @@
 namespace psd {
 namespace {
 
+constexpr kj::Duration kGoodbyeTime = 2 * kj::SECONDS;
 constexpr uint64_t kBeatsPerLease = 4;
 constexpr uint64_t kLeaseMsMin = 40;  // whatever a daemon says
 
@@ -179,6 +180,12 @@ kj::Promise<void> Channel::beat(kj::Duration lease) {
         ending_ = kj::evalLater([this, why = status.error()] { return fail(why); }).eagerlyEvaluate(nullptr);
         return kj::READY_NOW;
       });
+}
+
+kj::Promise<void> Channel::leaveAndFail(const Error& why) {
+  return timer_.timeoutAfter(kGoodbyeTime, leave().ignoreResult())
+      .catch_([](kj::Exception&&) {})  // it does not answer
+      .then([this, why] { return fail(why); });
 }
 
 kj::Promise<void> Channel::fail(const Error& why) {

@@ -22,6 +22,17 @@ enum class Transport {
   shm,        ///< shared memory; joining fails, naming why, where the daemon offers none
 };
 
+/// What keeps a trainer.
+struct ClientEvent {
+  enum class What {
+    waits,  ///< for something that has not come for a while
+    broke,  ///< its connection did
+    back,   ///< it is
+  };
+  What what = What::waits;
+  std::string line;  ///< for people
+};
+
 /// How to reach the daemon.
 struct ClientOptions {
   /// "tcp://host:port" or "unix:///path"; the first that answers is used.
@@ -44,18 +55,8 @@ struct ClientOptions {
   std::string pullCodec;
   /// How long a trainer whose connection broke tries to come back; 0: the first fault is final.
   std::chrono::milliseconds retryTimeout{0};
-};
-
-/// What happened to a trainer's connection.
-struct ConnectionEvent {
-  bool connected = false;  ///< it is back; else it broke
-  std::string what;        ///< one line for people
-};
-
-/// Who is told of it, on the client's thread.
-struct ConnectionWatcher {
-  std::function<void(const ConnectionEvent&)> onEvent;
-  std::function<bool()> shouldStop;  ///< whether to give up coming back
+  /// Who is told, on the client's thread, what it waits for; null: nobody.
+  std::function<void(const ClientEvent&)> onEvent;
 };
 
 /// Who this trainer is.
@@ -204,9 +205,6 @@ class Client {
   virtual Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                                 const std::function<std::span<const float>()>& initialValues) = 0;
 
-  /// Who is told from now on when the connection breaks and is back.
-  virtual void watch(ConnectionWatcher) {}
-
   /// Instead of join: reads without being a trainer. Fails (notReady) when the model has no values.
   virtual Result<JoinInfo> observe(const ModelSpec& model) = 0;
 
@@ -247,6 +245,11 @@ class Client {
 
   /// Says goodbye: the daemon counts this trainer as done. No call may follow.
   virtual Status leave() = 0;
+
+  /// The same in the midst of calls: they and all later ones fail (interrupted) as soon as the daemon has
+  /// heard of it, or has not in two seconds. What it has of a gradient may still be applied. Does not wait.
+  /// From any thread, while the client lives.
+  virtual void interrupt() = 0;
 
   /// Bytes of parameters pulled and gradients pushed so far, as they travelled.
   virtual uint64_t bytesPulled() const = 0;

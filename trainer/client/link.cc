@@ -92,11 +92,14 @@ void Link::failSoon(const Error& why) {
   post([this, why](Channel& channel) { tasks_->add(channel.fail(why)); });
 }
 
+void Link::leaveSoon(const Error& why) {
+  post([this, why](Channel& channel) { tasks_->add(channel.leaveAndFail(why)); });
+}
+
 template <class T>
-bool Answers<T>::ready() const {
-  return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) {
-    return part.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-  });
+bool Answers<T>::readyWithin(std::chrono::milliseconds time) const {
+  return std::all_of(parts_.begin(), parts_.end(),
+                     [&](const auto& part) { return part.wait_for(time) == std::future_status::ready; });
 }
 
 template <class T>

@@ -48,6 +48,9 @@ class Link {
   void fail(const Error& why);
   /// The same without waiting for it. From any thread.
   void failSoon(const Error& why);
+  /// Says goodbye, and fails what is under way with `why` once that is answered, or in two seconds. Does not
+  /// wait for it. From any thread.
+  void leaveSoon(const Error& why);
   /// Drops channel and calls; those that use memory of the caller have ended by then.
   void close();
 
@@ -70,7 +73,9 @@ class Answers {
   explicit Answers(std::vector<Link::Future<T>> parts) : parts_(std::move(parts)) {}
 
   bool asked() const { return !parts_.empty(); }
-  bool ready() const;
+  bool ready() const { return readyWithin(std::chrono::seconds(0)); }
+  /// Waits no longer than that, of each connection.
+  bool readyWithin(std::chrono::milliseconds time) const;
   /// Waits for all. Of several errors the first, but rather one that says more than that a connection is
   /// lost.
   Result<T> get() const;

@@ -18,6 +18,12 @@ uint64_t drawIncarnation() {
   return (uint64_t{random()} << 32 | random()) | 1;  // 0 stands for none
 }
 
+std::vector<std::unique_ptr<Link>> oneLink(std::chrono::microseconds spin) {
+  std::vector<std::unique_ptr<Link>> links;
+  links.push_back(std::make_unique<Link>(spin));
+  return links;
+}
+
 /// A result that is there already.
 template <class T>
 Pending<T> failed(Error error) {
@@ -76,9 +82,11 @@ class FailedPush final : public PartialPush {
 
 }  // namespace
 
-RpcClient::RpcClient(const ClientOptions& options) : options_(options), incarnation_(drawIncarnation()) {
-  links_.push_back(std::make_unique<Link>(options_.spin));
-}
+RpcClient::RpcClient(const ClientOptions& options)
+    : options_(options),
+      incarnation_(drawIncarnation()),
+      links_(oneLink(options.spin)),
+      interruptible_(*links_.front()) {}
 
 RpcClient::~RpcClient() noexcept {
   // All before the first goes: one that fails tells the others.
@@ -116,8 +124,8 @@ Status RpcClient::joinOnce(milliseconds timeout) {
   info_.worldSize = joined_.worldSize;
   StartRole role = StartRole::bringValues;
   if (!joined_.mustInitialize) {
-    PSD_ASSIGN_OR_RETURN(role, first().call<Result<StartRole>>(
-                                   [](Channel& channel, kj::Timer&) { return channel.awaitModel(); }));
+    const auto told = first().start<StartRole>([](Channel& channel) { return channel.awaitModel(); });
+    PSD_ASSIGN_OR_RETURN(role, outwait(told, "the model's initial values, which another trainer brings"));
   }
   if (role == StartRole::bringValues) {
     const std::span<const float> values = trainer_->initialValues();
@@ -201,8 +209,9 @@ void RpcClient::sendDue() {
 Result<DealtSamples> RpcClient::takeSamples(const SamplesWish& wish) {
   for (;;) {
     const uint64_t connection = connection_;
-    auto dealt = first().call<Result<DealtSamples>>(
-        [&](Channel& channel, kj::Timer&) { return channel.takeSamples(wish); });
+    const auto told =
+        first().start<DealtSamples>([wish](Channel& channel) { return channel.takeSamples(wish); });
+    auto dealt = outwait(told, "samples: others have what is left");
     if (dealt.ok()) {
       if (dealt->what == DealtSamples::What::range) {
         held_[wish.step] = {wish.step, dealt->epoch, dealt->begin, dealt->count};
@@ -218,20 +227,26 @@ Result<PingInfo> RpcClient::ping(uint64_t calls, uint32_t outstanding) {
       [&](Channel& channel, kj::Timer&) { return channel.ping(calls, outstanding); });
 }
 
+void RpcClient::interrupt() {
+  interrupted_ = true;  // before: whoever opens a connection after this looks
+  interruptible_.leaveSoon(kInterrupted);
+}
+
 Status RpcClient::leave() {
-  for (;;) {
+  while (!interrupted_) {
     const uint64_t connection = connection_;
     standAlone();  // to the others the session is over before the answer is here
     const auto left = first().call<Status>([](Channel& channel, kj::Timer& timer) {
       return timer.timeoutAfter(kLeaveTimeout.count() * kj::MILLISECONDS, channel.leave());
     });
     if (left.ok()) return {};
-    if (Status back = recover(connection, left.error()); !back.ok()) {
+    if (Status back = recover(connection, left.error()); !back.ok() && !interrupted_) {
       // It may have heard of the leave and ended, this trainer having been the last.
       const bool daemonEnds = back.error().code == ErrorCode::shuttingDown;
       return daemonEnds && left.error().code == ErrorCode::unavailable ? Status() : back;
     }
   }
+  return {};  // interrupt() has said it
 }
 
 Status RpcClient::checkSize(const char* what, size_t elements) const {

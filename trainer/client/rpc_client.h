@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <map>
 #include <memory>
@@ -28,7 +29,6 @@ class RpcClient final : public Client {
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override;
-  void watch(ConnectionWatcher watcher) override { watcher_ = std::move(watcher); }
   Result<JoinInfo> observe(const ModelSpec& model) override;
   Pending<PullInfo> pull(std::span<float> destination) override;
   Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
@@ -38,6 +38,7 @@ class RpcClient final : public Client {
   Result<DealtSamples> takeSamples(const SamplesWish& wish) override;
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;
   Status leave() override;
+  void interrupt() override;
   std::span<const float> view() const override {
     return shared_ ? shared_->values() : std::span<const float>();
   }
@@ -48,6 +49,8 @@ class RpcClient final : public Client {
   uint64_t bytesPushed() const override { return bytesPushed_; }
 
  private:
+  static constexpr std::chrono::milliseconds kLongWait{3'000};
+
   friend class PullCall;
   friend class PushCall;
 
@@ -94,13 +97,17 @@ class RpcClient final : public Client {
   /// several, one at a time: a later step gives up what is unfinished of the one before, and connections do
   /// not keep step.
   void sendDue();
-  void tell(bool connected, std::string what);
+  void tell(ClientEvent::What what, std::string line) const;
+  /// Tells, now and then, that it takes long.
+  void tellWait(const std::string& what);
+  /// Waits for the answer to a call of the first connection that others may hold up.
+  template <class T>
+  Result<T> outwait(const Link::Future<T>& answer, const std::string& what);
 
   Status checkSize(const char* what, size_t elements) const;
 
   const ClientOptions options_;
   const uint64_t incarnation_;
-  ConnectionWatcher watcher_;
   std::optional<Trainer> trainer_;
   std::vector<std::unique_ptr<Link>> links_;  // as many as were ever needed; slices_->links are in use
   uint64_t connection_ = 0;                   // counts the channels of the first
@@ -108,6 +115,9 @@ class RpcClient final : public Client {
   JoinAnswer joined_;
   JoinInfo info_;
   bool gaveUp_ = false;  // recover() failed
+  Link& interruptible_;  // the first, for interrupt()
+  std::atomic<bool> interrupted_ = false;
+  std::chrono::steady_clock::time_point nextTellWait_{};
   uint64_t elements_ = 0;
   std::shared_ptr<const DividedSlices> slices_ = std::make_shared<DividedSlices>();
   std::shared_ptr<const SharedModel> shared_;    // the channel's; null where values travel in messages
@@ -116,6 +126,12 @@ class RpcClient final : public Client {
   uint64_t bytesPulled_ = 0;
   uint64_t bytesPushed_ = 0;
 };
+
+template <class T>
+Result<T> RpcClient::outwait(const Link::Future<T>& answer, const std::string& what) {
+  if (answer.wait_for(kLongWait) != std::future_status::ready) tellWait(what);
+  return answer.get();
+}
 
 template <class T>
 Answers<T> RpcClient::startOnAll(const std::function<kj::Promise<Result<T>>(Channel&)>& work) {

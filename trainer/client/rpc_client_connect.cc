@@ -15,6 +15,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kRetryFirst{20};
 constexpr milliseconds kRetryMost{500};
+constexpr milliseconds kLongConnect{1'000};
+constexpr std::chrono::seconds kBetweenTold{60};
 // Of one attempt to come back: a daemon that is there answers sooner, and who waits may be asked to stop.
 constexpr milliseconds kAttemptTimeout{5'000};
 
@@ -99,9 +101,13 @@ Status RpcClient::connectToAny(milliseconds timeout) {
 
 Status RpcClient::connect(milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
+  const Clock::time_point longWait = Clock::now() + kLongConnect;
   for (Backoff backoff(kRetryFirst, kRetryMost, incarnation_);;) {
     Status status = connectToAny(std::max(leftUntil(deadline), milliseconds(1)));
     if (status.ok() || !worthConnectingAgain(status.error())) return status;
+    if (Clock::now() >= longWait) {
+      tellWait("a psd daemon, " + seconds(timeout) + " at most: " + status.message());
+    }
     if (leftUntil(deadline) == milliseconds(0)) {
       return {ErrorCode::unavailable, "no psd daemon answered within " + std::to_string(timeout.count()) +
                                           " ms: " + status.message()};
@@ -122,11 +128,13 @@ bool RpcClient::mayRecover(const Error& error) const {
 }
 
 Status RpcClient::recover(uint64_t broken, const Error& cause) {
+  if (interrupted_) return kInterrupted;
   if (!mayRecover(cause)) return cause;
   if (broken != connection_) return {};
   const Clock::time_point start = Clock::now();
   forgetSettledPushes();
-  tell(false, cause.message + "; trying again for up to " + seconds(options_.retryTimeout));
+  tell(ClientEvent::What::broke,
+       cause.message + "; trying again for up to " + seconds(options_.retryTimeout));
   Status back = comeBack(cause);
   if (!back.ok()) {
     gaveUp_ = true;
@@ -134,7 +142,7 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
   }
   const size_t resent = resendPushes();
   const auto taken = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
-  tell(true,
+  tell(ClientEvent::What::back,
        "back after " + seconds(taken) + ": " +
            (info_.broughtInitialValues ? "the daemon had no model, this trainer brought its newest parameters"
             : joined_.resumed          ? "the session goes on"
@@ -148,9 +156,10 @@ Status RpcClient::comeBack(const Error& cause) {
   Backoff backoff(kRetryFirst, kRetryMost, incarnation_ + connection_);
   for (Error last = cause;;) {
     endChannels(last);
-    if (watcher_.shouldStop && watcher_.shouldStop()) return cause;
+    if (interrupted_) return kInterrupted;
     const milliseconds left = std::max(leftUntil(deadline), milliseconds(1));
     Status status = connectToAny(std::min(left, kAttemptTimeout));
+    if (status.ok() && interrupted_) return kInterrupted;  // it came before there was a connection to fail
     if (status.ok()) status = joinOnce(std::max(leftUntil(deadline), milliseconds(1)));
     if (status.ok()) return {};
     last = status.error();
@@ -178,8 +187,15 @@ size_t RpcClient::resendPushes() {
   return count;
 }
 
-void RpcClient::tell(bool connected, std::string what) {
-  if (watcher_.onEvent) watcher_.onEvent({connected, std::move(what)});
+void RpcClient::tell(ClientEvent::What what, std::string line) const {
+  if (options_.onEvent) options_.onEvent({what, std::move(line)});
+}
+
+void RpcClient::tellWait(const std::string& what) {
+  const Clock::time_point now = Clock::now();
+  if (now < nextTellWait_) return;
+  nextTellWait_ = now + kBetweenTold;
+  tell(ClientEvent::What::waits, "waiting for " + what);
 }
 
 Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {

@@ -89,7 +89,8 @@ Pace Progress::paceAt(const Mark& now, const StepReport& report) {
 
 void Progress::show(const std::string& line) {
   if (terminal_) {
-    out_ << "\r\x1b[K" << line << std::flush;  // back to column 0, erase the line
+    // Back to column 0 and erase the line; a terminal that is too narrow shows the beginning, in one row.
+    out_ << "\r\x1b[K\x1b[?7l" << line << "\x1b[?7h" << std::flush;
     lineOpen_ = true;
   } else {
     out_ << line << std::endl;

@@ -72,9 +72,9 @@ TrainingLoop::TrainingLoop(Client& client, Model& model, const Dataset& train, c
       pushes_(model.spec(), [this](const PushInfo& answer) { tally_.addAnswer(answer); }) {}
 
 Result<JoinInfo> TrainingLoop::join() {
-  PSD_ASSIGN_OR_RETURN(JoinInfo info, client_.join(options_.membership, model_.spec(), [this] {
-    return std::span<const float>(model_.parameters());
-  }));
+  PSD_ASSIGN_OR_RETURN(JoinInfo info,
+                       client_.join(options_.membership, options_.presentedAs.value_or(model_.spec()),
+                                    [this] { return std::span<const float>(model_.parameters()); }));
   if (info.local.period != 0) {
     if (options_.inflight > 0 || options_.prefetch) {
       return Error{ErrorCode::invalidArgument, "--inflight and --prefetch do not go with policy " +
@@ -103,14 +103,16 @@ Result<TrainingSummary> TrainingLoop::run(const std::vector<LoopObserver*>& obse
                                           const std::function<bool()>& shouldStop) {
   const Stopwatch stopwatch;
   PSD_RETURN_IF_ERROR(model_.reserve(options_.inflight + 1, options_.prefetch || own_));
-  const Result<bool> interrupted = runSteps(observers, shouldStop);
+  Result<bool> interrupted = runSteps(observers, shouldStop);
+  const auto told = [](const Error& error) { return error.code == ErrorCode::interrupted; };
+  if (!interrupted.ok() && told(interrupted.error())) interrupted = true;
   // What is still under way reads and writes the model's arrays; after an error, it changes nothing.
   if (prefetched_) (void)prefetched_->wait();
   prefetched_.reset();
   const Status answered = interrupted.ok() ? pushes_.reduceTo(0) : Status();
   pushes_.abandon();
   PSD_RETURN_IF_ERROR(interrupted);
-  PSD_RETURN_IF_ERROR(answered);
+  if (!answered.ok() && !told(answered.error())) return answered.error();
   return tally_.finish(stopwatch.seconds(), *interrupted);
 }
 

@@ -166,10 +166,10 @@ TEST_CASE("every command says how values travel") {
     return std::get<BenchCommand>(*command).options.client.transport;
   };
   const std::vector<std::vector<const char*>> commands = {
-      {"train", "--server", "tcp://h:1", "--data", "d"},
-      {"eval", "--server", "tcp://h:1", "--data", "d"},
-      {"bench", "pull", "--server", "tcp://h:1"},
-      {"bench", "train", "--server", "tcp://h:1"},
+      {"train", "--server", "unix:///s", "--data", "d"},
+      {"eval", "--server", "unix:///s", "--data", "d"},
+      {"bench", "pull", "--server", "unix:///s"},
+      {"bench", "train", "--server", "unix:///s"},
   };
   for (const auto& command : commands) {
     INFO(command[0] << " " << command[1]);
@@ -184,6 +184,18 @@ TEST_CASE("every command says how values travel") {
     wrong.insert(wrong.end(), {"--transport", "pigeon"});
     CHECK(parse(wrong).message() == "--transport: 'pigeon' is not a transport; expected auto, rpc or shm");
   }
+}
+
+TEST_CASE("what shared memory cannot do is refused before the daemon hears of it") {
+  CHECK_THAT(parseTrain({"--transport", "shm"}).message(),
+             Contains("--transport: memory is shared over Unix sockets only, so shm does not go with 'tcp:"));
+  const std::vector<const char*> shared = {"train", "--server",    "unix:///s", "--data",
+                                           "d",     "--transport", "shm"};
+  auto none = shared, int8 = shared;
+  none.insert(none.end(), {"--codec", "none"});
+  int8.insert(int8.end(), {"--codec", "int8"});
+  PSD_REQUIRE_OK(parse(none));
+  CHECK_THAT(parse(int8).message(), Contains("so shm does not go with --codec int8"));
 }
 
 TEST_CASE("both --version and --help print") {

@@ -1,7 +1,9 @@
 #include "trainer/cli/commands.h"
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <future>
 #include <sstream>
 #include <string>
 
@@ -49,7 +51,7 @@ TrainCommand trainMlp(uint32_t rank = 0, uint32_t worldSize = 1) {
 
 }  // namespace
 
-TEST_CASE("train learns, leaves, and rank 0 scores the test set; eval agrees") {
+TEST_CASE("train learns, leaves, and rank 0 scores the test set, and eval agrees") {
   FakeDaemon daemon;
   daemon.learningRate = 0.03f;
   std::ostringstream out;
@@ -162,14 +164,20 @@ TEST_CASE("wrong input is found before the daemon is bothered, and names the fla
   CHECK(out.str().empty());
 }
 
-TEST_CASE("signals are remembered only while asked for") {
+TEST_CASE("signals are remembered and told of only while asked for") {
+  std::promise<int> told;
+  std::promise<void> impatient;
   {
-    const StopSignals signals;
+    const StopSignals signals({[&](int signal) { told.set_value(signal); }, [&] { impatient.set_value(); },
+                               std::chrono::milliseconds(1)});
     CHECK(signals.received() == 0);
     std::raise(SIGINT);
     CHECK(signals.received() == SIGINT);
+    CHECK(told.get_future().get() == SIGINT);
+    impatient.get_future().get();
   }
-  const StopSignals again;
+  const auto never = [](auto...) { FAIL("there was no signal"); };
+  const StopSignals again({never, never});
   CHECK(again.received() == 0);
 }
 

@@ -130,6 +130,7 @@ class FakeClient : public Client {
     return std::make_unique<LatePush>([=, this] { return push(step, gradient, samples, basis); });
   }
 
+  void interrupt() override {}
   Result<DealtSamples> takeSamples(const SamplesWish& wish) override {
     daemon_.wishes.push_back(wish);
     DealtSamples dealt{.what = DealtSamples::What::finished};
