@@ -6,11 +6,13 @@
 
 namespace psd::trials {
 
-DigitsNetwork::DigitsNetwork()
-    : spec_{"digits_network",
-            {{"weight1", DType::f32, {kPixels, kHidden}},
-             {"bias1", DType::f32, {kHidden}},
-             {"weight2", DType::f32, {kHidden, kClasses}},
+DigitsNetwork::DigitsNetwork(size_t hidden)
+    : hidden_(hidden),
+      errorHidden_(hidden),
+      spec_{"digits_network",
+            {{"weight1", DType::f32, {kPixels, hidden}},
+             {"bias1", DType::f32, {hidden}},
+             {"weight2", DType::f32, {hidden, kClasses}},
              {"bias2", DType::f32, {kClasses}}}},
       layout_(spec_) {}
 
@@ -23,19 +25,20 @@ std::vector<float> DigitsNetwork::initialValues(uint64_t seed) const {
     for (uint64_t i = 0; i < place.count; i++) values[place.begin + i] = normal(random);
   };
   fill(kWeight1, kPixels);
-  fill(kWeight2, kHidden);
+  fill(kWeight2, hidden_.size());
   return values;
 }
 
 void DigitsNetwork::forward(const float* parameters, const float* image) {
-  std::copy_n(parameters + begin(kBias1), kHidden, hidden_);
+  const size_t hidden = hidden_.size();
+  std::copy_n(parameters + begin(kBias1), hidden, hidden_.begin());
   const float* weights = parameters + begin(kWeight1);
   for (size_t p = 0; p < kPixels; p++) {
-    for (size_t h = 0; h < kHidden; h++) hidden_[h] += image[p] * weights[p * kHidden + h];
+    for (size_t h = 0; h < hidden; h++) hidden_[h] += image[p] * weights[p * hidden + h];
   }
   std::copy_n(parameters + begin(kBias2), kClasses, probabilities_);
   weights = parameters + begin(kWeight2);
-  for (size_t h = 0; h < kHidden; h++) {
+  for (size_t h = 0; h < hidden; h++) {
     hidden_[h] = std::max(hidden_[h], 0.f);
     for (size_t c = 0; c < kClasses; c++) probabilities_[c] += hidden_[h] * weights[h * kClasses + c];
   }
@@ -50,6 +53,7 @@ double DigitsNetwork::gradient(std::span<const float> parameters, const Batch& b
   std::fill(gradient.begin(), gradient.end(), 0.f);
   const auto samples = static_cast<float>(batch.size());
   const float* weight2 = parameters.data() + begin(kWeight2);
+  const size_t hidden = hidden_.size();
   double loss = 0;
   for (size_t n = 0; n < batch.size(); n++) {
     const float* image = batch.images.data() + n * kPixels;
@@ -59,20 +63,19 @@ double DigitsNetwork::gradient(std::span<const float> parameters, const Batch& b
     error[batch.labels[n]] -= 1;
     for (size_t c = 0; c < kClasses; c++) error[c] /= samples;
 
-    float errorHidden[kHidden];
-    for (size_t h = 0; h < kHidden; h++) {
+    for (size_t h = 0; h < hidden; h++) {
       float sum = 0;
       for (size_t c = 0; c < kClasses; c++) {
         gradient[begin(kWeight2) + h * kClasses + c] += hidden_[h] * error[c];
         sum += weight2[h * kClasses + c] * error[c];
       }
-      errorHidden[h] = hidden_[h] > 0 ? sum : 0;
-      gradient[begin(kBias1) + h] += errorHidden[h];
+      errorHidden_[h] = hidden_[h] > 0 ? sum : 0;
+      gradient[begin(kBias1) + h] += errorHidden_[h];
     }
     for (size_t c = 0; c < kClasses; c++) gradient[begin(kBias2) + c] += error[c];
     float* gradient1 = gradient.data() + begin(kWeight1);
     for (size_t p = 0; p < kPixels; p++) {
-      for (size_t h = 0; h < kHidden; h++) gradient1[p * kHidden + h] += image[p] * errorHidden[h];
+      for (size_t h = 0; h < hidden; h++) gradient1[p * hidden + h] += image[p] * errorHidden_[h];
     }
   }
   return loss / samples;

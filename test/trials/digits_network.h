@@ -10,12 +10,12 @@
 
 namespace psd::trials {
 
-/// 784 inputs, one hidden layer of 32 (ReLU), 10 classes, cross-entropy: written out by hand, so that trials
+/// 784 inputs, one hidden layer (ReLU), 10 classes, cross-entropy: written out by hand, so that trials
 /// of policies need no LibTorch and a step takes a millisecond. Parameters and gradients are flat, in the
 /// order of ModelLayout(spec()). Owned by one thread.
 class DigitsNetwork {
  public:
-  DigitsNetwork();
+  explicit DigitsNetwork(size_t hidden);
 
   const ModelSpec& spec() const { return spec_; }
   uint64_t elementCount() const { return layout_.totalElements(); }
@@ -33,7 +33,6 @@ class DigitsNetwork {
 
  private:
   static constexpr size_t kPixels = 28 * 28;
-  static constexpr size_t kHidden = 32;
   static constexpr size_t kClasses = 10;
   enum Tensor { kWeight1, kBias1, kWeight2, kBias2 };
 
@@ -41,9 +40,9 @@ class DigitsNetwork {
   /// Fills hidden_ and probabilities_ for one image.
   void forward(const float* parameters, const float* image);
 
+  std::vector<float> hidden_, errorHidden_;  // of one image
   ModelSpec spec_;
   ModelLayout layout_;
-  float hidden_[kHidden] = {};
   float probabilities_[kClasses] = {};
 };
 

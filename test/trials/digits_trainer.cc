@@ -24,6 +24,7 @@ Result<std::unique_ptr<Client>> connectTo(const Setting& setting) {
 DigitsTrainer::DigitsTrainer(const Setting& setting, Rank rank)
     : setting_(setting),
       rank_(rank),
+      network_(setting.hidden),
       random_(setting.seed * 1000 + rank.value),
       parameters_(network_.elementCount()),
       gradient_(network_.elementCount()) {}

@@ -43,6 +43,9 @@ int run(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_option("--batch-size", setting.batchSize)->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--hidden", setting.hidden, "units of the network's hidden layer")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_option("--seed", setting.seed)->capture_default_str();
 
   CLI::App* several =

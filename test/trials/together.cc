@@ -19,7 +19,8 @@ double since(Clock::time_point begin) { return std::chrono::duration<double>(Clo
 /// Looks at the test accuracy from beside. Owned by one thread.
 class Evaluator {
  public:
-  explicit Evaluator(const Setting& setting) : setting_(setting), parameters_(network_.elementCount()) {}
+  explicit Evaluator(const Setting& setting)
+      : setting_(setting), network_(setting.hidden), parameters_(network_.elementCount()) {}
 
   Status connect() {
     PSD_ASSIGN_OR_RETURN(client_, connectTo(setting_));

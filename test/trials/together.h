@@ -15,6 +15,7 @@ namespace psd::trials {
 struct Setting {
   std::string server;
   uint64_t batchSize = 32;
+  uint64_t hidden = 32;  ///< units of the network's hidden layer
   uint64_t seed = 1;
   const Dataset* train = nullptr;  ///< the first trainSamples of it
   uint64_t trainSamples = 0;
