@@ -90,7 +90,7 @@ class FuzzedDaemon {
     const auto env = makePosixEnv();
     Server server(io, config(), {makeCpuBackend()}, *env, [this] { return Result(config()); });
     require(server.start().ok(), "the daemon starts");
-    server.run([] {}).wait(io.waitScope);
+    server.run([] { return Status(); }).wait(io.waitScope);
   }
 
   const std::string address_;
