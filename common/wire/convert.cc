@@ -22,7 +22,7 @@ void writeError(const Error& error, schema::Error::Builder out) {
 
 Error readError(schema::Error::Reader in) {
   auto code = static_cast<ErrorCode>(in.getCode());
-  if (code > ErrorCode::interrupted) code = ErrorCode::internal;  // a newer peer's code
+  if (code > ErrorCode::sessionEnded) code = ErrorCode::internal;  // a newer peer's, or none that a peer has
   return {code, std::string(view(in.getMessage()))};
 }
 
