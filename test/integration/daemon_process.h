@@ -72,16 +72,23 @@ class DaemonProcess {
     REQUIRE(prlimit(pid_, RLIMIT_FSIZE, &limit, nullptr) == 0);
   }
 
-  /// Waits until the status document's `durability` is so.
+  /// The status document, once `condition` holds for it; for a minute at most.
+  template <class Condition>
+  nlohmann::ordered_json statusWhen(Condition condition) const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    nlohmann::ordered_json now = status();
+    while (!condition(now) && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      now = status();
+    }
+    INFO(now.dump());
+    REQUIRE(condition(now));
+    return now;
+  }
+  /// The same for its `durability`.
   template <class Condition>
   nlohmann::ordered_json until(Condition reached) const {
-    for (int i = 0; i < 6000 && !reached(status()["durability"]); i++) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    const nlohmann::ordered_json durability = status()["durability"];
-    INFO(durability.dump());
-    REQUIRE(reached(durability));
-    return durability;
+    return statusWhen([&](const auto& status) { return reached(status["durability"]); })["durability"];
   }
 
   nlohmann::ordered_json status() const {

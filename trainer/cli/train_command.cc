@@ -113,8 +113,8 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
   ClientOptions options = command.common.client;
   options.onEvent = [&progress](const ClientEvent& event) {
     if (progress) progress->finish();
-    const bool fine = event.what == ClientEvent::What::back || event.what == ClientEvent::What::waits;
-    spdlog::log(fine ? spdlog::level::info : spdlog::level::warn, "{}", event.line);
+    spdlog::log(event.what == ClientEvent::What::broke ? spdlog::level::warn : spdlog::level::info, "{}",
+                event.line);
   };
   PSD_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, connect(options));
   const StopSignals signals(listenerFor(*client, terminal));
