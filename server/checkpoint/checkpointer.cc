@@ -146,6 +146,7 @@ Result<Checkpointer::Report> Checkpointer::write(uint64_t number) {
     PSD_RETURN_IF_ERROR(writer.addShard(entry, image_->planes()));
     report.updates += entry.version.value;
   }
+  if (source_.log) waitForLog();
   // A policy that came or went meanwhile let updates race with the copies.
   manifest.consistency = liveBefore || readsLive() ? Consistency::live : Consistency::perShard;
   manifest.samples = samples();
@@ -166,6 +167,17 @@ Status Checkpointer::prune() {
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> kept, listCheckpoints(env_, config_.path, true));
   PSD_ASSIGN_OR_RETURN(const Manifest oldest, readManifest(env_, checkpointPath(config_.path, kept.front())));
   return source_.log->removeBefore(oldest.logSegment);
+}
+
+void Checkpointer::waitForLog() const {
+  // No copy is to hold more than whoever reads the log finds there: an update of which another shard's part
+  // is missing is left out.
+  kj::EventLoop loop;
+  kj::WaitScope scope(loop);
+  for (const CheckpointSource::Group& group : source_.groups()) {
+    if (group.rest) group.rest().wait(scope);
+  }
+  source_.log->flush();
 }
 
 bool Checkpointer::readsLive() const {

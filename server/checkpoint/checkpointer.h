@@ -28,6 +28,9 @@ struct CheckpointSource {
   struct Group {
     std::string policy;  ///< its name, for the manifest
     bool live = false;   ///< updates take no lock, so reading takes none either
+    /// Resolves when an update that is in some shards, and not yet in all that it goes into, is whole. Empty:
+    /// none is of several. Called on the checkpointer's thread.
+    std::function<kj::Promise<void>()> rest;
   };
   std::shared_ptr<ParameterStore> store;
   /// The groups as they are ruled now: policies may change while the daemon runs. Called on the
@@ -73,6 +76,8 @@ class Checkpointer {
   Result<Report> write(uint64_t number);
   /// Removes what `keep` does not keep.
   Status prune();
+  /// Until what the copies hold is in the log, whole. Blocks.
+  void waitForLog() const;
   /// Whether some group is read without a lock now.
   bool readsLive() const;
   /// The plan of the samples as it is now; nothing where there is none.

@@ -101,11 +101,12 @@ Status Durability::replayLog(const Checkpoint& checkpoint, ParameterStore& store
   Replayer replayer(direct ? store : *shaped, {}, &samples);
   PSD_ASSIGN_OR_RETURN(const LogEnd end,
                        readLog(env_, config_.path, manifest.logHistory, manifest.logSegment,
-                               [&](const LogRecord& record) { return replayer.apply(record); }));
+                               [&](LogRecord record) { return replayer.apply(std::move(record)); }));
   PSD_RETURN_IF_ERROR(cutTornTail(env_, config_.path, end));
   *samples_->lockExclusive() = std::move(samples).finish();
+  const bool unfinished = end.torn || replayer.unfinished() > 0;
   spdlog::info("replayed {} of {} updates in the log{}", replayer.applied(), replayer.updates(),
-               end.torn ? "; cut off an unfinished one at its end, which nobody was told of" : "");
+               unfinished ? "; left out an unfinished one at its end, which nobody was told of" : "");
   if (direct) {
     if (end.nextRecord == 0) {
       spdlog::warn("the log after checkpoint '{}' is gone: there is no '{}'; updates may be missing",

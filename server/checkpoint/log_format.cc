@@ -29,7 +29,7 @@ struct RecordHeader {
   double learningRate;
   uint64_t elements;
   uint32_t codecBytes;  // of the codec's name, which follows the sources; 0: float32
-  uint32_t reserved;
+  uint32_t part;        // UpdatePart
   uint64_t gradientBytes;
   uint64_t firstOfWrite;  // number of the first record of the write that brought this one to the disk
 };
@@ -154,6 +154,7 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, c
   header.learningRate = update.scalars.learningRate;
   header.elements = update.gradient.size();
   header.codecBytes = static_cast<uint32_t>(codec.size());
+  header.part = static_cast<uint32_t>(update.part);
   header.gradientBytes = gradient.size();
   header.bytes = sizeof header + update.sources.size() * sizeof(SourceBytes) + padded(codec.size()) +
                  padded(gradient.size());
@@ -234,7 +235,11 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
   if (header.type != kUpdateRecord) {
     return bad("is of type " + std::to_string(header.type) + ", which this psd does not know");
   }
+  if (header.part > static_cast<uint32_t>(UpdatePart::last)) {
+    return bad("is part " + std::to_string(header.part) + " of an update, which this psd does not know");
+  }
   LogRecord record;
+  record.part = UpdatePart{header.part};
   const uint64_t sourcesEnd = kRecordHeaderBytes + uint64_t{header.sources} * sizeof(SourceBytes);
   record.gradientAt = sourcesEnd + padded(header.codecBytes);
   record.gradientBytes = header.gradientBytes;

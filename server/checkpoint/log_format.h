@@ -52,6 +52,7 @@ struct LogRecord {
   ShardId shard;
   UpdateScalars scalars;
   std::vector<UpdateSource> sources;
+  UpdatePart part = UpdatePart::whole;
   uint64_t elements = 0;
   std::shared_ptr<const Codec> codec;  ///< null: float32 values
 

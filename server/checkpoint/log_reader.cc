@@ -87,7 +87,7 @@ Result<SegmentContent> readSegment(Env& env, const std::string& path, const Reco
     auto parsed = parseRecord(std::move(record));
     if (!parsed.ok()) return Error{ErrorCode::io, "'" + path + "': " + parsed.message()};
     if (!*parsed || (*parsed)->number != content.nextRecord) break;
-    PSD_RETURN_IF_ERROR(visit(**parsed));
+    PSD_RETURN_IF_ERROR(visit(std::move(**parsed)));
     content.wholeBytes += *length;
     content.nextRecord++;
   }

@@ -29,7 +29,7 @@ struct SegmentContent {
   /// why it was on the disk once and is damaged.
   std::string damage;
 };
-using RecordVisitor = std::function<Status(const LogRecord&)>;
+using RecordVisitor = std::function<Status(LogRecord)>;
 Result<SegmentContent> readSegment(Env& env, const std::string& path, const RecordVisitor& visit);
 
 /// The error for a segment that was on the disk once and is not any more as it was.

@@ -69,8 +69,16 @@ Result<LogWriter::Place> LogWriter::rotate() {
   std::unique_lock hold(mutex_);
   rotate_ = true;
   wake_.notify_one();
-  rotated_.wait(hold, [this] { return !rotate_; });
+  written_.wait(hold, [this] { return !rotate_; });
   return place_;
+}
+
+void LogWriter::flush() {
+  std::unique_lock hold(mutex_);
+  const uint64_t upTo = next_;
+  due_ = true;
+  wake_.notify_one();
+  written_.wait(hold, [this, upTo] { return broken_ || durable_ >= upTo; });
 }
 
 Status LogWriter::removeBefore(uint64_t segment) {
@@ -115,8 +123,8 @@ void LogWriter::run() {
     if (rotate) {
       place_ = status.ok() ? Result<Place>(Place{header_.segment, header_.history}) : status.error();
       rotate_ = false;
-      rotated_.notify_all();
     }
+    written_.notify_all();
     std::vector<Fulfiller> served = takeServed();
     hold.unlock();
     for (Fulfiller& waiter : served) waiter->fulfill();

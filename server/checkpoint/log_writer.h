@@ -42,6 +42,8 @@ class LogWriter final : public UpdateLog {
   /// Begins a new segment: every update before it was appended before this returned. Mends a broken log.
   /// Blocks.
   Result<Place> rotate();
+  /// Brings what was appended until now to the disk, unless the log is broken. Blocks.
+  void flush();
   /// A checkpoint is finished that the log goes on from since rotate(): what a broken log did not take is in
   /// it.
   void based();
@@ -74,9 +76,9 @@ class LogWriter final : public UpdateLog {
   uint64_t segmentBytes_ = 0;
 
   mutable std::mutex mutex_;  // guards what follows
-  std::condition_variable wake_, rotated_;
+  std::condition_variable wake_, written_;
   std::vector<std::byte> pending_;  // whole records, not sealed
-  bool due_ = false;                // there is an update among them
+  bool due_ = false;                // they are to be written now
   uint64_t next_;                   // number of the next record
   uint64_t durable_;                // all below are on the disk
   std::vector<std::pair<uint64_t, Fulfiller>> waiters_;

@@ -30,34 +30,66 @@ Result<Checkpoint> checkpointBefore(Env& env, const std::string& folder, std::op
   return why;
 }
 
+Error badRecord(const LogRecord& record, const std::string& why) {
+  return {ErrorCode::io, "record " + std::to_string(record.number) + " of the log: " + why};
+}
+
 }  // namespace
 
-Status Replayer::apply(const LogRecord& record) {
-  const auto bad = [&](const std::string& why) {
-    return Error{ErrorCode::io, "record " + std::to_string(record.number) + " of the log: " + why};
-  };
+Status Replayer::apply(LogRecord record) {
   if (record.deal) {
     const Status dealt = samples_ ? samples_->deal(*record.deal) : Status();
-    return dealt.ok() ? Status() : bad(dealt.message());
+    return dealt.ok() ? Status() : badRecord(record, dealt.message());
   }
-  updates_++;
   if (record.shard.value >= store_.shardCount()) {
-    return bad("is of shard " + std::to_string(record.shard.value) + ", which the model has not");
+    return badRecord(record,
+                     "is of shard " + std::to_string(record.shard.value) + ", which the model has not");
   }
+  const ShardRange& range = store_.shard(record.shard.value).range();
+  if (record.elements != range.count) return badRecord(record, "does not fit its shard");
+  std::vector<LogRecord>& held = heldBack_[range.group];
+  const auto before = std::find_if(held.begin(), held.end(),
+                                   [&](const LogRecord& part) { return part.shard == record.shard; });
+  if (before != held.end()) {
+    // The other shards' parts will not come any more. Who went on from this one's had it in the model: the
+    // update failed in the next shard. Who made it anew had not.
+    const bool wentOn = record.scalars.number > before->scalars.number;
+    std::vector<LogRecord> parts = std::exchange(held, {});
+    if (wentOn) PSD_RETURN_IF_ERROR(runAll(std::move(parts)));
+  }
+  const UpdatePart part = record.part;
+  if (part == UpdatePart::whole) return run(record);
+  held.push_back(std::move(record));
+  return part == UpdatePart::last ? runAll(std::exchange(held, {})) : Status();
+}
+
+Status Replayer::runAll(std::vector<LogRecord> records) {
+  for (const LogRecord& record : records) PSD_RETURN_IF_ERROR(run(record));
+  return {};
+}
+
+uint64_t Replayer::unfinished() const {
+  uint64_t count = 0;
+  for (const auto& [group, parts] : heldBack_) count += parts.size();
+  return count;
+}
+
+Status Replayer::run(const LogRecord& record) {
+  updates_++;
   Shard& shard = store_.shard(record.shard.value);
-  if (record.elements != shard.range().count) return bad("does not fit its shard");
   if (samples_) samples_->update(record.shard, record.sources);
   if (record.scalars.number <= shard.version().value) return {};
   if (until_ && record.scalars.number > until_->value) return {};
   if (record.scalars.number != shard.version().value + 1) {
-    return bad("is update " + std::to_string(record.scalars.number) + " of shard " +
-               std::to_string(record.shard.value) + ", which is at " + std::to_string(shard.version().value));
+    return badRecord(record, "is update " + std::to_string(record.scalars.number) + " of shard " +
+                                 std::to_string(record.shard.value) + ", which is at " +
+                                 std::to_string(shard.version().value));
   }
   const Gradient gradient = record.gradient();
   PSD_RETURN_IF_ERROR(await<Status>(
       [&](auto done) { shard.storage().apply(*lanes_[shard.device()], 0, gradient, record.scalars, done); }));
   shard.beginUpdate();
-  shard.endUpdate({record.scalars, gradient, record.sources});
+  shard.endUpdate({record.scalars, gradient, record.sources, record.part});
   applied_++;
   return {};
 }
@@ -106,8 +138,8 @@ Result<std::unique_ptr<ParameterStore>> rebuild(Env& env, const std::string& fol
   Status read;
   if (manifest.logSegment != 0) {
     Replayer replayer(*store, until);
-    read = readLog(env, folder, manifest.logHistory, manifest.logSegment, [&](const LogRecord& record) {
-             return replayer.apply(record);
+    read = readLog(env, folder, manifest.logHistory, manifest.logSegment, [&](LogRecord record) {
+             return replayer.apply(std::move(record));
            }).status();
   }
   if (!until) PSD_RETURN_IF_ERROR(read);

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "server/checkpoint/log_reader.h"
 #include "server/checkpoint/samples_replay.h"
@@ -20,17 +23,24 @@ class Replayer {
       : store_(store), until_(until), samples_(samples), lanes_(store.makeLanes()) {}
 
   /// Blocks. An update that the shard has already is passed over; one that leaves a gap, or does not fit the
-  /// store, is an Error.
-  Status apply(const LogRecord& record);
+  /// store, is an Error. An update of several shards is held back until its last part comes: where a daemon
+  /// died in between nobody was told of it, and it is made anew or not at all.
+  Status apply(LogRecord record);
   uint64_t applied() const { return applied_; }
   /// Those that were passed over among them.
   uint64_t updates() const { return updates_; }
+  /// Held back until now.
+  uint64_t unfinished() const;
 
  private:
+  Status run(const LogRecord& record);
+  Status runAll(std::vector<LogRecord> records);
+
   ParameterStore& store_;
   const std::optional<Version> until_;
   SamplesReplay* const samples_;
   Lanes lanes_;
+  std::map<uint32_t, std::vector<LogRecord>> heldBack_;  // of each group, the parts of one update
   uint64_t applied_ = 0, updates_ = 0;
 };
 

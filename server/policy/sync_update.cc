@@ -139,6 +139,9 @@ void Sync::endUpdate(size_t index, const Ended& round, AppliedUpdate update) {
                        Version{static_cast<uint64_t>(first_[index]) + contribution->round}, 0});
   }
   update.sources = sources;
+  if (shards_.size() > 1) {
+    update.part = index + 1 < shards_.size() ? UpdatePart::goesOn : UpdatePart::last;
+  }
   shards_[index]->endUpdate(update);
 }
 

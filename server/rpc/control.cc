@@ -102,7 +102,8 @@ CheckpointSource Control::savingSource() const {
   source.groups = [model = model_] {
     std::vector<CheckpointSource::Group> groups;
     for (const auto& policy : model->policies()) {
-      groups.push_back({std::string(policy->name()), policy->readsLive()});
+      auto rest = [policy] { return policy->rest().attach(std::shared_ptr(policy)); };
+      groups.push_back({std::string(policy->name()), policy->readsLive(), std::move(rest)});
     }
     return groups;
   };

@@ -9,8 +9,13 @@ void PushServer::tellOfSamples(const StepPush& step) {
   if (!home_->environment().dealsSamples) return;
   SessionId session = trainer_.session;
   bool applied = step.outcome->ok() && (*step.outcome)->applied();
-  for (const auto& part : step.parts) {
-    if (!part) continue;
+  for (size_t shard = 0; shard < step.parts.size(); shard++) {
+    const auto& part = step.parts[shard];
+    if (!part) {  // an earlier session brought it in
+      const PushAnswer* before = ofShards_[shard].find(step.number);
+      applied = applied || (before && before->applied());
+      continue;
+    }
     session = part->trainer.session;
     applied = applied || (part->fate && !part->dropped());
   }

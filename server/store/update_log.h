@@ -21,11 +21,20 @@ struct UpdateSource {
   uint64_t staleness = 0;
 };
 
+/// What an update of a shard is of one that may be of several shards, one after the other, and is in the
+/// model once it is in all of them: only then do those who pushed get their answer.
+enum class UpdatePart : uint32_t {
+  whole = 0,   ///< it is of one shard
+  goesOn = 1,  ///< the next shard's comes after it
+  last = 2,
+};
+
 /// One update of a whole shard as the optimizer ran it. A view of memory that the caller keeps.
 struct AppliedUpdate {
   UpdateScalars scalars;
   Gradient gradient;  ///< what the optimizer got
   std::span<const UpdateSource> sources;
+  UpdatePart part = UpdatePart::whole;
 };
 
 /// Where the updates of all shards are written down, each shard's in the order in which it made them.

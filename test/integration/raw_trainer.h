@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/wire/convert.h"
+#include "server/membership/sample_plan.h"
 #include "test/support/local_server.h"
 #include "test/support/raw_peer.h"
 
@@ -20,11 +21,13 @@ inline capnp::Data::Reader dataOf(const std::vector<float>& values) {
 
 inline Status statusFrom(const schema::Error::Reader& error) { return wire::readError(error); }
 
-/// Which life of a trainer joins, which daemon it was in before, the codec that it asks for, and its model.
+/// Which life of a trainer joins, which daemon it was in before, the codec that it asks for, its model, and
+/// the samples that it has.
 struct RawLife {
   uint64_t incarnation = 0, daemon = 0;
   std::string codec = {};
   ModelSpec model = testing::model();
+  std::vector<HeldSamples> held = {};
 };
 
 /// After hello().
@@ -37,6 +40,13 @@ inline kj::Promise<capnp::Response<schema::JoinResult>> startToJoin(RawPeer& pee
   request.setDaemon(life.daemon);
   request.setCodec(life.codec.c_str());
   wire::writeModel(life.model, request.initModel());
+  auto held = request.initHeld(static_cast<unsigned>(life.held.size()));
+  for (unsigned i = 0; i < life.held.size(); i++) {
+    held[i].setStep(life.held[i].step.value);
+    held[i].setEpoch(life.held[i].range.epoch);
+    held[i].setBegin(life.held[i].range.begin);
+    held[i].setCount(static_cast<uint32_t>(life.held[i].range.count));
+  }
   return request.send().dropPipeline();
 }
 

@@ -16,7 +16,8 @@ namespace psd::testing {
 inline const std::string kCounting = R"({"type": "sgd", "lr": 1})";  // with a gradient of −1 the model counts
 
 /// One update under the lock, as a policy makes it. Its number in the log.
-inline uint64_t push(ParameterStore& store, size_t index, const Gradient& gradient, Step step) {
+inline uint64_t push(ParameterStore& store, size_t index, const Gradient& gradient, Step step,
+                     UpdatePart part = UpdatePart::whole) {
   Lanes lanes = store.makeLanes();
   Shard& shard = store.shard(index);
   const uint64_t number = shard.beginUpdate();
@@ -24,7 +25,7 @@ inline uint64_t push(ParameterStore& store, size_t index, const Gradient& gradie
   PSD_REQUIRE_OK(
       waitFor<Status>([&](auto done) { shard.storage().apply(*lanes[0], 0, gradient, scalars, done); }));
   const UpdateSource source{Rank{3}, 32, 11, step, shard.version(), 0};
-  shard.endUpdate({scalars, gradient, {&source, 1}});
+  shard.endUpdate({scalars, gradient, {&source, 1}, part});
   return shard.logged();
 }
 

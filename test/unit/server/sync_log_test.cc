@@ -14,6 +14,7 @@ using namespace testing;
 
 constexpr uint32_t kTrainers = 5;  // krum takes no fewer
 constexpr uint64_t kRounds = 5;
+constexpr uint32_t kShards = 3;
 
 /// One of those that make rounds.
 PolicyEntry entryOf(const std::string& type) {
@@ -21,16 +22,18 @@ PolicyEntry entryOf(const std::string& type) {
                        [&](const PolicyEntry& entry) { return entry.type == type; });
 }
 
-/// Trains `kRounds` rounds. Gives the model after each of them.
-std::vector<std::vector<std::vector<float>>> train(ServedStore& served, TestLoop& loop) {
-  std::vector<std::vector<std::vector<float>>> states;
+using Content = std::vector<std::vector<float>>;
+
+/// Trains from round `first` to `kRounds`. Gives the model after each of these. `records`: in the log before.
+std::vector<Content> train(ServedStore& served, TestLoop& loop, uint64_t first = 0, uint64_t records = 0) {
+  std::vector<Content> states;
   Lanes lanes = served.store->makeLanes();
   std::vector<TrainerRef> trainers;
   for (uint32_t rank = 0; rank < kTrainers; rank++) {
     trainers.push_back({SessionId{rank + 1}, Rank{rank}, rank + 100});
     loop.wait(served.policy->join(trainers.back()));
   }
-  for (uint64_t round = 0; round < kRounds; round++) {
+  for (uint64_t round = first; round < kRounds; round++) {
     std::vector<std::unique_ptr<Update>> updates;
     std::vector<kj::Promise<Result<PushAnswer>>> answers;
     for (const TrainerRef& trainer : trainers) {
@@ -52,11 +55,28 @@ std::vector<std::vector<std::vector<float>>> train(ServedStore& served, TestLoop
       logged = std::max(logged, pushed->logged);
     }
     // Who pushed is told that number, and waits for it.
-    REQUIRE(logged == (served.shard(0).logs() ? (round + 1) * served.store->shardCount() : 0));
+    records += served.store->shardCount();
+    REQUIRE(logged == (served.shard(0).logs() ? records : 0));
     loop.wait(served.shard(0).whenDurable(logged));
     states.push_back(contentOf(*served.store));
   }
   return states;
+}
+
+const char* const kAtOnce = R"({"start_trainers": 5})";
+
+ServedStore servedStore() {
+  return {entryOf("sync"), optimizerOf(R"({"type": "adam", "lr": 0.01})"), 500, kShards, kAtOnce};
+}
+
+std::unique_ptr<Durability> openDurability(Env& env) {
+  auto durability = Durability::open(env, logConfig());
+  PSD_REQUIRE_OK(durability);
+  return std::move(*durability);
+}
+
+CheckpointSource sourceOf(ServedStore& served) {
+  return lockedSource({std::shared_ptr<void>(), served.store.get()});
 }
 
 TEST_CASE("rounds are written down, and repeated bit for bit") {
@@ -64,13 +84,12 @@ TEST_CASE("rounds are written down, and repeated bit for bit") {
   MemoryEnv env;
   TestLoop loop;
   const std::string options = R"({"aggregator": {"type": ")" + aggregator + R"("}, "start_trainers": 5})";
-  ServedStore served(entryOf(policy), optimizerOf(R"({"type": "adam", "lr": 0.01})"), 500, 3,
+  ServedStore served(entryOf(policy), optimizerOf(R"({"type": "adam", "lr": 0.01})"), 500, kShards,
                      options.c_str());
-  auto durability = Durability::open(env, logConfig());
-  PSD_REQUIRE_OK(durability);
-  PSD_REQUIRE_OK((*durability)->begin(lockedSource({std::shared_ptr<void>(), served.store.get()})));
+  const auto durability = openDurability(env);
+  PSD_REQUIRE_OK(durability->begin(sourceOf(served)));
   const auto states = train(served, loop);
-  for (size_t i = 0; i < 3; i++) {
+  for (size_t i = 0; i < kShards; i++) {
     const std::vector<AppliedPush>& pushes = served.shard(i).pushes();
     REQUIRE(pushes.size() == kTrainers);
     for (const AppliedPush& push : pushes) {
@@ -89,16 +108,124 @@ TEST_CASE("rounds are written down, and repeated bit for bit") {
 }
 
 TEST_CASE("a round makes the same model whether it is written down or not") {
-  const char* const options = R"({"start_trainers": 5})";
   MemoryEnv env;
   TestLoop loop;
-  const Optimizer optimizer = optimizerOf(R"({"type": "adam", "lr": 0.01})");
-  ServedStore plain(entryOf("sync"), optimizer, 500, 3, options),
-      logged(entryOf("sync"), optimizer, 500, 3, options);
-  auto durability = Durability::open(env, logConfig());
-  PSD_REQUIRE_OK(durability);
-  PSD_REQUIRE_OK((*durability)->begin(lockedSource({std::shared_ptr<void>(), logged.store.get()})));
+  ServedStore plain = servedStore(), logged = servedStore();
+  const auto durability = openDurability(env);
+  PSD_REQUIRE_OK(durability->begin(sourceOf(logged)));
   REQUIRE(train(logged, loop) == train(plain, loop));
+}
+
+/// Where each record of a segment ends, and its header.
+std::vector<size_t> endsIn(const std::string& segment) {
+  std::vector<size_t> ends = {kSegmentHeaderBytes};
+  while (ends.back() < segment.size()) {
+    const auto bytes = std::as_bytes(std::span(segment)).subspan(ends.back());
+    const auto record = recordBytes(bytes.first<kRecordPrefixBytes>());
+    REQUIRE(record);
+    ends.push_back(ends.back() + *record);
+  }
+  return ends;
+}
+
+TEST_CASE("a round that is not in all shards when the daemon dies is left out, and made anew") {
+  TestLoop loop;
+  std::vector<Content> states;
+  {
+    ServedStore uninterrupted = servedStore();
+    states = train(uninterrupted, loop);
+  }
+  for (size_t records = 0; records <= kRounds * kShards; records++) {
+    INFO("after record " << records);
+    MemoryEnv env;
+    ServedStore before = servedStore();
+    const Content initial = contentOf(*before.store);
+    auto durability = openDurability(env);
+    PSD_REQUIRE_OK(durability->begin(sourceOf(before)));
+    train(before, loop);
+    durability = nullptr;
+    env.restart(Survival::everything);
+    const std::string path = segmentPath("/data", 2), segment = env.bytes(path);
+    const std::vector<size_t> ends = endsIn(segment);
+    REQUIRE(ends.size() == kRounds * kShards + 1);
+    env.put(path, segment.substr(0, ends[records]));
+
+    const uint64_t whole = records / kShards;
+    ServedStore after = servedStore();
+    durability = openDurability(env);
+    const auto found = durability->find();
+    PSD_REQUIRE_OK(found);
+    PSD_REQUIRE_OK(durability->restore(**found, *after.store));
+    for (size_t i = 0; i < kShards; i++) REQUIRE(after.shard(i).version() == Version{whole});
+    REQUIRE(contentOf(*after.store) == (whole == 0 ? initial : states[whole - 1]));
+    ObjectReader options(nlohmann::ordered_json::parse(kAtOnce));
+    after.policy = entryOf("sync").read(options).make({*after.store, 0, makeGradientPool(uint64_t{1} << 30)});
+    PSD_REQUIRE_OK(durability->begin(sourceOf(after)));
+    const auto anew = train(after, loop, whole, records);
+    REQUIRE(anew == std::vector<Content>(states.begin() + static_cast<int64_t>(whole), states.end()));
+    durability = nullptr;
+    for (uint64_t until = 1; until <= kRounds; until++) {
+      const auto rebuilt = rebuild(env, "/data", Version{until});
+      PSD_REQUIRE_OK(rebuilt);
+      REQUIRE(contentOf(**rebuilt) == states[until - 1]);
+    }
+  }
+}
+
+TEST_CASE("after a crash at any operation all shards are at the same round") {
+  const Survival survival = GENERATE(from_range(std::begin(kSurvivals), std::end(kSurvivals)));
+  TestLoop loop;
+  bool done = false;
+  for (uint64_t point = 0; !done; point++) {
+    MemoryEnv env;
+    env.crashAt(point, 7);
+    float acknowledged = 0, attempted = 0;
+    for (int life = 0; life < 2; life++) {
+      Life daemon(env, kShards);
+      if (!daemon.store || !daemon.begin()) break;
+      for (uint64_t step = 1; step <= 3; step++) {
+        uint64_t logged = 0;
+        attempted++;
+        for (size_t shard = 0; shard < kShards; shard++) {
+          logged = push(*daemon.store, shard, countingGradient(*daemon.store, shard), Step{step},
+                        shard + 1 < kShards ? UpdatePart::goesOn : UpdatePart::last);
+          // A daemon may die before the next shard's part is there; it then lacks this one's as well.
+          if (point % 2 == 1) loop.wait(daemon.store->shard(shard).whenDurable(logged));
+        }
+        loop.wait(daemon.store->shard(0).whenDurable(logged));
+        if (!env.crashed()) acknowledged++;
+        if (step == 2) static_cast<void>(daemon.durability->finish());  // a checkpoint in between
+      }
+    }
+    done = !env.crashed();
+    env.restart(survival);
+    INFO("operation " << point << ", survival " << static_cast<int>(survival));
+    Life after(env, kShards);
+    REQUIRE(after.store);
+    const std::vector<float> found = counts(*after.store);
+    REQUIRE(found == std::vector<float>(kShards, found[0]));
+    REQUIRE(found[0] >= acknowledged);
+    REQUIRE(found[0] <= attempted);
+  }
+}
+
+TEST_CASE("an update that failed in a later shard is repeated as far as it came") {
+  MemoryEnv env;
+  TestLoop loop;
+  {
+    Life daemon(env);
+    REQUIRE(daemon.begin());
+    const auto part = [&](size_t shard, Step step, UpdatePart part) {
+      return push(*daemon.store, shard, countingGradient(*daemon.store, shard), step, part);
+    };
+    part(0, Step{1}, UpdatePart::goesOn);
+    part(0, Step{2}, UpdatePart::goesOn);
+    part(1, Step{2}, UpdatePart::last);
+    loop.wait(daemon.store->shard(0).whenDurable(part(0, Step{3}, UpdatePart::goesOn)));
+  }
+  const Life after(env);
+  REQUIRE(after.store);
+  CHECK(counts(*after.store) == std::vector<float>{2, 1});
 }
 
 }  // namespace
