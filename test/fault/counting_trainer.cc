@@ -1,8 +1,11 @@
 // A trainer whose gradients are all −1: under SGD with a rate of 1 every parameter counts the pushes that are
-// in it. Writes a line to a file for each push that was answered, so that whoever kills it knows what was
+// in it. Writes a line to a file for each push that was applied, so that whoever kills it knows what was
 // promised.
 //
 //   counting_trainer ADDRESS RANK WORLD_SIZE PUSHES INFLIGHT FILE
+//
+// INFLIGHT 0: each gradient is that of the parameters that were pulled just before, as synchronous rounds ask;
+// what came too late is done again.
 
 #include <chrono>
 #include <cstdio>
@@ -27,7 +30,7 @@ struct Order {
   std::string address;
   Membership membership;
   uint64_t pushes = 0;
-  size_t inflight = 1;
+  size_t inflight = 1;  // 0: in rounds
   std::string file;
 };
 
@@ -48,6 +51,11 @@ Result<std::unique_ptr<Client>> join(const Order& order, const std::vector<float
   return testing::joinPatiently(options, order.membership, kModel, zeros, kPatience);
 }
 
+Status note(const Order& order, int file) {
+  if (write(file, "1\n", 2) == 2) return {};
+  return {ErrorCode::io, "cannot write to '" + order.file + "'"};
+}
+
 Status pushAll(Client& client, const Order& order, const std::vector<float>& gradient, int file) {
   std::deque<Pending<PushInfo>> open;
   for (uint64_t step = 1; step <= order.pushes || !open.empty(); step++) {
@@ -55,7 +63,20 @@ Status pushAll(Client& client, const Order& order, const std::vector<float>& gra
     if (step < order.pushes && open.size() < order.inflight) continue;
     PSD_RETURN_IF_ERROR(open.front().wait());
     open.pop_front();
-    if (write(file, "1\n", 2) != 2) return {ErrorCode::io, "cannot write to '" + order.file + "'"};
+    PSD_RETURN_IF_ERROR(note(order, file));
+  }
+  return {};
+}
+
+Status pushInRounds(Client& client, const Order& order, const std::vector<float>& gradient, int file) {
+  std::vector<float> values(gradient.size());
+  uint64_t applied = 0;
+  for (uint64_t step = 1; applied < order.pushes; step++) {
+    PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client.pull(values).wait());
+    PSD_ASSIGN_OR_RETURN(const PushInfo pushed, client.push(Step{step}, gradient, 1, pulled.versions).wait());
+    if (pushed.outcome != PushOutcome::applied) continue;
+    applied++;
+    PSD_RETURN_IF_ERROR(note(order, file));
   }
   return {};
 }
@@ -65,7 +86,7 @@ Status run(const Order& order) {
   const int file = open(order.file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
   if (file < 0) return {ErrorCode::io, "cannot open '" + order.file + "'"};
   PSD_ASSIGN_OR_RETURN(auto client, join(order, zeros));
-  PSD_RETURN_IF_ERROR(pushAll(*client, order, gradient, file));
+  PSD_RETURN_IF_ERROR((order.inflight == 0 ? pushInRounds : pushAll)(*client, order, gradient, file));
   return client->leave();
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Daemon and trainers as processes, killed, stopped and cut off by seeded schedules.
 
-Every gradient is -1 and the rate 1, so each parameter counts the pushes that are in it, and a shard's version says how many that
-must be. With a log the model holds what was answered, with checkpoints at least what the last of them held.
+Every gradient is -1 and the rate 1, so each parameter counts the pushes that are in it, or the rounds, and a shard's version says
+how many that must be. With a log the model holds what was answered, with checkpoints at least what the last of them held.
 FAULT_PROCESS_SCHEDULES and FAULT_PROCESS_SEED choose how many schedules, and from which seed on; several run at a time.
 """
 
@@ -60,19 +60,20 @@ class Schedule:
         self.test, self.random = test, random.Random(seed)
         self.folder = test.folder / f"schedule-{seed}"
         self.folder.mkdir()
+        sync = self.random.random() < 0.4
         self.plan = {"seed": seed, "durability": self.random.choice(["log", "checkpoint"]), "trainers": self.random.randint(1, 3),
-                     "inflight": self.random.randint(1, 4), "pushes": self.random.randint(30, 80), "shards": self.random.randint(1, 3),
+                     "policy": "sync" if sync else "locked", "inflight": 0 if sync else self.random.randint(1, 4), "pushes": self.random.randint(30, 80), "shards": self.random.randint(1, 3),
                      "threads": self.random.randint(1, 2), "proxy": self.random.random() < 0.5,
                      "messages": self.random.randint(40, 300), "events": self.random.randint(2, 5)}
         self.hits = 0  # events in the midst of the work
-        self.lost = 0  # answered pushes that crashes have taken at most
+        self.lost = 0  # updates that crashes have taken at most
 
     def __str__(self):
         return f"FAULT_PROCESS_SEED={self.plan['seed']}: {self.plan}"
 
     def start_daemon(self):
         durability = {"type": self.plan["durability"], "path": str(self.folder / "saved"), "every_updates": 20, "every_seconds": 0}
-        return self.test.daemon(listen=(f"unix://{self.folder / 'psd.sock'}",), policy="locked",
+        return self.test.daemon(listen=(f"unix://{self.folder / 'psd.sock'}",), policy=self.plan["policy"],
                                 optimizer='{"type":"sgd","lr":1}', shards=self.plan["shards"], threads=self.plan["threads"],
                                 save=str(self.folder / "model.safetensors"), durability=durability,
                                 membership={"lease_ms": LEASE_MS, "grace_ms": self.random.choice([0, 50, 2000])})
@@ -86,6 +87,11 @@ class Schedule:
     def answered(self):
         return sum(trainer.answered() for trainer in self.trainers)
 
+    def updates(self):
+        """Of a shard, at least, that the answered pushes went into: a round takes one of each trainer."""
+        each = [trainer.answered() for trainer in self.trainers]
+        return max(each) if self.plan["policy"] == "sync" else sum(each)
+
     def kill_daemon(self):
         told = self.daemon.status()["durability"].get("last_checkpoint")
         self.daemon.kill()
@@ -95,8 +101,8 @@ class Schedule:
                 self.test.assertGreaterEqual(str(manifests[-1].parent), told["path"], "a checkpoint that was told of is gone")
             newest = json.loads(manifests[-1].read_text())["shards"] if manifests else []
             # Answers may still be on their way to the trainers' files.
-            under_way = self.plan["trainers"] * self.plan["inflight"]
-            self.lost = max(0, self.answered() + under_way - min((shard["version"] for shard in newest), default=0))
+            under_way = self.plan["trainers"] * max(1, self.plan["inflight"])
+            self.lost = max(0, self.updates() + under_way - min((shard["version"] for shard in newest), default=0))
         self.daemon = self.start_daemon()
 
     def stop_trainer(self, trainer):
@@ -138,11 +144,13 @@ class Schedule:
         self.test.assertGreaterEqual(answered, self.plan["pushes"] * self.plan["trainers"])
         versions = [shard["version"] for shard in status["shards"]]
         if not versions:  # killed after the trainers were done, and before the first checkpoint
-            self.test.assertGreaterEqual(self.lost, answered, "the model is gone")
+            self.test.assertGreaterEqual(self.lost, self.updates(), "the model is gone")
             return
         for version in versions:
             self.test.assertLessEqual(version, answered + uncertain, "a push came twice")
-            self.test.assertGreaterEqual(version, answered - self.lost, "an answered push is lost")
+            self.test.assertGreaterEqual(version, self.updates() - self.lost, "an answered push is lost")
+        if self.plan["policy"] == "sync" and self.plan["durability"] == "log":
+            self.test.assertEqual(len({*versions}), 1, "a round is in some shards only")
         self.test.assert_stops(self.daemon)
         for name, values in read_safetensors(self.folder / "model.safetensors").items():
             self.test.assertLessEqual({*values}, {float(version) for version in versions}, f"{name} is not what the versions say")
