@@ -4,8 +4,8 @@
 //
 //   counting_trainer ADDRESS RANK WORLD_SIZE PUSHES INFLIGHT FILE
 //
-// INFLIGHT 0: each gradient is that of the parameters that were pulled just before, as synchronous rounds ask;
-// what came too late is done again.
+// INFLIGHT 0: each gradient is that of the parameters that were pulled just before, as synchronous rounds
+// ask; what came too late is done again.
 
 #include <chrono>
 #include <cstdio>
