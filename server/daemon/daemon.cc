@@ -79,11 +79,11 @@ void logReady(const Server& server, const DaemonConfig& config, const std::strin
 
 Status saveFinalModel(Env& env, const DaemonConfig& config, Control& control) {
   if (config.save.empty()) return {};
-  if (!control.modelReady()) {
+  if (!control.models().ready()) {
     spdlog::warn("nothing saved to '{}': no model was trained", config.save);
     return {};
   }
-  PSD_RETURN_IF_ERROR(saveParameters(env, config.save, *control.model()->store));
+  PSD_RETURN_IF_ERROR(saveParameters(env, config.save, *control.models().model()->store));
   spdlog::info("saved the model to '{}'", config.save);
   return {};
 }

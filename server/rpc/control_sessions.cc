@@ -38,11 +38,11 @@ Result<Joined> Control::admit(Candidate candidate, const std::vector<HeldSamples
   leases_.grant(id);
   const TrainerRef trainer{id, candidate.rank, candidate.incarnation};
   session.life.pushes->beginSession(trainer);
-  recallSamples(id, held);
-  joinPolicies(trainer);
+  samples_->join(id, candidate, held, *session.life.pushes);
+  models_->join(trainer);
   counters_.trainersJoined.add();
   keepDeparted();  // it may have been among those
-  Joined joined = describe(id, start_.join(id));
+  Joined joined = describe(id, models_->start().join(id));
   spdlog::info("rank {} of {} joined (process {} on {}){}", candidate.rank.value, candidate.worldSize,
                candidate.pid, candidate.host,
                joined.role == ModelStart::Role::bringValues ? " and brings the initial values" : "");
@@ -58,7 +58,7 @@ Result<Joined> Control::resume(SessionId id, const Candidate& candidate) {
   counters_.trainersReturned.add();
   spdlog::info("rank {} (process {} on {}) is back after step {}", session.candidate.rank.value,
                session.candidate.pid, session.candidate.host, session.life.counters->step.value());
-  Joined joined = describe(id, start_.roleOf(id));
+  Joined joined = describe(id, models_->start().roleOf(id));
   joined.resumed = true;
   return joined;
 }
@@ -72,7 +72,7 @@ Result<Joined> Control::attach(const AttachWish& wish) {
     return Error{ErrorCode::sessionEnded, "rank " + std::to_string(wish.rank.value) +
                                               " has not joined as the one that asks for another connection"};
   }
-  Joined joined = describe(*holder, start_.roleOf(*holder));
+  Joined joined = describe(*holder, models_->start().roleOf(*holder));
   joined.further = true;
   return joined;
 }
@@ -82,7 +82,7 @@ Joined Control::describe(SessionId id, ModelStart::Role role) {
   session.life.counters->heard();
   const TrainerRef trainer{id, session.candidate.rank, session.candidate.incarnation};
   return {trainer,
-          model_,
+          models_->model(),
           role,
           session.life.counters,
           session.standing,
@@ -96,38 +96,15 @@ Joined Control::describe(SessionId id, ModelStart::Role role) {
           session.candidate.pullCodec};
 }
 
-std::vector<std::optional<AppliedPush>> Control::savedOf(Rank rank, uint64_t incarnation) const {
-  std::vector<std::optional<AppliedPush>> found(saved_.size());
-  if (incarnation == 0) return found;
-  for (size_t shard = 0; shard < saved_.size(); shard++) {
-    for (const AppliedPush& push : saved_[shard]) {
-      if (push.rank == rank && push.incarnation == incarnation) found[shard] = push;
-    }
-  }
-  return found;
-}
-
 Control::Life Control::lifeOf(const Candidate& candidate, const std::shared_ptr<EventLoop>& loop) {
   Life& life = lives_[candidate.rank];
   if (candidate.incarnation == 0 || life.incarnation != candidate.incarnation) {
     life.incarnation = candidate.incarnation;
     life.counters = std::make_shared<SessionCounters>();
-    life.pushes =
-        PushServer::make(loop, model_, life.counters, savedOf(candidate.rank, candidate.incarnation));
+    life.pushes = PushServer::make(loop, models_->model(), life.counters,
+                                   models_->savedOf({candidate.rank, candidate.incarnation}));
   }
   return life;
-}
-
-void Control::joinPolicies(const TrainerRef& trainer) {
-  for (const auto& policy : model_->policies()) {
-    tasks_.add(policy->join(trainer).attach(std::shared_ptr(policy)));
-  }
-}
-
-void Control::leavePolicies(SessionId session) {
-  for (const auto& policy : model_->policies()) {
-    tasks_.add(policy->leave(session).attach(std::shared_ptr(policy)));
-  }
 }
 
 void Control::disconnected(SessionId session, uint32_t attachment) {
@@ -179,7 +156,8 @@ void Control::endDisconnected() {
 void Control::endExpired() {
   for (SessionId session : leases_.expired()) {
     if (session == kThoseBefore) {
-      giveUpThoseBefore();
+      leases_.release(kThoseBefore);
+      samples_->giveUpThoseBefore();
       continue;
     }
     depart(session, Departure::lost,
@@ -193,12 +171,12 @@ void Control::depart(SessionId session, Departure how, const std::string& why) {
   if (sessions_.count(session) == 0) return;
   forget(session, how, why);
   // A model that never got its values binds nobody.
-  if (sessions_.empty() && !start_.complete() && !config_->model) {
-    model_ = nullptr;
+  if (sessions_.empty() && !models_->start().complete() && !config_->model) {
+    models_->drop();
     lives_.clear();
   }
   // Who comes now begins a run of its own, unless it is one that the run of before still waits for.
-  if (sessions_.empty() && !config_->exitWhenDone) closeFinishedPlan();
+  if (sessions_.empty() && !config_->exitWhenDone) samples_->closeFinished();
   keepDeparted();
 }
 
@@ -258,7 +236,6 @@ void Control::forget(SessionId session, Departure how, const std::string& why) {
   const std::shared_ptr<PushServer> pushes = entry->second.life.pushes;
   pushes->endSession();
   leases_.release(session);
-  batchSizes_.leave(session);
   const Candidate gone = entry->second.candidate;
   uint64_t steps = entry->second.life.counters->step.value();
   if (how == Departure::left) {
@@ -270,9 +247,9 @@ void Control::forget(SessionId session, Departure how, const std::string& why) {
   }
   sessions_.erase(entry);
   roster_.depart(session, stopping() && how == Departure::lost ? Departure::sentAway : how);
-  leavePolicies(session);
-  takeSamplesBack(session, pushes);
-  if (auto next = start_.depart(session)) {
+  models_->leave(session);
+  samples_->leave(session, pushes);
+  if (auto next = models_->start().depart(session)) {
     spdlog::warn("the trainer that brought the initial values is gone; rank {} brings them",
                  sessions_[*next].candidate.rank.value);
     answerWaiter(sessions_[*next], ModelStart::Role::bringValues);

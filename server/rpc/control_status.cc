@@ -1,7 +1,5 @@
 // What a Control tells of itself: its part of the status document.
 
-#include <chrono>
-
 #include <spdlog/fmt/fmt.h>
 
 #include "server/metrics/steady_clock.h"
@@ -20,59 +18,10 @@ const char* waitsFor(const SessionCounters& counters) {
 
 }  // namespace
 
-nlohmann::ordered_json Control::waiting() const {
-  auto out = nlohmann::ordered_json::array();
-  if (!model_) return out;
-  const auto now = std::chrono::steady_clock::now();
-  const Policies policies = model_->policies();
-  for (size_t i = 0; i < policies.size(); i++) {
-    for (const Waiting& waiting : policies[i]->waiting()) {
-      nlohmann::ordered_json entry = {{"group", config_->groups[i].name()},
-                                      {"policy", policies[i]->name()},
-                                      {"what", waiting.what},
-                                      {"joins", waiting.joins},
-                                      {"ranks", nlohmann::ordered_json::array()},
-                                      {"for", nlohmann::ordered_json::array()}};
-      for (SessionId waiter : waiting.waiters) {
-        if (auto session = sessions_.find(waiter); session != sessions_.end()) {
-          entry["ranks"].push_back(session->second.candidate.rank.value);
-        }
-      }
-      for (const Waiting::For& awaited : waiting.awaited) {
-        auto session = sessions_.find(awaited.session);
-        if (session == sessions_.end()) continue;
-        const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now - awaited.since);
-        entry["for"].push_back({{"rank", session->second.candidate.rank.value}, {"ms", since.count()}});
-      }
-      out.push_back(std::move(entry));
-    }
-  }
-  return out;
-}
-
 nlohmann::ordered_json Control::status() const {
   nlohmann::ordered_json out;
-  out["state"] = stopping() ? "stopping" : modelReady() ? "serving" : "waiting for a model";
-  out["policy"] = describePolicies(config_->groups);
-  out["optimizer"] = describeOptimizers(config_->groups);
-  out["model"] = nullptr;
-  out["shards"] = nlohmann::ordered_json::array();
-  if (model_) {
-    const ParameterStore& store = *model_->store;
-    out["model"] = {{"name", store.model().name},
-                    {"parameters", store.model().parameterCount()},
-                    {"tensors", store.model().tensors.size()},
-                    {"ready", start_.ready()}};
-    for (size_t i = 0; i < store.shardCount(); i++) {
-      const Shard& shard = store.shard(i);
-      out["shards"].push_back({{"id", i},
-                               {"begin", shard.range().begin},
-                               {"elements", shard.range().count},
-                               {"group", config_->groups[shard.range().group].name()},
-                               {"device", backends_[shard.device()]->describe()},
-                               {"version", shard.version().value}});
-    }
-  }
+  out["state"] = stopping() ? "stopping" : models_->ready() ? "serving" : "waiting for a model";
+  out.update(models_->status());
   out["world_size"] = roster_.worldSize();
   out["world_size_min"] = roster_.worldSizeMin();
   out["trainers_lost"] = roster_.lostCount();
@@ -87,7 +36,7 @@ nlohmann::ordered_json Control::status() const {
                                {"step", session.life.counters->step.value()},
                                {"staleness", session.life.counters->staleness.value()},
                                {"batch", session.life.counters->samples.value()},
-                               {"nominal_batch", batchSizes_.nominalOf(id)},
+                               {"nominal_batch", samples_->nominalOf(id)},
                                {"bytes_pulled", session.life.counters->bytesPulled.value()},
                                {"bytes_pushed", session.life.counters->bytesPushed.value()},
                                {"codec", session.candidate.codec},
@@ -100,13 +49,9 @@ nlohmann::ordered_json Control::status() const {
                                {"connections", session.life.counters->connections.value()},
                                {"lease_left_ms", leases_.left(id).count()}});
   }
-  out["samples"] = nullptr;
-  if (const auto plan = durability_->samples()->lockExclusive(); plan->begun()) {
-    out["samples"] = {
-        {"epoch", plan->terms().samples}, {"epochs", plan->terms().epochs}, {"done", plan->doneCount()}};
-  }
-  out["waiting"] = waiting();
-  out["staged_bytes"] = staging_->lentBytes();
+  out["samples"] = samples_->status();
+  out["waiting"] = models_->waiting();
+  out["staged_bytes"] = models_->stagedBytes();
   out["durability"] = durability_->status();
   for (const auto& [name, value] : counters_.list()) out["counters"][std::string(name)] = value;
   return out;

@@ -20,7 +20,7 @@ void PushServer::tellOfSamples(const StepPush& step) {
     applied = applied || (part->fate && !part->dropped());
   }
   home_->detach(home_->onControl([session, number = step.number, applied](Control& control) {
-    control.stepOver(session, number, applied);
+    control.samples().stepOver(session, number, applied);
   }));
 }
 
@@ -33,7 +33,7 @@ void PushServer::tellOfSamplesAgain(Step step) {
     applied = applied || (answer && answer->applied());
   }
   home_->detach(home_->onControl([session = trainer_.session, step, applied](Control& control) {
-    control.stepOver(session, step, applied);
+    control.samples().stepOver(session, step, applied);
   }));
 }
 

@@ -43,8 +43,7 @@ Status Server::start() {
     addresses_.push_back(bound.address());
     sockets.push_back(std::move(bound));
   }
-  PSD_RETURN_IF_ERROR(control_.prepareModel());
-  control_.recallDeparted();
+  PSD_RETURN_IF_ERROR(control_.prepare());
   for (uint32_t i = 0; i < loaded_.config.threads; i++) {
     threads_.push_back(std::make_unique<EventLoopThread>(environment_, i));
   }
@@ -61,7 +60,7 @@ Status Server::start() {
 }
 
 kj::Promise<void> Server::keepTicking() {
-  const auto interval = control_.tick() ? kTick : kTickIdle;
+  const auto interval = control_.models().tick() ? kTick : kTickIdle;
   return io_.provider->getTimer().afterDelay(interval).then([this] { return keepTicking(); });
 }
 

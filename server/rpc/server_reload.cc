@@ -67,7 +67,7 @@ kj::Promise<Status> Server::changeAtRest(const LoadedConfig& next) {
         // What is left waits for other trainers. From here on nothing is refused, since settling changes the
         // model.
         const std::vector<bool> keep = samePolicies(loaded_, next);
-        return control_.settle(keep).then([this, &next, keep] {
+        return control_.models().settle(keep).then([this, &next, keep] {
           loaded_ = next;
           control_.adopt(std::make_shared<const DaemonConfig>(loaded_.config), keep);
           for (auto& listener : listeners_) listener->setConnectionsMax(loaded_.config.limits.connections);
