@@ -1,6 +1,7 @@
 #include "trainer/eval/evaluate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <numeric>
 #include <span>
@@ -40,6 +41,12 @@ Result<EvalReport> evaluateServer(Client& client, Model& model, const Dataset& d
                  "the daemon's parameters are not finite: " + where + "; was the learning rate too high?"};
   }
   PSD_ASSIGN_OR_RETURN(const Score score, evaluate(model, dataset));
+  if (!std::isfinite(score.meanLoss())) {
+    return Error{ErrorCode::nonFinite,
+                 "the loss on " + dataset.describe() +
+                     " is not finite, though the daemon's parameters are: they are too large; was the "
+                     "learning rate too high?"};
+  }
   return EvalReport{model.spec().name, dataset.describe(), std::move(pulled.versions), score};
 }
 

@@ -34,10 +34,12 @@ std::string formatDuration(double seconds) {
 
 std::string formatProgress(Rank rank, const StepReport& report, const Pace& pace) {
   const std::string batch = report.autoBatch ? format("  batch %u", report.samples) : "";
+  const uint64_t late = report.late + report.stale;
+  const std::string dropped = late > 0 ? format("  dropped %llu", wide(late)) : "";
   return format(
-      "rank %u  epoch %llu/%llu  step %llu/%llu%s  loss %.4f  %.0f samples/s  staleness %llu  ETA %s",
+      "rank %u  epoch %llu/%llu  step %llu/%llu%s  loss %.4f  %.0f samples/s  staleness %llu%s  ETA %s",
       rank.value, wide(report.epoch), wide(report.totalEpochs), wide(report.step), wide(report.totalSteps),
-      batch.c_str(), pace.loss, pace.samplesPerSecond, wide(report.staleness),
+      batch.c_str(), pace.loss, pace.samplesPerSecond, wide(report.staleness), dropped.c_str(),
       formatDuration(pace.secondsLeft).c_str());
 }
 

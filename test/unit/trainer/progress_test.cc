@@ -74,6 +74,10 @@ TEST_CASE("a progress line shows epoch, step, loss, rate, staleness and time lef
   StepReport chosen = report(120, 126);
   chosen.autoBatch = true;
   CHECK_THAT(formatProgress(Rank{0}, chosen, {}), Contains("step 120/126  batch 32  loss"));
+  StepReport wasteful = report(120, 126);
+  wasteful.late = 2;
+  wasteful.stale = 1;
+  CHECK_THAT(formatProgress(Rank{0}, wasteful, {}), Contains("staleness 1  dropped 3  ETA"));
 }
 
 TEST_CASE("without a terminal: a line about every two seconds and at the end") {

@@ -273,6 +273,19 @@ TEST_CASE("parameters that are not finite are named, not evaluated") {
   CHECK_THAT(report.message(), Contains("weight holds nan at element 3 of 7840"));
 }
 
+TEST_CASE("a loss that is not finite, of parameters that are, is no score") {
+  FakeDaemon daemon;
+  daemon.learningRate = 0.01f;
+  Trainer trainer(daemon, alone(16, 1), 16);
+  PSD_REQUIRE_OK(trainer.loop.run({&trainer.recorder}, never));
+  for (size_t i = 0; i < daemon.values.size(); i++) daemon.values[i] = i % 2 == 0 ? 3e38f : -3e38f;
+  SoftmaxModel model;
+  const auto report = evaluateServer(trainer.client, model, *makeSynthetic(10, Split::test, 1));
+  REQUIRE_FALSE(report.ok());
+  CHECK(report.error().code == ErrorCode::nonFinite);
+  CHECK_THAT(report.message(), Contains("the loss on 10 synthetic images is not finite"));
+}
+
 TEST_CASE("evaluating before the model has values says so") {
   FakeDaemon daemon;
   FakeClient client(daemon);
