@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <map>
 
 #include <kj/async.h>
 #include <pthread.h>
@@ -25,6 +26,23 @@ std::string utcNow() {
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
   return text;
+}
+
+double milliseconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+/// What holds for all groups.
+Consistency consistencyOf(const Manifest& manifest, const std::vector<CheckpointSource::Group>& groups) {
+  std::vector<size_t> shards(groups.size());
+  for (const ManifestShard& shard : manifest.shards) shards[shard.range.group]++;
+  Consistency least = Consistency::perGroup;
+  for (size_t i = 0; i < groups.size(); i++) {
+    const bool together = groups[i].together || shards[i] == 1;
+    const Consistency own = together ? Consistency::perGroup : Consistency::perShard;
+    least = std::min(least, groups[i].live ? Consistency::live : own);
+  }
+  return least;
 }
 
 }  // namespace
@@ -121,14 +139,13 @@ Status Checkpointer::take() {
 Result<Checkpointer::Report> Checkpointer::write(uint64_t number) {
   const double began = now();
   ParameterStore& store = *source_.store;
-  if (!image_) {
-    PSD_ASSIGN_OR_RETURN(image_, ShardImage::make(store));
-  }
+  const std::vector<CheckpointSource::Group> groups = source_.groups();
   std::vector<std::string> policies;
-  for (CheckpointSource::Group& group : source_.groups()) policies.push_back(std::move(group.policy));
+  for (const CheckpointSource::Group& group : groups) policies.push_back(group.policy);
   Manifest manifest = describeStore(store, policies);
   manifest.created = utcNow();
-  const bool liveBefore = readsLive();
+  const std::vector<Span> spans = spansOf(manifest, groups);
+  PSD_RETURN_IF_ERROR(makeImages(spans));
   if (source_.log) {
     // Before the first shard is copied: what older segments hold is in every copy.
     PSD_ASSIGN_OR_RETURN(const LogWriter::Place place, source_.log->rotate());
@@ -137,18 +154,20 @@ Result<Checkpointer::Report> Checkpointer::write(uint64_t number) {
   }
   PSD_ASSIGN_OR_RETURN(CheckpointWriter writer, CheckpointWriter::begin(env_, config_.path, number));
   KJ_DEFER(if (source_.samples) source_.samples->lockExclusive()->endSaving());
-  Lanes lanes = store.makeLanes();
+  const Lanes lanes = store.makeLanes();
   Report report;
   report.path = writer.path();
-  for (ManifestShard& entry : manifest.shards) {
-    Shard& shard = store.shard(entry.range.id.value);
-    PSD_RETURN_IF_ERROR(copyShard(shard, entry, *image_, *lanes[shard.device()], report.pauseMs));
-    PSD_RETURN_IF_ERROR(writer.addShard(entry, image_->planes()));
-    report.updates += entry.version.value;
+  for (const Span& span : spans) {
+    PSD_RETURN_IF_ERROR(copySpan(span, manifest, groups, lanes, report.pauseMs));
+    for (size_t i = span.first; i < span.last; i++) {
+      PSD_RETURN_IF_ERROR(writer.addShard(manifest.shards[i], images_[i - span.first].planes()));
+      report.updates += manifest.shards[i].version.value;
+    }
   }
-  if (source_.log) waitForLog();
+  // No copy is to hold more than whoever reads the log finds there.
+  if (source_.log) source_.log->flush();
   // A policy that came or went meanwhile let updates race with the copies.
-  manifest.consistency = liveBefore || readsLive() ? Consistency::live : Consistency::perShard;
+  manifest.consistency = std::min(consistencyOf(manifest, groups), consistencyOf(manifest, source_.groups()));
   manifest.samples = samples();
   PSD_RETURN_IF_ERROR(writer.finish(manifest));
   savedSamples_ = std::move(manifest.samples);
@@ -169,44 +188,69 @@ Status Checkpointer::prune() {
   return source_.log->removeBefore(oldest.logSegment);
 }
 
-void Checkpointer::waitForLog() const {
-  // No copy is to hold more than whoever reads the log finds there: an update of which another shard's part
-  // is missing is left out.
-  kj::EventLoop loop;
-  kj::WaitScope scope(loop);
-  for (const CheckpointSource::Group& group : source_.groups()) {
-    if (group.rest) group.rest().wait(scope);
+std::vector<Checkpointer::Span> Checkpointer::spansOf(const Manifest& manifest,
+                                                      const std::vector<CheckpointSource::Group>& groups) {
+  // In the order of their numbers, on which the account of the samples counts.
+  std::vector<Span> spans;
+  for (size_t i = 0; i < manifest.shards.size(); i++) {
+    if (spans.empty() || i >= spans.back().last) spans.push_back({i, i + 1});
+    const uint32_t group = manifest.shards[i].range.group;
+    if (!groups[group].together) continue;
+    const auto ofGroup = [group](const ManifestShard& shard) { return shard.range.group == group; };
+    const auto end = std::find_if(manifest.shards.rbegin(), manifest.shards.rend(), ofGroup).base();
+    spans.back().last = std::max(spans.back().last, static_cast<size_t>(end - manifest.shards.begin()));
   }
-  source_.log->flush();
+  return spans;
 }
 
-bool Checkpointer::readsLive() const {
-  const std::vector<CheckpointSource::Group> groups = source_.groups();
-  return std::any_of(groups.begin(), groups.end(),
-                     [](const CheckpointSource::Group& group) { return group.live; });
+Status Checkpointer::makeImages(const std::vector<Span>& spans) {
+  size_t most = 0;
+  for (const Span& span : spans) most = std::max(most, span.last - span.first);
+  while (images_.size() < most) {
+    PSD_ASSIGN_OR_RETURN(ShardImage image, ShardImage::make(*source_.store));
+    images_.push_back(std::move(image));
+  }
+  return {};
 }
 
-Status Checkpointer::copyShard(Shard& shard, ManifestShard& entry, ShardImage& image, Lane& lane,
-                               double& pauseMs) const {
+Status Checkpointer::copySpan(const Span& span, Manifest& manifest,
+                              const std::vector<CheckpointSource::Group>& groups, const Lanes& lanes,
+                              double& pauseMs) {
+  kj::EventLoop loop;  // locks are waited for with promises, and this thread may block
+  kj::WaitScope scope(loop);
+  std::map<uint32_t, ShardLock::Guard> together;
+  for (size_t i = span.first; i < span.last; i++) {
+    ManifestShard& entry = manifest.shards[i];
+    const CheckpointSource::Group& group = groups[entry.range.group];
+    if (group.together && !together.contains(entry.range.group)) {
+      together.emplace(entry.range.group, group.together->acquire().wait(scope));
+    }
+    Shard& shard = source_.store->shard(i);
+    PSD_RETURN_IF_ERROR(
+        copyShard(shard, entry, group.live, images_[i - span.first], *lanes[shard.device()], scope, pauseMs));
+  }
+  for (const auto& [group, guard] : together) pauseMs = std::max(pauseMs, milliseconds(guard.delays()));
+  return {};
+}
+
+Status Checkpointer::copyShard(Shard& shard, ManifestShard& entry, bool live, ShardImage& image, Lane& lane,
+                               kj::WaitScope& scope, double& pauseMs) const {
   // What is done by now is in the copy.
   const auto beginSamples = [this] {
     if (source_.samples) source_.samples->lockExclusive()->beginShard();
   };
-  if (source_.groups()[entry.range.group].live) {
+  if (live) {
     beginSamples();
     // The version first: what is read after it holds at least these updates.
     entry.version = shard.version();
     return image.copy(shard, lane);
   }
-  kj::EventLoop loop;  // the lock is waited for with a promise, and this thread may block
-  kj::WaitScope scope(loop);
   const ShardLock::Guard guard = shard.lock().acquire().wait(scope);
-  const double began = now();
   beginSamples();
   entry.version = shard.version();
   entry.pushes = shard.pushes();
   Status status = image.copy(shard, lane);
-  pauseMs = std::max(pauseMs, (now() - began) * 1e3);
+  pauseMs = std::max(pauseMs, milliseconds(guard.delays()));
   return status;
 }
 

@@ -28,9 +28,8 @@ struct CheckpointSource {
   struct Group {
     std::string policy;  ///< its name, for the manifest
     bool live = false;   ///< updates take no lock, so reading takes none either
-    /// Resolves when an update that is in some shards, and not yet in all that it goes into, is whole. Empty:
-    /// none is of several. Called on the checkpointer's thread.
-    std::function<kj::Promise<void>()> rest;
+    /// Held while an update of several of its shards is made; null: there is none such.
+    std::shared_ptr<ShardLock> together = nullptr;
   };
   std::shared_ptr<ParameterStore> store;
   /// The groups as they are ruled now: policies may change while the daemon runs. Called on the
@@ -41,8 +40,9 @@ struct CheckpointSource {
 };
 
 /// Takes checkpoints of a store while it is trained, on a thread of its own: each shard is copied under its
-/// lock, into memory that is there already, and written to the disk without. A failure is logged and tried
-/// again; what was saved before stays. Thread-safe.
+/// lock, into memory that is there already, and written to the disk without. Shards of which updates are made
+/// together are copied between two of these. A failure is logged and tried again; what was saved before
+/// stays. Thread-safe.
 class Checkpointer {
  public:
   /// `nextNumber`: of the first checkpoint. `env` outlives it.
@@ -65,7 +65,7 @@ class Checkpointer {
     std::string path;
     double finishedAt = 0;
     double seconds = 0;
-    double pauseMs = 0;  ///< longest time that a shard's lock was held
+    double pauseMs = 0;  ///< longest that an update waited for a copy
     uint64_t bytes = 0;
     uint64_t updates = 0;  ///< in it, of all shards together
   };
@@ -76,14 +76,22 @@ class Checkpointer {
   Result<Report> write(uint64_t number);
   /// Removes what `keep` does not keep.
   Status prune();
-  /// Until what the copies hold is in the log, whole. Blocks.
-  void waitForLog() const;
-  /// Whether some group is read without a lock now.
-  bool readsLive() const;
+  /// Shards [first, last) of a checkpoint that are copied before the first of them is written.
+  struct Span {
+    size_t first = 0, last = 0;
+  };
+  /// One shard after the other, but where updates are made of several.
+  static std::vector<Span> spansOf(const Manifest& manifest,
+                                   const std::vector<CheckpointSource::Group>& groups);
+  /// As many images as the longest of these needs.
+  Status makeImages(const std::vector<Span>& spans);
+  /// Copies the shards of a span, and adds to the longest pause.
+  Status copySpan(const Span& span, Manifest& manifest, const std::vector<CheckpointSource::Group>& groups,
+                  const Lanes& lanes, double& pauseMs);
   /// The plan of the samples as it is now; nothing where there is none.
   std::optional<SavedSamples> samples() const;
-  /// Copies one shard; adds to the longest pause.
-  Status copyShard(Shard& shard, ManifestShard& entry, ShardImage& image, Lane& lane, double& pauseMs) const;
+  Status copyShard(Shard& shard, ManifestShard& entry, bool live, ShardImage& image, Lane& lane,
+                   kj::WaitScope& scope, double& pauseMs) const;
   /// That all shards together have made.
   uint64_t updates() const;
 
@@ -94,7 +102,7 @@ class Checkpointer {
   // The thread's alone.
   CheckpointSchedule schedule_;
   uint64_t nextNumber_;
-  std::optional<ShardImage> image_;
+  std::vector<ShardImage> images_;            // of the shards of a span
   std::optional<SavedSamples> savedSamples_;  // or what was there at the start
 
   mutable std::mutex mutex_;  // guards what follows

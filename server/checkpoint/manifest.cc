@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kConsistencies[] = {"live", "per_shard"};
+constexpr std::string_view kConsistencies[] = {"live", "per_shard", "per_group"};
 constexpr std::string_view kFormatName = "psd checkpoint";
 constexpr std::string_view kChecksumKey = "manifest_crc32c";
 constexpr size_t kChecksumDigits = 8;  // of a shard's file

@@ -18,10 +18,11 @@ namespace psd {
 inline constexpr uint64_t kCheckpointFormat = 1;
 inline constexpr std::string_view kManifestName = "manifest.json";
 
-/// What a checkpoint's values are together.
+/// What a checkpoint's values are together; the later in this list, the better.
 enum class Consistency {
   live,      ///< read while updates ran: values of several versions side by side
   perShard,  ///< each shard as it was between two updates
+  perGroup,  ///< all shards of a parameter group as they were between two updates of them all
 };
 std::string_view consistencyName(Consistency consistency);
 

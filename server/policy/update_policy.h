@@ -144,9 +144,11 @@ class UpdatePolicy {
   virtual kj::Promise<void> tick(std::chrono::steady_clock::time_point) { return kj::READY_NOW; }
   /// Whether trainers wait no longer for each other to come before they begin.
   virtual bool started() const { return true; }
-  /// Resolves once no update is in some shards of the group and not yet in all that it goes into; and while
-  /// no gradient begins or is half there, when nothing is being applied. Those that wait for other trainers
-  /// go on waiting. On any thread with an event loop.
+  /// What is held while an update of several shards is made, and may be held to keep one from beginning.
+  /// Null: each update is of one shard. It lives as long as the policy.
+  virtual ShardLock* together() { return nullptr; }
+  /// While no gradient begins or is half there: resolves when nothing is being applied. Those that wait for
+  /// other trainers go on waiting.
   virtual kj::Promise<void> rest() { return kj::READY_NOW; }
   /// Another policy is to take over. While no gradient begins or is half there: those that wait get their
   /// answer without waiting for more. Resolves when they are part of the model.

@@ -89,8 +89,8 @@ CheckpointSource ModelHost::savingSource() const {
   source.groups = [model = model_] {
     std::vector<CheckpointSource::Group> groups;
     for (const auto& policy : model->policies()) {
-      auto rest = [policy] { return policy->rest().attach(std::shared_ptr(policy)); };
-      groups.push_back({std::string(policy->name()), policy->readsLive(), std::move(rest)});
+      groups.push_back({std::string(policy->name()), policy->readsLive(),
+                        std::shared_ptr<ShardLock>(policy, policy->together())});
     }
     return groups;
   };

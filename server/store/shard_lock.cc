@@ -1,6 +1,6 @@
 #include "server/store/shard_lock.h"
 
-#include <optional>
+#include <algorithm>
 
 namespace psd {
 
@@ -11,7 +11,7 @@ kj::Promise<ShardLock::Guard> ShardLock::acquire() {
     return Guard(this);
   }
   auto waiter = kj::newPromiseAndCrossThreadFulfiller<Guard>();
-  waiters_.push_back(kj::mv(waiter.fulfiller));
+  waiters_.push_back({kj::mv(waiter.fulfiller), Clock::now()});
   return kj::mv(waiter.promise);
 }
 
@@ -25,10 +25,18 @@ void ShardLock::release() {
       held_ = false;
       return;
     }
-    next = kj::mv(waiters_.front());
+    next = kj::mv(waiters_.front().fulfiller);
     waiters_.pop_front();
+    handedOn_ = Clock::now();
   }
   next->fulfill(Guard(this));
+}
+
+std::chrono::nanoseconds ShardLock::nextWaits() const {
+  const std::lock_guard hold(mutex_);
+  if (waiters_.empty()) return std::chrono::nanoseconds(0);
+  // Before that it waited for others.
+  return Clock::now() - std::max(waiters_.front().since, handedOn_);
 }
 
 }  // namespace psd

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <mutex>
 
@@ -23,6 +24,9 @@ class ShardLock {
       if (lock_ != nullptr) lock_->release();
     }
 
+    /// How long the next in line has been waiting for this guard; zero: nobody does.
+    std::chrono::nanoseconds delays() const { return lock_->nextWaits(); }
+
    private:
     friend class ShardLock;
     explicit Guard(ShardLock* lock) : lock_(lock) {}
@@ -34,11 +38,19 @@ class ShardLock {
   kj::Promise<Guard> acquire();
 
  private:
-  void release();
+  using Clock = std::chrono::steady_clock;
+  struct Waiter {
+    kj::Own<kj::CrossThreadPromiseFulfiller<Guard>> fulfiller;
+    Clock::time_point since;
+  };
 
-  std::mutex mutex_;  // guards the two below for a few instructions; never held while waiting
+  void release();
+  std::chrono::nanoseconds nextWaits() const;
+
+  mutable std::mutex mutex_;  // guards what follows for a few instructions; never held while waiting
   bool held_ = false;
-  std::deque<kj::Own<kj::CrossThreadPromiseFulfiller<Guard>>> waiters_;
+  Clock::time_point handedOn_;  // to who had waited for it
+  std::deque<Waiter> waiters_;
 };
 
 }  // namespace psd

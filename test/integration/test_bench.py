@@ -75,6 +75,19 @@ class Bench(processes.ProcessTest):
                 self.assert_has_left(daemon)
         self.assert_stops(daemon)
 
+    def test_pushes_are_those_of_rounds_where_there_are_some(self):
+        for trainers in (1, 2):
+            daemon = self.daemon(listen=(self.unix_address(),), shards=2, policy="sync", policy__start_trainers=trainers)
+            report = self.bench(daemon, "push", "--seconds", 0.3, "--size", "1M", "--trainers", trainers)
+            status = self.assert_has_left(daemon)
+            if trainers == 1:
+                self.assertEqual(status["counters"]["late_pushes"], 0)
+            # A round takes one push of each trainer that is in; each has pushed once more, to warm up.
+            pushes = report["rounds"] + trainers
+            for shard in status["shards"]:
+                self.assertGreaterEqual(shard["version"] * trainers, pushes)
+                self.assertLessEqual(shard["version"], pushes)
+
     def test_trainers_are_processes(self):
         daemon = self.daemon(listen=(self.unix_address(),), shards=2)
         trainer = self.start_trainer("bench", "pushpull", "--server", daemon.address, "--json", "--size", "1M", "--seconds", 0.5,

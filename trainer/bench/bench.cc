@@ -147,10 +147,18 @@ class Load {
     if (options_.operation != BenchOperation::pull) {
       PSD_ASSIGN_OR_RETURN(const PushInfo info, client_->push(Step{++step_}, gradient_, 1, basis_).wait());
       report_.wireBytes += info.bytes;
+      if (info.outcome != PushOutcome::applied) {  // others made a round without it
+        PSD_ASSIGN_OR_RETURN(const PullInfo newest, client_->pull(values_.span()).wait());
+        basis_ = newest.versions;
+        return {};
+      }
+      // What a round makes of it. Where there are no rounds a gradient may be of any version.
+      for (Version& version : basis_) version.value++;
     }
     if (options_.operation != BenchOperation::push) {
       PSD_ASSIGN_OR_RETURN(const PullInfo info, client_->pull(values_.span()).wait());
       report_.wireBytes += info.bytes;
+      basis_ = info.versions;
     }
     report_.rounds.push_back(secondsSince(start));
     return {};
@@ -163,7 +171,7 @@ class Load {
   std::optional<Values> random_;  // the gradient, where a codec is used
   std::span<const float> gradient_;
   std::unique_ptr<Client> client_;
-  std::vector<Version> basis_;  // of every push
+  std::vector<Version> basis_;  // of the next push
   uint64_t step_ = 0;
   LoadReport report_;
 };

@@ -1,4 +1,6 @@
+#include <chrono>
 #include <cmath>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -207,6 +209,38 @@ TEST_CASE("after a crash at any operation all shards are at the same round") {
     REQUIRE(found[0] >= acknowledged);
     REQUIRE(found[0] <= attempted);
   }
+}
+
+TEST_CASE("a checkpoint holds all shards as they were between two rounds, however many come meanwhile") {
+  MemoryEnv env;
+  TestLoop loop;
+  const auto store = std::shared_ptr<ParameterStore>(makeStore(kShards, kCounting));
+  const auto together = std::make_shared<ShardLock>();
+  CheckpointSource source = lockedSource(store);
+  source.groups = [together] { return std::vector<CheckpointSource::Group>{{"sync", false, together}}; };
+  const auto durability = openDurability(env);
+  Checkpointer checkpointer(env, logConfig(), source, 1);
+  uint64_t round = 0;
+  for (uint64_t number = 1; number <= 20; number++) {
+    auto taking = std::async(std::launch::async, [&] { return checkpointer.takeNow(); });
+    while (taking.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+      const ShardLock::Guard guard = loop.wait(together->acquire());
+      round++;
+      for (size_t shard = 0; shard < kShards; shard++) {
+        push(*store, shard, countingGradient(*store, shard), Step{round},
+             shard + 1 < kShards ? UpdatePart::goesOn : UpdatePart::last);
+      }
+    }
+    PSD_REQUIRE_OK(taking.get());
+    const auto manifest = readManifest(env, checkpointPath("/data", number));
+    PSD_REQUIRE_OK(manifest);
+    CHECK(manifest->consistency == Consistency::perGroup);
+    for (const ManifestShard& shard : manifest->shards) {
+      REQUIRE(shard.version == manifest->shards[0].version);
+      REQUIRE(shard.pushes == manifest->shards[0].pushes);
+    }
+  }
+  CHECK(round > 0);
 }
 
 TEST_CASE("an update that failed in a later shard is repeated as far as it came") {
