@@ -77,8 +77,7 @@ class Bench(processes.ProcessTest):
 
     def test_pushes_are_those_of_rounds_where_there_are_some(self):
         for trainers in (1, 2):
-            daemon = self.daemon(listen=(self.unix_address(f"{trainers}.sock"),), shards=2, policy="sync",
-                                 policy__start_trainers=trainers)
+            daemon = self.daemon(listen=(self.unix_address(f"{trainers}.sock"),), shards=2, policy="sync")
             report = self.bench(daemon, "push", "--seconds", 0.3, "--size", "1M", "--trainers", trainers)
             status = self.assert_has_left(daemon)
             if trainers == 1:

@@ -96,14 +96,15 @@ class Load {
 
   Result<LoadReport> run(const Connect& connect, const Together& together) {
     PSD_RETURN_IF_ERROR(join(connect));
+    together();
     PSD_RETURN_IF_ERROR(round());  // warms buffers and pages on both sides
     report_.rounds.clear();
-    together();
     const Clock::time_point start = Clock::now();
     while (secondsSince(start) < options_.seconds) PSD_RETURN_IF_ERROR(round());
     report_.elapsed = secondsSince(start);
-    together();
+    // It leaves before it waits for the others: by a policy they may be waiting for its pushes.
     PSD_RETURN_IF_ERROR(client_->leave());
+    together();
     return std::move(report_);
   }
 
