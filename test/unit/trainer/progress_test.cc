@@ -70,14 +70,15 @@ TEST_CASE("durations read as people write them") {
 
 TEST_CASE("a progress line shows epoch, step, loss, rate, staleness and time left") {
   CHECK(formatProgress(Rank{0}, report(120, 126), {0.12345, 1520.4, 12.2}) ==
-        "rank 0  epoch 1/1  step 120/126  loss 0.1235  1520 samples/s  staleness 1  ETA 0:12");
+        "rank 0  epoch 1/1  step 120/126  loss 0.1235  1520 samples/s  staleness 1  dropped 4  ETA 0:12");
   StepReport chosen = report(120, 126);
   chosen.autoBatch = true;
   CHECK_THAT(formatProgress(Rank{0}, chosen, {}), Contains("step 120/126  batch 32  loss"));
-  StepReport wasteful = report(120, 126);
-  wasteful.late = 2;
-  wasteful.stale = 1;
-  CHECK_THAT(formatProgress(Rank{0}, wasteful, {}), Contains("staleness 1  dropped 3  ETA"));
+  StepReport thrifty = report(120, 126);
+  thrifty.late = 0;
+  CHECK_THAT(formatProgress(Rank{0}, thrifty, {}), Contains("staleness 1  ETA"));
+  thrifty.stale = 3;
+  CHECK_THAT(formatProgress(Rank{0}, thrifty, {}), Contains("staleness 1  dropped 3  ETA"));
 }
 
 TEST_CASE("without a terminal: a line about every two seconds and at the end") {
