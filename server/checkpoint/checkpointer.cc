@@ -115,28 +115,30 @@ void Checkpointer::run() {
 }
 
 Status Checkpointer::take() {
-  const Result<Report> report = write(nextNumber_++);
+  auto written = write(nextNumber_++);
+  while (written.ok() && !*written) written = write(nextNumber_++);
   std::lock_guard hold(mutex_);
-  if (!report.ok()) {
+  if (!written.ok()) {
     schedule_.failed(now());
     failures_++;
-    lastError_ = report.message();
+    lastError_ = written.message();
     spdlog::error(
         "no checkpoint: {}; training goes on, older checkpoints stay, {} attempt(s) failed in a row",
         lastError_, schedule_.failures());
-    return report.error();
+    return written.error();
   }
-  schedule_.succeeded(now(), report->updates);
+  const Report& report = **written;
+  schedule_.succeeded(now(), report.updates);
   count_++;
   lastError_.clear();
-  report_ = *report;
-  pauseMsMax_ = std::max(pauseMsMax_, report->pauseMs);
-  spdlog::info("checkpoint '{}': {} bytes in {:.2f} s, pushes paused for at most {:.1f} ms", report->path,
-               report->bytes, report->seconds, report->pauseMs);
+  report_ = report;
+  pauseMsMax_ = std::max(pauseMsMax_, report.pauseMs);
+  spdlog::info("checkpoint '{}': {} bytes in {:.2f} s, pushes paused for at most {:.1f} ms", report.path,
+               report.bytes, report.seconds, report.pauseMs);
   return {};
 }
 
-Result<Checkpointer::Report> Checkpointer::write(uint64_t number) {
+Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number) {
   const double began = now();
   ParameterStore& store = *source_.store;
   const std::vector<CheckpointSource::Group> groups = source_.groups();
@@ -166,8 +168,8 @@ Result<Checkpointer::Report> Checkpointer::write(uint64_t number) {
   }
   // No copy is to hold more than whoever reads the log finds there.
   if (source_.log) source_.log->flush();
-  // A policy that came or went meanwhile let updates race with the copies.
-  manifest.consistency = std::min(consistencyOf(manifest, groups), consistencyOf(manifest, source_.groups()));
+  if (source_.groups() != groups) return std::optional<Report>();
+  manifest.consistency = consistencyOf(manifest, groups);
   manifest.samples = samples();
   PSD_RETURN_IF_ERROR(writer.finish(manifest));
   savedSamples_ = std::move(manifest.samples);
@@ -176,7 +178,7 @@ Result<Checkpointer::Report> Checkpointer::write(uint64_t number) {
   report.bytes = writer.bytesWritten();
   report.finishedAt = now();
   report.seconds = report.finishedAt - began;
-  return report;
+  return std::optional(std::move(report));
 }
 
 Status Checkpointer::prune() {
@@ -203,13 +205,21 @@ std::vector<Checkpointer::Span> Checkpointer::spansOf(const Manifest& manifest,
   return spans;
 }
 
-Status Checkpointer::makeImages(const std::vector<Span>& spans) {
-  size_t most = 0;
-  for (const Span& span : spans) most = std::max(most, span.last - span.first);
-  while (images_.size() < most) {
-    PSD_ASSIGN_OR_RETURN(ShardImage image, ShardImage::make(*source_.store));
+Status Checkpointer::makeImages(std::vector<Span> spans) {
+  if (spans == spans_) return {};
+  images_.clear();
+  spans_.clear();
+  size_t longest = 0;
+  for (const Span& span : spans) longest = std::max(longest, span.last - span.first);
+  for (size_t k = 0; k < longest; k++) {
+    std::vector<size_t> shards;
+    for (const Span& span : spans) {
+      if (span.first + k < span.last) shards.push_back(span.first + k);
+    }
+    PSD_ASSIGN_OR_RETURN(ShardImage image, ShardImage::make(*source_.store, shards));
     images_.push_back(std::move(image));
   }
+  spans_ = std::move(spans);
   return {};
 }
 

@@ -30,6 +30,7 @@ struct CheckpointSource {
     bool live = false;   ///< updates take no lock, so reading takes none either
     /// Held while an update of several of its shards is made; null: there is none such.
     std::shared_ptr<ShardLock> together = nullptr;
+    bool operator==(const Group&) const = default;  // another policy of the same kind has another lock
   };
   std::shared_ptr<ParameterStore> store;
   /// The groups as they are ruled now: policies may change while the daemon runs. Called on the
@@ -73,18 +74,20 @@ class Checkpointer {
   void run();
   bool due() const;
   Status take();
-  Result<Report> write(uint64_t number);
+  /// Nothing where a group got another policy meanwhile, whose updates the copies know nothing of.
+  Result<std::optional<Report>> write(uint64_t number);
   /// Removes what `keep` does not keep.
   Status prune();
   /// Shards [first, last) of a checkpoint that are copied before the first of them is written.
   struct Span {
     size_t first = 0, last = 0;
+    bool operator==(const Span&) const = default;
   };
   /// One shard after the other, but where updates are made of several.
   static std::vector<Span> spansOf(const Manifest& manifest,
                                    const std::vector<CheckpointSource::Group>& groups);
-  /// As many images as the longest of these needs.
-  Status makeImages(const std::vector<Span>& spans);
+  /// Image k is for the shards that are number k in a span.
+  Status makeImages(std::vector<Span> spans);
   /// Copies the shards of a span, and adds to the longest pause.
   Status copySpan(const Span& span, Manifest& manifest, const std::vector<CheckpointSource::Group>& groups,
                   const Lanes& lanes, double& pauseMs);
@@ -102,7 +105,8 @@ class Checkpointer {
   // The thread's alone.
   CheckpointSchedule schedule_;
   uint64_t nextNumber_;
-  std::vector<ShardImage> images_;            // of the shards of a span
+  std::vector<Span> spans_;                   // that there are images for …
+  std::vector<ShardImage> images_;            // … these
   std::optional<SavedSamples> savedSamples_;  // or what was there at the start
 
   mutable std::mutex mutex_;  // guards what follows

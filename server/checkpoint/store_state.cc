@@ -103,6 +103,12 @@ void mergePushes(std::vector<AppliedPush>& into, const std::vector<AppliedPush>&
   }
 }
 
+/// From one plane of an image to the next.
+uint64_t planeFloats(uint64_t elements) {
+  constexpr uint64_t kGrain = kLayoutGrainElements;
+  return (elements + kGrain - 1) / kGrain * kGrain;
+}
+
 Status restoreShard(const std::vector<ShardFile>& files, const Checkpoint& checkpoint,
                     const Optimizer& optimizer, Shard& shard, Lane& lane, Restored& restored) {
   const std::vector<std::string> names = planeNames(optimizer);
@@ -137,20 +143,18 @@ Status restoreShard(const std::vector<ShardFile>& files, const Checkpoint& check
 
 void ShardImage::Free::operator()(float* memory) const { std::free(memory); }
 
-Result<ShardImage> ShardImage::make(const ParameterStore& store) {
+Result<ShardImage> ShardImage::make(const ParameterStore& store, std::span<const size_t> shards) {
   ShardImage image;
-  size_t planes = 0;
   for (uint32_t group = 0; group < store.groupCount(); group++) {
     image.groupNames_.push_back(planeNames(store.optimizer(group)));
-    planes = std::max(planes, image.groupNames_.back().size());
   }
-  for (size_t i = 0; i < store.shardCount(); i++) {
-    image.planeFloats_ = std::max(image.planeFloats_, store.shard(i).range().count);
+  uint64_t bytes = 0;
+  for (const size_t shard : shards) {
+    const ShardRange& range = store.shard(shard).range();
+    const uint64_t planes = image.groupNames_[range.group].size();
+    bytes = std::max(bytes, planes * planeFloats(range.count) * sizeof(float));
   }
-  constexpr uint64_t kGrain = kLayoutGrainElements;
-  image.planeFloats_ = (image.planeFloats_ + kGrain - 1) / kGrain * kGrain;
-  const uint64_t bytes = image.planeFloats_ * planes * sizeof(float);
-  image.memory_.reset(static_cast<float*>(std::aligned_alloc(kGrain * sizeof(float), bytes)));
+  image.memory_.reset(static_cast<float*>(std::aligned_alloc(kLayoutGrainElements * sizeof(float), bytes)));
   if (!image.memory_) {
     return Error{ErrorCode::overloaded,
                  "no memory for the copy of a shard (" + std::to_string(bytes) + " bytes)"};
@@ -165,7 +169,7 @@ Status ShardImage::copy(Shard& shard, Lane& lane) {
   const uint64_t piece = shard.storage().synchronous() ? elements_ : kPieceElements;
   names_ = groupNames_[shard.range().group];
   for (size_t plane = 0; plane < names_.size(); plane++) {
-    float* to = memory_.get() + plane * planeFloats_;
+    float* to = memory_.get() + plane * planeFloats(elements_);
     for (uint64_t at = 0; at < elements_; at += piece) {
       const uint64_t count = std::min(piece, elements_ - at);
       auto view = readPlane(shard, lane, plane, at, count);
@@ -179,7 +183,7 @@ Status ShardImage::copy(Shard& shard, Lane& lane) {
 std::vector<CheckpointWriter::Plane> ShardImage::planes() const {
   std::vector<CheckpointWriter::Plane> planes;
   for (size_t i = 0; i < names_.size(); i++) {
-    planes.push_back({names_[i], {memory_.get() + i * planeFloats_, elements_}});
+    planes.push_back({names_[i], {memory_.get() + i * planeFloats(elements_), elements_}});
   }
   return planes;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,9 @@ namespace psd {
 /// made under the shard's lock meets no fresh page. Owned by one thread.
 class ShardImage {
  public:
-  /// Makes room for any shard of the store. ErrorCode::overloaded, naming the bytes, when there is none.
-  static Result<ShardImage> make(const ParameterStore& store);
+  /// Makes room for any one of these shards of the store. ErrorCode::overloaded, naming the bytes, when there
+  /// is none.
+  static Result<ShardImage> make(const ParameterStore& store, std::span<const size_t> shards);
 
   /// Copies the shard as it is. Blocks; whoever wants it whole holds its lock. `lane` belongs to the calling
   /// thread and to the shard's device.
@@ -31,8 +33,7 @@ class ShardImage {
   ShardImage() = default;
   std::vector<std::vector<std::string>> groupNames_;  // planes of the shards of each parameter group
   std::vector<std::string> names_;                    // and of the shard that was copied
-  uint64_t planeFloats_ = 0;                          // from one plane to the next
-  uint64_t elements_ = 0;                             // of the shard that was copied
+  uint64_t elements_ = 0;                             // of that shard
   std::unique_ptr<float[], Free> memory_;
 };
 

@@ -31,7 +31,7 @@ struct LoopEnvironment {
   std::shared_ptr<wire::ByteBudget> rings;                   ///< limits.all_rings_bytes
   std::atomic<bool> draining{false};                         ///< set: only updates that have begun are taken
   std::atomic<bool> closed{false};                           ///< set: no update is taken any more
-  std::atomic<bool> dealsSamples{false};                     ///< set: Control::stepOver() wants to know
+  std::atomic<bool> dealsSamples{false};                     ///< set: SampleDealer::stepOver() wants to know
 };
 
 /// One event loop with its connections, buffers and lanes. Everything in it belongs to its thread. Shared

@@ -153,8 +153,10 @@ class Load {
         basis_ = newest.versions;
         return {};
       }
-      // What a round makes of it. Where there are no rounds a gradient may be of any version.
-      for (Version& version : basis_) version.value++;
+      // An answer may tell of other shards' versions as they were before this update, which made one of each.
+      for (size_t i = 0; i < basis_.size(); i++) {
+        basis_[i] = std::max(Version{basis_[i].value + 1}, info.versions[i]);
+      }
     }
     if (options_.operation != BenchOperation::push) {
       PSD_ASSIGN_OR_RETURN(const PullInfo info, client_->pull(values_.span()).wait());
@@ -246,6 +248,12 @@ Result<BenchReport> runBench(const BenchOptions& options, const Connect& connect
   } else {
     PSD_ASSIGN_OR_RETURN(const std::vector<std::string> packed, runInProcesses(options.trainers, work));
     for (const std::string& each : packed) loads.push_back(unpack(each));
+  }
+  const auto any =
+      std::any_of(loads.begin(), loads.end(), [](const LoadReport& load) { return !load.rounds.empty(); });
+  if (!any) {
+    return Error{ErrorCode::notReady, "no gradient was applied within " + fmt::format("{}", options.seconds) +
+                                          " s: each came too late, or was too stale for the daemon's policy"};
   }
   return summarise(options, elements * sizeof(float), loads);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,9 @@ inline std::vector<std::vector<float>> contentOf(ParameterStore& store) {
 /// Writes checkpoint `number` of the store to `folder`.
 inline Status saveStore(Env& env, const std::string& folder, uint64_t number, ParameterStore& store) {
   PSD_ASSIGN_OR_RETURN(CheckpointWriter writer, CheckpointWriter::begin(env, folder, number));
-  PSD_ASSIGN_OR_RETURN(ShardImage image, ShardImage::make(store));
+  std::vector<size_t> shards(store.shardCount());
+  std::iota(shards.begin(), shards.end(), size_t{0});
+  PSD_ASSIGN_OR_RETURN(ShardImage image, ShardImage::make(store, shards));
   Lanes lanes = store.makeLanes();
   Manifest manifest = describeStore(store, {"locked"});
   for (ManifestShard& entry : manifest.shards) {

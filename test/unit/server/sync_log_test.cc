@@ -243,6 +243,19 @@ TEST_CASE("a checkpoint holds all shards as they were between two rounds, howeve
   CHECK(round > 0);
 }
 
+TEST_CASE("a checkpoint during which a policy took another one's place is begun anew") {
+  MemoryEnv env;
+  const auto durability = openDurability(env);
+  const auto before = std::make_shared<ShardLock>(), after = std::make_shared<ShardLock>();
+  CheckpointSource source = lockedSource(makeStore(kShards, kCounting));
+  source.groups = [&, looks = 0]() mutable {
+    return std::vector<CheckpointSource::Group>{{"sync", false, looks++ == 0 ? before : after}};
+  };
+  PSD_REQUIRE_OK(Checkpointer(env, logConfig(), source, 1).takeNow());
+  CHECK_FALSE(readManifest(env, checkpointPath("/data", 1)).ok());
+  PSD_REQUIRE_OK(readManifest(env, checkpointPath("/data", 2)));
+}
+
 TEST_CASE("an update that failed in a later shard is repeated as far as it came") {
   MemoryEnv env;
   TestLoop loop;
