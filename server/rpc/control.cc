@@ -121,7 +121,7 @@ Result<std::shared_ptr<ServedModel>> Control::observe(const ModelSpec& model) co
                  "the daemon has no model yet; a trainer brings it, or `model.file` in its config"};
   }
   if (!model.tensors.empty()) {
-    PSD_RETURN_IF_ERROR(checkSameModel(models_->model()->store->model(), "the daemon's", model));
+    PSD_RETURN_IF_ERROR(checkSameModel(models_->model()->store->model(), model));
   }
   return models_->model();
 }

@@ -21,10 +21,11 @@ bool sameTensors(const ModelSpec& a, const ModelSpec& b) {
 
 }  // namespace
 
-Status checkSameModel(const ModelSpec& served, const char* label, const ModelSpec& peers) {
+Status checkSameModel(const ModelSpec& served, const ModelSpec& peers) {
   if (served.signature() == peers.signature()) return {};
   return {ErrorCode::modelMismatch,
-          "the model does not match: " + describeDifference(peers, "the trainer's model", served, label)};
+          "the model does not match: " +
+              describeDifference(peers, "the trainer's model", served, "the daemon's")};
 }
 
 ModelHost::ModelHost(std::shared_ptr<const DaemonConfig> config,
@@ -165,7 +166,7 @@ kj::Promise<Status> ModelHost::provide(ModelSpec model) {
     const bool listed = config_->model && config_->model->file.empty();
     const bool reorder =
         !listed && untrained() && mine.signature() != model.signature() && sameTensors(mine, model);
-    if (!reorder) return checkSameModel(mine, "the daemon's", model);
+    if (!reorder) return checkSameModel(mine, model);
   } else if (config_->limits.modelBytes != 0 &&
              model.parameterCount() * sizeof(float) > config_->limits.modelBytes) {
     return Status(ErrorCode::overloaded,

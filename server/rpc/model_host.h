@@ -21,9 +21,9 @@
 
 namespace psd {
 
-/// Whether a peer's model is the one that is served here; `label` names the latter. ErrorCode::modelMismatch
-/// tells the first difference.
-Status checkSameModel(const ModelSpec& served, const char* label, const ModelSpec& peers);
+/// Whether a peer's model is the one that is served here. ErrorCode::modelMismatch tells the first
+/// difference.
+Status checkSameModel(const ModelSpec& served, const ModelSpec& peers);
 
 /// The model that is served and its policies: made of a checkpoint, of what the configuration names or of
 /// what the first trainer has, saved while it is trained, and taken over to another configuration.
