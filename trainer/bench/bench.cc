@@ -148,7 +148,7 @@ class Load {
     if (options_.operation != BenchOperation::pull) {
       PSD_ASSIGN_OR_RETURN(const PushInfo info, client_->push(Step{++step_}, gradient_, 1, basis_).wait());
       report_.wireBytes += info.bytes;
-      if (info.outcome != PushOutcome::applied) {  // others made a round without it
+      if (info.outcome != PushOutcome::applied) {  // too late for its round, or too stale
         PSD_ASSIGN_OR_RETURN(const PullInfo newest, client_->pull(values_.span()).wait());
         basis_ = newest.versions;
         return {};
@@ -252,8 +252,10 @@ Result<BenchReport> runBench(const BenchOptions& options, const Connect& connect
   const auto any =
       std::any_of(loads.begin(), loads.end(), [](const LoadReport& load) { return !load.rounds.empty(); });
   if (!any) {
-    return Error{ErrorCode::notReady, "no gradient was applied within " + fmt::format("{}", options.seconds) +
-                                          " s: each came too late, or was too stale for the daemon's policy"};
+    return Error{ErrorCode::notReady,
+                 fmt::format("no gradient was applied within {} s: each came too late, or was too stale for "
+                             "the daemon's policy",
+                             options.seconds)};
   }
   return summarise(options, elements * sizeof(float), loads);
 }

@@ -62,8 +62,11 @@ struct FakeDaemon {
   std::vector<float> values;  ///< empty until the first trainer has joined
   uint64_t version = 0;
   uint64_t modelSignature = 0;
-  std::vector<uint64_t> steps;    ///< of every push, in order
-  std::vector<uint32_t> samples;  ///< of every push, in order
+  std::vector<uint64_t> steps;      ///< of every push, in order
+  std::vector<uint32_t> samples;    ///< of every push, in order
+  std::vector<uint64_t> staleness;  ///< of every push, in order
+  /// What becomes of the next pushes; of more: applied. While one is dropped, other trainers make a version.
+  std::deque<PushOutcome> outcomes;
   int left = 0;
   LocalSteps local;             ///< what trainers are told
   uint64_t failPushAtStep = 0;  ///< 0: never
@@ -116,13 +119,21 @@ class FakeClient : public Client {
     for (const float value : gradient) {
       if (!std::isfinite(value)) return answer(Error{ErrorCode::nonFinite, "refused"});
     }
-    for (size_t i = 0; i < gradient.size(); ++i) {
-      daemon_.values[i] -= daemon_.learningRate * gradient[i];
-    }
     daemon_.steps.push_back(step.value);
     daemon_.samples.push_back(samples);
     const uint64_t staleness = daemon_.version++ - basis.at(0).value;
-    return answer(PushInfo{{Version{daemon_.version}}, staleness, 0.0});
+    daemon_.staleness.push_back(staleness);
+    PushOutcome outcome = PushOutcome::applied;
+    if (!daemon_.outcomes.empty()) {
+      outcome = daemon_.outcomes.front();
+      daemon_.outcomes.pop_front();
+    }
+    if (outcome == PushOutcome::applied) {
+      for (size_t i = 0; i < gradient.size(); ++i) {
+        daemon_.values[i] -= daemon_.learningRate * gradient[i];
+      }
+    }
+    return answer(PushInfo{{Version{daemon_.version}}, staleness, 0.0, outcome});
   }
 
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
