@@ -220,6 +220,9 @@ Status Checkpointer::makeImages(std::vector<Span> spans) {
     images_.push_back(std::move(image));
   }
   spans_ = std::move(spans);
+  std::lock_guard hold(mutex_);
+  copyBytes_ = 0;
+  for (const ShardImage& image : images_) copyBytes_ += image.bytes();
   return {};
 }
 
@@ -287,6 +290,7 @@ nlohmann::ordered_json Checkpointer::status() const {
   }
   out["checkpoints"] = count_;
   out["checkpoint_pause_ms_max"] = pauseMsMax_;
+  out["checkpoint_copy_bytes"] = copyBytes_;
   out["checkpoint_failures"] = failures_;
   out["error"] = lastError_;
   if (source_.log) out["log"] = source_.log->status();

@@ -118,6 +118,7 @@ class Checkpointer {
   Status outcome_;  // of the newest try
   std::optional<Report> report_;
   double pauseMsMax_ = 0;
+  uint64_t copyBytes_ = 0;  // of memory that the images take
   uint64_t count_ = 0;
   uint64_t failures_ = 0;
   std::string lastError_;  // empty when the newest try succeeded

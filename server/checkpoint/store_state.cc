@@ -160,6 +160,7 @@ Result<ShardImage> ShardImage::make(const ParameterStore& store, std::span<const
                  "no memory for the copy of a shard (" + std::to_string(bytes) + " bytes)"};
   }
   std::memset(static_cast<void*>(image.memory_.get()), 0, bytes);
+  image.bytes_ = bytes;
   return image;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,6 +32,19 @@ inline uint64_t push(ParameterStore& store, size_t index, const Gradient& gradie
 
 inline std::vector<float> countingGradient(const ParameterStore& store, size_t index) {
   return std::vector<float>(store.shard(index).range().count, -1.f);
+}
+
+/// One counting update of all shards, as a round makes it. `written` is called with each part's number in the
+/// log, the last of which it gives.
+inline uint64_t pushRound(
+    ParameterStore& store, Step step, const std::function<void(uint64_t logged)>& written = [](uint64_t) {}) {
+  uint64_t logged = 0;
+  for (size_t shard = 0; shard < store.shardCount(); shard++) {
+    const UpdatePart part = shard + 1 < store.shardCount() ? UpdatePart::goesOn : UpdatePart::last;
+    logged = push(store, shard, countingGradient(store, shard), step, part);
+    written(logged);
+  }
+  return logged;
 }
 
 inline DurabilityConfig logConfig() {

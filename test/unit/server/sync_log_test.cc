@@ -1,6 +1,5 @@
-#include <chrono>
+#include <algorithm>
 #include <cmath>
-#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -176,6 +175,7 @@ TEST_CASE("a round that is not in all shards when the daemon dies is left out, a
 
 TEST_CASE("after a crash at any operation all shards are at the same round") {
   const Survival survival = GENERATE(from_range(std::begin(kSurvivals), std::end(kSurvivals)));
+  const bool eachPartDurable = GENERATE(false, true);  // before the next shard's part is there
   TestLoop loop;
   bool done = false;
   for (uint64_t point = 0; !done; point++) {
@@ -186,14 +186,11 @@ TEST_CASE("after a crash at any operation all shards are at the same round") {
       Life daemon(env, kShards);
       if (!daemon.store || !daemon.begin()) break;
       for (uint64_t step = 1; step <= 3; step++) {
-        uint64_t logged = 0;
         attempted++;
-        for (size_t shard = 0; shard < kShards; shard++) {
-          logged = push(*daemon.store, shard, countingGradient(*daemon.store, shard), Step{step},
-                        shard + 1 < kShards ? UpdatePart::goesOn : UpdatePart::last);
-          // A daemon may die before the next shard's part is there; it then lacks this one's as well.
-          if (point % 2 == 1) loop.wait(daemon.store->shard(shard).whenDurable(logged));
-        }
+        // A daemon that dies before the last shard's part is there lacks the others' as well.
+        const uint64_t logged = pushRound(*daemon.store, Step{step}, [&](uint64_t part) {
+          if (eachPartDurable) loop.wait(daemon.store->shard(0).whenDurable(part));
+        });
         loop.wait(daemon.store->shard(0).whenDurable(logged));
         if (!env.crashed()) acknowledged++;
         if (step == 2) static_cast<void>(daemon.durability->finish());  // a checkpoint in between
@@ -209,51 +206,6 @@ TEST_CASE("after a crash at any operation all shards are at the same round") {
     REQUIRE(found[0] >= acknowledged);
     REQUIRE(found[0] <= attempted);
   }
-}
-
-TEST_CASE("a checkpoint holds all shards as they were between two rounds, however many come meanwhile") {
-  MemoryEnv env;
-  TestLoop loop;
-  const auto store = std::shared_ptr<ParameterStore>(makeStore(kShards, kCounting));
-  const auto together = std::make_shared<ShardLock>();
-  CheckpointSource source = lockedSource(store);
-  source.groups = [together] { return std::vector<CheckpointSource::Group>{{"sync", false, together}}; };
-  const auto durability = openDurability(env);
-  Checkpointer checkpointer(env, logConfig(), source, 1);
-  uint64_t round = 0;
-  for (uint64_t number = 1; number <= 20; number++) {
-    auto taking = std::async(std::launch::async, [&] { return checkpointer.takeNow(); });
-    while (taking.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-      const ShardLock::Guard guard = loop.wait(together->acquire());
-      round++;
-      for (size_t shard = 0; shard < kShards; shard++) {
-        push(*store, shard, countingGradient(*store, shard), Step{round},
-             shard + 1 < kShards ? UpdatePart::goesOn : UpdatePart::last);
-      }
-    }
-    PSD_REQUIRE_OK(taking.get());
-    const auto manifest = readManifest(env, checkpointPath("/data", number));
-    PSD_REQUIRE_OK(manifest);
-    CHECK(manifest->consistency == Consistency::perGroup);
-    for (const ManifestShard& shard : manifest->shards) {
-      REQUIRE(shard.version == manifest->shards[0].version);
-      REQUIRE(shard.pushes == manifest->shards[0].pushes);
-    }
-  }
-  CHECK(round > 0);
-}
-
-TEST_CASE("a checkpoint during which a policy took another one's place is begun anew") {
-  MemoryEnv env;
-  const auto durability = openDurability(env);
-  const auto before = std::make_shared<ShardLock>(), after = std::make_shared<ShardLock>();
-  CheckpointSource source = lockedSource(makeStore(kShards, kCounting));
-  source.groups = [&, looks = 0]() mutable {
-    return std::vector<CheckpointSource::Group>{{"sync", false, looks++ == 0 ? before : after}};
-  };
-  PSD_REQUIRE_OK(Checkpointer(env, logConfig(), source, 1).takeNow());
-  CHECK_FALSE(readManifest(env, checkpointPath("/data", 1)).ok());
-  PSD_REQUIRE_OK(readManifest(env, checkpointPath("/data", 2)));
 }
 
 TEST_CASE("an update that failed in a later shard is repeated as far as it came") {
