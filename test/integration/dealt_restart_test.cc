@@ -169,14 +169,7 @@ TEST_CASE("samples whose gradient is in one shard when the daemon dies are done,
   daemon.start(settings);
   auto io = kj::setupAsyncIo();
   const auto push = [](testing::RawTrainer& trainer, uint32_t shard) {
-    auto outcome = schema::PushOutcome::RECEIVED;
-    for (const uint64_t offset : {0u, 1008u}) {
-      const std::vector<float> gradient(offset == 0 ? 1008 : 992, -float{kBatch});
-      auto answer = trainer.answerTo({.shard = shard, .offset = offset}, testing::dataOf(gradient));
-      REQUIRE(answer.isAccepted());
-      outcome = answer.getAccepted().getOutcome();
-    }
-    return outcome;
+    return trainer.pushShard(shard, -float{kBatch}).outcome;
   };
   testing::RawLife life{.incarnation = 7};
   {

@@ -117,32 +117,20 @@ TEST_CASE(
       CHECK(pushed->outcome == PushOutcome::applied);
     };
     auto io = kj::setupAsyncIo();
-    const auto push = [](testing::RawTrainer& trainer, uint32_t shard) {
-      std::vector<schema::PushOutcome> outcomes;
-      for (const uint64_t offset : {0u, 1008u}) {
-        const std::vector<float> gradient(offset == 0 ? 1008 : half - 1008, -3.f);
-        auto answer =
-            trainer.answerTo({.step = 1, .shard = shard, .offset = offset}, testing::dataOf(gradient));
-        REQUIRE(answer.isAccepted());
-        CHECK(answer.getDropped().size() == 0);
-        outcomes.push_back(answer.getAccepted().getOutcome());
-      }
-      return outcomes;
-    };
-    using Outcomes = std::vector<schema::PushOutcome>;
-    const Outcomes received(2, schema::PushOutcome::RECEIVED);
+    const testing::RawTrainer::Pushed received{schema::PushOutcome::RECEIVED},
+        applied{schema::PushOutcome::APPLIED};
     uint64_t daemon = 0;
     {
       testing::RawTrainer before(io, server, 1, 2, {.incarnation = 7, .model = model});
       daemon = before.daemon();
-      CHECK(push(before, 0) == received);
+      CHECK(before.pushShard(0, -3) == received);
     }
     server.statusWhen([](const Json& status) { return status["trainers_lost"] == 1; });
     if (closedMeanwhile) closeRound();
     testing::RawTrainer after(io, server, 1, 2, {.incarnation = 7, .daemon = daemon, .model = model});
-    CHECK(push(after, 0) == received);
+    CHECK(after.pushShard(0, -3) == received);
     if (!closedMeanwhile) closeRound();
-    CHECK(push(after, 1) == Outcomes{schema::PushOutcome::RECEIVED, schema::PushOutcome::APPLIED});
+    CHECK(after.pushShard(1, -3) == applied);
 
     PSD_REQUIRE_OK((*other)->pull(values).wait());
     CHECK(std::count(values.begin(), values.begin() + half, 2.f) == half);  // the mean of 1 and 3

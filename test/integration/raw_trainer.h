@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/wire/convert.h"
@@ -12,6 +13,7 @@ namespace psd::testing {
 
 inline constexpr uint64_t kElements = 4000;   // two shards of 2000
 inline constexpr uint64_t kSliceMost = 1024;  // elements: limits.slice_bytes / 4
+inline constexpr std::pair<uint64_t, uint64_t> kSlicesOfShard[] = {{0, 1008}, {1008, 992}};  // offset, count
 
 inline ModelSpec model() { return {"test", {{"w", DType::f32, {kElements}}}}; }
 
@@ -101,8 +103,9 @@ class RawTrainer {
   /// Brings zeros for the whole model.
   void bringZeros() {
     for (uint32_t shard : {0u, 1u}) {
-      PSD_REQUIRE_OK(initialize(shard, 0, std::vector<float>(1008)));
-      PSD_REQUIRE_OK(initialize(shard, 1008, std::vector<float>(992)));
+      for (const auto& [offset, count] : kSlicesOfShard) {
+        PSD_REQUIRE_OK(initialize(shard, offset, std::vector<float>(count)));
+      }
     }
     PSD_REQUIRE_OK(initialized());
   }
@@ -118,6 +121,23 @@ class RawTrainer {
   Status push(Slice slice, capnp::Data::Reader gradient) {
     auto answer = answerTo(slice, gradient);
     return answer.isError() ? statusFrom(answer.getError()) : Status();
+  }
+  /// What became of a gradient, as the answer to its last slice says, and of how many shards' parts it says
+  /// that they were dropped.
+  struct Pushed {
+    schema::PushOutcome outcome = schema::PushOutcome::RECEIVED;
+    unsigned dropped = 0;
+    bool operator==(const Pushed&) const = default;
+  };
+  /// A gradient of `value` for each element of a shard, in the slices that it takes.
+  Pushed pushShard(uint32_t shard, float value) {
+    Pushed pushed;
+    for (const auto& [offset, count] : kSlicesOfShard) {
+      auto answer = answerTo({.shard = shard, .offset = offset}, dataOf(std::vector<float>(count, value)));
+      REQUIRE(answer.isAccepted());
+      pushed = {answer.getAccepted().getOutcome(), answer.getDropped().size()};
+    }
+    return pushed;
   }
   capnp::Response<schema::PushResult> answerTo(const Slice& slice, capnp::Data::Reader gradient) {
     auto request = session_->pushRequest();
