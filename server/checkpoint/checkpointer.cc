@@ -38,6 +38,7 @@ Consistency consistencyOf(const Manifest& manifest, const std::vector<Checkpoint
   for (const ManifestShard& shard : manifest.shards) shards[shard.range.group]++;
   Consistency least = Consistency::perGroup;
   for (size_t i = 0; i < groups.size(); i++) {
+    if (shards[i] == 0) continue;
     const bool together = groups[i].together || shards[i] == 1;
     const Consistency own = together ? Consistency::perGroup : Consistency::perShard;
     least = std::min(least, groups[i].live ? Consistency::live : own);

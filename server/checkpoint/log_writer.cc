@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #include <pthread.h>
 #include <spdlog/spdlog.h>
@@ -44,6 +45,7 @@ uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update) {
   }
   const uint64_t number = next_++;
   appendRecord(pending_, number, shard, update);
+  pendingUpdates_++;
   records_++;
   due_ = true;
   wake_.notify_one();
@@ -103,6 +105,7 @@ void LogWriter::run() {
     batch.clear();
     due_ = false;
     std::swap(batch, pending_);  // both keep their memory, so that appending meets no fresh page
+    const uint64_t updates = std::exchange(pendingUpdates_, 0);
     const uint64_t upTo = next_;
     const bool rotate = rotate_, mend = rotate && broken_;
     hold.unlock();
@@ -115,7 +118,7 @@ void LogWriter::run() {
     }
     hold.lock();
     if (!status.ok()) {
-      fail(status);
+      fail(status, updates);
     } else {
       if (mend) broken_ = false;
       if (!broken_) durable_ = upTo;
@@ -167,9 +170,10 @@ Status LogWriter::openSegment(SegmentHeader header) {
   return {};
 }
 
-void LogWriter::fail(const Status& status) {
+void LogWriter::fail(const Status& status, uint64_t updates) {
   broken_ = true;
   failures_++;
+  lost_ += updates + std::exchange(pendingUpdates_, 0);
   error_ = status.message();
   pending_.clear();
   spdlog::error(

@@ -62,7 +62,8 @@ class LogWriter final : public UpdateLog {
   /// The thread's: writes one batch to the current segment.
   Status write(std::span<std::byte> batch, uint64_t nextRecord);
   Status openSegment(SegmentHeader header);
-  void fail(const Status& status);
+  /// So many updates that were to be written are not.
+  void fail(const Status& status, uint64_t updates = 0);
   /// Those who wait for a number below `durable_`, or everybody when the log is broken. With the mutex.
   std::vector<Fulfiller> takeServed();
 
@@ -86,6 +87,7 @@ class LogWriter final : public UpdateLog {
   bool ending_ = false;
   bool rotate_ = false;
   Result<Place> place_ = Place();
+  uint64_t pendingUpdates_ = 0;  // in pending_
   uint64_t records_ = 0, lost_ = 0, syncs_ = 0, bytes_ = 0, failures_ = 0;
   std::string error_;  // why updates may be missing that no checkpoint holds
 

@@ -159,6 +159,7 @@ ManifestShard readShard(ManifestReader in, size_t index, size_t groups) {
   shard.range = {ShardId{static_cast<uint32_t>(index)}, in.integer("begin"), in.integer("elements")};
   shard.range.group = static_cast<uint32_t>(in.integer("group", groups == 0 ? 0 : groups - 1));
   shard.version = {in.integer("version")};
+  shard.stateBegan = {in.raw().integer("state_began", 0, 0, shard.version.value)};
   shard.file = in.text("file");
   if (shard.file.empty() || shard.file.find('/') != std::string::npos) {
     in.raw().fail("file", "must be the name of a file in the same folder");
@@ -248,6 +249,7 @@ std::string formatManifest(const Manifest& manifest) {
                              {"elements", shard.range.count},
                              {"group", shard.range.group},
                              {"version", shard.version.value},
+                             {"state_began", shard.stateBegan.value},
                              {"file", shard.file},
                              {"bytes", shard.bytes},
                              {"crc32c", crcText(shard.crc)},

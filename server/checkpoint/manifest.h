@@ -36,7 +36,8 @@ struct ManifestGroup {
 struct ManifestShard {
   ShardRange range;
   Version version;
-  std::string file;  ///< in the checkpoint's folder
+  Version stateBegan;  ///< Shard::stateBegan()
+  std::string file;    ///< in the checkpoint's folder
   uint64_t bytes = 0;
   uint32_t crc = 0;  ///< CRC-32C of the whole file
   std::vector<AppliedPush> pushes;

@@ -86,8 +86,10 @@ Status Replayer::run(const LogRecord& record) {
                                  std::to_string(shard.version().value));
   }
   const Gradient gradient = record.gradient();
+  UpdateScalars scalars = record.scalars;
+  scalars.before = shard.stateBegan().value;
   PSD_RETURN_IF_ERROR(await<Status>(
-      [&](auto done) { shard.storage().apply(*lanes_[shard.device()], 0, gradient, record.scalars, done); }));
+      [&](auto done) { shard.storage().apply(*lanes_[shard.device()], 0, gradient, scalars, done); }));
   shard.beginUpdate();
   shard.endUpdate({record.scalars, gradient, record.sources, record.part});
   applied_++;

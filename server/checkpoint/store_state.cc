@@ -112,11 +112,13 @@ uint64_t planeFloats(uint64_t elements) {
 Status restoreShard(const std::vector<ShardFile>& files, const Checkpoint& checkpoint,
                     const Optimizer& optimizer, Shard& shard, Lane& lane, Restored& restored) {
   const std::vector<std::string> names = planeNames(optimizer);
-  Version version;
+  Version version, stateBegan;
+  bool freshState = names.size() > 1;
   std::vector<AppliedPush> pushes;
   for (const ShardFile& file : files) {
     if (Overlap(file.shard.range.begin, file.shard.range.count, shard.range()).empty()) continue;
     version = std::max(version, file.shard.version);
+    stateBegan = std::max(stateBegan, file.shard.stateBegan);
     mergePushes(pushes, file.shard.pushes);
     const Optimizer& before = checkpoint.manifest.groups[file.shard.range.group].optimizer;
     for (size_t plane = 0; plane < names.size(); plane++) {
@@ -128,6 +130,7 @@ Status restoreShard(const std::vector<ShardFile>& files, const Checkpoint& check
         continue;
       }
       PSD_RETURN_IF_ERROR(fillPlane(file, names[plane], shard, lane, plane));
+      if (plane > 0) freshState = false;
     }
     if (names.size() == 1 && !before.slots().empty()) {
       noteOnce(restored.notes, "the state of optimizer '" + std::string(before.name()) +
@@ -135,7 +138,7 @@ Status restoreShard(const std::vector<ShardFile>& files, const Checkpoint& check
                                    "' keeps none");
     }
   }
-  shard.restore(version, std::move(pushes));
+  shard.restore(version, std::move(pushes), freshState ? version : stateBegan);
   return {};
 }
 
@@ -198,6 +201,7 @@ Manifest describeStore(const ParameterStore& store, const std::vector<std::strin
   for (size_t i = 0; i < store.shardCount(); i++) {
     ManifestShard shard;
     shard.range = store.shard(i).range();
+    shard.stateBegan = store.shard(i).stateBegan();
     manifest.shards.push_back(std::move(shard));
   }
   return manifest;

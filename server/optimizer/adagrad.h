@@ -41,7 +41,7 @@ struct Adagrad {
 
   template <class Visitor>
   void visitStep(const UpdateScalars& update, Visitor&& visitor) const {
-    const double decayed = update.learningRate / (1 + static_cast<double>(update.number - 1) * lrDecay);
+    const double decayed = update.learningRate / (1 + static_cast<double>(update.t() - 1) * lrDecay);
     visitor(Step{static_cast<float>(decayed), static_cast<float>(weightDecay), static_cast<float>(eps)});
   }
 };

@@ -66,7 +66,7 @@ struct AdamBase {
   template <class Visitor>
   void visitStep(const UpdateScalars& update, Visitor&& visitor) const {
     const auto visit = [&]<bool kAmsgrad>() {
-      const double t = static_cast<double>(update.number);
+      const double t = static_cast<double>(update.t());
       const double correction1 = 1 - std::pow(betas[0], t);
       const double correction2 = 1 - std::pow(betas[1], t);
       const double decay = kDecoupled ? 1 - update.learningRate * weightDecay : weightDecay;

@@ -35,8 +35,12 @@ struct Slot {
 
 /// What an optimizer must know about an update beyond the gradient.
 struct UpdateScalars {
-  uint64_t number = 1;      ///< 1-based count of this shard's updates; Adam's t
+  uint64_t number = 1;      ///< 1-based count of this shard's updates
   double learningRate = 0;  ///< after schedule and modifiers
+  uint64_t before = 0;      ///< updates that another optimizer made, of which this one's state knows nothing
+
+  /// 1-based count of those that the optimizer's state is made of; Adam's t.
+  uint64_t t() const { return number - before; }
 };
 
 }  // namespace psd

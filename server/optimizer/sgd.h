@@ -64,7 +64,7 @@ struct Sgd {
     const float lr = static_cast<float>(update.learningRate);
     const float decay = static_cast<float>(weightDecay);
     const float mu = static_cast<float>(momentum);
-    const float scale = update.number == 1 ? 1.f : static_cast<float>(1 - dampening);
+    const float scale = update.t() == 1 ? 1.f : static_cast<float>(1 - dampening);
     if (momentum == 0) {
       visitor(PlainStep{lr, decay});
     } else if (nesterov) {

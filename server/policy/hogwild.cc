@@ -31,18 +31,16 @@ kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPus
     return Result<PushAnswer>(
         PushAnswer{whole ? PushOutcome::stale : PushOutcome::received, shard.version(), push.staleness});
   }
-  const UpdateScalars update{push.number,
-                             shard.learningRate(push.number) * staleness_.factor(push.staleness)};
-  push.pending++;
+  const UpdateScalars update = shard.scalars(push.number, staleness_.factor(push.staleness));
   return storePromise<Status>(shard,
                               [&](ShardStorage::Done done) {
                                 shard.storage().applyChanged(lane, offset, gradient, change_, update,
                                                              std::move(done));
                               })
-      .then([&shard, &push](Status status) -> Result<PushAnswer> {
-        push.pending--;
+      .then([&shard, &push, count = gradient.size()](Status status) -> Result<PushAnswer> {
         if (!status.ok()) return status.error();
-        if (push.pending > 0 || push.arrived.covered() < shard.range().count) {
+        push.taken += count;
+        if (push.taken < shard.range().count) {
           return PushAnswer{PushOutcome::received, shard.version(), push.staleness};
         }
         return PushAnswer{PushOutcome::applied, shard.endUpdate(), push.staleness, 1};

@@ -35,7 +35,8 @@ kj::Promise<Result<PushAnswer>> Locked::push(Shard& shard, Lane& lane, ShardPush
     push.gathered = *std::move(gathered);
   }
   push.gathered.put(offset, gradient);
-  if (push.arrived.covered() < count) {
+  push.taken += gradient.size();
+  if (push.taken < count) {
     return Result<PushAnswer>(PushAnswer{PushOutcome::received, shard.version(), 0});
   }
   Whole whole = wholeOf(shard, push, push.gathered.values());
@@ -60,8 +61,7 @@ kj::Promise<Result<PushAnswer>> Locked::apply(Shard& shard, Lane& lane, Whole wh
       return Result<PushAnswer>(PushAnswer{PushOutcome::stale, shard.version(), staleness});
     }
     const uint64_t number = shard.beginUpdateAlone();
-    const double rate = shard.learningRate(number) * modifiers_.staleness.factor(staleness);
-    const UpdateScalars update{number, rate};
+    const UpdateScalars update = shard.scalars(number, modifiers_.staleness.factor(staleness));
     GradientChange change{.scale = static_cast<float>(scale)};
     if (modifiers_.clip.value) change.limit = static_cast<float>(*modifiers_.clip.value);
     // Of a fresh gradient there is nothing to compensate, but its square counts.
@@ -84,13 +84,13 @@ kj::Promise<Result<PushAnswer>> Locked::apply(Shard& shard, Lane& lane, Whole wh
   });
 }
 
-Locked::Parts Locked::add(SessionId session, Step step, Part part) {
+Locked::Parts Locked::add(SessionId session, Step step, Part part, size_t known) {
   const std::lock_guard lock(mutex_);
   auto& steps = steps_[session];
   steps.erase(steps.begin(), steps.lower_bound(step));  // older ones are given up
   Parts& parts = steps[step];
   parts.push_back(std::move(part));
-  if (parts.size() < shards_) return {};
+  if (parts.size() + known < shards_) return {};
   return std::move(steps.extract(step).mapped());
 }
 
@@ -99,17 +99,20 @@ kj::Promise<Result<PushAnswer>> Locked::applyTogether(Shard& shard, Lane& lane, 
   auto answer = kj::newPromiseAndCrossThreadFulfiller<Result<PushAnswer>>();
   push.later = kj::mv(answer.promise);
   const Result<PushAnswer> received(PushAnswer{PushOutcome::received, shard.version(), 0});
-  Parts parts =
-      add(push.trainer.session, push.step, {shard, lane, std::move(whole), kj::mv(answer.fulfiller)});
+  Parts parts = add(push.trainer.session, push.step,
+                    {shard, lane, std::move(whole), kj::mv(answer.fulfiller)}, push.known);
   double square = 0;
   for (const Part& part : parts) square += squaredNorm(part.whole.gradient.values());
   const double scale = modifiers_.clip.scale(square);
   auto applied = kj::heapArrayBuilder<kj::Promise<void>>(parts.size());
   for (Part& part : parts) {
+    // Eagerly: joined promises run when all of them can, and one shard's lock is not held while another's is
+    // waited for.
     applied.add(apply(part.shard, part.lane, std::move(part.whole), scale)
                     .then([answer = kj::mv(part.answer)](Result<PushAnswer> outcome) mutable {
                       answer->fulfill(std::move(outcome));
-                    }));
+                    })
+                    .eagerlyEvaluate(nullptr));
   }
   return kj::joinPromises(applied.finish()).then([received] { return received; });
 }

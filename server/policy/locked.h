@@ -54,8 +54,8 @@ class Locked final : public UpdatePolicy {
   /// Applies all parts of a step, clipped by their norm, once this one is the last; its answer is in
   /// push.later.
   kj::Promise<Result<PushAnswer>> applyTogether(Shard& shard, Lane& lane, ShardPush& push, Whole whole);
-  /// All parts of the step if this one completes it, else none.
-  Parts add(SessionId session, Step step, Part part);
+  /// All parts of the step if this one completes it, else none. `known`: parts that do not come.
+  Parts add(SessionId session, Step step, Part part, size_t known);
 
   const Modifiers modifiers_;
   const std::shared_ptr<StagingPool> staging_;

@@ -34,6 +34,8 @@ Sync::Options Sync::readRounds(ObjectReader& in) {
   if (const uint64_t timeout = in.integer("round_timeout_ms", 0, 0, kDayMs); timeout > 0) {
     rules.timeout = std::chrono::milliseconds(timeout);
   }
+  if (in.has("on_timeout") && !in.has("round_timeout_ms"))
+    in.fail("on_timeout", "goes with round_timeout_ms");
   rules.proceedOnTimeout = in.choice("on_timeout", "proceed", {"proceed", "fail"}) == "proceed";
   return options;
 }
@@ -54,6 +56,7 @@ Sync::Sync(const PolicyScope& scope, Options options)
       staging_(scope.staging),
       shards_(scope.shards()),
       lanes_(scope.store.makeLanes()),
+      followsOther_(scope.started),
       rounds_(options_.rules) {
   if (scope.started) rounds_.start();
   for (const Shard* shard : shards_) first_.push_back(static_cast<int64_t>(shard->version().value));
@@ -94,7 +97,8 @@ bool Sync::started() const {
 }
 
 kj::Promise<void> Sync::rest() {
-  return applying_.acquire().then([](ShardLock::Guard) {});
+  // Eagerly: whoever waits for several groups to rest does not hold one's lock meanwhile.
+  return applying_.acquire().then([](ShardLock::Guard) {}).eagerlyEvaluate(nullptr);
 }
 
 kj::Promise<void> Sync::settle() {
@@ -124,9 +128,10 @@ void Sync::endWaits(const Error& reason) {
   for (const auto& contribution : waiting) contribution->answer->fulfill(Result<PushAnswer>(reason));
 }
 
-uint64_t Sync::roundOf(size_t index, Version basis) const {
+std::optional<uint64_t> Sync::roundOf(size_t index, Version basis) const {
   const auto version = static_cast<int64_t>(basis.value);
-  return version > first_[index] ? static_cast<uint64_t>(version - first_[index]) : 0;
+  if (version >= first_[index]) return static_cast<uint64_t>(version - first_[index]);
+  return followsOther_ ? std::optional<uint64_t>(0) : std::nullopt;
 }
 
 size_t Sync::indexOf(const Shard& shard) const {
@@ -137,14 +142,19 @@ size_t Sync::indexOf(const Shard& shard) const {
 
 Status Sync::gather(const Shard& shard, ShardPush& push, uint64_t offset, const Gradient& gradient) {
   if (push.gathered.empty()) {
-    const std::lock_guard lock(mutex_);
-    if (ending_) return *ending_;
-    if (roundOf(indexOf(shard), push.basis) < rounds_.number()) return {};  // late: it would be dropped
+    bool late = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (ending_) return *ending_;
+      late = roundOf(indexOf(shard), push.basis) < rounds_.number();  // nothing is less than any number
+    }
+    // What is late would be dropped; so is then the rest of it, since rounds only go on.
+    if (!late) {
+      PSD_ASSIGN_OR_RETURN(push.gathered, GatheredGradient::make(*staging_, shard.range().count));
+    }
   }
-  if (push.gathered.empty()) {
-    PSD_ASSIGN_OR_RETURN(push.gathered, GatheredGradient::make(*staging_, shard.range().count));
-  }
-  push.gathered.put(offset, gradient);
+  if (!push.gathered.empty()) push.gathered.put(offset, gradient);
+  push.taken += gradient.size();
   return {};
 }
 
@@ -154,7 +164,7 @@ kj::Promise<Result<PushAnswer>> Sync::push(Shard& shard, Lane& lane, ShardPush& 
     return Result<PushAnswer>(gathered.error());
   }
   const Result<PushAnswer> received(PushAnswer{PushOutcome::received, shard.version(), 0, 0});
-  if (push.arrived.covered() < shard.range().count) return received;
+  if (push.taken < shard.range().count) return received;
   const size_t index = indexOf(shard);
   std::shared_ptr<Contribution> contribution = arrived(index, push);
   if (!contribution) return Result<PushAnswer>(PushAnswer{PushOutcome::late, shard.version(), 0, 0});
@@ -178,7 +188,7 @@ std::shared_ptr<Sync::Contribution> Sync::arrived(size_t index, ShardPush& push)
   auto& building = trainer->second.building;
   building.erase(building.begin(), building.lower_bound(push.step));  // older ones are given up
   std::shared_ptr<Contribution> contribution = building[push.step];
-  const uint64_t round = roundOf(index, push.basis);
+  const std::optional<uint64_t> round = roundOf(index, push.basis);
   if (!contribution) {
     contribution = building[push.step] = std::make_shared<Contribution>();
     contribution->trainer = push.trainer;
@@ -220,12 +230,12 @@ std::optional<Result<PushAnswer>> Sync::submit(const std::shared_ptr<Contributio
   if (ending_) return Result<PushAnswer>(*ending_);
   if (contribution->failed) return Result<PushAnswer>(*contribution->failed);
   const SessionId session = contribution->trainer.session;
+  const Result<PushAnswer> late(PushAnswer{PushOutcome::late, shards_.back()->version(), 0, 0});
+  if (!contribution->round) return late;
   // A basis that no round has reached was not read from here; the gradient counts for the open round.
-  const uint64_t round = std::min(contribution->round, rounds_.number());
+  const uint64_t round = std::min(*contribution->round, rounds_.number());
   SyncRounds::Answer answer = rounds_.contribute(session, round, now());
-  if (answer.contribution != SyncRounds::Contribution::taken) {
-    return Result<PushAnswer>(PushAnswer{PushOutcome::late, shards_.back()->version(), 0, 0});
-  }
+  if (answer.contribution != SyncRounds::Contribution::taken) return late;
   open_[session] = contribution;
   if (answer.end) ended = take(*std::move(answer.end));
   return {};

@@ -58,7 +58,7 @@ class Sync final : public UpdatePolicy {
     TrainerRef trainer;
     uint32_t samples = 0;
     Step step;
-    uint64_t round = 0;                  ///< whose parameters it was computed from
+    std::optional<uint64_t> round;       ///< whose parameters it was computed from; nothing: of one before
     std::vector<StagedGradient> shards;  ///< as in shards_; empty: not there yet, or not needed
     size_t arrived = 0, staged = 0;      ///< shards of which every slice is here, and which are staged too
     std::optional<Error> failed;
@@ -78,9 +78,9 @@ class Sync final : public UpdatePolicy {
 
   size_t indexOf(const Shard& shard) const;  // in shards_
 
-  /// The round whose parameters a gradient was computed from, as far as this shard's version tells. With
-  /// mutex_ held.
-  uint64_t roundOf(size_t index, Version basis) const;
+  /// The round whose parameters a gradient was computed from, as far as this shard's version tells; nothing
+  /// where that was closed before this policy began. With mutex_ held.
+  std::optional<uint64_t> roundOf(size_t index, Version basis) const;
   Status gather(const Shard& shard, ShardPush& push, uint64_t offset, const Gradient& gradient);
   /// The shard's slices are all here. Leaves the promise of the answer in `push` when they are of all shards.
   std::shared_ptr<Contribution> arrived(size_t index, ShardPush& push);
@@ -122,8 +122,9 @@ class Sync final : public UpdatePolicy {
   const Options options_;
   const std::shared_ptr<StagingPool> staging_;
   const std::vector<Shard*> shards_;
-  const Lanes lanes_;   ///< of rounds that are applied; with applying_ held
-  ShardLock applying_;  ///< rounds are applied one after the other
+  const Lanes lanes_;        ///< of rounds that are applied; with applying_ held
+  const bool followsOther_;  ///< what trainers computed under the policy before counts for the first round
+  ShardLock applying_;       ///< rounds are applied one after the other
 
   mutable std::mutex mutex_;  // guards what follows, for few instructions; never held while waiting
   /// Of each shard: its version when round 0 opened, less the rounds that it failed to apply.

@@ -72,7 +72,7 @@ kj::Promise<Result<uint64_t>> Sync::applyShards(std::shared_ptr<const Ended> rou
       .acquire()
       .then([this, &shard, round, combination, next](ShardLock::Guard guard) {
         const uint64_t number = shard.beginUpdateAlone();
-        const UpdateScalars scalars{number, shard.learningRate(number)};
+        const UpdateScalars scalars = shard.scalars(number);
         auto made = shard.logs() ? updateLogged(next, round, combination, scalars)
                                  : update(next, round, combination, scalars);
         return made.then([&shard, guard = kj::mv(guard)](Status status) {
@@ -136,7 +136,7 @@ void Sync::endUpdate(size_t index, const Ended& round, AppliedUpdate update) {
   for (const auto& contribution : round.contributions) {
     const TrainerRef& trainer = contribution->trainer;
     sources.push_back({trainer.rank, contribution->samples, trainer.incarnation, contribution->step,
-                       Version{static_cast<uint64_t>(first_[index]) + contribution->round}, 0});
+                       Version{static_cast<uint64_t>(first_[index]) + *contribution->round}, 0});
   }
   update.sources = sources;
   if (shards_.size() > 1) {

@@ -59,8 +59,9 @@ struct ShardPush {
   Version basis;         ///< what the gradient was computed from
   uint32_t samples = 0;  ///< examples behind the gradient
   RangeSet arrived;      ///< elements whose slices were accepted, the current one included
-  uint64_t pending = 0;  ///< slices accepted and not yet applied
+  uint64_t taken = 0;    ///< elements that the policy has gathered or applied, and did not refuse
   uint64_t number = 0;   ///< the shard's update number, once the policy has taken one
+  size_t known = 0;  ///< shards of its group whose parts of this step are decided already, and do not come
   uint64_t staleness = 0;
   bool dropped = false;       ///< the policy takes nothing of it
   GatheredGradient gathered;  ///< so far, for policies that apply a shard whole

@@ -79,6 +79,7 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   /// Gradients on this loop that have begun to come: some lack slices, all have no final answer yet.
   void updateBegan() { openUpdates_++, arrivingUpdates_++; }
   void updateArrived() { arrivingUpdates_--; }
+  void updateLacksSlices() { arrivingUpdates_++; }
   void updateEnded() { openUpdates_--; }
   uint64_t arrivingUpdates() const { return arrivingUpdates_; }
   /// Slices that policies are at work on; those that wait for other trainers are not among them.
@@ -106,8 +107,7 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   LoopEnvironment& environment_;
   wire::Spinner spinner_;
   std::shared_ptr<wire::BufferPool> pool_;
-  std::weak_ptr<ServedModel> lanesModel_;
-  Lanes lanes_;
+  std::map<std::weak_ptr<ServedModel>, Lanes, std::owner_less<>> lanes_;  // of models that are in use
   std::shared_ptr<const DaemonConfig> config_;
   uint64_t openUpdates_ = 0, arrivingUpdates_ = 0, slicesAtWork_ = 0;
   kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> gateOpener_;  // while the gate is closed

@@ -178,7 +178,12 @@ std::shared_ptr<PartPush> PushServer::open(const PushSlice& slice) const {
   part->step = slice.step;
   part->basis = slice.basis;
   part->samples = slice.samples;
-  part->policy = model_->policyOf(model_->store->shard(slice.shard));
+  const ParameterStore& store = *model_->store;
+  const uint32_t group = store.shard(slice.shard).range().group;
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    if (store.shard(i).range().group == group && ofShards_[i].find(slice.step)) part->known++;
+  }
+  part->policy = model_->policyOf(store.shard(slice.shard));
   return part;
 }
 
@@ -205,18 +210,22 @@ Result<PushServer::Admitted> PushServer::admit(const PushSlice& slice) {
   return Admitted{step, part, last};
 }
 
-void PushServer::answered(StepPush& step, PartPush& part, uint32_t shard, const Result<PushAnswer>& answer) {
+void PushServer::answered(StepPush& step, PartPush& part, const PushSlice& slice,
+                          const Result<PushAnswer>& answer) {
   part.unanswered--;
   step.unanswered--;
-  if (!answer.ok()) {
+  const uint64_t count = model_->store->shard(slice.shard).range().count;
+  if (answer.ok()) {
+    if (!part.newest || part.newest->outcome <= answer->outcome) part.newest = *answer;
+    if (answer->outcome != PushOutcome::received && part.arrived.covered() == count) {
+      part.fate = *answer;
+      ofShards_[slice.shard].add(part.step, *answer);
+    }
+  } else if (part.taken == count) {
     part.refused = answer.error();
   } else {
-    if (!part.newest || part.newest->outcome <= answer->outcome) part.newest = *answer;
-    const bool whole = part.arrived.covered() == model_->store->shard(shard).range().count;
-    if (answer->outcome != PushOutcome::received && whole) {
-      part.fate = *answer;
-      ofShards_[shard].add(part.step, *answer);
-    }
+    part.arrived.remove(slice.offset, slice.gradient.size());
+    step.lacks(slice.gradient.size());
   }
   if (part.abandoned) letGo(step);
   step.changed();
@@ -227,28 +236,9 @@ void PushServer::closeIfOver(const std::shared_ptr<StepPush>& step) {
   const auto found = steps_.find(step->number);
   if (found == steps_.end() || found->second != step) return;
   steps_.erase(found);
+  countDropped(*step);
   tellOfSamples(*step);
   step->changed();
-}
-
-void PushServer::count(const PushSlice& slice) {
-  DaemonCounters& counters = home_->environment().counters;
-  counters.pushSlices.add();
-  const uint64_t bytes = slice.gradient.bytes().size(), valueBytes = slice.gradient.size() * sizeof(float);
-  counters.pushBytes.add(bytes);
-  counters.pushValueBytes.add(valueBytes);
-  counters_->bytesPushed.add(bytes);
-  counters_->valueBytesPushed.add(valueBytes);
-  counters_->step.set(slice.step.value);
-  counters_->samples.set(slice.samples);
-}
-
-void PushServer::count(const PushAnswer& answer) {
-  DaemonCounters& counters = home_->environment().counters;
-  counters.updates.add(answer.updates);
-  if (answer.outcome == PushOutcome::applied) counters_->staleness.set(answer.staleness);
-  if (answer.outcome == PushOutcome::late) counters.latePushes.add();
-  if (answer.outcome == PushOutcome::stale) counters.stalePushes.add();
 }
 
 PushReply PushServer::refused(const Error& error) const {
@@ -288,14 +278,14 @@ kj::Promise<PushReply> PushServer::take(const PushSlice& slice) {
   auto answer = part->policy->push(shard, home_->laneFor(model_, shard), *part, slice.offset, slice.gradient)
                     .attach(kj::defer([home = home_] { home->sliceEnded(); }));
   return answer
-      .then([this, step = step, part = part, shard = slice.shard,
+      .then([this, step = step, part = part, slice,
              last = last](Result<PushAnswer> answer) -> kj::Promise<PushReply> {
-        answered(*step, *part, shard, answer);
-        if (!answer.ok() || !last) return PushReply{std::move(answer)};
-        return settle(step, shard, *answer);
+        answered(*step, *part, slice, answer);
+        if (!last || !step->complete) return PushReply{std::move(answer)};
+        return settle(step, slice.shard, std::move(answer));
       })
       .then([this, step = step, shard = slice.shard, last = last](PushReply reply) -> kj::Promise<PushReply> {
-        if (last) step->outcome = reply.answer;
+        if (last && step->complete) step->outcome = reply.answer;
         closeIfOver(step);
         if (reply.answer.ok()) {
           count(*reply.answer);
@@ -314,23 +304,31 @@ kj::Promise<PushReply> PushServer::whenDurable(uint32_t shard, PushReply reply) 
       .then([reply = std::move(reply)]() mutable { return std::move(reply); });
 }
 
-kj::Promise<PushReply> PushServer::settle(std::shared_ptr<StepPush> step, uint32_t shard, PushAnswer last) {
+kj::Promise<PushReply> PushServer::settle(std::shared_ptr<StepPush> step, uint32_t shard,
+                                          Result<PushAnswer> last) {
+  // A policy lets go of what waits there when the trainer is gone.
+  const auto givenUp = [](kj::Exception&&) {
+    return Result<PushAnswer>(ErrorCode::sessionEnded, "the trainer was lost before its gradient was taken");
+  };
   std::vector<uint32_t> waited;
   kj::Vector<kj::Promise<void>> fates;
   for (uint32_t i = 0; i < step->parts.size(); i++) {
     const auto& part = step->parts[i];
     if (!part) continue;
     KJ_IF_MAYBE (later, part->later) {
-      fates.add(later->then([part](Result<PushAnswer> fate) { part->fate = std::move(fate); }));
+      fates.add(
+          later->catch_(givenUp).then([part](Result<PushAnswer> fate) { part->fate = std::move(fate); }));
       part->later = nullptr;
       waited.push_back(i);
     }
   }
   return kj::joinPromises(fates.releaseAsArray())
-      .then([this, step = std::move(step), shard, last, waited = std::move(waited)]() -> PushReply {
+      .then([this, step = std::move(step), shard, last = std::move(last),
+             waited = std::move(waited)]() -> PushReply {
         PushReply reply{last, settleParts(*step, waited)};
+        if (!last.ok()) return reply;
         const auto& own = step->parts[shard]->fate;
-        if (own && own->ok()) reply.answer->version = std::max(last.version, (*own)->version);
+        if (own && own->ok()) reply.answer->version = std::max(last->version, (*own)->version);
         for (const uint32_t i : waited) {
           const Result<PushAnswer>& fate = *step->parts[i]->fate;
           if (!fate.ok()) return {fate.error(), std::move(reply.dropped)};

@@ -93,8 +93,9 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   Result<Admitted> admit(const PushSlice& slice);
   Result<std::shared_ptr<StepPush>> stepOf(const PushSlice& slice);
   std::shared_ptr<PartPush> open(const PushSlice& slice) const;
-  /// The policy has answered a slice.
-  void answered(StepPush& step, PartPush& part, uint32_t shard, const Result<PushAnswer>& answer);
+  /// The policy has answered a slice. One that it refused has changed nothing and may come again, unless the
+  /// policy had all of the part.
+  void answered(StepPush& step, PartPush& part, const PushSlice& slice, const Result<PushAnswer>& answer);
   /// Forgets the parts of ended sessions that never reach the model, once the policy is done with them.
   void letGo(StepPush& step);
   /// Whether the policy has all of the group that a shard belongs to, which then counts, whoever leaves.
@@ -107,7 +108,7 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   void tellOfSamplesAgain(Step step);
   /// The reply to the slice that completes a step, which its policy answered `last`: once everything that
   /// waits is known.
-  kj::Promise<PushReply> settle(std::shared_ptr<StepPush> step, uint32_t shard, PushAnswer last);
+  kj::Promise<PushReply> settle(std::shared_ptr<StepPush> step, uint32_t shard, Result<PushAnswer> last);
   /// The parts of these shards, which waited, know what became of them: notes what that means for the others,
   /// and gives the shards that dropped theirs.
   std::vector<uint32_t> settleParts(StepPush& step, const std::vector<uint32_t>& waited);
@@ -116,6 +117,8 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   kj::Promise<PushReply> whenDurable(uint32_t shard, PushReply reply) const;
   void count(const PushSlice& slice);
   void count(const PushAnswer& answer);
+  /// A gradient that was dropped, in some shard or all.
+  void countDropped(const StepPush& step);
   void landed();
 
   const std::shared_ptr<EventLoop> home_;

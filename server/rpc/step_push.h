@@ -17,7 +17,7 @@ struct PartPush : ShardPush {
   std::shared_ptr<UpdatePolicy> policy;
   uint64_t unanswered = 0;                 ///< slices with the policy
   std::optional<PushAnswer> newest;        ///< of the policy, to a slice
-  std::optional<Error> refused;            ///< by the policy
+  std::optional<Error> refused;            ///< by the policy, once it had all of it
   bool abandoned = false;                  ///< its session ended before it was whole
   std::optional<Result<PushAnswer>> fate;  ///< what became of it, once that is known
 
@@ -41,6 +41,12 @@ struct StepPush {
   void completed() {
     complete = true;
     if (open_) loop_.updateArrived();
+  }
+  /// A slice was refused, which may come again.
+  void lacks(uint64_t elements) {
+    arrived -= elements;
+    if (complete && open_) loop_.updateLacksSlices();
+    complete = false;
   }
   /// The loop need not wait for it.
   void close() {

@@ -41,7 +41,7 @@ class Shard {
 
   /// Updates applied whole.
   Version version() const { return {applied_.load(std::memory_order_acquire)}; }
-  /// Takes the next 1-based update number: the optimizer's t.
+  /// Takes the next 1-based update number.
   uint64_t beginUpdate() { return begun_.fetch_add(1, std::memory_order_relaxed) + 1; }
   /// The same for who holds the lock and races with nobody: always the number after the version's, also after
   /// an update that failed.
@@ -50,8 +50,12 @@ class Shard {
     begun_.store(number, std::memory_order_relaxed);
     return number;
   }
-  /// The optimizer's rate for that update, after its schedule.
-  double learningRate(uint64_t number) const { return storage_->optimizer().learningRate(number); }
+  /// What the optimizer must know about that update: its rate after the schedule, times `factor`.
+  UpdateScalars scalars(uint64_t number, double factor = 1) const {
+    return {number, storage_->optimizer().learningRate(number) * factor, stateBegan_.value};
+  }
+  /// The version at which the optimizer's state began as a fresh one.
+  Version stateBegan() const { return stateBegan_; }
   /// Counts an update that was applied under the lock, still held: notes whose it was, and writes it down
   /// where there is a log. Gives the version that it made.
   Version endUpdate(const AppliedUpdate& update);
@@ -66,9 +70,10 @@ class Shard {
   /// Counts an update that raced with others; gives the version that it made.
   Version endUpdate() { return {applied_.fetch_add(1, std::memory_order_acq_rel) + 1}; }
 
-  /// Goes on from a checkpoint: `applied` updates so far, the last of each trainer. Before anybody else uses
-  /// the shard.
-  void restore(Version applied, std::vector<AppliedPush> pushes) {
+  /// Goes on from a checkpoint: `applied` updates so far, the last of each trainer, and `stateBegan`. Before
+  /// anybody else uses the shard.
+  void restore(Version applied, std::vector<AppliedPush> pushes, Version stateBegan = {}) {
+    stateBegan_ = stateBegan;
     begun_.store(applied.value, std::memory_order_relaxed);
     applied_.store(applied.value, std::memory_order_release);
     pushes_ = std::move(pushes);
@@ -86,6 +91,7 @@ class Shard {
   std::unique_ptr<ShardStorage> storage_;
   const std::optional<SharedPlace> place_;
   ShardLock lock_;
+  Version stateBegan_;
   std::atomic<uint64_t> begun_{0};
   std::atomic<uint64_t> ownApplied_{0};
   std::atomic<uint64_t>& applied_;  // in the shared memory, for those who read there, or ownApplied_

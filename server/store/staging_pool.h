@@ -27,7 +27,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   };
   struct Limits {
     uint64_t lentBytesMax;  ///< a buffer beyond it is refused, unless it would be the only one
-    uint64_t idleBytesMax;  ///< kept for reuse
+    uint64_t idleBytesMax;  ///< kept when what is asked for next is of another size
   };
 
   static std::shared_ptr<StagingPool> make(Memory memory, Limits limits);

@@ -93,6 +93,45 @@ TEST_CASE("Groups: a model in which a group has no tensor is refused") {
 }
 
 TEST_CASE(
+    "Groups: a slice for which there is no room comes again, and nothing is applied twice or unwritten") {
+  const uint64_t half = testing::kElements / 2;
+  const ModelSpec model{"two", {{"clipped", DType::f32, {half}}, {"free", DType::f32, {half}}}};
+  // Room for one gathered shard: the pool lends whole pieces of 64 KiB.
+  const Json config = {
+      {"shards", 2},
+      {"policy", {{"type", "locked"}}},
+      {"optimizer", {{"type", "sgd"}, {"lr", 1.0}}},
+      {"groups", {{{"match", "clipped"}, {"policy", {{"type", "locked"}, {"clip", {{"norm", 1e6}}}}}}}},
+      {"limits", {{"slice_bytes", testing::kSliceMost * 4}, {"staged_bytes", 65536}}}};
+  testing::LocalServer server(config);
+  auto io = kj::setupAsyncIo();
+  testing::RawTrainer one(io, server, 0, 2, {.model = model}), other(io, server, 1, 2, {.model = model});
+  one.bringZeros();
+  PSD_REQUIRE_OK(other.awaitModel());
+  CHECK(one.pushShard(0, -1).outcome == schema::PushOutcome::RECEIVED);  // applied when the step is whole
+  const std::vector<float> first(1008, -2.f), rest(992, -2.f);
+  PSD_REQUIRE_OK(other.push({.shard = 1}, first));  // fills the room
+  const Status refused = one.push({.shard = 1}, std::vector<float>(1008, -1.f));
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::overloaded);
+  PSD_REQUIRE_OK(other.push({.shard = 1, .offset = 1008}, rest));
+  // There is room again: what was refused is still missing.
+  const std::vector<float> mine(992, -1.f);
+  auto answer = one.answerTo({.shard = 1, .offset = 1008}, testing::dataOf(mine));
+  REQUIRE(answer.isAccepted());
+  CHECK(answer.getAccepted().getOutcome() == schema::PushOutcome::RECEIVED);
+  CHECK(server.status()["shards"][1]["version"] == 1);
+  const std::vector<float> again(1008, -1.f);
+  answer = one.answerTo({.shard = 1}, testing::dataOf(again));
+  REQUIRE(answer.isAccepted());
+  CHECK(answer.getAccepted().getOutcome() == schema::PushOutcome::APPLIED);
+  CHECK(server.status()["shards"][0]["version"] == 1);
+  CHECK(server.status()["shards"][1]["version"] == 2);
+  CHECK(one.values(0) == std::vector<float>(half, 1.f));
+  CHECK(one.values(1) == std::vector<float>(half, 3.f));
+}
+
+TEST_CASE(
     "Groups: what a round holds of a trainer that was lost before the other groups had theirs counts once") {
   const uint64_t half = testing::kElements / 2;
   const ModelSpec model{"two", {{"rounds", DType::f32, {half}}, {"free", DType::f32, {half}}}};

@@ -140,6 +140,9 @@ class RawTrainer {
     return pushed;
   }
   capnp::Response<schema::PushResult> answerTo(const Slice& slice, capnp::Data::Reader gradient) {
+    return peer_.wait(startPush(slice, gradient).dropPipeline());
+  }
+  capnp::RemotePromise<schema::PushResult> startPush(const Slice& slice, capnp::Data::Reader gradient) {
     auto request = session_->pushRequest();
     request.setStep(slice.step);
     request.setShard(slice.shard);
@@ -149,7 +152,7 @@ class RawTrainer {
     request.setGradient(gradient);
     request.setCodec(slice.codec.c_str());
     request.setCount(slice.count);
-    return peer_.wait(request.send().dropPipeline());
+    return request.send();
   }
 
   capnp::RemotePromise<schema::PullResult> startPull(uint64_t pull, uint32_t shard, uint64_t offset,
@@ -163,6 +166,23 @@ class RawTrainer {
   }
   Status pull(uint32_t shard, uint64_t offset, uint64_t count) {
     auto answer = peer_.wait(startPull(1, shard, offset, count).dropPipeline());
+    return answer.isError() ? statusFrom(answer.getError()) : Status();
+  }
+  /// A whole shard's weights.
+  std::vector<float> values(uint32_t shard) {
+    std::vector<float> values;
+    for (const auto& [offset, count] : kSlicesOfShard) {
+      auto answer = peer_.wait(startPull(1, shard, offset, count).dropPipeline());
+      REQUIRE(answer.isSlice());
+      const auto slice = wire::floatsIn(answer.getSlice().getValues());
+      PSD_REQUIRE_OK(slice);
+      values.insert(values.end(), slice->begin(), slice->end());
+    }
+    return values;
+  }
+  /// The model has its values, and this trainer need not bring them.
+  Status awaitModel() {
+    auto answer = peer_.wait(session_->awaitModelRequest().send().dropPipeline());
     return answer.isError() ? statusFrom(answer.getError()) : Status();
   }
   Status keepAlive() {

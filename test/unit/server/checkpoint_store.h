@@ -36,9 +36,8 @@ inline void update(ParameterStore& store, size_t index, float gradient) {
   Shard& shard = store.shard(index);
   const uint64_t number = shard.beginUpdate();
   const std::vector<float> values(shard.range().count, gradient);
-  PSD_REQUIRE_OK(waitFor<Status>([&](auto done) {
-    shard.storage().apply(*lanes[0], 0, values, {number, store.optimizer(0).learningRate(number)}, done);
-  }));
+  PSD_REQUIRE_OK(waitFor<Status>(
+      [&](auto done) { shard.storage().apply(*lanes[0], 0, values, shard.scalars(number), done); }));
   shard.endUpdate();
 }
 

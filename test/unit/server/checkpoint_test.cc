@@ -88,6 +88,40 @@ TEST_CASE("another optimizer takes the weights and says what it does not take") 
   if (again->optimizer(0).name() == "adagrad") CHECK(contentOf(*again)[1][0] == 3.f);
 }
 
+TEST_CASE("the state of another optimizer begins at its first step, however many updates there were") {
+  const ModelSpec model{"", {{"w", DType::f32, {96}}}};  // no padding
+  MemoryEnv env;
+  auto trained = makeStore(2, R"({"type": "sgd", "lr": 0.1})", model);
+  for (int i = 0; i < 20; i++) {
+    for (size_t shard = 0; shard < 2; shard++) update(*trained, shard, 0.5f);
+  }
+  PSD_REQUIRE_OK(saveStore(env, "/data", 1, *trained));
+  const std::string optimizer =
+      GENERATE(as<std::string>(), kAdam, R"({"type": "sgd", "momentum": 0.9, "dampening": 0.5})",
+               R"({"type": "adagrad", "lr_decay": 0.5})");
+  auto fresh = makeStore(2, optimizer, model);
+  PSD_REQUIRE_OK(copyParameters(*trained, *fresh));
+  auto restored = makeStore(1, optimizer, model);
+  PSD_REQUIRE_OK(restoreStore(env, reopened(env, "/data", 1), *restored));
+  const auto goOn = [](ParameterStore& store) {
+    for (size_t shard = 0; shard < store.shardCount(); shard++) update(store, shard, 0.5f);
+  };
+  for (int i = 0; i < 3; i++) {
+    goOn(*fresh);
+    goOn(*restored);
+    REQUIRE(contentOf(*restored) == contentOf(*fresh));
+  }
+  CHECK(restored->shard(0).version() == Version{23});
+  // And goes on from there after another checkpoint.
+  PSD_REQUIRE_OK(saveStore(env, "/data", 2, *restored));
+  auto again = makeStore(3, optimizer, model);
+  PSD_REQUIRE_OK(restoreStore(env, reopened(env, "/data", 2), *again));
+  CHECK(again->shard(0).stateBegan() == Version{20});
+  goOn(*fresh);
+  goOn(*again);
+  CHECK(contentOf(*again) == contentOf(*fresh));
+}
+
 TEST_CASE("a checkpoint of another model is refused with the difference") {
   MemoryEnv env;
   PSD_REQUIRE_OK(saveStore(env, "/data", 1, *makeStore(1, kSgd)));

@@ -22,7 +22,7 @@ inline uint64_t push(ParameterStore& store, size_t index, const Gradient& gradie
   Lanes lanes = store.makeLanes();
   Shard& shard = store.shard(index);
   const uint64_t number = shard.beginUpdate();
-  const UpdateScalars scalars{number, store.optimizer(0).learningRate(number)};
+  const UpdateScalars scalars = shard.scalars(number);
   PSD_REQUIRE_OK(
       waitFor<Status>([&](auto done) { shard.storage().apply(*lanes[0], 0, gradient, scalars, done); }));
   const UpdateSource source{Rank{3}, 32, 11, step, shard.version(), 0};

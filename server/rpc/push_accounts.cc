@@ -1,9 +1,40 @@
-// The side of PushServer that tells the control loop what became of samples.
+// The side of PushServer that keeps account: counts what came and what became of it, and tells the control
+// loop of the samples behind it.
+
+#include <algorithm>
 
 #include "server/rpc/control.h"
 #include "server/rpc/push_server.h"
 
 namespace psd {
+
+void PushServer::count(const PushSlice& slice) {
+  DaemonCounters& counters = home_->environment().counters;
+  counters.pushSlices.add();
+  const uint64_t bytes = slice.gradient.bytes().size(), valueBytes = slice.gradient.size() * sizeof(float);
+  counters.pushBytes.add(bytes);
+  counters.pushValueBytes.add(valueBytes);
+  counters_->bytesPushed.add(bytes);
+  counters_->valueBytesPushed.add(valueBytes);
+  counters_->step.set(slice.step.value);
+  counters_->samples.set(slice.samples);
+}
+
+void PushServer::count(const PushAnswer& answer) {
+  DaemonCounters& counters = home_->environment().counters;
+  counters.updates.add(answer.updates);
+  if (answer.outcome == PushOutcome::applied) counters_->staleness.set(answer.staleness);
+}
+
+void PushServer::countDropped(const StepPush& step) {
+  PushOutcome worst = PushOutcome::received;
+  for (const auto& part : step.parts) {
+    if (part && part->fate && part->fate->ok()) worst = std::max(worst, (*part->fate)->outcome);
+  }
+  DaemonCounters& counters = home_->environment().counters;
+  if (worst == PushOutcome::late) counters.latePushes.add();
+  if (worst == PushOutcome::stale) counters.stalePushes.add();
+}
 
 void PushServer::tellOfSamples(const StepPush& step) {
   if (!home_->environment().dealsSamples) return;
