@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/optimizer/optimizer_config.h"
 #include "server/optimizer/option_text.h"
 
 namespace psd {
@@ -76,6 +77,16 @@ bool replaysAlike(std::string_view path) {
   return !isOrLiesIn(key, "optimizer") || key == "optimizer.lr" || isOrLiesIn(key, "optimizer.schedule");
 }
 
+/// The same for what the optimizers are in the end, which under some policies is made of the policy's keys.
+bool replaysAlike(const Optimizer& before, const Optimizer& after) {
+  Json one = writeOptimizer(before), other = writeOptimizer(after);
+  for (Json* json : {&one, &other}) {
+    json->erase("lr");
+    json->erase("schedule");
+  }
+  return one == other;
+}
+
 std::vector<std::string_view> slotNames(const Optimizer& optimizer) {
   std::vector<std::string_view> names;
   for (const Slot& slot : optimizer.slots()) names.push_back(slot.name);
@@ -112,12 +123,18 @@ Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next) {
   const auto& groups = now.config.groups;
   for (size_t i = 0; i < groups.size(); i++) {
     const Optimizer &before = groups[i].optimizer, &after = next.config.groups[i].optimizer;
-    if (before.name() == after.name() && slotNames(before) == slotNames(after)) continue;
-    const std::string path =
-        i + 1 < groups.size() ? "groups[" + std::to_string(i) + "].optimizer" : "optimizer";
-    return {ErrorCode::invalidArgument, path + ": cannot change while the daemon runs from '" +
-                                            before.describe() + "' to '" + after.describe() +
-                                            "', which keeps other state per weight"};
+    const std::string group = i + 1 < groups.size() ? "groups[" + std::to_string(i) + "]." : "";
+    const auto refused = [&](const std::string& key, const std::string& why) {
+      return Status(ErrorCode::invalidArgument, group + key + ": cannot change while the daemon runs from '" +
+                                                    before.describe() + "' to '" + after.describe() + "'" +
+                                                    why);
+    };
+    if (before.name() != after.name() || slotNames(before) != slotNames(after)) {
+      return refused("optimizer", ", which keeps other state per weight");
+    }
+    if (logs && !replaysAlike(before, after)) {
+      return refused("policy", " with durability.type log, which replays with one value");
+    }
   }
   return {};
 }

@@ -5,7 +5,6 @@
 
 #include "common/config/json_file.h"
 #include "server/config/daemon_config.h"
-#include "server/config/live_change.h"
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
 
@@ -200,6 +199,13 @@ TEST_CASE("each wrong value has its one line") {
   CHECK(problem(text) == message);
 }
 
+TEST_CASE("what ends a round that takes too long goes with a limit for it") {
+  CHECK(read(R"({"policy": {"type": "sync", "round_timeout_ms": 9, "on_timeout": "fail"}})").ok());
+  const auto alone = read(R"({"policy": {"type": "sync", "on_timeout": "fail"}})");
+  REQUIRE_FALSE(alone.ok());
+  CHECK(alone.message() == "policy.on_timeout: goes with round_timeout_ms");
+}
+
 TEST_CASE("each wrong model has its one line") {
   auto [model, message] = GENERATE(table<std::string, std::string>({
       {R"(null)", "model: must be an object, not null"},
@@ -361,25 +367,6 @@ TEST_CASE("a group without a tensor is refused with its path") {
   REQUIRE_FALSE(wrong.ok());
   CHECK(wrong.message() ==
         "groups[0].match: x y? matches no tensor of model 'net', whose tensors are a ... b");
-}
-
-TEST_CASE("what a log would not replay cannot change while the daemon runs") {
-  const auto change = [](const std::string& durability, const std::string& now, const std::string& next) {
-    const auto document = [&](const std::string& optimizer) {
-      auto loaded = read(R"({"policy": {"type": "locked"}, "durability": )" + durability +
-                         R"(, "optimizer": {"type": "sgd", )" + optimizer + "}}");
-      PSD_REQUIRE_OK(loaded);
-      return *loaded;
-    };
-    return checkLiveChange(document(now), document(next));
-  };
-  const std::string log = R"({"type": "log", "path": "saved"})";
-  const std::string checkpoint = R"({"type": "checkpoint", "path": "saved"})";
-  CHECK(change(log, R"("lr": 0.1)", R"("lr": 0.2)").ok());
-  CHECK(change(checkpoint, R"("weight_decay": 0.1)", R"("weight_decay": 0.2)").ok());
-  CHECK(change(log, R"("weight_decay": 0.1)", R"("weight_decay": 0.2)").message() ==
-        "optimizer.weight_decay: cannot change while the daemon runs with durability.type log, which replays "
-        "with one value (0.1 -> 0.2)");
 }
 
 }  // namespace psd

@@ -1,0 +1,51 @@
+#include "server/config/live_change.h"
+
+#include <string>
+
+#include "common/config/json_file.h"
+#include "server/config/daemon_config.h"
+#include "test/support/catch.h"
+
+namespace psd {
+namespace {
+
+LoadedConfig read(const std::string& text) {
+  auto loaded = readDaemonConfig(*parseJson(text, "test"));
+  PSD_REQUIRE_OK(loaded);
+  return *loaded;
+}
+
+const std::string kLog = R"({"type": "log", "path": "saved"})";
+const std::string kCheckpoint = R"({"type": "checkpoint", "path": "saved"})";
+
+}  // namespace
+
+TEST_CASE("what a log would not replay cannot change while the daemon runs") {
+  const auto change = [](const std::string& durability, const std::string& now, const std::string& next) {
+    const auto document = [&](const std::string& optimizer) {
+      return read(R"({"policy": {"type": "locked"}, "durability": )" + durability +
+                  R"(, "optimizer": {"type": "sgd", )" + optimizer + "}}");
+    };
+    return checkLiveChange(document(now), document(next));
+  };
+  CHECK(change(kLog, R"("lr": 0.1)", R"("lr": 0.2)").ok());
+  CHECK(change(kCheckpoint, R"("weight_decay": 0.1)", R"("weight_decay": 0.2)").ok());
+  CHECK(change(kLog, R"("weight_decay": 0.1)", R"("weight_decay": 0.2)").message() ==
+        "optimizer.weight_decay: cannot change while the daemon runs with durability.type log, which replays "
+        "with one value (0.1 -> 0.2)");
+}
+
+TEST_CASE("nor can a key of the policy, of which the daemon's optimizer is made") {
+  const auto document = [](const std::string& durability, const std::string& momentum) {
+    return read(R"({"policy": {"type": "local_sgd", "slow_momentum": )" + momentum + R"(}, "durability": )" +
+                durability + "}");
+  };
+  CHECK(checkLiveChange(document(kCheckpoint, "0.5"), document(kCheckpoint, "0.9")).ok());
+  const Status refused = checkLiveChange(document(kLog, "0.5"), document(kLog, "0.9"));
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.message().find("policy: cannot change while the daemon runs from '") == 0);
+  CHECK(refused.message().find("with durability.type log, which replays with one value") !=
+        std::string::npos);
+}
+
+}  // namespace psd
