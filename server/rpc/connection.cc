@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include "server/rpc/daemon_service.h"
+#include "server/rpc/trainer_session.h"
 
 namespace psd {
 namespace {
@@ -37,6 +38,7 @@ void Connection::close() {
   network_ = nullptr;
   stream_ = nullptr;
   socket_ = nullptr;
+  for (TrainerSession* trainer : trainers_) trainer->connectionClosed();  // that calls in progress keep
 }
 
 wire::MessageStreamOptions Connection::streamOptions() {
@@ -64,7 +66,7 @@ bool Connection::mayRead() {
 
 void Connection::excuseSilence() {
   if (!paused_ && !(stream_ && stream_->waitsForBudget())) return;
-  for (const auto& trainer : trainers_) trainer->heard();
+  for (const auto& trainer : trainers_) trainer->excuseSilence();
 }
 
 kj::Promise<void> Connection::counted(kj::Promise<void> call) {

@@ -13,10 +13,12 @@
 
 namespace psd {
 
+class TrainerSession;
+
 /// One peer's connection: socket, message stream and RPC system. Used on its event loop's thread only.
 ///
 /// Shared between the loop and the services behind it: a call in progress is not cancelled when the
-/// peer goes, and its service goes on using the connection, closed by then.
+/// peer goes, and its service, which may wait for other peers, goes on using the connection, closed by then.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(std::shared_ptr<EventLoop> loop, int fd, std::string peer);
@@ -62,8 +64,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// Why this connection must end now, if it must: the peer does not read what waits for it.
   std::optional<std::string> stalled();
 
-  void trainerCame(const std::shared_ptr<SessionCounters>& trainer) { trainers_.insert(trainer); }
-  void trainerWent(const std::shared_ptr<SessionCounters>& trainer) { trainers_.erase(trainer); }
+  /// The stays of trainers over this connection, which learn when it is closed.
+  void trainerCame(TrainerSession& trainer) { trainers_.insert(&trainer); }
+  void trainerWent(TrainerSession& trainer) { trainers_.erase(&trainer); }
   size_t trainers() const { return trainers_.size(); }
 
   /// While the daemon does not listen to this connection (limits.calls, limits.in_flight_bytes), the silence
@@ -76,7 +79,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   const std::shared_ptr<EventLoop> loop_;
   std::string peer_;
-  std::set<std::shared_ptr<SessionCounters>> trainers_;
+  std::set<TrainerSession*> trainers_;
   bool passesDescriptors_ = false;
   size_t calls_ = 0;  // in progress
   size_t outcomeCalls_ = 0;

@@ -72,6 +72,7 @@ kj::Promise<Result<Joined>> Control::join(Candidate candidate, std::vector<HeldS
         if (!joined.ok()) {
           spdlog::warn("refused rank {} (process {} on {}): {}", candidate.rank.value, candidate.pid,
                        candidate.host, joined.message());
+          dropUnclaimed();
           return joined;
         }
         return whenDepartedKept().then([joined = std::move(joined)] { return joined; });

@@ -151,6 +151,8 @@ class Control final {
   /// The life that the candidate goes on with, or a new one in place of the rank's last.
   Life lifeOf(const Candidate& candidate, const std::shared_ptr<EventLoop>& loop);
   /// `why` completes "rank 3 … is lost after 5 steps: ".
+  /// Drops the model if nobody is in and it never got its values.
+  void dropUnclaimed();
   void depart(SessionId session, Departure how, const std::string& why);
   /// The same without what follows when nobody is in any more.
   void forget(SessionId session, Departure how, const std::string& why);

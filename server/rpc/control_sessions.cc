@@ -170,14 +170,17 @@ void Control::endExpired() {
 void Control::depart(SessionId session, Departure how, const std::string& why) {
   if (sessions_.count(session) == 0) return;
   forget(session, how, why);
-  // A model that never got its values binds nobody.
-  if (sessions_.empty() && !models_->start().complete() && !config_->model) {
-    models_->drop();
-    lives_.clear();
-  }
+  dropUnclaimed();
   // Who comes now begins a run of its own, unless it is one that the run of before still waits for.
   if (sessions_.empty() && !config_->exitWhenDone) samples_->closeFinished();
   keepDeparted();
+}
+
+void Control::dropUnclaimed() {
+  // A model that never got its values binds nobody.
+  if (!sessions_.empty() || models_->start().complete() || config_->model) return;
+  models_->drop();
+  lives_.clear();
 }
 
 kj::Promise<void> Control::leave(SessionId session) {

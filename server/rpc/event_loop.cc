@@ -73,11 +73,12 @@ kj::Promise<void> EventLoop::sweep() {
 }
 
 Lane& EventLoop::laneFor(const std::shared_ptr<ServedModel>& model, const Shard& shard) {
-  if (lanesModel_.lock() != model) {
-    lanes_ = model->store->makeLanes();
-    lanesModel_ = model;
+  auto lanes = lanes_.find(model);
+  if (lanes == lanes_.end()) {
+    std::erase_if(lanes_, [](const auto& entry) { return entry.first.expired(); });
+    lanes = lanes_.emplace(model, model->store->makeLanes()).first;
   }
-  return *lanes_[shard.device()];
+  return *lanes->second[shard.device()];
 }
 
 void EventLoop::closeGate() {

@@ -54,15 +54,15 @@ Status ModelHost::load() {
   if (!config_->model) return {};
   ModelSpec spec = config_->model->spec;
   if (config_->model->file.empty()) {
-    PSD_ASSIGN_OR_RETURN(model_, build(std::move(spec)));
+    PSD_ASSIGN_OR_RETURN(model_, build(*config_, std::move(spec)));
     return {};
   }
   PSD_ASSIGN_OR_RETURN(const SafetensorsReader file, SafetensorsReader::open(env_, config_->model->file));
   const std::string name = spec.name;
   spec = file.model();
   if (!name.empty()) spec.name = name;
-  PSD_ASSIGN_OR_RETURN(
-      model_, build(std::move(spec), [&](ParameterStore& store) { return loadParameters(file, store); }));
+  PSD_ASSIGN_OR_RETURN(model_, build(*config_, std::move(spec),
+                                     [&](ParameterStore& store) { return loadParameters(file, store); }));
   start_ = ModelStart(true);
   return {};
 }
@@ -70,9 +70,9 @@ Status ModelHost::load() {
 Status ModelHost::goOnFrom(const Checkpoint& checkpoint) {
   const ModelSpec& saved = checkpoint.manifest.model;
   const bool given = config_->model && config_->model->file.empty();
-  PSD_ASSIGN_OR_RETURN(model_, build(given ? config_->model->spec : saved, [&](ParameterStore& store) {
-                         return durability_.restore(checkpoint, store);
-                       }));
+  PSD_ASSIGN_OR_RETURN(model_,
+                       build(*config_, given ? config_->model->spec : saved,
+                             [&](ParameterStore& store) { return durability_.restore(checkpoint, store); }));
   start_ = ModelStart(true);
   for (size_t i = 0; i < model_->store->shardCount(); i++) saved_.push_back(model_->store->shard(i).pushes());
   spdlog::info("going on from checkpoint '{}' of {}: model '{}', shard 0 at version {}", checkpoint.path,
@@ -115,23 +115,25 @@ std::vector<std::optional<AppliedPush>> ModelHost::savedOf(const TrainerLife& li
 }
 
 Result<std::shared_ptr<ServedModel>> ModelHost::build(
-    ModelSpec model, const std::function<Status(ParameterStore&)>& fill) const {
+    const DaemonConfig& config, ModelSpec model, const std::function<Status(ParameterStore&)>& fill) const {
   StoreGroups groups;
-  PSD_ASSIGN_OR_RETURN(groups.groupOfTensor, assignGroups(model, config_->groups));
-  for (const GroupConfig& group : config_->groups) groups.optimizers.push_back(group.optimizer);
+  PSD_ASSIGN_OR_RETURN(groups.groupOfTensor, assignGroups(model, config.groups));
+  for (const GroupConfig& group : config.groups) groups.optimizers.push_back(group.optimizer);
   const auto bySize = std::max<uint32_t>(ShardPlan::countFor(ModelLayout(model).totalElements()),
                                          static_cast<uint32_t>(backends_.size()));
-  PSD_ASSIGN_OR_RETURN(auto store, ParameterStore::create(std::move(model), config_->shards.value_or(bySize),
+  PSD_ASSIGN_OR_RETURN(auto store, ParameterStore::create(std::move(model), config.shards.value_or(bySize),
                                                           backends_, groups));
   if (fill) PSD_RETURN_IF_ERROR(fill(*store));
   Policies policies;
-  for (uint32_t i = 0; i < config_->groups.size(); i++) policies.push_back(makePolicy(*store, i, false));
+  for (uint32_t i = 0; i < config.groups.size(); i++) {
+    policies.push_back(makePolicy(config, *store, i, false));
+  }
   return std::make_shared<ServedModel>(std::move(store), std::move(policies));
 }
 
-std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(ParameterStore& store, uint32_t group,
-                                                    bool started) const {
-  return config_->groups[group].policy.plan.make({store, group, staging_, started});
+std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(const DaemonConfig& config, ParameterStore& store,
+                                                    uint32_t group, bool started) const {
+  return config.groups[group].policy.plan.make({store, group, staging_, started});
 }
 
 bool ModelHost::untrained() const {
@@ -143,8 +145,9 @@ bool ModelHost::untrained() const {
   return true;
 }
 
-Result<std::shared_ptr<ServedModel>> ModelHost::reordered(ServedModel& served, ModelSpec trainers) const {
-  return build(std::move(trainers),
+Result<std::shared_ptr<ServedModel>> ModelHost::reordered(const DaemonConfig& config, ServedModel& served,
+                                                          ModelSpec trainers) const {
+  return build(config, std::move(trainers),
                [&](ParameterStore& store) { return copyParameters(*served.store, store); });
 }
 
@@ -158,6 +161,8 @@ kj::Promise<Status> ModelHost::provide(ModelSpec model) {
     return building->addBranch().then(
         [this, model = std::move(model)](Status) mutable { return provide(std::move(model)); });
   }
+  const bool unclaimed = model_ && trainers_.empty() && !start_.complete() && !config_->model;
+  if (unclaimed && !serves(model)) drop();  // whoever it was made for is gone, or was refused
   if (model_) {
     const ModelSpec& mine = model_->store->model();
     // A file's tensors come in the file's order, and so do those of a checkpoint that was taken before
@@ -173,25 +178,28 @@ kj::Promise<Status> ModelHost::provide(ModelSpec model) {
                   "the model's weights take " + std::to_string(model.parameterCount() * sizeof(float)) +
                       " bytes; limits.model_bytes is " + std::to_string(config_->limits.modelBytes));
   }
-  auto made =
-      background_
-          .run<Result<std::shared_ptr<ServedModel>>>([this, served = model_, model = std::move(model)] {
-            return served ? reordered(*served, model) : build(model);
-          })
-          .then([this](Result<std::shared_ptr<ServedModel>> served) -> kj::Promise<Status> {
-            return served.ok() ? serve(std::move(*served)) : Status(served.error());
-          })
-          .then([this](Status status) {
-            building_ = nullptr;
-            return status;
-          })
-          .fork();
+  auto made = background_
+                  .run<Result<std::shared_ptr<ServedModel>>>(
+                      [this, config = config_, served = model_, model = std::move(model)] {
+                        return served ? reordered(*config, *served, model) : build(*config, model);
+                      })
+                  .then([this, config = config_, before = model_](
+                            Result<std::shared_ptr<ServedModel>> served) -> kj::Promise<Status> {
+                    // What it was made from may have changed meanwhile; whoever asked looks again.
+                    if (config != config_ || before != model_ || !trainers_.empty()) return Status();
+                    return served.ok() ? serve(std::move(*served)) : Status(served.error());
+                  })
+                  .fork();
+  // By a branch: the fork, which nobody else may hold by then, must not end within itself.
+  tasks_.add(made.addBranch().then([this](const Status&) { building_ = nullptr; },
+                                   [this](kj::Exception&&) { building_ = nullptr; }));
   auto mine = made.addBranch();
   building_ = kj::mv(made);
   return mine;
 }
 
 kj::Promise<Status> ModelHost::serve(std::shared_ptr<ServedModel> model) {
+  if (model_) model_->retire();
   model_ = std::move(model);
   const ParameterStore& store = *model_->store;
   spdlog::info("serving model '{}': {} parameters in {} tensors, {} shards on {}", store.model().name,
@@ -254,7 +262,7 @@ void ModelHost::adopt(std::shared_ptr<const DaemonConfig> config, const std::vec
   for (uint32_t i = 0; i < after.size(); i++) {
     if (!keepPolicies[i]) {
       const bool started = counters_.trainersJoined.value() > 0 && before[i]->started();
-      after[i] = makePolicy(store, i, started);
+      after[i] = makePolicy(*config_, store, i, started);
       for (const auto& [session, trainer] : trainers_) {
         tasks_.add(after[i]->join(trainer).attach(std::shared_ptr(after[i])));
       }

@@ -43,7 +43,8 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   void beginSavingAtOnce();
 
   /// Makes the model of a trainer that is the first one; else checks that its model is the one that is
-  /// served.
+  /// served. Ends without either where something changed meanwhile: serves() tells, and it may be asked
+  /// again.
   kj::Promise<Status> provide(ModelSpec model);
   bool serves(const ModelSpec& model) const;
   /// Of each shard, the newest push of that life of a trainer which it held at the start.
@@ -80,13 +81,16 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
 
  private:
   /// A store for the model, given its values by `fill`, and only then its policies, which count from there.
-  Result<std::shared_ptr<ServedModel>> build(ModelSpec model,
+  /// This and reordered() from any thread.
+  Result<std::shared_ptr<ServedModel>> build(const DaemonConfig& config, ModelSpec model,
                                              const std::function<Status(ParameterStore&)>& fill = {}) const;
-  std::shared_ptr<UpdatePolicy> makePolicy(ParameterStore& store, uint32_t group, bool started) const;
+  std::shared_ptr<UpdatePolicy> makePolicy(const DaemonConfig& config, ParameterStore& store, uint32_t group,
+                                           bool started) const;
   /// Whether the model has its values and nobody has trained it, so that its tensors' order is nobody's yet.
   bool untrained() const;
   /// The same model with its tensors in a trainer's order. Blocks.
-  Result<std::shared_ptr<ServedModel>> reordered(ServedModel& served, ModelSpec trainers) const;
+  Result<std::shared_ptr<ServedModel>> reordered(const DaemonConfig& config, ServedModel& served,
+                                                 ModelSpec trainers) const;
   kj::Promise<Status> serve(std::shared_ptr<ServedModel> model);
   /// What there is to save, now that the model has its values.
   CheckpointSource savingSource() const;

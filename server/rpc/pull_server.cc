@@ -46,6 +46,9 @@ kj::Promise<void> PullServer::pull(Context context) {
   if (loop_.environment().draining) {
     return refuse({ErrorCode::shuttingDown, "the daemon is shutting down"});
   }
+  if (model_->retired()) {
+    return refuse({ErrorCode::notReady, "the daemon serves the model in another order of its tensors now"});
+  }
   if (auto status = checkSlice(*model_, loop_.config().limits, shardIndex, offset, count); !status.ok()) {
     countRefusal(counters, status.error());
     return refuse(status.error());

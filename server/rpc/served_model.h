@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -30,6 +31,9 @@ class ServedModel {
     const std::lock_guard lock(mutex_);
     policies_ = std::move(policies);
   }
+  /// Another one is served from now on; who reads this one is to look for that.
+  void retire() { retired_ = true; }
+  bool retired() const { return retired_; }
   std::shared_ptr<UpdatePolicy> policyOf(const Shard& shard) const {
     const std::lock_guard lock(mutex_);
     return policies_[shard.range().group];
@@ -38,6 +42,7 @@ class ServedModel {
  private:
   mutable std::mutex mutex_;
   Policies policies_;
+  std::atomic<bool> retired_{false};
 };
 
 }  // namespace psd

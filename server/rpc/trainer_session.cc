@@ -1,5 +1,7 @@
 #include "server/rpc/trainer_session.h"
 
+#include <utility>
+
 #include "common/wire/convert.h"
 #include "server/policy/store_promise.h"
 #include "server/rpc/shared_memory_service.h"
@@ -65,12 +67,17 @@ TrainerSession::TrainerSession(std::shared_ptr<Connection> connection, const Joi
       pushes_(joined.pushes),
       role_(joined.role),
       initialValues_(model_->store->shardCount()) {
-  connection_->trainerCame(counters_);
+  connection_->trainerCame(*this);
   counters_->connections.add();
 }
 
 TrainerSession::~TrainerSession() noexcept(false) {
-  connection_->trainerWent(counters_);
+  connection_->trainerWent(*this);
+  reportEnd();
+}
+
+void TrainerSession::reportEnd() {
+  if (std::exchange(reported_, true)) return;
   counters_->connections.subtract();
   if (further_ || left_ || !loop_.running()) return;
   loop_.detach(loop_.onControl([session = session_, attachment = attachment_](Control& control) {

@@ -14,11 +14,16 @@ namespace psd {
 
 /// One trainer's stay, as far as it goes over one connection: bringing initial values, pulls, pushes,
 /// leaving. Its end without leave() is reported, but for that of a further connection. Belongs to the
-/// connection's loop.
+/// connection's loop; calls in progress keep it after the connection is closed.
 class TrainerSession final : public CountedService<schema::Trainer> {
  public:
   TrainerSession(std::shared_ptr<Connection> connection, const Joined& joined);
   ~TrainerSession() noexcept(false);
+
+  /// The peer is gone, or dropped.
+  void connectionClosed() { reportEnd(); }
+  /// The daemon has not listened to the connection.
+  void excuseSilence() { counters_->heard(); }
 
  protected:
   kj::Promise<void> pull(PullContext context) override;
@@ -34,6 +39,7 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   kj::Promise<void> takeSamples(TakeSamplesContext context) override;
 
  private:
+  void reportEnd();
   /// sessionEnded where there is none any more.
   Status renewLease();
   /// The same, and whether this trainer may pull and push now.
@@ -60,7 +66,7 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   const std::shared_ptr<PushServer> pushes_;
   std::unique_ptr<PushRing> ring_;  // once opened
   ModelStart::Role role_;
-  bool left_ = false;
+  bool left_ = false, reported_ = false;
   std::vector<RangeSet> initialValues_;  // per shard, while this trainer brings them
 };
 

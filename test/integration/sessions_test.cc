@@ -1,10 +1,13 @@
 // Who is in, over time: leases, closed connections, ranks that change hands.
 
+#include <future>
+
 #include <kj/async-io.h>
 
 #include "common/types/model_layout.h"
 #include "test/integration/raw_trainer.h"
 #include "test/support/catch.h"
+#include "test/support/forwarding_backend.h"
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
 
@@ -97,6 +100,70 @@ TEST_CASE("Sessions: a new trainer takes the rank of one that is no longer conne
   const Json status = server.status();
   CHECK(status["trainers"].size() == 1);
   CHECK(status["trainers_lost"] == 1);
+}
+
+TEST_CASE("Sessions: a trainer that dies while its push waits for others is gone at once") {
+  Json config = configOf(kDayMs, kDayMs);
+  config["policy"] = {{"type", "sync"}};
+  LocalServer server(config);
+  auto io = kj::setupAsyncIo();
+  RawTrainer other(io, server, 0, 2);
+  other.bringZeros();
+  {
+    RawTrainer trainer(io, server, 1, 2, {.incarnation = 7});
+    CHECK(trainer.pushShard(0, 1).outcome == schema::PushOutcome::RECEIVED);
+    PSD_REQUIRE_OK(trainer.push({.shard = 1}, std::vector<float>(1008, 1.f)));
+    const std::vector<float> rest(992, 1.f);
+    auto waiting = trainer.startPush({.shard = 1, .offset = 1008}, testing::dataOf(rest));
+    trainer.peer().wait(trainer.peer().daemon().pingRequest().send().ignoreResult());
+    server.statusWhen([](const Json& now) { return now["waiting"].size() == 1; });
+  }
+  server.statusWhen([](const Json& now) { return now["trainers"][1]["connected"] == false; });
+  const RawTrainer next(io, server, 1, 2, {.incarnation = 8});  // takes the rank
+  CHECK(server.status()["trainers_lost"] == 1);
+}
+
+TEST_CASE("Sessions: a trainer that is refused, or goes before it is in, binds nobody to its model") {
+  struct Gated : testing::WrappingBackend {
+    using Backend::allocate;
+    Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
+        std::span<const ShardRequest> shards) override {
+      began.set_value();
+      gate.wait();
+      return WrappingBackend::allocate(shards);
+    }
+    std::unique_ptr<ShardStorage> wrap(std::unique_ptr<ShardStorage> storage) override { return storage; }
+    std::promise<void> began, opened;
+    std::shared_future<void> gate = opened.get_future().share();
+  };
+  Json config = configOf(kDayMs, 0);
+  config["world_size"] = 1;
+  const ModelSpec foreign{"foreign", {{"x", DType::f32, {16}}}};
+  SECTION("refused") {
+    LocalServer server(config);
+    auto io = kj::setupAsyncIo();
+    const Status refused = testing::tryToJoin(io, server, 0, 2, {.model = foreign});
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.error().code == ErrorCode::worldSizeMismatch);
+    CHECK(server.status()["model"].is_null());
+    CHECK(RawTrainer(io, server, 0, 1).mustInitialize());
+  }
+  SECTION("gone while its model is being made") {
+    const auto device = std::make_shared<Gated>();
+    LocalServer server(config, device);
+    auto io = kj::setupAsyncIo();
+    {
+      testing::RawPeer peer(io, server.address());
+      peer.hello();
+      auto joining = testing::startToJoin(peer, 0, 1, {.model = foreign});
+      peer.wait(peer.daemon().pingRequest().send().ignoreResult());
+      device->began.get_future().wait();
+    }
+    server.statusWhen([](const Json& now) { return now["counters"]["connections_open"] == 1; });  // who asks
+    device->began = {};
+    device->opened.set_value();
+    CHECK(RawTrainer(io, server, 0, 1).mustInitialize());
+  }
 }
 
 TEST_CASE("Sessions: a trainer that joins again goes on with its session, and the old connection is out") {
