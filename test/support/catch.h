@@ -7,6 +7,10 @@
 #include <catch2/catch.hpp>
 #endif
 
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
 #include "common/status/status.h"
 
 /// Fails the test case with the error's text when a Status or Result is not ok.
@@ -18,6 +22,17 @@
   } while (false)
 
 namespace psd::testing {
+
+/// What ctest takes for "skipped" (SKIP_RETURN_CODE). Nothing but skipTest() makes a test program end with
+/// it.
+inline constexpr int kSkippedExit = 4;
+
+/// Ends this program, and with it the one test case that ctest runs in it.
+[[noreturn]] inline void skipTest(const std::string& reason) {
+  std::printf("skipped: %s\n", reason.c_str());
+  std::fflush(stdout);
+  std::_Exit(kSkippedExit);
+}
 
 template <class T>
 std::string why(const T& outcome) {
