@@ -111,6 +111,9 @@ Status checkSavePath(Env& env, const DaemonConfig& config) {
 
 Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>()> reread,
                  const std::string& portFile, Env& env) {
+  // Blocks the signals for this thread and all that come from it, those of the CUDA driver among them: a
+  // thread that is there before would take a signal and end the daemon with it.
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) kj::UnixEventPort::captureSignal(signal);
   const DaemonConfig& config = loaded.config;
   PSD_RETURN_IF_ERROR(initLogging(config.log));
   PSD_RETURN_IF_ERROR(checkSavePath(env, config));
@@ -119,10 +122,6 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
   std::string devices;
   for (const auto& backend : backends) devices += (devices.empty() ? "" : ", ") + backend->describe();
 
-  // Blocks the signals, for this thread and all that it starts, before any other thread runs.
-  kj::UnixEventPort::captureSignal(SIGTERM);
-  kj::UnixEventPort::captureSignal(SIGINT);
-  kj::UnixEventPort::captureSignal(SIGHUP);
   auto io = kj::setupAsyncIo();
   std::signal(SIGPIPE, SIG_IGN);
 

@@ -89,8 +89,8 @@ class Process:
 class Daemon(Process):
     """A psd that is ready. `address` is where to reach it, `addresses` all it listens on."""
 
-    def __init__(self, folder, name, arguments):
-        super().__init__(folder, name, [PSD, *arguments])
+    def __init__(self, folder, name, arguments, environment=None):
+        super().__init__(folder, name, [PSD, *arguments], environment)
         until(f"{name} is ready", lambda: "ready: listening on" in self.err or not self.runs())
         if not self.runs():
             raise AssertionError(f"{name} ended before it was ready: {self.err}")
