@@ -189,6 +189,43 @@ TEST_CASE("a slice beyond one pass of the grid, larger than the first scratch") 
   CHECK((mustRead(storage.read(0, kElements)) == expected));
 }
 
+TEST_CASE("a slice with more pieces than there are staging buffers, which take turns") {
+  const auto cuda = deviceOrSkip();
+  constexpr uint64_t kElements = 37 * (uint64_t{1} << 20) + 16 * 5 + 3;
+  const Optimizer optimizer = parse(R"({"lr": 1})");
+  const auto shards = allocate(*cuda, {kElements}, optimizer);
+  StorageCalls storage(*cuda, *shards[0]);
+  std::vector<float> gradient(kElements), expected(kElements);
+  for (uint64_t i = 0; i < kElements; ++i) {
+    gradient[i] = static_cast<float>(i % 8191);
+    expected[i] = -2 * gradient[i];
+  }
+  PSD_REQUIRE_OK(storage.write(0, gradient));
+  CHECK((mustRead(storage.read(0, kElements)) == gradient));
+  PSD_REQUIRE_OK(storage.write(0, std::vector<float>(kElements, 0.f)));
+  for (uint64_t number : {1, 2}) PSD_REQUIRE_OK(storage.apply(0, gradient, {number, 1.0}));
+  CHECK((mustRead(storage.read(0, kElements)) == expected));
+}
+
+TEST_CASE("slow readers on CUDA are in nobody's way, however much they hold") {
+  const auto cuda = deviceOrSkip();
+  constexpr uint64_t kElements = uint64_t{32} << 20;
+  const auto shards = allocate(*cuda, {kElements}, parse(R"({"lr": 1})"));
+  StorageCalls storage(*cuda, *shards[0]);
+  std::vector<ReadView> held;
+  for (int version = 0; version < 12; ++version) {  // 1.5 GiB
+    auto read = storage.snapshot(0, kElements);
+    PSD_REQUIRE_OK(read);
+    held.push_back(*std::move(read));
+    PSD_REQUIRE_OK(storage.apply(0, std::vector<float>(kElements, -1.f), {1, 1.0}));
+  }
+  for (size_t version = 0; version < held.size(); ++version) {
+    INFO("version " << version);
+    const auto values = held[version].values;
+    CHECK(std::all_of(values.begin(), values.end(), [&](float value) { return value == float(version); }));
+  }
+}
+
 TEST_CASE("operations of one lane happen in the order of the calls, and end on another thread") {
   const auto cuda = deviceOrSkip();
   constexpr uint64_t kElements = 100000;

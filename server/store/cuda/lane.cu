@@ -1,4 +1,5 @@
-#include <cstring>
+#include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "server/store/cuda/lane.cuh"
@@ -6,8 +7,9 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kPinnedBytesMax = uint64_t{1} << 30;
+constexpr uint64_t kPinnedBytesMax = uint64_t{1} << 30;  // of each pool
 constexpr uint64_t kPinnedIdleBytesMax = uint64_t{128} << 20;
+constexpr uint64_t kUnpinnedIdleBytesMax = uint64_t{64} << 20;
 
 void* allocatePinned(size_t bytes) {
   void* memory = nullptr;
@@ -17,6 +19,17 @@ void* allocatePinned(size_t bytes) {
 }
 
 void releasePinned(void* memory) { cudaFreeHost(memory); }
+
+std::shared_ptr<StagingPool> makePinnedPool() {
+  return StagingPool::make({.allocate = allocatePinned, .release = releasePinned},
+                           {.lentBytesMax = kPinnedBytesMax, .idleBytesMax = kPinnedIdleBytesMax});
+}
+
+std::shared_ptr<StagingPool> makeUnpinnedPool() {
+  return StagingPool::make(
+      {.allocate = [](size_t bytes) { return std::aligned_alloc(64, bytes); }, .release = std::free},
+      {.lentBytesMax = UINT64_MAX, .idleBytesMax = kUnpinnedIdleBytesMax});
+}
 
 /// An operation under way. Passes from the loop's thread to the driver's, which ends it.
 struct Completion {
@@ -41,8 +54,9 @@ void CUDART_CB onComplete(cudaStream_t, cudaError_t error, void* completion) {
 CudaLane::CudaLane(int device)
     : device_(device),
       setUp_(setUp()),
-      pool_(StagingPool::make({.allocate = allocatePinned, .release = releasePinned},
-                              {.lentBytesMax = kPinnedBytesMax, .idleBytesMax = kPinnedIdleBytesMax})) {}
+      incoming_(makePinnedPool()),
+      outgoing_(makePinnedPool()),
+      unpinned_(makeUnpinnedPool()) {}
 
 Status CudaLane::setUp() {
   PSD_ASSIGN_OR_RETURN(scratch_, DeviceFloats::allocate(device_, 2 * kScratchElements));  // sets the device
@@ -63,17 +77,26 @@ Status CudaLane::begin() {
   return cudaStatus(device_, "cudaSetDevice", cudaSetDevice(device_));
 }
 
-Result<std::shared_ptr<float>> CudaLane::copyIn(void* to, std::span<const std::byte> bytes) {
-  PSD_ASSIGN_OR_RETURN(std::shared_ptr<float> staged,
-                       staging((bytes.size() + sizeof(float) - 1) / sizeof(float)));
-  std::memcpy(staged.get(), bytes.data(), bytes.size());
-  PSD_RETURN_IF_ERROR(queueCopy(to, staged.get(), bytes.size()));
-  return staged;
+Status CudaLane::awaitStream() {
+  return cudaStatus(device_, "cudaStreamSynchronize", cudaStreamSynchronize(stream_));
 }
 
 Status CudaLane::queueCopy(void* to, const void* from, uint64_t bytes) {
   return cudaStatus(device_, "cudaMemcpyAsync",
                     cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_));
+}
+
+Status CudaLane::copyIn(float* to, std::span<const float> values, Staging& staged) {
+  const StagedPieces pieces{values.size(), kScratchElements};
+  return forEachStaged(pieces, staged, [&](uint64_t at, uint64_t count, float* buffer) {
+    std::copy_n(values.data() + at, count, buffer);
+    return queueCopy(to + at, buffer, count * sizeof(float));
+  });
+}
+
+Result<std::shared_ptr<float>> CudaLane::outgoing(uint64_t count) {
+  auto pinned = outgoing_->acquire(count);
+  return pinned.ok() ? pinned : unpinned_->acquire(count);
 }
 
 void CudaLane::complete(Status queued, Staging staging, std::function<void(Status)> done) {

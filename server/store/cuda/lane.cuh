@@ -9,13 +9,15 @@
 
 #include "server/store/cuda/device.cuh"
 #include "server/store/shard_storage.h"
+#include "server/store/staged_pieces.h"
 #include "server/store/staging_pool.h"
 
 namespace psd {
 
-/// A stream, pinned buffers for what travels over it, and device memory for the gradient at work. Nothing
-/// waits for the device while it is in use: device memory is taken when the lane is made, pinned memory while
-/// the pool grows to what is in flight. Owned by one event loop's thread; buffers and completions cross to
+/// A stream, pinned buffers for what travels over it, and device memory for the gradient at work. Device
+/// memory is taken when the lane is made, pinned memory while the pools grow to what is in flight: one for
+/// what comes in, one for what goes out, so that slow readers are in nobody's way. Nothing waits for the
+/// device while there is pinned memory. Owned by one event loop's thread; buffers and completions cross to
 /// the driver's thread, and buffers anywhere. Its destruction waits for everything queued, so no completion
 /// can outlive it.
 class CudaLane : public Lane {
@@ -35,22 +37,23 @@ class CudaLane : public Lane {
   /// Makes the device current on this thread. To be called first in every operation; fails for good
   /// when the lane could not be set up.
   Status begin();
-  /// A pinned buffer for `count` floats.
-  Result<std::shared_ptr<float>> staging(uint64_t count) { return pool_->acquire(count); }
   /// Device memory for kScratchElements floats, used by one step after the other.
   float* scratch() const { return scratch_->data(); }
   /// As much again, for what goes with that gradient.
   float* secondScratch() const { return scratch_->data() + kScratchElements; }
-  /// Queues to[0 …) = bytes by way of a pinned buffer, which the caller hands to complete().
-  Result<std::shared_ptr<float>> copyIn(void* to, std::span<const std::byte> bytes);
-  /// The same for what `fill` writes into the pinned buffer of `count` floats.
-  template <class Fill>
-  Result<std::shared_ptr<float>> copyIn(float* to, uint64_t count, const Fill& fill) {
-    PSD_ASSIGN_OR_RETURN(std::shared_ptr<float> staged, staging(count));
-    fill(std::span<float>(staged.get(), count));
-    PSD_RETURN_IF_ERROR(queueCopy(to, staged.get(), count * sizeof(float)));
-    return staged;
+  /// forEachStaged() with pinned buffers; `staged` goes to complete(). To be used once in an operation,
+  /// before anything is queued. More pieces than buffers wait for what the stream has so far.
+  template <class Visit>
+  Status forEachStaged(const StagedPieces& pieces, Staging& staged, const Visit& visit) {
+    return psd::forEachStaged(*incoming_, pieces, staged, visit, [this] { return awaitStream(); });
   }
+  /// Queues to[0 …) = bytes that lie in a pinned buffer.
+  Status queueCopy(void* to, const void* from, uint64_t bytes);
+  /// The same for values anywhere, by way of pinned buffers.
+  Status copyIn(float* to, std::span<const float> values, Staging& staged);
+  /// Host memory for `count` floats that go out: pinned, and once as much of that is lent as may be, other
+  /// memory, to which a copy is slower and waits for the stream.
+  Result<std::shared_ptr<float>> outgoing(uint64_t count);
 
   /// Calls `done` from the driver's thread when all that was queued so far has ended, with `queued` if
   /// that is an error, else with the stream's state. Keeps `staging` until then.
@@ -58,13 +61,14 @@ class CudaLane : public Lane {
 
  private:
   Status setUp();
-  Status queueCopy(void* to, const void* from, uint64_t bytes);
+  Status awaitStream();
 
   const int device_;
   cudaStream_t stream_ = nullptr;
   std::shared_ptr<DeviceFloats> scratch_;
   const Status setUp_;
-  std::shared_ptr<StagingPool> pool_;
+  const std::shared_ptr<StagingPool> incoming_, outgoing_;  // pinned
+  const std::shared_ptr<StagingPool> unpinned_;             // for what goes out when that is all lent
 };
 
 }  // namespace psd

@@ -47,8 +47,7 @@ void CudaStorage::copyIn(Lane& anyLane, float* to, std::span<const float> values
   CudaLane::Staging staged;
   const auto queue = [&]() -> Status {
     PSD_RETURN_IF_ERROR(lane.begin());
-    PSD_ASSIGN_OR_RETURN(staged.emplace_back(), lane.copyIn(to, std::as_bytes(values)));
-    return {};
+    return lane.copyIn(to, values, staged);
   };
   lane.complete(queue(), std::move(staged), std::move(done));
 }
@@ -63,36 +62,62 @@ Status CudaStorage::step(CudaLane& lane, uint64_t offset, uint64_t count,
 
 Status CudaStorage::stepAtEntries(CudaLane& lane, uint64_t offset, const Gradient& gradient, uint64_t entries,
                                   const UpdateScalars& update, CudaLane::Staging& staged) {
-  constexpr uint64_t kEntriesMost = CudaLane::kScratchElements / 2;  // a place and a value each
-  const auto apply = [&](uint64_t first, uint64_t count) -> Status {
-    PSD_ASSIGN_OR_RETURN(staged.emplace_back(),
-                         lane.copyIn(lane.scratch(), 2 * count, [&](std::span<float> out) {
-                           auto* const places = reinterpret_cast<uint32_t*>(out.data());
-                           gradient.codec()->entries(gradient.bytes(), gradient.size(), first,
-                                                     std::span(places, count), out.subspan(count));
-                         }));
+  const StagedPieces pieces{entries, CudaLane::kScratchElements / 2, 2};  // a place and a value each
+  return lane.forEachStaged(pieces, staged, [&](uint64_t first, uint64_t count, float* buffer) -> Status {
+    auto* const places = reinterpret_cast<uint32_t*>(buffer);
+    gradient.codec()->entries(gradient.bytes(), gradient.size(), first, std::span(places, count),
+                              std::span(buffer + count, count));
+    PSD_RETURN_IF_ERROR(lane.queueCopy(lane.scratch(), buffer, 2 * count * sizeof(float)));
     const DeviceEntries slice{offset, count, weights_, reinterpret_cast<const uint32_t*>(lane.scratch()),
                               lane.scratch() + count};
     return cudaStatus(arena_->device, "optimizer kernel",
                       applyEntriesOnDevice(optimizer_, update, slice, lane.stream()));
-  };
-  return forEachPiece(entries, apply, kEntriesMost);
+  });
 }
 
-Result<DeviceChange> CudaStorage::prepare(CudaLane& lane, const GradientChange& change, uint64_t begin,
-                                          uint64_t offset, uint64_t count, CudaLane::Staging& staged) {
+Status CudaStorage::stepInCode(CudaLane& lane, uint64_t offset, const Gradient& gradient,
+                               const DenseCode& code, const GradientChange& change,
+                               const UpdateScalars& update, CudaLane::Staging& staged) {
+  const uint64_t bytes = gradient.bytes().size();
+  const uint64_t floats = (bytes + sizeof(float) - 1) / sizeof(float);
+  return lane.forEachStaged({floats, floats}, staged, [&](uint64_t, uint64_t, float* buffer) -> Status {
+    std::memcpy(buffer, gradient.bytes().data(), bytes);
+    PSD_RETURN_IF_ERROR(lane.queueCopy(lane.scratch(), buffer, bytes));
+    return step(lane, offset, gradient.size(), code, update, onDevice(lane, change, offset));
+  });
+}
+
+Status CudaStorage::stepDecoded(CudaLane& lane, uint64_t offset, const Gradient& gradient,
+                                const GradientChange& change, const UpdateScalars& update,
+                                CudaLane::Staging& staged) {
+  const bool compensated = !change.pulled.empty();
+  const StagedPieces pieces{gradient.size(), CudaLane::kScratchElements, compensated ? 2u : 1u};
+  return lane.forEachStaged(pieces, staged, [&](uint64_t at, uint64_t count, float* buffer) -> Status {
+    const uint64_t bytes = count * sizeof(float);
+    gradient.copyTo(at, std::span(buffer, count));
+    PSD_RETURN_IF_ERROR(lane.queueCopy(lane.scratch(), buffer, bytes));
+    if (compensated) {
+      std::memcpy(buffer + count, change.pulled.data() + at, bytes);
+      PSD_RETURN_IF_ERROR(lane.queueCopy(lane.secondScratch(), buffer + count, bytes));
+    }
+    return step(lane, offset + at, count, {}, update, onDevice(lane, change, offset + at));
+  });
+}
+
+Status CudaStorage::makeMeanSquares() {
+  if (meanSquares_) return {};
+  PSD_ASSIGN_OR_RETURN(meanSquares_, DeviceFloats::allocate(arena_->device, count_));
+  // Zeroed on the default stream, for which the lanes' do not wait. Once in a shard's life.
+  return cudaStatus(arena_->device, "cudaStreamSynchronize", cudaStreamSynchronize(nullptr));
+}
+
+std::optional<DeviceChange> CudaStorage::onDevice(const CudaLane& lane, const GradientChange& change,
+                                                  uint64_t offset) const {
+  if (change.none()) return {};
   DeviceChange prepared{elementChange(change), nullptr, nullptr};
   if (change.pulled.empty()) return prepared;
-  PSD_ASSIGN_OR_RETURN(staged.emplace_back(),
-                       lane.copyIn(lane.secondScratch(), std::as_bytes(change.pulled.subspan(begin, count))));
   prepared.pulled = lane.secondScratch();
-  if (!change.adaptive) return prepared;
-  if (!meanSquares_) {
-    PSD_ASSIGN_OR_RETURN(meanSquares_, DeviceFloats::allocate(arena_->device, count_));
-    // Zeroed on the default stream, for which the lanes' do not wait. Once in a shard's life.
-    PSD_RETURN_IF_ERROR(cudaStatus(arena_->device, "cudaStreamSynchronize", cudaStreamSynchronize(nullptr)));
-  }
-  prepared.meanSquare = meanSquares_->data() + offset;
+  if (change.adaptive) prepared.meanSquare = meanSquares_->data() + offset;
   return prepared;
 }
 
@@ -112,27 +137,15 @@ void CudaStorage::applyChanged(Lane& anyLane, uint64_t offset, const Gradient& g
     if (entries && change.none() && optimizer_.zerosChangeNothing()) {
       return stepAtEntries(lane, offset, gradient, *entries, update, staged);
     }
+    if (change.adaptive && !change.pulled.empty()) PSD_RETURN_IF_ERROR(makeMeanSquares());
     const auto code = codec ? codec->denseCode(gradient.size()) : std::nullopt;
     const bool fits = gradient.bytes().size() <= CudaLane::kScratchElements * sizeof(float);
-    std::optional<DeviceChange> prepared;
     // In one go, unless what was pulled has to come along, which takes as much room as the gradient decoded.
     if (code && fits && change.pulled.empty()) {
-      PSD_ASSIGN_OR_RETURN(staged.emplace_back(), lane.copyIn(lane.scratch(), gradient.bytes()));
-      if (!change.none()) {
-        PSD_ASSIGN_OR_RETURN(prepared, prepare(lane, change, 0, offset, gradient.size(), staged));
-      }
-      return step(lane, offset, gradient.size(), code, update, prepared);
+      return stepInCode(lane, offset, gradient, *code, change, update, staged);
     }
     // Zeros count here, and where the others lie no thread can guess: decoded by the host.
-    return forEachPiece(gradient.size(), [&](uint64_t at, uint64_t count) -> Status {
-      PSD_ASSIGN_OR_RETURN(
-          staged.emplace_back(),
-          lane.copyIn(lane.scratch(), count, [&](std::span<float> out) { gradient.copyTo(at, out); }));
-      if (!change.none()) {
-        PSD_ASSIGN_OR_RETURN(prepared, prepare(lane, change, at, offset + at, count, staged));
-      }
-      return step(lane, offset + at, count, {}, update, prepared);
-    });
+    return stepDecoded(lane, offset, gradient, change, update, staged);
   };
   lane.complete(queue(), std::move(staged), std::move(done));
 }
@@ -144,8 +157,7 @@ void CudaStorage::stage(Lane& anyLane, ReadView gradient, StageDone done) {
   const auto queue = [&]() -> Status {
     PSD_RETURN_IF_ERROR(lane.begin());
     PSD_ASSIGN_OR_RETURN(memory, acquireForGradient(*arena_->gradients, gradient.values.size()));
-    PSD_ASSIGN_OR_RETURN(pinned.emplace_back(), lane.copyIn(memory.get(), std::as_bytes(gradient.values)));
-    return {};
+    return lane.copyIn(memory.get(), gradient.values, pinned);
   };
   Status queued = queue();
   const StagedGradient staged{{memory.get(), gradient.values.size()}, memory};
@@ -163,7 +175,7 @@ void CudaStorage::squaredDistances(Lane& anyLane, std::span<const StagedGradient
   std::shared_ptr<float> result;
   const auto queue = [&]() -> Status {
     PSD_RETURN_IF_ERROR(lane.begin());
-    PSD_ASSIGN_OR_RETURN(result, lane.staging(bytes / sizeof(float) + 1));
+    PSD_ASSIGN_OR_RETURN(result, lane.outgoing(bytes / sizeof(float) + 1));
     PSD_ASSIGN_OR_RETURN(const double* const sums,
                          launchDistances(arena_->device, gradients, count_, lane.scratch(), lane.stream()));
     return cudaStatus(arena_->device, "cudaMemcpyAsync",
@@ -199,7 +211,7 @@ void CudaStorage::combinedSquare(Lane& anyLane, std::span<const StagedGradient> 
   std::shared_ptr<float> result;
   const auto queue = [&]() -> Status {
     PSD_RETURN_IF_ERROR(lane.begin());
-    PSD_ASSIGN_OR_RETURN(result, lane.staging(kBytes / sizeof(float)));
+    PSD_ASSIGN_OR_RETURN(result, lane.outgoing(kBytes / sizeof(float)));
     auto* const parts = reinterpret_cast<double*>(lane.secondScratch());
     PSD_RETURN_IF_ERROR(
         cudaStatus(arena_->device, "cudaMemsetAsync", cudaMemsetAsync(parts, 0, kBytes, lane.stream())));
@@ -241,7 +253,7 @@ void CudaStorage::combine(Lane& anyLane, std::span<const StagedGradient> gradien
   std::shared_ptr<float> combined;
   const auto queue = [&]() -> Status {
     PSD_RETURN_IF_ERROR(lane.begin());
-    PSD_ASSIGN_OR_RETURN(combined, lane.staging(count_));
+    PSD_ASSIGN_OR_RETURN(combined, lane.outgoing(count_));
     return combinePieces(lane, gradients, combination, [&](uint64_t at, uint64_t count) -> Status {
       return cudaStatus(arena_->device, "cudaMemcpyAsync",
                         cudaMemcpyAsync(combined.get() + at, lane.scratch(), count * sizeof(float),
@@ -272,7 +284,7 @@ void CudaStorage::copyOut(Lane& anyLane, const float* from, uint64_t count, Read
   std::shared_ptr<float> staged;
   const auto queue = [&]() -> Status {
     PSD_RETURN_IF_ERROR(lane.begin());
-    PSD_ASSIGN_OR_RETURN(staged, lane.staging(count));
+    PSD_ASSIGN_OR_RETURN(staged, lane.outgoing(count));
     return cudaStatus(
         arena_->device, "cudaMemcpyAsync",
         cudaMemcpyAsync(staged.get(), from, count * sizeof(float), cudaMemcpyDeviceToHost, lane.stream()));

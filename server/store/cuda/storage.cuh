@@ -66,10 +66,19 @@ class CudaStorage : public ShardStorage {
   /// `entries`.
   Status stepAtEntries(CudaLane& lane, uint64_t offset, const Gradient& gradient, uint64_t entries,
                        const UpdateScalars& update, std::vector<std::shared_ptr<float>>& staged);
-  /// Queues what `change` needs for `count` elements from `begin` of the gradient, and of the shard from
-  /// `offset`.
-  Result<DeviceChange> prepare(CudaLane& lane, const GradientChange& change, uint64_t begin, uint64_t offset,
-                               uint64_t count, std::vector<std::shared_ptr<float>>& staged);
+  /// Queues one step over weights[offset …] with the gradient as its codec made it, which fits the lane's
+  /// scratch memory; without compensation.
+  Status stepInCode(CudaLane& lane, uint64_t offset, const Gradient& gradient, const DenseCode& code,
+                    const GradientChange& change, const UpdateScalars& update,
+                    std::vector<std::shared_ptr<float>>& staged);
+  /// The same with its values, piece by piece, and what was pulled beside them.
+  Status stepDecoded(CudaLane& lane, uint64_t offset, const Gradient& gradient, const GradientChange& change,
+                     const UpdateScalars& update, std::vector<std::shared_ptr<float>>& staged);
+  Status makeMeanSquares();
+  /// `change` for a piece from `offset` of the shard on, with what was pulled in the lane's second scratch
+  /// memory.
+  std::optional<DeviceChange> onDevice(const CudaLane& lane, const GradientChange& change,
+                                       uint64_t offset) const;
   /// Calls `visit(at, count)` with pieces of what the gradients combine to in the lane's scratch memory.
   template <class Visit>
   Status combinePieces(CudaLane& lane, std::span<const StagedGradient> gradients,

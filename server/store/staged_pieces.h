@@ -1,0 +1,49 @@
+#pragma once
+
+// Plain C++ and no third-party header: .cu files include this.
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/status/status.h"
+#include "server/store/staging_pool.h"
+
+namespace psd {
+
+/// How an operation goes through staging buffers.
+struct StagedPieces {
+  static constexpr uint64_t kBuffersMax = 16;
+
+  uint64_t elements = 0;    ///< in all
+  uint64_t most = 0;        ///< of a piece
+  uint64_t floatsEach = 1;  ///< that an element takes in its buffer
+};
+
+/// Calls `visit(at, count, buffer)` for one piece after the other. All buffers, which `staged` keeps, are
+/// taken before the first visit, so that an operation which is refused (ErrorCode::overloaded, when the pool
+/// has no buffer at all) has done nothing. Where they are fewer than the pieces, for there are kBuffersMax of
+/// them or the pool has no more, they take turns: before each turn but the first `wait()` answers when the
+/// visits so far need theirs no longer.
+template <class Visit, class Wait>
+Status forEachStaged(StagingPool& pool, const StagedPieces& pieces,
+                     std::vector<std::shared_ptr<float>>& staged, const Visit& visit, const Wait& wait) {
+  if (pieces.elements == 0) return {};
+  const uint64_t count = (pieces.elements + pieces.most - 1) / pieces.most;
+  for (uint64_t i = 0; i < std::min(count, StagedPieces::kBuffersMax); ++i) {
+    auto buffer = pool.acquire(std::min(pieces.elements, pieces.most) * pieces.floatsEach);
+    if (!buffer.ok() && i == 0) return buffer.error();
+    if (!buffer.ok()) break;
+    staged.push_back(*std::move(buffer));
+  }
+  for (uint64_t piece = 0; piece < count; ++piece) {
+    const uint64_t at = piece * pieces.most;
+    const uint64_t slot = piece % staged.size();
+    if (piece > 0 && slot == 0) PSD_RETURN_IF_ERROR(wait());
+    PSD_RETURN_IF_ERROR(visit(at, std::min(pieces.most, pieces.elements - at), staged[slot].get()));
+  }
+  return {};
+}
+
+}  // namespace psd
