@@ -18,7 +18,8 @@ Result<std::vector<std::shared_ptr<Backend>>> openDevices(const DaemonConfig& co
   std::vector<std::shared_ptr<Backend>> backends;
   for (const DeviceChoice& choice : config.devices) {
     using Kind = DeviceChoice::Kind;
-    bool cuda = choice.kind == Kind::cuda || (choice.kind == Kind::automatic && cudaDeviceCount() > 0);
+    const bool found = choice.kind == Kind::automatic && cudaDeviceCount().ok() && *cudaDeviceCount() > 0;
+    const bool cuda = choice.kind == Kind::cuda || found;
     if (!cuda) {
       backends.push_back(makeCpuBackend(weightsToShare(config)));
       continue;

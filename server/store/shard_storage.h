@@ -156,7 +156,8 @@ std::shared_ptr<Backend> makeCpuBackend(std::optional<SharedAccess> sharing = {}
 /// device: ErrorCode::invalidArgument that says which and how many devices there are.
 Result<std::shared_ptr<Backend>> makeCudaBackend(int index);
 
-/// Number of usable CUDA devices; 0 when the build or the machine has none.
-int cudaDeviceCount();
+/// Number of CUDA devices: 0 when the build or the machine has none. ErrorCode::unavailable, with the
+/// driver's reason, when there may be some that this program cannot use.
+Result<int> cudaDeviceCount();
 
 }  // namespace psd

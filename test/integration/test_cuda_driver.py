@@ -3,10 +3,13 @@
 import os
 import pathlib
 import signal
+import subprocess
 
 import processes
 
 DRIVER = os.environ["PSD_FAKE_CUDA_DRIVER"]  # the folder of its libcuda.so.1
+NO_DEVICE, SYSTEM_NOT_READY = 100, 802  # results of its cuInit()
+EXIT_SKIPPED = 4
 
 
 class CudaDriver(processes.ProcessTest):
@@ -36,6 +39,23 @@ class CudaDriver(processes.ProcessTest):
     @staticmethod
     def maps(process):
         return pathlib.Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")
+
+    def test_a_test_without_a_gpu_is_skipped_and_fails_where_one_is_required(self):
+        # As XML, in which Catch2 breaks no lines.
+        tests = [os.environ["PSD_CUDA_TEST_BIN"], "a read outlives its lane and its storage", "-r", "xml"]
+        bench = [os.environ["PSD_BENCH_CUDA_BIN"], "--elements", "16", "--rounds", "1"]
+        for program in (tests, bench):
+            for driver, reason in (({"init": NO_DEVICE}, "no CUDA-capable device is detected"),
+                                   ({"init": SYSTEM_NOT_READY}, "system not yet initialized (cudaErrorSystemNotReady)"),
+                                   ({"version": 11000}, "the driver is for CUDA 11.0, this psd for ")):
+                for required, status in ((None, EXIT_SKIPPED), ("1", 1)):
+                    with self.subTest(program=program[0], driver=driver, required=required):
+                        environment = {key: value for key, value in os.environ.items() if key != "PSD_REQUIRE_CUDA"}
+                        environment.update(self.driver(**driver), **({"PSD_REQUIRE_CUDA": required} if required else {}))
+                        done = subprocess.run(program, env=environment, capture_output=True, text=True,
+                                              timeout=processes.WAIT_S, check=False)
+                        self.assertEqual(done.returncode, status)
+                        self.assertIn(reason, done.stdout + done.stderr)
 
 
 if __name__ == "__main__":

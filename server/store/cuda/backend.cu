@@ -54,6 +54,34 @@ class CudaBackend : public Backend {
   const std::shared_ptr<StagingPool> gradients_ = makeDevicePool();
 };
 
+/// How many devices there are, and why there are none.
+struct DevicesFound {
+  int count = 0;
+  std::string none;
+  bool broken = false;  ///< there may be some, but they cannot be used
+};
+
+std::string releaseName(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+DevicesFound findDevices() {
+  DevicesFound found;
+  const cudaError_t error = cudaGetDeviceCount(&found.count);
+  if (error == cudaSuccess) return found;
+  cudaGetLastError();  // else the next kernel launch would seem to have failed
+  int driver = 0;
+  cudaDriverGetVersion(&driver);
+  if (driver == 0) return {0, "it has no CUDA driver"};
+  if (error == cudaErrorNoDevice) return {0, cudaGetErrorString(error)};
+  std::string why = std::string(cudaGetErrorString(error)) + " (" + cudaGetErrorName(error) + ")";
+  if (error == cudaErrorInsufficientDriver) {
+    why +=
+        ": the driver is for CUDA " + releaseName(driver) + ", this psd for " + releaseName(CUDART_VERSION);
+  }
+  return {0, why, true};
+}
+
 Error unusable(int index, const std::string& reason) {
   return {ErrorCode::invalidArgument, "device " + cudaDeviceName(index) + ": " + reason};
 }
@@ -61,14 +89,13 @@ Error unusable(int index, const std::string& reason) {
 }  // namespace
 
 Result<std::shared_ptr<Backend>> makeCudaBackend(int index) {
-  int count = 0;
-  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
-    return unusable(index, std::string("this machine has 0 usable CUDA devices (") +
-                               cudaGetErrorString(error) + "); use cpu");
+  const DevicesFound found = findDevices();
+  if (found.count == 0) {
+    return unusable(index, "this machine has 0 usable CUDA devices (" + found.none + "); use cpu");
   }
-  if (index < 0 || index >= count) {
-    return unusable(index,
-                    "this machine has " + std::to_string(count) + " CUDA device(s), numbered from cuda:0");
+  if (index < 0 || index >= found.count) {
+    return unusable(
+        index, "this machine has " + std::to_string(found.count) + " CUDA device(s), numbered from cuda:0");
   }
   cudaDeviceProp properties;
   PSD_RETURN_IF_ERROR(
@@ -81,9 +108,10 @@ Result<std::shared_ptr<Backend>> makeCudaBackend(int index) {
   return std::shared_ptr<Backend>(std::make_shared<CudaBackend>(index, properties.name));
 }
 
-int cudaDeviceCount() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+Result<int> cudaDeviceCount() {
+  const DevicesFound found = findDevices();
+  if (found.broken) return Error{ErrorCode::unavailable, found.none};
+  return found.count;
 }
 
 }  // namespace psd

@@ -12,6 +12,6 @@ Result<std::shared_ptr<Backend>> makeCudaBackend(int index) {
                    ": this psd was built without CUDA; use cpu, or build with PSD_CUDA=ON"};
 }
 
-int cudaDeviceCount() { return 0; }
+Result<int> cudaDeviceCount() { return 0; }
 
 }  // namespace psd

@@ -165,7 +165,8 @@ TEST_CASE("an allocation that no machine can hold is refused with its bytes") {
 }
 
 TEST_CASE("a CUDA device that is not there is refused by name, whatever the build and the machine") {
-  REQUIRE(cudaDeviceCount() < 1000);
+  const auto count = cudaDeviceCount();
+  REQUIRE((!count.ok() || *count < 1000));
   const auto backend = makeCudaBackend(1000);
   REQUIRE(!backend.ok());
   CHECK(backend.error().code == ErrorCode::invalidArgument);
