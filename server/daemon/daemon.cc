@@ -14,18 +14,27 @@
 namespace psd {
 namespace {
 
+/// The first CUDA device; null, with one warning, where there is none that this program can use.
+std::shared_ptr<Backend> openAnyCuda() {
+  const Result<int> count = cudaDeviceCount();
+  if (count.ok() && *count == 0) return nullptr;
+  auto backend = count.ok() ? makeCudaBackend(0) : count.error();
+  if (backend.ok()) return *std::move(backend);
+  spdlog::warn("device auto: the parameters are on the CPU, since CUDA cannot be used: {}",
+               backend.message());
+  return nullptr;
+}
+
 Result<std::vector<std::shared_ptr<Backend>>> openDevices(const DaemonConfig& config) {
+  using Kind = DeviceChoice::Kind;
   std::vector<std::shared_ptr<Backend>> backends;
   for (const DeviceChoice& choice : config.devices) {
-    using Kind = DeviceChoice::Kind;
-    const bool found = choice.kind == Kind::automatic && cudaDeviceCount().ok() && *cudaDeviceCount() > 0;
-    const bool cuda = choice.kind == Kind::cuda || found;
-    if (!cuda) {
-      backends.push_back(makeCpuBackend(weightsToShare(config)));
-      continue;
+    std::shared_ptr<Backend> backend;
+    if (choice.kind == Kind::automatic) backend = openAnyCuda();
+    if (choice.kind == Kind::cuda) {
+      PSD_ASSIGN_OR_RETURN(backend, makeCudaBackend(choice.index));
     }
-    PSD_ASSIGN_OR_RETURN(auto backend, makeCudaBackend(choice.index));
-    backends.push_back(std::move(backend));
+    backends.push_back(backend ? std::move(backend) : makeCpuBackend(weightsToShare(config)));
   }
   return backends;
 }

@@ -40,6 +40,26 @@ class CudaDriver(processes.ProcessTest):
     def maps(process):
         return pathlib.Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")
 
+    def test_auto_takes_the_cpu_and_says_why(self):
+        for driver, reason in (({"init": SYSTEM_NOT_READY}, "system not yet initialized (cudaErrorSystemNotReady)"),
+                               ({"version": 11000}, "the driver is for CUDA 11.0, this psd for ")):
+            with self.subTest(driver=driver):
+                daemon = self.start(**driver)
+                self.assertIn("device cpu,", daemon.err)
+                warnings = [line for line in daemon.err.splitlines() if " warn " in line]
+                self.assertEqual(len(warnings), 1, daemon.err)
+                self.assertIn("the parameters are on the CPU", warnings[0])
+                self.assertIn(reason, warnings[0])
+                self.assert_stops(daemon)
+        daemon = self.start(init=NO_DEVICE)
+        self.assertIn("device cpu,", daemon.err)
+        self.assertNotIn(" warn ", daemon.err)
+
+    def test_a_device_that_is_asked_for_by_name_is_needed(self):
+        daemon = self.start_psd("--listen", self.unix_address(), "--device", "cuda:0",
+                                environment=self.driver(init=SYSTEM_NOT_READY))
+        self.assert_fails(daemon, "device cuda:0", "cudaErrorSystemNotReady")
+
     def test_a_test_without_a_gpu_is_skipped_and_fails_where_one_is_required(self):
         # As XML, in which Catch2 breaks no lines.
         tests = [os.environ["PSD_CUDA_TEST_BIN"], "a read outlives its lane and its storage", "-r", "xml"]
