@@ -4,6 +4,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import unittest
 
 import processes
 
@@ -59,6 +60,26 @@ class CudaDriver(processes.ProcessTest):
         daemon = self.start_psd("--listen", self.unix_address(), "--device", "cuda:0",
                                 environment=self.driver(init=SYSTEM_NOT_READY))
         self.assert_fails(daemon, "device cuda:0", "cudaErrorSystemNotReady")
+
+    @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
+    def test_a_trainer_computes_on_the_cpu_and_says_why(self):
+        daemon = self.daemon()
+        for driver, reason in (({"init": SYSTEM_NOT_READY}, "system not yet initialized"),
+                               ({"version": 11000}, "the driver is for CUDA 11.0, LibTorch for ")):
+            with self.subTest(driver=driver):
+                common = ["train", "--server", daemon.address, "--model", "mlp", "--data", "synthetic:128", "--steps", 1,
+                          "--rank", 0, "--world-size", 1]
+                trainer = self.start_trainer(*common, environment=self.driver(**driver))
+                self.assert_ends(trainer)
+                warnings = [line for line in trainer.err.splitlines() if "warn" in line]
+                self.assertEqual(len(warnings), 1, trainer.err)
+                self.assertIn(reason, warnings[0])
+                self.assertIn("; using the CPU", warnings[0])
+                refused = self.start_trainer(*common, "--device", "cuda:0", environment=self.driver(**driver))
+                self.assert_fails(refused, "--device: cuda:0 is not there", reason)
+        trainer = self.start_trainer(*common, environment=self.driver(init=NO_DEVICE))
+        self.assert_ends(trainer)
+        self.assertNotIn("warn", trainer.err)
 
     def test_a_test_without_a_gpu_is_skipped_and_fails_where_one_is_required(self):
         # As XML, in which Catch2 breaks no lines.

@@ -30,7 +30,12 @@ Result<std::unique_ptr<Model>> buildModel(const CommonOptions& options) {
   const auto device = chooseDevice(options.device, options.placement.localRank, note);
   if (!device.ok()) return prefixed("--device", device.error());
   if (!note.empty()) spdlog::warn("{}", note);
-  return makeModel(**entry, {options.seed, options.placement.rank, device.value(), options.threads});
+  ModelOptions model{options.seed, options.placement.rank, device.value(), options.threads};
+  auto made = makeModel(**entry, model);
+  if (made.ok() || model.device.isCpu() || options.device != "auto") return made;
+  spdlog::warn("{}; using the CPU", made.message());
+  model.device = Device{};
+  return makeModel(**entry, model);
 }
 
 }  // namespace psd

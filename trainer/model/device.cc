@@ -16,16 +16,38 @@ Status loadTorchCuda() {
                                       (reason != nullptr ? reason : "unknown reason")};
 }
 
+/// A function of the CUDA runtime that LibTorch needs even on the CPU; null where it was built without.
+template <class Function>
+Function* runtimeFunction(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+std::string releaseName(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
 }  // namespace
 
-int visibleCudaDevices() {
-  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // stays loaded
-  if (driver == nullptr) return 0;
-  const auto initialize = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
-  const auto countDevices = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDeviceGetCount"));
-  if (initialize == nullptr || countDevices == nullptr) return 0;
-  int count = 0;
-  return initialize(0) == 0 && countDevices(&count) == 0 ? count : 0;
+CudaDevices findCudaDevices() {
+  constexpr int kInsufficientDriver = 35, kNoDevice = 100;  // of cudaError_t
+  const auto countDevices = runtimeFunction<int(int*)>("cudaGetDeviceCount");
+  const auto errorText = runtimeFunction<const char*(int)>("cudaGetErrorString");
+  const auto driverVersion = runtimeFunction<int(int*)>("cudaDriverGetVersion");
+  const auto runtimeVersion = runtimeFunction<int(int*)>("cudaRuntimeGetVersion");
+  CudaDevices found;
+  if (!countDevices || !errorText || !driverVersion || !runtimeVersion) return found;
+  const int error = countDevices(&found.count);
+  if (error == 0) return found;
+  found.count = 0;
+  int driver = 0, runtime = 0;
+  driverVersion(&driver);
+  if (driver == 0 || error == kNoDevice) return found;
+  found.fault = std::string("CUDA cannot be used: ") + errorText(error);
+  if (error == kInsufficientDriver && runtimeVersion(&runtime) == 0) {
+    found.fault +=
+        ": the driver is for CUDA " + releaseName(driver) + ", LibTorch for " + releaseName(runtime);
+  }
+  return found;
 }
 
 Result<Device> selectDevice(std::string_view request, uint32_t localRank, int cudaDevices) {
@@ -54,14 +76,17 @@ Result<Device> selectDevice(std::string_view request, uint32_t localRank, int cu
 }
 
 Result<Device> chooseDevice(std::string_view request, uint32_t localRank, std::string& note) {
-  const int cudaDevices = request == "cpu" ? 0 : visibleCudaDevices();
-  PSD_ASSIGN_OR_RETURN(const Device device, selectDevice(request, localRank, cudaDevices));
-  if (device.isCpu()) return device;
-  const Status loaded = loadTorchCuda();
-  if (loaded.ok()) return device;
-  if (request != "auto") return loaded.error();
-  note = loaded.message() + "; using the CPU";
-  return Device{};
+  const CudaDevices found = request == "cpu" ? CudaDevices{} : findCudaDevices();
+  const auto device = selectDevice(request, localRank, found.count);
+  if (!device.ok()) {
+    const std::string fault = found.fault.empty() ? "" : " (" + found.fault + ")";
+    return Error{device.error().code, device.message() + fault};
+  }
+  const Status loaded = device->isCpu() ? Status() : loadTorchCuda();
+  if (!loaded.ok() && request != "auto") return loaded.error();
+  const std::string& fault = loaded.ok() ? found.fault : loaded.message();
+  if (!fault.empty()) note = fault + "; using the CPU";
+  return loaded.ok() ? *device : Device{};
 }
 
 }  // namespace psd

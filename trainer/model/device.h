@@ -17,16 +17,22 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-/// Number of CUDA devices that the driver shows; 0 without a driver. Does not load LibTorch's CUDA part.
-int visibleCudaDevices();
+/// The CUDA devices that LibTorch would see. A value type.
+struct CudaDevices {
+  int count = 0;
+  std::string fault;  ///< why there are none, where there is a driver that may have some
+};
+
+/// Does not load LibTorch's CUDA part.
+CudaDevices findCudaDevices();
 
 /// Reads "auto", "cpu" or "cuda:N". "auto" takes device localRank mod cudaDevices, or the CPU when
 /// there is none. Errors quote the request and say what there is. Pure.
 Result<Device> selectDevice(std::string_view request, uint32_t localRank, int cudaDevices);
 
 /// selectDevice() for this machine, made ready: for a CUDA device LibTorch's CUDA part is loaded, which
-/// has to happen before LibTorch is used. A request of "auto" falls back to the CPU when that
-/// cannot be loaded and says why in `note`.
+/// has to happen before LibTorch is used. A request of "auto" falls back to the CPU when CUDA cannot
+/// be used and says why in `note`.
 Result<Device> chooseDevice(std::string_view request, uint32_t localRank, std::string& note);
 
 }  // namespace psd
