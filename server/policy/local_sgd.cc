@@ -12,7 +12,8 @@ PolicyPlan LocalSgd::read(ObjectReader& in) {
   Sync::Options options = Sync::readRounds(in);
   options.name = "local_sgd";
   return {.make = [options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },
-          .local = std::move(local)};
+          .local = std::move(local),
+          .compares = Sync::comparesOf(options)};
 }
 
 }  // namespace psd

@@ -39,6 +39,8 @@ struct PolicyPlan {
   /// The optimizer gets other gradients than trainers push: no log replays that.
   bool changesGradients = false;
   std::optional<LocalPlan> local;
+  /// Of a policy whose rounds set gradients against one another: how many at most with so many trainers.
+  std::function<uint32_t(uint32_t)> compares;
 };
 
 /// One line of policy_list.h.

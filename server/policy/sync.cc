@@ -40,6 +40,13 @@ Sync::Options Sync::readRounds(ObjectReader& in) {
   return options;
 }
 
+std::function<uint32_t(uint32_t)> Sync::comparesOf(const Options& options) {
+  if (!options.aggregator->compares()) return nullptr;
+  return [rules = options.rules](uint32_t trainers) {
+    return std::max(rules.quorum, trainers - std::min(trainers, rules.backupTrainers));
+  };
+}
+
 PolicyPlan Sync::read(ObjectReader& in) {
   Options options = readRounds(in);
   constexpr std::string_view kNothingStale =
@@ -48,7 +55,9 @@ PolicyPlan Sync::read(ObjectReader& in) {
       readModifiers(in, {.staleness = kNothingStale, .delayCompensation = kNothingStale});
   options.clip = modifiers.clip;
   return {[options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },
-          modifiers.changesGradients()};
+          modifiers.changesGradients(),
+          {},
+          comparesOf(options)};
 }
 
 Sync::Sync(const PolicyScope& scope, Options options)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -32,6 +33,8 @@ class Sync final : public UpdatePolicy {
   static PolicyPlan read(ObjectReader& options);
   /// The options of rounds alone.
   static Options readRounds(ObjectReader& options);
+  /// What PolicyPlan::compares is with these.
+  static std::function<uint32_t(uint32_t)> comparesOf(const Options& options);
   Sync(const PolicyScope& scope, Options options);
 
   std::string_view name() const override { return options_.name; }

@@ -1,9 +1,12 @@
 #include "server/rpc/control.h"
 
+#include <algorithm>
 #include <chrono>
 #include <random>
 
 #include <spdlog/spdlog.h>
+
+#include "server/rpc/compared_gradients.h"
 
 namespace psd {
 namespace {
@@ -30,7 +33,13 @@ Control::Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::sh
       notified_(noticePair_.promise.fork()),
       outcome_(outcomePair_.promise.fork()) {}
 
+Status Control::mayCompare(const DaemonConfig& config) const {
+  const uint32_t trainers = std::max(roster_.worldSize(), config.worldSize ? config.worldSize->max : 0);
+  return checkComparedGradients(config, backends_, trainers);
+}
+
 Status Control::prepare() {
+  PSD_RETURN_IF_ERROR(mayCompare(*config_));
   PSD_ASSIGN_OR_RETURN(durability_, Durability::open(env_, config_->durability));
   models_ = std::make_unique<ModelHost>(config_, backends_, env_, *durability_, counters_);
   samples_ = std::make_unique<SampleDealer>(*durability_, *models_);

@@ -135,6 +135,8 @@ class Backend {
   /// From now on staged gradients take at most so many bytes of the device's memory, all shards together. On
   /// the CPU they take none of their own.
   virtual void limitStaged(uint64_t /*bytes*/) {}
+  /// The most gradients that a trimmed mean or squared distances take here; a weighted sum takes any number.
+  virtual uint32_t comparedMax() const { return UINT32_MAX; }
   /// Allocates one arena for these shards, zeroed, with their optimizers' state beside it. Fails
   /// (ErrorCode::overloaded) when the device has not enough memory, naming the bytes.
   virtual Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(

@@ -286,6 +286,38 @@ TEST_CASE("Sessions: a world larger than the connections that may be is refused"
   PSD_REQUIRE_OK(testing::tryToJoin(io, server, 7, 8, {}));
 }
 
+/// A device that sets three gradients against one another.
+struct DeviceForThree final : testing::WrappingBackend {
+  uint32_t comparedMax() const override { return 3; }
+  std::unique_ptr<ShardStorage> wrap(std::unique_ptr<ShardStorage> storage) override { return storage; }
+};
+
+TEST_CASE("Sessions: more trainers than their aggregator's device takes are refused, not their rounds") {
+  Json config = configOf(kDayMs, 0);
+  config["policy"] = {{"type", "sync"}, {"aggregator", {{"type", "median"}}}, {"backup_trainers", 1}};
+  LocalServer server(config, std::make_shared<DeviceForThree>());
+  auto io = kj::setupAsyncIo();
+  const Status refused = testing::tryToJoin(io, server, 0, 5, {});
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::invalidArgument);
+  CHECK(refused.message() ==
+        "with a world size of 5 the aggregator of policy 'sync' sets 4 gradients of a round against one "
+        "another, "
+        "and cpu takes 3; use device cpu, aggregator mean or more backup_trainers");
+  RawTrainer trainer(io, server, 0, 4);
+  trainer.bringZeros();
+  // A reload has an event loop of its own.
+  const auto reload = [&] {
+    return std::async(std::launch::async, [&] { return server.reload(config); }).get();
+  };
+  config["policy"].erase("backup_trainers");
+  const auto reloaded = reload();
+  REQUIRE_FALSE(reloaded.ok());
+  CHECK(reloaded.error().code == ErrorCode::invalidArgument);
+  config["policy"]["aggregator"] = {{"type", "mean"}};
+  PSD_REQUIRE_OK(reload());
+}
+
 TEST_CASE("Sessions: the status tells what a trainer waits for") {
   LocalServer server(configOf(kDayMs, kDayMs));
   auto io = kj::setupAsyncIo();

@@ -20,6 +20,9 @@ class Aggregator {
   virtual std::string_view name() const = 0;
   /// With fewer contributions its rule has no meaning or no guarantee: to be the least quorum of a round.
   virtual uint32_t contributionsMin() const { return 1; }
+  /// Whether it sets the contributions against one another, of which a device may take a limited number
+  /// (Backend::comparedMax()).
+  virtual bool compares() const { return true; }
   /// Whether combine() must be told the distances between contributions over the whole model.
   virtual bool needsDistances() const { return false; }
   /// `samples`: the examples behind each contribution, at least contributionsMin() of them. `distances`

@@ -11,6 +11,7 @@ class Mean final : public Aggregator {
   static std::shared_ptr<const Aggregator> read(ObjectReader& options);
 
   std::string_view name() const override { return "mean"; }
+  bool compares() const override { return false; }
   Combination combine(std::span<const uint32_t> samples, const SquaredDistances&) const override;
 };
 

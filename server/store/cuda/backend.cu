@@ -1,5 +1,6 @@
 #include "server/store/arena_plan.h"
 #include "server/store/cuda/apply.cuh"
+#include "server/store/cuda/combine.cuh"
 #include "server/store/cuda/lane.cuh"
 #include "server/store/cuda/storage.cuh"
 
@@ -14,6 +15,8 @@ class CudaBackend : public Backend {
   std::string describe() const override { return cudaDeviceName(device_) + " (" + model_ + ")"; }
   std::unique_ptr<Lane> makeLane() override { return std::make_unique<CudaLane>(device_); }
   void limitStaged(uint64_t bytes) override { gradients_->setLentBytesMax(bytes); }
+
+  uint32_t comparedMax() const override { return kCombinedOnDeviceMax; }
 
   using Backend::allocate;
   Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(

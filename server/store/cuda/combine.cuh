@@ -10,8 +10,8 @@
 
 namespace psd {
 
-/// Most gradients that a trimmed mean or distances take here; a weighted sum takes any number.
-inline constexpr size_t kCombinedOnDeviceMax = 64;
+/// Backend::comparedMax().
+inline constexpr uint32_t kCombinedOnDeviceMax = 64;
 
 /// Queues out[0 … count) = the combination of `gradients`, all in device memory. ErrorCode::invalidArgument
 /// when they are too many.

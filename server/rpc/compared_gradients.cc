@@ -1,0 +1,25 @@
+#include "server/rpc/compared_gradients.h"
+
+#include <string>
+
+namespace psd {
+
+Status checkComparedGradients(const DaemonConfig& config, std::span<const std::shared_ptr<Backend>> devices,
+                              uint32_t trainers) {
+  for (const GroupConfig& group : config.groups) {
+    if (!group.policy.plan.compares) continue;
+    const uint32_t most = group.policy.plan.compares(trainers);
+    for (const auto& device : devices) {
+      if (most <= device->comparedMax()) continue;
+      return {ErrorCode::invalidArgument,
+              "with a world size of " + std::to_string(trainers) + " the aggregator of policy '" +
+                  group.policy.type + "' sets " + std::to_string(most) +
+                  " gradients of a round against one another, and " + device->describe() + " takes " +
+                  std::to_string(device->comparedMax()) +
+                  "; use device cpu, aggregator mean or more backup_trainers"};
+    }
+  }
+  return {};
+}
+
+}  // namespace psd
