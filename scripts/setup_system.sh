@@ -195,7 +195,7 @@ setup_offline_packages() {
   step "Unpacking the bundle's packages"
   local missing
   mapfile -t missing < <(missing_packages "${LIBRARY_PACKAGES[@]}" "${CAPNP_PACKAGES[@]}")
-  if [ ${#missing[@]} -eq 0 ] && [ ! -d "$SYSROOT" ] && have capnp && version_at_least "$(capnp --version | awk '{print $NF}')" 0.9; then
+  if [ ${#missing[@]} -eq 0 ] && [ ! -d "$SYSROOT" ] && have ninja && have capnp && version_at_least "$(capnp --version | awk '{print $NF}')" 0.9; then
     note "the system has them all"
     return
   fi

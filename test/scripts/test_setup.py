@@ -1,5 +1,7 @@
 """scripts/setup and its kin: one line for what is missing, and packages unpacked without root."""
 
+import os
+import pathlib
 import shutil
 import subprocess
 import unittest
@@ -109,6 +111,28 @@ class OfflineSetUp(CheckoutTest):
         self.build_package("small_2.deb")
         self.assertIn("unpacking 1 packages", self.set_up("--offline", self.root / "bundle"))
         self.assertTrue((self.root / ".deps/sysroot/usr/share/new").exists())
+
+    def path_without(self, program):
+        """A PATH with all that is on this one, but for a program."""
+        folder = self.root / f"without-{program}"
+        folder.mkdir()
+        for place in os.environ["PATH"].split(":"):
+            for each in pathlib.Path(place).glob("*"):
+                if each.name != program and not (folder / each.name).is_symlink():
+                    (folder / each.name).symlink_to(each)
+        return str(folder)
+
+    def test_ninja_may_come_from_the_bundle_alone(self):
+        how = {"path_first": self.tools, "PATH": self.path_without("ninja")}
+        result = self.run_script("setup", "--no-torch", "--offline", self.root / "bundle", **how)
+        self.assert_fails(result, "ninja is missing")
+        (self.root / "bundle/debs/small_1.deb").unlink()
+        self.write("package/usr/bin/ninja", "#!/bin/sh\n")
+        (self.root / "package/usr/bin/ninja").chmod(0o755)
+        self.build_package("small_2.deb")
+        result = self.run_script("setup", "--no-torch", "--offline", self.root / "bundle", **how)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("/.deps/sysroot/usr/bin", (self.root / ".deps/env.sh").read_text(encoding="utf-8"))
 
     def test_a_damaged_package(self):
         (self.root / "bundle/debs/small_1.deb").write_bytes(b"half")
