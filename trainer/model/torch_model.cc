@@ -140,18 +140,23 @@ class TorchModel : public Model {
   }
 
  private:
+  torch::Tensor flatZeros(const torch::TensorOptions& options) const {
+    return torch::zeros(static_cast<int64_t>(layout_.totalElements()), options.dtype(torch::kFloat32));
+  }
+
   torch::Tensor hostArray() const {
-    return torch::zeros(static_cast<int64_t>(layout_.totalElements()),
-                        torch::TensorOptions().dtype(torch::kFloat32).pinned_memory(!device_.is_cpu()));
+    return flatZeros(torch::TensorOptions().pinned_memory(!device_.is_cpu()));
   }
 
   void allocate() {
-    hostParameters_.push_back(hostArray());
-    hostGradients_.push_back(hostArray());
+    // Before any pinned memory: LibTorch takes that with a context that is open, or opens one on the first
+    // device, whichever this one is.
     if (!device_.is_cpu()) {
-      parameters_ = torch::zeros_like(hostParameters_.front(), device_);
+      parameters_ = flatZeros(device_);
       gradients_ = torch::zeros_like(parameters_);
     }
+    hostParameters_.push_back(hostArray());
+    hostGradients_.push_back(hostArray());
   }
 
   /// The part of a flat tensor that belongs to a parameter.
