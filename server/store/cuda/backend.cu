@@ -7,6 +7,10 @@
 namespace psd {
 namespace {
 
+/// Free when the parameters have their memory, for what comes after them and would fail with a model in
+/// place: the lanes of the event loops, of a round and of a checkpoint.
+constexpr uint64_t kBesideParametersBytes = uint64_t{256} << 20;
+
 /// One CUDA device. Thread-safe.
 class CudaBackend : public Backend {
  public:
@@ -30,6 +34,12 @@ class CudaBackend : public Backend {
       needs.push_back({request.elements, request.optimizer.slots().size()});
     }
     PSD_ASSIGN_OR_RETURN(const ArenaPlan plan, planArena(needs, cudaDeviceName(device_), totalBytes));
+    const uint64_t bytes = (plan.elements + plan.slotElements) * sizeof(float);
+    if (bytes + kBesideParametersBytes > freeBytes) {
+      return notEnoughMemory(cudaDeviceName(device_), bytes,
+                             std::to_string(freeBytes) + " bytes are free, and " +
+                                 std::to_string(kBesideParametersBytes) + " have to stay so");
+    }
     auto arena = std::make_shared<DeviceArena>(DeviceArena{device_, nullptr, gradients_});
     PSD_ASSIGN_OR_RETURN(arena->floats, DeviceFloats::allocate(device_, plan.elements + plan.slotElements));
     std::vector<std::unique_ptr<ShardStorage>> shards;
