@@ -234,7 +234,9 @@ TEST_CASE("operations of one lane happen in the order of the calls, and end on a
   const auto shards = allocate(*cuda, {kElements}, optimizer);
   ShardStorage& storage = *shards[0];
   REQUIRE(!storage.synchronous());
-  const std::vector<float> one(kElements, 1.f);
+  // Other values each time, in memory that is reused: a copy that comes too late would bring the next ones.
+  std::vector<std::vector<float>> gradients;
+  for (int round = 1; round <= kRounds; ++round) gradients.emplace_back(kElements, static_cast<float>(round));
 
   // Nothing is awaited until all is queued; the callbacks of a lane come one at a time.
   std::vector<ReadView> views;
@@ -243,7 +245,7 @@ TEST_CASE("operations of one lane happen in the order of the calls, and end on a
   std::promise<void> ended;
   const auto lane = cuda->makeLane();  // last, so that it goes first and waits for the callbacks
   for (int round = 1; round <= kRounds; ++round) {
-    storage.apply(*lane, 0, one, {1, 1.0}, [&](Status status) {
+    storage.apply(*lane, 0, gradients[round - 1], {1, 1.0}, [&](Status status) {
       if (!status.ok()) errors.push_back(status.message());
     });
     storage.snapshot(*lane, 0, kElements,
@@ -262,7 +264,7 @@ TEST_CASE("operations of one lane happen in the order of the calls, and end on a
   CHECK(!onThisThread);
   REQUIRE(views.size() == kRounds);
   for (int round = 1; round <= kRounds; ++round) {
-    const std::vector<float> expected(kElements, -1.f * static_cast<float>(round));
+    const std::vector<float> expected(kElements, -0.5f * static_cast<float>(round * (round + 1)));
     REQUIRE((copyOf(views[round - 1]) == expected));
   }
 }

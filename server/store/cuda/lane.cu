@@ -99,7 +99,7 @@ Result<std::shared_ptr<float>> CudaLane::outgoing(uint64_t count) {
   return pinned.ok() ? pinned : unpinned_->acquire(count);
 }
 
-void CudaLane::complete(Status queued, Staging staging, std::function<void(Status)> done) {
+void CudaLane::complete(Status queued, Staging&& staging, std::function<void(Status)> done) {
   auto completion = std::make_unique<Completion>(
       Completion{device_, std::move(queued), std::move(staging), std::move(done)});
   // Not cudaLaunchHostFunc: that one is never called when the device has failed, and whoever waits

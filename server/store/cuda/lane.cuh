@@ -57,7 +57,7 @@ class CudaLane : public Lane {
 
   /// Calls `done` from the driver's thread when all that was queued so far has ended, with `queued` if
   /// that is an error, else with the stream's state. Keeps `staging` until then.
-  void complete(Status queued, Staging staging, std::function<void(Status)> done);
+  void complete(Status queued, Staging&& staging, std::function<void(Status)> done);
 
  private:
   Status setUp();

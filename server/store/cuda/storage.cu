@@ -49,7 +49,8 @@ void CudaStorage::copyIn(Lane& anyLane, float* to, std::span<const float> values
     PSD_RETURN_IF_ERROR(lane.begin());
     return lane.copyIn(to, values, staged);
   };
-  lane.complete(queue(), std::move(staged), std::move(done));
+  Status queued = queue();  // not below, where `staged` may be moved from before it is filled
+  lane.complete(std::move(queued), std::move(staged), std::move(done));
 }
 
 Status CudaStorage::step(CudaLane& lane, uint64_t offset, uint64_t count,
@@ -147,7 +148,8 @@ void CudaStorage::applyChanged(Lane& anyLane, uint64_t offset, const Gradient& g
     // Zeros count here, and where the others lie no thread can guess: decoded by the host.
     return stepDecoded(lane, offset, gradient, change, update, staged);
   };
-  lane.complete(queue(), std::move(staged), std::move(done));
+  Status queued = queue();
+  lane.complete(std::move(queued), std::move(staged), std::move(done));
 }
 
 void CudaStorage::stage(Lane& anyLane, ReadView gradient, StageDone done) {
