@@ -104,6 +104,7 @@ kj::Promise<void> MessageStream::readInto(std::byte* into, size_t bytes) {
     if (got == 0) {
       kj::throwFatalException(KJ_EXCEPTION(DISCONNECTED, "the connection ended within a message"));
     }
+    receivedBytes_ += got;
     if (direct) return got == bytes ? kj::READY_NOW : readInto(into + got, bytes - got);
     aheadBegin_ = 0;
     aheadEnd_ = got;
@@ -118,9 +119,8 @@ kj::Promise<size_t> MessageStream::receive(std::byte* into, size_t bytes) {
   auto fds = kj::heapArray<kj::AutoCloseFd>(kDescriptorsMax);
   auto read = options_.descriptors->tryReadWithFds(into, 1, bytes, fds.begin(), fds.size());
   return read.then([this, fds = kj::mv(fds)](kj::AsyncCapabilityStream::ReadResult got) mutable {
-    receivedBytes_ += got.byteCount;
     for (size_t i = 0; i < got.capCount && received_.size() < kDescriptorsMax; i++) {
-      received_.push_back({receivedBytes_, kj::mv(fds[i])});
+      received_.push_back({receivedBytes_ + got.byteCount, kj::mv(fds[i])});
     }
     return got.byteCount;
   });
@@ -155,6 +155,7 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> MessageStream::tryReadMessage
            // Without a deadline: an idle connection is no fault.
            return receive(ahead_.begin(), ahead_.size())
                .then([this, fdSpace, options](size_t got) -> kj::Promise<Read> {
+                 receivedBytes_ += got;
                  aheadBegin_ = 0;
                  aheadEnd_ = got;
                  if (got > 0) return readNext(fdSpace, options);

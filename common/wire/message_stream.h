@@ -81,6 +81,8 @@ class MessageStream final : public capnp::MessageStream {
   uint64_t heldBytes() const { return writer_.heldBytes(); }
   size_t heldMessages() const { return writer_.heldMessages(); }
   kj::Duration writeWaitTime() const { return writer_.waitTime(); }
+  /// Of what the peer sent, whole messages or not.
+  uint64_t receivedBytes() const { return receivedBytes_; }
   /// Whether the message at hand is not read on because the budget is spent.
   bool waitsForBudget() const { return waitsForBudget_; }
   /// Whether this stream is over because the peer closed, broke off or was refused. If not, whoever ended

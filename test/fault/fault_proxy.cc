@@ -1,8 +1,10 @@
 #include "test/fault/fault_proxy.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <iterator>
+#include <span>
 #include <vector>
 
 #include <fcntl.h>
@@ -28,9 +30,9 @@ bool receiveAll(int fd, std::byte* into, size_t bytes) {
   return true;
 }
 
-bool sendAll(int fd, const std::vector<std::byte>& message) {
-  for (size_t sent = 0; sent < message.size();) {
-    const ssize_t more = send(fd, message.data() + sent, message.size() - sent, MSG_NOSIGNAL);
+bool sendAll(int fd, std::span<const std::byte> bytes) {
+  for (size_t sent = 0; sent < bytes.size();) {
+    const ssize_t more = send(fd, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
     if (more <= 0) return false;
     sent += static_cast<size_t>(more);
   }
@@ -124,6 +126,18 @@ void FaultProxy::cut(Connection& connection) {
   shutdown(connection.daemon.get(), SHUT_RDWR);
 }
 
+bool FaultProxy::passOn(int to, const std::vector<std::byte>& message, bool upwards) {
+  const std::span<const std::byte> bytes(message);
+  for (size_t sent = 0; sent < bytes.size();) {
+    const size_t most = upwards || pieceBytes_ == 0 ? bytes.size() : pieceBytes_.load();
+    const auto piece = bytes.subspan(sent, std::min(most, bytes.size() - sent));
+    if (!sendAll(to, piece)) return false;
+    sent += piece.size();
+    if (sent < bytes.size()) std::this_thread::sleep_for(std::chrono::milliseconds(pauseMs_));
+  }
+  return true;
+}
+
 void FaultProxy::pump(Connection& connection, bool upwards) {
   const int from = upwards ? connection.trainer.get() : connection.daemon.get();
   const int to = upwards ? connection.daemon.get() : connection.trainer.get();
@@ -146,8 +160,8 @@ void FaultProxy::pump(Connection& connection, bool upwards) {
     if (now && plan.fault == Fault::delay) {
       std::this_thread::sleep_for(std::chrono::milliseconds(plan.delayMs));
     }
-    if (!sendAll(to, message)) break;
-    if (now && plan.fault == Fault::repeat && !sendAll(to, message)) break;
+    if (!passOn(to, message, upwards)) break;
+    if (now && plan.fault == Fault::repeat && !passOn(to, message, upwards)) break;
   }
   cut(connection);
 }

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "common/os/socket.h"
 #include "test/support/random.h"
@@ -28,6 +30,11 @@ class FaultProxy {
   std::string address() const { return address_; }
   /// Cuts a connection, both ways at once. They are numbered as they came, from 0.
   void cut(size_t connection);
+  /// From now on what goes to trainers goes in pieces of so many bytes, with such a pause after each.
+  void slowDown(size_t pieceBytes, std::chrono::milliseconds pause) {
+    pauseMs_ = static_cast<uint64_t>(pause.count());
+    pieceBytes_ = pieceBytes;
+  }
   /// Connections that were done harm.
   uint64_t harmed() const { return harmed_; }
 
@@ -48,6 +55,7 @@ class FaultProxy {
   void acceptAll();
   Plan draw();
   void pump(Connection& connection, bool upwards);
+  bool passOn(int to, const std::vector<std::byte>& message, bool upwards);
   static void cut(Connection& connection);
 
   const Address upstream_;
@@ -57,6 +65,8 @@ class FaultProxy {
   std::string address_;
   std::atomic<bool> ending_{false};
   std::atomic<uint64_t> harmed_{0};
+  std::atomic<size_t> pieceBytes_{0};  // 0: as large as they come
+  std::atomic<uint64_t> pauseMs_{0};
   std::mutex mutex_;  // guards the list
   std::list<std::unique_ptr<Connection>> connections_;
   std::thread accepting_;

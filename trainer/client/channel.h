@@ -189,11 +189,16 @@ class Channel {
   kj::Promise<PushResponse> sendThroughRing(const PushOrder& order, const Slice& slice);
   void connectionLost();
   void watchNotice();
-  /// Renews the lease in the background, however long this trainer computes.
+  /// Renews the lease in the background, however long this trainer computes, and ends the connection when the
+  /// daemon falls silent.
   void keepAlive();
+  /// Once every `interval`.
+  kj::Promise<void> beat(kj::Duration interval);
+  void renewLease();
+  /// fail(), not from within the promise that finds out, which it drops.
+  void failSoon(const Error& why);
   /// Nothing can be called any more; the first reason stands.
   void end(Error why);
-  kj::Promise<void> beat(kj::Duration lease);
   /// The typed form of what the library threw; tears the connection down first.
   kj::Promise<Error> broken(kj::Exception&& exception);
   template <class T>
@@ -213,6 +218,9 @@ class Channel {
   kj::Maybe<schema::Trainer::Client> trainer_;
   kj::Promise<void> notice_ = kj::READY_NOW;
   kj::Promise<void> keptAlive_ = kj::READY_NOW;
+  uint64_t heardBytes_ = 0;                       // that had come by the last beat
+  uint64_t quietBeats_ = 0;                       // in a row between which nothing came
+  kj::Own<kj::TaskSet> renewals_;                 // calls that are not answered; null: none were made
   kj::Promise<void> ending_ = kj::READY_NOW;      // a connection that a silent daemon made useless
   kj::Promise<void> lost_ = kj::READY_NOW;        // marks the end of a connection that no call waits on
   std::optional<Error> ended_;                    // why nothing can be called any more

@@ -16,6 +16,12 @@ constexpr kj::Duration kGoodbyeTime = 2 * kj::SECONDS;
 constexpr uint64_t kBeatsPerLease = 4;
 constexpr uint64_t kLeaseMsMin = 40;  // whatever a daemon says
 
+/// What breaks the connection shows in the next call.
+class NoFailures final : public kj::TaskSet::ErrorHandler {
+ public:
+  void taskFailed(kj::Exception&&) override {}
+} noFailures;
+
 /// The elements of the shards that are marked, those of neighbours as one range.
 std::vector<ElementRange> elementsOf(const ShardPlan& plan, capnp::List<bool>::Reader marked) {
   std::vector<ElementRange> ranges;
@@ -158,28 +164,38 @@ kj::Promise<Result<DealtSamples>> Channel::takeSamples(const SamplesWish& wish) 
 void Channel::keepAlive() {
   if (terms_.leaseMs == 0) return;  // a daemon that grants none
   const kj::Duration lease = std::max(terms_.leaseMs, kLeaseMsMin) * kj::MILLISECONDS;
-  keptAlive_ = beat(lease).eagerlyEvaluate([](kj::Exception&&) {});
+  renewals_ = kj::heap<kj::TaskSet>(noFailures);
+  heardBytes_ = UINT64_MAX;  // nothing was asked before the first beat
+  quietBeats_ = 0;
+  keptAlive_ = beat(lease / kBeatsPerLease).eagerlyEvaluate([](kj::Exception&&) {});
 }
 
-kj::Promise<void> Channel::beat(kj::Duration lease) {
-  return timer_.afterDelay(lease / kBeatsPerLease)
-      .then([this, lease] {
-        auto answer = KJ_ASSERT_NONNULL(trainer_).keepAliveRequest().send().then(
-            [](capnp::Response<schema::Trainer::KeepAliveResults> answer) {
-              return cleared(wire::readStatus(answer.getStatus()));
-            });
-        // A daemon that is silent for a whole lease is stopped, or its machine is gone.
-        auto silence = timer_.afterDelay(lease).then([this] {
-          return Status(ErrorCode::unavailable, "the daemon at " + server_ + " does not answer");
-        });
-        return answer.exclusiveJoin(kj::mv(silence));
-      })
-      .then([this, lease](Status status) -> kj::Promise<void> {
-        if (status.ok()) return beat(lease);
-        // Not from within this chain, which the end of the connection drops.
-        ending_ = kj::evalLater([this, why = status.error()] { return fail(why); }).eagerlyEvaluate(nullptr);
-        return kj::READY_NOW;
-      });
+kj::Promise<void> Channel::beat(kj::Duration interval) {
+  return timer_.afterDelay(interval).then([this, interval]() -> kj::Promise<void> {
+    // The answer to a beat may be long behind slices, in the network or in the daemon; so all that comes is a
+    // sign of life. Counted in beats, as time in which this process stood still says nothing of the daemon.
+    const uint64_t received = stream_->receivedBytes();
+    quietBeats_ = received == heardBytes_ ? quietBeats_ + 1 : 0;
+    heardBytes_ = received;
+    if (quietBeats_ == kBeatsPerLease) {
+      failSoon({ErrorCode::unavailable, "the daemon at " + server_ + " does not answer"});
+      return kj::READY_NOW;
+    }
+    renewLease();
+    return beat(interval);
+  });
+}
+
+void Channel::renewLease() {
+  renewals_->add(KJ_ASSERT_NONNULL(trainer_).keepAliveRequest().send().then(
+      [this](capnp::Response<schema::Trainer::KeepAliveResults> answer) {
+        const Status status = wire::readStatus(answer.getStatus());
+        if (!status.ok()) failSoon(cleared(status.error()));
+      }));
+}
+
+void Channel::failSoon(const Error& why) {
+  ending_ = kj::evalLater([this, why] { return fail(why); }).eagerlyEvaluate(nullptr);
 }
 
 kj::Promise<void> Channel::leaveAndFail(const Error& why) {

@@ -61,6 +61,22 @@ TEST_CASE("messages of any size come out as they went in") {
   }
 }
 
+TEST_CASE("what has come of a message counts before all of it has") {
+  for (size_t words : {size_t{4}, size_t{20'000}}) {
+    PipedStream near;
+    auto reading = near.read();
+    CHECK(near.stream->receivedBytes() == 0);
+    const std::vector<kj::byte> bytes = framed(segmentsOf({words}));
+    const auto half = bytes.begin() + static_cast<ptrdiff_t>(bytes.size() / 2);
+    near.send({bytes.begin(), half}).wait(near.scope);
+    near.settle();
+    CHECK(near.stream->receivedBytes() == bytes.size() / 2);
+    auto rest = near.send({half, bytes.end()});
+    near.got(kj::mv(reading));
+    CHECK(near.stream->receivedBytes() == bytes.size());
+  }
+}
+
 TEST_CASE("messages of random shapes follow each other on one stream") {
   for (uint64_t seed = 1; seed <= 30; seed++) {
     INFO("seed " << seed);
