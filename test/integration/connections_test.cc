@@ -193,6 +193,31 @@ TEST_CASE("Connections: one of them is cut in the middle of a push, which is in 
   for (const Json& each : status["shards"]) CHECK(each["version"] == 2);
 }
 
+TEST_CASE("Connections: a trainer that is told to stop waits for no push behind one whose answer was lost") {
+  Json config = configOf("sync", 2);
+  config["policy"]["start_trainers"] = 2;  // so that a push is not answered
+  const LocalServer server(config);
+  testing::FaultProxy proxy(server.address());
+  ClientOptions options = optionsFor(proxy.address());
+  options.connections = 2;
+  options.retryTimeout = std::chrono::minutes(1);
+  const std::vector<float> gradient(elements(), -1.f);
+  auto client = joined(options, 0, 2);
+  auto first = client->push(Step{1}, gradient, 1, {});
+  auto second = client->push(Step{2}, gradient, 1, {});  // goes when the first is answered
+  server.statusWhen([](const Json& status) { return status["trainers"][0]["waits_for"] == "push"; });
+  for (const size_t connection : {0, 1}) proxy.cut(connection);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!first.done() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  REQUIRE(first.done());
+  client->interrupt();
+  for (auto* push : {&second, &first}) {
+    const auto answer = push->wait();
+    REQUIRE_FALSE(answer.ok());
+    CHECK(answer.error().code == ErrorCode::interrupted);
+  }
+}
+
 TEST_CASE("Connections: through a codec nothing of a dropped gradient is lost") {
   // Of trainers in step, one gradient is late: all of its shards, though only one connection hears of it.
   Json config = configOf("sync", 2);

@@ -124,7 +124,7 @@ void RpcClient::standAlone() {
 }
 
 bool RpcClient::mayRecover(const Error& error) const {
-  return trainer_ && !gaveUp_ && options_.retryTimeout.count() > 0 && isLost(error);
+  return trainer_ && !gaveUp_ && !interrupted_ && options_.retryTimeout.count() > 0 && isLost(error);
 }
 
 Status RpcClient::recover(uint64_t broken, const Error& cause) {
