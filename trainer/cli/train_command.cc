@@ -84,11 +84,13 @@ Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& mate
                               const StopSignals& signals) {
   std::vector<LoopObserver*> observers{&progress};
   if (material.metrics) observers.push_back(material.metrics.get());
-  const auto summary = loop.run(observers, [&] { return signals.received() != 0; });
+  auto summary = loop.run(observers, [&] { return signals.received() != 0; });
   progress.finish();
   PSD_RETURN_IF_ERROR(summary);
   if (material.test && !summary->interrupted) {
-    PSD_RETURN_IF_ERROR(client.pull(material.model->parameters()).wait());
+    const Status pulled = client.pull(material.model->parameters()).wait().status();
+    summary->interrupted = !pulled.ok() && pulled.error().code == ErrorCode::interrupted;
+    if (!summary->interrupted) PSD_RETURN_IF_ERROR(pulled);
   }
   PSD_RETURN_IF_ERROR(client.leave());
   return Outcome{*summary, summary->interrupted ? signals.received() : 0};

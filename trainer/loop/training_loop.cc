@@ -112,8 +112,9 @@ Result<TrainingSummary> TrainingLoop::run(const std::vector<LoopObserver*>& obse
   const Status answered = interrupted.ok() ? pushes_.reduceTo(0) : Status();
   pushes_.abandon();
   PSD_RETURN_IF_ERROR(interrupted);
-  if (!answered.ok() && !told(answered.error())) return answered.error();
-  return tally_.finish(stopwatch.seconds(), *interrupted);
+  const bool unanswered = !answered.ok() && told(answered.error());
+  if (!answered.ok() && !unanswered) return answered.error();
+  return tally_.finish(stopwatch.seconds(), *interrupted || unanswered);
 }
 
 Result<bool> TrainingLoop::runSteps(const std::vector<LoopObserver*>& observers,

@@ -49,7 +49,7 @@ struct TrainingSummary {
   double loss = 0;  ///< mean over the samples of the last epoch, as far as it went
   double stalenessMean = 0;
   uint64_t stalenessMax = 0;
-  bool interrupted = false;  ///< shouldStop() ended it early
+  bool interrupted = false;  ///< shouldStop() ended it early, or Client::interrupt() its last pushes
   uint64_t late = 0;         ///< gradients that were dropped because their round was closed
   uint64_t stale = 0;        ///< and because they were too old
 };

@@ -22,11 +22,14 @@ using Catch::Matchers::Contains;
 using testing::FakeClient;
 using testing::FakeDaemon;
 
-Connect connectTo(FakeDaemon& daemon) {
+template <class SomeClient>
+Connect connectAs(FakeDaemon& daemon) {
   return [&daemon](const ClientOptions&) -> Result<std::unique_ptr<Client>> {
-    return std::unique_ptr<Client>(std::make_unique<FakeClient>(daemon));
+    return std::unique_ptr<Client>(std::make_unique<SomeClient>(daemon));
   };
 }
+
+Connect connectTo(FakeDaemon& daemon) { return connectAs<FakeClient>(daemon); }
 
 /// Fails the test: wrong input has to be found before the daemon is bothered.
 Result<std::unique_ptr<Client>> mustNotConnect(const ClientOptions&) {
@@ -41,6 +44,8 @@ CommonOptions mlpOnSynthetic() {
   common.device = "cpu";
   return common;
 }
+
+constexpr size_t kAllSteps = 26;  // of trainMlp()
 
 TrainCommand trainMlp(uint32_t rank = 0, uint32_t worldSize = 1) {
   TrainCommand command{mlpOnSynthetic(), {}, ""};
@@ -103,17 +108,31 @@ TEST_CASE("a signal ends training between steps, with a goodbye and no score") {
     }
   };
   std::ostringstream out;
-  const auto signal = runTrain(
-      trainMlp(),
-      [&](const ClientOptions&) -> Result<std::unique_ptr<Client>> {
-        return std::unique_ptr<Client>(std::make_unique<Interrupting>(daemon));
-      },
-      out, false);
+  const auto signal = runTrain(trainMlp(), connectAs<Interrupting>(daemon), out, false);
   PSD_REQUIRE_OK(signal);
   CHECK(*signal == SIGTERM);
   CHECK(daemon.steps.size() == 3);
   CHECK(daemon.left == 1);
   CHECK_THAT(out.str(), Contains("stopped after 3 steps") && !Contains("test"));
+}
+
+TEST_CASE("a signal ends the wait for the final parameters like that for any others") {
+  FakeDaemon daemon;
+  struct Interrupting : FakeClient {
+    Interrupting(FakeDaemon& daemon) : FakeClient(daemon), daemon(daemon) {}
+    Pending<PullInfo> pull(std::span<float> destination) override {
+      if (daemon.steps.size() < kAllSteps) return FakeClient::pull(destination);
+      std::raise(SIGTERM);
+      return testing::ready<PullInfo>(Error{ErrorCode::interrupted, "told to stop"});
+    }
+    FakeDaemon& daemon;
+  };
+  std::ostringstream out;
+  const auto signal = runTrain(trainMlp(), connectAs<Interrupting>(daemon), out, false);
+  PSD_REQUIRE_OK(signal);
+  CHECK(*signal == SIGTERM);
+  CHECK(daemon.left == 1);
+  CHECK_THAT(out.str(), Contains("stopped after 26 steps") && !Contains("test"));
 }
 
 TEST_CASE("a failing trainer does not say goodbye as if it were done") {

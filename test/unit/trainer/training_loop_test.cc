@@ -233,6 +233,20 @@ TEST_CASE("a failure of the last pushes is not lost") {
   CHECK(trainer.loop.run({}, never).message() == "step 4 (epoch 1): going");
 }
 
+TEST_CASE("a run whose last pushes were interrupted is not done") {
+  FakeDaemon daemon;
+  daemon.isSlow = true;
+  daemon.failPushAtStep = 4;
+  daemon.failure = {ErrorCode::interrupted, "told to stop"};
+  LoopOptions options = alone(64, 1);  // 4 steps
+  options.inflight = 2;
+  Trainer trainer(daemon, options);
+  const auto summary = trainer.loop.run({}, never);
+  PSD_REQUIRE_OK(summary);
+  CHECK(summary->steps == 4);
+  CHECK(summary->interrupted);
+}
+
 TEST_CASE("a refusal that cannot be explained here is passed on") {
   FakeDaemon daemon;
   daemon.failPushAtStep = 1;
