@@ -115,6 +115,24 @@ TEST_CASE("Reload: policies change under four trainers, and no push and no train
   for (const Json& shard : status["shards"]) CHECK(shard["version"] == status["shards"][0]["version"]);
 }
 
+TEST_CASE("Reload: the daemon's memory is shown only while the policy lets trainers read it") {
+  const auto config = [](const char* policy) {
+    Json config = configOf({{"type", policy}});
+    config["shm_writable"] = true;
+    return config;
+  };
+  testing::LocalServer server(config("hogwild"));
+  auto client = joined(server.unixAddress(), 0, 1, Transport::shm);
+  const size_t elements = ModelLayout(kModel).totalElements();
+  CHECK(client->view().size() == elements);
+  CHECK(client->writableView().size() == elements);
+  PSD_REQUIRE_OK(server.reload(config("locked")));
+  CHECK(client->view().empty());
+  CHECK(client->writableView().empty());
+  PSD_REQUIRE_OK(server.reload(config("hogwild")));
+  CHECK(client->view().size() == elements);
+}
+
 TEST_CASE("Reload: the learning rate changes for the pushes that come after") {
   testing::LocalServer server(configOf({{"type", "locked"}}, 1));
   auto client = joined(server.address(), 0, 1);

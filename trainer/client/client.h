@@ -213,8 +213,8 @@ class Client {
 
   /// The parameters in the daemon's own memory, without a copy: they change while they are read, each element
   /// whole. Valid as long as this object, or until the trainer is back after its connection broke; no longer
-  /// changing once the daemon is gone. Empty where values
-  /// travel in messages, and from when on the daemon goes by a policy that forbids it.
+  /// changing once the daemon is gone. Empty where values travel in messages, and while the daemon goes by a
+  /// policy that forbids it: who keeps the span asks again before each use.
   virtual std::span<const float> view() const { return {}; }
 
   /// The same to be written as well, where the daemon's configuration says shm_writable; else empty. What is

@@ -40,10 +40,10 @@ class RpcClient final : public Client {
   Status leave() override;
   void interrupt() override;
   std::span<const float> view() const override {
-    return shared_ ? shared_->values() : std::span<const float>();
+    return shared_ && shared_->readable() ? shared_->values() : std::span<const float>();
   }
   std::span<float> writableView() const override {
-    return shared_ ? shared_->writableValues() : std::span<float>();
+    return shared_ && shared_->readable() ? shared_->writableValues() : std::span<float>();
   }
   uint64_t bytesPulled() const override { return bytesPulled_; }
   uint64_t bytesPushed() const override { return bytesPushed_; }
