@@ -133,7 +133,7 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
   out << formatSummary(rank, outcome.summary) << std::endl;
   if (material.metrics) PSD_RETURN_IF_ERROR(material.metrics->finish());
   if (material.test && outcome.signal == 0) {
-    PSD_ASSIGN_OR_RETURN(const Score score, evaluate(*material.model, *material.test));
+    PSD_ASSIGN_OR_RETURN(const Score score, evaluatePulled(*material.model, *material.test));
     out << "rank " << rank.value << "  test " << formatScore(score, material.test->describe()) << std::endl;
   }
   return outcome.signal;

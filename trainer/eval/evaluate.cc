@@ -33,9 +33,7 @@ Result<Score> evaluate(Model& model, const Dataset& dataset) {
   return total;
 }
 
-Result<EvalReport> evaluateServer(Client& client, Model& model, const Dataset& dataset) {
-  PSD_RETURN_IF_ERROR(client.observe(model.spec()));
-  PSD_ASSIGN_OR_RETURN(PullInfo pulled, client.pull(model.parameters()).wait());
+Result<Score> evaluatePulled(Model& model, const Dataset& dataset) {
   if (const std::string where = describeNonFinite(model.spec(), model.parameters()); !where.empty()) {
     return Error{ErrorCode::nonFinite,
                  "the daemon's parameters are not finite: " + where + "; was the learning rate too high?"};
@@ -47,6 +45,13 @@ Result<EvalReport> evaluateServer(Client& client, Model& model, const Dataset& d
                      " is not finite, though the daemon's parameters are: they are too large; was the "
                      "learning rate too high?"};
   }
+  return score;
+}
+
+Result<EvalReport> evaluateServer(Client& client, Model& model, const Dataset& dataset) {
+  PSD_RETURN_IF_ERROR(client.observe(model.spec()));
+  PSD_ASSIGN_OR_RETURN(PullInfo pulled, client.pull(model.parameters()).wait());
+  PSD_ASSIGN_OR_RETURN(const Score score, evaluatePulled(model, dataset));
   return EvalReport{model.spec().name, dataset.describe(), std::move(pulled.versions), score};
 }
 

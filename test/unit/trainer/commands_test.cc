@@ -4,6 +4,7 @@
 #include <chrono>
 #include <csignal>
 #include <future>
+#include <limits>
 #include <sstream>
 #include <string>
 
@@ -133,6 +134,25 @@ TEST_CASE("a signal ends the wait for the final parameters like that for any oth
   CHECK(*signal == SIGTERM);
   CHECK(daemon.left == 1);
   CHECK_THAT(out.str(), Contains("stopped after 26 steps") && !Contains("test"));
+}
+
+TEST_CASE("final parameters that are not finite are an error, not a score") {
+  FakeDaemon daemon;
+  struct Overflowing : FakeClient {
+    Overflowing(FakeDaemon& daemon) : FakeClient(daemon), daemon(daemon) {}
+    Pending<PullInfo> pull(std::span<float> destination) override {
+      if (daemon.steps.size() == kAllSteps) daemon.values[3] = std::numeric_limits<float>::quiet_NaN();
+      return FakeClient::pull(destination);
+    }
+    FakeDaemon& daemon;
+  };
+  std::ostringstream out;
+  const auto signal = runTrain(trainMlp(), connectAs<Overflowing>(daemon), out, false);
+  REQUIRE_FALSE(signal.ok());
+  CHECK(signal.error().code == ErrorCode::nonFinite);
+  CHECK_THAT(signal.message(), Contains("holds nan at element 3"));
+  CHECK(daemon.left == 1);
+  CHECK_THAT(out.str(), Contains("done after 26 steps") && !Contains("test"));
 }
 
 TEST_CASE("a failing trainer does not say goodbye as if it were done") {
