@@ -93,7 +93,8 @@ Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& mate
     if (!summary->interrupted) PSD_RETURN_IF_ERROR(pulled);
   }
   PSD_RETURN_IF_ERROR(client.leave());
-  return Outcome{*summary, summary->interrupted ? signals.received() : 0};
+  // Whoever is to score the model still has something to stop.
+  return Outcome{*summary, summary->interrupted || material.test ? signals.received() : 0};
 }
 
 /// What a signal does: first it is said, then, where a step takes long because others hold it up, what is
@@ -119,17 +120,18 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
                 event.line);
   };
   PSD_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, connect(options));
-  const StopSignals signals(listenerFor(*client, terminal));
+  std::optional<StopSignals> signals(std::in_place, listenerFor(*client, terminal));
   TrainingLoop loop(*client, *material.model, *material.train, command.loop);
   const auto info = loop.join();
-  if (!info.ok() && info.error().code == ErrorCode::interrupted) return signals.received();
+  if (!info.ok() && info.error().code == ErrorCode::interrupted) return signals->received();
   PSD_RETURN_IF_ERROR(info);
   logStart(command, material, *info, loop.membership());
 
   const Rank rank = loop.membership().rank;
   if (rank != kScoringRank) material.test = nullptr;
   progress.emplace(out, terminal, rank);
-  PSD_ASSIGN_OR_RETURN(const Outcome outcome, trainAndLeave(loop, *client, material, *progress, signals));
+  PSD_ASSIGN_OR_RETURN(const Outcome outcome, trainAndLeave(loop, *client, material, *progress, *signals));
+  signals.reset();  // from here on there is nobody to say goodbye to
   out << formatSummary(rank, outcome.summary) << std::endl;
   if (material.metrics) PSD_RETURN_IF_ERROR(material.metrics->finish());
   if (material.test && outcome.signal == 0) {

@@ -136,6 +136,41 @@ TEST_CASE("a signal ends the wait for the final parameters like that for any oth
   CHECK_THAT(out.str(), Contains("stopped after 26 steps") && !Contains("test"));
 }
 
+TEST_CASE("a signal that comes with the goodbye leaves the test set alone") {
+  FakeDaemon daemon;
+  struct Interrupting : FakeClient {
+    using FakeClient::FakeClient;
+    Status leave() override {
+      std::raise(SIGTERM);
+      return FakeClient::leave();
+    }
+  };
+  std::ostringstream out;
+  const auto signal = runTrain(trainMlp(), connectAs<Interrupting>(daemon), out, false);
+  PSD_REQUIRE_OK(signal);
+  CHECK(*signal == SIGTERM);
+  CHECK_THAT(out.str(), Contains("done after 26 steps") && !Contains("test"));
+}
+
+TEST_CASE("while the model is scored a signal ends the process") {
+  // Remembers what SIGTERM does when the summary is written, just before.
+  struct Watching : std::stringbuf {
+    int sync() override {
+      struct sigaction action {};
+      sigaction(SIGTERM, nullptr, &action);
+      if (str().find("done after") != std::string::npos) ends = action.sa_handler == SIG_DFL;
+      return std::stringbuf::sync();
+    }
+    bool ends = false;
+  };
+  FakeDaemon daemon;
+  Watching written;
+  std::ostream out(&written);
+  PSD_REQUIRE_OK(runTrain(trainMlp(), connectTo(daemon), out, false));
+  CHECK(written.ends);
+  CHECK_THAT(written.str(), Contains("rank 0  test loss "));
+}
+
 TEST_CASE("final parameters that are not finite are an error, not a score") {
   FakeDaemon daemon;
   struct Overflowing : FakeClient {
