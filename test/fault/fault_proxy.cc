@@ -73,6 +73,8 @@ FaultProxy::FaultProxy(const std::string& upstream, uint64_t seed, uint64_t mess
 
 FaultProxy::~FaultProxy() {
   ending_ = true;
+  silent_ = false;
+  silent_.notify_all();
   accepting_.join();
   for (auto& connection : connections_) {
     cut(*connection);
@@ -129,6 +131,7 @@ void FaultProxy::cut(Connection& connection) {
 bool FaultProxy::passOn(int to, const std::vector<std::byte>& message, bool upwards) {
   const std::span<const std::byte> bytes(message);
   for (size_t sent = 0; sent < bytes.size();) {
+    silent_.wait(true);
     const size_t most = upwards || pieceBytes_ == 0 ? bytes.size() : pieceBytes_.load();
     const auto piece = bytes.subspan(sent, std::min(most, bytes.size() - sent));
     if (!sendAll(to, piece)) return false;

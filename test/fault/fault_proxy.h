@@ -35,6 +35,8 @@ class FaultProxy {
     pauseMs_ = static_cast<uint64_t>(pause.count());
     pieceBytes_ = pieceBytes;
   }
+  /// From now on nothing is passed on, either way, though connections stay.
+  void fallSilent() { silent_ = true; }
   /// Connections that were done harm.
   uint64_t harmed() const { return harmed_; }
 
@@ -65,6 +67,7 @@ class FaultProxy {
   std::string address_;
   std::atomic<bool> ending_{false};
   std::atomic<uint64_t> harmed_{0};
+  std::atomic<bool> silent_{false};
   std::atomic<size_t> pieceBytes_{0};  // 0: as large as they come
   std::atomic<uint64_t> pauseMs_{0};
   std::mutex mutex_;  // guards the list

@@ -18,6 +18,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kLeaseMs = 1000;
 
+ModelSpec small() { return {"small", {{"w", DType::f32, {100}}}}; }
+
 ModelSpec large() { return {"large", {{"w", DType::f32, {3u << 19}}}}; }  // 6 MiB
 
 TEST_CASE("Silence: a network that takes longer than a lease for what is under way is none") {
@@ -36,6 +38,73 @@ TEST_CASE("Silence: a network that takes longer than a lease for what is under w
   CHECK(values == ones);
   PSD_REQUIRE_OK((*client)->leave());
   CHECK(server.status()["trainers_lost"] == 0);
+}
+
+/// A client that goes through the proxy, and what it was told.
+struct Connected {
+  explicit Connected(const FaultProxy& proxy, std::chrono::milliseconds silence) {
+    ClientOptions options;
+    options.servers = {proxy.address()};
+    options.silence = silence;
+    options.onEvent = [this](const ClientEvent& event) {
+      lines.push_back(event.line);
+      if (interrupts) client->interrupt();
+    };
+    auto connected = Client::connect(options);
+    PSD_REQUIRE_OK(connected);
+    client = std::move(*connected);
+  }
+  Result<JoinInfo> join() {
+    return client->join({Rank{0}, 1}, small(), [&] { return std::span<const float>(values); });
+  }
+
+  std::vector<float> values = std::vector<float>(ModelLayout(small()).totalElements());
+  bool interrupts = false;  ///< when it is told something
+  std::vector<std::string> lines;
+  std::unique_ptr<Client> client;
+};
+
+void checkSilent(const Status& status, const FaultProxy& proxy) {
+  REQUIRE_FALSE(status.ok());
+  CHECK(status.error().code == ErrorCode::unavailable);
+  CHECK(status.message() == "the daemon at " + proxy.address() + " does not answer");
+}
+
+TEST_CASE("Silence: of the daemon ends every wait of who has no lease") {
+  constexpr std::chrono::milliseconds kSilence{1000};
+  const LocalServer server(Json::object());
+  {
+    FaultProxy proxy(server.address());
+    Connected trainer(proxy, kSilence);
+    proxy.fallSilent();
+    checkSilent(trainer.join().status(), proxy);
+  }
+  {
+    FaultProxy proxy(server.address());
+    Connected trainer(proxy, kSilence);
+    PSD_REQUIRE_OK(trainer.join());
+    Connected reader(proxy, kSilence), late(proxy, kSilence);
+    PSD_REQUIRE_OK(reader.client->observe(small()));
+    proxy.fallSilent();
+    checkSilent(reader.client->pull(reader.values).wait().status(), proxy);
+    checkSilent(late.client->observe(small()).status(), proxy);
+    checkSilent(late.client->ping(1, 1).status(), proxy);
+  }
+}
+
+TEST_CASE("Silence: who waits for long to be let in is told") {
+  const LocalServer server(Json::object());
+  for (const bool joins : {true, false}) {
+    FaultProxy proxy(server.address());
+    Connected waiting(proxy, std::chrono::hours(1));
+    waiting.interrupts = true;
+    proxy.fallSilent();
+    const auto in = joins ? waiting.join() : waiting.client->observe(small());
+    REQUIRE_FALSE(in.ok());
+    CHECK(in.error().code == ErrorCode::interrupted);
+    REQUIRE(waiting.lines.size() == 1);
+    CHECK(waiting.lines[0].find("waiting for the daemon's answer") == 0);
+  }
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ Channel::~Channel() { tearDown(); }
 void Channel::tearDown() {
   notice_ = kj::READY_NOW;
   keptAlive_ = kj::READY_NOW;
-  renewals_ = nullptr;
+  asked_ = nullptr;
   lost_ = kj::READY_NOW;
   trainer_ = nullptr;
   reader_ = nullptr;

@@ -108,6 +108,9 @@ class Channel {
 
   /// Agrees on the protocol. Gives the daemon's version.
   kj::Promise<Result<std::string>> hello();
+  /// From now on, after hello(), asks the daemon for signs of life in the background, whatever this program
+  /// does; ends the connection when for `silence` nothing has come. Renews the lease of who has joined.
+  void watchSilence(std::chrono::milliseconds silence);
   kj::Promise<Result<JoinAnswer>> join(const JoinOrder& order, const ModelSpec& model, uint64_t chunkBytes,
                                        uint32_t window);
   /// Instead of join(), for a further connection of the same trainer.
@@ -189,12 +192,9 @@ class Channel {
   kj::Promise<PushResponse> sendThroughRing(const PushOrder& order, const Slice& slice);
   void connectionLost();
   void watchNotice();
-  /// Renews the lease in the background, however long this trainer computes, and ends the connection when the
-  /// daemon falls silent.
-  void keepAlive();
   /// Once every `interval`.
   kj::Promise<void> beat(kj::Duration interval);
-  void renewLease();
+  void askForLife();
   /// fail(), not from within the promise that finds out, which it drops.
   void failSoon(const Error& why);
   /// Nothing can be called any more; the first reason stands.
@@ -220,7 +220,7 @@ class Channel {
   kj::Promise<void> keptAlive_ = kj::READY_NOW;
   uint64_t heardBytes_ = 0;                       // that had come by the last beat
   uint64_t quietBeats_ = 0;                       // in a row between which nothing came
-  kj::Own<kj::TaskSet> renewals_;                 // calls that are not answered; null: none were made
+  kj::Own<kj::TaskSet> asked_;                    // signs of life that have not come; null: not watched yet
   kj::Promise<void> ending_ = kj::READY_NOW;      // a connection that a silent daemon made useless
   kj::Promise<void> lost_ = kj::READY_NOW;        // marks the end of a connection that no call waits on
   std::optional<Error> ended_;                    // why nothing can be called any more

@@ -1,6 +1,7 @@
 // The side of a Channel that gets a trainer's session and keeps it: what runs beside its calls.
 
 #include <algorithm>
+#include <chrono>
 
 #include <unistd.h>
 
@@ -13,8 +14,8 @@ namespace psd {
 namespace {
 
 constexpr kj::Duration kGoodbyeTime = 2 * kj::SECONDS;
-constexpr uint64_t kBeatsPerLease = 4;
-constexpr uint64_t kLeaseMsMin = 40;  // whatever a daemon says
+constexpr uint64_t kBeatsPerSilence = 4;
+constexpr std::chrono::milliseconds kSilenceMin{40};  // whatever lease a daemon grants
 
 /// What breaks the connection shows in the next call.
 class NoFailures final : public kj::TaskSet::ErrorHandler {
@@ -138,7 +139,8 @@ void Channel::hold(schema::Trainer::Client session) {
   reader_ = session;
   trainer_ = kj::mv(session);
   watchNotice();
-  keepAlive();
+  if (terms_.leaseMs != 0)
+    watchSilence(std::chrono::milliseconds(terms_.leaseMs));  // a daemon may grant none
 }
 
 kj::Promise<Result<DealtSamples>> Channel::takeSamples(const SamplesWish& wish) {
@@ -161,13 +163,13 @@ kj::Promise<Result<DealtSamples>> Channel::takeSamples(const SamplesWish& wish) 
       }));
 }
 
-void Channel::keepAlive() {
-  if (terms_.leaseMs == 0) return;  // a daemon that grants none
-  const kj::Duration lease = std::max(terms_.leaseMs, kLeaseMsMin) * kj::MILLISECONDS;
-  renewals_ = kj::heap<kj::TaskSet>(noFailures);
+void Channel::watchSilence(std::chrono::milliseconds silence) {
+  if (ended_) return;
+  const kj::Duration interval = std::max(silence, kSilenceMin).count() * kj::MILLISECONDS / kBeatsPerSilence;
+  asked_ = kj::heap<kj::TaskSet>(noFailures);
   heardBytes_ = UINT64_MAX;  // nothing was asked before the first beat
   quietBeats_ = 0;
-  keptAlive_ = beat(lease / kBeatsPerLease).eagerlyEvaluate([](kj::Exception&&) {});
+  keptAlive_ = beat(interval).eagerlyEvaluate([](kj::Exception&&) {});
 }
 
 kj::Promise<void> Channel::beat(kj::Duration interval) {
@@ -177,17 +179,21 @@ kj::Promise<void> Channel::beat(kj::Duration interval) {
     const uint64_t received = stream_->receivedBytes();
     quietBeats_ = received == heardBytes_ ? quietBeats_ + 1 : 0;
     heardBytes_ = received;
-    if (quietBeats_ == kBeatsPerLease) {
+    if (quietBeats_ == kBeatsPerSilence) {
       failSoon({ErrorCode::unavailable, "the daemon at " + server_ + " does not answer"});
       return kj::READY_NOW;
     }
-    renewLease();
+    askForLife();
     return beat(interval);
   });
 }
 
-void Channel::renewLease() {
-  renewals_->add(KJ_ASSERT_NONNULL(trainer_).keepAliveRequest().send().then(
+void Channel::askForLife() {
+  if (trainer_ == nullptr) {
+    asked_->add(KJ_ASSERT_NONNULL(daemon_).pingRequest(capnp::MessageSize{4, 0}).send().ignoreResult());
+    return;
+  }
+  asked_->add(KJ_ASSERT_NONNULL(trainer_).keepAliveRequest().send().then(
       [this](capnp::Response<schema::Trainer::KeepAliveResults> answer) {
         const Status status = wire::readStatus(answer.getStatus());
         if (!status.ok()) failSoon(cleared(status.error()));

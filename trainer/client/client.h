@@ -39,6 +39,9 @@ struct ClientOptions {
   std::vector<std::string> servers;
   /// How long to keep trying while nobody answers.
   std::chrono::milliseconds connectTimeout{30'000};
+  /// How long nothing at all may come from the daemon before it counts as gone; for a trainer that is in, the
+  /// daemon's lease says so instead.
+  std::chrono::milliseconds silence{10'000};
   uint64_t chunkBytes = 1u << 20;  ///< of a slice on the wire, at most; docs/performance.md measures sizes
   uint32_t window = 4;             ///< slices in flight at most, per connection
   /// Of a trainer, each with an I/O thread of its own; no more than the daemon has shards, and one where

@@ -44,13 +44,13 @@ void Link::close() {
   });
 }
 
-Result<std::string> Link::open(OwnFd fd, const std::string& server, Transport transport,
+Result<std::string> Link::open(OwnFd fd, const std::string& server, const ClientOptions& options,
                                std::chrono::milliseconds timeout) {
   kj::Own<Channel> fresh;
   Result<std::string> version = Error{ErrorCode::unavailable, "no answer in time"};
   try {
     version = io_.runSync([&](kj::AsyncIoContext& io) {
-      fresh = kj::heap<Channel>(io, std::move(fd), server, transport, spin_);
+      fresh = kj::heap<Channel>(io, std::move(fd), server, options.transport, spin_);
       return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS, fresh->hello());
     });
   } catch (const kj::Exception& exception) {
@@ -62,6 +62,7 @@ Result<std::string> Link::open(OwnFd fd, const std::string& server, Transport tr
     if (version.ok()) {
       retired_ = kj::mv(channel_);
       channel_ = kj::mv(fresh);
+      channel_->watchSilence(options.silence);
     }
     fresh = nullptr;
   });

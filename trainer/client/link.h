@@ -24,8 +24,9 @@ class Link {
   explicit Link(std::chrono::microseconds spin);
   ~Link() { close(); }
 
-  /// A new Channel, which has agreed on the protocol, in place of the one before. Gives the daemon's version.
-  Result<std::string> open(OwnFd fd, const std::string& server, Transport transport,
+  /// A new Channel, which has agreed on the protocol within `timeout`, in place of the one before. Gives the
+  /// daemon's version.
+  Result<std::string> open(OwnFd fd, const std::string& server, const ClientOptions& options,
                            std::chrono::milliseconds timeout);
   /// Runs `work(channel, timer)` on the I/O thread and waits for what it promises, an `Answer`: a Result or a
   /// Status.

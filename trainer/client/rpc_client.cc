@@ -102,6 +102,18 @@ Result<JoinInfo> RpcClient::join(const Membership& membership, const ModelSpec& 
   return info_;
 }
 
+Result<JoinAnswer> RpcClient::askToJoin(const JoinOrder& order, milliseconds timeout) {
+  const auto join = [this, &order](Channel& channel) {
+    return channel.join(order, trainer_->model, options_.chunkBytes, options_.window);
+  };
+  // The channel itself notices a daemon that falls silent.
+  if (timeout.count() == 0)
+    return outwait(first().start<JoinAnswer>(join), "the daemon's answer to the join");
+  return first().call<Result<JoinAnswer>>([&](Channel& channel, kj::Timer& timer) {
+    return timer.timeoutAfter(timeout.count() * kj::MILLISECONDS, join(channel));
+  });
+}
+
 Status RpcClient::joinOnce(milliseconds timeout) {
   // Who comes back asks for what was agreed before, so that what was sent can be sent again as it was.
   const bool before = joined_.daemon != 0;
@@ -111,12 +123,7 @@ Status RpcClient::joinOnce(milliseconds timeout) {
                   {before ? info_.codec : options_.codec, options_.pullCodec},
                   {}};
   for (const auto& [step, held] : held_) order.held.push_back(held);
-  PSD_ASSIGN_OR_RETURN(joined_, first().call<Result<JoinAnswer>>([&](Channel& channel, kj::Timer& timer) {
-    auto joined = channel.join(order, trainer_->model, options_.chunkBytes, options_.window);
-    if (timeout.count() == 0) return joined;
-    // From then on the channel itself notices a daemon that falls silent.
-    return timer.timeoutAfter(timeout.count() * kj::MILLISECONDS, kj::mv(joined));
-  }));
+  PSD_ASSIGN_OR_RETURN(joined_, askToJoin(order, timeout));
   trainer_->membership = {joined_.rank, joined_.worldSize};  // to come back to
   elements_ = ModelLayout(trainer_->model).totalElements();
   info_ = describe();
@@ -138,9 +145,9 @@ Status RpcClient::joinOnce(milliseconds timeout) {
 }
 
 Result<JoinInfo> RpcClient::observe(const ModelSpec& model) {
-  PSD_ASSIGN_OR_RETURN(ModelSpec served, first().call<Result<ModelSpec>>([&](Channel& channel, kj::Timer&) {
-    return channel.observe(model, options_.chunkBytes);
-  }));
+  const auto told = first().start<ModelSpec>(
+      [this, &model](Channel& channel) { return channel.observe(model, options_.chunkBytes); });
+  PSD_ASSIGN_OR_RETURN(const ModelSpec served, outwait(told, "the daemon's answer"));
   elements_ = ModelLayout(served).totalElements();
   return describe();
 }

@@ -71,6 +71,7 @@ class RpcClient final : public Client {
   Status connectOnce(const std::string& server, std::chrono::milliseconds timeout);
   /// One attempt at each server.
   Status connectToAny(std::chrono::milliseconds timeout);
+  Result<JoinAnswer> askToJoin(const JoinOrder& order, std::chrono::milliseconds timeout);
   /// Joins over the channel as it is, and brings values if asked to. The daemon answers the join within
   /// `timeout`, or it fails; 0: however long it takes.
   Status joinOnce(std::chrono::milliseconds timeout);

@@ -41,7 +41,7 @@ bool worthConnectingAgain(const Error& error) {
 Status RpcClient::connectOnce(const std::string& server, milliseconds timeout) {
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  PSD_ASSIGN_OR_RETURN(serverVersion_, first().open(std::move(fd), server, options_.transport, timeout));
+  PSD_ASSIGN_OR_RETURN(serverVersion_, first().open(std::move(fd), server, options_, timeout));
   connection_++;
   server_ = server;
   return {};
@@ -70,7 +70,7 @@ Status RpcClient::attachOthers(milliseconds timeout) {
 Status RpcClient::attach(Link& link, const SessionTerms& terms, milliseconds timeout) {
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server_));
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  PSD_RETURN_IF_ERROR(link.open(std::move(fd), server_, options_.transport, timeout));
+  PSD_RETURN_IF_ERROR(link.open(std::move(fd), server_, options_, timeout));
   return link.call<Status>([&](Channel& channel, kj::Timer& timer) {
     return timer.timeoutAfter(timeout.count() * kj::MILLISECONDS, channel.attach(terms));
   });
