@@ -145,8 +145,18 @@ void FaultProxy::pump(Connection& connection, bool upwards) {
   const int from = upwards ? connection.trainer.get() : connection.daemon.get();
   const int to = upwards ? connection.daemon.get() : connection.trainer.get();
   const Plan& plan = connection.plan;
-  std::vector<std::byte> message;
+  std::vector<std::byte> message, held;
+  uint64_t holdUntil = 0;  // so many are passed
   for (uint64_t passed = 0; receiveMessage(from, message); passed++) {
+    if (upwards && matches_ && holdUntil == 0 && matches_(message)) {
+      held.swap(message);
+      holdUntil = passed + holdMessages_;
+      continue;
+    }
+    if (!held.empty() && passed == holdUntil) {
+      if (!passOn(to, held, upwards)) break;
+      held.clear();
+    }
     const bool now = plan.fault != Fault::none && plan.upwards == upwards && passed == plan.after;
     if (now) harmed_++;
     if (now && plan.fault == Fault::cut) break;

@@ -2,11 +2,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/os/socket.h"
@@ -37,6 +40,12 @@ class FaultProxy {
   }
   /// From now on nothing is passed on, either way, though connections stay.
   void fallSilent() { silent_ = true; }
+  /// The first message of each connection to the daemon for which `matches` is true is passed on after so
+  /// many others. Before the first connection.
+  void holdBack(std::function<bool(std::span<const std::byte>)> matches, uint64_t messages) {
+    matches_ = std::move(matches);
+    holdMessages_ = messages;
+  }
   /// Connections that were done harm.
   uint64_t harmed() const { return harmed_; }
 
@@ -57,6 +66,7 @@ class FaultProxy {
   void acceptAll();
   Plan draw();
   void pump(Connection& connection, bool upwards);
+  /// Whether all could be passed on.
   bool passOn(int to, const std::vector<std::byte>& message, bool upwards);
   static void cut(Connection& connection);
 
@@ -67,6 +77,8 @@ class FaultProxy {
   std::string address_;
   std::atomic<bool> ending_{false};
   std::atomic<uint64_t> harmed_{0};
+  std::function<bool(std::span<const std::byte>)> matches_;  // null: nothing is held back
+  uint64_t holdMessages_ = 0;
   std::atomic<bool> silent_{false};
   std::atomic<size_t> pieceBytes_{0};  // 0: as large as they come
   std::atomic<uint64_t> pauseMs_{0};

@@ -1,9 +1,14 @@
 // What a trainer takes for silence of its daemon, and what not.
 
+#include <span>
 #include <string>
 #include <vector>
 
+#include <capnp/rpc.capnp.h>
+#include <capnp/serialize.h>
+
 #include "common/types/model_layout.h"
+#include "schema/psd.capnp.h"
 #include "test/fault/fault_proxy.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
@@ -90,6 +95,29 @@ TEST_CASE("Silence: of the daemon ends every wait of who has no lease") {
     checkSilent(late.client->observe(small()).status(), proxy);
     checkSilent(late.client->ping(1, 1).status(), proxy);
   }
+}
+
+bool isLeave(std::span<const std::byte> message) {
+  constexpr uint16_t kLeave = 4;  // of schema::Trainer
+  const auto* words = reinterpret_cast<const capnp::word*>(message.data());
+  capnp::FlatArrayMessageReader reader(kj::arrayPtr(words, message.size() / sizeof(capnp::word)));
+  const auto root = reader.getRoot<capnp::rpc::Message>();
+  return root.isCall() && root.getCall().getInterfaceId() == capnp::typeId<schema::Trainer>() &&
+         root.getCall().getMethodId() == kLeave;
+}
+
+TEST_CASE("Silence: a goodbye that takes long is none") {
+  constexpr std::chrono::milliseconds kSilence{2000};
+  const LocalServer server(Json{{"membership", {{"lease_ms", kSilence.count()}, {"grace_ms", 0}}}});
+  FaultProxy proxy(server.address());
+  proxy.holdBack(isLeave, 26);  // of a beat there are two, four beats in kSilence: 6.5 s
+  Connected trainer(proxy, kSilence);
+  PSD_REQUIRE_OK(trainer.join());
+  PSD_REQUIRE_OK(trainer.client->leave());
+  CHECK(trainer.lines.empty());
+  const Json status = server.status();
+  CHECK(status["trainers"].empty());
+  CHECK(status["trainers_lost"] == 0);
 }
 
 TEST_CASE("Silence: who waits for long to be let in is told") {

@@ -11,8 +11,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLeaveTimeout{5'000};
-
 uint64_t drawIncarnation() {
   std::random_device random;
   return (uint64_t{random()} << 32 | random()) | 1;  // 0 stands for none
@@ -243,8 +241,11 @@ Status RpcClient::leave() {
   while (!interrupted_) {
     const uint64_t connection = connection_;
     standAlone();  // to the others the session is over before the answer is here
-    const auto left = first().call<Status>([](Channel& channel, kj::Timer& timer) {
-      return timer.timeoutAfter(kLeaveTimeout.count() * kj::MILLISECONDS, channel.leave());
+    // The answer may take long: it comes when the departure is on the daemon's disk.
+    const auto left = first().call<Status>([this](Channel& channel, kj::Timer&) {
+      const milliseconds lease(channel.terms().leaseMs);
+      if (lease.count() == 0 || lease > options_.silence) channel.watchSilence(options_.silence);
+      return channel.leave();
     });
     if (left.ok()) return {};
     if (Status back = recover(connection, left.error()); !back.ok() && !interrupted_) {
