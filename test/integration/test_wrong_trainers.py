@@ -54,6 +54,11 @@ class WrongArguments(processes.ProcessTest):
         for server in (f"tcp://127.0.0.1:{port}", self.unix_address("none.sock")):
             self.refuse(self.train_arguments(server=server, connect_timeout=0.3), "no psd daemon answered", "300 ms", server)
 
+    def test_somebody_who_says_nothing_at_the_address(self):
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            address = f"tcp://127.0.0.1:{other.getsockname()[1]}"
+            self.refuse(self.train_arguments(server=address, connect_timeout=0.3), "no psd daemon answered", f"{address}: no answer in time")
+
     def test_somebody_else_at_the_address(self):
         with socket.create_server(("127.0.0.1", 0)) as other:
             address = f"tcp://127.0.0.1:{other.getsockname()[1]}"

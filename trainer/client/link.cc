@@ -47,7 +47,7 @@ void Link::close() {
 Result<std::string> Link::open(OwnFd fd, const std::string& server, const ClientOptions& options,
                                std::chrono::milliseconds timeout) {
   kj::Own<Channel> fresh;
-  Result<std::string> version = Error{ErrorCode::unavailable, "no answer in time"};
+  Result<std::string> version = Error{ErrorCode::unavailable, server + ": no answer in time"};
   try {
     version = io_.runSync([&](kj::AsyncIoContext& io) {
       fresh = kj::heap<Channel>(io, std::move(fd), server, options.transport, spin_);
@@ -58,6 +58,7 @@ Result<std::string> Link::open(OwnFd fd, const std::string& server, const Client
       version = Error{ErrorCode::internal, exception.getDescription().cStr()};
     }
   }
+  if (version.ok()) server_ = server;
   io_.runSync([&](kj::AsyncIoContext&) {
     if (version.ok()) {
       retired_ = kj::mv(channel_);

@@ -58,6 +58,7 @@ class Link {
  private:
   const std::chrono::microseconds spin_;
   IoThread io_;
+  std::string server_;  // of the channel
   // These belong to the I/O thread.
   kj::Own<kj::TaskSet> tasks_;
   kj::Own<Channel> channel_;
@@ -92,7 +93,7 @@ Answer Link::call(Work work) {
   } catch (const kj::Exception& exception) {
     // Channel types its own errors; what is left is a timeout.
     if (exception.getType() == kj::Exception::Type::OVERLOADED) {
-      return Error{ErrorCode::unavailable, "no answer in time"};
+      return Error{ErrorCode::unavailable, server_ + ": no answer in time"};
     }
     return Error{ErrorCode::internal, exception.getDescription().cStr()};
   }
