@@ -1,7 +1,9 @@
 #include "trainer/client/io_thread.h"
 
 #include <csignal>
-#include <future>
+#include <exception>
+#include <optional>
+#include <stdexcept>
 
 #include <pthread.h>
 
@@ -9,26 +11,43 @@ namespace psd {
 
 IoThread::IoThread() {
   std::promise<void> running;
+  std::future<void> started = running.get_future();
   // Signals are the program's business: the new thread inherits a mask that blocks them all.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
+  const auto restore = kj::defer([&before] { pthread_sigmask(SIG_SETMASK, &before, nullptr); });
   thread_ = std::thread([this, &running] {
     pthread_setname_np(pthread_self(), "psd-client-io");
-    auto io = kj::setupAsyncIo();
-    auto exit = kj::newPromiseAndFulfiller<void>();
-    io_ = &io;
-    executor_ = kj::getCurrentThreadExecutor().addRef();
-    exit_ = kj::mv(exit.fulfiller);
-    auto serving = serve().eagerlyEvaluate(nullptr);
-    running.set_value();
-    exit.promise.wait(io.waitScope);
-    exit_ = nullptr;
-    std::lock_guard lock(mutex_);
-    wake_ = nullptr;
+    std::optional<kj::AsyncIoContext> io;
+    try {
+      io.emplace(kj::setupAsyncIo());
+    } catch (const kj::Exception& exception) {
+      const std::runtime_error why(exception.getDescription().cStr());
+      running.set_exception(std::make_exception_ptr(why));
+      return;
+    }
+    run(*io, running);
   });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  running.get_future().wait();
+  try {
+    started.get();
+  } catch (...) {
+    thread_.join();
+    throw;
+  }
+}
+
+void IoThread::run(kj::AsyncIoContext& io, std::promise<void>& running) {
+  auto exit = kj::newPromiseAndFulfiller<void>();
+  io_ = &io;
+  executor_ = kj::getCurrentThreadExecutor().addRef();
+  exit_ = kj::mv(exit.fulfiller);
+  auto serving = serve().eagerlyEvaluate(nullptr);
+  running.set_value();
+  exit.promise.wait(io.waitScope);
+  exit_ = nullptr;
+  std::lock_guard lock(mutex_);
+  wake_ = nullptr;
 }
 
 IoThread::~IoThread() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -14,7 +15,8 @@ namespace psd {
 /// makes all calls but post().
 class IoThread {
  public:
-  /// Returns once the loop runs.
+  /// Returns once the loop runs; throws std::runtime_error where the system gives no thread, or no
+  /// descriptors for the loop.
   IoThread();
   /// Ends the loop; whatever lives on it must be gone.
   ~IoThread();
@@ -36,6 +38,8 @@ class IoThread {
  private:
   using Wake = kj::Own<kj::CrossThreadPromiseFulfiller<void>>;
 
+  /// On the loop's thread: runs it, and says when it does.
+  void run(kj::AsyncIoContext& io, std::promise<void>& running);
   /// On the loop's thread.
   void runPosted();
   /// Makes the next post() wake the loop; resolves when it did.

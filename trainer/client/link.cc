@@ -1,6 +1,7 @@
 #include "trainer/client/link.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace psd {
 namespace {
@@ -31,6 +32,14 @@ void add(PushInfo& sum, const PushInfo& part) {
 }
 
 }  // namespace
+
+Result<std::unique_ptr<Link>> Link::make(std::chrono::microseconds spin) {
+  try {
+    return std::unique_ptr<Link>(new Link(spin));
+  } catch (const std::runtime_error& error) {
+    return Error{ErrorCode::overloaded, std::string("no thread for input and output: ") + error.what()};
+  }
+}
 
 Link::Link(std::chrono::microseconds spin) : spin_(spin) {
   io_.runSync([this](kj::AsyncIoContext&) { tasks_ = kj::heap<kj::TaskSet>(noFailures); });

@@ -20,8 +20,9 @@ class Link {
   template <class T>
   using Future = std::shared_future<Result<T>>;
 
-  /// Its I/O thread stays awake for `spin` after each message; see ClientOptions.
-  explicit Link(std::chrono::microseconds spin);
+  /// Its I/O thread stays awake for `spin` after each message; see ClientOptions. ErrorCode::overloaded where
+  /// the system has no thread or descriptors left.
+  static Result<std::unique_ptr<Link>> make(std::chrono::microseconds spin);
   ~Link() { close(); }
 
   /// A new Channel, which has agreed on the protocol within `timeout`, in place of the one before. Gives the
@@ -56,6 +57,8 @@ class Link {
   void close();
 
  private:
+  explicit Link(std::chrono::microseconds spin);
+
   const std::chrono::microseconds spin_;
   IoThread io_;
   std::string server_;  // of the channel

@@ -16,12 +16,6 @@ uint64_t drawIncarnation() {
   return (uint64_t{random()} << 32 | random()) | 1;  // 0 stands for none
 }
 
-std::vector<std::unique_ptr<Link>> oneLink(std::chrono::microseconds spin) {
-  std::vector<std::unique_ptr<Link>> links;
-  links.push_back(std::make_unique<Link>(spin));
-  return links;
-}
-
 /// A result that is there already.
 template <class T>
 Pending<T> failed(Error error) {
@@ -80,11 +74,10 @@ class FailedPush final : public PartialPush {
 
 }  // namespace
 
-RpcClient::RpcClient(const ClientOptions& options)
-    : options_(options),
-      incarnation_(drawIncarnation()),
-      links_(oneLink(options.spin)),
-      interruptible_(*links_.front()) {}
+RpcClient::RpcClient(const ClientOptions& options, std::unique_ptr<Link> first)
+    : options_(options), incarnation_(drawIncarnation()), interruptible_(*first) {
+  links_.push_back(std::move(first));
+}
 
 RpcClient::~RpcClient() noexcept {
   // All before the first goes: one that fails tells the others.

@@ -21,7 +21,7 @@ class PushCall;
 /// together. Owned by one thread.
 class RpcClient final : public Client {
  public:
-  explicit RpcClient(const ClientOptions& options);
+  RpcClient(const ClientOptions& options, std::unique_ptr<Link> first);
   ~RpcClient() noexcept override;
 
   /// Connects within `timeout`; retries while nobody answers.

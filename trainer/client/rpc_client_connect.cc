@@ -53,7 +53,10 @@ Status RpcClient::attachOthers(milliseconds timeout) {
   // Memory is shared with the first alone; and a daemon from before attach() numbers no attachments.
   if (info_.pullTransport == "shm" || info_.pushTransport == "shm" || terms.attachment == 0) links = 1;
   timeout = timeout.count() == 0 ? options_.connectTimeout : std::min(timeout, kAttemptTimeout);
-  while (links_.size() < links) links_.push_back(std::make_unique<Link>(options_.spin));
+  while (links_.size() < links) {
+    PSD_ASSIGN_OR_RETURN(auto link, Link::make(options_.spin));
+    links_.push_back(std::move(link));
+  }
   for (uint32_t i = 1; i < links; i++) {
     if (Status status = attach(*links_[i], terms, timeout); !status.ok()) {
       return {status.error().code, "connection " + std::to_string(i + 1) + " of " + std::to_string(links) +
@@ -201,7 +204,8 @@ void RpcClient::tellWait(const std::string& what) {
 Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
   if (options.servers.empty()) return Error{ErrorCode::invalidArgument, "no server address is given"};
   for (const std::string& server : options.servers) PSD_RETURN_IF_ERROR(parseAddress(server).status());
-  auto client = std::make_unique<RpcClient>(options);
+  PSD_ASSIGN_OR_RETURN(auto first, Link::make(options.spin));
+  auto client = std::make_unique<RpcClient>(options, std::move(first));
   PSD_RETURN_IF_ERROR(client->connect(options.connectTimeout));
   return std::unique_ptr<Client>(std::move(client));
 }
