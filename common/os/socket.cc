@@ -1,5 +1,6 @@
 #include "common/os/socket.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -15,6 +16,9 @@
 
 namespace psd {
 namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 constexpr int kBacklog = 1024;
 constexpr int kUnixBufferBytes = 1 << 20;  // TCP's are left to the kernel's tuning
@@ -209,8 +213,13 @@ Result<OwnFd> connectTo(const Address& address, std::chrono::milliseconds timeou
     error = connectOne(AF_UNIX, reinterpret_cast<sockaddr*>(&name), sizeof name, timeout, fd);
   } else {
     PSD_ASSIGN_OR_RETURN(AddrInfo found, resolve(address, false));
+    const auto deadline = Clock::now() + timeout;
+    int left = 0;
+    for (addrinfo* info = found.get(); info != nullptr; info = info->ai_next) left++;
     for (addrinfo* info = found.get(); info != nullptr; info = info->ai_next) {
-      error = connectOne(info->ai_family, info->ai_addr, info->ai_addrlen, timeout, fd);
+      const auto share = std::chrono::duration_cast<milliseconds>(deadline - Clock::now()) / left--;
+      error =
+          connectOne(info->ai_family, info->ai_addr, info->ai_addrlen, std::max(share, milliseconds(1)), fd);
       if (error == 0) break;
     }
   }

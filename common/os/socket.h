@@ -66,8 +66,9 @@ struct AcceptedSocket {
 /// (out of descriptors, …); the caller tries again later.
 Result<AcceptedSocket> acceptFrom(int listening);
 
-/// Connects, trying each address a name stands for. Non-blocking socket on success. ErrorCode::unavailable
-/// when nobody listens, deadlineExceeded after `timeout`. Blocks.
+/// Connects, trying each address a name stands for, of which each has its share of `timeout`. Non-blocking
+/// socket on success. ErrorCode::unavailable when nobody listens, deadlineExceeded after `timeout`. Blocks,
+/// and resolving a name may take longer than that.
 Result<OwnFd> connectTo(const Address& address, std::chrono::milliseconds timeout);
 
 }  // namespace psd

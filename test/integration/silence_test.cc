@@ -120,6 +120,16 @@ TEST_CASE("Silence: a goodbye that takes long is none") {
   CHECK(status["trainers_lost"] == 0);
 }
 
+TEST_CASE("Silence: a server that says nothing keeps nobody from the next one for long") {
+  const LocalServer server(Json::object());
+  const auto silent = listenOn(parseAddress("tcp://127.0.0.1:0").value());  // who accepts nobody
+  PSD_REQUIRE_OK(silent);
+  ClientOptions options;
+  options.servers = {silent->address().toString(), server.address()};
+  options.connectTimeout = std::chrono::hours(24);
+  PSD_REQUIRE_OK(Client::connect(options));
+}
+
 TEST_CASE("Silence: who waits for long to be let in is told") {
   const LocalServer server(Json::object());
   for (const bool joins : {true, false}) {

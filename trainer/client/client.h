@@ -37,7 +37,7 @@ struct ClientEvent {
 struct ClientOptions {
   /// "tcp://host:port" or "unix:///path"; the first that answers is used.
   std::vector<std::string> servers;
-  /// How long to keep trying while nobody answers.
+  /// How long to keep trying while nobody answers, in all.
   std::chrono::milliseconds connectTimeout{30'000};
   /// How long nothing at all may come from the daemon before it counts as gone; for a trainer that is in, the
   /// daemon's lease says so instead.

@@ -69,7 +69,7 @@ class RpcClient final : public Client {
 
   /// One attempt at one server; the first link's channel is replaced when it succeeds.
   Status connectOnce(const std::string& server, std::chrono::milliseconds timeout);
-  /// One attempt at each server.
+  /// One attempt at each server, all within `timeout`.
   Status connectToAny(std::chrono::milliseconds timeout);
   Result<JoinAnswer> askToJoin(const JoinOrder& order, std::chrono::milliseconds timeout);
   /// Joins over the channel as it is, and brings values if asked to. The daemon answers the join within

@@ -17,12 +17,16 @@ constexpr milliseconds kRetryFirst{20};
 constexpr milliseconds kRetryMost{500};
 constexpr milliseconds kLongConnect{1'000};
 constexpr std::chrono::seconds kBetweenTold{60};
-// Of one attempt to come back: a daemon that is there answers sooner, and who waits may be asked to stop.
+// Of one attempt where there are others to make: a daemon that is there answers sooner, and who waits may be
+// asked to stop.
 constexpr milliseconds kAttemptTimeout{5'000};
 
 milliseconds leftUntil(Clock::time_point deadline) {
   return std::max(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()), milliseconds(0));
 }
+
+/// The same, of an attempt that is to be made all the same.
+milliseconds soonUntil(Clock::time_point deadline) { return std::max(leftUntil(deadline), milliseconds(1)); }
 
 std::string seconds(milliseconds time) {
   const int64_t tenths = (time.count() + 50) / 100;
@@ -39,9 +43,10 @@ bool worthConnectingAgain(const Error& error) {
 }  // namespace
 
 Status RpcClient::connectOnce(const std::string& server, milliseconds timeout) {
+  const Clock::time_point deadline = Clock::now() + timeout;
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  PSD_ASSIGN_OR_RETURN(serverVersion_, first().open(std::move(fd), server, options_, timeout));
+  PSD_ASSIGN_OR_RETURN(serverVersion_, first().open(std::move(fd), server, options_, soonUntil(deadline)));
   connection_++;
   server_ = server;
   return {};
@@ -71,11 +76,12 @@ Status RpcClient::attachOthers(milliseconds timeout) {
 }
 
 Status RpcClient::attach(Link& link, const SessionTerms& terms, milliseconds timeout) {
+  const Clock::time_point deadline = Clock::now() + timeout;
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server_));
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  PSD_RETURN_IF_ERROR(link.open(std::move(fd), server_, options_, timeout));
+  PSD_RETURN_IF_ERROR(link.open(std::move(fd), server_, options_, soonUntil(deadline)));
   return link.call<Status>([&](Channel& channel, kj::Timer& timer) {
-    return timer.timeoutAfter(timeout.count() * kj::MILLISECONDS, channel.attach(terms));
+    return timer.timeoutAfter(soonUntil(deadline).count() * kj::MILLISECONDS, channel.attach(terms));
   });
 }
 
@@ -94,9 +100,13 @@ void RpcClient::failTogether(uint32_t links) {
 }
 
 Status RpcClient::connectToAny(milliseconds timeout) {
+  const Clock::time_point deadline = Clock::now() + timeout;
   Status last;
-  for (const std::string& server : options_.servers) {
-    last = connectOnce(server, timeout);
+  for (size_t i = 0, servers = options_.servers.size(); i < servers; i++) {
+    // Where there are others, one that does not answer keeps nobody from them for long.
+    milliseconds share = leftUntil(deadline) / static_cast<int64_t>(servers - i);
+    if (servers > 1) share = std::min(share, kAttemptTimeout);
+    last = connectOnce(options_.servers[i], std::max(share, milliseconds(1)));
     if (last.ok() || !worthConnectingAgain(last.error())) return last;
   }
   return last;
@@ -106,7 +116,7 @@ Status RpcClient::connect(milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
   const Clock::time_point longWait = Clock::now() + kLongConnect;
   for (Backoff backoff(kRetryFirst, kRetryMost, incarnation_);;) {
-    Status status = connectToAny(std::max(leftUntil(deadline), milliseconds(1)));
+    Status status = connectToAny(soonUntil(deadline));
     if (status.ok() || !worthConnectingAgain(status.error())) return status;
     if (Clock::now() >= longWait) {
       tellWait("a psd daemon, " + seconds(timeout) + " at most: " + status.message());
@@ -157,13 +167,13 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
 Status RpcClient::comeBack(const Error& cause) {
   const Clock::time_point deadline = Clock::now() + options_.retryTimeout;
   Backoff backoff(kRetryFirst, kRetryMost, incarnation_ + connection_);
+  const auto servers = static_cast<int64_t>(options_.servers.size());
   for (Error last = cause;;) {
     endChannels(last);
     if (interrupted_) return kInterrupted;
-    const milliseconds left = std::max(leftUntil(deadline), milliseconds(1));
-    Status status = connectToAny(std::min(left, kAttemptTimeout));
+    Status status = connectToAny(std::min(soonUntil(deadline), kAttemptTimeout * servers));
     if (status.ok() && interrupted_) return kInterrupted;  // it came before there was a connection to fail
-    if (status.ok()) status = joinOnce(std::max(leftUntil(deadline), milliseconds(1)));
+    if (status.ok()) status = joinOnce(soonUntil(deadline));
     if (status.ok()) return {};
     last = status.error();
     if (!isOutOfReach(last)) return last;
