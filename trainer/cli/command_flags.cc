@@ -124,9 +124,14 @@ void addCommonFlags(CLI::App& app, RawFlags& flags) {
   addConnectionFlags(app, flags);
   app.add_option("--model", flags.model, modelHelp())->type_name("NAME")->capture_default_str();
   app.add_option("--data", flags.data, dataHelp())->type_name("DATA");
-  app.add_option("--device", flags.device, "auto | cpu | cuda:N")->type_name("DEVICE")->capture_default_str();
+  app.add_option("--device", flags.device,
+                 "auto | cpu | cuda:N; auto: a GPU if there is one [LOCAL_RANK, else the rank]")
+      ->type_name("DEVICE")
+      ->capture_default_str();
   app.add_option("--threads", flags.threads,
-                 "CPU threads to compute with; default: the cores, shared with the other trainers here")
+                 "CPU threads to compute with; default: the cores, shared with the other trainers here as "
+                 "far as they "
+                 "are known [LOCAL_WORLD_SIZE, else the world size]")
       ->type_name("N");
   app.add_option("--seed", flags.seed, "of initial values, order of samples, dropout, synthetic data")
       ->type_name("N")

@@ -87,7 +87,10 @@ Result<JoinInfo> TrainingLoop::join() {
     }
     own_.emplace(client_, model_, info.local);
   }
-  if (options_.membership.anyRank) options_.membership = {info.rank, info.worldSize};
+  if (options_.membership.anyRank) {
+    options_.membership = {info.rank, info.worldSize};
+    model_.becomeRank(info.rank);
+  }
   const Membership& membership = options_.membership;
   if (train_.sampleCount() < membership.worldSize) {
     return Error{ErrorCode::invalidArgument, std::to_string(membership.worldSize) + " trainers for " +

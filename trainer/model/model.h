@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/status/status.h"
+#include "common/types/ids.h"
 #include "common/types/model_spec.h"
 
 namespace psd {
@@ -55,6 +56,10 @@ class Model {
   /// 64-byte aligned, valid as long as the model; what the last computeGradients() left. What the caller
   /// writes there the model does not read.
   virtual std::span<float> gradients() = 0;
+
+  /// Whose model this is, where that was not known when it was made: what differs between ranks, such as
+  /// dropout, becomes that rank's. Before the first computeGradients().
+  virtual void becomeRank(Rank) {}
 
   /// Makes room for transfers that overlap with computing; at most once, before the first computeGradients().
   /// gradients() then takes `gradientArrays` (>= 1) arrays in turn, and with `spare` there is a second array

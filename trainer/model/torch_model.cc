@@ -57,8 +57,8 @@ class FinalHook : public torch::autograd::PostAccumulateGradHook {
 class TorchModel : public Model {
  public:
   TorchModel(const ModelEntry& entry, const ModelOptions& options)
-      : entry_(entry), device_(torchDevice(options.device)) {
-    torch::manual_seed(options.seed);
+      : entry_(entry), device_(torchDevice(options.device)), seed_(options.seed) {
+    torch::manual_seed(seed_);
     network_ = entry.makeNetwork();
     tensors_ = network_->parameters();
     spec_ = describe(entry.name, *network_);
@@ -67,8 +67,7 @@ class TorchModel : public Model {
     keepInitialValues();
     bindViews();
     setHooks();
-    // From here on the generator serves dropout, which differs between ranks (golden ratio: Knuth).
-    torch::manual_seed(options.seed + 0x9e3779b97f4a7c15ull * (options.rank.value + 1ull));
+    TorchModel::becomeRank(options.rank);
   }
 
   const ModelSpec& spec() const override { return spec_; }
@@ -77,6 +76,11 @@ class TorchModel : public Model {
   std::string device() const override { return device_.str(); }
   std::span<float> parameters() override { return flat(hostParameters_.front()); }
   std::span<float> gradients() override { return flat(hostGradients_.front()); }
+
+  void becomeRank(Rank rank) override {
+    // The generator serves nothing but dropout any more (golden ratio: Knuth).
+    torch::manual_seed(seed_ + 0x9e3779b97f4a7c15ull * (rank.value + 1ull));
+  }
 
   Status reserve(uint32_t gradientArrays, bool spare) override {
     try {
@@ -223,6 +227,7 @@ class TorchModel : public Model {
 
   const ModelEntry& entry_;  ///< of modelList(), which lives as long as the program
   torch::Device device_;
+  const uint64_t seed_;
   std::shared_ptr<Network> network_;
   ModelSpec spec_;
   ModelLayout layout_{ModelSpec{}};

@@ -69,6 +69,7 @@ struct FakeDaemon {
   std::deque<PushOutcome> outcomes;
   int left = 0;
   LocalSteps local;             ///< what trainers are told
+  Rank freeRank;                ///< for those that take any
   uint64_t failPushAtStep = 0;  ///< 0: never
   Error failure{};
   bool isSlow = false;  ///< no call is done before it is waited for
@@ -95,6 +96,8 @@ class FakeClient : public Client {
       info.broughtInitialValues = true;
     }
     info.local = daemon_.local;
+    info.rank = daemon_.freeRank;
+    info.worldSize = daemon_.freeRank.value + 1;
     if (daemon_.modelSignature != model.signature()) {
       return Error{ErrorCode::modelMismatch, "the models differ"};
     }

@@ -208,6 +208,10 @@ TEST_CASE("dropout differs between ranks, repeats with the seed, and scoring has
   };
   CHECK(trainLoss(0) == trainLoss(0));
   CHECK(trainLoss(0) != trainLoss(1));
+  const auto late = make("mnist_cnn", 7, 0);
+  late->becomeRank(Rank{1});
+  const double loss = late->computeGradients(viewOf(batch)).value();
+  CHECK(loss == trainLoss(1));
   const auto model = make("mnist_cnn");
   CHECK(model->score(viewOf(batch))->lossSum == model->score(viewOf(batch))->lossSum);
 }

@@ -24,7 +24,11 @@ class SoftmaxModel : public Model {
   /// From this call of computeGradients() on (from 1) the bias's gradient holds a NaN; 0: never.
   uint64_t nanFromCall = 0;
 
+  /// What becomeRank() said; -1: nothing.
+  int64_t rank = -1;
+
   const ModelSpec& spec() const override { return spec_; }
+  void becomeRank(Rank given) override { rank = given.value; }
   std::vector<uint64_t> inputShape() const override { return {1, 28, 28}; }
   uint32_t classCount() const override { return kClasses; }
   std::string device() const override { return "cpu"; }

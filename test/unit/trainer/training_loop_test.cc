@@ -77,6 +77,15 @@ TEST_CASE("the loop learns the synthetic set") {
   CHECK(report->versions == std::vector<Version>{Version{100}});
 }
 
+TEST_CASE("a model becomes that of the rank that the daemon gives") {
+  FakeDaemon daemon;
+  daemon.freeRank = Rank{3};
+  CHECK(Trainer(daemon, alone(16, 1)).model.rank == -1);
+  LoopOptions options = alone(16, 1);
+  options.membership.anyRank = true;
+  CHECK(Trainer(daemon, options).model.rank == 3);
+}
+
 TEST_CASE("steps, epochs and sample counts are numbered and add up") {
   FakeDaemon daemon;
   Trainer trainer(daemon, alone(64, 2));  // 200 samples: 64, 64, 64, 8
