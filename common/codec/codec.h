@@ -24,7 +24,7 @@ struct CodecMemory {
 /// One way to write float32 values in fewer bytes. A slice is encoded by itself; what its bytes mean
 /// stands at the head of each codec's file and in docs/protocol.md. Immutable; thread-safe.
 ///
-/// Encoding with error feedback goes so, per slice and step (EncoderMemory in trainer/client does it):
+/// Encoding with error feedback goes so, per slice and step (GradientEncoder in trainer/client does it):
 /// accumulate() the gradient into the memory, encode() the residual, settle() the memory. No value that
 /// is decoded is larger than the largest that was encoded, but for rounding.
 ///

@@ -56,7 +56,7 @@ inline std::span<const std::byte> bytesIn(capnp::Data::Reader data) {
 /// Text in a message, in place.
 inline std::string_view textIn(capnp::Text::Reader text) { return {text.begin(), text.size()}; }
 
-/// Text of a peer made fit for a log line: visible ASCII, at most `bytesMax`, then "…".
+/// Text of a peer made fit for a log line: visible ASCII, at most `bytesMax`, then "...".
 std::string printable(std::string_view text, size_t bytesMax = 200);
 
 }  // namespace psd::wire
