@@ -22,8 +22,6 @@ constexpr uint64_t kMessageBytesMax = 64u << 20;
 constexpr kj::uint kDescriptorsPerMessage = 1;  // the memory of the parameters, or of the ring
 constexpr size_t kPooledBytesMax = 16u << 20;
 
-std::string text(capnp::Text::Reader in) { return {in.begin(), in.size()}; }
-
 double secondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -85,7 +83,7 @@ void Channel::whenFailed(std::function<void(const Error&)> tell) {
 }
 
 kj::Promise<Error> Channel::broken(kj::Exception&& exception) {
-  std::string reason = text(exception.getDescription());
+  const std::string reason(wire::textIn(exception.getDescription()));
   bool lost = exception.getType() == kj::Exception::Type::DISCONNECTED;
   end({ErrorCode::unavailable,
        "the connection to " + server_ + " broke" + (lost ? "" : ": " + wire::printable(reason))});
@@ -123,7 +121,7 @@ kj::Promise<Result<std::string>> Channel::hello() {
                                                         ", this program version " +
                                                         std::to_string(wire::kProtocolVersion)};
         }
-        return wire::printable(text(answer.getServerVersion()));
+        return wire::printable(wire::textIn(answer.getServerVersion()));
       }));
 }
 
@@ -138,8 +136,8 @@ Status Channel::readAccess(schema::ModelAccess::Reader access, uint64_t chunkByt
   }
   terms_.slices = cutIntoSlices(plan, std::min(chunkBytes / sizeof(float), access.getSliceElementsMax()));
   carried_ = terms_.slices;
-  policy_ = wire::printable(text(access.getPolicy()));
-  device_ = wire::printable(text(access.getDevice()));
+  policy_ = wire::printable(wire::textIn(access.getPolicy()));
+  device_ = wire::printable(wire::textIn(access.getDevice()));
   localSteps_ = {};
   if (access.hasLocalSteps()) {
     const auto local = access.getLocalSteps();

@@ -61,10 +61,9 @@ void Channel::watchNotice() {
                 .send()
                 .then([this](capnp::Response<schema::Trainer::NoticeResults> notice) {
                   if (!notice.getShuttingDown()) return;
-                  auto reason = notice.getReason();
                   ended_ =
                       Error{ErrorCode::shuttingDown, "the daemon at " + server_ + " is shutting down: " +
-                                                         wire::printable({reason.begin(), reason.size()})};
+                                                         wire::printable(wire::textIn(notice.getReason()))};
                   // Closing now lets the daemon go; calls in flight fail with the reason above.
                   if (socket_) socket_->shutdownWrite();
                 })

@@ -17,8 +17,7 @@ kj::Promise<Status> Channel::share(schema::ModelAccess::Reader access) {
   if (transport_ == Transport::rpc) return Status();
   if (!access.hasSharedModel()) {
     if (transport_ == Transport::automatic) return Status();
-    auto reason = access.getNotShared();
-    std::string why = wire::printable({reason.begin(), reason.size()});
+    std::string why = wire::printable(wire::textIn(access.getNotShared()));
     return Status(ErrorCode::invalidArgument,
                   "transport shm: " + server_ + ": " + (why.empty() ? "the daemon offers none" : why));
   }
