@@ -9,6 +9,7 @@
 namespace psd {
 namespace {
 
+using testing::eachDevice;
 using testing::PolicyTrainer;
 using testing::ServedStore;
 using testing::subtracting;
@@ -16,7 +17,7 @@ using testing::TestLoop;
 
 /// Two shards, bound 1, and two trainers.
 struct Bounded {
-  Bounded() : served(entry(), subtracting(), 1000, 2, R"({"bound": 1})") {
+  Bounded() : served(eachDevice().make(), entry(), subtracting(), 1000, 2, R"({"bound": 1})") {
     trainers.emplace_back(served, loop, Rank{0});
     trainers.emplace_back(served, loop, Rank{1});
   }

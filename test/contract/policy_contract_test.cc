@@ -13,6 +13,7 @@ namespace {
 
 using testing::allAre;
 using testing::asynchronousPolicies;
+using testing::eachDevice;
 using testing::firstDifference;
 using testing::onThreads;
 using testing::PolicyTrainer;
@@ -22,6 +23,7 @@ using testing::Random;
 using testing::randomPieces;
 using testing::ServedStore;
 using testing::subtracting;
+using testing::TestDevice;
 using testing::TestLoop;
 using testing::Update;
 using testing::wholeShard;
@@ -83,18 +85,22 @@ Version pushWhole(PolicyTrainer& trainer, ServedStore& served, size_t shard) {
 }
 
 TEST_CASE("a policy goes by the name that configs choose it by") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   for (const PolicyEntry& entry : kPolicyList) {
-    CHECK(ServedStore(entry, subtracting(), 16, 1).policy->name() == entry.type);
+    CHECK(ServedStore(device.make(), entry, subtracting(), 16, 1).policy->name() == entry.type);
   }
 }
 
 TEST_CASE("pushes in one slice or many give the optimizer's result bit for bit") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     for (const auto& [name, optimizer] : optimizers()) {
       for (uint64_t seed = 1; seed <= 10; seed++) {
         INFO(entry.type << ", " << name << ", seed " << seed);
         Random random(seed);
-        ServedStore served(entry, optimizer, random.between(1, 3000),
+        ServedStore served(device.make(), entry, optimizer, random.between(1, 3000),
                            static_cast<uint32_t>(random.between(1, 4)));
         TestLoop loop;
         PolicyTrainer trainer(served, loop);
@@ -122,9 +128,11 @@ TEST_CASE("pushes in one slice or many give the optimizer's result bit for bit")
 }
 
 TEST_CASE("a pull shows what was pushed, shard by shard") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     INFO(entry.type);
-    ServedStore served(entry, subtracting(), 1000, 3);
+    ServedStore served(device.make(), entry, subtracting(), 1000, 3);
     TestLoop loop;
     PolicyTrainer writer(served, loop), reader(served, loop);
     Random random(1);
@@ -144,11 +152,13 @@ TEST_CASE("a pull shows what was pushed, shard by shard") {
 }
 
 TEST_CASE("an update that is not complete is never counted") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     for (uint64_t seed = 1; seed <= 10; seed++) {
       INFO(entry.type << ", seed " << seed);
       Random random(seed);
-      ServedStore served(entry, subtracting(), random.between(17, 2000), 1);
+      ServedStore served(device.make(), entry, subtracting(), random.between(17, 2000), 1);
       Shard& shard = served.shard(0);
       TestLoop loop;
       PolicyTrainer trainer(served, loop), other(served, loop);
@@ -179,11 +189,13 @@ TEST_CASE("an update that is not complete is never counted") {
 }
 
 TEST_CASE("staleness is how many updates came between the basis and the push") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     for (uint64_t seed = 1; seed <= 10; seed++) {
       INFO(entry.type << ", seed " << seed);
       Random random(seed);
-      ServedStore served(entry, subtracting(), 500, 2);
+      ServedStore served(device.make(), entry, subtracting(), 500, 2);
       TestLoop loop;
       PolicyTrainer slow(served, loop), fast(served, loop);
       for (int round = 0; round < 5; round++) {
@@ -204,9 +216,11 @@ TEST_CASE("staleness is how many updates came between the basis and the push") {
 }
 
 TEST_CASE("a basis that no shard has reached is not stale") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     INFO(entry.type);
-    ServedStore served(entry, subtracting(), 64, 1);
+    ServedStore served(device.make(), entry, subtracting(), 64, 1);
     TestLoop loop;
     PolicyTrainer trainer(served, loop);
     const std::vector<float> gradient(64, -1.f);
@@ -259,10 +273,12 @@ void train(ServedStore& served, TestLoop& loop, Random random, Witness& witness)
 }
 
 TEST_CASE("concurrent pushes end between what is provable") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     for (uint64_t seed = 1; seed <= 2; seed++) {
       INFO(entry.type << ", seed " << seed);
-      ServedStore served(entry, subtracting(), 3000, 2);
+      ServedStore served(device.make(), entry, subtracting(), 3000, 2);
       std::vector<Witness> witnesses(kThreads);
       REQUIRE(onThreads(kThreads, [&](TestLoop& loop, size_t index) {
         train(served, loop, Random(seed * 100 + index), witnesses[index]);

@@ -7,21 +7,25 @@
 namespace psd {
 namespace {
 
+using testing::eachDevice;
 using testing::FailingBackend;
 using testing::PolicyTrainer;
 using testing::ServedStore;
 using testing::subtracting;
+using testing::TestDevice;
 using testing::TestLoop;
 
 constexpr uint32_t kShards = 3;
 
 TEST_CASE("an update that failed is refused, takes no number and holds up none that come after") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   for (const PolicyEntry& entry : kPolicyList) {
     if (!entry.traits.recordsUpdates && !entry.traits.rounds) continue;
     for (int shard = 0; shard < static_cast<int>(kShards); shard++) {
       INFO(entry.type << ", shard " << shard);
-      auto backend = std::make_shared<FailingBackend>();
-      ServedStore served(entry, subtracting(), 1000, kShards, "{}", backend);
+      auto backend = std::make_shared<FailingBackend>(device.make());
+      ServedStore served(backend, entry, subtracting(), 1000, kShards);
       const std::vector<float> gradient(served.store->layout().totalElements(), -1.f);
       TestLoop loop;
       PolicyTrainer trainer(served, loop);

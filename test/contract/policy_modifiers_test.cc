@@ -11,11 +11,13 @@ namespace {
 
 using testing::allAre;
 using testing::asynchronousPolicies;
+using testing::eachDevice;
 using testing::Piece;
 using testing::PolicyTrainer;
 using testing::Pulled;
 using testing::ServedStore;
 using testing::subtracting;
+using testing::TestDevice;
 using testing::TestLoop;
 using testing::Update;
 using testing::wholeShard;
@@ -44,13 +46,15 @@ float stepOf(PolicyTrainer& trainer, ServedStore& served, uint64_t staleness) {
 }
 
 TEST_CASE("staleness lowers the rate of each gradient for itself") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     INFO(entry.type);
     for (const char* options :
          {R"({"staleness": {"rate": "inverse"}})", R"({"staleness": {"rate": "damped", "a": 0.25}})"}) {
       if (!takes(entry, options)) continue;
       const bool inverse = std::string_view(options).find("inverse") != std::string_view::npos;
-      ServedStore served(entry, subtracting(), kElements, 1, options);
+      ServedStore served(device.make(), entry, subtracting(), kElements, 1, options);
       TestLoop loop;
       PolicyTrainer trainer(served, loop);
       for (int i = 0; i < 8; i++) stepOf(trainer, served, 0);
@@ -64,11 +68,13 @@ TEST_CASE("staleness lowers the rate of each gradient for itself") {
 }
 
 TEST_CASE("a gradient that is too old is answered stale, whole or in slices, and changes nothing") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   constexpr const char* kOptions = R"({"staleness": {"max": 2}})";
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     INFO(entry.type);
     if (!takes(entry, kOptions)) continue;
-    ServedStore served(entry, subtracting(), kElements, 1, kOptions);
+    ServedStore served(device.make(), entry, subtracting(), kElements, 1, kOptions);
     TestLoop loop;
     PolicyTrainer trainer(served, loop);
     const auto gradient = all(served, -1);
@@ -91,11 +97,13 @@ TEST_CASE("a gradient that is too old is answered stale, whole or in slices, and
 }
 
 TEST_CASE("clip.value cuts every element") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   constexpr const char* kOptions = R"({"clip": {"value": 3}})";
   for (const PolicyEntry& entry : kPolicyList) {
     INFO(entry.type);
     if (!takes(entry, kOptions)) continue;
-    ServedStore served(entry, subtracting(), kElements, 3, kOptions);
+    ServedStore served(device.make(), entry, subtracting(), kElements, 3, kOptions);
     TestLoop loop;
     PolicyTrainer trainer(served, loop);
     CHECK(trainer.pushAll(Version{0}, all(served, -100))->applied());
@@ -106,6 +114,8 @@ TEST_CASE("clip.value cuts every element") {
 }
 
 TEST_CASE("clip.norm bounds the gradient of all shards together") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   // 1600 elements of 2 have the norm 80.
   constexpr const char* kOptions = R"({"clip": {"norm": 40}})";
   size_t policies = 0;
@@ -114,7 +124,7 @@ TEST_CASE("clip.norm bounds the gradient of all shards together") {
     policies++;
     for (uint32_t shards : {1, 3}) {
       INFO(entry.type << ", " << shards << " shards");
-      ServedStore served(entry, subtracting(), kElements, shards, kOptions);
+      ServedStore served(device.make(), entry, subtracting(), kElements, shards, kOptions);
       TestLoop loop;
       PolicyTrainer trainer(served, loop);
       const auto clipped = trainer.pushAll(Version{0}, all(served, -2));
@@ -130,11 +140,13 @@ TEST_CASE("clip.norm bounds the gradient of all shards together") {
 }
 
 TEST_CASE("clip.norm takes a step in slices, and gives up one that is not finished") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   constexpr const char* kOptions = R"({"clip": {"norm": 40}})";
   for (const PolicyEntry& entry : asynchronousPolicies()) {
     if (!takes(entry, kOptions)) continue;
     INFO(entry.type);
-    ServedStore served(entry, subtracting(), kElements, 2, kOptions);
+    ServedStore served(device.make(), entry, subtracting(), kElements, 2, kOptions);
     TestLoop loop;
     PolicyTrainer trainer(served, loop);
     const auto gradient = all(served, -2);
@@ -179,10 +191,13 @@ TEST_CASE("clip.norm holds no shard's lock while it waits for another one's") {
 }
 
 TEST_CASE("a bound counts steps that clip.norm held back") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   const auto entry = std::find_if(kPolicyList.begin(), kPolicyList.end(),
                                   [](const PolicyEntry& one) { return one.type == "bounded_staleness"; });
   REQUIRE(entry != kPolicyList.end());
-  ServedStore served(*entry, subtracting(), kElements, 2, R"({"bound": 0, "clip": {"norm": 40}})");
+  ServedStore served(device.make(), *entry, subtracting(), kElements, 2,
+                     R"({"bound": 0, "clip": {"norm": 40}})");
   TestLoop loop;
   PolicyTrainer fast(served, loop, Rank{0}), slow(served, loop, Rank{1});
   CHECK(fast.pushAll(Version{0}, all(served, -1))->applied());
@@ -195,13 +210,15 @@ TEST_CASE("a bound counts steps that clip.norm held back") {
 }
 
 TEST_CASE("delay compensation adds what the weights have moved by since they were pulled") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   constexpr const char* kOptions = R"({"delay_compensation": {"lambda": 0.5}})";
   size_t policies = 0;
   for (const PolicyEntry& entry : kPolicyList) {
     if (!takes(entry, kOptions)) continue;
     policies++;
     INFO(entry.type);
-    ServedStore served(entry, subtracting(), kElements, 2, kOptions);
+    ServedStore served(device.make(), entry, subtracting(), kElements, 2, kOptions);
     TestLoop loop;
     PolicyTrainer old(served, loop, Rank{0}), other(served, loop, Rank{1});
     CHECK(allAre(old.pullAll(), 0));
@@ -220,11 +237,13 @@ TEST_CASE("delay compensation adds what the weights have moved by since they wer
 }
 
 TEST_CASE("adaptive compensation divides by the root of the mean square of gradients") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   constexpr const char* kOptions = R"({"delay_compensation": {"lambda": 0.5, "adaptive": true}})";
   for (const PolicyEntry& entry : kPolicyList) {
     if (!takes(entry, kOptions)) continue;
     INFO(entry.type);
-    ServedStore served(entry, subtracting(), kElements, 1, kOptions);
+    ServedStore served(device.make(), entry, subtracting(), kElements, 1, kOptions);
     TestLoop loop;
     PolicyTrainer old(served, loop, Rank{0}), other(served, loop, Rank{1});
     old.pullAll();

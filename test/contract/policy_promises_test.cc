@@ -11,6 +11,7 @@ namespace psd {
 namespace {
 
 using testing::allAre;
+using testing::eachDevice;
 using testing::onThreads;
 using testing::Piece;
 using testing::PolicyTrainer;
@@ -19,15 +20,16 @@ using testing::Random;
 using testing::randomPieces;
 using testing::ServedStore;
 using testing::subtracting;
+using testing::TestDevice;
 using testing::TestLoop;
 using testing::Update;
 using testing::wholeShard;
 
-ServedStore served(std::string_view policy, uint64_t elements) {
+ServedStore served(const TestDevice& device, std::string_view policy, uint64_t elements) {
   const auto entry = std::find_if(kPolicyList.begin(), kPolicyList.end(),
                                   [&](const PolicyEntry& one) { return one.type == policy; });
   REQUIRE(entry != kPolicyList.end());
-  return {*entry, subtracting(), elements, 1};
+  return {device.make(), *entry, subtracting(), elements, 1};
 }
 
 std::vector<float> minusOnes(const Shard& shard) { return std::vector<float>(shard.range().count, -1.f); }
@@ -36,9 +38,11 @@ constexpr size_t kPushers = 3;
 constexpr uint64_t kUpdates = 200;
 
 TEST_CASE("locked loses no update, and a pull in slices never mixes versions") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   for (uint64_t seed = 1; seed <= 3; seed++) {
     INFO("seed " << seed);
-    ServedStore store = served("locked", 2000);
+    ServedStore store = served(device, "locked", 2000);
     Shard& shard = store.shard(0);
     std::atomic<uint64_t> failures = 0, mixed = 0;
     REQUIRE(onThreads(kPushers + 1, [&](TestLoop& loop, size_t index) {
@@ -67,7 +71,9 @@ TEST_CASE("locked loses no update, and a pull in slices never mixes versions") {
 }
 
 TEST_CASE("locked keeps a pull at the version of its first slice") {
-  ServedStore store = served("locked", 64);
+  const TestDevice device = eachDevice();
+  INFO(device.name);
+  ServedStore store = served(device, "locked", 64);
   Shard& shard = store.shard(0);
   TestLoop loop;
   PolicyTrainer trainer(store, loop);
@@ -90,7 +96,9 @@ TEST_CASE("locked keeps a pull at the version of its first slice") {
 }
 
 TEST_CASE("locked makes one snapshot for all pulls of a version") {
-  ServedStore store = served("locked", 64);
+  const TestDevice device = eachDevice();
+  INFO(device.name);
+  ServedStore store = served(device, "locked", 64);
   Shard& shard = store.shard(0);
   TestLoop loop;
   PolicyTrainer trainer(store, loop);
@@ -110,7 +118,9 @@ TEST_CASE("locked makes one snapshot for all pulls of a version") {
 }
 
 TEST_CASE("locked parks pushes and pulls while the lock is held, and takes them in order") {
-  ServedStore store = served("locked", 64);
+  const TestDevice device = eachDevice();
+  INFO(device.name);
+  ServedStore store = served(device, "locked", 64);
   Shard& shard = store.shard(0);
   TestLoop loop;
   PolicyTrainer trainer(store, loop);
@@ -133,7 +143,9 @@ TEST_CASE("locked parks pushes and pulls while the lock is held, and takes them 
 }
 
 TEST_CASE("locked does not show a gradient before its last slice") {
-  ServedStore store = served("locked", 64);
+  const TestDevice device = eachDevice();
+  INFO(device.name);
+  ServedStore store = served(device, "locked", 64);
   Shard& shard = store.shard(0);
   TestLoop loop;
   PolicyTrainer trainer(store, loop);
@@ -145,9 +157,11 @@ TEST_CASE("locked does not show a gradient before its last slice") {
 }
 
 TEST_CASE("locked refuses to gather more than limits.staged_bytes, and goes on when there is room again") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   const uint64_t elements = 1 << 16;  // a gathered gradient fills the pool
   auto pool = makeGradientPool(elements * sizeof(float));
-  ServedStore store = served("locked", elements);
+  ServedStore store = served(device, "locked", elements);
   ObjectReader options(nlohmann::ordered_json::object());
   store.policy = Locked::read(options).make({*store.store, 0, pool});
   TestLoop loop;
@@ -169,7 +183,9 @@ TEST_CASE("locked refuses to gather more than limits.staged_bytes, and goes on w
 }
 
 TEST_CASE("hogwild takes no lock") {
-  ServedStore store = served("hogwild", 64);
+  const TestDevice device = eachDevice();
+  INFO(device.name);
+  ServedStore store = served(device, "hogwild", 64);
   Shard& shard = store.shard(0);
   TestLoop loop;
   PolicyTrainer trainer(store, loop);
@@ -179,7 +195,7 @@ TEST_CASE("hogwild takes no lock") {
 }
 
 TEST_CASE("hogwild applies each slice as it comes, and pulls live weights") {
-  ServedStore store = served("hogwild", 64);
+  ServedStore store = served(testing::kCpu, "hogwild", 64);
   Shard& shard = store.shard(0);
   TestLoop loop;
   PolicyTrainer trainer(store, loop);

@@ -12,12 +12,14 @@ namespace psd {
 namespace {
 
 using testing::allAre;
+using testing::eachDevice;
 using testing::firstDifference;
 using testing::onThreads;
 using testing::PolicyTrainer;
 using testing::Random;
 using testing::ServedStore;
 using testing::subtracting;
+using testing::TestDevice;
 using testing::TestLoop;
 
 constexpr uint64_t kElements = 1000;
@@ -32,15 +34,23 @@ std::vector<PolicyEntry> roundPolicies() {
   return found;
 }
 
-ServedStore sync(const char* options) {
+ServedStore sync(const TestDevice& device, const char* options) {
   const auto entry = std::find_if(kPolicyList.begin(), kPolicyList.end(),
                                   [](const PolicyEntry& one) { return one.type == "sync"; });
   REQUIRE(entry != kPolicyList.end());
-  return {*entry, subtracting(), kElements, kShards, options};
+  return {device.make(), *entry, subtracting(), kElements, kShards, options};
 }
 
 std::vector<float> all(const ServedStore& served, float value) {
   return std::vector<float>(served.store->layout().totalElements(), value);
+}
+
+/// Turns until so many gradients are in the open round: a device takes some time to stage one.
+void untilInRound(ServedStore& served, TestLoop& loop, size_t gradients) {
+  REQUIRE(loop.until([&] {
+    const auto waiting = served.policy->waiting();
+    return !waiting.empty() && waiting.front().waiters.size() == gradients;
+  }));
 }
 
 /// `count` trainers with ranks from 0, on one loop.
@@ -51,9 +61,11 @@ std::deque<PolicyTrainer> trainersOf(ServedStore& served, TestLoop& loop, uint32
 }
 
 TEST_CASE("a round is one update of all shards, answered when it is applied, weighted by samples") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   for (const PolicyEntry& entry : roundPolicies()) {
     INFO(entry.type);
-    ServedStore served(entry, subtracting(), kElements, kShards);
+    ServedStore served(device.make(), entry, subtracting(), kElements, kShards);
     TestLoop loop;
     auto trainers = trainersOf(served, loop, 3);
     const auto gradients = std::array{all(served, -1), all(served, -2), all(served, -8)};
@@ -62,6 +74,7 @@ TEST_CASE("a round is one update of all shards, answered when it is applied, wei
       auto second = trainers[1].startAll(Version{round}, gradients[1], 1);
       CHECK_FALSE(loop.resolved(first));
       CHECK_FALSE(loop.resolved(second));
+      untilInRound(served, loop, 2);
       REQUIRE(served.policy->waiting().size() == 1);
       const Waiting waiting = served.policy->waiting().front();
       CHECK(waiting.waiters == std::vector<SessionId>{trainers[0].ref().session, trainers[1].ref().session});
@@ -85,9 +98,11 @@ TEST_CASE("a round is one update of all shards, answered when it is applied, wei
 }
 
 TEST_CASE("a gradient for a closed round is late and leaves the model alone") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   for (const PolicyEntry& entry : roundPolicies()) {
     INFO(entry.type);
-    ServedStore served(entry, subtracting(), kElements, kShards);
+    ServedStore served(device.make(), entry, subtracting(), kElements, kShards);
     TestLoop loop;
     auto trainers = trainersOf(served, loop, 1);
     CHECK(trainers[0].pushAll(Version{0}, all(served, -1))->applied());
@@ -101,14 +116,17 @@ TEST_CASE("a gradient for a closed round is late and leaves the model alone") {
 }
 
 TEST_CASE("a trainer that goes leaves the round, with what it gave in it") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   for (const PolicyEntry& entry : roundPolicies()) {
     INFO(entry.type);
-    ServedStore served(entry, subtracting(), kElements, kShards);
+    ServedStore served(device.make(), entry, subtracting(), kElements, kShards);
     TestLoop loop;
     auto trainers = trainersOf(served, loop, 3);
     auto first = trainers[0].startAll(Version{0}, all(served, -1));
     auto second = trainers[1].startAll(Version{0}, all(served, -3));
     CHECK_FALSE(loop.resolved(second));
+    untilInRound(served, loop, 2);
     trainers[1].leave();
     CHECK_FALSE(loop.resolved(first));
     trainers[2].leave();
@@ -122,9 +140,11 @@ TEST_CASE("a trainer that goes leaves the round, with what it gave in it") {
 }
 
 TEST_CASE("a step that is given up half-way joins no round") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   for (const PolicyEntry& entry : roundPolicies()) {
     INFO(entry.type);
-    ServedStore served(entry, subtracting(), kElements, kShards);
+    ServedStore served(device.make(), entry, subtracting(), kElements, kShards);
     TestLoop loop;
     auto trainers = trainersOf(served, loop, 1);
     const auto minusOnes = all(served, -1);
@@ -139,13 +159,16 @@ TEST_CASE("a step that is given up half-way joins no round") {
 }
 
 TEST_CASE("the end of waiting answers those that wait and those that would") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   for (const PolicyEntry& entry : roundPolicies()) {
     INFO(entry.type);
-    ServedStore served(entry, subtracting(), kElements, kShards);
+    ServedStore served(device.make(), entry, subtracting(), kElements, kShards);
     TestLoop loop;
     auto trainers = trainersOf(served, loop, 3);
     auto first = trainers[0].startAll(Version{0}, all(served, -1));
     CHECK_FALSE(loop.resolved(first));
+    untilInRound(served, loop, 1);
     served.policy->endWaits({ErrorCode::shuttingDown, "the end"});
     const auto ended = loop.wait(kj::mv(first));
     REQUIRE_FALSE(ended.ok());
@@ -161,11 +184,13 @@ TEST_CASE("the end of waiting answers those that wait and those that would") {
 }
 
 TEST_CASE("rounds on many loops lose nothing and close in step") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   constexpr size_t kThreads = 4;
   constexpr uint64_t kRounds = 100;
   for (const PolicyEntry& entry : roundPolicies()) {
     INFO(entry.type);
-    ServedStore served(entry, subtracting(), kElements, kShards);
+    ServedStore served(device.make(), entry, subtracting(), kElements, kShards);
     std::atomic<size_t> joined = 0;
     std::atomic<uint64_t> failures = 0, wrong = 0;
     REQUIRE(onThreads(kThreads, [&](TestLoop& loop, size_t index) {
@@ -184,11 +209,13 @@ TEST_CASE("rounds on many loops lose nothing and close in step") {
 }
 
 TEST_CASE("the order of arrival makes no difference to a single bit") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   for (const PolicyEntry& entry : roundPolicies()) {
     INFO(entry.type);
     std::vector<float> expected;
     for (uint64_t seed = 1; seed <= 6; seed++) {
-      ServedStore served(entry, subtracting(), kElements, kShards);
+      ServedStore served(device.make(), entry, subtracting(), kElements, kShards);
       TestLoop loop;
       auto trainers = trainersOf(served, loop, 5);
       std::vector<size_t> order = {0, 1, 2, 3, 4};
@@ -211,7 +238,9 @@ TEST_CASE("the order of arrival makes no difference to a single bit") {
 }
 
 TEST_CASE("sync closes with the first N of N + b") {
-  ServedStore served = sync(R"({"backup_trainers": 1})");
+  const TestDevice device = eachDevice();
+  INFO(device.name);
+  ServedStore served = sync(device, R"({"backup_trainers": 1})");
   TestLoop loop;
   auto trainers = trainersOf(served, loop, 3);
   auto first = trainers[2].startAll(Version{0}, all(served, -1));
@@ -222,15 +251,18 @@ TEST_CASE("sync closes with the first N of N + b") {
 }
 
 TEST_CASE("sync goes on or fails when a round takes too long") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   const auto later = std::chrono::steady_clock::now() + std::chrono::hours(1);
   for (const bool proceeds : {true, false}) {
-    ServedStore served = sync(proceeds ? R"({"round_timeout_ms": 1000})"
-                                       : R"({"round_timeout_ms": 1000, "on_timeout": "fail"})");
+    ServedStore served = sync(device, proceeds ? R"({"round_timeout_ms": 1000})"
+                                               : R"({"round_timeout_ms": 1000, "on_timeout": "fail"})");
     CHECK(served.policy->ticks());
     TestLoop loop;
     auto trainers = trainersOf(served, loop, 2);
     auto first = trainers[0].startAll(Version{0}, all(served, -1));
     CHECK_FALSE(loop.resolved(first));
+    untilInRound(served, loop, 1);
     loop.wait(served.policy->tick(later));
     const auto answer = loop.wait(kj::mv(first));
     CHECK(answer.ok() == proceeds);
@@ -243,11 +275,14 @@ TEST_CASE("sync goes on or fails when a round takes too long") {
 }
 
 TEST_CASE("sync waits for those who are to start together") {
-  ServedStore served = sync(R"({"start_trainers": 2})");
+  const TestDevice device = eachDevice();
+  INFO(device.name);
+  ServedStore served = sync(device, R"({"start_trainers": 2})");
   TestLoop loop;
   auto trainers = trainersOf(served, loop, 1);
   auto first = trainers[0].startAll(Version{0}, all(served, -1));
   CHECK_FALSE(loop.resolved(first));
+  untilInRound(served, loop, 1);
   CHECK(served.policy->waiting().front().joins == 1);
   trainers.emplace_back(served, loop, Rank{1});
   CHECK_FALSE(loop.resolved(first));
@@ -256,7 +291,9 @@ TEST_CASE("sync waits for those who are to start together") {
 }
 
 TEST_CASE("krum chooses one contribution for all shards, by distances over the whole model") {
-  ServedStore served = sync(R"({"aggregator": {"type": "krum", "byzantine": 1}})");
+  const TestDevice device = eachDevice();
+  INFO(device.name);
+  ServedStore served = sync(device, R"({"aggregator": {"type": "krum", "byzantine": 1}})");
   TestLoop loop;
   auto trainers = trainersOf(served, loop, 5);
   // In each shard another trainer is the odd one; over all shards trainer 4 lies farthest off.

@@ -14,19 +14,20 @@
 #include "server/policy/policy_list.h"
 #include "server/store/cpu/racy_loops.h"
 #include "server/store/parameter_store.h"
+#include "test/support/async_backend.h"
 #include "test/support/catch.h"
 #include "test/support/event_loop.h"
 #include "test/support/random.h"
 
 namespace psd::testing {
 
-/// A model on the CPU and a policy over it. Thread-safe as they are.
+/// A model on a device and a policy over it. Thread-safe as they are.
 struct ServedStore {
   /// `options`: of the policy, as JSON.
-  ServedStore(const PolicyEntry& entry, const Optimizer& optimizer, uint64_t elements, uint32_t shards,
-              const char* json = "{}", std::shared_ptr<Backend> backend = makeCpuBackend()) {
-    auto created = ParameterStore::create({"", {{"w", DType::f32, {elements}}}}, shards, {std::move(backend)},
-                                          optimizer);
+  ServedStore(std::shared_ptr<Backend> device, const PolicyEntry& entry, const Optimizer& optimizer,
+              uint64_t elements, uint32_t shards, const char* json = "{}") {
+    auto created =
+        ParameterStore::create({"", {{"w", DType::f32, {elements}}}}, shards, {std::move(device)}, optimizer);
     PSD_REQUIRE_OK(created);
     store = std::move(*created);
     ObjectReader options(nlohmann::ordered_json::parse(json));

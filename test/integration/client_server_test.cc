@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/types/model_layout.h"
+#include "test/support/async_backend.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 #include "test/support/random.h"
@@ -285,26 +286,25 @@ std::vector<float> pushOnesAtOnce(const testing::LocalServer& server, const Mode
 
 TEST_CASE("Client and server: under locked no push is lost") {
   const ModelSpec model = modelOf({{200, 100}, {33}});
-  for (uint32_t clients : {2u, 4u}) {
-    testing::LocalServer server(configOf("locked", 3));
-    constexpr uint64_t kPushes = 40;
-    auto end = pushOnesAtOnce(server, model, clients, kPushes);
-    ModelLayout layout(model);
-    for (const TensorPlace& place : layout.places()) {
-      for (uint64_t i = place.begin; i < place.begin + place.count; i++) {
-        if (end[i] != -static_cast<float>(clients * kPushes)) FAIL("element " << i << " is " << end[i]);
-      }
+  const uint32_t clients = GENERATE(2u, 4u);
+  testing::LocalServer server(configOf("locked", 3), testing::eachDevice().make());
+  constexpr uint64_t kPushes = 40;
+  auto end = pushOnesAtOnce(server, model, clients, kPushes);
+  ModelLayout layout(model);
+  for (const TensorPlace& place : layout.places()) {
+    for (uint64_t i = place.begin; i < place.begin + place.count; i++) {
+      if (end[i] != -static_cast<float>(clients * kPushes)) FAIL("element " << i << " is " << end[i]);
     }
-    CHECK(versions(server) == std::vector<uint64_t>(3, clients * kPushes));
-    CHECK(counter(server, "updates") == 3 * clients * kPushes);
   }
+  CHECK(versions(server) == std::vector<uint64_t>(3, clients * kPushes));
+  CHECK(counter(server, "updates") == 3 * clients * kPushes);
 }
 
 TEST_CASE("Client and server: under hogwild every element ends within the provable bounds") {
   const ModelSpec model = modelOf({{200, 100}, {33}});
   constexpr uint32_t kClients = 4;
   constexpr uint64_t kPushes = 40;
-  testing::LocalServer server(configOf("hogwild", 3));
+  testing::LocalServer server(configOf("hogwild", 3), testing::eachDevice().make());
   auto end = pushOnesAtOnce(server, model, kClients, kPushes);
   const ModelLayout layout(model);
   for (const TensorPlace& place : layout.places()) {
@@ -321,10 +321,11 @@ TEST_CASE("Client and server: under hogwild every element ends within the provab
 TEST_CASE("Client and server: pushes in parts, several under way, make the same model as whole ones") {
   const ModelSpec model = modelOf({{300, 33}, {5}, {4000}});
   const std::vector<float> initial = integers(model, 1);
+  const auto device = testing::eachDevice();
   for (const std::string policy : {"hogwild", "locked"}) {
     Json config = configOf(policy, 3);
     config["optimizer"] = {{"type", "sgd"}, {"lr", 0.013}, {"momentum", 0.9}};
-    testing::LocalServer wholes(config), parts(config);
+    testing::LocalServer wholes(config), parts(config, device.make());
     auto whole = connectTo(wholes, 4 << 10), part = connectTo(parts, 4 << 10);
     joinAs(*whole, {Rank{0}, 1}, model, initial);
     joinAs(*part, {Rank{0}, 1}, model, initial);

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "test/support/async_backend.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 #include "test/unit/trainer/softmax_model.h"
@@ -115,6 +116,8 @@ double worst(std::span<const float> a, std::span<const float> b) {
 }
 
 TEST_CASE("local_sgd takes the mean of what trainers come to, and SlowMo goes on from there with momentum") {
+  const testing::TestDevice device = testing::eachDevice();
+  INFO(device.name);
   constexpr uint32_t kTrainers = 3;
   constexpr uint64_t kPeriod = 4;
   for (const auto& [slowLr, slowMomentum] : std::vector<std::pair<double, double>>{{1, 0}, {0.75, 0.5}}) {
@@ -125,7 +128,8 @@ TEST_CASE("local_sgd takes the mean of what trainers come to, and SlowMo goes on
                                    {"slow_lr", slowLr},
                                    {"slow_momentum", slowMomentum},
                                    {"start_trainers", kTrainers}},
-                                  shards));
+                                  shards),
+                         device.make());
       const std::vector<float> actual = train(server, kTrainers);
 
       std::vector<Reference> trainers;
@@ -153,11 +157,14 @@ TEST_CASE("local_sgd takes the mean of what trainers come to, and SlowMo goes on
 }
 
 TEST_CASE("easgd draws trainer and centre together") {
+  const testing::TestDevice device = testing::eachDevice();
+  INFO(device.name);
   constexpr uint64_t kPeriod = 3;
   constexpr float kAlpha = 0.25f;
   for (const uint32_t shards : {1, 3}) {
     INFO(shards << " shards");
-    LocalServer server(configOf({{"type", "easgd"}, {"period", kPeriod}, {"alpha", kAlpha}}, shards));
+    LocalServer server(configOf({{"type", "easgd"}, {"period", kPeriod}, {"alpha", kAlpha}}, shards),
+                       device.make());
     const std::vector<float> actual = train(server, 1);
     Reference trainer(0, 1);
     std::vector<float> centre(actual.size());
@@ -175,8 +182,10 @@ TEST_CASE("easgd draws trainer and centre together") {
 }
 
 TEST_CASE("easgd with several trainers loses no exchange") {
+  const testing::TestDevice device = testing::eachDevice();
+  INFO(device.name);
   constexpr uint32_t kTrainers = 4;
-  LocalServer server(configOf({{"type", "easgd"}, {"period", 2}, {"alpha", 0.1}}, 2));
+  LocalServer server(configOf({{"type", "easgd"}, {"period", 2}, {"alpha", 0.1}}, 2), device.make());
   const std::vector<float> values = train(server, kTrainers);
   for (const float value : values) REQUIRE(std::isfinite(value));
   const Json status = server.status();

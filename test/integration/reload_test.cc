@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/types/model_layout.h"
+#include "test/support/async_backend.h"
 #include "test/support/catch.h"
 #include "test/support/device_backend.h"
 #include "test/support/local_server.h"
@@ -65,10 +66,12 @@ void train(Client& client, const std::atomic<bool>& stop, std::atomic<uint64_t>&
 }
 
 TEST_CASE("Reload: policies change under four trainers, and no push and no trainer is lost") {
+  const testing::TestDevice device = testing::eachDevice();
+  INFO(device.name);
   constexpr size_t kTrainers = 4;
   const Json hogwild = {{"type", "hogwild"}}, sync = {{"type", "sync"}},
              bounded = {{"type", "bounded_staleness"}, {"bound", 2}};
-  testing::LocalServer server(configOf(hogwild));
+  testing::LocalServer server(configOf(hogwild), device.make());
   std::vector<std::unique_ptr<Client>> clients;
   for (uint32_t rank = 0; rank < kTrainers; rank++) {
     // Half of them read in the daemon's memory, which only hogwild allows.

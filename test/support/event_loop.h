@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <thread>
 #include <utility>
@@ -16,6 +17,17 @@ class TestLoop {
   template <class T>
   T wait(kj::Promise<T> promise) {
     return io_.provider->getTimer().timeoutAfter(60 * kj::SECONDS, kj::mv(promise)).wait(io_.waitScope);
+  }
+  /// Turns until `condition` holds, a minute at most; whether it did.
+  bool until(const std::function<bool()>& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      kj::Promise<void> never = kj::NEVER_DONE;
+      resolved(never);
+      std::this_thread::yield();
+    }
+    return true;
   }
   /// Whether the promise is resolved, after everything has happened that can at once.
   template <class T>

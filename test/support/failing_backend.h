@@ -8,9 +8,11 @@
 
 namespace psd::testing {
 
-/// The CPU backend, of which updates fail when they are told to. Thread-safe.
+/// A backend of which updates fail, at once, when they are told to. Thread-safe.
 class FailingBackend final : public WrappingBackend {
  public:
+  using WrappingBackend::WrappingBackend;
+
   /// The update after `updates` more, of whatever shard, fails.
   void failAfter(int updates) { *state_ = updates; }
 

@@ -64,15 +64,17 @@ class ForwardingStorage : public ShardStorage {
   const std::unique_ptr<ShardStorage> inner_;
 };
 
-/// The CPU backend, with another storage around each of its own. Thread-safe.
+/// A backend, the CPU's or another, with another storage around each of its own. Thread-safe.
 class WrappingBackend : public Backend {
  public:
-  std::string describe() const override { return cpu_->describe(); }
-  std::unique_ptr<Lane> makeLane() override { return cpu_->makeLane(); }
+  explicit WrappingBackend(std::shared_ptr<Backend> inner = makeCpuBackend()) : inner_(std::move(inner)) {}
+
+  std::string describe() const override { return inner_->describe(); }
+  std::unique_ptr<Lane> makeLane() override { return inner_->makeLane(); }
   using Backend::allocate;
   Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
       std::span<const ShardRequest> requests) override {
-    PSD_ASSIGN_OR_RETURN(auto storages, cpu_->allocate(requests));
+    PSD_ASSIGN_OR_RETURN(auto storages, inner_->allocate(requests));
     for (auto& storage : storages) storage = wrap(std::move(storage));
     return storages;
   }
@@ -81,7 +83,7 @@ class WrappingBackend : public Backend {
   virtual std::unique_ptr<ShardStorage> wrap(std::unique_ptr<ShardStorage> storage) = 0;
 
  private:
-  const std::shared_ptr<Backend> cpu_ = makeCpuBackend();
+  const std::shared_ptr<Backend> inner_;
 };
 
 }  // namespace psd::testing

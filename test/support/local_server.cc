@@ -42,7 +42,12 @@ LocalServer::LocalServer(nlohmann::ordered_json config, std::shared_ptr<Backend>
     });
     endUnlessOk(server.start());
     started.set_value(server.addresses().front().toString());
-    server.run([] { return Status(); }).wait(io.waitScope);
+    const auto whenQuiet = [this] {
+      const std::lock_guard lock(mutex_);
+      whenQuiet_();
+      return Status();
+    };
+    server.run(whenQuiet).wait(io.waitScope);
   });
   address_ = address.get();
 }
@@ -51,6 +56,11 @@ nlohmann::ordered_json LocalServer::completed(nlohmann::ordered_json config) con
   config["listen"] = {"tcp://127.0.0.1:0", unixAddress()};
   config["device"] = "cpu";
   return config;
+}
+
+void LocalServer::setWhenQuiet(std::function<void()> work) {
+  const std::lock_guard lock(mutex_);
+  whenQuiet_ = std::move(work);
 }
 
 Result<std::string> LocalServer::reload(nlohmann::ordered_json config) {

@@ -24,6 +24,8 @@ class LocalServer {
   explicit LocalServer(nlohmann::ordered_json config, std::shared_ptr<Backend> device = nullptr);
   ~LocalServer();
 
+  /// Done on the daemon's main thread in place of its last work, saving.
+  void setWhenQuiet(std::function<void()> work);
   /// "tcp://127.0.0.1:PORT"
   const std::string& address() const { return address_; }
   /// "unix:///…"
@@ -41,8 +43,9 @@ class LocalServer {
 
   TempDir folder_;  // of the Unix socket
   std::string address_;
-  std::mutex mutex_;             // guards next_
+  std::mutex mutex_;             // guards what follows
   nlohmann::ordered_json next_;  // for the server to read again
+  std::function<void()> whenQuiet_ = [] {};
   std::thread thread_;
 };
 

@@ -24,8 +24,9 @@ inline const ModelSpec kSmallModel{
     "small", {{"a", DType::f32, {5, 7}}, {"b", DType::f32, {}}, {"c", DType::f32, {40}}}};
 
 inline std::unique_ptr<ParameterStore> makeStore(uint32_t shards, const std::string& optimizer,
-                                                 const ModelSpec& model = kSmallModel) {
-  auto store = ParameterStore::create(model, shards, {makeCpuBackend()}, optimizerOf(optimizer));
+                                                 const ModelSpec& model = kSmallModel,
+                                                 std::shared_ptr<Backend> device = makeCpuBackend()) {
+  auto store = ParameterStore::create(model, shards, {std::move(device)}, optimizerOf(optimizer));
   PSD_REQUIRE_OK(store);
   return std::move(*store);
 }

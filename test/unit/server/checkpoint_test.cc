@@ -6,6 +6,7 @@
 #include "server/checkpoint/manifest.h"
 #include "server/checkpoint/samples_replay.h"
 #include "server/checkpoint/store_state.h"
+#include "test/support/async_backend.h"
 #include "test/support/catch.h"
 #include "test/support/memory_env.h"
 #include "test/unit/server/checkpoint_store.h"
@@ -19,8 +20,9 @@ const std::string kAdam = R"({"type": "adam", "lr": 0.01})";
 const std::string kSgd = R"({"type": "sgd", "lr": 1})";
 
 /// A store whose every value is another one, after a few updates.
-std::unique_ptr<ParameterStore> trainedStore(uint32_t shards, const std::string& optimizer) {
-  auto store = makeStore(shards, optimizer);
+std::unique_ptr<ParameterStore> trainedStore(uint32_t shards, const std::string& optimizer,
+                                             const TestDevice& device = kCpu) {
+  auto store = makeStore(shards, optimizer, kSmallModel, device.make());
   Lanes lanes = store->makeLanes();
   for (size_t i = 0; i < store->shardCount(); i++) {
     Shard& shard = store->shard(i);
@@ -40,12 +42,14 @@ Checkpoint reopened(Env& env, const std::string& folder, uint64_t number) {
 }
 
 TEST_CASE("a checkpoint gives back weights, optimizer state, update numbers and the trainers' last pushes") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   MemoryEnv env;
-  auto store = trainedStore(3, kAdam);
+  auto store = trainedStore(3, kAdam, device);
   PSD_REQUIRE_OK(saveStore(env, "/data", 5, *store));
   const Checkpoint checkpoint = reopened(env, "/data", 5);
   CHECK(checkpoint.manifest.number == 5);
-  auto again = makeStore(3, kAdam);
+  auto again = makeStore(3, kAdam, kSmallModel, device.make());
   auto restored = restoreStore(env, checkpoint, *again);
   PSD_REQUIRE_OK(restored);
   CHECK(restored->notes.empty());

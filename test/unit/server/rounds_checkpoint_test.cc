@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "test/support/async_backend.h"
 #include "test/unit/server/daemon_life.h"
 
 namespace psd {
@@ -13,9 +14,12 @@ using namespace testing;
 constexpr uint32_t kShards = 3;
 
 TEST_CASE("a checkpoint holds all shards as they were between two rounds, however many come meanwhile") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   MemoryEnv env;
   TestLoop loop;
-  const auto store = std::shared_ptr<ParameterStore>(makeStore(kShards, kCounting));
+  const auto store =
+      std::shared_ptr<ParameterStore>(makeStore(kShards, kCounting, kSmallModel, device.make()));
   const auto together = std::make_shared<ShardLock>();
   CheckpointSource source = lockedSource(store);
   source.groups = [together] { return std::vector<CheckpointSource::Group>{{"sync", false, together}}; };

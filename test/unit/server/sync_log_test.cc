@@ -66,8 +66,9 @@ std::vector<Content> train(ServedStore& served, TestLoop& loop, uint64_t first =
 
 const char* const kAtOnce = R"({"start_trainers": 5})";
 
-ServedStore servedStore() {
-  return {entryOf("sync"), optimizerOf(R"({"type": "adam", "lr": 0.01})"), 500, kShards, kAtOnce};
+ServedStore servedStore(const TestDevice& device) {
+  return {device.make(), entryOf("sync"), optimizerOf(R"({"type": "adam", "lr": 0.01})"),
+          500,           kShards,         kAtOnce};
 }
 
 std::unique_ptr<Durability> openDurability(Env& env) {
@@ -81,12 +82,14 @@ CheckpointSource sourceOf(ServedStore& served) {
 }
 
 TEST_CASE("rounds are written down, and repeated bit for bit") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   const std::string policy = GENERATE("sync", "local_sgd"), aggregator = GENERATE("mean", "median", "krum");
   MemoryEnv env;
   TestLoop loop;
   const std::string options = R"({"aggregator": {"type": ")" + aggregator + R"("}, "start_trainers": 5})";
-  ServedStore served(entryOf(policy), optimizerOf(R"({"type": "adam", "lr": 0.01})"), 500, kShards,
-                     options.c_str());
+  ServedStore served(device.make(), entryOf(policy), optimizerOf(R"({"type": "adam", "lr": 0.01})"), 500,
+                     kShards, options.c_str());
   const auto durability = openDurability(env);
   PSD_REQUIRE_OK(durability->begin(sourceOf(served)));
   const auto states = train(served, loop);
@@ -109,9 +112,11 @@ TEST_CASE("rounds are written down, and repeated bit for bit") {
 }
 
 TEST_CASE("a round makes the same model whether it is written down or not") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   MemoryEnv env;
   TestLoop loop;
-  ServedStore plain = servedStore(), logged = servedStore();
+  ServedStore plain = servedStore(device), logged = servedStore(device);
   const auto durability = openDurability(env);
   PSD_REQUIRE_OK(durability->begin(sourceOf(logged)));
   REQUIRE(train(logged, loop) == train(plain, loop));
@@ -130,16 +135,18 @@ std::vector<size_t> endsIn(const std::string& segment) {
 }
 
 TEST_CASE("a round that is not in all shards when the daemon dies is left out, and made anew") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
   TestLoop loop;
   std::vector<Content> states;
   {
-    ServedStore uninterrupted = servedStore();
+    ServedStore uninterrupted = servedStore(device);
     states = train(uninterrupted, loop);
   }
   for (size_t records = 0; records <= kRounds * kShards; records++) {
     INFO("after record " << records);
     MemoryEnv env;
-    ServedStore before = servedStore();
+    ServedStore before = servedStore(device);
     const Content initial = contentOf(*before.store);
     auto durability = openDurability(env);
     PSD_REQUIRE_OK(durability->begin(sourceOf(before)));
@@ -152,7 +159,7 @@ TEST_CASE("a round that is not in all shards when the daemon dies is left out, a
     env.put(path, segment.substr(0, ends[records]));
 
     const uint64_t whole = records / kShards;
-    ServedStore after = servedStore();
+    ServedStore after = servedStore(device);
     durability = openDurability(env);
     const auto found = durability->find();
     PSD_REQUIRE_OK(found);

@@ -1,0 +1,206 @@
+// A daemon whose device does everything later and on another thread: what happens meanwhile.
+
+#include <chrono>
+#include <future>
+#include <thread>
+#include <vector>
+
+#include <kj/common.h>
+
+#include "common/os/socket.h"
+#include "common/types/model_layout.h"
+#include "test/integration/raw_trainer.h"
+#include "test/support/async_backend.h"
+#include "test/support/catch.h"
+#include "test/support/local_server.h"
+#include "trainer/client/client.h"
+
+namespace psd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using testing::AsyncBackend;
+using testing::LocalServer;
+
+const ModelSpec kModel{"net", {{"fc.weight", DType::f32, {40, 50}}, {"fc.bias", DType::f32, {50}}}};
+constexpr uint32_t kShards = 3;
+
+Json configOf(const Json& policy) {
+  return {{"policy", policy},
+          {"shards", kShards},
+          {"threads", 2},
+          {"optimizer", {{"type", "sgd"}, {"lr", 1.0}}},
+          {"membership", {{"grace_ms", 0}}}};
+}
+
+const std::vector<Json> kPolicies = {{{"type", "hogwild"}},
+                                     {{"type", "locked"}},
+                                     {{"type", "locked"}, {"clip", {{"norm", 1e6}}}},
+                                     {{"type", "bounded_staleness"}, {"bound", 1}},
+                                     {{"type", "sync"}}};
+
+/// With a rate of 1 the model counts those that are in it.
+std::vector<float> minusOnes() {
+  const ModelLayout layout(kModel);
+  std::vector<float> values(layout.totalElements());
+  for (const TensorPlace& place : layout.places()) {
+    std::fill_n(values.begin() + static_cast<ptrdiff_t>(place.begin), place.count, -1.f);
+  }
+  return values;
+}
+
+std::unique_ptr<Client> joined(const LocalServer& server, uint32_t rank, uint32_t worldSize) {
+  ClientOptions options;
+  options.servers = {server.address()};
+  options.chunkBytes = 4 << 10;
+  auto client = Client::connect(options);
+  PSD_REQUIRE_OK(client);
+  const std::vector<float> zeros(minusOnes().size());
+  PSD_REQUIRE_OK(
+      (*client)->join({Rank{rank}, worldSize}, kModel, [&] { return std::span<const float>(zeros); }));
+  return std::move(*client);
+}
+
+/// Whether each shard holds as many updates as its version says, which is at most `most`; all of it, as far
+/// as it is not padding.
+bool countsVersions(Client& client, uint64_t most) {
+  std::vector<float> values(minusOnes().size());
+  const auto pulled = client.pull(values).wait();
+  PSD_REQUIRE_OK(pulled);
+  const std::vector<float> counted = minusOnes();
+  const auto plan = ShardPlan::make(ModelLayout(kModel).totalElements(), kShards);
+  for (size_t s = 0; s < kShards; s++) {
+    if (pulled->versions[s].value > most) return false;
+    const ShardRange& range = plan.shards[s];
+    for (uint64_t i = range.begin; i < range.begin + range.count; i++) {
+      if (counted[i] != 0 && values[i] != static_cast<float>(pulled->versions[s].value)) return false;
+    }
+  }
+  return true;
+}
+
+/// Pulls and pushes, each as the first thing.
+Status train(Client& client, uint64_t steps) {
+  const auto gradient = minusOnes();
+  std::vector<float> values(gradient.size());
+  for (uint64_t step = 1; step <= steps; step++) {
+    auto pulled = client.pull(values).wait();
+    PSD_RETURN_IF_ERROR(pulled.status());
+    PSD_RETURN_IF_ERROR(client.push(Step{step}, gradient, 1, pulled->versions).wait().status());
+  }
+  return client.leave();
+}
+
+/// All at once, each on a thread of its own.
+void trainAll(const LocalServer& server, uint32_t trainers, uint64_t steps) {
+  std::vector<std::unique_ptr<Client>> clients;
+  for (uint32_t rank = 0; rank < trainers; rank++) clients.push_back(joined(server, rank, trainers));
+  std::vector<Status> ends(trainers);
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < trainers; rank++) {
+    threads.emplace_back([&, rank] { ends[rank] = train(*clients[rank], steps); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& end : ends) PSD_REQUIRE_OK(end);
+}
+
+std::unique_ptr<Client> observer(const LocalServer& server) {
+  ClientOptions options;
+  options.servers = {server.address()};
+  auto client = Client::connect(options);
+  PSD_REQUIRE_OK(client);
+  PSD_REQUIRE_OK((*client)->observe(kModel));
+  return std::move(*client);
+}
+
+TEST_CASE("Asynchronous device: what trainers push is in the model, and checkpoints go beside it") {
+  constexpr uint32_t kTrainers = 4;
+  constexpr uint64_t kSteps = 150;
+  for (const Json& policy : kPolicies) {
+    INFO(policy.dump());
+    const bool hogwild = policy["type"] == "hogwild", rounds = policy["type"] == "sync";
+    const uint64_t updates = rounds ? kSteps : kTrainers * kSteps;
+    testing::TempDir folder;
+    Json config = configOf(policy);
+    if (rounds) config["policy"]["start_trainers"] = kTrainers;
+    config["durability"] = {{"type", hogwild || policy.contains("clip") ? "checkpoint" : "log"},
+                            {"path", folder.file("saved")},
+                            {"every_seconds", 0},
+                            {"every_updates", 3}};
+    {
+      LocalServer server(config, std::make_shared<AsyncBackend>());
+      trainAll(server, kTrainers, kSteps);
+      const Json status =
+          server.statusWhen([](const Json& now) { return now["durability"]["checkpoints"] != 0; });
+      CHECK(status["durability"]["error"] == "");
+      CHECK(status["trainers_lost"] == 0);
+      for (const Json& shard : status["shards"]) CHECK(shard["version"] == updates);
+      if (!hogwild) CHECK(countsVersions(*observer(server), updates));
+    }
+    LocalServer after(config, std::make_shared<AsyncBackend>());
+    if (!hogwild) CHECK(countsVersions(*observer(after), updates));
+    if (config["durability"]["type"] != "log") continue;
+    const Json restarted = after.status();
+    for (const Json& shard : restarted["shards"]) CHECK(shard["version"] == updates);
+  }
+}
+
+TEST_CASE("Asynchronous device: one that vanishes while it is at work on its push holds up nobody") {
+  for (const Json& policy : kPolicies) {
+    INFO(policy.dump());
+    const auto device = std::make_shared<AsyncBackend>();
+    LocalServer server(configOf(policy), device);
+    const auto gradient = minusOnes();
+    auto lost = joined(server, 0, 2), other = joined(server, 1, 2);
+    KJ_DEFER(device->gate().open());
+    device->gate().close();
+    {
+      auto push = lost->push(Step{1}, gradient, 1, std::vector<Version>(kShards));
+      REQUIRE(device->gate().waitForHeld(1));
+    }
+    lost = nullptr;
+    std::vector<float> values(gradient.size());
+    auto pulling = other->pull(values);
+    device->gate().open();
+    const auto pulled = pulling.wait();
+    PSD_REQUIRE_OK(pulled);
+    const auto pushed = other->push(Step{1}, gradient, 1, pulled->versions).wait();
+    PSD_REQUIRE_OK(pushed);
+    CHECK(pushed->outcome == PushOutcome::applied);
+    server.statusWhen([](const Json& status) { return status["trainers_lost"] == 1; });
+    CHECK(countsVersions(*other, 2));
+    PSD_REQUIRE_OK(other->leave());
+  }
+}
+
+TEST_CASE("Asynchronous device: the daemon ends while it is at work") {
+  for (const Json& policy : kPolicies) {
+    INFO(policy.dump());
+    const auto device = std::make_shared<AsyncBackend>();
+    Json config = configOf(policy);
+    config["limits"] = {{"drain_ms", 1}};
+    auto server = std::make_unique<LocalServer>(config, device);
+    const auto gradient = minusOnes();
+    auto first = joined(*server, 0, 2), second = joined(*server, 1, 2);
+    std::vector<float> values(gradient.size());
+    KJ_DEFER(device->gate().open());
+    device->gate().close();
+    auto push = first->push(Step{1}, gradient, 1, std::vector<Version>(kShards));
+    auto pull = second->pull(values);
+    REQUIRE(device->gate().waitForHeld(1));
+    std::promise<void> quiet;
+    server->setWhenQuiet([&] { quiet.set_value(); });
+    std::thread stops([&] { server = nullptr; });
+    CHECK(quiet.get_future().wait_for(std::chrono::minutes(1)) == std::future_status::ready);
+    // Its event loops end now, or wait for the device already.
+    for (int i = 0; i < 1000; i++) std::this_thread::yield();
+    device->gate().open();
+    stops.join();
+    // What becomes of them is nothing that anybody can promise; an answer is.
+    static_cast<void>(push.wait());
+    static_cast<void>(pull.wait());
+  }
+}
+
+}  // namespace
+}  // namespace psd
