@@ -1,0 +1,59 @@
+// What policies promise of operations that a device is still at work on.
+
+#include <atomic>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "test/contract/policy_trainer.h"
+
+namespace psd {
+namespace {
+
+using testing::AsyncBackend;
+using testing::PolicyTrainer;
+using testing::ServedStore;
+using testing::subtracting;
+using testing::TestDevice;
+using testing::TestLoop;
+using testing::Update;
+using testing::wholeShard;
+
+constexpr uint64_t kElements = 64;
+
+const PolicyEntry& entryOf(std::string_view type) {
+  for (const PolicyEntry& entry : kPolicyList) {
+    if (entry.type == type) return entry;
+  }
+  FAIL("there is no " << type);
+  return kPolicyList[0];
+}
+
+TEST_CASE("who drops an answer waits for the device, and only then lets go of lock and gradient") {
+  const auto device = std::make_shared<AsyncBackend>();
+  ServedStore served(device, entryOf("locked"), subtracting(), kElements, 1);
+  TestLoop loop;
+  PolicyTrainer trainer(served, loop);
+  auto update = std::make_unique<Update>(served, trainer.lanes(), 0, Version{},
+                                         std::vector<float>(kElements, -1.f), trainer.ref());
+  device->gate().close();
+  std::optional<kj::Promise<Result<PushAnswer>>> answer = update->send({0, kElements});
+  REQUIRE_FALSE(loop.resolved(*answer));
+  REQUIRE(device->gate().waitForHeld(1));
+  bool early = false;
+  std::thread other([&] {
+    TestLoop own;
+    auto lock = served.shard(0).lock().acquire();
+    for (int i = 0; i < 2000 && !early; i++) early = own.resolved(lock);
+    device->gate().open();
+    own.wait(kj::mv(lock));
+  });
+  answer.reset();
+  update.reset();
+  other.join();
+  CHECK_FALSE(early);
+  CHECK(testing::allAre(trainer.pullAll(), 1));
+}
+
+}  // namespace
+}  // namespace psd
