@@ -106,8 +106,8 @@ kj::Promise<Result<PushAnswer>> Locked::applyTogether(Shard& shard, Lane& lane, 
   const double scale = modifiers_.clip.scale(square);
   auto applied = kj::heapArrayBuilder<kj::Promise<void>>(parts.size());
   for (Part& part : parts) {
-    // Eagerly: joined promises run when all of them can, and one shard's lock is not held while another's is
-    // waited for.
+    // Each by itself: joined promises let go of nothing before the last of them is ready, and who holds one
+    // shard's lock until it has the next one's may wait for somebody who does the same.
     applied.add(apply(part.shard, part.lane, std::move(part.whole), scale)
                     .then([answer = kj::mv(part.answer)](Result<PushAnswer> outcome) mutable {
                       answer->fulfill(std::move(outcome));

@@ -55,5 +55,25 @@ TEST_CASE("who drops an answer waits for the device, and only then lets go of lo
   CHECK(testing::allAre(trainer.pullAll(), 1));
 }
 
+TEST_CASE("shards of a step that is clipped as one are let go one by one") {
+  const TestDevice device = testing::eachDevice();
+  INFO(device.name);
+  for (const char* policy : {"locked", "bounded_staleness"}) {
+    ServedStore served(device.make(), entryOf(policy), subtracting(), kElements, 2,
+                       R"({"clip": {"norm": 1000}})");
+    TestLoop loop;
+    PolicyTrainer trainer(served, loop);
+    std::optional<ShardLock::Guard> first = loop.wait(served.shard(0).lock().acquire());
+    auto push = trainer.startAll(Version{0}, std::vector<float>(kElements, -1.f));
+    auto second = served.shard(1).lock().acquire();
+    REQUIRE(loop.until([&] { return loop.resolved(second); }));  // though the first is still waited for
+    loop.wait(kj::mv(second));
+    CHECK_FALSE(loop.resolved(push));
+    first.reset();
+    CHECK(loop.wait(kj::mv(push))->applied());
+    CHECK(testing::allAre(trainer.pullAll(), 1));
+  }
+}
+
 }  // namespace
 }  // namespace psd

@@ -162,34 +162,6 @@ TEST_CASE("clip.norm takes a step in slices, and gives up one that is not finish
   }
 }
 
-TEST_CASE("clip.norm holds no shard's lock while it waits for another one's") {
-  constexpr const char* kOptions = R"({"clip": {"norm": 40}})";
-  for (const PolicyEntry& entry : asynchronousPolicies()) {
-    if (!takes(entry, kOptions)) continue;
-    INFO(entry.type);
-    ServedStore served(entry, subtracting(), kElements, 2, kOptions);
-    TestLoop loop;
-    PolicyTrainer trainer(served, loop);
-    std::optional<ShardLock::Guard> other = loop.wait(served.shard(1).lock().acquire());
-    const auto gradient = all(served, -1);
-    const uint64_t half = served.shard(0).range().count;
-    Update first(served, trainer.lanes(), 0, {}, std::span(gradient).first(half), trainer.ref(), Step{1});
-    Update second(served, trainer.lanes(), 1, {}, std::span(gradient).subspan(half), trainer.ref(), Step{1});
-    auto done = first.send({0, half});
-    CHECK_FALSE(loop.resolved(done));
-    auto waiting = second.send({0, kElements - half});
-    CHECK_FALSE(loop.resolved(waiting));
-    CHECK(loop.wait(kj::mv(done))->applied());
-    CHECK(served.shard(0).version() == Version{1});
-    auto free = served.shard(0).lock().acquire();
-    CHECK(loop.resolved(free));
-    other.reset();
-    PSD_REQUIRE_OK(loop.wait(kj::mv(waiting)));
-    CHECK(served.shard(1).version() == Version{1});
-    trainer.leave();
-  }
-}
-
 TEST_CASE("a bound counts steps that clip.norm held back") {
   const TestDevice device = eachDevice();
   INFO(device.name);
