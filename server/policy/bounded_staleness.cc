@@ -47,7 +47,7 @@ void BoundedStaleness::end(Parked waits, const Status& how) {
 kj::Promise<void> BoundedStaleness::join(const TrainerRef& trainer) {
   const std::lock_guard lock(mutex_);
   clocks_.join(trainer.session);
-  return kj::READY_NOW;
+  return updates_.join(trainer);
 }
 
 kj::Promise<void> BoundedStaleness::leave(SessionId session) {

@@ -17,6 +17,11 @@ PolicyPlan Locked::read(ObjectReader& in) {
 Locked::Locked(const PolicyScope& scope, const Modifiers& modifiers)
     : modifiers_(modifiers), staging_(scope.staging), shards_(scope.shards().size()) {}
 
+kj::Promise<void> Locked::join(const TrainerRef& trainer) {
+  pulled_.admit(trainer.session);
+  return kj::READY_NOW;
+}
+
 kj::Promise<void> Locked::leave(SessionId session) {
   pulled_.forget(session);
   const std::lock_guard lock(mutex_);

@@ -25,6 +25,7 @@ class Locked final : public UpdatePolicy {
   Locked(const PolicyScope& scope, const Modifiers& modifiers);
 
   std::string_view name() const override { return "locked"; }
+  kj::Promise<void> join(const TrainerRef& trainer) override;
   kj::Promise<void> leave(SessionId session) override;
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                        Gradient gradient) override;

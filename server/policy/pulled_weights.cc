@@ -2,9 +2,16 @@
 
 namespace psd {
 
+void PulledWeights::admit(SessionId session) {
+  const std::lock_guard lock(mutex_);
+  trainers_[session];
+}
+
 void PulledWeights::note(SessionId session, ShardId shard, std::shared_ptr<const ShardSnapshot> pulled) {
   const std::lock_guard lock(mutex_);
-  Versions& versions = trainers_[session][shard];
+  const auto trainer = trainers_.find(session);
+  if (trainer == trainers_.end()) return;
+  Versions& versions = trainer->second[shard];
   const Version version = pulled->version;
   versions.insert_or_assign(version, std::move(pulled));
   if (versions.size() > kKept) versions.erase(versions.begin());

@@ -75,5 +75,28 @@ TEST_CASE("shards of a step that is clipped as one are let go one by one") {
   }
 }
 
+TEST_CASE("delay compensation keeps nothing of a trainer that left while it pulled") {
+  for (const char* policy : {"locked", "bounded_staleness"}) {
+    const auto device = std::make_shared<AsyncBackend>();
+    ServedStore served(device, entryOf(policy), subtracting(), kElements, 1,
+                       R"({"delay_compensation": {"lambda": 0.5}})");
+    TestLoop loop;
+    PolicyTrainer trainer(served, loop);
+    device->gate().close();
+    {
+      ShardPull state;
+      state.trainer = trainer.ref();
+      auto pull = served.policy->pull(served.shard(0), *trainer.lanes()[0], state, 0, kElements)
+                      .eagerlyEvaluate(nullptr);
+      REQUIRE_FALSE(loop.resolved(pull));
+      REQUIRE(device->gate().waitForHeld(1));
+      trainer.leave();
+      device->gate().open();
+      PSD_REQUIRE_OK(loop.wait(kj::mv(pull)));
+    }
+    CHECK(served.shard(0).lastSnapshot().expired());
+  }
+}
+
 }  // namespace
 }  // namespace psd
