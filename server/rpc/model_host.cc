@@ -250,6 +250,10 @@ kj::Promise<void> ModelHost::settle(const std::vector<bool>& keepPolicies) {
   return kj::joinPromises(settled.finish());
 }
 
+kj::Promise<void> ModelHost::rest() {
+  return settle(std::vector<bool>(model_ ? model_->policies().size() : 0, true));
+}
+
 void ModelHost::adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies) {
   config_ = std::move(config);
   limitStaged();

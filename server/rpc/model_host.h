@@ -70,6 +70,8 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// Before adopt(), while no gradient begins or is half there: nothing is being applied any more, and what
   /// trainers wait for under policies that are to go happens without waiting for more.
   kj::Promise<void> settle(const std::vector<bool>& keepPolicies);
+  /// Before the loop blocks for the last work, when no gradient is taken any more: no policy is at work here.
+  kj::Promise<void> rest();
   /// Goes over to a configuration that checkLiveChange() lets pass; after settle(). `keepPolicies`: the
   /// groups whose policies stay, with all that they know.
   void adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies);

@@ -89,8 +89,11 @@ kj::Promise<void> Server::run(std::function<Status()> whenQuiet) {
       .then([this](bool settled) {
         warnOfHaste(settled);
         environment_.closed = true;
-        return control_.whenDepartedKept();
+        // A round that a departure closed is applied by this loop, and what follows blocks it: a checkpoint
+        // would wait for a lock that nobody lets go.
+        return control_.models().rest();
       })
+      .then([this] { return control_.whenDepartedKept(); })
       .then([this, whenQuiet = std::move(whenQuiet)] {
         control_.tellOutcome(whenQuiet());
         return settle([](EventLoop& loop) { return !loop.owesOutcome(); });

@@ -202,5 +202,30 @@ TEST_CASE("Asynchronous device: the daemon ends while it is at work") {
   }
 }
 
+TEST_CASE("Asynchronous device: the daemon's last work waits for a round that a departure closed") {
+  const auto device = std::make_shared<AsyncBackend>();
+  Json config = configOf({{"type", "sync"}});
+  config["limits"] = {{"drain_ms", 1}};
+  auto server = std::make_unique<LocalServer>(config, device);
+  const auto gradient = minusOnes();
+  auto first = joined(*server, 0, 2), second = joined(*server, 1, 2);
+  auto push = first->push(Step{1}, gradient, 1, std::vector<Version>(kShards));
+  server->statusWhen([](const Json& status) { return !status["waiting"].empty(); });
+  KJ_DEFER(device->gate().open());
+  device->gate().close();
+  PSD_REQUIRE_OK(second->leave());
+  REQUIRE(device->gate().waitForHeld(1));
+  std::promise<size_t> quiet;
+  server->setWhenQuiet([&] { quiet.set_value(device->gate().held()); });
+  std::thread stops([&] { server = nullptr; });
+  auto heldThen = quiet.get_future();
+  heldThen.wait_for(std::chrono::milliseconds(200));  // it must not come, and so needs no longer
+  device->gate().open();
+  REQUIRE(heldThen.wait_for(std::chrono::minutes(1)) == std::future_status::ready);
+  CHECK(heldThen.get() == 0);
+  stops.join();
+  static_cast<void>(push.wait());
+}
+
 }  // namespace
 }  // namespace psd
