@@ -142,17 +142,34 @@ kj::Promise<void> TrainerSession::initialize(InitializeContext context) {
     return acknowledge(context, status);
   }
   Shard& shard = model_->store->shard(params.getShard());
+  writing_++;
   return storePromise<Status>(shard,
                               [&](ShardStorage::Done done) {
                                 shard.storage().write(loop_.laneFor(model_, shard), params.getOffset(),
                                                       *values, std::move(done));
                               })
-      .then([context](Status written) mutable { return acknowledge(context, written); });
+      .then([this, context](Status written) mutable {
+        initialValuesWritten(written);
+        return acknowledge(context, written);
+      });
+}
+
+void TrainerSession::initialValuesWritten(const Status& status) {
+  if (!status.ok()) notWritten_ = status.error();
+  if (--writing_ > 0) return;
+  for (auto& waiting : waitForWriting_) waiting->fulfill();
+  waitForWriting_.clear();
 }
 
 kj::Promise<void> TrainerSession::initialized(InitializedContext context) {
   if (auto status = renewLease(); !status.ok()) return acknowledge(context, status);
   if (role_ != ModelStart::Role::bringValues) return acknowledge(context, notAsked());
+  if (writing_ > 0) {
+    auto written = kj::newPromiseAndFulfiller<void>();
+    waitForWriting_.push_back(kj::mv(written.fulfiller));
+    return written.promise.then([this, context] { return initialized(context); });
+  }
+  if (notWritten_) return acknowledge(context, *notWritten_);
   for (size_t i = 0; i < initialValues_.size(); i++) {
     uint64_t elements = model_->store->shard(i).range().count;
     if (initialValues_[i].covered() == elements) continue;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "server/membership/model_start.h"
@@ -53,6 +54,8 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   /// Where the trainer itself is to weigh its gradient by the samples behind it.
   void tellUnweighted(schema::SamplesResult::Dealt::Builder dealt) const;
   Status mayInitialize(uint32_t shard, uint64_t offset, std::span<const float> values);
+  /// A slice of the initial values is in the model, or failed to be.
+  void initialValuesWritten(const Status& status);
 
   EventLoop& loop_;  // the connection's; it keeps it alive
   const SessionId session_;
@@ -67,7 +70,11 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   std::unique_ptr<PushRing> ring_;  // once opened
   ModelStart::Role role_;
   bool left_ = false, reported_ = false;
-  std::vector<RangeSet> initialValues_;  // per shard, while this trainer brings them
+  // While this trainer brings the initial values:
+  std::vector<RangeSet> initialValues_;  // per shard, those that came
+  uint64_t writing_ = 0;                 // slices of them that a device is at work on
+  std::optional<Error> notWritten_;      // why some are not in the model
+  std::vector<kj::Own<kj::PromiseFulfiller<void>>> waitForWriting_;
 };
 
 }  // namespace psd

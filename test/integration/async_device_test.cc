@@ -227,5 +227,36 @@ TEST_CASE("Asynchronous device: the daemon's last work waits for a round that a 
   static_cast<void>(push.wait());
 }
 
+TEST_CASE("Asynchronous device: a model has its values when they are written, not when they have come") {
+  const auto device = std::make_shared<AsyncBackend>();
+  const LocalServer server(configOf({{"type", "locked"}}), device);
+  auto io = kj::setupAsyncIo();
+  testing::RawTrainer trainer(io, server, 0, 1, {.model = kModel});
+  REQUIRE(trainer.mustInitialize());
+  KJ_DEFER(device->gate().open());
+  device->gate().close();
+  const std::vector<float> ones(minusOnes().size(), 1.f);
+  std::vector<kj::Promise<Status>> written;
+  for (const ShardRange& range : ShardPlan::make(ones.size(), kShards).shards) {
+    auto request = trainer.session().initializeRequest();
+    request.setShard(range.id.value);
+    request.setValues(testing::dataOf(std::vector<float>(range.count, 1.f)));
+    written.push_back(
+        request.send().then([](auto&& answer) { return wire::readStatus(answer.getStatus()); }));
+  }
+  auto all = trainer.session().initializedRequest().send().then(
+      [](auto&& answer) { return wire::readStatus(answer.getStatus()); });
+  trainer.peer().wait(trainer.peer().daemon().pingRequest().send().ignoreResult());  // it has all of it
+  REQUIRE(device->gate().waitForHeld(1));
+  CHECK(server.status()["model"]["ready"] == false);
+  device->gate().open();
+  for (auto& slice : written) PSD_REQUIRE_OK(trainer.peer().wait(kj::mv(slice)));
+  PSD_REQUIRE_OK(trainer.peer().wait(kj::mv(all)));
+  CHECK(server.status()["model"]["ready"] == true);
+  std::vector<float> values(ones.size());
+  PSD_REQUIRE_OK(observer(server)->pull(values).wait());
+  CHECK(values == ones);
+}
+
 }  // namespace
 }  // namespace psd
