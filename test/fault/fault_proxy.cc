@@ -131,7 +131,10 @@ void FaultProxy::cut(Connection& connection) {
 bool FaultProxy::passOn(int to, const std::vector<std::byte>& message, bool upwards) {
   const std::span<const std::byte> bytes(message);
   for (size_t sent = 0; sent < bytes.size();) {
-    silent_.wait(true);
+    if (silent_) {
+      silent_.wait(true);
+      return false;  // it is for good
+    }
     const size_t most = upwards || pieceBytes_ == 0 ? bytes.size() : pieceBytes_.load();
     const auto piece = bytes.subspan(sent, std::min(most, bytes.size() - sent));
     if (!sendAll(to, piece)) return false;
