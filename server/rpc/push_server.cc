@@ -73,7 +73,10 @@ kj::Promise<void> PushServer::whenLanded() {
 }
 
 void PushServer::beginSession(TrainerRef trainer) {
-  postHome([self = shared_from_this(), trainer] { self->trainer_ = trainer; });
+  postHome([self = shared_from_this(), trainer] {
+    self->trainer_ = trainer;
+    self->ended_ = false;
+  });
 }
 
 void PushServer::endSession() {
@@ -85,6 +88,7 @@ void PushServer::drop(Step step) {
 }
 
 void PushServer::endSessionHere() {
+  ended_ = true;
   for (auto& [number, step] : steps_) {
     if (step->complete) continue;
     step->close();  // nobody waits for the rest
@@ -265,6 +269,8 @@ kj::Promise<PushReply> PushServer::take(const PushSlice& slice) {
   KJ_IF_MAYBE (again, answerAgain(slice)) {
     return again->attach(shared_from_this());
   }
+  // It waited at the gate, or on its way here. Nobody would end what it began.
+  if (ended_) return refused({ErrorCode::sessionEnded, "the trainer is gone"});
   auto admitted = admit(slice);
   if (!admitted.ok()) return refused(admitted.error());
   count(slice);
