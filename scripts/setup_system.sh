@@ -143,6 +143,8 @@ unpack_sysroot() {
 # through pkg-config, whose files name theirs so.
 mend_paths() {
   local libraries
+  [[ $SYSROOT != *[[:space:]\&#\\]* ]] ||
+    die "the path of the checkout, $REPO, holds white space, &, # or \\, which the CMake files of Cap'n Proto do not take: move it"
   libraries=$SYSROOT/usr/lib/$(multiarch)
   find "$libraries/cmake/CapnProto" -name '*.cmake' -exec \
     sed -i "s#\([ (]\)/usr/\(bin\|include\)#\1$SYSROOT/usr/\2#" {} +

@@ -6,7 +6,7 @@ import unittest
 
 import processes
 
-FULL = processes.REPO.parent / "shared" / "data" / "mnist"
+FULL = processes.FULL_MNIST
 DIGITS = processes.REPO / ".data" / "mnist_5k"
 TRAINING_S = 1500
 ACCURACY_MIN = 0.975
@@ -35,7 +35,7 @@ class Mnist(processes.ProcessTest):
         print(f"{trainers} trainer(s), {policy}: loss {report['loss']:.4f}, accuracy {100 * report['accuracy']:.2f} %")
         return report["accuracy"]
 
-    @unittest.skipUnless(FULL.is_dir(), f"the full MNIST is not there: {FULL}")
+    @unittest.skipUnless(FULL.is_dir(), f"PSD_MNIST names no folder with the full MNIST: {FULL}")
     def test_one_pass(self):
         alone = self.accuracy_after(1, FULL, 1, "locked")
         for policy in ("hogwild", "locked"):

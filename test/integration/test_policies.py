@@ -9,8 +9,7 @@ import unittest
 import processes
 
 TRIALS = os.environ["PSD_TRIALS_BIN"]
-DIGITS = next((folder for folder in (processes.REPO / ".data" / "mnist_5k", processes.REPO.parent / "shared" / "data" / "mnist")
-               if folder.is_dir()), None)
+DIGITS = next((folder for folder in (processes.REPO / ".data" / "mnist_5k", processes.FULL_MNIST) if folder.is_dir()), None)
 TRAINING_SAMPLES = 4000
 RUN_S = 300
 

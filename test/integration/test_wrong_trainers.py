@@ -48,11 +48,10 @@ class WrongArguments(processes.ProcessTest):
                 self.assertEqual(trainer.wait(), status)
 
     def test_nobody_at_the_address(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        for server in (f"tcp://127.0.0.1:{port}", self.unix_address("none.sock")):
-            self.refuse(self.train_arguments(server=server, connect_timeout=0.3), "no psd daemon answered", "300 ms", server)
+        with socket.socket() as bound:  # nobody listens there, and nobody else can
+            bound.bind(("127.0.0.1", 0))
+            for server in (f"tcp://127.0.0.1:{bound.getsockname()[1]}", self.unix_address("none.sock")):
+                self.refuse(self.train_arguments(server=server, connect_timeout=0.3), "no psd daemon answered", "300 ms", server)
 
     def test_somebody_who_says_nothing_at_the_address(self):
         with socket.create_server(("127.0.0.1", 0)) as other:

@@ -1,10 +1,17 @@
 """scripts/format: finds what is not formatted, and mends it."""
 
 import shutil
+import subprocess
 import sys
 import unittest
 
 from checkout import REPO, CheckoutTest
+
+
+def is_version_14(name):
+    """What scripts/format takes; it refuses other versions."""
+    path = shutil.which(name)
+    return path is not None and "version 14." in subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
 
 
 class Format(CheckoutTest):
@@ -27,7 +34,7 @@ class Format(CheckoutTest):
 
 
 if __name__ == "__main__":
-    if not any(shutil.which(name) for name in ("clang-format-14", "clang-format")):
+    if not any(is_version_14(name) for name in ("clang-format-14", "clang-format")):
         print("skipped: clang-format 14 is not installed")
         sys.exit(77)
     unittest.main()

@@ -110,7 +110,8 @@ class Quickstart(CheckoutTest):
         variables = {**os.environ, **self.environment(TRAINERS_HANG="yes")}
         variables["PATH"] = f"{self.fake / 'tools'}:{variables['PATH']}"
         script = subprocess.Popen([self.root / "scripts/quickstart"], env=variables, text=True, stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # ignored where tests run in the background
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while not (self.fake / "trainer1.pid").exists():
             self.assertLess(time.monotonic(), deadline, "the trainers were not launched")
