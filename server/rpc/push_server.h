@@ -125,7 +125,7 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   const std::shared_ptr<ServedModel> model_;
   const std::shared_ptr<SessionCounters> counters_;
   TrainerRef trainer_;
-  bool ended_ = false;  // its session
+  bool ended_ = false;                                // its session
   std::map<Step, std::shared_ptr<StepPush>> steps_;   // those that lack slices or answers
   std::vector<Step> newest_;                          // per shard, that has begun
   std::vector<AnsweredPushes<PushAnswer>> ofShards_;  // what became of each shard's part

@@ -142,14 +142,16 @@ kj::Promise<void> TrainerSession::initialize(InitializeContext context) {
     return acknowledge(context, status);
   }
   Shard& shard = model_->store->shard(params.getShard());
-  writing_++;
+  // What is written at once holds up nothing: the calls of this trainer take effect in their order.
+  const bool later = !shard.storage().synchronous();
+  if (later) writing_++;
   return storePromise<Status>(shard,
                               [&](ShardStorage::Done done) {
                                 shard.storage().write(loop_.laneFor(model_, shard), params.getOffset(),
                                                       *values, std::move(done));
                               })
-      .then([this, context](Status written) mutable {
-        initialValuesWritten(written);
+      .then([this, context, later](Status written) mutable {
+        if (later) initialValuesWritten(written);
         return acknowledge(context, written);
       });
 }
