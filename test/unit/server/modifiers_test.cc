@@ -106,6 +106,8 @@ TEST_CASE("what trainers pulled is found by its version, and let go of in time")
   };
   constexpr SessionId kA{1}, kB{2};
   constexpr ShardId kShard{0};
+  pulled.admit(kA);
+  pulled.admit(kB);
   CHECK(pulled.find(kA, kShard, Version{0}) == nullptr);
   const auto five = snapshot(5);
   pulled.note(kA, kShard, five);
