@@ -19,6 +19,8 @@ Locked::Locked(const PolicyScope& scope, const Modifiers& modifiers)
 
 kj::Promise<void> Locked::join(const TrainerRef& trainer) {
   pulled_.admit(trainer.session);
+  const std::lock_guard lock(mutex_);
+  steps_[trainer.session];
   return kj::READY_NOW;
 }
 
@@ -89,28 +91,31 @@ kj::Promise<Result<PushAnswer>> Locked::apply(Shard& shard, Lane& lane, Whole wh
   });
 }
 
-Locked::Parts Locked::add(SessionId session, Step step, Part part, size_t known) {
+std::optional<Locked::Parts> Locked::add(SessionId session, Step step, Part part, size_t known) {
   const std::lock_guard lock(mutex_);
-  auto& steps = steps_[session];
+  const auto trainer = steps_.find(session);
+  if (trainer == steps_.end()) return {};
+  auto& steps = trainer->second;
   steps.erase(steps.begin(), steps.lower_bound(step));  // older ones are given up
   Parts& parts = steps[step];
   parts.push_back(std::move(part));
-  if (parts.size() + known < shards_) return {};
+  if (parts.size() + known < shards_) return Parts();
   return std::move(steps.extract(step).mapped());
 }
 
 kj::Promise<Result<PushAnswer>> Locked::applyTogether(Shard& shard, Lane& lane, ShardPush& push,
                                                       Whole whole) {
   auto answer = kj::newPromiseAndCrossThreadFulfiller<Result<PushAnswer>>();
-  push.later = kj::mv(answer.promise);
   const Result<PushAnswer> received(PushAnswer{PushOutcome::received, shard.version(), 0});
-  Parts parts = add(push.trainer.session, push.step,
-                    {shard, lane, std::move(whole), kj::mv(answer.fulfiller)}, push.known);
+  std::optional<Parts> parts = add(push.trainer.session, push.step,
+                                   {shard, lane, std::move(whole), kj::mv(answer.fulfiller)}, push.known);
+  if (!parts) return Result<PushAnswer>(PushAnswer{PushOutcome::late, shard.version(), 0});
+  push.later = kj::mv(answer.promise);
   double square = 0;
-  for (const Part& part : parts) square += squaredNorm(part.whole.gradient.values());
+  for (const Part& part : *parts) square += squaredNorm(part.whole.gradient.values());
   const double scale = modifiers_.clip.scale(square);
-  auto applied = kj::heapArrayBuilder<kj::Promise<void>>(parts.size());
-  for (Part& part : parts) {
+  auto applied = kj::heapArrayBuilder<kj::Promise<void>>(parts->size());
+  for (Part& part : *parts) {
     // Each by itself: joined promises let go of nothing before the last of them is ready, and who holds one
     // shard's lock until it has the next one's may wait for somebody who does the same.
     applied.add(apply(part.shard, part.lane, std::move(part.whole), scale)

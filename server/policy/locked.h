@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "server/policy/modifiers.h"
@@ -55,16 +56,17 @@ class Locked final : public UpdatePolicy {
   /// Applies all parts of a step, clipped by their norm, once this one is the last; its answer is in
   /// push.later.
   kj::Promise<Result<PushAnswer>> applyTogether(Shard& shard, Lane& lane, ShardPush& push, Whole whole);
-  /// All parts of the step if this one completes it, else none. `known`: parts that do not come.
-  Parts add(SessionId session, Step step, Part part, size_t known);
+  /// All parts of the step if this one completes it, else none. `known`: parts that do not come. Nothing for
+  /// a trainer that is not in: it would wait for parts that went with it.
+  std::optional<Parts> add(SessionId session, Step step, Part part, size_t known);
 
   const Modifiers modifiers_;
   const std::shared_ptr<StagingPool> staging_;
   const size_t shards_;  // of the group
   PulledWeights pulled_;
 
-  std::mutex mutex_;  // guards what follows, for few instructions
-  std::map<SessionId, std::map<Step, Parts>> steps_;
+  std::mutex mutex_;                                  // guards what follows, for few instructions
+  std::map<SessionId, std::map<Step, Parts>> steps_;  // of those that are in
 };
 
 }  // namespace psd

@@ -150,19 +150,18 @@ size_t Sync::indexOf(const Shard& shard) const {
 }
 
 Status Sync::gather(const Shard& shard, ShardPush& push, uint64_t offset, const Gradient& gradient) {
-  if (push.gathered.empty()) {
-    bool late = false;
+  if (push.gathered.empty() && !push.dropped) {
     {
       const std::lock_guard lock(mutex_);
       if (ending_) return *ending_;
-      late = roundOf(indexOf(shard), push.basis) < rounds_.number();  // nothing is less than any number
+      // What is late would be dropped. Nothing is less than any number.
+      push.dropped = roundOf(indexOf(shard), push.basis) < rounds_.number();
     }
-    // What is late would be dropped; so is then the rest of it, since rounds only go on.
-    if (!late) {
+    if (!push.dropped) {
       PSD_ASSIGN_OR_RETURN(push.gathered, GatheredGradient::make(*staging_, shard.range().count));
     }
   }
-  if (!push.gathered.empty()) push.gathered.put(offset, gradient);
+  if (!push.dropped) push.gathered.put(offset, gradient);
   push.taken += gradient.size();
   return {};
 }
@@ -197,7 +196,7 @@ std::shared_ptr<Sync::Contribution> Sync::arrived(size_t index, ShardPush& push)
   auto& building = trainer->second.building;
   building.erase(building.begin(), building.lower_bound(push.step));  // older ones are given up
   std::shared_ptr<Contribution> contribution = building[push.step];
-  const std::optional<uint64_t> round = roundOf(index, push.basis);
+  const std::optional<uint64_t> round = push.dropped ? std::nullopt : roundOf(index, push.basis);
   if (!contribution) {
     contribution = building[push.step] = std::make_shared<Contribution>();
     contribution->trainer = push.trainer;

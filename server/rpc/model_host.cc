@@ -199,7 +199,10 @@ kj::Promise<Status> ModelHost::provide(ModelSpec model) {
 }
 
 kj::Promise<Status> ModelHost::serve(std::shared_ptr<ServedModel> model) {
-  if (model_) model_->retire();
+  if (model_) {
+    model_->retire();
+    model_->store->setSharedReadable(false);
+  }
   model_ = std::move(model);
   const ParameterStore& store = *model_->store;
   spdlog::info("serving model '{}': {} parameters in {} tensors, {} shards on {}", store.model().name,

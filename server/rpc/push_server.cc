@@ -90,13 +90,16 @@ void PushServer::drop(Step step) {
 void PushServer::endSessionHere() {
   ended_ = true;
   for (auto& [number, step] : steps_) {
-    if (step->complete) continue;
-    step->close();  // nobody waits for the rest
-    for (const auto& part : step->parts) {
-      if (part) part->abandoned = true;
-    }
-    letGo(*step);
+    if (!step->complete) abandon(*step);
   }
+}
+
+void PushServer::abandon(StepPush& step) {
+  step.close();  // nobody waits for the rest
+  for (const auto& part : step.parts) {
+    if (part) part->abandoned = true;
+  }
+  letGo(step);
 }
 
 void PushServer::letGo(StepPush& step) {
@@ -171,23 +174,23 @@ Result<std::shared_ptr<StepPush>> PushServer::stepOf(const PushSlice& slice) {
   const ParameterStore& store = *model_->store;
   auto step = std::make_shared<StepPush>(*home_, slice.step, store.shardCount());
   for (size_t i = 0; i < store.shardCount(); i++) {  // parts that an earlier session brought in
-    if (ofShards_[i].find(slice.step)) step->arrived += store.shard(i).range().count;
+    if (!ofShards_[i].find(slice.step)) continue;
+    step->arrived += store.shard(i).range().count;
+    step->known[store.shard(i).range().group]++;
   }
   return steps_[slice.step] = std::move(step);
 }
 
-std::shared_ptr<PartPush> PushServer::open(const PushSlice& slice) const {
+std::shared_ptr<PartPush> PushServer::open(const StepPush& step, const PushSlice& slice) const {
   auto part = std::make_shared<PartPush>();
   part->trainer = trainer_;
   part->step = slice.step;
   part->basis = slice.basis;
   part->samples = slice.samples;
-  const ParameterStore& store = *model_->store;
-  const uint32_t group = store.shard(slice.shard).range().group;
-  for (size_t i = 0; i < store.shardCount(); i++) {
-    if (store.shard(i).range().group == group && ofShards_[i].find(slice.step)) part->known++;
-  }
-  part->policy = model_->policyOf(store.shard(slice.shard));
+  const Shard& shard = model_->store->shard(slice.shard);
+  const auto known = step.known.find(shard.range().group);
+  if (known != step.known.end()) part->known = known->second;
+  part->policy = model_->policyOf(shard);
   return part;
 }
 
@@ -205,7 +208,7 @@ Result<PushServer::Admitted> PushServer::admit(const PushSlice& slice) {
   if (part && part->arrived.overlaps(slice.offset, slice.gradient.size())) {
     return bad("some of its elements came before, in a slice of another size");
   }
-  if (!part) part = open(slice);
+  if (!part) part = open(*step, slice);
   newest = slice.step;
   part->arrived.add(slice.offset, slice.gradient.size());
   step->arrived += slice.gradient.size();
@@ -230,6 +233,7 @@ void PushServer::answered(StepPush& step, PartPush& part, const PushSlice& slice
   } else {
     part.arrived.remove(slice.offset, slice.gradient.size());
     step.lacks(slice.gradient.size());
+    if (ended_) abandon(step);
   }
   if (part.abandoned) letGo(step);
   step.changed();

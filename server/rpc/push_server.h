@@ -92,10 +92,12 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   /// What a new slice belongs to, with the slice entered; a later step gives up an unfinished one.
   Result<Admitted> admit(const PushSlice& slice);
   Result<std::shared_ptr<StepPush>> stepOf(const PushSlice& slice);
-  std::shared_ptr<PartPush> open(const PushSlice& slice) const;
+  std::shared_ptr<PartPush> open(const StepPush& step, const PushSlice& slice) const;
   /// The policy has answered a slice. One that it refused has changed nothing and may come again, unless the
   /// policy had all of the part.
   void answered(StepPush& step, PartPush& part, const PushSlice& slice, const Result<PushAnswer>& answer);
+  /// The session of an unfinished step has ended.
+  void abandon(StepPush& step);
   /// Forgets the parts of ended sessions that never reach the model, once the policy is done with them.
   void letGo(StepPush& step);
   /// Whether the policy has all of the group that a shard belongs to, which then counts, whoever leaves.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -68,6 +69,7 @@ struct StepPush {
 
   const Step number;
   std::vector<std::shared_ptr<PartPush>> parts;  ///< by shard; null: nothing of it is there
+  std::map<uint32_t, size_t> known;              ///< by group, shards that an earlier session brought it to
   uint64_t arrived = 0;                          ///< elements
   bool complete = false;                         ///< all have arrived
   uint64_t unanswered = 0;                       ///< slices with the policies

@@ -49,5 +49,28 @@ TEST_CASE("an update that failed is refused, takes no number and holds up none t
   }
 }
 
+TEST_CASE("what is late while a round is applied stays so when the round fails") {
+  for (const PolicyEntry& entry : kPolicyList) {
+    if (!entry.traits.rounds) continue;
+    INFO(entry.type);
+    auto backend = std::make_shared<FailingBackend>(makeCpuBackend());
+    ServedStore served(backend, entry, subtracting(), 1600, 1, R"({"backup_trainers": 1})");
+    const std::vector<float> gradient(1600, -1.f);
+    TestLoop loop;
+    PolicyTrainer quick(served, loop, Rank{0}), slow(served, loop, Rank{1});
+    std::optional<ShardLock::Guard> guard = loop.wait(served.shard(0).lock().acquire());
+    testing::Update closing(served, quick.lanes(), 0, Version{0}, gradient, quick.ref(), Step{1});
+    auto closed = closing.send({0, 1600});
+    CHECK_FALSE(loop.resolved(closed));
+    testing::Update late(served, slow.lanes(), 0, Version{0}, gradient, slow.ref(), Step{1});
+    CHECK(loop.wait(late.send({0, 160}))->outcome == PushOutcome::received);
+    backend->failAfter(0);
+    guard.reset();
+    CHECK_FALSE(loop.wait(kj::mv(closed)).ok());
+    // The round is open again, but what it would get is not whole.
+    CHECK(loop.wait(late.send({160, 1440}))->outcome == PushOutcome::late);
+  }
+}
+
 }  // namespace
 }  // namespace psd

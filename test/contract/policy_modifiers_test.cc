@@ -162,6 +162,23 @@ TEST_CASE("clip.norm takes a step in slices, and gives up one that is not finish
   }
 }
 
+TEST_CASE("clip.norm keeps nothing of a trainer that has left") {
+  constexpr const char* kOptions = R"({"clip": {"norm": 40}})";
+  for (const PolicyEntry& entry : asynchronousPolicies()) {
+    if (!takes(entry, kOptions)) continue;
+    INFO(entry.type);
+    ServedStore served(makeCpuBackend(), entry, subtracting(), kElements, 2, kOptions);
+    TestLoop loop;
+    PolicyTrainer trainer(served, loop);
+    const auto gradient = all(served, -2);
+    const uint64_t count = served.shard(0).range().count;
+    trainer.leave();
+    Update late(served, trainer.lanes(), 0, {}, std::span(gradient).first(count), trainer.ref(), Step{1});
+    CHECK(loop.wait(late.send({0, count}))->outcome == PushOutcome::late);
+    CHECK(served.shard(0).version() == Version{0});
+  }
+}
+
 TEST_CASE("a bound counts steps that clip.norm held back") {
   const TestDevice device = eachDevice();
   INFO(device.name);

@@ -1,5 +1,6 @@
 // Who is in, over time: leases, closed connections, ranks that change hands.
 
+#include <atomic>
 #include <future>
 
 #include <kj/async-io.h>
@@ -128,12 +129,14 @@ TEST_CASE("Sessions: a trainer that is refused, or goes before it is in, binds n
     using Backend::allocate;
     Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
         std::span<const ShardRequest> shards) override {
-      began.set_value();
+      began++;
+      began.notify_all();
       gate.wait();
       return WrappingBackend::allocate(shards);
     }
     std::unique_ptr<ShardStorage> wrap(std::unique_ptr<ShardStorage> storage) override { return storage; }
-    std::promise<void> began, opened;
+    std::atomic<int> began{0};
+    std::promise<void> opened;
     std::shared_future<void> gate = opened.get_future().share();
   };
   Json config = configOf(kDayMs, 0);
@@ -157,10 +160,9 @@ TEST_CASE("Sessions: a trainer that is refused, or goes before it is in, binds n
       peer.hello();
       auto joining = testing::startToJoin(peer, 0, 1, {.model = foreign});
       peer.wait(peer.daemon().pingRequest().send().ignoreResult());
-      device->began.get_future().wait();
+      device->began.wait(0);
     }
     server.statusWhen([](const Json& now) { return now["counters"]["connections_open"] == 1; });  // who asks
-    device->began = {};
     device->opened.set_value();
     CHECK(RawTrainer(io, server, 0, 1).mustInitialize());
   }
