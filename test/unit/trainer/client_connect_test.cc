@@ -7,6 +7,9 @@
 
 namespace psd {
 
+#ifndef __SANITIZE_ADDRESS__
+// UndefinedBehaviorSanitizer itself opens pipes to look at objects, and takes them for broken where it
+// cannot.
 TEST_CASE("a client that gets no descriptors says so") {
   const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
   REQUIRE(next >= 0);
@@ -27,5 +30,6 @@ TEST_CASE("a client that gets no descriptors says so") {
     CHECK(client.message().find("no thread for input and output") == 0);
   }
 }
+#endif
 
 }  // namespace psd
