@@ -9,13 +9,21 @@ namespace {
 
 constexpr uint32_t kExponentBits = 0x7f800000;  // all set: infinity or NaN
 constexpr size_t kBlockElements = 4096;         // 16 KiB: stays in the first-level cache
+constexpr size_t kPieceElements = 256, kLineElements = 16;
 
 __attribute__((always_inline)) inline bool checkBlocks(std::span<const float> values) {
   while (!values.empty()) {
     const auto block = values.first(std::min(values.size(), kBlockElements));
     uint32_t found = 0;
-    for (const float value : block) {
-      found |= (std::bit_cast<uint32_t>(value) & kExponentBits) == kExponentBits ? 1u : 0u;
+    for (size_t at = 0; at < block.size(); at += kPieceElements) {
+      const auto piece = block.subspan(at, std::min(kPieceElements, block.size() - at));
+      // Asked for two pieces ahead: another core may have written it just now. Past the end it does nothing.
+      for (size_t i = 0; i < kPieceElements; i += kLineElements) {
+        __builtin_prefetch(piece.data() + 2 * kPieceElements + i);
+      }
+      for (const float value : piece) {
+        found |= (std::bit_cast<uint32_t>(value) & kExponentBits) == kExponentBits ? 1u : 0u;
+      }
     }
     if (found != 0) return false;
     values = values.subspan(block.size());
