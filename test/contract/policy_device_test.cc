@@ -11,6 +11,7 @@ namespace psd {
 namespace {
 
 using testing::AsyncBackend;
+using testing::entryOf;
 using testing::PolicyTrainer;
 using testing::ServedStore;
 using testing::subtracting;
@@ -20,14 +21,6 @@ using testing::Update;
 using testing::wholeShard;
 
 constexpr uint64_t kElements = 64;
-
-const PolicyEntry& entryOf(std::string_view type) {
-  for (const PolicyEntry& entry : kPolicyList) {
-    if (entry.type == type) return entry;
-  }
-  FAIL("there is no " << type);
-  return kPolicyList[0];
-}
 
 TEST_CASE("who drops an answer waits for the device, and only then lets go of lock and gradient") {
   const auto device = std::make_shared<AsyncBackend>();

@@ -182,10 +182,8 @@ TEST_CASE("clip.norm keeps nothing of a trainer that has left") {
 TEST_CASE("a bound counts steps that clip.norm held back") {
   const TestDevice device = eachDevice();
   INFO(device.name);
-  const auto entry = std::find_if(kPolicyList.begin(), kPolicyList.end(),
-                                  [](const PolicyEntry& one) { return one.type == "bounded_staleness"; });
-  REQUIRE(entry != kPolicyList.end());
-  ServedStore served(device.make(), *entry, subtracting(), kElements, 2,
+  const PolicyEntry& entry = testing::entryOf("bounded_staleness");
+  ServedStore served(device.make(), entry, subtracting(), kElements, 2,
                      R"({"bound": 0, "clip": {"norm": 40}})");
   TestLoop loop;
   PolicyTrainer fast(served, loop, Rank{0}), slow(served, loop, Rank{1});

@@ -26,10 +26,7 @@ using testing::Update;
 using testing::wholeShard;
 
 ServedStore served(const TestDevice& device, std::string_view policy, uint64_t elements) {
-  const auto entry = std::find_if(kPolicyList.begin(), kPolicyList.end(),
-                                  [&](const PolicyEntry& one) { return one.type == policy; });
-  REQUIRE(entry != kPolicyList.end());
-  return {device.make(), *entry, subtracting(), elements, 1};
+  return {device.make(), testing::entryOf(policy), subtracting(), elements, 1};
 }
 
 std::vector<float> minusOnes(const Shard& shard) { return std::vector<float>(shard.range().count, -1.f); }

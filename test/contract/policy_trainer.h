@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,14 @@ struct ServedStore {
   std::unique_ptr<ParameterStore> store;
   std::unique_ptr<UpdatePolicy> policy;
 };
+
+/// The line of the list that is of this type, which is there.
+inline const PolicyEntry& entryOf(std::string_view type) {
+  const auto entry = std::find_if(kPolicyList.begin(), kPolicyList.end(),
+                                  [&](const PolicyEntry& one) { return one.type == type; });
+  REQUIRE(entry != kPolicyList.end());
+  return *entry;
+}
 
 /// The policies under which nobody waits for another one's gradient.
 inline std::vector<PolicyEntry> asynchronousPolicies() {

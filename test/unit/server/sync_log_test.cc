@@ -17,12 +17,6 @@ constexpr uint32_t kTrainers = 5;  // krum takes no fewer
 constexpr uint64_t kRounds = 5;
 constexpr uint32_t kShards = 3;
 
-/// One of those that make rounds.
-PolicyEntry entryOf(const std::string& type) {
-  return *std::find_if(kPolicyList.begin(), kPolicyList.end(),
-                       [&](const PolicyEntry& entry) { return entry.type == type; });
-}
-
 using Content = std::vector<std::vector<float>>;
 
 /// Trains from round `first` to `kRounds`. Gives the model after each of these. `records`: in the log before.
