@@ -63,9 +63,11 @@ void PushServer::postHome(Work work) {
   if (home_->running()) home_->executor().executeAsync(std::move(work)).detach([](kj::Exception&&) {});
 }
 
-kj::Promise<PushReply> PushServer::push(const PushSlice& slice, const Limits& limits) {
+kj::Promise<PushReply> PushServer::push(PushSlice slice, const Limits& limits) {
   if (auto status = check(slice, limits); !status.ok()) return refused(status.error());
-  return atHome([self = shared_from_this(), slice] { return self->pushHere(slice); });
+  return atHome([self = shared_from_this(), slice = std::move(slice)]() mutable {
+    return self->pushHere(std::move(slice));
+  });
 }
 
 kj::Promise<void> PushServer::whenLanded() {
@@ -139,7 +141,7 @@ std::optional<PushAnswer> PushServer::known(const PushSlice& slice) const {
   return answer;
 }
 
-kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(const PushSlice& slice) {
+kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(PushSlice& slice) {
   const auto tell = [&](const PushAnswer& answer) {
     home_->environment().counters.repeatedSlices.add();
     return whenDurable(slice.shard, {answer});
@@ -158,7 +160,8 @@ kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(const PushSlice& slice
   if (part->unanswered == 0 && !step.complete) {
     return tell({PushOutcome::received, part->newest->version, part->newest->staleness});
   }
-  return step.whenChanged().then([this, slice] { return take(slice); });
+  return step.whenChanged().then(
+      [this, slice = std::move(slice)]() mutable { return take(std::move(slice)); });
 }
 
 Result<std::shared_ptr<StepPush>> PushServer::stepOf(const PushSlice& slice) {
@@ -212,9 +215,9 @@ Result<PushServer::Admitted> PushServer::admit(const PushSlice& slice) {
   newest = slice.step;
   part->arrived.add(slice.offset, slice.gradient.size());
   step->arrived += slice.gradient.size();
-  const bool last = step->arrived == model_->store->layout().totalElements();
-  if (last) step->completed();
-  return Admitted{step, part, last};
+  const bool completes = step->arrived == model_->store->layout().totalElements();
+  if (completes) step->completed();
+  return Admitted{step, part, completes ? step->completions : 0};
 }
 
 void PushServer::answered(StepPush& step, PartPush& part, const PushSlice& slice,
@@ -254,19 +257,19 @@ PushReply PushServer::refused(const Error& error) const {
   return {error};
 }
 
-kj::Promise<PushReply> PushServer::pushHere(const PushSlice& slice) {
+kj::Promise<PushReply> PushServer::pushHere(PushSlice slice) {
   if (!steps_.contains(slice.step)) {
     KJ_IF_MAYBE (opened, home_->gate()) {
       inFlight_++;
       counters_->waitForPush.add();
-      return opened->then([this, slice] { return pushHere(slice); })
+      return opened->then([this, slice = std::move(slice)]() mutable { return pushHere(std::move(slice)); })
           .attach(kj::defer([self = shared_from_this()] { self->landed(); }));
     }
   }
-  return take(slice);
+  return take(std::move(slice));
 }
 
-kj::Promise<PushReply> PushServer::take(const PushSlice& slice) {
+kj::Promise<PushReply> PushServer::take(PushSlice slice) {
   if (home_->environment().closed) {
     return refused({ErrorCode::shuttingDown, "the daemon is shutting down"});
   }
@@ -278,8 +281,9 @@ kj::Promise<PushReply> PushServer::take(const PushSlice& slice) {
   auto admitted = admit(slice);
   if (!admitted.ok()) return refused(admitted.error());
   count(slice);
-  auto [step, part, last] = *std::move(admitted);
-  Shard& shard = model_->store->shard(slice.shard);
+  auto [step, part, completion] = *std::move(admitted);
+  const uint32_t shardIndex = slice.shard;
+  Shard& shard = model_->store->shard(shardIndex);
   inFlight_++;
   part->unanswered++;
   step->unanswered++;
@@ -287,22 +291,27 @@ kj::Promise<PushReply> PushServer::take(const PushSlice& slice) {
   home_->sliceBegan();
   auto answer = part->policy->push(shard, home_->laneFor(model_, shard), *part, slice.offset, slice.gradient)
                     .attach(kj::defer([home = home_] { home->sliceEnded(); }));
+  // The slice that settles a step is the one that completed it last.
+  const auto settles = [completion = completion](const StepPush& step) {
+    return completion != 0 && step.complete && completion == step.completions;
+  };
   return answer
-      .then([this, step = step, part = part, slice,
-             last = last](Result<PushAnswer> answer) -> kj::Promise<PushReply> {
+      .then([this, step = step, part = part, slice = std::move(slice),
+             settles](Result<PushAnswer> answer) mutable -> kj::Promise<PushReply> {
         answered(*step, *part, slice, answer);
-        if (!last || !step->complete) return PushReply{std::move(answer)};
+        slice.held = nullptr;
+        if (!settles(*step)) return PushReply{std::move(answer)};
         return settle(step, slice.shard, std::move(answer));
       })
-      .then([this, step = step, shard = slice.shard, last = last](PushReply reply) -> kj::Promise<PushReply> {
-        if (last && step->complete) step->outcome = reply.answer;
+      .then([this, step = step, shardIndex, settles](PushReply reply) -> kj::Promise<PushReply> {
+        if (settles(*step)) step->outcome = reply.answer;
         closeIfOver(step);
         if (reply.answer.ok()) {
           count(*reply.answer);
         } else {
           countRefusal(home_->environment().counters, reply.answer.error());
         }
-        return whenDurable(shard, std::move(reply));
+        return whenDurable(shardIndex, std::move(reply));
       })
       .attach(kj::mv(step), kj::defer([self = shared_from_this()] { self->landed(); }));
 }

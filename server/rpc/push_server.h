@@ -22,6 +22,7 @@ struct PushSlice {
   Version basis;         ///< what the gradient was computed from
   uint32_t samples = 0;  ///< examples behind the gradient
   Gradient gradient = std::span<const float>();
+  std::shared_ptr<const void> held = nullptr;  ///< keeps the gradient readable; the server's home drops it
 };
 
 /// What a slice is told.
@@ -45,9 +46,11 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
 
   /// The policy's answer to one slice, or why it is refused. Where a policy lets a gradient wait for other
   /// trainers, the last slice of the step waits and all others are answered at once, so that a peer with few
-  /// slices in flight gets all of them in. `slice.gradient` stays readable until this resolves. From any
-  /// loop, which checks the slice by its own `limits`; it resolves there.
-  kj::Promise<PushReply> push(const PushSlice& slice, const Limits& limits);
+  /// slices in flight gets all of them in; what `slice` holds is dropped before it waits. From any loop,
+  /// which checks the slice by its own `limits`; it resolves there.
+  kj::Promise<PushReply> push(PushSlice slice, const Limits& limits);
+  /// Whether the calling loop is the home.
+  bool isHome() const { return home_->isHere(); }
 
   /// Resolves when no slice is with the policy. From any loop.
   kj::Promise<void> whenLanded();
@@ -65,7 +68,7 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   struct Admitted {
     std::shared_ptr<StepPush> step;
     std::shared_ptr<PartPush> part;
-    bool last = false;  ///< the slice completes the step
+    uint64_t completion = 0;  ///< of StepPush::completions, where the slice completes the step
   };
 
   PushServer(std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
@@ -81,12 +84,12 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   PushReply refused(const Error& error) const;
 
   // What follows runs at home.
-  kj::Promise<PushReply> pushHere(const PushSlice& slice);
-  kj::Promise<PushReply> take(const PushSlice& slice);
+  kj::Promise<PushReply> pushHere(PushSlice slice);
+  kj::Promise<PushReply> take(PushSlice slice);
   kj::Promise<void> whenLandedHere();
   void endSessionHere();
-  /// The answer to a slice that came before; nothing if it is new.
-  kj::Maybe<kj::Promise<PushReply>> answerAgain(const PushSlice& slice);
+  /// The answer to a slice that came before, which it may move from; nothing if it is new.
+  kj::Maybe<kj::Promise<PushReply>> answerAgain(PushSlice& slice);
   /// What is known for good of a shard's part of a step.
   std::optional<PushAnswer> known(const PushSlice& slice) const;
   /// What a new slice belongs to, with the slice entered; a later step gives up an unfinished one.

@@ -41,6 +41,7 @@ struct StepPush {
 
   void completed() {
     complete = true;
+    completions++;
     if (open_) loop_.updateArrived();
   }
   /// A slice was refused, which may come again.
@@ -72,6 +73,7 @@ struct StepPush {
   std::map<uint32_t, size_t> known;              ///< by group, shards that an earlier session brought it to
   uint64_t arrived = 0;                          ///< elements
   bool complete = false;                         ///< all have arrived
+  uint64_t completions = 0;                      ///< times that it became so: a slice may be refused then
   uint64_t unanswered = 0;                       ///< slices with the policies
   std::optional<Result<PushAnswer>> outcome;     ///< of the whole, once it is known
 

@@ -43,6 +43,22 @@ kj::Promise<void> answerPush(Context context, const PushReply& reply) {
   return kj::READY_NOW;
 }
 
+/// Has the parameters of a call, and with them their share of limits.in_flight_bytes, go once `held` is
+/// dropped: on this loop, or, unless `here`, on another. To be kept as long as the call.
+template <class Context>
+kj::Promise<void> releasesParams(Context context, bool here, std::shared_ptr<const void>& held) {
+  if (here) {
+    held = {nullptr, [context](const void*) mutable { context.releaseParams(); }};
+    return kj::READY_NOW;
+  }
+  auto dropped = kj::newPromiseAndCrossThreadFulfiller<void>();
+  auto fulfiller =
+      std::make_shared<kj::Own<kj::CrossThreadPromiseFulfiller<void>>>(kj::mv(dropped.fulfiller));
+  held = {nullptr, [fulfiller](const void*) { (*fulfiller)->fulfill(); }};
+  return dropped.promise.then([context]() mutable { context.releaseParams(); })
+      .eagerlyEvaluate([](kj::Exception&&) {});
+}
+
 /// What decodes a codec agreed as `spec`; null for float32. It lives as long as the program.
 const Codec* decoderOf(const std::string& spec) {
   const std::string name = spec.substr(0, spec.find(':'));
@@ -229,15 +245,16 @@ kj::Promise<void> TrainerSession::takePush(Context context, const Result<Gradien
   }
   if (auto status = mayTrain(); !status.ok()) return answerPush(context, {status.error()});
   auto params = context.getParams();
-  const PushSlice slice{.step = Step{params.getStep()},
-                        .shard = params.getShard(),
-                        .offset = params.getOffset(),
-                        .basis = Version{params.getBasis()},
-                        .samples = params.getSamples(),
-                        .gradient = *gradient};
-  return pushes_->push(slice, loop_.config().limits).then([context](const PushReply& reply) mutable {
-    return answerPush(context, reply);
-  });
+  PushSlice slice{.step = Step{params.getStep()},
+                  .shard = params.getShard(),
+                  .offset = params.getOffset(),
+                  .basis = Version{params.getBasis()},
+                  .samples = params.getSamples(),
+                  .gradient = *gradient};
+  auto released = releasesParams(context, pushes_->isHome(), slice.held);
+  return pushes_->push(std::move(slice), loop_.config().limits)
+      .then([context](const PushReply& reply) mutable { return answerPush(context, reply); })
+      .attach(kj::mv(released));
 }
 
 kj::Promise<void> TrainerSession::push(PushContext context) {

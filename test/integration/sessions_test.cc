@@ -124,6 +124,28 @@ TEST_CASE("Sessions: a trainer that dies while its push waits for others is gone
   CHECK(server.status()["trainers_lost"] == 1);
 }
 
+TEST_CASE("Sessions: a push that waits for others keeps no share of limits.in_flight_bytes") {
+  constexpr uint64_t kMany = 40'000;  // a message that counts
+  Json config = configOf(kDayMs, kDayMs);
+  config["shards"] = 1;
+  config["policy"] = {{"type", "sync"}};
+  config["limits"] = {{"slice_bytes", kMany * sizeof(float)}};
+  LocalServer server(config);
+  auto io = kj::setupAsyncIo();
+  const testing::RawLife life{.model = {"test", {{"w", DType::f32, {kMany}}}}};
+  RawTrainer first(io, server, 0, 2, life), second(io, server, 1, 2, life);
+  const std::vector<float> values(kMany, 1.f);
+  PSD_REQUIRE_OK(first.initialize(0, 0, values));
+  PSD_REQUIRE_OK(first.initialized());
+  PSD_REQUIRE_OK(second.awaitModel());
+  auto waiting = first.startPush({}, testing::dataOf(values));
+  first.peer().wait(first.peer().daemon().pingRequest().send().ignoreResult());
+  server.statusWhen(
+      [](const Json& now) { return now["waiting"].size() == 1 && now["in_flight_bytes"] == 0; });
+  PSD_REQUIRE_OK(second.push({}, values));
+  CHECK(first.peer().wait(waiting.dropPipeline()).getAccepted().getOutcome() == schema::PushOutcome::APPLIED);
+}
+
 TEST_CASE("Sessions: a trainer that is refused, or goes before it is in, binds nobody to its model") {
   struct Gated : testing::WrappingBackend {
     using Backend::allocate;
