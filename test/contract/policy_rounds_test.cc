@@ -296,24 +296,29 @@ TEST_CASE("krum chooses one contribution for all shards, by distances over the w
   ServedStore served = sync(device, R"({"aggregator": {"type": "krum", "byzantine": 1}})");
   TestLoop loop;
   auto trainers = trainersOf(served, loop, 5);
-  // In each shard another trainer is the odd one; over all shards trainer 4 lies farthest off.
-  std::vector<std::vector<float>> gradients;
-  for (int rank = 0; rank < 5; rank++) gradients.push_back(all(served, rank == 4 ? -1000.f : -1.f));
-  for (uint32_t s = 0; s < kShards; s++) {
+  // In each shard another one lies in the middle, and far off in the next; trainer 3, at one's side in each,
+  // lies nearest to the others over all shards, though it would be chosen in none; trainer 2 lies far off.
+  const std::array<size_t, kShards> middle = {0, 1, 4};
+  std::vector<std::vector<float>> gradients(5, all(served, -1));
+  gradients[2] = all(served, -1000);
+  for (size_t s = 0; s < kShards; s++) {
     const ShardRange& range = served.shard(s).range();
-    std::fill_n(gradients[s + 1].begin() + static_cast<ptrdiff_t>(range.begin), range.count, -4.f);
+    constexpr std::array<float, kShards> kValues = {-2, -3, -22};
+    for (size_t i = 0; i < kShards; i++) {
+      auto& gradient = gradients[middle[(s + i) % kShards]];
+      std::fill_n(gradient.begin() + static_cast<ptrdiff_t>(range.begin), range.count, kValues[i]);
+    }
   }
   std::vector<kj::Promise<Result<PushAnswer>>> answers;
-  for (int rank = 0; rank < 5; rank++) {
-    answers.push_back(
-        trainers[static_cast<size_t>(rank)].startAll(Version{0}, gradients[static_cast<size_t>(rank)]));
+  for (size_t rank = 0; rank < 5; rank++) {
+    answers.push_back(trainers[rank].startAll(Version{0}, gradients[rank]));
   }
   for (auto& promise : answers) {
     const auto answer = loop.wait(kj::mv(promise));
     PSD_REQUIRE_OK(answer);
     CHECK(answer->applied());
   }
-  CHECK(allAre(trainers[0].pullAll(), 1));  // trainer 0's, whole
+  CHECK(allAre(trainers[0].pullAll(), 1));  // trainer 3's, whole
 }
 
 }  // namespace
