@@ -45,6 +45,22 @@ class Reload(processes.ProcessTest):
         daemon.until_status("the new rate", lambda status: status["optimizer"] == "sgd lr=0.125")
         self.assert_stops(daemon)
 
+    def test_what_is_logged(self):
+        daemon = self.serve({"log": {"level": "info"}})
+        lines = 0
+        for level, logged in (("warn", False), ("info", True), ("error", False), ("debug", True)):
+            self.config["log"]["level"] = level
+            self.save()
+            self.assert_ends(self.reload(daemon))
+            lines += logged
+            self.assertEqual(daemon.err.count("reloaded the configuration: log.level"), lines, level)
+        self.config["shards"] = 3
+        self.config["log"]["level"] = "error"
+        self.save()
+        self.assert_fails(self.reload(daemon), "shards: cannot change")
+        self.assertIn("the configuration stays as it is: ", daemon.err)
+        self.assert_stops(daemon)
+
     def test_what_cannot_change_is_refused(self):
         daemon = self.serve({})
         self.config["shards"] = 3

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/types/model_layout.h"
+#include "test/support/catch.h"
+#include "test/support/local_server.h"
+#include "trainer/client/client.h"
+
+namespace psd::testing {
+
+inline const ModelSpec kModel{"net", {{"fc.weight", DType::f32, {40, 50}}, {"fc.bias", DType::f32, {50}}}};
+
+/// A daemon's configuration.
+inline nlohmann::ordered_json configOf(const nlohmann::ordered_json& policy, double lr = 1) {
+  return {{"policy", policy}, {"shards", 3}, {"threads", 2}, {"optimizer", {{"type", "sgd"}, {"lr", lr}}}};
+}
+
+/// A trainer of kModel that is in; the first one brings zeros.
+inline std::unique_ptr<Client> joined(const std::string& address, uint32_t rank, uint32_t worldSize,
+                                      Transport transport = Transport::rpc) {
+  ClientOptions options;
+  options.servers = {address};
+  options.chunkBytes = 4 << 10;
+  options.transport = transport;
+  auto client = Client::connect(options);
+  PSD_REQUIRE_OK(client);
+  const std::vector<float> zeros(ModelLayout(kModel).totalElements());
+  PSD_REQUIRE_OK(
+      (*client)->join({Rank{rank}, worldSize}, kModel, [&] { return std::span<const float>(zeros); }));
+  return std::move(*client);
+}
+
+/// A gradient that is `value` in each element of the model, and zero between them.
+inline std::vector<float> gradientOf(float value) {
+  const ModelLayout layout(kModel);
+  std::vector<float> values(layout.totalElements());
+  for (const TensorPlace& place : layout.places()) {
+    std::fill_n(values.begin() + static_cast<ptrdiff_t>(place.begin), place.count, value);
+  }
+  return values;
+}
+
+/// What every element of the tensor is; fails where they differ.
+inline float valueOf(Client& client, size_t tensor = 0) {
+  const ModelLayout layout(kModel);
+  std::vector<float> values(layout.totalElements());
+  PSD_REQUIRE_OK(client.pull(values).wait());
+  const TensorPlace& place = layout.places()[tensor];
+  const auto own = std::span<const float>(values).subspan(place.begin, place.count);
+  const float first = own.front();
+  CHECK(std::all_of(own.begin(), own.end(), [&](float value) { return value == first; }));
+  return first;
+}
+
+}  // namespace psd::testing
