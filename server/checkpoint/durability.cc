@@ -10,6 +10,21 @@
 
 namespace psd {
 
+namespace {
+
+/// A process that died may have left names in the folder, and the folder's own, that can be read and are not
+/// on the disk. What is gone on from must be there.
+Status syncFound(Env& env, const std::string& folder) {
+  PSD_RETURN_IF_ERROR(env.syncFolder(folder));
+  for (std::string path = folder; folderOf(path) != path; path = folderOf(path)) {
+    // What is above it may be closed to this user, who has not made it then.
+    static_cast<void>(env.syncFolder(folderOf(path)));
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Durability>> Durability::open(Env& env, const DurabilityConfig& config) {
   std::unique_ptr<Durability> durability(new Durability(env, config));
   if (!config.enabled()) return durability;
@@ -22,6 +37,7 @@ Result<std::unique_ptr<Durability>> Durability::open(Env& env, const DurabilityC
                  "durability.path '" + folder + "' is another daemon's: " + lock.message()};
   }
   durability->lock_ = std::move(*lock);
+  PSD_RETURN_IF_ERROR(syncFound(env, folder));
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listCheckpoints(env, folder, false));
   if (!numbers.empty()) durability->nextNumber_ = numbers.back() + 1;
   return durability;
@@ -42,7 +58,10 @@ Result<std::optional<Checkpoint>> Durability::find() {
   ownFolder_ = automatic;
   PSD_ASSIGN_OR_RETURN(NewestCheckpoint newest, newestCheckpoint(env_, path));
   for (const Error& damaged : newest.damaged) spdlog::error("passed over a checkpoint: {}", damaged.message);
-  if (newest.checkpoint) return std::move(newest.checkpoint);
+  if (newest.checkpoint) {
+    if (automatic) PSD_RETURN_IF_ERROR(env_.syncFolder(newest.checkpoint->path));
+    return std::move(newest.checkpoint);
+  }
   if (!newest.damaged.empty()) {
     return Error{ErrorCode::io, "no checkpoint in '" + path +
                                     "' is whole; durability.resume=none begins anew (" +
@@ -141,7 +160,8 @@ std::shared_ptr<LogWriter> Durability::openLog(const ParameterStore& store) {
   first.signature = store.model().signature();
   first.history = logEnd_ ? logHistory_ : std::random_device()() | uint64_t{std::random_device()()} << 32;
   first.firstRecord = logEnd_ ? logEnd_->nextRecord : 1;
-  return LogWriter::open(env_, config_.path, first, config_.segmentBytes);
+  return LogWriter::open(env_, config_.path, first, config_.segmentBytes,
+                         logEnd_ ? logEnd_->lastWrite : LastWrite());
 }
 
 std::shared_ptr<Checkpointer> Durability::checkpointer() const {

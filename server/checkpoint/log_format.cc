@@ -86,6 +86,7 @@ LogRecord dealIn(std::span<const std::byte, sizeof(DealBytes)> from) {
   std::memcpy(&bytes, from.data(), sizeof bytes);
   LogRecord record;
   record.number = bytes.number;
+  record.firstOfWrite = bytes.firstOfWrite;
   record.deal = LoggedDeal{{bytes.plan, bytes.samples, bytes.epochs, bytes.firstEpoch},
                            {{Step{bytes.step}, {bytes.epoch, bytes.begin, bytes.count}},
                             {Rank{bytes.rank}, bytes.incarnation},
@@ -230,7 +231,9 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
   };
   if (header.type == kDealRecord) {
     if (bytes.size() != sizeof(DealBytes)) return bad("is of another size than a deal's");
-    return std::optional(dealIn(std::span(bytes).first<sizeof(DealBytes)>()));
+    LogRecord record = dealIn(std::span(bytes).first<sizeof(DealBytes)>());
+    record.bytes = std::move(bytes);
+    return std::optional(std::move(record));
   }
   if (header.type != kUpdateRecord) {
     return bad("is of type " + std::to_string(header.type) + ", which this psd does not know");
@@ -247,6 +250,7 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
     return bad("its parts do not fit into it");
   }
   record.number = header.number;
+  record.firstOfWrite = header.firstOfWrite;
   record.shard = {header.shard};
   record.scalars = {header.update, header.learningRate};
   record.elements = header.elements;

@@ -48,6 +48,7 @@ struct LoggedDeal {
 /// One update of a shard, or one deal, read from a log. Owns its bytes.
 struct LogRecord {
   uint64_t number = 0;             ///< in the log
+  uint64_t firstOfWrite = 0;       ///< see RecordPlace
   std::optional<LoggedDeal> deal;  ///< then there is nothing else
   ShardId shard;
   UpdateScalars scalars;

@@ -57,6 +57,31 @@ Result<std::string> damageAfter(const ReadableFile& file, uint64_t wholeBytes, u
          std::to_string(later->at) + " was written after it was on the disk";
 }
 
+/// Notes one more record of a log.
+void follow(LastWrite& last, const LogRecord& record, const LastWrite::Place& place) {
+  if (last.records.empty() || record.firstOfWrite != last.firstRecord) {
+    last.firstRecord = record.firstOfWrite;
+    last.records.clear();
+  }
+  last.records.push_back(place);
+}
+
+/// Reads what of a segment the log does not have yet: one that a daemon began with the last write of the
+/// segment before repeats records.
+Result<SegmentContent> readFurther(Env& env, const std::string& path, uint64_t segment, LogEnd& end,
+                                   const RecordVisitor& visit) {
+  uint64_t at = kSegmentHeaderBytes;
+  return readSegment(env, path, [&](LogRecord record) -> Status {
+    const LastWrite::Place place{segment, at, record.bytes.size()};
+    at += place.bytes;
+    if (record.number < end.nextRecord) return {};
+    follow(end.lastWrite, record, place);
+    end.nextRecord = record.number + 1;
+    end.records++;
+    return visit(std::move(record));
+  });
+}
+
 }  // namespace
 
 Error damagedSegment(const std::string& path, const std::string& why) {
@@ -124,21 +149,42 @@ Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, ui
       return Error{ErrorCode::io, "'" + segmentPath(folder, from) + "' is missing, and '" + path +
                                       "' goes on after it" + std::string(kWithoutLog)};
     }
-    if (end.lastSegment && header->firstRecord != expected) {
+    if (end.lastSegment && header->firstRecord > expected) {
       return damagedSegment(lastPath, "record " + std::to_string(expected) + " at byte " +
                                           std::to_string(end.wholeBytes) + " is missing, and '" + path +
                                           "' goes on after it");
     }
-    PSD_ASSIGN_OR_RETURN(const SegmentContent content, readSegment(env, path, visit));
+    PSD_ASSIGN_OR_RETURN(const SegmentContent content, readFurther(env, path, segment, end, visit));
     if (!content.damage.empty()) return damagedSegment(path, content.damage);
     end.lastSegment = segment;
-    end.records += content.nextRecord - header->firstRecord;
-    end.nextRecord = content.nextRecord;
+    end.nextRecord = std::max(end.nextRecord, content.nextRecord);
     end.torn = content.wholeBytes != content.fileBytes;
     end.wholeBytes = content.wholeBytes;
     lastPath = path;
   }
   return end;
+}
+
+Status copyRecords(Env& env, const std::string& folder, const LastWrite& from, WritableFile& to) {
+  std::unique_ptr<ReadableFile> file;
+  uint64_t segment = 0;
+  std::vector<std::byte> record;
+  for (const LastWrite::Place& place : from.records) {
+    const std::string path = segmentPath(folder, place.segment);
+    if (!file || place.segment != segment) {
+      PSD_ASSIGN_OR_RETURN(file, env.open(path));
+      segment = place.segment;
+    }
+    record.resize(place.bytes);
+    PSD_RETURN_IF_ERROR(file->read(place.at, record));
+    // What is not on the disk is lost when the system needs the memory.
+    if (!hasRightChecksum(record)) {
+      return Error{ErrorCode::io,
+                   "'" + path + "': byte " + std::to_string(place.at) + " reads otherwise than before"};
+    }
+    PSD_RETURN_IF_ERROR(to.append(record));
+  }
+  return {};
 }
 
 Status cutTornTail(Env& env, const std::string& folder, const LogEnd& end) {

@@ -3,11 +3,25 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/os/env.h"
 #include "server/checkpoint/log_format.h"
 
 namespace psd {
+
+/// The records of the last write of a log. Whoever read them may have had them from the memory of a system
+/// that never brought them to the disk: the process that wrote them died before its sync, or the sync failed.
+/// All records before them were on the disk when they were written.
+struct LastWrite {
+  struct Place {
+    uint64_t segment = 0;
+    uint64_t at = 0;  ///< byte of the segment
+    uint64_t bytes = 0;
+  };
+  uint64_t firstRecord = 0;
+  std::vector<Place> records;  ///< one after the other; none: there is nothing that may be missing
+};
 
 /// Where a log ends, as far as it can be trusted.
 struct LogEnd {
@@ -17,6 +31,7 @@ struct LogEnd {
   /// The last segment has bytes after its last whole record, or no whole header.
   bool torn = false;
   uint64_t wholeBytes = 0;  ///< of the last segment
+  LastWrite lastWrite;
 };
 
 /// Reads one segment from its header to its last whole record.
@@ -40,6 +55,9 @@ Error damagedSegment(const std::string& path, const std::string& why);
 /// names file and place. A history without any segment has no records. Blocks.
 Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, uint64_t from,
                        const RecordVisitor& visit);
+
+/// Appends these records to a file as they are, once more. Blocks.
+Status copyRecords(Env& env, const std::string& folder, const LastWrite& from, WritableFile& to);
 
 /// Cuts off what readLog() did not trust. Blocks.
 Status cutTornTail(Env& env, const std::string& folder, const LogEnd& end);

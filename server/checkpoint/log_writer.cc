@@ -8,14 +8,13 @@
 #include <spdlog/spdlog.h>
 
 #include "server/checkpoint/checkpoint_folder.h"
-#include "server/checkpoint/log_reader.h"
 
 namespace psd {
 
 std::unique_ptr<LogWriter> LogWriter::open(Env& env, const std::string& folder, const SegmentHeader& first,
-                                           uint64_t segmentBytesMax) {
+                                           uint64_t segmentBytesMax, const LastWrite& before) {
   std::unique_ptr<LogWriter> writer(new LogWriter(env, folder, first, segmentBytesMax));
-  if (Status opened = writer->openSegment(first); !opened.ok()) writer->fail(opened);
+  if (Status begun = writer->begin(first, before); !begun.ok()) writer->fail(begun);
   writer->thread_ = std::thread([log = writer.get()] { log->run(); });
   return writer;
 }
@@ -150,6 +149,15 @@ Status LogWriter::write(std::span<std::byte> batch, uint64_t nextRecord) {
   SegmentHeader next = header_;
   next.firstRecord = nextRecord;
   return openSegment(next);
+}
+
+Status LogWriter::begin(SegmentHeader header, const LastWrite& before) {
+  if (before.records.empty()) return openSegment(header);
+  header.firstRecord = before.firstRecord;
+  PSD_RETURN_IF_ERROR(openSegment(header));
+  PSD_RETURN_IF_ERROR(copyRecords(env_, folder_, before, *file_));
+  for (const LastWrite::Place& place : before.records) segmentBytes_ += place.bytes;
+  return file_->sync();
 }
 
 Status LogWriter::openSegment(SegmentHeader header) {

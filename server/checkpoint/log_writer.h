@@ -14,6 +14,7 @@
 
 #include "common/os/env.h"
 #include "server/checkpoint/log_format.h"
+#include "server/checkpoint/log_reader.h"
 
 namespace psd {
 
@@ -23,9 +24,10 @@ namespace psd {
 class LogWriter final : public UpdateLog {
  public:
   /// Begins with a segment as `first` describes it, but for its number, which is one more than that of any
-  /// segment in the folder; broken from the start when it cannot be made. `env` outlives the object.
+  /// segment in the folder; broken from the start when it cannot be made. `before`: what else it is to hold,
+  /// of the log that it goes on from: it is on the disk when this returns. `env` outlives the object.
   static std::unique_ptr<LogWriter> open(Env& env, const std::string& folder, const SegmentHeader& first,
-                                         uint64_t segmentBytesMax);
+                                         uint64_t segmentBytesMax, const LastWrite& before = {});
   /// Writes what is there, and ends.
   ~LogWriter() override;
 
@@ -62,6 +64,7 @@ class LogWriter final : public UpdateLog {
   /// The thread's: writes one batch to the current segment.
   Status write(std::span<std::byte> batch, uint64_t nextRecord);
   Status openSegment(SegmentHeader header);
+  Status begin(SegmentHeader header, const LastWrite& before);
   /// So many updates that were to be written are not.
   void fail(const Status& status, uint64_t updates = 0);
   /// Those who wait for a number below `durable_`, or everybody when the log is broken. With the mutex.

@@ -83,6 +83,14 @@ std::optional<Error> MemoryEnv::enter(const std::string& name, const std::string
   return {};
 }
 
+std::string MemoryEnv::Inode::reachable() const {
+  std::string out = bytes;
+  for (const auto& [from, to] : forgotten) {
+    if (from < out.size()) std::fill(out.begin() + from, out.begin() + std::min(to, out.size()), '\0');
+  }
+  return out;
+}
+
 Status MemoryEnv::append(uint64_t life, const std::string& path, Inode& inode,
                          std::span<const std::byte> bytes) {
   std::lock_guard hold(mutex_);
@@ -98,8 +106,12 @@ Status MemoryEnv::append(uint64_t life, const std::string& path, Inode& inode,
 Status MemoryEnv::sync(uint64_t life, const std::string& path, Inode& inode) {
   std::lock_guard hold(mutex_);
   if (life != life_) return error(path, "cannot sync", kPowerFailed);
-  if (auto failed = enter("sync", path)) return *failed;
-  inode.synced = inode.bytes;
+  const bool dead = crashed_;
+  if (auto failed = enter("sync", path)) {
+    if (!dead && !crashed_) inode.forgotten.emplace_back(inode.synced.size(), inode.bytes.size());
+    return *failed;
+  }
+  inode.synced = inode.reachable();
   return {};
 }
 
@@ -151,7 +163,7 @@ Status MemoryEnv::truncate(const std::string& path, uint64_t bytes) {
   auto entry = live_.find(path);
   if (entry == live_.end() || !entry->second) return error(path, "cannot cut", kMissing);
   entry->second->bytes.resize(bytes);
-  entry->second->synced = entry->second->bytes;
+  entry->second->synced = entry->second->reachable();
   return {};
 }
 
@@ -245,7 +257,7 @@ void MemoryEnv::restart(Survival survival) {
       continue;
     }
     auto after = std::make_shared<Inode>();
-    const std::string& all = inode->bytes;
+    const std::string all = inode->reachable();
     const size_t kept = std::min(inode->synced.size(), all.size());
     after->bytes = inode->synced;
     if (all.size() > kept) {
@@ -266,6 +278,15 @@ void MemoryEnv::restart(Survival survival) {
     found[path] = after;
   }
   live_ = durable_ = std::move(found);
+  beginLife();
+}
+
+void MemoryEnv::restartProcess() {
+  std::lock_guard hold(mutex_);
+  beginLife();
+}
+
+void MemoryEnv::beginLife() {
   operations_.clear();
   crashAt_.reset();
   crashed_ = false;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/os/env.h"
@@ -31,8 +32,8 @@ inline constexpr Survival kSurvivals[] = {Survival::syncedOnly,        Survival:
                                           Survival::namesWithHalfData, Survival::namesWithLateData,
                                           Survival::dataWithoutNames};
 
-/// A disk in memory that notes every operation and can fail or lose power at any of them. Paths are plain
-/// strings; "/" and "." are there from the start. Thread-safe.
+/// A disk in memory that notes every operation and can fail, end its process or lose power at any of them.
+/// Paths are plain strings; "/" and "." are there from the start. Thread-safe.
 class MemoryEnv final : public Env {
  public:
   MemoryEnv();
@@ -51,16 +52,20 @@ class MemoryEnv final : public Env {
 
   /// Every operation that changes the disk or makes a change last, in order: "append /a/file 512".
   std::vector<std::string> operations() const;
-  /// Power fails in operation `number` (from 0). An append has written `appended` of its bytes by then, in
-  /// sixteenths. Everything after it fails.
+  /// Power fails, or the process dies, in operation `number` (from 0). An append has written `appended` of
+  /// its bytes by then, in sixteenths. Everything after it fails.
   void crashAt(uint64_t number, unsigned appended = 0);
   bool crashed() const;
   /// The machine starts again. Files that were open stay useless; operations count from 0.
   void restart(Survival survival);
+  /// A process takes the place of one that died, on a machine that went on: it finds everything as it was
+  /// written, synced or not, and what was not synced can still be lost with the power.
+  void restartProcess();
 
   /// Until healed, each operation whose name ("append", "create", …) is in `which` fails with `reason`; an
   /// append has by then written half of its bytes. An empty set: every operation that writes. "list" and
-  /// "open" only by name.
+  /// "open" only by name. What a failed sync was to bring to the disk can be read until the power fails, and
+  /// no later sync brings it there.
   void fail(std::set<std::string> which, std::string reason);
   void heal();
   /// A folder and all in it vanish, as by somebody else's hand.
@@ -76,6 +81,10 @@ class MemoryEnv final : public Env {
 
   struct Inode {
     std::string bytes, synced;
+    std::vector<std::pair<size_t, size_t>> forgotten;  // from, to: what failed syncs left undone
+
+    /// The bytes as they can come to the disk.
+    std::string reachable() const;
   };
   using Names = std::map<std::string, std::shared_ptr<Inode>>;  // null: a folder
 
@@ -86,6 +95,7 @@ class MemoryEnv final : public Env {
   Status sync(uint64_t life, const std::string& path, Inode& inode);
   static Error error(const std::string& path, const std::string& what, const std::string& reason);
   bool hasFolder(const std::string& folder) const;
+  void beginLife();
 
   mutable std::mutex mutex_;
   Names live_, durable_;

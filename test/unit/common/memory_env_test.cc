@@ -74,5 +74,32 @@ TEST_CASE("a full disk takes half of what it is given, and heals") {
   CHECK(env.bytes("/a") == "125");
 }
 
+TEST_CASE("what a process that died had written is there for the next one, and can still be lost") {
+  MemoryEnv env;
+  fill(env);
+  env.restartProcess();
+  CHECK(env.bytes("/a") == "syncedmore");
+  CHECK(env.exists("/b"));
+  env.restart(Survival::syncedOnly);
+  CHECK(env.bytes("/a") == "synced");
+  CHECK_FALSE(env.exists("/b"));
+}
+
+TEST_CASE("what a failed sync left undone no later one does") {
+  MemoryEnv env;
+  auto file = env.create("/a");
+  PSD_REQUIRE_OK(file);
+  PSD_REQUIRE_OK(env.syncFolder("/"));
+  PSD_REQUIRE_OK(append(**file, "first"));
+  env.fail({"sync"}, "Input/output error");
+  CHECK_FALSE((*file)->sync().ok());
+  env.heal();
+  PSD_REQUIRE_OK(append(**file, "next"));
+  PSD_REQUIRE_OK((*file)->sync());
+  CHECK(env.bytes("/a") == "firstnext");
+  env.restart(Survival::everything);
+  CHECK(env.bytes("/a") == std::string(5, '\0') + "next");
+}
+
 }  // namespace
 }  // namespace psd::testing
