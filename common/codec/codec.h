@@ -44,6 +44,8 @@ class Codec {
   const std::string& spec() const { return spec_; }
   /// Arrays that an encoder keeps: none where nothing is lost, else the residual; 2: a velocity as well.
   virtual uint32_t memorySlots() const { return 1; }
+  /// Whether its pushes carry a momentum, as an optimizer's updates may.
+  virtual bool addsMomentum() const { return false; }
   /// Whether values that nobody adds up, like parameters, come close to themselves in one go.
   virtual bool suitsParameters() const { return false; }
 

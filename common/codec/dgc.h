@@ -19,6 +19,7 @@ class Dgc final : public SparseCodec {
 
   std::string_view name() const override { return kName; }
   uint32_t memorySlots() const override { return 2; }
+  bool addsMomentum() const override { return momentum_ > 0; }
 
   void accumulate(std::span<const float> gradient, CodecMemory memory) const override {
     float* const u = memory.velocity.data();

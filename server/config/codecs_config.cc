@@ -40,6 +40,20 @@ Result<std::shared_ptr<const Codec>> CodecRule::choose(std::string_view spec) co
                "codec '" + std::string(codec->name()) + "' is not allowed here; allowed: " + joined(allowed)};
 }
 
+Status checkPushCodec(const Codec& codec, const std::vector<GroupConfig>& groups) {
+  if (!codec.addsMomentum()) return {};
+  for (const GroupConfig& group : groups) {
+    const bool local = group.policy.plan.local.has_value();
+    if (!local && !group.optimizer.hasMomentum()) continue;
+    return {ErrorCode::invalidArgument,
+            "codec '" + codec.spec() + "' has a momentum, which does not go with " +
+                (local ? "policy '" + group.policy.type + "', whose trainers push no gradients"
+                       : "that of optimizer '" + group.optimizer.describe() + "'") +
+                "; " + std::string(codec.name()) + ":momentum=0 goes with any"};
+  }
+  return {};
+}
+
 CodecsConfig readCodecs(ObjectReader in) {
   CodecsConfig codecs;
   codecs.push = readRule(in.object("push"), codecNames());

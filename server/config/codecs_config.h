@@ -6,6 +6,7 @@
 
 #include "common/codec/codec.h"
 #include "common/config/object_reader.h"
+#include "server/config/parameter_groups.h"
 
 namespace psd {
 
@@ -23,6 +24,10 @@ struct CodecsConfig {
   CodecRule push;  ///< gradients
   CodecRule pull;  ///< parameters
 };
+
+/// Whether gradients may come in `codec`. ErrorCode::invalidArgument where it adds a momentum of its own to
+/// that of an optimizer, or to what a local policy's trainers push, which is no gradient.
+Status checkPushCodec(const Codec& codec, const std::vector<GroupConfig>& groups);
 
 /// Reads {"push": {"allowed": […], "default": …}, "pull": {…}}; problems go to the reader.
 CodecsConfig readCodecs(ObjectReader in);

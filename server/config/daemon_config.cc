@@ -19,7 +19,6 @@ constexpr uint64_t kShardsMax = 65'536;
 constexpr uint64_t kSpinUsMax = 10'000;
 constexpr uint64_t kThreadsMax = 256;
 constexpr uint64_t kDefaultThreadsMax = 4;  // more loops help only from many trainers on
-constexpr uint64_t kConnectionsMax = 1'000'000;
 constexpr uint64_t kDayMs = 86'400'000;
 constexpr uint64_t kLeaseMsMin = 500;  // the loops look at held-back connections twice in it
 
@@ -127,30 +126,13 @@ MembershipConfig readMembership(ObjectReader in) {
   return membership;
 }
 
-/// A number, or the bounds of one that changes while training runs.
-WorldSize readWorldSize(ObjectReader& in) {
-  WorldSize size;
-  if (!in.hasObject("world_size")) {
-    size.max = static_cast<uint32_t>(in.integer("world_size", 1, 1, kConnectionsMax));
-    size.min = size.max;
-    return size;
-  }
-  ObjectReader bounds = in.object("world_size");
-  if (!bounds.has("max")) bounds.fail("max", "is needed: the most trainers that may be in at once");
-  size.max = static_cast<uint32_t>(bounds.integer("max", 1, 1, kConnectionsMax));
-  size.min = static_cast<uint32_t>(bounds.integer("min", 1, 1, kConnectionsMax));
-  if (size.min > size.max) bounds.fail("min", "must be at most max (" + std::to_string(size.max) + ")");
-  return size;
-}
-
 Limits readLimits(ObjectReader in) {
   Limits limits;
-  limits.connections =
-      static_cast<uint32_t>(in.integer("connections", limits.connections, 1, kConnectionsMax));
+  limits.connections = static_cast<uint32_t>(in.integer("connections", limits.connections, 1, kTrainersMax));
   limits.messageBytes = in.integer("message_bytes", limits.messageBytes, 64 * kKiB, 64 * kMiB);
   limits.sliceBytes = in.integer("slice_bytes", limits.sliceBytes, 4 * kKiB, 32 * kMiB);
   limits.inFlightBytes = in.integer("in_flight_bytes", limits.inFlightBytes, 64 * kKiB, kTiB);
-  limits.calls = static_cast<uint32_t>(in.integer("calls", limits.calls, 16, kConnectionsMax));
+  limits.calls = static_cast<uint32_t>(in.integer("calls", limits.calls, 16, kTrainersMax));
   limits.stagedBytes = in.integer("staged_bytes", limits.stagedBytes, 64 * kKiB, kTiB);
   limits.outgoingBytes = in.integer("outgoing_bytes", limits.outgoingBytes, 64 * kKiB, kTiB);
   limits.readTimeoutMs = in.integer("read_timeout_ms", limits.readTimeoutMs, 1, kDayMs);
@@ -268,6 +250,10 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
     config.worldSize = readWorldSize(in);
   }
   config.codecs = readCodecs(in.object("codecs"));
+  if (const auto codec = config.codecs.push.choose(""); codec.ok()) {
+    const Status fits = checkPushCodec(**codec, config.groups);
+    if (!fits.ok()) in.fail("codecs.push.default", fits.message());
+  }
   config.membership = readMembership(in.object("membership"));
   config.shmWritable = in.boolean("shm_writable", config.shmWritable);
   config.exitWhenDone = in.boolean("exit_when_done", config.exitWhenDone);
@@ -279,6 +265,11 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   if (config.worldSize && config.worldSize->max > config.limits.connections) {
     in.fail("world_size", "must be at most limits.connections (" + std::to_string(config.limits.connections) +
                               "), not " + std::to_string(config.worldSize->max));
+  }
+  if (config.worldSize) {
+    if (Status status = checkTrainersSuffice(config.groups, config.worldSize->max); !status.ok()) {
+      in.fail("world_size", status.message());
+    }
   }
   PSD_RETURN_IF_ERROR(in.finish());
   return LoadedConfig{std::move(config), in.effective()};

@@ -17,6 +17,7 @@
 #include "server/config/codecs_config.h"
 #include "server/config/device_choice.h"
 #include "server/config/parameter_groups.h"
+#include "server/config/world_size.h"
 
 namespace psd {
 
@@ -48,12 +49,6 @@ struct Limits {
 struct MembershipConfig {
   uint64_t leaseMs = 10'000;  ///< after so long a silence
   uint64_t graceMs = 2'000;   ///< after its connection closed, unless it comes back
-};
-
-/// How many trainers there are.
-struct WorldSize {
-  uint32_t min = 1;  ///< so many come, at least
-  uint32_t max = 1;  ///< ranks go from 0 to below it
 };
 
 /// Everything that a daemon is told. Each field is the key of the same name in the configuration;

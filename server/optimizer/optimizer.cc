@@ -38,6 +38,15 @@ std::vector<Slot> Optimizer::slots() const {
   return std::visit([](const auto& chosen) { return chosen.slots(); }, algorithm);
 }
 
+bool Optimizer::hasMomentum() const {
+  return std::visit(
+      [](const auto& chosen) {
+        if constexpr (requires { chosen.momentum; }) return chosen.momentum > 0;
+        return false;
+      },
+      algorithm);
+}
+
 bool Optimizer::zerosChangeNothing() const {
   return std::visit(
       [](const auto& chosen) {

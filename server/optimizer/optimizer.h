@@ -26,6 +26,8 @@ struct Optimizer {
   /// What it keeps per weight, in the order of the slots' numbers.
   std::vector<Slot> slots() const;
   uint32_t slotCount() const { return static_cast<uint32_t>(slots().size()); }
+  /// Whether it has an option `momentum`, and that is not 0.
+  bool hasMomentum() const;
   /// Whether a step with a zero gradient leaves a weight as it is and keeps nothing of it.
   bool zerosChangeNothing() const;
   /// For people: "sgd lr=0.03 momentum=0.9"; options at their default are left out.

@@ -13,7 +13,7 @@ PolicyPlan LocalSgd::read(ObjectReader& in) {
   options.name = "local_sgd";
   return {.make = [options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },
           .local = std::move(local),
-          .compares = Sync::comparesOf(options)};
+          .rounds = Sync::planOf(options)};
 }
 
 }  // namespace psd

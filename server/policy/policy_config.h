@@ -33,14 +33,20 @@ struct LocalPlan {
   Optimizer exchange;  ///< what the daemon runs on what they push in place of gradients
 };
 
+/// What the rounds of a policy ask of the number of trainers.
+struct RoundPlan {
+  uint32_t trainersMin = 1;  ///< before so many have been in together no round ends
+  /// How many gradients at most a round sets against one another with so many trainers; null: none.
+  std::function<uint32_t(uint32_t)> compares = nullptr;
+};
+
 /// A policy with the options that were read.
 struct PolicyPlan {
   PolicyFactory make;
   /// The optimizer gets other gradients than trainers push: no log replays that.
   bool changesGradients = false;
-  std::optional<LocalPlan> local;
-  /// Of a policy whose rounds set gradients against one another: how many at most with so many trainers.
-  std::function<uint32_t(uint32_t)> compares;
+  std::optional<LocalPlan> local = {};
+  RoundPlan rounds = {};
 };
 
 /// One line of policy_list.h.

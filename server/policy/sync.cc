@@ -23,14 +23,13 @@ Sync::Options Sync::readRounds(ObjectReader& in) {
   RoundRules& rules = options.rules;
   rules.backupTrainers = static_cast<uint32_t>(in.integer("backup_trainers", 0, 0, kTrainersMax));
   rules.startTrainers = static_cast<uint32_t>(in.integer("start_trainers", 0, 0, kTrainersMax));
-  rules.quorum = static_cast<uint32_t>(in.integer("quorum", 1, 1, kTrainersMax));
   const uint32_t least = options.aggregator->contributionsMin();
-  if (in.has("quorum") && rules.quorum < least) {
+  rules.quorum = static_cast<uint32_t>(in.integer("quorum", least, 1, kTrainersMax));
+  if (rules.quorum < least) {
     in.fail("quorum", "must be at least " + std::to_string(least) + ", which aggregator '" +
                           std::string(options.aggregator->name()) + "' needs, not " +
                           std::to_string(rules.quorum));
   }
-  rules.quorum = std::max(rules.quorum, least);
   if (const uint64_t timeout = in.integer("round_timeout_ms", 0, 0, kDayMs); timeout > 0) {
     rules.timeout = std::chrono::milliseconds(timeout);
   }
@@ -40,11 +39,14 @@ Sync::Options Sync::readRounds(ObjectReader& in) {
   return options;
 }
 
-std::function<uint32_t(uint32_t)> Sync::comparesOf(const Options& options) {
-  if (!options.aggregator->compares()) return nullptr;
-  return [rules = options.rules](uint32_t trainers) {
-    return std::max(rules.quorum, trainers - std::min(trainers, rules.backupTrainers));
-  };
+RoundPlan Sync::planOf(const Options& options) {
+  RoundPlan plan{.trainersMin = std::max(options.rules.quorum, options.rules.startTrainers)};
+  if (options.aggregator->compares()) {
+    plan.compares = [rules = options.rules](uint32_t trainers) {
+      return std::max(rules.quorum, trainers - std::min(trainers, rules.backupTrainers));
+    };
+  }
+  return plan;
 }
 
 PolicyPlan Sync::read(ObjectReader& in) {
@@ -54,10 +56,9 @@ PolicyPlan Sync::read(ObjectReader& in) {
   const Modifiers modifiers =
       readModifiers(in, {.staleness = kNothingStale, .delayCompensation = kNothingStale});
   options.clip = modifiers.clip;
-  return {[options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },
-          modifiers.changesGradients(),
-          {},
-          comparesOf(options)};
+  return {.make = [options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },
+          .changesGradients = modifiers.changesGradients(),
+          .rounds = planOf(options)};
 }
 
 Sync::Sync(const PolicyScope& scope, Options options)
@@ -67,7 +68,7 @@ Sync::Sync(const PolicyScope& scope, Options options)
       lanes_(scope.store.makeLanes()),
       followsOther_(scope.started),
       rounds_(options_.rules) {
-  if (scope.started) rounds_.start();
+  if (scope.started) rounds_.startWithQuorum();
   for (const Shard* shard : shards_) first_.push_back(static_cast<int64_t>(shard->version().value));
 }
 
@@ -288,14 +289,16 @@ void Sync::answer(const Ended& ended, const Result<uint64_t>& logged) const {
   }
 }
 
-Error Sync::failureOf(const Ended& ended) {
+Error Sync::failureOf(const Ended& ended) const {
   std::string missing;
   for (Rank rank : ended.missing) missing += (missing.empty() ? "" : ", ") + std::to_string(rank.value);
   const bool timedOut = ended.end.how == RoundEnd::How::timedOut;
+  const std::string needed =
+      timedOut ? "" : "; policy.quorum, or its aggregator, needs " + std::to_string(options_.rules.quorum);
   return {timedOut ? ErrorCode::deadlineExceeded : ErrorCode::notReady,
           "round " + std::to_string(ended.end.round) + " " + std::string(describe(ended.end.how)) + " with " +
               std::to_string(ended.contributions.size()) + " contribution(s)" +
-              (missing.empty() ? "" : ", without ranks " + missing)};
+              (missing.empty() ? "" : ", without ranks " + missing) + needed};
 }
 
 kj::Promise<Result<PullAnswer>> Sync::pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,

@@ -33,8 +33,7 @@ class Sync final : public UpdatePolicy {
   static PolicyPlan read(ObjectReader& options);
   /// The options of rounds alone.
   static Options readRounds(ObjectReader& options);
-  /// What PolicyPlan::compares is with these.
-  static std::function<uint32_t(uint32_t)> comparesOf(const Options& options);
+  static RoundPlan planOf(const Options& options);
   Sync(const PolicyScope& scope, Options options);
 
   std::string_view name() const override { return options_.name; }
@@ -91,9 +90,10 @@ class Sync final : public UpdatePolicy {
   kj::Promise<void> staged(size_t index, std::shared_ptr<Contribution> contribution,
                            Result<StagedGradient> gradient);
   // With mutex_ held: a complete contribution joins its round, or what becomes of it is given; the round that
-  // it closed goes to `ended`. And: the end of the open round, with its contributions.
+  // it closed goes to `ended`.
   std::optional<Result<PushAnswer>> submit(const std::shared_ptr<Contribution>& contribution,
                                            std::optional<Ended>& ended);
+  // Likewise: the end of the open round, with its contributions.
   Ended take(RoundEnd end);
   /// Applies a round that closed, and answers its contributors.
   kj::Promise<void> finish(std::optional<Ended> ended);
@@ -120,7 +120,7 @@ class Sync final : public UpdatePolicy {
   void answer(const Ended& ended, const Result<uint64_t>& logged) const;
   using Gradients = std::shared_ptr<const std::vector<StagedGradient>>;  // kept until the storage is done
   static Gradients gradientsOf(const Ended& round, size_t shard);
-  static Error failureOf(const Ended& ended);
+  Error failureOf(const Ended& ended) const;
 
   const Options options_;
   const std::shared_ptr<StagingPool> staging_;

@@ -1,13 +1,14 @@
 #include "server/policy/sync_rounds.h"
 
-#include <algorithm>
-
 namespace psd {
 
 std::optional<RoundEnd> SyncRounds::join(SessionId session, TimePoint now) {
   live_.insert(session);
   if (!firstContribution_ || !started_ || !quorumInReach()) admitAll(now);
-  started_ = started_ || live_.size() >= rules_.startTrainers;
+  if (!started_ && live_.size() >= startTrainers_) {
+    started_ = true;
+    start_ = now;
+  }
   return settle(now);
 }
 
@@ -36,14 +37,13 @@ std::optional<RoundEnd> SyncRounds::close(TimePoint now) {
 std::optional<RoundEnd> SyncRounds::tick(TimePoint now) {
   const auto until = deadline();
   if (!until || now < *until) return {};
-  started_ = true;  // nobody waits longer than the timeout for those who never came
   if (rules_.proceedOnTimeout && enough()) return end(RoundEnd::How::closed, now);
   return end(quorumInReach() ? RoundEnd::How::timedOut : RoundEnd::How::quorumLost, now);
 }
 
 std::optional<TimePoint> SyncRounds::deadline() const {
-  if (!firstContribution_ || !rules_.timeout) return {};
-  return *firstContribution_ + *rules_.timeout;
+  if (!firstContribution_ || !started_ || !rules_.timeout) return {};
+  return std::max(*firstContribution_, start_) + *rules_.timeout;
 }
 
 std::vector<Awaited> SyncRounds::waitingFor() const {
@@ -60,7 +60,7 @@ uint32_t SyncRounds::joinsNeeded() const {
   const auto missing = [](size_t wanted, size_t there) {
     return static_cast<uint32_t>(wanted > there ? wanted - there : 0);
   };
-  return std::max(started_ ? 0 : missing(rules_.startTrainers, live_.size()),
+  return std::max(started_ ? 0 : missing(startTrainers_, live_.size()),
                   missing(rules_.quorum, contributors_.size() + awaited_.size()));
 }
 

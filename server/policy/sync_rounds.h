@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -20,9 +21,9 @@ struct RoundRules {
   uint32_t backupTrainers = 0;
   /// Fewer contributions do not make a round. At least 1.
   uint32_t quorum = 1;
-  /// No round closes before so many trainers have been in at the same time; 0: the first may go ahead.
+  /// No round ends before so many trainers, or a quorum, have been in at the same time.
   uint32_t startTrainers = 0;
-  /// From a round's first contribution; nothing: no limit.
+  /// From a round's first contribution, of the first round from the start on; nothing: no limit.
   std::optional<std::chrono::milliseconds> timeout;
   /// After the timeout go on with what is there, if that is a quorum, rather than fail.
   bool proceedOnTimeout = true;
@@ -57,9 +58,10 @@ struct Awaited {
 /// from the next round on, but what it contributes counts, and it is waited for at once when the round has
 /// too few trainers left for a quorum. Who leaves is waited for no longer; what it contributed stands.
 ///
-/// No wait is without an end: a round whose quorum is out of reach fails at its timeout, without a timeout
-/// or with nobody left at once. A live trainer is waited for until it contributes, leaves or the timeout ends
-/// the round, and with `startTrainers` the first round waits for trainers to come.
+/// The first round waits for as many trainers to come as it takes; who has contributed may go. After that no
+/// wait is without an end: a live trainer is waited for until it contributes, leaves or the timeout ends the
+/// round, and a round whose quorum is out of reach fails at its timeout, without a timeout or with nobody
+/// left at once.
 ///
 /// Pure: no threads, locks or clocks. Owned by whoever serialises the calls; times must not go back.
 class SyncRounds {
@@ -76,17 +78,16 @@ class SyncRounds {
     std::optional<RoundEnd> end;  ///< the round that this contribution closed
   };
 
-  explicit SyncRounds(RoundRules rules, uint64_t firstRound = 0) : rules_(rules), number_(firstRound) {
-    started_ = rules_.startTrainers == 0;
-  }
+  explicit SyncRounds(RoundRules rules)
+      : rules_(rules), startTrainers_(std::max(rules.startTrainers, rules.quorum)) {}
 
   uint64_t number() const { return number_; }  ///< of the open round
   size_t present() const { return live_.size(); }
   size_t contributions() const { return contributors_.size(); }
-  /// Whether rounds no longer wait for `startTrainers`.
+  /// Whether rounds no longer wait for trainers to begin together.
   bool started() const { return started_; }
-  /// From now on they do not. Before anybody joins.
-  void start() { started_ = true; }
+  /// A quorum of them is enough to begin. Before anybody joins.
+  void startWithQuorum() { startTrainers_ = rules_.quorum; }
 
   /// The end of the round, if it only waited for the start.
   std::optional<RoundEnd> join(SessionId session, TimePoint now);
@@ -98,7 +99,7 @@ class SyncRounds {
   std::optional<RoundEnd> close(TimePoint now);
   /// Ends the round if its time is over. To be called at deadline(), or any time.
   std::optional<RoundEnd> tick(TimePoint now);
-  /// When the open round's time is over; nothing while nobody waits or without a timeout.
+  /// When the open round's time is over; nothing while nobody waits, before the start or without a timeout.
   std::optional<TimePoint> deadline() const;
 
   /// Trainers without which the open round is not complete; empty while nobody has contributed. With backup
@@ -115,8 +116,10 @@ class SyncRounds {
   bool quorumInReach() const { return contributors_.size() + awaited_.size() >= rules_.quorum; }
 
   const RoundRules rules_;
-  uint64_t number_;
-  bool started_;
+  uint64_t number_ = 0;
+  uint32_t startTrainers_;
+  bool started_ = false;
+  TimePoint start_;  // once started
   std::set<SessionId> live_;
   std::set<SessionId> contributors_;        // perhaps gone since
   std::map<SessionId, TimePoint> awaited_;  // live, in the round, without contribution; when it came in

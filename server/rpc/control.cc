@@ -6,7 +6,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include "server/rpc/compared_gradients.h"
+#include "server/rpc/round_checks.h"
 
 namespace psd {
 namespace {
@@ -33,13 +33,20 @@ Control::Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::sh
       notified_(noticePair_.promise.fork()),
       outcome_(outcomePair_.promise.fork()) {}
 
-Status Control::mayCompare(const DaemonConfig& config) const {
+Status Control::mayFollow(const DaemonConfig& config) const {
+  for (const auto& [id, session] : sessions_) {
+    PSD_ASSIGN_OR_RETURN(const auto codec, makeCodec(session.candidate.codec));
+    if (Status fits = checkPushCodec(*codec, config.groups); !fits.ok()) {
+      return {fits.error().code,
+              "rank " + std::to_string(session.candidate.rank.value) + " pushes: " + fits.message()};
+    }
+  }
   const uint32_t trainers = std::max(roster_.worldSize(), config.worldSize ? config.worldSize->max : 0);
-  return checkComparedGradients(config, backends_, trainers);
+  return checkRounds(config, backends_, trainers);
 }
 
 Status Control::prepare() {
-  PSD_RETURN_IF_ERROR(mayCompare(*config_));
+  PSD_RETURN_IF_ERROR(mayFollow(*config_));
   PSD_ASSIGN_OR_RETURN(durability_, Durability::open(env_, config_->durability));
   models_ = std::make_unique<ModelHost>(config_, backends_, env_, *durability_, counters_);
   samples_ = std::make_unique<SampleDealer>(*durability_, *models_);

@@ -77,8 +77,8 @@ class Control final {
   /// recalls who has come and gone already, as far as a daemon before this one kept it, and begins to end
   /// where those are all. Blocks; before anything else.
   Status prepare();
-  /// Whether the devices could do, with the trainers that there are, what the policies of `config` ask for.
-  Status mayCompare(const DaemonConfig& config) const;
+  /// Whether the devices, and the trainers that are in, could do what the policies of `config` ask for.
+  Status mayFollow(const DaemonConfig& config) const;
   /// Resolves once who has come and gone is kept as of now, or cannot be, which the log says.
   kj::Promise<void> whenDepartedKept() { return departedKept_.addBranch(); }
   /// Saves what `durability` has not saved yet. Blocks; when no update comes any more.

@@ -5,9 +5,9 @@
 #include <spdlog/spdlog.h>
 
 #include "server/metrics/steady_clock.h"
-#include "server/rpc/compared_gradients.h"
 #include "server/rpc/control.h"
 #include "server/rpc/push_server.h"
+#include "server/rpc/round_checks.h"
 
 namespace psd {
 
@@ -22,7 +22,7 @@ Result<Joined> Control::admit(Candidate candidate, const std::vector<HeldSamples
                                                  ": limits.connections allows " +
                                                  std::to_string(config_->limits.connections)};
   }
-  PSD_RETURN_IF_ERROR(checkComparedGradients(*config_, backends_, candidate.worldSize));
+  PSD_RETURN_IF_ERROR(checkRounds(*config_, backends_, candidate.worldSize));
   PSD_RETURN_IF_ERROR(roster_.mayJoin(candidate));
   if (auto holder = roster_.holderOf(candidate.rank)) {
     const Candidate& other = roster_.sessions().at(*holder);

@@ -90,6 +90,9 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
   const CodecsConfig& codecs = loop_.config().codecs;
   auto codec = codecs.push.choose(wire::printable(wire::textIn(params.getCodec())));
   if (!codec.ok()) return refuse({codec.error().code, "pushes: " + codec.message()});
+  if (Status fits = checkPushCodec(**codec, loop_.config().groups); !fits.ok()) {
+    return refuse({fits.error().code, "pushes: " + fits.message()});
+  }
   auto pullCodec = codecs.pull.choose(wire::printable(wire::textIn(params.getPullCodec())));
   if (!pullCodec.ok()) return refuse({pullCodec.error().code, "pulls: " + pullCodec.message()});
   candidate.codec = (*codec)->spec();

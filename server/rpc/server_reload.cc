@@ -16,7 +16,7 @@ kj::Promise<Result<std::string>> Server::reload() {
       .then([this](Result<LoadedConfig> next) -> kj::Promise<Outcome> {
         if (!next.ok()) return Outcome(next.error());
         if (Status may = checkLiveChange(loaded_, *next); !may.ok()) return Outcome(may.error());
-        if (Status may = control_.mayCompare(next->config); !may.ok()) return Outcome(may.error());
+        if (Status may = control_.mayFollow(next->config); !may.ok()) return Outcome(may.error());
         return changeTo(*std::move(next));
       })
       .then([this](Outcome outcome) {

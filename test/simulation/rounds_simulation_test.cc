@@ -26,6 +26,11 @@ class RoundsWorld {
 
   void run() {
     REQUIRE(time_.run(200'000));  // else it goes round in circles
+    // The start waits for trainers for ever, as it is meant to, until there are as many.
+    for (int more = 0; rounds_.present() > 0 && !rounds_.started() && more < 100; more++) {
+      join();
+      REQUIRE(time_.run(200'000));
+    }
     // Nobody has anything left to do, so nobody may be left waiting.
     for (const auto& trainer : trainers_) {
       INFO("session " << trainer->session.value);
@@ -58,8 +63,7 @@ class RoundsWorld {
     if (random_.oneIn(2)) rules.backupTrainers = static_cast<uint32_t>(random_.between(0, 2));
     if (random_.oneIn(3)) rules.quorum = static_cast<uint32_t>(random_.between(1, 4));
     if (random_.oneIn(2)) rules.timeout = milliseconds(random_.between(1, 300));
-    // Without a timeout the start waits for trainers for ever, as it is meant to: then there must be as many.
-    if (rules.timeout && random_.oneIn(2)) rules.startTrainers = static_cast<uint32_t>(random_.between(1, 8));
+    if (random_.oneIn(3)) rules.startTrainers = static_cast<uint32_t>(random_.between(1, 8));
     rules.proceedOnTimeout = random_.oneIn(2);
     return rules;
   }
@@ -73,11 +77,21 @@ class RoundsWorld {
         Trainer{SessionId{++lastSession_}, random_.between(0, 12), random_.oneIn(4) ? uint64_t{200} : 20});
     trainers_.push_back(trainer);
     if (rounds_.contributions() > 0) newcomers_++;
-    check(rounds_.join(trainer->session, time_.now()));
+    const bool before = rounds_.started();
+    auto end = rounds_.join(trainer->session, time_.now());
+    if (rounds_.started() && !before) started();
+    check(end);
     if (random_.oneIn(5)) {
       later(500, [this, trainer] { depart(trainer); });
     }
     pull(trainer);
+  }
+
+  void started() {
+    start_ = time_.now();
+    REQUIRE(rounds_.present() >= std::max(rules_.startTrainers, rules_.quorum));
+    REQUIRE(closed_ == 0);
+    tickWhenDue();
   }
 
   void depart(const Step& trainer) {
@@ -125,11 +139,18 @@ class RoundsWorld {
       later(30, [this, trainer, round] { repeat(trainer, round); });
     }
     check(answer.end);
+    tickWhenDue();
+  }
+
+  void tickWhenDue() {
     if (auto deadline = rounds_.deadline()) {
       time_.after(std::chrono::ceil<milliseconds>(*deadline - time_.now()),
                   [this] { check(rounds_.tick(time_.now())); });
     }
   }
+
+  /// When the open round's time is over.
+  TimePoint due() const { return std::max(opened_, start_) + *rules_.timeout; }
 
   void repeat(const Step& trainer, uint64_t round) {
     // After a failed round the same gradient would be good again; its sender sends it again itself.
@@ -151,7 +172,7 @@ class RoundsWorld {
     const auto waitingFor = rounds_.waitingFor();
     const bool quorum = open_.size() >= rules_.quorum;
     REQUIRE((waitingFor.size() > (quorum ? rules_.backupTrainers : 0) || rounds_.joinsNeeded() > 0));
-    REQUIRE((rounds_.joinsNeeded() == 0 || rules_.timeout));
+    REQUIRE((rounds_.joinsNeeded() == 0 || rules_.timeout || !rounds_.started()));
     for (const Awaited& awaited : waitingFor) {
       REQUIRE_FALSE(open_.contains(awaited.session));
       REQUIRE(awaited.since >= opened_);
@@ -159,7 +180,7 @@ class RoundsWorld {
       REQUIRE(std::any_of(trainers_.begin(), trainers_.end(),
                           [&](const Step& one) { return one->live && one->session == awaited.session; }));
     }
-    if (rules_.timeout) REQUIRE(time_.now() <= opened_ + *rules_.timeout);
+    if (rules_.timeout && rounds_.started()) REQUIRE(time_.now() <= due());
   }
 
   void finish(const RoundEnd& end) {
@@ -167,9 +188,10 @@ class RoundsWorld {
     REQUIRE(std::set<SessionId>(end.contributors.begin(), end.contributors.end()) == open_);
     REQUIRE(std::is_sorted(end.contributors.begin(), end.contributors.end()));
     accounted_ += end.contributors.size();
-    const bool timeUp = rules_.timeout && time_.now() >= opened_ + *rules_.timeout;
+    const bool timeUp = rules_.timeout && rounds_.started() && time_.now() >= due();
     if (end.how == How::closed) {
       closed_++;
+      REQUIRE(rounds_.started());
       REQUIRE(end.contributors.size() >= rules_.quorum);
       if (end.missing.size() > rules_.backupTrainers) {
         proceeded_++;
@@ -203,6 +225,7 @@ class RoundsWorld {
   std::vector<Step> trainers_;
   std::set<SessionId> open_;  // who has contributed to the open round
   TimePoint opened_{};        // its first contribution
+  TimePoint start_{};         // when enough trainers were in for the first time
   uint64_t lastSession_ = 0, restarts_ = 0;
   uint64_t taken_ = 0, accounted_ = 0, closed_ = 0, failed_ = 0, late_ = 0, proceeded_ = 0, newcomers_ = 0;
 };

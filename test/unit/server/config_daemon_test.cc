@@ -175,6 +175,22 @@ TEST_CASE("each wrong value has its one line") {
       {R"({"world_size": {"min": 3, "max": 2}})", "world_size.min: must be at most max (2)"},
       {R"({"world_size": {"max": 5000}})", "world_size: must be at most limits.connections (4096), not 5000"},
       {R"({"world_size": 5000})", "world_size: must be at most limits.connections (4096), not 5000"},
+      {R"({"world_size": 4, "policy": {"type": "sync", "aggregator": {"type": "krum"}}})",
+       "world_size: 4 trainers never begin a round of policy 'sync', which waits for 5 (start_trainers, "
+       "quorum or "
+       "its aggregator)"},
+      {R"({"world_size": {"max": 2}, "groups": [{"match": "w", "policy": {"type": "sync", "quorum": 3}}]})",
+       "world_size: 2 trainers never begin a round of policy 'sync', which waits for 3 (start_trainers, "
+       "quorum "
+       "or its aggregator)"},
+      {R"({"codecs": {"push": {"default": "dgc"}}, "optimizer": {"type": "sgd", "momentum": 0.9}})",
+       "codecs.push.default: codec 'dgc:fraction=0.01,momentum=0.9' has a momentum, which does not go with "
+       "that of "
+       "optimizer 'sgd lr=0.01 momentum=0.9'; dgc:momentum=0 goes with any"},
+      {R"({"codecs": {"push": {"default": "dgc"}}, "policy": {"type": "easgd"}})",
+       "codecs.push.default: codec 'dgc:fraction=0.01,momentum=0.9' has a momentum, which does not go with "
+       "policy "
+       "'easgd', whose trainers push no gradients; dgc:momentum=0 goes with any"},
       {R"({"exit_when_done": "yes"})", "exit_when_done: must be true or false, not \"yes\""},
       {R"({"save": 1})", "save: must be a string, not 1"},
       {R"({"log": {"level": "loud"}})",

@@ -240,14 +240,44 @@ TEST_CASE("the trainer that completes the start may close the round by coming") 
   CHECK(end->missing == Sessions{kB});
 }
 
-TEST_CASE("the start waits no longer than the timeout, nor for nobody's sake") {
-  SyncRounds timed = rounds({kA}, {.startTrainers = 2, .timeout = milliseconds(100)});
-  give(timed, kA, 0);
-  const auto end = timed.tick(at(100));
+TEST_CASE("the first round waits for a quorum to come, and no later one does") {
+  SyncRounds sync = rounds({kA, kB}, {.quorum = 3});
+  give(sync, kA, 1);
+  give(sync, kB, 2);
+  CHECK(sync.joinsNeeded() == 1);
+  sync.join(kC, at(3));
+  CHECK(complete(sync, kC, 4).how == How::closed);
+  give(sync, kA, 5);
+  const auto end = sync.leave(kB, at(6));
+  REQUIRE(end);
+  CHECK(end->how == How::quorumLost);
+}
+
+TEST_CASE("rounds that follow others wait for a quorum to be in, and not for those of a start") {
+  SyncRounds sync({.quorum = 2, .startTrainers = 3});
+  sync.startWithQuorum();
+  sync.join(kA, at(0));
+  give(sync, kA, 1);
+  CHECK(sync.joinsNeeded() == 1);
+  sync.join(kB, at(2));
+  CHECK(complete(sync, kB, 3).how == How::closed);
+}
+
+TEST_CASE("the timeout of the first round counts from the start") {
+  SyncRounds sync = rounds({kA}, {.startTrainers = 2, .timeout = milliseconds(100)});
+  give(sync, kA, 0);
+  CHECK_FALSE(sync.deadline());
+  CHECK_FALSE(sync.tick(at(1000)));
+  CHECK_FALSE(sync.join(kB, at(2000)));
+  CHECK(sync.deadline() == at(2100));
+  CHECK_FALSE(sync.tick(at(2099)));
+  const auto end = sync.tick(at(2100));
   REQUIRE(end);
   CHECK(end->how == How::closed);
-  CHECK(complete(timed, kA, 110).how == How::closed);
+  CHECK(end->missing == Sessions{kB});
+}
 
+TEST_CASE("the start waits for nobody's sake no longer") {
   SyncRounds alone = rounds({kA}, {.startTrainers = 2});
   give(alone, kA, 0);
   const auto left = alone.leave(kA, at(1));

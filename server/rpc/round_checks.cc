@@ -1,14 +1,16 @@
-#include "server/rpc/compared_gradients.h"
+#include "server/rpc/round_checks.h"
 
 #include <string>
 
 namespace psd {
 
-Status checkComparedGradients(const DaemonConfig& config, std::span<const std::shared_ptr<Backend>> devices,
-                              uint32_t trainers) {
+Status checkRounds(const DaemonConfig& config, std::span<const std::shared_ptr<Backend>> devices,
+                   uint32_t trainers) {
+  if (trainers != 0) PSD_RETURN_IF_ERROR(checkTrainersSuffice(config.groups, trainers));
   for (const GroupConfig& group : config.groups) {
-    if (!group.policy.plan.compares) continue;
-    const uint32_t most = group.policy.plan.compares(trainers);
+    const auto& compares = group.policy.plan.rounds.compares;
+    if (!compares) continue;
+    const uint32_t most = compares(trainers);
     for (const auto& device : devices) {
       if (most <= device->comparedMax()) continue;
       return {ErrorCode::invalidArgument,
