@@ -69,40 +69,40 @@ Result<SamplePlan> SamplePlan::restore(const SavedSamples& saved) {
   return plan;
 }
 
-const SampleDeal& SamplePlan::deal(SessionId session, const TrainerLife& life, const HeldSamples& samples) {
-  return dealt_[{session, samples.step}] = {samples, life, ++deals_};
+const SampleDeal& SamplePlan::deal(LifeId trainer, const TrainerLife& life, const HeldSamples& samples) {
+  return dealt_[{trainer, samples.step}] = {samples, life, ++deals_};
 }
 
-std::optional<SampleDeal> SamplePlan::take(SessionId session, const TrainerLife& life, Step step,
+std::optional<SampleDeal> SamplePlan::take(LifeId trainer, const TrainerLife& life, Step step,
                                            uint64_t count) {
-  if (auto before = dealt_.find({session, step}); before != dealt_.end()) return before->second;
+  if (auto before = dealt_.find({trainer, step}); before != dealt_.end()) return before->second;
   if (!hasMore()) return std::nullopt;
   const auto [index, end] = *free_.ends().begin();
   const uint64_t begin = index % terms_.samples;
   const SampleRange range{index / terms_.samples, begin,
                           std::min({count, end - index, terms_.samples - begin})};
   claim(range);
-  return deal(session, life, {step, range});
+  return deal(trainer, life, {step, range});
 }
 
-void SamplePlan::done(SessionId session, Step step) {
-  const auto dealt = dealt_.find({session, step});
+void SamplePlan::done(LifeId trainer, Step step) {
+  const auto dealt = dealt_.find({trainer, step});
   if (dealt == dealt_.end()) return;
   if (shardsBegun_ > 0) doneMeanwhile_.push_back({dealt->second, shardsBegun_});
   dealt_.erase(dealt);
 }
 
-void SamplePlan::giveBack(SessionId session, Step step) {
-  const auto dealt = dealt_.find({session, step});
+void SamplePlan::giveBack(LifeId trainer, Step step) {
+  const auto dealt = dealt_.find({trainer, step});
   if (dealt == dealt_.end()) return;
   put(dealt->second.range);
   dealt_.erase(dealt);
 }
 
-std::vector<Step> SamplePlan::leave(SessionId session) {
+std::vector<Step> SamplePlan::leave(LifeId trainer) {
   std::vector<Step> steps;
-  auto dealt = dealt_.lower_bound({session, Step{0}});
-  while (dealt != dealt_.end() && dealt->first.first == session) {
+  auto dealt = dealt_.lower_bound({trainer, Step{0}});
+  while (dealt != dealt_.end() && dealt->first.first == trainer) {
     put(dealt->second.range);
     steps.push_back(dealt->first.second);
     dealt = dealt_.erase(dealt);
@@ -110,14 +110,14 @@ std::vector<Step> SamplePlan::leave(SessionId session) {
   return steps;
 }
 
-SamplePlan::Return SamplePlan::comeBack(SessionId session, const TrainerLife& life,
+SamplePlan::Return SamplePlan::comeBack(LifeId trainer, const TrainerLife& life,
                                         const std::vector<HeldSamples>& held) {
   Return result;
   std::vector<Step> over;  // it was told so by a daemon whose memory is lost
   for (auto mine = away_.lower_bound({life, Step{0}}); mine != away_.end() && mine->first.first == life;) {
     const HeldSamples known{mine->first.second, mine->second};
     if (std::find(held.begin(), held.end(), known) != held.end()) {
-      dealt_[{session, known.step}] = {known, life};
+      dealt_[{trainer, known.step}] = {known, life};
     } else {
       put(known.range);
       over.push_back(known.step);
@@ -125,15 +125,15 @@ SamplePlan::Return SamplePlan::comeBack(SessionId session, const TrainerLife& li
     mine = away_.erase(mine);
   }
   for (const HeldSamples& each : held) {
-    if (dealt_.contains({session, each.step})) continue;
+    if (dealt_.contains({trainer, each.step})) continue;
     if (begun() && check(each.range).ok() && claim(each.range)) {
-      result.claimed.push_back(deal(session, life, each));
+      result.claimed.push_back(deal(trainer, life, each));
     } else {
       result.lost.push_back(each.step);
     }
   }
   for (const Step step : over) {
-    if (!dealt_.contains({session, step})) result.lost.push_back(step);
+    if (!dealt_.contains({trainer, step})) result.lost.push_back(step);
   }
   return result;
 }
@@ -173,9 +173,9 @@ Status SamplePlan::dealAgain(const SampleDeal& deal) {
   return {};
 }
 
-size_t SamplePlan::openSteps(SessionId session) const {
-  return static_cast<size_t>(std::distance(dealt_.lower_bound({session, Step{0}}),
-                                           dealt_.lower_bound({SessionId{session.value + 1}, Step{0}})));
+size_t SamplePlan::openSteps(LifeId trainer) const {
+  return static_cast<size_t>(std::distance(dealt_.lower_bound({trainer, Step{0}}),
+                                           dealt_.lower_bound({LifeId{trainer.value + 1}, Step{0}})));
 }
 
 uint64_t SamplePlan::underWayCount() const {

@@ -87,26 +87,26 @@ class SamplePlan {
   const PlanTerms& terms() const { return terms_; }
 
   /// At most `count` samples for a step, all of one epoch; nothing while there are none. `count` > 0.
-  std::optional<SampleDeal> take(SessionId session, const TrainerLife& life, Step step, uint64_t count);
+  std::optional<SampleDeal> take(LifeId trainer, const TrainerLife& life, Step step, uint64_t count);
   /// The gradient of a step is in the model; unknown ones are ignored.
-  void done(SessionId session, Step step);
+  void done(LifeId trainer, Step step);
   /// It was dropped.
-  void giveBack(SessionId session, Step step);
+  void giveBack(LifeId trainer, Step step);
   /// The trainer is gone. Gives the steps whose samples go to others.
-  std::vector<Step> leave(SessionId session);
+  std::vector<Step> leave(LifeId trainer);
 
-  /// A life of a trainer begins a session, with samples that it has from before, of which it was not told
-  /// what became of their gradients.
+  /// A trainer comes that this plan has not dealt to, with samples that it has from before, of which it was
+  /// not told what became of their gradients.
   struct Return {
     std::vector<SampleDeal> claimed;  ///< this plan did not know, and nobody else has them
     std::vector<Step> lost;           ///< whose samples are done, or are others' from now on
   };
-  Return comeBack(SessionId session, const TrainerLife& life, const std::vector<HeldSamples>& held);
+  Return comeBack(LifeId trainer, const TrainerLife& life, const std::vector<HeldSamples>& held);
   /// Nobody waits any longer for those who have not come back.
   void giveUpAway();
 
   /// Steps of a trainer that are not over.
-  size_t openSteps(SessionId session) const;
+  size_t openSteps(LifeId trainer) const;
   /// Whether there is something to take.
   bool hasMore() const { return free_.covered() > 0; }
   /// Every sample of every epoch is done.
@@ -135,13 +135,13 @@ class SamplePlan {
   void giveBackAway(const AwayKey& key);
 
  private:
-  using Key = std::pair<SessionId, Step>;
+  using Key = std::pair<LifeId, Step>;
 
   Status check(const SampleRange& range) const;
   uint64_t indexOf(const SampleRange& range) const { return range.epoch * terms_.samples + range.begin; }
   void put(const SampleRange& range) { free_.add(indexOf(range), range.count); }
   bool claim(const SampleRange& range) { return free_.remove(indexOf(range), range.count); }
-  const SampleDeal& deal(SessionId session, const TrainerLife& life, const HeldSamples& samples);
+  const SampleDeal& deal(LifeId trainer, const TrainerLife& life, const HeldSamples& samples);
 
   PlanTerms terms_;
   bool closed_ = false;

@@ -133,6 +133,7 @@ class Control final {
  private:
   /// One life of one rank, which may span sessions: the process was counted as gone and came back.
   struct Life {
+    LifeId id;
     uint64_t incarnation = 0;
     std::shared_ptr<SessionCounters> counters;
     std::shared_ptr<PushServer> pushes;  // knows what was pushed
@@ -184,6 +185,7 @@ class Control final {
   std::unique_ptr<SampleDealer> samples_;
   std::map<SessionId, Session> sessions_;
   std::map<Rank, Life> lives_;  // the newest of each rank
+  uint64_t lastLife_ = 0;
   const uint64_t daemonId_;
   std::optional<std::string> stopReason_;
   kj::PromiseFulfillerPair<void> stopPair_ = kj::newPromiseAndFulfiller<void>();

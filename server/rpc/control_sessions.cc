@@ -36,11 +36,16 @@ Result<Joined> Control::admit(Candidate candidate, const std::vector<HeldSamples
   PSD_ASSIGN_OR_RETURN(SessionId id, roster_.join(candidate));
   Session& session = sessions_[id];
   session.candidate = candidate;
+  const uint64_t livesBefore = lastLife_;
   session.life = lifeOf(candidate, loop);
   leases_.grant(id);
   const TrainerRef trainer{id, candidate.rank, candidate.incarnation};
   session.life.pushes->beginSession(trainer);
-  samples_->join(id, candidate, held, *session.life.pushes);
+  if (session.life.id.value > livesBefore) {
+    samples_->join(id, session.life.id, candidate, held, *session.life.pushes);
+  } else {
+    samples_->rejoin(id, session.life.id, candidate);
+  }
   models_->join(trainer);
   counters_.trainersJoined.add();
   keepDeparted();  // it may have been among those
@@ -102,8 +107,9 @@ Control::Life Control::lifeOf(const Candidate& candidate, const std::shared_ptr<
   Life& life = lives_[candidate.rank];
   if (candidate.incarnation == 0 || life.incarnation != candidate.incarnation) {
     life.incarnation = candidate.incarnation;
+    life.id = LifeId{++lastLife_};
     life.counters = std::make_shared<SessionCounters>();
-    life.pushes = PushServer::make(loop, models_->model(), life.counters,
+    life.pushes = PushServer::make(life.id, loop, models_->model(), life.counters,
                                    models_->savedOf({candidate.rank, candidate.incarnation}));
   }
   return life;

@@ -38,7 +38,6 @@ void PushServer::countDropped(const StepPush& step) {
 
 void PushServer::tellOfSamples(const StepPush& step) {
   if (!home_->environment().dealsSamples) return;
-  SessionId session = trainer_.session;
   bool applied = step.outcome->ok() && (*step.outcome)->applied();
   for (size_t shard = 0; shard < step.parts.size(); shard++) {
     const auto& part = step.parts[shard];
@@ -47,11 +46,10 @@ void PushServer::tellOfSamples(const StepPush& step) {
       applied = applied || (before && before->applied());
       continue;
     }
-    session = part->trainer.session;
     applied = applied || (part->fate && !part->dropped());
   }
-  home_->detach(home_->onControl([session, number = step.number, applied](Control& control) {
-    control.samples().stepOver(session, number, applied);
+  home_->detach(home_->onControl([life = life_, number = step.number, applied](Control& control) {
+    control.samples().stepOver(life, number, applied);
   }));
 }
 
@@ -63,9 +61,8 @@ void PushServer::tellOfSamplesAgain(Step step) {
     if (!answer && !dropped_.find(step)) return;
     applied = applied || (answer && answer->applied());
   }
-  home_->detach(home_->onControl([session = trainer_.session, step, applied](Control& control) {
-    control.samples().stepOver(session, step, applied);
-  }));
+  home_->detach(home_->onControl(
+      [life = life_, step, applied](Control& control) { control.samples().stepOver(life, step, applied); }));
 }
 
 }  // namespace psd

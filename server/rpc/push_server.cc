@@ -10,7 +10,7 @@
 
 namespace psd {
 
-std::shared_ptr<PushServer> PushServer::make(std::shared_ptr<EventLoop> home,
+std::shared_ptr<PushServer> PushServer::make(LifeId life, std::shared_ptr<EventLoop> home,
                                              std::shared_ptr<ServedModel> model,
                                              std::shared_ptr<SessionCounters> counters, const Saved& saved) {
   auto end = [](PushServer* server) {
@@ -22,17 +22,18 @@ std::shared_ptr<PushServer> PushServer::make(std::shared_ptr<EventLoop> home,
         .executeAsync([owned = std::move(owned)]() mutable { owned = nullptr; })
         .detach([](kj::Exception&&) {});
   };
-  std::shared_ptr<PushServer> server(new PushServer(std::move(home), std::move(model), std::move(counters)),
-                                     end);
+  std::shared_ptr<PushServer> server(
+      new PushServer(life, std::move(home), std::move(model), std::move(counters)), end);
   for (uint32_t shard = 0; shard < saved.size(); shard++) {
     if (saved[shard]) server->recall(shard, *saved[shard]);
   }
   return server;
 }
 
-PushServer::PushServer(std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
+PushServer::PushServer(LifeId life, std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
                        std::shared_ptr<SessionCounters> counters)
-    : home_(std::move(home)),
+    : life_(life),
+      home_(std::move(home)),
       model_(std::move(model)),
       counters_(std::move(counters)),
       newest_(model_->store->shardCount()),

@@ -41,7 +41,8 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   using Saved = std::vector<std::optional<AppliedPush>>;
 
   /// `saved`: one per shard of the model, or none at all.
-  static std::shared_ptr<PushServer> make(std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
+  static std::shared_ptr<PushServer> make(LifeId life, std::shared_ptr<EventLoop> home,
+                                          std::shared_ptr<ServedModel> model,
                                           std::shared_ptr<SessionCounters> counters, const Saved& saved);
 
   /// The policy's answer to one slice, or why it is refused. Where a policy lets a gradient wait for other
@@ -71,7 +72,7 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
     uint64_t completion = 0;  ///< of StepPush::completions, where the slice completes the step
   };
 
-  PushServer(std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
+  PushServer(LifeId life, std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
              std::shared_ptr<SessionCounters> counters);
   /// What became of the pushes that `saved` tells of.
   void recall(uint32_t shard, const AppliedPush& saved);
@@ -126,6 +127,7 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   void countDropped(const StepPush& step);
   void landed();
 
+  const LifeId life_;
   const std::shared_ptr<EventLoop> home_;
   const std::shared_ptr<ServedModel> model_;
   const std::shared_ptr<SessionCounters> counters_;

@@ -42,15 +42,18 @@ void SampleDealer::closeFinished() {
   if (plan->finished()) plan->close();
 }
 
-void SampleDealer::join(SessionId session, const Candidate& candidate, const std::vector<HeldSamples>& held,
-                        PushServer& pushes) {
-  const TrainerLife life{candidate.rank, candidate.incarnation};
-  trainers_[session] = {.life = life, .wasInBefore = candidate.lastDaemon != 0};
-  if (candidate.returns) return;  // leave() has seen to what it has
+void SampleDealer::rejoin(SessionId session, LifeId life, const Candidate& candidate) {
+  trainers_[session] = {
+      .id = life, .life = {candidate.rank, candidate.incarnation}, .wasInBefore = candidate.lastDaemon != 0};
+}
+
+void SampleDealer::join(SessionId session, LifeId life, const Candidate& candidate,
+                        const std::vector<HeldSamples>& held, PushServer& pushes) {
+  rejoin(session, life, candidate);
   SamplePlan::Return back;
   {
     auto plan = this->plan().lockExclusive();
-    back = plan->comeBack(session, life, held);
+    back = plan->comeBack(life, trainers_[session].life, held);
     for (const SampleDeal& deal : back.claimed) durability_.dealt({plan->terms(), deal});
   }
   for (const Step step : back.lost) pushes.drop(step);
@@ -59,10 +62,14 @@ void SampleDealer::join(SessionId session, const Candidate& candidate, const std
 
 void SampleDealer::leave(SessionId session, const std::shared_ptr<PushServer>& pushes) {
   batchSizes_.leave(session);
+  const LifeId life = trainers_.at(session).id;
   trainers_.erase(session);
   // What is under way is told of by stepOver() before this comes.
-  tasks_.add(pushes->whenLanded().then([this, session, pushes] {
-    for (Step step : plan().lockExclusive()->leave(session)) pushes->drop(step);
+  tasks_.add(pushes->whenLanded().then([this, life, pushes] {
+    const bool isBack = std::any_of(trainers_.begin(), trainers_.end(),
+                                    [&](const auto& entry) { return entry.second.id == life; });
+    if (isBack) return;
+    for (Step step : plan().lockExclusive()->leave(life)) pushes->drop(step);
     deal();
   }));
 }
@@ -104,9 +111,9 @@ Result<uint32_t> SampleDealer::countFor(SessionId session, const SamplesWish& wi
   return batchSizes_.sizeFor(session);
 }
 
-std::optional<Samples> SampleDealer::samplesFor(SessionId session, const SamplesWish& wish) {
+std::optional<Samples> SampleDealer::samplesFor(const Trainer& trainer, const SamplesWish& wish) {
   auto plan = this->plan().lockExclusive();
-  if (const auto deal = plan->take(session, trainers_.at(session).life, wish.step, wish.count)) {
+  if (const auto deal = plan->take(trainer.id, trainer.life, wish.step, wish.count)) {
     durability_.dealt({plan->terms(), *deal});
     return Samples{deal->range, false};
   }
@@ -118,14 +125,14 @@ kj::Promise<Result<Samples>> SampleDealer::take(SessionId session, SamplesWish w
   const auto entry = trainers_.find(session);
   if (entry == trainers_.end()) return Result<Samples>(ErrorCode::sessionEnded, "the session has ended");
   if (Status agreed = agree(session, wish); !agreed.ok()) return Result<Samples>(agreed.error());
-  if (plan().lockExclusive()->openSteps(session) > kOpenStepsMost) {
+  if (plan().lockExclusive()->openSteps(entry->second.id) > kOpenStepsMost) {
     return Result<Samples>(ErrorCode::overloaded, "samples were dealt for " + std::to_string(kOpenStepsMost) +
                                                       " steps whose gradients have not come");
   }
   const Result<uint32_t> count = countFor(session, wish);
   if (!count.ok()) return Result<Samples>(count.error());
   wish.count = *count;
-  if (auto samples = samplesFor(session, wish)) return Result<Samples>(*samples);
+  if (auto samples = samplesFor(entry->second, wish)) return Result<Samples>(*samples);
   if (!wish.wait) return Result<Samples>(Samples{});
   // It makes no step until others are done, so they must not wait for it.
   if (!entry->second.wish) models_.leave(session);
@@ -135,14 +142,14 @@ kj::Promise<Result<Samples>> SampleDealer::take(SessionId session, SamplesWish w
   return kj::mv(waiter.promise);
 }
 
-void SampleDealer::stepOver(SessionId session, Step step, bool applied) {
+void SampleDealer::stepOver(LifeId life, Step step, bool applied) {
   {
     auto plan = this->plan().lockExclusive();
     const bool before = plan->finished();
     if (applied) {
-      plan->done(session, step);
+      plan->done(life, step);
     } else {
-      plan->giveBack(session, step);
+      plan->giveBack(life, step);
     }
     if (!before && plan->finished()) {
       spdlog::info("all epochs are done: {} samples", plan->doneCount());
@@ -154,7 +161,7 @@ void SampleDealer::stepOver(SessionId session, Step step, bool applied) {
 void SampleDealer::deal() {
   for (auto& [session, trainer] : trainers_) {
     if (!trainer.wish) continue;
-    if (auto samples = samplesFor(session, *trainer.wish)) answer(session, trainer, *samples);
+    if (auto samples = samplesFor(trainer, *trainer.wish)) answer(session, trainer, *samples);
   }
 }
 

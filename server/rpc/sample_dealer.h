@@ -52,14 +52,16 @@ class SampleDealer final : private kj::TaskSet::ErrorHandler {
   void closeFinished();
 
   /// A trainer joins with samples from before: goes on with them, or drops what it pushes of them.
-  void join(SessionId session, const Candidate& candidate, const std::vector<HeldSamples>& held,
+  void join(SessionId session, LifeId life, const Candidate& candidate, const std::vector<HeldSamples>& held,
             PushServer& pushes);
+  /// One that was lost is back: goes on with what it has, unless that went to others already.
+  void rejoin(SessionId session, LifeId life, const Candidate& candidate);
   /// It is gone: what was dealt to it goes to others once its last pushes are answered.
   void leave(SessionId session, const std::shared_ptr<PushServer>& pushes);
   /// See Trainer.takeSamples in the schema.
   kj::Promise<Result<Samples>> take(SessionId session, SamplesWish wish);
   /// The gradient of a step is answered: applied, to some shards at least, or dropped.
-  void stepOver(SessionId session, Step step, bool applied);
+  void stepOver(LifeId life, Step step, bool applied);
   /// Answers all who wait.
   void endWaits(const Error& reason);
 
@@ -70,6 +72,7 @@ class SampleDealer final : private kj::TaskSet::ErrorHandler {
 
  private:
   struct Trainer {
+    LifeId id;  // as the plan knows it: over its sessions
     TrainerLife life;
     bool wasInBefore = false;         // under the daemon before, or lost since
     bool takes = false;               // it has asked for some
@@ -81,7 +84,7 @@ class SampleDealer final : private kj::TaskSet::ErrorHandler {
   /// How many samples a trainer is to get, if there are as many.
   Result<uint32_t> countFor(SessionId session, const SamplesWish& wish);
   /// What there is for a trainer now; nothing where it would have to wait. `wish.count` is what it is to get.
-  std::optional<Samples> samplesFor(SessionId session, const SamplesWish& wish);
+  std::optional<Samples> samplesFor(const Trainer& trainer, const SamplesWish& wish);
   /// Answers those who wait, as far as there are some.
   void deal();
   void answer(SessionId session, Trainer& trainer, Result<Samples> answer);

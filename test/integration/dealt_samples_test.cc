@@ -110,6 +110,43 @@ uint64_t samplesOf(std::vector<std::future<Result<uint64_t>>>& working) {
   return all;
 }
 
+TEST_CASE("a trainer that is lost while its gradient waits for others, and comes back, keeps its samples") {
+  Json config = configOf("sync");
+  config["policy"]["start_trainers"] = 2;
+  config["limits"] = {{"slice_bytes", testing::kElements * sizeof(float)}};
+  LocalServer server(config);
+  auto io = kj::setupAsyncIo();
+  const std::vector<float> gradient(testing::kElements, -8.f);
+  const auto pushed = [&](testing::RawTrainer& trainer) {
+    auto waiting = trainer.startPush({}, testing::dataOf(gradient));
+    trainer.peer().wait(trainer.peer().daemon().pingRequest().send().ignoreResult());
+    return waiting;
+  };
+  testing::RawTrainer other(io, server, 1, 2, {.incarnation = 8});
+  PSD_REQUIRE_OK(other.initialize(0, 0, std::vector<float>(testing::kElements)));
+  PSD_REQUIRE_OK(other.initialized());
+  uint64_t daemon = 0;
+  {
+    testing::RawTrainer trainer(io, server, 0, 2, {.incarnation = 7});
+    PSD_REQUIRE_OK(trainer.awaitModel());
+    CHECK(trainer.takeSamples(1, kBatch, kSamples, kEpochs) == SampleRange{0, 0, kBatch});
+    daemon = trainer.daemon();
+    const auto waiting = pushed(trainer);
+    server.statusWhen([](const Json& now) { return now["waiting"].size() == 1; });
+  }
+  server.statusWhen([](const Json& now) { return now["trainers_lost"] == 1; });
+  testing::RawTrainer back(io, server, 0, 2, {.incarnation = 7, .daemon = daemon});
+  auto waiting = pushed(back);
+  CHECK(other.takeSamples(1, kBatch, kSamples, kEpochs) == SampleRange{0, kBatch, kBatch});
+  auto others = pushed(other);
+  for (auto* answer : {&waiting, &others}) {
+    CHECK(back.peer().wait(answer->dropPipeline()).getAccepted().getOutcome() ==
+          schema::PushOutcome::APPLIED);
+  }
+  server.statusWhen([](const Json& now) { return now["samples"]["done"] == 2 * kBatch; });
+  CHECK(back.takeSamples(2, kBatch, kSamples, kEpochs) == SampleRange{0, 2 * kBatch, kBatch});
+}
+
 TEST_CASE("every sample of every epoch is in the model once, though a trainer dies") {
   LocalServer server(configOf("locked"));
   auto doomed = std::make_unique<Worker>(server, 2, 3);

@@ -180,6 +180,17 @@ class RawTrainer {
     }
     return values;
   }
+  /// What the daemon deals for a step.
+  SampleRange takeSamples(uint64_t step, uint32_t count, uint64_t samples, uint64_t epochs) {
+    auto request = session_->takeSamplesRequest();
+    request.setStep(step);
+    request.setCount(count);
+    request.setSamples(samples);
+    request.setEpochs(epochs);
+    auto answer = peer_.wait(request.send().dropPipeline());
+    REQUIRE(answer.isDealt());
+    return {answer.getDealt().getEpoch(), answer.getDealt().getBegin(), answer.getDealt().getCount()};
+  }
   /// The model has its values, and this trainer need not bring them.
   Status awaitModel() {
     auto answer = peer_.wait(session_->awaitModelRequest().send().dropPipeline());

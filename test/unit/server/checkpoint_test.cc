@@ -286,10 +286,10 @@ TEST_CASE("a manifest holds the plan by which samples are dealt, if there is one
   SamplePlan plan;
   PSD_REQUIRE_OK(plan.begin(10, 3, 1));
   const TrainerLife life{Rank{1}, 77};
-  for (uint64_t step : {1, 2, 3}) plan.take(SessionId{1}, life, Step{step}, 4);
-  plan.giveBack(SessionId{1}, Step{1});
+  for (uint64_t step : {1, 2, 3}) plan.take(LifeId{1}, life, Step{step}, 4);
+  plan.giveBack(LifeId{1}, Step{1});
   plan.beginShard();
-  plan.done(SessionId{1}, Step{2});
+  plan.done(LifeId{1}, Step{2});
   manifest.samples = plan.saved();
   const auto parsed = parseManifest(formatManifest(manifest), "m");
   PSD_REQUIRE_OK(parsed);
@@ -311,7 +311,7 @@ TEST_CASE("of a restored plan is done what all shards hold") {
   manifest.shards[1].pushes = {{life.rank, life.incarnation, Step{10}, Version{5}, 0, 0b01}};
   SamplePlan plan;
   PSD_REQUIRE_OK(plan.begin(60, 1));
-  for (uint64_t step : {7, 8, 9, 10, 11}) plan.take(SessionId{1}, life, Step{step}, 10);
+  for (uint64_t step : {7, 8, 9, 10, 11}) plan.take(LifeId{1}, life, Step{step}, 10);
   manifest.samples = plan.saved();
   SamplesReplay replay(manifest);
   const SamplePlan before = SamplesReplay(manifest).finish();

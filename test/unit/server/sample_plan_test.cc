@@ -10,11 +10,11 @@
 namespace psd {
 namespace {
 
-constexpr SessionId kOne{1}, kTwo{2};
+constexpr LifeId kOne{1}, kTwo{2};
 
-/// A trainer's life; that of a session, unless it says otherwise.
-TrainerLife lifeOf(SessionId session) {
-  return {Rank{static_cast<uint32_t>(session.value)}, 100 + session.value};
+/// A trainer's life; that of a trainer, unless it says otherwise.
+TrainerLife lifeOf(LifeId trainer) {
+  return {Rank{static_cast<uint32_t>(trainer.value)}, 100 + trainer.value};
 }
 
 SamplePlan planOf(uint64_t samples, uint64_t epochs, uint64_t firstEpoch = 0) {
@@ -23,8 +23,8 @@ SamplePlan planOf(uint64_t samples, uint64_t epochs, uint64_t firstEpoch = 0) {
   return plan;
 }
 
-std::optional<SampleRange> take(SamplePlan& plan, SessionId session, uint64_t step, uint64_t count) {
-  const auto deal = plan.take(session, lifeOf(session), Step{step}, count);
+std::optional<SampleRange> take(SamplePlan& plan, LifeId trainer, uint64_t step, uint64_t count) {
+  const auto deal = plan.take(trainer, lifeOf(trainer), Step{step}, count);
   return deal ? std::optional(deal->range) : std::nullopt;
 }
 
@@ -84,14 +84,14 @@ TEST_CASE("a plan that was saved goes on, and who comes back has what it had") {
   SamplePlan after = restored(plan);
   CHECK(after.doneCount() == 4);
   CHECK(after.underWayCount() == 6);
-  CHECK_FALSE(take(after, SessionId{9}, 1, 10) == SampleRange{0, 4, 4});  // that waits
-  const auto back = after.comeBack(SessionId{5}, lifeOf(kOne), {{Step{2}, {0, 8, 2}}});
+  CHECK_FALSE(take(after, LifeId{9}, 1, 10) == SampleRange{0, 4, 4});  // that waits
+  const auto back = after.comeBack(LifeId{5}, lifeOf(kOne), {{Step{2}, {0, 8, 2}}});
   CHECK(back.claimed.empty());
   CHECK(back.lost.empty());
-  CHECK(take(after, SessionId{5}, 2, 4) == SampleRange{0, 8, 2});
-  after.done(SessionId{5}, Step{2});
+  CHECK(take(after, LifeId{5}, 2, 4) == SampleRange{0, 8, 2});
+  after.done(LifeId{5}, Step{2});
   after.giveUpAway();
-  CHECK(take(after, SessionId{9}, 2, 10) == SampleRange{0, 4, 4});
+  CHECK(take(after, LifeId{9}, 2, 10) == SampleRange{0, 4, 4});
   CHECK(after.doneCount() == 6);
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("who comes back does not go on with what others have, is done, or it d
   SamplePlan after = restored(plan);
   // 12 to 15 were dealt when the plan had been saved; 16 to 19 too, and are another's by now.
   REQUIRE(take(after, kTwo, 5, 4) == SampleRange{0, 12, 4});
-  const auto back = after.comeBack(SessionId{5}, lifeOf(kOne),
+  const auto back = after.comeBack(LifeId{5}, lifeOf(kOne),
                                    {{Step{1}, {0, 0, 4}},
                                     {Step{3}, {0, 16, 4}},
                                     {Step{4}, {0, 12, 4}},
@@ -114,7 +114,7 @@ TEST_CASE("who comes back does not go on with what others have, is done, or it d
   REQUIRE(back.claimed.size() == 1);
   CHECK(back.claimed[0] == SampleDeal{{Step{3}, {0, 16, 4}}, lifeOf(kOne), 5});
   CHECK(back.lost == std::vector<Step>{Step{4}, Step{5}, Step{6}, Step{7}, Step{2}});
-  CHECK(after.openSteps(SessionId{5}) == 2);
+  CHECK(after.openSteps(LifeId{5}) == 2);
   CHECK(take(after, kTwo, 6, 9) == SampleRange{0, 4, 4});
 }
 
@@ -181,22 +181,22 @@ TEST_CASE("whatever trainers do, every sample of every epoch is done once") {
     testing::Random random(seed);
     const uint64_t samples = random.between(1, 50), epochs = random.between(1, 3);
     SamplePlan plan = planOf(samples, epochs);
-    std::map<std::pair<SessionId, Step>, SampleRange> open;
+    std::map<std::pair<LifeId, Step>, SampleRange> open;
     std::vector<std::vector<int>> counts(epochs, std::vector<int>(samples));
-    uint64_t nextSession = 4, nextStep = 1;
-    std::vector<SessionId> in = {SessionId{1}, SessionId{2}, SessionId{3}};
+    uint64_t nextTrainer = 4, nextStep = 1;
+    std::vector<LifeId> in = {LifeId{1}, LifeId{2}, LifeId{3}};
     for (int i = 0; !plan.finished(); i++) {
       REQUIRE(i < 100'000);
-      SessionId& session = in[random.below(in.size())];
+      LifeId& trainer = in[random.below(in.size())];
       const bool takes = open.empty() || random.oneIn(2);
       if (takes) {
         const Step step{nextStep++};
-        if (auto range = take(plan, session, step.value, random.between(1, 8)))
-          open[{session, step}] = *range;
+        if (auto range = take(plan, trainer, step.value, random.between(1, 8)))
+          open[{trainer, step}] = *range;
       } else if (random.oneIn(10)) {  // it dies, and another comes
-        plan.leave(session);
-        std::erase_if(open, [&](const auto& entry) { return entry.first.first == session; });
-        session = SessionId{nextSession++};
+        plan.leave(trainer);
+        std::erase_if(open, [&](const auto& entry) { return entry.first.first == trainer; });
+        trainer = LifeId{nextTrainer++};
       } else {
         auto over = std::next(open.begin(), static_cast<ptrdiff_t>(random.below(open.size())));
         const auto [key, range] = *over;

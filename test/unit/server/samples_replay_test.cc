@@ -52,7 +52,7 @@ struct SimulatedTrainer {
     size_t logged = 0;     // records that were there then
   };
   TrainerLife life;
-  SessionId session;  // 0: it is away
+  LifeId id;  // 0: it is away
   uint64_t steps = 0;
   std::map<Step, Push> held;
   std::set<Step> dropped;  // by the daemon, as long as that lives
@@ -104,7 +104,7 @@ class Simulation {
 
   void beginLife(SimulatedTrainer& trainer) {
     const Rank rank{static_cast<uint32_t>(&trainer - trainers_.data())};
-    trainer = {.life = {rank, ++lastIncarnation_}, .session = {++lastSession_}};
+    trainer = {.life = {rank, ++lastIncarnation_}, .id = {++lastId_}};
   }
 
   void turn() {
@@ -112,7 +112,7 @@ class Simulation {
     if (random_.oneIn(15)) return save();
     if (random_.oneIn(20) && mayGiveUp()) return plan_.giveUpAway();
     SimulatedTrainer& trainer = trainers_[random_.below(kTrainers)];
-    if (trainer.session.value == 0) return comeBack(trainer);
+    if (trainer.id.value == 0) return comeBack(trainer);
     if (random_.oneIn(30) && !halfThere(trainer)) return leave(trainer);
     if (trainer.held.size() < 3 && random_.oneIn(2)) return take(trainer);
     push(trainer);
@@ -120,7 +120,7 @@ class Simulation {
 
   void take(SimulatedTrainer& trainer) {
     const Step step{trainer.steps + 1};
-    const auto deal = plan_.take(trainer.session, trainer.life, step, random_.between(1, 8));
+    const auto deal = plan_.take(trainer.id, trainer.life, step, random_.between(1, 8));
     if (!deal) return;
     trainer.steps++;
     trainer.held[step] = {deal->range};
@@ -153,9 +153,9 @@ class Simulation {
     }
     if (++push.shard < shards_.size()) return;
     if (push.applied) {
-      plan_.done(trainer.session, step);
+      plan_.done(trainer.id, step);
     } else {
-      plan_.giveBack(trainer.session, step);
+      plan_.giveBack(trainer.id, step);
       // Else, where a crash comes between two shards of the next push, those that lack it could take this
       // one.
       if (shards_.size() > 1) trainer.held.erase(step);
@@ -184,7 +184,7 @@ class Simulation {
 
   bool mayGiveUp() const {
     for (const SimulatedTrainer& trainer : trainers_) {
-      if (trainer.session.value == 0 && halfThere(trainer)) return false;
+      if (trainer.id.value == 0 && halfThere(trainer)) return false;
     }
     return true;
   }
@@ -192,16 +192,16 @@ class Simulation {
   /// It is killed, or left; not while a crash could leave a push of it half there.
   void leave(SimulatedTrainer& trainer) {
     for (const auto& [step, push] : trainer.held) durable_ = std::max(durable_, push.logged);
-    plan_.leave(trainer.session);
+    plan_.leave(trainer.id);
     beginLife(trainer);
   }
 
   void comeBack(SimulatedTrainer& trainer) {
     if (random_.oneIn(4) && !halfThere(trainer)) return beginLife(trainer);  // it died as well
-    trainer.session = {++lastSession_};
+    trainer.id = {++lastId_};
     std::vector<HeldSamples> held;
     for (const auto& [step, push] : trainer.held) held.push_back({step, push.range});
-    const auto back = plan_.comeBack(trainer.session, trainer.life, held);
+    const auto back = plan_.comeBack(trainer.id, trainer.life, held);
     for (const SampleDeal& deal : back.claimed) log_.push_back(LoggedDeal{plan_.terms(), deal});
     trainer.dropped = {back.lost.begin(), back.lost.end()};
   }
@@ -243,7 +243,7 @@ class Simulation {
     if (!plan_.begun()) PSD_REQUIRE_OK(plan_.begin(terms));  // nothing was dealt that anybody knows of
     durable_ = log_.size();
     for (SimulatedTrainer& trainer : trainers_) {
-      trainer.session = {};
+      trainer.id = {};
       for (auto& [step, push] : trainer.held) push = {push.range};  // all of it is sent again
     }
   }
@@ -257,7 +257,7 @@ class Simulation {
   size_t durable_ = 0;  // records that a crash leaves
   Saved saved_;
   std::optional<Saved> checkpoint_;  // in the making
-  uint64_t lastSession_ = 0, lastIncarnation_ = 0;
+  uint64_t lastId_ = 0, lastIncarnation_ = 0;
 };
 
 TEST_CASE(
@@ -279,10 +279,10 @@ TEST_CASE("after a crash at any operation the samples that are done are those in
   const Survival survival = GENERATE(from_range(std::begin(kSurvivals), std::end(kSurvivals)));
   TestLoop loop;
   const TrainerLife trainer{Rank{3}, 11};  // that of push()
-  const auto beginPlan = [&](Life& daemon, SessionId session) {
+  const auto beginPlan = [&](Life& daemon, LifeId id) {
     const auto plan = daemon.durability->samples();
     if (!plan->lockExclusive()->begun()) PSD_REQUIRE_OK(plan->lockExclusive()->begin(100, 1));
-    plan->lockExclusive()->comeBack(session, trainer, {});
+    plan->lockExclusive()->comeBack(id, trainer, {});
     return plan;
   };
   bool done = false;
@@ -293,13 +293,13 @@ TEST_CASE("after a crash at any operation the samples that are done are those in
     for (uint64_t life = 1; life <= 2; life++) {
       Life daemon(env, 1);
       if (!daemon.store || !daemon.begin()) break;
-      const auto plan = beginPlan(daemon, SessionId{life});
+      const auto plan = beginPlan(daemon, LifeId{life});
       for (int i = 1; i <= 3; i++) {
         const Step step{++last};
-        const auto deal = plan->lockExclusive()->take(SessionId{life}, trainer, step, 1);
+        const auto deal = plan->lockExclusive()->take(LifeId{life}, trainer, step, 1);
         daemon.durability->dealt({plan->lockExclusive()->terms(), *deal});
         const uint64_t logged = push(*daemon.store, 0, countingGradient(*daemon.store, 0), step);
-        if (i != 3) plan->lockExclusive()->done(SessionId{life}, step);
+        if (i != 3) plan->lockExclusive()->done(LifeId{life}, step);
         if (i == 2) static_cast<void>(daemon.durability->finish());  // a checkpoint in between
         loop.wait(daemon.store->shard(0).whenDurable(logged));
       }
