@@ -62,6 +62,9 @@ def write_split(folder, prefix, digits):
 
 
 def main(arguments):
+    if arguments in (["-h"], ["--help"]):
+        print(__doc__)
+        return
     if len(arguments) != 2:
         sys.exit("usage: make_mnist_5k.py mnist_5k.csv.gz FOLDER")
     source, folder = arguments

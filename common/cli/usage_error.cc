@@ -19,6 +19,10 @@ std::string nameOf(const CLI::App& app, const CLI::App& command) {
   return &app == &command ? app.get_name() : app.get_name() + " " + command.get_name();
 }
 
+std::string goesWith(const CLI::App& app, const std::string& option, const CLI::App& command) {
+  return option + ": goes with '" + nameOf(app, command) + "', not with '" + nameOf(app, chosenOf(app)) + "'";
+}
+
 std::string suggestion(std::string_view word, const std::vector<std::string>& names,
                        const std::string& otherwise) {
   const std::string_view near = nearest(word, {names.begin(), names.end()});
@@ -29,10 +33,10 @@ std::string wrongOption(const std::string& word, const CLI::App& app, const std:
   const CLI::App& chosen = chosenOf(app);
   const std::string name = word.substr(0, word.find('='));
   std::vector<const CLI::App*> commands = app.get_subcommands({});
-  commands.push_back(&app);
+  commands.insert(commands.begin(), &app);
   for (const CLI::App* other : commands) {
     if (other == &chosen || other->get_option_no_throw(name) == nullptr) continue;
-    return name + ": goes with '" + nameOf(app, *other) + "', not with '" + nameOf(app, chosen) + "'";
+    return goesWith(app, name, *other);
   }
   std::vector<std::string> names;
   for (const CLI::Option* option : chosen.get_options()) {
@@ -66,6 +70,21 @@ Error usageError(const CLI::ParseError& error, const CLI::App& app) {
     std::replace(message.begin(), message.end(), '\n', ' ');
   }
   return {ErrorCode::invalidArgument, message};
+}
+
+Status checkOptionsPlaced(const CLI::App& app) {
+  const CLI::App& chosen = chosenOf(app);
+  if (&chosen == &app) return {};
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0) continue;
+    const std::string name = option->get_name();
+    if (chosen.get_option_no_throw(name) == nullptr) {
+      return {ErrorCode::invalidArgument, goesWith(app, name, app)};
+    }
+    return {ErrorCode::invalidArgument,
+            name + ": belongs after the command, as in '" + nameOf(app, chosen) + " " + name + " …'"};
+  }
+  return {};
 }
 
 }  // namespace psd

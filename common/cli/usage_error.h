@@ -10,4 +10,7 @@ namespace psd {
 /// is named, with the subcommand that it goes with or the nearest right one, where there is one.
 Error usageError(const CLI::ParseError& error, const CLI::App& app);
 
+/// Refuses options of `app` itself that were given with a subcommand, which would pass them over.
+Status checkOptionsPlaced(const CLI::App& app);
+
 }  // namespace psd

@@ -13,6 +13,9 @@
 namespace psd {
 namespace {
 
+/// Of a pipe or device, which is read whole when it is opened.
+constexpr size_t kStreamBytesMax = 32u << 20;
+
 Error systemError(const std::string& path, const char* what) {
   return {ErrorCode::io, "'" + path + "': " + what + ": " + std::strerror(errno)};
 }
@@ -69,6 +72,41 @@ class PosixReadableFile final : public ReadableFile {
   uint64_t size_;
 };
 
+/// What came out of a pipe, which has no size to be asked for and gives nothing twice.
+class StreamedFile final : public ReadableFile {
+ public:
+  StreamedFile(std::string path, std::vector<std::byte> bytes)
+      : path_(std::move(path)), bytes_(std::move(bytes)) {}
+  uint64_t size() const override { return bytes_.size(); }
+  Status read(uint64_t offset, std::span<std::byte> into) const override {
+    if (offset > bytes_.size() || into.size() > bytes_.size() - offset) {
+      return {ErrorCode::io, "'" + path_ + "': ends before byte " + std::to_string(offset + into.size())};
+    }
+    std::copy_n(bytes_.begin() + static_cast<ptrdiff_t>(offset), into.size(), into.begin());
+    return {};
+  }
+
+ private:
+  const std::string path_;
+  const std::vector<std::byte> bytes_;
+};
+
+Result<std::unique_ptr<ReadableFile>> readStream(const std::string& path, int fd) {
+  constexpr size_t kChunkBytes = 64u << 10;
+  std::vector<std::byte> bytes;
+  for (;;) {
+    const size_t before = bytes.size();
+    bytes.resize(before + kChunkBytes);
+    const ssize_t got = ::read(fd, bytes.data() + before, kChunkBytes);
+    if (got < 0 && errno != EINTR) return systemError(path, "cannot read");
+    bytes.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (got == 0) return std::unique_ptr<ReadableFile>(new StreamedFile(path, std::move(bytes)));
+    if (bytes.size() <= kStreamBytesMax) continue;
+    return Error{ErrorCode::io, "'" + path + "': is no regular file, and gives more than " +
+                                    std::to_string(kStreamBytesMax) + " bytes"};
+  }
+}
+
 /// flock(): it ends with the process, however that ends, so a file that is left behind locks nobody out.
 class PosixFileLock final : public FileLock {
  public:
@@ -95,6 +133,11 @@ class PosixEnv final : public Env {
       Error error = systemError(path, "cannot open");
       ::close(fd);
       return error;
+    }
+    if (!S_ISREG(info.st_mode)) {
+      auto streamed = readStream(path, fd);
+      ::close(fd);
+      return streamed;
     }
     return std::unique_ptr<ReadableFile>(
         new PosixReadableFile(path, fd, static_cast<uint64_t>(info.st_size)));

@@ -1,6 +1,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -88,52 +89,67 @@ struct FileFlags {
 
 /// What `psd status`, `psd reload` and `psd stop` are told.
 struct OperatorFlags {
-  CLI::App *status, *reload, *stop;
-  std::vector<std::string> servers{"tcp://localhost:5500"};
-  // Numbers stay text until they are checked.
-  std::string statusSeconds = "5", reloadSeconds = "60", stopSeconds = "120";
+  /// What one of the commands is told. Each has its own: CLI11 writes PSD_SERVER to the flags of all of them.
+  struct Call {
+    CLI::App* command;
+    std::string seconds;  ///< a text until it is checked
+    std::vector<std::string> servers{"tcp://localhost:5500"};
+  };
+  Call status, reload, stop;
   bool json = false;
 
   explicit OperatorFlags(CLI::App& app)
-      : status(app.add_subcommand("status", "Show the state of a running daemon")),
-        reload(app.add_subcommand("reload",
-                                  "Let a running daemon read its configuration again, while trainers work")),
-        stop(app.add_subcommand("stop", "End a running daemon in an orderly way")) {
-    for (auto [command, seconds] :
-         {std::pair{status, &statusSeconds}, {reload, &reloadSeconds}, {stop, &stopSeconds}}) {
-      command
-          ->add_option("--server", servers,
+      : status{app.add_subcommand("status", "Show the state of a running daemon"), "5"},
+        reload{app.add_subcommand("reload",
+                                  "Let a running daemon read its configuration again, while trainers work"),
+               "60"},
+        stop{app.add_subcommand("stop", "End a running daemon in an orderly way"), "120"} {
+    for (Call* call : {&status, &reload, &stop}) {
+      call->command
+          ->add_option("--server", call->servers,
                        "The daemon's address; of several, with commas between them, the first that answers")
           ->delimiter(',')
           ->capture_default_str()
           ->type_name("ADDRESS")
           ->envname("PSD_SERVER");
-      command->add_option("--timeout", *seconds, "How long to wait for the daemon's answer")
+      call->command->add_option("--timeout", call->seconds, "How long to wait for the daemon's answer")
           ->capture_default_str()
           ->type_name("SECONDS");
     }
-    status->add_flag("--json", json, "The whole status, for programs");
+    status.command->add_flag("--json", json, "The whole status, for programs");
   }
 
   /// The chosen command's outcome; nothing when none of them was chosen.
   std::optional<psd::Status> run() const {
     using psd::DaemonCall;
-    if (*status) {
-      return calling(statusSeconds, [this](const DaemonCall& call) { return psd::printStatus(call, json); });
+    if (*status.command) {
+      return calling(status, [this](const DaemonCall& call) { return psd::printStatus(call, json); });
     }
-    if (*reload) return calling(reloadSeconds, psd::reloadServer);
-    if (*stop) return calling(stopSeconds, psd::stopServer);
+    if (*reload.command) return calling(reload, psd::reloadServer);
+    if (*stop.command) return calling(stop, psd::stopServer);
     return {};
   }
 
  private:
   template <class Command>
-  psd::Status calling(const std::string& timeout, Command command) const {
-    PSD_ASSIGN_OR_RETURN(const double seconds, psd::parseSeconds({"--timeout", timeout}, kTimeoutSecondsMax));
+  static psd::Status calling(const Call& call, Command command) {
+    PSD_ASSIGN_OR_RETURN(const double seconds,
+                         psd::parseSeconds({"--timeout", call.seconds}, kTimeoutSecondsMax));
     const std::chrono::duration<double> most(seconds);
-    return command({servers, std::chrono::ceil<std::chrono::milliseconds>(most)});
+    return command({call.servers, std::chrono::ceil<std::chrono::milliseconds>(most)});
   }
 };
+
+/// The configuration once more, for a daemon that runs. What a pipe held is gone, and a FIFO would hold up
+/// the daemon until somebody writes to it.
+psd::Result<psd::LoadedConfig> reread(psd::Env& env, const ConfigFlags& flags) {
+  std::error_code error;
+  if (std::filesystem::is_other(flags.file, error)) {
+    return psd::Error{psd::ErrorCode::invalidArgument,
+                      flags.file + ": is no regular file, and cannot be read a second time"};
+  }
+  return psd::loadDaemonConfig(env, flags.file, flags.overrides);
+}
 
 int report(const psd::Status& status) {
   if (status.ok()) return 0;
@@ -159,7 +175,8 @@ int main(int argc, char** argv) {
   ConfigFlags check;
   CLI::App* checkCommand =
       app.add_subcommand("check", "Validate a configuration and print it with all defaults");
-  checkCommand->add_option("file", check.file, "Configuration file")->required()->type_name("FILE");
+  checkCommand->add_option("file,--config", check.file, "Configuration file; without one, the defaults")
+      ->type_name("FILE");
   check.addTo(*checkCommand);
   checkCommand->footer("policy.type:\n" + psd::policyHelp() +
                        "policy.aggregator.type, of sync and local_sgd:\n" + psd::aggregatorHelp());
@@ -173,6 +190,7 @@ int main(int argc, char** argv) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return report(psd::usageError(error, app));
   }
+  if (const psd::Status placed = psd::checkOptionsPlaced(app); !placed.ok()) return report(placed);
 
   if (auto outcome = operators.run()) return report(*outcome);
   auto env = psd::makePosixEnv();
@@ -184,6 +202,6 @@ int main(int argc, char** argv) {
     psd::printConfig(*loaded);
     return 0;
   }
-  const auto reread = [&] { return psd::loadDaemonConfig(*env, serve.file, serve.overrides); };
-  return report(psd::runDaemon(*loaded, reread, portFile, *env));
+  return report(psd::runDaemon(
+      *loaded, [&] { return reread(*env, serve); }, portFile, *env));
 }

@@ -1,6 +1,9 @@
 """What an operator can get wrong with psd alone: one clear line, a non-zero exit, and a daemon that runs is unharmed."""
 
+import json
+import os
 import socket
+import threading
 
 import processes
 
@@ -40,6 +43,19 @@ class WrongConfiguration(processes.ProcessTest):
         self.refuse(["--config", "absent.json"], "absent.json", "No such file")
         self.refuse(["--config", self.folder], str(self.folder), "directory")
 
+    def test_a_pipe_is_read_to_its_end(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        threading.Thread(target=pipe.write_text, args=['{"listen": ["tcp://127.0.0.1:0"], "shards": 3}' + " " * 100_000],
+                         daemon=True).start()
+        daemon = processes.Daemon(self.folder, "piped", ["--config", str(pipe)])
+        self.processes.append(daemon)
+        reload = self.start_psd("reload", "--server", daemon.address)
+        self.assert_fails(reload, f"{pipe}: is no regular file, and cannot be read a second time")
+        self.assert_stops(daemon)
+        self.refuse(["check", "/dev/zero"], "'/dev/zero': is no regular file, and gives more than")
+        self.refuse(["check", "/dev/null"], "/dev/null, line 1")
+
     def test_flags(self):
         self.refuse(["--set", "optimizer.lr=fast"], "--set optimizer.lr=fast", "optimizer.lr")
         self.refuse(["--set", "optimizer"], "--set", "optimizer")
@@ -60,7 +76,21 @@ class WrongConfiguration(processes.ProcessTest):
     def test_unknown_subcommands(self):
         self.refuse(["statsu"], "'statsu': no such command; did you mean status?")
         self.refuse(["serve"], "'serve': no such command; see psd --help")
-        self.refuse(["check"], "file")
+        self.refuse(["check", "one.json", "two.json"], "'two.json' is not expected; see psd check --help")
+
+    def test_flags_of_the_daemon_before_another_command(self):
+        running = self.daemon()
+        self.refuse(["--listen", running.address, "stop"], "--listen: goes with 'psd', not with 'psd stop'")
+        self.refuse(["--config", "mine.json", "status"], "--config: goes with 'psd', not with 'psd status'")
+        self.refuse(["--set", "shards=2", "check"], "--set: belongs after the command, as in 'psd check --set")
+        self.assertTrue(running.runs())
+
+    def test_check_without_a_file_shows_the_defaults(self):
+        shown = [self.start_psd("check", *arguments) for arguments in ((), ("--config", self.write("empty.json", "{}")))]
+        for process in shown:
+            self.assert_ends(process)
+        self.assertEqual(json.loads(shown[0].out)["policy"]["type"], "hogwild")
+        self.assertEqual(shown[0].out, shown[1].out)
 
     def test_a_device_that_is_not_there(self):
         self.refuse(["--listen", "tcp://127.0.0.1:0", "--device", "cuda:63"], "cuda:63")
@@ -164,6 +194,22 @@ class Operator(processes.ProcessTest):
         done = self.start_psd("status", "--json", environment={"PSD_SERVER": daemon.address})
         self.assert_ends(done)
         self.assertIn(f'"pid": {daemon.pid}', done.out)
+
+    def test_a_flag_wins_over_the_environment(self):
+        named, asked = self.daemon(), self.daemon()
+        environment = {"PSD_SERVER": named.address}
+        status = self.start_psd("status", "--server", asked.address, environment=environment)
+        self.assert_ends(status)
+        self.assertIn(f"pid {asked.pid} ", status.out)
+        for command in ("status", "reload", "stop"):
+            wrong = self.start_psd(command, "--server", "localhost", environment=environment)
+            self.assert_fails(wrong, "'localhost'", "tcp://")
+        reload = self.start_psd("reload", "--server", asked.address, environment=environment)
+        self.assert_ends(reload)
+        self.assertIn(asked.address, reload.out)
+        self.assert_ends(self.start_psd("stop", "--server", asked.address, environment=environment))
+        self.assert_ends(asked)
+        self.assertTrue(named.runs())
 
 
 if __name__ == "__main__":
