@@ -32,7 +32,8 @@ Json pushesJson(const std::vector<AppliedPush>& pushes) {
                     {"step", push.step.value},
                     {"version", push.version.value},
                     {"staleness", push.staleness},
-                    {"before", push.before}});
+                    {"before", push.before},
+                    {"earlier", push.earlier}});
   }
   return list;
 }
@@ -128,6 +129,7 @@ AppliedPush readPush(ManifestReader in) {
   push.version = {in.integer("version")};
   push.staleness = in.integer("staleness");
   push.before = in.integer("before");
+  push.earlier = in.raw().integers("earlier", {});
   return push;
 }
 

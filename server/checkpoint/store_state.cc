@@ -96,10 +96,14 @@ void mergePushes(std::vector<AppliedPush>& into, const std::vector<AppliedPush>&
                               [&](const AppliedPush& other) { return other.rank == push.rank; });
     if (known == into.end()) {
       into.push_back(push);
-    } else if (known->incarnation == push.incarnation ? known->step < push.step
-                                                      : known->version < push.version) {
-      *known = push;
+      continue;
     }
+    AppliedPush newer = push, older = *known;
+    const bool isNewer =
+        known->incarnation == push.incarnation ? known->step < push.step : known->version < push.version;
+    if (!isNewer) std::swap(newer, older);
+    noteEarlier(newer, older);
+    *known = std::move(newer);
   }
 }
 

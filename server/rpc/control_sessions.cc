@@ -24,6 +24,10 @@ Result<Joined> Control::admit(Candidate candidate, const std::vector<HeldSamples
   }
   PSD_RETURN_IF_ERROR(checkRounds(*config_, backends_, candidate.worldSize));
   PSD_RETURN_IF_ERROR(roster_.mayJoin(candidate));
+  if (models_->superseded({candidate.rank, candidate.incarnation})) {
+    return Error{ErrorCode::rankTaken,
+                 "rank " + std::to_string(candidate.rank.value) + " was taken over by another process"};
+  }
   if (auto holder = roster_.holderOf(candidate.rank)) {
     const Candidate& other = roster_.sessions().at(*holder);
     if (candidate.incarnation != 0 && other.incarnation == candidate.incarnation) {

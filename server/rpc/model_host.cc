@@ -114,6 +114,16 @@ std::vector<std::optional<AppliedPush>> ModelHost::savedOf(const TrainerLife& li
   return found;
 }
 
+bool ModelHost::superseded(const TrainerLife& life) const {
+  return std::any_of(saved_.begin(), saved_.end(), [&](const std::vector<AppliedPush>& pushes) {
+    return std::any_of(pushes.begin(), pushes.end(), [&](const AppliedPush& push) {
+      const auto& earlier = push.earlier;
+      return push.rank == life.rank &&
+             std::find(earlier.begin(), earlier.end(), life.incarnation) != earlier.end();
+    });
+  });
+}
+
 Result<std::shared_ptr<ServedModel>> ModelHost::build(
     const DaemonConfig& config, ModelSpec model, const std::function<Status(ParameterStore&)>& fill) const {
   StoreGroups groups;

@@ -49,6 +49,8 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   bool serves(const ModelSpec& model) const;
   /// Of each shard, the newest push of that life of a trainer which it held at the start.
   std::vector<std::optional<AppliedPush>> savedOf(const TrainerLife& life) const;
+  /// Whether another life of its rank has pushed after it, as a daemon before saved.
+  bool superseded(const TrainerLife& life) const;
   /// Begins to save it; resolves when what is pushed is safe, or cannot be for now, which the log says.
   kj::Promise<void> beginSaving();
   /// Nobody brought values to the model: the next trainer comes with its own.

@@ -15,7 +15,24 @@ void noteApplied(std::vector<AppliedPush>& pushes, AppliedPush push) {
   const uint64_t distance = goesOn ? push.step.value - known->step.value : AppliedPush::kBefore + 1;
   if (distance < AppliedPush::kBefore) push.before = known->before << distance;
   if (distance <= AppliedPush::kBefore) push.before |= uint64_t{1} << (distance - 1);
-  *known = push;
+  noteEarlier(push, *known);
+  *known = std::move(push);
+}
+
+void noteEarlier(AppliedPush& newer, const AppliedPush& older) {
+  std::vector<uint64_t> lives = older.earlier;
+  lives.push_back(older.incarnation);
+  lives.insert(lives.end(), newer.earlier.begin(), newer.earlier.end());
+  newer.earlier.clear();
+  for (const uint64_t life : lives) {
+    if (life == 0 || life == newer.incarnation) continue;
+    if (std::find(newer.earlier.begin(), newer.earlier.end(), life) == newer.earlier.end()) {
+      newer.earlier.push_back(life);
+    }
+  }
+  if (newer.earlier.size() > AppliedPush::kEarlierMost) {
+    newer.earlier.erase(newer.earlier.begin(), newer.earlier.end() - AppliedPush::kEarlierMost);
+  }
 }
 
 bool holds(const AppliedPush& push, Step step) {

@@ -88,6 +88,34 @@ TEST_CASE("a push that comes again after a restart is not applied again") {
   }
 }
 
+TEST_CASE("a trainer whose rank another took over does not get it back from the next daemon") {
+  TempDir folder;
+  DaemonProcess daemon(folder);
+  const auto settings = settingsFor(saving(folder, "log", R"(, "every_updates": 2)"));
+  daemon.start(settings);
+  auto io = kj::setupAsyncIo();
+  uint64_t first = 0;
+  for (const uint64_t incarnation : {7, 8}) {
+    RawTrainer trainer(io, daemon.address(), 0, 1, {.incarnation = incarnation});
+    if (incarnation == 7) trainer.bringZeros();
+    first = trainer.daemon();
+    for (uint64_t step = 1; step <= incarnation - 6; step++) {
+      for (uint32_t shard : {0u, 1u}) pushShard(trainer, step, shard);
+    }
+  }
+  for (int restarts = 0; restarts < 2; restarts++) {  // from the log, and from a checkpoint
+    daemon.kill(restarts == 0 ? SIGKILL : SIGTERM);
+    daemon.start(settings);
+    testing::RawPeer late(io, daemon.address());
+    auto answer = testing::join(late, 0, 1, {.incarnation = 7, .daemon = first});
+    REQUIRE(answer.isError());
+    CHECK(testing::statusFrom(answer.getError()).error().code == ErrorCode::rankTaken);
+    RawTrainer back(io, daemon.address(), 0, 1, {.incarnation = 8, .daemon = first});
+    for (uint32_t shard : {0u, 1u}) pushShard(back, 2, shard);
+    for (int shard : {0, 1}) CHECK(daemon.status()["shards"][shard]["version"] == 3);
+  }
+}
+
 TEST_CASE("a client goes on over many deaths of the daemon, and every push is in the model once") {
   const ModelSpec model = testing::model();
   const ModelLayout layout(model);
