@@ -14,6 +14,7 @@ Status Roster::place(Candidate& candidate) const {
   }
   if (!candidate.anyRank) return {};
   std::set<Rank> taken;
+  if (candidate.lastDaemon == 0) taken = kept_;
   for (const auto& [id, other] : sessions_) {
     if (candidate.incarnation != 0 && other.incarnation == candidate.incarnation) {
       candidate.rank = other.rank;  // it comes back
@@ -24,6 +25,13 @@ Status Roster::place(Candidate& candidate) const {
   for (candidate.rank = Rank{0}; taken.contains(candidate.rank); candidate.rank.value++) continue;
   if (candidate.rank.value < candidate.worldSize) return {};
   return {ErrorCode::rankTaken, "all " + std::to_string(candidate.worldSize) + " ranks are taken"};
+}
+
+bool Roster::mayHaveRankLater(const Candidate& candidate) const {
+  if (kept_.empty() || !candidate.anyRank || candidate.lastDaemon != 0) return false;
+  Candidate placed = candidate;
+  const Status status = place(placed);
+  return !status.ok() && status.error().code == ErrorCode::rankTaken;
 }
 
 Status Roster::mayJoin(const Candidate& candidate) const {

@@ -53,6 +53,12 @@ class Roster {
   /// Frees the rank; unknown sessions are ignored (a loss may be reported after a leave).
   void depart(SessionId session, Departure how);
 
+  /// Ranks of trainers that a daemon before this one had: until keep({}), who takes any rank and comes for
+  /// the first time gets another.
+  void keep(std::set<Rank> ranks) { kept_ = std::move(ranks); }
+  /// Whether place() may find a rank for a candidate, which it refuses now, when no more are kept.
+  bool mayHaveRankLater(const Candidate& candidate) const;
+
   /// What a daemon before this one said of a world, before anybody joins: so many trainers, and these ranks
   /// have been in and are no more. False when it was another world, which tells nothing of this one.
   bool recall(uint32_t worldSize, std::set<Rank> departed);
@@ -83,6 +89,7 @@ class Roster {
   std::map<SessionId, Candidate> sessions_;
   std::set<Rank> seen_;                    // ranks that ever joined in this world
   std::map<Rank, Candidate> lastHolders_;  // the newest of each rank
+  std::set<Rank> kept_;                    // for those who were in before
 };
 
 }  // namespace psd

@@ -31,6 +31,7 @@ Control::Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::sh
       daemonId_(drawDaemonId()),
       stopRequested_(stopPair_.promise.fork()),
       notified_(noticePair_.promise.fork()),
+      ranksGivenUp_(ranksPair_.promise.fork()),
       outcome_(outcomePair_.promise.fork()) {}
 
 Status Control::mayFollow(const DaemonConfig& config) const {
@@ -52,12 +53,16 @@ Status Control::prepare() {
   samples_ = std::make_unique<SampleDealer>(*durability_, *models_);
   PSD_ASSIGN_OR_RETURN(const std::optional<Checkpoint> checkpoint, durability_->find());
   PSD_RETURN_IF_ERROR(checkpoint ? models_->goOnFrom(*checkpoint) : models_->load());
-  if (checkpoint && samples_->recall(config_->exitWhenDone)) {
+  const bool dealtSamples = checkpoint && samples_->recall(config_->exitWhenDone);
+  models_->beginSavingAtOnce();
+  recallDeparted();
+  std::set<Rank> ranks = models_->ranksBefore();
+  for (const Rank gone : roster_.departed()) ranks.erase(gone);
+  if (dealtSamples || !ranks.empty()) {
     leases_.grant(kThoseBefore);
     leases_.disconnected(kThoseBefore);
   }
-  models_->beginSavingAtOnce();
-  recallDeparted();
+  roster_.keep(std::move(ranks));
   return {};
 }
 
@@ -77,22 +82,28 @@ kj::Promise<Result<Joined>> Control::join(Candidate candidate, std::vector<HeldS
   if (model.tensors.empty()) {
     return Result<Joined>(ErrorCode::invalidArgument, "a trainer's model has at least one tensor");
   }
-  return models_->provide(model).then(
-      [this, candidate = std::move(candidate), held = std::move(held), model = std::move(model),
-       loop = std::move(loop)](Status status) mutable -> kj::Promise<Result<Joined>> {
-        // Until now it may have gone again, with the last of those who had joined.
-        if (status.ok() && !models_->serves(model)) {
-          return join(std::move(candidate), std::move(held), std::move(model), std::move(loop));
-        }
-        Result<Joined> joined = status.ok() ? admit(candidate, held, loop) : Result<Joined>(status.error());
-        if (!joined.ok()) {
-          spdlog::warn("refused rank {} (process {} on {}): {}", candidate.rank.value, candidate.pid,
-                       candidate.host, joined.message());
-          dropUnclaimed();
-          return joined;
-        }
-        return whenDepartedKept().then([joined = std::move(joined)] { return joined; });
+  return models_->provide(model).then([this, candidate = std::move(candidate), held = std::move(held),
+                                       model = std::move(model), loop = std::move(loop)](
+                                          Status status) mutable -> kj::Promise<Result<Joined>> {
+    // Until now it may have gone again, with the last of those who had joined.
+    if (status.ok() && !models_->serves(model)) {
+      return join(std::move(candidate), std::move(held), std::move(model), std::move(loop));
+    }
+    if (status.ok() && !stopping() && roster_.mayHaveRankLater(candidate)) {
+      return ranksGivenUp_.addBranch().then([this, candidate = std::move(candidate), held = std::move(held),
+                                             model = std::move(model), loop = std::move(loop)]() mutable {
+        return join(std::move(candidate), std::move(held), std::move(model), std::move(loop));
       });
+    }
+    Result<Joined> joined = status.ok() ? admit(candidate, held, loop) : Result<Joined>(status.error());
+    if (!joined.ok()) {
+      spdlog::warn("refused rank {} (process {} on {}): {}", candidate.rank.value, candidate.pid,
+                   candidate.host, joined.message());
+      dropUnclaimed();
+      return joined;
+    }
+    return whenDepartedKept().then([joined = std::move(joined)] { return joined; });
+  });
 }
 
 kj::Promise<Result<ModelStart::Role>> Control::awaitModel(SessionId session) {
@@ -149,6 +160,7 @@ void Control::requestStop(std::string reason) {
   stopReason_ = std::move(reason);
   for (auto& [id, session] : sessions_) answerWaiter(session, stoppingError());
   samples_->endWaits(stoppingError());
+  ranksPair_.fulfiller->fulfill();
   endDisconnected();
   stopPair_.fulfiller->fulfill();
 }

@@ -165,6 +165,8 @@ class Control final {
   void keepDeparted();
   void endIfDone();
   void lookAtLeases();
+  /// Nobody waits any longer for trainers that were in when a daemon before this one died.
+  void giveUpThoseBefore();
   /// All ranks are taken: one that is not connected gives way.
   void endOneDisconnected();
   /// The daemon ends: nobody is waited for to come back.
@@ -192,6 +194,8 @@ class Control final {
   kj::ForkedPromise<void> stopRequested_;
   kj::PromiseFulfillerPair<std::string> noticePair_ = kj::newPromiseAndFulfiller<std::string>();
   kj::ForkedPromise<std::string> notified_;
+  kj::PromiseFulfillerPair<void> ranksPair_ = kj::newPromiseAndFulfiller<void>();
+  kj::ForkedPromise<void> ranksGivenUp_;  // those of trainers before
   kj::PromiseFulfillerPair<Status> outcomePair_ = kj::newPromiseAndFulfiller<Status>();
   kj::ForkedPromise<Status> outcome_;
   std::set<Rank> keptDeparted_;  // by whenDepartedKept()

@@ -168,8 +168,7 @@ void Control::endDisconnected() {
 void Control::endExpired() {
   for (SessionId session : leases_.expired()) {
     if (session == kThoseBefore) {
-      leases_.release(kThoseBefore);
-      samples_->giveUpThoseBefore();
+      giveUpThoseBefore();
       continue;
     }
     depart(session, Departure::lost,
@@ -177,6 +176,13 @@ void Control::endExpired() {
                ? "not heard of for membership.lease_ms (" + std::to_string(config_->membership.leaseMs) + ")"
                : "its connection closed");
   }
+}
+
+void Control::giveUpThoseBefore() {
+  leases_.release(kThoseBefore);
+  samples_->giveUpThoseBefore();
+  roster_.keep({});
+  ranksPair_.fulfiller->fulfill();
 }
 
 void Control::depart(SessionId session, Departure how, const std::string& why) {

@@ -114,6 +114,14 @@ std::vector<std::optional<AppliedPush>> ModelHost::savedOf(const TrainerLife& li
   return found;
 }
 
+std::set<Rank> ModelHost::ranksBefore() const {
+  std::set<Rank> ranks;
+  for (const auto& pushes : saved_) {
+    for (const AppliedPush& push : pushes) ranks.insert(push.rank);
+  }
+  return ranks;
+}
+
 bool ModelHost::superseded(const TrainerLife& life) const {
   return std::any_of(saved_.begin(), saved_.end(), [&](const std::vector<AppliedPush>& pushes) {
     return std::any_of(pushes.begin(), pushes.end(), [&](const AppliedPush& push) {

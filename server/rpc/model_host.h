@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include <kj/async.h>
@@ -49,6 +50,8 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   bool serves(const ModelSpec& model) const;
   /// Of each shard, the newest push of that life of a trainer which it held at the start.
   std::vector<std::optional<AppliedPush>> savedOf(const TrainerLife& life) const;
+  /// Ranks that pushed to a daemon before this one, as far as it saved that.
+  std::set<Rank> ranksBefore() const;
   /// Whether another life of its rank has pushed after it, as a daemon before saved.
   bool superseded(const TrainerLife& life) const;
   /// Begins to save it; resolves when what is pushed is safe, or cannot be for now, which the log says.

@@ -2,6 +2,7 @@
 """Trainers that come and go while training runs, with ranks that the daemon gives them."""
 
 import json
+import signal
 
 import processes
 
@@ -31,6 +32,31 @@ class Elastic(processes.ProcessTest):
         self.assertIn("rank 1 of 3 joined", fourth.err)
         self.assertIn("rank 1  done after 5 steps", fourth.out)
         self.assertTrue(first.runs() and third.runs())
+
+    def test_after_a_restart_nobody_takes_the_rank_of_one_that_is_yet_to_come_back(self):
+        def start(grace):
+            return self.daemon(listen=(self.unix_address(),), policy="locked", membership__grace_ms=grace,
+                               world_size={"min": 1, "max": 2},
+                               durability={"type": "log", "path": str(self.folder / "saved")})
+
+        daemon = start(grace=60_000)
+        first = self.auto(daemon)
+        self.until_ranks(daemon, 0)
+        first.signal(signal.SIGSTOP)
+        daemon.kill()
+        daemon = start(grace=60_000)
+        second = self.auto(daemon)
+        self.until_ranks(daemon, 1)
+        first.signal(signal.SIGCONT)
+        self.until_ranks(daemon, 0, 1)
+        # Where all ranks are kept for others a newcomer waits until those are given up.
+        first.signal(signal.SIGSTOP)
+        second.kill()
+        daemon.kill()
+        daemon = start(grace=500)
+        third = self.auto(daemon, more=("--steps", 5))
+        self.assert_ends(third)
+        self.assertIn("of 2 joined", third.err)
 
     def test_the_daemon_ends_when_enough_have_come_and_all_have_gone(self):
         daemon = self.daemon(world_size={"min": 2, "max": 5}, exit_when_done=True)
