@@ -47,6 +47,7 @@ class RoundsWorld {
   uint64_t late() const { return late_; }
   uint64_t proceeded() const { return proceeded_; }
   uint64_t newcomers() const { return newcomers_; }
+  uint64_t ahead() const { return ahead_; }
 
  private:
   struct Trainer {
@@ -116,7 +117,18 @@ class RoundsWorld {
     later(trainer->slowness, [this, trainer, round] { push(trainer, round); });
   }
 
+  /// A gradient of parameters that there are not yet: nothing comes of it.
+  void pushAhead(const Step& trainer) {
+    const uint64_t round = rounds_.number() + random_.between(1, 3);
+    const auto answer = rounds_.contribute(trainer->session, round, time_.now());
+    REQUIRE(answer.contribution == (trainer->live ? Contribution::ahead : Contribution::stranger));
+    REQUIRE_FALSE(answer.end);
+    ahead_ += trainer->live;
+    check({});
+  }
+
   void push(const Step& trainer, uint64_t round) {
+    if (random_.oneIn(20)) pushAhead(trainer);
     const bool repeated = open_.contains(trainer->session);
     const uint64_t number = rounds_.number();
     const auto answer = rounds_.contribute(trainer->session, round, time_.now());
@@ -228,10 +240,11 @@ class RoundsWorld {
   TimePoint start_{};         // when enough trainers were in for the first time
   uint64_t lastSession_ = 0, restarts_ = 0;
   uint64_t taken_ = 0, accounted_ = 0, closed_ = 0, failed_ = 0, late_ = 0, proceeded_ = 0, newcomers_ = 0;
+  uint64_t ahead_ = 0;
 };
 
 TEST_CASE("any schedule of joins, deaths and delays: no round twice, none lost, none that hangs") {
-  uint64_t closed = 0, failed = 0, late = 0, proceeded = 0, newcomers = 0;
+  uint64_t closed = 0, failed = 0, late = 0, proceeded = 0, newcomers = 0, ahead = 0;
   testing::runSchedules(4000, [&](Random& random) {
     RoundsWorld world(random);
     world.run();
@@ -240,6 +253,7 @@ TEST_CASE("any schedule of joins, deaths and delays: no round twice, none lost, 
     late += world.late();
     proceeded += world.proceeded();
     newcomers += world.newcomers();
+    ahead += world.ahead();
   });
   if (std::getenv("PSD_SIMULATION_SEED") != nullptr) return;
   CHECK(closed > 0);  // the schedules reach what they are to test
@@ -247,6 +261,7 @@ TEST_CASE("any schedule of joins, deaths and delays: no round twice, none lost, 
   CHECK(late > 0);
   CHECK(proceeded > 0);
   CHECK(newcomers > 0);
+  CHECK(ahead > 0);
 }
 
 }  // namespace

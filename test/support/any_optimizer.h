@@ -1,0 +1,169 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "server/store/shard_storage.h"
+#include "test/support/catch.h"
+#include "test/support/random.h"
+#include "test/support/storage_calls.h"
+
+namespace psd::testing {
+
+/// Calls `visit` with a default value of each optimizer in the list.
+template <class Visit>
+void eachAlgorithm(Visit visit) {
+  [&]<size_t... kIndices>(std::index_sequence<kIndices...>) {
+    (visit(std::variant_alternative_t<kIndices, AnyOptimizer>{}), ...);
+  }
+  (std::make_index_sequence<std::variant_size_v<AnyOptimizer>>());
+}
+
+/// Which values options get.
+enum class Draw {
+  any,       ///< within their ranges: the usual one, the least, or one below 1
+  moderate,  ///< the usual one or one near 1
+};
+
+/// Chooses options.
+struct OptionDrawer {
+  Random& random;
+  Draw draw = Draw::any;
+
+  void number(std::string_view, double& value, OptionRange range = {}) {
+    const double most = std::min(range.max, 1.0);
+    if (random.oneIn(2)) return;
+    if (draw == Draw::moderate) {
+      value = 0.9 * most;
+    } else {
+      value = random.oneIn(2) ? range.min : std::uniform_real_distribution(range.min, most)(random.engine());
+    }
+  }
+  void flag(std::string_view, bool& value) { value = random.oneIn(2); }
+  void numbers(std::string_view key, std::array<double, 2>& values, OptionRange range) {
+    for (double& value : values) number(key, value, range);
+  }
+};
+
+/// Every optimizer in the list, as it is by default and with `draws` choices of its options.
+inline std::vector<Optimizer> everyOptimizer(uint64_t draws, Draw draw = Draw::any) {
+  std::vector<Optimizer> all;
+  eachAlgorithm([&]<class Algorithm>(const Algorithm& usual) {
+    Optimizer optimizer;
+    optimizer.algorithm = usual;
+    optimizer.fullLearningRate = Algorithm::kLearningRate;
+    all.push_back(optimizer);
+    Random random(draws);
+    for (uint64_t i = 0; i < draws;) {
+      Algorithm drawn;
+      OptionDrawer drawer{random, draw};
+      drawn.visitOptions(drawer);
+      if constexpr (requires { drawn.problem(); }) {
+        if (drawn.problem()) continue;
+      }
+      optimizer.algorithm = drawn;
+      all.push_back(optimizer);
+      i++;
+    }
+  });
+  return all;
+}
+
+/// Common gradients, and now and then nothing, next to nothing and a lot.
+inline std::vector<float> mixedGradient(size_t count, Random& random) {
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) {
+    constexpr std::array kScales = {1.f, 1.f, 1.f, 1.f, 0.f, 1e-30f, 1e-20f, 1e3f};
+    value = kScales[random.below(kScales.size())] * normal(random.engine());
+  }
+  return values;
+}
+
+inline bool sameBits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+/// All weights of a shard, then each of its slots.
+using ShardState = std::vector<std::vector<float>>;
+
+inline bool sameBits(const ShardState& a, const ShardState& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const auto& one, const auto& other) { return sameBits(one, other); });
+}
+
+/// The state of a shard after updates, by the step functor alone.
+class SteppedShard {
+ public:
+  SteppedShard(const Optimizer& optimizer, const std::vector<float>& weights)
+      : optimizer_(optimizer), state_{weights} {
+    for (const Slot& slot : optimizer.slots()) state_.emplace_back(weights.size(), slot.initialValue);
+  }
+  void update(uint64_t number, std::span<const float> gradient) {
+    optimizer_.visitStep({number, optimizer_.learningRate(number)}, [&](const auto& step) {
+      std::vector<float> slots(state_.size() - 1);
+      for (size_t i = 0; i < gradient.size(); i++) {
+        for (size_t slot = 0; slot < slots.size(); slot++) slots[slot] = state_[slot + 1][i];
+        step(state_[0][i], gradient[i], slots.data());
+        for (size_t slot = 0; slot < slots.size(); slot++) state_[slot + 1][i] = slots[slot];
+      }
+    });
+  }
+  const ShardState& state() const { return state_; }
+
+ private:
+  const Optimizer optimizer_;
+  ShardState state_;
+};
+
+/// A shard on a device, as updates and checkpoints use it. Owned by one thread.
+class DeviceShard {
+ public:
+  DeviceShard(std::shared_ptr<Backend> device, const Optimizer& optimizer, const std::vector<float>& weights)
+      : device_(std::move(device)), optimizer_(optimizer) {
+    auto shards = device_->allocate(std::vector<uint64_t>{weights.size()}, optimizer);
+    PSD_REQUIRE_OK(shards);
+    storage_ = std::move(shards->front());
+    calls_ = std::make_unique<StorageCalls>(*device_, *storage_);
+    PSD_REQUIRE_OK(calls_->write(0, weights));
+  }
+  void update(uint64_t number, std::span<const float> gradient) {
+    update(number, gradient, 0, gradient.size());
+  }
+  void update(uint64_t number, std::span<const float> gradient, uint64_t begin, uint64_t count) {
+    PSD_REQUIRE_OK(
+        calls_->apply(begin, gradient.subspan(begin, count), {number, optimizer_.learningRate(number)}));
+  }
+  ShardState state() {
+    ShardState state;
+    const auto add = [&](Result<ReadView> view) {
+      PSD_REQUIRE_OK(view);
+      state.push_back(copyOf(*view));
+    };
+    add(calls_->snapshot(0, storage_->elementCount()));
+    for (uint32_t slot = 0; slot < optimizer_.slotCount(); slot++) {
+      add(calls_->readSlot(slot, 0, storage_->elementCount()));
+    }
+    return state;
+  }
+  void restore(const ShardState& state) {
+    PSD_REQUIRE_OK(calls_->write(0, state[0]));
+    for (uint32_t slot = 0; slot + 1 < state.size(); slot++) {
+      PSD_REQUIRE_OK(calls_->writeSlot(slot, 0, state[slot + 1]));
+    }
+  }
+
+ private:
+  const std::shared_ptr<Backend> device_;
+  const Optimizer optimizer_;
+  std::unique_ptr<ShardStorage> storage_;
+  std::unique_ptr<StorageCalls> calls_;
+};
+
+}  // namespace psd::testing
