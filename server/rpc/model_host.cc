@@ -231,14 +231,14 @@ kj::Promise<Status> ModelHost::serve(std::shared_ptr<ServedModel> model) {
 }
 
 void ModelHost::join(const TrainerRef& trainer) {
-  trainers_[trainer.session] = trainer;
+  if (!trainers_.emplace(trainer.session, trainer).second) return;
   for (const auto& policy : model_->policies()) {
     tasks_.add(policy->join(trainer).attach(std::shared_ptr(policy)));
   }
 }
 
 void ModelHost::leave(SessionId session) {
-  trainers_.erase(session);
+  if (trainers_.erase(session) == 0) return;  // it waits for samples
   for (const auto& policy : model_->policies()) {
     tasks_.add(policy->leave(session).attach(std::shared_ptr(policy)));
   }
