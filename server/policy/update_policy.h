@@ -124,8 +124,8 @@ class UpdatePolicy {
   /// more than that.
   virtual bool readsLive() const { return false; }
 
-  /// A trainer is in, before its first push or pull. This and leave() come by turns for a session, take effect
-  /// at once, and resolve when what follows from it is done.
+  /// A trainer is in, before its first push or pull. This and leave() come by turns for a session, take
+  /// effect at once, and resolve when what follows from it is done.
   virtual kj::Promise<void> join(const TrainerRef&) { return kj::READY_NOW; }
   /// It left or is lost. What it pushes after that nobody waits for.
   virtual kj::Promise<void> leave(SessionId) { return kj::READY_NOW; }

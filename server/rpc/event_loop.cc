@@ -35,6 +35,10 @@ void EventLoop::shutDown() {
   running_ = false;
 }
 
+void EventLoop::endRequests() {
+  requests_.cancel(KJ_EXCEPTION(DISCONNECTED, "the event loop that was asked has ended"));
+}
+
 void EventLoop::taskFailed(kj::Exception&& exception) {
   spdlog::debug("a background task of an event loop failed: {}", exception.getDescription().cStr());
 }
@@ -139,6 +143,10 @@ EventLoopThread::EventLoopThread(LoopEnvironment& environment, unsigned index) :
       exit.promise.wait(io.waitScope);
       exit_ = nullptr;
       loop->shutDown();
+      for (int i = 0; i < 2; i++) {  // again for what came meanwhile
+        loop->endRequests();
+        io.waitScope.poll();
+      }
     }
     finish_->fulfill();
   });

@@ -61,11 +61,27 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
     return environment_.controlExecutor.executeAsync(
         [this, work = std::move(work)]() mutable { return work(environment_.control); });
   }
-  /// For other loops, to run something here.
+  /// For other loops, to run something here that promises nothing.
   const kj::Executor& executor() const { return *executor_; }
+  /// For other loops: runs `work()` here, whose promise fails when the loop ends before it is kept.
+  template <class Work>
+  auto request(Work work) {
+    return executor_->executeAsync([this, work = std::move(work)]() mutable {
+      if constexpr (requires { requests_.wrap(work()); }) {
+        return requests_.wrap(work());
+      } else {
+        return work();
+      }
+    });
+  }
   bool isHere() const { return std::this_thread::get_id() == thread_; }
-  /// Keeps a promise running that nobody waits for.
-  void detach(kj::Promise<void> task) { tasks_->add(kj::mv(task)); }
+  /// Fails what others requested and is not done. The loop must turn after it: of a request that is answered
+  /// in its queue only, whoever waits for it would be told when the queue is gone, in the midst of that.
+  void endRequests();
+  /// Keeps a promise running that nobody waits for, until shutDown().
+  void detach(kj::Promise<void> task) {
+    if (tasks_.get() != nullptr) tasks_->add(kj::mv(task));
+  }
   /// Asked from any thread.
   bool running() const { return running_; }
 
@@ -114,6 +130,7 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   kj::ForkedPromise<void> gateOpened_ = nullptr;
   std::map<Connection*, std::shared_ptr<Connection>> connections_;
   kj::Own<kj::TaskSet> tasks_;
+  kj::Canceler requests_;
   const kj::Own<const kj::Executor> executor_ = kj::getCurrentThreadExecutor().addRef();
   const std::thread::id thread_ = std::this_thread::get_id();
   std::atomic<bool> running_{true};
@@ -129,7 +146,7 @@ class EventLoopThread final : private kj::TaskSet::ErrorHandler {
   /// Runs `work(loop)` on the loop's thread.
   template <class Work>
   auto run(Work work) {
-    return executor_->executeAsync([this, work = std::move(work)]() mutable { return work(*loop_); });
+    return loop_->request([loop = loop_, work = std::move(work)]() mutable { return work(*loop); });
   }
   /// The same for work whose end nobody waits for.
   template <class Work>

@@ -56,7 +56,7 @@ void PushServer::recall(uint32_t shard, const AppliedPush& saved) {
 template <class Work>
 auto PushServer::atHome(Work work) -> decltype(work()) {
   if (home_->isHere()) return work();
-  return home_->executor().executeAsync(std::move(work));
+  return home_->request(std::move(work));
 }
 
 template <class Work>

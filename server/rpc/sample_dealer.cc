@@ -18,6 +18,7 @@ SampleDealer::SampleDealer(Durability& durability, ModelHost& models)
     : durability_(durability), models_(models), tasks_(*this) {}
 
 void SampleDealer::taskFailed(kj::Exception&& exception) {
+  if (exception.getType() == kj::Exception::Type::DISCONNECTED) return;  // the daemon ends
   spdlog::error("samples of a trainer that is gone are not dealt again: {}",
                 exception.getDescription().cStr());
 }
