@@ -7,6 +7,7 @@ FAULT_PROCESS_SCHEDULES and FAULT_PROCESS_SEED choose how many schedules, and fr
 """
 
 import array
+import collections
 import concurrent.futures as futures
 import json
 import os
@@ -72,7 +73,8 @@ class Schedule:
         return f"FAULT_PROCESS_SEED={self.plan['seed']}: {self.plan}"
 
     def start_daemon(self):
-        durability = {"type": self.plan["durability"], "path": str(self.folder / "saved"), "every_updates": 20, "every_seconds": 0}
+        durability = {"type": self.plan["durability"], "path": str(self.folder / "saved"), "every_updates": 20, "every_seconds": 0,
+                      "keep": 1000}  # and with them the whole log
         return self.test.daemon(listen=(f"unix://{self.folder / 'psd.sock'}",), policy=self.plan["policy"],
                                 optimizer='{"type":"sgd","lr":1}', shards=self.plan["shards"], threads=self.plan["threads"],
                                 save=str(self.folder / "model.safetensors"), durability=durability,
@@ -152,8 +154,23 @@ class Schedule:
         if self.plan["policy"] == "sync":
             self.test.assertEqual(len({*versions}), 1, "a round is in some shards only")
         self.test.assert_stops(self.daemon)
+        if self.plan["durability"] == "log":
+            self.check_log(versions, answered, uncertain)
         for name, values in read_safetensors(self.folder / "model.safetensors").items():
             self.test.assertLessEqual({*values}, {float(version) for version in versions}, f"{name} is not what the versions say")
+
+
+    def check_log(self, versions, answered, uncertain):
+        """Each update is in the log, each answered push in one of each shard, and none in two."""
+        pushes, updates = collections.defaultdict(collections.Counter), collections.Counter()
+        for record in processes.read_log(self.folder / "saved"):
+            pushes[record.shard].update(record.pushes.keys())
+            updates[record.shard] += 1
+        self.test.assertEqual([updates[shard] for shard in range(len(versions))], versions)
+        for shard in range(len(versions)):
+            self.test.assertEqual({*pushes[shard].values()}, {1}, "a push came twice")
+            self.test.assertGreaterEqual(len(pushes[shard]), answered, "an answered push is lost")
+            self.test.assertLessEqual(len(pushes[shard]), answered + uncertain)
 
 
 def read_safetensors(path):

@@ -3,10 +3,12 @@
 The programs' paths come from the environment: PSD_BIN, and PSD_TRAINER_BIN where psd-trainer is built.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -38,6 +40,53 @@ def until(what, condition, seconds=WAIT_S, interval=0.02):
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds} s in vain for: {what}")
         time.sleep(interval)
+
+
+@dataclasses.dataclass
+class LoggedDeal:
+    """Samples that were dealt for a push: (rank, incarnation, step)."""
+    push: tuple
+    epoch: int
+    begin: int
+    count: int
+
+
+@dataclasses.dataclass
+class LoggedUpdate:
+    shard: int
+    number: int
+    pushes: dict  # what went into it, and of how many samples each was
+
+
+def read_log(folder):
+    """What the log holds that no daemon is writing (docs/log_format.md), in order. What a daemon wrote again when it was
+    started comes once; of a round that a daemon's death cut off, and that was made anew, only the second."""
+    goes_on = 1  # another shard's part of the same round comes next
+    held = {}    # by shard, of a round that is not in all shards yet
+    newest = {}  # by shard, the update's number
+    for path in sorted(folder.glob("*.psdlog")):
+        data, at = path.read_bytes(), 64
+        while at < len(data):
+            kind, size = struct.unpack_from("<IQ", data, at + 4)
+            if kind == 2:
+                rank, incarnation, step, epoch, begin, count = struct.unpack_from("<I4xQQQQQ", data, at + 24)
+                yield LoggedDeal((rank, incarnation, step), epoch, begin, count)
+            else:
+                shard, sources, number = struct.unpack_from("<IIQ", data, at + 24)
+                (part,) = struct.unpack_from("<I", data, at + 60)
+                pushes = {}
+                for source in range(sources):
+                    rank, samples, incarnation, step = struct.unpack_from("<IIQQ", data, at + 80 + 40 * source)
+                    pushes[rank, incarnation, step] = samples
+                if shard in held:
+                    held.clear()
+                if number > newest.get(shard, 0):
+                    held[shard] = LoggedUpdate(shard, number, pushes)
+                if part != goes_on:
+                    newest.update({update.shard: update.number for update in held.values()})
+                    yield from held.values()
+                    held.clear()
+            at += size
 
 
 class Process:

@@ -5,14 +5,12 @@ import collections
 import json
 import shutil
 import signal
-import struct
 
 import processes
 
 TRAINERS = 2
 STEPS = 600
 KILLS = 3
-GOES_ON = 1  # of an update in the log: another shard's part comes after it
 PERIOD = 8  # of easgd: steps between exchanges, its default
 
 
@@ -54,31 +52,13 @@ class KilledDaemon(processes.ProcessTest):
     def trained_samples(self):
         """By shard, how often each sample was in an update of the log: Counter of (epoch, place)."""
         dealt, trained = {}, collections.defaultdict(collections.Counter)
-        held = {}  # by shard, update and samples of a round that is not in all shards yet
-        for path in sorted((self.folder / "saved").glob("*.psdlog")):
-            data, at = path.read_bytes(), 64
-            while at < len(data):
-                kind, size = struct.unpack_from("<IQ", data, at + 4)
-                if kind == 2:
-                    rank, incarnation, step, epoch, begin, count = struct.unpack_from("<I4xQQQQQ", data, at + 24)
-                    dealt[rank, incarnation, step] = [(epoch, place) for place in range(begin, begin + count)]
-                else:
-                    shard, sources, update = struct.unpack_from("<IIQ", data, at + 24)
-                    (part,) = struct.unpack_from("<I", data, at + 60)
-                    taken = []
-                    for source in range(sources):
-                        rank, samples, incarnation, step = struct.unpack_from("<IIQQ", data, at + 80 + 40 * source)
-                        self.assertEqual(len(dealt[rank, incarnation, step]), samples)
-                        taken += dealt[rank, incarnation, step]
-                    if shard in held:  # a daemon died before the rest came, and it was made anew
-                        self.assertEqual(update, held[shard][0])
-                        held.clear()
-                    held[shard] = update, taken
-                    if part != GOES_ON:
-                        for shard, (_, taken) in held.items():
-                            trained[shard].update(taken)
-                        held.clear()
-                at += size
+        for record in processes.read_log(self.folder / "saved"):
+            if isinstance(record, processes.LoggedDeal):
+                dealt[record.push] = [(record.epoch, place) for place in range(record.begin, record.begin + record.count)]
+                continue
+            for push, samples in record.pushes.items():
+                self.assertEqual(len(dealt[push]), samples)
+                trained[record.shard].update(dealt[push])
         return trained
 
     def test_with_a_log_every_dealt_sample_is_trained_once(self):
