@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/config/json_file.h"
+#include "common/text/text.h"
 
 namespace psd {
 namespace {

@@ -7,18 +7,12 @@
 #include <fmt/format.h>
 
 #include "common/codec/codec_list.h"
-#include "common/config/json_file.h"
+#include "common/text/text.h"
 
 namespace psd {
 namespace {
 
 constexpr uint64_t kBufferElements = 4096;  // 16 KiB: stays in the first-level cache
-
-std::string listed(const std::vector<std::string_view>& names) {
-  std::string text;
-  for (const std::string_view name : names) text += (text.empty() ? "" : ", ") + std::string(name);
-  return text;
-}
 
 /// One of each codec, with the default options.
 const std::vector<std::unique_ptr<Codec>>& decoders() {
@@ -99,7 +93,7 @@ Status CodecOptions::finish() const {
   for (const Option& option : given_) {
     if (!message.empty() || option.read) continue;
     message = "'" + std::string(option.key) + "' is no option of it" +
-              (known_.empty() ? "; it has none" : "; expected " + listed(known_));
+              (known_.empty() ? "; it has none" : "; expected " + joined(known_, ", "));
     if (std::count(known_.begin(), known_.end(), option.key) > 0) {
       message = std::string(option.key) + " is given twice";
     }
@@ -121,7 +115,7 @@ Result<std::shared_ptr<const Codec>> makeCodec(std::string_view spec) {
   }
   const std::string_view near = nearest(name, codecNames());
   return Error{ErrorCode::invalidArgument, "'" + std::string(name.substr(0, 100)) + "' is not a codec; " +
-                                               (near.empty() ? "expected " + listed(codecNames())
+                                               (near.empty() ? "expected " + joined(codecNames(), ", ")
                                                              : "did you mean '" + std::string(near) + "'?")};
 }
 
@@ -147,11 +141,9 @@ std::vector<std::string_view> parameterCodecNames() {
 }
 
 std::string codecHelp() {
-  std::string text;
-  for (const CodecEntry& entry : kCodecList) {
-    text += (text.empty() ? "" : "; ") + std::string(entry.name) + ": " + std::string(entry.summary);
-  }
-  return text;
+  return joined(kCodecList, "; ", [](const CodecEntry& entry) {
+    return std::string(entry.name) + ": " + std::string(entry.summary);
+  });
 }
 
 }  // namespace psd

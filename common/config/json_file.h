@@ -2,7 +2,6 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -26,10 +25,6 @@ Result<nlohmann::ordered_json> readJsonFile(Env& env, const std::string& path);
 /// it parses as such, else as a string; one that begins like a JSON string, list or object must be
 /// one. Errors name the assignment.
 Status applyOverride(nlohmann::ordered_json& document, std::string_view assignment);
-
-/// The candidate with the smallest edit distance to `word` (case ignored, two swapped letters count
-/// once), or empty when none is near.
-std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates);
 
 /// A key as it stands in a path: control characters escaped, so that a message stays one line.
 std::string keyText(const std::string& key);

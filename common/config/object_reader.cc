@@ -1,5 +1,6 @@
 #include "common/config/object_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <deque>
@@ -7,6 +8,7 @@
 #include <utility>
 
 #include "common/config/json_file.h"
+#include "common/text/text.h"
 
 namespace psd {
 
@@ -242,10 +244,11 @@ std::vector<T> ObjectReader::list(std::string_view key, std::vector<T> fallback,
     result.clear();
     for (size_t i = 0; i < value->size(); i++) {
       std::optional<T> element = check((*value)[i]);
-      if (element)
+      if (element) {
         result.push_back(std::move(*element));
-      else
+      } else {
         wrong(pathOf(key) + "[" + std::to_string(i) + "]", right, (*value)[i]);
+      }
     }
   }
   record(key, result);
@@ -283,18 +286,12 @@ std::string ObjectReader::choice(std::string_view key, std::string_view fallback
                                  const std::vector<std::string_view>& allowed) {
   std::string result(fallback);
   if (const Json* value = given(key); value != nullptr) {
-    std::string right = allowed.size() > 1 ? "one of" : "";
-    bool usable = false;
-    for (std::string_view option : allowed) {
-      right += std::string(right.empty()          ? ""
-                           : option == allowed[0] ? " "
-                                                  : ", ") +
-               "\"" + std::string(option) + "\"";
-      usable = usable || *value == option;
-    }
-    if (usable) {
+    const auto isOption = [value](std::string_view option) { return *value == option; };
+    if (std::any_of(allowed.begin(), allowed.end(), isOption)) {
       result = value->get<std::string>();
     } else {
+      const auto quoted = [](std::string_view option) { return "\"" + std::string(option) + "\""; };
+      const std::string right = (allowed.size() > 1 ? "one of " : "") + joined(allowed, ", ", quoted);
       std::string_view near = value->is_string() ? nearest(value->get<std::string>(), allowed) : "";
       wrong(pathOf(key), right, *value, near.empty() ? "" : "; did you mean \"" + std::string(near) + "\"?");
     }

@@ -2,25 +2,21 @@
 
 #include <algorithm>
 
+#include "common/text/text.h"
+
 namespace psd {
 namespace {
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
 
 CodecRule readRule(ObjectReader in, const std::vector<std::string_view>& known) {
   CodecRule rule;
   const std::vector<std::string> all(known.begin(), known.end());
   rule.allowed = in.texts("allowed", all);
-  if (rule.allowed.empty()) in.fail("allowed", "must hold at least one of " + joined(all));
+  if (rule.allowed.empty()) in.fail("allowed", "must hold at least one of " + joined(all, ", "));
   for (size_t i = 0; i < rule.allowed.size(); i++) {
     const std::string& name = rule.allowed[i];
     const std::string at = "allowed[" + std::to_string(i) + "]";
     if (std::count(all.begin(), all.end(), name) == 0) {
-      in.fail(at, "must be one of " + joined(all) + ", not \"" + name + "\"");
+      in.fail(at, "must be one of " + joined(all, ", ") + ", not \"" + name + "\"");
     } else if (std::count(rule.allowed.begin(), rule.allowed.end(), name) > 1) {
       in.fail(at, "\"" + name + "\" is listed twice");
     }
@@ -36,8 +32,8 @@ CodecRule readRule(ObjectReader in, const std::vector<std::string_view>& known) 
 Result<std::shared_ptr<const Codec>> CodecRule::choose(std::string_view spec) const {
   PSD_ASSIGN_OR_RETURN(std::shared_ptr<const Codec> codec, makeCodec(spec.empty() ? fallback : spec));
   if (std::count(allowed.begin(), allowed.end(), codec->name()) > 0) return codec;
-  return Error{ErrorCode::invalidArgument,
-               "codec '" + std::string(codec->name()) + "' is not allowed here; allowed: " + joined(allowed)};
+  return Error{ErrorCode::invalidArgument, "codec '" + std::string(codec->name()) +
+                                               "' is not allowed here; allowed: " + joined(allowed, ", ")};
 }
 
 Status checkPushCodec(const Codec& codec, const std::vector<GroupConfig>& groups) {

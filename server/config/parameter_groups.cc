@@ -4,6 +4,7 @@
 
 #include <fnmatch.h>
 
+#include "common/text/text.h"
 #include "server/optimizer/optimizer_config.h"
 
 namespace psd {
@@ -16,11 +17,7 @@ bool matches(const GroupConfig& group, const std::string& tensor) {
 
 std::string describe(const std::vector<GroupConfig>& groups, std::string (*text)(const GroupConfig&)) {
   if (groups.size() == 1) return text(groups.front());
-  std::string all;
-  for (const GroupConfig& group : groups) {
-    all += (all.empty() ? "" : ", ") + group.name() + ": " + text(group);
-  }
-  return all;
+  return joined(groups, ", ", [text](const GroupConfig& group) { return group.name() + ": " + text(group); });
 }
 
 /// What trainers that take steps by themselves run: they were configured with nothing else.
@@ -43,11 +40,7 @@ void handOver(ObjectReader& in, GroupConfig& group) {
 
 }  // namespace
 
-std::string GroupConfig::name() const {
-  std::string all;
-  for (const std::string& glob : match) all += (all.empty() ? "" : " ") + glob;
-  return all.empty() ? "others" : all;
-}
+std::string GroupConfig::name() const { return match.empty() ? "others" : joined(match, " "); }
 
 std::vector<GroupConfig> readGroups(ObjectReader& in) {
   GroupConfig others;

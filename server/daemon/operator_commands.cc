@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <functional>
 
 #include <fmt/format.h>
 
 #include "common/config/json_file.h"
 #include "common/os/socket.h"
+#include "common/text/text.h"
 #include "server/rpc/admin_client.h"
 
 namespace psd {
@@ -104,12 +104,7 @@ std::string shardsTable(const Json& status) {
 
 /// "waiting    ranks 0, 2 in round 17 (sync of others) for rank 1 since 3.2 s"
 std::string waitingLine(const Json& waiting) {
-  const auto list = [](const Json& items, const std::function<std::string(const Json&)>& text) {
-    std::string all;
-    for (const Json& item : items) all += (all.empty() ? "" : ", ") + text(item);
-    return all;
-  };
-  std::string reason = list(waiting["for"], [](const Json& one) {
+  std::string reason = joined(waiting["for"], ", ", [](const Json& one) {
     return fmt::format("rank {} since {}", one["rank"].get<uint32_t>(),
                        duration(one["ms"].get<double>() / 1000));
   });
@@ -118,7 +113,7 @@ std::string waitingLine(const Json& waiting) {
   }
   return fmt::format(
       "waiting    ranks {} in {} ({} of {}) for {}\n",
-      list(waiting["ranks"], [](const Json& rank) { return std::to_string(rank.get<uint32_t>()); }),
+      joined(waiting["ranks"], ", ", [](const Json& rank) { return std::to_string(rank.get<uint32_t>()); }),
       waiting["what"].get<std::string>(), waiting["policy"].get<std::string>(),
       waiting["group"].get<std::string>(), reason);
 }
@@ -158,13 +153,13 @@ Result<Address> reachable(const DaemonCall& call) {
     PSD_ASSIGN_OR_RETURN(addresses.emplace_back(), parseAddress(server));
   }
   if (addresses.size() == 1) return addresses.front();
-  std::string reasons;
+  std::vector<std::string> reasons;
   for (const Address& address : addresses) {
     const auto connected = connectTo(address, std::min(call.timeout, kReachTimeout));
     if (connected.ok()) return address;
-    reasons += (reasons.empty() ? "" : "; ") + connected.message();
+    reasons.push_back(connected.message());
   }
-  return Error{ErrorCode::unavailable, reasons};
+  return Error{ErrorCode::unavailable, joined(reasons, "; ")};
 }
 
 }  // namespace
@@ -172,10 +167,8 @@ Result<Address> reachable(const DaemonCall& call) {
 void printConfig(const LoadedConfig& loaded) { std::puts(loaded.effective.dump(2).c_str()); }
 
 std::string formatStatus(const Json& status) {
-  std::string addresses;
-  for (const Json& address : status["addresses"]) {
-    addresses += (addresses.empty() ? "" : ", ") + address.get<std::string>();
-  }
+  const std::string addresses =
+      joined(status["addresses"], ", ", [](const Json& address) { return address.get<std::string>(); });
   std::string out = fmt::format("psd {}  {}  pid {} on {}, up {}, {} resident\n",
                                 status["version"].get<std::string>(), status["state"].get<std::string>(),
                                 status["pid"].get<int>(), status["host"].get<std::string>(),

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/codec/codec.h"
+#include "common/text/text.h"
 #include "trainer/bench/bench.h"
 #include "trainer/dataset/dataset_list.h"
 #include "trainer/model/model_list.h"
@@ -12,11 +13,9 @@ namespace psd {
 namespace {
 
 std::string modelHelp() {
-  std::string text;
-  for (const ModelEntry& entry : modelList()) {
-    text += (text.empty() ? "" : "; ") + std::string(entry.name) + ": " + std::string(entry.description);
-  }
-  return text;
+  return joined(modelList(), "; ", [](const ModelEntry& entry) {
+    return std::string(entry.name) + ": " + std::string(entry.description);
+  });
 }
 
 /// A flag of bench that some operations have no use for.
@@ -84,11 +83,7 @@ void addCodecFlags(CLI::App& app, RawFlags& flags) {
 }  // namespace
 
 std::string dataHelp() {
-  std::string text;
-  for (const DatasetEntry& entry : datasetList()) {
-    text += (text.empty() ? "" : "; ") + std::string(entry.usage);
-  }
-  return text;
+  return joined(datasetList(), "; ", [](const DatasetEntry& entry) { return entry.usage; });
 }
 
 std::string operationHelp() {
@@ -138,12 +133,7 @@ void addCommonFlags(CLI::App& app, RawFlags& flags) {
       ->capture_default_str();
 }
 
-std::string parameterCodecHelp() {
-  std::string text;
-  for (const std::string_view name : parameterCodecNames())
-    text += (text.empty() ? "" : ", ") + std::string(name);
-  return text;
-}
+std::string parameterCodecHelp() { return joined(parameterCodecNames(), ", "); }
 
 void addBenchFlags(CLI::App& app, RawFlags& flags) {
   auto add = [&app](const char* name, std::string& value, const char* help, const char* type) {
@@ -170,10 +160,8 @@ void addBenchFlags(CLI::App& app, RawFlags& flags) {
 Status checkBenchFlags(const CLI::App& app, std::string_view operation) {
   for (const auto& [name, operations] : operationFlags()) {
     if (app.count(name) == 0 || std::count(operations.begin(), operations.end(), operation) > 0) continue;
-    std::string text;
-    for (const std::string_view each : operations) text += (text.empty() ? "" : " | ") + std::string(each);
-    return {ErrorCode::invalidArgument,
-            std::string(name) + ": goes with bench " + text + ", not with " + std::string(operation)};
+    return {ErrorCode::invalidArgument, std::string(name) + ": goes with bench " + joined(operations, " | ") +
+                                            ", not with " + std::string(operation)};
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "common/text/text.h"
 #include "trainer/dataset/mnist.h"
 #include "trainer/dataset/synthetic.h"
 
@@ -36,11 +37,7 @@ constexpr DatasetEntry kDatasets[] = {
 };
 
 std::string usage() {
-  std::string text;
-  for (const DatasetEntry& entry : kDatasets) {
-    text += (text.empty() ? "" : "; or ") + std::string(entry.usage);
-  }
-  return text;
+  return joined(kDatasets, "; or ", [](const DatasetEntry& entry) { return entry.usage; });
 }
 
 }  // namespace

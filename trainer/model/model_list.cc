@@ -1,6 +1,6 @@
 #include "trainer/model/model_list.h"
 
-#include "common/config/json_file.h"
+#include "common/text/text.h"
 
 namespace psd {
 
@@ -18,15 +18,13 @@ std::span<const ModelEntry> modelList() {
 
 Result<const ModelEntry*> findModel(std::string_view name) {
   std::vector<std::string_view> names;
-  std::string listed;
   for (const ModelEntry& entry : modelList()) {
     if (entry.name == name) return &entry;
     names.push_back(entry.name);
-    listed += (listed.empty() ? "" : ", ") + std::string(entry.name);
   }
   const std::string_view near = nearest(name, names);
   return Error{ErrorCode::invalidArgument,
-               "'" + std::string(name) + "' is not a model; expected one of " + listed +
+               "'" + std::string(name) + "' is not a model; expected one of " + joined(names, ", ") +
                    (near.empty() ? "" : ". Did you mean " + std::string(near) + "?")};
 }
 

@@ -128,19 +128,6 @@ TEST_CASE("a bad override names the assignment and the reason") {
   CHECK(afterOverride("{}", "save=\xff") == "'save=\xff': the value is not UTF-8 text");
 }
 
-TEST_CASE("nearest finds the candidate that was meant, or none") {
-  std::vector<std::string_view> keys = {"type", "lr", "momentum", "weight_decay", "sgd", "rmsprop"};
-  CHECK(nearest("tpye", keys) == "type");
-  CHECK(nearest("Type", keys) == "type");
-  CHECK(nearest("momentm", keys) == "momentum");
-  CHECK(nearest("weightDecay", keys) == "weight_decay");
-  CHECK(nearest("sdg", keys) == "sgd");
-  CHECK(nearest("learning_rate", keys).empty());
-  CHECK(nearest("xy", keys).empty());
-  CHECK(nearest("", keys).empty());
-  CHECK(nearest("type", {}).empty());
-}
-
 TEST_CASE("describeJson shows short values whole and cuts long ones between characters") {
   CHECK(describeJson("fast") == "\"fast\"");
   CHECK(describeJson(nullptr) == "null");
