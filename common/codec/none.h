@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstring>
+
 #include "common/codec/bytes.h"
 #include "common/codec/codec.h"
 #include "common/types/finite.h"

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "common/codec/bytes.h"
 #include "common/codec/codec.h"
 #include "common/types/finite.h"
+#include "common/types/split_mix.h"
 
 namespace psd {
 
@@ -87,16 +90,8 @@ class RandK final : public Codec {
   }
   static uint64_t place(const Head& head, uint64_t count, uint64_t entry) {
     const uint64_t begin = entry * count / head.entries, end = (entry + 1) * count / head.entries;
-    return begin + ((mixed(head.seed + entry * kStep) >> 32) * (end - begin) >> 32);
+    return begin + ((splitMix(head.seed + entry * kSplitMixStep) >> 32) * (end - begin) >> 32);
   }
-  /// SplitMix64 (Steele, Lea, Flood 2014).
-  static uint64_t mixed(uint64_t state) {
-    state += kStep;
-    state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9u;
-    state = (state ^ (state >> 27)) * 0x94d049bb133111ebu;
-    return state ^ (state >> 31);
-  }
-  static constexpr uint64_t kStep = 0x9e3779b97f4a7c15u;
 
   const double fraction_;
 };

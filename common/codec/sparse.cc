@@ -1,6 +1,8 @@
 #include "common/codec/sparse.h"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "common/types/finite.h"
 

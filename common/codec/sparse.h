@@ -1,7 +1,7 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "common/codec/bytes.h"
 #include "common/codec/codec.h"

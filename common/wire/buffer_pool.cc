@@ -8,28 +8,22 @@
 
 #include <sys/mman.h>
 
+#include "common/os/huge_pages.h"
+
 namespace psd::wire {
 namespace {
 
 constexpr size_t kSmallest = 4096;
-constexpr size_t kHugePage = 2u << 20;
 
 std::byte* mapHuge(size_t capacity) {
-  void* raw = mmap(nullptr, capacity + kHugePage, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) throw std::bad_alloc();
-  // Trim to a huge-page boundary; the kernel uses huge pages only for whole aligned ones.
-  auto begin = reinterpret_cast<uintptr_t>(raw);
-  auto aligned = (begin + kHugePage - 1) & ~(kHugePage - 1);
-  if (aligned > begin) munmap(raw, aligned - begin);
-  size_t tail = begin + kHugePage - aligned;
-  if (tail > 0) munmap(reinterpret_cast<void*>(aligned + capacity), tail);
-  madvise(reinterpret_cast<void*>(aligned), capacity, MADV_HUGEPAGE);
-  return reinterpret_cast<std::byte*>(aligned);
+  std::byte* const data = mapAtHugePage(capacity, MAP_NORESERVE);
+  if (data == nullptr) throw std::bad_alloc();
+  madvise(data, capacity, MADV_HUGEPAGE);
+  return data;
 }
 
 void release(std::byte* data, size_t capacity) {
-  if (capacity >= kHugePage) {
+  if (capacity >= kHugePageBytes) {
     munmap(data, capacity);
   } else {
     std::free(data);
@@ -72,7 +66,7 @@ BufferPool::Buffer BufferPool::take(size_t bytes) {
     buffer.data_ = free.back();
     free.pop_back();
     heldBytes_ -= buffer.capacity_;
-  } else if (buffer.capacity_ >= kHugePage) {
+  } else if (buffer.capacity_ >= kHugePageBytes) {
     buffer.data_ = mapHuge(buffer.capacity_);
   } else {
     buffer.data_ = static_cast<std::byte*>(std::aligned_alloc(kSmallest, buffer.capacity_));

@@ -7,11 +7,9 @@ namespace {
 constexpr uint32_t kTensorsMax = 1u << 17;
 constexpr uint32_t kRankMax = 64;
 
-std::string_view view(capnp::Text::Reader text) { return {text.begin(), text.size()}; }
-
 static_assert(static_cast<uint16_t>(schema::ErrorCode::SESSION_ENDED) ==
                   static_cast<uint16_t>(ErrorCode::sessionEnded),
-              "schema::ErrorCode and psd::ErrorCode list the same codes in the same order");
+              "schema::ErrorCode lists the codes of psd::ErrorCode up to sessionEnded, in the same order");
 
 }  // namespace
 
@@ -23,7 +21,7 @@ void writeError(const Error& error, schema::Error::Builder out) {
 Error readError(schema::Error::Reader in) {
   auto code = static_cast<ErrorCode>(in.getCode());
   if (code > ErrorCode::sessionEnded) code = ErrorCode::internal;  // a newer peer's, or none that a peer has
-  return {code, std::string(view(in.getMessage()))};
+  return {code, std::string(textIn(in.getMessage()))};
 }
 
 void writeStatus(const Status& status, schema::Acknowledgement::Builder out) {
@@ -54,7 +52,7 @@ void writeModel(const ModelSpec& model, schema::ModelSpec::Builder out) {
 Result<ModelSpec> readModel(schema::ModelSpec::Reader in) {
   auto bad = [](const std::string& why) { return Error{ErrorCode::invalidArgument, why}; };
   ModelSpec model;
-  model.name = printable(view(in.getName()));
+  model.name = printable(textIn(in.getName()));
   auto tensors = in.getTensors();
   if (tensors.size() > kTensorsMax) {
     return bad("the model has " + std::to_string(tensors.size()) + " tensors; at most " +
@@ -63,9 +61,10 @@ Result<ModelSpec> readModel(schema::ModelSpec::Reader in) {
   model.tensors.reserve(tensors.size());
   for (auto tensor : tensors) {
     auto shape = tensor.getShape();
-    TensorSpec spec{std::string(view(tensor.getName())), DType::f32, {}};
-    if (shape.size() > kRankMax)
+    TensorSpec spec{std::string(textIn(tensor.getName())), DType::f32, {}};
+    if (shape.size() > kRankMax) {
       return bad("tensor '" + printable(spec.name) + "' has more than 64 dimensions");
+    }
     if (tensor.getDtype() != schema::DType::F32) {
       return bad("tensor '" + printable(spec.name) +
                  "' has a dtype that this version does not know; psd stores f32");

@@ -1,11 +1,11 @@
 #include "server/checkpoint/durability.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include <spdlog/spdlog.h>
 
+#include "common/os/random_id.h"
 #include "server/checkpoint/replay.h"
 
 namespace psd {
@@ -158,7 +158,7 @@ Status Durability::replayLog(const Checkpoint& checkpoint, ParameterStore& store
 std::shared_ptr<LogWriter> Durability::openLog(const ParameterStore& store) {
   SegmentHeader first;
   first.signature = store.model().signature();
-  first.history = logEnd_ ? logHistory_ : std::random_device()() | uint64_t{std::random_device()()} << 32;
+  first.history = logEnd_ ? logHistory_ : drawId();
   first.firstRecord = logEnd_ ? logEnd_->nextRecord : 1;
   return LogWriter::open(env_, config_.path, first, config_.segmentBytes,
                          logEnd_ ? logEnd_->lastWrite : LastWrite());

@@ -1,12 +1,12 @@
 #include "server/checkpoint/log_writer.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 
+#include "common/os/random_id.h"
 #include "server/checkpoint/checkpoint_folder.h"
 
 namespace psd {
@@ -112,7 +112,7 @@ void LogWriter::run() {
     if (status.ok() && rotate) {
       SegmentHeader header = header_;
       header.firstRecord = upTo;
-      if (mend) header.history = std::random_device()() | uint64_t{std::random_device()()} << 32;
+      if (mend) header.history = drawId();
       status = openSegment(header);
     }
     hold.lock();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdlib>
 #include <optional>
 #include <random>
@@ -11,12 +10,11 @@
 #include <nlohmann/json.hpp>
 
 #include "common/types/model_layout.h"
+#include "common/types/stopwatch.h"
 #include "trainer/bench/processes.h"
 
 namespace psd {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::array<BenchOperationName, 4> kOperations = {{
     {"pull", BenchOperation::pull, "all parameters"},
@@ -27,10 +25,6 @@ constexpr std::array<BenchOperationName, 4> kOperations = {{
 constexpr uint64_t kCallsPerRound = 1000;  // of latency: enough to fill any number outstanding
 constexpr size_t kAlignment = 64;
 constexpr float kGradientScale = 1e-3f;
-
-double secondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// Zeroed, aligned, and touched once, so that no page is new while time is taken.
 class Values {
@@ -61,28 +55,18 @@ struct LoadReport {
   uint32_t connections = 1;
 };
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LoadReport, rounds, elapsed, policy, device, pullTransport, pushTransport,
+                                   codec, pullCodec, wireBytes, connections)
+
 /// From one process of the bench to another.
 std::string pack(const LoadReport& report) {
   std::string packed;
-  nlohmann::json::to_msgpack(nlohmann::json{report.rounds, report.elapsed, report.policy, report.device,
-                                            report.pullTransport, report.pushTransport, report.codec,
-                                            report.pullCodec, report.wireBytes, report.connections},
-                             packed);
+  nlohmann::json::to_msgpack(nlohmann::json(report), packed);
   return packed;
 }
 
 LoadReport unpack(const std::string& packed) {
-  const auto json = nlohmann::json::from_msgpack(packed);
-  return {json[0].get<std::vector<double>>(),
-          json[1].get<double>(),
-          json[2].get<std::string>(),
-          json[3].get<std::string>(),
-          json[4].get<std::string>(),
-          json[5].get<std::string>(),
-          json[6].get<std::string>(),
-          json[7].get<std::string>(),
-          json[8].get<uint64_t>(),
-          json[9].get<uint32_t>()};
+  return nlohmann::json::from_msgpack(packed).get<LoadReport>();
 }
 
 /// One trainer of the bench: its client and its memory. Owned by one thread.
@@ -99,9 +83,9 @@ class Load {
     together();
     PSD_RETURN_IF_ERROR(round());  // warms buffers and pages on both sides
     report_.rounds.clear();
-    const Clock::time_point start = Clock::now();
-    while (secondsSince(start) < options_.seconds) PSD_RETURN_IF_ERROR(round());
-    report_.elapsed = secondsSince(start);
+    const Stopwatch stopwatch;
+    while (stopwatch.seconds() < options_.seconds) PSD_RETURN_IF_ERROR(round());
+    report_.elapsed = stopwatch.seconds();
     // It leaves before it waits for the others: by a policy they may be waiting for its pushes.
     PSD_RETURN_IF_ERROR(client_->leave());
     together();
@@ -143,7 +127,7 @@ class Load {
       report_.rounds.insert(report_.rounds.end(), info.seconds.begin(), info.seconds.end());
       return {};
     }
-    Clock::time_point start = Clock::now();
+    const Stopwatch stopwatch;
     report_.wireBytes = 0;
     if (options_.operation != BenchOperation::pull) {
       PSD_ASSIGN_OR_RETURN(const PushInfo info, client_->push(Step{++step_}, gradient_, 1, basis_).wait());
@@ -163,7 +147,7 @@ class Load {
       report_.wireBytes += info.bytes;
       basis_ = info.versions;
     }
-    report_.rounds.push_back(secondsSince(start));
+    report_.rounds.push_back(stopwatch.seconds());
     return {};
   }
 
@@ -283,8 +267,9 @@ std::string formatText(const BenchReport& report) {
                     report.pullCodec, static_cast<double>(report.wireBytes) / (1 << 20),
                     static_cast<double>(report.bytes * directions) / static_cast<double>(report.wireBytes));
   }
-  if (report.trainers > 1)
+  if (report.trainers > 1) {
     out += fmt::format("\n  fairness   {:.2f} (slowest by fastest trainer)", report.fairness);
+  }
   return out;
 }
 

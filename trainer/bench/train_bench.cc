@@ -1,26 +1,20 @@
 #include "trainer/bench/train_bench.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/types/stopwatch.h"
 #include "trainer/loop/batches.h"
 
 namespace psd {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr uint64_t kBlockSteps = 5;
 constexpr float kLearningRate = 0.01f;  // of the steps without a daemon
-
-double secondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 double medianOf(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -63,7 +57,7 @@ class Alternation : public LoopObserver {
 
   void onStep(const StepReport& report) override {
     if (counts()) {
-      server_.push_back(secondsSince(mark_));
+      server_.push_back(sinceMark_.seconds());
       pull_.push_back(report.pullSeconds);
       compute_.push_back(report.computeSeconds);
       push_.push_back(report.pushSeconds);
@@ -71,13 +65,13 @@ class Alternation : public LoopObserver {
     if (++inBlock_ == kBlockSteps) {
       runLocalBlock();
       ++blocks_;
-      if (blocks_ == 1) begin_ = Clock::now();
+      if (blocks_ == 1) sinceBegin_ = {};
       inBlock_ = 0;
     }
-    mark_ = Clock::now();
+    sinceMark_ = {};
   }
 
-  bool ended() const { return !status_.ok() || (blocks_ > 1 && secondsSince(begin_) >= seconds_); }
+  bool ended() const { return !status_.ok() || (blocks_ > 1 && sinceBegin_.seconds() >= seconds_); }
   const Status& status() const { return status_; }
 
   TrainBenchReport report() const {
@@ -96,18 +90,18 @@ class Alternation : public LoopObserver {
 
   void runLocalBlock() {
     for (inBlock_ = 0; inBlock_ < kBlockSteps && status_.ok(); ++inBlock_) {
-      const Clock::time_point start = Clock::now();
+      const Stopwatch stopwatch;
       status_ = local_.step();
-      if (counts()) alone_.push_back(secondsSince(start));
+      if (counts()) alone_.push_back(stopwatch.seconds());
     }
   }
 
   LocalTraining& local_;
   const double seconds_;
-  uint64_t blocks_ = 0;      // of either kind that are over
-  uint64_t inBlock_ = 0;     // steps of the current block that are over
-  Clock::time_point begin_;  // of what counts
-  Clock::time_point mark_;   // when the last step, or the block without the daemon, was over
+  uint64_t blocks_ = 0;   // of either kind that are over
+  uint64_t inBlock_ = 0;  // steps of the current block that are over
+  Stopwatch sinceBegin_;  // of what counts
+  Stopwatch sinceMark_;   // when the last step, or the block without the daemon, was over
   Status status_;
   std::vector<double> server_, alone_, pull_, compute_, push_;  // seconds of each step that counts
 };

@@ -2,10 +2,11 @@
 
 #include <cstdint>
 
+#include "common/types/split_mix.h"
+
 namespace psd {
 
-/// SplitMix64 (Steele, Lea, Flood 2014): the same numbers on every machine and library, which the
-/// standard's distributions do not promise. Owned by one thread.
+/// The numbers of splitMix(), one after the other. Owned by one thread.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
@@ -13,10 +14,9 @@ class Random {
   Random(uint64_t seed, uint64_t stream) : state_(Random(seed).next() ^ Random(~stream).next()) {}
 
   uint64_t next() {
-    uint64_t mixed = (state_ += 0x9e3779b97f4a7c15ull);
-    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9ull;
-    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebull;
-    return mixed ^ (mixed >> 31);
+    const uint64_t number = splitMix(state_);
+    state_ += kSplitMixStep;
+    return number;
   }
 
   /// Uniform in 0 … bound − 1; bound > 0. Multiply-shift: the bias is below bound / 2^32.

@@ -1,34 +1,14 @@
 #include "trainer/loop/training_loop.h"
 
 #include <algorithm>
-#include <chrono>
 #include <span>
 #include <utility>
 
+#include "common/types/stopwatch.h"
 #include "trainer/loop/batches.h"
 #include "trainer/loop/gradient_weight.h"
 
 namespace psd {
-namespace {
-
-/// Seconds between two points of a run.
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-  /// Seconds since the start or the last lap.
-  double lap() {
-    const double elapsed = seconds();
-    start_ = std::chrono::steady_clock::now();
-    return elapsed;
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
-}  // namespace
 
 void Tally::addStep(const StepReport& report) {
   if (report.epoch != epoch_) epochLossSum_ = epochSamples_ = 0;
@@ -178,8 +158,11 @@ Result<bool> TrainingLoop::takeStep(StepReport& report) {
 }
 
 Result<DealtSamples> TrainingLoop::takeSamples(uint64_t step) {
-  SamplesWish wish{Step{step},      options_.batchSize, train_.sampleCount(),
-                   options_.epochs, dealt_.epoch,       false};
+  SamplesWish wish{.step = Step{step},
+                   .count = options_.batchSize,
+                   .samples = train_.sampleCount(),
+                   .epochs = options_.epochs,
+                   .firstEpoch = dealt_.epoch};
   if (options_.autoBatch) {
     wish.count *= kAutoBatchMost;
     wish.nominal = options_.batchSize;

@@ -1,0 +1,19 @@
+#include "common/os/huge_pages.h"
+
+#include <sys/mman.h>
+
+namespace psd {
+
+std::byte* mapAtHugePage(uint64_t bytes, int flags) {
+  // One huge page more than needed, so that the part that begins at a huge page can be cut out.
+  void* const mapping = mmap(nullptr, bytes + kHugePageBytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  if (mapping == MAP_FAILED) return nullptr;
+  auto* const begin = static_cast<std::byte*>(mapping);
+  const uint64_t before = -reinterpret_cast<uintptr_t>(begin) % kHugePageBytes;
+  if (before > 0) munmap(begin, before);
+  munmap(begin + before + bytes, kHugePageBytes - before);
+  return begin + before;
+}
+
+}  // namespace psd
