@@ -20,8 +20,9 @@ SamplesReplay::SamplesReplay(const Manifest& manifest) : shards_(manifest.shards
   if (!manifest.samples) return;
   plan_ = SamplePlan::restore(*manifest.samples).value();  // parseManifest() has tried
   for (const ManifestShard& shard : manifest.shards) {
-    for (const AppliedPush& push : shard.pushes)
+    for (const AppliedPush& push : shard.pushes) {
       newest_[{shard.range.id, {push.rank, push.incarnation}}] = push.step;
+    }
   }
   for (const SavedDeal& deal : manifest.samples->underWay) {
     for (const ManifestShard& shard : manifest.shards) {

@@ -32,8 +32,9 @@ StalenessRule readStaleness(ObjectReader in) {
 
 DelayCompensation readDelayCompensation(ObjectReader in) {
   DelayCompensation compensation;
-  if (!in.has("lambda"))
+  if (!in.has("lambda")) {
     in.fail("lambda", "is needed: how much is compensated, as 0.04, or 2 with \"adaptive\"");
+  }
   compensation.lambda = in.number("lambda", 1, kPositive);
   compensation.adaptive = in.boolean("adaptive", false);
   return compensation;
@@ -66,8 +67,9 @@ double Clip::scale(double squaredNorm) const {
 
 Modifiers readModifiers(ObjectReader& in, const ModifierRefusals& refusals) {
   Modifiers modifiers;
-  if (wanted(in, "staleness", refusals.staleness))
+  if (wanted(in, "staleness", refusals.staleness)) {
     modifiers.staleness = readStaleness(in.object("staleness"));
+  }
   if (wanted(in, "delay_compensation", refusals.delayCompensation)) {
     modifiers.delay = readDelayCompensation(in.object("delay_compensation"));
   }

@@ -1,7 +1,5 @@
 #pragma once
 
-// Plain C++ and no third-party header: .cu files include this.
-
 #include <span>
 
 namespace psd {

@@ -29,12 +29,6 @@ int report(const Error& error) {
   return error.code == ErrorCode::invalidArgument ? kExitUsage : kExitFailed;
 }
 
-Status startLogging(const std::string& level) {
-  const Status started = initLogging({level, "text", ""});
-  if (started.ok()) return {};
-  return {started.error().code, "--log-level: " + started.message()};
-}
-
 int train(const TrainCommand& command) {
   const bool terminal = isatty(STDOUT_FILENO) == 1;
   const Result<int> signal = runTrain(command, Client::connect, std::cout, terminal);
@@ -73,10 +67,11 @@ int runProgram(int argc, const char* const* argv) {
   const auto* evaluation = std::get_if<EvalCommand>(&*command);
   const auto* measurement = std::get_if<BenchCommand>(&*command);
   const auto* stepMeasurement = std::get_if<TrainBenchCommand>(&*command);
-  const Status logging = startLogging(training          ? training->common.logLevel
-                                      : evaluation      ? evaluation->common.logLevel
-                                      : stepMeasurement ? stepMeasurement->common.logLevel
-                                                        : measurement->logLevel);
+  const std::string& logLevel = training          ? training->common.logLevel
+                                : evaluation      ? evaluation->common.logLevel
+                                : stepMeasurement ? stepMeasurement->common.logLevel
+                                                  : measurement->logLevel;
+  const Status logging = initLogging({.level = logLevel});
   if (!logging.ok()) return report(logging.error());
   if (training) return train(*training);
   if (stepMeasurement) return trainBench(*stepMeasurement);

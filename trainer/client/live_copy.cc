@@ -27,8 +27,7 @@ uint64_t untilLine(const float* to, uint64_t count) {
 
 // Stores past the caches ("non-temporal"): a line that is written whole need not be read first. The
 // processor's own prefetching ends at the end of a page, and the daemon's memory is mostly in pages of 4 KiB:
-// asking two pages ahead hides some of the walks through the page tables. Beyond
-// the end it is no error.
+// asking two pages ahead hides some of the walks through the page tables. Beyond the end it is no error.
 constexpr uint64_t kAheadElements = (8u << 10) / sizeof(float);
 
 void prefetchAhead(const float* from) { __builtin_prefetch(from + kAheadElements); }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <utility>
-#include <vector>
 
 #include "trainer/dataset/idx_file.h"
 

@@ -11,9 +11,10 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kTileElements = 64;  // of each gradient: 64 gradients are 16 KiB, in the first-level cache
-constexpr uint64_t kDistanceElements =
-    512;  // of each gradient: 64 gradients are 128 KiB, in the second-level cache
+// Of each gradient. 64 gradients are then 16 KiB, which the first-level cache holds …
+constexpr uint64_t kTileElements = 64;
+// … and 128 KiB, which the second-level cache does.
+constexpr uint64_t kDistanceElements = 512;
 constexpr uint64_t kLanes = 16;
 
 PSD_INLINE void scaleLoop(uint64_t n, float weight, const float* __restrict from, float* __restrict to) {
@@ -67,7 +68,7 @@ struct Loops {
   void (*distance)(uint64_t n, const float* a, const float* b, float* sums);
 };
 
-// A lambda takes no target attribute, hence functions with one, in a struct for each instruction set.
+// The functions of one instruction set, for a Loops.
 #define PSD_LOOPS(Name, ...)                                                                           \
   struct Name {                                                                                        \
     __VA_ARGS__ static void scale(uint64_t n, float weight, const float* from, float* to) {            \
