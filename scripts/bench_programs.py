@@ -1,4 +1,4 @@
-"""The programs that scripts/bench runs: started in a temporary folder, waited for with a bound, ended with it."""
+"""The programs that the scripts here measure: started in a temporary folder, waited for with a bound, ended with it."""
 
 import contextlib
 import json
@@ -91,7 +91,7 @@ class Programs:
     def daemon(self, config=None):
         """A psd that listens on a Unix socket and on TCP; killed at the end, should it not stop."""
         with tempfile.TemporaryDirectory(prefix="psd-bench-") as folder:
-            daemon = Daemon(self, pathlib.Path(folder), config or {})
+            daemon = Daemon(self.folder / "psd", pathlib.Path(folder), {"device": self.device, **(config or {})})
             try:
                 daemon.await_ready()
                 yield daemon
@@ -100,19 +100,19 @@ class Programs:
 
 
 class Daemon:
-    """A running psd. `address` names its addresses by transport."""
+    """A running psd, with what it writes in `folder`. `address` names its addresses by transport, that of TCP once it is ready."""
 
-    def __init__(self, programs, folder, config):
-        self.programs = programs
+    def __init__(self, psd, folder, config):
+        self.psd = psd
         self.socket = folder / "psd.sock"
         self.port_file = folder / "port"
         self.log = folder / "log"
         self.address = {"unix": f"unix://{self.socket}"}
         file = folder / "config.json"
-        file.write_text(json.dumps({"listen": [self.address["unix"], "tcp://127.0.0.1:0"], "device": programs.device,
-                                    "log": {"level": "warn"}, **config}), encoding="utf-8")
+        file.write_text(json.dumps({"listen": [self.address["unix"], "tcp://127.0.0.1:0"], "log": {"level": "warn"}, **config}),
+                        encoding="utf-8")
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen([programs.folder / "psd", "--config", file, "--port-file", self.port_file],
+            self.process = subprocess.Popen([psd, "--config", file, "--port-file", self.port_file],
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def await_ready(self):
@@ -124,7 +124,7 @@ class Daemon:
         self.address["tcp"] = f"tcp://127.0.0.1:{self.port_file.read_text(encoding='utf-8').strip()}"
 
     def status(self):
-        done = subprocess.run([self.programs.folder / "psd", "status", "--json", "--server", self.address["unix"]],
+        done = subprocess.run([self.psd, "status", "--json", "--server", self.address["unix"]],
                               capture_output=True, text=True, timeout=READY_S, check=False)
         if done.returncode != 0:
             raise Failed(f"psd status: {last_line(done.stderr)}")
@@ -136,12 +136,14 @@ class Daemon:
             return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
     def end(self):
+        """Has it stop, or kills it. Its exit status; None where it did not stop."""
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(READY_S)
+            return self.process.wait(READY_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+            return None
 
 
 @contextlib.contextmanager
