@@ -3,6 +3,7 @@
 The programs' paths come from the environment: PSD_BIN, and PSD_TRAINER_BIN where psd-trainer is built.
 """
 
+import collections
 import dataclasses
 import json
 import os
@@ -87,6 +88,19 @@ def read_log(folder):
                     yield from held.values()
                     held.clear()
             at += size
+
+
+def trained_samples(folder):
+    """By shard, how often each sample was in an update of the log: Counter of (epoch, place)."""
+    dealt, trained = {}, collections.defaultdict(collections.Counter)
+    for record in read_log(folder):
+        if isinstance(record, LoggedDeal):
+            dealt[record.push] = [(record.epoch, place) for place in range(record.begin, record.begin + record.count)]
+            continue
+        for push, samples in record.pushes.items():
+            assert len(dealt[push]) == samples, (push, samples, dealt[push])
+            trained[record.shard].update(dealt[push])
+    return trained
 
 
 class Process:

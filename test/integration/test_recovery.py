@@ -49,18 +49,6 @@ class KilledDaemon(processes.ProcessTest):
         self.assert_ends(replayed)
         self.assertIn(f"shards at update {exchanges}, {exchanges}", replayed.out)
 
-    def trained_samples(self):
-        """By shard, how often each sample was in an update of the log: Counter of (epoch, place)."""
-        dealt, trained = {}, collections.defaultdict(collections.Counter)
-        for record in processes.read_log(self.folder / "saved"):
-            if isinstance(record, processes.LoggedDeal):
-                dealt[record.push] = [(record.epoch, place) for place in range(record.begin, record.begin + record.count)]
-                continue
-            for push, samples in record.pushes.items():
-                self.assertEqual(len(dealt[push]), samples)
-                trained[record.shard].update(dealt[push])
-        return trained
-
     def test_with_a_log_every_dealt_sample_is_trained_once(self):
         epochs, samples = 12, 400
         for policy in ("locked", "sync"):
@@ -81,7 +69,7 @@ class KilledDaemon(processes.ProcessTest):
                     self.assert_ends(trainer)
                 done = daemon.until_status("both have left", lambda status: not status["trainers"])["samples"]
                 self.assertEqual(done, {"epoch": samples, "epochs": epochs, "done": epochs * samples})
-                trained = self.trained_samples()
+                trained = processes.trained_samples(self.folder / "saved")
                 every = collections.Counter((epoch, place) for epoch in range(epochs) for place in range(samples))
                 self.assertEqual([trained[0] - every, every - trained[0]], [{}, {}])
                 self.assertEqual(trained[1], trained[0])
