@@ -113,7 +113,7 @@ void requireEqual(const std::vector<float>& got, const std::vector<float>& expec
   REQUIRE(worst <= 1e-5);
 }
 
-constexpr uint32_t kTrainers = 4, kPart = 8;
+constexpr uint32_t kBatch = 32;  // of all trainers together
 constexpr uint64_t kRounds = 100;
 
 std::unique_ptr<Model> makeMlp() {
@@ -126,11 +126,11 @@ std::unique_ptr<Model> makeMlp() {
   return std::move(*model);
 }
 
-/// `count` samples from `begin` on, of the kTrainers · kPart that make up a step.
+/// `count` samples from `begin` on, of the kBatch that make up a step.
 Batch samplesOf(const Dataset& data, uint64_t step, uint32_t begin, uint32_t count) {
   std::vector<uint32_t> samples(count);
   for (uint32_t i = 0; i < count; i++) {
-    const uint64_t place = step * kTrainers * kPart + begin + i;
+    const uint64_t place = step * kBatch + begin + i;
     samples[i] = static_cast<uint32_t>(place * 37 % data.sampleCount());
   }
   Batch batch;
@@ -151,43 +151,44 @@ Status trainParts(Client& client, Model& model, const Dataset& data, uint32_t be
   return client.pull(model.parameters()).wait().status();
 }
 
-/// The parameters after kTrainers trainers with batches of kPart went through the rounds of a daemon.
-std::vector<float> trainTogether(int shards, const nlohmann::ordered_json& optimizer) {
-  testing::LocalServer server({{"policy", {{"type", "sync"}, {"start_trainers", kTrainers}}},
+/// The parameters after so many trainers, each with its part of every batch, went through a daemon's rounds.
+std::vector<float> trainTogether(uint32_t trainers, int shards, const nlohmann::ordered_json& optimizer) {
+  testing::LocalServer server({{"policy", {{"type", "sync"}, {"start_trainers", trainers}}},
                                {"optimizer", optimizer},
                                {"shards", shards},
                                {"threads", 2}});
   auto data = makeSynthetic(640, Split::train, kSeed);
   std::vector<std::unique_ptr<Model>> models;
   std::vector<std::unique_ptr<Client>> clients;
-  std::vector<Status> statuses(kTrainers);
-  for (uint32_t rank = 0; rank < kTrainers; rank++) {
+  std::vector<Status> statuses(trainers);
+  for (uint32_t rank = 0; rank < trainers; rank++) {
     models.push_back(makeMlp());
     ClientOptions options;
     options.servers = {server.address()};
     options.chunkBytes = 64 << 10;
     auto client = Client::connect(options);
     PSD_REQUIRE_OK(client);
-    PSD_REQUIRE_OK((*client)->join({Rank{rank}, kTrainers}, models[rank]->spec(),
+    PSD_REQUIRE_OK((*client)->join({Rank{rank}, trainers}, models[rank]->spec(),
                                    [&] { return std::span<const float>(models[rank]->parameters()); }));
     clients.push_back(std::move(*client));
   }
   std::vector<std::thread> threads;
-  for (uint32_t rank = 0; rank < kTrainers; rank++) {
+  for (uint32_t rank = 0; rank < trainers; rank++) {
     threads.emplace_back([&, rank] {
-      statuses[rank] = trainParts(*clients[rank], *models[rank], *data, rank * kPart, kPart);
+      const uint32_t part = kBatch / trainers;
+      statuses[rank] = trainParts(*clients[rank], *models[rank], *data, rank * part, part);
     });
   }
   for (std::thread& thread : threads) thread.join();
   for (const Status& status : statuses) PSD_REQUIRE_OK(status);
   for (auto& client : clients) PSD_REQUIRE_OK(client->leave());
-  const auto parameters = models[2]->parameters();
+  const auto parameters = models.back()->parameters();
   return {parameters.begin(), parameters.end()};
 }
 
 }  // namespace
 
-TEST_CASE("Rounds of four trainers equal one process with the batches put together") {
+TEST_CASE("Rounds of two and of four trainers equal one process with the batches put together") {
   LibTorchClient reference([](std::vector<torch::Tensor> parameters) {
     return std::make_unique<torch::optim::SGD>(std::move(parameters),
                                                torch::optim::SGDOptions(0.05).momentum(0.9));
@@ -196,11 +197,14 @@ TEST_CASE("Rounds of four trainers equal one process with the batches put togeth
   auto data = makeSynthetic(640, Split::train, kSeed);
   PSD_REQUIRE_OK(reference.join({Rank{0}, 1}, model->spec(),
                                 [&] { return std::span<const float>(model->parameters()); }));
-  PSD_REQUIRE_OK(trainParts(reference, *model, *data, 0, kTrainers * kPart));
+  PSD_REQUIRE_OK(trainParts(reference, *model, *data, 0, kBatch));
   const std::vector<float> expected(model->parameters().begin(), model->parameters().end());
-  for (int shards : {1, 4}) {
-    INFO(shards << " shards");
-    requireEqual(trainTogether(shards, {{"type", "sgd"}, {"lr", 0.05}, {"momentum", 0.9}}), expected);
+  for (const uint32_t trainers : {2, 4}) {
+    for (int shards : {1, 4}) {
+      INFO(trainers << " trainers, " << shards << " shards");
+      requireEqual(trainTogether(trainers, shards, {{"type", "sgd"}, {"lr", 0.05}, {"momentum", 0.9}}),
+                   expected);
+    }
   }
 }
 
