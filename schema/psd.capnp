@@ -260,7 +260,8 @@ interface Trainer extends(Reader) {
   # of them. `sampleSeconds`: how long this trainer computes for a sample; 0: not known yet, and it gets `nominal`.
 
   leave @4 () -> (status :Acknowledgement);
-  # The trainer is done. Answered when its pushes are applied.
+  # The trainer is done. Answered when the departure is kept for a daemon after this one, at once where nothing keeps it;
+  # pushes that are still under way may be applied after it or not.
 
   notice @5 () -> (shuttingDown :Bool, reason :Text);
   # Parked until the daemon has something to tell; one outstanding call per session.

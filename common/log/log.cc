@@ -1,16 +1,14 @@
 #include "common/log/log.h"
 
-#include <cerrno>
-#include <cstring>
 #include <ctime>
-#include <filesystem>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+
+#include "common/log/log_file.h"
 
 namespace psd {
 namespace {
@@ -65,17 +63,7 @@ Status initLogging(const LogOptions& options) {
   if (options.file.empty()) {
     sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
   } else {
-    // spdlog would make the folder.
-    const auto folder = std::filesystem::path(options.file).parent_path();
-    if (!folder.empty() && !std::filesystem::exists(folder)) {
-      return {ErrorCode::invalidArgument,
-              "log.file: '" + options.file + "': there is no folder '" + folder.string() + "'"};
-    }
-    try {
-      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file);
-    } catch (const spdlog::spdlog_ex&) {
-      return {ErrorCode::invalidArgument, "log.file: '" + options.file + "': " + std::strerror(errno)};
-    }
+    PSD_ASSIGN_OR_RETURN(sink, LogFile::open(options.file));
   }
   auto logger = std::make_shared<spdlog::logger>("psd", std::move(sink));
   if (options.format == "json") {

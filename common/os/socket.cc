@@ -138,6 +138,13 @@ bool isStaleSocket(const sockaddr_un& name) {
                     probe) == ECONNREFUSED;
 }
 
+/// What lies at the path and is not a socket; empty otherwise.
+std::string otherThan(const sockaddr_un& name) {
+  struct stat info {};
+  if (lstat(name.sun_path, &info) != 0 || S_ISSOCK(info.st_mode)) return "";
+  return S_ISDIR(info.st_mode) ? "a folder" : S_ISLNK(info.st_mode) ? "a symbolic link" : "a file";
+}
+
 std::string peerName(const sockaddr_storage& name, socklen_t length) {
   if (name.ss_family == AF_UNIX) return "a local process";
   char host[NI_MAXHOST], port[NI_MAXSERV];
@@ -166,6 +173,10 @@ Result<ListenSockets> listenOn(const Address& address) {
     auto* generic = reinterpret_cast<sockaddr*>(&name);
     int fd = listenSocket(AF_UNIX, generic, sizeof name);
     if (fd < 0 && errno == EADDRINUSE) {
+      if (const std::string other = otherThan(name); !other.empty()) {
+        return Error{ErrorCode::io, address.toString() + ": cannot listen: there is " + other +
+                                        ", and no socket; remove it or choose another path"};
+      }
       if (isStaleSocket(name)) {
         unlink(address.path.c_str());
         fd = listenSocket(AF_UNIX, generic, sizeof name);

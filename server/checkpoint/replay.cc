@@ -8,9 +8,11 @@
 namespace psd {
 namespace {
 
-bool beyond(const Manifest& manifest, Version until) {
-  return std::any_of(manifest.shards.begin(), manifest.shards.end(),
-                     [until](const ManifestShard& shard) { return shard.version > until; });
+/// Of the shard that is furthest.
+Version newestIn(const Manifest& manifest) {
+  Version newest;
+  for (const ManifestShard& shard : manifest.shards) newest = std::max(newest, shard.version);
+  return newest;
 }
 
 /// The newest whole checkpoint that no shard of has gone beyond `until`.
@@ -19,10 +21,11 @@ Result<Checkpoint> checkpointBefore(Env& env, const std::string& folder, std::op
   Error why{ErrorCode::io, "there is no whole checkpoint in '" + folder + "'"};
   for (auto number = numbers.rbegin(); number != numbers.rend(); ++number) {
     auto opened = openCheckpoint(env, checkpointPath(folder, *number));
-    if (opened.ok() && (!until || !beyond(opened->manifest, *until))) return opened;
+    if (opened.ok() && (!until || newestIn(opened->manifest) <= *until)) return opened;
     if (opened.ok()) {
-      why = {ErrorCode::invalidArgument,
-             "every checkpoint left in '" + folder + "' is beyond update " + std::to_string(until->value)};
+      why = {ErrorCode::invalidArgument, "every checkpoint left in '" + folder + "' is beyond update " +
+                                             std::to_string(until->value) + "; the earliest to be had is " +
+                                             std::to_string(newestIn(opened->manifest).value)};
     } else {
       why = opened.error();
     }

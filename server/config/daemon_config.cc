@@ -37,11 +37,15 @@ std::vector<Address> readListen(ObjectReader& in) {
   std::vector<Address> addresses;
   for (size_t i = 0; i < texts.size(); i++) {
     Result<Address> address = parseAddress(texts[i]);
-    if (address.ok()) {
-      addresses.push_back(*std::move(address));
-    } else {
+    if (!address.ok()) {
       in.fail(element("listen", i), address.message());
+      continue;
     }
+    const bool anyPort = address->kind == Address::Kind::tcp && address->port == 0;
+    if (!anyPort && std::find(addresses.begin(), addresses.end(), *address) != addresses.end()) {
+      in.fail(element("listen", i), "\"" + texts[i] + "\" is listed twice");
+    }
+    addresses.push_back(*std::move(address));
   }
   return addresses;
 }
@@ -272,6 +276,9 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
     }
   }
   PSD_RETURN_IF_ERROR(in.finish());
+  if (config.model && config.model->file.empty()) {
+    PSD_RETURN_IF_ERROR(assignGroups(config.model->spec, config.groups).status());
+  }
   return LoadedConfig{std::move(config), in.effective()};
 }
 

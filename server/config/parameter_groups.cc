@@ -15,6 +15,22 @@ bool matches(const GroupConfig& group, const std::string& tensor) {
                      [&](const std::string& glob) { return fnmatch(glob.c_str(), tensor.c_str(), 0) == 0; });
 }
 
+/// What keeps the glob from being one; empty: nothing.
+std::string globFault(const std::string& glob) {
+  if (glob.empty()) return "holds \"\", which matches no tensor; write names, as \"fc*\"";
+  for (size_t i = 0; i < glob.size(); i++) {
+    if (glob[i] == '\\') {
+      i++;  // what follows stands for itself
+      continue;
+    }
+    if (glob[i] != '[') continue;
+    const size_t first = i + 1 + (glob.find_first_of("!^", i + 1) == i + 1);
+    i = glob.find(']', first + 1);  // as the first character ']' stands for itself
+    if (i == std::string::npos) return "\"" + glob + "\" lacks the ']' for its '['; \"\\\\[\" is a plain one";
+  }
+  return "";
+}
+
 std::string describe(const std::vector<GroupConfig>& groups, std::string (*text)(const GroupConfig&)) {
   if (groups.size() == 1) return text(groups.front());
   return joined(groups, ", ", [text](const GroupConfig& group) { return group.name() + ": " + text(group); });
@@ -52,6 +68,9 @@ std::vector<GroupConfig> readGroups(ObjectReader& in) {
     GroupConfig group = others;
     group.match = entry.textOrTexts("match");
     if (group.match.empty()) entry.fail("match", "is needed: the names of tensors, as \"fc*\"");
+    for (const std::string& glob : group.match) {
+      if (const std::string fault = globFault(glob); !fault.empty()) entry.fail("match", fault);
+    }
     if (entry.has("policy")) {
       ObjectReader own = entry.object("policy");
       group.policy = readPolicy(own);

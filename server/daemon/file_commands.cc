@@ -28,9 +28,15 @@ Status checkExists(Env& env, const std::string& path) {
   return {ErrorCode::io, "there is no '" + path + "'"};
 }
 
+std::string nameIn(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
 /// The checkpoint that `path` names, or the newest whole one in it.
 Result<Checkpoint> checkpointAt(Env& env, const std::string& path) {
   if (isCheckpoint(env, path)) return openCheckpoint(env, path);
+  if (nameIn(path) == kManifestName) return openCheckpoint(env, folderOf(path));
+  if (!env.list(path).ok()) {
+    return Error{ErrorCode::io, "'" + path + "' is a file; expected a checkpoint or a folder of them"};
+  }
   PSD_ASSIGN_OR_RETURN(NewestCheckpoint newest, newestCheckpoint(env, path));
   for (const Error& damaged : newest.damaged) {
     print("passed over a checkpoint: " + damaged.message + "\n");
@@ -91,7 +97,7 @@ Result<SegmentContent> showSegment(Env& env, const std::string& path) {
                     content.nextRecord - content.header->firstRecord,
                     first == 0 ? "" : fmt::format(" ({} to {})", first, last)));
   const uint64_t rest = content.fileBytes - content.wholeBytes;
-  if (rest > 0) print(fmt::format("  {} bytes after them are no whole record\n", rest));
+  if (rest > 0) print(fmt::format("  its last {} bytes are no whole record\n", rest));
   return content;
 }
 
@@ -173,7 +179,7 @@ Status inspect(Env& env, const std::string& path) {
   PSD_RETURN_IF_ERROR(checkExists(env, path));
   if (isCheckpoint(env, path)) return inspectCheckpoint(env, path);
   if (env.list(path).ok()) return inspectFolder(env, path);
-  const std::string name = path.substr(path.rfind('/') + 1);
+  const std::string name = nameIn(path);
   if (name == kManifestName) return inspectCheckpoint(env, folderOf(path));
   if (name == kDepartedName) return inspectDeparted(env, folderOf(path));
   if (segmentOf(name)) return inspectSegment(env, path);
@@ -182,6 +188,11 @@ Status inspect(Env& env, const std::string& path) {
 
 Status replay(Env& env, const std::string& folder, std::optional<uint64_t> until, const std::string& to) {
   PSD_RETURN_IF_ERROR(checkExists(env, folder));
+  const bool oneCheckpoint = isCheckpoint(env, folder);
+  if (oneCheckpoint || !env.list(folder).ok()) {
+    return {ErrorCode::io, "'" + folder + "' is " + (oneCheckpoint ? "one checkpoint" : "a file") +
+                               "; expected the folder with checkpoints and log, durability.path"};
+  }
   PSD_ASSIGN_OR_RETURN(const auto store,
                        rebuild(env, folder, until ? std::optional(Version{*until}) : std::nullopt));
   std::string versions;

@@ -103,7 +103,8 @@ struct OperatorFlags {
         reload{app.add_subcommand("reload",
                                   "Let a running daemon read its configuration again, while trainers work"),
                "60"},
-        stop{app.add_subcommand("stop", "End a running daemon in an orderly way"), "120"} {
+        stop{app.add_subcommand("stop", "End a running daemon in an orderly way; returns when all is saved"),
+             "120"} {
     for (Call* call : {&status, &reload, &stop}) {
       call->command
           ->add_option("--server", call->servers,

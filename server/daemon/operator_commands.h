@@ -26,7 +26,8 @@ Status printStatus(const DaemonCall& call, bool json);
 /// `psd reload`: the daemon reads its configuration again. Prints what has changed.
 Status reloadServer(const DaemonCall& call);
 
-/// `psd stop`: returns once the daemon has ended.
+/// `psd stop`: returns once all is saved, nobody is served any more and the connection is closed. The process
+/// may take some moments more.
 Status stopServer(const DaemonCall& call);
 
 /// The table that `psd status` prints for a status document.

@@ -17,6 +17,12 @@ uint64_t drawDaemonId() {
   return (uint64_t{random()} << 32 | random()) | 1;
 }
 
+void logRefused(const Candidate& candidate, const std::string& why) {
+  spdlog::warn("refused {} (process {} on {}): {}",
+               candidate.anyRank ? "a trainer of any rank" : "rank " + std::to_string(candidate.rank.value),
+               candidate.pid, candidate.host, why);
+}
+
 }  // namespace
 
 Control::Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
@@ -82,6 +88,16 @@ kj::Promise<Result<Joined>> Control::join(Candidate candidate, std::vector<HeldS
   if (model.tensors.empty()) {
     return Result<Joined>(ErrorCode::invalidArgument, "a trainer's model has at least one tensor");
   }
+  if (!models_->model() && !roster_.mayHaveRankLater(candidate)) {  // one is made for somebody who fits
+    Candidate asked = candidate;
+    asked.returns = asked.lastDaemon == daemonId_;
+    Status fits = roster_.place(asked);
+    if (fits.ok()) fits = roster_.mayJoin(asked);
+    if (!fits.ok()) {
+      logRefused(candidate, fits.message());
+      return Result<Joined>(fits.error());
+    }
+  }
   return models_->provide(model).then([this, candidate = std::move(candidate), held = std::move(held),
                                        model = std::move(model), loop = std::move(loop)](
                                           Status status) mutable -> kj::Promise<Result<Joined>> {
@@ -97,8 +113,7 @@ kj::Promise<Result<Joined>> Control::join(Candidate candidate, std::vector<HeldS
     }
     Result<Joined> joined = status.ok() ? admit(candidate, held, loop) : Result<Joined>(status.error());
     if (!joined.ok()) {
-      spdlog::warn("refused rank {} (process {} on {}): {}", candidate.rank.value, candidate.pid,
-                   candidate.host, joined.message());
+      logRefused(candidate, joined.message());
       dropUnclaimed();
       return joined;
     }

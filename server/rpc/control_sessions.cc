@@ -248,7 +248,9 @@ void Control::keepDeparted() {
 void Control::endIfDone() {
   if (stopping() || !roster_.everyoneDone()) return;
   const bool fixed = roster_.worldSizeMin() == roster_.worldSize();
-  requestStop("all " + (fixed ? std::to_string(roster_.worldSize()) + " " : "") + "trainers are done");
+  const uint64_t lost = roster_.lostCount();
+  requestStop("all " + (fixed ? std::to_string(roster_.worldSize()) + " " : "") + "trainers are " +
+              (lost == 0 ? "done" : "gone; lost on the way: " + std::to_string(lost)));
 }
 
 void Control::forget(SessionId session, Departure how, const std::string& why) {

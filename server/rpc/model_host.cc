@@ -8,6 +8,8 @@
 namespace psd {
 namespace {
 
+constexpr std::string_view kBenchModel = "bench";  // of psd-trainer bench
+
 /// The same tensors, perhaps in another order.
 bool sameTensors(const ModelSpec& a, const ModelSpec& b) {
   auto sorted = [](const ModelSpec& model) {
@@ -23,9 +25,12 @@ bool sameTensors(const ModelSpec& a, const ModelSpec& b) {
 
 Status checkSameModel(const ModelSpec& served, const ModelSpec& peers) {
   if (served.signature() == peers.signature()) return {};
-  return {ErrorCode::modelMismatch,
-          "the model does not match: " +
-              describeDifference(peers, "the trainer's model", served, "the daemon's")};
+  const bool measured = served.name == kBenchModel && peers.name != kBenchModel;
+  return {
+      ErrorCode::modelMismatch,
+      "the model does not match: " +
+          describeDifference(peers, "the trainer's model", served, "the daemon's") +
+          (measured ? "; that is what psd-trainer bench left there: start the daemon again to train" : "")};
 }
 
 ModelHost::ModelHost(std::shared_ptr<const DaemonConfig> config,

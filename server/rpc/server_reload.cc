@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "common/log/log_file.h"
 #include "server/config/live_change.h"
 #include "server/rpc/server.h"
 
@@ -9,6 +10,10 @@ namespace psd {
 
 kj::Promise<Result<std::string>> Server::reload() {
   using Outcome = Result<std::string>;
+  // First, so that what comes of this stands in the new file.
+  if (Status reopened = reopenLogFile(); !reopened.ok()) {
+    spdlog::warn("the log stays in the file of before: {}", reopened.message());
+  }
   if (control_.stopping()) return Outcome(ErrorCode::shuttingDown, "the daemon is shutting down");
   if (reloading_) return Outcome(ErrorCode::notReady, "another reload is under way");
   reloading_ = true;

@@ -22,6 +22,12 @@ class Bench(processes.ProcessTest):
         self.assertEqual(status["counters"]["refused_slices"], 0)
         return status
 
+    def test_the_model_that_it_leaves_is_said_to_be_one(self):
+        daemon = self.daemon()
+        self.bench(daemon, "push", "--size", "64K", "--seconds", 0.1)
+        self.assert_has_left(daemon)
+        self.assert_fails(self.train(daemon.address), "does not match", "psd-trainer bench left there: start the daemon again")
+
     def test_a_training_step(self):
         for policy, more in (("hogwild", ()), ("hogwild", ("--inflight", 2, "--prefetch")), ("locked", ("--transport", "rpc"))):
             with self.subTest(policy=policy, more=more):

@@ -26,6 +26,7 @@ class Elastic(processes.ProcessTest):
         status = self.until_ranks(daemon, 0, 1, 2)
         self.assertEqual((status["world_size_min"], status["world_size"]), (1, 3))
         self.assert_fails(self.auto(daemon), "all 3 ranks are taken")
+        self.assertIn("refused a trainer of any rank (process ", daemon.err)
         second.kill()
         fourth = self.auto(daemon, more=("--steps", 5))
         self.assert_ends(fourth)
@@ -66,7 +67,7 @@ class Elastic(processes.ProcessTest):
         self.assertTrue(daemon.runs())
         first.kill()
         self.assert_ends(daemon)
-        self.assertIn("all trainers are done", daemon.err)
+        self.assertIn("stopping: all trainers are gone; lost on the way: 1", daemon.err)
 
     def test_without_a_world_size_anywhere_it_is_asked_for(self):
         daemon = self.daemon()

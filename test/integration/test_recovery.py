@@ -243,7 +243,7 @@ class DamagedLog(processes.ProcessTest):
             file.truncate(last.stat().st_size - 100)
         inspected = self.start_psd("inspect", self.saved)
         self.assert_ends(inspected)
-        self.assertIn("bytes after them are no whole record", inspected.out)
+        self.assertIn("bytes are no whole record", inspected.out)
         self.assert_ends(self.start_psd("replay", self.saved))
         self.assertIn("left out an unfinished one", self.start(self.saved).err)
 

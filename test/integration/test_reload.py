@@ -45,6 +45,20 @@ class Reload(processes.ProcessTest):
         daemon.until_status("the new rate", lambda status: status["optimizer"] == "sgd lr=0.125")
         self.assert_stops(daemon)
 
+    def test_a_log_that_was_moved_away(self):
+        log, moved = self.folder / "psd.log", self.folder / "psd.log.1"
+        logging = self.start_psd("--listen", self.unix_address(), "--set", f"log.file={log}")
+        processes.until("it serves", lambda: log.exists() and "ready" in log.read_text(encoding="utf-8"))
+        log.rename(moved)
+        logging.signal(signal.SIGHUP)
+        processes.until("it says so in a new file", lambda: log.exists() and "nothing differs" in log.read_text(encoding="utf-8"))
+        before = moved.read_text(encoding="utf-8")
+        log.unlink()
+        self.assert_ends(self.start_psd("reload", "--server", self.unix_address()))
+        self.assert_stops(logging)
+        self.assertIn("stopped", log.read_text(encoding="utf-8"))
+        self.assertEqual(moved.read_text(encoding="utf-8"), before)
+
     def test_what_is_logged(self):
         daemon = self.serve({"log": {"level": "info"}})
         lines = 0

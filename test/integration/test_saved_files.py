@@ -110,6 +110,16 @@ class SavedFiles(processes.ProcessTest):
         (checkpoint,) = self.saved.glob("checkpoint-*")
         self.assertEqual(self.psd("inspect", checkpoint / "manifest.json"), self.psd("inspect", checkpoint))
 
+    def test_paths_of_another_kind(self):
+        self.save()
+        (checkpoint,) = self.saved.glob("checkpoint-*")
+        exported = self.folder / "x.safetensors"
+        self.psd("export", checkpoint / "manifest.json", "--to", exported)
+        self.assertEqual(set(read_tensors(exported)), set(TENSORS))
+        self.assert_fails(self.start_psd("export", exported, "--to", "y"), f"'{exported}' is a file; expected a checkpoint or")
+        self.assert_fails(self.start_psd("replay", checkpoint), f"'{checkpoint}' is one checkpoint; expected the folder")
+        self.assert_fails(self.start_psd("replay", exported), f"'{exported}' is a file; expected the folder")
+
     def test_damage_and_absence_are_failures_not_wrong_usage(self):
         self.save()
         (checkpoint,) = self.saved.glob("checkpoint-*")

@@ -39,6 +39,19 @@ class WrongConfiguration(processes.ProcessTest):
         self.refuse_file('', "wrong.json", "line 1")
         self.refuse_file('{"shards": 4, "shards": 5}', "wrong.json", "shards")
 
+    def test_groups_that_match_nothing(self):
+        model = '"model": {"tensors": [{"name": "w", "shape": [4]}, {"name": "b[0]", "shape": []}]}'
+
+        def groups(match):
+            return f'{{"groups": [{{"match": {match}}}], {model}}}'
+
+        self.refuse_file(groups('"v*"'), "wrong.json: groups[0].match: v* matches no tensor of model 'model'")
+        self.refuse_file(groups('["w", ""]'), 'groups[0].match: holds ""')
+        self.refuse_file(groups('"w["'), 'groups[0].match: "w[" lacks the \']\'')
+        self.refuse_file(groups('"[]w"'), "lacks the ']'")
+        for right in ('"w"', '"[w]"', '"b\\\\[0]"', '"[!b]"', '"[]w]"'):
+            self.assert_ends(self.start_psd("check", self.write("right.json", groups(right))))
+
     def test_files_that_cannot_be_read(self):
         self.refuse(["--config", "absent.json"], "absent.json", "No such file")
         self.refuse(["--config", self.folder], str(self.folder), "directory")
@@ -154,8 +167,17 @@ class AddressInUse(processes.ProcessTest):
 
     def test_a_file_that_is_no_socket_is_left_alone(self):
         path = self.write("psd.sock", "precious")
-        self.assert_fails(self.start_psd("--listen", self.unix_address()), str(path), "in use")
+        self.assert_fails(self.start_psd("--listen", self.unix_address()), str(path), "there is a file, and no socket")
         self.assertEqual(path.read_text(encoding="utf-8"), "precious")
+        (self.folder / "folder").mkdir()
+        self.assert_fails(self.start_psd("--listen", self.unix_address("folder")), "there is a folder, and no socket")
+        (self.folder / "link").symlink_to("nowhere")
+        self.assert_fails(self.start_psd("--listen", self.unix_address("link")), "there is a symbolic link, and no socket")
+
+    def test_an_address_that_is_listed_twice(self):
+        twice = ["--listen", "tcp://localhost", "--listen", "tcp://localhost:5500"]
+        self.assert_fails(self.start_psd("check", *twice), "--listen tcp://localhost:5500: listen[1]", "is listed twice")
+        self.assert_ends(self.start_psd("check", "--listen", "tcp://localhost:0", "--listen", "tcp://localhost:0"))
 
 
 class Operator(processes.ProcessTest):

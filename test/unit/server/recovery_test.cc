@@ -130,6 +130,14 @@ std::optional<float> resumed(Env& env, const std::string& resume) {
   return counts(*daemon.store).at(0);
 }
 
+TEST_CASE("what lies before every checkpoint that is left cannot be rebuilt, and the error says what can") {
+  MemoryEnv env;
+  liveOnce(env);
+  CHECK(counts(**rebuild(env, "/data", Version{1})) == std::vector<float>{1.f});
+  CHECK(rebuild(env, "/data", Version{0}).message() ==
+        "every checkpoint left in '/data' is beyond update 0; the earliest to be had is 1");
+}
+
 TEST_CASE("resume: auto goes on from the newest checkpoint and its log, a path from that one, none anew") {
   MemoryEnv env;
   liveOnce(env);
