@@ -141,6 +141,7 @@ class Disagreements(processes.ProcessTest):
     def test_a_world_size_that_the_config_fixes(self):
         daemon = self.daemon(world_size=2)
         self.assert_fails(self.train(daemon.address, 0, 3), "world size of 3", "config", "2")
+        self.assertNotIn("serving model", daemon.err, "of a trainer that was refused")
         for trainer in [self.train(daemon.address, rank, 2, steps=2) for rank in range(2)]:
             self.assert_ends(trainer)
 
@@ -162,11 +163,22 @@ class Disagreements(processes.ProcessTest):
         self.assert_serves(daemon)
 
     def test_gradients_that_are_not_finite(self):
-        daemon = self.daemon(optimizer='{"type":"sgd","lr":1000000}', policy="locked")
+        daemon = self.daemon(optimizer='{"type":"sgd","lr":1000000}', policy="locked", membership__grace_ms=86_400_000)
         trainer = self.train(daemon.address, steps=1000)
         self.assert_fails(trainer, "gradient of", "lower learning rate")
         self.assertGreater(daemon.counter("refused_non_finite"), 0)
-        self.assertTrue(daemon.runs())
+        self.assert_has_left(daemon)
+
+    def test_memory_that_the_policy_does_not_share(self):
+        daemon = self.daemon(policy="locked", listen=(self.unix_address(),), membership__grace_ms=86_400_000)
+        self.assert_fails(self.train(daemon.address, more=("--transport", "shm")), "transport shm", "locked")
+        self.assert_has_left(daemon)
+
+    def assert_has_left(self, daemon):
+        """In good order: nobody waits for it to come back."""
+        status = daemon.status()
+        self.assertEqual((status["trainers"], status["trainers_lost"]), ([], 0))
+        self.assertIn("rank 0 left after", daemon.err)
 
 
 if __name__ == "__main__":

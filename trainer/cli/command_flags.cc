@@ -96,8 +96,8 @@ std::string operationHelp() {
 
 void addConnectionFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--server", flags.servers,
-                 "the daemon, tcp://HOST:PORT or unix:///PATH; repeat it for several: the first that "
-                 "answers is used [PSD_SERVER, else MASTER_ADDR]")
+                 "the daemon, tcp://HOST:PORT or unix:///PATH; of several, repeated or with commas between "
+                 "them, the first that answers is used [PSD_SERVER, else MASTER_ADDR]")
       ->type_name("ADDRESS")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -168,9 +168,11 @@ Status checkBenchFlags(const CLI::App& app, std::string_view operation) {
 
 void addTrainFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--rank", flags.rank,
-                 "this trainer's place, from 0; auto: the lowest that is free [RANK, SLURM_PROCID]")
+                 "this trainer's place, from 0; auto: the lowest that is free [RANK, SLURM_PROCID, else 0]")
       ->type_name("N");
-  app.add_option("--world-size", flags.worldSize, "number of trainers [WORLD_SIZE, SLURM_NTASKS]")
+  app.add_option(
+         "--world-size", flags.worldSize,
+         "number of trainers [WORLD_SIZE, SLURM_NTASKS, else 1; with --rank auto what the daemon says]")
       ->type_name("N");
   app.add_option("--epochs", flags.epochs, "passes over the data; default 1")->type_name("N");
   app.add_option("--steps", flags.steps, "instead of --epochs: steps of this trainer")->type_name("N");
@@ -192,7 +194,7 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
   addOverlapFlags(app, flags);
   addConnectionsFlag(app, flags);
   addCodecFlags(app, flags);
-  app.add_option("--metrics", flags.metrics, "write one JSON line per step")->type_name("FILE");
+  app.add_option("--metrics", flags.metrics, "add one JSON line per step to FILE")->type_name("FILE");
 }
 
 }  // namespace psd

@@ -277,7 +277,9 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
   CLI::App* eval = app.add_subcommand("eval", "report the daemon's model's loss and accuracy");
   addCommonFlags(*eval, flags);
   eval->add_flag("--json", flags.json, "print one JSON object");
-  CLI::App* bench = app.add_subcommand("bench", "measure a running daemon that holds no other model");
+  CLI::App* bench = app.add_subcommand(
+      "bench",
+      "measure a running daemon that holds no other model; to train, start the daemon again after it");
   addConnectionFlags(*bench, flags);
   addBenchFlags(*bench, flags);
   try {

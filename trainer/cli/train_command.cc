@@ -1,5 +1,7 @@
+#include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +21,7 @@ namespace psd {
 namespace {
 
 constexpr Rank kScoringRank{0};  // scores the final model on the test set
+constexpr std::chrono::seconds kGoodbyeTime{2};
 
 /// What a run needs beside the daemon; opened before it is contacted, so that wrong input costs nobody
 /// anything.
@@ -78,6 +81,23 @@ struct Outcome {
   int signal = 0;  ///< that ended it early
 };
 
+/// Goodbye after an error that the connection has survived, so that nobody waits until the daemon gives this
+/// trainer up; its result.
+Error afterGoodbye(Client& client, const Error& error) {
+  // Nobody is there, has been told already, or is to take it for one that was done.
+  for (const ErrorCode code :
+       {ErrorCode::unavailable, ErrorCode::sessionEnded, ErrorCode::interrupted, ErrorCode::shuttingDown}) {
+    if (error.code == code) return error;
+  }
+  std::promise<void> left;
+  const auto watch = std::async(std::launch::async, [&client, over = left.get_future()] {
+    if (over.wait_for(kGoodbyeTime) == std::future_status::timeout) client.interrupt();
+  });
+  static_cast<void>(client.leave());
+  left.set_value();
+  return error;
+}
+
 /// Trains and says goodbye to the daemon. A signal ends the loop between two steps. Where the final model
 /// is to be scored it is pulled after this trainer's last push; others may still be training.
 Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& material, Progress& progress,
@@ -86,11 +106,11 @@ Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& mate
   if (material.metrics) observers.push_back(material.metrics.get());
   auto summary = loop.run(observers, [&] { return signals.received() != 0; });
   progress.finish();
-  PSD_RETURN_IF_ERROR(summary);
+  if (!summary.ok()) return afterGoodbye(client, summary.error());
   if (material.test && !summary->interrupted) {
     const Status pulled = client.pull(material.model->parameters()).wait().status();
     summary->interrupted = !pulled.ok() && pulled.error().code == ErrorCode::interrupted;
-    if (!summary->interrupted) PSD_RETURN_IF_ERROR(pulled);
+    if (!summary->interrupted && !pulled.ok()) return afterGoodbye(client, pulled.error());
   }
   PSD_RETURN_IF_ERROR(client.leave());
   // Whoever is to score the model still has something to stop.
@@ -124,7 +144,7 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
   TrainingLoop loop(*client, *material.model, *material.train, command.loop);
   const auto info = loop.join();
   if (!info.ok() && info.error().code == ErrorCode::interrupted) return signals->received();
-  PSD_RETURN_IF_ERROR(info);
+  if (!info.ok()) return afterGoodbye(*client, info.error());
   logStart(command, material, *info, loop.membership());
 
   const Rank rank = loop.membership().rank;

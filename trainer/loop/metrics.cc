@@ -2,13 +2,28 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 namespace psd {
 
-MetricsWriter::MetricsWriter(std::string path) : path_(std::move(path)), file_(path_) {}
+namespace {
+
+/// Whether the file is one whose last line was cut off, with its writer.
+bool endsInMidLine(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  std::ifstream file(path, std::ios::binary);
+  return file.seekg(-1, std::ios::end) && file.get() != '\n';
+}
+
+}  // namespace
+
+MetricsWriter::MetricsWriter(std::string path) : path_(std::move(path)), file_(path_, std::ios::app) {
+  if (file_ && endsInMidLine(path_)) file_ << '\n';
+}
 
 Result<std::unique_ptr<MetricsWriter>> MetricsWriter::create(const std::string& path) {
   errno = 0;

@@ -15,7 +15,8 @@ namespace psd {
 /// answer). Each line reaches the file at once, so that it can be followed. Owned by one thread.
 class MetricsWriter : public LoopObserver {
  public:
-  /// Replaces the file. Errors name it and the reason.
+  /// Adds to the file what a trainer that goes on in another's place has to say. Errors name it and the
+  /// reason.
   static Result<std::unique_ptr<MetricsWriter>> create(const std::string& path);
 
   void onStep(const StepReport& report) override;

@@ -97,6 +97,22 @@ TEST_CASE("metrics land in the file that --metrics names") {
   CHECK(std::count(written.begin(), written.end(), '\n') == 26);
 }
 
+TEST_CASE("a trainer that a refusal ends says goodbye, but none whose daemon ends") {
+  for (const auto& [code, goodbyes] : {std::pair{ErrorCode::nonFinite, 1},
+                                       {ErrorCode::deadlineExceeded, 1},
+                                       {ErrorCode::unavailable, 0},
+                                       {ErrorCode::shuttingDown, 0}}) {
+    FakeDaemon daemon;
+    daemon.failPushAtStep = 3;
+    daemon.failure = {code, "refused"};
+    std::ostringstream out;
+    const auto ended = runTrain(trainMlp(), connectTo(daemon), out, false);
+    REQUIRE_FALSE(ended.ok());
+    CHECK(ended.error().code == code);
+    CHECK(daemon.left == goodbyes);
+  }
+}
+
 TEST_CASE("a signal ends training between steps, with a goodbye and no score") {
   FakeDaemon daemon;
   // The signal comes in the middle of step 3.

@@ -107,6 +107,7 @@ TEST_CASE("servers: flags, else PSD_SERVER, else MASTER_ADDR with psd's port") {
   const Variables all{
       {"PSD_SERVER", "tcp://b:2,unix:///run/psd.sock"}, {"MASTER_ADDR", "c"}, {"MASTER_PORT", "29500"}};
   CHECK(*servers({"tcp://a:1"}, all) == Texts{"tcp://a:1"});
+  CHECK(*servers({"tcp://a:1,unix:///s", "tcp://c:3"}, {}) == Texts{"tcp://a:1", "unix:///s", "tcp://c:3"});
   CHECK(*servers({}, all) == Texts{"tcp://b:2", "unix:///run/psd.sock"});
   CHECK(*servers({}, {{"MASTER_ADDR", "c"}, {"MASTER_PORT", "29500"}}) == Texts{"tcp://c:5500"});
   CHECK(*servers({}, {{"MASTER_ADDR", "::1"}}) == Texts{"tcp://[::1]:5500"});
@@ -117,6 +118,7 @@ TEST_CASE("bad addresses name the flag or variable") {
   CHECK_THAT(servers({"localhost:5500"}, {}).message(), Contains("--server: ") && Contains("localhost:5500"));
   CHECK_THAT(servers({}, {{"PSD_SERVER", "tcp://a:1,http://b"}}).message(),
              Contains("PSD_SERVER: ") && Contains("http://b"));
+  CHECK_THAT(servers({","}, {}).message(), Contains("--server: address ','"));
   CHECK_THAT(servers({"tcp://a:0"}, {}).message(), Contains("only good for listening"));
   CHECK_THAT(servers({"tcp://*:5500"}, {}).message(), Contains("only good for listening"));
 }

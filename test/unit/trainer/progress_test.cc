@@ -163,6 +163,23 @@ TEST_CASE("metrics are JSON lines that can be followed while they are written") 
   CHECK(nlohmann::json::parse(written[1])["loss"].is_null());
 }
 
+TEST_CASE("a trainer that is started again adds to the metrics of the one before") {
+  const testing::TempDir folder;
+  const std::string path = folder.file("metrics.jsonl");
+  testing::writeFile(path, "{\"step\": 1}\n{\"step\": 2, \"lo");  // killed while it wrote
+  for (const uint64_t step : {1, 2}) {
+    auto writer = MetricsWriter::create(path);
+    PSD_REQUIRE_OK(writer);
+    (*writer)->onStep(report(step, 1));
+    PSD_REQUIRE_OK((*writer)->finish());
+  }
+  const auto written = lines(testing::readFile(path));
+  REQUIRE(written.size() == 4);
+  CHECK(written[1] == "{\"step\": 2, \"lo");
+  CHECK(nlohmann::json::parse(written[2])["step"] == 1);
+  CHECK(nlohmann::json::parse(written[3])["step"] == 2);
+}
+
 TEST_CASE("a metrics file that cannot be written is named") {
   const auto writer = MetricsWriter::create("/nowhere/metrics.jsonl");
   REQUIRE_FALSE(writer.ok());
