@@ -20,6 +20,14 @@ Error systemError(const std::string& path, const char* what) {
   return {ErrorCode::io, "'" + path + "': " + what + ": " + std::strerror(errno)};
 }
 
+/// Whether a path stands for an open file.
+bool standsFor(const std::string& path, int fd) {
+  struct stat named {
+  }, opened{};
+  return ::stat(path.c_str(), &named) == 0 && ::fstat(fd, &opened) == 0 && named.st_ino == opened.st_ino &&
+         named.st_dev == opened.st_dev;
+}
+
 class PosixWritableFile final : public WritableFile {
  public:
   PosixWritableFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
@@ -41,6 +49,10 @@ class PosixWritableFile final : public WritableFile {
   Status close() override {
     int fd = std::exchange(fd_, -1);
     return ::close(fd) == 0 ? Status() : Status(systemError(path_, "cannot close"));
+  }
+  Status inPlace() const override {
+    if (standsFor(path_, fd_)) return {};
+    return {ErrorCode::io, "'" + path_ + "': is not there any more"};
   }
 
  private:
@@ -110,10 +122,12 @@ Result<std::unique_ptr<ReadableFile>> readStream(const std::string& path, int fd
 /// flock(): it ends with the process, however that ends, so a file that is left behind locks nobody out.
 class PosixFileLock final : public FileLock {
  public:
-  explicit PosixFileLock(int fd) : fd_(fd) {}
+  PosixFileLock(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
   ~PosixFileLock() override { ::close(fd_); }
+  bool inPlace() const override { return standsFor(path_, fd_); }
 
  private:
+  const std::string path_;
   const int fd_;
 };
 
@@ -180,7 +194,7 @@ class PosixEnv final : public Env {
   Result<std::unique_ptr<FileLock>> lock(const std::string& path) override {
     int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) return systemError(path, "cannot open");
-    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return std::unique_ptr<FileLock>(new PosixFileLock(fd));
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return std::unique_ptr<FileLock>(new PosixFileLock(path, fd));
     const bool taken = errno == EWOULDBLOCK;
     Error error = systemError(path, "cannot lock");
     ::close(fd);

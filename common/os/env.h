@@ -22,6 +22,9 @@ class WritableFile {
   /// was appended since the last success, and trying again proves nothing: give the file up.
   virtual Status sync() = 0;
   virtual Status close() = 0;
+  /// An error where the path that it was made with does not stand for this file any more: somebody removed or
+  /// moved it, or a folder above it. Syncing it succeeds all the same, for nobody.
+  virtual Status inPlace() const = 0;
 };
 
 /// A file mapped or read for reading. Thread-safe.
@@ -37,6 +40,8 @@ class ReadableFile {
 class FileLock {
  public:
   virtual ~FileLock() = default;
+  /// Whether the path still stands for what is locked; else it keeps nobody out.
+  virtual bool inPlace() const = 0;
 };
 
 /// Every access to the disk goes through here, so that tests can stand in for it. Errors name the path

@@ -35,6 +35,7 @@ class SummedFile final : public WritableFile {
   }
   Status sync() override { return file_.sync(); }
   Status close() override { return file_.close(); }
+  Status inPlace() const override { return file_.inPlace(); }
 
   uint32_t crc() const { return crc_; }
   uint64_t bytes() const { return bytes_; }
@@ -108,18 +109,23 @@ Result<std::vector<uint64_t>> listCheckpoints(Env& env, const std::string& folde
   return numbers;
 }
 
-Status pruneCheckpoints(Env& env, const std::string& folder, uint64_t keep) {
+Result<uint64_t> pruneCheckpoints(Env& env, const std::string& folder, uint64_t keep,
+                                  const std::set<uint64_t>& damaged) {
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> finished, listCheckpoints(env, folder, true));
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> all, listCheckpoints(env, folder, false));
-  if (finished.empty()) return {};
-  const auto kept = finished.end() - static_cast<ptrdiff_t>(std::min<uint64_t>(keep, finished.size()));
+  std::vector<uint64_t> usable = finished;
+  std::erase_if(usable, [&](uint64_t number) { return damaged.contains(number); });
+  if (usable.empty()) return 0;
+  const uint64_t oldest = usable[usable.size() - std::min<uint64_t>(keep, usable.size())];
   Status first;
   for (uint64_t number : all) {
-    if (number >= finished.back() || std::find(kept, finished.end(), number) != finished.end()) continue;
+    const bool isFinished = std::find(finished.begin(), finished.end(), number) != finished.end();
+    if (number >= usable.back() || (isFinished && number >= oldest)) continue;
     Status removed = removeCheckpoint(env, checkpointPath(folder, number));
     if (first.ok()) first = removed;
   }
-  return first;
+  PSD_RETURN_IF_ERROR(first);
+  return oldest;
 }
 
 Result<CheckpointWriter> CheckpointWriter::begin(Env& env, const std::string& folder, uint64_t number) {
@@ -202,7 +208,7 @@ Result<NewestCheckpoint> newestCheckpoint(Env& env, const std::string& folder) {
       newest.checkpoint = std::move(*opened);
       break;
     }
-    newest.damaged.push_back(opened.error());
+    newest.damaged.push_back({*number, opened.error()});
   }
   return newest;
 }

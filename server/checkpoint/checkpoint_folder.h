@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,9 +25,11 @@ std::string checkpointPath(const std::string& folder, uint64_t number);
 Result<std::vector<uint64_t>> listCheckpoints(Env& env, const std::string& folder, bool finished);
 
 /// Removes the older checkpoints but for the `keep` newest, and everything unfinished that is older than the
-/// newest finished one. One that cannot be removed does not keep the others from being removed; the first
-/// error is returned.
-Status pruneCheckpoints(Env& env, const std::string& folder, uint64_t keep);
+/// newest finished one. `damaged`: numbers of some that nothing can be made of, which are no part of the
+/// `keep`; they go once they are older than these. The oldest that is kept, 0 for none. One that cannot be
+/// removed does not keep the others from being removed; the first error is returned.
+Result<uint64_t> pruneCheckpoints(Env& env, const std::string& folder, uint64_t keep,
+                                  const std::set<uint64_t>& damaged = {});
 
 /// Writes one checkpoint. Until finish() has returned success there is none, whatever happens; what was begun
 /// is removed later by pruneCheckpoints(). Blocks. Owned by one thread.
@@ -76,8 +79,12 @@ Result<Checkpoint> openCheckpoint(Env& env, const std::string& path);
 /// The newest whole checkpoint in a folder, if there is one. Damaged ones that are newer are told of in
 /// `damaged`, newest first. A folder that is not there holds none.
 struct NewestCheckpoint {
+  struct Damaged {
+    uint64_t number = 0;
+    Error why;
+  };
   std::optional<Checkpoint> checkpoint;
-  std::vector<Error> damaged;
+  std::vector<Damaged> damaged;
 };
 Result<NewestCheckpoint> newestCheckpoint(Env& env, const std::string& folder);
 

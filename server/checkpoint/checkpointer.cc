@@ -118,6 +118,7 @@ void Checkpointer::run() {
 Status Checkpointer::take() {
   auto written = write(nextNumber_++);
   while (written.ok() && !*written) written = write(nextNumber_++);
+  if (!written.ok() && source_.log) source_.log->abandon(written.error());
   std::lock_guard hold(mutex_);
   if (!written.ok()) {
     schedule_.failed(now());
@@ -149,6 +150,7 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
   manifest.created = utcNow();
   const std::vector<Span> spans = spansOf(manifest, groups);
   PSD_RETURN_IF_ERROR(makeImages(spans));
+  if (source_.folder) PSD_RETURN_IF_ERROR(source_.folder->keep());
   if (source_.log) {
     // Before the first shard is copied: what older segments hold is in every copy.
     PSD_ASSIGN_OR_RETURN(const LogWriter::Place place, source_.log->rotate());
@@ -167,14 +169,13 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
       report.updates += manifest.shards[i].version.value;
     }
   }
-  // No copy is to hold more than whoever reads the log finds there.
-  if (source_.log) source_.log->flush();
+  PSD_RETURN_IF_ERROR(endLog(manifest));
   if (source_.groups() != groups) return std::optional<Report>();
   manifest.consistency = consistencyOf(manifest, groups);
   manifest.samples = samples();
   PSD_RETURN_IF_ERROR(writer.finish(manifest));
   savedSamples_ = std::move(manifest.samples);
-  if (source_.log) source_.log->based();
+  if (manifest.logSegment != 0) source_.log->based();
   if (Status pruned = prune(); !pruned.ok()) spdlog::warn("something old stays: {}", pruned.message());
   report.bytes = writer.bytesWritten();
   report.finishedAt = now();
@@ -182,12 +183,25 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
   return std::optional(std::move(report));
 }
 
-Status Checkpointer::prune() {
-  PSD_RETURN_IF_ERROR(pruneCheckpoints(env_, config_.path, config_.keep));
+Status Checkpointer::endLog(Manifest& manifest) {
   if (!source_.log) return {};
+  // No copy is to hold more than whoever reads the log finds there.
+  const Status whole = source_.log->flush();
+  if (whole.ok()) return {};
+  // What was written down since the last rotate(), and answered, may be missing in the copies, and would be
+  // passed over with the log that holds it. Of a history that no checkpoint leads to nothing was promised.
+  if (source_.log->isBased()) return whole;
+  source_.log->abandon(whole);
+  manifest.logSegment = manifest.logHistory = 0;
+  return {};
+}
+
+Status Checkpointer::prune() {
+  PSD_ASSIGN_OR_RETURN(const uint64_t kept,
+                       pruneCheckpoints(env_, config_.path, config_.keep, source_.damaged));
+  if (!source_.log || kept == 0) return {};
   // The log reaches back to the oldest checkpoint, so that any of them can be gone on from.
-  PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> kept, listCheckpoints(env_, config_.path, true));
-  PSD_ASSIGN_OR_RETURN(const Manifest oldest, readManifest(env_, checkpointPath(config_.path, kept.front())));
+  PSD_ASSIGN_OR_RETURN(const Manifest oldest, readManifest(env_, checkpointPath(config_.path, kept)));
   return source_.log->removeBefore(oldest.logSegment);
 }
 

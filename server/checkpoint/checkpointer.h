@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +15,7 @@
 
 #include "server/checkpoint/checkpoint_schedule.h"
 #include "server/checkpoint/durability_config.h"
+#include "server/checkpoint/held_folder.h"
 #include "server/checkpoint/log_writer.h"
 #include "server/checkpoint/store_state.h"
 
@@ -38,6 +40,8 @@ struct CheckpointSource {
   std::function<std::vector<Group>()> groups;
   std::shared_ptr<LogWriter> log;           ///< null: there is none
   std::shared_ptr<GuardedSamples> samples;  ///< likewise
+  std::shared_ptr<HeldFolder> folder;       ///< that it is saved in; null: nobody has to hold it
+  std::set<uint64_t> damaged;               ///< checkpoints there that do not count
 };
 
 /// Takes checkpoints of a store while it is trained, on a thread of its own: each shard is copied under its
@@ -76,6 +80,8 @@ class Checkpointer {
   Status take();
   /// Nothing where a group got another policy meanwhile, whose updates the copies know nothing of.
   Result<std::optional<Report>> write(uint64_t number);
+  /// The copies are made: where the log goes on from them.
+  Status endLog(Manifest& manifest);
   /// Removes what `keep` does not keep.
   Status prune();
   /// Shards [first, last) of a checkpoint that are copied before the first of them is written.

@@ -29,14 +29,7 @@ Result<std::unique_ptr<Durability>> Durability::open(Env& env, const DurabilityC
   std::unique_ptr<Durability> durability(new Durability(env, config));
   if (!config.enabled()) return durability;
   const std::string& folder = config.path;
-  PSD_RETURN_IF_ERROR(makeLastingFolder(env, folder));
-  auto lock = env.lock(folder + "/lock");
-  if (!lock.ok()) {
-    if (lock.error().code != ErrorCode::unavailable) return lock.error();
-    return Error{ErrorCode::unavailable,
-                 "durability.path '" + folder + "' is another daemon's: " + lock.message()};
-  }
-  durability->lock_ = std::move(*lock);
+  PSD_ASSIGN_OR_RETURN(durability->folder_, HeldFolder::take(env, folder));
   PSD_RETURN_IF_ERROR(syncFound(env, folder));
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listCheckpoints(env, folder, false));
   if (!numbers.empty()) durability->nextNumber_ = numbers.back() + 1;
@@ -57,7 +50,10 @@ Result<std::optional<Checkpoint>> Durability::find() {
   }
   ownFolder_ = automatic;
   PSD_ASSIGN_OR_RETURN(NewestCheckpoint newest, newestCheckpoint(env_, path));
-  for (const Error& damaged : newest.damaged) spdlog::error("passed over a checkpoint: {}", damaged.message);
+  for (const NewestCheckpoint::Damaged& damaged : newest.damaged) {
+    spdlog::error("passed over a checkpoint: {}", damaged.why.message);
+    if (automatic) damaged_.insert(damaged.number);
+  }
   if (newest.checkpoint) {
     if (automatic) PSD_RETURN_IF_ERROR(env_.syncFolder(newest.checkpoint->path));
     return std::move(newest.checkpoint);
@@ -65,7 +61,7 @@ Result<std::optional<Checkpoint>> Durability::find() {
   if (!newest.damaged.empty()) {
     return Error{ErrorCode::io, "no checkpoint in '" + path +
                                     "' is whole; durability.resume=none begins anew (" +
-                                    newest.damaged.front().message + ")"};
+                                    newest.damaged.front().why.message + ")"};
   }
   if (!automatic) return Error{ErrorCode::io, "durability.resume: there is no checkpoint in '" + path + "'"};
   // The first update of a log follows on its first checkpoint: without one, checkpoints have been lost, or
@@ -91,14 +87,29 @@ Status Durability::noteReplaced() const {
   return {};
 }
 
+Status Durability::checkNothingIsNewer(const Checkpoint& checkpoint) const {
+  const Manifest& manifest = checkpoint.manifest;
+  PSD_ASSIGN_OR_RETURN(const auto other,
+                       findOtherHistory(env_, config_.path, manifest.logHistory, manifest.logSegment));
+  if (!other) return {};
+  return {ErrorCode::io, "'" + segmentPath(config_.path, *other) +
+                             "' holds updates, and there is no whole checkpoint that they go on from: '" +
+                             checkpoint.path +
+                             "' is older; put the checkpoint back, or go on without these updates with "
+                             "durability.resume=" +
+                             checkpoint.path};
+}
+
 void Durability::note(const Restored& restored, const std::string& path) const {
   for (const std::string& note : restored.notes) spdlog::warn("checkpoint '{}': {}", path, note);
 }
 
 Status Durability::restore(const Checkpoint& checkpoint, ParameterStore& store) {
+  PSD_RETURN_IF_ERROR(checkModel(checkpoint, store));
   // A checkpoint that was named is gone on from as it is: the log tells of what came after it.
   SamplesReplay samples(checkpoint.manifest);
   if (ownFolder_ && checkpoint.manifest.logSegment != 0) {
+    PSD_RETURN_IF_ERROR(checkNothingIsNewer(checkpoint));
     return replayLog(checkpoint, store, std::move(samples));
   }
   PSD_ASSIGN_OR_RETURN(const Restored restored, restoreStore(env_, checkpoint, store));
@@ -144,6 +155,8 @@ Status Durability::replayLog(const Checkpoint& checkpoint, ParameterStore& store
     return groups;
   };
   source.samples = samples_;
+  source.folder = folder_;
+  source.damaged = damaged_;
   const uint64_t number = nextNumber_++;
   DurabilityConfig quiet = config_;
   quiet.everySeconds = 0;
@@ -180,13 +193,17 @@ Status Durability::begin(CheckpointSource source) {
   setCheckpointer(nullptr);  // ends the one before, and with it the use of its log
   const bool needsBase = logs() && !logEnd_;
   if (logs()) {
+    if (Status held = folder_->keep(); !held.ok()) spdlog::error("{}", held.message());
     source.log = openLog(*source.store);
+    if (!needsBase) source.log->based();
     for (size_t i = 0; i < source.store->shardCount(); i++) source.store->shard(i).setLog(source.log);
     logEnd_.reset();
     const std::lock_guard hold(mutex_);
     log_ = source.log;
   }
   source.samples = samples_;
+  source.folder = folder_;
+  source.damaged = damaged_;
   // Where the folder cannot be read now, a number that is there already is passed over by later tries.
   const auto numbers = listCheckpoints(env_, config_.path, false);
   if (numbers.ok() && !numbers->empty()) nextNumber_ = std::max(nextNumber_, numbers->back() + 1);

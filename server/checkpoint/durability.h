@@ -3,6 +3,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -58,6 +59,8 @@ class Durability {
   bool logs() const { return config_.type == DurabilityConfig::Type::log; }
   /// Logs what is in the folder that nothing is made of.
   Status noteReplaced() const;
+  /// An Error where updates would be lost that are in the log and that this checkpoint does not lead to.
+  Status checkNothingIsNewer(const Checkpoint& checkpoint) const;
   /// Replays the log over the store; where it was written with other shards or another optimizer, over a
   /// store of that shape, of which a checkpoint is then taken and restored.
   Status replayLog(const Checkpoint& checkpoint, ParameterStore& store, SamplesReplay samples);
@@ -70,7 +73,8 @@ class Durability {
   Env& env_;
   const DurabilityConfig config_;
   const std::shared_ptr<GuardedSamples> samples_ = std::make_shared<GuardedSamples>();
-  std::unique_ptr<FileLock> lock_;
+  std::shared_ptr<HeldFolder> folder_;
+  std::set<uint64_t> damaged_;  // checkpoints that find() passed over
   uint64_t nextNumber_ = 1;
   bool ownFolder_ = false;        // find() looked where this daemon saves
   std::optional<LogEnd> logEnd_;  // what the next log goes on from

@@ -165,6 +165,21 @@ Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, ui
   return end;
 }
 
+Result<std::optional<uint64_t>> findOtherHistory(Env& env, const std::string& folder, uint64_t history,
+                                                 uint64_t from) {
+  PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, listSegments(env, folder));
+  for (uint64_t segment : segments) {
+    if (segment < from) continue;
+    PSD_ASSIGN_OR_RETURN(const auto file, env.open(segmentPath(folder, segment)));
+    if (file->size() <= kSegmentHeaderBytes) continue;
+    std::vector<std::byte> bytes(kSegmentHeaderBytes);
+    PSD_RETURN_IF_ERROR(file->read(0, bytes));
+    const auto header = parseSegmentHeader(bytes);
+    if (header && header->history != history) return std::optional(segment);
+  }
+  return std::optional<uint64_t>();
+}
+
 Status copyRecords(Env& env, const std::string& folder, const LastWrite& from, WritableFile& to) {
   std::unique_ptr<ReadableFile> file;
   uint64_t segment = 0;

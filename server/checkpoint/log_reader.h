@@ -56,6 +56,10 @@ Error damagedSegment(const std::string& path, const std::string& why);
 Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, uint64_t from,
                        const RecordVisitor& visit);
 
+/// The first segment from `from` on that holds updates of another history than that; nothing: none does.
+Result<std::optional<uint64_t>> findOtherHistory(Env& env, const std::string& folder, uint64_t history,
+                                                 uint64_t from);
+
 /// Appends these records to a file as they are, once more. Blocks.
 Status copyRecords(Env& env, const std::string& folder, const LastWrite& from, WritableFile& to);
 

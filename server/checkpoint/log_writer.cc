@@ -1,15 +1,20 @@
 #include "server/checkpoint/log_writer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 
 #include "common/os/random_id.h"
-#include "server/checkpoint/checkpoint_folder.h"
 
 namespace psd {
+namespace {
+
+constexpr std::chrono::seconds kLookEvery{1};  // that the log is where it should be
+
+}  // namespace
 
 std::unique_ptr<LogWriter> LogWriter::open(Env& env, const std::string& folder, const SegmentHeader& first,
                                            uint64_t segmentBytesMax, const LastWrite& before) {
@@ -74,12 +79,21 @@ Result<LogWriter::Place> LogWriter::rotate() {
   return place_;
 }
 
-void LogWriter::flush() {
+Status LogWriter::flush() {
   std::unique_lock hold(mutex_);
   const uint64_t upTo = next_;
   due_ = true;
   wake_.notify_one();
   written_.wait(hold, [this, upTo] { return broken_ || durable_ >= upTo; });
+  return broken_ ? Status(ErrorCode::io, "the log is broken: " + error_) : Status();
+}
+
+void LogWriter::abandon(const Status& why) {
+  std::unique_lock hold(mutex_);
+  if (based_) return;
+  abandoned_ = Status(ErrorCode::io, "no checkpoint leads to it: " + why.message());
+  wake_.notify_one();
+  written_.wait(hold, [this] { return !abandoned_; });
 }
 
 Status LogWriter::removeBefore(uint64_t segment) {
@@ -99,7 +113,10 @@ void LogWriter::run() {
   std::vector<std::byte> batch;
   std::unique_lock hold(mutex_);
   while (true) {
-    wake_.wait(hold, [this] { return ending_ || rotate_ || due_; });
+    if (!wake_.wait_for(hold, kLookEvery, [this] { return ending_ || rotate_ || due_ || abandoned_; })) {
+      look(hold);
+      continue;
+    }
     if (ending_ && pending_.empty()) break;
     batch.clear();
     due_ = false;
@@ -107,38 +124,68 @@ void LogWriter::run() {
     const uint64_t updates = std::exchange(pendingUpdates_, 0);
     const uint64_t upTo = next_;
     const bool rotate = rotate_, mend = rotate && broken_;
+    const std::optional<Status> abandoned = abandoned_;
     hold.unlock();
     Status status = batch.empty() ? Status() : write(batch, upTo);
+    if (abandoned) removeHistory();
     if (status.ok() && rotate) {
       SegmentHeader header = header_;
       header.firstRecord = upTo;
       if (mend) header.history = drawId();
       status = openSegment(header);
+      if (mend && status.ok()) historyFrom_ = header_.segment;
     }
     hold.lock();
+    if (status.ok() && abandoned && !broken_) status = *abandoned;
     if (!status.ok()) {
       fail(status, updates);
     } else {
-      if (mend) broken_ = false;
+      if (mend) broken_ = based_ = false;
       if (!broken_) durable_ = upTo;
     }
+    abandoned_.reset();
     if (rotate) {
       place_ = status.ok() ? Result<Place>(Place{header_.segment, header_.history}) : status.error();
       rotate_ = false;
     }
     written_.notify_all();
-    std::vector<Fulfiller> served = takeServed();
-    hold.unlock();
-    for (Fulfiller& waiter : served) waiter->fulfill();
-    hold.lock();
+    serve(hold);
   }
   if (file_) static_cast<void>(file_->close());
+}
+
+void LogWriter::serve(std::unique_lock<std::mutex>& hold) {
+  std::vector<Fulfiller> served = takeServed();
+  hold.unlock();
+  for (Fulfiller& waiter : served) waiter->fulfill();
+  hold.lock();
+}
+
+void LogWriter::look(std::unique_lock<std::mutex>& hold) {
+  if (broken_) return;
+  hold.unlock();
+  const Status there = file_->inPlace();
+  hold.lock();
+  if (there.ok()) return;
+  fail(there);
+  written_.notify_all();
+  serve(hold);
+}
+
+void LogWriter::removeHistory() {
+  if (!file_ || !file_->inPlace().ok()) return;  // it may be another's folder by now
+  for (uint64_t segment = historyFrom_; segment <= header_.segment; segment++) {
+    const std::string path = segmentPath(folder_, segment);
+    if (env_.exists(path)) static_cast<void>(env_.remove(path));
+  }
+  static_cast<void>(env_.syncFolder(folder_));
 }
 
 Status LogWriter::write(std::span<std::byte> batch, uint64_t nextRecord) {
   sealRecords(batch);
   PSD_RETURN_IF_ERROR(file_->append(batch));
   PSD_RETURN_IF_ERROR(file_->sync());
+  PSD_RETURN_IF_ERROR(file_->inPlace());
   segmentBytes_ += batch.size();
   {
     std::lock_guard hold(mutex_);
@@ -152,16 +199,16 @@ Status LogWriter::write(std::span<std::byte> batch, uint64_t nextRecord) {
 }
 
 Status LogWriter::begin(SegmentHeader header, const LastWrite& before) {
-  if (before.records.empty()) return openSegment(header);
-  header.firstRecord = before.firstRecord;
-  PSD_RETURN_IF_ERROR(openSegment(header));
+  if (!before.records.empty()) header.firstRecord = before.firstRecord;
+  const Status opened = openSegment(header);
+  historyFrom_ = header_.segment;
+  if (!opened.ok() || before.records.empty()) return opened;
   PSD_RETURN_IF_ERROR(copyRecords(env_, folder_, before, *file_));
   for (const LastWrite::Place& place : before.records) segmentBytes_ += place.bytes;
   return file_->sync();
 }
 
 Status LogWriter::openSegment(SegmentHeader header) {
-  PSD_RETURN_IF_ERROR(makeLastingFolder(env_, folder_));
   // What is there is never written to again, whoever made it.
   PSD_ASSIGN_OR_RETURN(const uint64_t highest, highestSegment(env_, folder_));
   header.segment = std::max(header_.segment, highest) + 1;
@@ -201,7 +248,13 @@ std::vector<LogWriter::Fulfiller> LogWriter::takeServed() {
 
 void LogWriter::based() {
   std::lock_guard hold(mutex_);
+  based_ = true;
   if (!broken_) error_.clear();
+}
+
+bool LogWriter::isBased() const {
+  std::lock_guard hold(mutex_);
+  return based_;
 }
 
 bool LogWriter::broken() const {

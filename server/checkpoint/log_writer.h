@@ -44,11 +44,16 @@ class LogWriter final : public UpdateLog {
   /// Begins a new segment: every update before it was appended before this returned. Mends a broken log.
   /// Blocks.
   Result<Place> rotate();
-  /// Brings what was appended until now to the disk, unless the log is broken. Blocks.
-  void flush();
+  /// Brings what was appended until now to the disk; an Error when the log is broken. Blocks.
+  Status flush();
   /// A checkpoint is finished that the log goes on from since rotate(): what a broken log did not take is in
-  /// it.
+  /// it. Or the log goes on from one that was there before.
   void based();
+  /// Whether a checkpoint leads to what is appended. Else nothing is promised of it: status() says so.
+  bool isBased() const;
+  /// The checkpoint to go on from was not finished. Where no other one leads to this history it is of no use
+  /// to anybody: the log is broken, and the history's segments are removed. Blocks.
+  void abandon(const Status& why);
   /// Removes the segments before that one. Blocks.
   Status removeBefore(uint64_t segment);
 
@@ -61,10 +66,15 @@ class LogWriter final : public UpdateLog {
 
   LogWriter(Env& env, std::string folder, const SegmentHeader& first, uint64_t segmentBytesMax);
   void run();
+  /// Whoever waited for what is known now. The lock is given up meanwhile.
+  void serve(std::unique_lock<std::mutex>& hold);
+  /// The thread's: the current segment may have been taken away while nothing was written.
+  void look(std::unique_lock<std::mutex>& hold);
   /// The thread's: writes one batch to the current segment.
   Status write(std::span<std::byte> batch, uint64_t nextRecord);
   Status openSegment(SegmentHeader header);
   Status begin(SegmentHeader header, const LastWrite& before);
+  void removeHistory();
   /// So many updates that were to be written are not.
   void fail(const Status& status, uint64_t updates = 0);
   /// Those who wait for a number below `durable_`, or everybody when the log is broken. With the mutex.
@@ -78,6 +88,7 @@ class LogWriter final : public UpdateLog {
   std::unique_ptr<WritableFile> file_;
   SegmentHeader header_;
   uint64_t segmentBytes_ = 0;
+  uint64_t historyFrom_ = 0;  // its first segment, where the history began with this log
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_, written_;
@@ -89,6 +100,8 @@ class LogWriter final : public UpdateLog {
   bool broken_ = false;
   bool ending_ = false;
   bool rotate_ = false;
+  bool based_ = false;
+  std::optional<Status> abandoned_;  // why the history is to be given up
   Result<Place> place_ = Place();
   uint64_t pendingUpdates_ = 0;  // in pending_
   uint64_t records_ = 0, lost_ = 0, syncs_ = 0, bytes_ = 0, failures_ = 0;

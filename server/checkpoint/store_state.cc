@@ -211,13 +211,16 @@ Manifest describeStore(const ParameterStore& store, const std::vector<std::strin
   return manifest;
 }
 
-Result<Restored> restoreStore(Env& env, const Checkpoint& checkpoint, ParameterStore& store) {
+Status checkModel(const Checkpoint& checkpoint, const ParameterStore& store) {
   const ModelSpec& saved = checkpoint.manifest.model;
-  if (saved.signature() != store.model().signature()) {
-    return Error{ErrorCode::modelMismatch,
-                 "'" + checkpoint.path + "' holds another model: " +
-                     describeDifference(store.model(), "the daemon's", saved, "the checkpoint's")};
-  }
+  if (saved.signature() == store.model().signature()) return {};
+  return {ErrorCode::modelMismatch,
+          "'" + checkpoint.path + "' holds another model: " +
+              describeDifference(store.model(), "the daemon's", saved, "the checkpoint's")};
+}
+
+Result<Restored> restoreStore(Env& env, const Checkpoint& checkpoint, ParameterStore& store) {
+  PSD_RETURN_IF_ERROR(checkModel(checkpoint, store));
   PSD_ASSIGN_OR_RETURN(const std::vector<ShardFile> files, openFiles(env, checkpoint));
   Lanes lanes = store.makeLanes();
   Restored restored;

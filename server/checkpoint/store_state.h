@@ -43,6 +43,9 @@ class ShardImage {
 /// What a manifest says of a store, without files. `policies`: the name of each parameter group's.
 Manifest describeStore(const ParameterStore& store, const std::vector<std::string>& policies);
 
+/// An Error that names the first difference where a checkpoint is of another model than the store.
+Status checkModel(const Checkpoint& checkpoint, const ParameterStore& store);
+
 /// Fills the store with a checkpoint's values, whatever its shards, devices and optimizer: weights always,
 /// optimizer state where the optimizer is of the same type, update numbers in any case. Where a shard takes
 /// from several, it goes on from the highest of their numbers. Blocks; before anybody else uses the store.

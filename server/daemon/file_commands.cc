@@ -38,8 +38,8 @@ Result<Checkpoint> checkpointAt(Env& env, const std::string& path) {
     return Error{ErrorCode::io, "'" + path + "' is a file; expected a checkpoint or a folder of them"};
   }
   PSD_ASSIGN_OR_RETURN(NewestCheckpoint newest, newestCheckpoint(env, path));
-  for (const Error& damaged : newest.damaged) {
-    print("passed over a checkpoint: " + damaged.message + "\n");
+  for (const NewestCheckpoint::Damaged& damaged : newest.damaged) {
+    print("passed over a checkpoint: " + damaged.why.message + "\n");
   }
   if (!newest.checkpoint) return noCheckpointIn(path);
   return std::move(*newest.checkpoint);

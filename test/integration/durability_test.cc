@@ -165,6 +165,32 @@ TEST_CASE("a folder that vanishes costs no training, is told of, and is used aga
   CHECK(pulled(*client) == 2.f);
 }
 
+TEST_CASE("with a log a folder that is removed is made and taken anew, with all that was pushed") {
+  const bool pushesMeanwhile = GENERATE(true, false);
+  TempDir folder;
+  DaemonProcess daemon(folder);
+  const std::string saved = folder.file("saved");
+  const auto settings = settingsFor(R"({"type": "log", "path": ")" + saved + R"("})");
+  daemon.start(settings);
+  std::vector<float> zeros(gradientOfOnes().size(), 0.f);
+  auto client = joined(daemon.address(), zeros);
+  PSD_REQUIRE_OK(pushOnce(*client, Step{1}));
+  std::filesystem::remove_all(saved);
+  if (pushesMeanwhile) PSD_REQUIRE_OK(pushOnce(*client, Step{2}));
+  daemon.until([](const Json& saving) {
+    return saving["log"]["failures"] >= 1 && saving["log"]["error"] == "" && saving["error"] == "";
+  });
+  CHECK(daemon.errors().find("the log is broken: '" + saved) != std::string::npos);
+  PSD_REQUIRE_OK(pushOnce(*client, Step{3}));
+  const auto lock = makePosixEnv()->lock(saved + "/lock");
+  REQUIRE_FALSE(lock.ok());
+  CHECK(lock.error().code == ErrorCode::unavailable);
+  daemon.kill(SIGKILL);
+  daemon.start(settings);
+  client = joined(daemon.address(), zeros);
+  CHECK(pulled(*client) == (pushesMeanwhile ? 3.f : 2.f));
+}
+
 TEST_CASE("on a full disk training goes on and old checkpoints stay, until there is room again") {
   const std::string type = GENERATE("checkpoint", "log");
   TempDir folder;

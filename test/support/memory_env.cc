@@ -32,11 +32,13 @@ class MemoryReadableFile final : public ReadableFile {
 
 class MemoryFileLock final : public FileLock {
  public:
-  MemoryFileLock(std::shared_ptr<std::set<std::string>> locks, std::string path)
-      : locks_(std::move(locks)), path_(std::move(path)) {}
+  MemoryFileLock(MemoryEnv& env, std::shared_ptr<std::set<std::string>> locks, std::string path)
+      : env_(env), locks_(std::move(locks)), path_(std::move(path)) {}
   ~MemoryFileLock() override { locks_->erase(path_); }
+  bool inPlace() const override { return env_.exists(path_); }
 
  private:
+  MemoryEnv& env_;
   std::shared_ptr<std::set<std::string>> locks_;
   std::string path_;
 };
@@ -52,6 +54,7 @@ class MemoryWritableFile final : public WritableFile {
   }
   Status sync() override { return env_.sync(life_, path_, *inode_); }
   Status close() override { return {}; }
+  Status inPlace() const override { return env_.inPlace(path_, inode_.get()); }
 
  private:
   MemoryEnv& env_;
@@ -101,6 +104,13 @@ Status MemoryEnv::append(uint64_t life, const std::string& path, Inode& inode,
   if (failed) written = dead ? 0 : crashed_ ? bytes.size() * crashAppended_ / 16 : bytes.size() / 2;
   inode.bytes.append(reinterpret_cast<const char*>(bytes.data()), written);
   return failed ? Status(*failed) : Status();
+}
+
+Status MemoryEnv::inPlace(const std::string& path, const Inode* inode) const {
+  std::lock_guard hold(mutex_);
+  const auto entry = live_.find(path);
+  if (entry != live_.end() && entry->second.get() == inode) return {};
+  return {ErrorCode::io, "'" + path + "': is not there any more"};
 }
 
 Status MemoryEnv::sync(uint64_t life, const std::string& path, Inode& inode) {
@@ -225,7 +235,7 @@ Result<std::unique_ptr<FileLock>> MemoryEnv::lock(const std::string& path) {
     return Error{ErrorCode::unavailable, "'" + path + "': another process has locked it"};
   }
   if (live_.count(path) == 0) live_[path] = std::make_shared<Inode>();
-  return std::unique_ptr<FileLock>(new MemoryFileLock(locks_, path));
+  return std::unique_ptr<FileLock>(new MemoryFileLock(*this, locks_, path));
 }
 
 std::vector<std::string> MemoryEnv::operations() const {

@@ -93,6 +93,7 @@ class MemoryEnv final : public Env {
                              const std::string& detail = "");
   Status append(uint64_t life, const std::string& path, Inode& inode, std::span<const std::byte> bytes);
   Status sync(uint64_t life, const std::string& path, Inode& inode);
+  Status inPlace(const std::string& path, const Inode* inode) const;
   static Error error(const std::string& path, const std::string& what, const std::string& reason);
   bool hasFolder(const std::string& folder) const;
   void beginLife();

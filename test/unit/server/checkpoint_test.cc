@@ -154,7 +154,7 @@ TEST_CASE("any damaged byte of a checkpoint is found, its file named, and the ol
       REQUIRE(newest->checkpoint);
       REQUIRE(newest->checkpoint->manifest.number == 1);
       REQUIRE(newest->damaged.size() == 1);
-      REQUIRE(newest->damaged[0].message.find(path) != std::string::npos);
+      REQUIRE(newest->damaged[0].why.message.find(path) != std::string::npos);
     }
     env.put(path, whole.substr(0, whole.size() - 1));
     REQUIRE(newestCheckpoint(env, "/data")->damaged.size() == 1);

@@ -36,6 +36,7 @@ TEST_CASE("the log gives back each update as it was, whatever its codec") {
   const std::span<const std::byte> code(bytes, (*codec)->encodedBytes(values.size()));
   const std::vector<UpdateSource> sources = {{Rank{1}, 32, 5, Step{6}, Version{7}, 8},
                                              {Rank{2}, 16, 9, Step{10}, Version{11}, 12}};
+  PSD_REQUIRE_OK(env.createFolder("/data"));
   {
     auto log = LogWriter::open(env, "/data", kFirst, 1 << 20);
     CHECK(log->append(ShardId{2}, {{41, 0.5}, values, sources}) == 1);
@@ -66,6 +67,7 @@ TEST_CASE("a deal is in the log before the update that follows it, and costs no 
   MemoryEnv env;
   TestLoop loop;
   const LoggedDeal logged{{3, 400, 40, 2}, {{Step{7}, {5, 16, 8}}, {Rank{1}, 0x123456789abcdef0}, 99}};
+  PSD_REQUIRE_OK(env.createFolder("/data"));
   const std::vector<float> gradient(4, 1.f);
   auto log = LogWriter::open(env, "/data", kFirst, 1 << 20);
   loop.wait(log->whenDurable(log->append(ShardId{0}, {{1, 1.}, gradient, {}})));
@@ -93,6 +95,7 @@ TEST_CASE("a deal is in the log before the update that follows it, and costs no 
 TEST_CASE("many updates share one sync, and segments end where they are full") {
   MemoryEnv env;
   TestLoop loop;
+  PSD_REQUIRE_OK(env.createFolder("/data"));
   const std::vector<float> gradient(1000, 1.f);
   auto log = LogWriter::open(env, "/data", kFirst, 64 << 10);
   uint64_t last = 0;

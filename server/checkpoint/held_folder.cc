@@ -1,0 +1,27 @@
+#include "server/checkpoint/held_folder.h"
+
+#include "server/checkpoint/checkpoint_folder.h"
+
+namespace psd {
+
+Result<std::shared_ptr<HeldFolder>> HeldFolder::take(Env& env, const std::string& path) {
+  std::shared_ptr<HeldFolder> folder(new HeldFolder(env, path));
+  PSD_RETURN_IF_ERROR(folder->keep());
+  return folder;
+}
+
+Status HeldFolder::keep() {
+  std::lock_guard hold(mutex_);
+  if (lock_ && lock_->inPlace()) return {};
+  lock_ = nullptr;
+  PSD_RETURN_IF_ERROR(makeLastingFolder(env_, path_));
+  auto lock = env_.lock(path_ + "/lock");
+  if (lock.ok()) {
+    lock_ = std::move(*lock);
+    return {};
+  }
+  if (lock.error().code != ErrorCode::unavailable) return lock.error();
+  return {ErrorCode::unavailable, "durability.path '" + path_ + "' is another daemon's: " + lock.message()};
+}
+
+}  // namespace psd

@@ -1,0 +1,204 @@
+// What the updates in a log go on from: without its checkpoint, its folder or its model a log is of no use,
+// and that is told before anybody relies on it.
+
+#include <thread>
+
+#include "server/checkpoint/log_reader.h"
+#include "test/support/catch.h"
+#include "test/unit/server/daemon_life.h"
+
+namespace psd {
+namespace {
+
+using namespace testing;
+
+void pushed(TestLoop& loop, Life& daemon, uint64_t step) {
+  loop.wait(daemon.store->shard(0).whenDurable(
+      push(*daemon.store, 0, countingGradient(*daemon.store, 0), Step{step})));
+}
+
+nlohmann::ordered_json logStatus(const Life& daemon) { return daemon.durability->status()["log"]; }
+
+bool mended(TestLoop& loop, const Life& daemon, uint64_t failures) {
+  return loop.until([&] {
+    const auto log = logStatus(daemon);
+    return log["failures"].get<uint64_t>() >= failures && log["error"] == "";
+  });
+}
+
+float recovered(MemoryEnv& env) {
+  env.restart(Survival::syncedOnly);
+  const Life after(env);
+  REQUIRE(after.store);
+  return counts(*after.store)[0];
+}
+
+TEST_CASE(
+    "a log whose folder is taken away breaks before it answers a push, and begins anew with all of it") {
+  const bool pushesMeanwhile = GENERATE(true, false);
+  MemoryEnv env;
+  TestLoop loop;
+  Life daemon(env);
+  REQUIRE(daemon.begin());
+  pushed(loop, daemon, 1);
+  env.vanish("/data");
+  if (pushesMeanwhile) {
+    pushed(loop, daemon, 2);
+    CHECK(logStatus(daemon)["failures"].get<uint64_t>() >= 1);
+  }
+  REQUIRE(mended(loop, daemon, 1));
+  pushed(loop, daemon, 3);
+  const auto second = Durability::open(env, logConfig());
+  REQUIRE_FALSE(second.ok());
+  CHECK(second.message().find("'/data' is another daemon's") != std::string::npos);
+  daemon.durability = nullptr;
+  CHECK(recovered(env) == (pushesMeanwhile ? 3.f : 2.f));
+}
+
+TEST_CASE("a folder that another daemon has made anew meanwhile is left to it") {
+  MemoryEnv env;
+  TestLoop loop;
+  Life daemon(env);
+  REQUIRE(daemon.begin());
+  env.fail({"lock"}, "Resource temporarily unavailable");
+  env.vanish("/data");
+  PSD_REQUIRE_OK(env.createFolder("/data"));
+  env.put("/data/theirs", "");
+  pushed(loop, daemon, 1);
+  REQUIRE(loop.until([&] { return daemon.durability->status()["checkpoint_failures"] >= 1; }));
+  CHECK(env.list("/data").value() == std::vector<std::string>{"theirs"});
+}
+
+TEST_CASE("where the first checkpoint of a log fails the log is broken, until one is taken") {
+  const std::string resume = GENERATE("none", "/data/checkpoint-0000000001");
+  const bool heals = GENERATE(true, false);
+  MemoryEnv env;
+  TestLoop loop;
+  {
+    Life daemon(env);
+    REQUIRE(daemon.begin());
+    for (uint64_t step = 1; step <= 3; step++) pushed(loop, daemon, step);
+  }
+  auto config = logConfig();
+  config.resume = resume;
+  Life daemon(env, 2, config);
+  REQUIRE(daemon.store);
+  env.fail({"rename"}, "No space left on device");  // segments can be made, manifests cannot
+  CHECK_FALSE(daemon.begin());
+  pushed(loop, daemon, 4);
+  CHECK(logStatus(daemon)["error"].get<std::string>().find("no checkpoint leads to it") != std::string::npos);
+  CHECK(logStatus(daemon)["lost"] == 1);
+  env.heal();
+  if (heals) {
+    REQUIRE(mended(loop, daemon, 1));
+    pushed(loop, daemon, 5);
+    daemon.durability = nullptr;
+    CHECK(recovered(env) == 2.f);
+  } else {
+    CHECK(recovered(env) == 3.f);  // nothing was promised of what came after
+  }
+}
+
+TEST_CASE("updates that no checkpoint leads to any more keep a daemon from going on from an older one") {
+  MemoryEnv env;
+  TestLoop loop;
+  {
+    Life daemon(env);
+    REQUIRE(daemon.begin());
+    pushed(loop, daemon, 1);
+  }
+  {
+    auto config = logConfig();
+    config.resume = "none";
+    Life daemon(env, 2, config);
+    REQUIRE(daemon.begin());
+    for (uint64_t step = 1; step <= 4; step++) pushed(loop, daemon, step);
+  }
+  const auto numbers = listCheckpoints(env, "/data", true).value();
+  REQUIRE(numbers.size() == 2);
+  const std::string older = checkpointPath("/data", numbers[0]), newer = checkpointPath("/data", numbers[1]);
+  const std::string manifest = newer + "/manifest.json", bytes = env.bytes(manifest);
+  if (GENERATE(true, false)) {
+    PSD_REQUIRE_OK(env.remove(manifest));
+  } else {
+    env.put(manifest, bytes.substr(1));
+  }
+  auto durability = Durability::open(env, logConfig());
+  PSD_REQUIRE_OK(durability);
+  const auto found = (*durability)->find();
+  PSD_REQUIRE_OK(found);
+  auto store = makeStore(2, kCounting);
+  const Status refused = (*durability)->restore(**found, *store);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.message().find("'/data/log-") != std::string::npos);
+  CHECK(refused.message().find("durability.resume=" + older) != std::string::npos);
+  *durability = nullptr;
+  env.put(manifest, bytes);
+  CHECK(recovered(env) == 4.f);
+}
+
+TEST_CASE("a daemon that is refused because its model is another one leaves the folder as it was") {
+  MemoryEnv env;
+  TestLoop loop;
+  for (uint64_t life = 1; life <= 2; life++) {
+    Life daemon(env);
+    REQUIRE(daemon.begin());
+    pushed(loop, daemon, life);
+    if (life == 1) PSD_REQUIRE_OK(daemon.durability->finish());
+  }
+  const auto before = env.list("/data").value();
+  auto durability = Durability::open(env, logConfig());
+  PSD_REQUIRE_OK(durability);
+  const auto found = (*durability)->find();
+  PSD_REQUIRE_OK(found);
+  auto store = makeStore(2, kCounting, {"other", {{"a", DType::f32, {400}}}});
+  const Status refused = (*durability)->restore(**found, *store);
+  CHECK(refused.error().code == ErrorCode::modelMismatch);
+  CHECK(env.list("/data").value() == before);
+}
+
+TEST_CASE("a checkpoint during which the log broke is none: its shards hold what the log does not") {
+  MemoryEnv env;
+  TestLoop loop;
+  Life daemon(env);
+  REQUIRE(daemon.begin());
+  const uint64_t before = highestSegment(env, "/data").value();
+  pushed(loop, daemon, 1);
+  auto held = std::optional(loop.wait(daemon.store->shard(1).lock().acquire()));
+  std::thread ending([&] { static_cast<void>(daemon.durability->finish()); });
+  const bool copying = loop.until([&] { return highestSegment(env, "/data").value() > before; });
+  env.fail({"append"}, "No space left on device");
+  pushed(loop, daemon, 2);
+  env.heal();
+  held.reset();
+  ending.join();
+  REQUIRE(copying);
+  CHECK(daemon.durability->status()["error"].get<std::string>().find("the log is broken") !=
+        std::string::npos);
+  CHECK(listCheckpoints(env, "/data", true).value() == std::vector<uint64_t>{1});
+}
+
+TEST_CASE("a damaged checkpoint takes no place from a whole one") {
+  MemoryEnv env;
+  TestLoop loop;
+  const auto live = [&](uint64_t step) {
+    Life daemon(env);
+    REQUIRE(daemon.begin());
+    pushed(loop, daemon, step);
+    PSD_REQUIRE_OK(daemon.durability->finish());
+  };
+  for (uint64_t step = 1; step <= 3; step++) live(step);
+  const auto numbers = listCheckpoints(env, "/data", true).value();
+  REQUIRE(numbers.size() == 2);
+  const std::string path = checkpointPath("/data", numbers[1]) + "/shard-00000.safetensors";
+  env.put(path, env.bytes(path) + "x");
+  live(4);
+  CHECK(listCheckpoints(env, "/data", true).value() ==
+        std::vector<uint64_t>{numbers[0], numbers[1], numbers[1] + 1});
+  live(5);
+  CHECK(listCheckpoints(env, "/data", true).value() == std::vector<uint64_t>{numbers[1] + 1, numbers[1] + 2});
+  CHECK(recovered(env) == 5.f);
+}
+
+}  // namespace
+}  // namespace psd
