@@ -10,16 +10,9 @@
 #include "common/status/status.h"
 #include "common/types/ids.h"
 #include "common/types/range_set.h"
+#include "common/types/samples.h"
 
 namespace psd {
-
-/// A piece of one pass over the data: places [begin, begin + count) of that epoch's order.
-struct SampleRange {
-  uint64_t epoch = 0;  ///< from 0
-  uint64_t begin = 0;
-  uint64_t count = 0;
-  bool operator==(const SampleRange&) const = default;
-};
 
 /// One life of a trainer, over its sessions and over those of the daemon.
 struct TrainerLife {
@@ -28,12 +21,7 @@ struct TrainerLife {
   auto operator<=>(const TrainerLife&) const = default;
 };
 
-/// Samples that a trainer has for the gradient of a step.
-struct HeldSamples {
-  Step step;
-  SampleRange range;
-  bool operator==(const HeldSamples&) const = default;
-};
+/// Samples that were given out for a step.
 struct SampleDeal : HeldSamples {
   TrainerLife life;
   uint64_t number = 0;  ///< rises with each deal of a plan

@@ -10,6 +10,7 @@
 
 #include <kj/async.h>
 
+#include "common/types/push_outcome.h"
 #include "common/types/range_set.h"
 #include "server/policy/gathered_gradient.h"
 #include "server/store/parameter_store.h"
@@ -31,14 +32,6 @@ struct PolicyScope {
   bool started = false;  ///< training is under way: nobody waits for trainers to begin together
 
   std::vector<Shard*> shards() const;
-};
-
-/// What became of a gradient; the later in this list, the worse for it.
-enum class PushOutcome {
-  received,  ///< so far: a part of an update that is yet to be applied
-  applied,   ///< the shard's update is complete and in the model
-  stale,     ///< dropped: computed from values that are older than the policy allows
-  late,      ///< dropped: its round was closed without it
 };
 
 struct PushAnswer {

@@ -152,9 +152,9 @@ kj::Promise<Status> Control::initialized(SessionId session) {
   });
 }
 
-kj::Promise<Result<Samples>> Control::takeSamples(SessionId session, SamplesWish wish) {
+kj::Promise<Result<Samples>> Control::takeSamples(SessionId session, SamplesRequest request) {
   if (stopping()) return Result<Samples>(stoppingError());
-  return samples_->take(session, wish);
+  return samples_->take(session, request);
 }
 
 Result<std::shared_ptr<ServedModel>> Control::observe(const ModelSpec& model) const {

@@ -103,7 +103,7 @@ class Control final {
   /// Ends the sessions of trainers whose lease or grace has run out, as long as the promise lives.
   kj::Promise<void> watchLeases(kj::Timer& timer);
   /// Deals samples, see Trainer.takeSamples in the schema.
-  kj::Promise<Result<Samples>> takeSamples(SessionId session, SamplesWish wish);
+  kj::Promise<Result<Samples>> takeSamples(SessionId session, SamplesRequest request);
   /// The model for a reader; an empty `model` matches any.
   Result<std::shared_ptr<ServedModel>> observe(const ModelSpec& model) const;
 
@@ -153,9 +153,9 @@ class Control final {
   Joined describe(SessionId session, ModelStart::Role role);
   /// The life that the candidate goes on with, or a new one in place of the rank's last.
   Life lifeOf(const Candidate& candidate, const std::shared_ptr<EventLoop>& loop);
-  /// `why` completes "rank 3 … is lost after 5 steps: ".
   /// Drops the model if nobody is in and it never got its values.
   void dropUnclaimed();
+  /// `why` completes "rank 3 … is lost after 5 steps: ".
   void depart(SessionId session, Departure how, const std::string& why);
   /// The same without what follows when nobody is in any more.
   void forget(SessionId session, Departure how, const std::string& why);

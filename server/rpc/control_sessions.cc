@@ -92,19 +92,17 @@ Joined Control::describe(SessionId id, ModelStart::Role role) {
   const Session& session = sessions_.at(id);
   session.life.counters->heard();
   const TrainerRef trainer{id, session.candidate.rank, session.candidate.incarnation};
-  return {trainer,
-          models_->model(),
-          role,
-          session.life.counters,
-          session.standing,
-          session.standing->attachment,
-          session.life.pushes,
-          session.candidate.worldSize,
-          daemonId_,
-          false,
-          false,
-          session.candidate.codec,
-          session.candidate.pullCodec};
+  return {.trainer = trainer,
+          .model = models_->model(),
+          .role = role,
+          .counters = session.life.counters,
+          .standing = session.standing,
+          .attachment = session.standing->attachment,
+          .pushes = session.life.pushes,
+          .worldSize = session.candidate.worldSize,
+          .daemonId = daemonId_,
+          .codec = session.candidate.codec,
+          .pullCodec = session.candidate.pullCodec};
 }
 
 Control::Life Control::lifeOf(const Candidate& candidate, const std::shared_ptr<EventLoop>& loop) {

@@ -75,14 +75,14 @@ void SampleDealer::leave(SessionId session, const std::shared_ptr<PushServer>& p
   }));
 }
 
-Status SampleDealer::agree(SessionId session, const SamplesWish& wish) {
-  if (wish.samples == 0 || wish.epochs == 0 || wish.count == 0) {
+Status SampleDealer::agree(SessionId session, const SamplesRequest& request) {
+  if (request.samples == 0 || request.epochs == 0 || request.count == 0) {
     return {ErrorCode::invalidArgument, "no samples are asked for: samples, epochs and count are at least 1"};
   }
   Trainer& trainer = trainers_.at(session);
   auto plan = this->plan().lockExclusive();
   const PlanTerms& terms = plan->terms();
-  const bool same = terms.samples == wish.samples && terms.epochs == wish.epochs;
+  const bool same = terms.samples == request.samples && terms.epochs == request.epochs;
   // One that was in before the daemon died, or was lost, is still of the plan that has ended since.
   const bool goesOn = same && (!plan->closed() || trainer.wasInBefore);
   if (!goesOn) {
@@ -90,31 +90,32 @@ Status SampleDealer::agree(SessionId session, const SamplesWish& wish) {
       return other.first != session && other.second.takes;
     });
     if (!plan->finished() && othersTrain) {
-      return {ErrorCode::invalidArgument, "this trainer trains " + std::to_string(wish.epochs) +
-                                              " epochs of " + std::to_string(wish.samples) +
+      return {ErrorCode::invalidArgument, "this trainer trains " + std::to_string(request.epochs) +
+                                              " epochs of " + std::to_string(request.samples) +
                                               " samples; the others train " + std::to_string(terms.epochs) +
                                               " of " + std::to_string(terms.samples)};
     }
-    PSD_RETURN_IF_ERROR(plan->begin(wish.samples, wish.epochs, wish.firstEpoch));
-    spdlog::info("dealing {} epochs of {} samples{}", wish.epochs, wish.samples,
-                 wish.firstEpoch == 0 ? "" : ", from epoch " + std::to_string(wish.firstEpoch + 1) + " on");
+    PSD_RETURN_IF_ERROR(plan->begin(request.samples, request.epochs, request.firstEpoch));
+    spdlog::info(
+        "dealing {} epochs of {} samples{}", request.epochs, request.samples,
+        request.firstEpoch == 0 ? "" : ", from epoch " + std::to_string(request.firstEpoch + 1) + " on");
   }
   trainer.takes = true;
   return {};
 }
 
-Result<uint32_t> SampleDealer::countFor(SessionId session, const SamplesWish& wish) {
-  if (wish.nominal == 0) {
+Result<uint32_t> SampleDealer::countFor(SessionId session, const SamplesRequest& request) {
+  if (request.nominal == 0) {
     batchSizes_.leave(session);
-    return wish.count;
+    return request.count;
   }
-  PSD_RETURN_IF_ERROR(batchSizes_.report(session, {wish.nominal, wish.count, wish.sampleSeconds}));
+  PSD_RETURN_IF_ERROR(batchSizes_.report(session, {request.nominal, request.count, request.sampleSeconds}));
   return batchSizes_.sizeFor(session);
 }
 
-std::optional<Samples> SampleDealer::samplesFor(const Trainer& trainer, const SamplesWish& wish) {
+std::optional<Samples> SampleDealer::samplesFor(const Trainer& trainer, const SamplesRequest& request) {
   auto plan = this->plan().lockExclusive();
-  if (const auto deal = plan->take(trainer.id, trainer.life, wish.step, wish.count)) {
+  if (const auto deal = plan->take(trainer.id, trainer.life, request.step, request.count)) {
     durability_.dealt({plan->terms(), *deal});
     return Samples{deal->range, false};
   }
@@ -122,22 +123,22 @@ std::optional<Samples> SampleDealer::samplesFor(const Trainer& trainer, const Sa
   return std::nullopt;
 }
 
-kj::Promise<Result<Samples>> SampleDealer::take(SessionId session, SamplesWish wish) {
+kj::Promise<Result<Samples>> SampleDealer::take(SessionId session, SamplesRequest request) {
   const auto entry = trainers_.find(session);
   if (entry == trainers_.end()) return Result<Samples>(ErrorCode::sessionEnded, "the session has ended");
-  if (Status agreed = agree(session, wish); !agreed.ok()) return Result<Samples>(agreed.error());
+  if (Status agreed = agree(session, request); !agreed.ok()) return Result<Samples>(agreed.error());
   if (plan().lockExclusive()->openSteps(entry->second.id) > kOpenStepsMost) {
     return Result<Samples>(ErrorCode::overloaded, "samples were dealt for " + std::to_string(kOpenStepsMost) +
                                                       " steps whose gradients have not come");
   }
-  const Result<uint32_t> count = countFor(session, wish);
+  const Result<uint32_t> count = countFor(session, request);
   if (!count.ok()) return Result<Samples>(count.error());
-  wish.count = *count;
-  if (auto samples = samplesFor(entry->second, wish)) return Result<Samples>(*samples);
-  if (!wish.wait) return Result<Samples>(Samples{});
+  request.count = *count;
+  if (auto samples = samplesFor(entry->second, request)) return Result<Samples>(*samples);
+  if (!request.wait) return Result<Samples>(Samples{});
   // It makes no step until others are done, so they must not wait for it.
-  if (!entry->second.wish) models_.leave(session);
-  entry->second.wish = wish;
+  if (!entry->second.request) models_.leave(session);
+  entry->second.request = request;
   auto waiter = kj::newPromiseAndFulfiller<Result<Samples>>();
   entry->second.waiter = kj::mv(waiter.fulfiller);
   return kj::mv(waiter.promise);
@@ -161,19 +162,19 @@ void SampleDealer::stepOver(LifeId life, Step step, bool applied) {
 
 void SampleDealer::deal() {
   for (auto& [session, trainer] : trainers_) {
-    if (!trainer.wish) continue;
-    if (auto samples = samplesFor(trainer, *trainer.wish)) answer(session, trainer, *samples);
+    if (!trainer.request) continue;
+    if (auto samples = samplesFor(trainer, *trainer.request)) answer(session, trainer, *samples);
   }
 }
 
 void SampleDealer::endWaits(const Error& reason) {
   for (auto& [session, trainer] : trainers_) {
-    if (trainer.wish) answer(session, trainer, reason);
+    if (trainer.request) answer(session, trainer, reason);
   }
 }
 
 void SampleDealer::answer(SessionId session, Trainer& trainer, Result<Samples> answer) {
-  trainer.wish.reset();
+  trainer.request.reset();
   models_.join({session, trainer.life.rank, trainer.life.incarnation});
   KJ_IF_MAYBE (waiter, trainer.waiter) {
     (*waiter)->fulfill(std::move(answer));

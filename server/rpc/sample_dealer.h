@@ -18,8 +18,8 @@ namespace psd {
 
 class PushServer;
 
-/// A trainer that asks for samples.
-struct SamplesWish {
+/// What a trainer that asks for samples says, see Trainer.takeSamples in the schema.
+struct SamplesRequest {
   Step step;
   uint32_t count = 0;  ///< at most
   uint64_t samples = 0, epochs = 0, firstEpoch = 0;
@@ -59,7 +59,7 @@ class SampleDealer final : private kj::TaskSet::ErrorHandler {
   /// It is gone: what was dealt to it goes to others once its last pushes are answered.
   void leave(SessionId session, const std::shared_ptr<PushServer>& pushes);
   /// See Trainer.takeSamples in the schema.
-  kj::Promise<Result<Samples>> take(SessionId session, SamplesWish wish);
+  kj::Promise<Result<Samples>> take(SessionId session, SamplesRequest request);
   /// The gradient of a step is answered: applied, to some shards at least, or dropped.
   void stepOver(LifeId life, Step step, bool applied);
   /// Answers all who wait.
@@ -74,17 +74,18 @@ class SampleDealer final : private kj::TaskSet::ErrorHandler {
   struct Trainer {
     LifeId id;  // as the plan knows it: over its sessions
     TrainerLife life;
-    bool wasInBefore = false;         // under the daemon before, or lost since
-    bool takes = false;               // it has asked for some
-    std::optional<SamplesWish> wish;  // while it waits for some
+    bool wasInBefore = false;               // under the daemon before, or lost since
+    bool takes = false;                     // it has asked for some
+    std::optional<SamplesRequest> request;  // while it waits for some
     kj::Maybe<kj::Own<kj::PromiseFulfiller<Result<Samples>>>> waiter;
   };
 
-  Status agree(SessionId session, const SamplesWish& wish);
+  Status agree(SessionId session, const SamplesRequest& request);
   /// How many samples a trainer is to get, if there are as many.
-  Result<uint32_t> countFor(SessionId session, const SamplesWish& wish);
-  /// What there is for a trainer now; nothing where it would have to wait. `wish.count` is what it is to get.
-  std::optional<Samples> samplesFor(const Trainer& trainer, const SamplesWish& wish);
+  Result<uint32_t> countFor(SessionId session, const SamplesRequest& request);
+  /// What there is for a trainer now; nothing where it would have to wait. `request.count` is what it is to
+  /// get.
+  std::optional<Samples> samplesFor(const Trainer& trainer, const SamplesRequest& request);
   /// Answers those who wait, as far as there are some.
   void deal();
   void answer(SessionId session, Trainer& trainer, Result<Samples> answer);

@@ -301,14 +301,20 @@ kj::Promise<void> TrainerSession::takeSamples(TakeSamplesContext context) {
   context.allowCancellation();  // it may be parked for long
   loop_.environment().dealsSamples = true;
   auto params = context.getParams();
-  const SamplesWish wish{Step{params.getStep()}, params.getCount(),        params.getSamples(),
-                         params.getEpochs(),     params.getFirstEpoch(),   params.getWait(),
-                         params.getNominal(),    params.getSampleSeconds()};
+  const SamplesRequest request{.step = Step{params.getStep()},
+                               .count = params.getCount(),
+                               .samples = params.getSamples(),
+                               .epochs = params.getEpochs(),
+                               .firstEpoch = params.getFirstEpoch(),
+                               .wait = params.getWait(),
+                               .nominal = params.getNominal(),
+                               .sampleSeconds = params.getSampleSeconds()};
   counters_->waitForSamples.add();
   return loop_
-      .onControl([session = session_, wish](Control& control) { return control.takeSamples(session, wish); })
+      .onControl(
+          [session = session_, request](Control& control) { return control.takeSamples(session, request); })
       .attach(kj::defer([counters = counters_] { counters->waitForSamples.subtract(); }))
-      .then([this, context, weighed = wish.nominal != 0](Result<Samples> samples) mutable {
+      .then([this, context, weighed = request.nominal != 0](Result<Samples> samples) mutable {
         auto results = context.getResults();
         if (!samples.ok()) {
           wire::writeError(samples.error(), results.initError());

@@ -5,7 +5,7 @@
 namespace psd {
 namespace {
 
-const std::string kWhoHoldsUp = "; psd status tells for whom";
+constexpr char kWhoHoldsUp[] = "; psd status tells for whom";
 
 }  // namespace
 
@@ -22,7 +22,7 @@ void PullCall::send() {
 
 Result<PullInfo> PullCall::wait() {
   for (;;) {
-    if (!values_.readyWithin(RpcClient::kLongWait)) client_.tellWait("parameters" + kWhoHoldsUp);
+    if (!values_.readyWithin(RpcClient::kLongWait)) client_.tellWait(std::string("parameters") + kWhoHoldsUp);
     Result<PullInfo> values = values_.get();
     if (values.ok()) {
       client_.bytesPulled_ += values->bytes;

@@ -3,12 +3,13 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/client/coverage.h"
 #include "trainer/client/rpc_client.h"
 
 namespace psd {
 
 /// What calls end with after Client::interrupt().
-inline const Error kInterrupted{ErrorCode::interrupted, "this trainer was told to stop"};
+inline Error interruptedError() { return {ErrorCode::interrupted, "this trainer was told to stop"}; }
 
 /// A pull, from its beginning to its values, whatever becomes of connections meanwhile. Used by the client's
 /// thread.

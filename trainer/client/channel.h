@@ -13,6 +13,7 @@
 #include <kj/async-io.h>
 
 #include "common/os/socket.h"
+#include "common/types/samples.h"
 #include "common/wire/message_stream.h"
 #include "schema/psd.capnp.h"
 #include "trainer/client/client.h"
@@ -24,7 +25,7 @@
 
 namespace psd {
 
-/// Every answer of the daemon that matters to a caller: whether the trainer is to bring the values.
+/// What a trainer does once it is in.
 enum class StartRole { go, bringValues };
 
 /// The daemon is away or silent, or has given this trainer up. What it answered itself is none of these. It
@@ -38,20 +39,13 @@ struct CodecWish {
   std::string push, pull;
 };
 
-/// Samples that were dealt to this trainer and of whose gradient it does not know what became.
-struct HeldSamples {
-  Step step;
-  uint64_t epoch = 0, begin = 0;
-  uint32_t count = 0;
-};
-
 /// How a trainer asks to be let in.
 struct JoinOrder {
   Membership membership;
   uint64_t incarnation = 0;  ///< drawn once in a trainer's life
   uint64_t lastDaemon = 0;   ///< JoinAnswer::daemon of the last join; 0: none
   CodecWish codecs;
-  std::vector<HeldSamples> held;
+  std::vector<HeldSamples> held;  ///< dealt to it by this daemon or one before
 };
 
 struct JoinAnswer {
@@ -157,9 +151,6 @@ class Channel {
   std::string codec() const { return terms_.codec ? terms_.codec->spec() : "none"; }
   std::string pullCodec() const { return terms_.pullCodec && !shared_ ? terms_.pullCodec->spec() : "none"; }
 
-  kj::Promise<Status> pullSlice(uint64_t pull, const Slice& slice, std::span<float> into, PullInfo& info);
-  kj::Promise<Status> initializeSlice(const Slice& slice, std::span<const float> values);
-
  private:
   using Rpc = capnp::RpcSystem<capnp::rpc::twoparty::VatId>;
   using PushResponse = capnp::Response<schema::PushResult>;
@@ -168,6 +159,8 @@ class Channel {
   /// Makes `left` calls one after the other.
   kj::Promise<void> pingOnAndOn(uint64_t left, std::vector<double>& seconds);
   Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const ModelSpec& model);
+  kj::Promise<Status> pullSlice(uint64_t pull, const Slice& slice, std::span<float> into, PullInfo& info);
+  kj::Promise<Status> initializeSlice(const Slice& slice, std::span<const float> values);
   kj::ArrayPtr<capnp::word> placeFor(capnp::rpc::Message::Reader envelope, size_t words);
   /// Takes on what the daemon said about codecs; after readAccess().
   Status agreeOn(schema::JoinResult::Joined::Reader joined);

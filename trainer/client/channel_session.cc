@@ -87,9 +87,10 @@ kj::Promise<Result<JoinAnswer>> Channel::join(const JoinOrder& order, const Mode
   auto held = request.initHeld(static_cast<kj::uint>(order.held.size()));
   for (kj::uint i = 0; i < held.size(); i++) {
     held[i].setStep(order.held[i].step.value);
-    held[i].setEpoch(order.held[i].epoch);
-    held[i].setBegin(order.held[i].begin);
-    held[i].setCount(order.held[i].count);
+    const SampleRange& range = order.held[i].range;
+    held[i].setEpoch(range.epoch);
+    held[i].setBegin(range.begin);
+    held[i].setCount(static_cast<uint32_t>(range.count));
   }
   return guarded<JoinAnswer>(
       request.send().then([this, chunkBytes, window, model, order](
@@ -138,14 +139,15 @@ void Channel::hold(schema::Trainer::Client session) {
   reader_ = session;
   trainer_ = kj::mv(session);
   watchNotice();
-  if (terms_.leaseMs != 0)
-    watchSilence(std::chrono::milliseconds(terms_.leaseMs));  // a daemon may grant none
+  // A daemon may grant no lease.
+  if (terms_.leaseMs != 0) watchSilence(std::chrono::milliseconds(terms_.leaseMs));
 }
 
 kj::Promise<Result<DealtSamples>> Channel::takeSamples(const SamplesWish& wish) {
   if (ended_) return Result<DealtSamples>(*ended_);
-  if (trainer_ == nullptr)
+  if (trainer_ == nullptr) {
     return Result<DealtSamples>(ErrorCode::invalidArgument, "takeSamples() comes after join()");
+  }
   auto request = KJ_ASSERT_NONNULL(trainer_).takeSamplesRequest();
   request.setStep(wish.step.value);
   request.setCount(wish.count);

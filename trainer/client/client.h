@@ -12,6 +12,7 @@
 #include "common/types/ids.h"
 #include "common/types/local_steps.h"
 #include "common/types/model_spec.h"
+#include "common/types/push_outcome.h"
 
 namespace psd {
 
@@ -127,20 +128,13 @@ struct DealtSamples {
   std::vector<ElementRange> unweighted;
 };
 
-/// What became of a gradient.
-enum class PushOutcome {
-  applied,
-  stale,  ///< dropped, of some shards at least: computed from values older than the policy allows
-  late,   ///< dropped, of some shards at least: its round was closed without it
-};
-
 struct PushInfo {
   std::vector<Version> versions;  ///< per shard, the newest that an answer told of
   /// Largest over the shards of: version when applied − version the gradient was computed from.
   uint64_t staleness = 0;
   double seconds = 0;
-  PushOutcome outcome = PushOutcome::applied;
-  uint64_t bytes = 0;  ///< of gradient, as they travelled
+  PushOutcome outcome = PushOutcome::applied;  ///< stale and late: of some shards at least; never received
+  uint64_t bytes = 0;                          ///< of gradient, as they travelled
 };
 
 struct PingInfo {

@@ -2,7 +2,6 @@
 
 #include <random>
 
-#include "common/os/socket.h"
 #include "common/types/model_layout.h"
 #include "trainer/client/calls.h"
 
@@ -212,7 +211,7 @@ Result<DealtSamples> RpcClient::takeSamples(const SamplesWish& wish) {
     auto dealt = outwait(told, "samples: others have what is left");
     if (dealt.ok()) {
       if (dealt->what == DealtSamples::What::range) {
-        held_[wish.step] = {wish.step, dealt->epoch, dealt->begin, dealt->count};
+        held_[wish.step] = {wish.step, {dealt->epoch, dealt->begin, dealt->count}};
       }
       return dealt;
     }
@@ -227,7 +226,7 @@ Result<PingInfo> RpcClient::ping(uint64_t calls, uint32_t outstanding) {
 
 void RpcClient::interrupt() {
   interrupted_ = true;  // before: whoever opens a connection after this looks
-  interruptible_.leaveSoon(kInterrupted);
+  interruptible_.leaveSoon(interruptedError());
 }
 
 Status RpcClient::leave() {

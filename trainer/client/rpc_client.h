@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "trainer/client/client.h"
-#include "trainer/client/coverage.h"
 #include "trainer/client/link.h"
 
 namespace psd {

@@ -141,7 +141,7 @@ bool RpcClient::mayRecover(const Error& error) const {
 }
 
 Status RpcClient::recover(uint64_t broken, const Error& cause) {
-  if (interrupted_) return kInterrupted;
+  if (interrupted_) return interruptedError();
   if (!mayRecover(cause)) return cause;
   if (broken != connection_) return {};
   const Clock::time_point start = Clock::now();
@@ -170,9 +170,10 @@ Status RpcClient::comeBack(const Error& cause) {
   const auto servers = static_cast<int64_t>(options_.servers.size());
   for (Error last = cause;;) {
     endChannels(last);
-    if (interrupted_) return kInterrupted;
+    if (interrupted_) return interruptedError();
     Status status = connectToAny(std::min(soonUntil(deadline), kAttemptTimeout * servers));
-    if (status.ok() && interrupted_) return kInterrupted;  // it came before there was a connection to fail
+    if (status.ok() && interrupted_)
+      return interruptedError();  // it came before there was a connection to fail
     if (status.ok()) status = joinOnce(soonUntil(deadline));
     if (status.ok()) return {};
     last = status.error();
