@@ -92,6 +92,13 @@ Status Durability::checkNothingIsNewer(const Checkpoint& checkpoint) const {
   PSD_ASSIGN_OR_RETURN(const auto other,
                        findOtherHistory(env_, config_.path, manifest.logHistory, manifest.logSegment));
   if (!other) return {};
+  if (damaged_.empty()) {
+    // A daemon died before the checkpoint was finished that they go on from. Until then the log counts as
+    // broken.
+    spdlog::warn("passed over updates that no checkpoint leads to, from '{}' on; none of them was promised",
+                 segmentPath(config_.path, *other));
+    return {};
+  }
   return {ErrorCode::io, "'" + segmentPath(config_.path, *other) +
                              "' holds updates, and there is no whole checkpoint that they go on from: '" +
                              checkpoint.path +

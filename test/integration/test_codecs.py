@@ -20,7 +20,7 @@ class Codecs(processes.ProcessTest):
         daemon = processes.Daemon(self.folder, self._name("psd"),
                                   ["--listen", self.unix_address(), "--set", "optimizer.lr=0.03"])
         self.processes.append(daemon)
-        metrics = self.folder / "metrics.jsonl"
+        metrics = self.folder / f"{daemon.name}.jsonl"
         common = ["--server", daemon.address, "--model", model, "--data", data]
         trainer = self.start_trainer("train", *common, "--rank", 0, "--world-size", 1, "--epochs", epochs,
                                      "--metrics", metrics, *more)

@@ -59,7 +59,7 @@ DOCUMENTS = [
 # Without a default in the schema: left out when not given …
 OPTIONAL = {"device", "devices", "shards", "model", "world_size", "staleness", "max", "delay_compensation", "clip"}
 # … worked out from the machine, or read by editors only.
-COMPUTED = {"threads"}
+COMPUTED = {"threads", "quorum"}
 FOR_EDITORS = {"$schema"}
 
 

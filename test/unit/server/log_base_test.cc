@@ -99,7 +99,7 @@ TEST_CASE("where the first checkpoint of a log fails the log is broken, until on
   }
 }
 
-TEST_CASE("updates that no checkpoint leads to any more keep a daemon from going on from an older one") {
+TEST_CASE("updates that only a damaged checkpoint leads to keep a daemon from going on from an older one") {
   MemoryEnv env;
   TestLoop loop;
   {
@@ -118,7 +118,8 @@ TEST_CASE("updates that no checkpoint leads to any more keep a daemon from going
   REQUIRE(numbers.size() == 2);
   const std::string older = checkpointPath("/data", numbers[0]), newer = checkpointPath("/data", numbers[1]);
   const std::string manifest = newer + "/manifest.json", bytes = env.bytes(manifest);
-  if (GENERATE(true, false)) {
+  const bool unfinished = GENERATE(true, false);  // nothing was promised of what goes on from it
+  if (unfinished) {
     PSD_REQUIRE_OK(env.remove(manifest));
   } else {
     env.put(manifest, bytes.substr(1));
@@ -129,7 +130,11 @@ TEST_CASE("updates that no checkpoint leads to any more keep a daemon from going
   PSD_REQUIRE_OK(found);
   auto store = makeStore(2, kCounting);
   const Status refused = (*durability)->restore(**found, *store);
-  REQUIRE_FALSE(refused.ok());
+  REQUIRE(refused.ok() == unfinished);
+  if (unfinished) {
+    CHECK(store->shard(0).version().value == 1);
+    return;
+  }
   CHECK(refused.message().find("'/data/log-") != std::string::npos);
   CHECK(refused.message().find("durability.resume=" + older) != std::string::npos);
   *durability = nullptr;
