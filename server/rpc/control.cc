@@ -88,9 +88,9 @@ kj::Promise<Result<Joined>> Control::join(Candidate candidate, std::vector<HeldS
   if (model.tensors.empty()) {
     return Result<Joined>(ErrorCode::invalidArgument, "a trainer's model has at least one tensor");
   }
+  candidate.returns = candidate.lastDaemon == daemonId_;
   if (!models_->model() && !roster_.mayHaveRankLater(candidate)) {  // one is made for somebody who fits
     Candidate asked = candidate;
-    asked.returns = asked.lastDaemon == daemonId_;
     Status fits = roster_.place(asked);
     if (fits.ok()) fits = roster_.mayJoin(asked);
     if (!fits.ok()) {

@@ -151,6 +151,8 @@ class Control final {
   /// Goes on with a trainer's session over its new connection.
   Result<Joined> resume(SessionId session, const Candidate& candidate);
   Joined describe(SessionId session, ModelStart::Role role);
+  /// Whether the rank's last life is the candidate's.
+  bool goesOnWith(const Candidate& candidate) const;
   /// The life that the candidate goes on with, or a new one in place of the rank's last.
   Life lifeOf(const Candidate& candidate, const std::shared_ptr<EventLoop>& loop);
   /// Drops the model if nobody is in and it never got its values.

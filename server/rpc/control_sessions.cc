@@ -14,7 +14,6 @@ namespace psd {
 Result<Joined> Control::admit(Candidate candidate, const std::vector<HeldSamples>& held,
                               const std::shared_ptr<EventLoop>& loop) {
   if (stopping()) return stoppingError();
-  candidate.returns = candidate.lastDaemon == daemonId_;
   if (candidate.anyRank && roster_.full()) endOneDisconnected();
   PSD_RETURN_IF_ERROR(roster_.place(candidate));
   if (candidate.worldSize > config_->limits.connections) {  // each rank that ever was in is remembered
@@ -40,15 +39,15 @@ Result<Joined> Control::admit(Candidate candidate, const std::vector<HeldSamples
   PSD_ASSIGN_OR_RETURN(SessionId id, roster_.join(candidate));
   Session& session = sessions_[id];
   session.candidate = candidate;
-  const uint64_t livesBefore = lastLife_;
+  const bool goesOn = goesOnWith(candidate);
   session.life = lifeOf(candidate, loop);
   leases_.grant(id);
   const TrainerRef trainer{id, candidate.rank, candidate.incarnation};
   session.life.pushes->beginSession(trainer);
-  if (session.life.id.value > livesBefore) {
-    samples_->join(id, session.life.id, candidate, held, *session.life.pushes);
-  } else {
+  if (goesOn) {
     samples_->rejoin(id, session.life.id, candidate);
+  } else {
+    samples_->join(id, session.life.id, candidate, held, *session.life.pushes);
   }
   models_->join(trainer);
   counters_.trainersJoined.add();
@@ -105,9 +104,16 @@ Joined Control::describe(SessionId id, ModelStart::Role role) {
           .pullCodec = session.candidate.pullCodec};
 }
 
+bool Control::goesOnWith(const Candidate& candidate) const {
+  const auto life = lives_.find(candidate.rank);
+  return candidate.incarnation != 0 && life != lives_.end() &&
+         life->second.incarnation == candidate.incarnation;
+}
+
 Control::Life Control::lifeOf(const Candidate& candidate, const std::shared_ptr<EventLoop>& loop) {
+  const bool goesOn = goesOnWith(candidate);
   Life& life = lives_[candidate.rank];
-  if (candidate.incarnation == 0 || life.incarnation != candidate.incarnation) {
+  if (!goesOn) {
     life.incarnation = candidate.incarnation;
     life.id = LifeId{++lastLife_};
     life.counters = std::make_shared<SessionCounters>();

@@ -33,10 +33,11 @@ void EventLoop::shutDown() {
   spinner_.stop();
   tasks_ = nullptr;
   running_ = false;
+  requests_.cancel(ended());
 }
 
-void EventLoop::endRequests() {
-  requests_.cancel(KJ_EXCEPTION(DISCONNECTED, "the event loop that was asked has ended"));
+kj::Exception EventLoop::ended() {
+  return KJ_EXCEPTION(DISCONNECTED, "the event loop that was asked has ended");
 }
 
 void EventLoop::taskFailed(kj::Exception&& exception) {
@@ -143,10 +144,9 @@ EventLoopThread::EventLoopThread(LoopEnvironment& environment, unsigned index) :
       exit.promise.wait(io.waitScope);
       exit_ = nullptr;
       loop->shutDown();
-      for (int i = 0; i < 2; i++) {  // again for what came meanwhile
-        loop->endRequests();
-        io.waitScope.poll();
-      }
+      // What others requested is answered while there is a queue: of an answer that is only queued they would
+      // be told in the midst of the queue's end, and free it there.
+      io.waitScope.poll();
     }
     finish_->fulfill();
   });

@@ -63,21 +63,23 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   }
   /// For other loops, to run something here that promises nothing.
   const kj::Executor& executor() const { return *executor_; }
-  /// For other loops: runs `work()` here, whose promise fails when the loop ends before it is kept.
+  /// For other loops: runs `work()` here. Fails (DISCONNECTED) once the loop is shut down, and so does then
+  /// what `work` promised and has not kept.
   template <class Work>
   auto request(Work work) {
-    return executor_->executeAsync([this, work = std::move(work)]() mutable {
-      if constexpr (requires { requests_.wrap(work()); }) {
-        return requests_.wrap(work());
-      } else {
-        return work();
-      }
-    });
+    return executor_->executeAsync([this, work = std::move(work)]() mutable { return answer(work); });
+  }
+  /// The same here.
+  template <class Work>
+  auto answer(Work& work) {
+    if (!running_) kj::throwFatalException(ended());
+    if constexpr (requires { requests_.wrap(work()); }) {
+      return requests_.wrap(work());
+    } else {
+      return work();
+    }
   }
   bool isHere() const { return std::this_thread::get_id() == thread_; }
-  /// Fails what others requested and is not done. The loop must turn after it: of a request that is answered
-  /// in its queue only, whoever waits for it would be told when the queue is gone, in the midst of that.
-  void endRequests();
   /// Keeps a promise running that nobody waits for, until shutDown().
   void detach(kj::Promise<void> task) {
     if (tasks_.get() != nullptr) tasks_->add(kj::mv(task));
@@ -118,6 +120,7 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
  private:
   kj::Promise<void> sweep();
   void taskFailed(kj::Exception&& exception) override;
+  static kj::Exception ended();
 
   kj::AsyncIoContext& io_;
   LoopEnvironment& environment_;
@@ -146,7 +149,10 @@ class EventLoopThread final : private kj::TaskSet::ErrorHandler {
   /// Runs `work(loop)` on the loop's thread.
   template <class Work>
   auto run(Work work) {
-    return loop_->request([loop = loop_, work = std::move(work)]() mutable { return work(*loop); });
+    return executor_->executeAsync([this, work = std::move(work)]() mutable {
+      auto onLoop = [&] { return work(*loop_); };
+      return loop_->answer(onLoop);
+    });
   }
   /// The same for work whose end nobody waits for.
   template <class Work>
