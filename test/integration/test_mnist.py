@@ -1,5 +1,5 @@
 """The main job on real digits: one pass over the full MNIST by two trainers comes as far as one process alone, and
-eight over the 5,000 digits reach what the quickstart promises."""
+eight over the 5,000 digits reach what the quickstart promises, also when the daemon is killed in mid-epoch."""
 
 import json
 import unittest
@@ -16,17 +16,28 @@ DIFFERENCE_MAX = 0.005
 
 
 class Mnist(processes.ProcessTest):
-    def accuracy_after(self, epochs, data, trainers, policy):
-        """SGD with a rate of 0.03, as configs/hogwild.json has it, and batches of 32."""
+    def start_daemon(self, policy, durability):
+        """SGD with a rate of 0.03, as configs/hogwild.json has it."""
         daemon = processes.Daemon(self.folder, self._name("psd"),
                                   ["--config", processes.REPO / "configs" / "hogwild.json", "--listen", self.unix_address(),
-                                   "--set", f"policy.type={policy}"])
+                                   "--set", f"policy.type={policy}", "--set", f"durability={json.dumps(durability)}"])
         self.processes.append(daemon)
+        return daemon
+
+    def accuracy_after(self, epochs, data, trainers, policy, durability=None, kills_after=()):
+        """Batches of 32. The daemon is killed once the slower trainer has made each of `kills_after` steps, and started again."""
+        daemon = self.start_daemon(policy, durability or {"type": "none"})
         common = ["--server", daemon.address, "--model", "mnist_cnn", "--data", data]
         running = [self.start_trainer("train", *common, "--rank", rank, "--world-size", trainers, "--epochs", epochs,
                                       "--batch-size", 32) for rank in range(trainers)]
+        for steps in kills_after:
+            daemon.until_status(f"all have made {steps} steps", lambda status: len(status["trainers"]) == trainers
+                                and all(trainer["step"] >= steps for trainer in status["trainers"]))
+            daemon.kill()
+            daemon = self.start_daemon(policy, durability)
         for trainer in running:
             self.assertEqual(trainer.wait(TRAINING_S), 0)
+            self.assertEqual(trainer.err.count("back after"), len(kills_after), trainer.err)
         evaluation = self.start_trainer("eval", "--json", *common)
         self.assertEqual(evaluation.wait(TRAINING_S), 0)
         report = json.loads(evaluation.out)
@@ -48,6 +59,13 @@ class Mnist(processes.ProcessTest):
     @unittest.skipUnless(DIGITS.is_dir(), f"scripts/setup has not made {DIGITS}")
     def test_quickstart_digits(self):
         self.assertGreaterEqual(self.accuracy_after(QUICKSTART_EPOCHS, DIGITS, 2, "hogwild"), QUICKSTART_ACCURACY_MIN)
+
+    @unittest.skipUnless(DIGITS.is_dir(), f"scripts/setup has not made {DIGITS}")
+    def test_daemon_killed_in_mid_epoch(self):
+        # An epoch is 63 steps of each trainer.
+        accuracy = self.accuracy_after(QUICKSTART_EPOCHS, DIGITS, 2, "locked", {"type": "log", "path": str(self.folder / "saved")},
+                                       kills_after=(90, 220))
+        self.assertGreaterEqual(accuracy, QUICKSTART_ACCURACY_MIN)
 
 
 if __name__ == "__main__":
