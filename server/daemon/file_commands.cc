@@ -1,7 +1,10 @@
 #include "server/daemon/file_commands.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -30,8 +33,33 @@ Status checkExists(Env& env, const std::string& path) {
 
 std::string nameIn(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-/// The checkpoint that `path` names, or the newest whole one in it.
-Result<Checkpoint> checkpointAt(Env& env, const std::string& path) {
+constexpr int kLooksMost = 20;
+
+/// What a daemon that is at work removes from its folder in time: finished checkpoints and segments of the
+/// log.
+std::set<std::string> removableIn(Env& env, const std::string& folder) {
+  std::set<std::string> out;
+  const auto names = env.list(folder);
+  if (!names.ok()) return out;
+  for (const std::string& name : *names) {
+    if (segmentOf(name) || isCheckpoint(env, folder + "/" + name)) out.insert(name);
+  }
+  return out;
+}
+
+/// `look` fails where a daemon removes what it is reading: then it looks again.
+Status besideDaemon(Env& env, const std::string& folder, const std::function<Status()>& look) {
+  for (int looks = 1;; ++looks) {
+    const std::set<std::string> before = removableIn(env, folder);
+    const Status status = look();
+    if (status.ok() || looks == kLooksMost) return status;
+    const std::set<std::string> after = removableIn(env, folder);
+    if (std::includes(after.begin(), after.end(), before.begin(), before.end())) return status;
+  }
+}
+
+/// The checkpoint that `path` names, or the newest whole one in it. `out`: what there is to say.
+Result<Checkpoint> checkpointAt(Env& env, const std::string& path, std::string& out) {
   if (isCheckpoint(env, path)) return openCheckpoint(env, path);
   if (nameIn(path) == kManifestName) return openCheckpoint(env, folderOf(path));
   if (!env.list(path).ok()) {
@@ -39,7 +67,7 @@ Result<Checkpoint> checkpointAt(Env& env, const std::string& path) {
   }
   PSD_ASSIGN_OR_RETURN(NewestCheckpoint newest, newestCheckpoint(env, path));
   for (const NewestCheckpoint::Damaged& damaged : newest.damaged) {
-    print("passed over a checkpoint: " + damaged.why.message + "\n");
+    out += "passed over a checkpoint: " + damaged.why.message + "\n";
   }
   if (!newest.checkpoint) return noCheckpointIn(path);
   return std::move(*newest.checkpoint);
@@ -52,11 +80,11 @@ std::string describeModel(const ModelSpec& model) {
   return out;
 }
 
-Status inspectCheckpoint(Env& env, const std::string& path) {
+Status inspectCheckpoint(Env& env, const std::string& path, std::string& out) {
   PSD_ASSIGN_OR_RETURN(const Checkpoint checkpoint, openCheckpoint(env, path));
   const Manifest& manifest = checkpoint.manifest;
-  std::string out = fmt::format("checkpoint {} of {}, consistency {}, all checksums right\n", manifest.number,
-                                manifest.created, consistencyName(manifest.consistency));
+  out += fmt::format("checkpoint {} of {}, consistency {}, all checksums right\n", manifest.number,
+                     manifest.created, consistencyName(manifest.consistency));
   out += describeModel(manifest.model);
   for (const ManifestGroup& group : manifest.groups) {
     out += fmt::format("group      policy {}, optimizer {}\n", group.policy, group.optimizer.describe());
@@ -77,11 +105,10 @@ Status inspectCheckpoint(Env& env, const std::string& path) {
                        plan.doneCount(), plan.underWayCount());
   }
   if (manifest.logSegment != 0) out += fmt::format("log        goes on in segment {}\n", manifest.logSegment);
-  print(out);
   return {};
 }
 
-Result<SegmentContent> showSegment(Env& env, const std::string& path) {
+Result<SegmentContent> showSegment(Env& env, const std::string& path, std::string& out) {
   uint64_t first = 0, last = 0;
   PSD_ASSIGN_OR_RETURN(SegmentContent content, readSegment(env, path, [&](const LogRecord& record) {
                          if (first == 0) first = record.number;
@@ -89,43 +116,43 @@ Result<SegmentContent> showSegment(Env& env, const std::string& path) {
                          return Status();
                        }));
   if (!content.header) {
-    print(fmt::format("'{}' has no whole header\n", path));
+    out += fmt::format("'{}' has no whole header\n", path);
     return content;
   }
-  print(fmt::format("segment {} of history {:016x}, model signature {:016x}, {} records{}\n",
-                    content.header->segment, content.header->history, content.header->signature,
-                    content.nextRecord - content.header->firstRecord,
-                    first == 0 ? "" : fmt::format(" ({} to {})", first, last)));
+  out += fmt::format("segment {} of history {:016x}, model signature {:016x}, {} records{}\n",
+                     content.header->segment, content.header->history, content.header->signature,
+                     content.nextRecord - content.header->firstRecord,
+                     first == 0 ? "" : fmt::format(" ({} to {})", first, last));
   const uint64_t rest = content.fileBytes - content.wholeBytes;
-  if (rest > 0) print(fmt::format("  its last {} bytes are no whole record\n", rest));
+  if (rest > 0) out += fmt::format("  its last {} bytes are no whole record\n", rest);
   return content;
 }
 
-Status inspectSegment(Env& env, const std::string& path) {
-  PSD_ASSIGN_OR_RETURN(const SegmentContent content, showSegment(env, path));
+Status inspectSegment(Env& env, const std::string& path, std::string& out) {
+  PSD_ASSIGN_OR_RETURN(const SegmentContent content, showSegment(env, path, out));
   if (!content.damage.empty()) return damagedSegment(path, content.damage);
   if (content.header) return {};
   return {ErrorCode::io, "'" + path + "' is no segment of a log, or cut off in its header"};
 }
 
-Status inspectTensors(Env& env, const std::string& path) {
+Status inspectTensors(Env& env, const std::string& path, std::string& out) {
   PSD_ASSIGN_OR_RETURN(const SafetensorsReader reader, SafetensorsReader::open(env, path));
-  print("safetensors file\n" + describeModel(reader.model()));
+  out += "safetensors file\n" + describeModel(reader.model());
   return {};
 }
 
-Status inspectDeparted(Env& env, const std::string& path) {
+Status inspectDeparted(Env& env, const std::string& path, std::string& out) {
   PSD_ASSIGN_OR_RETURN(const std::optional<Departed> departed, readDeparted(env, path));
   if (!departed) return {};
   std::string ranks;
   for (const Rank rank : departed->ranks) ranks += (ranks.empty() ? " (" : ", ") + std::to_string(rank.value);
   if (!ranks.empty()) ranks += ")";
-  print(fmt::format("{}: {} of {} ranks have come and gone{}\n", kDepartedName, departed->ranks.size(),
-                    departed->worldSize, ranks));
+  out += fmt::format("{}: {} of {} ranks have come and gone{}\n", kDepartedName, departed->ranks.size(),
+                     departed->worldSize, ranks);
   return {};
 }
 
-Status inspectFolder(Env& env, const std::string& path) {
+Status inspectFolder(Env& env, const std::string& path, std::string& out) {
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listCheckpoints(env, path, false));
   PSD_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.list(path));
   Status worst;
@@ -134,7 +161,7 @@ Status inspectFolder(Env& env, const std::string& path) {
   for (uint64_t number : numbers) {
     const std::string folder = checkpointPath(path, number);
     if (!isCheckpoint(env, folder)) {
-      print(fmt::format("checkpoint {} is unfinished and counts for nothing\n", number));
+      out += fmt::format("checkpoint {} is unfinished and counts for nothing\n", number);
       continue;
     }
     auto opened = openCheckpoint(env, folder);
@@ -142,48 +169,64 @@ Status inspectFolder(Env& env, const std::string& path) {
       whole = true;
       const Manifest& manifest = opened->manifest;
       if (manifest.logSegment != 0) logFrom.try_emplace(manifest.logHistory, manifest.logSegment);
-      print(fmt::format("checkpoint {} of {}, shard 0 at version {}, whole\n", number, manifest.created,
-                        manifest.shards[0].version.value));
+      out += fmt::format("checkpoint {} of {}, shard 0 at version {}, whole\n", number, manifest.created,
+                         manifest.shards[0].version.value);
     } else {
-      print(fmt::format("checkpoint {}: {}\n", number, opened.message()));
+      out += fmt::format("checkpoint {}: {}\n", number, opened.message());
       worst = opened.status();
     }
   }
   for (const std::string& name : names) {
     if (!segmentOf(name)) continue;
-    if (auto shown = showSegment(env, path + "/" + name); !shown.ok()) worst = shown.status();
+    if (auto shown = showSegment(env, path + "/" + name, out); !shown.ok()) worst = shown.status();
   }
   // As a daemon would read it: only there it shows whether all of the log follows on what is before it.
   for (const auto& [history, from] : logFrom) {
     const auto read = readLog(env, path, history, from, [](const LogRecord&) { return Status(); });
     if (read.ok()) continue;
-    print(fmt::format("log        {}\n", read.message()));
+    out += fmt::format("log        {}\n", read.message());
     worst = read.status();
   }
-  if (Status status = inspectDeparted(env, path); !status.ok()) worst = status;
+  if (Status status = inspectDeparted(env, path, out); !status.ok()) worst = status;
   return worst.ok() && !whole ? noCheckpointIn(path) : worst;
+}
+
+Status inspectAnything(Env& env, const std::string& path, std::string& out) {
+  if (isCheckpoint(env, path)) return inspectCheckpoint(env, path, out);
+  if (env.list(path).ok()) return inspectFolder(env, path, out);
+  const std::string name = nameIn(path);
+  if (name == kManifestName) return inspectCheckpoint(env, folderOf(path), out);
+  if (name == kDepartedName) return inspectDeparted(env, folderOf(path), out);
+  if (segmentOf(name)) return inspectSegment(env, path, out);
+  return inspectTensors(env, path, out);
 }
 
 }  // namespace
 
 Status exportModel(Env& env, const std::string& path, const std::string& to) {
   PSD_RETURN_IF_ERROR(checkExists(env, path));
-  PSD_ASSIGN_OR_RETURN(const Checkpoint checkpoint, checkpointAt(env, path));
-  PSD_RETURN_IF_ERROR(exportCheckpoint(env, checkpoint, to));
-  print(fmt::format("wrote model '{}' of checkpoint {} to '{}'\n", checkpoint.manifest.model.name,
-                    checkpoint.manifest.number, to));
-  return {};
+  std::string out;
+  const Status exported = besideDaemon(env, path, [&]() -> Status {
+    out.clear();
+    PSD_ASSIGN_OR_RETURN(const Checkpoint checkpoint, checkpointAt(env, path, out));
+    PSD_RETURN_IF_ERROR(exportCheckpoint(env, checkpoint, to));
+    out += fmt::format("wrote model '{}' of checkpoint {} to '{}'\n", checkpoint.manifest.model.name,
+                       checkpoint.manifest.number, to);
+    return {};
+  });
+  print(out);
+  return exported;
 }
 
 Status inspect(Env& env, const std::string& path) {
   PSD_RETURN_IF_ERROR(checkExists(env, path));
-  if (isCheckpoint(env, path)) return inspectCheckpoint(env, path);
-  if (env.list(path).ok()) return inspectFolder(env, path);
-  const std::string name = nameIn(path);
-  if (name == kManifestName) return inspectCheckpoint(env, folderOf(path));
-  if (name == kDepartedName) return inspectDeparted(env, folderOf(path));
-  if (segmentOf(name)) return inspectSegment(env, path);
-  return inspectTensors(env, path);
+  std::string out;
+  const Status inspected = besideDaemon(env, path, [&] {
+    out.clear();
+    return inspectAnything(env, path, out);
+  });
+  print(out);
+  return inspected;
 }
 
 Status replay(Env& env, const std::string& folder, std::optional<uint64_t> until, const std::string& to) {
@@ -193,8 +236,11 @@ Status replay(Env& env, const std::string& folder, std::optional<uint64_t> until
     return {ErrorCode::io, "'" + folder + "' is " + (oneCheckpoint ? "one checkpoint" : "a file") +
                                "; expected the folder with checkpoints and log, durability.path"};
   }
-  PSD_ASSIGN_OR_RETURN(const auto store,
-                       rebuild(env, folder, until ? std::optional(Version{*until}) : std::nullopt));
+  std::unique_ptr<ParameterStore> store;
+  PSD_RETURN_IF_ERROR(besideDaemon(env, folder, [&]() -> Status {
+    PSD_ASSIGN_OR_RETURN(store, rebuild(env, folder, until ? std::optional(Version{*until}) : std::nullopt));
+    return {};
+  }));
   std::string versions;
   for (size_t i = 0; i < store->shardCount(); i++) {
     versions += (i == 0 ? "" : ", ") + std::to_string(store->shard(i).version().value);
