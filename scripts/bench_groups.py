@@ -149,24 +149,25 @@ message (`spin_us` in the configuration, `--spin`), as they may where cores are 
 class Train(Group):
     name = "train"
     title = "A training step"
-    text = """Batch 32, one thread, synthetic data, hogwild, Unix socket. `psd-trainer bench train` takes blocks of steps with the
-server (pull, compute, push) and without (compute, SGD in place) in turns in one process; figures are medians of a step."""
+    text = """Batch 32, synthetic data, hogwild, Unix socket. `psd-trainer bench train` takes blocks of steps with the server (pull,
+compute, push) and without (compute, SGD in place) in turns in one process; figures are medians of a step. One thread computes,
+or as many as there are cores, which leaves none to the daemon. The targets are for overlap: transfers beside the computation."""
     targets = {"mnist_cnn": 1.10, "mlp": 1.5}
-    # Flags by what is said of them; overlap: with transfers beside the computation.
-    variants = {"": {}, ", overlap": {"inflight": 2, "prefetch": True}}
+    overlap = {"inflight": 2, "prefetch": True}
+    variants = {"": {"threads": 1}, ", overlap": {"threads": 1, **overlap}, ", overlap, a thread for each core": overlap}
 
     def measurements(self):
         work = {}
         for variant, flags in self.variants.items():
             for model in self.targets:
-                work[f"{model}{variant}"] = lambda m=model, f=flags: self.step(m, f)
+                work[f"{model}{variant}"] = lambda m=model, v=variant, f=flags: self.step(m, v, f)
                 work[f"{model}{variant} alone"] = lambda m=model, v=variant: self.alone[m + v]
         return work
 
-    def step(self, model, flags):
+    def step(self, model, variant, flags):
         self.alone = getattr(self, "alone", {})
         report = self.programs.fresh("unix", "train", model=model, seconds=4 * self.programs.seconds, **flags)
-        self.alone[model + (", overlap" if flags else "")] = report["local_median_s"]
+        self.alone[model + variant] = report["local_median_s"]
         return report["server_median_s"]
 
     def rows(self, medians):
