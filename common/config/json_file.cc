@@ -1,11 +1,11 @@
 #include "common/config/json_file.h"
 
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "common/config/json_syntax.h"
+#include "common/os/text_file.h"
 
 namespace psd {
 namespace {
@@ -127,14 +127,7 @@ Result<Json> parseJson(std::string_view text, std::string_view origin) {
 }
 
 Result<Json> readJsonFile(Env& env, const std::string& path) {
-  PSD_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, env.open(path));
-  if (file->size() > kConfigBytesMax) {
-    return Error{ErrorCode::invalidArgument, "'" + path + "': holds " + std::to_string(file->size()) +
-                                                 " bytes; a configuration has at most " +
-                                                 std::to_string(kConfigBytesMax)};
-  }
-  std::string text(file->size(), '\0');
-  PSD_RETURN_IF_ERROR(file->read(0, std::as_writable_bytes(std::span<char>(text))));
+  PSD_ASSIGN_OR_RETURN(const std::string text, readText(env, path, kConfigBytesMax, "a configuration"));
   return parseJson(text, path);
 }
 

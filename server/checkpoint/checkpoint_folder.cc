@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "common/checksum/crc32c.h"
+#include "common/os/text_file.h"
 #include "common/safetensors/safetensors.h"
 
 namespace psd {
@@ -174,18 +175,12 @@ Status CheckpointWriter::finish(Manifest manifest) {
   PSD_RETURN_IF_ERROR(env_->syncFolder(path_));
   const std::string text = formatManifest(manifest);
   bytes_ += text.size();
-  return writeFileAtomically(*env_, path_ + "/" + std::string(kManifestName),
-                             [&](WritableFile& file) { return file.append(std::as_bytes(std::span(text))); });
+  return writeTextAtomically(*env_, path_ + "/" + std::string(kManifestName), text);
 }
 
 Result<Manifest> readManifest(Env& env, const std::string& path) {
   const std::string manifestPath = path + "/" + std::string(kManifestName);
-  PSD_ASSIGN_OR_RETURN(auto file, env.open(manifestPath));
-  if (file->size() > kManifestBytesMax) {
-    return Error{ErrorCode::io, "'" + manifestPath + "' is damaged: it is too long"};
-  }
-  std::string text(file->size(), '\0');
-  PSD_RETURN_IF_ERROR(file->read(0, std::as_writable_bytes(std::span(text))));
+  PSD_ASSIGN_OR_RETURN(const std::string text, readText(env, manifestPath, kManifestBytesMax, "a manifest"));
   return parseManifest(text, manifestPath);
 }
 

@@ -1,8 +1,7 @@
 #include "server/checkpoint/departed.h"
 
-#include <span>
-
 #include "common/config/object_reader.h"
+#include "common/os/text_file.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/sealed_json.h"
 
@@ -12,6 +11,7 @@ namespace {
 constexpr std::string_view kFormatName = "psd trainers";
 constexpr uint64_t kFormatVersion = 1;
 constexpr std::string_view kChecksumKey = "crc32c";
+constexpr uint64_t kBytesMax = 1ull << 30;
 
 std::string pathIn(const std::string& folder) { return folder + "/" + std::string(kDepartedName); }
 
@@ -55,18 +55,15 @@ Result<Departed> parseDeparted(std::string_view text, const std::string& origin)
 Result<std::optional<Departed>> readDeparted(Env& env, const std::string& folder) {
   const std::string path = pathIn(folder);
   if (!env.exists(path)) return std::optional<Departed>();
-  PSD_ASSIGN_OR_RETURN(const auto file, env.open(path));
-  std::string text(file->size(), ' ');
-  PSD_RETURN_IF_ERROR(file->read(0, std::as_writable_bytes(std::span(text))));
+  PSD_ASSIGN_OR_RETURN(const std::string text,
+                       readText(env, path, kBytesMax, "a list of those who were done"));
   PSD_ASSIGN_OR_RETURN(Departed departed, parseDeparted(text, path));
   return std::optional(std::move(departed));
 }
 
 Status writeDeparted(Env& env, const std::string& folder, const Departed& departed) {
-  const std::string text = formatDeparted(departed);
   PSD_RETURN_IF_ERROR(makeLastingFolder(env, folder));
-  return writeFileAtomically(env, pathIn(folder),
-                             [&](WritableFile& file) { return file.append(std::as_bytes(std::span(text))); });
+  return writeTextAtomically(env, pathIn(folder), formatDeparted(departed));
 }
 
 Status removeDeparted(Env& env, const std::string& folder) {

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/os/text_file.h"
 #include "server/rpc/server.h"
 #include "server/rpc/shared_memory_service.h"
 
@@ -50,9 +51,7 @@ void raiseDescriptorLimit() {
 Status writePortFile(Env& env, const std::string& path, const std::vector<Address>& addresses) {
   for (const Address& address : addresses) {
     if (address.kind != Address::Kind::tcp) continue;
-    std::string line = std::to_string(address.port) + "\n";
-    const Status written = writeFileAtomically(
-        env, path, [&](WritableFile& file) { return file.append(std::as_bytes(std::span(line))); });
+    const Status written = writeTextAtomically(env, path, std::to_string(address.port) + "\n");
     return written.ok() ? written : Status(written.error().code, "--port-file: " + written.message());
   }
   return {ErrorCode::invalidArgument, "--port-file: the daemon listens on no tcp:// address"};
