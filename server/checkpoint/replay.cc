@@ -4,6 +4,7 @@
 
 #include "server/optimizer/optimizer_config.h"
 #include "server/store/await.h"
+#include "server/store/backend.h"
 
 namespace psd {
 namespace {

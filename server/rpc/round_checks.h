@@ -4,7 +4,7 @@
 #include <span>
 
 #include "server/config/daemon_config.h"
-#include "server/store/shard_storage.h"
+#include "server/store/backend.h"
 
 namespace psd {
 

@@ -6,7 +6,8 @@
 
 namespace psd {
 
-Result<ArenaPlan> planArena(std::span<const ShardNeed> shards, std::string_view device, uint64_t bytesMax) {
+Result<ArenaPlan> planArena(std::span<const ShardRequest> shards, std::string_view device,
+                            uint64_t bytesMax) {
   ArenaPlan plan;
   bool overflow = false;
   const auto take = [&overflow](uint64_t& end, uint64_t count) {
@@ -15,10 +16,11 @@ Result<ArenaPlan> planArena(std::span<const ShardNeed> shards, std::string_view 
     overflow |= __builtin_add_overflow(end, -count % kLayoutGrainElements, &end);
     return begin;
   };
-  for (const ShardNeed& shard : shards) {
+  for (const ShardRequest& shard : shards) {
     plan.begins.push_back(take(plan.elements, shard.elements));
     auto& slots = plan.slotBegins.emplace_back();
-    while (slots.size() < shard.slots) slots.push_back(take(plan.slotElements, shard.elements));
+    while (slots.size() < shard.optimizer.slots().size())
+      slots.push_back(take(plan.slotElements, shard.elements));
   }
   uint64_t bytes = 0;
   overflow |= __builtin_add_overflow(plan.elements, plan.slotElements, &bytes);

@@ -8,14 +8,9 @@
 #include <vector>
 
 #include "common/status/status.h"
+#include "server/store/backend.h"
 
 namespace psd {
-
-/// What one shard of an allocation needs.
-struct ShardNeed {
-  uint64_t elements = 0;
-  uint64_t slots = 0;  ///< values of optimizer state per weight
-};
 
 /// Where the shards of one allocation lie: their weights end to end, and in a second run their optimizer
 /// slots, those of one shard one after the other. All begin at multiples of kLayoutGrainElements. A value
@@ -29,7 +24,7 @@ struct ArenaPlan {
 };
 
 /// ErrorCode::overloaded, naming `device` and the bytes, when that takes more than the device's `bytesMax`.
-Result<ArenaPlan> planArena(std::span<const ShardNeed> shards, std::string_view device, uint64_t bytesMax);
+Result<ArenaPlan> planArena(std::span<const ShardRequest> shards, std::string_view device, uint64_t bytesMax);
 
 /// What planArena answers, and a device that refuses the memory after all.
 Error notEnoughMemory(std::string_view device, uint64_t bytes, std::string_view reason);

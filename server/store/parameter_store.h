@@ -11,6 +11,7 @@
 #include "common/types/model_layout.h"
 #include "common/types/model_spec.h"
 #include "server/optimizer/optimizer.h"
+#include "server/store/backend.h"
 #include "server/store/shard.h"
 
 namespace psd {

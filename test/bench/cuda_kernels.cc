@@ -9,9 +9,9 @@
 
 #include <cuda_runtime.h>
 
+#include "server/store/backend.h"
 #include "server/store/cuda/apply.cuh"
 #include "server/store/cuda/device.cuh"
-#include "server/store/shard_storage.h"
 
 namespace psd::bench {
 namespace {

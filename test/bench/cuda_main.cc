@@ -9,7 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "server/store/shard_storage.h"
+#include "server/store/backend.h"
 #include "test/bench/cuda_kernels.h"
 
 namespace psd::bench {

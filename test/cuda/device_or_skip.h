@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "server/store/shard_storage.h"
+#include "server/store/backend.h"
 #include "test/support/catch.h"
 
 namespace psd::testing {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "server/store/shard_storage.h"
+#include "server/store/backend.h"
 #include "test/support/catch.h"
 #include "test/support/random.h"
 #include "test/support/storage_calls.h"

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/status/status.h"
-#include "server/store/shard_storage.h"
+#include "server/store/backend.h"
 #include "test/support/temp_dir.h"
 
 namespace psd::testing {

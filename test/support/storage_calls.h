@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/store/shard_storage.h"
+#include "server/store/backend.h"
 
 namespace psd::testing {
 

@@ -1,3 +1,5 @@
+#include "server/store/backend.h"
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -9,7 +11,6 @@
 #include "server/store/cpu/arena.h"
 #include "server/store/cpu/combine_loops.h"
 #include "server/store/cpu/racy_loops.h"
-#include "server/store/shard_storage.h"
 #include "server/store/squared_norm.h"
 #include "server/store/staging_pool.h"
 
@@ -225,11 +226,7 @@ class CpuBackend : public Backend {
   using Backend::allocate;
   Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
       std::span<const ShardRequest> requests) override {
-    std::vector<ShardNeed> needs;
-    for (const ShardRequest& request : requests) {
-      needs.push_back({request.elements, request.optimizer.slots().size()});
-    }
-    PSD_ASSIGN_OR_RETURN(const ArenaPlan plan, planArena(needs, "cpu", physicalBytes()));
+    PSD_ASSIGN_OR_RETURN(const ArenaPlan plan, planArena(requests, "cpu", physicalBytes()));
     auto memory = std::make_shared<Memory>();
     PSD_ASSIGN_OR_RETURN(memory->weights, mapWeights(plan.elements, requests.size()));
     PSD_ASSIGN_OR_RETURN(memory->slots, Arena::map(plan.slotElements));

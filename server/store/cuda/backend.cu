@@ -29,11 +29,7 @@ class CudaBackend : public Backend {
     size_t freeBytes = 0;
     size_t totalBytes = 0;
     PSD_RETURN_IF_ERROR(cudaStatus(device_, "cudaMemGetInfo", cudaMemGetInfo(&freeBytes, &totalBytes)));
-    std::vector<ShardNeed> needs;
-    for (const ShardRequest& request : requests) {
-      needs.push_back({request.elements, request.optimizer.slots().size()});
-    }
-    PSD_ASSIGN_OR_RETURN(const ArenaPlan plan, planArena(needs, cudaDeviceName(device_), totalBytes));
+    PSD_ASSIGN_OR_RETURN(const ArenaPlan plan, planArena(requests, cudaDeviceName(device_), totalBytes));
     const uint64_t bytes = (plan.elements + plan.slotElements) * sizeof(float);
     if (bytes + kBesideParametersBytes > freeBytes) {
       return notEnoughMemory(cudaDeviceName(device_), bytes,

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "server/store/shard_storage.h"
+#include "server/store/backend.h"
 
 namespace psd {
 
