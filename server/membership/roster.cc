@@ -49,7 +49,9 @@ Status Roster::mayJoin(const Candidate& candidate) const {
                                                  std::to_string(candidate.worldSize)};
   }
   auto last = lastHolders_.find(candidate.rank);
-  if (candidate.returns && last != lastHolders_.end() && last->second.incarnation != candidate.incarnation) {
+  // Who was in with a daemon before this one was in before any whom this one has seen, too.
+  const bool wasIn = candidate.lastDaemon != 0;
+  if (wasIn && last != lastHolders_.end() && last->second.incarnation != candidate.incarnation) {
     return Error{ErrorCode::rankTaken, "rank " + std::to_string(candidate.rank.value) +
                                            " was taken over by process " + std::to_string(last->second.pid) +
                                            " on " + last->second.host};

@@ -46,7 +46,8 @@ class Roster {
   /// where nobody knows how many trainers there are, or all ranks are taken.
   Status place(Candidate& candidate) const;
   /// Whether the candidate fits, its rank being free. Refuses (worldSizeMismatch, invalidArgument) with both
-  /// sides named; and one that returns when its rank has had another incarnation since (rankTaken).
+  /// sides named; and one that was in before, with whatever daemon, when its rank has had another incarnation
+  /// since (rankTaken).
   Status mayJoin(const Candidate& candidate) const;
   /// Takes the rank. Refuses what mayJoin() refuses, and a rank that is taken (rankTaken).
   Result<SessionId> join(const Candidate& candidate);

@@ -116,6 +116,33 @@ TEST_CASE("a trainer whose rank another took over does not get it back from the 
   }
 }
 
+TEST_CASE(
+    "a trainer whose rank another takes over after a restart does not get it back when that one is done") {
+  TempDir folder;
+  DaemonProcess daemon(folder);
+  const auto settings = settingsFor(saving(folder, "log"));
+  daemon.start(settings);
+  auto io = kj::setupAsyncIo();
+  uint64_t first = 0;
+  {
+    RawTrainer old(io, daemon.address(), 0, 1, {.incarnation = 7});
+    old.bringZeros();
+    first = old.daemon();
+    for (uint32_t shard : {0u, 1u}) pushShard(old, 1, shard);
+  }
+  daemon.kill(SIGKILL);
+  daemon.start(settings);
+  {
+    RawTrainer newcomer(io, daemon.address(), 0, 1, {.incarnation = 8});
+    for (uint32_t shard : {0u, 1u}) pushShard(newcomer, 1, shard);
+    PSD_REQUIRE_OK(newcomer.leave());
+  }
+  testing::RawPeer late(io, daemon.address());
+  auto answer = testing::join(late, 0, 1, {.incarnation = 7, .daemon = first});
+  REQUIRE(answer.isError());
+  CHECK(testing::statusFrom(answer.getError()).error().code == ErrorCode::rankTaken);
+}
+
 TEST_CASE("a client goes on over many deaths of the daemon, and every push is in the model once") {
   const ModelSpec model = testing::model();
   const ModelLayout layout(model);

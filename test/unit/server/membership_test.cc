@@ -62,6 +62,20 @@ TEST_CASE("a rank is free again once its trainer left or was lost") {
   CHECK(roster.lostCount() == 1);
 }
 
+TEST_CASE("whose rank another has had since does not get it back, whichever daemon it was in with") {
+  Roster roster;
+  Candidate old = trainer(0, 2), newcomer = old;
+  old.incarnation = 7;
+  old.lastDaemon = 1;
+  newcomer.incarnation = 8;
+  const auto replacement = roster.join(newcomer);
+  PSD_REQUIRE_OK(replacement);
+  roster.depart(*replacement, Departure::left);
+  CHECK(roster.join(old).message() == "rank 0 was taken over by process 1000 on node-7");
+  newcomer.lastDaemon = 1;
+  PSD_REQUIRE_OK(roster.join(newcomer));
+}
+
 TEST_CASE("a loss reported after a leave, or twice, changes nothing") {
   Roster roster;
   const SessionId left = joined(roster, 0, 2);
