@@ -19,10 +19,11 @@ class CheckpointSchedule {
   /// Counting begins: the values as they are now are safe, or new.
   void start(double now, uint64_t updates) { succeeded(now, updates); }
 
-  /// Without updates since the last checkpoint there is nothing to save.
+  /// Without updates since the last checkpoint there is nothing to save. One that failed is wanted all the
+  /// same: a log may wait for it.
   bool due(double now, uint64_t updates) const {
-    if (updates == savedUpdates_) return false;
     if (failures_ > 0) return now >= retryAt_;
+    if (updates == savedUpdates_) return false;
     const bool byTime = terms_.everySeconds > 0 && now >= savedAt_ + terms_.everySeconds;
     const bool byUpdates = terms_.everyUpdates > 0 && updates >= savedUpdates_ + terms_.everyUpdates;
     return byTime || byUpdates;

@@ -200,6 +200,7 @@ Status LogWriter::write(std::span<std::byte> batch, uint64_t nextRecord) {
 
 Status LogWriter::begin(SegmentHeader header, const LastWrite& before) {
   if (!before.records.empty()) header.firstRecord = before.firstRecord;
+  header_.signature = header.signature;  // also of what mends the log where this fails
   const Status opened = openSegment(header);
   historyFrom_ = header_.segment;
   if (!opened.ok() || before.records.empty()) return opened;

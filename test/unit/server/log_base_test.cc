@@ -100,6 +100,32 @@ TEST_CASE("where the first checkpoint of a log fails the log is broken, until on
   }
 }
 
+TEST_CASE("a log that could not begin is whole again soon after there is room, though nobody pushes") {
+  const bool goesOn = GENERATE(true, false);
+  MemoryEnv env;
+  TestLoop loop;
+  if (goesOn) {
+    Life daemon(env);
+    REQUIRE(daemon.begin());
+    pushed(loop, daemon, 1);
+  }
+  Life daemon(env);
+  REQUIRE(daemon.store);
+  env.fail({"append"}, "No space left on device");
+  CHECK(daemon.begin() == goesOn);
+  REQUIRE(loop.until([&] { return daemon.durability->status()["checkpoint_failures"] >= 1; }));
+  env.heal();
+  REQUIRE(mended(loop, daemon, 1));
+  const auto newest = readSegment(env, segmentPath("/data", highestSegment(env, "/data").value()),
+                                  [](const LogRecord&) { return Status(); });
+  PSD_REQUIRE_OK(newest);
+  REQUIRE(newest->header);
+  CHECK(newest->header->signature == daemon.store->model().signature());
+  pushed(loop, daemon, 2);
+  daemon.durability = nullptr;
+  CHECK(recovered(env) == (goesOn ? 2.f : 1.f));
+}
+
 TEST_CASE("updates that only a damaged checkpoint leads to keep a daemon from going on from an older one") {
   MemoryEnv env;
   TestLoop loop;
