@@ -54,40 +54,62 @@ class LoggedDeal:
 
 @dataclasses.dataclass
 class LoggedUpdate:
+    history: int
     shard: int
     number: int
     pushes: dict  # what went into it, and of how many samples each was
 
 
+class LogHistory:
+    """What is known of one history of a log while it is read."""
+
+    def __init__(self, history):
+        self.history = history
+        self.held = {}    # by shard, of a round that is not in all shards yet
+        self.newest = {}  # by shard, the update's number
+
+    def updates(self, data, at):
+        """Those that are complete with the record at that byte."""
+        goes_on = 1  # another shard's part of the same round comes next
+        shard, sources, number = struct.unpack_from("<IIQ", data, at + 24)
+        (part,) = struct.unpack_from("<I", data, at + 60)
+        pushes = {}
+        for source in range(sources):
+            rank, samples, incarnation, step = struct.unpack_from("<IIQQ", data, at + 80 + 40 * source)
+            pushes[rank, incarnation, step] = samples
+        if shard in self.held:
+            self.held.clear()
+        if number > self.newest.get(shard, 0):
+            self.held[shard] = LoggedUpdate(self.history, shard, number, pushes)
+        if part != goes_on:
+            self.newest.update({update.shard: update.number for update in self.held.values()})
+            yield from self.held.values()
+            self.held.clear()
+
+
 def read_log(folder):
     """What the log holds that no daemon is writing (docs/log_format.md), in order. What a daemon wrote again when it was
-    started comes once; of a round that a daemon's death cut off, and that was made anew, only the second."""
-    goes_on = 1  # another shard's part of the same round comes next
-    held = {}    # by shard, of a round that is not in all shards yet
-    newest = {}  # by shard, the update's number
+    started comes once; of a round that a daemon's death cut off, and that was made anew, only the second. What a failing disk
+    cut off is passed over."""
+    header_bytes, prefix_bytes = 64, 24
+    histories = {}
     for path in sorted(folder.glob("*.psdlog")):
-        data, at = path.read_bytes(), 64
-        while at < len(data):
-            kind, size = struct.unpack_from("<IQ", data, at + 4)
+        data, at = path.read_bytes(), header_bytes
+        if len(data) < header_bytes:
+            continue
+        history, _, next_record = struct.unpack_from("<QQQ", data, 24)
+        log = histories.setdefault(history, LogHistory(history))
+        while len(data) - at >= prefix_bytes:
+            kind, size, number = struct.unpack_from("<IQQ", data, at + 4)
+            if number != next_record or size > len(data) - at:
+                break
             if kind == 2:
                 rank, incarnation, step, epoch, begin, count = struct.unpack_from("<I4xQQQQQ", data, at + 24)
                 yield LoggedDeal((rank, incarnation, step), epoch, begin, count)
             else:
-                shard, sources, number = struct.unpack_from("<IIQ", data, at + 24)
-                (part,) = struct.unpack_from("<I", data, at + 60)
-                pushes = {}
-                for source in range(sources):
-                    rank, samples, incarnation, step = struct.unpack_from("<IIQQ", data, at + 80 + 40 * source)
-                    pushes[rank, incarnation, step] = samples
-                if shard in held:
-                    held.clear()
-                if number > newest.get(shard, 0):
-                    held[shard] = LoggedUpdate(shard, number, pushes)
-                if part != goes_on:
-                    newest.update({update.shard: update.number for update in held.values()})
-                    yield from held.values()
-                    held.clear()
+                yield from log.updates(data, at)
             at += size
+            next_record += 1
 
 
 def trained_samples(folder):
@@ -223,14 +245,14 @@ class ProcessTest(unittest.TestCase):
         return f"{kind}-{len(self.processes)}"
 
     def daemon(self, *arguments, listen=("tcp://127.0.0.1:0",), policy="hogwild", optimizer='{"type":"sgd","lr":0.01}',
-               **settings):
+               environment=None, **settings):
         """A daemon that is ready. Settings are keys of the configuration, "__" for "."."""
         flags = [part for address in listen for part in ("--listen", address)]
         values = {"policy.type": policy, "optimizer": optimizer, "device": "cpu"}
         values.update({key.replace("__", "."): value for key, value in settings.items()})
         for key, value in values.items():
             flags += ["--set", f"{key}={json.dumps(value) if not isinstance(value, str) else value}"]
-        daemon = Daemon(self.folder, self._name("psd"), [*flags, *arguments])
+        daemon = Daemon(self.folder, self._name("psd"), [*flags, *arguments], environment)
         self.processes.append(daemon)
         return daemon
 

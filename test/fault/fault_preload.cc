@@ -1,0 +1,205 @@
+// A machine that misbehaves, for a program that knows nothing of it: loaded with LD_PRELOAD, it makes the
+// system's calls fail for files in one folder, and moves the clock.
+//
+//   FAULT_PRELOAD_FOLDER   the folder; what lies elsewhere, sockets included, is left alone
+//   FAULT_PRELOAD_CONTROL  a file with a Control, which the test maps, too, and changes as it likes
+//                          (test/fault/faulty_machine.py)
+//
+// A failing disk is one that refuses to write: what psd calls to write, sync, create, rename and remove files
+// (common/os/env.cc). Reading goes on. Which of these calls fail, from which on, how many, and with which
+// error is the test's choice. With short writes a failing write takes half of the bytes and the next one
+// none, as on a disk that fills up.
+//
+// Of the clocks only CLOCK_REALTIME is moved: it is what an operator or NTP sets, and CLOCK_MONOTONIC, by
+// which leases, rounds and checkpoints go, is defined not to jump. Waits of the kernel until a moment of
+// CLOCK_REALTIME are not moved along; psd has none.
+
+#include <atomic>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+namespace {
+
+/// As struct.Struct("<IiIIqqqqQQ") has it.
+struct Control {
+  std::atomic<uint32_t> calls;    ///< which fail, bits of Call; 0: the disk is well
+  std::atomic<int32_t> error;     ///< errno
+  std::atomic<uint32_t> shorten;  ///< 1: with short writes
+  uint32_t unused;
+  std::atomic<int64_t> turn;         ///< number of the next of these calls
+  std::atomic<int64_t> first, last;  ///< those with the numbers [first, last) fail
+  std::atomic<int64_t> clockShiftS;
+  std::atomic<uint64_t> failed;   ///< calls that did
+  std::atomic<uint64_t> shifted;  ///< times that were told wrongly
+};
+static_assert(sizeof(Control) == 64 && std::atomic<int64_t>::is_always_lock_free);
+
+enum Call : uint32_t {
+  kWrite = 1,
+  kDataSync = 2,
+  kSync = 4,
+  kCreate = 8,
+  kRename = 16,
+  kRemove = 32,
+  kMakeFolder = 64,
+  kTruncate = 128,
+};
+
+/// Null: the program was started without, and nothing fails.
+Control* control() {
+  static Control* const mapped = []() -> Control* {
+    const char* path = std::getenv("FAULT_PRELOAD_CONTROL");
+    if (!path) return nullptr;
+    const int fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC));
+    if (fd < 0) return nullptr;
+    void* at = mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    return at == MAP_FAILED ? nullptr : static_cast<Control*>(at);
+  }();
+  return mapped;
+}
+
+bool isInFolder(const char* path) {
+  static const char* const folder = std::getenv("FAULT_PRELOAD_FOLDER");
+  if (!folder) return false;
+  const size_t length = std::strlen(folder);
+  return std::strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == '\0');
+}
+
+bool isInFolder(int fd) {
+  char name[32] = "/proc/self/fd/", path[4096];
+  size_t at = std::strlen(name);
+  char digits[12];
+  size_t count = 0;
+  do {
+    digits[count++] = static_cast<char>('0' + fd % 10);
+  } while ((fd /= 10) > 0);
+  while (count > 0) name[at++] = digits[--count];
+  const ssize_t length = readlink(name, path, sizeof path - 1);
+  if (length <= 0) return false;
+  path[length] = '\0';
+  return isInFolder(path);
+}
+
+/// Whether this call is to fail; errno then says why.
+template <typename Place>  // a path or a descriptor
+bool fails(Call call, Place place) {
+  Control* const now = control();
+  if (!now || (now->calls & call) == 0 || !isInFolder(place)) return false;
+  const int64_t turn = now->turn++;
+  if (turn < now->first || turn >= now->last) return false;
+  now->failed++;
+  errno = now->error;
+  return true;
+}
+
+template <typename Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+int64_t shiftS() {
+  Control* const now = control();
+  const int64_t shift = now ? now->clockShiftS.load() : 0;
+  if (shift != 0) now->shifted++;
+  return shift;
+}
+
+}  // namespace
+
+extern "C" {
+
+ssize_t write(int fd, const void* bytes, size_t count) {
+  static auto* const real = next<decltype(write)>("write");
+  static thread_local bool shortened = false;  // the rest is to fail, as part of the same turn
+  Control* const now = control();
+  if (now && std::exchange(shortened, false) && (now->calls & kWrite) != 0 && isInFolder(fd)) {
+    errno = now->error;
+    return -1;
+  }
+  if (!fails(kWrite, fd)) return real(fd, bytes, count);
+  shortened = now->shorten != 0 && count > 1;
+  return shortened ? real(fd, bytes, count / 2) : -1;
+}
+
+int fdatasync(int fd) {
+  static auto* const real = next<decltype(fdatasync)>("fdatasync");
+  return fails(kDataSync, fd) ? -1 : real(fd);
+}
+
+int fsync(int fd) {
+  static auto* const real = next<decltype(fsync)>("fsync");
+  return fails(kSync, fd) ? -1 : real(fd);
+}
+
+int open(const char* path, int flags, ...) {
+  static auto* const real = next<int(const char*, int, ...)>("open");
+  if ((flags & O_CREAT) == 0) return real(path, flags);
+  va_list more;
+  va_start(more, flags);
+  const mode_t mode = va_arg(more, mode_t);
+  va_end(more);
+  return fails(kCreate, path) ? -1 : real(path, flags, mode);
+}
+
+int rename(const char* from, const char* to) noexcept {
+  static auto* const real = next<int(const char*, const char*)>("rename");
+  return fails(kRename, to) ? -1 : real(from, to);
+}
+
+int unlink(const char* path) noexcept {
+  static auto* const real = next<int(const char*)>("unlink");
+  return fails(kRemove, path) ? -1 : real(path);
+}
+
+int rmdir(const char* path) noexcept {
+  static auto* const real = next<int(const char*)>("rmdir");
+  return fails(kRemove, path) ? -1 : real(path);
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  static auto* const real = next<int(const char*, mode_t)>("mkdir");
+  return fails(kMakeFolder, path) ? -1 : real(path, mode);
+}
+
+int ftruncate(int fd, off_t length) noexcept {
+  static auto* const real = next<int(int, off_t)>("ftruncate");
+  return fails(kTruncate, fd) ? -1 : real(fd, length);
+}
+
+int clock_gettime(clockid_t clock, timespec* time) noexcept {
+  static auto* const real = next<int(clockid_t, timespec*)>("clock_gettime");
+  const int result = real(clock, time);
+  const bool moved = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+  if (result == 0 && moved) time->tv_sec += shiftS();
+  return result;
+}
+
+int gettimeofday(timeval* time, void* zone) noexcept {
+  static auto* const real = next<int(timeval*, void*)>("gettimeofday");
+  const int result = real(time, zone);
+  if (result == 0) time->tv_sec += shiftS();
+  return result;
+}
+
+time_t time(time_t* into) noexcept {
+  static auto* const real = next<time_t(time_t*)>("time");
+  const time_t now = real(nullptr) + shiftS();
+  if (into) *into = now;
+  return now;
+}
+
+}  // extern "C"

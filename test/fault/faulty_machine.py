@@ -1,0 +1,63 @@
+"""The machine that a schedule's programs run on: its disk fails, and its clock jumps, when it is told to.
+
+The programs are started with fault_preload.cc, to which this is the other side.
+"""
+
+import errno
+import mmap
+import os
+import struct
+
+PRELOAD = os.environ.get("FAULT_PRELOAD", "")
+WRITE, DATA_SYNC, SYNC, CREATE, RENAME, REMOVE, MAKE_FOLDER, TRUNCATE = (1 << bit for bit in range(8))
+EVERYTHING = 255
+# What a daemon can do without when it is started: its log is broken then from the first update on.
+APPENDING = WRITE | DATA_SYNC
+
+FAULTS = struct.Struct("<IiIIqqq")  # calls, error, shorten, -, turn, first, last
+CLOCK = struct.Struct("<q")
+COUNTS = struct.Struct("<QQ")  # failed calls, times told wrongly
+FOREVER = 1 << 62
+
+
+class Machine:
+    """`folder`: where files cannot be written when the disk fails."""
+
+    def __init__(self, control, folder):
+        control.write_bytes(bytes(FAULTS.size + CLOCK.size + COUNTS.size))
+        with open(control, "r+b") as file:
+            self.control = mmap.mmap(file.fileno(), 0)
+        self.calls = 0
+        self.environment = {"LD_PRELOAD": PRELOAD, "FAULT_PRELOAD_CONTROL": str(control),
+                            "FAULT_PRELOAD_FOLDER": str(folder)} if PRELOAD else {}
+
+    def close(self):
+        self.control.close()
+
+    def break_disk(self, random):
+        """From now on: all of some calls, or a few of them, after some that succeed. Says which."""
+        self.mend_disk()
+        self.calls = random.choice([EVERYTHING, EVERYTHING, APPENDING, WRITE, DATA_SYNC, SYNC, CREATE, RENAME, MAKE_FOLDER,
+                                    DATA_SYNC | SYNC, CREATE | MAKE_FOLDER])
+        first = random.choice([0, 0, random.randint(1, 30)])
+        last = first + random.choice([FOREVER, FOREVER, random.randint(1, 4)])
+        error, shorten = random.choice([errno.ENOSPC, errno.EIO, errno.EROFS]), random.randint(0, 1)
+        FAULTS.pack_into(self.control, 0, 0, error, shorten, 0, 0, first, last)
+        struct.pack_into("<I", self.control, 0, self.calls)  # last: the rest is there by then
+        return f"calls {self.calls}: {errno.errorcode[error]}, shorten {shorten}, {first} to {'the end' if last >= FOREVER else last}"
+
+    def mend_disk(self):
+        self.calls = 0
+        struct.pack_into("<I", self.control, 0, 0)
+
+    def shift_clock(self, seconds):
+        CLOCK.pack_into(self.control, FAULTS.size, seconds)
+
+    @property
+    def failed(self):
+        """Calls, so far."""
+        return COUNTS.unpack_from(self.control, FAULTS.size + CLOCK.size)[0]
+
+    @property
+    def shifted(self):
+        return COUNTS.unpack_from(self.control, FAULTS.size + CLOCK.size)[1]

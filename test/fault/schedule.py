@@ -1,0 +1,339 @@
+"""One seeded schedule of faults: a daemon, its trainers, perhaps a proxy between them, what happens to them, and what must
+hold when the trainers are done."""
+
+import array
+import collections
+import json
+import os
+import random
+import signal
+import struct
+
+import faulty_machine
+import processes
+
+COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
+FAULT_PROXY = os.environ["FAULT_PROXY_BIN"]
+LEASE_MS = 500
+DAY_S = 86400
+# Longer than any schedule takes, and shorter than any jump of the clock.
+SCHEDULE_S_MAX = DAY_S // 4
+
+EVENTS = ["kill daemon", "kill daemon", "kill trainer", "stop daemon", "stop trainer", "replace trainer"]
+if faulty_machine.PRELOAD:
+    EVENTS += ["break disk", "break disk and mend it", "break disk and kill daemon", "move clock"]
+
+
+class Trainer:
+    """One rank over its lives, until it has made its pushes."""
+
+    def __init__(self, test, rank, plan, environment):
+        self.test, self.rank, self.plan, self.environment = test, rank, plan, environment
+        self.file = test.folder / f"{plan['seed']}-rank-{rank}"
+        self.uncertain = 0
+        self.start()
+
+    def start(self):
+        self.answered_before = self.answered()
+        self.process = processes.Process(self.test.folder, self.test.name(f"trainer-{self.rank}"), [
+            COUNTING_TRAINER, self.plan["address"], self.rank, self.plan["trainers"], self.left(), self.plan["inflight"],
+            self.file], self.environment)
+        self.test.processes.append(self.process)
+
+    def answered(self):
+        return self.file.stat().st_size // 2 if self.file.exists() else 0
+
+    def trains(self):
+        """This life has had an answer, and does not say that it is over."""
+        return self.answered() > self.answered_before and self.process.runs()
+
+    def left(self):
+        return max(0, self.plan["pushes"] - self.answered())
+
+    def begin_another_life(self):
+        """The last pushes of the one before may or may not be in the model: those in flight, and one whose answer it had no
+        time to write down."""
+        self.uncertain += self.plan["inflight"] + 1
+        self.start()
+
+    def die(self):
+        if not self.process.runs():
+            return
+        self.process.kill()
+        if self.process.popen.returncode != 0:
+            self.begin_another_life()
+
+
+class Schedule:
+    def __init__(self, test, seed):
+        self.test, self.random = test, random.Random(seed)
+        self.folder = test.folder / f"schedule-{seed}"
+        self.folder.mkdir()
+        sync = self.random.random() < 0.4
+        self.plan = {"seed": seed, "durability": self.random.choice(["log", "checkpoint"]), "trainers": self.random.randint(1, 3),
+                     "policy": "sync" if sync else "locked", "inflight": 0 if sync else self.random.randint(1, 4),
+                     "pushes": self.random.randint(30, 80), "shards": self.random.randint(1, 3),
+                     "threads": self.random.randint(1, 2), "proxy": self.random.random() < 0.5,
+                     "messages": self.random.randint(40, 300), "events": self.random.randint(2, 5)}
+        self.total = self.plan["pushes"] * self.plan["trainers"]
+        self.machine = faulty_machine.Machine(self.folder / "machine", self.folder / "saved")
+        self.happened = []
+        self.hits = collections.Counter()  # by kind, events in the midst of the work
+        self.lost = 0  # updates that crashes have taken at most
+        # Of a shard, updates that a log which cannot be relied on leads to at least; None: it can be.
+        self.safe = None
+        self.log_is_whole = True  # and always was
+
+    def __str__(self):
+        return f"FAULT_PROCESS_SEED={self.plan['seed']}: {self.plan}, {', '.join(self.happened)}"
+
+    def start_daemon(self):
+        durability = {"type": self.plan["durability"], "path": str(self.folder / "saved"), "every_updates": 20, "every_seconds": 0,
+                      "keep": 1000}  # and with them the whole log
+        return self.test.daemon(listen=(f"unix://{self.folder / 'psd.sock'}",), policy=self.plan["policy"],
+                                optimizer='{"type":"sgd","lr":1}', shards=self.plan["shards"], threads=self.plan["threads"],
+                                save=str(self.folder / "model.safetensors"), durability=durability,
+                                membership={"lease_ms": LEASE_MS, "grace_ms": self.random.choice([0, 50, 2000])},
+                                environment=self.machine.environment)
+
+    def start_proxy(self):
+        proxy = processes.Process(self.test.folder, self.test.name("proxy"),
+                                  [FAULT_PROXY, self.daemon.address, self.plan["seed"], self.plan["messages"]])
+        self.test.processes.append(proxy)
+        return processes.until("the proxy's address", lambda: proxy.out.strip())
+
+    def answered(self):
+        return sum(trainer.answered() for trainer in self.trainers)
+
+    def updates(self):
+        """Of a shard, at least, that the answered pushes went into: a round takes one of each trainer."""
+        each = [trainer.answered() for trainer in self.trainers]
+        return max(each) if self.plan["policy"] == "sync" else sum(each)
+
+    def work_goes_on(self):
+        return any(trainer.process.runs() for trainer in self.trainers)
+
+    def run(self):
+        self.daemon = self.start_daemon()
+        self.plan["address"] = self.start_proxy() if self.plan["proxy"] else self.daemon.address
+        self.trainers = [Trainer(self.test, rank, self.plan, self.machine.environment) for rank in range(self.plan["trainers"])]
+        for moment in sorted(self.random.randint(0, self.total * 9 // 10) for _ in range(self.plan["events"])):
+            processes.until(f"{moment} answers", lambda: self.answered() >= moment, interval=0.002)
+            self.happen()
+        for trainer in self.trainers:
+            self.test.assertEqual(trainer.process.wait(), 0, trainer.process.err)
+        if self.safe is not None or self.machine.calls:
+            self.mend_disk()
+        self.check(self.daemon.status())
+        self.machine.close()
+
+    # --- What happens ---
+
+    def happen(self):
+        """One event, which counts as a hit if it came to something while there was work left."""
+        what = self.random.choice(EVENTS)
+        trainer = self.random.choice(self.trainers)
+        self.happened.append(f"{what} at {self.answered()}")
+        in_the_midst = self.answered() < self.total
+        events = {"kill daemon": self.kill_daemon, "kill trainer": trainer.die, "stop daemon": self.stop_daemon,
+                  "stop trainer": lambda: self.stop_trainer(trainer), "replace trainer": lambda: self.replace_trainer(trainer),
+                  "break disk": self.break_disk, "break disk and mend it": self.break_disk_and_mend_it,
+                  "break disk and kill daemon": self.break_disk_and_kill_daemon, "move clock": self.move_clock}
+        came_to_something = events[what]() is not False
+        if in_the_midst and came_to_something:
+            self.hits[what] += 1
+
+    def manifests(self):
+        return sorted((self.folder / "saved").glob("checkpoint-*/manifest.json"))
+
+    def newest_saved(self):
+        """The version that all shards have at least in the newest checkpoint."""
+        manifests = self.manifests()
+        newest = json.loads(manifests[-1].read_text())["shards"] if manifests else []
+        return min((shard["version"] for shard in newest), default=0)
+
+    def kill_daemon(self):
+        told = self.daemon.status()["durability"].get("last_checkpoint")
+        self.daemon.kill()
+        if told:
+            self.test.assertGreaterEqual(str(self.manifests()[-1].parent), told["path"], "a checkpoint that was told of is gone")
+        if self.plan["durability"] == "checkpoint" or self.safe is not None:
+            safe = max(self.safe or 0, self.newest_saved())
+            # Answers may still be on their way to the trainers' files.
+            under_way = self.plan["trainers"] * max(1, self.plan["inflight"])
+            self.lost = max(0, self.updates() + under_way - safe)
+        # A daemon starts on a disk to which nothing can be appended, and on no other that is broken.
+        if self.machine.calls & ~faulty_machine.APPENDING:
+            self.machine.mend_disk()
+        if not self.machine.calls:
+            self.safe = None
+        self.daemon = self.start_daemon()
+
+    def stop_daemon(self):
+        self.daemon.signal(signal.SIGSTOP)
+        self.daemon.signal(signal.SIGCONT)
+
+    def until_gone(self, trainer):
+        self.daemon.until_status(f"rank {trainer.rank} counts as gone, or had left",
+                                 lambda status: trainer.rank not in [each["rank"] for each in status["trainers"]])
+
+    def stop_trainer(self, trainer):
+        """SIGSTOP, and on it goes, perhaps after its lease."""
+        if not trainer.process.runs():
+            return False
+        trainer.process.signal(signal.SIGSTOP)
+        if self.random.random() < 0.5:
+            self.until_gone(trainer)
+        trainer.process.signal(signal.SIGCONT)
+        return True
+
+    def replace_trainer(self, trainer):
+        """Another process takes its rank while it is stopped. When it goes on it gets nothing done any more: check_log()
+        finds that nothing of it came after the newcomer's first push."""
+        old = trainer.process
+        processes.until("it trains, or is done", lambda: trainer.trains() or not old.runs(), interval=0.002)
+        old.signal(signal.SIGSTOP)
+        self.until_gone(trainer)
+        if not old.runs() or trainer.left() == 0:
+            old.signal(signal.SIGCONT)
+            return False
+        trainer.begin_another_life()
+        new = trainer.process
+        self.daemon.until_status("the newcomer is in, or done", lambda status: not new.runs()
+                                 or new.pid in [each["pid"] for each in status["trainers"]])
+        old.signal(signal.SIGCONT)
+        self.test.assertEqual(old.wait(), 1, "whose rank is another's has not noticed")
+        self.test.assertIn(f"by process {new.pid} on", old.err)
+        trainer.answered_before = trainer.answered()  # some were the old one's, and late
+        return True
+
+    def move_clock(self):
+        """No time that the daemon tells, and so none that it goes by, is of a clock that jumps."""
+        before = self.machine.shifted
+        self.machine.shift_clock(self.random.choice([-1, 1]) * self.random.randint(1, 300) * DAY_S)
+        self.check_times(self.daemon.status())
+        return self.machine.shifted > before
+
+    def check_times(self, status):
+        for key, value in status.items():
+            for part in value if isinstance(value, list) else [value]:
+                if isinstance(part, dict):
+                    self.check_times(part)
+            if key.endswith(("_s", "_ms")) and value is not None:
+                self.test.assertGreaterEqual(value, 0, key)
+                self.test.assertLess(value / (1 if key.endswith("_s") else 1000), SCHEDULE_S_MAX, key)
+
+    def break_disk(self):
+        """Until another event, or the end, puts it right."""
+        if self.plan["durability"] == "log":
+            processes.until("a first checkpoint", self.manifests)  # without any a daemon that was killed may not start
+            self.log_is_whole = False
+            if self.safe is None:
+                self.safe = self.updates() - self.lost
+        before = self.machine.failed
+        self.happened[-1] += f" ({self.machine.break_disk(self.random)})"
+        processes.until("the disk fails, or nobody cares", lambda: self.machine.failed > before or not self.work_goes_on(),
+                        interval=0.002)
+        return self.machine.failed > before
+
+    def break_disk_and_mend_it(self):
+        failed = self.break_disk()
+        if failed:
+            self.daemon.until_status("it tells of the failure", lambda status: failures_to_save(status["durability"]) > 0)
+        self.mend_disk()
+        if self.random.random() < 0.5:  # what is promised from now on holds
+            some = min(self.total, self.answered() + 5)
+            processes.until("work goes on", lambda: self.answered() >= some, interval=0.002)
+            self.kill_daemon()
+        return failed
+
+    def break_disk_and_kill_daemon(self):
+        failed = self.break_disk()
+        some = self.answered() + self.random.choice([0, 0, 10, 30])
+        processes.until("some more work", lambda: self.answered() >= some or not self.work_goes_on(), interval=0.002)
+        self.kill_daemon()
+        return failed
+
+    def mend_disk(self):
+        """Waits until nothing is lost any more if the daemon dies."""
+        # So that there is something left to do then.
+        paused = [trainer.process for trainer in self.trainers if self.random.random() < 0.5 and trainer.process.runs()]
+        for process in paused:
+            process.signal(signal.SIGSTOP)
+        self.machine.mend_disk()
+        self.daemon.until_status("the disk is well", lambda status: not errors_of_saving(status["durability"]))
+        for process in paused:
+            process.signal(signal.SIGCONT)
+        self.safe = None
+
+    # --- What must hold ---
+
+    def check(self, status):
+        answered, uncertain = self.answered(), sum(trainer.uncertain for trainer in self.trainers)
+        self.test.assertGreaterEqual(answered, self.total)
+        versions = [shard["version"] for shard in status["shards"]]
+        if not versions:  # killed after the trainers were done, and before the first checkpoint
+            self.test.assertGreaterEqual(self.lost, self.updates(), "the model is gone")
+            return
+        for version in versions:
+            self.test.assertLessEqual(version, answered + uncertain, "a push came twice")
+            self.test.assertGreaterEqual(version, self.updates() - self.lost, "an answered push is lost")
+        if self.plan["policy"] == "sync":
+            self.test.assertEqual(len({*versions}), 1, "a round is in some shards only")
+        self.test.assert_stops(self.daemon)
+        if self.plan["durability"] == "log":
+            self.check_log(versions, answered, uncertain)
+        for name, values in read_safetensors(self.folder / "model.safetensors").items():
+            self.test.assertLessEqual({*values}, {float(version) for version in versions}, f"{name} is not what the versions say")
+        if not self.manifests():  # a model that nobody has trained
+            return
+        inspected = self.test.start_psd("inspect", self.folder / "saved")
+        self.test.assertEqual(inspected.wait(), 0, inspected.out)
+        self.test.assertEqual(inspected.out.count(", whole"), len(self.manifests()), inspected.out)
+
+    def check_log(self, versions, answered, uncertain):
+        """No push is in a shard's log twice, and none of a trainer comes after those of another that took its rank. Where the
+        log was never broken each update is in it, and each answered push in one of each shard."""
+        pushes, updates = collections.defaultdict(collections.Counter), collections.Counter()
+        holders = collections.defaultdict(list)  # of each rank: incarnations in the order in which they pushed
+        for record in processes.read_log(self.folder / "saved"):
+            pushes[record.history, record.shard].update(record.pushes.keys())
+            updates[record.shard] += 1
+            for rank, incarnation, _ in record.pushes:
+                held = holders[record.history, record.shard, rank]
+                if not held or held[-1] != incarnation:
+                    self.test.assertNotIn(incarnation, held, f"rank {rank} went on after it was replaced")
+                    held.append(incarnation)
+        for place, counts in pushes.items():
+            self.test.assertEqual({*counts.values()}, {1}, f"a push came twice, in the log of {place}")
+        if not self.log_is_whole:
+            return
+        self.test.assertEqual([updates[shard] for shard in range(len(versions))], versions)
+        for place, counts in pushes.items():
+            self.test.assertGreaterEqual(len(counts), answered, f"an answered push is lost, in the log of {place}")
+            self.test.assertLessEqual(len(counts), answered + uncertain)
+
+
+def log_of(durability):
+    return durability.get("log", {})
+
+
+def failures_to_save(durability):
+    return durability.get("checkpoint_failures", 0) + log_of(durability).get("failures", 0)
+
+
+def errors_of_saving(durability):
+    """There is none before there is a model."""
+    return durability.get("error", "") + log_of(durability).get("error", "")
+
+
+def read_safetensors(path):
+    data = path.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + length])
+    tensors = {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            tensors[name] = array.array("f", data[8 + length + begin:8 + length + end])
+    return tensors
