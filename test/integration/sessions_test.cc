@@ -270,12 +270,15 @@ TEST_CASE("Sessions: one whose rank another took does not come back") {
   { RawTrainer next(io, server, 0, 1, {.incarnation = 8}); }
   server.statusWhen(
       [](const Json& now) { return now["trainers"][0]["connected"] == false && now["trainers_lost"] == 1; });
-  const Status refused = testing::tryToJoin(io, server, 0, 1, {.incarnation = 7, .daemon = daemon});
-  REQUIRE_FALSE(refused.ok());
-  CHECK(refused.error().code == ErrorCode::rankTaken);
-  CHECK(refused.message().find("taken over by process") != std::string::npos);
-  // Of a daemon that has no memory of it, it is one like any other.
-  CHECK_FALSE(RawTrainer(io, server, 0, 1, {.incarnation = 7, .daemon = daemon + 2}).resumed());
+  // Who was in with another daemon last was in before the rank changed hands here, too.
+  for (const uint64_t last : {daemon, daemon + 2}) {
+    const Status refused = testing::tryToJoin(io, server, 0, 1, {.incarnation = 7, .daemon = last});
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.error().code == ErrorCode::rankTaken);
+    CHECK(refused.message().find("taken over by process") != std::string::npos);
+  }
+  // A new life is one like any other.
+  CHECK_FALSE(RawTrainer(io, server, 0, 1, {.incarnation = 9}).resumed());
 }
 
 TEST_CASE("Sessions: one that joins while the last other one leaves is in, though that one's model went") {
