@@ -194,6 +194,11 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
   addOverlapFlags(app, flags);
   addConnectionsFlag(app, flags);
   addCodecFlags(app, flags);
+  app.add_option(
+         "--init", flags.init,
+         "values that the model begins with where it has none yet, by the tensors' names: a .safetensors "
+         "file, else one of torch.jit.save; default: drawn with --seed")
+      ->type_name("FILE");
   app.add_option("--metrics", flags.metrics, "add one JSON line per step to FILE")->type_name("FILE");
 }
 

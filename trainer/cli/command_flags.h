@@ -17,7 +17,7 @@ inline constexpr std::string_view kTrainOperation = "train";  // of bench
 struct RawFlags {
   std::vector<std::string> servers;
   std::optional<std::string> rank, worldSize, epochs, steps;
-  std::string model = "mnist_cnn", data, device = "auto", logLevel = "info", metrics;
+  std::string model = "mnist_cnn", data, device = "auto", logLevel = "info", init, metrics;
   std::string batchSize = "32", seed = "1", connectTimeout = "30", retryTimeout = "60", transport = "auto",
               inflight = "0", connections = "1", spin = "0", codec, pullCodec, dataPlan = "static";
   std::optional<std::string> threads;

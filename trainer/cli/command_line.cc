@@ -198,6 +198,7 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
     }
     PSD_ASSIGN_OR_RETURN(loop.steps, parseInteger({"--steps", *flags.steps}, 1, kStepsMax));
   }
+  train.initFile = flags.init;
   train.metricsFile = flags.metrics;
   return Command(std::move(train));
 }

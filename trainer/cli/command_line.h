@@ -28,6 +28,7 @@ struct CommonOptions {
 struct TrainCommand {
   CommonOptions common;
   LoopOptions loop;
+  std::string initFile;     ///< values that the model begins with; empty: the seeded ones
   std::string metricsFile;  ///< empty: none
 };
 

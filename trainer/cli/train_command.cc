@@ -16,6 +16,7 @@
 #include "trainer/loop/batches.h"
 #include "trainer/loop/metrics.h"
 #include "trainer/loop/progress.h"
+#include "trainer/model/initial_values.h"
 
 namespace psd {
 namespace {
@@ -46,6 +47,10 @@ Result<Material> prepare(const TrainCommand& command) {
   }
   PSD_ASSIGN_OR_RETURN(material.model, buildModel(command.common));
   PSD_RETURN_IF_ERROR(checkFit(*material.model, *material.train));
+  if (!command.initFile.empty()) {
+    const Status loaded = loadInitialValues(*material.model, *makePosixEnv(), command.initFile);
+    if (!loaded.ok()) return Error{loaded.error().code, "--init: " + loaded.message()};
+  }
   if (!command.metricsFile.empty()) {
     auto metrics = MetricsWriter::create(command.metricsFile);
     if (!metrics.ok()) {
@@ -65,6 +70,9 @@ void logStart(const TrainCommand& command, const Material& material, const JoinI
   if (command.common.client.connections > 1) {
     spdlog::info("{} connection(s) of at most {}: {} shard(s), pulls by {}, pushes by {}", info.connections,
                  command.common.client.connections, info.shardCount, info.pullTransport, info.pushTransport);
+  }
+  if (!command.initFile.empty() && !info.broughtInitialValues) {
+    spdlog::info("--init: '{}' is not used, as the model has values", command.initFile);
   }
   if (info.codec != "none" || info.pullCodec != "none") {
     spdlog::info("codec of pushes {}, of pulls {}", info.codec, info.pullCodec);

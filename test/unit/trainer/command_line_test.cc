@@ -62,6 +62,7 @@ TEST_CASE("train's defaults") {
   CHECK_FALSE(command.loop.dealtSamples);
   CHECK_FALSE(command.loop.autoBatch);
   CHECK_FALSE(command.loop.membership.anyRank);
+  CHECK(command.initFile.empty());
   CHECK(command.metricsFile.empty());
 }
 
@@ -93,6 +94,8 @@ TEST_CASE("every train flag arrives") {
                                       "--inflight",
                                       "2",
                                       "--prefetch",
+                                      "--init",
+                                      "begin.pt",
                                       "--metrics",
                                       "m.jsonl"});
   CHECK(command.loop.inflight == 2);
@@ -111,6 +114,7 @@ TEST_CASE("every train flag arrives") {
   CHECK(command.common.client.retryTimeout == std::chrono::milliseconds(7500));
   CHECK(train({"--retry-timeout", "0"}).common.client.retryTimeout == std::chrono::milliseconds(0));
   CHECK(command.common.logLevel == "warn");
+  CHECK(command.initFile == "begin.pt");
   CHECK(command.metricsFile == "m.jsonl");
   CHECK(train({"--epochs", "3"}).loop.epochs == 3);
   CHECK(train({"--data-plan", "dynamic"}).loop.dealtSamples);
