@@ -40,7 +40,7 @@ std::string found(std::string_view text, size_t at) {
   }
   if (end - at <= kQuotedBytesMax) return "'" + std::string(text.substr(at, end - at)) + "'";
   end = at + kQuotedBytesMax;
-  while (isUtf8Continuation(text[end])) end--;
+  while (end > at + 1 && isUtf8Continuation(text[end])) end--;  // not in the midst of a character
   return "'" + std::string(text.substr(at, end - at)) + "…'";
 }
 

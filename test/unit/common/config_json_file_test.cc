@@ -103,6 +103,13 @@ TEST_CASE("readJsonFile reads a file and names the one that it cannot read") {
         "'" + dir.file("large.json") + "': holds 16777217 bytes; a configuration has at most 16777216");
 }
 
+TEST_CASE("what is no UTF-8 text is quoted in part, however long it is") {
+  const std::string bytes(100, '\x94');  // each of which goes on with a character that never began
+  const auto parsed = parseJson(bytes, "input");
+  REQUIRE(!parsed.ok());
+  CHECK(parsed.message() == "input, line 1, column 1: expected a value, not '\x94…'");
+}
+
 TEST_CASE("an override sets a value and creates the objects around it") {
   CHECK(afterOverride("{}", "policy.type=locked") == R"({"policy":{"type":"locked"}})");
   CHECK(afterOverride(R"({"a":{"b":1,"c":2}})", "a.b=3") == R"({"a":{"b":3,"c":2}})");
