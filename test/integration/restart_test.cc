@@ -96,6 +96,9 @@ TEST_CASE("a trainer whose rank another took over does not get it back from the 
   auto io = kj::setupAsyncIo();
   uint64_t first = 0;
   for (const uint64_t incarnation : {7, 8}) {
+    daemon.statusWhen([](const Json& status) {  // else the rank is its who has just gone
+      return status["trainers"].empty() || status["trainers"][0]["connected"] == false;
+    });
     RawTrainer trainer(io, daemon.address(), 0, 1, {.incarnation = incarnation});
     if (incarnation == 7) trainer.bringZeros();
     first = trainer.daemon();
