@@ -36,7 +36,7 @@ struct Limits {
   uint64_t inFlightBytes = 1ull << 30;   ///< of incoming messages held, all connections together
   uint32_t calls = 1024;                 ///< of one connection: in progress, and answered but unread
   uint64_t stagedBytes = 1ull << 30;     ///< of gradients that are gathered before they are applied
-  uint64_t outgoingBytes = 64ull << 20;  ///< queued for one connection
+  uint64_t outgoingBytes = 64ull << 20;  ///< of answers queued, or under way, for one connection
   uint64_t readTimeoutMs = 30'000;       ///< for the rest of a message that has begun
   uint64_t writeTimeoutMs = 30'000;      ///< for a peer that does not read what is queued for it
   uint64_t drainMs = 5'000;              ///< for what is in flight at shutdown

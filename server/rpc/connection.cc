@@ -81,7 +81,13 @@ kj::Promise<void> Connection::untilOutcome(kj::Promise<void> call) {
 }
 
 bool Connection::mayQueue() {
-  return stream_ && queuedBytes() < loop_->config().limits.outgoingBytes && stream_->pinCount() < kPinsMax;
+  return stream_ && queuedBytes() + promisedBytes_ < loop_->config().limits.outgoingBytes &&
+         stream_->pinCount() < kPinsMax;
+}
+
+kj::Promise<void> Connection::promising(uint64_t bytes, kj::Promise<void> call) {
+  promisedBytes_ += bytes;
+  return call.attach(kj::defer([self = shared_from_this(), bytes] { self->promisedBytes_ -= bytes; }));
 }
 
 std::string Connection::endReason() {

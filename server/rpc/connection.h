@@ -51,8 +51,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// Whether such a call is not answered yet, or its answer not read.
   bool owesOutcome() { return outcomeCalls_ > 0 || (outcomeAsked_ && queuedBytes() > 0); }
 
-  /// Whether another answer with payload may be built now (limits.outgoing_bytes).
+  /// Whether another call may be taken whose answer has payload (limits.outgoing_bytes).
   bool mayQueue();
+  /// Counts what a call will answer as queued already, until its promise is done or dropped.
+  kj::Promise<void> promising(uint64_t bytes, kj::Promise<void> call);
   /// Keeps `owner` alive until the answer that references `begin` is written.
   void pin(const void* begin, std::shared_ptr<const void> owner) {
     if (stream_) stream_->pin(begin, std::move(owner));
@@ -82,6 +84,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::set<TrainerSession*> trainers_;
   bool passesDescriptors_ = false;
   size_t calls_ = 0;  // in progress
+  uint64_t promisedBytes_ = 0;  // that calls in progress will answer
   size_t outcomeCalls_ = 0;
   bool outcomeAsked_ = false;
   bool paused_ = false;

@@ -29,19 +29,18 @@ std::shared_ptr<PullServer::Reading> PullServer::reading(uint32_t shard, uint64_
 
 kj::Promise<void> PullServer::pull(Context context) {
   auto params = context.getParams();
-  uint32_t shardIndex = params.getShard();
-  uint64_t offset = params.getOffset(), count = params.getCount();
+  Asked asked{params.getShard(), params.getOffset(), params.getCount(), nullptr};
   uint64_t number = params.getPull();
   auto codecName = wire::textIn(params.getCodec());
-  const Codec* codec = codecName.empty() || codec_ == nullptr ? nullptr : codec_;
-  const bool agreed = codecName.empty() || (codec && codecName == codec->name());
-  auto asked = agreed ? std::string() : wire::printable(codecName);
+  if (!codecName.empty()) asked.codec = codec_;
+  const bool agreed = codecName.empty() || (codec_ && codecName == codec_->name());
+  auto askedCodec = agreed ? std::string() : wire::printable(codecName);
   context.releaseParams();
   auto refuse = [context](const Error& error) mutable -> kj::Promise<void> {
     wire::writeError(error, context.getResults().initError());
     return kj::READY_NOW;
   };
-  if (!agreed) return refuse(notAgreed(asked, codec_));
+  if (!agreed) return refuse(notAgreed(askedCodec, codec_));
   DaemonCounters& counters = loop_.environment().counters;
   if (loop_.environment().draining) {
     return refuse({ErrorCode::shuttingDown, "the daemon is shutting down"});
@@ -49,7 +48,8 @@ kj::Promise<void> PullServer::pull(Context context) {
   if (model_->retired()) {
     return refuse({ErrorCode::notReady, "the daemon serves the model in another order of its tensors now"});
   }
-  if (auto status = checkSlice(*model_, loop_.config().limits, shardIndex, offset, count); !status.ok()) {
+  if (auto status = checkSlice(*model_, loop_.config().limits, asked.shard, asked.offset, asked.count);
+      !status.ok()) {
     countRefusal(counters, status.error());
     return refuse(status.error());
   }
@@ -57,39 +57,44 @@ kj::Promise<void> PullServer::pull(Context context) {
     counters.refusedOverload.add();
     return refuse({ErrorCode::overloaded, "the answers that wait for this peer reach limits.outgoing_bytes"});
   }
-  Shard& shard = model_->store->shard(shardIndex);
-  auto reading = this->reading(shardIndex, number);
+  Shard& shard = model_->store->shard(asked.shard);
+  auto reading = this->reading(asked.shard, number);
   if (counters_) counters_->waitForParameters.add();
   auto answered = kj::defer([counters = counters_] {
     if (counters) counters->waitForParameters.subtract();
   });
-  return reading->policy->pull(shard, loop_.laneFor(model_, shard), *reading, offset, count)
-      .attach(kj::mv(answered))
-      .then([this, context, refuse, reading, shardIndex, offset,
-             codec](Result<PullAnswer> answer) mutable -> kj::Promise<void> {
-        if (!answer.ok()) return refuse(answer.error());
-        const uint64_t valueBytes = answer->view.values.size_bytes();
-        auto sent = bytesOf(answer->view, codec);
-        if (!sent.ok()) return refuse(sent.error());
-        // Pinned at the moment of building: the answer may outlive its call and even the RPC system.
-        if (sent->owner) connection_->pin(sent->bytes.data(), std::move(sent->owner));
-        auto results = context.getResults(capnp::MessageSize{16, 0});
-        auto slice = results.initSlice();
-        slice.setPull(reading->pull);
-        slice.setShard(shardIndex);
-        slice.setOffset(offset);
-        slice.setVersion(answer->version.value);
-        slice.adoptValues(wire::referenceBytes(results, sent->bytes));
-        DaemonCounters& counters = loop_.environment().counters;
-        counters.pullSlices.add();
-        counters.pullBytes.add(sent->bytes.size());
-        counters.pullValueBytes.add(valueBytes);
-        if (counters_) {
-          counters_->bytesPulled.add(sent->bytes.size());
-          counters_->valueBytesPulled.add(valueBytes);
-        }
-        return kj::READY_NOW;
-      });
+  auto answering =
+      reading->policy->pull(shard, loop_.laneFor(model_, shard), *reading, asked.offset, asked.count)
+          .attach(kj::mv(answered))
+          .then([this, context, reading, asked](Result<PullAnswer> values) mutable {
+            const Status status =
+                values.ok() ? answer(context, asked, reading->pull, *values) : values.status();
+            if (!status.ok()) wire::writeError(status.error(), context.getResults().initError());
+          });
+  return connection_->promising(asked.count * sizeof(float), kj::mv(answering));
+}
+
+Status PullServer::answer(Context& context, const Asked& asked, uint64_t pull, const PullAnswer& answer) {
+  PSD_ASSIGN_OR_RETURN(auto sent, bytesOf(answer.view, asked.codec));
+  // Pinned at the moment of building: the answer may outlive its call and even the RPC system.
+  if (sent.owner) connection_->pin(sent.bytes.data(), std::move(sent.owner));
+  auto results = context.getResults(capnp::MessageSize{16, 0});
+  auto slice = results.initSlice();
+  slice.setPull(pull);
+  slice.setShard(asked.shard);
+  slice.setOffset(asked.offset);
+  slice.setVersion(answer.version.value);
+  slice.adoptValues(wire::referenceBytes(results, sent.bytes));
+  const uint64_t valueBytes = answer.view.values.size_bytes();
+  DaemonCounters& counters = loop_.environment().counters;
+  counters.pullSlices.add();
+  counters.pullBytes.add(sent.bytes.size());
+  counters.pullValueBytes.add(valueBytes);
+  if (counters_) {
+    counters_->bytesPulled.add(sent.bytes.size());
+    counters_->valueBytesPulled.add(valueBytes);
+  }
+  return {};
 }
 
 Result<SliceEncoder::Encoded> PullServer::bytesOf(const ReadView& view, const Codec* codec) {

@@ -30,6 +30,15 @@ class PullServer {
     std::shared_ptr<UpdatePolicy> policy;
   };
 
+  /// A slice that the peer asked for.
+  struct Asked {
+    uint32_t shard;
+    uint64_t offset, count;
+    const Codec* codec;
+  };
+
+  /// Puts values into the call's answer, and keeps them until it is written.
+  Status answer(Context& context, const Asked& asked, uint64_t pull, const PullAnswer& answer);
   /// What goes into the message: the view's own memory, or what the codec made of it.
   Result<SliceEncoder::Encoded> bytesOf(const ReadView& view, const Codec* codec);
   std::shared_ptr<Reading> reading(uint32_t shard, uint64_t pull);

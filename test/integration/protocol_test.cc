@@ -12,6 +12,7 @@
 #include "common/os/host.h"
 #include "common/types/model_layout.h"
 #include "test/integration/raw_trainer.h"
+#include "test/support/async_backend.h"
 #include "trainer/client/client.h"
 
 namespace psd {
@@ -77,7 +78,7 @@ std::vector<float> modelOf(const LocalServer& server) {
 std::vector<capnp::RemotePromise<schema::PullResult>> askAndNeverRead(RawTrainer& trainer) {
   trainer.peer().stream().beDeaf();
   std::vector<capnp::RemotePromise<schema::PullResult>> asked;
-  for (uint64_t i = 0; i < 20'000; i++) asked.push_back(trainer.startPull(i, 0, 0, kSliceMost));
+  for (uint64_t i = 0; i < 10'000; i++) asked.push_back(trainer.startPull(i, 0, 0, kSliceMost));
   return asked;
 }
 
@@ -347,6 +348,27 @@ TEST_CASE("Protocol: a peer that asks and never reads costs little and is droppe
   if (!kSanitized) CHECK(residentBytes() - before < 100 << 20);  // of both sides: they share this process
   turnUntil(io, [&] { return statusOf(server)["trainers_lost"] == 1; });
   CHECK(!RawTrainer(io, server, 0, 1).mustInitialize());
+}
+
+TEST_CASE("Protocol: what a device has yet to answer counts as queued for the peer") {
+  const auto device = std::make_shared<AsyncBackend>();
+  Json settings = config("hogwild");
+  settings["limits"]["outgoing_bytes"] = 256 << 10;
+  constexpr uint64_t kAnswers = (256 << 10) / (kSliceMost * sizeof(float)), kAsked = kAnswers + 36;
+  LocalServer server(settings, device);
+  auto io = kj::setupAsyncIo();
+  RawTrainer trainer(io, server, 0, 1);
+  trainer.bringZeros();
+  KJ_DEFER(device->gate().open());
+  device->gate().close();
+  std::vector<capnp::RemotePromise<schema::PullResult>> asked;
+  for (uint64_t i = 0; i < kAsked; i++) asked.push_back(trainer.startPull(i, 0, 0, kSliceMost));
+  turnUntil(io, [&] { return counter(server, "refused_overload") == kAsked - kAnswers; });
+  device->gate().open();
+  uint64_t answers = 0;
+  for (auto& each : asked) answers += trainer.peer().wait(each.dropPipeline()).isSlice() ? 1 : 0;
+  CHECK(answers == kAnswers);
+  PSD_REQUIRE_OK(trainer.pull(0, 0, kSliceMost));  // there is room again
 }
 
 TEST_CASE("Protocol: a peer with too many calls in progress is not listened to, and others are") {
