@@ -65,8 +65,8 @@ class LogHistory:
 
     def __init__(self, history):
         self.history = history
-        self.held = {}    # by shard, of a round that is not in all shards yet
-        self.newest = {}  # by shard, the update's number
+        self.next_record = 0
+        self.held = {}  # by shard, of a round that is not in all shards yet
 
     def updates(self, data, at):
         """Those that are complete with the record at that byte."""
@@ -79,10 +79,8 @@ class LogHistory:
             pushes[rank, incarnation, step] = samples
         if shard in self.held:
             self.held.clear()
-        if number > self.newest.get(shard, 0):
-            self.held[shard] = LoggedUpdate(self.history, shard, number, pushes)
+        self.held[shard] = LoggedUpdate(self.history, shard, number, pushes)
         if part != goes_on:
-            self.newest.update({update.shard: update.number for update in self.held.values()})
             yield from self.held.values()
             self.held.clear()
 
@@ -103,7 +101,11 @@ def read_log(folder):
             kind, size, number = struct.unpack_from("<IQQ", data, at + 4)
             if number != next_record or size > len(data) - at:
                 break
-            if kind == 2:
+            repeated = number < log.next_record
+            log.next_record = max(log.next_record, number + 1)
+            if repeated:
+                pass
+            elif kind == 2:
                 rank, incarnation, step, epoch, begin, count = struct.unpack_from("<I4xQQQQQ", data, at + 24)
                 yield LoggedDeal((rank, incarnation, step), epoch, begin, count)
             else:
