@@ -105,7 +105,8 @@ void MessageWriter::flush() {
 kj::Promise<void> MessageWriter::writeGathered() {
   if (busy_ || gathered_.empty()) return kj::READY_NOW;
   beginWriting();
-  return stream_.write(writing_.data(), writing_.size())
+  // kj's sockets throw where a write fails at once.
+  return kj::evalNow([this] { return stream_.write(writing_.data(), writing_.size()); })
       .then(
           [this] {
             endWriting();
@@ -138,8 +139,10 @@ kj::Promise<void> MessageWriter::writeLarge(kj::ArrayPtr<const int> fds, Segment
   for (const auto& segment : segments) {
     if (segment.size() > 0) pieces.add(segment.asBytes());
   }
-  auto written = fds.size() == 0 ? stream_.write(pieces)
-                                 : descriptors_->writeWithFds(pieces[0], pieces.slice(1, pieces.size()), fds);
+  auto written = kj::evalNow([&] {
+    return fds.size() == 0 ? stream_.write(pieces)
+                           : descriptors_->writeWithFds(pieces[0], pieces.slice(1, pieces.size()), fds);
+  });
   return written.attach(kj::mv(outgoing))
       .then(
           [this]() -> kj::Promise<void> {

@@ -38,11 +38,13 @@ class RecordingStream final : public kj::AsyncIoStream {
   std::vector<std::vector<kj::byte>> writes;
   bool full = false;  // a write stays under way until `blocked` is resolved
   kj::Own<kj::PromiseFulfiller<void>> blocked;
+  bool broken = false;  // a write fails in the call, as kj's sockets do it
   bool ended = false;
   bool readAborted = false;
 
  private:
   kj::Promise<void> taken() {
+    if (broken) kj::throwFatalException(KJ_EXCEPTION(DISCONNECTED, "gone"));
     if (!full) return kj::READY_NOW;
     auto pair = kj::newPromiseAndFulfiller<void>();
     blocked = kj::mv(pair.fulfiller);
@@ -248,6 +250,20 @@ TEST_CASE("a failure to write a large message is its caller's") {
   CHECK(kj::runCatchingExceptions([&] { large.wait(f.scope); }) != nullptr);
   CHECK(f.failures == 1);
   CHECK(kj::runCatchingExceptions([&] { f.write(kLarge).wait(f.scope); }) != nullptr);
+}
+
+TEST_CASE("a write that fails in the call is a failure like any other") {
+  for (const size_t words : {kSmall, kLarge}) {
+    INFO(words);
+    Fixture f;
+    f.stream.broken = true;
+    auto written = f.write(words);
+    f.endTurn();
+    CHECK(f.failures == 1);
+    CHECK((kj::runCatchingExceptions([&] { written.wait(f.scope); }) != nullptr) == (words == kLarge));
+    CHECK(f.writer.heldMessages() == 0);
+    CHECK(kj::runCatchingExceptions([&] { f.write(kSmall).wait(f.scope); }) != nullptr);
+  }
 }
 
 TEST_CASE("memory that a small message references is released as soon as it is copied") {
