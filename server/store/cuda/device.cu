@@ -17,6 +17,7 @@ Result<std::shared_ptr<DeviceFloats>> DeviceFloats::allocate(int device, uint64_
   void* data = nullptr;
   if (const cudaError_t error = cudaMalloc(&data, bytes); error != cudaSuccess) {
     cudaGetLastError();  // else the next kernel launch would seem to have failed
+    if (error != cudaErrorMemoryAllocation) return cudaStatus(device, "cudaMalloc", error).error();
     return notEnoughMemory(cudaDeviceName(device), bytes, cudaGetErrorString(error));
   }
   std::shared_ptr<DeviceFloats> floats(new DeviceFloats(device, static_cast<float*>(data)));

@@ -187,7 +187,7 @@ void CudaStorage::squaredDistances(Lane& anyLane, std::span<const StagedGradient
   lane.complete(std::move(queued), {}, [result, vectors, bytes, done = std::move(done)](Status status) {
     if (!status.ok()) return done(status.error());
     SquaredDistances distances(vectors);
-    std::memcpy(distances.pairs().data(), result.get(), bytes);
+    if (bytes > 0) std::memcpy(distances.pairs().data(), result.get(), bytes);  // one vector: no pair
     done(std::move(distances));
   });
 }
