@@ -83,7 +83,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string peer_;
   std::set<TrainerSession*> trainers_;
   bool passesDescriptors_ = false;
-  size_t calls_ = 0;  // in progress
+  size_t calls_ = 0;            // in progress
   uint64_t promisedBytes_ = 0;  // that calls in progress will answer
   size_t outcomeCalls_ = 0;
   bool outcomeAsked_ = false;

@@ -16,6 +16,7 @@
 #include "server/rpc/admin_client.h"
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
+#include "test/support/test_device.h"
 
 namespace psd::testing {
 
@@ -28,7 +29,7 @@ class DaemonProcess {
   std::string address() const { return "unix://" + folder_.file("psd.sock"); }
 
   void start(const std::vector<std::string>& settings) {
-    std::vector<std::string> words = {PSD_BIN, "--listen", address(), "--device", "cpu"};
+    std::vector<std::string> words = {program(), "--listen", address(), "--device", testDevice()};
     for (const std::string& setting : settings) {
       words.push_back("--set");
       words.push_back(setting);
@@ -43,7 +44,7 @@ class DaemonProcess {
       const int fd = open(errors.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
       dup2(fd, STDERR_FILENO);
       std::signal(SIGXFSZ, SIG_IGN);  // setFileBytesMax()
-      execv(PSD_BIN, arguments.data());
+      execv(arguments[0], arguments.data());
       _exit(127);
     }
     for (int i = 0; i < 6000 && !answers(); i++) std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -99,6 +100,11 @@ class DaemonProcess {
   std::string errors() const { return readFile(folder_.file("psd.err")); }
 
  private:
+  static std::string program() {
+    const char* const path = std::getenv("PSD_BIN");
+    REQUIRE(path != nullptr);
+    return path;
+  }
   bool answers() const { return fetchStatus(std::chrono::seconds(5)).ok(); }
   /// By another thread: the caller's may have an event loop of its own.
   Result<std::string> fetchStatus(std::chrono::milliseconds timeout) const {

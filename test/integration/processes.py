@@ -250,7 +250,7 @@ class ProcessTest(unittest.TestCase):
                environment=None, **settings):
         """A daemon that is ready. Settings are keys of the configuration, "__" for "."."""
         flags = [part for address in listen for part in ("--listen", address)]
-        values = {"policy.type": policy, "optimizer": optimizer, "device": "cpu"}
+        values = {"policy.type": policy, "optimizer": optimizer, "device": os.environ.get("PSD_TEST_DEVICE", "cpu")}
         values.update({key.replace("__", "."): value for key, value in settings.items()})
         for key, value in values.items():
             flags += ["--set", f"{key}={json.dumps(value) if not isinstance(value, str) else value}"]

@@ -9,46 +9,15 @@
 
 #include <sys/socket.h>
 
-#include "common/os/host.h"
 #include "common/types/model_layout.h"
+#include "test/integration/protocol_server.h"
 #include "test/integration/raw_trainer.h"
-#include "test/support/async_backend.h"
 #include "trainer/client/client.h"
 
 namespace psd {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using namespace testing;
-
-Json config(const std::string& policy = "locked") {
-  return {{"policy", {{"type", policy}}},
-          {"shards", 2},
-          {"threads", 2},
-          {"optimizer", {{"type", "sgd"}, {"lr", 1.0}}},
-          {"membership", {{"lease_ms", 86'400'000}, {"grace_ms", 0}}},  // peers by hand do not keep alive
-          {"limits", {{"slice_bytes", kSliceMost * sizeof(float)}}}};
-}
-
-/// The status, fetched by a thread without an event loop of its own.
-Json statusOf(const LocalServer& server) {
-  return std::async(std::launch::async, [&] { return server.status(); }).get();
-}
-
-uint64_t counter(const LocalServer& server, const char* name) {
-  return statusOf(server)["counters"][name].get<uint64_t>();
-}
-
-/// Lets `io` turn until `condition()` holds, for a minute at most.
-template <class Condition>
-void turnUntil(kj::AsyncIoContext& io, Condition condition) {
-  auto& timer = io.provider->getTimer();
-  auto deadline = timer.now() + 60 * kj::SECONDS;
-  while (!condition()) {
-    REQUIRE(timer.now() < deadline);
-    timer.afterDelay(5 * kj::MILLISECONDS).wait(io.waitScope);
-  }
-}
 
 void checkRefused(const Status& status, ErrorCode code, const std::string& words = "") {
   REQUIRE(!status.ok());
@@ -74,14 +43,6 @@ std::vector<float> modelOf(const LocalServer& server) {
       .get();
 }
 
-/// 82 MB of answers, none of which is read.
-std::vector<capnp::RemotePromise<schema::PullResult>> askAndNeverRead(RawTrainer& trainer) {
-  trainer.peer().stream().beDeaf();
-  std::vector<capnp::RemotePromise<schema::PullResult>> asked;
-  for (uint64_t i = 0; i < 10'000; i++) asked.push_back(trainer.startPull(i, 0, 0, kSliceMost));
-  return asked;
-}
-
 /// How a join is refused that must be.
 Status refusedJoin(RawPeer& peer) {
   auto join = peer.daemon().joinRequest();
@@ -91,12 +52,6 @@ Status refusedJoin(RawPeer& peer) {
   REQUIRE(answer.isError());
   return statusFrom(answer.getError());
 }
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // memory means little then
-#else
-constexpr bool kSanitized = false;
-#endif
 
 }  // namespace
 
@@ -309,100 +264,6 @@ TEST_CASE("Protocol: when the bringer of the values is gone, one that waits brin
   PSD_REQUIRE_OK(info);
   CHECK(info->broughtInitialValues);
   CHECK(modelOf(server) == std::vector<float>(kElements, 2.0f));
-}
-
-TEST_CASE("Protocol: a message beyond the limit ends its connection, and no other") {
-  Json settings = config();
-  settings["limits"]["message_bytes"] = 64 << 10;
-  LocalServer server(settings);
-  auto io = kj::setupAsyncIo();
-  RawTrainer large(io, server, 0, 2), other(io, server, 1, 2);
-  const std::vector<float> values(32 << 10);
-  auto request = large.session().pushRequest();
-  request.setGradient(dataOf(values));
-  auto failed = kj::runCatchingExceptions([&] { large.peer().wait(request.send().dropPipeline()); });
-  KJ_IF_MAYBE (exception, failed) {
-    CHECK(exception->getType() == kj::Exception::Type::DISCONNECTED);
-  } else {
-    FAIL("the message was answered");
-  }
-  turnUntil(io, [&] { return statusOf(server)["trainers_lost"] == 1; });
-  CHECK(counter(server, "connections_dropped") == 1);
-  // It was to bring the values; that is the other's part now.
-  auto awaited = other.peer().wait(other.session().awaitModelRequest().send().dropPipeline());
-  CHECK(awaited.isMustInitialize());
-  other.bringZeros();
-}
-
-TEST_CASE("Protocol: a peer that asks and never reads costs little and is dropped") {
-  Json settings = config("hogwild");
-  settings["limits"] = {{"outgoing_bytes", 2 << 20}, {"slice_bytes", 1 << 20}, {"write_timeout_ms", 300}};
-  LocalServer server(settings);
-  auto io = kj::setupAsyncIo();
-  RawTrainer trainer(io, server, 0, 1);
-  trainer.bringZeros();
-  const uint64_t before = residentBytes();
-  auto asked = askAndNeverRead(trainer);
-  turnUntil(io, [&] { return counter(server, "connections_dropped") == 1; });
-  CHECK(counter(server, "refused_overload") > 0);
-  if (!kSanitized) CHECK(residentBytes() - before < 100 << 20);  // of both sides: they share this process
-  turnUntil(io, [&] { return statusOf(server)["trainers_lost"] == 1; });
-  CHECK(!RawTrainer(io, server, 0, 1).mustInitialize());
-}
-
-TEST_CASE("Protocol: what a device has yet to answer counts as queued for the peer") {
-  const auto device = std::make_shared<AsyncBackend>();
-  Json settings = config("hogwild");
-  settings["limits"]["outgoing_bytes"] = 256 << 10;
-  constexpr uint64_t kAnswers = (256 << 10) / (kSliceMost * sizeof(float)), kAsked = kAnswers + 36;
-  LocalServer server(settings, device);
-  auto io = kj::setupAsyncIo();
-  RawTrainer trainer(io, server, 0, 1);
-  trainer.bringZeros();
-  KJ_DEFER(device->gate().open());
-  device->gate().close();
-  std::vector<capnp::RemotePromise<schema::PullResult>> asked;
-  for (uint64_t i = 0; i < kAsked; i++) asked.push_back(trainer.startPull(i, 0, 0, kSliceMost));
-  turnUntil(io, [&] { return counter(server, "refused_overload") == kAsked - kAnswers; });
-  device->gate().open();
-  uint64_t answers = 0;
-  for (auto& each : asked) answers += trainer.peer().wait(each.dropPipeline()).isSlice() ? 1 : 0;
-  CHECK(answers == kAnswers);
-  PSD_REQUIRE_OK(trainer.pull(0, 0, kSliceMost));  // there is room again
-}
-
-TEST_CASE("Protocol: a peer with too many calls in progress is not listened to, and others are") {
-  Json settings = config("hogwild");
-  settings["limits"]["calls"] = 16;
-  LocalServer server(settings);
-  auto io = kj::setupAsyncIo();
-  RawTrainer flood(io, server, 0, 2), other(io, server, 1, 2);
-  flood.bringZeros();
-  other.peer().wait(other.session().awaitModelRequest().send().dropPipeline());
-  // Each of these is parked until the daemon stops.
-  std::vector<kj::Promise<void>> parked;
-  for (int i = 0; i < 100; i++) {
-    parked.push_back(flood.session().noticeRequest().send().ignoreResult().eagerlyEvaluate(nullptr));
-  }
-  turnUntil(io, [&] { return counter(server, "paused_calls") == 1; });
-  auto unheard = flood.startPull(1, 0, 0, 16);
-  for (int i = 0; i < 10; i++) PSD_REQUIRE_OK(other.pull(0, 0, 16));
-  CHECK_FALSE(unheard.poll(io.waitScope));
-  CHECK(counter(server, "pull_slices") == 10);
-}
-
-TEST_CASE("Protocol: a peer that never reads, and is gone, is missed") {
-  LocalServer server(config("hogwild"));
-  auto io = kj::setupAsyncIo();
-  auto trainer = kj::heap<RawTrainer>(io, server, 0, 1);
-  trainer->bringZeros();
-  {
-    auto asked = askAndNeverRead(*trainer);
-    turnUntil(io, [&] { return counter(server, "pull_slices") > 0; });
-  }
-  trainer = nullptr;
-  turnUntil(io, [&] { return statusOf(server)["trainers_lost"] == 1; });
-  CHECK(counter(server, "connections_dropped") == 0);
 }
 
 }  // namespace psd

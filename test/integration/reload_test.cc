@@ -187,6 +187,7 @@ TEST_CASE("Reload: a round that is open closes with what it has, and that and no
 }
 
 TEST_CASE("Reload: the daemon's memory is shown only while the policy lets trainers read it") {
+  testing::needsCpu();
   const auto config = [](const char* policy) {
     Json config = configOf({{"type", policy}});
     config["shm_writable"] = true;

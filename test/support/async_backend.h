@@ -17,6 +17,7 @@
 #include "server/store/staging_pool.h"
 #include "test/support/catch.h"
 #include "test/support/forwarding_backend.h"
+#include "test/support/test_device.h"
 
 namespace psd::testing {
 
@@ -262,7 +263,12 @@ inline constexpr TestDevice kCpu{"cpu", [] { return makeCpuBackend(); }};
 inline constexpr TestDevice kAsynchronous{
     "asynchronous device", []() -> std::shared_ptr<Backend> { return std::make_shared<AsyncBackend>(); }};
 
-/// One after the other: the test case is run for each.
-inline TestDevice eachDevice() { return GENERATE(kCpu, kAsynchronous); }
+inline constexpr TestDevice kCuda{"CUDA device", [] { return openTestCuda(); }};
+
+/// One after the other: the test case is run for each. PSD_TEST_DEVICE stands for all of them.
+inline TestDevice eachDevice() {
+  if (testsCuda()) return kCuda;
+  return GENERATE(kCpu, kAsynchronous);
+}
 
 }  // namespace psd::testing

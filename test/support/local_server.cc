@@ -11,6 +11,7 @@
 #include "server/rpc/admin_client.h"
 #include "server/rpc/server.h"
 #include "server/rpc/shared_memory_service.h"
+#include "test/support/test_device.h"
 
 namespace psd::testing {
 namespace {
@@ -32,7 +33,7 @@ LocalServer::LocalServer(nlohmann::ordered_json config, std::shared_ptr<Backend>
   endUnlessOk(loaded.status());
   std::promise<std::string> started;
   auto address = started.get_future();
-  if (!device) device = makeCpuBackend(weightsToShare(loaded->config));
+  if (!device) device = testsCuda() ? openTestCuda() : makeCpuBackend(weightsToShare(loaded->config));
   thread_ = std::thread([this, loaded = *loaded, device, started = std::move(started)]() mutable {
     auto io = kj::setupAsyncIo();
     auto env = makePosixEnv();

@@ -20,7 +20,7 @@ class LocalServer {
  public:
   /// `config` as in a configuration file, without `listen`. A config or start that fails ends the test
   /// program with the reason.
-  /// `device` holds the shards; null: the CPU.
+  /// `device` holds the shards; null: what testDevice() says.
   explicit LocalServer(nlohmann::ordered_json config, std::shared_ptr<Backend> device = nullptr);
   ~LocalServer();
 

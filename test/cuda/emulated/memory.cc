@@ -1,0 +1,93 @@
+#include "test/cuda/emulated/memory.h"
+
+#include <cstring>
+
+#include <sys/mman.h>
+
+#include "test/cuda/emulated/fail.h"
+
+namespace psd::emulated {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kAlignment = 256;  // of what cudaMalloc() gives
+constexpr int kPattern = 0xa5;
+
+size_t roundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+
+}  // namespace
+
+Memory::~Memory() {
+  for (const auto& [memory, allocation] : allocations_) munmap(allocation.mapped, allocation.mappedBytes);
+}
+
+void* Memory::allocate(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (bytes > bytesMax_ - usedBytes_) return nullptr;
+  const size_t usable = roundUp(bytes, kAlignment);
+  const size_t inside = roundUp(usable, kPageBytes);
+  const size_t mapped = kPageBytes + inside + kPageBytes;  // the first and the last: never usable
+  void* const pages = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED) return nullptr;
+  const Allocation allocation{static_cast<std::byte*>(pages), mapped, bytes};
+  std::byte* const memory = allocation.mapped + kPageBytes + inside - usable;
+  protect(allocation, true);
+  std::memset(memory, kPattern, usable);
+  protect(allocation, use_ == Use::always || atWork_ > 0);
+  allocations_.emplace(memory, allocation);
+  usedBytes_ += bytes;
+  return memory;
+}
+
+bool Memory::release(void* memory) {
+  const std::lock_guard lock(mutex_);
+  const auto found = allocations_.find(static_cast<std::byte*>(memory));
+  if (found == allocations_.end()) return false;
+  munmap(found->second.mapped, found->second.mappedBytes);
+  usedBytes_ -= found->second.bytes;
+  allocations_.erase(found);
+  return true;
+}
+
+size_t Memory::freeBytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytesMax_ - usedBytes_;
+}
+
+bool Memory::holds(const void* memory, size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  const auto* const begin = static_cast<const std::byte*>(memory);
+  auto after = allocations_.upper_bound(begin);
+  if (after == allocations_.begin()) return false;
+  const auto& [start, allocation] = *--after;
+  return begin + bytes <= start + allocation.bytes;
+}
+
+bool Memory::touches(const void* memory, size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  const auto* const begin = static_cast<const std::byte*>(memory);
+  auto after = allocations_.lower_bound(begin + bytes);
+  if (after == allocations_.begin()) return false;
+  const auto& [start, allocation] = *--after;
+  return begin < start + allocation.bytes;
+}
+
+void Memory::beginWork() {
+  const std::lock_guard lock(mutex_);
+  if (atWork_++ > 0) return;
+  for (const auto& [memory, allocation] : allocations_) protect(allocation, true);
+}
+
+void Memory::endWork() {
+  const std::lock_guard lock(mutex_);
+  if (--atWork_ > 0) return;
+  for (const auto& [memory, allocation] : allocations_) protect(allocation, false);
+}
+
+void Memory::protect(const Allocation& allocation, bool usable) const {
+  const int protection = usable ? PROT_READ | PROT_WRITE : PROT_NONE;
+  const size_t inside = allocation.mappedBytes - 2 * kPageBytes;
+  if (inside > 0 && mprotect(allocation.mapped + kPageBytes, inside, protection) != 0) fail("mprotect");
+}
+
+}  // namespace psd::emulated

@@ -1,0 +1,136 @@
+// What one peer may make the daemon hold: messages, calls in progress, answers that it does not read.
+
+#include <memory>
+#include <vector>
+
+#include "common/os/host.h"
+#include "test/integration/protocol_server.h"
+#include "test/integration/raw_trainer.h"
+#include "test/support/async_backend.h"
+
+namespace psd {
+namespace {
+
+using namespace testing;
+
+using Asked = std::vector<capnp::RemotePromise<schema::PullResult>>;
+
+Asked ask(RawTrainer& trainer, uint64_t pulls) {
+  Asked asked;
+  for (uint64_t i = 0; i < pulls; i++) asked.push_back(trainer.startPull(i, 0, 0, kSliceMost));
+  return asked;
+}
+
+/// 41 MB of answers, none of which is read.
+Asked askAndNeverRead(RawTrainer& trainer) {
+  trainer.peer().stream().beDeaf();
+  return ask(trainer, 10'000);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;  // memory means little then
+#else
+constexpr bool kSanitized = false;
+#endif
+
+}  // namespace
+
+TEST_CASE("Protocol: a message beyond the limit ends its connection, and no other") {
+  Json settings = config();
+  settings["limits"]["message_bytes"] = 64 << 10;
+  LocalServer server(settings);
+  auto io = kj::setupAsyncIo();
+  RawTrainer large(io, server, 0, 2), other(io, server, 1, 2);
+  const std::vector<float> values(32 << 10);
+  auto request = large.session().pushRequest();
+  request.setGradient(dataOf(values));
+  auto failed = kj::runCatchingExceptions([&] { large.peer().wait(request.send().dropPipeline()); });
+  KJ_IF_MAYBE (exception, failed) {
+    CHECK(exception->getType() == kj::Exception::Type::DISCONNECTED);
+  } else {
+    FAIL("the message was answered");
+  }
+  turnUntil(io, [&] { return statusOf(server)["trainers_lost"] == 1; });
+  CHECK(counter(server, "connections_dropped") == 1);
+  // It was to bring the values; that is the other's part now.
+  auto awaited = other.peer().wait(other.session().awaitModelRequest().send().dropPipeline());
+  CHECK(awaited.isMustInitialize());
+  other.bringZeros();
+}
+
+TEST_CASE("Protocol: a peer that asks and never reads costs little and is dropped") {
+  Json settings = config("hogwild");
+  settings["limits"] = {{"outgoing_bytes", 2 << 20}, {"slice_bytes", 1 << 20}, {"write_timeout_ms", 300}};
+  LocalServer server(settings);
+  auto io = kj::setupAsyncIo();
+  RawTrainer trainer(io, server, 0, 1);
+  trainer.bringZeros();
+  const uint64_t before = residentBytes();
+  auto asked = askAndNeverRead(trainer);
+  turnUntil(io, [&] {
+    // Refusals are small, and many more answers may be what it takes.
+    for (auto& more : ask(trainer, 100)) asked.push_back(kj::mv(more));
+    return counter(server, "connections_dropped") == 1;
+  });
+  CHECK(counter(server, "refused_overload") > 0);
+  // Of both sides: they share this process.
+  if (!kSanitized && !testsCuda()) CHECK(residentBytes() - before < 100 << 20);
+  turnUntil(io, [&] { return statusOf(server)["trainers_lost"] == 1; });
+  CHECK(!RawTrainer(io, server, 0, 1).mustInitialize());
+}
+
+TEST_CASE("Protocol: what a device has yet to answer counts as queued for the peer") {
+  const auto device = std::make_shared<AsyncBackend>();
+  Json settings = config("hogwild");
+  settings["limits"]["outgoing_bytes"] = 256 << 10;
+  constexpr uint64_t kAnswers = (256 << 10) / (kSliceMost * sizeof(float)), kAsked = kAnswers + 36;
+  LocalServer server(settings, device);
+  auto io = kj::setupAsyncIo();
+  RawTrainer trainer(io, server, 0, 1);
+  trainer.bringZeros();
+  KJ_DEFER(device->gate().open());
+  device->gate().close();
+  Asked asked = ask(trainer, kAsked);
+  turnUntil(io, [&] { return counter(server, "refused_overload") == kAsked - kAnswers; });
+  device->gate().open();
+  uint64_t answers = 0;
+  for (auto& each : asked) answers += trainer.peer().wait(each.dropPipeline()).isSlice() ? 1 : 0;
+  CHECK(answers == kAnswers);
+  PSD_REQUIRE_OK(trainer.pull(0, 0, kSliceMost));  // there is room again
+}
+
+TEST_CASE("Protocol: a peer with too many calls in progress is not listened to, and others are") {
+  Json settings = config("hogwild");
+  settings["limits"]["calls"] = 16;
+  LocalServer server(settings);
+  auto io = kj::setupAsyncIo();
+  RawTrainer flood(io, server, 0, 2), other(io, server, 1, 2);
+  flood.bringZeros();
+  other.peer().wait(other.session().awaitModelRequest().send().dropPipeline());
+  // Each of these is parked until the daemon stops.
+  std::vector<kj::Promise<void>> parked;
+  for (int i = 0; i < 100; i++) {
+    parked.push_back(flood.session().noticeRequest().send().ignoreResult().eagerlyEvaluate(nullptr));
+  }
+  turnUntil(io, [&] { return counter(server, "paused_calls") == 1; });
+  auto unheard = flood.startPull(1, 0, 0, 16);
+  for (int i = 0; i < 10; i++) PSD_REQUIRE_OK(other.pull(0, 0, 16));
+  CHECK_FALSE(unheard.poll(io.waitScope));
+  CHECK(counter(server, "pull_slices") == 10);
+}
+
+TEST_CASE("Protocol: a peer that never reads, and is gone, is missed") {
+  LocalServer server(config("hogwild"));
+  auto io = kj::setupAsyncIo();
+  auto trainer = kj::heap<RawTrainer>(io, server, 0, 1);
+  trainer->bringZeros();
+  {
+    auto asked = askAndNeverRead(*trainer);
+    turnUntil(io, [&] { return counter(server, "pull_slices") > 0; });
+  }
+  trainer = nullptr;
+  turnUntil(io, [&] { return statusOf(server)["trainers_lost"] == 1; });
+  CHECK(counter(server, "connections_dropped") == 0);
+}
+
+}  // namespace psd

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <future>
+#include <string>
+
+#include <kj/async-io.h>
+#include <nlohmann/json.hpp>
+
+#include "test/integration/raw_trainer.h"
+#include "test/support/catch.h"
+#include "test/support/local_server.h"
+
+namespace psd::testing {
+
+using Json = nlohmann::ordered_json;
+inline Json config(const std::string& policy = "locked") {
+  return {{"policy", {{"type", policy}}},
+          {"shards", 2},
+          {"threads", 2},
+          {"optimizer", {{"type", "sgd"}, {"lr", 1.0}}},
+          {"membership", {{"lease_ms", 86'400'000}, {"grace_ms", 0}}},  // peers by hand do not keep alive
+          {"limits", {{"slice_bytes", kSliceMost * sizeof(float)}}}};
+}
+
+/// The status, fetched by a thread without an event loop of its own.
+inline Json statusOf(const LocalServer& server) {
+  return std::async(std::launch::async, [&] { return server.status(); }).get();
+}
+
+inline uint64_t counter(const LocalServer& server, const char* name) {
+  return statusOf(server)["counters"][name].get<uint64_t>();
+}
+
+/// Lets `io` turn until `condition()` holds, for a minute at most.
+template <class Condition>
+void turnUntil(kj::AsyncIoContext& io, Condition condition) {
+  auto& timer = io.provider->getTimer();
+  auto deadline = timer.now() + 60 * kj::SECONDS;
+  while (!condition()) {
+    REQUIRE(timer.now() < deadline);
+    timer.afterDelay(5 * kj::MILLISECONDS).wait(io.waitScope);
+  }
+}
+
+}  // namespace psd::testing
