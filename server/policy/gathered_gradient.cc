@@ -1,7 +1,5 @@
 #include "server/policy/gathered_gradient.h"
 
-#include <cstdlib>
-
 namespace psd {
 namespace {
 
@@ -10,9 +8,8 @@ constexpr uint64_t kIdleBytesMax = uint64_t{256} << 20;
 }  // namespace
 
 std::shared_ptr<StagingPool> makeGradientPool(uint64_t bytesMax) {
-  return StagingPool::make(
-      {.allocate = [](size_t bytes) { return std::aligned_alloc(64, bytes); }, .release = std::free},
-      {.lentBytesMax = bytesMax, .idleBytesMax = kIdleBytesMax});
+  return StagingPool::make(StagingPool::hostMemory(),
+                           {.lentBytesMax = bytesMax, .idleBytesMax = kIdleBytesMax});
 }
 
 Result<GatheredGradient> GatheredGradient::make(StagingPool& pool, uint64_t elements) {

@@ -1,7 +1,5 @@
 #include "server/rpc/slice_encoder.h"
 
-#include <cstdlib>
-
 #include "server/store/cpu/racy_loops.h"
 
 namespace psd {
@@ -13,9 +11,8 @@ constexpr uint64_t kReadablePastEnd = 8;
 }  // namespace
 
 SliceEncoder::SliceEncoder()
-    : pool_(StagingPool::make(
-          {.allocate = [](size_t bytes) { return std::aligned_alloc(64, bytes); }, .release = std::free},
-          {.lentBytesMax = UINT64_MAX, .idleBytesMax = kIdleBytesMax})) {}
+    : pool_(StagingPool::make(StagingPool::hostMemory(),
+                              {.lentBytesMax = UINT64_MAX, .idleBytesMax = kIdleBytesMax})) {}
 
 Result<SliceEncoder::Encoded> SliceEncoder::encode(const Codec& codec, const ReadView& view) {
   std::span<const float> values = view.values;

@@ -1,6 +1,7 @@
 #include "server/store/staging_pool.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 
 namespace psd {
@@ -13,6 +14,10 @@ Error noRoom(uint64_t bytes, const std::string& reason) {
 }
 
 }  // namespace
+
+StagingPool::Memory StagingPool::hostMemory() {
+  return {.allocate = [](size_t bytes) { return std::aligned_alloc(64, bytes); }, .release = std::free};
+}
 
 std::shared_ptr<StagingPool> StagingPool::make(Memory memory, Limits limits) {
   return std::shared_ptr<StagingPool>(new StagingPool(memory, limits));

@@ -25,6 +25,8 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
     void* (*allocate)(size_t bytes);
     void (*release)(void* memory);
   };
+  /// Ordinary memory of this machine.
+  static Memory hostMemory();
   struct Limits {
     uint64_t lentBytesMax;  ///< a buffer beyond it is refused, unless it would be the only one
     uint64_t idleBytesMax;  ///< kept when what is asked for next is of another size

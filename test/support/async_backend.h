@@ -100,9 +100,8 @@ class AsyncLane final : public Lane {
 
   const std::unique_ptr<Lane> host_;
   const std::shared_ptr<OperationGate> gate_;
-  const std::shared_ptr<StagingPool> pool_ = StagingPool::make(
-      {.allocate = [](size_t bytes) { return std::aligned_alloc(64, bytes); }, .release = std::free},
-      {.lentBytesMax = UINT64_MAX, .idleBytesMax = 0});
+  const std::shared_ptr<StagingPool> pool_ =
+      StagingPool::make(StagingPool::hostMemory(), {.lentBytesMax = UINT64_MAX, .idleBytesMax = 0});
   std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
   std::deque<std::function<void()>> operations_;
@@ -247,9 +246,8 @@ class AsyncBackend final : public WrappingBackend {
   }
 
   const std::shared_ptr<OperationGate> gate_ = std::make_shared<OperationGate>();
-  const std::shared_ptr<StagingPool> gradients_ = StagingPool::make(
-      {.allocate = [](size_t bytes) { return std::aligned_alloc(64, bytes); }, .release = std::free},
-      {.lentBytesMax = UINT64_MAX, .idleBytesMax = 0});
+  const std::shared_ptr<StagingPool> gradients_ =
+      StagingPool::make(StagingPool::hostMemory(), {.lentBytesMax = UINT64_MAX, .idleBytesMax = 0});
 };
 
 /// A device for tests that are to hold on each kind.

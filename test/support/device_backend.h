@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <utility>
 
@@ -38,9 +37,8 @@ class DeviceBackend final : public WrappingBackend {
     return std::make_unique<Storage>(std::move(storage), pool_);
   }
 
-  const std::shared_ptr<StagingPool> pool_ = StagingPool::make(
-      {.allocate = [](size_t bytes) { return std::aligned_alloc(64, bytes); }, .release = std::free},
-      {.lentBytesMax = UINT64_MAX, .idleBytesMax = 0});
+  const std::shared_ptr<StagingPool> pool_ =
+      StagingPool::make(StagingPool::hostMemory(), {.lentBytesMax = UINT64_MAX, .idleBytesMax = 0});
 };
 
 }  // namespace psd::testing

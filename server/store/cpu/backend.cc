@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <utility>
 
 #include <unistd.h>
@@ -30,8 +29,7 @@ class CpuLane : public Lane {
 
  private:
   std::shared_ptr<StagingPool> pool_ = StagingPool::make(
-      {.allocate = [](size_t bytes) { return std::aligned_alloc(64, bytes); }, .release = std::free},
-      {.lentBytesMax = UINT64_MAX, .idleBytesMax = kIdleSnapshotBytesMax});
+      StagingPool::hostMemory(), {.lentBytesMax = UINT64_MAX, .idleBytesMax = kIdleSnapshotBytesMax});
 };
 
 /// What the shards of one allocation share. Immutable but for the floats themselves.

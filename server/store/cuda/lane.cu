@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "server/store/cuda/lane.cuh"
@@ -26,9 +25,8 @@ std::shared_ptr<StagingPool> makePinnedPool() {
 }
 
 std::shared_ptr<StagingPool> makeUnpinnedPool() {
-  return StagingPool::make(
-      {.allocate = [](size_t bytes) { return std::aligned_alloc(64, bytes); }, .release = std::free},
-      {.lentBytesMax = UINT64_MAX, .idleBytesMax = kUnpinnedIdleBytesMax});
+  return StagingPool::make(StagingPool::hostMemory(),
+                           {.lentBytesMax = UINT64_MAX, .idleBytesMax = kUnpinnedIdleBytesMax});
 }
 
 /// An operation under way. Passes from the loop's thread to the driver's, which ends it.

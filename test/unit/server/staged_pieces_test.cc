@@ -1,7 +1,6 @@
 #include "server/store/staged_pieces.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -14,9 +13,8 @@ namespace {
 constexpr uint64_t kPiece = 16 * 1024;  // floats: what a buffer is rounded to
 
 std::shared_ptr<StagingPool> poolOf(uint64_t buffers) {
-  return StagingPool::make(
-      {.allocate = [](size_t bytes) { return std::aligned_alloc(64, bytes); }, .release = std::free},
-      {.lentBytesMax = buffers * kPiece * sizeof(float), .idleBytesMax = 0});
+  return StagingPool::make(StagingPool::hostMemory(),
+                           {.lentBytesMax = buffers * kPiece * sizeof(float), .idleBytesMax = 0});
 }
 
 /// Copies `values` as a device would: nothing of a piece before wait(), all of it by then.
