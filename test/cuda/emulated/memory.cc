@@ -1,6 +1,7 @@
 #include "test/cuda/emulated/memory.h"
 
 #include <cstring>
+#include <utility>
 
 #include <sys/mman.h>
 
@@ -24,17 +25,45 @@ Memory::~Memory() {
 void* Memory::allocate(size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (bytes > bytesMax_ - usedBytes_) return nullptr;
+  std::optional<SharedFile> file;
+  if (use_ == Use::atWork && bytes > 0 && bytes % kBlockBytes == 0) {
+    file = SharedFile::make(bytes);
+    if (!file) return nullptr;
+  }
+  return map(bytes, std::move(file), true);
+}
+
+void* Memory::open(const SharedFile::Handle& handle) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [memory, allocation] : allocations_) {
+    if (allocation.file->handle() != handle) continue;
+    ++allocation.users;
+    return allocation.mapped + kPageBytes;
+  }
+  auto file = SharedFile::open(handle);
+  if (!file) return nullptr;
+  const size_t bytes = file->bytes();
+  return map(bytes, std::move(file), false);
+}
+
+void* Memory::map(size_t bytes, std::optional<SharedFile> file, bool fresh) {
   const size_t usable = roundUp(bytes, kAlignment);
   const size_t inside = roundUp(usable, kPageBytes);
   const size_t mapped = kPageBytes + inside + kPageBytes;  // the first and the last: never usable
   void* const pages = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (pages == MAP_FAILED) return nullptr;
-  const Allocation allocation{static_cast<std::byte*>(pages), mapped, bytes};
+  Allocation allocation{static_cast<std::byte*>(pages), mapped, bytes, std::move(file), 1};
+  if (allocation.file && !allocation.file->mapAt(allocation.mapped + kPageBytes)) {
+    munmap(pages, mapped);
+    return nullptr;
+  }
   std::byte* const memory = allocation.mapped + kPageBytes + inside - usable;
-  protect(allocation, true);
-  std::memset(memory, kPattern, usable);
+  if (fresh) {
+    protect(allocation, true);
+    std::memset(memory, kPattern, usable);
+  }
   protect(allocation, use_ == Use::always || atWork_ > 0);
-  allocations_.emplace(memory, allocation);
+  allocations_.emplace(memory, std::move(allocation));
   usedBytes_ += bytes;
   return memory;
 }
@@ -43,10 +72,22 @@ bool Memory::release(void* memory) {
   const std::lock_guard lock(mutex_);
   const auto found = allocations_.find(static_cast<std::byte*>(memory));
   if (found == allocations_.end()) return false;
-  munmap(found->second.mapped, found->second.mappedBytes);
-  usedBytes_ -= found->second.bytes;
+  Allocation& allocation = found->second;
+  if (--allocation.users > 0) return true;
+  munmap(allocation.mapped, allocation.mappedBytes);
+  usedBytes_ -= allocation.bytes;
   allocations_.erase(found);
   return true;
+}
+
+std::optional<SharedFile::Handle> Memory::handleOf(const void* memory) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = allocations_.find(static_cast<const std::byte*>(memory));
+  if (found == allocations_.end()) return std::nullopt;
+  const auto& file = found->second.file;
+  if (!file)
+    fail("a handle of memory that is no multiple of 2 MiB: a device would hand out its neighbours too");
+  return file->handle();
 }
 
 size_t Memory::freeBytes() const {

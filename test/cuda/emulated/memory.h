@@ -5,15 +5,21 @@
 #include <mutex>
 #include <optional>
 
+#include "test/cuda/emulated/shared_file.h"
+
 namespace psd::emulated {
 
-/// Memory of one kind, a device's or pinned. Filled with a pattern, never zeroed; the byte behind an
-/// allocation, rounded up to 256, is no memory, nor is what was freed: who uses it gets a SIGSEGV. A device's
-/// is memory while the device is at work alone, so that the host gets a SIGSEGV that takes it for its own.
-/// Thread-safe.
+/// Memory of one kind: a device's, pinned, or that of other processes' devices. Filled with a pattern, never
+/// zeroed; the byte behind an allocation, rounded up to 256, is no memory, nor is what was freed: who uses it
+/// gets a SIGSEGV. A device's is memory while the device is at work alone, so that the host gets a SIGSEGV
+/// that takes it for its own. Thread-safe.
 class Memory {
  public:
   enum class Use { always, atWork };
+
+  /// What a device's memory is cut from: an allocation of whole blocks shares none with another one, and is
+  /// what other processes can open.
+  static constexpr size_t kBlockBytes = size_t{2} << 20;
 
   Memory(Use use, size_t bytesMax) : use_(use), bytesMax_(bytesMax) {}
   ~Memory();
@@ -22,24 +28,47 @@ class Memory {
 
   /// Null when there is no room.
   void* allocate(size_t bytes);
-  /// Whether `memory` was what allocate() gave.
+  /// The memory behind a handle, of whichever process: the same for the same handle until it has been
+  /// released as often as it was opened. It outlives its maker. Null where the handle is good for nothing.
+  void* open(const SharedFile::Handle& handle);
+  /// Whether `memory` was what allocate() or open() gave.
   bool release(void* memory);
   size_t freeBytes() const;
+
+  /// For other processes; none where allocate() did not give `memory`. One of not just whole blocks ends the
+  /// program.
+  std::optional<SharedFile::Handle> handleOf(const void* memory) const;
 
   /// Whether these bytes lie in one allocation; and whether any of them lies in some.
   bool holds(const void* memory, size_t bytes) const;
   bool touches(const void* memory, size_t bytes) const;
 
-  /// A stream has something to do, and has nothing more to do.
+  /// A stream has something to do with it, and has nothing more to do.
   void beginWork();
   void endWork();
+
+  /// Both of these, for as long as it lives.
+  class Work {
+   public:
+    explicit Work(Memory& memory) : memory_(memory) { memory_.beginWork(); }
+    ~Work() { memory_.endWork(); }
+    Work(const Work&) = delete;
+    Work& operator=(const Work&) = delete;
+
+   private:
+    Memory& memory_;
+  };
 
  private:
   struct Allocation {
     std::byte* mapped;
     size_t mappedBytes, bytes;
+    std::optional<SharedFile> file;  // of a device's whole blocks
+    int users;                       // above 1: opened as often
   };
 
+  /// Memory over the file, or of its own; null when the system refuses.
+  void* map(size_t bytes, std::optional<SharedFile> file, bool fresh);
   void protect(const Allocation& allocation, bool usable) const;
 
   const Use use_;

@@ -43,7 +43,10 @@ void Stream::run() {
   driverThread = true;
   bool atWork = false;
   const auto setAtWork = [&](bool wanted) {
-    if (wanted != atWork) wanted ? device_.memory.beginWork() : device_.memory.endWork();
+    if (wanted == atWork) return;
+    for (Memory* const memory : {&device_.memory, &device_.opened}) {
+      wanted ? memory->beginWork() : memory->endWork();
+    }
     atWork = wanted;
   };
   std::unique_lock lock(mutex_);

@@ -15,10 +15,12 @@ namespace psd::emulated {
 
 /// What streams need of their device.
 struct Device {
-  Device(int number, size_t bytes) : index(number), memory(Memory::Use::atWork, bytes) {}
+  Device(int number, size_t bytes, Memory& others)
+      : index(number), memory(Memory::Use::atWork, bytes), opened(others) {}
 
   const int index;
   Memory memory;
+  Memory& opened;                    ///< that of other processes, which every device can use
   std::atomic<bool> failed = false;  ///< for good: nothing queued is done any more
 };
 
@@ -32,7 +34,7 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   Device& device() const { return device_; }
-  /// Work on the device's memory; left out when the device has failed.
+  /// Work on the device's memory and on what is opened; left out when the device has failed.
   void queue(std::function<void()> work);
   /// Done by the host in its turn, also when the device has failed.
   void queueOnHost(std::function<void()> work);
