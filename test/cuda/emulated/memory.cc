@@ -26,10 +26,8 @@ void* Memory::allocate(size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (bytes > bytesMax_ - usedBytes_) return nullptr;
   std::optional<SharedFile> file;
-  if (use_ == Use::atWork && bytes > 0 && bytes % kBlockBytes == 0) {
-    file = SharedFile::make(bytes);
-    if (!file) return nullptr;
-  }
+  // A process that may make no large files has no memory to share.
+  if (use_ == Use::atWork && bytes > 0 && bytes % kBlockBytes == 0) file = SharedFile::make(bytes);
   return map(bytes, std::move(file), true);
 }
 
@@ -85,9 +83,10 @@ std::optional<SharedFile::Handle> Memory::handleOf(const void* memory) const {
   const auto found = allocations_.find(static_cast<const std::byte*>(memory));
   if (found == allocations_.end()) return std::nullopt;
   const auto& file = found->second.file;
-  if (!file)
+  if (found->second.bytes % kBlockBytes != 0) {
     fail("a handle of memory that is no multiple of 2 MiB: a device would hand out its neighbours too");
-  return file->handle();
+  }
+  return file ? std::optional(file->handle()) : std::nullopt;
 }
 
 size_t Memory::freeBytes() const {

@@ -63,7 +63,7 @@ class Memory {
   struct Allocation {
     std::byte* mapped;
     size_t mappedBytes, bytes;
-    std::optional<SharedFile> file;  // of a device's whole blocks
+    std::optional<SharedFile> file;  // of whole blocks of a device, where it may be
     int users;                       // above 1: opened as often
   };
 
