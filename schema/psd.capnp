@@ -73,6 +73,8 @@ struct ModelAccess {
   notShared @5 :Text;            # … and why, for people
   ringBytesMax @6 :UInt64;       # largest ring that Trainer.openRing gives on this connection; 0: none
   localSteps @7 :LocalSteps;     # null: trainers push the gradient of every step
+  deviceOfShard @8 :List(UInt32);  # per shard, the number of the device that has it, as Trainer.openDeviceRing takes it;
+                                   # empty where that gives none on this connection
 }
 
 struct LocalSteps {
@@ -277,6 +279,33 @@ interface Trainer extends(Reader) {
                  at :UInt64, count :UInt64) -> PushResult;
   # push of `count` float32 that lie in the ring at byte `at`, a multiple of 64. The trainer leaves them as
   # they are until the answer is there.
+
+  openDeviceRing @10 (device :UInt32, bytes :UInt64) -> DeviceRingResult;
+  # Once per session and device of the daemon's, over a Unix socket: memory of that CUDA device, zeroed, to be mapped
+  # by this trainer and written and read by both, ModelAccess.ringBytesMax at most. What lies where in it is the
+  # trainer's business alone. It is the session's, and goes with it.
+
+  pushFromDevice @11 (step :UInt64, shard :UInt32, offset :UInt64, basis :UInt64, samples :UInt32,
+                      at :UInt64, count :UInt64) -> PushResult;
+  # push of `count` float32 that lie at byte `at`, a multiple of 64, of the ring of the shard's device: copied there
+  # before the call, and left as they are until the answer is there. leave() before that may come first.
+
+  pullToDevice @12 (pull :UInt64, shard :UInt32, offset :UInt64, count :UInt64, at :UInt64) -> DevicePullResult;
+  # pull of `count` float32 to byte `at`, a multiple of 64, of the ring of the shard's device; there when the answer is.
+}
+
+struct DeviceRingResult {
+  union {
+    handle @0 :Data;   # what its processes map the memory by: a cudaIpcMemHandle_t, 64 bytes
+    error @1 :Error;
+  }
+}
+
+struct DevicePullResult {
+  union {
+    version @0 :UInt64;   # as PullResult has it
+    error @1 :Error;
+  }
 }
 
 struct RingResult {

@@ -355,4 +355,24 @@ The best of each transfer is bold. The defaults are a window of 4 and slices of 
         return ["\n".join(lines)]
 
 
-GROUPS = (Transfer, Latency, Train, Memory, Sizes, Trainers, Connections, Sweep, Optimizers, Kernels, Aggregators)
+class Devices(Group):
+    name = "devices"
+    title = "Between CUDA devices"
+    text = """One trainer whose values are in the memory of a CUDA device, hogwild, plain SGD: through memory of the daemon's device
+(`bench --device`), beside the same trainer with its values in host memory. Bytes over the time of the median transfer."""
+
+    def measurements(self):
+        device = self.programs.device
+        if not device.startswith("cuda:"):
+            self.unmeasured.append(f"transfers between devices: the daemon's parameters were on {device} (--device)")
+            self.rounds_max = 1
+            return {"nothing": lambda: 0}
+        return {f"{operation}, {where}": lambda o=operation, f=flags: self.rate("unix", o, **f)
+                for operation in ("pull", "push") for where, flags in (("device", {"device": device}), ("host", {}))}
+
+    def rows(self, medians):
+        return [Row.at_least(f"{operation} of 64 MiB", medians[f"{operation}, device"], "host memory", medians[f"{operation}, host"],
+                             None, gigabytes) for operation in ("pull", "push") if "nothing" not in medians]
+
+
+GROUPS = (Transfer, Latency, Train, Memory, Sizes, Trainers, Connections, Sweep, Devices, Optimizers, Kernels, Aggregators)

@@ -61,4 +61,17 @@ kj::Promise<Result<PullAnswer>> Hogwild::pull(Shard& shard, Lane& lane, ShardPul
       });
 }
 
+kj::Promise<Result<Version>> Hogwild::pullTo(Shard& shard, Lane& lane, ShardPull&, uint64_t offset,
+                                             std::span<float> onDevice) {
+  const Version version = shard.version();  // before the values, as above
+  return storePromise<Status>(shard,
+                              [&](ShardStorage::Done done) {
+                                shard.storage().readTo(lane, offset, onDevice, std::move(done));
+                              })
+      .then([version](const Status& status) -> Result<Version> {
+        if (!status.ok()) return status.error();
+        return version;
+      });
+}
+
 }  // namespace psd

@@ -17,10 +17,13 @@ class Hogwild final : public UpdatePolicy {
 
   std::string_view name() const override { return "hogwild"; }
   bool readsLive() const override { return true; }
+  bool takesDeviceGradients() const override { return true; }
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                        Gradient gradient) override;
   kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                        uint64_t count) override;
+  kj::Promise<Result<Version>> pullTo(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
+                                      std::span<float> onDevice) override;
 
  private:
   const StalenessRule staleness_;

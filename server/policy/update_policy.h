@@ -106,7 +106,8 @@ struct Waiting {
 /// Thread-safe: called from every event loop, each with its own Lane, ShardPush and ShardPull. Answers
 /// come as promises of the calling loop; waiting is parking a promise, never blocking. The spans and
 /// references given stay valid until the promise resolves. Slices were checked against shard and
-/// grain, and every gradient value is finite. A policy that gathers slices decodes them with copyTo(). Who
+/// grain, and every gradient value is finite. A policy that gathers slices decodes them with copyTo(); one
+/// that takes them on the device hands them to the storage as they are. Who
 /// waits for a trainer learns from leave() that it is gone.
 class UpdatePolicy {
  public:
@@ -116,6 +117,8 @@ class UpdatePolicy {
   /// Whether readers may read the weights in place while updates change them: what pull() gives promises no
   /// more than that.
   virtual bool readsLive() const { return false; }
+  /// Whether push() takes gradients that are in the memory of the shard's device.
+  virtual bool takesDeviceGradients() const { return false; }
 
   /// A trainer is in, before its first push or pull. This and leave() come by turns for a session, take
   /// effect at once, and resolve when what follows from it is done.
@@ -129,6 +132,10 @@ class UpdatePolicy {
   /// Reads one slice.
   virtual kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                                uint64_t count) = 0;
+
+  /// The same into memory of the shard's device, which another process maps too: gives the version.
+  virtual kj::Promise<Result<Version>> pullTo(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
+                                              std::span<float> onDevice);
 
   /// What is waited for now.
   virtual std::vector<Waiting> waiting() const { return {}; }

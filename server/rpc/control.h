@@ -22,18 +22,12 @@
 #include "server/rpc/background.h"
 #include "server/rpc/model_host.h"
 #include "server/rpc/sample_dealer.h"
+#include "server/rpc/session_standing.h"
 
 namespace psd {
 
 class EventLoop;
 class PushServer;
-
-/// Whether a session still stands. Written by the control loop, read by the loops; thread-safe.
-struct SessionStanding {
-  static constexpr uint32_t kEnded = 0;
-  /// Which of the connections that the trainer had is the session's; the calls of others are refused.
-  std::atomic<uint32_t> attachment{1};
-};
 
 /// What a trainer gets when it joins.
 struct Joined {

@@ -4,6 +4,13 @@
 #include "server/rpc/slice_checks.h"
 
 namespace psd {
+namespace {
+
+Error tooManyAnswers() {
+  return {ErrorCode::overloaded, "the answers that wait for this peer reach limits.outgoing_bytes"};
+}
+
+}  // namespace
 
 PullServer::PullServer(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model,
                        std::optional<TrainerRef> trainer, std::shared_ptr<SessionCounters> counters,
@@ -27,6 +34,27 @@ std::shared_ptr<PullServer::Reading> PullServer::reading(uint32_t shard, uint64_
   return current;
 }
 
+Status PullServer::mayPull(const Asked& asked) const {
+  if (loop_.environment().draining) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
+  if (model_->retired()) {
+    return {ErrorCode::notReady, "the daemon serves the model in another order of its tensors now"};
+  }
+  return checkSlice(*model_, loop_.config().limits, asked.shard, asked.offset, asked.count);
+}
+
+template <class Call>
+kj::Promise<void> PullServer::refuse(Call call, const Error& error) {
+  countRefusal(loop_.environment().counters, error);
+  wire::writeError(error, call.getResults().initError());
+  return kj::READY_NOW;
+}
+
+std::shared_ptr<const void> PullServer::countWait() {
+  if (!counters_) return nullptr;
+  counters_->waitForParameters.add();
+  return {nullptr, [counters = counters_](const void*) { counters->waitForParameters.subtract(); }};
+}
+
 kj::Promise<void> PullServer::pull(Context context) {
   auto params = context.getParams();
   Asked asked{params.getShard(), params.getOffset(), params.getCount(), nullptr};
@@ -36,42 +64,50 @@ kj::Promise<void> PullServer::pull(Context context) {
   const bool agreed = codecName.empty() || (codec_ && codecName == codec_->name());
   auto askedCodec = agreed ? std::string() : wire::printable(codecName);
   context.releaseParams();
-  auto refuse = [context](const Error& error) mutable -> kj::Promise<void> {
-    wire::writeError(error, context.getResults().initError());
-    return kj::READY_NOW;
-  };
-  if (!agreed) return refuse(notAgreed(askedCodec, codec_));
-  DaemonCounters& counters = loop_.environment().counters;
-  if (loop_.environment().draining) {
-    return refuse({ErrorCode::shuttingDown, "the daemon is shutting down"});
-  }
-  if (model_->retired()) {
-    return refuse({ErrorCode::notReady, "the daemon serves the model in another order of its tensors now"});
-  }
-  if (auto status = checkSlice(*model_, loop_.config().limits, asked.shard, asked.offset, asked.count);
-      !status.ok()) {
-    countRefusal(counters, status.error());
-    return refuse(status.error());
-  }
-  if (!connection_->mayQueue()) {
-    counters.refusedOverload.add();
-    return refuse({ErrorCode::overloaded, "the answers that wait for this peer reach limits.outgoing_bytes"});
-  }
+  const Status allowed = agreed ? mayPull(asked) : notAgreed(askedCodec, codec_);
+  if (!allowed.ok()) return refuse(context, allowed.error());
+  if (!connection_->mayQueue()) return refuse(context, tooManyAnswers());
   Shard& shard = model_->store->shard(asked.shard);
   auto reading = this->reading(asked.shard, number);
-  if (counters_) counters_->waitForParameters.add();
-  auto answered = kj::defer([counters = counters_] {
-    if (counters) counters->waitForParameters.subtract();
-  });
   auto answering =
       reading->policy->pull(shard, loop_.laneFor(model_, shard), *reading, asked.offset, asked.count)
-          .attach(kj::mv(answered))
+          .attach(countWait())
           .then([this, context, reading, asked](Result<PullAnswer> values) mutable {
             const Status status =
                 values.ok() ? answer(context, asked, reading->pull, *values) : values.status();
             if (!status.ok()) wire::writeError(status.error(), context.getResults().initError());
           });
   return connection_->promising(asked.count * sizeof(float), kj::mv(answering));
+}
+
+kj::Promise<void> PullServer::pullTo(const std::shared_ptr<DeviceRing>& ring, DeviceContext context) {
+  auto params = context.getParams();
+  const Asked asked{params.getShard(), params.getOffset(), params.getCount(), nullptr};
+  if (auto status = mayPull(asked); !status.ok()) return refuse(context, status.error());
+  const auto place = ring->floatsAt(params.getAt(), asked.count);
+  if (!place.ok()) return refuse(context, place.error());
+  if (!connection_->mayQueue()) return refuse(context, tooManyAnswers());
+  Shard& shard = model_->store->shard(asked.shard);
+  auto reading = this->reading(asked.shard, params.getPull());
+  auto answering =
+      reading->policy->pullTo(shard, loop_.laneFor(model_, shard), *reading, asked.offset, *place)
+          .attach(countWait())
+          .then([this, context, reading, ring, bytes = place->size_bytes()](Result<Version> version) mutable {
+            if (!version.ok()) return wire::writeError(version.error(), context.getResults().initError());
+            context.getResults(capnp::MessageSize{4, 0}).setVersion(version->value);
+            count(bytes, bytes);
+          });
+  return connection_->promising(place->size_bytes(), kj::mv(answering));
+}
+
+void PullServer::count(uint64_t bytes, uint64_t valueBytes) {
+  DaemonCounters& counters = loop_.environment().counters;
+  counters.pullSlices.add();
+  counters.pullBytes.add(bytes);
+  counters.pullValueBytes.add(valueBytes);
+  if (!counters_) return;
+  counters_->bytesPulled.add(bytes);
+  counters_->valueBytesPulled.add(valueBytes);
 }
 
 Status PullServer::answer(Context& context, const Asked& asked, uint64_t pull, const PullAnswer& answer) {
@@ -85,15 +121,7 @@ Status PullServer::answer(Context& context, const Asked& asked, uint64_t pull, c
   slice.setOffset(asked.offset);
   slice.setVersion(answer.version.value);
   slice.adoptValues(wire::referenceBytes(results, sent.bytes));
-  const uint64_t valueBytes = answer.view.values.size_bytes();
-  DaemonCounters& counters = loop_.environment().counters;
-  counters.pullSlices.add();
-  counters.pullBytes.add(sent.bytes.size());
-  counters.pullValueBytes.add(valueBytes);
-  if (counters_) {
-    counters_->bytesPulled.add(sent.bytes.size());
-    counters_->valueBytesPulled.add(valueBytes);
-  }
+  count(sent.bytes.size(), answer.view.values.size_bytes());
   return {};
 }
 

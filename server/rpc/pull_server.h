@@ -6,6 +6,7 @@
 
 #include "schema/psd.capnp.h"
 #include "server/rpc/connection.h"
+#include "server/rpc/device_ring.h"
 #include "server/rpc/served_model.h"
 #include "server/rpc/slice_encoder.h"
 
@@ -24,6 +25,10 @@ class PullServer {
 
   kj::Promise<void> pull(Context context);
 
+  using DeviceContext = capnp::CallContext<schema::Trainer::PullToDeviceParams, schema::DevicePullResult>;
+  /// The same into the trainer's ring of the shard's device.
+  kj::Promise<void> pullTo(const std::shared_ptr<DeviceRing>& ring, DeviceContext context);
+
  private:
   /// A pull goes on under the policy that it began with.
   struct Reading : ShardPull {
@@ -37,6 +42,13 @@ class PullServer {
     const Codec* codec;
   };
 
+  Status mayPull(const Asked& asked) const;
+  template <class Call>
+  kj::Promise<void> refuse(Call call, const Error& error);
+  /// Shows that the trainer waits, until what it gives goes.
+  std::shared_ptr<const void> countWait();
+  /// A slice that was answered.
+  void count(uint64_t bytes, uint64_t valueBytes);
   /// Puts values into the call's answer, and keeps them until it is written.
   Status answer(Context& context, const Asked& asked, uint64_t pull, const PullAnswer& answer);
   /// What goes into the message: the view's own memory, or what the codec made of it.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include <kj/vector.h>
-
 #include "server/rpc/control.h"
 #include "server/rpc/slice_checks.h"
 
@@ -130,6 +128,7 @@ bool PushServer::handedOver(const StepPush& step, uint32_t shard) const {
 
 Status PushServer::check(const PushSlice& slice, const Limits& limits) const {
   PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, slice.shard, slice.offset, slice.gradient.size()));
+  if (slice.ring) return {};  // its copy will be
   return checkGradient(slice.shard, slice.offset, slice.gradient);
 }
 
@@ -161,6 +160,7 @@ kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(PushSlice& slice) {
   if (part->unanswered == 0 && !step.complete) {
     return tell({PushOutcome::received, part->newest->version, part->newest->staleness});
   }
+  slice.turn = nullptr;
   return step.whenChanged().then(
       [this, slice = std::move(slice)]() mutable { return take(std::move(slice)); });
 }
@@ -221,44 +221,13 @@ Result<PushServer::Admitted> PushServer::admit(const PushSlice& slice) {
   return Admitted{step, part, completes ? step->completions : 0};
 }
 
-void PushServer::answered(StepPush& step, PartPush& part, const PushSlice& slice,
-                          const Result<PushAnswer>& answer) {
-  part.unanswered--;
-  step.unanswered--;
-  const uint64_t count = model_->store->shard(slice.shard).range().count;
-  if (answer.ok()) {
-    if (!part.newest || part.newest->outcome <= answer->outcome) part.newest = *answer;
-    if (answer->outcome != PushOutcome::received && part.arrived.covered() == count) {
-      part.fate = *answer;
-      ofShards_[slice.shard].add(part.step, *answer);
-    }
-  } else if (part.taken == count) {
-    part.refused = answer.error();
-  } else {
-    part.arrived.remove(slice.offset, slice.gradient.size());
-    step.lacks(slice.gradient.size());
-    if (ended_) abandon(step);
-  }
-  if (part.abandoned) letGo(step);
-  step.changed();
-}
-
-void PushServer::closeIfOver(const std::shared_ptr<StepPush>& step) {
-  if (!step->outcome || step->unanswered > 0) return;
-  const auto found = steps_.find(step->number);
-  if (found == steps_.end() || found->second != step) return;
-  steps_.erase(found);
-  countDropped(*step);
-  tellOfSamples(*step);
-  step->changed();
-}
-
 PushReply PushServer::refused(const Error& error) const {
   countRefusal(home_->environment().counters, error);
   return {error};
 }
 
 kj::Promise<PushReply> PushServer::pushHere(PushSlice slice) {
+  if (slice.ring) return pushFromRing(std::move(slice));
   if (!steps_.contains(slice.step)) {
     KJ_IF_MAYBE (opened, home_->gate()) {
       inFlight_++;
@@ -277,11 +246,19 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
   KJ_IF_MAYBE (again, answerAgain(slice)) {
     return again->attach(shared_from_this());
   }
-  // It waited at the gate, or on its way here. Nobody would end what it began.
-  if (ended_) return refused({ErrorCode::sessionEnded, "the trainer is gone"});
+  // It waited on its way here, or at the gate. Nobody would end what it began; and where the trainer is back,
+  // which sends again what was not answered, its pushes may not overtake those of before.
+  if (ended_ || !slice.attachment.stands()) {
+    return refused({ErrorCode::sessionEnded, "the trainer is gone, or has joined again"});
+  }
+  // It was copied for a policy that takes it there.
+  if (slice.gradient.onDevice() && !takesDeviceGradient(slice)) {
+    return pushCopied(std::move(slice), kj::READY_NOW);
+  }
   auto admitted = admit(slice);
   if (!admitted.ok()) return refused(admitted.error());
   count(slice);
+  slice.turn = nullptr;
   auto [step, part, completion] = *std::move(admitted);
   const uint32_t shardIndex = slice.shard;
   Shard& shard = model_->store->shard(shardIndex);
@@ -322,62 +299,6 @@ kj::Promise<PushReply> PushServer::whenDurable(uint32_t shard, PushReply reply) 
   return model_->store->shard(shard)
       .whenDurable(reply.answer->logged)
       .then([reply = std::move(reply)]() mutable { return std::move(reply); });
-}
-
-kj::Promise<PushReply> PushServer::settle(std::shared_ptr<StepPush> step, uint32_t shard,
-                                          Result<PushAnswer> last) {
-  // A policy lets go of what waits there when the trainer is gone.
-  const auto givenUp = [](kj::Exception&&) {
-    return Result<PushAnswer>(ErrorCode::sessionEnded, "the trainer was lost before its gradient was taken");
-  };
-  std::vector<uint32_t> waited;
-  kj::Vector<kj::Promise<void>> fates;
-  for (uint32_t i = 0; i < step->parts.size(); i++) {
-    const auto& part = step->parts[i];
-    if (!part) continue;
-    KJ_IF_MAYBE (later, part->later) {
-      fates.add(
-          later->catch_(givenUp).then([part](Result<PushAnswer> fate) { part->fate = std::move(fate); }));
-      part->later = nullptr;
-      waited.push_back(i);
-    }
-  }
-  return kj::joinPromises(fates.releaseAsArray())
-      .then([this, step = std::move(step), shard, last = std::move(last),
-             waited = std::move(waited)]() -> PushReply {
-        PushReply reply{last, settleParts(*step, waited)};
-        if (!last.ok()) return reply;
-        const auto& own = step->parts[shard]->fate;
-        if (own && own->ok()) reply.answer->version = std::max(last->version, (*own)->version);
-        for (const uint32_t i : waited) {
-          const Result<PushAnswer>& fate = *step->parts[i]->fate;
-          if (!fate.ok()) return {fate.error(), std::move(reply.dropped)};
-          reply.answer->outcome = std::max(reply.answer->outcome, fate->outcome);  // rises with the trouble
-          reply.answer->staleness = std::max(reply.answer->staleness, fate->staleness);
-          reply.answer->updates += fate->updates;
-          reply.answer->logged = std::max(reply.answer->logged, fate->logged);
-        }
-        return reply;
-      });
-}
-
-std::vector<uint32_t> PushServer::settleParts(StepPush& step, const std::vector<uint32_t>& waited) {
-  // A policy that takes the shards of a group together lets one of them wait for all.
-  const ParameterStore& store = *model_->store;
-  std::map<uint32_t, Result<PushAnswer>> ofGroups;
-  for (const uint32_t shard : waited) {
-    ofGroups.emplace(store.shard(shard).range().group, *step.parts[shard]->fate);
-  }
-  std::vector<uint32_t> dropped;
-  for (uint32_t shard = 0; shard < step.parts.size(); shard++) {
-    const auto& part = step.parts[shard];
-    if (!part) continue;  // an earlier session brought it in
-    const auto ofGroup = ofGroups.find(store.shard(shard).range().group);
-    if (!part->fate && !part->refused && ofGroup != ofGroups.end()) part->fate = ofGroup->second;
-    if (part->fate && part->fate->ok()) ofShards_[shard].add(step.number, **part->fate);
-    if (part->dropped()) dropped.push_back(shard);
-  }
-  return dropped;
 }
 
 void PushServer::landed() {

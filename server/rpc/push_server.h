@@ -10,6 +10,7 @@
 #include "server/membership/answered_pushes.h"
 #include "server/rpc/event_loop.h"
 #include "server/rpc/served_model.h"
+#include "server/rpc/session_standing.h"
 #include "server/rpc/step_push.h"
 
 namespace psd {
@@ -18,11 +19,18 @@ namespace psd {
 struct PushSlice {
   Step step;
   uint32_t shard = 0;
-  uint64_t offset = 0;   ///< elements, from the shard's begin
-  Version basis;         ///< what the gradient was computed from
-  uint32_t samples = 0;  ///< examples behind the gradient
+  uint64_t offset = 0;         ///< elements, from the shard's begin
+  Version basis;               ///< what the gradient was computed from
+  uint32_t samples = 0;        ///< examples behind the gradient
+  Attachment attachment = {};  ///< that it came over
   Gradient gradient = std::span<const float>();
   std::shared_ptr<const void> held = nullptr;  ///< keeps the gradient readable; the server's home drops it
+  /// Set where the gradient is in a DeviceRing, where the trainer may change it: keeps that. To be copied
+  /// first.
+  std::shared_ptr<const void> ring = nullptr;
+  /// Of those that are copied first: until it goes, the slices after this one wait to be looked at, so that
+  /// they do not overtake it. The server's own.
+  std::shared_ptr<const void> turn = nullptr;
 };
 
 /// What a slice is told.
@@ -87,6 +95,11 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   // What follows runs at home.
   kj::Promise<PushReply> pushHere(PushSlice slice);
   kj::Promise<PushReply> take(PushSlice slice);
+  /// pushHere() for a slice that is in a ring, in the order of these calls.
+  kj::Promise<PushReply> pushFromRing(PushSlice slice);
+  /// The same after `turn`, of what is copied to where the slice's policy takes it.
+  kj::Promise<PushReply> pushCopied(PushSlice slice, kj::Promise<void> turn);
+  bool takesDeviceGradient(const PushSlice& slice) const;
   kj::Promise<void> whenLandedHere();
   void endSessionHere();
   /// The answer to a slice that came before, which it may move from; nothing if it is new.
@@ -137,7 +150,8 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   std::vector<Step> newest_;                          // per shard, that has begun
   std::vector<AnsweredPushes<PushAnswer>> ofShards_;  // what became of each shard's part
   AnsweredPushes<PushAnswer> dropped_;                // steps of which nothing is taken that comes now
-  uint64_t inFlight_ = 0;                             // slices with the policy
+  uint64_t inFlight_ = 0;                             // slices with the policy, or on their way to it
+  kj::Maybe<kj::ForkedPromise<void>> turn_;           // of the next slice from a ring; null: of the first
   std::vector<kj::Own<kj::PromiseFulfiller<void>>> waitForLanding_;
 };
 

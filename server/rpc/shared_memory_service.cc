@@ -16,6 +16,12 @@ std::optional<SharedAccess> weightsToShare(const DaemonConfig& config) {
 
 void writeSharing(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out) {
   if (connection.passesDescriptors()) out.setRingBytesMax(connection.loop().config().limits.ringBytes);
+  if (connection.passesDescriptors() && model.store->sharesDeviceMemory()) {
+    auto devices = out.initDeviceOfShard(static_cast<kj::uint>(model.store->shardCount()));
+    for (kj::uint i = 0; i < devices.size(); i++) {
+      devices.set(i, static_cast<uint32_t>(model.store->shard(i).device()));
+    }
+  }
   if (!connection.passesDescriptors()) {
     out.setNotShared("the connection is no Unix socket");
     return;

@@ -31,10 +31,14 @@ Status checkSlice(const ServedModel& model, const Limits& limits, uint32_t shard
   return {};
 }
 
-Status checkFinite(uint32_t shard, uint64_t offset, std::span<const float> values) {
-  if (allFinite(values)) return {};
+Error notFinite(uint32_t shard, uint64_t offset) {
   return {ErrorCode::nonFinite, "the slice at element " + std::to_string(offset) + " of shard " +
                                     std::to_string(shard) + " holds NaN or infinity"};
+}
+
+Status checkFinite(uint32_t shard, uint64_t offset, std::span<const float> values) {
+  if (allFinite(values)) return {};
+  return notFinite(shard, offset);
 }
 
 Status checkGradient(uint32_t shard, uint64_t offset, const Gradient& gradient) {

@@ -15,10 +15,14 @@ namespace psd {
 Status checkSlice(const ServedModel& model, const Limits& limits, uint32_t shard, uint64_t offset,
                   uint64_t count);
 
+/// What says that the slice at `offset` of `shard` holds NaN or infinity.
+Error notFinite(uint32_t shard, uint64_t offset);
+
 /// Checks the values of a slice that lies at `offset` of `shard`: ErrorCode::nonFinite.
 Status checkFinite(uint32_t shard, uint64_t offset, std::span<const float> values);
 
-/// Checks every value of a gradient, and every byte of what a codec made: ErrorCode::nonFinite or badSlice.
+/// Checks every value of a gradient in host memory, and every byte of what a codec made: ErrorCode::nonFinite
+/// or badSlice.
 Status checkGradient(uint32_t shard, uint64_t offset, const Gradient& gradient);
 
 /// For a call that names another codec than was agreed in join(); `agreed` may be null.

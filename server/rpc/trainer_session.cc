@@ -16,49 +16,6 @@ kj::Promise<void> acknowledge(Context context, const Status& status) {
   return kj::READY_NOW;
 }
 
-schema::PushOutcome toWire(PushOutcome outcome) {
-  switch (outcome) {
-    case PushOutcome::received: return schema::PushOutcome::RECEIVED;
-    case PushOutcome::applied: return schema::PushOutcome::APPLIED;
-    case PushOutcome::stale: return schema::PushOutcome::STALE;
-    case PushOutcome::late: return schema::PushOutcome::LATE;
-  }
-  return schema::PushOutcome::RECEIVED;
-}
-
-template <class Context>
-kj::Promise<void> answerPush(Context context, const PushReply& reply) {
-  auto results = context.getResults();
-  if (reply.answer.ok()) {
-    auto accepted = results.initAccepted();
-    accepted.setOutcome(toWire(reply.answer->outcome));
-    accepted.setVersion(reply.answer->version.value);
-    accepted.setStaleness(reply.answer->staleness);
-  } else {
-    wire::writeError(reply.answer.error(), results.initError());
-  }
-  if (!reply.dropped.empty()) {
-    results.setDropped(kj::ArrayPtr<const uint32_t>(reply.dropped.data(), reply.dropped.size()));
-  }
-  return kj::READY_NOW;
-}
-
-/// Has the parameters of a call, and with them their share of limits.in_flight_bytes, go once `held` is
-/// dropped: on this loop, or, unless `here`, on another. To be kept as long as the call.
-template <class Context>
-kj::Promise<void> releasesParams(Context context, bool here, std::shared_ptr<const void>& held) {
-  if (here) {
-    held = {nullptr, [context](const void*) mutable { context.releaseParams(); }};
-    return kj::READY_NOW;
-  }
-  auto dropped = kj::newPromiseAndCrossThreadFulfiller<void>();
-  auto fulfiller =
-      std::make_shared<kj::Own<kj::CrossThreadPromiseFulfiller<void>>>(kj::mv(dropped.fulfiller));
-  held = {nullptr, [fulfiller](const void*) { (*fulfiller)->fulfill(); }};
-  return dropped.promise.then([context]() mutable { context.releaseParams(); })
-      .eagerlyEvaluate([](kj::Exception&&) {});
-}
-
 /// What decodes a codec agreed as `spec`; null for float32. It lives as long as the program.
 const Codec* decoderOf(const std::string& spec) {
   const std::string name = spec.substr(0, spec.find(':'));
@@ -225,72 +182,6 @@ kj::Promise<void> TrainerSession::awaitModel(AwaitModelContext context) {
           results.setMustInitialize();
         }
       });
-}
-
-Result<Gradient> TrainerSession::gradientIn(schema::Trainer::PushParams::Reader params) const {
-  const std::string_view name = wire::textIn(params.getCodec());
-  if (name.empty()) {
-    PSD_ASSIGN_OR_RETURN(const auto values, wire::floatsIn(params.getGradient()));
-    return Gradient(values);
-  }
-  if (codec_ == nullptr || name != codec_->name()) return notAgreed(wire::printable(name), codec_);
-  return Gradient(*codec_, wire::bytesIn(params.getGradient()), params.getCount());
-}
-
-template <class Context>
-kj::Promise<void> TrainerSession::takePush(Context context, const Result<Gradient>& gradient) {
-  if (!gradient.ok()) {
-    countRefusal(loop_.environment().counters, gradient.error());
-    return answerPush(context, {gradient.error()});
-  }
-  if (auto status = mayTrain(); !status.ok()) return answerPush(context, {status.error()});
-  auto params = context.getParams();
-  PushSlice slice{.step = Step{params.getStep()},
-                  .shard = params.getShard(),
-                  .offset = params.getOffset(),
-                  .basis = Version{params.getBasis()},
-                  .samples = params.getSamples(),
-                  .gradient = *gradient};
-  auto released = releasesParams(context, pushes_->isHome(), slice.held);
-  return pushes_->push(std::move(slice), loop_.config().limits)
-      .then([context](const PushReply& reply) mutable { return answerPush(context, reply); })
-      .attach(kj::mv(released));
-}
-
-kj::Promise<void> TrainerSession::push(PushContext context) {
-  return takePush(context, gradientIn(context.getParams()));
-}
-
-kj::Promise<void> TrainerSession::pushShared(PushSharedContext context) {
-  if (!ring_)
-    return answerPush(context, {Error{ErrorCode::invalidArgument, "this trainer has opened no ring"}});
-  auto params = context.getParams();
-  const auto values = ring_->floatsAt(params.getAt(), params.getCount());
-  return takePush(context,
-                  values.ok() ? Result<Gradient>(Gradient(*values)) : Result<Gradient>(values.error()));
-}
-
-Result<std::shared_ptr<SharedMemory>> TrainerSession::makeRing(uint64_t bytes) {
-  if (ring_) return Error{ErrorCode::invalidArgument, "this trainer has opened its ring already"};
-  if (!connection_->passesDescriptors()) {
-    return Error{ErrorCode::invalidArgument, "a ring needs a Unix socket"};
-  }
-  PSD_ASSIGN_OR_RETURN(ring_, PushRing::make(bytes, loop_.config().limits, *loop_.environment().rings));
-  return ring_->memory();
-}
-
-kj::Promise<void> TrainerSession::openRing(OpenRingContext context) {
-  if (auto status = renewLease(); !status.ok()) {
-    wire::writeError(status.error(), context.getResults().initError());
-    return kj::READY_NOW;
-  }
-  auto memory = makeRing(context.getParams().getBytes());
-  if (memory.ok()) {
-    context.getResults().setMemory(kj::heap<SharedMemoryService>(*memory));
-  } else {
-    wire::writeError(memory.error(), context.getResults().initError());
-  }
-  return kj::READY_NOW;
 }
 
 kj::Promise<void> TrainerSession::takeSamples(TakeSamplesContext context) {

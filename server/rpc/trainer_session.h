@@ -7,6 +7,7 @@
 #include "server/membership/model_start.h"
 #include "server/rpc/control.h"
 #include "server/rpc/counted_service.h"
+#include "server/rpc/device_ring.h"
 #include "server/rpc/pull_server.h"
 #include "server/rpc/push_ring.h"
 #include "server/rpc/push_server.h"
@@ -34,6 +35,9 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   kj::Promise<void> push(PushContext context) override;
   kj::Promise<void> openRing(OpenRingContext context) override;
   kj::Promise<void> pushShared(PushSharedContext context) override;
+  kj::Promise<void> openDeviceRing(OpenDeviceRingContext context) override;
+  kj::Promise<void> pushFromDevice(PushFromDeviceContext context) override;
+  kj::Promise<void> pullToDevice(PullToDeviceContext context) override;
   kj::Promise<void> leave(LeaveContext context) override;
   kj::Promise<void> notice(NoticeContext context) override;
   kj::Promise<void> keepAlive(KeepAliveContext context) override;
@@ -47,10 +51,14 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   Status mayTrain();
   /// What a push holds, not checked; fails when it names a codec that was not agreed.
   Result<Gradient> gradientIn(schema::Trainer::PushParams::Reader params) const;
-  /// Answers a push whose slice is `gradient`, wherever it lies.
+  /// Answers a push whose slice is `gradient`, wherever it lies; `deviceRing`: see PushSlice::ring.
   template <class Context>
-  kj::Promise<void> takePush(Context context, const Result<Gradient>& gradient);
+  kj::Promise<void> takePush(Context context, const Result<Gradient>& gradient,
+                             std::shared_ptr<const void> deviceRing = nullptr);
   Result<std::shared_ptr<SharedMemory>> makeRing(uint64_t bytes);
+  Result<std::shared_ptr<DeviceRing>> makeDeviceRing(uint32_t device, uint64_t bytes);
+  /// The one of the device that has the shard.
+  Result<std::shared_ptr<DeviceRing>> deviceRingOf(uint32_t shard) const;
   /// Where the trainer itself is to weigh its gradient by the samples behind it.
   void tellUnweighted(schema::SamplesResult::Dealt::Builder dealt) const;
   Status mayInitialize(uint32_t shard, uint64_t offset, std::span<const float> values);
@@ -67,7 +75,8 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   const bool further_;
   PullServer pulls_;
   const std::shared_ptr<PushServer> pushes_;
-  std::unique_ptr<PushRing> ring_;  // once opened
+  std::unique_ptr<PushRing> ring_;                        // once opened
+  std::vector<std::shared_ptr<DeviceRing>> deviceRings_;  // by device, once opened
   ModelStart::Role role_;
   bool left_ = false, reported_ = false;
   // While this trainer brings the initial values:

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/store/shard_storage.h"
+#include "server/store/shared_device_memory.h"
 
 namespace psd {
 
@@ -31,6 +32,13 @@ class Backend {
   virtual void limitStaged(uint64_t /*bytes*/) {}
   /// The most gradients that a trimmed mean or squared distances take here; a weighted sum takes any number.
   virtual uint32_t comparedMax() const { return UINT32_MAX; }
+  /// Whether shareMemory() may have some.
+  virtual bool sharesMemory() const { return false; }
+  /// Memory of this device for another process. ErrorCode::overloaded, naming the bytes, when the device has
+  /// no room; ErrorCode::invalidArgument when it has none to share.
+  virtual Result<std::shared_ptr<SharedDeviceMemory>> shareMemory(uint64_t /*bytes*/) {
+    return Error{ErrorCode::invalidArgument, describe() + " has no memory of its own to share"};
+  }
   /// Allocates one arena for these shards, zeroed, with their optimizers' state beside it. Fails
   /// (ErrorCode::overloaded) when the device has not enough memory, naming the bytes.
   virtual Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(

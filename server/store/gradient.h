@@ -11,8 +11,9 @@
 
 namespace psd {
 
-/// The gradient of a slice as it came: float32 values, or what a codec made of them. A view of memory that
-/// somebody else keeps; a value type.
+/// The gradient of a slice as it came: float32 values, or what a codec made of them, in host memory; or
+/// float32 values in the memory of the shard's device. A view of memory that somebody else keeps; a value
+/// type.
 class Gradient {
  public:
   template <class Values>
@@ -22,6 +23,15 @@ class Gradient {
   Gradient(const Codec& codec, Codec::Bytes bytes, uint64_t count)
       : codec_(&codec), bytes_(bytes), size_(count) {}
 
+  /// Values that the host cannot read, where the shard's device is none.
+  static Gradient onDevice(std::span<const float> values) {
+    Gradient gradient(values);
+    gradient.onDevice_ = true;
+    return gradient;
+  }
+
+  /// Whether values() are in the memory of the shard's device: for storages alone to read.
+  bool onDevice() const { return onDevice_; }
   /// Values.
   uint64_t size() const { return size_; }
   /// Null where values() is all there is.
@@ -29,7 +39,8 @@ class Gradient {
   std::span<const float> values() const { return values_; }
   std::span<const std::byte> bytes() const { return codec_ ? bytes_ : std::as_bytes(values_); }
 
-  /// out = the values from `begin` on; of a codec in whole blocks, as Codec::decode() asks for.
+  /// out = the values, of host memory, from `begin` on; of a codec in whole blocks, as Codec::decode() asks
+  /// for.
   void copyTo(uint64_t begin, std::span<float> out) const {
     if (codec_) return codec_->decode(bytes_, size_, begin, out);
     std::copy_n(values_.begin() + static_cast<ptrdiff_t>(begin), out.size(), out.begin());
@@ -40,6 +51,7 @@ class Gradient {
   std::span<const float> values_;
   Codec::Bytes bytes_;
   uint64_t size_;
+  bool onDevice_ = false;
 };
 
 }  // namespace psd

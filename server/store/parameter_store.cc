@@ -119,6 +119,11 @@ Lanes ParameterStore::makeLanes() const {
   return lanes;
 }
 
+bool ParameterStore::sharesDeviceMemory() const {
+  return std::all_of(shards_.begin(), shards_.end(),
+                     [this](const auto& shard) { return backends_[shard->device()]->sharesMemory(); });
+}
+
 Status saveParameters(Env& env, const std::string& path, ParameterStore& store) {
   Lanes lanes = store.makeLanes();
   auto source = [&](size_t tensor, const std::function<Status(std::span<const float>)>& sink) {

@@ -72,6 +72,14 @@ class ParameterStore {
 
   Lanes makeLanes() const;
 
+  /// Whether the devices of all shards can share memory with other processes.
+  bool sharesDeviceMemory() const;
+  size_t deviceCount() const { return backends_.size(); }
+  /// Backend::shareMemory() of the device that shards name as device().
+  Result<std::shared_ptr<SharedDeviceMemory>> shareDeviceMemory(size_t device, uint64_t bytes) {
+    return backends_[device]->shareMemory(bytes);
+  }
+
  private:
   ParameterStore(ModelSpec model, ShardPlan plan, std::vector<std::shared_ptr<Backend>> backends,
                  StoreGroups groups);

@@ -76,14 +76,31 @@ class ShardStorage {
 
   /// weights[offset …] = values.
   virtual void write(Lane& lane, uint64_t offset, std::span<const float> values, Done done) = 0;
-  /// One optimizer step over weights[offset …] with the gradient given (host memory). What a codec made is
-  /// decoded block by block on the way.
+  /// One optimizer step over weights[offset …] with the gradient given. What a codec made is decoded block by
+  /// block on the way.
   virtual void apply(Lane& lane, uint64_t offset, const Gradient& gradient, const UpdateScalars& update,
                      Done done) = 0;
   /// The same for what `change` makes of the gradient, on the same way. Adaptive compensation only with the
   /// shard's lock held; its mean squares are allocated, as zeros, when they are first asked for.
   virtual void applyChanged(Lane& lane, uint64_t offset, const Gradient& gradient,
                             const GradientChange& change, const UpdateScalars& update, Done done) = 0;
+
+  // Over memory of this shard's device, `onDevice`, that another process maps too (SharedDeviceMemory).
+  // Backends that share none have none of it.
+
+  /// Copies a gradient from there into other memory of the device (ErrorCode::overloaded where it has no
+  /// room). ErrorCode::nonFinite when some value of the copy is NaN or infinite.
+  virtual void take(Lane&, std::span<const float> /*onDevice*/, StageDone done) { done(sharesNone()); }
+  /// Copies values from there, or from any other memory of the device, to host memory.
+  virtual void fetch(Lane&, std::span<const float> /*onDevice*/, ReadDone done) { done(sharesNone()); }
+  /// onDevice = weights[offset …], as read() gives them.
+  virtual void readTo(Lane&, uint64_t /*offset*/, std::span<float> /*onDevice*/, Done done) {
+    done(sharesNone());
+  }
+  /// onDevice = values of host memory.
+  virtual void put(Lane&, std::span<const float> /*values*/, std::span<float> /*onDevice*/, Done done) {
+    done(sharesNone());
+  }
 
   /// Takes a gradient for the whole shard to the memory of its device: on the CPU at once and without a copy,
   /// on other devices into memory of their own, as far as Backend::limitStaged() allows
@@ -115,6 +132,9 @@ class ShardStorage {
   /// slot[offset …] = values, when a checkpoint is restored.
   virtual void writeSlot(Lane& lane, uint32_t slot, uint64_t offset, std::span<const float> values,
                          Done done) = 0;
+
+ private:
+  static Error sharesNone() { return {ErrorCode::internal, "this device shares no memory"}; }
 };
 
 }  // namespace psd

@@ -2,15 +2,18 @@
 // in it. Writes a line to a file for each push that was applied, so that whoever kills it knows what was
 // promised.
 //
-//   counting_trainer ADDRESS RANK WORLD_SIZE PUSHES INFLIGHT FILE
+//   counting_trainer ADDRESS RANK WORLD_SIZE PUSHES INFLIGHT FILE DEVICE
 //
-// INFLIGHT 0: each gradient is that of the parameters that were pulled just before, as synchronous rounds
-// ask; what came too late is done again.
+// DEVICE: cpu, or cuda:0, where gradients and parameters are in that device's memory as far as the daemon
+// shares memory of its own. INFLIGHT 0: each gradient is that of the parameters that were pulled just before,
+// as synchronous rounds ask; what came too late is done again.
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +22,7 @@
 
 #include "common/types/model_layout.h"
 #include "test/fault/patient_join.h"
+#include "trainer/client/device_copier.h"
 
 namespace psd {
 namespace {
@@ -32,6 +36,13 @@ struct Order {
   uint64_t pushes = 0;
   size_t inflight = 1;  // 0: in rounds
   std::string file;
+  bool onDevice = false;
+};
+
+/// Where the trainer's values are. Owned by one thread.
+struct Arrays {
+  std::span<float> values;
+  std::span<const float> gradient;
 };
 
 std::vector<float> all(float value) {
@@ -48,6 +59,7 @@ Result<std::unique_ptr<Client>> join(const Order& order, const std::vector<float
   options.servers = {order.address};
   options.chunkBytes = 4096;
   options.connectTimeout = options.retryTimeout = kPatience;
+  if (order.onDevice) options.cudaDevice = 0;
   return testing::joinPatiently(options, order.membership, kModel, zeros, kPatience);
 }
 
@@ -56,10 +68,10 @@ Status note(const Order& order, int file) {
   return {ErrorCode::io, "cannot write to '" + order.file + "'"};
 }
 
-Status pushAll(Client& client, const Order& order, const std::vector<float>& gradient, int file) {
+Status pushAll(Client& client, const Order& order, const Arrays& arrays, int file) {
   std::deque<Pending<PushInfo>> open;
   for (uint64_t step = 1; step <= order.pushes || !open.empty(); step++) {
-    if (step <= order.pushes) open.push_back(client.push(Step{step}, gradient, 1, {}));
+    if (step <= order.pushes) open.push_back(client.push(Step{step}, arrays.gradient, 1, {}));
     if (step < order.pushes && open.size() < order.inflight) continue;
     PSD_RETURN_IF_ERROR(open.front().wait());
     open.pop_front();
@@ -68,12 +80,12 @@ Status pushAll(Client& client, const Order& order, const std::vector<float>& gra
   return {};
 }
 
-Status pushInRounds(Client& client, const Order& order, const std::vector<float>& gradient, int file) {
-  std::vector<float> values(gradient.size());
+Status pushInRounds(Client& client, const Order& order, const Arrays& arrays, int file) {
   uint64_t applied = 0;
   for (uint64_t step = 1; applied < order.pushes; step++) {
-    PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client.pull(values).wait());
-    PSD_ASSIGN_OR_RETURN(const PushInfo pushed, client.push(Step{step}, gradient, 1, pulled.versions).wait());
+    PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client.pull(arrays.values).wait());
+    PSD_ASSIGN_OR_RETURN(const PushInfo pushed,
+                         client.push(Step{step}, arrays.gradient, 1, pulled.versions).wait());
     if (pushed.outcome != PushOutcome::applied) continue;
     applied++;
     PSD_RETURN_IF_ERROR(note(order, file));
@@ -82,11 +94,22 @@ Status pushInRounds(Client& client, const Order& order, const std::vector<float>
 }
 
 Status run(const Order& order) {
-  const std::vector<float> zeros = all(0), gradient = all(-1);  // outlive the client
+  // These outlive the client.
+  const std::vector<float> zeros = all(0), gradient = all(-1);
+  std::vector<float> values = zeros;
+  std::unique_ptr<DeviceCopier> copier;
+  std::unique_ptr<DeviceCopier::Array> valuesOnDevice, gradientOnDevice;
   const int file = open(order.file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
   if (file < 0) return {ErrorCode::io, "cannot open '" + order.file + "'"};
   PSD_ASSIGN_OR_RETURN(auto client, join(order, zeros));
-  PSD_RETURN_IF_ERROR((order.inflight == 0 ? pushInRounds : pushAll)(*client, order, gradient, file));
+  Arrays arrays{values, gradient};
+  if (order.onDevice && client->useDeviceMemory()) {
+    PSD_ASSIGN_OR_RETURN(copier, DeviceCopier::make(0));
+    PSD_ASSIGN_OR_RETURN(valuesOnDevice, copier->allocate(values));
+    PSD_ASSIGN_OR_RETURN(gradientOnDevice, copier->allocate(gradient));
+    arrays = {valuesOnDevice->span(), gradientOnDevice->span()};
+  }
+  PSD_RETURN_IF_ERROR((order.inflight == 0 ? pushInRounds : pushAll)(*client, order, arrays, file));
   return client->leave();
 }
 
@@ -94,16 +117,15 @@ Status run(const Order& order) {
 }  // namespace psd
 
 int main(int argc, char** argv) {
-  if (argc != 7) {
-    std::fprintf(stderr, "usage: counting_trainer ADDRESS RANK WORLD_SIZE PUSHES INFLIGHT FILE\n");
+  if (argc != 8) {
+    std::fprintf(stderr, "usage: counting_trainer ADDRESS RANK WORLD_SIZE PUSHES INFLIGHT FILE DEVICE\n");
     return 2;
   }
   const auto number = [&](int index) { return std::strtoull(argv[index], nullptr, 10); };
-  const psd::Order order{argv[1],
-                         {psd::Rank{static_cast<uint32_t>(number(2))}, static_cast<uint32_t>(number(3))},
-                         number(4),
-                         number(5),
-                         argv[6]};
+  const psd::Order order{
+      argv[1],   {psd::Rank{static_cast<uint32_t>(number(2))}, static_cast<uint32_t>(number(3))},
+      number(4), number(5),
+      argv[6],   std::string(argv[7]) != "cpu"};
   const psd::Status status = psd::run(order);
   if (!status.ok()) std::fprintf(stderr, "counting_trainer: %s\n", status.message().c_str());
   return status.ok() ? 0 : 1;

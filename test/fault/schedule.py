@@ -13,6 +13,8 @@ import faulty_machine
 import processes
 
 COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
+# Where trainers may have their values: of a program that has no CUDA only the CPU.
+TRAINER_DEVICES = os.environ.get("COUNTING_TRAINER_DEVICES", "cpu").split()
 FAULT_PROXY = os.environ["FAULT_PROXY_BIN"]
 LEASE_MS = 500
 DAY_S = 86400
@@ -37,7 +39,7 @@ class Trainer:
         self.answered_before = self.answered()
         self.process = processes.Process(self.test.folder, self.test.name(f"trainer-{self.rank}"), [
             COUNTING_TRAINER, self.plan["address"], self.rank, self.plan["trainers"], self.left(), self.plan["inflight"],
-            self.file], self.environment)
+            self.file, self.plan["trainers_on"]], self.environment)
         self.test.processes.append(self.process)
 
     def answered(self):
@@ -74,7 +76,8 @@ class Schedule:
                      "policy": "sync" if sync else "locked", "inflight": 0 if sync else self.random.randint(1, 4),
                      "pushes": self.random.randint(30, 80), "shards": self.random.randint(1, 3),
                      "threads": self.random.randint(1, 2), "proxy": self.random.random() < 0.5,
-                     "messages": self.random.randint(40, 300), "events": self.random.randint(2, 5)}
+                     "messages": self.random.randint(40, 300), "events": self.random.randint(2, 5),
+                     "trainers_on": random.Random(f"{seed}, devices").choice(TRAINER_DEVICES)}
         self.total = self.plan["pushes"] * self.plan["trainers"]
         self.machine = faulty_machine.Machine(self.folder / "machine", self.folder / "saved")
         self.happened = []

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <future>
@@ -28,8 +29,12 @@ class DaemonProcess {
 
   std::string address() const { return "unix://" + folder_.file("psd.sock"); }
 
-  void start(const std::vector<std::string>& settings) {
-    std::vector<std::string> words = {program(), "--listen", address(), "--device", testDevice()};
+  /// On testDevice(), where `settings` name no devices. `configFile` empty: none.
+  void start(const std::vector<std::string>& settings, const std::string& configFile = {}) {
+    std::vector<std::string> words = {program(), "--listen", address()};
+    const auto isDevices = [](const std::string& setting) { return setting.starts_with("devices="); };
+    if (std::ranges::none_of(settings, isDevices)) words.insert(words.end(), {"--device", testDevice()});
+    if (!configFile.empty()) words.insert(words.end(), {"--config", configFile});
     for (const std::string& setting : settings) {
       words.push_back("--set");
       words.push_back(setting);
@@ -97,6 +102,12 @@ class DaemonProcess {
     PSD_REQUIRE_OK(text);
     return nlohmann::ordered_json::parse(*text);
   }
+  /// Has it read its configuration file again.
+  void reload() const {
+    PSD_REQUIRE_OK(std::async(std::launch::async, [&] {
+                     return reloadDaemon(parsedAddress(), std::chrono::minutes(1));
+                   }).get());
+  }
   std::string errors() const { return readFile(folder_.file("psd.err")); }
 
  private:
@@ -108,9 +119,9 @@ class DaemonProcess {
   bool answers() const { return fetchStatus(std::chrono::seconds(5)).ok(); }
   /// By another thread: the caller's may have an event loop of its own.
   Result<std::string> fetchStatus(std::chrono::milliseconds timeout) const {
-    const Address address = parseAddress(this->address()).value();
-    return std::async(std::launch::async, [&] { return fetchStatusJson(address, timeout); }).get();
+    return std::async(std::launch::async, [&] { return fetchStatusJson(parsedAddress(), timeout); }).get();
   }
+  Address parsedAddress() const { return parseAddress(address()).value(); }
 
   const TempDir& folder_;
   pid_t pid_ = 0;

@@ -1,5 +1,6 @@
 """The page that scripts/bench writes: new tables beside those that stay."""
 
+import itertools
 import pathlib
 import sys
 import types
@@ -67,13 +68,13 @@ class Page(unittest.TestCase):
         self.assertEqual(len(set(titles)), len(titles))
 
     def test_every_group_says_what_it_measures(self):
-        programs = types.SimpleNamespace(python=None, seconds=1)
-        for quick in (False, True):
-            for group in bench_groups.GROUPS:
-                with self.subTest(group.name, quick=quick):
-                    work = group(programs, quick).measurements()
-                    self.assertTrue(work)
-                    self.assertTrue(all(callable(measure) for measure in work.values()))
+        cases = itertools.product(("cpu", "cuda:0"), (False, True), bench_groups.GROUPS)
+        for device, quick, group in cases:
+            programs = types.SimpleNamespace(python=None, seconds=1, device=device)
+            with self.subTest(group.name, device=device, quick=quick):
+                work = group(programs, quick).measurements()
+                self.assertTrue(work)
+                self.assertTrue(all(callable(measure) for measure in work.values()))
 
 
 if __name__ == "__main__":

@@ -72,6 +72,18 @@ class StorageCalls {
   Status writeSlot(uint32_t slot, uint64_t offset, std::span<const float> values) {
     return waitFor<Status>([&](auto done) { storage_.writeSlot(*lane_, slot, offset, values, done); });
   }
+  Result<StagedGradient> take(std::span<const float> onDevice) {
+    return waitFor<Result<StagedGradient>>([&](auto done) { storage_.take(*lane_, onDevice, done); });
+  }
+  Result<ReadView> fetch(std::span<const float> onDevice) {
+    return waitFor<Result<ReadView>>([&](auto done) { storage_.fetch(*lane_, onDevice, done); });
+  }
+  Status readTo(uint64_t offset, std::span<float> onDevice) {
+    return waitFor<Status>([&](auto done) { storage_.readTo(*lane_, offset, onDevice, done); });
+  }
+  Status put(std::span<const float> values, std::span<float> onDevice) {
+    return waitFor<Status>([&](auto done) { storage_.put(*lane_, values, onDevice, done); });
+  }
   Lane& lane() { return *lane_; }
 
  private:

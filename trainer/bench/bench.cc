@@ -12,6 +12,7 @@
 #include "common/types/model_layout.h"
 #include "common/types/stopwatch.h"
 #include "trainer/bench/processes.h"
+#include "trainer/client/device_copier.h"
 
 namespace psd {
 namespace {
@@ -110,7 +111,8 @@ class Load {
     report_.connections = info.connections;
     PSD_ASSIGN_OR_RETURN(const PullInfo first, client_->pull(values_.span()).wait());
     basis_ = first.versions;
-    gradient_ = values_.span();
+    gradient_ = into_ = values_.span();
+    if (options_.client.cudaDevice >= 0) return moveToDevice();
     if (info.codec == "none") return {};
     // Zeros are no gradient to choose the largest values of.
     random_.emplace(gradient_.size());
@@ -118,6 +120,19 @@ class Load {
     std::normal_distribution<float> normal(0, kGradientScale);
     for (float& value : random_->span()) value = normal(engine);
     gradient_ = random_->span();
+    return {};
+  }
+
+  Status moveToDevice() {
+    PSD_ASSIGN_OR_RETURN(copier_, DeviceCopier::make(options_.client.cudaDevice));
+    if (!client_->useDeviceMemory()) {
+      return {ErrorCode::invalidArgument,
+              "--device cuda:" + std::to_string(options_.client.cudaDevice) +
+                  ": the daemon shares no memory of its devices with this trainer; it does so over a Unix "
+                  "socket, with all shards on CUDA devices and no codec"};
+    }
+    PSD_ASSIGN_OR_RETURN(array_, copier_->allocate(values_.span()));
+    gradient_ = into_ = array_->span();
     return {};
   }
 
@@ -133,7 +148,7 @@ class Load {
       PSD_ASSIGN_OR_RETURN(const PushInfo info, client_->push(Step{++step_}, gradient_, 1, basis_).wait());
       report_.wireBytes += info.bytes;
       if (info.outcome != PushOutcome::applied) {  // too late for its round, or too stale
-        PSD_ASSIGN_OR_RETURN(const PullInfo newest, client_->pull(values_.span()).wait());
+        PSD_ASSIGN_OR_RETURN(const PullInfo newest, client_->pull(into_).wait());
         basis_ = newest.versions;
         return {};
       }
@@ -143,7 +158,7 @@ class Load {
       }
     }
     if (options_.operation != BenchOperation::push) {
-      PSD_ASSIGN_OR_RETURN(const PullInfo info, client_->pull(values_.span()).wait());
+      PSD_ASSIGN_OR_RETURN(const PullInfo info, client_->pull(into_).wait());
       report_.wireBytes += info.bytes;
       basis_ = info.versions;
     }
@@ -156,6 +171,9 @@ class Load {
   const ModelSpec& model_;
   Values values_;
   std::optional<Values> random_;  // the gradient, where a codec is used
+  std::unique_ptr<DeviceCopier> copier_;
+  std::unique_ptr<DeviceCopier::Array> array_;  // in place of values_, on a CUDA device
+  std::span<float> into_;
   std::span<const float> gradient_;
   std::unique_ptr<Client> client_;
   std::vector<Version> basis_;  // of the next push

@@ -53,7 +53,7 @@ struct BenchReport {
   uint32_t connections = 1;   ///< of each trainer, in use
   std::string policy;         ///< this and the next three: empty for latency, which does not join
   std::string device;
-  std::string pullTransport;  ///< "shm" or "rpc"
+  std::string pullTransport;  ///< as JoinInfo has it
   std::string pushTransport;
   std::string codec = "none";      ///< of pushes
   std::string pullCodec = "none";  ///< of pulls
@@ -62,10 +62,11 @@ struct BenchReport {
   double roundsPerSecond() const { return static_cast<double>(rounds) / elapsed; }
 };
 
-/// Loads a running daemon, which must hold no other model: the trainers bring one tensor of zeros and push
-/// zeros, or, through a codec, random values. Latency joins nothing, and runs against any daemon. Blocks.
-/// Several trainers are forked, so the process must have one thread then (processes.h). `connect` is
-/// Client::connect, or what stands in for it.
+/// With ClientOptions::cudaDevice what is pulled into and pushed is in that device's memory, and a daemon
+/// that shares none of its own is an error (invalidArgument). Loads a running daemon, which must hold no
+/// other model: the trainers bring one tensor of zeros and push zeros, or, through a codec, random values.
+/// Latency joins nothing, and runs against any daemon. Blocks. Several trainers are forked, so the process
+/// must have one thread then (processes.h). `connect` is Client::connect, or what stands in for it.
 Result<BenchReport> runBench(
     const BenchOptions& options,
     const std::function<Result<std::unique_ptr<Client>>(const ClientOptions&)>& connect);

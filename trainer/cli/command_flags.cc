@@ -35,7 +35,7 @@ std::vector<OperationFlag> operationFlags() {
           {"--window", any},
           {"--connections", any},
           {"--model", train},
-          {"--device", train},
+          {"--device", {"pull", "push", "pushpull", kTrainOperation}},
           {"--batch-size", train},
           {"--threads", train},
           {"--inflight", train},
@@ -104,10 +104,10 @@ void addConnectionFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--connect-timeout", flags.connectTimeout, "how long to wait for the daemon")
       ->type_name("SECONDS")
       ->capture_default_str();
-  app.add_option(
-         "--transport", flags.transport,
-         "how values travel. auto: pull and push through shared memory where the daemon offers it; rpc: "
-         "never; shm: both, or fail")
+  app.add_option("--transport", flags.transport,
+                 "how values travel. auto: pull and push through shared memory, of the host or of CUDA "
+                 "devices, where "
+                 "the daemon offers it; rpc: never; shm: both, or fail")
       ->type_name("HOW")
       ->capture_default_str();
   app.add_option("--log-level", flags.logLevel, "trace | debug | info | warn | error | off")
@@ -147,7 +147,11 @@ void addBenchFlags(CLI::App& app, RawFlags& flags) {
   add("--window", flags.window, "slices in flight at a time", "N");
   add("--seconds", flags.seconds, "how long to measure", "SECONDS");
   add("--model", flags.model, "train: the model", "NAME");
-  add("--device", flags.device, "train: auto | cpu | cuda:N", "DEVICE");
+  app.add_option(
+         "--device", flags.device,
+         "train: auto | cpu | cuda:N; of transfers cpu (if not given) | cuda:N: where the values are at "
+         "this end")
+      ->type_name("DEVICE");
   add("--batch-size", flags.batchSize, "train: samples per step", "N");
   app.add_option("--threads", flags.threads, "train: CPU threads to compute with; default: the cores")
       ->type_name("N");

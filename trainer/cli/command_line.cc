@@ -259,6 +259,7 @@ Result<Command> readBench(const CLI::App& app, const RawFlags& flags, const Envi
   options.outstanding = static_cast<uint32_t>(outstanding);
   PSD_RETURN_IF_ERROR(readTransfer(flags, options.client));
   PSD_ASSIGN_OR_RETURN(options.seconds, parseSeconds({"--seconds", flags.seconds}, kBenchSecondsMax));
+  if (app.count("--device") > 0) bench.device = flags.device;
   bench.json = flags.json;
   bench.logLevel = flags.logLevel;
   return Command(std::move(bench));

@@ -39,6 +39,7 @@ struct EvalCommand {
 
 struct BenchCommand {
   BenchOptions options;
+  std::string device = "cpu";  ///< or cuda:N, of the values at this end; not checked yet
   std::string logLevel;
   bool json = false;
 };

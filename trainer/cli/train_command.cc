@@ -142,6 +142,8 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
   PSD_ASSIGN_OR_RETURN(Material material, prepare(command));
   std::optional<Progress> progress;
   ClientOptions options = command.common.client;
+  // Where the daemon sizes batches, gradients are weighed, which is done in host memory.
+  if (!command.loop.autoBatch) options.cudaDevice = material.model->cudaDevice();
   options.onEvent = [&progress](const ClientEvent& event) {
     if (progress) progress->finish();
     spdlog::log(event.what == ClientEvent::What::broke ? spdlog::level::warn : spdlog::level::info, "{}",

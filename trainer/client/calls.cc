@@ -10,14 +10,16 @@ constexpr char kWhoHoldsUp[] = "; psd status tells for whom";
 }  // namespace
 
 PullCall::PullCall(RpcClient& client, std::span<float> destination)
-    : client_(client), destination_(destination) {
+    : client_(client), destination_(destination), onDevice_(client.onDevice_) {
   send();
 }
 
 void PullCall::send() {
   connection_ = client_.connection_;
-  values_ = client_.startOnAll<PullInfo>([destination = destination_, window = client_.options_.window](
-                                             Channel& channel) { return channel.pull(destination, window); });
+  values_ = client_.startOnAll<PullInfo>(
+      [destination = destination_, window = client_.options_.window, onDevice = onDevice_](Channel& channel) {
+        return channel.pull(destination, window, onDevice);
+      });
 }
 
 Result<PullInfo> PullCall::wait() {

@@ -24,6 +24,7 @@ class PullCall final : public Pending<PullInfo>::Impl {
 
   RpcClient& client_;
   const std::span<float> destination_;
+  const bool onDevice_;
   uint64_t connection_ = 0;  // that it was sent on
   Answers<PullInfo> values_;
 };

@@ -29,11 +29,12 @@ double secondsSince(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 Channel::Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, Transport transport,
-                 std::chrono::microseconds spin)
+                 std::chrono::microseconds spin, int cudaDevice)
     : spinner_(io.unixEventPort, spin),
       timer_(io.provider->getTimer()),
       server_(std::move(server)),
-      transport_(transport) {
+      transport_(transport),
+      cudaDevice_(cudaDevice) {
   wire::Socket socket = wire::wrapSocket(*io.lowLevelProvider, fd.release());
   socket_ = kj::mv(socket.stream);
   wire::MessageStreamOptions options;
@@ -58,6 +59,7 @@ Channel::Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, Transport
 Channel::~Channel() { tearDown(); }
 
 void Channel::tearDown() {
+  if (deviceRings_) deviceRings_->unmap();
   notice_ = kj::READY_NOW;
   keptAlive_ = kj::READY_NOW;
   asked_ = nullptr;
@@ -242,19 +244,22 @@ kj::Promise<Status> Channel::pullSlice(uint64_t pull, const Slice& slice, std::s
       .attach(kj::mv(forget));
 }
 
-kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, uint32_t window) {
+kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, uint32_t window, bool onDevice) {
   if (ended_) return Result<PullInfo>(*ended_);
   if (reader_ == nullptr)
     return Result<PullInfo>(ErrorCode::invalidArgument, "pull() comes after join() or observe()");
-  if (shared_ && shared_->readable()) return pullShared(destination);
+  if (shared_ && shared_->readable() && !onDevice) return pullShared(destination);
   auto start = std::chrono::steady_clock::now();
   auto info = kj::heap<PullInfo>();
   info->versions.resize(terms_.plan.shards.size());
   uint64_t number = ++lastPull_;
-  auto received =
-      sendInWindow(carried_, window, [this, number, destination, &info = *info](const Slice& slice) {
-        return pullSlice(number, slice, destination.subspan(slice.arena, slice.count), info);
-      });
+  auto received = sendInWindow(carried_, window,
+                               [this, number, destination, onDevice, &info = *info](const Slice& slice) {
+                                 const auto into = destination.subspan(slice.arena, slice.count);
+                                 if (!onDevice) return pullSlice(number, slice, into, info);
+                                 return deviceRings_ ? pullThroughDevice(number, slice, into, info)
+                                                     : pullByWayOfHost(number, slice, into, info);
+                               });
   return guarded<PullInfo>(
       received.then([start, info = kj::mv(info)](Status status) mutable -> Result<PullInfo> {
         if (!status.ok()) return status.error();

@@ -17,7 +17,9 @@
 #include "common/wire/message_stream.h"
 #include "schema/psd.capnp.h"
 #include "trainer/client/client.h"
+#include "trainer/client/device_rings.h"
 #include "trainer/client/encoded_pushes.h"
+#include "trainer/client/host_slice.h"
 #include "trainer/client/push_queue.h"
 #include "trainer/client/push_ring.h"
 #include "trainer/client/shared_model.h"
@@ -74,6 +76,7 @@ struct PushOrder {
   std::span<const float> gradient;
   uint32_t samples = 0;
   std::vector<Version> basis;  ///< per shard; 0 where it is too short
+  bool onDevice = false;       ///< where `gradient` is: ClientOptions::cudaDevice, or host memory
   /// Where the connection that is told so, of all that carry the push, puts the shards that dropped their
   /// part. To be read once all of them have their answers.
   std::shared_ptr<std::vector<ShardId>> dropped;
@@ -96,8 +99,9 @@ struct PushProgress {
 /// A trainer may have several: the first joins, the others attach; each carries the slices of some shards.
 class Channel {
  public:
+  /// `cudaDevice`: see ClientOptions.
   Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, Transport transport,
-          std::chrono::microseconds spin);
+          std::chrono::microseconds spin, int cudaDevice = -1);
   ~Channel();
 
   /// Agrees on the protocol. Gives the daemon's version.
@@ -118,7 +122,8 @@ class Channel {
   kj::Promise<Result<ModelSpec>> observe(const ModelSpec& model, uint64_t chunkBytes);
   kj::Promise<Result<StartRole>> awaitModel();
   kj::Promise<Result<PushInfo>> bringValues(std::span<const float> values, uint32_t window);
-  kj::Promise<Result<PullInfo>> pull(std::span<float> destination, uint32_t window);
+  /// `onDevice`: where the destination is, as PushOrder::onDevice.
+  kj::Promise<Result<PullInfo>> pull(std::span<float> destination, uint32_t window, bool onDevice = false);
   /// Begins a push, of which pushReady() sends the slices; resolves when all are answered. Pushes may be
   /// under way together; each one's slices are sent before those of the next.
   kj::Promise<Result<PushInfo>> beginPush(const PushOrder& order, uint32_t window);
@@ -143,6 +148,8 @@ class Channel {
   const std::shared_ptr<const SharedModel>& sharedModel() const { return shared_; }
   /// Whether pushes go through memory shared with the daemon.
   bool hasRing() const { return ring_ != nullptr; }
+  /// Whether values of ClientOptions::cudaDevice go through memory of the daemon's devices.
+  bool hasDeviceRings() const { return deviceRings_ != nullptr; }
   const std::string& policy() const { return policy_; }
   const std::string& device() const { return device_; }
   const LocalSteps& localSteps() const { return localSteps_; }
@@ -167,7 +174,8 @@ class Channel {
   /// From now on this is the trainer's.
   void hold(schema::Trainer::Client session);
   Status decodeSlice(std::span<const std::byte> bytes, std::span<float> into) const;
-  kj::Promise<Status> pushEncoded(const PushOrder& order, const Slice& slice, PushProgress& push);
+  kj::Promise<Status> pushEncoded(const PushOrder& order, const Slice& slice, std::span<const float> values,
+                                  PushProgress& push);
   /// After readAccess(): maps the daemon's parameters as far as the transport asks for it and it can be done.
   kj::Promise<Status> share(schema::ModelAccess::Reader access);
   Status openShared(kj::Maybe<int> fd, const SharedModel::Places& places);
@@ -181,8 +189,33 @@ class Channel {
   Status noRing(const Error& why) const;
   /// `push` outlives the promise.
   kj::Promise<Status> pushSlice(const PushOrder& order, const Slice& slice, PushProgress& push);
-  kj::Promise<PushResponse> sendInMessage(const PushOrder& order, const Slice& slice);
-  kj::Promise<PushResponse> sendThroughRing(const PushOrder& order, const Slice& slice);
+  kj::Promise<PushResponse> sendInMessage(const PushOrder& order, const Slice& slice,
+                                          const SliceValues& values);
+  kj::Promise<PushResponse> sendThroughRing(const PushOrder& order, const Slice& slice,
+                                            const SliceValues& values);
+  /// How a ring of at most so many bytes is divided: places for the largest slice, `window` at most.
+  struct PlaceSizes {
+    uint64_t bytes = 0;
+    uint32_t places = 0;
+  };
+  PlaceSizes placesFor(uint64_t bytesMax, uint32_t window) const;
+  /// Opens what values can go through beside messages. `access` outlives the promise.
+  kj::Promise<Status> openRings(schema::ModelAccess::Reader access, uint32_t window);
+  /// Before share() and openRing(): has the daemon make a ring on each of its devices that have shards, as
+  /// far as there is a CUDA device here, the transport asks for it and it can be done.
+  kj::Promise<Status> openDeviceRings(schema::ModelAccess::Reader access, uint32_t window);
+  kj::Promise<Status> openDeviceRings(std::unique_ptr<ClientDeviceRings> rings, std::vector<uint32_t> missing,
+                                      const PlaceSizes& sizes);
+  kj::Promise<Status> pushThroughDevice(const PushOrder& order, const Slice& slice, PushProgress& push);
+  kj::Promise<Status> pullThroughDevice(uint64_t pull, const Slice& slice, std::span<float> into,
+                                        PullInfo& info);
+  /// pullSlice() into a device's memory, where there is no ring.
+  kj::Promise<Status> pullByWayOfHost(uint64_t pull, const Slice& slice, std::span<float> into,
+                                      PullInfo& info);
+  /// The slice's part of a gradient, in host memory.
+  Result<SliceValues> valuesOf(const PushOrder& order, const Slice& slice);
+  /// For cudaDevice_; made when it is first needed.
+  Result<DeviceCopier*> copier();
   void connectionLost();
   void watchNotice();
   /// Once every `interval`.
@@ -202,6 +235,7 @@ class Channel {
   kj::Timer& timer_;
   const std::string server_;
   const Transport transport_;
+  const int cudaDevice_;
   kj::Own<kj::AsyncIoStream> socket_;
   kj::Own<wire::MessageStream> stream_;
   kj::Own<capnp::TwoPartyVatNetwork> network_;
@@ -230,6 +264,8 @@ class Channel {
   uint64_t lastPull_ = 0;
   std::map<PlaceKey, std::span<float>> places_;  // destinations of the slices in flight
   std::unique_ptr<ClientPushRing> ring_;         // null where gradients travel in messages
+  std::unique_ptr<DeviceCopier> copier_;
+  std::unique_ptr<ClientDeviceRings> deviceRings_;  // null where a device's values go by way of host memory
   PushQueue pushes_;
 };
 

@@ -9,72 +9,47 @@
 #include "common/wire/convert.h"
 #include "trainer/client/channel.h"
 #include "trainer/client/cleared.h"
+#include "trainer/client/push_messages.h"
 
 namespace psd {
-namespace {
-
-/// What one slice's answer says of the push.
-PushOutcome outcomeOf(schema::PushOutcome outcome) {
-  switch (outcome) {
-    case schema::PushOutcome::STALE: return PushOutcome::stale;
-    case schema::PushOutcome::LATE: return PushOutcome::late;
-    default: return PushOutcome::applied;
-  }
-}
-
-/// The error of the answer to a slice of `bytes`, if it is one; else the answer goes into `info`.
-Status readAnswer(schema::PushResult::Reader answer, const Slice& slice, uint64_t bytes, PushInfo& info) {
-  if (answer.isError()) return cleared(wire::readError(answer.getError()));
-  auto accepted = answer.getAccepted();
-  Version& version = info.versions[slice.shard.value];
-  version = std::max(version, Version{accepted.getVersion()});
-  info.staleness = std::max(info.staleness, accepted.getStaleness());
-  info.outcome = std::max(info.outcome, outcomeOf(accepted.getOutcome()));
-  info.bytes += bytes;
-  return {};
-}
-
-/// Sets what a push says besides where its gradient is.
-template <class Request>
-void describe(Request& request, const PushOrder& order, const Slice& slice) {
-  const size_t shard = slice.shard.value;
-  request.setStep(order.step.value);
-  request.setShard(slice.shard.value);
-  request.setOffset(slice.offset);
-  request.setBasis(shard < order.basis.size() ? order.basis[shard].value : 0);
-  request.setSamples(order.samples);
-}
-
-}  // namespace
-
-kj::Promise<Channel::PushResponse> Channel::sendInMessage(const PushOrder& order, const Slice& slice) {
+kj::Promise<Channel::PushResponse> Channel::sendInMessage(const PushOrder& order, const Slice& slice,
+                                                          const SliceValues& values) {
   auto request = KJ_ASSERT_NONNULL(trainer_).pushRequest(capnp::MessageSize{16, 0});
   describe(request, order, slice);
-  request.adoptGradient(wire::referenceFloats(static_cast<schema::Trainer::PushParams::Builder&>(request),
-                                              order.gradient.subspan(slice.arena, slice.count)));
+  if (values.owner) stream_->pin(values.values.data(), values.owner);
+  request.adoptGradient(
+      wire::referenceFloats(static_cast<schema::Trainer::PushParams::Builder&>(request), values.values));
   return request.send().dropPipeline();
 }
 
-kj::Promise<Channel::PushResponse> Channel::sendThroughRing(const PushOrder& order, const Slice& slice) {
-  ClientPushRing::Place place = ring_->take();
-  place.fill(order.gradient.subspan(slice.arena, slice.count));
+kj::Promise<Channel::PushResponse> Channel::sendThroughRing(const PushOrder& order, const Slice& slice,
+                                                            const SliceValues& values) {
+  RingPlaces::Place place = ring_->places().take();
+  ring_->fill(place, values.values);
   auto request = KJ_ASSERT_NONNULL(trainer_).pushSharedRequest(capnp::MessageSize{16, 0});
   describe(request, order, slice);
   request.setAt(place.at());
   request.setCount(slice.count);
-  return request.send().dropPipeline().attach(std::move(place));
+  return request.send().dropPipeline().then([place = std::move(place)](PushResponse answer) mutable {
+    place.giveBack();
+    return answer;
+  });
 }
 
 kj::Promise<Status> Channel::pushSlice(const PushOrder& order, const Slice& slice, PushProgress& push) {
-  if (encoder_) return pushEncoded(order, slice, push);
-  auto answered = ring_ ? sendThroughRing(order, slice) : sendInMessage(order, slice);
+  if (order.onDevice && deviceRings_) return pushThroughDevice(order, slice, push);
+  const auto values = valuesOf(order, slice);
+  if (!values.ok()) return values.status();
+  if (encoder_) return pushEncoded(order, slice, values->values, push);
+  auto answered = ring_ ? sendThroughRing(order, slice, *values) : sendInMessage(order, slice, *values);
   return answered.then([slice, &push](PushResponse answer) {
     return readAnswer(answer, slice, slice.count * sizeof(float), push.info);
   });
 }
 
-kj::Promise<Status> Channel::pushEncoded(const PushOrder& order, const Slice& slice, PushProgress& push) {
-  auto encoded = encoder_->encode(order.step, slice, order.gradient.subspan(slice.arena, slice.count));
+kj::Promise<Status> Channel::pushEncoded(const PushOrder& order, const Slice& slice,
+                                         std::span<const float> values, PushProgress& push) {
+  auto encoded = encoder_->encode(order.step, slice, values);
   if (!encoded.ok()) return encoded.status();
   auto request = KJ_ASSERT_NONNULL(trainer_).pushRequest(capnp::MessageSize{16, 0});
   describe(request, order, slice);
@@ -131,7 +106,8 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(const PushOrder& order, uint32_
   auto start = std::chrono::steady_clock::now();
   auto push = std::make_shared<PushProgress>();
   push->info.versions.resize(terms_.plan.shards.size());
-  if (ring_) window = std::min(window, ring_->places());
+  if (ring_) window = std::min(window, ring_->places().count());
+  if (deviceRings_) window = std::min(window, deviceRings_->placesEach());
   auto sent = pushes_.add(order.step, carried_.size(), window, [this, order, push](size_t index) {
     return pushSlice(order, carried_[index], *push);
   });
@@ -146,17 +122,21 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(const PushOrder& order, uint32_
   }));
 }
 
+Channel::PlaceSizes Channel::placesFor(uint64_t bytesMax, uint32_t window) const {
+  constexpr uint64_t kGrain = kLayoutGrainElements;
+  uint64_t largest = 0;  // elements
+  for (const Slice& slice : terms_.slices) largest = std::max(largest, slice.count);
+  const uint64_t bytes = (largest + kGrain - 1) / kGrain * kGrain * sizeof(float);
+  return {bytes, static_cast<uint32_t>(std::min<uint64_t>(std::max(window, 1u), bytesMax / bytes))};
+}
+
 kj::Promise<Status> Channel::openRing(uint64_t bytesMax, uint32_t window) {
-  if (transport_ == Transport::rpc) return Status();
+  if (transport_ == Transport::rpc || deviceRings_) return Status();
   if (terms_.codec) {  // bytes cost little there, encoding does not
     return noRing(
         {ErrorCode::invalidArgument, "gradients go in messages where a codec is used, here " + codec()});
   }
-  constexpr uint64_t kGrain = kLayoutGrainElements;
-  uint64_t largest = 0;  // elements
-  for (const Slice& slice : terms_.slices) largest = std::max(largest, slice.count);
-  const uint64_t placeBytes = (largest + kGrain - 1) / kGrain * kGrain * sizeof(float);
-  const auto places = static_cast<uint32_t>(std::min<uint64_t>(std::max(window, 1u), bytesMax / placeBytes));
+  const auto [placeBytes, places] = placesFor(bytesMax, window);
   if (places == 0) {
     return noRing({ErrorCode::invalidArgument, "a ring of " + std::to_string(bytesMax) +
                                                    " bytes, the daemon's most, holds no slice of " +
@@ -164,20 +144,20 @@ kj::Promise<Status> Channel::openRing(uint64_t bytesMax, uint32_t window) {
   }
   auto request = KJ_ASSERT_NONNULL(trainer_).openRingRequest();
   request.setBytes(placeBytes * places);
-  return request.send().then(
-      [this, placeBytes, places](capnp::Response<schema::RingResult> answer) -> kj::Promise<Status> {
-        if (answer.isError()) return noRing(cleared(wire::readError(answer.getError())));
-        auto memory = answer.getMemory();
-        auto fd = memory.getFd();
-        return fd
-            .then([this, placeBytes, places](kj::Maybe<int> fd) -> Status {
-              auto ring = ClientPushRing::open(fd.orDefault(-1), placeBytes, places);
-              if (!ring.ok()) return noRing(ring.error());
-              ring_ = std::move(*ring);
-              return {};
-            })
-            .attach(kj::mv(memory));  // the descriptor is its
-      });
+  return request.send().then([this, placeBytes = placeBytes, places = places](
+                                 capnp::Response<schema::RingResult> answer) -> kj::Promise<Status> {
+    if (answer.isError()) return noRing(cleared(wire::readError(answer.getError())));
+    auto memory = answer.getMemory();
+    auto fd = memory.getFd();
+    return fd
+        .then([this, placeBytes, places](kj::Maybe<int> fd) -> Status {
+          auto ring = ClientPushRing::open(fd.orDefault(-1), placeBytes, places);
+          if (!ring.ok()) return noRing(ring.error());
+          ring_ = std::move(*ring);
+          return {};
+        })
+        .attach(kj::mv(memory));  // the descriptor is its
+  });
 }
 
 Status Channel::noRing(const Error& why) const {

@@ -107,17 +107,26 @@ kj::Promise<Result<JoinAnswer>> Channel::join(const JoinOrder& order, const Mode
         hold(joined.getSession());
         const JoinAnswer info{terms_.rank, joined.getWorldSize(), joined.getMustInitialize(),
                               joined.getResumed(), joined.getDaemon()};
-        const uint64_t ringBytesMax = joined.getAccess().getRingBytesMax();
-        return share(joined.getAccess())
-            .then([this, ringBytesMax, window](Status status) -> kj::Promise<Status> {
-              if (!status.ok()) return status;
-              return openRing(ringBytesMax, window);
-            })
+        auto opened = openRings(joined.getAccess(), window);
+        return opened
             .then([info](Status status) -> Result<JoinAnswer> {
               if (!status.ok()) return status.error();
               return info;
-            });
+            })
+            .attach(kj::mv(answer));
       }));
+}
+
+kj::Promise<Status> Channel::openRings(schema::ModelAccess::Reader access, uint32_t window) {
+  return openDeviceRings(access, window)
+      .then([this, access](Status status) -> kj::Promise<Status> {
+        if (!status.ok() || deviceRings_) return status;
+        return share(access);
+      })
+      .then([this, access, window](Status status) -> kj::Promise<Status> {
+        if (!status.ok()) return status;
+        return openRing(access.getRingBytesMax(), window);
+      });
 }
 
 kj::Promise<Status> Channel::attach(const SessionTerms& terms) {

@@ -52,6 +52,9 @@ struct ClientOptions {
   /// are seen sooner, at the cost of a core's idle time.
   std::chrono::microseconds spin{0};
   Transport transport = Transport::automatic;
+  /// A CUDA device of this process, the memory of which useDeviceMemory() is about; −1: none. Where the
+  /// daemon shares memory of its devices, no ring in host memory is opened beside that.
+  int cudaDevice = -1;
   /// How gradients are to travel, as makeCodec() reads it; empty: as the daemon says. What a codec leaves out
   /// of one push is added to the next.
   std::string codec;
@@ -77,7 +80,8 @@ struct JoinInfo {
   std::string device;                 ///< where the shards are, for people
   uint32_t shardCount = 0;
   std::string serverVersion;
-  std::string pullTransport = "rpc";  ///< how parameters come: "shm" or "rpc"
+  std::string pullTransport =
+      "rpc";  ///< how parameters come: "shm", "rpc", or "cuda" where useDeviceMemory() may be
   std::string pushTransport = "rpc";  ///< how gradients go
   std::string codec = "none";         ///< of pushes, with its options
   std::string pullCodec = "none";     ///< of pulls; "none" through shared memory, which needs none
@@ -204,6 +208,13 @@ class Client {
 
   /// Instead of join: reads without being a trainer. Fails (notReady) when the model has no values.
   virtual Result<JoinInfo> observe(const ModelSpec& model) = 0;
+
+  /// After join(), while no call is under way: the spans given to pull(), push() and beginPush() are from now
+  /// on in the memory of ClientOptions::cudaDevice, whose work on them has ended by then. The daemon and this
+  /// process exchange values in the memory of the daemon's devices; should a daemon not do so any more after
+  /// a connection broke, they go by way of host memory. Initial values stay in host memory. False, and
+  /// nothing changes, where the daemon shares no such memory with this trainer.
+  virtual bool useDeviceMemory() { return false; }
 
   /// Starts to fill `destination` with the parameters.
   virtual Pending<PullInfo> pull(std::span<float> destination) = 0;

@@ -59,7 +59,7 @@ Result<std::string> Link::open(OwnFd fd, const std::string& server, const Client
   Result<std::string> version = Error{ErrorCode::unavailable, server + ": no answer in time"};
   try {
     version = io_.runSync([&](kj::AsyncIoContext& io) {
-      fresh = kj::heap<Channel>(io, std::move(fd), server, options.transport, spin_);
+      fresh = kj::heap<Channel>(io, std::move(fd), server, options.transport, spin_, options.cudaDevice);
       return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS, fresh->hello());
     });
   } catch (const kj::Exception& exception) {

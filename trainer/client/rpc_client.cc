@@ -151,13 +151,19 @@ JoinInfo RpcClient::describe() {
     info.shardCount = static_cast<uint32_t>(channel.terms().plan.shards.size());
     slices_ = std::make_shared<DividedSlices>(channel.terms().slices, 1);
     shared_ = channel.sharedModel();
-    info.pushTransport = channel.hasRing() ? "shm" : "rpc";
+    const bool onDevice = channel.hasDeviceRings();
+    info.pullTransport = onDevice ? "cuda" : shared_ ? "shm" : "rpc";
+    info.pushTransport = onDevice ? "cuda" : channel.hasRing() ? "shm" : "rpc";
     info.codec = channel.codec();
     info.pullCodec = channel.pullCodec();
   });
   info.serverVersion = serverVersion_;
-  info.pullTransport = shared_ ? "shm" : "rpc";
   return info;
+}
+
+bool RpcClient::useDeviceMemory() {
+  if (info_.pullTransport == "cuda") onDevice_ = true;
+  return onDevice_;
 }
 
 Pending<PullInfo> RpcClient::pull(std::span<float> destination) {
@@ -180,7 +186,8 @@ std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const flo
   if (Status size = checkSize("a gradient", gradient.size()); !size.ok()) {
     return std::make_unique<FailedPush>(failed<PushInfo>(size.error()));
   }
-  const auto push = std::make_shared<PushCall>(*this, PushOrder{step, gradient, samples, basis});
+  const auto push =
+      std::make_shared<PushCall>(*this, PushOrder{step, gradient, samples, basis, onDevice_, nullptr});
   pushes_.push_back(push);
   sendDue();
   return std::make_unique<RpcPartialPush>(push);

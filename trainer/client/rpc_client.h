@@ -29,6 +29,7 @@ class RpcClient final : public Client {
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override;
   Result<JoinInfo> observe(const ModelSpec& model) override;
+  bool useDeviceMemory() override;
   Pending<PullInfo> pull(std::span<float> destination) override;
   Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
                          const std::vector<Version>& basis) override;
@@ -114,8 +115,9 @@ class RpcClient final : public Client {
   std::string server_, serverVersion_;
   JoinAnswer joined_;
   JoinInfo info_;
-  bool gaveUp_ = false;  // recover() failed
-  Link& interruptible_;  // the first, for interrupt()
+  bool gaveUp_ = false;    // recover() failed
+  bool onDevice_ = false;  // see useDeviceMemory()
+  Link& interruptible_;    // the first, for interrupt()
   std::atomic<bool> interrupted_ = false;
   std::chrono::steady_clock::time_point nextTellWait_{};
   uint64_t elements_ = 0;

@@ -56,7 +56,7 @@ Status RpcClient::attachOthers(milliseconds timeout) {
   const SessionTerms terms = first().look([](Channel& channel) { return channel.terms(); });
   uint32_t links = std::min(options_.connections, info_.shardCount);
   // Memory is shared with the first alone; and a daemon from before attach() numbers no attachments.
-  if (info_.pullTransport == "shm" || info_.pushTransport == "shm" || terms.attachment == 0) links = 1;
+  if (info_.pullTransport != "rpc" || info_.pushTransport != "rpc" || terms.attachment == 0) links = 1;
   timeout = timeout.count() == 0 ? options_.connectTimeout : std::min(timeout, kAttemptTimeout);
   while (links_.size() < links) {
     PSD_ASSIGN_OR_RETURN(auto link, Link::make(options_.spin));

@@ -34,7 +34,8 @@ Result<Score> evaluate(Model& model, const Dataset& dataset) {
 }
 
 Result<Score> evaluatePulled(Model& model, const Dataset& dataset) {
-  if (const std::string where = describeNonFinite(model.spec(), model.parameters()); !where.empty()) {
+  PSD_ASSIGN_OR_RETURN(const auto parameters, model.onHost(model.parameters()));
+  if (const std::string where = describeNonFinite(model.spec(), parameters); !where.empty()) {
     return Error{ErrorCode::nonFinite,
                  "the daemon's parameters are not finite: " + where + "; was the learning rate too high?"};
   }

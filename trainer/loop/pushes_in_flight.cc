@@ -25,7 +25,9 @@ void PushesInFlight::abandon() {
 
 Error PushesInFlight::explain(const PushInFlight& push, const Error& refusal) const {
   if (refusal.code != ErrorCode::nonFinite) return refusal;
-  const std::string where = describeNonFinite(model_, push.gradient);
+  const auto gradient = model_.onHost(push.gradient);
+  if (!gradient.ok()) return refusal;
+  const std::string where = describeNonFinite(model_.spec(), *gradient);
   if (where.empty()) return refusal;
   return {ErrorCode::nonFinite, "the gradient of " + where + " (loss " + std::to_string(push.loss) +
                                     "), so the daemon refused it; a lower learning rate may help"};

@@ -6,8 +6,8 @@
 #include <span>
 
 #include "common/status/status.h"
-#include "common/types/model_spec.h"
 #include "trainer/client/client.h"
+#include "trainer/model/model.h"
 
 namespace psd {
 
@@ -24,7 +24,7 @@ struct PushInFlight {
 class PushesInFlight {
  public:
   /// `whenAnswered` gets every accepted push's answer, in the order of the steps.
-  PushesInFlight(const ModelSpec& model, std::function<void(const PushInfo&)> whenAnswered)
+  PushesInFlight(Model& model, std::function<void(const PushInfo&)> whenAnswered)
       : model_(model), whenAnswered_(std::move(whenAnswered)) {}
 
   void add(PushInFlight push) { pushes_.push_back(std::move(push)); }
@@ -39,7 +39,7 @@ class PushesInFlight {
  private:
   Error explain(const PushInFlight& push, const Error& refusal) const;
 
-  const ModelSpec& model_;
+  Model& model_;  // whose arrays the gradients are
   std::function<void(const PushInfo&)> whenAnswered_;
   std::deque<PushInFlight> pushes_;
 };

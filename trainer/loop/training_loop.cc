@@ -15,12 +15,21 @@ TrainingLoop::TrainingLoop(Client& client, Model& model, const Dataset& train, c
       model_(model),
       train_(train),
       options_(options),
-      pushes_(model.spec(), [this](const PushInfo& answer) { tally_.addAnswer(answer); }) {}
+      pushes_(model, [this](const PushInfo& answer) { tally_.addAnswer(answer); }) {}
+
+std::span<const float> TrainingLoop::newestParameters() {
+  const auto values = model_.onHost(model_.parameters());
+  return values.ok() ? *values : std::span<const float>();  // which no daemon takes for a model
+}
 
 Result<JoinInfo> TrainingLoop::join() {
   PSD_ASSIGN_OR_RETURN(JoinInfo info,
                        client_.join(options_.membership, options_.presentedAs.value_or(model_.spec()),
-                                    [this] { return std::span<const float>(model_.parameters()); }));
+                                    [this] { return newestParameters(); }));
+  if (info.pullTransport == "cuda") {
+    PSD_RETURN_IF_ERROR(model_.keepArraysOnDevice());
+    client_.useDeviceMemory();
+  }
   if (info.local.period != 0) {
     if (options_.inflight > 0 || options_.prefetch) {
       return Error{ErrorCode::invalidArgument, "--inflight and --prefetch do not go with policy " +

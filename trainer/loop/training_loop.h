@@ -62,6 +62,8 @@ class TrainingLoop {
                               const std::function<bool()>& shouldStop);
 
  private:
+  /// In host memory.
+  std::span<const float> newestParameters();
   uint64_t stepsPerEpoch() const;
   /// With dealt samples: about as many as will come to this trainer.
   uint64_t totalSteps() const;

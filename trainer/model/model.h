@@ -36,7 +36,8 @@ struct Score {
 
 /// A classifier whose parameters and gradients are two flat arrays, laid out by ModelLayout(spec()): what
 /// a pull fills and a push sends. On the CPU these arrays are the memory in which the model computes, so
-/// nothing is copied; on a CUDA device they are pinned host copies, which the calls below carry over.
+/// nothing is copied; for a CUDA device they are at first pinned host copies, which the calls below carry
+/// over.
 ///
 /// Owned by one thread. Free of LibTorch, so that its users compile quickly and tests can stand in.
 class Model {
@@ -49,6 +50,18 @@ class Model {
   virtual uint32_t classCount() const = 0;
   /// For people: "cpu" or "cuda:0".
   virtual std::string device() const = 0;
+
+  /// The index of that CUDA device; −1: it computes on the CPU.
+  virtual int cudaDevice() const { return -1; }
+  /// Makes the arrays below memory of the CUDA device, in which the model computes, so that nothing is copied
+  /// there either; they keep what they hold. Not for a model on the CPU; before reserve() and whatever asks
+  /// for an array that is to stay.
+  virtual Status keepArraysOnDevice() {
+    return {ErrorCode::invalidArgument, "the model computes on the CPU"};
+  }
+  /// What one of the arrays below holds, in host memory: itself, or a copy that lives until the next such
+  /// call.
+  virtual Result<std::span<const float>> onHost(std::span<const float> array) { return array; }
 
   /// 64-byte aligned, valid as long as the model; padding is zero and stays so. At first the seeded
   /// initial values.

@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/cuda.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/utils.h>
 
@@ -52,12 +53,12 @@ class FinalHook : public torch::autograd::PostAccumulateGradHook {
 };
 
 /// A Model whose LibTorch parameters and their .grad() are views into two flat tensors on the device.
-/// Gradients are zeroed in place and never unset, so that autograd keeps adding into the views. On the CPU
-/// the views move along when arrays take turns. Owned by one thread.
+/// Gradients are zeroed in place and never unset, so that autograd keeps adding into the views. Where the
+/// model computes in the arrays themselves, the views move along when arrays take turns. Owned by one thread.
 class TorchModel : public Model {
  public:
   TorchModel(const ModelEntry& entry, const ModelOptions& options)
-      : entry_(entry), device_(torchDevice(options.device)), seed_(options.seed) {
+      : entry_(entry), device_(torchDevice(options.device)), seed_(options.seed), inPlace_(device_.is_cpu()) {
     torch::manual_seed(seed_);
     network_ = entry.makeNetwork();
     tensors_ = network_->parameters();
@@ -74,8 +75,38 @@ class TorchModel : public Model {
   std::vector<uint64_t> inputShape() const override { return entry_.inputShape; }
   uint32_t classCount() const override { return entry_.classCount; }
   std::string device() const override { return device_.str(); }
-  std::span<float> parameters() override { return flat(hostParameters_.front()); }
-  std::span<float> gradients() override { return flat(hostGradients_.front()); }
+  int cudaDevice() const override { return device_.is_cpu() ? -1 : device_.index(); }
+  std::span<float> parameters() override { return flat(parameterArrays_.front()); }
+  std::span<float> gradients() override { return flat(gradientArrays_.front()); }
+
+  Status keepArraysOnDevice() override {
+    if (device_.is_cpu()) return Model::keepArraysOnDevice();
+    try {
+      uploadParameters();
+      // By the time this returns, as whoever fills an array does not wait for LibTorch's stream.
+      gradients_.copy_(gradientArrays_.front());
+      torch::cuda::synchronize(device_.index());
+      parameterArrays_ = {parameters_};
+      gradientArrays_ = {gradients_};
+      inPlace_ = true;
+      return {};
+    } catch (const std::exception& exception) {
+      return translate(exception, device());
+    }
+  }
+
+  Result<std::span<const float>> onHost(std::span<const float> array) override {
+    if (device_.is_cpu() || !inPlace_) return array;
+    try {
+      // from_blob() takes no const pointer; the tensor is only read.
+      hostCopy_ = torch::from_blob(const_cast<float*>(array.data()), {static_cast<int64_t>(array.size())},
+                                   torch::TensorOptions(torch::kFloat32).device(device_))
+                      .cpu();
+      return std::span<const float>(flat(hostCopy_));
+    } catch (const std::exception& exception) {
+      return translate(exception, device());
+    }
+  }
 
   void becomeRank(Rank rank) override {
     // The generator serves nothing but dropout any more (golden ratio: Knuth).
@@ -84,8 +115,9 @@ class TorchModel : public Model {
 
   Status reserve(uint32_t gradientArrays, bool spare) override {
     try {
-      while (hostGradients_.size() < gradientArrays) hostGradients_.push_back(hostArray());
-      if (spare && hostParameters_.size() == 1) hostParameters_.push_back(hostArray());
+      while (gradientArrays_.size() < gradientArrays) gradientArrays_.push_back(newArray());
+      if (spare && parameterArrays_.size() == 1) parameterArrays_.push_back(newArray());
+      if (!device_.is_cpu()) torch::cuda::synchronize(device_.index());  // they are zero by then
       return {};
     } catch (const std::exception& exception) {
       return translate(exception, device());
@@ -93,18 +125,18 @@ class TorchModel : public Model {
   }
 
   std::span<float> spareParameters() override {
-    return hostParameters_.size() == 1 ? std::span<float>() : flat(hostParameters_.back());
+    return parameterArrays_.size() == 1 ? std::span<float>() : flat(parameterArrays_.back());
   }
 
   void swapParameters() override {
-    std::swap(hostParameters_.front(), hostParameters_.back());
-    if (device_.is_cpu()) bindViews();
+    std::swap(parameterArrays_.front(), parameterArrays_.back());
+    if (inPlace_) bindViews();
   }
 
   void rotateGradients() override {
-    if (hostGradients_.size() == 1) return;
-    std::rotate(hostGradients_.begin(), hostGradients_.begin() + 1, hostGradients_.end());
-    if (device_.is_cpu()) bindViews();
+    if (gradientArrays_.size() == 1) return;
+    std::rotate(gradientArrays_.begin(), gradientArrays_.begin() + 1, gradientArrays_.end());
+    if (inPlace_) bindViews();
   }
 
   Result<double> computeGradients(const BatchView& batch, const GradientsFinal& whenFinal) override {
@@ -115,13 +147,14 @@ class TorchModel : public Model {
       final_.assign(tensors_.size(), false);
       const torch::Tensor loss = torch::nll_loss(network_->forward(images(batch)), labels(batch));
       // On the CPU backward() runs its hooks on this thread; a CUDA device's gradients are final here when
-      // copied.
+      // the device has come to its end, for which item() waits.
       whenFinal_ = device_.is_cpu() ? whenFinal : GradientsFinal();
       loss.backward();
-      if (!device_.is_cpu()) hostGradients_.front().copy_(gradients_);
+      if (!inPlace_) gradientArrays_.front().copy_(gradients_);
+      const auto value = loss.item<double>();
       whenFinal_ = whenFinal;
       for (size_t i = 0; i < tensors_.size(); ++i) reportFinal(i);
-      return loss.item<double>();
+      return value;
     } catch (const std::exception& exception) {
       return translate(exception, device());
     }
@@ -148,8 +181,9 @@ class TorchModel : public Model {
     return torch::zeros(static_cast<int64_t>(layout_.totalElements()), options.dtype(torch::kFloat32));
   }
 
-  torch::Tensor hostArray() const {
-    return flatZeros(torch::TensorOptions().pinned_memory(!device_.is_cpu()));
+  /// One for transfers.
+  torch::Tensor newArray() const {
+    return inPlace_ ? flatZeros(device_) : flatZeros(torch::TensorOptions().pinned_memory(true));
   }
 
   void allocate() {
@@ -159,8 +193,8 @@ class TorchModel : public Model {
       parameters_ = flatZeros(device_);
       gradients_ = torch::zeros_like(parameters_);
     }
-    hostParameters_.push_back(hostArray());
-    hostGradients_.push_back(hostArray());
+    parameterArrays_.push_back(newArray());
+    gradientArrays_.push_back(newArray());
   }
 
   /// The part of a flat tensor that belongs to a parameter.
@@ -172,15 +206,15 @@ class TorchModel : public Model {
 
   void keepInitialValues() {
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      part(hostParameters_.front(), i).copy_(tensors_[i].detach());
+      part(parameterArrays_.front(), i).copy_(tensors_[i].detach());
     }
   }
 
   /// Makes every parameter and its gradient a view of the arrays whose turn it is.
   void bindViews() {
-    if (device_.is_cpu()) {
-      parameters_ = hostParameters_.front();
-      gradients_ = hostGradients_.front();
+    if (inPlace_) {
+      parameters_ = parameterArrays_.front();
+      gradients_ = gradientArrays_.front();
     }
     for (size_t i = 0; i < tensors_.size(); ++i) {
       tensors_[i].set_data(part(parameters_, i));
@@ -205,7 +239,7 @@ class TorchModel : public Model {
   }
 
   void uploadParameters() {
-    if (!device_.is_cpu()) parameters_.copy_(hostParameters_.front(), /*non_blocking=*/true);
+    if (!inPlace_) parameters_.copy_(parameterArrays_.front(), /*non_blocking=*/true);
   }
 
   torch::Tensor images(const BatchView& batch) const {
@@ -234,11 +268,14 @@ class TorchModel : public Model {
   std::vector<torch::Tensor> tensors_;  ///< of network_, in the order of spec_
   torch::Tensor parameters_;            ///< [totalElements], on the device
   torch::Tensor gradients_;
-  std::vector<torch::Tensor>
-      hostParameters_;  ///< the first is parameters(); pinned for a CUDA device, else the
-  std::vector<torch::Tensor> hostGradients_;  ///< first is the tensor above. In order of their turns
-  GradientsFinal whenFinal_;                  ///< of the pass under way
-  std::vector<bool> final_;                   ///< per parameter: reported in this pass
+  /// In order of their turns, the first is parameters(): in pinned host memory, or, in place, with the tensor
+  /// above as the first.
+  std::vector<torch::Tensor> parameterArrays_;
+  std::vector<torch::Tensor> gradientArrays_;
+  bool inPlace_;              ///< the model computes in these arrays
+  torch::Tensor hostCopy_;    ///< the last that onHost() made
+  GradientsFinal whenFinal_;  ///< of the pass under way
+  std::vector<bool> final_;   ///< per parameter: reported in this pass
 };
 
 }  // namespace

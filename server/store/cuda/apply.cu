@@ -96,6 +96,16 @@ __global__ void fillKernel(float* data, uint64_t n, float value) {
   }
 }
 
+/// Each value is read once, so that the copy is what was checked, whoever writes `from` meanwhile.
+__global__ void copyCheckedKernel(float* to, const volatile float* from, uint64_t n, uint32_t* nonFinite) {
+  const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;
+  for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += stride) {
+    const float value = from[i];
+    to[i] = value;
+    if (!(value - value == 0.f)) *nonFinite = 1;
+  }
+}
+
 /// One block per part, which adds up its strides in double and in a fixed order.
 __global__ void squaresKernel(const float* data, uint64_t n, double* parts) {
   __shared__ double sums[kThreadsPerBlock];
@@ -161,6 +171,13 @@ cudaError_t applyEntriesOnDevice(const Optimizer& optimizer, const UpdateScalars
 cudaError_t addSquaresOnDevice(const float* data, uint64_t n, double* parts, cudaStream_t stream) {
   cudaGetLastError();
   squaresKernel<<<kSquareParts, kThreadsPerBlock, 0, stream>>>(data, n, parts);
+  return cudaGetLastError();
+}
+
+cudaError_t copyCheckedOnDevice(float* to, const float* from, uint64_t n, uint32_t* nonFinite,
+                                cudaStream_t stream) {
+  cudaGetLastError();
+  copyCheckedKernel<<<blocksFor(n), kThreadsPerBlock, 0, stream>>>(to, from, n, nonFinite);
   return cudaGetLastError();
 }
 

@@ -63,6 +63,11 @@ cudaError_t applyEntriesOnDevice(const Optimizer& optimizer, const UpdateScalars
 cudaError_t addSquaresOnDevice(const float* data, uint64_t n, double* parts, cudaStream_t stream);
 inline constexpr uint32_t kSquareParts = 256;
 
+/// Queues to = from, `n` floats, and *nonFinite = 1 where one of the copies is NaN or infinite. Somebody else
+/// may be writing `from`.
+cudaError_t copyCheckedOnDevice(float* to, const float* from, uint64_t n, uint32_t* nonFinite,
+                                cudaStream_t stream);
+
 /// Queues data[0 … n) = value on the default stream.
 cudaError_t fillOnDevice(float* data, uint64_t n, float value);
 

@@ -22,6 +22,11 @@ class CudaBackend : public Backend {
 
   uint32_t comparedMax() const override { return kCombinedOnDeviceMax; }
 
+  bool sharesMemory() const override { return true; }
+  Result<std::shared_ptr<SharedDeviceMemory>> shareMemory(uint64_t bytes) override {
+    return shareDeviceMemory(device_, bytes);
+  }
+
   using Backend::allocate;
   Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
       std::span<const ShardRequest> requests) override {
@@ -36,7 +41,7 @@ class CudaBackend : public Backend {
                              std::to_string(freeBytes) + " bytes are free, and " +
                                  std::to_string(kBesideParametersBytes) + " have to stay so");
     }
-    auto arena = std::make_shared<DeviceArena>(DeviceArena{device_, nullptr, gradients_});
+    auto arena = std::make_shared<DeviceArena>(DeviceArena{device_, nullptr, gradients_, copies_});
     PSD_ASSIGN_OR_RETURN(arena->floats, DeviceFloats::allocate(device_, plan.elements + plan.slotElements));
     std::vector<std::unique_ptr<ShardStorage>> shards;
     for (size_t i = 0; i < requests.size(); ++i) {
@@ -61,6 +66,7 @@ class CudaBackend : public Backend {
   const int device_;
   const std::string model_;
   const std::shared_ptr<StagingPool> gradients_ = makeDevicePool();
+  const std::shared_ptr<StagingPool> copies_ = makeDevicePool();
 };
 
 /// How many devices there are, and why there are none.

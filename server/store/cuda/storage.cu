@@ -133,6 +133,7 @@ void CudaStorage::applyChanged(Lane& anyLane, uint64_t offset, const Gradient& g
   CudaLane::Staging staged;
   const auto queue = [&]() -> Status {
     PSD_RETURN_IF_ERROR(lane.begin());
+    if (gradient.onDevice()) return stepInPlace(lane, offset, gradient, change, update);
     const Codec* const codec = gradient.codec();
     const auto entries = codec ? codec->entryCount(gradient.bytes(), gradient.size()) : std::nullopt;
     if (entries && change.none() && optimizer_.zerosChangeNothing()) {

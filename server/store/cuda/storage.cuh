@@ -19,6 +19,7 @@ struct DeviceArena {
   int device;
   std::shared_ptr<DeviceFloats> floats;    ///< weights, then slots
   std::shared_ptr<StagingPool> gradients;  ///< device memory for those that are staged
+  std::shared_ptr<StagingPool> copies;     ///< for those that were taken from shared memory
 };
 
 /// A shard in the device memory of its allocation. Thread-safe as ShardStorage demands: operations of
@@ -44,6 +45,10 @@ class CudaStorage : public ShardStorage {
              Done done) override;
   void applyChanged(Lane& lane, uint64_t offset, const Gradient& gradient, const GradientChange& change,
                     const UpdateScalars& update, Done done) override;
+  void take(Lane& lane, std::span<const float> onDevice, StageDone done) override;
+  void fetch(Lane& lane, std::span<const float> onDevice, ReadDone done) override;
+  void readTo(Lane& lane, uint64_t offset, std::span<float> onDevice, Done done) override;
+  void put(Lane& lane, std::span<const float> values, std::span<float> onDevice, Done done) override;
   void stage(Lane& lane, ReadView gradient, StageDone done) override;
   void squaredDistances(Lane& lane, std::span<const StagedGradient> gradients, DistancesDone done) override;
   void combinedSquare(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
@@ -62,6 +67,9 @@ class CudaStorage : public ShardStorage {
   /// Queues one step over weights[offset …] with the gradient in the lane's scratch memory.
   Status step(CudaLane& lane, uint64_t offset, uint64_t count, const std::optional<DenseCode>& code,
               const UpdateScalars& update, const std::optional<DeviceChange>& change = {});
+  /// The same with a gradient that is on the device already.
+  Status stepInPlace(CudaLane& lane, uint64_t offset, const Gradient& gradient, const GradientChange& change,
+                     const UpdateScalars& update);
   /// Queues one step over those of weights[offset …] whose gradient is not zero, of which there are
   /// `entries`.
   Status stepAtEntries(CudaLane& lane, uint64_t offset, const Gradient& gradient, uint64_t entries,
@@ -93,6 +101,10 @@ class CudaStorage : public ShardStorage {
   const std::vector<float*> slots_;
   std::shared_ptr<DeviceFloats> meanSquares_;  // of adaptive compensation, once asked for
 };
+
+/// Device memory that another process can map, by CUDA's inter-process communication. ErrorCode::overloaded,
+/// naming the bytes, when the device has no room; ErrorCode::internal where the system has none of that.
+Result<std::shared_ptr<SharedDeviceMemory>> shareDeviceMemory(int device, uint64_t bytes);
 
 /// Memory of the current device for staged gradients, as much as there is.
 std::shared_ptr<StagingPool> makeDevicePool();

@@ -229,7 +229,7 @@ TEST_CASE("bench refuses flags that the operation has no use for") {
       {"--window", "2", {"pull", "push", "pushpull", "train"}},
       {"--connections", "2", {"pull", "push", "pushpull", "train"}},
       {"--model", "mlp", {"train"}},
-      {"--device", "cpu", {"train"}},
+      {"--device", "cpu", {"pull", "push", "pushpull", "train"}},
       {"--batch-size", "8", {"train"}},
       {"--threads", "1", {"train"}},
       {"--inflight", "3", {"train"}},

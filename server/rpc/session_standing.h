@@ -1,0 +1,25 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+namespace psd {
+
+/// Whether a session still stands. Written by the control loop, read by the loops; thread-safe.
+struct SessionStanding {
+  static constexpr uint32_t kEnded = 0;
+  /// Which of the connections that the trainer had is the session's; the calls of others are refused.
+  std::atomic<uint32_t> attachment{1};
+};
+
+/// One of a session's connections, or several that the trainer had at a time. A value type.
+struct Attachment {
+  std::shared_ptr<const SessionStanding> standing;  ///< null: of a session that always stands
+  uint32_t number = 0;
+
+  /// Whether it is still the session's. Once it is not it never will be again.
+  bool stands() const { return !standing || standing->attachment == number; }
+};
+
+}  // namespace psd

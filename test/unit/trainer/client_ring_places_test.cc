@@ -1,0 +1,66 @@
+#include <optional>
+
+#include <kj/async-io.h>
+
+#include "test/support/catch.h"
+#include "trainer/client/ring_places.h"
+
+namespace psd {
+namespace {
+
+using Place = RingPlaces::Place;
+
+bool isBroken(kj::Promise<Place> promise, kj::WaitScope& scope) {
+  return promise.then([](Place place) { return place.giveBack(), false; })
+      .catch_(
+          [](kj::Exception&& exception) { return exception.getType() == kj::Exception::Type::DISCONNECTED; })
+      .wait(scope);
+}
+
+TEST_CASE("the places of a ring lie behind each other, and the one given back last is taken first") {
+  RingPlaces places(256, 64, 3);
+  Place first = places.take(), second = places.take(), third = places.take();
+  CHECK(first.at() == 256);
+  CHECK(second.at() == 320);
+  CHECK(third.at() == 384);
+  first.giveBack();
+  second.giveBack();
+  Place again = places.take();
+  CHECK(again.at() == 320);
+  again.giveBack();
+  third.giveBack();
+}
+
+TEST_CASE("who waits for a place gets one in turn, and who has gone is passed over") {
+  auto io = kj::setupAsyncIo();
+  RingPlaces places(0, 64, 1);
+  Place only = places.take();
+  auto first = places.takeWhenFree();
+  std::optional<kj::Promise<Place>> gone = places.takeWhenFree();
+  auto third = places.takeWhenFree();
+  gone.reset();
+  CHECK_FALSE(first.poll(io.waitScope));
+  only.giveBack();
+  Place place = first.wait(io.waitScope);
+  CHECK_FALSE(third.poll(io.waitScope));
+  place.giveBack();
+  Place last = third.wait(io.waitScope);
+  CHECK(last.at() == 0);
+  last.giveBack();
+}
+
+TEST_CASE("a place of which no answer came is never taken again, nor any other of its ring") {
+  auto io = kj::setupAsyncIo();
+  RingPlaces places(0, 64, 2);
+  std::optional<Place> asked(places.take());
+  Place other = places.take();
+  auto waits = places.takeWhenFree();
+  asked.reset();  // as when the connection breaks
+  CHECK(isBroken(kj::mv(waits), io.waitScope));
+  other.giveBack();
+  CHECK(isBroken(places.takeWhenFree(), io.waitScope));
+  CHECK_THROWS_AS(places.take(), kj::Exception);
+}
+
+}  // namespace
+}  // namespace psd

@@ -1,0 +1,46 @@
+#include "trainer/client/ring_places.h"
+
+#include <kj/debug.h>
+
+namespace psd {
+
+RingPlaces::RingPlaces(uint64_t begin, uint64_t bytes, uint32_t count)
+    : begin_(begin), bytes_(bytes), count_(count) {
+  for (uint32_t index = count; index-- > 0;) free_.push_back(index);
+}
+
+RingPlaces::Place RingPlaces::take() {
+  if (lost_) kj::throwFatalException(broken());
+  KJ_REQUIRE(!free_.empty(), "more slices in flight than the ring has places");
+  const uint32_t index = free_.back();
+  free_.pop_back();
+  return {*this, index};
+}
+
+kj::Promise<RingPlaces::Place> RingPlaces::takeWhenFree() {
+  if (lost_) return broken();
+  if (!free_.empty()) return take();
+  auto pair = kj::newPromiseAndFulfiller<Place>();
+  waiting_.push_back(kj::mv(pair.fulfiller));
+  return kj::mv(pair.promise);
+}
+
+void RingPlaces::giveBack(uint32_t index) {
+  while (!waiting_.empty()) {
+    auto next = kj::mv(waiting_.front());
+    waiting_.pop_front();
+    if (next->isWaiting()) return next->fulfill(Place(*this, index));
+  }
+  free_.push_back(index);
+}
+
+void RingPlaces::lose() {
+  lost_ = true;
+  for (auto& waiting : std::exchange(waiting_, {})) waiting->reject(broken());
+}
+
+kj::Exception RingPlaces::broken() {
+  return KJ_EXCEPTION(DISCONNECTED, "the connection broke that the ring was of");
+}
+
+}  // namespace psd
