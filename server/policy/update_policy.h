@@ -107,8 +107,8 @@ struct Waiting {
 /// come as promises of the calling loop; waiting is parking a promise, never blocking. The spans and
 /// references given stay valid until the promise resolves. Slices were checked against shard and
 /// grain, and every gradient value is finite. A policy that gathers slices decodes them with copyTo(); one
-/// that takes them on the device hands them to the storage as they are. Who
-/// waits for a trainer learns from leave() that it is gone.
+/// that takes them on the device hands them to the storage as they are. Who waits for a trainer learns from
+/// leave() that it is gone.
 class UpdatePolicy {
  public:
   virtual ~UpdatePolicy() = default;

@@ -1,4 +1,4 @@
-// The side of a TrainerSession that takes gradients, in messages or through rings.
+// The side of a TrainerSession that takes gradients, in messages or through rings, and has the rings.
 
 #include <utility>
 

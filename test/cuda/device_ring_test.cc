@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "common/types/model_layout.h"
 #include "test/cuda/device_array.h"
 #include "test/cuda/device_or_skip.h"
 #include "test/integration/daemon_process.h"
+#include "test/support/arena_values.h"
 #include "test/support/random.h"
 #include "trainer/client/client.h"
 
@@ -25,14 +25,7 @@ const ModelSpec kModel{"net", {{"w", DType::f32, {5000}}, {"b", DType::f32, {77}
 constexpr uint64_t kChunkBytes = 4096;
 const std::string kSmallSlices = R"(limits={"slice_bytes":4096})";
 
-std::vector<float> filled(float value) {
-  const ModelLayout layout(kModel);
-  std::vector<float> values(layout.totalElements(), 0.f);
-  for (const TensorPlace& place : layout.places()) {
-    std::fill_n(values.begin() + static_cast<ptrdiff_t>(place.begin), place.count, value);
-  }
-  return values;
-}
+std::vector<float> filled(float value) { return testing::everyParameter(kModel, value); }
 
 /// Normal values, and zeros as padding.
 std::vector<float> drawn(Random& random) {

@@ -5,7 +5,6 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <random>
 #include <span>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "test/cuda/device_or_skip.h"
 #include "test/support/any_optimizer.h"
 #include "test/support/catch.h"
+#include "test/support/random.h"
 #include "test/support/storage_calls.h"
 
 namespace psd {
@@ -20,17 +20,10 @@ namespace {
 
 using testing::copyOf;
 using testing::deviceOrSkip;
+using testing::normalValues;
 using testing::StorageCalls;
 
 constexpr uint64_t kElements = 300007;
-
-std::vector<float> randomValues(size_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
 
 /// A shard with memory beside it that another process could map. Owned by one thread.
 struct Sharing {
@@ -65,7 +58,7 @@ TEST_CASE("shared device memory is as large as asked for, zero, and has a handle
 
 TEST_CASE("weights go to shared device memory as they are read, values of the host as they were") {
   Sharing sharing;
-  const auto weights = randomValues(kElements, 1);
+  const auto weights = normalValues(kElements, 1);
   PSD_REQUIRE_OK(sharing.storage->write(0, weights));
   const auto floats = sharing.memory->floats();
   PSD_REQUIRE_OK(sharing.storage->readTo(1600, floats.subspan(64, 1000)));
@@ -81,7 +74,7 @@ TEST_CASE("a gradient taken from shared device memory makes the step that it mak
   for (const Optimizer& optimizer : testing::everyOptimizer(0)) {
     Sharing sharing(optimizer), plain(optimizer);
     for (uint64_t number = 1; number <= 3; number++) {
-      const auto gradient = randomValues(kElements, number);
+      const auto gradient = normalValues(kElements, number);
       const UpdateScalars update{number, optimizer.learningRate(number)};
       constexpr uint64_t kCut = 100000;
       for (const auto& [begin, count] : {std::pair{uint64_t{0}, kCut}, std::pair{kCut, kElements - kCut}}) {
@@ -109,7 +102,7 @@ TEST_CASE("a gradient that is not finite is not taken from shared device memory"
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                           -std::numeric_limits<float>::infinity()}) {
     for (const uint64_t at : {uint64_t{0}, kElements / 2, kElements - 1}) {
-      auto gradient = randomValues(kElements, at);
+      auto gradient = normalValues(kElements, at);
       gradient[at] = bad;
       PSD_REQUIRE_OK(sharing.storage->put(gradient, floats));
       const auto refused = sharing.storage->take(floats);

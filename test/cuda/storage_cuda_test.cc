@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <future>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "test/contract/codec_trainer.h"
 #include "test/cuda/device_or_skip.h"
 #include "test/support/catch.h"
+#include "test/support/random.h"
 #include "test/support/storage_calls.h"
 
 namespace psd {
@@ -20,6 +20,7 @@ namespace {
 
 using testing::copyOf;
 using testing::deviceOrSkip;
+using testing::normalValues;
 using testing::StorageCalls;
 
 Optimizer parse(const std::string& json) {
@@ -27,14 +28,6 @@ Optimizer parse(const std::string& json) {
   Optimizer optimizer = readOptimizer(reader);
   PSD_REQUIRE_OK(reader.finish());
   return optimizer;
-}
-
-std::vector<float> randomValues(size_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
 }
 
 std::vector<std::unique_ptr<ShardStorage>> allocate(Backend& backend, std::vector<uint64_t> counts,
@@ -57,10 +50,10 @@ std::vector<std::vector<float>> train(Backend& backend, const Optimizer& optimiz
   constexpr uint64_t kCut = 100000;
   const auto shards = allocate(backend, {kElements}, optimizer);
   StorageCalls storage(backend, *shards[0]);
-  PSD_REQUIRE_OK(storage.write(0, randomValues(kElements, 1)));
+  PSD_REQUIRE_OK(storage.write(0, normalValues(kElements, 1)));
   for (uint64_t number = 1; number <= 8; ++number) {
     const UpdateScalars update{number, optimizer.learningRate(number)};
-    const std::vector<float> gradient = randomValues(kElements, 1 + number);
+    const std::vector<float> gradient = normalValues(kElements, 1 + number);
     PSD_REQUIRE_OK(storage.apply(0, std::span(gradient).first(kCut), update));
     const auto second = std::span(gradient).subspan(kCut);
     testing::EncodedBytes bytes(codec->encodedBytes(second.size()));
@@ -78,7 +71,7 @@ TEST_CASE("a slot on CUDA takes values at their offset and nowhere else") {
   const auto cuda = deviceOrSkip();
   const auto shards = allocate(*cuda, {1000}, parse(R"({"type": "adam"})"));
   StorageCalls storage(*cuda, *shards[0]);
-  const std::vector<float> values = randomValues(300, 7);
+  const std::vector<float> values = normalValues(300, 7);
   PSD_REQUIRE_OK(storage.writeSlot(1, 160, values));
   std::vector<float> expected(1000, 0.f);
   std::copy(values.begin(), values.end(), expected.begin() + 160);
@@ -103,7 +96,7 @@ std::vector<float> withSparse(Backend& backend, const Codec& codec, const Codec:
                               uint64_t count) {
   const auto shards = allocate(backend, {count + 21}, parse(R"({"lr": 0.1})"));
   StorageCalls storage(backend, *shards[0]);
-  PSD_REQUIRE_OK(storage.write(0, randomValues(count + 21, 11)));
+  PSD_REQUIRE_OK(storage.write(0, normalValues(count + 21, 11)));
   PSD_REQUIRE_OK(storage.apply(16, Gradient(codec, bytes, count), {1, 0.1}));
   return mustRead(storage.read(0, count + 21));
 }
@@ -118,7 +111,7 @@ TEST_CASE("a sparse gradient of any density gives the same bits on CUDA and on t
     for (const uint64_t count : {1u, 17u, 65'537u, 1'300'000u}) {
       INFO(spec << ", " << count << " values");
       testing::EncodedBytes bytes(codec->encodedBytes(count));
-      PSD_REQUIRE_OK(codec->encode(randomValues(count, count), 3, bytes.data()));
+      PSD_REQUIRE_OK(codec->encode(normalValues(count, count), 3, bytes.data()));
       CHECK(
           (withSparse(*cuda, *codec, bytes.span(), count) == withSparse(*cpu, *codec, bytes.span(), count)));
     }
@@ -130,7 +123,7 @@ TEST_CASE("a sparse gradient without entries changes nothing on CUDA") {
   const auto codec = testing::codecNamed("topk");
   const testing::EncodedBytes none(2 * sizeof(uint32_t));  // no values, and none of them in the only group
   PSD_REQUIRE_OK(codec->check(none.span(), 1000));
-  CHECK((withSparse(*cuda, *codec, none.span(), 1000) == randomValues(1021, 11)));
+  CHECK((withSparse(*cuda, *codec, none.span(), 1000) == normalValues(1021, 11)));
 }
 
 TEST_CASE("every optimizer gives the same bits on CUDA and on the CPU") {
@@ -271,7 +264,7 @@ TEST_CASE("operations of one lane happen in the order of the calls, and end on a
 
 TEST_CASE("a read outlives its lane and its storage") {
   const auto cuda = deviceOrSkip();
-  const std::vector<float> values = randomValues(1000, 5);
+  const std::vector<float> values = normalValues(1000, 5);
   Result<ReadView> view = ReadView{};
   {
     const auto shards = allocate(*cuda, {1000}, parse("{}"));

@@ -20,8 +20,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "common/types/model_layout.h"
 #include "test/fault/patient_join.h"
+#include "test/support/arena_values.h"
 #include "trainer/client/device_copier.h"
 
 namespace psd {
@@ -45,14 +45,7 @@ struct Arrays {
   std::span<const float> gradient;
 };
 
-std::vector<float> all(float value) {
-  const ModelLayout layout(kModel);
-  std::vector<float> values(layout.totalElements(), 0.0f);
-  for (const TensorPlace& place : layout.places()) {
-    std::fill_n(values.begin() + static_cast<ptrdiff_t>(place.begin), place.count, value);
-  }
-  return values;
-}
+std::vector<float> all(float value) { return testing::everyParameter(kModel, value); }
 
 Result<std::unique_ptr<Client>> join(const Order& order, const std::vector<float>& zeros) {
   ClientOptions options;

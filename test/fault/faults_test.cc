@@ -11,6 +11,7 @@
 #include "common/types/model_layout.h"
 #include "test/fault/fault_proxy.h"
 #include "test/fault/patient_join.h"
+#include "test/support/arena_values.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 #include "test/support/random.h"
@@ -39,14 +40,7 @@ const ModelSpec& model() {
 uint64_t elements() { return ModelLayout(model()).totalElements(); }
 
 /// The same value for every parameter; zero in the padding.
-std::vector<float> all(float value) {
-  std::vector<float> values(elements(), 0.0f);
-  const ModelLayout layout(model());
-  for (const TensorPlace& place : layout.places()) {
-    std::fill_n(values.begin() + static_cast<ptrdiff_t>(place.begin), place.count, value);
-  }
-  return values;
-}
+std::vector<float> all(float value) { return testing::everyParameter(model(), value); }
 
 struct Schedule {
   std::string policy;

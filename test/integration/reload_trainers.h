@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/types/model_layout.h"
+#include "test/support/arena_values.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
@@ -35,14 +36,7 @@ inline std::unique_ptr<Client> joined(const std::string& address, uint32_t rank,
 }
 
 /// A gradient that is `value` in each element of the model, and zero between them.
-inline std::vector<float> gradientOf(float value) {
-  const ModelLayout layout(kModel);
-  std::vector<float> values(layout.totalElements());
-  for (const TensorPlace& place : layout.places()) {
-    std::fill_n(values.begin() + static_cast<ptrdiff_t>(place.begin), place.count, value);
-  }
-  return values;
-}
+inline std::vector<float> gradientOf(float value) { return everyParameter(kModel, value); }
 
 /// What every element of the tensor is; fails where they differ.
 inline float valueOf(Client& client, size_t tensor = 0) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <vector>
 
 namespace psd::testing {
 
@@ -22,5 +23,14 @@ class Random {
  private:
   std::mt19937_64 engine_;
 };
+
+/// Values of mean 0 and variance 1.
+inline std::vector<float> normalValues(size_t count, uint64_t seed) {
+  Random random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random.engine());
+  return values;
+}
 
 }  // namespace psd::testing

@@ -106,8 +106,7 @@ void addConnectionFlags(CLI::App& app, RawFlags& flags) {
       ->capture_default_str();
   app.add_option("--transport", flags.transport,
                  "how values travel. auto: pull and push through shared memory, of the host or of CUDA "
-                 "devices, where "
-                 "the daemon offers it; rpc: never; shm: both, or fail")
+                 "devices, where the daemon offers it; rpc: never; shm: both, or fail")
       ->type_name("HOW")
       ->capture_default_str();
   app.add_option("--log-level", flags.logLevel, "trace | debug | info | warn | error | off")

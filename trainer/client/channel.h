@@ -101,7 +101,7 @@ class Channel {
  public:
   /// `cudaDevice`: see ClientOptions.
   Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, Transport transport,
-          std::chrono::microseconds spin, int cudaDevice = -1);
+          std::chrono::microseconds spin, int cudaDevice);
   ~Channel();
 
   /// Agrees on the protocol. Gives the daemon's version.
@@ -123,7 +123,7 @@ class Channel {
   kj::Promise<Result<StartRole>> awaitModel();
   kj::Promise<Result<PushInfo>> bringValues(std::span<const float> values, uint32_t window);
   /// `onDevice`: where the destination is, as PushOrder::onDevice.
-  kj::Promise<Result<PullInfo>> pull(std::span<float> destination, uint32_t window, bool onDevice = false);
+  kj::Promise<Result<PullInfo>> pull(std::span<float> destination, uint32_t window, bool onDevice);
   /// Begins a push, of which pushReady() sends the slices; resolves when all are answered. Pushes may be
   /// under way together; each one's slices are sent before those of the next.
   kj::Promise<Result<PushInfo>> beginPush(const PushOrder& order, uint32_t window);

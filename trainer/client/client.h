@@ -80,8 +80,8 @@ struct JoinInfo {
   std::string device;                 ///< where the shards are, for people
   uint32_t shardCount = 0;
   std::string serverVersion;
-  std::string pullTransport =
-      "rpc";  ///< how parameters come: "shm", "rpc", or "cuda" where useDeviceMemory() may be
+  /// How parameters come: "shm", "rpc", or "cuda" where useDeviceMemory() may be.
+  std::string pullTransport = "rpc";
   std::string pushTransport = "rpc";  ///< how gradients go
   std::string codec = "none";         ///< of pushes, with its options
   std::string pullCodec = "none";     ///< of pulls; "none" through shared memory, which needs none

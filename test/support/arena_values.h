@@ -1,0 +1,20 @@
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "common/types/model_layout.h"
+
+namespace psd::testing {
+
+/// The same value for every parameter of the model, as its arena has them: zero in the padding.
+inline std::vector<float> everyParameter(const ModelSpec& model, float value) {
+  const ModelLayout layout(model);
+  std::vector<float> values(layout.totalElements());
+  for (const TensorPlace& place : layout.places()) {
+    std::fill_n(values.begin() + static_cast<ptrdiff_t>(place.begin), place.count, value);
+  }
+  return values;
+}
+
+}  // namespace psd::testing
