@@ -117,7 +117,7 @@ interface Daemon {
   # Becomes a trainer. `codec` and `pullCodec` say how its gradients and its parameters are to travel,
   # NAME[:option=value[,…]]; empty leaves that to the daemon. Refused: protocolMismatch (no hello before), modelMismatch,
   # worldSizeMismatch, rankTaken, also when it had the rank at this daemon and another incarnation has had it
-  # since, invalidArgument, shuttingDown.
+  # since, invalidArgument, overloaded, shuttingDown.
   # `incarnation`: a random number that a trainer draws once in its life. Who joins again with the one that has the
   # rank goes on with its session, and its pushes are known; 0: neither. `daemon`: joined.daemon of its last
   # join, 0 in the first.

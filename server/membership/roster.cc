@@ -1,5 +1,6 @@
 #include "server/membership/roster.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace psd {
@@ -25,6 +26,15 @@ Status Roster::place(Candidate& candidate) const {
   for (candidate.rank = Rank{0}; taken.contains(candidate.rank); candidate.rank.value++) continue;
   if (candidate.rank.value < candidate.worldSize) return {};
   return {ErrorCode::rankTaken, "all " + std::to_string(candidate.worldSize) + " ranks are taken"};
+}
+
+bool Roster::needsRoom(const Candidate& candidate) const {
+  if (!candidate.anyRank || !full()) return false;
+  if (candidate.worldSize != 0 && candidate.worldSize != expected()) return false;
+  return candidate.incarnation == 0 ||
+         std::none_of(sessions_.begin(), sessions_.end(), [&](const auto& session) {
+           return session.second.incarnation == candidate.incarnation;
+         });
 }
 
 bool Roster::mayHaveRankLater(const Candidate& candidate) const {

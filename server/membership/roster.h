@@ -49,6 +49,9 @@ class Roster {
   /// sides named; and one that was in before, with whatever daemon, when its rank has had another incarnation
   /// since (rankTaken).
   Status mayJoin(const Candidate& candidate) const;
+  /// Whether the candidate would have a rank if a trainer that is in were not: it takes any, is not in
+  /// itself, and says the world size of the others.
+  bool needsRoom(const Candidate& candidate) const;
   /// Takes the rank. Refuses what mayJoin() refuses, and a rank that is taken (rankTaken).
   Result<SessionId> join(const Candidate& candidate);
   /// Frees the rank; unknown sessions are ignored (a loss may be reported after a leave).

@@ -4,9 +4,11 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <system_error>
 #include <thread>
 
 #include <kj/async.h>
+#include <kj/debug.h>
 
 namespace psd {
 
@@ -14,7 +16,8 @@ namespace psd {
 /// loop does. Owned by one event loop's thread; its destructor waits for what is running.
 class Background {
  public:
-  /// Resolves on the calling loop with what `work` returned. `work` must not throw.
+  /// Resolves on the calling loop with what `work` returned; rejected where the system has no thread. `work`
+  /// must not throw.
   template <class T>
   kj::Promise<T> run(std::function<T()> work) {
     // A thread that has ended keeps its stack until it is joined.
@@ -23,15 +26,19 @@ class Background {
     // std::thread wants a copyable callable; the fulfiller has one owner.
     auto fulfiller = std::make_shared<kj::Own<kj::CrossThreadPromiseFulfiller<T>>>(kj::mv(done.fulfiller));
     auto ended = std::make_shared<std::atomic<bool>>(false);
-    std::jthread thread([work = std::move(work), fulfiller, ended]() mutable {
-      // Before the promise resolves, so that whoever runs something after it finds this thread ended.
-      T result = work();
-      work = nullptr;
-      ended->store(true, std::memory_order_release);
-      (*fulfiller)->fulfill(std::move(result));
-      fulfiller.reset();
-    });
-    threads_.push_back({std::move(ended), std::move(thread)});
+    try {
+      std::jthread thread([work = std::move(work), fulfiller, ended]() mutable {
+        // Before the promise resolves, so that whoever runs something after it finds this thread ended.
+        T result = work();
+        work = nullptr;
+        ended->store(true, std::memory_order_release);
+        (*fulfiller)->fulfill(std::move(result));
+        fulfiller.reset();
+      });
+      threads_.push_back({std::move(ended), std::move(thread)});
+    } catch (const std::system_error& error) {
+      return KJ_EXCEPTION(OVERLOADED, error.what());
+    }
     return kj::mv(done.promise);
   }
 

@@ -74,6 +74,18 @@ kj::Promise<void> Connection::counted(kj::Promise<void> call) {
   return call.attach(kj::defer([self = shared_from_this()] { self->calls_--; }));
 }
 
+std::shared_ptr<const void> Connection::holdService() {
+  services_++;
+  return {nullptr, [self = shared_from_this()](const void*) { self->services_--; }};
+}
+
+Status Connection::mayServe() const {
+  const size_t most = loop_->config().limits.calls;
+  if (services_ < most) return {};
+  return {ErrorCode::overloaded, "this connection holds " + std::to_string(services_) +
+                                     " capabilities; limits.calls allows " + std::to_string(most)};
+}
+
 kj::Promise<void> Connection::untilOutcome(kj::Promise<void> call) {
   outcomeCalls_++;
   outcomeAsked_ = true;

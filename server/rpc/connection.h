@@ -46,6 +46,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// Counts a call as in progress until its promise is done or dropped (limits.calls).
   kj::Promise<void> counted(kj::Promise<void> call);
 
+  /// Counts a service as one that the peer holds, which it may keep without a call, until this goes.
+  std::shared_ptr<const void> holdService();
+  /// Whether it may be given another one (limits.calls).
+  Status mayServe() const;
+
   /// Counts a call as one that waits for what comes of the daemon's end, likewise.
   kj::Promise<void> untilOutcome(kj::Promise<void> call);
   /// Whether such a call is not answered yet, or its answer not read.
@@ -83,7 +88,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string peer_;
   std::set<TrainerSession*> trainers_;
   bool passesDescriptors_ = false;
-  size_t calls_ = 0;            // in progress
+  size_t calls_ = 0;  // in progress
+  size_t services_ = 0;
   uint64_t promisedBytes_ = 0;  // that calls in progress will answer
   size_t outcomeCalls_ = 0;
   bool outcomeAsked_ = false;

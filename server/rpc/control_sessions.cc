@@ -14,7 +14,7 @@ namespace psd {
 Result<Joined> Control::admit(Candidate candidate, const std::vector<HeldSamples>& held,
                               const std::shared_ptr<EventLoop>& loop) {
   if (stopping()) return stoppingError();
-  if (candidate.anyRank && roster_.full()) endOneDisconnected();
+  if (roster_.needsRoom(candidate)) endOneDisconnected();
   PSD_RETURN_IF_ERROR(roster_.place(candidate));
   if (candidate.worldSize > config_->limits.connections) {  // each rank that ever was in is remembered
     return Error{ErrorCode::invalidArgument, "a world size of " + std::to_string(candidate.worldSize) +

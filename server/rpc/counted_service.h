@@ -7,12 +7,13 @@
 
 namespace psd {
 
-/// Base of every service of a connection: its calls count against limits.calls. `Service` is a generated
-/// interface. Belongs to the connection's loop.
+/// Base of every service of a connection: it and its calls count against limits.calls. `Service` is a
+/// generated interface. Belongs to the connection's loop.
 template <class Service>
 class CountedService : public Service::Server {
  public:
-  explicit CountedService(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
+  explicit CountedService(std::shared_ptr<Connection> connection)
+      : connection_(std::move(connection)), held_(connection_->holdService()) {}
 
   capnp::Capability::Server::DispatchCallResult dispatchCall(
       uint64_t interface, uint16_t method,
@@ -24,6 +25,9 @@ class CountedService : public Service::Server {
 
  protected:
   const std::shared_ptr<Connection> connection_;
+
+ private:
+  const std::shared_ptr<const void> held_;
 };
 
 }  // namespace psd

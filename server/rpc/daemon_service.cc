@@ -12,6 +12,8 @@
 namespace psd {
 namespace {
 
+constexpr kj::uint kHeldMax = 1024;  // far more than are dealt at a time
+
 void writeAccess(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out) {
   const DaemonConfig& config = connection.loop().config();
   const ParameterStore& store = *model.store;
@@ -37,7 +39,13 @@ auto refusing(Context context) {
   };
 }
 
-std::vector<HeldSamples> readHeld(capnp::List<schema::HeldSamples>::Reader list) {
+/// A list of structs that take no bytes may claim to be very long.
+Result<std::vector<HeldSamples>> readHeld(capnp::List<schema::HeldSamples>::Reader list) {
+  if (list.size() > kHeldMax) {
+    return Error{ErrorCode::invalidArgument, "samples of " + std::to_string(list.size()) +
+                                                 " steps; no trainer has those of more than " +
+                                                 std::to_string(kHeldMax)};
+  }
   std::vector<HeldSamples> held;
   for (const auto& each : list) {
     held.push_back({Step{each.getStep()}, {each.getEpoch(), each.getBegin(), each.getCount()}});
@@ -79,6 +87,7 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
     return kj::READY_NOW;
   };
   if (!greeted_) return refuse(noHello());
+  if (auto may = connection_->mayServe(); !may.ok()) return refuse(may.error());
   context.allowCancellation();  // the model may take long to load
   auto model = wire::readModel(params.getModel());
   if (!model.ok()) return refuse(model.error());
@@ -97,11 +106,12 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
   if (!pullCodec.ok()) return refuse({pullCodec.error().code, "pulls: " + pullCodec.message()});
   candidate.codec = (*codec)->spec();
   candidate.pullCodec = (*pullCodec)->spec();
-  std::vector<HeldSamples> held = readHeld(params.getHeld());
-  if (!held.empty()) loop_.environment().dealsSamples = true;
+  auto held = readHeld(params.getHeld());
+  if (!held.ok()) return refuse(held.error());
+  if (!held->empty()) loop_.environment().dealsSamples = true;
   context.releaseParams();
   return loop_
-      .onControl([candidate, held = std::move(held), model = std::move(*model),
+      .onControl([candidate, held = *std::move(held), model = std::move(*model),
                   loop = loop_.shared_from_this()](Control& control) mutable {
         return control.join(std::move(candidate), std::move(held), std::move(model), std::move(loop));
       })
@@ -126,6 +136,7 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
 kj::Promise<void> DaemonService::attach(AttachContext context) {
   auto refuse = refusing(context);
   if (!greeted_) return refuse(noHello());
+  if (auto may = connection_->mayServe(); !may.ok()) return refuse(may.error());
   auto params = context.getParams();
   const AttachWish wish{Rank{params.getRank()}, params.getIncarnation(), params.getAttachment()};
   context.releaseParams();
@@ -140,6 +151,7 @@ kj::Promise<void> DaemonService::attach(AttachContext context) {
 kj::Promise<void> DaemonService::observe(ObserveContext context) {
   auto refuse = refusing(context);
   if (!greeted_) return refuse(noHello());
+  if (auto may = connection_->mayServe(); !may.ok()) return refuse(may.error());
   auto model = wire::readModel(context.getParams().getModel());
   if (!model.ok()) return refuse(model.error());
   context.releaseParams();
@@ -156,6 +168,9 @@ kj::Promise<void> DaemonService::observe(ObserveContext context) {
 }
 
 kj::Promise<void> DaemonService::admin(AdminContext context) {
+  if (auto may = connection_->mayServe(); !may.ok()) {
+    return KJ_EXCEPTION(OVERLOADED, may.message().c_str());
+  }
   context.getResults().setAdmin(kj::heap<AdminService>(connection_));
   return kj::READY_NOW;
 }

@@ -112,8 +112,9 @@ void PullServer::count(uint64_t bytes, uint64_t valueBytes) {
 
 Status PullServer::answer(Context& context, const Asked& asked, uint64_t pull, const PullAnswer& answer) {
   PSD_ASSIGN_OR_RETURN(auto sent, bytesOf(answer.view, asked.codec));
-  // Pinned at the moment of building: the answer may outlive its call and even the RPC system.
-  if (sent.owner) connection_->pin(sent.bytes.data(), std::move(sent.owner));
+  // Pinned at the moment of building: the answer may outlive its call, the model and even the RPC system.
+  if (!sent.owner) sent.owner = model_;
+  connection_->pin(sent.bytes.data(), std::move(sent.owner));
   auto results = context.getResults(capnp::MessageSize{16, 0});
   auto slice = results.initSlice();
   slice.setPull(pull);

@@ -8,8 +8,8 @@
 namespace psd {
 
 bool PushServer::takesDeviceGradient(const PushSlice& slice) const {
-  const auto step = steps_.find(slice.step);
-  const PartPush* part = step == steps_.end() ? nullptr : step->second->parts[slice.shard].get();
+  const auto step = begun(slice.step);
+  const PartPush* part = step ? step->parts[slice.shard].get() : nullptr;
   return part ? part->policy->takesDeviceGradients()
               : model_->policyOf(model_->store->shard(slice.shard))->takesDeviceGradients();
 }

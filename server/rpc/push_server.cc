@@ -132,23 +132,37 @@ Status PushServer::check(const PushSlice& slice, const Limits& limits) const {
   return checkGradient(slice.shard, slice.offset, slice.gradient);
 }
 
-std::optional<PushAnswer> PushServer::known(const PushSlice& slice) const {
-  const PushAnswer* found = ofShards_[slice.shard].find(slice.step);
-  if (!found) found = dropped_.find(slice.step);
+std::optional<PushAnswer> PushServer::known(Step step, uint32_t shard) const {
+  const PushAnswer* found = ofShards_[shard].find(step);
+  if (!found) found = dropped_.find(step);
   if (!found) return std::nullopt;
   PushAnswer answer = *found;
   answer.updates = 0;  // counted when it was first answered
   return answer;
 }
 
+kj::Promise<PushReply> PushServer::repeated(uint32_t shard, const PushAnswer& answer) {
+  home_->environment().counters.repeatedSlices.add();
+  return whenDurable(shard, {answer});
+}
+
+kj::Promise<PushReply> PushServer::onceDecided(std::shared_ptr<StepPush> step, uint32_t shard) {
+  auto changed = step->whenChanged();
+  return changed.then([this, step = std::move(step), shard]() mutable -> kj::Promise<PushReply> {
+    if (const auto answer = known(step->number, shard)) return repeated(shard, *answer);
+    const PartPush* part = step->parts[shard].get();
+    if (!part) return refused({ErrorCode::sessionEnded, "the trainer was lost before all of it had come"});
+    if (part->refused) return PushReply{*part->refused};
+    if (step->outcome) return PushReply{*step->outcome};
+    if (!step->complete) return repeated(shard, part->received());
+    return onceDecided(std::move(step), shard);
+  });
+}
+
 kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(PushSlice& slice) {
-  const auto tell = [&](const PushAnswer& answer) {
-    home_->environment().counters.repeatedSlices.add();
-    return whenDurable(slice.shard, {answer});
-  };
-  if (auto answer = known(slice)) {
+  if (auto answer = known(slice.step, slice.shard)) {
     tellOfSamplesAgain(slice.step);
-    return tell(*answer);
+    return repeated(slice.shard, *answer);
   }
   const auto found = steps_.find(slice.step);
   if (found == steps_.end()) return nullptr;
@@ -157,18 +171,24 @@ kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(PushSlice& slice) {
   if (!part || part->basis != slice.basis) return nullptr;
   if (!part->arrived.contains(slice.offset, slice.gradient.size())) return nullptr;
   if (part->refused) return kj::Promise<PushReply>(PushReply{*part->refused});
-  if (part->unanswered == 0 && !step.complete) {
-    return tell({PushOutcome::received, part->newest->version, part->newest->staleness});
-  }
   slice.turn = nullptr;
+  if (part->unanswered == 0) {
+    if (!step.complete) return repeated(slice.shard, part->received());
+    slice.held = nullptr;  // the policy has taken the slice; the wait may be long
+    return onceDecided(found->second, slice.shard);
+  }
   return step.whenChanged().then(
       [this, slice = std::move(slice)]() mutable { return take(std::move(slice)); });
 }
 
 Result<std::shared_ptr<StepPush>> PushServer::stepOf(const PushSlice& slice) {
-  auto found = steps_.find(slice.step);
-  if (found != steps_.end()) return found->second;
+  const std::shared_ptr<StepPush> found = begun(slice.step);
+  if (found && !found->closed()) return found;
   if (home_->environment().draining) return Error{ErrorCode::shuttingDown, "the daemon is shutting down"};
+  if (found) {
+    found->reopen();
+    return found;
+  }
   // Dropping a policy's half-gathered update is what a trainer asks for when it goes on without it.
   for (auto older = steps_.begin(); older != steps_.end() && older->first < slice.step;) {
     const std::shared_ptr<StepPush> step = older->second;
@@ -178,23 +198,33 @@ Result<std::shared_ptr<StepPush>> PushServer::stepOf(const PushSlice& slice) {
   const ParameterStore& store = *model_->store;
   auto step = std::make_shared<StepPush>(*home_, slice.step, store.shardCount());
   for (size_t i = 0; i < store.shardCount(); i++) {  // parts that an earlier session brought in
-    if (!ofShards_[i].find(slice.step)) continue;
-    step->arrived += store.shard(i).range().count;
-    step->known[store.shard(i).range().group]++;
+    if (ofShards_[i].find(slice.step)) step->arrived += store.shard(i).range().count;
   }
   return steps_[slice.step] = std::move(step);
 }
 
-std::shared_ptr<PartPush> PushServer::open(const StepPush& step, const PushSlice& slice) const {
+std::shared_ptr<StepPush> PushServer::begun(Step step) const {
+  const auto found = steps_.find(step);
+  return found == steps_.end() ? nullptr : found->second;
+}
+
+size_t PushServer::decidedBeside(const PushSlice& slice) const {
+  const ParameterStore& store = *model_->store;
+  size_t decided = 0;
+  for (uint32_t i = 0; i < store.shardCount(); i++) {
+    if (store.shard(i).range().group != store.shard(slice.shard).range().group) continue;
+    if (i != slice.shard && ofShards_[i].find(slice.step)) decided++;
+  }
+  return decided;
+}
+
+std::shared_ptr<PartPush> PushServer::open(const PushSlice& slice) const {
   auto part = std::make_shared<PartPush>();
   part->trainer = trainer_;
   part->step = slice.step;
   part->basis = slice.basis;
   part->samples = slice.samples;
-  const Shard& shard = model_->store->shard(slice.shard);
-  const auto known = step.known.find(shard.range().group);
-  if (known != step.known.end()) part->known = known->second;
-  part->policy = model_->policyOf(shard);
+  part->policy = model_->policyOf(model_->store->shard(slice.shard));
   return part;
 }
 
@@ -212,8 +242,9 @@ Result<PushServer::Admitted> PushServer::admit(const PushSlice& slice) {
   if (part && part->arrived.overlaps(slice.offset, slice.gradient.size())) {
     return bad("some of its elements came before, in a slice of another size");
   }
-  if (!part) part = open(*step, slice);
+  if (!part) part = open(slice);
   newest = slice.step;
+  part->known = decidedBeside(slice);
   part->arrived.add(slice.offset, slice.gradient.size());
   step->arrived += slice.gradient.size();
   const bool completes = step->arrived == model_->store->layout().totalElements();
@@ -228,7 +259,7 @@ PushReply PushServer::refused(const Error& error) const {
 
 kj::Promise<PushReply> PushServer::pushHere(PushSlice slice) {
   if (slice.ring) return pushFromRing(std::move(slice));
-  if (!steps_.contains(slice.step)) {
+  if (const auto step = begun(slice.step); !step || step->closed()) {
     KJ_IF_MAYBE (opened, home_->gate()) {
       inFlight_++;
       counters_->waitForPush.add();
@@ -257,7 +288,6 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
   }
   auto admitted = admit(slice);
   if (!admitted.ok()) return refused(admitted.error());
-  count(slice);
   slice.turn = nullptr;
   auto [step, part, completion] = *std::move(admitted);
   const uint32_t shardIndex = slice.shard;
@@ -277,6 +307,7 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
       .then([this, step = step, part = part, slice = std::move(slice),
              settles](Result<PushAnswer> answer) mutable -> kj::Promise<PushReply> {
         answered(*step, *part, slice, answer);
+        if (answer.ok()) count(slice);
         slice.held = nullptr;
         if (!settles(*step)) return PushReply{std::move(answer)};
         return settle(step, slice.shard, std::move(answer));

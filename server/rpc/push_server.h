@@ -105,11 +105,19 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   /// The answer to a slice that came before, which it may move from; nothing if it is new.
   kj::Maybe<kj::Promise<PushReply>> answerAgain(PushSlice& slice);
   /// What is known for good of a shard's part of a step.
-  std::optional<PushAnswer> known(const PushSlice& slice) const;
+  std::optional<PushAnswer> known(Step step, uint32_t shard) const;
+  /// The reply to a slice that came again.
+  kj::Promise<PushReply> repeated(uint32_t shard, const PushAnswer& answer);
+  /// The same once it is known what became of the shard's part of a complete step.
+  kj::Promise<PushReply> onceDecided(std::shared_ptr<StepPush> step, uint32_t shard);
   /// What a new slice belongs to, with the slice entered; a later step gives up an unfinished one.
   Result<Admitted> admit(const PushSlice& slice);
   Result<std::shared_ptr<StepPush>> stepOf(const PushSlice& slice);
-  std::shared_ptr<PartPush> open(const StepPush& step, const PushSlice& slice) const;
+  /// Null: it has not begun, or is over.
+  std::shared_ptr<StepPush> begun(Step step) const;
+  std::shared_ptr<PartPush> open(const PushSlice& slice) const;
+  /// Of the other shards of its group, those whose parts of the step are decided.
+  size_t decidedBeside(const PushSlice& slice) const;
   /// The policy has answered a slice. One that it refused has changed nothing and may come again, unless the
   /// policy had all of the part.
   void answered(StepPush& step, PartPush& part, const PushSlice& slice, const Result<PushAnswer>& answer);

@@ -38,7 +38,7 @@ void writeSharing(const ServedModel& model, Connection& connection, schema::Mode
     return;
   }
   auto shared = out.initSharedModel();
-  shared.setMemory(kj::heap<SharedMemoryService>(arena->file));
+  shared.setMemory(kj::heap<SharedMemoryService>(connection.shared_from_this(), arena->file));
   shared.setValuesAt(arena->valuesAt);
   shared.setVersionsAt(arena->versionsAt);
   shared.setVersionStep(arena->versionStep);

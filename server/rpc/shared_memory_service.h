@@ -5,16 +5,17 @@
 
 #include "common/os/shared_memory.h"
 #include "schema/psd.capnp.h"
-#include "server/rpc/connection.h"
+#include "server/rpc/counted_service.h"
 #include "server/rpc/served_model.h"
 
 namespace psd {
 
 /// Gives a peer the descriptor of a memory file and keeps the file meanwhile. Belongs to the connection's
 /// loop.
-class SharedMemoryService final : public schema::SharedMemory::Server {
+class SharedMemoryService final : public CountedService<schema::SharedMemory> {
  public:
-  explicit SharedMemoryService(std::shared_ptr<const SharedMemory> memory) : memory_(std::move(memory)) {}
+  SharedMemoryService(std::shared_ptr<Connection> connection, std::shared_ptr<const SharedMemory> memory)
+      : CountedService(std::move(connection)), memory_(std::move(memory)) {}
 
   kj::Maybe<int> getFd() override { return memory_->fd(); }
 

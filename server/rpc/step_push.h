@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -22,6 +21,8 @@ struct PartPush : ShardPush {
   bool abandoned = false;                  ///< its session ended before it was whole
   std::optional<Result<PushAnswer>> fate;  ///< what became of it, once that is known
 
+  /// What its slices are told until the policy has decided, of those that it has answered.
+  PushAnswer received() const { return {PushOutcome::received, newest->version, newest->staleness}; }
   /// Once nothing of the step waits: whether nothing of it is in the model, nor will be. A policy that
   /// applies slice by slice has applied some.
   bool dropped() const {
@@ -50,6 +51,16 @@ struct StepPush {
     if (complete && open_) loop_.updateLacksSlices();
     complete = false;
   }
+  /// Its trainer was lost. The loop does not wait for it, and nothing new belongs to it until reopen().
+  bool closed() const { return !open_; }
+  /// The trainer is back, with what the step lacks.
+  void reopen() {
+    open_ = true;
+    loop_.updateBegan();
+    for (const auto& part : parts) {
+      if (part) part->abandoned = false;
+    }
+  }
   /// The loop need not wait for it.
   void close() {
     if (!open_) return;
@@ -70,7 +81,6 @@ struct StepPush {
 
   const Step number;
   std::vector<std::shared_ptr<PartPush>> parts;  ///< by shard; null: nothing of it is there
-  std::map<uint32_t, size_t> known;              ///< by group, shards that an earlier session brought it to
   uint64_t arrived = 0;                          ///< elements
   bool complete = false;                         ///< all have arrived
   uint64_t completions = 0;                      ///< times that it became so: a slice may be refused then

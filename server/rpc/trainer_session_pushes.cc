@@ -179,7 +179,7 @@ kj::Promise<void> TrainerSession::openRing(OpenRingContext context) {
   }
   auto memory = makeRing(context.getParams().getBytes());
   if (memory.ok()) {
-    context.getResults().setMemory(kj::heap<SharedMemoryService>(*memory));
+    context.getResults().setMemory(kj::heap<SharedMemoryService>(connection_, *memory));
   } else {
     wire::writeError(memory.error(), context.getResults().initError());
   }

@@ -119,6 +119,31 @@ TEST_CASE("Protocol: a peer with too many calls in progress is not listened to, 
   CHECK(counter(server, "pull_slices") == 10);
 }
 
+TEST_CASE("Protocol: a peer holds so many capabilities and no more, and those that it drops count no more") {
+  Json limited = config();
+  limited["limits"]["calls"] = 16;
+  LocalServer server(limited);
+  auto io = kj::setupAsyncIo();
+  RawTrainer trainer(io, server, 0, 1);
+  trainer.bringZeros();
+  RawPeer peer(io, server.address());
+  peer.hello();
+  const auto observe = [&] { return peer.wait(peer.daemon().observeRequest().send().dropPipeline()); };
+  std::vector<schema::Reader::Client> held;
+  for (auto answer = observe(); !answer.isError(); answer = observe()) {
+    REQUIRE(held.size() < 16);
+    held.push_back(answer.getObserving().getReader());
+  }
+  CHECK(held.size() == 15);  // and the daemon itself
+  const Status refused = statusFrom(observe().getError());
+  CHECK(refused.error().code == ErrorCode::overloaded);
+  CHECK(refused.message() == "this connection holds 16 capabilities; limits.calls allows 16");
+  CHECK_THROWS(peer.wait(peer.daemon().adminRequest().send().ignoreResult()));
+  held.pop_back();
+  peer.wait(peer.daemon().pingRequest().send().ignoreResult());
+  CHECK(observe().isObserving());
+}
+
 TEST_CASE("Protocol: a peer that never reads, and is gone, is missed") {
   LocalServer server(config("hogwild"));
   auto io = kj::setupAsyncIo();

@@ -107,6 +107,16 @@ TEST_CASE("Protocol: models that cannot be") {
   RawTrainer(io, server, 0, 1).bringZeros();
 }
 
+TEST_CASE("Protocol: samples that nobody can have") {
+  LocalServer server(config());
+  auto io = kj::setupAsyncIo();
+  const std::vector<HeldSamples> held(2000, {Step{1}, {0, 0, 1}});
+  const Status refused = tryToJoin(io, server, 0, 1, {.incarnation = 7, .held = held});
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::invalidArgument);
+  CHECK(refused.message() == "samples of 2000 steps; no trainer has those of more than 1024");
+}
+
 TEST_CASE("Protocol: no pull and no push before the model has values") {
   LocalServer server(config());
   auto io = kj::setupAsyncIo();

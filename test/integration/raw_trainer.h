@@ -30,6 +30,7 @@ struct RawLife {
   std::string codec = {};
   ModelSpec model = testing::model();
   std::vector<HeldSamples> held = {};
+  bool anyRank = false;
 };
 
 /// After hello().
@@ -40,6 +41,7 @@ inline kj::Promise<capnp::Response<schema::JoinResult>> startToJoin(RawPeer& pee
   request.setWorldSize(worldSize);
   request.setIncarnation(life.incarnation);
   request.setDaemon(life.daemon);
+  request.setAnyRank(life.anyRank);
   request.setCodec(life.codec.c_str());
   wire::writeModel(life.model, request.initModel());
   auto held = request.initHeld(static_cast<unsigned>(life.held.size()));

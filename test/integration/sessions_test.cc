@@ -142,8 +142,16 @@ TEST_CASE("Sessions: a push that waits for others keeps no share of limits.in_fl
   first.peer().wait(first.peer().daemon().pingRequest().send().ignoreResult());
   server.statusWhen(
       [](const Json& now) { return now["waiting"].size() == 1 && now["in_flight_bytes"] == 0; });
+  // One that comes again waits for the same round.
+  auto again = first.startPush({}, testing::dataOf(values));
+  first.peer().wait(first.peer().daemon().pingRequest().send().ignoreResult());
+  server.statusWhen([](const Json& now) { return now["in_flight_bytes"] == 0; });
+  CHECK_FALSE(again.poll(io.waitScope));
   PSD_REQUIRE_OK(second.push({}, values));
-  CHECK(first.peer().wait(waiting.dropPipeline()).getAccepted().getOutcome() == schema::PushOutcome::APPLIED);
+  for (auto* answer : {&waiting, &again}) {
+    CHECK(first.peer().wait(answer->dropPipeline()).getAccepted().getOutcome() ==
+          schema::PushOutcome::APPLIED);
+  }
 }
 
 TEST_CASE("Sessions: a trainer that is refused, or goes before it is in, binds nobody to its model") {
@@ -188,97 +196,6 @@ TEST_CASE("Sessions: a trainer that is refused, or goes before it is in, binds n
     device->opened.set_value();
     CHECK(RawTrainer(io, server, 0, 1).mustInitialize());
   }
-}
-
-TEST_CASE("Sessions: a trainer that joins again goes on with its session, and the old connection is out") {
-  LocalServer server(configOf(kDayMs, kDayMs));
-  auto io = kj::setupAsyncIo();
-  RawTrainer before(io, server, 0, 1, {.incarnation = 7});
-  before.bringZeros();
-  PSD_REQUIRE_OK(before.push({1, 0, 0}, std::vector<float>(1024, 1.0f)));
-  RawTrainer after(io, server, 0, 1, {.incarnation = 7, .daemon = before.daemon()});
-  CHECK(after.resumed());
-  CHECK(after.daemon() == before.daemon());
-  CHECK_FALSE(after.mustInitialize());
-  const Status late = before.push({1, 0, 1024}, std::vector<float>(976, 1.0f));
-  REQUIRE_FALSE(late.ok());
-  CHECK(late.error().code == ErrorCode::sessionEnded);
-  CHECK(late.message().find("another connection") != std::string::npos);
-  // What the old connection brought of the push counts.
-  PSD_REQUIRE_OK(after.push({1, 0, 1024}, std::vector<float>(976, 1.0f)));
-  const Json status = server.status();
-  CHECK(status["shards"][0]["version"] == 1);
-  CHECK(status["trainers"].size() == 1);
-  CHECK(status["trainers"][0]["incarnation"] == "0000000000000007");
-  CHECK(status["trainers_lost"] == 0);
-  CHECK(status["counters"]["trainers_returned"] == 1);
-}
-
-TEST_CASE("Sessions: a slice that comes again is answered, and not applied again") {
-  for (const char* policy : {"hogwild", "locked"}) {
-    Json config = configOf(kDayMs, kDayMs);
-    config["policy"]["type"] = policy;
-    config["threads"] = 2;  // the two connections are on different loops
-    LocalServer server(config);
-    auto io = kj::setupAsyncIo();
-    RawTrainer before(io, server, 0, 1, {.incarnation = 7});
-    before.bringZeros();
-    const std::vector<float> first(1024, 1.0f), second(976, 1.0f);
-    for (int i = 0; i < 2; i++) {
-      PSD_REQUIRE_OK(before.push({1, 0, 0}, first));
-      PSD_REQUIRE_OK(before.push({1, 0, 1024}, second));
-      PSD_REQUIRE_OK(before.push({2, 0, 0}, first));  // unfinished
-    }
-    RawTrainer after(io, server, 0, 1, {.incarnation = 7, .daemon = before.daemon()});
-    for (int i = 0; i < 2; i++) {
-      PSD_REQUIRE_OK(after.push({1, 0, 1024}, second));
-      PSD_REQUIRE_OK(after.push({2, 0, 0}, first));
-      PSD_REQUIRE_OK(after.push({2, 0, 1024}, second));
-      PSD_REQUIRE_OK(after.push({1, 0, 0}, first));
-    }
-    const Json status = server.status();
-    CHECK(status["shards"][0]["version"] == 2);
-    CHECK(status["counters"]["repeated_slices"] == 10);
-    CHECK(status["counters"]["refused_slices"] == 0);
-  }
-}
-
-TEST_CASE("Sessions: a trainer that was gone for good comes back with what it had pushed") {
-  LocalServer server(configOf(kDayMs, 0));
-  auto io = kj::setupAsyncIo();
-  uint64_t daemon = 0;
-  {
-    RawTrainer before(io, server, 0, 1, {.incarnation = 7});
-    before.bringZeros();
-    PSD_REQUIRE_OK(before.push({1, 0, 0}, std::vector<float>(1024, 1.0f)));
-    PSD_REQUIRE_OK(before.push({1, 0, 1024}, std::vector<float>(976, 1.0f)));
-    daemon = before.daemon();
-  }
-  server.statusWhen(oneIsLost);
-  RawTrainer after(io, server, 0, 1, {.incarnation = 7, .daemon = daemon});
-  CHECK_FALSE(after.resumed());
-  PSD_REQUIRE_OK(after.push({1, 0, 0}, std::vector<float>(1024, 1.0f)));
-  CHECK(server.status()["shards"][0]["version"] == 1);
-}
-
-TEST_CASE("Sessions: one whose rank another took does not come back") {
-  LocalServer server(configOf(kDayMs, kDayMs));
-  auto io = kj::setupAsyncIo();
-  uint64_t daemon = 0;
-  { daemon = RawTrainer(io, server, 0, 1, {.incarnation = 7}).daemon(); }
-  server.statusWhen([](const Json& now) { return now["trainers"][0]["connected"] == false; });
-  { RawTrainer next(io, server, 0, 1, {.incarnation = 8}); }
-  server.statusWhen(
-      [](const Json& now) { return now["trainers"][0]["connected"] == false && now["trainers_lost"] == 1; });
-  // Who was in with another daemon last was in before the rank changed hands here, too.
-  for (const uint64_t last : {daemon, daemon + 2}) {
-    const Status refused = testing::tryToJoin(io, server, 0, 1, {.incarnation = 7, .daemon = last});
-    REQUIRE_FALSE(refused.ok());
-    CHECK(refused.error().code == ErrorCode::rankTaken);
-    CHECK(refused.message().find("taken over by process") != std::string::npos);
-  }
-  // A new life is one like any other.
-  CHECK_FALSE(RawTrainer(io, server, 0, 1, {.incarnation = 9}).resumed());
 }
 
 TEST_CASE("Sessions: one that joins while the last other one leaves is in, though that one's model went") {
