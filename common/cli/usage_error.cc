@@ -23,6 +23,10 @@ std::string goesWith(const CLI::App& app, const std::string& option, const CLI::
   return option + ": goes with '" + nameOf(app, command) + "', not with '" + nameOf(app, chosenOf(app)) + "'";
 }
 
+std::string belongsAfter(const CLI::App& app, const std::string& option) {
+  return option + ": belongs after the command, as in '" + nameOf(app, chosenOf(app)) + " " + option + " …'";
+}
+
 std::string suggestion(std::string_view word, const std::vector<std::string>& names,
                        const std::string& otherwise) {
   const std::string_view near = nearest(word, {names.begin(), names.end()});
@@ -32,6 +36,7 @@ std::string suggestion(std::string_view word, const std::vector<std::string>& na
 std::string wrongOption(const std::string& word, const CLI::App& app, const std::string& help) {
   const CLI::App& chosen = chosenOf(app);
   const std::string name = word.substr(0, word.find('='));
+  if (&chosen != &app && chosen.get_option_no_throw(name) != nullptr) return belongsAfter(app, name);
   std::vector<const CLI::App*> commands = app.get_subcommands({});
   commands.insert(commands.begin(), &app);
   for (const CLI::App* other : commands) {
@@ -81,8 +86,7 @@ Status checkOptionsPlaced(const CLI::App& app) {
     if (chosen.get_option_no_throw(name) == nullptr) {
       return {ErrorCode::invalidArgument, goesWith(app, name, app)};
     }
-    return {ErrorCode::invalidArgument,
-            name + ": belongs after the command, as in '" + nameOf(app, chosen) + " " + name + " …'"};
+    return {ErrorCode::invalidArgument, belongsAfter(app, name)};
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 
 #include <spdlog/spdlog.h>
 
@@ -11,7 +12,8 @@ namespace psd {
 Result<LogFile::File> LogFile::openFile(const std::string& path) {
   // spdlog would make the folder.
   const auto folder = std::filesystem::path(path).parent_path();
-  if (!folder.empty() && !std::filesystem::exists(folder)) {
+  std::error_code unknown;  // where it may not be looked for, opening the file tells why
+  if (!folder.empty() && !std::filesystem::exists(folder, unknown) && !unknown) {
     return Error{ErrorCode::invalidArgument,
                  "log.file: '" + path + "': there is no folder '" + folder.string() + "'"};
   }

@@ -1,6 +1,8 @@
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -158,9 +160,7 @@ int report(const psd::Status& status) {
   return status.error().code == psd::ErrorCode::invalidArgument ? kExitUsage : kExitFailure;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app("psd, a parameter server for machine learning. Without a subcommand it serves.", "psd");
   app.set_version_flag("--version", "psd " PSD_VERSION);
   app.require_subcommand(0, 1);
@@ -205,4 +205,12 @@ int main(int argc, char** argv) {
   }
   return report(psd::runDaemon(
       *loaded, [&] { return reread(*env, serve); }, portFile, *env));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int status = run(argc, argv);
+  if (status != 0 || (std::fflush(stdout) == 0 && std::ferror(stdout) == 0)) return status;
+  return report({psd::ErrorCode::io, std::string("standard output: ") + std::strerror(errno)});
 }

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import subprocess
 import threading
 
 import processes
@@ -134,6 +135,12 @@ class WrongConfiguration(processes.ProcessTest):
         refuse(self.folder, "directory")
         refuse(self.folder / "absent" / "psd.log", "there is no folder")
         self.assertFalse((self.folder / "absent").exists())
+
+    def test_output_that_cannot_be_written(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            for arguments in (["check"], ["--help"]):
+                end = subprocess.run([processes.PSD, *arguments], stdout=full, stderr=subprocess.PIPE, text=True)
+                self.assertEqual((end.returncode, end.stderr), (1, "psd: standard output: No space left on device\n"))
 
     def test_a_place_for_the_model_is_looked_for_before_the_training(self):
         for path, words in ((self.folder / "absent" / "m.safetensors", f"there is no folder '{self.folder}/absent'"),

@@ -4,6 +4,7 @@ import gzip
 import signal
 import socket
 import struct
+import subprocess
 
 import processes
 
@@ -46,6 +47,11 @@ class WrongArguments(processes.ProcessTest):
                 trainer = self.start_trainer(*self.train_arguments(**changes))
                 self.assert_fails(trainer)
                 self.assertEqual(trainer.wait(), status)
+
+    def test_output_that_cannot_be_written(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            end = subprocess.run([processes.TRAINER, "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((end.returncode, end.stderr), (1, "psd-trainer: standard output: No space left on device\n"))
 
     def test_nobody_at_the_address(self):
         with socket.socket() as bound:  # nobody listens there, and nobody else can

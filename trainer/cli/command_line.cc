@@ -140,6 +140,13 @@ Result<CommonOptions> readCommon(const RawFlags& flags, const EnvironmentGetter&
   return common;
 }
 
+/// Empty: not given. A variable of a script that is not set is no name.
+Result<std::string> readFileName(const char* flag, const std::optional<std::string>& name) {
+  if (!name) return std::string();
+  if (name->empty()) return Error{ErrorCode::invalidArgument, std::string(flag) + ": the file has no name"};
+  return *name;
+}
+
 Status readOverlap(const RawFlags& flags, LoopOptions& loop) {
   PSD_ASSIGN_OR_RETURN(const uint64_t inflight,
                        parseInteger({"--inflight", flags.inflight}, 0, kInflightMax));
@@ -198,8 +205,8 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
     }
     PSD_ASSIGN_OR_RETURN(loop.steps, parseInteger({"--steps", *flags.steps}, 1, kStepsMax));
   }
-  train.initFile = flags.init;
-  train.metricsFile = flags.metrics;
+  PSD_ASSIGN_OR_RETURN(train.initFile, readFileName("--init", flags.init));
+  PSD_ASSIGN_OR_RETURN(train.metricsFile, readFileName("--metrics", flags.metrics));
   return Command(std::move(train));
 }
 

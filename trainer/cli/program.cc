@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <span>
 #include <string>
@@ -51,22 +54,15 @@ int trainBench(const TrainBenchCommand& command) {
   return done.ok() ? 0 : report(done.error());
 }
 
-}  // namespace
-
-int runProgram(int argc, const char* const* argv) {
-  keepFreedMemory();
-  const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
-  const auto command = parseCommandLine(
-      std::span(argv, static_cast<size_t>(argc)), [](const char* name) { return std::getenv(name); }, cores);
-  if (!command.ok()) return report(command.error());
-  if (const auto* print = std::get_if<PrintText>(&*command)) {
+int run(const Command& command) {
+  if (const auto* print = std::get_if<PrintText>(&command)) {
     std::cout << print->text;
     return 0;
   }
-  const auto* training = std::get_if<TrainCommand>(&*command);
-  const auto* evaluation = std::get_if<EvalCommand>(&*command);
-  const auto* measurement = std::get_if<BenchCommand>(&*command);
-  const auto* stepMeasurement = std::get_if<TrainBenchCommand>(&*command);
+  const auto* training = std::get_if<TrainCommand>(&command);
+  const auto* evaluation = std::get_if<EvalCommand>(&command);
+  const auto* measurement = std::get_if<BenchCommand>(&command);
+  const auto* stepMeasurement = std::get_if<TrainBenchCommand>(&command);
   const std::string& logLevel = training          ? training->common.logLevel
                                 : evaluation      ? evaluation->common.logLevel
                                 : stepMeasurement ? stepMeasurement->common.logLevel
@@ -76,6 +72,19 @@ int runProgram(int argc, const char* const* argv) {
   if (training) return train(*training);
   if (stepMeasurement) return trainBench(*stepMeasurement);
   return evaluation ? eval(*evaluation) : bench(*measurement);
+}
+
+}  // namespace
+
+int runProgram(int argc, const char* const* argv) {
+  keepFreedMemory();
+  const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const auto command = parseCommandLine(
+      std::span(argv, static_cast<size_t>(argc)), [](const char* name) { return std::getenv(name); }, cores);
+  if (!command.ok()) return report(command.error());
+  const int status = run(*command);
+  if (status != 0 || (std::cout.flush() && std::ferror(stdout) == 0)) return status;
+  return report({ErrorCode::io, std::string("standard output: ") + std::strerror(errno)});
 }
 
 }  // namespace psd

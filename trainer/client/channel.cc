@@ -21,6 +21,7 @@ namespace {
 constexpr uint64_t kMessageBytesMax = 64u << 20;
 constexpr kj::uint kDescriptorsPerMessage = 1;  // the memory of the parameters, or of the ring
 constexpr size_t kPooledBytesMax = 16u << 20;
+constexpr Version kUnread{UINT64_MAX};
 
 double secondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -209,6 +210,11 @@ kj::Promise<Result<PushInfo>> Channel::bringValues(std::span<const float> values
   }));
 }
 
+void Channel::noteVersion(PullInfo& info, const Slice& slice, uint64_t version) {
+  Version& oldest = info.versions[slice.shard.value];
+  oldest = std::min(oldest, Version{version});
+}
+
 kj::Promise<Status> Channel::pullSlice(uint64_t pull, const Slice& slice, std::span<float> into,
                                        PullInfo& info) {
   auto request = KJ_ASSERT_NONNULL(reader_).pullRequest(capnp::MessageSize{8, 0});
@@ -228,7 +234,7 @@ kj::Promise<Status> Channel::pullSlice(uint64_t pull, const Slice& slice, std::s
         if (answer.isError()) return cleared(wire::readError(answer.getError()));
         const auto bytes = wire::bytesIn(answer.getSlice().getValues());
         info.bytes += bytes.size();
-        info.versions[slice.shard.value] = Version{answer.getSlice().getVersion()};
+        noteVersion(info, slice, answer.getSlice().getVersion());
         if (terms_.pullCodec) return decodeSlice(bytes, into);
         if (bytes.size() != into.size_bytes()) {
           return {ErrorCode::protocolMismatch, "the daemon sent " + std::to_string(bytes.size()) +
@@ -251,7 +257,7 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, uint32
   if (shared_ && shared_->readable() && !onDevice) return pullShared(destination);
   auto start = std::chrono::steady_clock::now();
   auto info = kj::heap<PullInfo>();
-  info->versions.resize(terms_.plan.shards.size());
+  info->versions.resize(terms_.plan.shards.size(), kUnread);
   uint64_t number = ++lastPull_;
   auto received = sendInWindow(carried_, window,
                                [this, number, destination, onDevice, &info = *info](const Slice& slice) {
@@ -264,6 +270,7 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, uint32
       received.then([start, info = kj::mv(info)](Status status) mutable -> Result<PullInfo> {
         if (!status.ok()) return status.error();
         info->seconds = secondsSince(start);
+        std::ranges::replace(info->versions, kUnread, Version{});  // shards that other connections carry
         return std::move(*info);
       }));
 }

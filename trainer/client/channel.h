@@ -166,6 +166,8 @@ class Channel {
   /// Makes `left` calls one after the other.
   kj::Promise<void> pingOnAndOn(uint64_t left, std::vector<double>& seconds);
   Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const ModelSpec& model);
+  /// Of a shard's slices the oldest version counts: updates may land between them.
+  static void noteVersion(PullInfo& info, const Slice& slice, uint64_t version);
   kj::Promise<Status> pullSlice(uint64_t pull, const Slice& slice, std::span<float> into, PullInfo& info);
   kj::Promise<Status> initializeSlice(const Slice& slice, std::span<const float> values);
   kj::ArrayPtr<capnp::word> placeFor(capnp::rpc::Message::Reader envelope, size_t words);

@@ -126,7 +126,7 @@ kj::Promise<Status> Channel::pullThroughDevice(uint64_t pull, const Slice& slice
                                         : copier_->copy(into.data(), ring.at(place), into.size_bytes());
               place.giveBack();
               if (!copied.ok()) return copied;
-              info.versions[slice.shard.value] = Version{answer.getVersion()};
+              noteVersion(info, slice, answer.getVersion());
               info.bytes += into.size_bytes();
               return {};
             });

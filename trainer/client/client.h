@@ -92,7 +92,7 @@ struct JoinInfo {
 };
 
 struct PullInfo {
-  std::vector<Version> versions;  ///< per shard, the version that was read
+  std::vector<Version> versions;  ///< per shard, the version that was read; the oldest where it changed
   double seconds = 0;             ///< from the call to the last byte
   uint64_t bytes = 0;             ///< of values, as they came
 };

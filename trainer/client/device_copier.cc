@@ -72,7 +72,7 @@ DeviceCopier::~DeviceCopier() {
 Status DeviceCopier::check(const char* call, int error) const {
   if (error == kSuccess) return {};
   runtime_->getLastError();  // else whoever asks next takes it for its own
-  return {ErrorCode::unavailable,
+  return {ErrorCode::internal,
           "cuda:" + std::to_string(device_) + ": " + call + ": " + runtime_->getErrorString(error)};
 }
 

@@ -116,7 +116,14 @@ Status RpcClient::joinOnce(milliseconds timeout) {
   PSD_ASSIGN_OR_RETURN(joined_, askToJoin(order, timeout));
   trainer_->membership = {joined_.rank, joined_.worldSize};  // to come back to
   elements_ = ModelLayout(trainer_->model).totalElements();
-  info_ = describe();
+  JoinInfo info = describe();
+  if (before && info.local != info_.local) {
+    return {
+        ErrorCode::invalidArgument,
+        "the daemon came back with policy '" + info.policy +
+            "', under which trainers take other steps by themselves than before; start this trainer anew"};
+  }
+  info_ = std::move(info);
   info_.rank = joined_.rank;
   info_.worldSize = joined_.worldSize;
   StartRole role = StartRole::bringValues;

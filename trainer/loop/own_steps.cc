@@ -41,7 +41,8 @@ Result<Pending<PushInfo>> OwnSteps::exchange(uint64_t number) {
   subtract(w.size(), 1.f, w.data(), difference.data());
   if (elastic()) subtract(w.size(), -static_cast<float>(local_.alpha), difference.data(), w.data());
   steps_ = 0;
-  return client_.push(Step{number}, difference, std::exchange(samples_, 0), basis_);
+  const uint64_t samples = std::min<uint64_t>(std::exchange(samples_, 0), UINT32_MAX);
+  return client_.push(Step{number}, difference, static_cast<uint32_t>(samples), basis_);
 }
 
 }  // namespace psd

@@ -35,7 +35,7 @@ class OwnSteps {
   Model& model_;
   const LocalSteps local_;
   uint64_t steps_ = 0;  // since the last exchange
-  uint32_t samples_ = 0;
+  uint64_t samples_ = 0;
   bool begun_ = false;
   std::vector<Version> basis_;  // of the last pull
 };

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
@@ -109,6 +110,11 @@ TEST_CASE("a log file that cannot be opened is an error with path and reason") {
   REQUIRE_FALSE(status.ok());
   CHECK(status.error().code == ErrorCode::invalidArgument);
   CHECK(status.message() == "log.file: '" + path + "': " + std::strerror(ENOTDIR));
+
+  // Where a folder cannot even be looked for.
+  REQUIRE(symlink("loop", folder.file("loop").c_str()) == 0);
+  const std::string around = folder.file("loop/logs/psd.log");
+  CHECK(initLogging({.file = around}).message() == "log.file: '" + around + "': " + std::strerror(ELOOP));
 
   Status folderStatus = initLogging({.file = folder.path()});
   REQUIRE_FALSE(folderStatus.ok());

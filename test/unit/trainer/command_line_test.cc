@@ -263,6 +263,12 @@ TEST_CASE("wrong usage is one line that names the flag") {
   CHECK_THAT(problem(parseTrain({"--batchsize=2"})), Contains("did you mean --batch-size?"));
   CHECK(problem(parseTrain({"--chunk", "1M"})) ==
         "--chunk: goes with 'psd-trainer bench', not with 'psd-trainer train'");
+  CHECK(problem(parse({"--server", "tcp://h", "train", "--data", "d"})) ==
+        "--server: belongs after the command, as in 'psd-trainer train --server …'");
+  CHECK(problem(parse({"--data", "d", "eval", "--server", "tcp://h"})) ==
+        "--data: belongs after the command, as in 'psd-trainer eval --data …'");
+  CHECK(problem(parseTrain({"--init", ""})) == "--init: the file has no name");
+  CHECK(problem(parseTrain({"--metrics="})) == "--metrics: the file has no name");
   CHECK_THAT(problem(parseTrain({"--chunks"})),
              StartsWith("--chunks: no such option; see psd-trainer train"));
   CHECK_THAT(problem(parseTrain({"stray"})), StartsWith("'stray' is not expected; see psd-trainer train"));
