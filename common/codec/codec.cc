@@ -14,17 +14,14 @@ namespace {
 
 constexpr uint64_t kBufferElements = 4096;  // 16 KiB: stays in the first-level cache
 
-/// One of each codec, with the default options.
-const std::vector<std::unique_ptr<Codec>>& decoders() {
-  static const auto all = [] {
-    std::vector<std::unique_ptr<Codec>> made;
-    for (const CodecEntry& entry : kCodecList) {
-      CodecOptions options(entry.name, "");
-      made.push_back(entry.make(options));
-    }
+/// One of each codec, with the default options. Never destroyed: threads may decode while the program ends.
+const std::vector<std::shared_ptr<const Codec>>& decoders() {
+  static const auto* const all = [] {
+    auto* const made = new std::vector<std::shared_ptr<const Codec>>;
+    for (const CodecEntry& entry : kCodecList) made->push_back(makeCodec(entry.name).value());
     return made;
   }();
-  return all;
+  return *all;
 }
 
 }  // namespace

@@ -144,7 +144,8 @@ Gradient LogRecord::gradient() const {
 }
 
 void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update) {
-  const std::string codec = update.gradient.codec() ? update.gradient.codec()->spec() : "";
+  // Its name is enough to decode, and all that is known: the options are the trainer's.
+  const std::string_view codec = update.gradient.codec() ? update.gradient.codec()->name() : "";
   const std::span<const std::byte> gradient = update.gradient.bytes();
   RecordHeader header{};
   header.type = kUpdateRecord;

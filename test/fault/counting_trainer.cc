@@ -2,11 +2,11 @@
 // in it. Writes a line to a file for each push that was applied, so that whoever kills it knows what was
 // promised.
 //
-//   counting_trainer ADDRESS RANK WORLD_SIZE PUSHES INFLIGHT FILE DEVICE
+//   counting_trainer ADDRESS RANK WORLD_SIZE PUSHES INFLIGHT FILE DEVICE CHUNK
 //
 // DEVICE: cpu, or cuda:0, where gradients and parameters are in that device's memory as far as the daemon
 // shares memory of its own. INFLIGHT 0: each gradient is that of the parameters that were pulled just before,
-// as synchronous rounds ask; what came too late is done again.
+// as synchronous rounds ask; what came too late is done again. CHUNK: bytes of a slice at most.
 
 #include <chrono>
 #include <cstdio>
@@ -37,6 +37,7 @@ struct Order {
   size_t inflight = 1;  // 0: in rounds
   std::string file;
   bool onDevice = false;
+  uint64_t chunkBytes = 0;
 };
 
 /// Where the trainer's values are. Owned by one thread.
@@ -50,7 +51,7 @@ std::vector<float> all(float value) { return testing::everyParameter(kModel, val
 Result<std::unique_ptr<Client>> join(const Order& order, const std::vector<float>& zeros) {
   ClientOptions options;
   options.servers = {order.address};
-  options.chunkBytes = 4096;
+  options.chunkBytes = order.chunkBytes;
   options.connectTimeout = options.retryTimeout = kPatience;
   if (order.onDevice) options.cudaDevice = 0;
   return testing::joinPatiently(options, order.membership, kModel, zeros, kPatience);
@@ -110,15 +111,17 @@ Status run(const Order& order) {
 }  // namespace psd
 
 int main(int argc, char** argv) {
-  if (argc != 8) {
-    std::fprintf(stderr, "usage: counting_trainer ADDRESS RANK WORLD_SIZE PUSHES INFLIGHT FILE DEVICE\n");
+  if (argc != 9) {
+    std::fprintf(stderr,
+                 "usage: counting_trainer ADDRESS RANK WORLD_SIZE PUSHES INFLIGHT FILE DEVICE CHUNK\n");
     return 2;
   }
   const auto number = [&](int index) { return std::strtoull(argv[index], nullptr, 10); };
   const psd::Order order{
       argv[1],   {psd::Rank{static_cast<uint32_t>(number(2))}, static_cast<uint32_t>(number(3))},
       number(4), number(5),
-      argv[6],   std::string(argv[7]) != "cpu"};
+      argv[6],   std::string(argv[7]) != "cpu",
+      number(8)};
   const psd::Status status = psd::run(order);
   if (!status.ok()) std::fprintf(stderr, "counting_trainer: %s\n", status.message().c_str());
   return status.ok() ? 0 : 1;

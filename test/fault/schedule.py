@@ -13,6 +13,8 @@ import faulty_machine
 import processes
 
 COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
+# They lose nothing of a −1. What a round drops, a codec adds to the next push, so none goes with rounds.
+CODECS = ["none", "none", "fp16", "topk:fraction=1"]
 # Where trainers may have their values: of a program that has no CUDA only the CPU.
 TRAINER_DEVICES = os.environ.get("COUNTING_TRAINER_DEVICES", "cpu").split()
 FAULT_PROXY = os.environ["FAULT_PROXY_BIN"]
@@ -39,7 +41,7 @@ class Trainer:
         self.answered_before = self.answered()
         self.process = processes.Process(self.test.folder, self.test.name(f"trainer-{self.rank}"), [
             COUNTING_TRAINER, self.plan["address"], self.rank, self.plan["trainers"], self.left(), self.plan["inflight"],
-            self.file, self.plan["trainers_on"]], self.environment)
+            self.file, self.plan["trainers_on"], self.plan["chunk"]], self.environment)
         self.test.processes.append(self.process)
 
     def answered(self):
@@ -78,6 +80,9 @@ class Schedule:
                      "threads": self.random.randint(1, 2), "proxy": self.random.random() < 0.5,
                      "messages": self.random.randint(40, 300), "events": self.random.randint(2, 5),
                      "trainers_on": random.Random(f"{seed}, devices").choice(TRAINER_DEVICES)}
+        also = random.Random(f"{seed}, codec")
+        self.plan["codec"] = "none" if sync else also.choice(CODECS)
+        self.plan["chunk"] = also.choice([4096, 16384])  # bytes; the larger takes a whole shard
         self.total = self.plan["pushes"] * self.plan["trainers"]
         self.machine = faulty_machine.Machine(self.folder / "machine", self.folder / "saved")
         self.happened = []
@@ -93,7 +98,8 @@ class Schedule:
     def start_daemon(self):
         durability = {"type": self.plan["durability"], "path": str(self.folder / "saved"), "every_updates": 20, "every_seconds": 0,
                       "keep": 1000}  # and with them the whole log
-        return self.test.daemon(listen=(f"unix://{self.folder / 'psd.sock'}",), policy=self.plan["policy"],
+        codecs = {"push": {"default": self.plan["codec"]}}
+        return self.test.daemon(listen=(f"unix://{self.folder / 'psd.sock'}",), policy=self.plan["policy"], codecs=codecs,
                                 optimizer='{"type":"sgd","lr":1}', shards=self.plan["shards"], threads=self.plan["threads"],
                                 save=str(self.folder / "model.safetensors"), durability=durability,
                                 membership={"lease_ms": LEASE_MS, "grace_ms": self.random.choice([0, 50, 2000])},

@@ -27,9 +27,11 @@ const ModelSpec kModel{"counting", {{"a", DType::f32, {100, 70}}, {"b", DType::f
 
 constexpr uint32_t kShards = 3;
 
-std::unique_ptr<Client> joined(const std::string& address, std::vector<float>& values) {
+std::unique_ptr<Client> joined(const std::string& address, std::vector<float>& values,
+                               const std::string& codec = "none") {
   ClientOptions options;
   options.servers = {address};
+  options.codec = codec;
   auto client = Client::connect(options);
   PSD_REQUIRE_OK(client);
   PSD_REQUIRE_OK((*client)->join({Rank{0}, 1}, kModel, [&] { return std::span<const float>(values); }));
@@ -67,6 +69,8 @@ std::vector<std::string> settingsFor(const std::string& durability) {
 }
 
 TEST_CASE("with a log, every push that was answered outlives kill -9, once") {
+  const std::string codec = GENERATE("none", "fp16", "topk:fraction=1");  // that lose nothing of a −1
+  INFO(codec);
   TempDir folder;
   testing::Random random(20261121);
   DaemonProcess daemon(folder);
@@ -77,7 +81,7 @@ TEST_CASE("with a log, every push that was answered outlives kill -9, once") {
   uint64_t step = 0;
   for (int life = 0; life < 5; life++) {
     daemon.start(settings);
-    auto client = joined(daemon.address(), zeros);
+    auto client = joined(daemon.address(), zeros, codec);
     const float found = pulled(*client);
     INFO("life " << life << ": " << answered << " answered, " << found << " found");
     REQUIRE(found == answered);

@@ -15,13 +15,14 @@ PERIOD = 8  # of easgd: steps between exchanges, its default
 
 
 class KilledDaemon(processes.ProcessTest):
-    def start(self, durability, policy):
+    def start(self, durability, policy, codec="none"):
         # The same address every time: trainers come back to where they left.
-        return self.daemon(listen=(self.unix_address(),), policy=policy, shards=2, durability=durability)
+        return self.daemon(listen=(self.unix_address(),), policy=policy, shards=2, durability=durability,
+                           codecs={"push": {"default": codec}})
 
-    def train_through(self, durability, policy="locked", pushes=STEPS):
+    def train_through(self, durability, policy="locked", pushes=STEPS, codec="none"):
         """Two trainers with so many pushes each, a daemon that is killed again and again; its status after the end."""
-        daemon = self.start(durability, policy)
+        daemon = self.start(durability, policy, codec)
         trainers = [self.train(daemon.address, rank, TRAINERS, steps=STEPS) for rank in range(TRAINERS)]
         for kill in range(1, KILLS + 1):
             target = kill * pushes // (KILLS + 2)
@@ -29,7 +30,7 @@ class KilledDaemon(processes.ProcessTest):
                                 lambda status: len(status["trainers"]) == TRAINERS
                                 and all(trainer["step"] >= target for trainer in status["trainers"]))
             daemon.kill()
-            daemon = self.start(durability, policy)
+            daemon = self.start(durability, policy, codec)
         for trainer in trainers:
             self.assert_ends(trainer)
             self.assertEqual(trainer.err.count("back after"), KILLS, trainer.err)
@@ -39,6 +40,19 @@ class KilledDaemon(processes.ProcessTest):
     def test_with_a_log_every_push_is_in_the_model_once(self):
         status = self.train_through({"type": "log", "path": str(self.folder / "saved")})
         self.assertEqual([shard["version"] for shard in status["shards"]], [TRAINERS * STEPS] * 2)
+
+    def test_with_a_log_every_compressed_push_is_in_the_model_once(self):
+        status = self.train_through({"type": "log", "path": str(self.folder / "saved")}, codec="topk:fraction=0.1")
+        self.assertEqual([shard["version"] for shard in status["shards"]], [TRAINERS * STEPS] * 2)
+
+    def test_a_trainer_notices_that_others_steps_are_to_be_taken(self):
+        daemon = self.start({"type": "none"}, "easgd")
+        trainer = self.endless_trainer(daemon)
+        daemon.kill()
+        self.start({"type": "none"}, "locked")
+        self.assertEqual(trainer.wait(), 2)
+        self.assertIn("the daemon came back with policy 'locked', under which trainers take other steps by "
+                      "themselves than before; start this trainer anew", trainer.err)
 
     def test_with_a_log_no_exchange_of_easgd_is_lost(self):
         path = self.folder / "saved"

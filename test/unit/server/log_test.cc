@@ -26,8 +26,10 @@ Result<std::vector<LogRecord>> allRecords(Env& env, uint64_t history = kFirst.hi
 }
 
 TEST_CASE("the log gives back each update as it was, whatever its codec") {
+  const std::string_view name = GENERATE(from_range(codecNames()));
+  INFO(name);
   MemoryEnv env;
-  auto codec = makeCodec("int8");
+  auto codec = makeCodec(name);
   PSD_REQUIRE_OK(codec);
   const std::vector<float> values = {1, -2, 3.5f, 0, 7};
   std::vector<uint64_t> encoded(((*codec)->encodedBytes(values.size()) + 7) / 8);
@@ -40,7 +42,8 @@ TEST_CASE("the log gives back each update as it was, whatever its codec") {
   {
     auto log = LogWriter::open(env, "/data", kFirst, 1 << 20);
     CHECK(log->append(ShardId{2}, {{41, 0.5}, values, sources}) == 1);
-    CHECK(log->append(ShardId{0}, {{42, 0.25}, Gradient(**codec, code, values.size()), {}}) == 2);
+    // As a daemon has it, which does not know a trainer's options.
+    CHECK(log->append(ShardId{0}, {{42, 0.25}, Gradient(*findDecoder(name), code, values.size()), {}}) == 2);
   }
   auto records = allRecords(env);
   PSD_REQUIRE_OK(records);
@@ -59,7 +62,7 @@ TEST_CASE("the log gives back each update as it was, whatever its codec") {
   CHECK(plain.sources[1].basis == Version{11});
   CHECK(plain.sources[1].staleness == 12);
   REQUIRE(coded.codec);
-  CHECK(coded.codec->spec() == (*codec)->spec());
+  CHECK(coded.codec->name() == name);
   CHECK(std::memcmp(coded.gradient().bytes().data(), code.data(), code.size()) == 0);
 }
 
