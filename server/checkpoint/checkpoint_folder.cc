@@ -129,6 +129,15 @@ Result<uint64_t> pruneCheckpoints(Env& env, const std::string& folder, uint64_t 
   return oldest;
 }
 
+void removeUnfinished(Env& env, const std::string& folder) {
+  const auto finished = listCheckpoints(env, folder, true), all = listCheckpoints(env, folder, false);
+  if (!finished.ok() || !all.ok()) return;
+  for (const uint64_t number : *all) {
+    if (std::binary_search(finished->begin(), finished->end(), number)) continue;
+    static_cast<void>(removeCheckpoint(env, checkpointPath(folder, number)));
+  }
+}
+
 Result<CheckpointWriter> CheckpointWriter::begin(Env& env, const std::string& folder, uint64_t number) {
   CheckpointWriter writer(env, checkpointPath(folder, number), number);
   if (env.exists(writer.path_)) return Error{ErrorCode::io, "'" + writer.path_ + "' is there already"};
@@ -174,6 +183,11 @@ Status CheckpointWriter::finish(Manifest manifest) {
   // The names of the shards' files are on the disk before the name that makes them count.
   PSD_RETURN_IF_ERROR(env_->syncFolder(path_));
   const std::string text = formatManifest(manifest);
+  if (text.size() > kManifestBytesMax) {
+    return {ErrorCode::io, "'" + path_ + "': its manifest would have " + std::to_string(text.size()) +
+                               " bytes, more than the " + std::to_string(kManifestBytesMax) +
+                               " that are read; fewer shards or ranks make it smaller"};
+  }
   bytes_ += text.size();
   return writeTextAtomically(*env_, path_ + "/" + std::string(kManifestName), text);
 }

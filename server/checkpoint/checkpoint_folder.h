@@ -31,8 +31,12 @@ Result<std::vector<uint64_t>> listCheckpoints(Env& env, const std::string& folde
 Result<uint64_t> pruneCheckpoints(Env& env, const std::string& folder, uint64_t keep,
                                   const std::set<uint64_t>& damaged = {});
 
+/// Removes what nobody goes on writing of checkpoints that were not finished, as far as that is possible: the
+/// disk may need the room.
+void removeUnfinished(Env& env, const std::string& folder);
+
 /// Writes one checkpoint. Until finish() has returned success there is none, whatever happens; what was begun
-/// is removed later by pruneCheckpoints(). Blocks. Owned by one thread.
+/// is removed later by pruneCheckpoints() or removeUnfinished(). Blocks. Owned by one thread.
 class CheckpointWriter {
  public:
   /// The values of a shard under one name: the weights, or a slot of the optimizer.

@@ -119,6 +119,7 @@ Status Checkpointer::take() {
   auto written = write(nextNumber_++);
   while (written.ok() && !*written) written = write(nextNumber_++);
   if (!written.ok() && source_.log) source_.log->abandon(written.error());
+  if (!written.ok() && source_.folder) removeUnfinished(env_, config_.path);
   std::lock_guard hold(mutex_);
   if (!written.ok()) {
     schedule_.failed(now());
@@ -150,7 +151,10 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
   manifest.created = utcNow();
   const std::vector<Span> spans = spansOf(manifest, groups);
   PSD_RETURN_IF_ERROR(makeImages(spans));
-  if (source_.folder) PSD_RETURN_IF_ERROR(source_.folder->keep());
+  if (source_.folder) {
+    PSD_RETURN_IF_ERROR(source_.folder->keep());
+    removeUnfinished(env_, config_.path);  // of a daemon that died
+  }
   if (source_.log) {
     // Before the first shard is copied: what older segments hold is in every copy.
     PSD_ASSIGN_OR_RETURN(const LogWriter::Place place, source_.log->rotate());

@@ -115,10 +115,12 @@ Status Durability::restore(const Checkpoint& checkpoint, ParameterStore& store) 
   PSD_RETURN_IF_ERROR(checkModel(checkpoint, store));
   // A checkpoint that was named is gone on from as it is: the log tells of what came after it.
   SamplesReplay samples(checkpoint.manifest);
-  if (ownFolder_ && checkpoint.manifest.logSegment != 0) {
+  const bool hasLog = checkpoint.manifest.logSegment != 0;
+  // One without a log may be older than a damaged one that a log goes on from.
+  if (ownFolder_ && (hasLog || !damaged_.empty())) {
     PSD_RETURN_IF_ERROR(checkNothingIsNewer(checkpoint));
-    return replayLog(checkpoint, store, std::move(samples));
   }
+  if (ownFolder_ && hasLog) return replayLog(checkpoint, store, std::move(samples));
   PSD_ASSIGN_OR_RETURN(const Restored restored, restoreStore(env_, checkpoint, store));
   note(restored, checkpoint.path);
   *samples_->lockExclusive() = std::move(samples).finish();

@@ -202,6 +202,7 @@ Status readAll(const Json& document, Manifest& manifest) {
   manifest.logHistory = in.integer("log_history");
   manifest.model = readModel(in.object("model"));
   for (ManifestReader& group : in.objects("groups")) manifest.groups.push_back(readGroup(std::move(group)));
+  if (manifest.groups.empty()) in.raw().fail("groups", "must have at least one");
   for (ManifestReader& entry : in.objects("shards")) {
     manifest.shards.push_back(readShard(std::move(entry), manifest.shards.size(), manifest.groups.size()));
   }

@@ -21,7 +21,14 @@ WorldSize readWorldSize(ObjectReader& in) {
 
 Status checkTrainersSuffice(const std::vector<GroupConfig>& groups, uint32_t trainers) {
   for (const GroupConfig& group : groups) {
-    const uint32_t needed = group.policy.plan.rounds.trainersMin;
+    const RoundPlan& rounds = group.policy.plan.rounds;
+    if (rounds.backupTrainers >= trainers) {
+      return {ErrorCode::invalidArgument,
+              std::to_string(trainers) + " trainers and " + std::to_string(rounds.backupTrainers) +
+                  " backup_trainers of policy '" + group.policy.type +
+                  "': a round would take one gradient and drop the others; expected fewer backup_trainers"};
+    }
+    const uint32_t needed = rounds.trainersMin;
     if (needed <= trainers) continue;
     return {ErrorCode::invalidArgument, std::to_string(trainers) +
                                             " trainers never begin a round of policy '" + group.policy.type +

@@ -35,7 +35,8 @@ struct LocalPlan {
 
 /// What the rounds of a policy ask of the number of trainers.
 struct RoundPlan {
-  uint32_t trainersMin = 1;  ///< before so many have been in together no round ends
+  uint32_t backupTrainers = 0;  ///< a round ends without so many
+  uint32_t trainersMin = 1;     ///< before so many have been in together no round ends
   /// How many gradients at most a round sets against one another with so many trainers; null: none.
   std::function<uint32_t(uint32_t)> compares = nullptr;
 };

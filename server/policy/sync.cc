@@ -40,7 +40,8 @@ Sync::Options Sync::readRounds(ObjectReader& in) {
 }
 
 RoundPlan Sync::planOf(const Options& options) {
-  RoundPlan plan{.trainersMin = std::max(options.rules.quorum, options.rules.startTrainers)};
+  RoundPlan plan{.backupTrainers = options.rules.backupTrainers,
+                 .trainersMin = std::max(options.rules.quorum, options.rules.startTrainers)};
   if (options.aggregator->compares()) {
     plan.compares = [rules = options.rules](uint32_t trainers) {
       return std::max(rules.quorum, trainers - std::min(trainers, rules.backupTrainers));
@@ -254,8 +255,9 @@ Sync::Ended Sync::take(RoundEnd end) {
   Ended ended{std::move(end), {}, {}};
   for (auto& [session, contribution] : open_) ended.contributions.push_back(std::move(contribution));
   open_.clear();
-  std::sort(ended.contributions.begin(), ended.contributions.end(),
-            [](const auto& a, const auto& b) { return a->trainer.rank < b->trainer.rank; });
+  // Of two lives of a rank the older one stays in front: its session is.
+  std::stable_sort(ended.contributions.begin(), ended.contributions.end(),
+                   [](const auto& a, const auto& b) { return a->trainer.rank < b->trainer.rank; });
   for (SessionId missing : ended.end.missing) {
     if (auto found = trainers_.find(missing); found != trainers_.end()) {
       ended.missing.push_back(found->second.ref.rank);

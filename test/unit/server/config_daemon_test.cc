@@ -183,6 +183,9 @@ TEST_CASE("each wrong value has its one line") {
        "world_size: 2 trainers never begin a round of policy 'sync', which waits for 3 (start_trainers, "
        "quorum "
        "or its aggregator)"},
+      {R"({"world_size": 2, "policy": {"type": "sync", "backup_trainers": 2}})",
+       "world_size: 2 trainers and 2 backup_trainers of policy 'sync': a round would take one gradient and "
+       "drop the others; expected fewer backup_trainers"},
       {R"({"codecs": {"push": {"default": "dgc"}}, "optimizer": {"type": "sgd", "momentum": 0.9}})",
        "codecs.push.default: codec 'dgc:fraction=0.01,momentum=0.9' has a momentum, which does not go with "
        "that of "

@@ -126,13 +126,41 @@ TEST_CASE("a log that could not begin is whole again soon after there is room, t
   CHECK(recovered(env) == (goesOn ? 2.f : 1.f));
 }
 
-TEST_CASE("updates that only a damaged checkpoint leads to keep a daemon from going on from an older one") {
+TEST_CASE("what was not finished leaves the disk before the next checkpoint, and after one that failed") {
   MemoryEnv env;
   TestLoop loop;
   {
     Life daemon(env);
     REQUIRE(daemon.begin());
     pushed(loop, daemon, 1);
+  }
+  const std::string left = checkpointPath("/data", 17);  // by a daemon that died
+  PSD_REQUIRE_OK(env.createFolder(left));
+  env.put(left + "/shard-00000.safetensors", "half of it");
+  auto config = logConfig();
+  config.everyUpdates = 1;
+  Life daemon(env, 2, config);
+  REQUIRE(daemon.begin());
+  env.fail({"rename"}, "No space left on device");
+  for (uint64_t step : {2, 3}) pushed(loop, daemon, step);  // as many as there are shards
+  REQUIRE(loop.until([&] { return daemon.durability->status()["checkpoint_failures"] >= 1; }));
+  CHECK(listCheckpoints(env, "/data", false).value() == listCheckpoints(env, "/data", true).value());
+  env.heal();
+  daemon.durability = nullptr;
+  CHECK(recovered(env) == 3.f);
+}
+
+TEST_CASE("updates that only a damaged checkpoint leads to keep a daemon from going on from an older one") {
+  MemoryEnv env;
+  TestLoop loop;
+  const bool olderHasLog = GENERATE(true, false);
+  {
+    auto config = logConfig();
+    if (!olderHasLog) config.type = DurabilityConfig::Type::checkpoint;
+    Life daemon(env, 2, config);
+    REQUIRE(daemon.begin());
+    pushed(loop, daemon, 1);
+    if (!olderHasLog) PSD_REQUIRE_OK(daemon.durability->finish());
   }
   {
     auto config = logConfig();
