@@ -38,7 +38,8 @@ class Transfer(Group):
     text = """One trainer, hogwild, plain SGD, bytes over the time of the median transfer. A plain stream is two processes that do
 nothing but send and receive; in a push the receiver applies SGD to each 256 KiB when they are there. The best of four counts: one
 request for all, or 1 MiB requests with four unanswered; with the system's socket buffers, or 1 MiB. `copy` is one thread that
-copies, by memcpy or by non-temporal stores, whichever is faster; `apply` is the daemon's SGD loop over memory of its own process.
+copies, by memcpy or by non-temporal stores, whichever is faster; a pull through shared memory is copied by two, the trainer's
+I/O thread and the one that waits for it. `apply` is the daemon's SGD loop over memory of its own process.
 `awake`: both ends stay awake for 50 µs after each message (`spin_us` in the configuration, `--spin`)."""
 
     def measurements(self):

@@ -16,6 +16,13 @@ PullCall::PullCall(RpcClient& client, std::span<float> destination)
 
 void PullCall::send() {
   connection_ = client_.connection_;
+  copy_ = nullptr;
+  if (const auto& shared = client_.shared_; shared && shared->readable() && !onDevice_) {
+    copy_ = std::make_shared<SharedCopy>(shared, destination_);
+    values_ =
+        client_.startOnAll<PullInfo>([copy = copy_](Channel& channel) { return channel.pullShared(copy); });
+    return;
+  }
   values_ = client_.startOnAll<PullInfo>(
       [destination = destination_, window = client_.options_.window, onDevice = onDevice_](Channel& channel) {
         return channel.pull(destination, window, onDevice);
@@ -24,6 +31,8 @@ void PullCall::send() {
 
 Result<PullInfo> PullCall::wait() {
   for (;;) {
+    // This thread has nothing else to do. Whether the connection still stands is the I/O thread's to say.
+    while (copy_ && copy_->copyPiece()) continue;
     if (!values_.readyWithin(RpcClient::kLongWait)) client_.tellWait(std::string("parameters") + kWhoHoldsUp);
     Result<PullInfo> values = values_.get();
     if (values.ok()) {

@@ -5,6 +5,7 @@
 
 #include "trainer/client/coverage.h"
 #include "trainer/client/rpc_client.h"
+#include "trainer/client/shared_copy.h"
 
 namespace psd {
 
@@ -25,7 +26,8 @@ class PullCall final : public Pending<PullInfo>::Impl {
   RpcClient& client_;
   const std::span<float> destination_;
   const bool onDevice_;
-  uint64_t connection_ = 0;  // that it was sent on
+  uint64_t connection_ = 0;           // that it was sent on
+  std::shared_ptr<SharedCopy> copy_;  // null: the values come in messages
   Answers<PullInfo> values_;
 };
 

@@ -254,7 +254,6 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, uint32
   if (ended_) return Result<PullInfo>(*ended_);
   if (reader_ == nullptr)
     return Result<PullInfo>(ErrorCode::invalidArgument, "pull() comes after join() or observe()");
-  if (shared_ && shared_->readable() && !onDevice) return pullShared(destination);
   auto start = std::chrono::steady_clock::now();
   auto info = kj::heap<PullInfo>();
   info->versions.resize(terms_.plan.shards.size(), kUnread);

@@ -22,6 +22,7 @@
 #include "trainer/client/host_slice.h"
 #include "trainer/client/push_queue.h"
 #include "trainer/client/push_ring.h"
+#include "trainer/client/shared_copy.h"
 #include "trainer/client/shared_model.h"
 #include "trainer/client/slices.h"
 
@@ -124,6 +125,8 @@ class Channel {
   kj::Promise<Result<PushInfo>> bringValues(std::span<const float> values, uint32_t window);
   /// `onDevice`: where the destination is, as PushOrder::onDevice.
   kj::Promise<Result<PullInfo>> pull(std::span<float> destination, uint32_t window, bool onDevice);
+  /// Helps with a pull out of the daemon's memory until it is done.
+  kj::Promise<Result<PullInfo>> pullShared(std::shared_ptr<SharedCopy> copy);
   /// Begins a push, of which pushReady() sends the slices; resolves when all are answered. Pushes may be
   /// under way together; each one's slices are sent before those of the next.
   kj::Promise<Result<PushInfo>> beginPush(const PushOrder& order, uint32_t window);
@@ -181,9 +184,7 @@ class Channel {
   /// After readAccess(): maps the daemon's parameters as far as the transport asks for it and it can be done.
   kj::Promise<Status> share(schema::ModelAccess::Reader access);
   Status openShared(kj::Maybe<int> fd, const SharedModel::Places& places);
-  kj::Promise<Result<PullInfo>> pullShared(std::span<float> destination);
-  /// The same from `begin` on.
-  kj::Promise<Status> copyShared(std::span<float> destination, uint64_t begin);
+  kj::Promise<Status> copyPieces(std::shared_ptr<SharedCopy> copy);
   /// After share(): has the daemon make a ring of one place for each slice of the window, as far as the
   /// transport asks for it and it can be done.
   kj::Promise<Status> openRing(uint64_t bytesMax, uint32_t window);

@@ -1,7 +1,6 @@
 // The side of a Channel that reads parameters from the daemon's memory.
 
-#include <algorithm>
-#include <chrono>
+#include <thread>
 
 #include "common/wire/convert.h"
 #include "trainer/client/channel.h"
@@ -9,7 +8,7 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kCopyElements = (8u << 20) / sizeof(float);  // at a time, about a millisecond
+constexpr int kPiecesPerTurn = 16;  // about a millisecond
 
 }  // namespace
 
@@ -48,30 +47,29 @@ Status Channel::openShared(kj::Maybe<int> fd, const SharedModel::Places& places)
 
 void Channel::connectionLost() { end({ErrorCode::unavailable, "the connection to " + server_ + " broke"}); }
 
-kj::Promise<Result<PullInfo>> Channel::pullShared(std::span<float> destination) {
-  // Later, so that whoever starts a pull need not wait for the copy.
-  return kj::evalLater([this, destination] {
-    const auto start = std::chrono::steady_clock::now();
-    // Before the values: updates that land in between make them newer than this says, never older.
-    auto versions = shared_->versions();
-    return copyShared(destination, 0)
-        .then([start, destination, versions = kj::mv(versions)](Status status) mutable -> Result<PullInfo> {
-          if (!status.ok()) return status.error();
-          const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-          return PullInfo{std::move(versions), taken.count(), destination.size_bytes()};
-        });
-  });
+kj::Promise<Result<PullInfo>> Channel::pullShared(std::shared_ptr<SharedCopy> copy) {
+  // Later, so that what the socket has to say of the connection's end is heard first.
+  return kj::evalLater([this, copy] { return copyPieces(copy); })
+      .then([copy](Status status) -> Result<PullInfo> {
+        if (!status.ok()) return status.error();
+        return copy->info();
+      });
 }
 
-kj::Promise<Status> Channel::copyShared(std::span<float> destination, uint64_t begin) {
-  if (ended_) return Status(*ended_);
-  const uint64_t count = std::min<uint64_t>(kCopyElements, destination.size() - begin);
-  shared_->copy(begin, destination.subspan(begin, count));
-  if (begin + count == destination.size()) return Status();
+kj::Promise<Status> Channel::copyPieces(std::shared_ptr<SharedCopy> copy) {
+  if (ended_) {
+    copy->stop();
+    return Status(*ended_);
+  }
+  bool taken = true;
+  for (int i = 0; i < kPiecesPerTurn && taken; i++) taken = copy->copyPiece();
+  if (copy->done()) return Status();
+  // Another thread has the last piece, for some microseconds; a timer would wait for a millisecond.
+  if (!taken) std::this_thread::yield();
   // By way of the timer, which lets the loop see to its sockets: the lease of a large model's trainer would
   // run out during the copy.
-  return timer_.afterDelay(0 * kj::NANOSECONDS).then([this, destination, begin, count] {
-    return copyShared(destination, begin + count);
+  return timer_.afterDelay(0 * kj::NANOSECONDS).then([this, copy = std::move(copy)]() mutable {
+    return copyPieces(std::move(copy));
   });
 }
 

@@ -71,9 +71,9 @@ Copy bestStreamingCopy() {
 
 }  // namespace
 
-void liveCopy(uint64_t count, const float* from, float* to) {
+void liveCopy(uint64_t count, const float* from, float* to, uint64_t whole) {
   static const Copy streaming = bestStreamingCopy();
-  (count >= kStreamElementsMin ? streaming : copyPlain)(count, from, to);
+  (whole >= kStreamElementsMin ? streaming : copyPlain)(count, from, to);
 }
 
 }  // namespace psd

@@ -64,8 +64,8 @@ std::vector<Version> SharedModel::versions() const {
   return versions;
 }
 
-void SharedModel::copy(uint64_t begin, std::span<float> destination) const {
-  liveCopy(destination.size(), values().data() + begin, destination.data());
+void SharedModel::copy(uint64_t begin, std::span<float> destination, uint64_t whole) const {
+  liveCopy(destination.size(), values().data() + begin, destination.data(), whole);
 }
 
 }  // namespace psd

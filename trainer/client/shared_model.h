@@ -35,8 +35,8 @@ class SharedModel {
   std::span<float> writableValues() const;
   /// Per shard, the version that values which are copied from now on have at least.
   std::vector<Version> versions() const;
-  /// Copies the arena from `begin` on.
-  void copy(uint64_t begin, std::span<float> destination) const;
+  /// Copies the arena from `begin` on. `whole`: elements of the copy that this is a part of.
+  void copy(uint64_t begin, std::span<float> destination, uint64_t whole) const;
 
  private:
   SharedModel(std::shared_ptr<SharedMemory> file, SharedAccess access, const Places& places,
