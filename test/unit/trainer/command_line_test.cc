@@ -268,7 +268,7 @@ TEST_CASE("wrong usage is one line that names the flag") {
   CHECK(problem(parse({"--data", "d", "eval", "--server", "tcp://h"})) ==
         "--data: belongs after the command, as in 'psd-trainer eval --data …'");
   CHECK(problem(parseTrain({"--init", ""})) == "--init: the file has no name");
-  CHECK(problem(parseTrain({"--metrics="})) == "--metrics: the file has no name");
+  CHECK(problem(parseTrain({"--metrics", ""})) == "--metrics: the file has no name");
   CHECK_THAT(problem(parseTrain({"--chunks"})),
              StartsWith("--chunks: no such option; see psd-trainer train"));
   CHECK_THAT(problem(parseTrain({"stray"})), StartsWith("'stray' is not expected; see psd-trainer train"));
