@@ -16,4 +16,12 @@ std::byte* mapAtHugePage(uint64_t bytes, int flags) {
   return begin + before;
 }
 
+void preferHugePages(void* data, uint64_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  const uint64_t before = -begin % kHugePageBytes;
+  if (bytes < before + kHugePageBytes) return;
+  const uint64_t whole = (bytes - before) / kHugePageBytes * kHugePageBytes;
+  madvise(static_cast<std::byte*>(data) + before, whole, MADV_HUGEPAGE);
+}
+
 }  // namespace psd

@@ -12,4 +12,8 @@ inline constexpr uint64_t kHugePageBytes = 2 << 20;
 /// errno saying why. `flags`: of mmap(), besides those that this takes.
 std::byte* mapAtHugePage(uint64_t bytes, int flags = 0);
 
+/// Asks for huge pages for memory that nobody has touched yet: transfers into it, and work on it, look up
+/// fewer pages. A hint; what is at either end of a huge page, and all where there are none, stays as it is.
+void preferHugePages(void* data, uint64_t bytes);
+
 }  // namespace psd

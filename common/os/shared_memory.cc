@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "common/os/huge_pages.h"
+
 namespace psd {
 namespace {
 
@@ -27,9 +29,6 @@ constexpr uint64_t kPopulatedBytesMax = 64u << 20;
 #endif
 
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
-
-/// Only where the system is set up for it (docs/operations.md); without huge pages it is slower, not wrong.
-void preferHugePages(void* data, uint64_t bytes) { madvise(data, bytes, MADV_HUGEPAGE); }
 
 Error systemRefuses(const char* what, uint64_t bytes) {
   return {ErrorCode::overloaded,
@@ -51,7 +50,7 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::create(const char* name, uin
   if (fcntl(memory->fd(), F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL | writing) != 0) {
     return systemRefuses("sealing", bytes);
   }
-  preferHugePages(data, bytes);
+  preferHugePages(data, bytes);  // where the system is set up for it: docs/operations.md
   return memory;
 }
 

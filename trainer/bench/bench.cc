@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/os/huge_pages.h"
 #include "common/types/model_layout.h"
 #include "common/types/stopwatch.h"
 #include "trainer/bench/processes.h"
@@ -33,6 +34,7 @@ class Values {
   explicit Values(uint64_t count)
       : count_(count), data_(static_cast<float*>(std::aligned_alloc(kAlignment, count * sizeof(float)))) {
     if (data_ == nullptr) throw std::bad_alloc();
+    preferHugePages(data_, count * sizeof(float));
     std::fill_n(data_, count, 0.f);
   }
   ~Values() { std::free(data_); }

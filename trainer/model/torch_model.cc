@@ -13,6 +13,7 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/utils.h>
 
+#include "common/os/huge_pages.h"
 #include "common/types/model_layout.h"
 #include "trainer/model/model_list.h"
 #include "trainer/model/network.h"
@@ -178,7 +179,10 @@ class TorchModel : public Model {
 
  private:
   torch::Tensor flatZeros(const torch::TensorOptions& options) const {
-    return torch::zeros(static_cast<int64_t>(layout_.totalElements()), options.dtype(torch::kFloat32));
+    const auto count = static_cast<int64_t>(layout_.totalElements());
+    torch::Tensor flat = torch::empty(count, options.dtype(torch::kFloat32));
+    if (flat.is_cpu()) preferHugePages(flat.data_ptr<float>(), flat.nbytes());
+    return flat.zero_();
   }
 
   /// One for transfers.
