@@ -135,8 +135,8 @@ interface Daemon {
 
   attach @5 (rank :UInt32, incarnation :UInt64, attachment :UInt32) -> AttachResult;
   # Makes this one more connection of a trainer that has joined over another one; all three as in its join().
-  # Refused: protocolMismatch (no hello before), shuttingDown, sessionEnded (that trainer has not joined, has left, counts
-  # as lost, has joined again since, or said no incarnation).
+  # Refused: protocolMismatch (no hello before), shuttingDown, overloaded, sessionEnded (that trainer has not joined, has
+  # left, counts as lost, has joined again since, or said no incarnation).
 }
 
 struct AttachResult {

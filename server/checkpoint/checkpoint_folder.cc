@@ -130,11 +130,13 @@ Result<uint64_t> pruneCheckpoints(Env& env, const std::string& folder, uint64_t 
 }
 
 void removeUnfinished(Env& env, const std::string& folder) {
-  const auto finished = listCheckpoints(env, folder, true), all = listCheckpoints(env, folder, false);
-  if (!finished.ok() || !all.ok()) return;
+  const auto all = listCheckpoints(env, folder, false);
+  if (!all.ok()) return;
   for (const uint64_t number : *all) {
-    if (std::binary_search(finished->begin(), finished->end(), number)) continue;
-    static_cast<void>(removeCheckpoint(env, checkpointPath(folder, number)));
+    const std::string path = checkpointPath(folder, number);
+    const auto names = env.list(path);
+    if (!names.ok() || std::ranges::find(*names, kManifestName) != names->end()) continue;
+    static_cast<void>(removeCheckpoint(env, path));
   }
 }
 

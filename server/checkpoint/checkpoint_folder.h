@@ -31,8 +31,8 @@ Result<std::vector<uint64_t>> listCheckpoints(Env& env, const std::string& folde
 Result<uint64_t> pruneCheckpoints(Env& env, const std::string& folder, uint64_t keep,
                                   const std::set<uint64_t>& damaged = {});
 
-/// Removes what nobody goes on writing of checkpoints that were not finished, as far as that is possible: the
-/// disk may need the room.
+/// Removes all checkpoints that were not finished, as far as that is possible: the disk may need the room.
+/// For who holds the folder, and writes none.
 void removeUnfinished(Env& env, const std::string& folder);
 
 /// Writes one checkpoint. Until finish() has returned success there is none, whatever happens; what was begun

@@ -119,7 +119,8 @@ Status Checkpointer::take() {
   auto written = write(nextNumber_++);
   while (written.ok() && !*written) written = write(nextNumber_++);
   if (!written.ok() && source_.log) source_.log->abandon(written.error());
-  if (!written.ok() && source_.folder) removeUnfinished(env_, config_.path);
+  // The folder may be what another daemon has made anew.
+  if (!written.ok() && source_.folder && source_.folder->keep().ok()) removeUnfinished(env_, config_.path);
   std::lock_guard hold(mutex_);
   if (!written.ok()) {
     schedule_.failed(now());

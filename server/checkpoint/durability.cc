@@ -87,6 +87,13 @@ Status Durability::noteReplaced() const {
   return {};
 }
 
+bool Durability::damagedMayHaveLog() const {
+  return std::ranges::any_of(damaged_, [this](uint64_t number) {
+    const auto manifest = readManifest(env_, checkpointPath(config_.path, number));
+    return !manifest.ok() || manifest->logSegment != 0;
+  });
+}
+
 Status Durability::checkNothingIsNewer(const Checkpoint& checkpoint) const {
   const Manifest& manifest = checkpoint.manifest;
   PSD_ASSIGN_OR_RETURN(const auto other,
@@ -116,10 +123,7 @@ Status Durability::restore(const Checkpoint& checkpoint, ParameterStore& store) 
   // A checkpoint that was named is gone on from as it is: the log tells of what came after it.
   SamplesReplay samples(checkpoint.manifest);
   const bool hasLog = checkpoint.manifest.logSegment != 0;
-  // One without a log may be older than a damaged one that a log goes on from.
-  if (ownFolder_ && (hasLog || !damaged_.empty())) {
-    PSD_RETURN_IF_ERROR(checkNothingIsNewer(checkpoint));
-  }
+  if (ownFolder_ && (hasLog || damagedMayHaveLog())) PSD_RETURN_IF_ERROR(checkNothingIsNewer(checkpoint));
   if (ownFolder_ && hasLog) return replayLog(checkpoint, store, std::move(samples));
   PSD_ASSIGN_OR_RETURN(const Restored restored, restoreStore(env_, checkpoint, store));
   note(restored, checkpoint.path);

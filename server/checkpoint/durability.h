@@ -61,6 +61,8 @@ class Durability {
   Status noteReplaced() const;
   /// An Error where updates would be lost that are in the log and that this checkpoint does not lead to.
   Status checkNothingIsNewer(const Checkpoint& checkpoint) const;
+  /// Whether a log may go on from one of the checkpoints that nothing can be made of.
+  bool damagedMayHaveLog() const;
   /// Replays the log over the store; where it was written with other shards or another optimizer, over a
   /// store of that shape, of which a checkpoint is then taken and restored.
   Status replayLog(const Checkpoint& checkpoint, ParameterStore& store, SamplesReplay samples);

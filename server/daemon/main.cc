@@ -211,6 +211,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const int status = run(argc, argv);
+  errno = 0;
   if (status != 0 || (std::fflush(stdout) == 0 && std::ferror(stdout) == 0)) return status;
-  return report({psd::ErrorCode::io, std::string("standard output: ") + std::strerror(errno)});
+  const std::string why = errno == 0 ? "could not be written" : std::strerror(errno);
+  return report({psd::ErrorCode::io, "standard output: " + why});
 }

@@ -194,7 +194,8 @@ kj::Promise<Result<PushAnswer>> Sync::push(Shard& shard, Lane& lane, ShardPush& 
 std::shared_ptr<Sync::Contribution> Sync::arrived(size_t index, ShardPush& push) {
   const std::lock_guard lock(mutex_);
   const auto trainer = trainers_.find(push.trainer.session);
-  if (trainer == trainers_.end()) return nullptr;
+  // Parts that another policy has decided do not come.
+  if (trainer == trainers_.end() || push.known > 0) return nullptr;
   auto& building = trainer->second.building;
   building.erase(building.begin(), building.lower_bound(push.step));  // older ones are given up
   std::shared_ptr<Contribution> contribution = building[push.step];

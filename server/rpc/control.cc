@@ -144,12 +144,17 @@ kj::Promise<Status> Control::initialized(SessionId session) {
   if (!models_->start().complete(session)) {
     return Status(ErrorCode::invalidArgument, "this trainer was not asked for the initial values");
   }
-  return models_->beginSaving().then([this] {
-    models_->start().open();
-    spdlog::info("the model has its initial values");
-    for (auto& [id, waiting] : sessions_) answerWaiter(waiting, ModelStart::Role::go);
-    return Status();
-  });
+  return models_->beginSaving().then(
+      [this] {
+        models_->start().open();
+        spdlog::info("the model has its initial values");
+        for (auto& [id, waiting] : sessions_) answerWaiter(waiting, ModelStart::Role::go);
+        return Status();
+      },
+      [this](kj::Exception&& exception) -> Status {  // no thread
+        requestStop(std::string("nothing can be saved: ") + exception.getDescription().cStr());
+        return stoppingError();
+      });
 }
 
 kj::Promise<Result<Samples>> Control::takeSamples(SessionId session, SamplesRequest request) {

@@ -105,10 +105,7 @@ CheckpointSource ModelHost::savingSource() const {
 
 kj::Promise<void> ModelHost::beginSaving() {
   return background_.run<Status>([this, source = savingSource()] { return durability_.begin(source); })
-      .ignoreResult()  // a failure is in the log, and tried again
-      .catch_([](kj::Exception&& exception) {
-        spdlog::error("nothing is saved: no thread for it: {}", exception.getDescription().cStr());
-      });
+      .ignoreResult();  // a failure is in the log, and tried again
 }
 
 std::vector<std::optional<AppliedPush>> ModelHost::savedOf(const TrainerLife& life) const {

@@ -286,6 +286,13 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
   if (slice.gradient.onDevice() && !takesDeviceGradient(slice)) {
     return pushCopied(std::move(slice), kj::READY_NOW);
   }
+  // Of a trainer that was lost, what the policy is still at: then it is known what of the step is left.
+  if (const auto step = begun(slice.step); step && step->closed() && step->unanswered > 0) {
+    slice.turn = nullptr;
+    return step->whenChanged()
+        .then([this, slice = std::move(slice)]() mutable { return take(std::move(slice)); })
+        .attach(shared_from_this());
+  }
   auto admitted = admit(slice);
   if (!admitted.ok()) return refused(admitted.error());
   slice.turn = nullptr;

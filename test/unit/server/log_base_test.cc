@@ -64,10 +64,14 @@ TEST_CASE("a folder that another daemon has made anew meanwhile is left to it") 
   env.fail({"lock"}, "Resource temporarily unavailable");
   env.vanish("/data");
   PSD_REQUIRE_OK(env.createFolder("/data"));
-  env.put("/data/theirs", "");
+  const std::string theirs = checkpointPath("/data", 9);  // in the making
+  PSD_REQUIRE_OK(env.createFolder(theirs));
+  env.put(theirs + "/shard-00000.safetensors", "half of it");
   pushed(loop, daemon, 1);
   REQUIRE(loop.until([&] { return daemon.durability->status()["checkpoint_failures"] >= 1; }));
-  CHECK(env.list("/data").value() == std::vector<std::string>{"theirs"});
+  daemon.durability = nullptr;
+  CHECK(env.list("/data").value() == std::vector<std::string>{"checkpoint-0000000009"});
+  CHECK(env.exists(theirs + "/shard-00000.safetensors"));
 }
 
 TEST_CASE("where the first checkpoint of a log fails the log is broken, until one is taken") {
@@ -148,6 +152,30 @@ TEST_CASE("what was not finished leaves the disk before the next checkpoint, and
   env.heal();
   daemon.durability = nullptr;
   CHECK(recovered(env) == 3.f);
+}
+
+TEST_CASE("a log of before keeps no daemon without one from passing over a damaged checkpoint") {
+  MemoryEnv env;
+  TestLoop loop;
+  {
+    Life daemon(env);
+    REQUIRE(daemon.begin());
+    pushed(loop, daemon, 1);
+  }
+  auto config = logConfig();
+  config.type = DurabilityConfig::Type::checkpoint;
+  for (uint64_t step : {2, 3}) {
+    Life daemon(env, 2, config);
+    REQUIRE(daemon.begin());
+    CHECK(counts(*daemon.store)[0] == static_cast<float>(step - 1));
+    pushed(loop, daemon, step);
+    PSD_REQUIRE_OK(daemon.durability->finish());
+  }
+  const std::string newest = checkpointPath("/data", listCheckpoints(env, "/data", true).value().back());
+  env.put(newest + "/shard-00000.safetensors", "damaged");
+  const Life daemon(env, 2, config);
+  REQUIRE(daemon.store);
+  CHECK(counts(*daemon.store)[0] == 2.f);
 }
 
 TEST_CASE("updates that only a damaged checkpoint leads to keep a daemon from going on from an older one") {
