@@ -13,7 +13,7 @@ inline constexpr uint64_t kHugePageBytes = 2 << 20;
 std::byte* mapAtHugePage(uint64_t bytes, int flags = 0);
 
 /// Asks for huge pages for memory that nobody has touched yet: transfers into it, and work on it, look up
-/// fewer pages. A hint; what is at either end of a huge page, and all where there are none, stays as it is.
+/// fewer pages. A hint: without them it is slower, not wrong. What is no whole huge page stays as it is.
 void preferHugePages(void* data, uint64_t bytes);
 
 }  // namespace psd

@@ -18,7 +18,7 @@ constexpr size_t kSmallest = 4096;
 std::byte* mapHuge(size_t capacity) {
   std::byte* const data = mapAtHugePage(capacity, MAP_NORESERVE);
   if (data == nullptr) throw std::bad_alloc();
-  madvise(data, capacity, MADV_HUGEPAGE);
+  preferHugePages(data, capacity);
   return data;
 }
 

@@ -1,8 +1,6 @@
-#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -11,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/cli/output.h"
 #include "common/cli/setting.h"
 #include "common/cli/usage_error.h"
 #include "server/daemon/daemon.h"
@@ -211,8 +210,5 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const int status = run(argc, argv);
-  errno = 0;
-  if (status != 0 || (std::fflush(stdout) == 0 && std::ferror(stdout) == 0)) return status;
-  const std::string why = errno == 0 ? "could not be written" : std::strerror(errno);
-  return report({psd::ErrorCode::io, "standard output: " + why});
+  return status == 0 ? report(psd::finishOutput()) : status;
 }

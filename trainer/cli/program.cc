@@ -1,8 +1,5 @@
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
 #include <span>
 #include <string>
@@ -11,6 +8,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include "common/cli/output.h"
 #include "common/log/log.h"
 #include "trainer/cli/commands.h"
 
@@ -83,14 +81,13 @@ int runProgram(int argc, const char* const* argv) {
       std::span(argv, static_cast<size_t>(argc)), [](const char* name) { return std::getenv(name); }, cores);
   if (!command.ok()) return report(command.error());
   const int status = run(*command);
-  errno = 0;
-  if (status != 0 || (std::cout.flush() && std::ferror(stdout) == 0)) return status;
-  const std::string why = errno == 0 ? "could not be written" : std::strerror(errno);
-  if (std::holds_alternative<TrainCommand>(*command)) {  // what it trained is in the model
-    std::cerr << "psd-trainer: warning: standard output: " << why << std::endl;
-    return status;
-  }
-  return report({ErrorCode::io, "standard output: " + why});
+  if (status != 0) return status;
+  std::cout.flush();
+  const Status written = finishOutput();
+  if (written.ok()) return 0;
+  if (!std::holds_alternative<TrainCommand>(*command)) return report(written.error());
+  std::cerr << "psd-trainer: warning: " << written.message() << std::endl;  // what it trained is in the model
+  return 0;
 }
 
 }  // namespace psd

@@ -21,8 +21,7 @@ Result<std::shared_ptr<Arena>> Arena::map(uint64_t floats) {
   const uint64_t bytes = (wanted + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   std::byte* const data = mapAtHugePage(bytes);
   if (data == nullptr) return notEnoughMemory("cpu", bytes, std::strerror(errno));
-  // A small model does not need a whole huge page. Without huge pages it is slower, not wrong.
-  if (wanted >= kHugePageBytes) madvise(data, bytes, MADV_HUGEPAGE);
+  if (wanted >= kHugePageBytes) preferHugePages(data, bytes);  // a small model does not need a whole one
   return std::shared_ptr<Arena>(new Arena(reinterpret_cast<float*>(data), bytes, nullptr, 0, 0));
 }
 

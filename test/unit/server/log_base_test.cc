@@ -18,6 +18,13 @@ void pushed(TestLoop& loop, Life& daemon, uint64_t step) {
       push(*daemon.store, 0, countingGradient(*daemon.store, 0), Step{step})));
 }
 
+/// A daemon that answers one push, and dies.
+void shortLife(MemoryEnv& env, TestLoop& loop) {
+  Life daemon(env);
+  REQUIRE(daemon.begin());
+  pushed(loop, daemon, 1);
+}
+
 nlohmann::ordered_json logStatus(const Life& daemon) { return daemon.durability->status()["log"]; }
 
 bool mended(TestLoop& loop, const Life& daemon, uint64_t failures) {
@@ -108,11 +115,7 @@ TEST_CASE("a log that could not begin is whole again soon after there is room, t
   const bool goesOn = GENERATE(true, false);
   MemoryEnv env;
   TestLoop loop;
-  if (goesOn) {
-    Life daemon(env);
-    REQUIRE(daemon.begin());
-    pushed(loop, daemon, 1);
-  }
+  if (goesOn) shortLife(env, loop);
   Life daemon(env);
   REQUIRE(daemon.store);
   env.fail({"append"}, "No space left on device");
@@ -133,11 +136,7 @@ TEST_CASE("a log that could not begin is whole again soon after there is room, t
 TEST_CASE("what was not finished leaves the disk before the next checkpoint, and after one that failed") {
   MemoryEnv env;
   TestLoop loop;
-  {
-    Life daemon(env);
-    REQUIRE(daemon.begin());
-    pushed(loop, daemon, 1);
-  }
+  shortLife(env, loop);
   const std::string left = checkpointPath("/data", 17);  // by a daemon that died
   PSD_REQUIRE_OK(env.createFolder(left));
   env.put(left + "/shard-00000.safetensors", "half of it");
@@ -157,11 +156,7 @@ TEST_CASE("what was not finished leaves the disk before the next checkpoint, and
 TEST_CASE("a log of before keeps no daemon without one from passing over a damaged checkpoint") {
   MemoryEnv env;
   TestLoop loop;
-  {
-    Life daemon(env);
-    REQUIRE(daemon.begin());
-    pushed(loop, daemon, 1);
-  }
+  shortLife(env, loop);
   auto config = logConfig();
   config.type = DurabilityConfig::Type::checkpoint;
   for (uint64_t step : {2, 3}) {
