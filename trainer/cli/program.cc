@@ -82,8 +82,7 @@ int runProgram(int argc, const char* const* argv) {
   if (!command.ok()) return report(command.error());
   const int status = run(*command);
   if (status != 0) return status;
-  std::cout.flush();
-  const Status written = finishOutput();
+  const Status written = finishOutput();  // std::cout holds back nothing itself
   if (written.ok()) return 0;
   if (!std::holds_alternative<TrainCommand>(*command)) return report(written.error());
   std::cerr << "psd-trainer: warning: " << written.message() << std::endl;  // what it trained is in the model
