@@ -236,7 +236,7 @@ interface Trainer extends(Reader) {
   # All initial values are sent. badSlice when some element was not.
 
   awaitModel @2 () -> AwaitResult;
-  # Parked until the model has values, or until this trainer is asked to bring them because the one that
+  # One outstanding call per session, as of takeSamples with `wait`. Parked until the model has values, or until this trainer is asked to bring them because the one that
   # was to do so is gone.
 
   push @3 (step :UInt64, shard :UInt32, offset :UInt64, basis :UInt64, samples :UInt32,
@@ -265,8 +265,10 @@ interface Trainer extends(Reader) {
   # The trainer is done. Answered when the departure is kept for a daemon after this one, at once where nothing keeps it;
   # pushes that are still under way may be applied after it or not.
 
-  notice @5 () -> (shuttingDown :Bool, reason :Text);
-  # Parked until the daemon has something to tell; one outstanding call per session.
+  notice @5 () -> (shuttingDown :Bool, reason :Text, comesBack :Bool);
+  # Parked until the daemon has something to tell; one outstanding call per session, a second one is answered at once
+  # without `shuttingDown`. `comesBack`: another daemon is to go on with the model. Hang up, and come back to it as after
+  # a connection that broke; what is not answered by then is to be sent again.
 
   keepAlive @8 () -> (status :Acknowledgement);
   # Renews the lease, and nothing else; for a trainer that computes for long or waits in a parked call.

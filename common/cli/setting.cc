@@ -4,11 +4,14 @@
 #include <cmath>
 #include <string_view>
 
+#include "common/text/text.h"
+
 namespace psd {
 namespace {
 
 Error invalid(const Setting& setting, const std::string& expected) {
-  return {ErrorCode::invalidArgument, setting.source + ": '" + setting.text + "' is not " + expected};
+  return {ErrorCode::invalidArgument,
+          setting.source + ": '" + printable(setting.text) + "' is not " + expected};
 }
 
 }  // namespace

@@ -47,15 +47,16 @@ std::string wrongOption(const std::string& word, const CLI::App& app, const std:
   for (const CLI::Option* option : chosen.get_options()) {
     if (option->nonpositional()) names.push_back(option->get_name());
   }
-  return name + ": no such option; " + suggestion(name, names, help);
+  return printable(name) + ": no such option; " + suggestion(name, names, help);
 }
 
 std::string wrongWord(const std::string& word, const CLI::App& app, const std::string& help) {
   const std::vector<const CLI::App*> commands = app.get_subcommands({});
-  if (&chosenOf(app) != &app || commands.empty()) return "'" + word + "' is not expected; " + help;
+  const std::string quoted = "'" + printable(word) + "'";
+  if (&chosenOf(app) != &app || commands.empty()) return quoted + " is not expected; " + help;
   std::vector<std::string> names;
   for (const CLI::App* command : commands) names.push_back(command->get_name());
-  return "'" + word + "': no such command; " + suggestion(word, names, help);
+  return quoted + ": no such command; " + suggestion(word, names, help);
 }
 
 }  // namespace
@@ -71,8 +72,9 @@ Error usageError(const CLI::ParseError& error, const CLI::App& app) {
   } else if (!unknown.empty()) {
     message = wrongWord(unknown.front(), app, help);
   } else {
-    message = std::string(error.what()) + "; " + help;
-    std::replace(message.begin(), message.end(), '\n', ' ');
+    std::string what = error.what();
+    std::replace(what.begin(), what.end(), '\n', ' ');
+    message = printable(what, 500) + "; " + help;
   }
   return {ErrorCode::invalidArgument, message};
 }

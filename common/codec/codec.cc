@@ -55,7 +55,7 @@ CodecOptions::CodecOptions(std::string_view codec, std::string_view text) : code
     text.remove_prefix(std::min(text.size(), item.size() + 1));
     const size_t equals = item.find('=');
     if (equals == std::string_view::npos) {
-      problem("'" + std::string(item) + "' is no option; expected NAME=VALUE");
+      problem("'" + printable(item) + "' is no option; expected NAME=VALUE");
       continue;
     }
     given_.push_back({item.substr(0, equals), item.substr(equals + 1)});
@@ -89,7 +89,7 @@ Status CodecOptions::finish() const {
   std::string message = problem_;
   for (const Option& option : given_) {
     if (!message.empty() || option.read) continue;
-    message = "'" + std::string(option.key) + "' is no option of it" +
+    message = "'" + printable(option.key) + "' is no option of it" +
               (known_.empty() ? "; it has none" : "; expected " + joined(known_, ", "));
     if (std::count(known_.begin(), known_.end(), option.key) > 0) {
       message = std::string(option.key) + " is given twice";
@@ -111,7 +111,7 @@ Result<std::shared_ptr<const Codec>> makeCodec(std::string_view spec) {
     return std::shared_ptr<const Codec>(std::move(codec));
   }
   const std::string_view near = nearest(name, codecNames());
-  return Error{ErrorCode::invalidArgument, "'" + std::string(name.substr(0, 100)) + "' is not a codec; " +
+  return Error{ErrorCode::invalidArgument, "'" + printable(name, 100) + "' is not a codec; " +
                                                (near.empty() ? "expected " + joined(codecNames(), ", ")
                                                              : "did you mean '" + std::string(near) + "'?")};
 }

@@ -6,6 +6,7 @@
 
 #include "common/config/json_syntax.h"
 #include "common/os/text_file.h"
+#include "common/text/text.h"
 
 namespace psd {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kQuotedBytesMax = 60;
+constexpr size_t kKeyBytesMax = 200;
 
 /// Builds the document from the parser's events, so that repeated keys are seen, and keeps the
 /// first error. Used by one parse, on one thread.
@@ -101,13 +103,8 @@ Result<Json> overrideValue(std::string_view text) {
   Result<Json> value = parseJson(text, "value");
   bool looksLikeJson = !text.empty() && std::string_view("{[\"").find(text[0]) != std::string_view::npos;
   if (value.ok() || looksLikeJson) return value;
-  Json asText = std::string(text);
-  try {
-    static_cast<void>(asText.dump());
-  } catch (const Json::type_error&) {
-    return Error{ErrorCode::invalidArgument, "the value is not UTF-8 text"};
-  }
-  return asText;
+  if (!isUtf8(text)) return Error{ErrorCode::invalidArgument, "the value is not UTF-8 text"};
+  return Json(std::string(text));
 }
 
 }  // namespace
@@ -133,7 +130,7 @@ Result<Json> readJsonFile(Env& env, const std::string& path) {
 
 Status applyOverride(Json& document, std::string_view assignment) {
   auto bad = [&](const std::string& why) {
-    return Error{ErrorCode::invalidArgument, "'" + std::string(assignment) + "': " + why};
+    return Error{ErrorCode::invalidArgument, "'" + printable(assignment) + "': " + why};
   };
   size_t equals = assignment.find('=');
   if (equals == std::string_view::npos) return bad("write KEY=VALUE, as in policy.type=locked");
@@ -147,7 +144,7 @@ Status applyOverride(Json& document, std::string_view assignment) {
     if (key.empty()) return bad("a key is empty; write KEY=VALUE, as in policy.type=locked");
     if (target->is_null()) *target = Json::object();
     if (!target->is_object()) {
-      return bad("'" + key + "' cannot be set inside " + describeJson(*target) +
+      return bad("'" + printable(key) + "' cannot be set inside " + describeJson(*target) +
                  "; give the whole value instead");
     }
     target = &(*target)[key];
@@ -158,15 +155,19 @@ Status applyOverride(Json& document, std::string_view assignment) {
   return {};
 }
 
+std::string jsonText(const Json& document, int indent) {
+  return document.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string keyText(const std::string& key) {
-  std::string quoted = Json(key).dump(-1, ' ', false, Json::error_handler_t::replace);
-  return quoted.substr(1, quoted.size() - 2);
+  std::string quoted = jsonText(key);
+  return oneLine(std::string_view(quoted).substr(1, quoted.size() - 2), kKeyBytesMax);
 }
 
 std::string describeJson(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "a list";
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = jsonText(value);
   if (text.size() <= kQuotedBytesMax) return text;
   size_t end = kQuotedBytesMax;
   while ((static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) end--;  // inside a UTF-8 character

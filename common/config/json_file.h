@@ -26,7 +26,11 @@ Result<nlohmann::ordered_json> readJsonFile(Env& env, const std::string& path);
 /// one. Errors name the assignment.
 Status applyOverride(nlohmann::ordered_json& document, std::string_view assignment);
 
-/// A key as it stands in a path: control characters escaped, so that a message stays one line.
+/// A document as text; on one line where `indent` is −1. Never throws: what is no UTF-8 in it reads U+FFFD.
+std::string jsonText(const nlohmann::ordered_json& document, int indent = -1);
+
+/// A key as it stands in a path: control characters escaped, so that a message stays one line,
+/// and cut beyond 200 bytes.
 std::string keyText(const std::string& key);
 
 /// For error messages: the value itself when it is short, "an object" and "a list" for those.

@@ -85,7 +85,7 @@ struct ObjectReader::Node {
       return message + "did you mean '" + std::string(near) + "'?";
     }
     if (const Entry* type = find("type"); type != nullptr && type->value.is_string()) {
-      message = place + ": no key of type '" + type->value.get<std::string>() + "'; ";
+      message = place + ": no key of type '" + printable(type->value.get<std::string>()) + "'; ";
     }
     message += "valid keys:";
     for (std::string_view name : known) message += (name == known[0] ? " " : ", ") + std::string(name);

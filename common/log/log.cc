@@ -1,6 +1,8 @@
 #include "common/log/log.h"
 
+#include <algorithm>
 #include <ctime>
+#include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -9,6 +11,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/log/log_file.h"
+#include "common/text/text.h"
 
 namespace psd {
 namespace {
@@ -34,6 +37,18 @@ class LevelColumn final : public spdlog::custom_flag_formatter {
   }
 };
 
+/// The message as one line of the text format, whatever it quotes.
+class MessageColumn final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
+    const std::string text = oneLine({message.payload.data(), message.payload.size()}, kMessageBytesMax);
+    out.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<spdlog::custom_flag_formatter> clone() const override {
+    return std::make_unique<MessageColumn>();
+  }
+};
+
 /// One JSON object per line: time (UTC, milliseconds), level, message. Owned by its sink, which calls
 /// it under the sink's lock.
 class JsonFormatter final : public spdlog::formatter {
@@ -47,9 +62,10 @@ class JsonFormatter final : public spdlog::formatter {
     char time[64];
     size_t length = std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%S", &utc);
     std::snprintf(time + length, sizeof time - length, ".%03dZ", static_cast<int>(sinceEpoch % 1000));
-    nlohmann::ordered_json line = {{"time", time},
-                                   {"level", levelName(message.level)},
-                                   {"message", std::string(message.payload.data(), message.payload.size())}};
+    std::string payload(message.payload.data(), std::min(message.payload.size(), kMessageBytesMax));
+    if (payload.size() < message.payload.size()) payload += "...";
+    nlohmann::ordered_json line = {
+        {"time", time}, {"level", levelName(message.level)}, {"message", std::move(payload)}};
     std::string text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     out.append(text.data(), text.data() + text.size());
   }
@@ -70,7 +86,8 @@ Status initLogging(const LogOptions& options) {
     logger->set_formatter(std::make_unique<JsonFormatter>());
   } else {
     auto formatter = std::make_unique<spdlog::pattern_formatter>();
-    formatter->add_flag<LevelColumn>('*').set_pattern("%Y-%m-%d %H:%M:%S.%e %^%*%$ %v");
+    formatter->add_flag<LevelColumn>('*').add_flag<MessageColumn>('&');
+    formatter->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%*%$ %&");
     logger->set_formatter(std::move(formatter));
   }
   logger->flush_on(spdlog::level::info);

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "common/status/status.h"
 
 namespace psd {
+
+/// Messages are cut beyond it, and in the text format made one line (common/text/text.h).
+inline constexpr size_t kMessageBytesMax = 8192;
 
 /// How a program logs.
 struct LogOptions {

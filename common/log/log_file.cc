@@ -7,6 +7,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include "common/text/text.h"
+
 namespace psd {
 
 Result<LogFile::File> LogFile::openFile(const std::string& path) {
@@ -15,13 +17,13 @@ Result<LogFile::File> LogFile::openFile(const std::string& path) {
   std::error_code unknown;  // where it may not be looked for, opening the file tells why
   if (!folder.empty() && !std::filesystem::exists(folder, unknown) && !unknown) {
     return Error{ErrorCode::invalidArgument,
-                 "log.file: '" + path + "': there is no folder '" + folder.string() + "'"};
+                 "log.file: " + quotedPath(path) + ": there is no folder " + quotedPath(folder.string())};
   }
   auto file = std::make_unique<spdlog::details::file_helper>();
   try {
     file->open(path);
   } catch (const spdlog::spdlog_ex&) {
-    return Error{ErrorCode::invalidArgument, "log.file: '" + path + "': " + std::strerror(errno)};
+    return Error{ErrorCode::invalidArgument, "log.file: " + quotedPath(path) + ": " + std::strerror(errno)};
   }
   return file;
 }

@@ -4,14 +4,17 @@
 
 #include <sys/un.h>
 
+#include "common/text/text.h"
+
 namespace psd {
 namespace {
 
 constexpr std::string_view kTcp = "tcp://";
 constexpr std::string_view kUnix = "unix://";
+constexpr size_t kHostBytesMax = 253;  // of a name in the DNS
 
 Error badAddress(std::string_view text, std::string_view why) {
-  return {ErrorCode::invalidArgument, "address '" + std::string(text) + "': " + std::string(why) +
+  return {ErrorCode::invalidArgument, "address '" + printable(text) + "': " + std::string(why) +
                                           "; write tcp://HOST:PORT or unix:///PATH"};
 }
 
@@ -54,6 +57,9 @@ Result<Address> parseAddress(std::string_view text) {
     }
   }
   if (address.host.empty()) return badAddress(text, "the host is missing");
+  if (address.host.size() > kHostBytesMax) {
+    return badAddress(text, "a host has at most " + std::to_string(kHostBytesMax) + " bytes");
+  }
   address.port = kDefaultPort;
   if (!port.empty()) {
     if (port.front() != ':') return badAddress(text, "':' expected after the host");

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/text/text.h"
+
 namespace psd {
 namespace {
 
@@ -17,15 +19,22 @@ namespace {
 constexpr size_t kStreamBytesMax = 32u << 20;
 
 Error systemError(const std::string& path, const char* what) {
-  return {ErrorCode::io, "'" + path + "': " + what + ": " + std::strerror(errno)};
+  return {ErrorCode::io, quotedPath(path) + ": " + what + ": " + std::strerror(errno)};
 }
 
+/// What the system says of a path that stands for nothing, and of no other.
+bool saysMissing(int error) { return error == ENOENT || error == ENOTDIR; }
+
 /// Whether a path stands for an open file.
-bool standsFor(const std::string& path, int fd) {
+Result<bool> standsFor(const std::string& path, int fd) {
   struct stat named {
   }, opened{};
-  return ::stat(path.c_str(), &named) == 0 && ::fstat(fd, &opened) == 0 && named.st_ino == opened.st_ino &&
-         named.st_dev == opened.st_dev;
+  if (::stat(path.c_str(), &named) != 0) {
+    if (saysMissing(errno)) return false;
+    return systemError(path, "cannot look for it");
+  }
+  if (::fstat(fd, &opened) != 0) return systemError(path, "cannot look at it");
+  return named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
 }
 
 class PosixWritableFile final : public WritableFile {
@@ -51,8 +60,9 @@ class PosixWritableFile final : public WritableFile {
     return ::close(fd) == 0 ? Status() : Status(systemError(path_, "cannot close"));
   }
   Status inPlace() const override {
-    if (standsFor(path_, fd_)) return {};
-    return {ErrorCode::io, "'" + path_ + "': is not there any more"};
+    PSD_ASSIGN_OR_RETURN(const bool there, standsFor(path_, fd_));
+    if (there) return {};
+    return {ErrorCode::io, quotedPath(path_) + ": is not there any more"};
   }
 
  private:
@@ -71,7 +81,8 @@ class PosixReadableFile final : public ReadableFile {
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return systemError(path_, "cannot read");
       if (got == 0)
-        return {ErrorCode::io, "'" + path_ + "': ends before byte " + std::to_string(offset + into.size())};
+        return {ErrorCode::io,
+                quotedPath(path_) + ": ends before byte " + std::to_string(offset + into.size())};
       offset += static_cast<uint64_t>(got);
       into = into.subspan(static_cast<size_t>(got));
     }
@@ -92,7 +103,8 @@ class StreamedFile final : public ReadableFile {
   uint64_t size() const override { return bytes_.size(); }
   Status read(uint64_t offset, std::span<std::byte> into) const override {
     if (offset > bytes_.size() || into.size() > bytes_.size() - offset) {
-      return {ErrorCode::io, "'" + path_ + "': ends before byte " + std::to_string(offset + into.size())};
+      return {ErrorCode::io,
+              quotedPath(path_) + ": ends before byte " + std::to_string(offset + into.size())};
     }
     std::copy_n(bytes_.begin() + static_cast<ptrdiff_t>(offset), into.size(), into.begin());
     return {};
@@ -114,7 +126,7 @@ Result<std::unique_ptr<ReadableFile>> readStream(const std::string& path, int fd
     bytes.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
     if (got == 0) return std::unique_ptr<ReadableFile>(new StreamedFile(path, std::move(bytes)));
     if (bytes.size() <= kStreamBytesMax) continue;
-    return Error{ErrorCode::io, "'" + path + "': is no regular file, and gives more than " +
+    return Error{ErrorCode::io, quotedPath(path) + ": is no regular file, and gives more than " +
                                     std::to_string(kStreamBytesMax) + " bytes"};
   }
 }
@@ -124,7 +136,10 @@ class PosixFileLock final : public FileLock {
  public:
   PosixFileLock(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
   ~PosixFileLock() override { ::close(fd_); }
-  bool inPlace() const override { return standsFor(path_, fd_); }
+  bool inPlace() const override {
+    const auto there = standsFor(path_, fd_);
+    return !there.ok() || *there;
+  }
 
  private:
   const std::string path_;
@@ -174,7 +189,7 @@ class PosixEnv final : public Env {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     if (!error) return {};
-    return {ErrorCode::io, "'" + folder + "': cannot create the folder: " + error.message()};
+    return {ErrorCode::io, quotedPath(folder) + ": cannot create the folder: " + error.message()};
   }
   Status removeFolder(const std::string& folder) override {
     return ::rmdir(folder.c_str()) == 0 ? Status() : Status(systemError(folder, "cannot remove"));
@@ -186,11 +201,15 @@ class PosixEnv final : public Env {
     for (const std::filesystem::directory_iterator end; !error && entries != end; entries.increment(error)) {
       names.push_back(entries->path().filename().string());
     }
-    if (error) return Error{ErrorCode::io, "'" + folder + "': cannot list: " + error.message()};
+    if (error) return Error{ErrorCode::io, quotedPath(folder) + ": cannot list: " + error.message()};
     std::sort(names.begin(), names.end());
     return names;
   }
-  bool exists(const std::string& path) override { return ::access(path.c_str(), F_OK) == 0; }
+  Result<bool> exists(const std::string& path) override {
+    if (::access(path.c_str(), F_OK) == 0) return true;
+    if (saysMissing(errno)) return false;
+    return systemError(path, "cannot look for it");
+  }
   Result<std::unique_ptr<FileLock>> lock(const std::string& path) override {
     int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) return systemError(path, "cannot open");
@@ -198,7 +217,7 @@ class PosixEnv final : public Env {
     const bool taken = errno == EWOULDBLOCK;
     Error error = systemError(path, "cannot lock");
     ::close(fd);
-    if (taken) return Error{ErrorCode::unavailable, "'" + path + "': another process has locked it"};
+    if (taken) return Error{ErrorCode::unavailable, quotedPath(path) + ": another process has locked it"};
     return error;
   }
   Status syncFolder(const std::string& folder) override {
@@ -216,9 +235,9 @@ std::string temporaryFor(const std::string& path) { return path + ".tmp." + std:
 
 /// An error about the temporary file as one about `path`: nobody who asked for that knows the other name.
 Error namedAfter(const std::string& path, Error error) {
-  const std::string temporary = temporaryFor(path);
+  const std::string temporary = quotedPath(temporaryFor(path));
   if (const size_t at = error.message.find(temporary); at != std::string::npos) {
-    error.message.replace(at, temporary.size(), path);
+    error.message.replace(at, temporary.size(), quotedPath(path));
   }
   return error;
 }
@@ -251,8 +270,11 @@ Status writeFileAtomically(Env& env, const std::string& path,
 
 Status checkWritable(Env& env, const std::string& path) {
   const std::string folder = folderOf(path), temporary = temporaryFor(path);
-  if (!env.exists(folder)) return {ErrorCode::io, "'" + path + "': there is no folder '" + folder + "'"};
-  if (env.list(path).ok()) return {ErrorCode::io, "'" + path + "': is a folder, not a file to write"};
+  PSD_ASSIGN_OR_RETURN(const bool hasFolder, env.exists(folder));
+  if (!hasFolder) {
+    return {ErrorCode::io, quotedPath(path) + ": there is no folder " + quotedPath(folder)};
+  }
+  if (env.list(path).ok()) return {ErrorCode::io, quotedPath(path) + ": is a folder, not a file to write"};
   const auto file = env.create(temporary);
   if (!file.ok()) return namedAfter(path, file.error());
   PSD_RETURN_IF_ERROR((*file)->close());

@@ -40,7 +40,8 @@ class ReadableFile {
 class FileLock {
  public:
   virtual ~FileLock() = default;
-  /// Whether the path still stands for what is locked; else it keeps nobody out.
+  /// Whether the path still stands for what is locked; else it keeps nobody out. True where the system does
+  /// not tell.
   virtual bool inPlace() const = 0;
 };
 
@@ -63,8 +64,8 @@ class Env {
   virtual Status removeFolder(const std::string& folder) = 0;
   /// The names in a folder, sorted.
   virtual Result<std::vector<std::string>> list(const std::string& folder) = 0;
-  /// Whether there is a file or folder.
-  virtual bool exists(const std::string& path) = 0;
+  /// Whether there is a file or folder; an Error where the system does not tell.
+  virtual Result<bool> exists(const std::string& path) = 0;
   /// Makes what was created, renamed and removed in this folder survive a crash.
   virtual Status syncFolder(const std::string& folder) = 0;
   /// Keeps other processes out of what `path` stands for; made when it is missing. ErrorCode::unavailable

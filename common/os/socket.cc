@@ -9,6 +9,7 @@
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -138,6 +139,13 @@ bool isStaleSocket(const sockaddr_un& name) {
                     probe) == ECONNREFUSED;
 }
 
+/// What lies at the path itself, no link followed; nothing where nothing does.
+std::optional<FileIdentity> fileAt(const std::string& path) {
+  struct stat info {};
+  if (lstat(path.c_str(), &info) != 0) return {};
+  return FileIdentity{info.st_dev, info.st_ino};
+}
+
 /// What lies at the path and is not a socket; empty otherwise.
 std::string otherThan(const sockaddr_un& name) {
   struct stat info {};
@@ -162,7 +170,7 @@ OwnFd::~OwnFd() {
 }
 
 ListenSockets::~ListenSockets() {
-  if (!sockets_.empty() && address_.kind == Address::Kind::unixSocket) unlink(address_.path.c_str());
+  if (!sockets_.empty() && file_ && fileAt(address_.path) == file_) unlink(address_.path.c_str());
 }
 
 Result<ListenSockets> listenOn(const Address& address) {
@@ -186,6 +194,7 @@ Result<ListenSockets> listenOn(const Address& address) {
     }
     if (fd < 0) return socketError(ErrorCode::io, address, "cannot listen", errno);
     out.sockets_.emplace_back(fd);
+    out.file_ = fileAt(address.path);
     return out;
   }
   PSD_ASSIGN_OR_RETURN(AddrInfo found, resolve(address, true));
@@ -214,6 +223,27 @@ Result<AcceptedSocket> acceptFrom(int listening) {
   AcceptedSocket accepted{OwnFd(fd), peerName(name, length)};
   setUp(fd, name.ss_family);
   return accepted;
+}
+
+void endWhenVanished(int fd, milliseconds silence) {
+  constexpr int kProbes = 2;
+  constexpr int64_t kSecondsMax = 32'767;  // the system's
+  const auto quarter = std::chrono::ceil<std::chrono::seconds>(silence / 4).count();
+  const int interval = static_cast<int>(std::clamp<int64_t>(quarter, 1, kSecondsMax));
+  const int idle = static_cast<int>(std::clamp<int64_t>(2 * quarter, 1, kSecondsMax));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
+}
+
+bool hasHungUp(int fd) {
+  pollfd look{fd, POLLRDHUP, 0};
+  return poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+uint64_t bytesToRead(int fd) {
+  int bytes = 0;
+  return ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
 }
 
 Result<OwnFd> connectTo(const Address& address, std::chrono::milliseconds timeout) {

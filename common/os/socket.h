@@ -1,9 +1,13 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <sys/types.h>
 
 #include "common/os/address.h"
 #include "common/status/status.h"
@@ -29,8 +33,15 @@ class OwnFd {
   int fd_ = -1;
 };
 
+/// Which file a path led to, whatever lies there later. A value type.
+struct FileIdentity {
+  dev_t device = 0;
+  ino_t inode = 0;
+  bool operator==(const FileIdentity&) const = default;
+};
+
 /// The sockets behind one address, non-blocking: a name such as "localhost" may stand for several. A Unix
-/// socket's file is removed with it. Owned by one thread.
+/// socket's file is removed with it, unless another one lies at its path by then. Owned by one thread.
 class ListenSockets {
  public:
   ListenSockets() = default;
@@ -38,6 +49,7 @@ class ListenSockets {
   ListenSockets& operator=(ListenSockets&& other) noexcept {
     std::swap(address_, other.address_);
     std::swap(sockets_, other.sockets_);
+    std::swap(file_, other.file_);
     return *this;
   }
   ~ListenSockets();
@@ -50,6 +62,7 @@ class ListenSockets {
   friend Result<ListenSockets> listenOn(const Address& address);
   Address address_;
   std::vector<OwnFd> sockets_;
+  std::optional<FileIdentity> file_;  ///< of a Unix socket; no other gets it while the socket is open
 };
 
 /// Binds and listens. Errors name the address and say when it is in use. A Unix socket that nobody
@@ -65,6 +78,14 @@ struct AcceptedSocket {
 /// Accepts one connection and sets it up for the data path; never blocks. An error is the system's reason
 /// (out of descriptors, …); the caller tries again later.
 Result<AcceptedSocket> acceptFrom(int listening);
+
+/// Has the system end a connection whose peer's machine is out of reach, after about so long a silence. Of a
+/// Unix socket's peer it knows at once.
+void endWhenVanished(int fd, std::chrono::milliseconds silence);
+/// Whether the peer has closed its side, or the connection has failed, though there may be bytes to read.
+bool hasHungUp(int fd);
+/// What the system has received and nobody has read yet.
+uint64_t bytesToRead(int fd);
 
 /// Connects, trying each address a name stands for, of which each has its share of `timeout`. Non-blocking
 /// socket on success. ErrorCode::unavailable when nobody listens, deadlineExceeded after `timeout`. Blocks,

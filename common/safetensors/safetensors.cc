@@ -6,6 +6,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/config/json_file.h"
+#include "common/text/text.h"
+
 namespace psd {
 namespace {
 
@@ -29,7 +32,9 @@ std::vector<uint64_t> readSizes(const Json& list) {
 
 /// One tensor of the header; throws nlohmann's exceptions on wrong types.
 Result<Entry> readEntry(const std::string& name, const Json& value, uint64_t dataBytes) {
-  auto bad = [&](const std::string& why) { return Error{ErrorCode::io, "tensor '" + name + "': " + why}; };
+  auto bad = [&](const std::string& why) {
+    return Error{ErrorCode::io, "tensor '" + printable(name) + "': " + why};
+  };
   std::string dtype = value.at("dtype").get<std::string>();
   if (dtype != "F32") return bad("dtype is " + dtype + "; psd reads F32");
   Entry entry;
@@ -58,8 +63,8 @@ Result<std::vector<Entry>> readEntries(const Json& header, uint64_t dataBytes) {
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < entries.size(); i++) {
     if (entries[i].begin < entries[i - 1].end) {
-      return Error{ErrorCode::io,
-                   "tensors '" + entries[i - 1].spec.name + "' and '" + entries[i].spec.name + "' overlap"};
+      return Error{ErrorCode::io, "tensors '" + printable(entries[i - 1].spec.name) + "' and '" +
+                                      printable(entries[i].spec.name) + "' overlap"};
     }
   }
   return entries;
@@ -123,7 +128,7 @@ Status writeSafetensors(WritableFile& file, const ModelSpec& model,
     header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
-  std::string text = header.dump();
+  std::string text = jsonText(header);
   text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins 8-aligned
   uint64_t headerBytes = text.size();
   PSD_RETURN_IF_ERROR(file.append(std::as_bytes(std::span(&headerBytes, 1))));
@@ -135,8 +140,8 @@ Status writeSafetensors(WritableFile& file, const ModelSpec& model,
       return file.append(std::as_bytes(values));
     }));
     if (written != model.tensors[i].elementCount()) {
-      return {ErrorCode::internal, "tensor '" + model.tensors[i].name + "': " + std::to_string(written) +
-                                       " elements to save instead of " +
+      return {ErrorCode::internal, "tensor '" + printable(model.tensors[i].name) +
+                                       "': " + std::to_string(written) + " elements to save instead of " +
                                        std::to_string(model.tensors[i].elementCount())};
     }
   }

@@ -32,7 +32,62 @@ size_t editDistance(std::string_view a, std::string_view b) {
   return rows[2][b.size()];
 }
 
+/// How many bytes the UTF-8 character has that the text, which is not empty, begins with; 0 where it begins
+/// with none.
+size_t characterBytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t bytes = lead >= 0xc2 && lead < 0xe0   ? 2
+                       : lead >= 0xe0 && lead < 0xf0 ? 3
+                       : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                     : 0;
+  for (size_t i = 1; i < bytes; i++) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  // Longer than need be, of a surrogate, or beyond the last character.
+  const bool none = (lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) >= 0xa0) ||
+                    (lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) >= 0x90);
+  return none ? 0 : bytes;
+}
+
 }  // namespace
+
+std::string printable(std::string_view text, size_t bytesMax) {
+  std::string out(text.substr(0, bytesMax));
+  for (char& c : out) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  if (text.size() > bytesMax) out += "...";
+  return out;
+}
+
+std::string oneLine(std::string_view text, size_t bytesMax) {
+  std::string out;
+  for (std::string_view rest = text; !rest.empty();) {
+    const size_t bytes = characterBytes(rest);
+    if (out.size() + std::max<size_t>(bytes, 1) > bytesMax) return out + "...";
+    const bool control = bytes == 1 && (rest[0] < ' ' || rest[0] == 0x7f);
+    if (bytes == 0 || control) {
+      out += '?';
+    } else {
+      out += rest.substr(0, bytes);
+    }
+    rest.remove_prefix(std::max<size_t>(bytes, 1));
+  }
+  return out;
+}
+
+std::string quotedPath(std::string_view path) { return "'" + oneLine(path, 1000) + "'"; }
+
+bool isUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t bytes = characterBytes(text);
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
 
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates) {
   std::string_view best;

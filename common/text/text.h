@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,19 @@ template <class Range>
 std::string joined(const Range& range, std::string_view separator) {
   return joined(range, separator, [](std::string_view each) { return each; });
 }
+
+/// A text that somebody else chose, fit to be quoted in a message: '?' for all but visible ASCII and spaces,
+/// at most `bytesMax`, then "...".
+std::string printable(std::string_view text, size_t bytesMax = 200);
+
+/// A message fit to be a line of a log or of a terminal: '?' for control characters and what is no UTF-8, at
+/// most `bytesMax`, then "...".
+std::string oneLine(std::string_view text, size_t bytesMax);
+
+/// A path in quotes as messages show it: oneLine(), at most 1000 bytes of it.
+std::string quotedPath(std::string_view path);
+
+bool isUtf8(std::string_view text);
 
 /// The candidate with the smallest edit distance to `word` (case ignored, two swapped letters count
 /// once), or empty when none is near.

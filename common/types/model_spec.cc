@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "common/text/text.h"
+
 namespace psd {
 namespace {
 
@@ -22,7 +24,7 @@ class Fnv1a {
   uint64_t hash_ = 0xcbf29ce484222325ull;
 };
 
-std::string quoted(const std::string& text) { return "'" + text + "'"; }
+std::string quoted(const std::string& text) { return "'" + printable(text) + "'"; }
 
 }  // namespace
 
@@ -35,7 +37,7 @@ std::string_view dtypeName(DType dtype) {
 
 Result<DType> parseDType(std::string_view name) {
   if (name == "f32") return DType::f32;
-  return Error{ErrorCode::invalidArgument, "unknown dtype '" + std::string(name) + "'; psd stores f32"};
+  return Error{ErrorCode::invalidArgument, "unknown dtype '" + printable(name) + "'; psd stores f32"};
 }
 
 uint64_t TensorSpec::elementCount() const {
@@ -45,7 +47,7 @@ uint64_t TensorSpec::elementCount() const {
 }
 
 std::string TensorSpec::toString() const {
-  std::string text = name + " " + std::string(dtypeName(dtype)) + "[";
+  std::string text = printable(name, kTensorNameBytesMax) + " " + std::string(dtypeName(dtype)) + "[";
   for (size_t i = 0; i < shape.size(); i++) text += (i ? "," : "") + std::to_string(shape[i]);
   return text + "]";
 }
@@ -75,6 +77,10 @@ Status validateModel(const ModelSpec& model) {
   uint64_t total = 0;
   for (const TensorSpec& tensor : model.tensors) {
     if (tensor.name.empty()) return bad("a tensor of the model has an empty name");
+    if (tensor.name.size() > kTensorNameBytesMax) {
+      return bad("tensor " + quoted(tensor.name) + " has a name of " + std::to_string(tensor.name.size()) +
+                 " bytes; at most " + std::to_string(kTensorNameBytesMax) + " are taken");
+    }
     if (!std::all_of(tensor.name.begin(), tensor.name.end(), [](char c) { return c > ' ' && c <= '~'; })) {
       return bad("a tensor of the model has a name with other characters than visible ASCII");
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -40,9 +41,11 @@ struct ModelSpec {
   uint64_t parameterCount() const;
 };
 
-/// Checks what arrives from a config or a peer: at least one tensor, names of visible ASCII, none
-/// repeated, no zero dimension, at most `kModelElementsMax` elements in all. The error names the tensor.
+/// Checks what arrives from a config or a peer: at least one tensor, names of visible ASCII of at most
+/// `kTensorNameBytesMax`, none repeated, no zero dimension, at most `kModelElementsMax` elements in all. The
+/// error names the tensor.
 Status validateModel(const ModelSpec& model);
+inline constexpr size_t kTensorNameBytesMax = 1024;
 inline constexpr uint64_t kModelElementsMax = 1ull << 40;
 
 /// One line that names the first tensor in which two models differ, and how; empty when they agree.

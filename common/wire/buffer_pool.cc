@@ -15,6 +15,8 @@ namespace {
 
 constexpr size_t kSmallest = 4096;
 
+size_t capacityOf(size_t bytes) { return std::bit_ceil(std::max(bytes, kSmallest)); }
+
 std::byte* mapHuge(size_t capacity) {
   std::byte* const data = mapAtHugePage(capacity, MAP_NORESERVE);
   if (data == nullptr) throw std::bad_alloc();
@@ -60,7 +62,7 @@ BufferPool::~BufferPool() {
 
 BufferPool::Buffer BufferPool::take(size_t bytes) {
   Buffer buffer;
-  buffer.capacity_ = std::bit_ceil(std::max(bytes, kSmallest));
+  buffer.capacity_ = capacityOf(bytes);
   auto& free = free_[buffer.capacity_];
   if (!free.empty()) {
     buffer.data_ = free.back();
@@ -74,6 +76,11 @@ BufferPool::Buffer BufferPool::take(size_t bytes) {
   }
   buffer.pool_ = shared_from_this();
   return buffer;
+}
+
+size_t BufferPool::memoryOf(size_t bytes) {
+  const size_t capacity = capacityOf(bytes);
+  return capacity >= kHugePageBytes ? capacity : bytes;
 }
 
 void BufferPool::giveBack(std::byte* data, size_t capacity) {

@@ -36,6 +36,9 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
   /// A buffer of at least `bytes`, 4 KiB aligned, contents unspecified. Throws std::bad_alloc.
   Buffer take(size_t bytes);
+  /// What a buffer of at least `bytes` may take of the machine's memory once so many are written: with huge
+  /// pages all of it.
+  static size_t memoryOf(size_t bytes);
 
  private:
   explicit BufferPool(size_t heldBytesMax) : heldBytesMax_(heldBytesMax) {}

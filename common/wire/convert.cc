@@ -1,11 +1,15 @@
 #include "common/wire/convert.h"
 
+#include "common/text/text.h"
+
 namespace psd::wire {
 namespace {
 
 // Far above real models; what a hostile message could make us allocate stays small.
 constexpr uint32_t kTensorsMax = 1u << 17;
 constexpr uint32_t kRankMax = 64;
+// A line for people; more would only fill the peer's log.
+constexpr size_t kErrorBytesMax = 4096;
 
 static_assert(static_cast<uint16_t>(schema::ErrorCode::SESSION_ENDED) ==
                   static_cast<uint16_t>(ErrorCode::sessionEnded),
@@ -15,7 +19,7 @@ static_assert(static_cast<uint16_t>(schema::ErrorCode::SESSION_ENDED) ==
 
 void writeError(const Error& error, schema::Error::Builder out) {
   out.setCode(static_cast<schema::ErrorCode>(error.code));
-  out.setMessage(error.message.c_str());
+  out.setMessage(oneLine(error.message, kErrorBytesMax).c_str());
 }
 
 Error readError(schema::Error::Reader in) {
@@ -100,15 +104,6 @@ Result<std::span<const float>> floatsIn(capnp::Data::Reader data) {
                  "a slice of " + std::to_string(data.size()) + " bytes is not made of float32 values"};
   }
   return std::span(reinterpret_cast<const float*>(data.begin()), data.size() / sizeof(float));
-}
-
-std::string printable(std::string_view text, size_t bytesMax) {
-  std::string out(text.substr(0, bytesMax));
-  for (char& c : out) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  if (text.size() > bytesMax) out += "...";
-  return out;
 }
 
 }  // namespace psd::wire

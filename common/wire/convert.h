@@ -17,6 +17,7 @@ namespace psd::wire {
 
 inline constexpr uint32_t kProtocolVersion = schema::PROTOCOL_VERSION;
 
+/// The message as one line, cut beyond 4 KiB.
 void writeError(const Error& error, schema::Error::Builder out);
 Error readError(schema::Error::Reader in);
 
@@ -55,8 +56,5 @@ inline std::span<const std::byte> bytesIn(capnp::Data::Reader data) {
 
 /// Text in a message, in place.
 inline std::string_view textIn(capnp::Text::Reader text) { return {text.begin(), text.size()}; }
-
-/// Text of a peer made fit for a log line: visible ASCII, at most `bytesMax`, then "...".
-std::string printable(std::string_view text, size_t bytesMax = 200);
 
 }  // namespace psd::wire

@@ -23,7 +23,6 @@ constexpr uint32_t kSegmentsMax = 512;
 // Held for messages that are not complete yet; what is more is closed.
 constexpr size_t kDescriptorsMax = 4;
 constexpr auto kMayReadPoll = 1 * kj::MILLISECONDS;
-constexpr auto kBudgetPoll = 1 * kj::MILLISECONDS;
 
 }  // namespace
 
@@ -44,6 +43,7 @@ class MessageStream::Incoming final : public capnp::MessageReader {
     for (uint32_t i = 0; i < segmentCount(); i++) words += sizeOf(i);
     return words;
   }
+  uint64_t memoryBytes() const { return BufferPool::memoryOf(totalWords * sizeof(word)); }
 
   /// Lays the segments from `first` on end to end in `buffer`, beginning at word `at`.
   void layOut(uint32_t first, uint64_t at, uint32_t skip = UINT32_MAX) {
@@ -64,7 +64,10 @@ class MessageStream::Incoming final : public capnp::MessageReader {
   uint64_t totalWords = 0;
   kj::TimePoint deadline = kj::origin<kj::TimePoint>();  // to be complete
   ByteBudget::Lease lease;
-  uint32_t next = 0;  // first segment that is not read yet
+  BufferPool::Buffer begun;  // the first bytes, until there is a share of the budget for all
+  size_t begunBytes = 0;
+  bool counts = false;  // against the budget
+  uint32_t next = 0;    // first segment that is not read yet
   BufferPool::Buffer buffer;
   kj::Array<kj::ArrayPtr<const word>> segments_;
 };
@@ -185,21 +188,11 @@ kj::Promise<MessageStream::Read> MessageStream::readNext(kj::ArrayPtr<kj::AutoCl
 
 MessageStream::Read MessageStream::handOver(kj::Own<Incoming> message,
                                             kj::ArrayPtr<kj::AutoCloseFd> fdSpace) {
+  checkKind(*message);
   const auto first = message->getSegment(0);
   std::memset(newest_, 0, sizeof newest_);
   std::memcpy(newest_, first.begin(), std::min(sizeof newest_, first.size() * sizeof(word)));
   return capnp::MessageReaderAndFds{kj::mv(message), takeDescriptors(fdSpace)};
-}
-
-bool MessageStream::aborted() const {
-  const kj::ArrayPtr<const word> segment(newest_, std::size(newest_));
-  bool abort = false;
-  // What breaks the encoding throws, and is no abort.
-  static_cast<void>(kj::runCatchingExceptions([&] {
-    capnp::SegmentArrayMessageReader reader(kj::arrayPtr(&segment, 1));
-    abort = reader.getRoot<capnp::rpc::Message>().isAbort();
-  }));
-  return abort;
 }
 
 bool MessageStream::takeWhole(Incoming& message) {
@@ -214,6 +207,8 @@ bool MessageStream::takeWhole(Incoming& message) {
   std::memcpy(message.table.begin(), at + sizeof message.head, tableBytes);
   const size_t left = there - sizeof message.head - tableBytes;
   if (message.countWords() > left / sizeof(word)) return false;
+  message.totalWords = message.countWords();
+  if (!takeBudget(message)) return false;
   aheadBegin_ += sizeof message.head + tableBytes;
   measure(message);
   message.segments_ = kj::heapArray<kj::ArrayPtr<const word>>(message.segmentCount());
@@ -241,26 +236,38 @@ void MessageStream::measure(Incoming& message) {
   }
 }
 
+bool MessageStream::takeBudget(Incoming& message) {
+  if (!options_.budget) return true;
+  const uint64_t bytes = message.memoryBytes();
+  auto lease = unbudgeted_->tryTake(bytes);
+  message.counts = !lease;
+  if (!lease) lease = options_.budget->tryTake(bytes);
+  if (lease) message.lease = std::move(*lease);
+  return lease.has_value();
+}
+
 kj::Promise<void> MessageStream::admit(Incoming& message) {
   measure(message);
-  uint64_t bytes = message.totalWords * sizeof(word);
-  if (!options_.budget || bytes < kBudgetedBytesMin) return inTime(message, readSegments(message));
-  if (auto lease = options_.budget->tryTake(bytes)) {
-    message.lease = std::move(*lease);
-    return inTime(message, readSegments(message));
-  }
-  if (options_.onBudgetSpent) options_.onBudgetSpent();
-  return waitForBudget(message);
+  const uint64_t bytes = message.totalWords * sizeof(word);
+  const bool small = bytes <= kUnbudgetedBytes;
+  if (small && takeBudget(message)) return inTime(message, readSegments(message));
+  if (!options_.budget) return inTime(message, readSegments(message));
+  message.begun = pool_->take(kUnbudgetedBytes);
+  message.begunBytes = std::min(bytes, kUnbudgetedBytes);
+  return inTime(message, readInto(message.begun.data(), message.begunBytes))
+      .then([this, &message]() -> kj::Promise<void> {
+        if (takeBudget(message)) return inTime(message, readSegments(message));
+        if (options_.onBudgetSpent) options_.onBudgetSpent();
+        return waitForBudget(message);
+      });
 }
 
 kj::Promise<void> MessageStream::waitForBudget(Incoming& message) {
   waitsForBudget_ = true;
-  // Polled: what is given back comes from other threads too. No deadline: the wait is not the peer's fault.
-  return timer_.afterDelay(kBudgetPoll).then([this, &message]() -> kj::Promise<void> {
-    auto lease = options_.budget->tryTake(message.totalWords * sizeof(word));
-    if (!lease) return waitForBudget(message);
+  // No deadline: the wait is not the peer's fault.
+  return options_.budget->take(message.memoryBytes()).then([this, &message](ByteBudget::Lease lease) {
     waitsForBudget_ = false;
-    message.lease = std::move(*lease);
+    message.lease = std::move(lease);
     message.deadline = timer_.now() + options_.readTimeout;
     return inTime(message, readSegments(message));
   });
@@ -276,7 +283,13 @@ kj::Promise<void> MessageStream::readSegments(Incoming& message) {
   if (options_.placer && large != 0) return readPlaced(message, large);
   message.buffer = pool_->take(message.totalWords * sizeof(word));
   message.layOut(0, 0);
-  return readInto(message.buffer.data(), message.totalWords * sizeof(word));
+  const size_t begun = message.begunBytes;
+  if (begun > 0) std::memcpy(message.buffer.data(), message.begun.data(), begun);
+  message.begun = BufferPool::Buffer();
+  holdsBudgetForMore_ = message.counts;
+  return readInto(message.buffer.data() + begun, message.totalWords * sizeof(word) - begun).then([this] {
+    holdsBudgetForMore_ = false;
+  });
 }
 
 kj::Promise<void> MessageStream::readPlaced(Incoming& message, uint32_t large) {

@@ -11,15 +11,16 @@
 #include <kj/io.h>
 #include <kj/timer.h>
 
+#include "common/budget/byte_budget.h"
 #include "common/wire/buffer_pool.h"
-#include "common/wire/byte_budget.h"
 #include "common/wire/message_writer.h"
 #include "common/wire/spinner.h"
 
 namespace psd::wire {
 
-/// What a small message takes is bounded by the number of connections and calls.
-inline constexpr uint64_t kBudgetedBytesMin = 64u << 10;
+/// What each connection may hold of incoming messages before any of them counts against the budget; and of a
+/// message that counts, what comes before it gets its share: one that is only announced takes nothing.
+inline constexpr uint64_t kUnbudgetedBytes = 64u << 10;
 
 /// Shown the first segment of an incoming message; may name the memory (exactly `words` long) that its
 /// one large external segment is to be read into. Null: into a pooled buffer.
@@ -34,8 +35,12 @@ struct MessageStreamOptions {
   std::function<void(kj::StringPtr reason)> onRefused;
   /// Asked before each message is read; while it says no, what the peer sends stays in the socket.
   std::function<bool()> mayRead;
-  /// A message of kBudgetedBytesMin or more takes its size from here for as long as it is held. While there
-  /// is not enough, its rest stays in the socket, however long. Null: no such limit.
+  /// Calls that the peer has made and not finished, whose answers it may still refer to: each takes memory
+  /// here, answered or not. One more ends the connection, and so does a message with many capabilities or of
+  /// a kind that two parties do not exchange. UINT64_MAX: the peer is trusted.
+  uint64_t unfinishedCallsMax = UINT64_MAX;
+  /// What messages take from here for as long as they are held: their size, but for kUnbudgetedBytes. While
+  /// there is not enough, the rest of a message stays in the socket, however long. Null: no such limit.
   std::shared_ptr<ByteBudget> budget;
   /// Called when a message begins to wait for the budget.
   std::function<void()> onBudgetSpent;
@@ -85,6 +90,8 @@ class MessageStream final : public capnp::MessageStream {
   uint64_t receivedBytes() const { return receivedBytes_; }
   /// Whether the message at hand is not read on because the budget is spent.
   bool waitsForBudget() const { return waitsForBudget_; }
+  /// Whether it has its share of the budget, and its rest is still to come.
+  bool holdsBudgetForMore() const { return holdsBudgetForMore_; }
   /// Whether this stream is over because the peer closed, broke off or was refused. If not, whoever ended
   /// the conversation found fault with the messages themselves.
   bool ended() const { return ended_; }
@@ -100,12 +107,17 @@ class MessageStream final : public capnp::MessageStream {
   kj::Promise<Read> readNext(kj::ArrayPtr<kj::AutoCloseFd> fdSpace, capnp::ReaderOptions options);
   /// Gives a whole message to the reader.
   Read handOver(kj::Own<Incoming> message, kj::ArrayPtr<kj::AutoCloseFd> fdSpace);
+  /// Keeps account of the calls that are not finished, and refuses what the RPC system would echo, or keep
+  /// account of, at length.
+  void checkKind(capnp::MessageReader& message);
   /// Fills `message` at once if all of it is read ahead.
   bool takeWhole(Incoming& message);
   kj::Promise<void> readInto(std::byte* into, size_t bytes);
   kj::Promise<void> readTable(Incoming& message);
   void measure(Incoming& message);
   kj::Promise<void> admit(Incoming& message);
+  /// Its share of the budget where that is there without waiting; it may have none to take.
+  bool takeBudget(Incoming& message);
   kj::Promise<void> waitForBudget(Incoming& message);
   kj::Promise<void> readSegments(Incoming& message);
   kj::Promise<void> readPlaced(Incoming& message, uint32_t large);
@@ -125,7 +137,9 @@ class MessageStream final : public capnp::MessageStream {
   size_t aheadBegin_ = 0;
   size_t aheadEnd_ = 0;
   bool ended_ = false;
-  bool waitsForBudget_ = false;
+  uint64_t unfinishedCalls_ = 0;
+  const std::shared_ptr<ByteBudget> unbudgeted_ = ByteBudget::make(kUnbudgetedBytes);
+  bool waitsForBudget_ = false, holdsBudgetForMore_ = false;
   capnp::word newest_[3] = {};  // how the newest message begins: its root pointer, and the struct after it
 
   /// Descriptors that came with bytes up to `end` of all that was received. The system ends a read after

@@ -60,11 +60,14 @@ Status removeCheckpoint(Env& env, const std::string& path) {
   return env.syncFolder(folderOf(path));
 }
 
-Status checkFile(Env& env, const std::string& path, const ManifestShard& shard) {
-  PSD_ASSIGN_OR_RETURN(auto file, env.open(path));
-  auto bad = [&](const std::string& why) {
-    return Error{ErrorCode::io, "'" + path + "' is damaged: " + why};
+/// What is wrong with a shard's file; nothing: it is whole. An Error where the system does not give it.
+Result<std::optional<Error>> damageOf(Env& env, const std::string& path, const ManifestShard& shard) {
+  const auto bad = [&](const std::string& why) {
+    return std::optional(Error{ErrorCode::io, "'" + path + "' is damaged: " + why});
   };
+  PSD_ASSIGN_OR_RETURN(const bool there, env.exists(path));
+  if (!there) return bad("it is missing");
+  PSD_ASSIGN_OR_RETURN(const auto file, env.open(path));
   if (file->size() != shard.bytes) {
     return bad("it has " + std::to_string(file->size()) + " bytes instead of " + std::to_string(shard.bytes));
   }
@@ -75,15 +78,46 @@ Status checkFile(Env& env, const std::string& path, const ManifestShard& shard) 
     PSD_RETURN_IF_ERROR(file->read(at, piece));
     crc = crc32c(piece, crc);
   }
-  if (crc == shard.crc) return {};
+  if (crc == shard.crc) return std::optional<Error>();
   return bad("its checksum is " + crcText(crc) + " instead of " + crcText(shard.crc));
+}
+
+std::string manifestPath(const std::string& path) { return path + "/" + std::string(kManifestName); }
+
+Result<std::string> readManifestText(Env& env, const std::string& path) {
+  return readText(env, manifestPath(path), kManifestBytesMax, "a manifest");
+}
+
+/// A checkpoint of which every byte was read.
+struct Looked {
+  Checkpoint checkpoint;
+  std::optional<Error> damage;  ///< nothing: it is whole
+};
+
+/// An Error where the system does not give all of it: it may be whole, or not.
+Result<Looked> lookAt(Env& env, const std::string& path) {
+  Looked looked{{path, {}}, {}};
+  PSD_ASSIGN_OR_RETURN(const std::string text, readManifestText(env, path));
+  auto manifest = parseManifest(text, manifestPath(path));
+  if (!manifest.ok()) {
+    looked.damage = manifest.error();
+    return looked;
+  }
+  looked.checkpoint.manifest = *std::move(manifest);
+  for (const ManifestShard& shard : looked.checkpoint.manifest.shards) {
+    PSD_ASSIGN_OR_RETURN(looked.damage, damageOf(env, path + "/" + shard.file, shard));
+    if (looked.damage) break;
+  }
+  return looked;
 }
 
 }  // namespace
 
 Status makeLastingFolder(Env& env, const std::string& folder) {
   std::vector<std::string> parents;  // that get a new name
-  for (std::string path = folder; !env.exists(path) && folderOf(path) != path; path = folderOf(path)) {
+  for (std::string path = folder; folderOf(path) != path; path = folderOf(path)) {
+    PSD_ASSIGN_OR_RETURN(const bool there, env.exists(path));
+    if (there) break;
     parents.push_back(folderOf(path));
   }
   PSD_RETURN_IF_ERROR(env.createFolder(folder));
@@ -103,7 +137,10 @@ Result<std::vector<uint64_t>> listCheckpoints(Env& env, const std::string& folde
   for (const std::string& name : names) {
     auto number = numberOf(name);
     if (!number || checkpointPath(folder, *number) != folder + "/" + name) continue;
-    if (finished && !env.exists(folder + "/" + name + "/" + std::string(kManifestName))) continue;
+    if (finished) {
+      PSD_ASSIGN_OR_RETURN(const bool isFinished, env.exists(manifestPath(folder + "/" + name)));
+      if (!isFinished) continue;
+    }
     numbers.push_back(*number);
   }
   std::sort(numbers.begin(), numbers.end());
@@ -142,7 +179,8 @@ void removeUnfinished(Env& env, const std::string& folder) {
 
 Result<CheckpointWriter> CheckpointWriter::begin(Env& env, const std::string& folder, uint64_t number) {
   CheckpointWriter writer(env, checkpointPath(folder, number), number);
-  if (env.exists(writer.path_)) return Error{ErrorCode::io, "'" + writer.path_ + "' is there already"};
+  PSD_ASSIGN_OR_RETURN(const bool there, env.exists(writer.path_));
+  if (there) return Error{ErrorCode::io, "'" + writer.path_ + "' is there already"};
   PSD_RETURN_IF_ERROR(makeLastingFolder(env, writer.path_));
   return writer;
 }
@@ -195,31 +233,34 @@ Status CheckpointWriter::finish(Manifest manifest) {
 }
 
 Result<Manifest> readManifest(Env& env, const std::string& path) {
-  const std::string manifestPath = path + "/" + std::string(kManifestName);
-  PSD_ASSIGN_OR_RETURN(const std::string text, readText(env, manifestPath, kManifestBytesMax, "a manifest"));
-  return parseManifest(text, manifestPath);
+  PSD_ASSIGN_OR_RETURN(const std::string text, readManifestText(env, path));
+  return parseManifest(text, manifestPath(path));
 }
 
 Result<Checkpoint> openCheckpoint(Env& env, const std::string& path) {
-  Checkpoint checkpoint{path, {}};
-  PSD_ASSIGN_OR_RETURN(checkpoint.manifest, readManifest(env, path));
-  for (const ManifestShard& shard : checkpoint.manifest.shards) {
-    PSD_RETURN_IF_ERROR(checkFile(env, path + "/" + shard.file, shard));
-  }
-  return checkpoint;
+  PSD_ASSIGN_OR_RETURN(Looked looked, lookAt(env, path));
+  if (looked.damage) return *std::move(looked.damage);
+  return std::move(looked.checkpoint);
 }
 
 Result<NewestCheckpoint> newestCheckpoint(Env& env, const std::string& folder) {
   NewestCheckpoint newest;
-  if (!env.exists(folder)) return newest;
+  PSD_ASSIGN_OR_RETURN(const bool there, env.exists(folder));
+  if (!there) return newest;
   PSD_ASSIGN_OR_RETURN(std::vector<uint64_t> numbers, listCheckpoints(env, folder, true));
   for (auto number = numbers.rbegin(); number != numbers.rend(); ++number) {
-    auto opened = openCheckpoint(env, checkpointPath(folder, *number));
-    if (opened.ok()) {
-      newest.checkpoint = std::move(*opened);
+    auto looked = lookAt(env, checkpointPath(folder, *number));
+    if (!looked.ok()) {
+      return Error{looked.error().code,
+                   looked.message() +
+                       "; the checkpoint may be whole, so no older one is taken in its place: try again when "
+                       "it can be read, or name the one to take"};
+    }
+    if (!looked->damage) {
+      newest.checkpoint = std::move(looked->checkpoint);
       break;
     }
-    newest.damaged.push_back({*number, opened.error()});
+    newest.damaged.push_back({*number, *std::move(looked->damage)});
   }
   return newest;
 }

@@ -81,7 +81,8 @@ Result<Manifest> readManifest(Env& env, const std::string& path);
 Result<Checkpoint> openCheckpoint(Env& env, const std::string& path);
 
 /// The newest whole checkpoint in a folder, if there is one. Damaged ones that are newer are told of in
-/// `damaged`, newest first. A folder that is not there holds none.
+/// `damaged`, newest first. One that cannot be read is an Error: it may be whole. A folder that is not there
+/// holds none.
 struct NewestCheckpoint {
   struct Damaged {
     uint64_t number = 0;

@@ -156,7 +156,8 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
     PSD_RETURN_IF_ERROR(source_.folder->keep());
     removeUnfinished(env_, config_.path);  // of a daemon that died
   }
-  if (source_.log) {
+  PSD_ASSIGN_OR_RETURN(const bool withLog, mayBeginLog());
+  if (withLog) {
     // Before the first shard is copied: what older segments hold is in every copy.
     PSD_ASSIGN_OR_RETURN(const LogWriter::Place place, source_.log->rotate());
     manifest.logSegment = place.segment;
@@ -188,8 +189,14 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
   return std::optional(std::move(report));
 }
 
+Result<bool> Checkpointer::mayBeginLog() const {
+  if (!source_.log || !source_.log->broken()) return source_.log != nullptr;
+  PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> finished, listCheckpoints(env_, config_.path, true));
+  return !finished.empty();
+}
+
 Status Checkpointer::endLog(Manifest& manifest) {
-  if (!source_.log) return {};
+  if (manifest.logSegment == 0) return {};
   // No copy is to hold more than whoever reads the log finds there.
   const Status whole = source_.log->flush();
   if (whole.ok()) return {};
@@ -281,7 +288,7 @@ Status Checkpointer::copyShard(Shard& shard, ManifestShard& entry, bool live, Sh
   const ShardLock::Guard guard = shard.lock().acquire().wait(scope);
   beginSamples();
   entry.version = shard.version();
-  entry.pushes = shard.pushes();
+  entry.pushed = shard.pushed();
   Status status = image.copy(shard, lane);
   pauseMs = std::max(pauseMs, milliseconds(guard.delays()));
   return status;

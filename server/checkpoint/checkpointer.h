@@ -80,6 +80,10 @@ class Checkpointer {
   Status take();
   /// Nothing where a group got another policy meanwhile, whose updates the copies know nothing of.
   Result<std::optional<Report>> write(uint64_t number);
+  /// Whether the log goes on from the next checkpoint: a broken one begins anew only where a checkpoint is
+  /// there already. A daemon that died before this one was finished would leave updates that none leads to,
+  /// and the next daemon could not tell them from those of a checkpoint that was removed.
+  Result<bool> mayBeginLog() const;
   /// The copies are made: where the log goes on from them.
   Status endLog(Manifest& manifest);
   /// Removes what `keep` does not keep.

@@ -13,8 +13,6 @@ constexpr uint64_t kFormatVersion = 1;
 constexpr std::string_view kChecksumKey = "crc32c";
 constexpr uint64_t kBytesMax = 1ull << 30;
 
-std::string pathIn(const std::string& folder) { return folder + "/" + std::string(kDepartedName); }
-
 Result<Departed> read(const nlohmann::ordered_json& document) {
   ObjectReader in(document);
   if (in.text("format", "") != kFormatName) in.fail("format", "must be \"psd trainers\"");
@@ -35,6 +33,8 @@ Result<Departed> read(const nlohmann::ordered_json& document) {
 
 }  // namespace
 
+std::string departedPath(const std::string& folder) { return folder + "/" + std::string(kDepartedName); }
+
 std::string formatDeparted(const Departed& departed) {
   nlohmann::ordered_json out = {{"format", kFormatName},
                                 {"format_version", kFormatVersion},
@@ -52,23 +52,30 @@ Result<Departed> parseDeparted(std::string_view text, const std::string& origin)
   return Error{ErrorCode::io, "'" + origin + "' cannot be read: " + departed.message()};
 }
 
+Result<std::optional<std::string>> readDepartedText(Env& env, const std::string& folder) {
+  const std::string path = departedPath(folder);
+  PSD_ASSIGN_OR_RETURN(const bool there, env.exists(path));
+  if (!there) return std::optional<std::string>();
+  PSD_ASSIGN_OR_RETURN(std::string text, readText(env, path, kBytesMax, "a list of those who were done"));
+  return std::optional(std::move(text));
+}
+
 Result<std::optional<Departed>> readDeparted(Env& env, const std::string& folder) {
-  const std::string path = pathIn(folder);
-  if (!env.exists(path)) return std::optional<Departed>();
-  PSD_ASSIGN_OR_RETURN(const std::string text,
-                       readText(env, path, kBytesMax, "a list of those who were done"));
-  PSD_ASSIGN_OR_RETURN(Departed departed, parseDeparted(text, path));
+  PSD_ASSIGN_OR_RETURN(const std::optional<std::string> text, readDepartedText(env, folder));
+  if (!text) return std::optional<Departed>();
+  PSD_ASSIGN_OR_RETURN(Departed departed, parseDeparted(*text, departedPath(folder)));
   return std::optional(std::move(departed));
 }
 
 Status writeDeparted(Env& env, const std::string& folder, const Departed& departed) {
   PSD_RETURN_IF_ERROR(makeLastingFolder(env, folder));
-  return writeTextAtomically(env, pathIn(folder), formatDeparted(departed));
+  return writeTextAtomically(env, departedPath(folder), formatDeparted(departed));
 }
 
 Status removeDeparted(Env& env, const std::string& folder) {
-  if (!env.exists(pathIn(folder))) return {};
-  PSD_RETURN_IF_ERROR(env.remove(pathIn(folder)));
+  PSD_ASSIGN_OR_RETURN(const bool there, env.exists(departedPath(folder)));
+  if (!there) return {};
+  PSD_RETURN_IF_ERROR(env.remove(departedPath(folder)));
   return env.syncFolder(folder);
 }
 

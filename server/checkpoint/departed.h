@@ -25,7 +25,11 @@ std::string formatDeparted(const Departed& departed);
 /// The error names `origin` and what is wrong.
 Result<Departed> parseDeparted(std::string_view text, const std::string& origin);
 
-/// What the file in `folder` says; nothing when there is none. Blocks, like the others.
+/// Where that file is.
+std::string departedPath(const std::string& folder);
+/// Its bytes; nothing when there is none. Blocks, like the others.
+Result<std::optional<std::string>> readDepartedText(Env& env, const std::string& folder);
+/// What they say.
 Result<std::optional<Departed>> readDeparted(Env& env, const std::string& folder);
 /// Makes the file say that, at once and for good.
 Status writeDeparted(Env& env, const std::string& folder, const Departed& departed);

@@ -25,8 +25,9 @@ Status syncFound(Env& env, const std::string& folder) {
 
 }  // namespace
 
-Result<std::unique_ptr<Durability>> Durability::open(Env& env, const DurabilityConfig& config) {
-  std::unique_ptr<Durability> durability(new Durability(env, config));
+Result<std::unique_ptr<Durability>> Durability::open(Env& env, const DurabilityConfig& config,
+                                                     std::shared_ptr<ByteBudget> pending) {
+  std::unique_ptr<Durability> durability(new Durability(env, config, std::move(pending)));
   if (!config.enabled()) return durability;
   const std::string& folder = config.path;
   PSD_ASSIGN_OR_RETURN(durability->folder_, HeldFolder::take(env, folder));
@@ -44,7 +45,8 @@ Result<std::optional<Checkpoint>> Durability::find() {
   }
   const bool automatic = config_.resume == "auto";
   const std::string& path = automatic ? config_.path : config_.resume;
-  if (env_.exists(path + "/" + std::string(kManifestName))) {
+  PSD_ASSIGN_OR_RETURN(const bool isCheckpoint, env_.exists(path + "/" + std::string(kManifestName)));
+  if (isCheckpoint) {
     PSD_ASSIGN_OR_RETURN(Checkpoint checkpoint, openCheckpoint(env_, path));
     return std::optional(std::move(checkpoint));
   }
@@ -186,7 +188,7 @@ std::shared_ptr<LogWriter> Durability::openLog(const ParameterStore& store) {
   first.signature = store.model().signature();
   first.history = logEnd_ ? logHistory_ : drawId();
   first.firstRecord = logEnd_ ? logEnd_->nextRecord : 1;
-  return LogWriter::open(env_, config_.path, first, config_.segmentBytes,
+  return LogWriter::open(env_, config_.path, first, config_.segmentBytes, pending_,
                          logEnd_ ? logEnd_->lastWrite : LastWrite());
 }
 
@@ -236,12 +238,14 @@ Status Durability::finish() {
   return saving ? saving->finish() : Status();
 }
 
-std::optional<Departed> Durability::departed() const {
-  if (!config_.enabled() || config_.resume != "auto") return {};
-  auto departed = readDeparted(env_, config_.path);
-  if (departed.ok()) return *std::move(departed);
+Result<std::optional<Departed>> Durability::departed() const {
+  if (!config_.enabled() || config_.resume != "auto") return std::optional<Departed>();
+  PSD_ASSIGN_OR_RETURN(const std::optional<std::string> text, readDepartedText(env_, config_.path));
+  if (!text) return std::optional<Departed>();
+  auto departed = parseDeparted(*text, departedPath(config_.path));
+  if (departed.ok()) return std::optional(*std::move(departed));
   spdlog::error("it is not known which trainers were done before: {}", departed.message());
-  return {};
+  return std::optional<Departed>();
 }
 
 Status Durability::keepDeparted(const Departed& departed) {

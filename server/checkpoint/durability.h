@@ -20,8 +20,11 @@ namespace psd {
 /// status().
 class Durability {
  public:
-  /// Takes the folder for this process. Errors name it. `env` outlives the object.
-  static Result<std::unique_ptr<Durability>> open(Env& env, const DurabilityConfig& config);
+  /// Takes the folder for this process. Errors name it. `env` outlives the object. `pending`: what may wait
+  /// for the log's disk.
+  static Result<std::unique_ptr<Durability>> open(
+      Env& env, const DurabilityConfig& config,
+      std::shared_ptr<ByteBudget> pending = ByteBudget::make(UINT64_MAX));
 
   /// The checkpoint to go on from, as `resume` says; nothing where nothing was saved yet. Blocks; logs what
   /// was damaged, and what `resume` leaves aside.
@@ -43,8 +46,8 @@ class Durability {
   Status finish();
 
   /// Which trainers a daemon before this one, whose work this one goes on with, saw come and go. Blocks, like
-  /// the others; a file that cannot be read is told of in the log.
-  std::optional<Departed> departed() const;
+  /// the others; a file that is damaged is told of in the log, one that cannot be read is an Error.
+  Result<std::optional<Departed>> departed() const;
   /// Keeps that for a daemon after this one.
   Status keepDeparted(const Departed& departed);
   /// The next daemon begins a run of its own.
@@ -54,7 +57,8 @@ class Durability {
   nlohmann::ordered_json status() const;
 
  private:
-  Durability(Env& env, const DurabilityConfig& config) : env_(env), config_(config) {}
+  Durability(Env& env, const DurabilityConfig& config, std::shared_ptr<ByteBudget> pending)
+      : env_(env), config_(config), pending_(std::move(pending)) {}
 
   bool logs() const { return config_.type == DurabilityConfig::Type::log; }
   /// Logs what is in the folder that nothing is made of.
@@ -74,6 +78,7 @@ class Durability {
 
   Env& env_;
   const DurabilityConfig config_;
+  const std::shared_ptr<ByteBudget> pending_;
   const std::shared_ptr<GuardedSamples> samples_ = std::make_shared<GuardedSamples>();
   std::shared_ptr<HeldFolder> folder_;
   std::set<uint64_t> damaged_;  // checkpoints that find() passed over

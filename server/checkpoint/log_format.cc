@@ -45,7 +45,7 @@ struct DealBytes {
   uint64_t firstOfWrite;
   uint64_t plan, samples, epochs, firstEpoch, deal;
 };
-static_assert(sizeof(DealBytes) == 120);
+static_assert(sizeof(DealBytes) == kDealRecordBytes);
 static_assert(offsetof(DealBytes, number) == offsetof(RecordHeader, number));
 static_assert(offsetof(DealBytes, firstOfWrite) == offsetof(RecordHeader, firstOfWrite));
 
@@ -143,6 +143,12 @@ Gradient LogRecord::gradient() const {
   return std::span(reinterpret_cast<const float*>(data.data()), elements);
 }
 
+uint64_t recordBytes(const AppliedUpdate& update) {
+  const Codec* const codec = update.gradient.codec();
+  return sizeof(RecordHeader) + update.sources.size() * sizeof(SourceBytes) +
+         padded(codec ? codec->name().size() : 0) + padded(update.gradient.bytes().size());
+}
+
 void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update) {
   // Its name is enough to decode, and all that is known: the options are the trainer's.
   const std::string_view codec = update.gradient.codec() ? update.gradient.codec()->name() : "";
@@ -158,8 +164,7 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, c
   header.codecBytes = static_cast<uint32_t>(codec.size());
   header.part = static_cast<uint32_t>(update.part);
   header.gradientBytes = gradient.size();
-  header.bytes = sizeof header + update.sources.size() * sizeof(SourceBytes) + padded(codec.size()) +
-                 padded(gradient.size());
+  header.bytes = recordBytes(update);
   append(out, &header, sizeof header);
   for (const UpdateSource& source : update.sources) {
     const SourceBytes bytes{source.rank.value, source.samples,     source.incarnation,
@@ -192,12 +197,10 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedDeal
   append(out, &bytes, sizeof bytes);
 }
 
-void sealRecords(std::span<std::byte> bytes) {
-  std::optional<uint64_t> first;
+void sealRecords(std::span<std::byte> bytes, uint64_t firstOfWrite) {
   while (!bytes.empty()) {
     RecordHeader header = headerIn(bytes);
-    if (!first) first = header.number;
-    header.firstOfWrite = *first;
+    header.firstOfWrite = firstOfWrite;
     std::memcpy(bytes.data(), &header, sizeof header);
     header.crc = recordCrc(bytes.first(header.bytes));
     std::memcpy(bytes.data(), &header, sizeof header);

@@ -65,12 +65,17 @@ struct LogRecord {
   uint64_t gradientBytes = 0;
 };
 
+/// How long the record of an update will be.
+uint64_t recordBytes(const AppliedUpdate& update);
+inline constexpr uint64_t kDealRecordBytes = 120;
+/// More than all that is not gradient in the record of an update of one push.
+inline constexpr uint64_t kRecordBytesBesides = 256;
 /// Appends a record without its checksum to `out`, whose size is and stays a multiple of 8.
 void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update);
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedDeal& deal);
-/// Finishes the records that `bytes` holds one after the other, all that one write brings to the disk: their
-/// checksums, and which of them is the first.
-void sealRecords(std::span<std::byte> bytes);
+/// Finishes the records that `bytes` holds one after the other: their checksums, and which record is the
+/// first of all that one write brings to the disk.
+void sealRecords(std::span<std::byte> bytes, uint64_t firstOfWrite);
 
 /// The length that a record's first bytes announce, if they can be a record's at all.
 std::optional<uint64_t> recordBytes(std::span<const std::byte, kRecordPrefixBytes> prefix);

@@ -217,7 +217,8 @@ Result<uint64_t> highestSegment(Env& env, const std::string& folder) {
 
 Result<LogFiles> findLog(Env& env, const std::string& folder) {
   LogFiles found;
-  if (!env.exists(folder)) return found;
+  PSD_ASSIGN_OR_RETURN(const bool there, env.exists(folder));
+  if (!there) return found;
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, listSegments(env, folder));
   found.segments = segments.size();
   for (uint64_t segment : segments) {

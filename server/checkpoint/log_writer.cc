@@ -17,17 +17,21 @@ constexpr std::chrono::seconds kLookEvery{1};  // that the log is where it shoul
 }  // namespace
 
 std::unique_ptr<LogWriter> LogWriter::open(Env& env, const std::string& folder, const SegmentHeader& first,
-                                           uint64_t segmentBytesMax, const LastWrite& before) {
-  std::unique_ptr<LogWriter> writer(new LogWriter(env, folder, first, segmentBytesMax));
+                                           uint64_t segmentBytesMax, std::shared_ptr<ByteBudget> pending,
+                                           const LastWrite& before) {
+  std::unique_ptr<LogWriter> writer(new LogWriter(env, folder, first, segmentBytesMax, std::move(pending)));
   if (Status begun = writer->begin(first, before); !begun.ok()) writer->fail(begun);
   writer->thread_ = std::thread([log = writer.get()] { log->run(); });
   return writer;
 }
 
-LogWriter::LogWriter(Env& env, std::string folder, const SegmentHeader& first, uint64_t segmentBytesMax)
+LogWriter::LogWriter(Env& env, std::string folder, const SegmentHeader& first, uint64_t segmentBytesMax,
+                     std::shared_ptr<ByteBudget> room)
     : env_(env),
       folder_(std::move(folder)),
       segmentBytesMax_(segmentBytesMax),
+      room_(std::move(room)),
+      pendingFrom_(first.firstRecord),
       next_(first.firstRecord),
       durable_(first.firstRecord) {}
 
@@ -40,7 +44,14 @@ LogWriter::~LogWriter() {
   if (thread_.joinable()) thread_.join();
 }
 
-uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update) {
+kj::Promise<ByteBudget::Lease> LogWriter::room(uint64_t gradientBytes) {
+  if (broken()) return ByteBudget::Lease();  // nothing waits, since nothing is written
+  const uint64_t bytes = gradientBytes == 0 ? 0 : gradientBytes + kRecordBytesBesides;
+  if (auto lease = room_->tryTake(bytes)) return kj::mv(*lease);
+  return room_->take(bytes);
+}
+
+uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room) {
   std::lock_guard hold(mutex_);
   if (broken_) {
     // Without a number, which is durable at once: the segment that mends the log begins with the next one.
@@ -48,7 +59,7 @@ uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update) {
     return 0;
   }
   const uint64_t number = next_++;
-  appendRecord(pending_, number, shard, update);
+  appendRecord(pending_.place(recordBytes(update), std::move(room)), number, shard, update);
   pendingUpdates_++;
   records_++;
   due_ = true;
@@ -59,7 +70,7 @@ uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update) {
 void LogWriter::append(const LoggedDeal& deal) {
   std::lock_guard hold(mutex_);
   if (broken_) return;  // nothing is lost: the trainer says what it has when it comes back
-  appendRecord(pending_, next_++, deal);
+  appendRecord(pending_.place(kDealRecordBytes, {}), next_++, deal);
   records_++;
 }
 
@@ -110,7 +121,7 @@ Status LogWriter::removeBefore(uint64_t segment) {
 
 void LogWriter::run() {
   pthread_setname_np(pthread_self(), "psd-log");
-  std::vector<std::byte> batch;
+  PendingRecords batch;
   std::unique_lock hold(mutex_);
   while (true) {
     if (!wake_.wait_for(hold, kLookEvery, [this] { return ending_ || rotate_ || due_ || abandoned_; })) {
@@ -118,15 +129,15 @@ void LogWriter::run() {
       continue;
     }
     if (ending_ && pending_.empty()) break;
-    batch.clear();
     due_ = false;
-    std::swap(batch, pending_);  // both keep their memory, so that appending meets no fresh page
+    batch.swap(pending_);
     const uint64_t updates = std::exchange(pendingUpdates_, 0);
-    const uint64_t upTo = next_;
+    const uint64_t upTo = next_, from = std::exchange(pendingFrom_, upTo);
     const bool rotate = rotate_, mend = rotate && broken_;
     const std::optional<Status> abandoned = abandoned_;
     hold.unlock();
-    Status status = batch.empty() ? Status() : write(batch, upTo);
+    Status status = batch.empty() ? Status() : write(batch, from, upTo);
+    batch.clear();
     if (abandoned) removeHistory();
     if (status.ok() && rotate) {
       SegmentHeader header = header_;
@@ -176,21 +187,26 @@ void LogWriter::removeHistory() {
   if (!file_ || !file_->inPlace().ok()) return;  // it may be another's folder by now
   for (uint64_t segment = historyFrom_; segment <= header_.segment; segment++) {
     const std::string path = segmentPath(folder_, segment);
-    if (env_.exists(path)) static_cast<void>(env_.remove(path));
+    if (const auto there = env_.exists(path); there.ok() && !*there) continue;
+    static_cast<void>(env_.remove(path));
   }
   static_cast<void>(env_.syncFolder(folder_));
 }
 
-Status LogWriter::write(std::span<std::byte> batch, uint64_t nextRecord) {
-  sealRecords(batch);
-  PSD_RETURN_IF_ERROR(file_->append(batch));
+Status LogWriter::write(PendingRecords& batch, uint64_t firstRecord, uint64_t nextRecord) {
+  uint64_t bytes = 0;
+  for (PendingRecords::Piece& piece : batch.pieces()) {
+    sealRecords(piece, firstRecord);
+    PSD_RETURN_IF_ERROR(file_->append(piece));
+    bytes += piece.size();
+  }
   PSD_RETURN_IF_ERROR(file_->sync());
   PSD_RETURN_IF_ERROR(file_->inPlace());
-  segmentBytes_ += batch.size();
+  segmentBytes_ += bytes;
   {
     std::lock_guard hold(mutex_);
     syncs_++;
-    bytes_ += batch.size();
+    bytes_ += bytes;
   }
   if (segmentBytes_ < segmentBytesMax_) return {};
   SegmentHeader next = header_;
@@ -232,6 +248,7 @@ void LogWriter::fail(const Status& status, uint64_t updates) {
   lost_ += updates + std::exchange(pendingUpdates_, 0);
   error_ = status.message();
   pending_.clear();
+  pendingFrom_ = next_;
   spdlog::error(
       "the log is broken: {}; training goes on, but what is pushed now is lost if the daemon dies "
       "before the next checkpoint",

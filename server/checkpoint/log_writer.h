@@ -15,6 +15,7 @@
 #include "common/os/env.h"
 #include "server/checkpoint/log_format.h"
 #include "server/checkpoint/log_reader.h"
+#include "server/checkpoint/pending_records.h"
 
 namespace psd {
 
@@ -26,12 +27,16 @@ class LogWriter final : public UpdateLog {
   /// Begins with a segment as `first` describes it, but for its number, which is one more than that of any
   /// segment in the folder; broken from the start when it cannot be made. `before`: what else it is to hold,
   /// of the log that it goes on from: it is on the disk when this returns. `env` outlives the object.
+  /// `pending`: what may wait to be written.
   static std::unique_ptr<LogWriter> open(Env& env, const std::string& folder, const SegmentHeader& first,
-                                         uint64_t segmentBytesMax, const LastWrite& before = {});
+                                         uint64_t segmentBytesMax,
+                                         std::shared_ptr<ByteBudget> pending = ByteBudget::make(UINT64_MAX),
+                                         const LastWrite& before = {});
   /// Writes what is there, and ends.
   ~LogWriter() override;
 
-  uint64_t append(ShardId shard, const AppliedUpdate& update) override;
+  kj::Promise<ByteBudget::Lease> room(uint64_t gradientBytes) override;
+  uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room = {}) override;
   /// It goes to the disk with the next update, at the latest.
   void append(const LoggedDeal& deal);
   kj::Promise<void> whenDurable(uint64_t number) override;
@@ -64,14 +69,15 @@ class LogWriter final : public UpdateLog {
  private:
   using Fulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<void>>;
 
-  LogWriter(Env& env, std::string folder, const SegmentHeader& first, uint64_t segmentBytesMax);
+  LogWriter(Env& env, std::string folder, const SegmentHeader& first, uint64_t segmentBytesMax,
+            std::shared_ptr<ByteBudget> room);
   void run();
   /// Whoever waited for what is known now. The lock is given up meanwhile.
   void serve(std::unique_lock<std::mutex>& hold);
   /// The thread's: the current segment may have been taken away while nothing was written.
   void look(std::unique_lock<std::mutex>& hold);
   /// The thread's: writes one batch to the current segment.
-  Status write(std::span<std::byte> batch, uint64_t nextRecord);
+  Status write(PendingRecords& batch, uint64_t firstRecord, uint64_t nextRecord);
   Status openSegment(SegmentHeader header);
   Status begin(SegmentHeader header, const LastWrite& before);
   void removeHistory();
@@ -83,6 +89,7 @@ class LogWriter final : public UpdateLog {
   Env& env_;
   const std::string folder_;
   const uint64_t segmentBytesMax_;
+  const std::shared_ptr<ByteBudget> room_;
 
   // The thread's alone, from run() on.
   std::unique_ptr<WritableFile> file_;
@@ -92,10 +99,11 @@ class LogWriter final : public UpdateLog {
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_, written_;
-  std::vector<std::byte> pending_;  // whole records, not sealed
-  bool due_ = false;                // they are to be written now
-  uint64_t next_;                   // number of the next record
-  uint64_t durable_;                // all below are on the disk
+  PendingRecords pending_;  // not sealed
+  uint64_t pendingFrom_;    // number of their first
+  bool due_ = false;        // they are to be written now
+  uint64_t next_;           // number of the next record
+  uint64_t durable_;        // all below are on the disk
   std::vector<std::pair<uint64_t, Fulfiller>> waiters_;
   bool broken_ = false;
   bool ending_ = false;

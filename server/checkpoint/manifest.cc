@@ -38,6 +38,14 @@ Json pushesJson(const std::vector<AppliedPush>& pushes) {
   return list;
 }
 
+Json rangesJson(const PushedRanges& pushed) {
+  Json list = Json::array();
+  for (const PushedRange& range : pushed.ranges()) {
+    list.push_back({{"begin", range.begin}, {"elements", range.count}, {"pushes", pushesJson(range.pushes)}});
+  }
+  return list;
+}
+
 Json samplesJson(const SavedSamples& samples) {
   Json free = Json::array(), underWay = Json::array();
   for (const auto& [begin, end] : samples.free.ends())
@@ -133,6 +141,12 @@ AppliedPush readPush(ManifestReader in) {
   return push;
 }
 
+std::vector<AppliedPush> readPushes(ManifestReader& in) {
+  std::vector<AppliedPush> pushes;
+  for (ManifestReader& push : in.objects("pushes")) pushes.push_back(readPush(std::move(push)));
+  return pushes;
+}
+
 SavedSamples readSamples(ManifestReader in) {
   SavedSamples samples;
   samples.terms = {in.integer("plan"), in.integer("epoch_samples"), in.integer("epochs"),
@@ -168,7 +182,23 @@ ManifestShard readShard(ManifestReader in, size_t index, size_t groups) {
   }
   shard.bytes = in.integer("bytes");
   shard.crc = in.crc("crc32c");
-  for (ManifestReader& push : in.objects("pushes")) shard.pushes.push_back(readPush(std::move(push)));
+  if (!in.raw().has("ranges")) {
+    shard.pushed = PushedRanges(shard.range.count, readPushes(in));
+    return shard;
+  }
+  std::vector<PushedRange> ranges;
+  uint64_t end = 0;
+  for (ManifestReader& entry : in.objects("ranges")) {
+    PushedRange range{entry.integer("begin"), entry.integer("elements"), readPushes(entry)};
+    if (range.begin != end || range.count == 0 || range.count > shard.range.count - end) {
+      entry.raw().fail("begin", "does not go on where the range before it ends");
+      break;
+    }
+    end += range.count;
+    ranges.push_back(std::move(range));
+  }
+  if (end != shard.range.count) in.raw().fail("ranges", "are not the whole shard");
+  shard.pushed = PushedRanges(std::move(ranges));
   return shard;
 }
 
@@ -248,15 +278,21 @@ std::string formatManifest(const Manifest& manifest) {
   }
   out["shards"] = Json::array();
   for (const ManifestShard& shard : manifest.shards) {
-    out["shards"].push_back({{"begin", shard.range.begin},
-                             {"elements", shard.range.count},
-                             {"group", shard.range.group},
-                             {"version", shard.version.value},
-                             {"state_began", shard.stateBegan.value},
-                             {"file", shard.file},
-                             {"bytes", shard.bytes},
-                             {"crc32c", crcText(shard.crc)},
-                             {"pushes", pushesJson(shard.pushes)}});
+    Json entry = {{"begin", shard.range.begin},
+                  {"elements", shard.range.count},
+                  {"group", shard.range.group},
+                  {"version", shard.version.value},
+                  {"state_began", shard.stateBegan.value},
+                  {"file", shard.file},
+                  {"bytes", shard.bytes},
+                  {"crc32c", crcText(shard.crc)}};
+    if (shard.pushed.divided()) {
+      entry["ranges"] = rangesJson(shard.pushed);
+    } else {
+      const auto& ranges = shard.pushed.ranges();
+      entry["pushes"] = pushesJson(ranges.empty() ? std::vector<AppliedPush>() : ranges.front().pushes);
+    }
+    out["shards"].push_back(std::move(entry));
   }
   if (manifest.samples) out["samples"] = samplesJson(*manifest.samples);
   return sealJson(out, kChecksumKey);

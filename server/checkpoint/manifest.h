@@ -11,7 +11,7 @@
 #include "common/types/model_spec.h"
 #include "server/membership/sample_plan.h"
 #include "server/optimizer/optimizer.h"
-#include "server/store/applied_push.h"
+#include "server/store/pushed_ranges.h"
 
 namespace psd {
 
@@ -40,7 +40,7 @@ struct ManifestShard {
   std::string file;    ///< in the checkpoint's folder
   uint64_t bytes = 0;
   uint32_t crc = 0;  ///< CRC-32C of the whole file
-  std::vector<AppliedPush> pushes;
+  PushedRanges pushed;
 };
 
 /// What manifest.json says; docs/checkpoint_format.md describes it byte by byte. A value type.

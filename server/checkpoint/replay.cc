@@ -90,13 +90,30 @@ Status Replayer::run(const LogRecord& record) {
                                  std::to_string(shard.version().value));
   }
   const Gradient gradient = record.gradient();
+  PSD_RETURN_IF_ERROR(apply(shard, record, gradient));
+  shard.beginUpdate();
+  shard.endUpdate({record.scalars, gradient, record.sources, record.part}, {});
+  applied_++;
+  return {};
+}
+
+Status Replayer::apply(Shard& shard, const LogRecord& record, const Gradient& gradient) {
   UpdateScalars scalars = record.scalars;
   scalars.before = shard.stateBegan().value;
-  PSD_RETURN_IF_ERROR(await<Status>(
-      [&](auto done) { shard.storage().apply(*lanes_[shard.device()], 0, gradient, scalars, done); }));
-  shard.beginUpdate();
-  shard.endUpdate({record.scalars, gradient, record.sources, record.part});
-  applied_++;
+  const auto applyTo = [&](uint64_t offset, const Gradient& part) {
+    return await<Status>(
+        [&](auto done) { shard.storage().apply(*lanes_[shard.device()], offset, part, scalars, done); });
+  };
+  // Only a push that is applied by itself can be in some elements already.
+  if (!shard.divided() || record.part != UpdatePart::whole || record.sources.size() != 1) {
+    return applyTo(0, gradient);
+  }
+  std::vector<float> values(gradient.size());
+  gradient.copyTo(0, values);
+  for (const PushedRange& range : shard.pushed().lacking(record.sources.front())) {
+    PSD_RETURN_IF_ERROR(
+        applyTo(range.begin, std::span<const float>(values).subspan(range.begin, range.count)));
+  }
   return {};
 }
 

@@ -34,6 +34,8 @@ class Replayer {
 
  private:
   Status run(const LogRecord& record);
+  /// To the elements that lack it.
+  Status apply(Shard& shard, const LogRecord& record, const Gradient& gradient);
   Status runAll(std::vector<LogRecord> records);
 
   ParameterStore& store_;

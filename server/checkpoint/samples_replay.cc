@@ -6,12 +6,12 @@
 namespace psd {
 namespace {
 
+/// All of its elements do. Without an incarnation no life can be told from another.
 bool shardHolds(const ManifestShard& shard, const SampleDeal& deal) {
-  return std::any_of(shard.pushes.begin(), shard.pushes.end(), [&](const AppliedPush& push) {
-    // Without an incarnation no life can be told from another.
-    return push.rank == deal.life.rank && push.incarnation == deal.life.incarnation &&
-           push.incarnation != 0 && holds(push, deal.step);
-  });
+  const auto pushes = pushesOf(shard.pushed, deal.life.rank, deal.life.incarnation);
+  return deal.life.incarnation != 0 && !pushes.empty() &&
+         std::all_of(pushes.begin(), pushes.end(),
+                     [&](const AppliedPush& push) { return holds(push, deal.step); });
 }
 
 }  // namespace
@@ -20,8 +20,15 @@ SamplesReplay::SamplesReplay(const Manifest& manifest) : shards_(manifest.shards
   if (!manifest.samples) return;
   plan_ = SamplePlan::restore(*manifest.samples).value();  // parseManifest() has tried
   for (const ManifestShard& shard : manifest.shards) {
-    for (const AppliedPush& push : shard.pushes) {
-      newest_[{shard.range.id, {push.rank, push.incarnation}}] = push.step;
+    for (const PushedRange& range : shard.pushed.ranges()) {
+      for (const AppliedPush& push : range.pushes) {
+        // What is not in all of its elements may come again.
+        Step newest = push.step;
+        for (const AppliedPush& other : pushesOf(shard.pushed, push.rank, push.incarnation)) {
+          newest = std::min(newest, other.step);
+        }
+        newest_[{shard.range.id, {push.rank, push.incarnation}}] = newest;
+      }
     }
   }
   for (const SavedDeal& deal : manifest.samples->underWay) {

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "common/checksum/crc32c.h"
+#include "common/config/json_file.h"
 
 namespace psd {
 namespace {
@@ -16,7 +17,7 @@ std::string sealOf(std::string_view covered, std::string_view key) {
 }  // namespace
 
 std::string sealJson(const nlohmann::ordered_json& object, std::string_view checksumKey) {
-  std::string text = object.dump(2);
+  std::string text = jsonText(object, 2);
   text.resize(text.size() - 2);  // "\n}", to go on with the checksum
   text += ",";
   return text + sealOf(text, checksumKey);

@@ -88,22 +88,12 @@ void noteOnce(std::vector<std::string>& notes, std::string note) {
   if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
 }
 
-/// The trainers' last pushes of all old shards that went into a new one; of each trainer the latest. Of two
-/// lives of a rank that is the one whose push made the higher version.
-void mergePushes(std::vector<AppliedPush>& into, const std::vector<AppliedPush>& from) {
-  for (const AppliedPush& push : from) {
-    auto known = std::find_if(into.begin(), into.end(),
-                              [&](const AppliedPush& other) { return other.rank == push.rank; });
-    if (known == into.end()) {
-      into.push_back(push);
-      continue;
-    }
-    AppliedPush newer = push, older = *known;
-    const bool isNewer =
-        known->incarnation == push.incarnation ? known->step < push.step : known->version < push.version;
-    if (!isNewer) std::swap(newer, older);
-    noteEarlier(newer, older);
-    *known = std::move(newer);
+/// Which pushes are in the elements that a new shard has of an old one.
+void takeOverPushes(const ManifestShard& old, const ShardRange& shard, std::vector<PushedRange>& into) {
+  for (const PushedRange& range : old.pushed.ranges()) {
+    const Overlap overlap(old.range.begin + range.begin, range.count, shard);
+    if (overlap.empty()) continue;
+    into.push_back({overlap.begin - shard.begin, overlap.end - overlap.begin, range.pushes});
   }
 }
 
@@ -118,12 +108,12 @@ Status restoreShard(const std::vector<ShardFile>& files, const Checkpoint& check
   const std::vector<std::string> names = planeNames(optimizer);
   Version version, stateBegan;
   bool freshState = names.size() > 1;
-  std::vector<AppliedPush> pushes;
+  std::vector<PushedRange> pushed;
   for (const ShardFile& file : files) {
     if (Overlap(file.shard.range.begin, file.shard.range.count, shard.range()).empty()) continue;
     version = std::max(version, file.shard.version);
     stateBegan = std::max(stateBegan, file.shard.stateBegan);
-    mergePushes(pushes, file.shard.pushes);
+    takeOverPushes(file.shard, shard.range(), pushed);
     const Optimizer& before = checkpoint.manifest.groups[file.shard.range.group].optimizer;
     for (size_t plane = 0; plane < names.size(); plane++) {
       const bool sameType = before.name() == optimizer.name();
@@ -142,7 +132,7 @@ Status restoreShard(const std::vector<ShardFile>& files, const Checkpoint& check
                                    "' keeps none");
     }
   }
-  shard.restore(version, std::move(pushes), freshState ? version : stateBegan);
+  shard.restore(version, PushedRanges(std::move(pushed)), freshState ? version : stateBegan);
   return {};
 }
 

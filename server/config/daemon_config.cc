@@ -6,6 +6,7 @@
 
 #include "common/config/json_file.h"
 #include "common/config/object_reader.h"
+#include "common/text/text.h"
 #include "common/types/model_layout.h"
 #include "server/policy/policy_list.h"
 
@@ -138,7 +139,11 @@ Limits readLimits(ObjectReader in) {
   limits.inFlightBytes = in.integer("in_flight_bytes", limits.inFlightBytes, 64 * kKiB, kTiB);
   limits.calls = static_cast<uint32_t>(in.integer("calls", limits.calls, 16, kTrainersMax));
   limits.stagedBytes = in.integer("staged_bytes", limits.stagedBytes, 64 * kKiB, kTiB);
+  limits.snapshotBytes = in.integer("snapshot_bytes", limits.snapshotBytes, 64 * kKiB, kTiB);
+  limits.logPendingBytes = in.integer("log_pending_bytes", limits.logPendingBytes, 64 * kKiB, kTiB);
   limits.outgoingBytes = in.integer("outgoing_bytes", limits.outgoingBytes, 64 * kKiB, kTiB);
+  limits.allOutgoingBytes = in.integer("all_outgoing_bytes", limits.allOutgoingBytes, 64 * kKiB, kTiB);
+  limits.pullTimeoutMs = in.integer("pull_timeout_ms", limits.pullTimeoutMs, 1, kDayMs);
   limits.readTimeoutMs = in.integer("read_timeout_ms", limits.readTimeoutMs, 1, kDayMs);
   limits.writeTimeoutMs = in.integer("write_timeout_ms", limits.writeTimeoutMs, 1, kDayMs);
   limits.drainMs = in.integer("drain_ms", limits.drainMs, 0, kDayMs);
@@ -201,22 +206,29 @@ struct Override {
 Result<std::vector<Override>> applyOverrides(Json& document, const ConfigOverrides& overrides) {
   std::vector<Override> applied;
   if (!document.is_object()) return applied;  // readDaemonConfig() says so
+  const auto notText = [](const std::string& flag, const std::string& value) {
+    return Error{ErrorCode::invalidArgument, flag + " " + printable(value) + ": the value is not UTF-8 text"};
+  };
+  for (const std::string& address : overrides.listen) {
+    if (!isUtf8(address)) return notText("--listen", address);
+  }
+  if (overrides.device && !isUtf8(*overrides.device)) return notText("--device", *overrides.device);
   if (!overrides.listen.empty()) {
     document["listen"] = overrides.listen;
     for (size_t i = 0; i < overrides.listen.size(); i++) {
-      applied.push_back({"--listen " + overrides.listen[i], element("listen", i)});
+      applied.push_back({"--listen " + printable(overrides.listen[i]), element("listen", i)});
     }
   }
   if (overrides.device) {
     document.erase("devices");
     document["device"] = *overrides.device;
-    applied.push_back({"--device " + *overrides.device, "device"});
+    applied.push_back({"--device " + printable(*overrides.device), "device"});
   }
   for (const std::string& assignment : overrides.assignments) {
     if (Status status = applyOverride(document, assignment); !status.ok()) {
       return Error{status.error().code, "--set " + status.message()};
     }
-    applied.push_back({"--set " + assignment, assignment.substr(0, assignment.find('='))});
+    applied.push_back({"--set " + printable(assignment), assignment.substr(0, assignment.find('='))});
   }
   return applied;
 }

@@ -30,19 +30,23 @@ struct ModelConfig {
 
 /// What one daemon takes on at most. The defaults suit a few hundred trainers.
 struct Limits {
-  uint32_t connections = 4096;           ///< open at once
-  uint64_t messageBytes = 8ull << 20;    ///< largest incoming message
-  uint64_t sliceBytes = 4ull << 20;      ///< largest slice of values or gradient in one call
-  uint64_t inFlightBytes = 1ull << 30;   ///< of incoming messages held, all connections together
-  uint32_t calls = 1024;                 ///< of one connection: in progress, and answered but unread
-  uint64_t stagedBytes = 1ull << 30;     ///< of gradients that are gathered before they are applied
-  uint64_t outgoingBytes = 64ull << 20;  ///< of answers queued, or under way, for one connection
-  uint64_t readTimeoutMs = 30'000;       ///< for the rest of a message that has begun
-  uint64_t writeTimeoutMs = 30'000;      ///< for a peer that does not read what is queued for it
-  uint64_t drainMs = 5'000;              ///< for what is in flight at shutdown
-  uint64_t ringBytes = 64ull << 20;      ///< memory through which one trainer may push; 0: none
-  uint64_t allRingsBytes = 1ull << 30;   ///< of that, all trainers together
-  uint64_t modelBytes = 0;               ///< of float32 weights that a trainer may bring; 0: what fits
+  uint32_t connections = 4096;              ///< open at once
+  uint64_t messageBytes = 8ull << 20;       ///< largest incoming message
+  uint64_t sliceBytes = 4ull << 20;         ///< largest slice of values or gradient in one call
+  uint64_t inFlightBytes = 1ull << 30;      ///< of incoming messages held, all connections together
+  uint32_t calls = 1024;                    ///< of one connection: in progress, and answered but unread
+  uint64_t stagedBytes = 1ull << 30;        ///< of gradients that are gathered before they are applied
+  uint64_t snapshotBytes = 1ull << 30;      ///< of copies of shards that pulls are in the midst of
+  uint64_t logPendingBytes = 256ull << 20;  ///< of updates that wait for the log's disk
+  uint64_t outgoingBytes = 64ull << 20;     ///< of answers queued, or under way, for one connection
+  uint64_t allOutgoingBytes = 1ull << 30;   ///< of answers queued, all connections together
+  uint64_t pullTimeoutMs = 10'000;   ///< for a pull that has begun and asks for nothing while it holds a copy
+  uint64_t readTimeoutMs = 30'000;   ///< for the rest of a message that has begun
+  uint64_t writeTimeoutMs = 30'000;  ///< for a peer that does not read what is queued for it
+  uint64_t drainMs = 5'000;          ///< for what is in flight at shutdown
+  uint64_t ringBytes = 64ull << 20;  ///< memory through which one trainer may push; 0: none
+  uint64_t allRingsBytes = 1ull << 30;  ///< of that, all trainers together
+  uint64_t modelBytes = 0;              ///< of float32 weights that a trainer may bring; 0: what fits
 };
 
 /// When a trainer counts as gone.

@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "common/text/text.h"
+
 namespace psd {
 namespace {
 
@@ -33,7 +35,7 @@ Result<DeviceChoice> parseDevice(std::string_view text) {
   }
   return Error{ErrorCode::invalidArgument, "must be \"auto\", \"cpu\" or \"cuda:N\" with N from 0 to " +
                                                std::to_string(kDeviceIndexMax) + ", not \"" +
-                                               std::string(text) + "\""};
+                                               printable(text) + "\""};
 }
 
 }  // namespace psd

@@ -63,8 +63,10 @@ bool isOrLiesIn(std::string_view path, std::string_view key) {
 /// checkLiveChange().
 bool mayChange(std::string_view path) {
   constexpr std::array kLimits = {
-      "limits.connections",     "limits.staged_bytes",     "limits.calls",    "limits.outgoing_bytes",
-      "limits.read_timeout_ms", "limits.write_timeout_ms", "limits.drain_ms", "limits.model_bytes"};
+      "limits.connections",       "limits.staged_bytes",       "limits.calls",
+      "limits.outgoing_bytes",    "limits.read_timeout_ms",    "limits.write_timeout_ms",
+      "limits.drain_ms",          "limits.model_bytes",        "limits.snapshot_bytes",
+      "limits.log_pending_bytes", "limits.all_outgoing_bytes", "limits.pull_timeout_ms"};
   const std::string_view key = withoutGroup(path);
   return isOrLiesIn(key, "policy") || isOrLiesIn(key, "optimizer") || path == "log.level" ||
          std::find(kLimits.begin(), kLimits.end(), path) != kLimits.end();

@@ -40,7 +40,8 @@ Result<std::vector<std::shared_ptr<Backend>>> openDevices(const DaemonConfig& co
   return backends;
 }
 
-/// Thousands of connections need as many descriptors; the soft limit is often 1024.
+/// Thousands of connections need as many descriptors; the soft limit is often 1024. What DescriptorBudget
+/// shares out is what this leaves.
 void raiseDescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
@@ -57,17 +58,24 @@ Status writePortFile(Env& env, const std::string& path, const std::vector<Addres
   return {ErrorCode::invalidArgument, "--port-file: the daemon listens on no tcp:// address"};
 }
 
+/// What SIGTERM, with which service managers also restart, ends: where a next daemon goes on with the model,
+/// the run does not end with this one.
+EndOf endedBySigterm(const DurabilityConfig& durability) {
+  return durability.enabled() && durability.resume == "auto" ? EndOf::daemon : EndOf::run;
+}
+
 /// A first signal asks for an orderly end, a second one for a quick one.
-kj::Promise<void> onSignals(kj::UnixEventPort& port, Server& server, bool first = true) {
+kj::Promise<void> onSignals(kj::UnixEventPort& port, Server& server, EndOf bySigterm, bool first = true) {
   return port.onSignal(SIGTERM)
       .exclusiveJoin(port.onSignal(SIGINT))
-      .then([&port, &server, first](siginfo_t info) {
-        if (first) {
-          server.control().requestStop(info.si_signo == SIGTERM ? "SIGTERM" : "SIGINT");
+      .then([&port, &server, bySigterm, first](siginfo_t info) {
+        const bool sigterm = info.si_signo == SIGTERM;
+        if (first || (!sigterm && server.control().restarting())) {
+          server.control().requestStop(sigterm ? "SIGTERM" : "SIGINT", sigterm ? bySigterm : EndOf::run);
         } else {
           server.hurry();
         }
-        return onSignals(port, server, false);
+        return onSignals(port, server, bySigterm, false);
       });
 }
 
@@ -130,19 +138,22 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
   PSD_ASSIGN_OR_RETURN(auto backends, openDevices(config));
   std::string devices;
   for (const auto& backend : backends) devices += (devices.empty() ? "" : ", ") + backend->describe();
+  const DescriptorBudget descriptors = ownDescriptors(config);
+  PSD_RETURN_IF_ERROR(descriptors.check());
 
   auto io = kj::setupAsyncIo();
   std::signal(SIGPIPE, SIG_IGN);
 
-  Server server(io, loaded, std::move(backends), env, std::move(reread));
+  Server server(io, loaded, std::move(backends), env, std::move(reread), descriptors);
   PSD_RETURN_IF_ERROR(server.start());
   if (!portFile.empty()) PSD_RETURN_IF_ERROR(writePortFile(env, portFile, server.addresses()));
   logReady(server, config, devices);
 
   Status saved;
-  auto signals = onSignals(io.unixEventPort, server).eagerlyEvaluate([](kj::Exception&& exception) {
-    spdlog::error("signals are no longer watched: {}", exception.getDescription().cStr());
-  });
+  auto signals = onSignals(io.unixEventPort, server, endedBySigterm(config.durability))
+                     .eagerlyEvaluate([](kj::Exception&& exception) {
+                       spdlog::error("signals are no longer watched: {}", exception.getDescription().cStr());
+                     });
   auto hangups = onHangups(io.unixEventPort, server).eagerlyEvaluate([](kj::Exception&& exception) {
     spdlog::error("SIGHUP is no longer watched: {}", exception.getDescription().cStr());
   });

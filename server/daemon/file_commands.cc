@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "common/safetensors/safetensors.h"
+#include "common/text/text.h"
 #include "server/checkpoint/departed.h"
 #include "server/checkpoint/replay.h"
 
@@ -17,7 +18,7 @@ namespace {
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
-bool isCheckpoint(Env& env, const std::string& path) {
+Result<bool> isCheckpoint(Env& env, const std::string& path) {
   return env.exists(path + "/" + std::string(kManifestName));
 }
 
@@ -27,8 +28,9 @@ Error noCheckpointIn(const std::string& folder) {
 
 /// Every command's word for a path at which there is nothing.
 Status checkExists(Env& env, const std::string& path) {
-  if (env.exists(path)) return {};
-  return {ErrorCode::io, "there is no '" + path + "'"};
+  PSD_ASSIGN_OR_RETURN(const bool there, env.exists(path));
+  if (there) return {};
+  return {ErrorCode::io, "there is no " + quotedPath(path)};
 }
 
 std::string nameIn(const std::string& path) { return path.substr(path.rfind('/') + 1); }
@@ -42,7 +44,8 @@ std::set<std::string> removableIn(Env& env, const std::string& folder) {
   const auto names = env.list(folder);
   if (!names.ok()) return out;
   for (const std::string& name : *names) {
-    if (segmentOf(name) || isCheckpoint(env, folder + "/" + name)) out.insert(name);
+    const auto finished = isCheckpoint(env, folder + "/" + name);
+    if (segmentOf(name) || (finished.ok() && *finished)) out.insert(name);
   }
   return out;
 }
@@ -60,7 +63,8 @@ Status besideDaemon(Env& env, const std::string& folder, const std::function<Sta
 
 /// The checkpoint that `path` names, or the newest whole one in it. `out`: what there is to say.
 Result<Checkpoint> checkpointAt(Env& env, const std::string& path, std::string& out) {
-  if (isCheckpoint(env, path)) return openCheckpoint(env, path);
+  PSD_ASSIGN_OR_RETURN(const bool named, isCheckpoint(env, path));
+  if (named) return openCheckpoint(env, path);
   if (nameIn(path) == kManifestName) return openCheckpoint(env, folderOf(path));
   if (!env.list(path).ok()) {
     return Error{ErrorCode::io, "'" + path + "' is a file; expected a checkpoint or a folder of them"};
@@ -93,9 +97,14 @@ Status inspectCheckpoint(Env& env, const std::string& path, std::string& out) {
     out += fmt::format("shard {}    elements {} to {}, version {}, {}, {} bytes, crc32c {:08x}\n",
                        shard.range.id.value, shard.range.begin, shard.range.begin + shard.range.count,
                        shard.version.value, shard.file, shard.bytes, shard.crc);
-    for (const AppliedPush& push : shard.pushes) {
-      out += fmt::format("  rank {}, incarnation {:016x}: step {} made version {}\n", push.rank.value,
-                         push.incarnation, push.step.value, push.version.value);
+    for (const PushedRange& range : shard.pushed.ranges()) {
+      if (shard.pushed.divided()) {
+        out += fmt::format("  elements {} to {} of the shard\n", range.begin, range.begin + range.count);
+      }
+      for (const AppliedPush& push : range.pushes) {
+        out += fmt::format("  rank {}, incarnation {:016x}: step {} made version {}\n", push.rank.value,
+                           push.incarnation, push.step.value, push.version.value);
+      }
     }
   }
   if (manifest.samples) {
@@ -160,7 +169,8 @@ Status inspectFolder(Env& env, const std::string& path, std::string& out) {
   std::map<uint64_t, uint64_t> logFrom;  // of each history: where its oldest whole checkpoint goes on
   for (uint64_t number : numbers) {
     const std::string folder = checkpointPath(path, number);
-    if (!isCheckpoint(env, folder)) {
+    PSD_ASSIGN_OR_RETURN(const bool finished, isCheckpoint(env, folder));
+    if (!finished) {
       out += fmt::format("checkpoint {} is unfinished and counts for nothing\n", number);
       continue;
     }
@@ -192,7 +202,8 @@ Status inspectFolder(Env& env, const std::string& path, std::string& out) {
 }
 
 Status inspectAnything(Env& env, const std::string& path, std::string& out) {
-  if (isCheckpoint(env, path)) return inspectCheckpoint(env, path, out);
+  PSD_ASSIGN_OR_RETURN(const bool named, isCheckpoint(env, path));
+  if (named) return inspectCheckpoint(env, path, out);
   if (env.list(path).ok()) return inspectFolder(env, path, out);
   const std::string name = nameIn(path);
   if (name == kManifestName) return inspectCheckpoint(env, folderOf(path), out);
@@ -231,7 +242,7 @@ Status inspect(Env& env, const std::string& path) {
 
 Status replay(Env& env, const std::string& folder, std::optional<uint64_t> until, const std::string& to) {
   PSD_RETURN_IF_ERROR(checkExists(env, folder));
-  const bool oneCheckpoint = isCheckpoint(env, folder);
+  PSD_ASSIGN_OR_RETURN(const bool oneCheckpoint, isCheckpoint(env, folder));
   if (oneCheckpoint || !env.list(folder).ok()) {
     return {ErrorCode::io, "'" + folder + "' is " + (oneCheckpoint ? "one checkpoint" : "a file") +
                                "; expected the folder with checkpoints and log, durability.path"};

@@ -12,6 +12,8 @@
 #include "common/cli/output.h"
 #include "common/cli/setting.h"
 #include "common/cli/usage_error.h"
+#include "common/log/log.h"
+#include "common/text/text.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/file_commands.h"
 #include "server/daemon/operator_commands.h"
@@ -155,7 +157,7 @@ psd::Result<psd::LoadedConfig> reread(psd::Env& env, const ConfigFlags& flags) {
 
 int report(const psd::Status& status) {
   if (status.ok()) return 0;
-  std::fprintf(stderr, "psd: %s\n", status.message().c_str());
+  std::fprintf(stderr, "psd: %s\n", psd::oneLine(status.message(), psd::kMessageBytesMax).c_str());
   return status.error().code == psd::ErrorCode::invalidArgument ? kExitUsage : kExitFailure;
 }
 

@@ -118,6 +118,22 @@ std::string waitingLine(const Json& waiting) {
       waiting["group"].get<std::string>(), reason);
 }
 
+/// What peers make the daemon hold, of what they may; only what is in use.
+std::string heldLine(const Json& status) {
+  constexpr std::pair<const char*, const char*> kHeld[] = {
+      {"in_flight_bytes", "in_flight_bytes"},   {"staged_bytes", "staged_bytes"},
+      {"snapshot_bytes", "snapshot_bytes"},     {"log_pending_bytes", "log_pending_bytes"},
+      {"outgoing_bytes", "all_outgoing_bytes"}, {"ring_bytes", "all_rings_bytes"}};
+  std::string held;
+  for (const auto& [used, limit] : kHeld) {
+    const auto now = status[used].get<uint64_t>();
+    if (now == 0) continue;
+    held += fmt::format("{}{} {} of {}", held.empty() ? "" : ", ", limit, bytes(now),
+                        bytes(status["limits"][limit]));
+  }
+  return held.empty() ? "" : "held       " + held + "\n";
+}
+
 std::string durabilityLine(const Json& durability) {
   if (durability["type"] == "none") return "";
   std::string out = fmt::format("durability {} in {}", durability["type"].get<std::string>(),
@@ -164,7 +180,7 @@ Result<Address> reachable(const DaemonCall& call) {
 
 }  // namespace
 
-void printConfig(const LoadedConfig& loaded) { std::puts(loaded.effective.dump(2).c_str()); }
+void printConfig(const LoadedConfig& loaded) { std::puts(jsonText(loaded.effective, 2).c_str()); }
 
 std::string formatStatus(const Json& status) {
   const std::string addresses =
@@ -191,6 +207,7 @@ std::string formatStatus(const Json& status) {
   if (!status["trainers"].empty()) out += trainersTable(status);
   for (const Json& waiting : status["waiting"]) out += waitingLine(waiting);
   out += durabilityLine(status["durability"]);
+  out += heldLine(status);
   const Json& counters = status["counters"];
   out += fmt::format("traffic    {} pulled, {} pushed, {} updates, {} connections open\n",
                      bytes(counters["pull_bytes"]), bytes(counters["push_bytes"]),
@@ -210,7 +227,7 @@ Status printStatus(const DaemonCall& call, bool json) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
   PSD_ASSIGN_OR_RETURN(const std::string text, fetchStatusJson(address, call.timeout));
   PSD_ASSIGN_OR_RETURN(const Json status, parseJson(text, "the status of " + address.toString()));
-  std::fputs(json ? (status.dump(2) + "\n").c_str() : formatStatus(status).c_str(), stdout);
+  std::fputs(json ? (jsonText(status, 2) + "\n").c_str() : formatStatus(status).c_str(), stdout);
   return {};
 }
 

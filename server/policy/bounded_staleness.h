@@ -22,6 +22,7 @@ class BoundedStaleness final : public UpdatePolicy {
   BoundedStaleness(const PolicyScope& scope, uint64_t bound, const Modifiers& modifiers);
 
   std::string_view name() const override { return "bounded_staleness"; }
+  bool completesPushes() const override { return true; }
   kj::Promise<void> join(const TrainerRef& trainer) override;
   kj::Promise<void> leave(SessionId session) override;
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,

@@ -1,5 +1,9 @@
 #include "server/policy/gathered_gradient.h"
 
+#include <string>
+
+#include "common/types/finite.h"
+
 namespace psd {
 namespace {
 
@@ -19,8 +23,12 @@ Result<GatheredGradient> GatheredGradient::make(StagingPool& pool, uint64_t elem
   return gathered;
 }
 
-void GatheredGradient::put(uint64_t offset, const Gradient& slice) {
-  slice.copyTo(0, {values_.get() + offset, slice.size()});
+Status GatheredGradient::put(ShardId shard, uint64_t offset, const Gradient& slice) {
+  const std::span<float> place(values_.get() + offset, slice.size());
+  slice.copyTo(0, place);
+  if (!slice.inSharedMemory() || allFinite(place)) return {};
+  return {ErrorCode::nonFinite, "the slice at element " + std::to_string(offset) + " of shard " +
+                                    std::to_string(shard.value) + " holds NaN or infinity by now"};
 }
 
 }  // namespace psd

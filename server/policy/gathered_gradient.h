@@ -5,6 +5,7 @@
 #include <span>
 
 #include "common/status/status.h"
+#include "common/types/ids.h"
 #include "server/store/gradient.h"
 #include "server/store/shard_storage.h"
 #include "server/store/staging_pool.h"
@@ -23,8 +24,9 @@ class GatheredGradient {
   static Result<GatheredGradient> make(StagingPool& pool, uint64_t elements);
 
   bool empty() const { return values_ == nullptr; }
-  /// Decodes a slice into its place.
-  void put(uint64_t offset, const Gradient& slice);
+  /// Decodes a slice of the shard's gradient into its place. ErrorCode::nonFinite where what was copied from
+  /// memory that the trainer shares holds NaN or infinity, whatever it held when it was checked there.
+  Status put(ShardId shard, uint64_t offset, const Gradient& slice);
   std::span<const float> values() const { return {values_.get(), elements_}; }
   /// The values, for whoever keeps them longer. Empty if this is.
   ReadView view() const { return {values(), values_}; }

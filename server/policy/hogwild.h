@@ -9,7 +9,7 @@ namespace psd {
 /// Lock-free updates (Niu, Recht, Ré, Wright: Hogwild!, 2011). Each slice is applied as it comes, by
 /// whichever loop received it; concurrent updates interleave element by element, and of two that race
 /// for one element one may be lost. Optimizer state races like the weights do. Reads are live views. No lock
-/// is taken on any path. Thread-safe.
+/// is taken. Thread-safe.
 class Hogwild final : public UpdatePolicy {
  public:
   static PolicyPlan read(ObjectReader& options);

@@ -9,6 +9,7 @@
 #include "server/policy/modifiers.h"
 #include "server/policy/policy_config.h"
 #include "server/policy/pulled_weights.h"
+#include "server/policy/shard_reads.h"
 #include "server/policy/update_policy.h"
 
 namespace psd {
@@ -26,6 +27,7 @@ class Locked final : public UpdatePolicy {
   Locked(const PolicyScope& scope, const Modifiers& modifiers);
 
   std::string_view name() const override { return "locked"; }
+  bool completesPushes() const override { return true; }
   kj::Promise<void> join(const TrainerRef& trainer) override;
   kj::Promise<void> leave(SessionId session) override;
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
@@ -50,9 +52,18 @@ class Locked final : public UpdatePolicy {
   };
   using Parts = std::vector<Part>;
 
+  /// Gathers a slice, and applies the gradient with its last one.
+  kj::Promise<Result<PushAnswer>> gather(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
+                                         const Gradient& gradient);
   Whole wholeOf(const Shard& shard, ShardPush& push, const Gradient& gradient);
   /// Applies it under the shard's lock, times `scale`.
   kj::Promise<Result<PushAnswer>> apply(Shard& shard, Lane& lane, Whole whole, double scale);
+  /// Applies it, with `room` for the update in the log, once the shard's lock is had.
+  kj::Promise<Result<PushAnswer>> applyInTurn(Shard& shard, Lane& lane, Whole whole, double scale,
+                                              ByteBudget::Lease room);
+  /// Applies it while the caller holds the shard's lock, with `room` for the update in the log.
+  kj::Promise<Result<PushAnswer>> applyUnderLock(Shard& shard, Lane& lane, Whole whole, double scale,
+                                                 ByteBudget::Lease room);
   /// Applies all parts of a step, clipped by their norm, once this one is the last; its answer is in
   /// push.later.
   kj::Promise<Result<PushAnswer>> applyTogether(Shard& shard, Lane& lane, ShardPush& push, Whole whole);
@@ -64,6 +75,7 @@ class Locked final : public UpdatePolicy {
   const std::shared_ptr<StagingPool> staging_;
   const size_t shards_;  // of the group
   PulledWeights pulled_;
+  const std::shared_ptr<SnapshotRoom> snapshots_;
 
   std::mutex mutex_;                                  // guards what follows, for few instructions
   std::map<SessionId, std::map<Step, Parts>> steps_;  // of those that are in

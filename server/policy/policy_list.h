@@ -14,8 +14,10 @@ namespace psd {
 
 /// Every update policy that a config can name. A new one is its own file and one line here.
 inline constexpr std::array kPolicyList = {
-    PolicyEntry{
-        "hogwild", "updates race element by element, no lock anywhere", {.readsLive = true}, Hogwild::read},
+    PolicyEntry{"hogwild",
+                "updates race element by element, no lock around them",
+                {.readsLive = true},
+                Hogwild::read},
     PolicyEntry{"locked", "updates and reads see each shard whole", {.recordsUpdates = true}, Locked::read},
     PolicyEntry{"bounded_staleness",
                 "nobody gets far ahead of the slowest trainer",

@@ -10,9 +10,18 @@
 namespace psd {
 
 /// What trainers pulled and have not yet pushed for, as delay compensation needs it: of each trainer and
-/// shard the newest snapshots, which trainers that pulled the same version share. Thread-safe.
-class PulledWeights {
+/// shard the newest snapshots, which trainers that pulled the same version share. They are let go of, the
+/// oldest first, where a pull has no room for a snapshot. Thread-safe.
+class PulledWeights final : private SnapshotRoom::Keeper {
  public:
+  /// `room`: what the snapshots have their memory of.
+  explicit PulledWeights(std::shared_ptr<SnapshotRoom> room) : room_(std::move(room)) { room_->add(*this); }
+  /// There is room for all.
+  PulledWeights() : PulledWeights(std::make_shared<SnapshotRoom>(ByteBudget::make(UINT64_MAX))) {}
+  ~PulledWeights() override { room_->remove(*this); }
+  PulledWeights(const PulledWeights&) = delete;
+  PulledWeights& operator=(const PulledWeights&) = delete;
+
   /// Kept of a trainer and shard; the next pull lets go of the oldest.
   static constexpr size_t kKept = 4;
 
@@ -26,9 +35,17 @@ class PulledWeights {
   void forget(SessionId session);
 
  private:
-  using Versions = std::map<Version, std::shared_ptr<const ShardSnapshot>>;
+  bool letGoOfOldest() override;
 
+  struct Kept {
+    std::shared_ptr<const ShardSnapshot> snapshot;
+    uint64_t turn = 0;  ///< rises with each that is noted
+  };
+  using Versions = std::map<Version, Kept>;
+
+  const std::shared_ptr<SnapshotRoom> room_;
   std::mutex mutex_;  // for few instructions
+  uint64_t turn_ = 0;
   std::map<SessionId, std::map<ShardId, Versions>> trainers_;
 };
 

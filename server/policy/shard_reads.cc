@@ -9,39 +9,57 @@ namespace {
 
 using SnapshotResult = Result<std::shared_ptr<const ShardSnapshot>>;
 
+/// The shard as it is now, if somebody has that snapshot. With the lock held.
+std::shared_ptr<const ShardSnapshot> newestSnapshot(Shard& shard) {
+  auto last = shard.lastSnapshot().lock();
+  return last && last->version == shard.version() ? last : nullptr;
+}
+
 /// The shard as it is now, for a caller that holds the lock (`guard`).
-kj::Promise<SnapshotResult> snapshotUnderLock(Shard& shard, Lane& lane, ShardLock::Guard guard) {
-  Version version = shard.version();
-  if (auto last = shard.lastSnapshot().lock(); last && last->version == version) {
-    return SnapshotResult(std::move(last));
-  }
+kj::Promise<SnapshotResult> snapshotUnderLock(Shard& shard, Lane& lane, ShardLock::Guard guard,
+                                              ByteBudget::Lease room) {
+  if (auto last = newestSnapshot(shard)) return SnapshotResult(std::move(last));
+  const Version version = shard.version();
   return storePromise<Result<ReadView>>(shard,
                                         [&](ShardStorage::ReadDone done) {
                                           shard.storage().snapshot(lane, 0, shard.range().count,
                                                                    std::move(done));
                                         })
-      .then([&shard, version, guard = kj::mv(guard)](Result<ReadView> view) -> SnapshotResult {
+      .then([&shard, version, guard = kj::mv(guard),
+             room = std::move(room)](Result<ReadView> view) mutable -> SnapshotResult {
         if (!view.ok()) return view.error();
-        auto snapshot = std::make_shared<const ShardSnapshot>(ShardSnapshot{version, std::move(*view)});
+        auto snapshot =
+            std::make_shared<const ShardSnapshot>(ShardSnapshot{version, std::move(*view), std::move(room)});
         shard.lastSnapshot() = snapshot;
         return std::shared_ptr<const ShardSnapshot>(std::move(snapshot));
       });
 }
 
+kj::Promise<SnapshotResult> snapshot(SnapshotRoom& room, Shard& shard, Lane& lane) {
+  const uint64_t bytes = shard.range().count * sizeof(float);
+  return shard.lock().acquire().then(
+      [&shard, &lane, &room, bytes](ShardLock::Guard guard) -> kj::Promise<SnapshotResult> {
+        if (auto last = newestSnapshot(shard)) return SnapshotResult(std::move(last));
+        if (auto lease = room.tryTake(bytes)) {
+          return snapshotUnderLock(shard, lane, kj::mv(guard), std::move(*lease));
+        }
+        // Without the lock, which is given up here: updates go on meanwhile.
+        return room.take(bytes).then([&shard, &lane](ByteBudget::Lease lease) {
+          return shard.lock().acquire().then(
+              [&shard, &lane, lease = std::move(lease)](ShardLock::Guard again) mutable {
+                return snapshotUnderLock(shard, lane, kj::mv(again), std::move(lease));
+              });
+        });
+      });
+}
+
 }  // namespace
 
-kj::Promise<Result<PullAnswer>> pullSnapshot(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
-                                             uint64_t count) {
+kj::Promise<Result<PullAnswer>> pullSnapshot(SnapshotRoom& room, Shard& shard, Lane& lane, ShardPull& pull,
+                                             uint64_t offset, uint64_t count) {
   // All slices of one pull share one promise for the snapshot, also those that come while the first
   // still waits for the lock.
-  if (pull.snapshot == nullptr) {
-    pull.snapshot = shard.lock()
-                        .acquire()
-                        .then([&shard, &lane](ShardLock::Guard guard) {
-                          return snapshotUnderLock(shard, lane, kj::mv(guard));
-                        })
-                        .fork();
-  }
+  if (pull.snapshot == nullptr) pull.snapshot = snapshot(room, shard, lane).fork();
   auto branch = KJ_ASSERT_NONNULL(pull.snapshot).addBranch();
   pull.delivered += count;
   if (pull.delivered >= shard.range().count) pull.snapshot = nullptr;  // the last slice; its branch holds on

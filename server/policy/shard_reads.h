@@ -1,13 +1,15 @@
 #pragma once
 
+#include <memory>
+
 #include "server/policy/update_policy.h"
 
 namespace psd {
 
 /// Reads one slice of a shard as it was between two updates. All slices of one pull come from one snapshot,
-/// taken under the shard's lock and shared by the pulls of that version.
-kj::Promise<Result<PullAnswer>> pullSnapshot(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
-                                             uint64_t count);
+/// taken under the shard's lock and shared by the pulls of that version; it waits for room.
+kj::Promise<Result<PullAnswer>> pullSnapshot(SnapshotRoom& room, Shard& shard, Lane& lane, ShardPull& pull,
+                                             uint64_t offset, uint64_t count);
 
 /// The snapshot, all of the shard, that an answer of pullSnapshot() is a part of.
 inline std::shared_ptr<const ShardSnapshot> snapshotOf(const PullAnswer& answer) {

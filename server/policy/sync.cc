@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "server/policy/shard_reads.h"
 #include "server/policy/store_promise.h"
 
 namespace psd {
@@ -65,6 +64,7 @@ PolicyPlan Sync::read(ObjectReader& in) {
 Sync::Sync(const PolicyScope& scope, Options options)
     : options_(std::move(options)),
       staging_(scope.staging),
+      snapshots_(scope.snapshots),
       shards_(scope.shards()),
       lanes_(scope.store.makeLanes()),
       followsOther_(scope.started),
@@ -163,7 +163,7 @@ Status Sync::gather(const Shard& shard, ShardPush& push, uint64_t offset, const 
       PSD_ASSIGN_OR_RETURN(push.gathered, GatheredGradient::make(*staging_, shard.range().count));
     }
   }
-  if (!push.dropped) push.gathered.put(offset, gradient);
+  if (!push.dropped) PSD_RETURN_IF_ERROR(push.gathered.put(shard.range().id, offset, gradient));
   push.taken += gradient.size();
   return {};
 }
@@ -306,7 +306,7 @@ Error Sync::failureOf(const Ended& ended) const {
 
 kj::Promise<Result<PullAnswer>> Sync::pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                            uint64_t count) {
-  return pullSnapshot(shard, lane, pull, offset, count);
+  return pullSnapshot(*snapshots_, shard, lane, pull, offset, count);
 }
 
 std::vector<Waiting> Sync::waiting() const {

@@ -10,6 +10,7 @@
 #include "server/policy/aggregator/aggregator.h"
 #include "server/policy/modifiers.h"
 #include "server/policy/policy_config.h"
+#include "server/policy/shard_reads.h"
 #include "server/policy/sync_rounds.h"
 #include "server/policy/update_policy.h"
 
@@ -102,20 +103,24 @@ class Sync final : public UpdatePolicy {
   /// The same from shard `next` on.
   kj::Promise<Result<uint64_t>> applyShards(std::shared_ptr<const Ended> round, Combination combination,
                                             size_t next);
+  /// One of them, with its lock held.
+  kj::Promise<Status> applyShard(std::shared_ptr<const Ended> round, const Combination& combination,
+                                 size_t index, ByteBudget::Lease room);
   /// Makes the update `scalars` of shard `index`, whose lock is held.
   kj::Promise<Status> update(size_t index, std::shared_ptr<const Ended> round, const Combination& combination,
                              const UpdateScalars& scalars);
   /// Likewise, where it is written down: from the gradient that the log gets, so that replaying it gives the
   /// same bits.
   kj::Promise<Status> updateLogged(size_t index, std::shared_ptr<const Ended> round,
-                                   const Combination& combination, const UpdateScalars& scalars);
+                                   const Combination& combination, const UpdateScalars& scalars,
+                                   ByteBudget::Lease room);
   kj::Promise<Result<SquaredDistances>> addDistances(std::shared_ptr<const Ended> round, SquaredDistances sum,
                                                      size_t next);
   /// ‖g‖² of what the round combines to.
   kj::Promise<Result<double>> addSquares(std::shared_ptr<const Ended> round, Combination combination,
                                          double sum, size_t next);
   /// Counts an update that a round made of a shard, and notes whose it was.
-  void endUpdate(size_t index, const Ended& round, AppliedUpdate update);
+  void endUpdate(size_t index, const Ended& round, AppliedUpdate update, ByteBudget::Lease room);
   /// Tells the contributors of a round that it is applied, with its place in the log; else why not.
   void answer(const Ended& ended, const Result<uint64_t>& logged) const;
   using Gradients = std::shared_ptr<const std::vector<StagedGradient>>;  // kept until the storage is done
@@ -124,6 +129,7 @@ class Sync final : public UpdatePolicy {
 
   const Options options_;
   const std::shared_ptr<StagingPool> staging_;
+  const std::shared_ptr<SnapshotRoom> snapshots_;
   const std::vector<Shard*> shards_;
   const Lanes lanes_;        ///< of rounds that are applied; with applying_ held
   const bool followsOther_;  ///< what trainers computed under the policy before counts for the first round

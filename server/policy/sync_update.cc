@@ -65,19 +65,26 @@ kj::Promise<Result<double>> Sync::addSquares(std::shared_ptr<const Ended> round,
       });
 }
 
+kj::Promise<Status> Sync::applyShard(std::shared_ptr<const Ended> round, const Combination& combination,
+                                     size_t index, ByteBudget::Lease room) {
+  Shard& shard = *shards_[index];
+  const UpdateScalars scalars = shard.scalars(shard.beginUpdateAlone());
+  if (!shard.logs()) return update(index, round, combination, scalars);
+  return updateLogged(index, round, combination, scalars, std::move(room));
+}
+
 kj::Promise<Result<uint64_t>> Sync::applyShards(std::shared_ptr<const Ended> round, Combination combination,
                                                 size_t next) {
   Shard& shard = *shards_[next];
-  return shard.lock()
-      .acquire()
-      .then([this, &shard, round, combination, next](ShardLock::Guard guard) {
-        const uint64_t number = shard.beginUpdateAlone();
-        const UpdateScalars scalars = shard.scalars(number);
-        auto made = shard.logs() ? updateLogged(next, round, combination, scalars)
-                                 : update(next, round, combination, scalars);
-        return made.then([&shard, guard = kj::mv(guard)](Status status) {
-          return status.ok() ? Result<uint64_t>(shard.logged()) : Result<uint64_t>(status.error());
-        });
+  return shard.roomToLog(shard.range().count * sizeof(float))
+      .then([this, &shard, round, combination, next](ByteBudget::Lease room) {
+        return shard.lock().acquire().then(
+            [this, &shard, round, combination, next, room = std::move(room)](ShardLock::Guard guard) mutable {
+              return applyShard(round, combination, next, std::move(room))
+                  .then([&shard, guard = kj::mv(guard)](Status status) {
+                    return status.ok() ? Result<uint64_t>(shard.logged()) : Result<uint64_t>(status.error());
+                  });
+            });
       })
       .then([this, round, combination, next](Result<uint64_t> logged) -> kj::Promise<Result<uint64_t>> {
         if (logged.ok()) {
@@ -101,13 +108,14 @@ kj::Promise<Status> Sync::update(size_t index, std::shared_ptr<const Ended> roun
                                                               combination, scalars, std::move(done));
                               })
       .then([this, index, round, gradients, scalars](Status status) {
-        if (status.ok()) endUpdate(index, *round, {scalars, std::span<const float>(), {}});
+        if (status.ok()) endUpdate(index, *round, {scalars, std::span<const float>(), {}}, {});
         return status;
       });
 }
 
 kj::Promise<Status> Sync::updateLogged(size_t index, std::shared_ptr<const Ended> round,
-                                       const Combination& combination, const UpdateScalars& scalars) {
+                                       const Combination& combination, const UpdateScalars& scalars,
+                                       ByteBudget::Lease room) {
   Shard& shard = *shards_[index];
   auto gradients = gradientsOf(*round, index);
   return storePromise<Result<ReadView>>(shard,
@@ -115,23 +123,24 @@ kj::Promise<Status> Sync::updateLogged(size_t index, std::shared_ptr<const Ended
                                           shard.storage().combine(*lanes_[shard.device()], *gradients,
                                                                   combination, std::move(done));
                                         })
-      .then(
-          [this, &shard, gradients, scalars, round, index](Result<ReadView> combined) -> kj::Promise<Status> {
-            if (!combined.ok()) return combined.status();
-            const Gradient gradient = combined->values;
-            return storePromise<Status>(shard,
-                                        [&](ShardStorage::Done done) {
-                                          shard.storage().apply(*lanes_[shard.device()], 0, gradient, scalars,
-                                                                std::move(done));
-                                        })
-                .then([this, index, round, scalars, gradient, owner = combined->owner](Status status) {
-                  if (status.ok()) endUpdate(index, *round, {scalars, gradient, {}});
-                  return status;
-                });
-          });
+      .then([this, &shard, gradients, scalars, round, index,
+             room = std::move(room)](Result<ReadView> combined) mutable -> kj::Promise<Status> {
+        if (!combined.ok()) return combined.status();
+        const Gradient gradient = combined->values;
+        return storePromise<Status>(shard,
+                                    [&](ShardStorage::Done done) {
+                                      shard.storage().apply(*lanes_[shard.device()], 0, gradient, scalars,
+                                                            std::move(done));
+                                    })
+            .then([this, index, round, scalars, gradient, owner = combined->owner,
+                   room = std::move(room)](Status status) mutable {
+              if (status.ok()) endUpdate(index, *round, {scalars, gradient, {}}, std::move(room));
+              return status;
+            });
+      });
 }
 
-void Sync::endUpdate(size_t index, const Ended& round, AppliedUpdate update) {
+void Sync::endUpdate(size_t index, const Ended& round, AppliedUpdate update, ByteBudget::Lease room) {
   std::vector<UpdateSource> sources;
   for (const auto& contribution : round.contributions) {
     const TrainerRef& trainer = contribution->trainer;
@@ -142,7 +151,7 @@ void Sync::endUpdate(size_t index, const Ended& round, AppliedUpdate update) {
   if (shards_.size() > 1) {
     update.part = index + 1 < shards_.size() ? UpdatePart::goesOn : UpdatePart::last;
   }
-  shards_[index]->endUpdate(update);
+  shards_[index]->endUpdate(update, std::move(room));
 }
 
 }  // namespace psd

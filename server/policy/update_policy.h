@@ -13,6 +13,7 @@
 #include "common/types/push_outcome.h"
 #include "common/types/range_set.h"
 #include "server/policy/gathered_gradient.h"
+#include "server/policy/snapshot_room.h"
 #include "server/store/parameter_store.h"
 
 namespace psd {
@@ -29,6 +30,8 @@ struct PolicyScope {
   ParameterStore& store;
   uint32_t group = 0;
   std::shared_ptr<StagingPool> staging;  ///< for gathered gradients
+  /// For copies of shards.
+  std::shared_ptr<SnapshotRoom> snapshots = std::make_shared<SnapshotRoom>(ByteBudget::make(UINT64_MAX));
   bool started = false;  ///< training is under way: nobody waits for trainers to begin together
 
   std::vector<Shard*> shards() const;
@@ -119,6 +122,10 @@ class UpdatePolicy {
   virtual bool readsLive() const { return false; }
   /// Whether push() takes gradients that are in the memory of the shard's device.
   virtual bool takesDeviceGradients() const { return false; }
+
+  /// Whether push() completes a push that some elements of a divided shard have already: applies it to the
+  /// others alone.
+  virtual bool completesPushes() const { return false; }
 
   /// A trainer is in, before its first push or pull. This and leave() come by turns for a session, take
   /// effect at once, and resolve when what follows from it is done.

@@ -17,7 +17,8 @@ class AdminService final : public CountedService<schema::Admin> {
   kj::Promise<void> stop(StopContext context) override;
 
  private:
-  EventLoop& loop_;  // the connection's; it keeps it alive
+  EventLoop& loop_;     // the connection's; it keeps it alive
+  bool asked_ = false;  // for the status, which is not there yet
 };
 
 }  // namespace psd

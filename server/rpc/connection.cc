@@ -1,9 +1,12 @@
 #include "server/rpc/connection.h"
 
+#include <algorithm>
+
 #include <kj/debug.h>
 #include <spdlog/spdlog.h>
 
 #include "server/rpc/daemon_service.h"
+#include "server/rpc/pull_server.h"
 #include "server/rpc/trainer_session.h"
 
 namespace psd {
@@ -11,11 +14,20 @@ namespace {
 
 // More replies than any trainer's window keeps referenced at once.
 constexpr size_t kPinsMax = 4096;
+// A peer that keeps its answers, as some languages' clients do for a while, is not to be cut off for few.
+constexpr uint64_t kUnfinishedCallsMin = 1024;
+// Of a message whose memory others wait for: so often in a row mustEnd() may find nothing new of it.
+constexpr unsigned kQuietLooksMax = 3;
 
 }  // namespace
 
 Connection::Connection(std::shared_ptr<EventLoop> loop, int fd, std::string peer)
-    : loop_(std::move(loop)), peer_(std::move(peer)) {
+    : loop_(std::move(loop)),
+      peer_(std::move(peer)),
+      heardAt_(loop_->timer().now()),
+      unheardSince_(heardAt_),
+      fd_(fd) {
+  endWhenVanished(fd, std::chrono::milliseconds(loop_->config().membership.leaseMs));
   wire::Socket socket = wire::wrapSocket(*loop_->io().lowLevelProvider, fd);
   socket_ = kj::mv(socket.stream);
   passesDescriptors_ = socket.descriptors != nullptr;
@@ -34,10 +46,12 @@ void Connection::open() {
 
 void Connection::close() {
   // The RPC system uses the network, the network the stream, the stream the socket.
+  countQueued(0);
   rpc_ = nullptr;
   network_ = nullptr;
   stream_ = nullptr;
   socket_ = nullptr;
+  fd_ = -1;
   for (TrainerSession* trainer : trainers_) trainer->connectionClosed();  // that calls in progress keep
 }
 
@@ -49,7 +63,8 @@ wire::MessageStreamOptions Connection::streamOptions() {
   options.readTimeout = limits.readTimeoutMs * kj::MILLISECONDS;
   options.onRefused = [this](kj::StringPtr reason) { loop_->drop(*this, std::string(reason.cStr())); };
   options.mayRead = [this] { return mayRead(); };
-  options.budget = environment.inFlight;
+  options.unfinishedCallsMax = std::max<uint64_t>(uint64_t{4} * limits.calls, kUnfinishedCallsMin);
+  options.budget = environment.budgets.inFlight;
   options.spinner = &loop_->spinner();
   options.onBudgetSpent = [&environment] { environment.counters.pausedBytes.add(); };
   return options;
@@ -57,16 +72,22 @@ wire::MessageStreamOptions Connection::streamOptions() {
 
 bool Connection::mayRead() {
   // Even an answer without payload, a refusal say, takes some 8 KiB until it is read.
-  size_t most = loop_->config().limits.calls;
-  bool may = unreadAnswers() < most && calls_ < most;
-  if (!may && !paused_) loop_->environment().counters.pausedCalls.add();
-  paused_ = !may;
-  return may;
+  const size_t most = loop_->config().limits.calls;
+  const bool paused = calls_ - parkedCalls_ >= most;
+  if (paused && !paused_) loop_->environment().counters.pausedCalls.add();
+  paused_ = paused;
+  countQueued(queuedBytes());
+  if (paused || unreadAnswers() >= most) return false;
+  const Limits& limits = loop_->config().limits;
+  // Who has read all answers is not held up by those who have not.
+  return countedBytes_ == 0 || (countedBytes_ < 2 * limits.outgoingBytes &&
+                                loop_->environment().budgets.outgoing < limits.allOutgoingBytes);
 }
 
-void Connection::excuseSilence() {
-  if (!paused_ && !(stream_ && stream_->waitsForBudget())) return;
-  for (const auto& trainer : trainers_) trainer->excuseSilence();
+void Connection::countQueued(uint64_t bytes) {
+  std::atomic<uint64_t>& all = loop_->environment().budgets.outgoing;
+  all += bytes - countedBytes_;  // may wrap around, as differences do
+  countedBytes_ = bytes;
 }
 
 kj::Promise<void> Connection::counted(kj::Promise<void> call) {
@@ -107,12 +128,61 @@ std::string Connection::endReason() {
   return "its messages break the Cap'n Proto RPC protocol";
 }
 
-std::optional<std::string> Connection::stalled() {
-  uint64_t limitMs = loop_->config().limits.writeTimeoutMs;
-  if (limitMs == 0 || !network_) return {};
-  kj::Duration waited = kj::max(network_->getOutgoingMessageWaitTime(), stream_->writeWaitTime());
+std::optional<std::string> Connection::mustEnd() {
+  if (!stream_) return {};
+  const uint64_t received = stream_->receivedBytes();
+  const kj::TimePoint now = loop_->timer().now();
+  if (received != receivedBytes_) heardAt_ = now;
+  quietLooks_ = received == receivedBytes_ && !stream_->waitsForBudget() ? quietLooks_ + 1 : 0;
+  receivedBytes_ = received;
+  countQueued(queuedBytes());
+  if (countedBytes_ == 0) {  // of answers on their way the peer may not know yet
+    const kj::Duration pullTimeout = loop_->config().limits.pullTimeoutMs * kj::MILLISECONDS;
+    for (PullServer* pulls : pulls_) pulls->letGoOfIdle(now - pullTimeout);
+  }
+  if (auto reason = unread()) return reason;
+  if (auto reason = standsStill()) return reason;
+  if (!paused_ && !stream_->waitsForBudget()) {
+    unheardSince_ = now;
+  } else {
+    if (hasHungUp(fd_)) return "";
+    if (livesUnheard()) {
+      for (TrainerSession* trainer : trainers_) trainer->excuseSilence();
+    }
+  }
+  return forsaken();
+}
+
+std::optional<std::string> Connection::unread() {
+  const uint64_t limitMs = loop_->config().limits.writeTimeoutMs;
+  const kj::Duration waited = kj::max(network_->getOutgoingMessageWaitTime(), stream_->writeWaitTime());
   if (waited < limitMs * kj::MILLISECONDS) return {};
   return "it has not read its answers for limits.write_timeout_ms (" + std::to_string(limitMs) + ")";
+}
+
+std::optional<std::string> Connection::standsStill() {
+  if (quietLooks_ < kQuietLooksMax || !stream_->holdsBudgetForMore()) return {};
+  if (loop_->environment().budgets.inFlight->waiting() == 0) return {};
+  return "it stands still within a message, whose share of limits.in_flight_bytes others wait for";
+}
+
+kj::Duration Connection::lease() const { return loop_->config().membership.leaseMs * kj::MILLISECONDS; }
+
+bool Connection::livesUnheard() {
+  const uint64_t before = std::exchange(unheardBytes_, bytesToRead(fd_));
+  // The budget is given out in the order of asking, so this wait ends; but no sooner for what the peer does.
+  if (stream_->waitsForBudget() || unheardBytes_ != before) return true;
+  // With a full socket a peer can show nothing.
+  return loop_->timer().now() - unheardSince_ < lease();
+}
+
+std::optional<std::string> Connection::forsaken() {
+  if (trainers_.empty() || loop_->timer().now() - heardAt_ < lease()) return {};
+  for (const TrainerSession* trainer : trainers_) {
+    if (!trainer->lost()) return {};
+  }
+  return "its trainer is not in any more, and nothing came over it for membership.lease_ms (" +
+         std::to_string(loop_->config().membership.leaseMs) + ")";
 }
 
 }  // namespace psd

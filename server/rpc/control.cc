@@ -6,10 +6,13 @@
 
 #include <spdlog/spdlog.h>
 
+#include "common/text/text.h"
 #include "server/rpc/round_checks.h"
 
 namespace psd {
 namespace {
+
+constexpr size_t kRefusalBytesMax = 1000;  // two tensors with all that is shown of them fit
 
 /// Never 0, which stands for none.
 uint64_t drawDaemonId() {
@@ -20,17 +23,18 @@ uint64_t drawDaemonId() {
 void logRefused(const Candidate& candidate, const std::string& why) {
   spdlog::warn("refused {} (process {} on {}): {}",
                candidate.anyRank ? "a trainer of any rank" : "rank " + std::to_string(candidate.rank.value),
-               candidate.pid, candidate.host, why);
+               candidate.pid, candidate.host, oneLine(why, kRefusalBytesMax));
 }
 
 }  // namespace
 
 Control::Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
-                 Env& env, DaemonCounters& counters)
+                 Env& env, DaemonCounters& counters, const MemoryBudgets& budgets)
     : config_(std::move(config)),
       backends_(std::move(backends)),
       env_(env),
       counters_(counters),
+      budgets_(budgets),
       roster_(config_->worldSize ? Roster(config_->worldSize->max, config_->worldSize->min) : Roster()),
       leases_({std::chrono::milliseconds(config_->membership.leaseMs),
                std::chrono::milliseconds(config_->membership.graceMs)}),
@@ -54,14 +58,19 @@ Status Control::mayFollow(const DaemonConfig& config) const {
 
 Status Control::prepare() {
   PSD_RETURN_IF_ERROR(mayFollow(*config_));
-  PSD_ASSIGN_OR_RETURN(durability_, Durability::open(env_, config_->durability));
-  models_ = std::make_unique<ModelHost>(config_, backends_, env_, *durability_, counters_);
+  PSD_ASSIGN_OR_RETURN(durability_, Durability::open(env_, config_->durability, budgets_.logPending));
+  models_ =
+      std::make_unique<ModelHost>(config_, backends_, env_, *durability_, counters_, budgets_.snapshots);
   samples_ = std::make_unique<SampleDealer>(*durability_, *models_);
   PSD_ASSIGN_OR_RETURN(const std::optional<Checkpoint> checkpoint, durability_->find());
   PSD_RETURN_IF_ERROR(checkpoint ? models_->goOnFrom(*checkpoint) : models_->load());
   const bool dealtSamples = checkpoint && samples_->recall(config_->exitWhenDone);
+  std::optional<Departed> departed;
+  if (config_->exitWhenDone) {
+    PSD_ASSIGN_OR_RETURN(departed, durability_->departed());
+  }
   models_->beginSavingAtOnce();
-  recallDeparted();
+  recallDeparted(departed);
   std::set<Rank> ranks = models_->ranksBefore();
   for (const Rank gone : roster_.departed()) ranks.erase(gone);
   if (dealtSamples || !ranks.empty()) {
@@ -74,13 +83,11 @@ Status Control::prepare() {
 
 Status Control::saveLast() {
   savedLast_ = true;
-  if (config_->exitWhenDone && roster_.everyoneDone()) samples_->closeFinished();
+  if (runIsOver()) samples_->closeFinished();
   return durability_->finish();
 }
 
-Status Control::closeRun() {
-  return config_->exitWhenDone && roster_.everyoneDone() ? durability_->forgetDeparted() : Status();
-}
+Status Control::closeRun() { return runIsOver() ? durability_->forgetDeparted() : Status(); }
 
 kj::Promise<Result<Joined>> Control::join(Candidate candidate, std::vector<HeldSamples> held, ModelSpec model,
                                           std::shared_ptr<EventLoop> loop) {
@@ -174,14 +181,21 @@ Result<std::shared_ptr<ServedModel>> Control::observe(const ModelSpec& model) co
   return models_->model();
 }
 
-void Control::requestStop(std::string reason) {
-  if (stopping()) return;
-  spdlog::info("stopping: {}", reason);
+void Control::requestStop(std::string reason, EndOf what) {
+  if (stopping()) {
+    if (what != EndOf::run || !restarting() || notifiedTrainers_) return;
+    spdlog::info("the run ends with the daemon: {}", reason);
+    endOf_ = what;
+    return;
+  }
+  endOf_ = what;
   stopReason_ = std::move(reason);
+  spdlog::info("stopping: {}{}", *stopReason_,
+               restarting() && !sessions_.empty() ? "; trainers wait for the next daemon" : "");
   for (auto& [id, session] : sessions_) answerWaiter(session, stoppingError());
   samples_->endWaits(stoppingError());
   ranksPair_.fulfiller->fulfill();
-  endDisconnected();
+  if (!restarting()) endDisconnected();
   stopPair_.fulfiller->fulfill();
 }
 
@@ -190,9 +204,14 @@ void Control::adopt(std::shared_ptr<const DaemonConfig> config, const std::vecto
   models_->adopt(config_, keepPolicies);
 }
 
-void Control::notifyTrainers() { noticePair_.fulfiller->fulfill(std::string(*stopReason_)); }
+void Control::notifyTrainers() {
+  notifiedTrainers_ = true;
+  noticePair_.fulfiller->fulfill({*stopReason_, restarting()});
+}
 
 Error Control::stoppingError() const {
+  // Whoever is told so tries again, and finds the next one.
+  if (restarting()) return {ErrorCode::unavailable, "the daemon restarts: " + stopReason_.value_or("")};
   return {ErrorCode::shuttingDown, "the daemon is shutting down: " + stopReason_.value_or("")};
 }
 

@@ -20,6 +20,7 @@
 #include "server/membership/roster.h"
 #include "server/metrics/counters.h"
 #include "server/rpc/background.h"
+#include "server/rpc/memory_budgets.h"
 #include "server/rpc/model_host.h"
 #include "server/rpc/sample_dealer.h"
 #include "server/rpc/session_standing.h"
@@ -53,6 +54,18 @@ struct AttachWish {
   uint32_t attachment = 0;  ///< Joined::attachment of its join
 };
 
+/// What becomes of the run when the daemon ends.
+enum class EndOf {
+  run,     ///< trainers end too
+  daemon,  ///< another daemon is to go on with the model: trainers wait for it
+};
+
+/// What trainers are told of the daemon's end.
+struct EndNotice {
+  std::string reason;
+  bool comesBack = false;
+};
+
 /// Stands, in leases, for all trainers that were in when a daemon before this one died. Sessions are numbered
 /// from 1.
 inline constexpr SessionId kThoseBefore{0};
@@ -65,7 +78,7 @@ inline constexpr SessionId kThoseBefore{0};
 class Control final {
  public:
   Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
-          Env& env, DaemonCounters& counters);
+          Env& env, DaemonCounters& counters, const MemoryBudgets& budgets);
 
   /// Goes on from a checkpoint, or loads or allocates the model that the config names; with exit_when_done
   /// recalls who has come and gone already, as far as a daemon before this one kept it, and begins to end
@@ -101,20 +114,25 @@ class Control final {
   /// The model for a reader; an empty `model` matches any.
   Result<std::shared_ptr<ServedModel>> observe(const ModelSpec& model) const;
 
-  /// Begins to end; the first reason stands.
-  void requestStop(std::string reason);
+  /// Begins to end; the first reason stands, but that the run may still end where only the daemon was to,
+  /// until trainers were told.
+  void requestStop(std::string reason, EndOf what = EndOf::run);
   bool stopping() const { return stopReason_.has_value(); }
+  /// Whether it ends for another daemon to go on.
+  bool restarting() const { return stopping() && endOf_ == EndOf::daemon; }
   /// Resolves when requestStop() was called.
   kj::Promise<void> whenStopRequested() { return stopRequested_.addBranch(); }
   /// Resolves with what came of the daemon's last work, saving, when that is over.
   kj::Promise<Status> whenOutcome() { return outcome_.addBranch(); }
   void tellOutcome(Status outcome) { outcomePair_.fulfiller->fulfill(std::move(outcome)); }
-  /// Resolves with the reason when trainers are to be told.
-  kj::Promise<std::string> whenNotified() { return notified_.addBranch(); }
+  /// Resolves when trainers are to be told.
+  kj::Promise<EndNotice> whenNotified() { return notified_.addBranch(); }
   void notifyTrainers();
 
   /// Ends every wait of trainers for each other: nobody can count on the others any more.
   void endWaits() { models_->endWaits(stoppingError()); }
+  /// The daemon ends: nobody is waited for to come back.
+  void endDisconnected();
   /// Goes over to another configuration, see ModelHost::adopt().
   void adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies);
 
@@ -156,17 +174,17 @@ class Control final {
   /// The same without what follows when nobody is in any more.
   void forget(SessionId session, Departure how, const std::string& why);
   /// With exit_when_done, what a daemon before this one kept of it. Blocks.
-  void recallDeparted();
+  void recallDeparted(const std::optional<Departed>& before);
   /// Begins to keep who has come and gone, if that changed, and then to end if those are all.
   void keepDeparted();
   void endIfDone();
+  /// Whether everybody is done, and no other daemon is to find that out.
+  bool runIsOver() const { return config_->exitWhenDone && roster_.everyoneDone() && !restarting(); }
   void lookAtLeases();
   /// Nobody waits any longer for trainers that were in when a daemon before this one died.
   void giveUpThoseBefore();
   /// All ranks are taken: one that is not connected gives way.
   void endOneDisconnected();
-  /// The daemon ends: nobody is waited for to come back.
-  void endDisconnected();
   void endExpired();
   void answerWaiter(Session& session, Result<ModelStart::Role> answer);
   Error stoppingError() const;
@@ -175,6 +193,7 @@ class Control final {
   const std::vector<std::shared_ptr<Backend>> backends_;
   Env& env_;
   DaemonCounters& counters_;
+  const MemoryBudgets& budgets_;
   Roster roster_;
   Leases leases_;
   // From prepare() on.
@@ -186,10 +205,12 @@ class Control final {
   uint64_t lastLife_ = 0;
   const uint64_t daemonId_;
   std::optional<std::string> stopReason_;
+  EndOf endOf_ = EndOf::run;
+  bool notifiedTrainers_ = false;
   kj::PromiseFulfillerPair<void> stopPair_ = kj::newPromiseAndFulfiller<void>();
   kj::ForkedPromise<void> stopRequested_;
-  kj::PromiseFulfillerPair<std::string> noticePair_ = kj::newPromiseAndFulfiller<std::string>();
-  kj::ForkedPromise<std::string> notified_;
+  kj::PromiseFulfillerPair<EndNotice> noticePair_ = kj::newPromiseAndFulfiller<EndNotice>();
+  kj::ForkedPromise<EndNotice> notified_;
   kj::PromiseFulfillerPair<void> ranksPair_ = kj::newPromiseAndFulfiller<void>();
   kj::ForkedPromise<void> ranksGivenUp_;  // those of trainers before
   kj::PromiseFulfillerPair<Status> outcomePair_ = kj::newPromiseAndFulfiller<Status>();

@@ -127,6 +127,12 @@ void Control::disconnected(SessionId session, uint32_t attachment) {
   auto entry = sessions_.find(session);
   if (entry == sessions_.end() || entry->second.standing->attachment != attachment) return;
   leases_.disconnected(session);
+  if (restarting()) {  // it is still in, so that no round goes on without it
+    const Candidate& trainer = entry->second.candidate;
+    spdlog::info("rank {} (process {} on {}) has hung up after {} steps, to come back to the next daemon",
+                 trainer.rank.value, trainer.pid, trainer.host, entry->second.life.counters->step.value());
+    return;
+  }
   if (stopping()) return depart(session, Departure::lost, "its connection closed");
   if (config_->membership.graceMs != 0) {
     const Candidate& trainer = entry->second.candidate;
@@ -170,6 +176,7 @@ void Control::endDisconnected() {
 }
 
 void Control::endExpired() {
+  if (restarting()) return;
   for (SessionId session : leases_.expired()) {
     if (session == kThoseBefore) {
       giveUpThoseBefore();
@@ -210,9 +217,7 @@ kj::Promise<void> Control::leave(SessionId session) {
   return whenDepartedKept();
 }
 
-void Control::recallDeparted() {
-  std::optional<Departed> before;
-  if (config_->exitWhenDone) before = durability_->departed();
+void Control::recallDeparted(const std::optional<Departed>& before) {
   if (before && roster_.recall(before->worldSize, before->ranks)) {
     keptDeparted_ = before->ranks;
     if (before->ranks.empty()) return;

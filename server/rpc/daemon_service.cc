@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "common/text/text.h"
 #include "common/wire/convert.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/control.h"
@@ -60,7 +61,7 @@ Error noHello() { return {ErrorCode::protocolMismatch, "the first call on a conn
 kj::Promise<void> DaemonService::hello(HelloContext context) {
   auto params = context.getParams();
   auto peer = params.getPeer();
-  std::string name = wire::printable({peer.begin(), peer.size()}, 80);
+  std::string name = printable({peer.begin(), peer.size()}, 80);
   auto results = context.getResults();
   results.setProtocolVersion(wire::kProtocolVersion);
   results.setServerVersion(PSD_VERSION);
@@ -90,19 +91,21 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
   if (auto may = connection_->mayServe(); !may.ok()) return refuse(may.error());
   context.allowCancellation();  // the model may take long to load
   auto model = wire::readModel(params.getModel());
-  if (!model.ok()) return refuse(model.error());
+  if (!model.ok()) {
+    spdlog::warn("refused {}: {}", connection_->peer(), model.message());
+    return refuse(model.error());
+  }
   auto host = params.getHost();
-  Candidate candidate{
-      Rank{params.getRank()}, params.getWorldSize(),   wire::printable({host.begin(), host.size()}),
-      params.getPid(),        params.getIncarnation(), params.getDaemon()};
+  Candidate candidate{Rank{params.getRank()}, params.getWorldSize(),   printable({host.begin(), host.size()}),
+                      params.getPid(),        params.getIncarnation(), params.getDaemon()};
   candidate.anyRank = params.getAnyRank();
   const CodecsConfig& codecs = loop_.config().codecs;
-  auto codec = codecs.push.choose(wire::printable(wire::textIn(params.getCodec())));
+  auto codec = codecs.push.choose(printable(wire::textIn(params.getCodec())));
   if (!codec.ok()) return refuse({codec.error().code, "pushes: " + codec.message()});
   if (Status fits = checkPushCodec(**codec, loop_.config().groups); !fits.ok()) {
     return refuse({fits.error().code, "pushes: " + fits.message()});
   }
-  auto pullCodec = codecs.pull.choose(wire::printable(wire::textIn(params.getPullCodec())));
+  auto pullCodec = codecs.pull.choose(printable(wire::textIn(params.getPullCodec())));
   if (!pullCodec.ok()) return refuse({pullCodec.error().code, "pulls: " + pullCodec.message()});
   candidate.codec = (*codec)->spec();
   candidate.pullCodec = (*pullCodec)->spec();
@@ -168,10 +171,16 @@ kj::Promise<void> DaemonService::observe(ObserveContext context) {
 }
 
 kj::Promise<void> DaemonService::admin(AdminContext context) {
+  KJ_IF_MAYBE (admin, admin_) {
+    context.getResults().setAdmin(*admin);
+    return kj::READY_NOW;
+  }
   if (auto may = connection_->mayServe(); !may.ok()) {
     return KJ_EXCEPTION(OVERLOADED, may.message().c_str());
   }
-  context.getResults().setAdmin(kj::heap<AdminService>(connection_));
+  schema::Admin::Client made = kj::heap<AdminService>(connection_);
+  context.getResults().setAdmin(made);
+  admin_ = kj::mv(made);
   return kj::READY_NOW;
 }
 

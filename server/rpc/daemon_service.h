@@ -23,6 +23,7 @@ class DaemonService final : public CountedService<schema::Daemon> {
  private:
   EventLoop& loop_;  // the connection's; it keeps it alive
   bool greeted_ = false;
+  kj::Maybe<schema::Admin::Client> admin_;  // once asked for; one for all who ask
 };
 
 }  // namespace psd

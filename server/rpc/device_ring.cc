@@ -7,7 +7,7 @@
 namespace psd {
 
 Result<std::shared_ptr<DeviceRing>> DeviceRing::make(ParameterStore& store, uint32_t device, uint64_t bytes,
-                                                     const Limits& limits, wire::ByteBudget& all) {
+                                                     const Limits& limits, ByteBudget& all) {
   if (device >= store.deviceCount()) {
     return Error{ErrorCode::invalidArgument, "a ring of device " + std::to_string(device) + ": there are " +
                                                  std::to_string(store.deviceCount()) + ", numbered from 0"};
@@ -17,7 +17,7 @@ Result<std::shared_ptr<DeviceRing>> DeviceRing::make(ParameterStore& store, uint
   return std::shared_ptr<DeviceRing>(new DeviceRing(std::move(memory), std::move(lease)));
 }
 
-Result<wire::ByteBudget::Lease> DeviceRing::leaseCopy(uint64_t bytes) const {
+Result<ByteBudget::Lease> DeviceRing::leaseCopy(uint64_t bytes) const {
   auto lease = copies_->tryTake(bytes);
   if (lease) return std::move(*lease);
   return Error{ErrorCode::overloaded, "more gradients are announced than the ring on the device holds"};

@@ -70,23 +70,43 @@ void EventLoop::drop(Connection& connection, std::string reason) {
 kj::Promise<void> EventLoop::sweep() {
   return timer().afterDelay(kSweepInterval).then([this] {
     for (auto& [key, connection] : connections_) {
-      if (auto reason = connection->stalled()) drop(*connection, *reason);
-      connection->excuseSilence();
+      if (auto reason = connection->mustEnd()) drop(*connection, *reason);
     }
     return sweep();
   });
 }
 
+EventLoop::OfModel& EventLoop::ofModel(const std::shared_ptr<ServedModel>& model) {
+  const auto found = models_.find(model);
+  if (found != models_.end()) return found->second;
+  std::erase_if(models_, [](const auto& entry) { return entry.first.expired(); });
+  return models_.emplace(model, OfModel{model->store->makeLanes(), {}, 0}).first->second;
+}
+
 Lane& EventLoop::laneFor(const std::shared_ptr<ServedModel>& model, const Shard& shard) {
-  auto lanes = lanes_.find(model);
-  if (lanes == lanes_.end()) {
-    std::erase_if(lanes_, [](const auto& entry) { return entry.first.expired(); });
-    lanes = lanes_.emplace(model, model->store->makeLanes()).first;
+  return *ofModel(model).lanes[shard.device()];
+}
+
+const std::shared_ptr<UpdatePolicy>& EventLoop::policyOf(const std::shared_ptr<ServedModel>& model,
+                                                         const Shard& shard) {
+  OfModel& mine = ofModel(model);
+  if (const uint64_t now = model->generation(); mine.generation != now) {
+    mine.policies = model->policies();
+    mine.generation = now;
   }
-  return *lanes->second[shard.device()];
+  return mine.policies[shard.range().group];
+}
+
+void EventLoop::setConfig(std::shared_ptr<const DaemonConfig> config) {
+  config_ = std::move(config);
+  for (auto& [model, mine] : models_) {  // those that are retired are not to be kept here
+    mine.policies.clear();
+    mine.generation = 0;
+  }
 }
 
 void EventLoop::closeGate() {
+  if (gateOpener_ != nullptr) return;
   auto opened = kj::newPromiseAndFulfiller<void>();
   gateOpener_ = kj::mv(opened.fulfiller);
   gateOpened_ = opened.promise.fork();

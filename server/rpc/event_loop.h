@@ -8,10 +8,10 @@
 #include <kj/async-io.h>
 
 #include "common/wire/buffer_pool.h"
-#include "common/wire/byte_budget.h"
 #include "common/wire/spinner.h"
 #include "server/config/daemon_config.h"
 #include "server/metrics/counters.h"
+#include "server/rpc/memory_budgets.h"
 #include "server/rpc/served_model.h"
 
 namespace psd {
@@ -27,11 +27,10 @@ struct LoopEnvironment {
   Control& control;                                ///< only through EventLoop::onControl()
   std::function<nlohmann::ordered_json()> status;  ///< the daemon's whole status; on the control loop
   std::function<kj::Promise<Result<std::string>>()> reload;  ///< Server::reload(); on the control loop
-  std::shared_ptr<wire::ByteBudget> inFlight;                ///< limits.in_flight_bytes
-  std::shared_ptr<wire::ByteBudget> rings;                   ///< limits.all_rings_bytes
-  std::atomic<bool> draining{false};                         ///< set: only updates that have begun are taken
-  std::atomic<bool> closed{false};                           ///< set: no update is taken any more
-  std::atomic<bool> dealsSamples{false};                     ///< set: SampleDealer::stepOver() wants to know
+  MemoryBudgets& budgets;
+  std::atomic<bool> draining{false};      ///< set: only updates that have begun are taken
+  std::atomic<bool> closed{false};        ///< set: no update is taken any more
+  std::atomic<bool> dealsSamples{false};  ///< set: SampleDealer::stepOver() wants to know
 };
 
 /// One event loop with its connections, buffers and lanes. Everything in it belongs to its thread. Shared
@@ -89,21 +88,22 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
 
   /// This loop's lane for the shard's device.
   Lane& laneFor(const std::shared_ptr<ServedModel>& model, const Shard& shard);
+  /// The policy that rules the shard now. Without a lock, but for the first time after they changed.
+  const std::shared_ptr<UpdatePolicy>& policyOf(const std::shared_ptr<ServedModel>& model,
+                                                const Shard& shard);
 
   /// The configuration as of now; another one after a reload.
   const DaemonConfig& config() const { return *config_; }
-  void setConfig(std::shared_ptr<const DaemonConfig> config) { config_ = std::move(config); }
+  void setConfig(std::shared_ptr<const DaemonConfig> config);
 
   /// Gradients on this loop that have begun to come: some lack slices, all have no final answer yet.
   void updateBegan() { openUpdates_++, arrivingUpdates_++; }
   void updateArrived() { arrivingUpdates_--; }
   void updateLacksSlices() { arrivingUpdates_++; }
   void updateEnded() { openUpdates_--; }
-  uint64_t arrivingUpdates() const { return arrivingUpdates_; }
   /// Slices that policies are at work on; those that wait for other trainers are not among them.
   void sliceBegan() { slicesAtWork_++; }
   void sliceEnded() { slicesAtWork_--; }
-  uint64_t slicesAtWork() const { return slicesAtWork_; }
 
   /// Until openGate(), gradients that have not begun wait.
   void closeGate();
@@ -111,6 +111,8 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   /// What they wait for; nothing while the gate is open.
   kj::Maybe<kj::Promise<void>> gate();
 
+  /// No gradient is half there, and no policy at work on one: those that are left wait for other trainers.
+  bool atRest() const { return arrivingUpdates_ == 0 && slicesAtWork_ == 0; }
   /// Nothing is half done or unsent here.
   bool quiet() const;
   bool hasTrainers() const;
@@ -118,7 +120,15 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   bool owesOutcome() const;
 
  private:
+  /// What this loop has for itself of a model that is in use.
+  struct OfModel {
+    Lanes lanes;
+    Policies policies;
+    uint64_t generation = 0;  ///< ServedModel::generation() of these
+  };
+
   kj::Promise<void> sweep();
+  OfModel& ofModel(const std::shared_ptr<ServedModel>& model);
   void taskFailed(kj::Exception&& exception) override;
   static kj::Exception ended();
 
@@ -126,7 +136,7 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   LoopEnvironment& environment_;
   wire::Spinner spinner_;
   std::shared_ptr<wire::BufferPool> pool_;
-  std::map<std::weak_ptr<ServedModel>, Lanes, std::owner_less<>> lanes_;  // of models that are in use
+  std::map<std::weak_ptr<ServedModel>, OfModel, std::owner_less<>> models_;
   std::shared_ptr<const DaemonConfig> config_;
   uint64_t openUpdates_ = 0, arrivingUpdates_ = 0, slicesAtWork_ = 0;
   kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> gateOpener_;  // while the gate is closed

@@ -35,13 +35,14 @@ Status checkSameModel(const ModelSpec& served, const ModelSpec& peers) {
 
 ModelHost::ModelHost(std::shared_ptr<const DaemonConfig> config,
                      std::vector<std::shared_ptr<Backend>> backends, Env& env, Durability& durability,
-                     const DaemonCounters& counters)
+                     const DaemonCounters& counters, std::shared_ptr<ByteBudget> snapshots)
     : config_(std::move(config)),
       backends_(std::move(backends)),
       env_(env),
       durability_(durability),
       counters_(counters),
       staging_(makeGradientPool(config_->limits.stagedBytes)),
+      snapshots_(std::make_shared<SnapshotRoom>(std::move(snapshots))),
       tasks_(*this) {
   limitStaged();
 }
@@ -79,7 +80,7 @@ Status ModelHost::goOnFrom(const Checkpoint& checkpoint) {
                        build(*config_, given ? config_->model->spec : saved,
                              [&](ParameterStore& store) { return durability_.restore(checkpoint, store); }));
   start_ = ModelStart(true);
-  for (size_t i = 0; i < model_->store->shardCount(); i++) saved_.push_back(model_->store->shard(i).pushes());
+  for (size_t i = 0; i < model_->store->shardCount(); i++) saved_.push_back(model_->store->shard(i).pushed());
   spdlog::info("going on from checkpoint '{}' of {}: model '{}', shard 0 at version {}", checkpoint.path,
                checkpoint.manifest.created, saved.name, model_->store->shard(0).version().value);
   return {};
@@ -108,32 +109,36 @@ kj::Promise<void> ModelHost::beginSaving() {
       .ignoreResult();  // a failure is in the log, and tried again
 }
 
-std::vector<std::optional<AppliedPush>> ModelHost::savedOf(const TrainerLife& life) const {
-  std::vector<std::optional<AppliedPush>> found(saved_.size());
+std::vector<std::vector<AppliedPush>> ModelHost::savedOf(const TrainerLife& life) const {
+  std::vector<std::vector<AppliedPush>> found(saved_.size());
   if (life.incarnation == 0) return found;
   for (size_t shard = 0; shard < saved_.size(); shard++) {
-    for (const AppliedPush& push : saved_[shard]) {
-      if (push.rank == life.rank && push.incarnation == life.incarnation) found[shard] = push;
-    }
+    auto pushes = pushesOf(saved_[shard], life.rank, life.incarnation);
+    const bool any = std::ranges::any_of(pushes, [](const AppliedPush& push) { return push.step > Step{0}; });
+    if (any) found[shard] = std::move(pushes);
   }
   return found;
 }
 
+std::vector<AppliedPush> ModelHost::allSaved() const {
+  std::vector<AppliedPush> all;
+  for (const PushedRanges& pushed : saved_) {
+    for (const PushedRange& range : pushed.ranges()) {
+      all.insert(all.end(), range.pushes.begin(), range.pushes.end());
+    }
+  }
+  return all;
+}
+
 std::set<Rank> ModelHost::ranksBefore() const {
   std::set<Rank> ranks;
-  for (const auto& pushes : saved_) {
-    for (const AppliedPush& push : pushes) ranks.insert(push.rank);
-  }
+  for (const AppliedPush& push : allSaved()) ranks.insert(push.rank);
   return ranks;
 }
 
 bool ModelHost::superseded(const TrainerLife& life) const {
-  return std::any_of(saved_.begin(), saved_.end(), [&](const std::vector<AppliedPush>& pushes) {
-    return std::any_of(pushes.begin(), pushes.end(), [&](const AppliedPush& push) {
-      const auto& earlier = push.earlier;
-      return push.rank == life.rank &&
-             std::find(earlier.begin(), earlier.end(), life.incarnation) != earlier.end();
-    });
+  return std::ranges::any_of(allSaved(), [&](const AppliedPush& push) {
+    return push.rank == life.rank && std::ranges::find(push.earlier, life.incarnation) != push.earlier.end();
   });
 }
 
@@ -156,7 +161,7 @@ Result<std::shared_ptr<ServedModel>> ModelHost::build(
 
 std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(const DaemonConfig& config, ParameterStore& store,
                                                     uint32_t group, bool started) const {
-  return config.groups[group].policy.plan.make({store, group, staging_, started});
+  return config.groups[group].policy.plan.make({store, group, staging_, snapshots_, started});
 }
 
 bool ModelHost::untrained() const {

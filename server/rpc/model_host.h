@@ -18,7 +18,7 @@
 #include "server/metrics/counters.h"
 #include "server/rpc/background.h"
 #include "server/rpc/served_model.h"
-#include "server/store/applied_push.h"
+#include "server/store/pushed_ranges.h"
 
 namespace psd {
 
@@ -34,7 +34,8 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
  public:
   /// `env`, `durability` and `counters` outlive it.
   ModelHost(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
-            Env& env, Durability& durability, const DaemonCounters& counters);
+            Env& env, Durability& durability, const DaemonCounters& counters,
+            std::shared_ptr<ByteBudget> snapshots);
 
   /// Goes on from a checkpoint. Blocks; before any trainer.
   Status goOnFrom(const Checkpoint& checkpoint);
@@ -48,8 +49,9 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// again.
   kj::Promise<Status> provide(ModelSpec model);
   bool serves(const ModelSpec& model) const;
-  /// Of each shard, the newest push of that life of a trainer which it held at the start.
-  std::vector<std::optional<AppliedPush>> savedOf(const TrainerLife& life) const;
+  /// By shard, what each of its ranges held at the start of that life of a trainer (pushesOf()); of a shard
+  /// that held nothing of it, nothing.
+  std::vector<std::vector<AppliedPush>> savedOf(const TrainerLife& life) const;
   /// Ranks that pushed to a daemon before this one, as far as it saved that.
   std::set<Rank> ranksBefore() const;
   /// Whether another life of its rank has pushed after it, as a daemon before saved.
@@ -87,6 +89,8 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   uint64_t stagedBytes() const { return staging_->lentBytes(); }
 
  private:
+  /// Of all shards and ranges.
+  std::vector<AppliedPush> allSaved() const;
   /// A store for the model, given its values by `fill`, and only then its policies, which count from there.
   /// This and reordered() from any thread.
   Result<std::shared_ptr<ServedModel>> build(const DaemonConfig& config, ModelSpec model,
@@ -110,11 +114,11 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   Env& env_;
   Durability& durability_;
   const DaemonCounters& counters_;
-  const std::shared_ptr<StagingPool> staging_;  // of all policies
+  const std::shared_ptr<StagingPool> staging_;     // of all policies …
+  const std::shared_ptr<SnapshotRoom> snapshots_;  // … likewise
   ModelStart start_;
   std::shared_ptr<ServedModel> model_;
-  std::vector<std::vector<AppliedPush>>
-      saved_;                                 // by shard, the trainers' pushes that were there at the start
+  std::vector<PushedRanges> saved_;           // by shard, the trainers' pushes that were there at the start
   std::map<SessionId, TrainerRef> trainers_;  // that the policies count as in
   kj::Maybe<kj::ForkedPromise<Status>> building_;  // while a model is being made
   Background background_;

@@ -1,10 +1,19 @@
 #include "server/rpc/pull_server.h"
 
+#include <iterator>
+
+#include "common/text/text.h"
 #include "common/wire/convert.h"
 #include "server/rpc/slice_checks.h"
 
 namespace psd {
 namespace {
+
+Error letGo(uint32_t shard, uint64_t pull, uint64_t timeoutMs) {
+  return {ErrorCode::deadlineExceeded, "pull " + std::to_string(pull) + " of shard " + std::to_string(shard) +
+                                           " has asked for nothing for limits.pull_timeout_ms (" +
+                                           std::to_string(timeoutMs) + "): begin it anew"};
+}
 
 Error tooManyAnswers() {
   return {ErrorCode::overloaded, "the answers that wait for this peer reach limits.outgoing_bytes"};
@@ -21,7 +30,11 @@ PullServer::PullServer(std::shared_ptr<Connection> connection, std::shared_ptr<S
       trainer_(trainer),
       counters_(std::move(counters)),
       codec_(codec),
-      pulls_(model_->store->shardCount()) {}
+      pulls_(model_->store->shardCount()) {
+  connection_->pullsCame(*this);
+}
+
+PullServer::~PullServer() { connection_->pullsWent(*this); }
 
 std::shared_ptr<PullServer::Reading> PullServer::reading(uint32_t shard, uint64_t pull) {
   auto& current = pulls_[shard];
@@ -29,9 +42,31 @@ std::shared_ptr<PullServer::Reading> PullServer::reading(uint32_t shard, uint64_
     current = std::make_shared<Reading>();
     current->trainer = trainer_;
     current->pull = pull;
-    current->policy = model_->policyOf(model_->store->shard(shard));
+    current->policy = loop_.policyOf(model_, model_->store->shard(shard));
   }
   return current;
+}
+
+std::shared_ptr<const void> PullServer::asking(uint32_t shard, const std::shared_ptr<Reading>& reading) {
+  reading->asked = loop_.timer().now();
+  reading->unanswered++;
+  return {nullptr, [this, shard, reading](const void*) {
+            reading->unanswered--;
+            reading->asked = loop_.timer().now();  // it was not the peer that made itself wait
+            if (reading->snapshot != nullptr) holding_.insert(shard);
+          }};
+}
+
+void PullServer::letGoOfIdle(kj::TimePoint since) {
+  for (auto shard = holding_.begin(); shard != holding_.end();) {
+    Reading& reading = *pulls_[*shard];
+    const bool idle = reading.unanswered == 0 && reading.asked <= since;
+    if (idle) {
+      reading.letGo = true;
+      reading.snapshot = nullptr;
+    }
+    shard = reading.snapshot == nullptr ? holding_.erase(shard) : std::next(shard);
+  }
 }
 
 Status PullServer::mayPull(const Asked& asked) const {
@@ -62,21 +97,22 @@ kj::Promise<void> PullServer::pull(Context context) {
   auto codecName = wire::textIn(params.getCodec());
   if (!codecName.empty()) asked.codec = codec_;
   const bool agreed = codecName.empty() || (codec_ && codecName == codec_->name());
-  auto askedCodec = agreed ? std::string() : wire::printable(codecName);
+  auto askedCodec = agreed ? std::string() : printable(codecName);
   context.releaseParams();
   const Status allowed = agreed ? mayPull(asked) : notAgreed(askedCodec, codec_);
   if (!allowed.ok()) return refuse(context, allowed.error());
   if (!connection_->mayQueue()) return refuse(context, tooManyAnswers());
   Shard& shard = model_->store->shard(asked.shard);
   auto reading = this->reading(asked.shard, number);
-  auto answering =
-      reading->policy->pull(shard, loop_.laneFor(model_, shard), *reading, asked.offset, asked.count)
-          .attach(countWait())
-          .then([this, context, reading, asked](Result<PullAnswer> values) mutable {
-            const Status status =
-                values.ok() ? answer(context, asked, reading->pull, *values) : values.status();
-            if (!status.ok()) wire::writeError(status.error(), context.getResults().initError());
-          });
+  if (reading->letGo) return refuse(context, letGo(asked.shard, number, loop_.config().limits.pullTimeoutMs));
+  auto values =
+      reading->policy->pull(shard, loop_.laneFor(model_, shard), *reading, asked.offset, asked.count);
+  auto answering = values.attach(countWait(), asking(asked.shard, reading))
+                       .then([this, context, reading, asked](Result<PullAnswer> values) mutable {
+                         const Status status =
+                             values.ok() ? answer(context, asked, reading->pull, *values) : values.status();
+                         if (!status.ok()) wire::writeError(status.error(), context.getResults().initError());
+                       });
   return connection_->promising(asked.count * sizeof(float), kj::mv(answering));
 }
 
@@ -89,9 +125,12 @@ kj::Promise<void> PullServer::pullTo(const std::shared_ptr<DeviceRing>& ring, De
   if (!connection_->mayQueue()) return refuse(context, tooManyAnswers());
   Shard& shard = model_->store->shard(asked.shard);
   auto reading = this->reading(asked.shard, params.getPull());
+  if (reading->letGo) {
+    return refuse(context, letGo(asked.shard, reading->pull, loop_.config().limits.pullTimeoutMs));
+  }
+  auto values = reading->policy->pullTo(shard, loop_.laneFor(model_, shard), *reading, asked.offset, *place);
   auto answering =
-      reading->policy->pullTo(shard, loop_.laneFor(model_, shard), *reading, asked.offset, *place)
-          .attach(countWait())
+      values.attach(countWait(), asking(asked.shard, reading))
           .then([this, context, reading, ring, bytes = place->size_bytes()](Result<Version> version) mutable {
             if (!version.ok()) return wire::writeError(version.error(), context.getResults().initError());
             context.getResults(capnp::MessageSize{4, 0}).setVersion(version->value);

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "schema/psd.capnp.h"
@@ -22,8 +23,13 @@ class PullServer {
   PullServer(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model,
              std::optional<TrainerRef> trainer, std::shared_ptr<SessionCounters> counters,
              const Codec* codec = nullptr);
+  ~PullServer();
+  PullServer(const PullServer&) = delete;
+  PullServer& operator=(const PullServer&) = delete;
 
   kj::Promise<void> pull(Context context);
+  /// Lets go of what pulls hold that have asked for nothing since then: they are to begin anew.
+  void letGoOfIdle(kj::TimePoint since);
 
   using DeviceContext = capnp::CallContext<schema::Trainer::PullToDeviceParams, schema::DevicePullResult>;
   /// The same into the trainer's ring of the shard's device.
@@ -33,6 +39,9 @@ class PullServer {
   /// A pull goes on under the policy that it began with.
   struct Reading : ShardPull {
     std::shared_ptr<UpdatePolicy> policy;
+    kj::TimePoint asked = kj::origin<kj::TimePoint>();  ///< for a slice, or answered, the last time
+    size_t unanswered = 0;                              ///< slices
+    bool letGo = false;                                 ///< of its snapshot
   };
 
   /// A slice that the peer asked for.
@@ -54,6 +63,8 @@ class PullServer {
   /// What goes into the message: the view's own memory, or what the codec made of it.
   Result<SliceEncoder::Encoded> bytesOf(const ReadView& view, const Codec* codec);
   std::shared_ptr<Reading> reading(uint32_t shard, uint64_t pull);
+  /// A slice of it is asked for; what is returned goes with its answer.
+  std::shared_ptr<const void> asking(uint32_t shard, const std::shared_ptr<Reading>& reading);
 
   const std::shared_ptr<Connection> connection_;
   EventLoop& loop_;  // the connection's; it keeps it alive
@@ -63,6 +74,7 @@ class PullServer {
   const Codec* const codec_;
   SliceEncoder encoder_;
   std::vector<std::shared_ptr<Reading>> pulls_;  // per shard
+  std::set<uint32_t> holding_;                   // shards whose pull holds a snapshot
 };
 
 }  // namespace psd

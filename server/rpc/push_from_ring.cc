@@ -11,7 +11,7 @@ bool PushServer::takesDeviceGradient(const PushSlice& slice) const {
   const auto step = begun(slice.step);
   const PartPush* part = step ? step->parts[slice.shard].get() : nullptr;
   return part ? part->policy->takesDeviceGradients()
-              : model_->policyOf(model_->store->shard(slice.shard))->takesDeviceGradients();
+              : home_->policyOf(model_, model_->store->shard(slice.shard))->takesDeviceGradients();
 }
 
 kj::Promise<PushReply> PushServer::pushFromRing(PushSlice slice) {

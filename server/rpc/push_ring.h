@@ -4,8 +4,8 @@
 #include <memory>
 #include <span>
 
+#include "common/budget/byte_budget.h"
 #include "common/os/shared_memory.h"
-#include "common/wire/byte_budget.h"
 #include "server/config/daemon_config.h"
 
 namespace psd {
@@ -16,9 +16,11 @@ namespace psd {
 /// Thread-safe.
 class PushRing {
  public:
-  /// Zeroed. Takes its size from `all` for as long as it lives. ErrorCode::invalidArgument when
-  /// limits.ring_bytes does not allow it, ErrorCode::overloaded when `all` or the system does not.
-  static Result<std::unique_ptr<PushRing>> make(uint64_t bytes, const Limits& limits, wire::ByteBudget& all);
+  /// Zeroed. Takes its size from `all` and its descriptor from `files` for as long as its memory lives, which
+  /// others may keep. ErrorCode::invalidArgument when limits.ring_bytes does not allow it,
+  /// ErrorCode::overloaded when `all`, `files` or the system does not.
+  static Result<std::unique_ptr<PushRing>> make(uint64_t bytes, const Limits& limits, ByteBudget& all,
+                                                ByteBudget& files);
 
   const std::shared_ptr<SharedMemory>& memory() const { return memory_; }
 
@@ -27,11 +29,9 @@ class PushRing {
   Result<std::span<const float>> floatsAt(uint64_t at, uint64_t count) const;
 
  private:
-  PushRing(std::shared_ptr<SharedMemory> memory, wire::ByteBudget::Lease lease)
-      : memory_(std::move(memory)), lease_(std::move(lease)) {}
+  explicit PushRing(std::shared_ptr<SharedMemory> memory) : memory_(std::move(memory)) {}
 
   const std::shared_ptr<SharedMemory> memory_;
-  const wire::ByteBudget::Lease lease_;
 };
 
 }  // namespace psd

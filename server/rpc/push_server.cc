@@ -7,6 +7,12 @@
 #include "server/rpc/slice_checks.h"
 
 namespace psd {
+namespace {
+
+// In which the slices of a shard may lie: each takes memory until it is joined to its neighbours.
+constexpr size_t kPiecesMax = 4096;
+
+}  // namespace
 
 std::shared_ptr<PushServer> PushServer::make(LifeId life, std::shared_ptr<EventLoop> home,
                                              std::shared_ptr<ServedModel> model,
@@ -23,7 +29,7 @@ std::shared_ptr<PushServer> PushServer::make(LifeId life, std::shared_ptr<EventL
   std::shared_ptr<PushServer> server(
       new PushServer(life, std::move(home), std::move(model), std::move(counters)), end);
   for (uint32_t shard = 0; shard < saved.size(); shard++) {
-    if (saved[shard]) server->recall(shard, *saved[shard]);
+    if (!saved[shard].empty()) server->recall(shard, saved[shard]);
   }
   return server;
 }
@@ -37,18 +43,27 @@ PushServer::PushServer(LifeId life, std::shared_ptr<EventLoop> home, std::shared
       newest_(model_->store->shardCount()),
       ofShards_(model_->store->shardCount()) {}
 
-void PushServer::recall(uint32_t shard, const AppliedPush& saved) {
-  newest_[shard] = saved.step;
+void PushServer::recall(uint32_t shard, const std::vector<AppliedPush>& saved) {
+  const auto byStep = [](const AppliedPush& a, const AppliedPush& b) { return a.step < b.step; };
+  const AppliedPush& newest = *std::max_element(saved.begin(), saved.end(), byStep);
+  const bool completes = model_->policyOf(model_->store->shard(shard))->completesPushes();
+  newest_[shard] = completes ? std::min_element(saved.begin(), saved.end(), byStep)->step : newest.step;
   AnsweredPushes<PushAnswer>& answers = ofShards_[shard];
-  // What is before it and not in the shard was dropped, and is not to be applied after it.
   const uint64_t before =
-      std::min({std::max<uint64_t>(saved.step.value, 1) - 1, AppliedPush::kBefore, answers.kMost - 1});
-  for (uint64_t back = before; back > 0; back--) {
-    const bool applied = (saved.before >> (back - 1) & 1) != 0;
-    answers.add(Step{saved.step.value - back},
-                {applied ? PushOutcome::applied : PushOutcome::late, saved.version});
+      std::min({newest.step.value - 1, AppliedPush::kBefore, uint64_t{answers.kMost - 1}});
+  for (uint64_t back = before + 1; back-- > 0;) {
+    const Step step{newest.step.value - back};
+    // What is before a range's newest push and not in it was dropped, and is not to be applied after it.
+    const bool dropped = std::any_of(saved.begin(), saved.end(), [&](const AppliedPush& range) {
+      return step <= range.step && !holds(range, step);
+    });
+    const bool awaited =
+        std::any_of(saved.begin(), saved.end(), [&](const AppliedPush& range) { return range.step < step; });
+    if (awaited && completes && !dropped) continue;
+    const bool applied = !dropped && !awaited;
+    answers.add(step, {applied ? PushOutcome::applied : PushOutcome::late, newest.version,
+                       applied && back == 0 ? newest.staleness : 0});
   }
-  answers.add(saved.step, {PushOutcome::applied, saved.version, saved.staleness});
 }
 
 template <class Work>
@@ -224,7 +239,7 @@ std::shared_ptr<PartPush> PushServer::open(const PushSlice& slice) const {
   part->step = slice.step;
   part->basis = slice.basis;
   part->samples = slice.samples;
-  part->policy = model_->policyOf(model_->store->shard(slice.shard));
+  part->policy = home_->policyOf(model_, model_->store->shard(slice.shard));
   return part;
 }
 
@@ -241,6 +256,9 @@ Result<PushServer::Admitted> PushServer::admit(const PushSlice& slice) {
   if (part && part->basis != slice.basis) return bad("its slices name different basis versions");
   if (part && part->arrived.overlaps(slice.offset, slice.gradient.size())) {
     return bad("some of its elements came before, in a slice of another size");
+  }
+  if (part && part->arrived.pieces() >= kPiecesMax) {
+    return bad("what came of it lies in " + std::to_string(kPiecesMax) + " pieces; send the slices in order");
   }
   if (!part) part = open(slice);
   newest = slice.step;

@@ -45,8 +45,8 @@ struct PushReply {
 /// first of them, its home. Any thread may hold it; the last one's letting go ends it at home.
 class PushServer : public std::enable_shared_from_this<PushServer> {
  public:
-  /// By shard, this trainer's pushes that a daemon before this one saved.
-  using Saved = std::vector<std::optional<AppliedPush>>;
+  /// By shard, what each of its ranges has of this trainer, as a daemon before this one saved it.
+  using Saved = std::vector<std::vector<AppliedPush>>;
 
   /// `saved`: one per shard of the model, or none at all.
   static std::shared_ptr<PushServer> make(LifeId life, std::shared_ptr<EventLoop> home,
@@ -82,8 +82,8 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
 
   PushServer(LifeId life, std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
              std::shared_ptr<SessionCounters> counters);
-  /// What became of the pushes that `saved` tells of.
-  void recall(uint32_t shard, const AppliedPush& saved);
+  /// What became of the pushes that `saved` tells of; those that some ranges have yet to get may come.
+  void recall(uint32_t shard, const std::vector<AppliedPush>& saved);
   template <class Work>
   auto atHome(Work work) -> decltype(work());
   template <class Work>

@@ -6,8 +6,7 @@
 
 namespace psd {
 
-Result<wire::ByteBudget::Lease> leaseRing(uint64_t bytes, uint64_t taken, const Limits& limits,
-                                          wire::ByteBudget& all) {
+Result<ByteBudget::Lease> leaseRing(uint64_t bytes, uint64_t taken, const Limits& limits, ByteBudget& all) {
   if (bytes == 0 || bytes > limits.ringBytes) {
     return Error{ErrorCode::invalidArgument, "a ring of " + std::to_string(bytes) +
                                                  " bytes: limits.ring_bytes allows 1 to " +

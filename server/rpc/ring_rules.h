@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "common/wire/byte_budget.h"
+#include "common/budget/byte_budget.h"
 #include "server/config/daemon_config.h"
 
 namespace psd {
@@ -11,8 +11,7 @@ namespace psd {
 /// The share of `all`, limits.all_rings_bytes, of a ring of so many bytes, which takes `taken` of memory.
 /// ErrorCode::invalidArgument when limits.ring_bytes does not allow so many, ErrorCode::overloaded when `all`
 /// does not.
-Result<wire::ByteBudget::Lease> leaseRing(uint64_t bytes, uint64_t taken, const Limits& limits,
-                                          wire::ByteBudget& all);
+Result<ByteBudget::Lease> leaseRing(uint64_t bytes, uint64_t taken, const Limits& limits, ByteBudget& all);
 
 /// Whether `count` floats at byte `at` lie in a ring of so many bytes, at a multiple of the layout's grain
 /// (64 bytes); else ErrorCode::badSlice.

@@ -30,7 +30,10 @@ class ServedModel {
   void setPolicies(Policies policies) {
     const std::lock_guard lock(mutex_);
     policies_ = std::move(policies);
+    generation_++;
   }
+  /// Rises when the policies change: who has a copy of them looks here, which takes no lock.
+  uint64_t generation() const { return generation_; }
   /// Another one is served from now on; who reads this one is to look for that.
   void retire() { retired_ = true; }
   bool retired() const { return retired_; }
@@ -42,6 +45,7 @@ class ServedModel {
  private:
   mutable std::mutex mutex_;
   Policies policies_;
+  std::atomic<uint64_t> generation_{1};
   std::atomic<bool> retired_{false};
 };
 

@@ -1,5 +1,7 @@
 #include "server/rpc/server.h"
 
+#include <algorithm>
+
 #include <kj/debug.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -16,19 +18,21 @@ constexpr auto kTickIdle = 250 * kj::MILLISECONDS;  // … and to see whether on
 }  // namespace
 
 Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::shared_ptr<Backend>> backends,
-               Env& env, Reread reread)
+               Env& env, Reread reread, DescriptorBudget descriptors)
     : io_(io),
       loaded_(std::move(loaded)),
       reread_(std::move(reread)),
-      control_(std::make_shared<const DaemonConfig>(loaded_.config), std::move(backends), env, counters_),
+      descriptors_(descriptors),
+      budgets_(loaded_.config.limits, descriptors_.connectionsMax()),
+      control_(std::make_shared<const DaemonConfig>(loaded_.config), std::move(backends), env, counters_,
+               budgets_),
       environment_{std::make_shared<const DaemonConfig>(loaded_.config),
                    counters_,
                    kj::getCurrentThreadExecutor(),
                    control_,
                    [this] { return status(); },
                    [this] { return reload(); },
-                   wire::ByteBudget::make(loaded_.config.limits.inFlightBytes),
-                   wire::ByteBudget::make(loaded_.config.limits.allRingsBytes)} {}
+                   budgets_} {}
 
 Server::~Server() {
   listeners_.clear();
@@ -47,9 +51,10 @@ Status Server::start() {
   for (uint32_t i = 0; i < loaded_.config.threads; i++) {
     threads_.push_back(std::make_unique<EventLoopThread>(environment_, i));
   }
+  const uint32_t most = connectionsMax();
   for (ListenSockets& bound : sockets) {
     listeners_.push_back(std::make_unique<Listener>(
-        io_, std::move(bound), loaded_.config.limits.connections, counters_,
+        io_, std::move(bound), most, counters_,
         [this](OwnFd fd, std::string peer) { handOver(std::move(fd), std::move(peer)); }));
   }
   ticks_ = keepTicking().eagerlyEvaluate([](kj::Exception&& exception) {
@@ -60,7 +65,9 @@ Status Server::start() {
 }
 
 kj::Promise<void> Server::keepTicking() {
-  const auto interval = control_.models().tick() ? kTick : kTickIdle;
+  // Once the daemon ends no round is closed by the clock: what is left of it goes on with the next daemon, or
+  // was told to end.
+  const auto interval = !control_.stopping() && control_.models().tick() ? kTick : kTickIdle;
   return io_.provider->getTimer().afterDelay(interval).then([this] { return keepTicking(); });
 }
 
@@ -75,15 +82,13 @@ void Server::handOver(OwnFd fd, std::string peer) {
 
 kj::Promise<void> Server::run(std::function<Status()> whenQuiet) {
   return control_.whenStopRequested()
-      .then([this] {
-        listeners_.clear();
-        environment_.draining = true;
-        control_.endWaits();
-        return settle([](EventLoop& loop) { return loop.quiet(); });
-      })
+      .then([this] { return drain(); })
       .then([this](bool settled) {
         warnOfHaste(settled);
         control_.notifyTrainers();
+        if (control_.restarting()) {
+          return settle([](EventLoop& loop) { return loop.atRest() && !loop.hasTrainers(); });
+        }
         return settle([](EventLoop& loop) { return loop.quiet() && !loop.hasTrainers(); });
       })
       .then([this](bool settled) {
@@ -99,6 +104,33 @@ kj::Promise<void> Server::run(std::function<Status()> whenQuiet) {
         return settle([](EventLoop& loop) { return !loop.owesOutcome(); });
       })
       .then([this](bool) { return stopThreads(); });
+}
+
+kj::Promise<bool> Server::drain() {
+  if (control_.restarting()) {
+    return onEveryLoop([](EventLoop& loop) { loop.closeGate(); })
+        .then([this] { return settle([](EventLoop& loop) { return loop.atRest(); }); })
+        .then([this](bool settled) -> kj::Promise<bool> {
+          if (!control_.restarting()) return drain();  // the run is to end after all
+          listeners_.clear();
+          return settled;
+        });
+  }
+  listeners_.clear();
+  environment_.draining = true;
+  control_.endDisconnected();
+  control_.endWaits();
+  // What waits at a gate is refused.
+  return onEveryLoop([](EventLoop& loop) { loop.openGate(); }).then([this] {
+    return settle([](EventLoop& loop) { return loop.quiet(); });
+  });
+}
+
+uint32_t Server::connectionsMax() const {
+  const uint32_t wanted = loaded_.config.limits.connections;
+  const std::string shortfall = descriptors_.shortfall(wanted);
+  if (!shortfall.empty()) spdlog::warn("{}", shortfall);
+  return static_cast<uint32_t>(std::min<uint64_t>(wanted, descriptors_.connectionsMax()));
 }
 
 void Server::warnOfHaste(bool settled) const {
@@ -152,8 +184,16 @@ nlohmann::ordered_json Server::status() const {
   for (const Address& address : addresses_) out["addresses"].push_back(address.toString());
   out["threads"] = loaded_.config.threads;
   out["resident_bytes"] = residentBytes();
-  out["in_flight_bytes"] = environment_.inFlight->used();
-  out["ring_bytes"] = environment_.rings->used();
+  out["in_flight_bytes"] = budgets_.inFlight->used();
+  out["ring_bytes"] = budgets_.rings->used();
+  out["snapshot_bytes"] = budgets_.snapshots->used();
+  out["log_pending_bytes"] = budgets_.logPending->used();
+  out["outgoing_bytes"] = budgets_.outgoing.load();
+  // Which of what stays under them is above, and in the model's part.
+  for (const char* limit : {"in_flight_bytes", "staged_bytes", "snapshot_bytes", "log_pending_bytes",
+                            "all_outgoing_bytes", "all_rings_bytes"}) {
+    out["limits"][limit] = loaded_.effective["limits"][limit];
+  }
   out.update(control_.status());
   return out;
 }

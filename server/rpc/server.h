@@ -10,6 +10,7 @@
 #include "server/config/daemon_config.h"
 #include "server/rpc/background.h"
 #include "server/rpc/control.h"
+#include "server/rpc/descriptor_budget.h"
 #include "server/rpc/event_loop.h"
 #include "server/rpc/listener.h"
 
@@ -22,9 +23,9 @@ class Server {
   /// Reads the configuration again, as at the start. Called on a thread of its own; may block.
   using Reread = std::function<Result<LoadedConfig>()>;
 
-  /// `env` and `io` outlive the server.
+  /// `env` and `io` outlive the server. `descriptors` bounds the connections beside limits.connections.
   Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::shared_ptr<Backend>> backends,
-         Env& env, Reread reread);
+         Env& env, Reread reread, DescriptorBudget descriptors = {});
   ~Server();
 
   /// Binds the addresses, prepares the model that the config names, starts the threads and accepts.
@@ -35,7 +36,8 @@ class Server {
 
   /// Serves until a stop is requested, then: no new connections or updates, what has begun is
   /// finished (limits.drain_ms), trainers are told, `whenQuiet` runs, whoever waits for the end is told what
-  /// came of it, threads end.
+  /// came of it, threads end. Where another daemon is to go on, new updates wait and are never answered, and
+  /// those that wait for other trainers go on waiting: they are sent again to that daemon.
   kj::Promise<void> run(std::function<Status()> whenQuiet);
   /// Goes over to the configuration as it reads now: no gradient begins any more, those that have begun end
   /// (limits.drain_ms), all policies change at once, and it goes on. Gives the change, for people. On an
@@ -55,6 +57,10 @@ class Server {
   kj::Promise<void> onEveryLoop(std::function<void(EventLoop&)> work);
   kj::Promise<Result<std::string>> changeTo(LoadedConfig next);
   kj::Promise<Status> changeAtRest(const LoadedConfig& next);
+  /// No update begins any more; resolves as settle() does when those that have begun are done.
+  kj::Promise<bool> drain();
+  /// What limits.connections comes to; a warning where the system allows no more.
+  uint32_t connectionsMax() const;
   void warnOfHaste(bool settled) const;
   kj::Promise<void> stopThreads();
   void handOver(OwnFd fd, std::string peer);
@@ -63,8 +69,10 @@ class Server {
   kj::AsyncIoContext& io_;
   LoadedConfig loaded_;
   const Reread reread_;
+  const DescriptorBudget descriptors_;
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   DaemonCounters counters_;
+  MemoryBudgets budgets_;
   Control control_;
   LoopEnvironment environment_;
   std::vector<Address> addresses_;

@@ -49,9 +49,10 @@ kj::Promise<Result<std::string>> Server::changeTo(LoadedConfig next) {
       })
       .then([this](Status status) {
         auto config = std::make_shared<const DaemonConfig>(loaded_.config);  // the old one after an error
-        return onEveryLoop([config](EventLoop& loop) {
+        const bool opens = !control_.restarting();
+        return onEveryLoop([config, opens](EventLoop& loop) {
                  loop.setConfig(config);
-                 loop.openGate();
+                 if (opens) loop.openGate();
                })
             .then([status = std::move(status)] { return status; });
       })
@@ -62,7 +63,7 @@ kj::Promise<Result<std::string>> Server::changeTo(LoadedConfig next) {
 }
 
 kj::Promise<Status> Server::changeAtRest(const LoadedConfig& next) {
-  return settle([](EventLoop& loop) { return loop.arrivingUpdates() == 0 && loop.slicesAtWork() == 0; })
+  return settle([](EventLoop& loop) { return loop.atRest(); })
       .then([this, &next](bool atRest) -> kj::Promise<Status> {
         if (control_.stopping()) return Status(ErrorCode::shuttingDown, "the daemon is shutting down");
         if (!atRest) {
@@ -75,8 +76,10 @@ kj::Promise<Status> Server::changeAtRest(const LoadedConfig& next) {
         const std::vector<bool> keep = samePolicies(loaded_, next);
         return control_.models().settle(keep).then([this, &next, keep] {
           loaded_ = next;
+          budgets_.follow(loaded_.config.limits);
           control_.adopt(std::make_shared<const DaemonConfig>(loaded_.config), keep);
-          for (auto& listener : listeners_) listener->setConnectionsMax(loaded_.config.limits.connections);
+          const uint32_t most = connectionsMax();
+          for (auto& listener : listeners_) listener->setConnectionsMax(most);
           setLogLevel(loaded_.config.log.level);
           return Status();
         });

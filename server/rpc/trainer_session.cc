@@ -22,6 +22,11 @@ const Codec* decoderOf(const std::string& spec) {
   return name == "none" ? nullptr : findDecoder(name);
 }
 
+/// Of calls that may be parked for long each session has one of a kind.
+Error parkedAlready(const std::string& call) {
+  return {ErrorCode::invalidArgument, "another " + call + " of this session waits already"};
+}
+
 Error notAsked() { return {ErrorCode::invalidArgument, "this trainer was not asked for the initial values"}; }
 
 }  // namespace
@@ -74,6 +79,14 @@ Status TrainerSession::renewLease() {
 
 kj::Promise<void> TrainerSession::keepAlive(KeepAliveContext context) {
   return acknowledge(context, renewLease());
+}
+
+template <class T, class Context>
+kj::Promise<T> TrainerSession::park(Context context, bool& parked, kj::Promise<T> waiting) {
+  context.allowCancellation();  // the session ends with the connection
+  context.releaseParams();
+  parked = true;
+  return connection_->parked(waiting.attach(kj::defer([&parked] { parked = false; })));
 }
 
 Status TrainerSession::mayTrain() {
@@ -153,6 +166,7 @@ kj::Promise<void> TrainerSession::initialized(InitializedContext context) {
                                                  std::to_string(initialValues_[i].covered()) + " of its " +
                                                  std::to_string(elements) + " elements"});
   }
+  context.releaseParams();
   return loop_.onControl([session = session_](Control& control) { return control.initialized(session); })
       .then([this, context](Status status) mutable {
         if (status.ok()) role_ = ModelStart::Role::go;
@@ -161,13 +175,15 @@ kj::Promise<void> TrainerSession::initialized(InitializedContext context) {
 }
 
 kj::Promise<void> TrainerSession::awaitModel(AwaitModelContext context) {
-  if (auto status = renewLease(); !status.ok()) {
-    wire::writeError(status.error(), context.getResults().initError());
+  Status may = renewLease();
+  if (may.ok() && awaitsModel_) may = parkedAlready("awaitModel()");
+  if (!may.ok()) {
+    wire::writeError(may.error(), context.getResults().initError());
     return kj::READY_NOW;
   }
-  context.allowCancellation();  // it may be parked for long; the session ends with the connection
   counters_->waitForModel.add();
-  return loop_.onControl([session = session_](Control& control) { return control.awaitModel(session); })
+  auto role = loop_.onControl([session = session_](Control& control) { return control.awaitModel(session); });
+  return park(context, awaitsModel_, kj::mv(role))
       .attach(kj::defer([counters = counters_] { counters->waitForModel.subtract(); }))
       .then([this, context](Result<ModelStart::Role> role) mutable {
         auto results = context.getResults();
@@ -185,11 +201,12 @@ kj::Promise<void> TrainerSession::awaitModel(AwaitModelContext context) {
 }
 
 kj::Promise<void> TrainerSession::takeSamples(TakeSamplesContext context) {
-  if (auto status = mayTrain(); !status.ok()) {
-    wire::writeError(status.error(), context.getResults().initError());
+  Status may = mayTrain();
+  if (may.ok() && awaitsSamples_) may = parkedAlready("takeSamples()");
+  if (!may.ok()) {
+    wire::writeError(may.error(), context.getResults().initError());
     return kj::READY_NOW;
   }
-  context.allowCancellation();  // it may be parked for long
   loop_.environment().dealsSamples = true;
   auto params = context.getParams();
   const SamplesRequest request{.step = Step{params.getStep()},
@@ -201,9 +218,9 @@ kj::Promise<void> TrainerSession::takeSamples(TakeSamplesContext context) {
                                .nominal = params.getNominal(),
                                .sampleSeconds = params.getSampleSeconds()};
   counters_->waitForSamples.add();
-  return loop_
-      .onControl(
-          [session = session_, request](Control& control) { return control.takeSamples(session, request); })
+  auto taken = loop_.onControl(
+      [session = session_, request](Control& control) { return control.takeSamples(session, request); });
+  return park(context, awaitsSamples_, kj::mv(taken))
       .attach(kj::defer([counters = counters_] { counters->waitForSamples.subtract(); }))
       .then([this, context, weighed = request.nominal != 0](Result<Samples> samples) mutable {
         auto results = context.getResults();
@@ -235,19 +252,24 @@ void TrainerSession::tellUnweighted(schema::SamplesResult::Dealt::Builder dealt)
 kj::Promise<void> TrainerSession::leave(LeaveContext context) {
   if (auto status = renewLease(); !status.ok()) return acknowledge(context, status);
   left_ = true;
+  context.releaseParams();
   // At once, though a push of its own may wait for others: it need not be there when they come.
   return loop_.onControl([session = session_](Control& control) { return control.leave(session); })
       .then([context]() mutable { return acknowledge(context, Status()); });
 }
 
 kj::Promise<void> TrainerSession::notice(NoticeContext context) {
-  context.allowCancellation();
-  return loop_.onControl([](Control& control) { return control.whenNotified(); })
-      .then([context](std::string reason) mutable {
-        auto results = context.getResults();
-        results.setShuttingDown(true);
-        results.setReason(reason.c_str());
-      });
+  if (awaitsNotice_) {
+    context.getResults().setReason(parkedAlready("notice()").message.c_str());
+    return kj::READY_NOW;
+  }
+  auto told = loop_.onControl([](Control& control) { return control.whenNotified(); });
+  return park(context, awaitsNotice_, kj::mv(told)).then([context](const EndNotice& notice) mutable {
+    auto results = context.getResults();
+    results.setShuttingDown(true);
+    results.setReason(notice.reason.c_str());
+    results.setComesBack(notice.comesBack);
+  });
 }
 
 }  // namespace psd

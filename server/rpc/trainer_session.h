@@ -25,7 +25,11 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   /// The peer is gone, or dropped.
   void connectionClosed() { reportEnd(); }
   /// The daemon has not listened to the connection.
-  void excuseSilence() { counters_->heard(); }
+  void excuseSilence() {
+    if (standing_->attachment == attachment_) counters_->heard();
+  }
+  /// Whether the trainer counts as lost, or goes on over another connection.
+  bool lost() const { return !left_ && standing_->attachment != attachment_; }
 
  protected:
   kj::Promise<void> pull(PullContext context) override;
@@ -49,6 +53,9 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   Status renewLease();
   /// The same, and whether this trainer may pull and push now.
   Status mayTrain();
+  /// Parks a call, of whose kind `parked` says whether one is: its message is let go.
+  template <class T, class Context>
+  kj::Promise<T> park(Context context, bool& parked, kj::Promise<T> waiting);
   /// What a push holds, not checked; fails when it names a codec that was not agreed.
   Result<Gradient> gradientIn(schema::Trainer::PushParams::Reader params) const;
   /// Answers a push whose slice is `gradient`, wherever it lies; `deviceRing`: see PushSlice::ring.
@@ -79,6 +86,7 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   std::vector<std::shared_ptr<DeviceRing>> deviceRings_;  // by device, once opened
   ModelStart::Role role_;
   bool left_ = false, reported_ = false;
+  bool awaitsModel_ = false, awaitsSamples_ = false, awaitsNotice_ = false;  // in a parked call
   // While this trainer brings the initial values:
   std::vector<RangeSet> initialValues_;  // per shard, those that came
   uint64_t writing_ = 0;                 // slices of them that a device is at work on

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/text/text.h"
 #include "common/wire/convert.h"
 #include "server/rpc/shared_memory_service.h"
 #include "server/rpc/slice_checks.h"
@@ -61,7 +62,7 @@ Result<Gradient> TrainerSession::gradientIn(schema::Trainer::PushParams::Reader 
     PSD_ASSIGN_OR_RETURN(const auto values, wire::floatsIn(params.getGradient()));
     return Gradient(values);
   }
-  if (codec_ == nullptr || name != codec_->name()) return notAgreed(wire::printable(name), codec_);
+  if (codec_ == nullptr || name != codec_->name()) return notAgreed(printable(name), codec_);
   return Gradient(*codec_, wire::bytesIn(params.getGradient()), params.getCount());
 }
 
@@ -97,8 +98,8 @@ kj::Promise<void> TrainerSession::pushShared(PushSharedContext context) {
     return answerPush(context, {Error{ErrorCode::invalidArgument, "this trainer has opened no ring"}});
   auto params = context.getParams();
   const auto values = ring_->floatsAt(params.getAt(), params.getCount());
-  return takePush(context,
-                  values.ok() ? Result<Gradient>(Gradient(*values)) : Result<Gradient>(values.error()));
+  if (!values.ok()) return takePush(context, values.error());
+  return takePush(context, Gradient::inSharedMemory(*values));
 }
 
 Result<std::shared_ptr<DeviceRing>> TrainerSession::deviceRingOf(uint32_t shard) const {
@@ -121,7 +122,7 @@ kj::Promise<void> TrainerSession::pushFromDevice(PushFromDeviceContext context) 
   if (!values.ok()) return takePush(context, values.error());
   auto lease = (*ring)->leaseCopy(values->size_bytes());
   if (!lease.ok()) return takePush(context, lease.error());
-  using Announced = std::pair<std::shared_ptr<DeviceRing>, wire::ByteBudget::Lease>;
+  using Announced = std::pair<std::shared_ptr<DeviceRing>, ByteBudget::Lease>;
   return takePush(context, Gradient::onDevice(*values),
                   std::make_shared<const Announced>(*ring, std::move(*lease)));
 }
@@ -145,7 +146,7 @@ Result<std::shared_ptr<DeviceRing>> TrainerSession::makeDeviceRing(uint32_t devi
                  "this trainer has opened its ring of device " + std::to_string(device) + " already"};
   }
   PSD_ASSIGN_OR_RETURN(auto ring, DeviceRing::make(*model_->store, device, bytes, loop_.config().limits,
-                                                   *loop_.environment().rings));
+                                                   *loop_.environment().budgets.rings));
   deviceRings_.resize(model_->store->deviceCount());
   return deviceRings_[device] = std::move(ring);
 }
@@ -168,7 +169,9 @@ Result<std::shared_ptr<SharedMemory>> TrainerSession::makeRing(uint64_t bytes) {
   if (!connection_->passesDescriptors()) {
     return Error{ErrorCode::invalidArgument, "a ring needs a Unix socket"};
   }
-  PSD_ASSIGN_OR_RETURN(ring_, PushRing::make(bytes, loop_.config().limits, *loop_.environment().rings));
+  const MemoryBudgets& budgets = loop_.environment().budgets;
+  PSD_ASSIGN_OR_RETURN(ring_,
+                       PushRing::make(bytes, loop_.config().limits, *budgets.rings, *budgets.ringFiles));
   return ring_->memory();
 }
 

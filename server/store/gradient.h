@@ -30,6 +30,14 @@ class Gradient {
     return gradient;
   }
 
+  /// Values that lie where the trainer can still change them: what is read twice may differ.
+  static Gradient inSharedMemory(std::span<const float> values) {
+    Gradient gradient(values);
+    gradient.shared_ = true;
+    return gradient;
+  }
+
+  bool inSharedMemory() const { return shared_; }
   /// Whether values() are in the memory of the shard's device: for storages alone to read.
   bool onDevice() const { return onDevice_; }
   /// Values.
@@ -51,7 +59,7 @@ class Gradient {
   std::span<const float> values_;
   Codec::Bytes bytes_;
   uint64_t size_;
-  bool onDevice_ = false;
+  bool onDevice_ = false, shared_ = false;
 };
 
 }  // namespace psd

@@ -2,12 +2,18 @@
 
 namespace psd {
 
-Version Shard::endUpdate(const AppliedUpdate& update) {
+kj::Promise<ByteBudget::Lease> Shard::roomToLog(uint64_t gradientBytes) const {
+  if (!log_) return ByteBudget::Lease();
+  return log_->room(gradientBytes);
+}
+
+Version Shard::endUpdate(const AppliedUpdate& update, ByteBudget::Lease room) {
   const Version made = endUpdate();
   for (const UpdateSource& source : update.sources) {
-    noteApplied(pushes_, {source.rank, source.incarnation, source.step, made, source.staleness});
+    pushed_.note({source.rank, source.incarnation, source.step, made, source.staleness});
   }
-  if (log_) logged_ = log_->append(range_.id, update);
+  if (divided_ && !pushed_.divided()) divided_ = false;
+  if (log_) logged_ = log_->append(range_.id, update, std::move(room));
   return made;
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/plan/shard_plan.h"
-#include "server/store/applied_push.h"
+#include "server/store/pushed_ranges.h"
 #include "server/store/shard_lock.h"
 #include "server/store/shard_storage.h"
 #include "server/store/update_log.h"
@@ -18,6 +18,7 @@ namespace psd {
 struct ShardSnapshot {
   Version version;
   ReadView view;  ///< the whole shard
+  ByteBudget::Lease room = {};
 };
 
 /// One shard: its place in the arena, its storage, its counts and its lock. It knows no trainers
@@ -29,7 +30,8 @@ class Shard {
         device_(device),
         storage_(std::move(storage)),
         place_(storage_->sharedPlace()),
-        applied_(place_ ? sharedWord(*place_->file, place_->versionAt) : ownApplied_) {}
+        applied_(place_ ? sharedWord(*place_->file, place_->versionAt) : ownApplied_),
+        pushed_(range_.count, {}) {}
 
   const ShardRange& range() const { return range_; }
   /// Index of its backend in the ParameterStore.
@@ -57,8 +59,11 @@ class Shard {
   /// The version at which the optimizer's state began as a fresh one.
   Version stateBegan() const { return stateBegan_; }
   /// Counts an update that was applied under the lock, still held: notes whose it was, and writes it down
-  /// where there is a log. Gives the version that it made.
-  Version endUpdate(const AppliedUpdate& update);
+  /// where there is a log. Gives the version that it made. `room`: from roomToLog().
+  Version endUpdate(const AppliedUpdate& update, ByteBudget::Lease room = {});
+  /// Resolves once an update with a gradient of so many bytes may wait for the disk; at once without a log.
+  /// Before the lock is taken. With 0 bytes: once those who wait have their room.
+  kj::Promise<ByteBudget::Lease> roomToLog(uint64_t gradientBytes) const;
   /// Whether updates are written down.
   bool logs() const { return log_ != nullptr; }
   /// The newest update's number in the log; 0 without one. Only with the lock held.
@@ -72,15 +77,18 @@ class Shard {
 
   /// Goes on from a checkpoint: `applied` updates so far, the last of each trainer, and `stateBegan`. Before
   /// anybody else uses the shard.
-  void restore(Version applied, std::vector<AppliedPush> pushes, Version stateBegan = {}) {
+  void restore(Version applied, PushedRanges pushed, Version stateBegan = {}) {
     stateBegan_ = stateBegan;
     begun_.store(applied.value, std::memory_order_relaxed);
     applied_.store(applied.value, std::memory_order_release);
-    pushes_ = std::move(pushes);
+    pushed_ = std::move(pushed);
+    divided_ = pushed_.divided();
   }
-  /// The last push of each trainer that became part of the shard, under a policy that applies under the lock.
-  /// Only with the lock held.
-  const std::vector<AppliedPush>& pushes() const { return pushes_; }
+  /// Which pushes became part of the shard, under a policy that applies under the lock. Only with the lock
+  /// held.
+  const PushedRanges& pushed() const { return pushed_; }
+  /// Whether some pushes are in some of its elements only. Once it is not it never is again.
+  bool divided() const { return divided_; }
 
   /// The last snapshot, while a pull still uses it. Only with the lock held.
   std::weak_ptr<const ShardSnapshot>& lastSnapshot() { return lastSnapshot_; }
@@ -96,7 +104,8 @@ class Shard {
   std::atomic<uint64_t> ownApplied_{0};
   std::atomic<uint64_t>& applied_;  // in the shared memory, for those who read there, or ownApplied_
   std::weak_ptr<const ShardSnapshot> lastSnapshot_;
-  std::vector<AppliedPush> pushes_;  // one per rank
+  PushedRanges pushed_;
+  std::atomic<bool> divided_{false};
   std::shared_ptr<UpdateLog> log_;
   uint64_t logged_ = 0;
 };

@@ -5,6 +5,7 @@
 
 #include <kj/async.h>
 
+#include "common/budget/byte_budget.h"
 #include "common/types/ids.h"
 #include "server/optimizer/option.h"
 #include "server/store/gradient.h"
@@ -43,9 +44,13 @@ class UpdateLog {
  public:
   virtual ~UpdateLog() = default;
 
+  /// What an update whose gradient has so many bytes takes of what may wait for the disk; to be asked for
+  /// before the shard's lock. Nothing where the log has failed. With 0 bytes: waits for those who wait.
+  virtual kj::Promise<ByteBudget::Lease> room(uint64_t gradientBytes) = 0;
+
   /// Copies the update, and returns at once: its number in the log, 0 where a failed log takes none. Called
-  /// with the shard's lock held.
-  virtual uint64_t append(ShardId shard, const AppliedUpdate& update) = 0;
+  /// with the shard's lock held. `room`: as room() gave it.
+  virtual uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room) = 0;
 
   /// Resolves, on the calling event loop, once the update with that number and all before it are on the disk,
   /// or the log has failed and said so.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "test/contract/policy_trainer.h"
+#include "test/support/finite_values.h"
 
 namespace psd {
 namespace {
@@ -240,6 +241,36 @@ TEST_CASE("adaptive compensation divides by the root of the mean square of gradi
     const double meanSquare = 0.95 * (0.05 * 1) + 0.05 * 4;
     const double gradient = -2 + 0.5 / std::sqrt(meanSquare + 1e-7) * 4 * 1;
     CHECK(std::abs(old.pullAll().front() - (1 - gradient)) < 1e-5);
+  }
+}
+
+TEST_CASE("compensation makes no weight NaN or infinite, however large a finite gradient is") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
+  const char* const options =
+      GENERATE(R"({"delay_compensation": {"lambda": 0.04}})", R"({"delay_compensation": {"lambda": 1e9}})",
+               R"({"delay_compensation": {"lambda": 2, "adaptive": true}})");
+  INFO(options);
+  std::vector<float> gradient = testing::finiteValues();
+  for (float& each : gradient) each /= 2;  // w − g − g, uncompensated, does not overflow either
+  gradient.resize(kElements);
+  std::vector<float> opposite = gradient;
+  for (float& each : opposite) each = -each;
+  for (const PolicyEntry& entry : kPolicyList) {
+    if (!takes(entry, options)) continue;
+    INFO(entry.type);
+    ServedStore served(device.make(), entry, subtracting(), kElements, 1, options);
+    TestLoop loop;
+    PolicyTrainer old(served, loop, Rank{0}), other(served, loop, Rank{1});
+    CHECK(allAre(old.pullAll(), 0));
+    CHECK(other.pushAll(Version{0}, all(served, 0))->applied());
+    // Stale, and no weight has moved.
+    CHECK(old.pushAll(Version{0}, gradient)->applied());
+    CHECK(old.pullAll() == opposite);
+    // Staler, and the weights have moved as far as they can.
+    CHECK(old.pushAll(Version{0}, gradient)->applied());
+    const auto weights = old.pullAll();
+    CHECK(std::all_of(weights.begin(), weights.end(), [](float w) { return std::isfinite(w); }));
   }
 }
 

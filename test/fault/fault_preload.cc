@@ -5,10 +5,10 @@
 //   FAULT_PRELOAD_CONTROL  a file with a Control, which the test maps, too, and changes as it likes
 //                          (test/fault/faulty_machine.py)
 //
-// A failing disk is one that refuses to write: what psd calls to write, sync, create, rename and remove files
-// (common/os/env.cc). Reading goes on. Which of these calls fail, from which on, how many, and with which
-// error is the test's choice. With short writes a failing write takes half of the bytes and the next one
-// none, as on a disk that fills up.
+// A failing disk is one that refuses to write, to read, or both: what psd calls for that (common/os/env.cc,
+// and what the standard library calls to list a folder). Which of these calls fail, from which on, how many,
+// and with which error is the test's choice. With short writes a failing write takes half of the bytes and
+// the next one none, as on a disk that fills up.
 //
 // Of the clocks only CLOCK_REALTIME is moved: it is what an operator or NTP sets, and CLOCK_MONOTONIC, by
 // which leases, rounds and checkpoints go, is defined not to jump. Waits of the kernel until a moment of
@@ -23,6 +23,7 @@
 #include <ctime>
 #include <utility>
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -33,12 +34,12 @@
 
 namespace {
 
-/// As struct.Struct("<IiIIqqqqQQ") has it.
+/// As struct.Struct("<IiIIqqqqQQ") has it, calls to syncMs being the first four.
 struct Control {
-  std::atomic<uint32_t> calls;    ///< which fail, bits of Call; 0: the disk is well
-  std::atomic<int32_t> error;     ///< errno
-  std::atomic<uint32_t> shorten;  ///< 1: with short writes
-  uint32_t unused;
+  std::atomic<uint32_t> calls;       ///< which fail, bits of Call; 0: the disk is well
+  std::atomic<int32_t> error;        ///< errno
+  std::atomic<uint32_t> shorten;     ///< 1: with short writes
+  std::atomic<uint32_t> syncMs;      ///< how long each sync takes besides
   std::atomic<int64_t> turn;         ///< number of the next of these calls
   std::atomic<int64_t> first, last;  ///< those with the numbers [first, last) fail
   std::atomic<int64_t> clockShiftS;
@@ -56,6 +57,10 @@ enum Call : uint32_t {
   kRemove = 32,
   kMakeFolder = 64,
   kTruncate = 128,
+  kOpen = 256,  // for reading, a file or a folder
+  kRead = 512,
+  kList = 1024,
+  kLook = 2048,  // whether it is there, and what it is
 };
 
 /// Null: the program was started without, and nothing fails.
@@ -106,6 +111,15 @@ bool fails(Call call, Place place) {
   return true;
 }
 
+/// As a slow disk does for a sync.
+void takeTime(int fd) {
+  Control* const now = control();
+  const uint32_t ms = now ? now->syncMs.load() : 0;
+  if (ms == 0 || !isInFolder(fd)) return;
+  const timespec time{ms / 1000, static_cast<long>(ms % 1000) * 1'000'000};
+  nanosleep(&time, nullptr);
+}
+
 template <typename Function>
 Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
@@ -137,22 +151,71 @@ ssize_t write(int fd, const void* bytes, size_t count) {
 
 int fdatasync(int fd) {
   static auto* const real = next<decltype(fdatasync)>("fdatasync");
+  takeTime(fd);
   return fails(kDataSync, fd) ? -1 : real(fd);
 }
 
 int fsync(int fd) {
   static auto* const real = next<decltype(fsync)>("fsync");
+  takeTime(fd);
   return fails(kSync, fd) ? -1 : real(fd);
 }
 
 int open(const char* path, int flags, ...) {
   static auto* const real = next<int(const char*, int, ...)>("open");
-  if ((flags & O_CREAT) == 0) return real(path, flags);
+  if ((flags & O_CREAT) == 0) {
+    const bool reads = (flags & O_ACCMODE) == O_RDONLY;
+    return reads && fails(kOpen, path) ? -1 : real(path, flags);
+  }
   va_list more;
   va_start(more, flags);
   const mode_t mode = va_arg(more, mode_t);
   va_end(more);
   return fails(kCreate, path) ? -1 : real(path, flags, mode);
+}
+
+int openat(int folder, const char* path, int flags, ...) {
+  static auto* const real = next<int(int, const char*, int, ...)>("openat");
+  va_list more;
+  va_start(more, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(more, mode_t) : 0;
+  va_end(more);
+  return (flags & O_CREAT) == 0 && fails(kOpen, path) ? -1 : real(folder, path, flags, mode);
+}
+
+DIR* opendir(const char* path) {
+  static auto* const real = next<decltype(opendir)>("opendir");
+  return fails(kOpen, path) ? nullptr : real(path);
+}
+
+dirent* readdir(DIR* folder) {
+  static auto* const real = next<decltype(readdir)>("readdir");
+  return fails(kList, dirfd(folder)) ? nullptr : real(folder);
+}
+
+ssize_t read(int fd, void* into, size_t count) {
+  static auto* const real = next<decltype(read)>("read");
+  return fails(kRead, fd) ? -1 : real(fd, into, count);
+}
+
+ssize_t pread(int fd, void* into, size_t count, off_t at) {
+  static auto* const real = next<decltype(pread)>("pread");
+  return fails(kRead, fd) ? -1 : real(fd, into, count, at);
+}
+
+int access(const char* path, int mode) noexcept {
+  static auto* const real = next<decltype(access)>("access");
+  return fails(kLook, path) ? -1 : real(path, mode);
+}
+
+int stat(const char* path, struct stat* into) noexcept {
+  static auto* const real = next<int(const char*, struct stat*)>("stat");
+  return fails(kLook, path) ? -1 : real(path, into);
+}
+
+int fstat(int fd, struct stat* into) noexcept {
+  static auto* const real = next<int(int, struct stat*)>("fstat");
+  return fails(kLook, fd) ? -1 : real(fd, into);
 }
 
 int rename(const char* from, const char* to) noexcept {

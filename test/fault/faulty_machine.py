@@ -10,18 +10,20 @@ import struct
 
 PRELOAD = os.environ.get("FAULT_PRELOAD", "")
 WRITE, DATA_SYNC, SYNC, CREATE, RENAME, REMOVE, MAKE_FOLDER, TRUNCATE = (1 << bit for bit in range(8))
-EVERYTHING = 255
+OPEN, READ, LIST, LOOK = (1 << bit for bit in range(8, 12))
+EVERYTHING = 255  # that writes
+READING = OPEN | READ | LIST | LOOK
 # What a daemon can do without when it is started: its log is broken then from the first update on.
 APPENDING = WRITE | DATA_SYNC
 
-FAULTS = struct.Struct("<IiIIqqq")  # calls, error, shorten, -, turn, first, last
+FAULTS = struct.Struct("<IiIIqqq")  # calls, error, shorten, ms of a sync, turn, first, last
 CLOCK = struct.Struct("<q")
 COUNTS = struct.Struct("<QQ")  # failed calls, times told wrongly
 FOREVER = 1 << 62
 
 
 class Machine:
-    """`folder`: where files cannot be written when the disk fails."""
+    """`folder`: where files cannot be written, or not be read, when the disk fails."""
 
     def __init__(self, control, folder):
         control.write_bytes(bytes(FAULTS.size + CLOCK.size + COUNTS.size))
@@ -36,15 +38,28 @@ class Machine:
 
     def break_disk(self, random):
         """From now on: all of some calls, or a few of them, after some that succeed. Says which."""
-        self.mend_disk()
-        self.calls = random.choice([EVERYTHING, EVERYTHING, APPENDING, WRITE, DATA_SYNC, SYNC, CREATE, RENAME, MAKE_FOLDER,
-                                    DATA_SYNC | SYNC, CREATE | MAKE_FOLDER])
+        calls = random.choice([EVERYTHING, EVERYTHING, APPENDING, WRITE, DATA_SYNC, SYNC, CREATE, RENAME, MAKE_FOLDER,
+                               DATA_SYNC | SYNC, CREATE | MAKE_FOLDER, RENAME | REMOVE])
         first = random.choice([0, 0, random.randint(1, 30)])
         last = first + random.choice([FOREVER, FOREVER, random.randint(1, 4)])
-        error, shorten = random.choice([errno.ENOSPC, errno.EIO, errno.EROFS]), random.randint(0, 1)
+        return self.fail(calls, first, last, random.choice([errno.ENOSPC, errno.EIO, errno.EROFS]), random.randint(0, 1))
+
+    def break_reading(self, random):
+        """Likewise, of the calls that read: one, a few or all of them."""
+        calls = random.choice([READING, READING, OPEN, READ, LIST, LOOK])
+        first = random.choice([0, random.randint(1, 10), random.randint(1, 30), random.randint(1, 100)])
+        return self.fail(calls, first, first + random.choice([1, random.randint(2, 5), FOREVER]), errno.EIO, 0)
+
+    def fail(self, calls, first, last, error, shorten):
+        self.mend_disk()
+        self.calls = calls
         FAULTS.pack_into(self.control, 0, 0, error, shorten, 0, 0, first, last)
         struct.pack_into("<I", self.control, 0, self.calls)  # last: the rest is there by then
         return f"calls {self.calls}: {errno.errorcode[error]}, shorten {shorten}, {first} to {'the end' if last >= FOREVER else last}"
+
+    def slow_down(self, sync_ms):
+        """What each sync takes besides."""
+        struct.pack_into("<I", self.control, 12, sync_ms)
 
     def mend_disk(self):
         self.calls = 0

@@ -3,6 +3,7 @@ hold when the trainers are done."""
 
 import array
 import collections
+import errno
 import json
 import os
 import random
@@ -18,14 +19,22 @@ CODECS = ["none", "none", "fp16", "topk:fraction=1"]
 # Where trainers may have their values: of a program that has no CUDA only the CPU.
 TRAINER_DEVICES = os.environ.get("COUNTING_TRAINER_DEVICES", "cpu").split()
 FAULT_PROXY = os.environ["FAULT_PROXY_BIN"]
+HOG = os.environ["HOG_BIN"]
+HOGS = {"announce": 64, "half": 16, "readers": 30, "deaf": 500}  # and how many of their kind
+# So tight that hogs would take all, were it not shared out.
+LIMITS = {"message_bytes": 1 << 20, "slice_bytes": 1 << 19, "in_flight_bytes": 2 << 20, "snapshot_bytes": 1 << 16,
+          "log_pending_bytes": 1 << 16, "all_outgoing_bytes": 1 << 20, "pull_timeout_ms": 200, "drain_ms": 1000}
 LEASE_MS = 500
 DAY_S = 86400
 # Longer than any schedule takes, and shorter than any jump of the clock.
 SCHEDULE_S_MAX = DAY_S // 4
 
-EVENTS = ["kill daemon", "kill daemon", "kill trainer", "stop daemon", "stop trainer", "replace trainer"]
+EVENTS = ["kill daemon", "kill daemon", "restart daemon", "kill trainer", "stop daemon", "stop trainer", "replace trainer", "hogs"]
 if faulty_machine.PRELOAD:
-    EVENTS += ["break disk", "break disk and mend it", "break disk and kill daemon", "move clock"]
+    EVENTS += ["break disk", "break disk and mend it", "break disk and kill daemon", "move clock",
+               "break reading and restart daemon", "slow disk"]
+# What comes with others: a daemon is started with another number of shards; the disk fails before there is a model.
+EVENTS_BESIDE = ["other shards", *(["break disk at first"] if faulty_machine.PRELOAD else [])]
 
 
 class Trainer:
@@ -83,6 +92,8 @@ class Schedule:
         also = random.Random(f"{seed}, codec")
         self.plan["codec"] = "none" if sync else also.choice(CODECS)
         self.plan["chunk"] = also.choice([4096, 16384])  # bytes; the larger takes a whole shard
+        self.resharding = random.Random(f"{seed}, shards")
+        self.plan["reshards"] = not sync and self.plan["durability"] == "log" and self.resharding.random() < 0.5
         self.total = self.plan["pushes"] * self.plan["trainers"]
         self.machine = faulty_machine.Machine(self.folder / "machine", self.folder / "saved")
         self.happened = []
@@ -95,6 +106,15 @@ class Schedule:
     def __str__(self):
         return f"FAULT_PROCESS_SEED={self.plan['seed']}: {self.plan}, {', '.join(self.happened)}"
 
+    def draw_shards(self):
+        """Another number of them, perhaps, where the disk is well: what is saved is then saved anew."""
+        if not self.plan["reshards"] or self.machine.calls:
+            return
+        before, self.plan["shards"] = self.plan["shards"], self.resharding.randint(1, 7)
+        if before != self.plan["shards"]:
+            self.happened[-1] += f" ({self.plan['shards']} shards)"
+            self.hits["other shards"] += self.work_goes_on()
+
     def start_daemon(self):
         durability = {"type": self.plan["durability"], "path": str(self.folder / "saved"), "every_updates": 20, "every_seconds": 0,
                       "keep": 1000}  # and with them the whole log
@@ -102,7 +122,7 @@ class Schedule:
         return self.test.daemon(listen=(f"unix://{self.folder / 'psd.sock'}",), policy=self.plan["policy"], codecs=codecs,
                                 optimizer='{"type":"sgd","lr":1}', shards=self.plan["shards"], threads=self.plan["threads"],
                                 save=str(self.folder / "model.safetensors"), durability=durability,
-                                membership={"lease_ms": LEASE_MS, "grace_ms": self.random.choice([0, 50, 2000])},
+                                membership={"lease_ms": LEASE_MS, "grace_ms": self.random.choice([0, 50, 2000])}, limits=LIMITS,
                                 environment=self.machine.environment)
 
     def start_proxy(self):
@@ -125,12 +145,19 @@ class Schedule:
     def run(self):
         self.daemon = self.start_daemon()
         self.plan["address"] = self.start_proxy() if self.plan["proxy"] else self.daemon.address
+        early = faulty_machine.PRELOAD and random.Random(f"{self.plan['seed']}, at first").random() < 0.25
+        if early:
+            self.happened.append("break disk at first")
+            self.fail_disk()
         self.trainers = [Trainer(self.test, rank, self.plan, self.machine.environment) for rank in range(self.plan["trainers"])]
+        if early and self.until_disk_fails(0):
+            self.hits["break disk at first"] += 1
         for moment in sorted(self.random.randint(0, self.total * 9 // 10) for _ in range(self.plan["events"])):
             processes.until(f"{moment} answers", lambda: self.answered() >= moment, interval=0.002)
             self.happen()
         for trainer in self.trainers:
             self.test.assertEqual(trainer.process.wait(), 0, trainer.process.err)
+        self.machine.slow_down(0)
         if self.safe is not None or self.machine.calls:
             self.mend_disk()
         self.check(self.daemon.status())
@@ -144,10 +171,12 @@ class Schedule:
         trainer = self.random.choice(self.trainers)
         self.happened.append(f"{what} at {self.answered()}")
         in_the_midst = self.answered() < self.total
-        events = {"kill daemon": self.kill_daemon, "kill trainer": trainer.die, "stop daemon": self.stop_daemon,
+        events = {"kill daemon": self.kill_daemon, "restart daemon": self.restart_daemon, "hogs": self.let_hogs_in,
+                  "slow disk": self.slow_disk, "kill trainer": trainer.die, "stop daemon": self.stop_daemon,
                   "stop trainer": lambda: self.stop_trainer(trainer), "replace trainer": lambda: self.replace_trainer(trainer),
                   "break disk": self.break_disk, "break disk and mend it": self.break_disk_and_mend_it,
-                  "break disk and kill daemon": self.break_disk_and_kill_daemon, "move clock": self.move_clock}
+                  "break disk and kill daemon": self.break_disk_and_kill_daemon, "move clock": self.move_clock,
+                  "break reading and restart daemon": self.break_reading_and_restart}
         came_to_something = events[what]() is not False
         if in_the_midst and came_to_something:
             self.hits[what] += 1
@@ -157,11 +186,14 @@ class Schedule:
 
     def newest_saved(self):
         """The version that all shards have at least in the newest checkpoint."""
+        if self.plan["reshards"]:  # a shard that was put together of others has the version of the furthest
+            return 0
         manifests = self.manifests()
         newest = json.loads(manifests[-1].read_text())["shards"] if manifests else []
         return min((shard["version"] for shard in newest), default=0)
 
-    def kill_daemon(self):
+    def lose_daemon(self):
+        """kill -9, and what that takes at most."""
         told = self.daemon.status()["durability"].get("last_checkpoint")
         self.daemon.kill()
         if told:
@@ -171,12 +203,68 @@ class Schedule:
             # Answers may still be on their way to the trainers' files.
             under_way = self.plan["trainers"] * max(1, self.plan["inflight"])
             self.lost = max(0, self.updates() + under_way - safe)
+
+    def kill_daemon(self):
+        self.lose_daemon()
         # A daemon starts on a disk to which nothing can be appended, and on no other that is broken.
         if self.machine.calls & ~faulty_machine.APPENDING:
             self.machine.mend_disk()
         if not self.machine.calls:
             self.safe = None
+        self.draw_shards()
         self.daemon = self.start_daemon()
+
+    def restart_daemon(self):
+        """As a service manager does: nothing is lost, whatever is under way."""
+        if self.safe is not None or self.machine.calls:
+            self.mend_disk()
+        self.test.assert_stops(self.daemon)
+        self.draw_shards()
+        self.daemon = self.start_daemon()
+
+    def let_hogs_in(self):
+        """Peers that hold what others need, for the rest of the schedule or until they are dropped."""
+        kind = self.random.choice([*HOGS])
+        self.happened[-1] += f" ({kind})"
+        hog = processes.Process(self.test.folder, self.test.name("hog"), [HOG, self.daemon.address, kind, HOGS[kind]])
+        self.test.processes.append(hog)
+        processes.until("the hogs are there, or nobody lets them in", lambda: hog.out or not hog.runs(), interval=0.002)
+        return hog.runs()
+
+    def slow_disk(self):
+        self.machine.slow_down(self.random.choice([5, 20, 50]))
+        some = self.answered() + self.random.choice([5, 20])
+        processes.until("some more work", lambda: self.answered() >= some or not self.work_goes_on(), interval=0.002)
+        self.machine.slow_down(self.random.choice([0, 0, 5]))
+
+    def break_reading_and_restart(self):
+        """It starts with everything that there is, or not at all, and says in one line what it cannot read, and what is on the
+        disk stays there for the next start."""
+        self.lose_daemon()
+        self.machine.mend_disk()
+        self.safe, safe = None, self.updates() - self.lost
+        there, failed = self.saved_files(), self.machine.failed
+        self.happened[-1] += f" ({self.machine.break_reading(self.random)})"
+        try:
+            self.daemon = self.start_daemon()
+            self.machine.mend_disk()
+        except processes.NotReady as refused:
+            self.machine.mend_disk()
+            self.happened[-1] += ", refused"
+            self.test.processes.append(refused.process)
+            self.test.assert_fails(refused.process, str(self.folder / "saved"), os.strerror(errno.EIO))
+            self.test.assertEqual(self.saved_files(), there, "a daemon that did not start has changed what is saved")
+            self.daemon = self.start_daemon()
+        status = self.daemon.status()
+        for version in [shard["version"] for shard in status["shards"]] or [0]:
+            self.test.assertGreaterEqual(version, safe, "something is lost that could not be read")
+        if log_of(status["durability"]).get("failures"):  # it could not be begun
+            self.log_is_whole, self.safe = False, safe
+            self.mend_disk()
+        return self.machine.failed > failed
+
+    def saved_files(self):
+        return {str(path): path.read_bytes() for path in (self.folder / "saved").rglob("*") if path.is_file()}
 
     def stop_daemon(self):
         self.daemon.signal(signal.SIGSTOP)
@@ -234,13 +322,19 @@ class Schedule:
 
     def break_disk(self):
         """Until another event, or the end, puts it right."""
+        before = self.machine.failed
+        self.fail_disk()
+        return self.until_disk_fails(before)
+
+    def fail_disk(self):
         if self.plan["durability"] == "log":
-            processes.until("a first checkpoint", self.manifests)  # without any a daemon that was killed may not start
             self.log_is_whole = False
             if self.safe is None:
-                self.safe = self.updates() - self.lost
-        before = self.machine.failed
+                # Without a checkpoint that the log goes on from nothing is promised.
+                self.safe = self.updates() - self.lost if self.manifests() else 0
         self.happened[-1] += f" ({self.machine.break_disk(self.random)})"
+
+    def until_disk_fails(self, before):
         processes.until("the disk fails, or nobody cares", lambda: self.machine.failed > before or not self.work_goes_on(),
                         interval=0.002)
         return self.machine.failed > before
@@ -267,13 +361,19 @@ class Schedule:
         """Waits until nothing is lost any more if the daemon dies."""
         # So that there is something left to do then.
         paused = [trainer.process for trainer in self.trainers if self.random.random() < 0.5 and trainer.process.runs()]
+        if not self.manifests():
+            paused = []  # one of them brings the values
         for process in paused:
             process.signal(signal.SIGSTOP)
         self.machine.mend_disk()
-        self.daemon.until_status("the disk is well", lambda status: not errors_of_saving(status["durability"]))
+        self.daemon.until_status("the disk is well", self.is_well)
         for process in paused:
             process.signal(signal.SIGCONT)
         self.safe = None
+
+    def is_well(self, status):
+        begun = self.plan["durability"] != "log" or self.manifests() or not status["shards"]
+        return begun and not errors_of_saving(status["durability"])
 
     # --- What must hold ---
 
@@ -285,14 +385,19 @@ class Schedule:
             self.test.assertGreaterEqual(self.lost, self.updates(), "the model is gone")
             return
         for version in versions:
-            self.test.assertLessEqual(version, answered + uncertain, "a push came twice")
             self.test.assertGreaterEqual(version, self.updates() - self.lost, "an answered push is lost")
+            if not self.plan["reshards"]:
+                self.test.assertLessEqual(version, answered + uncertain, "a push came twice")
         if self.plan["policy"] == "sync":
             self.test.assertEqual(len({*versions}), 1, "a round is in some shards only")
         self.test.assert_stops(self.daemon)
         if self.plan["durability"] == "log":
             self.check_log(versions, answered, uncertain)
         for name, values in read_safetensors(self.folder / "model.safetensors").items():
+            if self.plan["reshards"]:
+                self.test.assertGreaterEqual(min(values), self.updates() - self.lost, f"{name} lacks an answered push")
+                self.test.assertLessEqual(max(values), answered + uncertain, f"{name} has a push twice")
+                continue
             self.test.assertLessEqual({*values}, {float(version) for version in versions}, f"{name} is not what the versions say")
         if not self.manifests():  # a model that nobody has trained
             return
@@ -315,7 +420,7 @@ class Schedule:
                     held.append(incarnation)
         for place, counts in pushes.items():
             self.test.assertEqual({*counts.values()}, {1}, f"a push came twice, in the log of {place}")
-        if not self.log_is_whole:
+        if not self.log_is_whole or self.plan["reshards"]:  # of other shards it is another log
             return
         self.test.assertEqual([updates[shard] for shard in range(len(versions))], versions)
         for place, counts in pushes.items():

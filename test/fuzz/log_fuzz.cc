@@ -30,7 +30,7 @@ std::string seedSegment(const std::string& codecSpec) {
       std::vector<std::byte> batch;
       appendRecord(batch, record, store->shard(i).range().id,
                    {{number, 0.1}, Gradient(**codec, exact, gradient.size()), {&source, 1}});
-      sealRecords(batch);
+      sealRecords(batch, record);
       bytes.insert(bytes.end(), batch.begin(), batch.end());
     }
   }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <csignal>
 #include <future>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -49,6 +50,10 @@ class DaemonProcess {
       const int fd = open(errors.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
       dup2(fd, STDERR_FILENO);
       std::signal(SIGXFSZ, SIG_IGN);  // setFileBytesMax()
+      if (descriptorsMax_) {
+        const rlimit limit{*descriptorsMax_, *descriptorsMax_};
+        setrlimit(RLIMIT_NOFILE, &limit);
+      }
       execv(arguments[0], arguments.data());
       _exit(127);
     }
@@ -71,6 +76,9 @@ class DaemonProcess {
     pid_ = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
+
+  /// The next one that is started may have so many files open.
+  void setDescriptorsMax(rlim_t descriptors) { descriptorsMax_ = descriptors; }
 
   /// From now on no file may grow beyond that many bytes, as on a disk that is full.
   void setFileBytesMax(rlim_t bytes) const {
@@ -124,6 +132,7 @@ class DaemonProcess {
   Address parsedAddress() const { return parseAddress(address()).value(); }
 
   const TempDir& folder_;
+  std::optional<rlim_t> descriptorsMax_;
   pid_t pid_ = 0;
 };
 

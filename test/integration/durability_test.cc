@@ -1,12 +1,16 @@
 // A real daemon, killed and started again. SGD with a rate of 1 and gradients of −1: the model counts the
 // pushes that are in it.
 
+#include <chrono>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
+#include <poll.h>
 
+#include "common/os/socket.h"
 #include "common/safetensors/safetensors.h"
 #include "common/types/model_layout.h"
 #include "server/checkpoint/checkpoint_folder.h"
@@ -239,6 +243,45 @@ TEST_CASE("on a full disk training goes on and old checkpoints stay, until there
   daemon.start(settings);
   client = joined(daemon.address(), zeros);
   CHECK(pulled(*client) == (type == "log" ? 4.f : 3.f));
+}
+
+TEST_CASE("idle connections leave the log and checkpoints the file descriptors that they need") {
+  TempDir folder;
+  DaemonProcess daemon(folder);
+  const std::string saved = folder.file("saved");
+  const auto settings = settingsFor(R"({"type": "log", "every_updates": 5, "path": ")" + saved + R"("})");
+  daemon.setDescriptorsMax(256);  // a CUDA driver takes some dozens
+  daemon.start(settings);
+  std::vector<float> zeros(gradientOfOnes().size(), 0.f);
+  auto client = joined(daemon.address(), zeros);
+  std::vector<OwnFd> idle;
+  for (int i = 0; i < 300; i++) {
+    auto peer = connectTo(parseAddress(daemon.address()).value(), std::chrono::minutes(1));
+    PSD_REQUIRE_OK(peer);
+    idle.push_back(*std::move(peer));
+  }
+  pollfd last{idle.back().get(), POLLIN, 0};
+  CHECK(poll(&last, 1, 60'000) == 1);  // it is one too many, and hung up on
+  for (uint64_t step = 1; step <= 40; step++) PSD_REQUIRE_OK(pushOnce(*client, Step{step}));
+  const auto env = makePosixEnv();
+  const auto savedUpdates = [&] {
+    const auto newest = newestCheckpoint(*env, saved);
+    PSD_REQUIRE_OK(newest);
+    return newest->checkpoint ? newest->checkpoint->manifest.shards[0].version.value : 0;
+  };
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (savedUpdates() < 5 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  CHECK(savedUpdates() >= 5);
+  CHECK(daemon.errors().find("limits.connections asks for 4096 ") != std::string::npos);
+  CHECK(daemon.errors().find("broken") == std::string::npos);
+  CHECK(daemon.errors().find("Too many open files") == std::string::npos);
+  daemon.kill(SIGKILL);
+  idle.clear();
+  daemon.start(settings);
+  client = joined(daemon.address(), zeros);
+  CHECK(pulled(*client) == 40.f);
 }
 
 /// The value of each tensor of a model that a client reads, the same for all elements of one.

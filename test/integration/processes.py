@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import resource
 import signal
 import struct
 import subprocess
@@ -127,16 +128,22 @@ def trained_samples(folder):
     return trained
 
 
-class Process:
-    """A program that runs in the background, its output in files."""
+def limit_descriptors(most):
+    """Lets this process and what it becomes have no more files open."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
-    def __init__(self, folder, name, arguments, environment=None):
+
+class Process:
+    """A program that runs in the background, its output in files. `descriptors`: so many files it may have open."""
+
+    def __init__(self, folder, name, arguments, environment=None, descriptors=None):
         self.name = name
         self.arguments = [str(argument) for argument in arguments]
         self.paths = [folder / f"{name}.{stream}" for stream in ("out", "err")]
         with open(self.paths[0], "wb") as out, open(self.paths[1], "wb") as err:
             self.popen = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder,
-                                          env={**os.environ, **(environment or {})})
+                                          env={**os.environ, **(environment or {})},
+                                          preexec_fn=descriptors and (lambda: limit_descriptors(descriptors)))
 
     @property
     def pid(self):
@@ -174,14 +181,22 @@ class Process:
         return "\n".join([f"--- {self.name}: {' '.join(self.arguments)} -> {self.popen.poll()}", *last])
 
 
+class NotReady(AssertionError):
+    """A daemon ended before it was ready."""
+
+    def __init__(self, process):
+        super().__init__(f"{process.name} ended before it was ready: {process.err}")
+        self.process = process
+
+
 class Daemon(Process):
     """A psd that is ready. `address` is where to reach it, `addresses` all it listens on."""
 
-    def __init__(self, folder, name, arguments, environment=None):
-        super().__init__(folder, name, [PSD, *arguments], environment)
+    def __init__(self, folder, name, arguments, environment=None, descriptors=None):
+        super().__init__(folder, name, [PSD, *arguments], environment, descriptors)
         until(f"{name} is ready", lambda: "ready: listening on" in self.err or not self.runs())
         if not self.runs():
-            raise AssertionError(f"{name} ended before it was ready: {self.err}")
+            raise NotReady(self)
         ready = next(line for line in self.err.splitlines() if "ready: listening on" in line)
         self.addresses = ready.split("listening on ")[1].split(", pid")[0].split()
         self.address = self.addresses[0]
@@ -247,20 +262,20 @@ class ProcessTest(unittest.TestCase):
         return f"{kind}-{len(self.processes)}"
 
     def daemon(self, *arguments, listen=("tcp://127.0.0.1:0",), policy="hogwild", optimizer='{"type":"sgd","lr":0.01}',
-               environment=None, **settings):
+               environment=None, descriptors=None, **settings):
         """A daemon that is ready. Settings are keys of the configuration, "__" for "."."""
         flags = [part for address in listen for part in ("--listen", address)]
         values = {"policy.type": policy, "optimizer": optimizer, "device": os.environ.get("PSD_TEST_DEVICE", "cpu")}
         values.update({key.replace("__", "."): value for key, value in settings.items()})
         for key, value in values.items():
             flags += ["--set", f"{key}={json.dumps(value) if not isinstance(value, str) else value}"]
-        daemon = Daemon(self.folder, self._name("psd"), [*flags, *arguments], environment)
+        daemon = Daemon(self.folder, self._name("psd"), [*flags, *arguments], environment, descriptors)
         self.processes.append(daemon)
         return daemon
 
-    def start_psd(self, *arguments, environment=None):
+    def start_psd(self, *arguments, environment=None, descriptors=None):
         """A psd about which nothing is assumed."""
-        process = Process(self.folder, self._name("psd"), [PSD, *arguments], environment)
+        process = Process(self.folder, self._name("psd"), [PSD, *arguments], environment, descriptors)
         self.processes.append(process)
         return process
 

@@ -3,6 +3,10 @@
 #include <memory>
 #include <vector>
 
+#include <capnp/rpc.capnp.h>
+#include <capnp/serialize.h>
+#include <unistd.h>
+
 #include "common/os/host.h"
 #include "test/integration/protocol_server.h"
 #include "test/integration/raw_trainer.h"
@@ -100,23 +104,85 @@ TEST_CASE("Protocol: what a device has yet to answer counts as queued for the pe
 }
 
 TEST_CASE("Protocol: a peer with too many calls in progress is not listened to, and others are") {
-  Json settings = config("hogwild");
+  Json settings = config("bounded_staleness");
+  settings["policy"]["bound"] = 0;
   settings["limits"]["calls"] = 16;
   LocalServer server(settings);
   auto io = kj::setupAsyncIo();
   RawTrainer flood(io, server, 0, 2), other(io, server, 1, 2);
   flood.bringZeros();
-  other.peer().wait(other.session().awaitModelRequest().send().dropPipeline());
-  // Each of these is parked until the daemon stops.
-  std::vector<kj::Promise<void>> parked;
-  for (int i = 0; i < 100; i++) {
-    parked.push_back(flood.session().noticeRequest().send().ignoreResult().eagerlyEvaluate(nullptr));
-  }
+  PSD_REQUIRE_OK(other.awaitModel());
+  // Each of these waits for the other's push.
+  const Asked waiting = flood.pullAhead(100);
   turnUntil(io, [&] { return counter(server, "paused_calls") == 1; });
-  auto unheard = flood.startPull(1, 0, 0, 16);
+  auto unheard = flood.peer().daemon().pingRequest().send();
   for (int i = 0; i < 10; i++) PSD_REQUIRE_OK(other.pull(0, 0, 16));
   CHECK_FALSE(unheard.poll(io.waitScope));
   CHECK(counter(server, "pull_slices") == 10);
+}
+
+TEST_CASE("Protocol: of calls that may wait for ever a session has one of a kind, which counts as none") {
+  Json settings = config("locked");
+  settings["limits"]["calls"] = 16;
+  LocalServer server(settings);
+  auto io = kj::setupAsyncIo();
+  RawTrainer first(io, server, 0, 2), trainer(io, server, 1, 2);
+  std::vector<kj::Promise<void>> parked;
+  const auto park = [&](auto request) {
+    parked.push_back(request.send().ignoreResult().eagerlyEvaluate(nullptr));
+  };
+  park(trainer.session().noticeRequest());
+  park(trainer.session().awaitModelRequest());
+  for (int i = 0; i < 50; i++) {
+    CHECK_FALSE(
+        trainer.peer().wait(trainer.session().noticeRequest().send().dropPipeline()).getShuttingDown());
+    const Status refused = trainer.awaitModel();
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.message() == "another awaitModel() of this session waits already");
+  }
+  first.bringZeros();
+  trainer.peer().wait(kj::mv(parked[1]));
+  PSD_REQUIRE_OK(trainer.awaitModel());  // there is none any more
+  CHECK(counter(server, "paused_calls") == 0);
+}
+
+TEST_CASE(
+    "Protocol: a message with many capabilities, or of a kind that is not spoken here, ends its connection") {
+  LocalServer server(config());
+  auto io = kj::setupAsyncIo();
+  for (const bool unknownKind : {false, true}) {
+    capnp::MallocMessageBuilder message;
+    auto root = message.initRoot<capnp::rpc::Message>();
+    if (unknownKind) {
+      root.initProvide();
+    } else {
+      root.initCall().initParams().initCapTable(1000);
+    }
+    const auto words = capnp::messageToFlatArray(message);
+    auto fd = connectTo(parseAddress(server.address()).value(), std::chrono::seconds(60));
+    PSD_REQUIRE_OK(fd);
+    REQUIRE(write(fd->get(), words.begin(), words.asBytes().size()) ==
+            static_cast<ssize_t>(words.asBytes().size()));
+    turnUntil(io, [&] { return counter(server, "connections_dropped") == (unknownKind ? 2 : 1); });
+  }
+}
+
+TEST_CASE("Protocol: a peer that does not finish its calls is dropped") {
+  Json settings = config("locked");
+  settings["limits"]["calls"] = 16;
+  LocalServer server(settings);
+  auto io = kj::setupAsyncIo();
+  RawPeer peer(io, server.address());
+  peer.hello();
+  // Kept, and so never finished.
+  std::vector<capnp::Response<schema::Daemon::PingResults>> kept;
+  const auto failed = kj::runCatchingExceptions([&] {
+    for (int i = 0; i < 1100; i++)
+      kept.push_back(peer.wait(peer.daemon().pingRequest().send().dropPipeline()));
+  });
+  CHECK(failed != nullptr);
+  CHECK(kept.size() > 1000);
+  turnUntil(io, [&] { return counter(server, "connections_dropped") == 1; });
 }
 
 TEST_CASE("Protocol: a peer holds so many capabilities and no more, and those that it drops count no more") {

@@ -170,6 +170,14 @@ class RawTrainer {
     auto answer = peer_.wait(startPull(1, shard, offset, count).dropPipeline());
     return answer.isError() ? statusFrom(answer.getError()) : Status();
   }
+  /// Under bounded_staleness with a bound of 0: makes a step, and asks for so many slices that wait for the
+  /// other trainers' steps.
+  std::vector<capnp::RemotePromise<schema::PullResult>> pullAhead(uint64_t slices) {
+    for (const uint32_t shard : {0u, 1u}) pushShard(shard, 1);
+    std::vector<capnp::RemotePromise<schema::PullResult>> asked;
+    for (uint64_t i = 0; i < slices; i++) asked.push_back(startPull(1, 0, 0, 16));
+    return asked;
+  }
   /// A whole shard's weights.
   std::vector<float> values(uint32_t shard) {
     std::vector<float> values;

@@ -1,6 +1,8 @@
 """Peers that do not speak the protocol, or do so with ill intent. After each the daemon serves as before."""
 
+import json
 import random
+import re
 import resource
 import socket
 import struct
@@ -243,6 +245,39 @@ class HostileBytes(processes.ProcessTest):
         self.assertGreaterEqual(daemon.counter("connections_refused"), 2)
         self.assertEqual(daemon.counter("connections_dropped"), 0)
         self.assert_unharmed(daemon)
+
+    def assert_no_more_than(self, daemon, most):
+        """Of more connections than that the last ones are hung up on; the others stay until this closes them all."""
+        peers = [self.connect(daemon) for _ in range(most + 1)]
+        self.assert_hung_up(peers[-1])
+        self.assertIn(f"limits.connections ({most}) are open", daemon.err)
+        for peer in peers:
+            peer.close()
+        processes.until("there is room again", lambda: self.start_psd("status", "--server", daemon.address).wait() == 0)
+
+    def test_connections_leave_descriptors_for_the_daemons_own_work(self):
+        config = self.write("psd.json", '{"limits": {"connections": 1000}}')
+        daemon = self.daemon("--config", config, descriptors=80, threads=2)
+        line = next(line for line in daemon.err.splitlines() if "limits.connections" in line)
+        for word in (" warn ", "asks for 1000 ", " 80 files", "ulimit -n", "LimitNOFILE"):
+            self.assertIn(word, line)
+        most = int(re.search(r" gets (\d+):", line)[1])
+        self.assertLess(most, 60)
+        self.assert_no_more_than(daemon, most)
+        for wanted, gets in ((2000, most), (5, 5), (most + 1, most)):
+            with self.subTest(reloaded=wanted):
+                logged = len(daemon.err)
+                config.write_text(json.dumps({"limits": {"connections": wanted}}), encoding="utf-8")
+                self.assert_ends(self.start_psd("reload", "--server", daemon.address))
+                self.assertEqual(f"asks for {wanted} connections and gets {most}:" in daemon.err[logged:], wanted > gets)
+                self.assert_no_more_than(daemon, gets)
+        self.assert_unharmed(daemon)
+
+    def test_too_few_descriptors_for_one_connection(self):
+        for descriptors in (16, 40):
+            with self.subTest(descriptors=descriptors):
+                process = self.start_psd("--listen", "tcp://127.0.0.1:0", "--set", "threads=1", descriptors=descriptors)
+                self.assert_fails(process, "limits.connections", f" {descriptors} files", "ulimit -n")
 
     def test_on_a_unix_socket(self):
         daemon = self.daemon(listen=(self.unix_address(), "tcp://127.0.0.1:0"))

@@ -176,7 +176,8 @@ class EndOfARun(processes.ProcessTest):
 
     def test_one_that_was_sent_away_is_not_done(self):
         daemon, other = self.when_one_is_done(type="log")
-        self.assert_stops(daemon)
+        daemon.signal(signal.SIGINT)
+        self.assert_ends(daemon)
         self.assert_fails(other, "shutting down")
         daemon = self.start(type="log")
         self.assert_ends(self.train(daemon.address, 1, 2, steps=5))

@@ -53,6 +53,27 @@ class WrongConfiguration(processes.ProcessTest):
         for right in ('"w"', '"[w]"', '"b\\\\[0]"', '"[!b]"', '"[]w]"'):
             self.assert_ends(self.start_psd("check", self.write("right.json", groups(right))))
 
+    def test_flags_that_are_no_utf8_text(self):
+        byte = "\udcff"  # stands for the byte 0xff
+        self.refuse(["--listen", f"{self.unix_address()}{byte}"], "--listen", "psd.sock?", "UTF-8")
+        self.refuse(["--listen", "tcp://localhost:0", "--listen", f"tcp://{byte}"], "--listen", "tcp://?", "UTF-8")
+        self.refuse(["check", "--device", f"cpu{byte}"], "--device", "cpu?", "UTF-8")
+        for key in ("save", "durability.path", "log.file"):
+            self.refuse(["--set", f"{key}={byte}"], "--set", f"{key}=?", "UTF-8")
+        self.refuse(["--config", f"{byte}.json"], "?.json", "No such file")
+        self.refuse(["--listen", "tcp://localhost:0", "--port-file", f"absent{byte}/port"], "--port-file", "absent?/port")
+
+    def test_of_long_flags_a_part_is_quoted(self):
+        long = "x" * 100_000
+        for arguments in (["--listen", f"tcp://{long}"], ["--listen", f"unix:///{long}"], ["--listen", long], ["--device", long],
+                          ["--set", f"policy.type={long}"], ["--set", f"{long}=1"], ["--set", f"policy.{long}=1"], ["--set", long],
+                          ["--set", f"save=/{long}"], [f"--{long}"], [long], ["--config", long],
+                          ["status", "--server", f"tcp://{long}"], ["status", "--timeout", long], ["inspect", long],
+                          ["--set", "policy.type=locked", "--set", "durability.type=log", "--set", f"durability.path={long}"]):
+            complaint = self.refuse(arguments)
+            self.assertLess(len(complaint), 2000)
+            self.assertFalse(complaint.endswith("xxx..."), "the reason is lost")
+
     def test_files_that_cannot_be_read(self):
         self.refuse(["--config", "absent.json"], "absent.json", "No such file")
         self.refuse(["--config", self.folder], str(self.folder), "directory")

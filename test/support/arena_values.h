@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <vector>
 
 #include "common/types/model_layout.h"
@@ -12,7 +13,7 @@ inline std::vector<float> everyParameter(const ModelSpec& model, float value) {
   const ModelLayout layout(model);
   std::vector<float> values(layout.totalElements());
   for (const TensorPlace& place : layout.places()) {
-    std::fill_n(values.begin() + static_cast<ptrdiff_t>(place.begin), place.count, value);
+    std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(place.begin), place.count, value);
   }
   return values;
 }

@@ -13,29 +13,15 @@ bool liesIn(const std::string& path, const std::string& folder) {
   return folderOf(path) == folder && path != folder;
 }
 
-class MemoryReadableFile final : public ReadableFile {
- public:
-  MemoryReadableFile(std::string path, std::string bytes)
-      : path_(std::move(path)), bytes_(std::move(bytes)) {}
-  uint64_t size() const override { return bytes_.size(); }
-  Status read(uint64_t offset, std::span<std::byte> into) const override {
-    if (offset > bytes_.size() || into.size() > bytes_.size() - offset) {
-      return {ErrorCode::io, "'" + path_ + "': ends before byte " + std::to_string(offset + into.size())};
-    }
-    if (!into.empty()) std::memcpy(into.data(), bytes_.data() + offset, into.size());
-    return {};
-  }
-
- private:
-  const std::string path_, bytes_;
-};
-
 class MemoryFileLock final : public FileLock {
  public:
   MemoryFileLock(MemoryEnv& env, std::shared_ptr<std::set<std::string>> locks, std::string path)
       : env_(env), locks_(std::move(locks)), path_(std::move(path)) {}
   ~MemoryFileLock() override { locks_->erase(path_); }
-  bool inPlace() const override { return env_.exists(path_); }
+  bool inPlace() const override {
+    const auto there = env_.exists(path_);
+    return !there.ok() || *there;
+  }
 
  private:
   MemoryEnv& env_;
@@ -44,6 +30,26 @@ class MemoryFileLock final : public FileLock {
 };
 
 }  // namespace
+
+class MemoryReadableFile final : public ReadableFile {
+ public:
+  MemoryReadableFile(MemoryEnv& env, std::string path, std::string bytes)
+      : env_(env), path_(std::move(path)), bytes_(std::move(bytes)) {}
+  uint64_t size() const override { return bytes_.size(); }
+  Status read(uint64_t offset, std::span<std::byte> into) const override {
+    const std::lock_guard hold(env_.mutex_);
+    if (auto failed = env_.look("read", path_)) return *failed;
+    if (offset > bytes_.size() || into.size() > bytes_.size() - offset) {
+      return {ErrorCode::io, "'" + path_ + "': ends before byte " + std::to_string(offset + into.size())};
+    }
+    if (!into.empty()) std::memcpy(into.data(), bytes_.data() + offset, into.size());
+    return {};
+  }
+
+ private:
+  MemoryEnv& env_;
+  const std::string path_, bytes_;
+};
 
 class MemoryWritableFile final : public WritableFile {
  public:
@@ -84,6 +90,15 @@ std::optional<Error> MemoryEnv::enter(const std::string& name, const std::string
     return error(path, "cannot " + name, *failure_);
   }
   return {};
+}
+
+std::optional<Error> MemoryEnv::look(const std::string& name, const std::string& path) {
+  if (crashed_) return error(path, "cannot " + name, kPowerFailed);
+  if (failure_ && failing_.count(name) != 0) return error(path, "cannot " + name, *failure_);
+  const uint64_t number = reads_.next++;
+  if (number < reads_.first || number >= reads_.last) return {};
+  reads_.failed++;
+  return error(path, "cannot " + name, reads_.reason);
 }
 
 std::string MemoryEnv::Inode::reachable() const {
@@ -140,12 +155,11 @@ Result<std::unique_ptr<WritableFile>> MemoryEnv::create(const std::string& path)
 
 Result<std::unique_ptr<ReadableFile>> MemoryEnv::open(const std::string& path) {
   std::lock_guard hold(mutex_);
+  if (auto failed = look("open", path)) return *failed;
   auto entry = live_.find(path);
-  if (crashed_) return error(path, "cannot open", kPowerFailed);
-  if (failure_ && failing_.count("open") != 0) return error(path, "cannot open", *failure_);
   if (entry == live_.end()) return error(path, "cannot open", kMissing);
   if (!entry->second) return error(path, "cannot open", "Is a directory");
-  return std::unique_ptr<ReadableFile>(new MemoryReadableFile(path, entry->second->bytes));
+  return std::unique_ptr<ReadableFile>(new MemoryReadableFile(*this, path, entry->second->bytes));
 }
 
 Status MemoryEnv::rename(const std::string& from, const std::string& to) {
@@ -200,8 +214,7 @@ Status MemoryEnv::removeFolder(const std::string& folder) {
 
 Result<std::vector<std::string>> MemoryEnv::list(const std::string& folder) {
   std::lock_guard hold(mutex_);
-  if (crashed_) return error(folder, "cannot list", kPowerFailed);
-  if (failure_ && failing_.count("list") != 0) return error(folder, "cannot list", *failure_);
+  if (auto failed = look("list", folder)) return *failed;
   if (!hasFolder(folder)) return error(folder, "cannot list", kMissing);
   std::vector<std::string> names;
   for (const auto& [path, inode] : live_) {
@@ -211,9 +224,10 @@ Result<std::vector<std::string>> MemoryEnv::list(const std::string& folder) {
   return names;
 }
 
-bool MemoryEnv::exists(const std::string& path) {
+Result<bool> MemoryEnv::exists(const std::string& path) {
   std::lock_guard hold(mutex_);
-  return !crashed_ && live_.count(path) != 0;
+  if (auto failed = look("exists", path)) return *failed;
+  return live_.count(path) != 0;
 }
 
 Status MemoryEnv::syncFolder(const std::string& folder) {
@@ -310,9 +324,20 @@ void MemoryEnv::fail(std::set<std::string> which, std::string reason) {
   failure_ = std::move(reason);
 }
 
+void MemoryEnv::failReads(uint64_t first, uint64_t count, std::string reason) {
+  std::lock_guard hold(mutex_);
+  reads_ = {0, first, first + count, 0, std::move(reason)};
+}
+
 void MemoryEnv::heal() {
   std::lock_guard hold(mutex_);
   failure_.reset();
+  reads_ = {};
+}
+
+uint64_t MemoryEnv::failedReads() const {
+  std::lock_guard hold(mutex_);
+  return reads_.failed;
 }
 
 void MemoryEnv::vanish(const std::string& folder) {
@@ -328,6 +353,15 @@ std::string MemoryEnv::bytes(const std::string& path) const {
   std::lock_guard hold(mutex_);
   auto entry = live_.find(path);
   return entry == live_.end() || !entry->second ? "" : entry->second->bytes;
+}
+
+std::map<std::string, std::string> MemoryEnv::files() const {
+  std::lock_guard hold(mutex_);
+  std::map<std::string, std::string> out;
+  for (const auto& [path, inode] : live_) {
+    if (inode) out[path] = inode->bytes;
+  }
+  return out;
 }
 
 void MemoryEnv::put(const std::string& path, const std::string& bytes) {

@@ -46,7 +46,7 @@ class MemoryEnv final : public Env {
   Status createFolder(const std::string& folder) override;
   Status removeFolder(const std::string& folder) override;
   Result<std::vector<std::string>> list(const std::string& folder) override;
-  bool exists(const std::string& path) override;
+  Result<bool> exists(const std::string& path) override;
   Status syncFolder(const std::string& folder) override;
   Result<std::unique_ptr<FileLock>> lock(const std::string& path) override;
 
@@ -63,20 +63,28 @@ class MemoryEnv final : public Env {
   void restartProcess();
 
   /// Until healed, each operation whose name ("append", "create", …) is in `which` fails with `reason`; an
-  /// append has by then written half of its bytes. An empty set: every operation that writes. "list" and
-  /// "open" only by name. What a failed sync was to bring to the disk can be read until the power fails, and
-  /// no later sync brings it there.
+  /// append has by then written half of its bytes. An empty set: every operation that writes. "exists",
+  /// "list", "open" and "read" only by name. What a failed sync was to bring to the disk can be read until
+  /// the power fails, and no later sync brings it there.
   void fail(std::set<std::string> which, std::string reason);
+  /// Until healed, of the operations that read those with the numbers [first, first + count) from now on
+  /// fail.
+  void failReads(uint64_t first, uint64_t count, std::string reason);
   void heal();
+  /// Operations that have failed since failReads().
+  uint64_t failedReads() const;
   /// A folder and all in it vanish, as by somebody else's hand.
   void vanish(const std::string& folder);
 
   /// A file's bytes, "" if it is not there.
   std::string bytes(const std::string& path) const;
+  /// The bytes of all files, by path.
+  std::map<std::string, std::string> files() const;
   /// Puts a file on the disk, synced.
   void put(const std::string& path, const std::string& bytes);
 
  private:
+  friend class MemoryReadableFile;
   friend class MemoryWritableFile;
 
   struct Inode {
@@ -91,6 +99,8 @@ class MemoryEnv final : public Env {
   /// Counts the operation; the error it must end with, if it must.
   std::optional<Error> enter(const std::string& name, const std::string& path,
                              const std::string& detail = "");
+  /// The error that an operation which reads must end with, if it must.
+  std::optional<Error> look(const std::string& name, const std::string& path);
   Status append(uint64_t life, const std::string& path, Inode& inode, std::span<const std::byte> bytes);
   Status sync(uint64_t life, const std::string& path, Inode& inode);
   Status inPlace(const std::string& path, const Inode* inode) const;
@@ -107,6 +117,10 @@ class MemoryEnv final : public Env {
   uint64_t life_ = 0;  // how often the machine was started: files of an earlier life are dead
   std::set<std::string> failing_;
   std::optional<std::string> failure_;
+  struct FailingReads {
+    uint64_t next = 0, first = 0, last = 0, failed = 0;
+    std::string reason;
+  } reads_;
   std::shared_ptr<std::set<std::string>> locks_ = std::make_shared<std::set<std::string>>();
 };
 

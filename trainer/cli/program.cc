@@ -10,6 +10,7 @@
 
 #include "common/cli/output.h"
 #include "common/log/log.h"
+#include "common/text/text.h"
 #include "trainer/cli/commands.h"
 
 namespace psd {
@@ -26,7 +27,7 @@ void keepFreedMemory() {
 }
 
 int report(const Error& error) {
-  std::cerr << "psd-trainer: " << error.message << std::endl;
+  std::cerr << "psd-trainer: " << oneLine(error.message, kMessageBytesMax) << std::endl;
   return error.code == ErrorCode::invalidArgument ? kExitUsage : kExitFailed;
 }
 

@@ -39,7 +39,12 @@ Result<PullInfo> PullCall::wait() {
       client_.bytesPulled_ += values->bytes;
       return values;
     }
-    PSD_RETURN_IF_ERROR(client_.recover(connection_, values.error()));
+    // A pull in whose midst this process stood still is given up by the daemon, and begins anew.
+    const bool givenUp =
+        values.error().code == ErrorCode::deadlineExceeded && !client_.gaveUp_ && !client_.interrupted_;
+    if (!givenUp) {
+      PSD_RETURN_IF_ERROR(client_.recover(connection_, values.error()));
+    }
     send();
   }
 }

@@ -9,6 +9,7 @@
 #include <kj/async-unix.h>
 #include <kj/debug.h>
 
+#include "common/text/text.h"
 #include "common/types/model_layout.h"
 #include "common/wire/convert.h"
 #include "trainer/client/cleared.h"
@@ -89,7 +90,7 @@ kj::Promise<Error> Channel::broken(kj::Exception&& exception) {
   const std::string reason(wire::textIn(exception.getDescription()));
   bool lost = exception.getType() == kj::Exception::Type::DISCONNECTED;
   end({ErrorCode::unavailable,
-       "the connection to " + server_ + " broke" + (lost ? "" : ": " + wire::printable(reason))});
+       "the connection to " + server_ + " broke" + (lost ? "" : ": " + printable(reason))});
   // Off the stack of the call that failed, and before its caller may free what the call references.
   return kj::evalLater([this] {
     tearDown();
@@ -124,7 +125,7 @@ kj::Promise<Result<std::string>> Channel::hello() {
                                                         ", this program version " +
                                                         std::to_string(wire::kProtocolVersion)};
         }
-        return wire::printable(wire::textIn(answer.getServerVersion()));
+        return printable(wire::textIn(answer.getServerVersion()));
       }));
 }
 
@@ -139,8 +140,8 @@ Status Channel::readAccess(schema::ModelAccess::Reader access, uint64_t chunkByt
   }
   terms_.slices = cutIntoSlices(plan, std::min(chunkBytes / sizeof(float), access.getSliceElementsMax()));
   carried_ = terms_.slices;
-  policy_ = wire::printable(wire::textIn(access.getPolicy()));
-  device_ = wire::printable(wire::textIn(access.getDevice()));
+  policy_ = printable(wire::textIn(access.getPolicy()));
+  device_ = printable(wire::textIn(access.getDevice()));
   localSteps_ = {};
   if (access.hasLocalSteps()) {
     const auto local = access.getLocalSteps();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "common/text/text.h"
 #include "common/wire/convert.h"
 #include "trainer/client/channel.h"
 
@@ -12,9 +13,9 @@ Status Channel::agreeOn(schema::JoinResult::Joined::Reader joined) {
   const auto agreed = [&](std::string_view spec) -> Result<std::shared_ptr<const Codec>> {
     auto made = makeCodec(spec.empty() ? "none" : spec);
     if (!made.ok()) {
-      return Error{ErrorCode::protocolMismatch, server_ +
-                                                    " asks for a codec that this program does not have: " +
-                                                    wire::printable(made.message(), 300)};
+      return Error{
+          ErrorCode::protocolMismatch,
+          server_ + " asks for a codec that this program does not have: " + printable(made.message(), 300)};
     }
     return (*made)->name() == "none" ? nullptr : *made;
   };

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/os/host.h"
+#include "common/text/text.h"
 #include "common/wire/convert.h"
 #include "trainer/client/channel.h"
 #include "trainer/client/cleared.h"
@@ -61,9 +62,12 @@ void Channel::watchNotice() {
                 .send()
                 .then([this](capnp::Response<schema::Trainer::NoticeResults> notice) {
                   if (!notice.getShuttingDown()) return;
+                  const std::string reason = printable(wire::textIn(notice.getReason()));
                   ended_ =
-                      Error{ErrorCode::shuttingDown, "the daemon at " + server_ + " is shutting down: " +
-                                                         wire::printable(wire::textIn(notice.getReason()))};
+                      notice.getComesBack()
+                          ? Error{ErrorCode::unavailable, "the daemon at " + server_ + " restarts: " + reason}
+                          : Error{ErrorCode::shuttingDown,
+                                  "the daemon at " + server_ + " is shutting down: " + reason};
                   // Closing now lets the daemon go; calls in flight fail with the reason above.
                   if (socket_) socket_->shutdownWrite();
                 })

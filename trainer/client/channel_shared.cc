@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "common/text/text.h"
 #include "common/wire/convert.h"
 #include "trainer/client/channel.h"
 
@@ -16,7 +17,7 @@ kj::Promise<Status> Channel::share(schema::ModelAccess::Reader access) {
   if (transport_ == Transport::rpc) return Status();
   if (!access.hasSharedModel()) {
     if (transport_ == Transport::automatic) return Status();
-    std::string why = wire::printable(wire::textIn(access.getNotShared()));
+    std::string why = printable(wire::textIn(access.getNotShared()));
     return Status(ErrorCode::invalidArgument,
                   "transport shm: " + server_ + ": " + (why.empty() ? "the daemon offers none" : why));
   }

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/config/json_file.h"
 #include "trainer/loop/batches.h"
 #include "trainer/loop/non_finite.h"
 
@@ -72,7 +73,7 @@ std::string formatJson(const EvalReport& report) {
                                        {"loss", report.score.meanLoss()},
                                        {"accuracy", report.score.accuracy()},
                                        {"versions", std::move(versions)}};
-  return json.dump();
+  return jsonText(json);
 }
 
 }  // namespace psd

@@ -126,7 +126,7 @@ TEST_CASE("Device ring: rings that cannot be, and those of others when they are 
 TEST_CASE("Device ring: all copies of what lies in it are no larger than it is") {
   const auto store = ParameterStore::create(model(), 2, {device()}, Optimizer{});
   PSD_REQUIRE_OK(store);
-  const auto all = wire::ByteBudget::make(kSharedUnitBytes);
+  const auto all = ByteBudget::make(kSharedUnitBytes);
   const auto ring = DeviceRing::make(**store, 0, kRingBytes, Limits{}, *all);
   PSD_REQUIRE_OK(ring);
   CHECK(all->used() == kSharedUnitBytes);

@@ -132,7 +132,7 @@ TEST_CASE("a bad override names the assignment and the reason") {
         "'a.b=3': 'b' cannot be set inside a list; give the whole value instead");
   CHECK(afterOverride("{}", "listen=[\"a\"") ==
         "'listen=[\"a\"': value, line 1, column 5: expected ',' or ']', not the end of the text");
-  CHECK(afterOverride("{}", "save=\xff") == "'save=\xff': the value is not UTF-8 text");
+  CHECK(afterOverride("{}", "save=\xff") == "'save=?': the value is not UTF-8 text");
 }
 
 TEST_CASE("describeJson shows short values whole and cuts long ones between characters") {
@@ -145,6 +145,13 @@ TEST_CASE("describeJson shows short values whole and cuts long ones between char
   for (int i = 0; i < 40; i++) accents += "é";
   std::string kept = accents.substr(0, 58);
   CHECK(describeJson(accents) == "\"" + kept + "…");
+}
+
+TEST_CASE("a document becomes text whatever bytes are in it") {
+  using Json = nlohmann::ordered_json;
+  CHECK(jsonText(Json{{"path", "/tmp/s\xff.sock"}}) == "{\"path\":\"/tmp/s\xef\xbf\xbd.sock\"}");
+  CHECK(jsonText(Json{{"a", 1}}, 2) == "{\n  \"a\": 1\n}");
+  CHECK(jsonText(Json("caf\u00e9")) == "\"caf\u00e9\"");
 }
 
 }  // namespace psd

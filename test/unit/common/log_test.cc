@@ -37,6 +37,20 @@ struct LogFile {
   const std::string path = folder.file("psd.log");
 };
 
+TEST_CASE("a message is one line of bounded length, whatever it quotes") {
+  const bool json = GENERATE(false, true);
+  const LogFile log(json ? "json" : "text", "info");
+  spdlog::warn("refused {}: {}", "a\nb\x1b[2J \xff", std::string(2 << 20, 'x'));
+  spdlog::warn("caf\u00e9");
+  const auto lines = linesOf(log.path);
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0].size() < kMessageBytesMax + 200);
+  CHECK_THAT(lines[0], Catch::EndsWith(json ? "xxx...\"}" : "xxx..."));
+  CHECK_THAT(lines[0],
+             Catch::Contains(json ? "refused a\\nb\\u001b[2J \xef\xbf\xbd: x" : "refused a?b?[2J ?: x"));
+  CHECK_THAT(lines[1], Catch::Contains("caf\u00e9"));
+}
+
 TEST_CASE("every line of the JSON format is an object with time, level and message") {
   const LogFile log("json", "debug");
   const std::vector<std::string> messages = {"plain",

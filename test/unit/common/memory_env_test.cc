@@ -41,7 +41,7 @@ TEST_CASE("after a crash the disk in memory holds what was synced, and of the re
   fill(env);
   env.restart(expected.survival);
   CHECK(env.bytes("/a") == expected.a);
-  CHECK(env.exists("/b") == expected.b);
+  CHECK(env.exists("/b").value() == expected.b);
   CHECK(env.bytes("/b") == (expected.b ? "beta" : ""));
 }
 
@@ -79,10 +79,10 @@ TEST_CASE("what a process that died had written is there for the next one, and c
   fill(env);
   env.restartProcess();
   CHECK(env.bytes("/a") == "syncedmore");
-  CHECK(env.exists("/b"));
+  CHECK(env.exists("/b").value());
   env.restart(Survival::syncedOnly);
   CHECK(env.bytes("/a") == "synced");
-  CHECK_FALSE(env.exists("/b"));
+  CHECK_FALSE(env.exists("/b").value());
 }
 
 TEST_CASE("what a failed sync left undone no later one does") {

@@ -194,12 +194,24 @@ TEST_CASE("folders are made with those above them, listed in order, and removed 
   PSD_REQUIRE_OK(env->createFolder(inner));
   for (const std::string name : {"z", "x", "y"}) writeFile(inner + "/" + name, "");
   CHECK(env->list(inner).value() == std::vector<std::string>{"x", "y", "z"});
-  CHECK(env->exists(inner));
+  CHECK(env->exists(inner).value());
   CHECK(env->removeFolder(inner).message() == "'" + inner + "': cannot remove: " + std::strerror(ENOTEMPTY));
   for (const std::string name : {"x", "y", "z"}) PSD_REQUIRE_OK(env->remove(inner + "/" + name));
   PSD_REQUIRE_OK(env->removeFolder(inner));
-  CHECK_FALSE(env->exists(inner));
+  CHECK_FALSE(env->exists(inner).value());
   CHECK(env->list(inner).message() == "'" + inner + "': cannot list: " + std::strerror(ENOENT));
+}
+
+TEST_CASE("what cannot be looked for is not taken for missing") {
+  const TempDir folder;
+  const auto env = makePosixEnv();
+  writeFile(folder.file("data"), "");
+  CHECK(env->exists(folder.file("data")).value());
+  CHECK_FALSE(env->exists(folder.file("missing")).value());
+  CHECK_FALSE(env->exists(folder.file("data/below")).value());
+  const std::string tooLong = folder.file(std::string(5000, 'x'));
+  CHECK(env->exists(tooLong).message() ==
+        "'" + tooLong + "': cannot look for it: " + std::strerror(ENAMETOOLONG));
 }
 
 TEST_CASE("a file is cut off where it is asked to be") {

@@ -147,6 +147,23 @@ TEST_CASE("a moved-from listener does not remove the socket's file") {
   exchange(unixAt(path), kept.sockets()[0].get());
 }
 
+TEST_CASE("the file of a Unix socket that somebody else has made at the path meanwhile stays his") {
+  const TempDir folder;
+  const std::string path = folder.file("psd.sock");
+  ListenSockets later;
+  {
+    const ListenSockets first = listening(unixAt(path));
+    std::filesystem::remove(path);
+    later = listening(unixAt(path));
+  }
+  REQUIRE(std::filesystem::exists(path));
+  exchange(unixAt(path), later.sockets()[0].get());
+  std::filesystem::remove(path);
+  testing::writeFile(path, "precious");
+  { const ListenSockets gone = std::move(later); }
+  CHECK(testing::readFile(path) == "precious");
+}
+
 TEST_CASE("a Unix socket that a dead process left behind is replaced") {
   const TempDir folder;
   const std::string path = folder.file("psd.sock");

@@ -25,5 +25,40 @@ TEST_CASE("nearest finds the candidate that was meant, or none") {
   CHECK(nearest("type", {}).empty());
 }
 
+TEST_CASE("what others chose is made fit to be quoted") {
+  CHECK(printable("plain text ~") == "plain text ~");
+  CHECK(printable("") == "");
+  CHECK(printable("a\nb\x1b[0m\x7f\xff") == "a?b?[0m??");
+  CHECK(printable(std::string(201, 'x')) == std::string(200, 'x') + "...");
+  CHECK(printable(std::string(200, 'x')) == std::string(200, 'x'));
+  CHECK(printable("abcdef", 3) == "abc...");
+}
+
+TEST_CASE("a message is made one line") {
+  CHECK(oneLine("plain text ~", 100) == "plain text ~");
+  CHECK(oneLine("", 100).empty());
+  CHECK(oneLine("a\nb\x1b[0m\x7f\xff", 100) == "a?b?[0m??");
+  CHECK(oneLine("caf\u00e9 \u2026 \U0001f600", 100) == "caf\u00e9 \u2026 \U0001f600");
+  CHECK(quotedPath("/a b") == "'/a b'");
+  CHECK(quotedPath(std::string(2000, 'x')) == "'" + std::string(1000, 'x') + "...'");
+  CHECK(oneLine("abcdef", 6) == "abcdef");
+  CHECK(oneLine("abcdef", 3) == "abc...");
+  CHECK(oneLine("ab\u2026", 4) == "ab...");  // no half of a character
+}
+
+TEST_CASE("UTF-8 is told from what is none") {
+  for (const char* text :
+       {"", "plain", "caf\xc3\xa9", "\xe2\x80\xa6", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf", "\xee\x80\x80"}) {
+    INFO(text);
+    CHECK(isUtf8(text));
+  }
+  for (const char* text :
+       {"\xff", "\x80", "\xc3", "\xc3(", "\xc0\xaf", "\xe2\x80", "\xe0\x80\x80", "\xed\xa0\x80",
+        "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "ok \xe2\x80"}) {
+    INFO(text);
+    CHECK_FALSE(isUtf8(text));
+  }
+}
+
 }  // namespace
 }  // namespace psd

@@ -91,6 +91,13 @@ TEST_CASE("a model that cannot be held is refused by the tensor's name") {
   CHECK(refusalOf({{"", DType::f32, {1}}}) == "a tensor of the model has an empty name");
   const std::string badName = "a tensor of the model has a name with other characters than visible ASCII";
   CHECK(refusalOf({{"two words", DType::f32, {1}}}) == badName);
+  const std::string longest(kTensorNameBytesMax, 'x'), longer = longest + "x", huge(2 << 20, '\n');
+  PSD_REQUIRE_OK(validateModel(modelOf({{longest, DType::f32, {1}}})));
+  CHECK(refusalOf({{longer, DType::f32, {1}}}) ==
+        "tensor '" + longer.substr(0, 200) + "...' has a name of 1025 bytes; at most 1024 are taken");
+  CHECK(refusalOf({{huge, DType::f32, {1}}}) ==
+        "tensor '" + std::string(200, '?') + "...' has a name of 2097152 bytes; at most 1024 are taken");
+  CHECK(refusalOf({{longest, DType::f32, {0}}}).size() < 300);
   CHECK(refusalOf({{"line\n", DType::f32, {1}}}) == badName);
   CHECK(refusalOf({{"caf\xc3\xa9", DType::f32, {1}}}) == badName);
   CHECK(refusalOf({{std::string("nul\0", 4), DType::f32, {1}}}) == badName);

@@ -1,16 +1,16 @@
-#include <thread>
 #include <vector>
 
-#include "common/wire/byte_budget.h"
+#include "common/budget/byte_budget.h"
 #include "test/unit/common/wire_streams.h"
 
 namespace psd {
 namespace {
 
 using namespace testing;
-using wire::ByteBudget;
 
-constexpr size_t kLargeWords = wire::kBudgetedBytesMin / sizeof(capnp::word);
+// Of a size that counts, and below that of huge pages.
+constexpr uint64_t kLargeBytes = 2 * wire::kUnbudgetedBytes;
+constexpr size_t kLargeWords = kLargeBytes / sizeof(capnp::word);
 
 Segments largeMessage(uint64_t seed) {
   Random random(seed);
@@ -19,47 +19,8 @@ Segments largeMessage(uint64_t seed) {
   return segments;
 }
 
-TEST_CASE("a budget lends what it has and gets it back") {
-  auto budget = ByteBudget::make(10);
-  CHECK_FALSE(budget->tryTake(11));
-  auto six = budget->tryTake(6);
-  REQUIRE(six);
-  CHECK_FALSE(budget->tryTake(5));
-  auto four = budget->tryTake(4);
-  REQUIRE(four);
-  CHECK(budget->used() == 10);
-  six.reset();
-  CHECK(budget->used() == 4);
-  ByteBudget::Lease moved = std::move(*four);
-  four.reset();
-  CHECK(budget->used() == 4);
-  moved = {};
-  CHECK(budget->used() == 0);
-}
-
-TEST_CASE("a budget shared by threads is never overdrawn and ends unused") {
-  auto budget = ByteBudget::make(3);
-  std::atomic<uint64_t> most{0}, lent{0};
-  {
-    std::vector<std::jthread> threads;
-    for (int i = 0; i < 4; i++) {
-      threads.emplace_back([&] {
-        for (int round = 0; round < 20'000; round++) {
-          auto lease = budget->tryTake(2);
-          if (!lease) continue;
-          uint64_t now = lent.fetch_add(2) + 2;
-          if (now > 3) most = now;
-          lent.fetch_sub(2);
-        }
-      });
-    }
-  }
-  CHECK(most == 0);
-  CHECK(budget->used() == 0);
-}
-
 TEST_CASE("a large message waits for the budget, without a deadline, and then comes whole") {
-  auto budget = ByteBudget::make(wire::kBudgetedBytesMin);
+  auto budget = ByteBudget::make(kLargeBytes);
   int waits = 0;
   wire::MessageStreamOptions options;
   options.budget = budget;
@@ -79,12 +40,43 @@ TEST_CASE("a large message waits for the budget, without a deadline, and then co
   near.timer.advanceTo(kj::origin<kj::TimePoint>() + 6 * kj::SECONDS);
   auto message = near.got(kj::mv(reading));
   CHECK(hasSegments(*message, segments));
-  CHECK(budget->used() == wire::kBudgetedBytesMin);
+  CHECK(budget->used() == kLargeBytes);
   message = nullptr;
   CHECK(budget->used() == 0);
 }
 
-TEST_CASE("a small message needs no budget") {
+TEST_CASE("a message that is only announced takes nothing of the budget") {
+  auto budget = ByteBudget::make(kLargeBytes);
+  wire::MessageStreamOptions options;
+  options.budget = budget;
+  PipedStream near(std::move(options));
+  const auto bytes = framed(largeMessage(3));
+  // Less than that of content: the table of segments comes before it.
+  auto sent = near.send(std::vector<kj::byte>(bytes.begin(), bytes.begin() + wire::kUnbudgetedBytes));
+  auto reading = near.read();
+  REQUIRE_FALSE(reading.poll(near.scope));
+  CHECK(budget->used() == 0);
+}
+
+TEST_CASE("small messages count where a connection holds many") {
+  auto budget = ByteBudget::make(kLargeBytes);
+  wire::MessageStreamOptions options;
+  options.budget = budget;
+  PipedStream near(std::move(options));
+  Segments segments;
+  segments.push_back(kj::heapArray<capnp::word>(512));
+  const uint64_t bytes = 512 * sizeof(capnp::word), free = wire::kUnbudgetedBytes / bytes;
+  std::vector<kj::Own<capnp::MessageReader>> held;
+  for (uint64_t i = 0; i < free + 3; i++) {
+    auto sent = near.send(framed(segments));
+    held.push_back(near.got(near.read()));
+    CHECK(budget->used() == (i < free ? 0 : (i - free + 1) * bytes));
+  }
+  held.clear();
+  CHECK(budget->used() == 0);
+}
+
+TEST_CASE("a few small messages need no budget") {
   auto budget = ByteBudget::make(1);
   wire::MessageStreamOptions options;
   options.budget = budget;
@@ -97,17 +89,17 @@ TEST_CASE("a small message needs no budget") {
 }
 
 TEST_CASE("a connection that ends while it waits or holds gives everything back") {
-  auto budget = ByteBudget::make(wire::kBudgetedBytesMin);
+  auto budget = ByteBudget::make(kLargeBytes);
   {
     wire::MessageStreamOptions options;
     options.budget = budget;
     PipedStream near(std::move(options));
     auto bytes = framed(largeMessage(2));
-    bytes.resize(bytes.size() / 2);
+    bytes.resize(bytes.size() / 4 * 3);
     auto sent = near.send(bytes);
     auto reading = near.read();
     REQUIRE_FALSE(reading.poll(near.scope));
-    CHECK(budget->used() == wire::kBudgetedBytesMin);
+    CHECK(budget->used() == kLargeBytes);
   }
   CHECK(budget->used() == 0);
 }

@@ -71,7 +71,7 @@ inline Status saveStore(Env& env, const std::string& folder, uint64_t number, Pa
   for (ManifestShard& entry : manifest.shards) {
     Shard& shard = store.shard(entry.range.id.value);
     entry.version = shard.version();
-    entry.pushes = shard.pushes();
+    entry.pushed = shard.pushed();
     PSD_RETURN_IF_ERROR(image.copy(shard, *lanes[0]));
     PSD_RETURN_IF_ERROR(writer.addShard(entry, image.planes()));
   }

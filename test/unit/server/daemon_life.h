@@ -69,21 +69,26 @@ struct Life {
   std::unique_ptr<Durability> durability;
   std::shared_ptr<ParameterStore> store;
   bool fresh = true;
+  Status refused;  // why there is no store
 
   explicit Life(Env& env, uint32_t shards = 2, const DurabilityConfig& config = logConfig()) {
     spdlog::set_level(spdlog::level::off);  // thousands of crashes are meant
-    auto opened = Durability::open(env, config);
-    if (!opened.ok()) return;
-    auto found = (*opened)->find();
-    if (!found.ok()) return;
-    auto made = makeStore(shards, kCounting);
-    fresh = !*found;
-    if (*found && !(*opened)->restore(**found, *made).ok()) return;
-    store = std::move(made);
-    durability = std::move(*opened);
+    refused = start(env, shards, config);
   }
   /// False when the base could not be taken: nothing is promised then.
   bool begin() { return durability->begin(lockedSource(store)).ok(); }
+
+ private:
+  Status start(Env& env, uint32_t shards, const DurabilityConfig& config) {
+    PSD_ASSIGN_OR_RETURN(auto opened, Durability::open(env, config));
+    PSD_ASSIGN_OR_RETURN(const auto found, opened->find());
+    auto made = makeStore(shards, kCounting);
+    fresh = !found;
+    if (found) PSD_RETURN_IF_ERROR(opened->restore(*found, *made));
+    store = std::move(made);
+    durability = std::move(opened);
+    return {};
+  }
 };
 
 /// The whole of a counting model, padding aside: every element of a shard counts the same.

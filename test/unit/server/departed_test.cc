@@ -77,7 +77,9 @@ std::optional<Departed> told(MemoryEnv& env, const std::string& resume) {
   config.resume = resume;
   auto durability = Durability::open(env, config);
   PSD_REQUIRE_OK(durability);
-  return (*durability)->departed();
+  auto departed = (*durability)->departed();
+  PSD_REQUIRE_OK(departed);
+  return *departed;
 }
 
 TEST_CASE("who has come and gone counts for the daemon that goes on, and for no other") {

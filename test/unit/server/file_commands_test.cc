@@ -36,7 +36,7 @@ class BusyEnv final : public Env {
     happen_(looks_++);
     return disk_.list(folder);
   }
-  bool exists(const std::string& path) override { return disk_.exists(path); }
+  Result<bool> exists(const std::string& path) override { return disk_.exists(path); }
   Status syncFolder(const std::string& folder) override { return disk_.syncFolder(folder); }
   Result<std::unique_ptr<FileLock>> lock(const std::string& path) override { return disk_.lock(path); }
 

@@ -1,5 +1,9 @@
+#include <cfloat>
+
+#include "server/store/cpu/racy_loops.h"
 #include "server/store/squared_norm.h"
 #include "test/support/change_checks.h"
+#include "test/support/finite_values.h"
 
 namespace psd {
 namespace {
@@ -23,6 +27,58 @@ TEST_CASE("gradients that a codec made are changed likewise") {
 TEST_CASE("what a round combines to has its norm, and is clipped as a reference in double says") {
   const auto backend = makeCpuBackend();
   for (size_t elements : {1, 16, 4097, 10007}) testing::checkCombinedChanges(*backend, elements);
+}
+
+TEST_CASE("what compensation makes of finite values is finite") {
+  const std::vector<float> values = testing::finiteValues();
+  size_t notFinite = 0, notKept = 0;
+  for (const float lambda : {1e-9f, 0.04f, 2.f, 1e9f}) {
+    const ElementChange change{1, INFINITY, lambda};
+    for (const float g : values) {
+      for (const float w : values) {
+        if (change.compensated(g, w, w) != g) notKept++;  // nothing has moved
+        for (const float pulled : values) {
+          if (!std::isfinite(change.compensated(g, w, pulled))) notFinite++;
+          for (float meanSquare : {0.f, 1e-30f, 1.f, FLT_MAX}) {
+            if (!std::isfinite(change.compensatedAdaptively(g, w, pulled, meanSquare))) notFinite++;
+            if (!std::isfinite(meanSquare)) notFinite++;
+          }
+        }
+      }
+    }
+  }
+  CHECK(notFinite == 0);
+  CHECK(notKept == 0);
+}
+
+TEST_CASE("the vectorised compensation of finite values is that of one element") {
+  std::vector<float> g, w, pulled;
+  for (const float one : testing::finiteValues()) {
+    for (const float other : testing::finiteValues()) {
+      g.push_back(one);
+      w.push_back(other);
+      pulled.push_back(g.size() % 3 == 0 ? other : one);
+    }
+  }
+  for (const bool adaptive : {false, true}) {
+    INFO(adaptive);
+    const ElementChange change{1, INFINITY, 0.04f};
+    std::vector<float> meanSquares(g.size()), changed = g;
+    for (int i = 0; i < 2; i++) {
+      const auto before = meanSquares;
+      changed = g;
+      racyChange(change, g.size(), w.data(), pulled.data(), adaptive ? meanSquares.data() : nullptr,
+                 changed.data());
+      size_t different = 0;
+      for (size_t e = 0; e < g.size(); e++) {
+        float square = before[e];
+        const float expected = adaptive ? change.compensatedAdaptively(g[e], w[e], pulled[e], square)
+                                        : change.compensated(g[e], w[e], pulled[e]);
+        if (changed[e] != expected || !std::isfinite(changed[e]) || meanSquares[e] != square) different++;
+      }
+      CHECK(different == 0);
+    }
+  }
 }
 
 TEST_CASE("a squared norm is that of a reference in double, for huge values too") {

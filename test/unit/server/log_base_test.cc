@@ -78,7 +78,7 @@ TEST_CASE("a folder that another daemon has made anew meanwhile is left to it") 
   REQUIRE(loop.until([&] { return daemon.durability->status()["checkpoint_failures"] >= 1; }));
   daemon.durability = nullptr;
   CHECK(env.list("/data").value() == std::vector<std::string>{"checkpoint-0000000009"});
-  CHECK(env.exists(theirs + "/shard-00000.safetensors"));
+  CHECK(env.exists(theirs + "/shard-00000.safetensors").value());
 }
 
 TEST_CASE("where the first checkpoint of a log fails the log is broken, until one is taken") {
@@ -109,6 +109,43 @@ TEST_CASE("where the first checkpoint of a log fails the log is broken, until on
   } else {
     CHECK(recovered(env) == 3.f);  // nothing was promised of what came after
   }
+}
+
+TEST_CASE(
+    "a daemon that dies before its first checkpoint, which failed at first, leaves nothing in the way") {
+  const bool hasFirst = GENERATE(false, true);
+  const Survival survival = GENERATE(Survival::everything, Survival::syncedOnly);
+  MemoryEnv env;
+  TestLoop loop;
+  {
+    Life daemon(env);
+    env.fail({"rename"}, "No space left on device");
+    CHECK_FALSE(daemon.begin());
+    pushed(loop, daemon, 1);
+    auto held = std::optional(loop.wait(daemon.store->shard(1).lock().acquire()));
+    env.heal();
+    // The first shard's file is there, and the second shard yet to be copied.
+    const std::string file = checkpointPath("/data", 2) + "/shard-00000.safetensors";
+    REQUIRE(loop.until([&] { return !env.bytes(file).empty(); }));
+    pushed(loop, daemon, 2);
+    if (hasFirst) {
+      held.reset();
+      REQUIRE(loop.until([&] { return daemon.durability->status()["checkpoints"] == 1; }));
+      pushed(loop, daemon, 3);
+    }
+    env.crashAt(env.operations().size());
+    held.reset();
+  }
+  env.restart(survival);
+  Life after(env);
+  INFO(after.refused.message());
+  REQUIRE(after.store);
+  CHECK(after.fresh != hasFirst);
+  REQUIRE(after.begin());
+  const float before = counts(*after.store)[0];
+  pushed(loop, after, 4);
+  after.durability = nullptr;
+  CHECK(recovered(env) == before + 1);
 }
 
 TEST_CASE("a log that could not begin is whole again soon after there is room, though nobody pushes") {

@@ -125,7 +125,7 @@ std::string segmentOfBatches(const std::vector<uint64_t>& batches) {
       const std::vector<float> gradient = {1.f * static_cast<float>(number), 2};
       appendRecord(batch, number, ShardId{0}, {{number, 1.}, gradient, {}});
     }
-    sealRecords(batch);
+    sealRecords(batch, number - records);
     bytes.insert(bytes.end(), batch.begin(), batch.end());
   }
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

@@ -99,6 +99,34 @@ TEST_CASE("each policy takes the modifiers that go with it, and says why it take
   }
 }
 
+TEST_CASE(
+    "kept snapshots are let go of, the oldest first, before a pull waits, whichever policy keeps them") {
+  const auto budget = ByteBudget::make(40);
+  const auto room = std::make_shared<SnapshotRoom>(budget);
+  PulledWeights pulled(room), others(room);
+  constexpr SessionId kA{1};
+  constexpr ShardId kShard{0};
+  const auto note = [&](PulledWeights& keeper, uint64_t version) {
+    auto lease = room->tryTake(10);
+    REQUIRE(lease);
+    keeper.note(
+        kA, kShard,
+        std::make_shared<const ShardSnapshot>(ShardSnapshot{Version{version}, {}, std::move(*lease)}));
+  };
+  pulled.admit(kA);
+  others.admit(kA);
+  note(pulled, 1);
+  note(pulled, 2);
+  CHECK(budget->used() == 20);
+  const auto more = room->tryTake(30);
+  REQUIRE(more);
+  CHECK(pulled.find(kA, kShard, Version{2}) != nullptr);
+  CHECK(pulled.find(kA, kShard, Version{1}) == nullptr);
+  CHECK(room->tryTake(10));  // the last one went
+  CHECK_FALSE(room->tryTake(20));
+  CHECK(budget->used() == 30);
+}
+
 TEST_CASE("what trainers pulled is found by its version, and let go of in time") {
   PulledWeights pulled;
   const auto snapshot = [](uint64_t version) {

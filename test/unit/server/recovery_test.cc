@@ -275,7 +275,7 @@ TEST_CASE("a log that another number of shards wrote is replayed before the mode
   Life after(env, 5);
   REQUIRE(after.store);
   CHECK(counts(*after.store) == std::vector<float>(5, 5.f));
-  CHECK(after.store->shard(0).pushes().at(0).step == Step{5});
+  CHECK(after.store->shard(0).pushed().ranges().front().pushes.at(0).step == Step{5});
   REQUIRE(after.begin());
   const auto logged = push(*after.store, 4, countingGradient(*after.store, 4), Step{6});
   loop.wait(after.store->shard(4).whenDurable(logged));

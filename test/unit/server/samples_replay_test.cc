@@ -96,7 +96,7 @@ class Simulation {
       ManifestShard shard;
       shard.range.id = ShardId{i};
       shard.version = shards[i].version;
-      shard.pushes = shards[i].pushes;
+      shard.pushed = {shard.range.count, shards[i].pushes};
       manifest.shards.push_back(shard);
     }
     return manifest;

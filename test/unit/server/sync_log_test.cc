@@ -88,7 +88,7 @@ TEST_CASE("rounds are written down, and repeated bit for bit") {
   PSD_REQUIRE_OK(durability->begin(sourceOf(served)));
   const auto states = train(served, loop);
   for (size_t i = 0; i < kShards; i++) {
-    const std::vector<AppliedPush>& pushes = served.shard(i).pushes();
+    const std::vector<AppliedPush>& pushes = served.shard(i).pushed().ranges().front().pushes;
     REQUIRE(pushes.size() == kTrainers);
     for (const AppliedPush& push : pushes) {
       CHECK(push.incarnation == push.rank.value + 100);

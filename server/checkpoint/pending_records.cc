@@ -1,0 +1,42 @@
+#include "server/checkpoint/pending_records.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kSmallBytes = uint64_t{64} << 10;  // records up to that share a piece …
+constexpr uint64_t kSharedBytes = 4 * kSmallBytes;    // … of so many
+constexpr uint64_t kSpareBytesMax = uint64_t{16} << 20;
+
+}  // namespace
+
+PendingRecords::Piece& PendingRecords::place(uint64_t bytes, ByteBudget::Lease room) {
+  rooms_.push_back(std::move(room));
+  if (!pieces_.empty() && pieces_.back().capacity() - pieces_.back().size() >= bytes) return pieces_.back();
+  const auto fits = std::find_if(spare_.begin(), spare_.end(),
+                                 [&](const Piece& piece) { return piece.capacity() >= bytes; });
+  if (fits == spare_.end()) {
+    pieces_.emplace_back().reserve(bytes <= kSmallBytes ? kSharedBytes : bytes);
+  } else {
+    pieces_.push_back(std::move(*fits));
+    spare_.erase(fits);
+  }
+  return pieces_.back();
+}
+
+void PendingRecords::clear() {
+  uint64_t kept = 0;
+  for (const Piece& piece : spare_) kept += piece.capacity();
+  for (Piece& piece : pieces_) {
+    if (kept + piece.capacity() > kSpareBytesMax) continue;
+    kept += piece.capacity();
+    piece.clear();
+    spare_.push_back(std::move(piece));
+  }
+  pieces_.clear();
+  rooms_.clear();
+}
+
+}  // namespace psd

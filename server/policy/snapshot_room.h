@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include <kj/async.h>
+
+#include "common/budget/byte_budget.h"
+
+namespace psd {
+
+/// Where the snapshots of all policies have their memory of (limits.snapshot_bytes). Those that are kept for
+/// another purpose than a pull are let go of before a pull waits. Thread-safe.
+class SnapshotRoom {
+ public:
+  /// Who keeps snapshots. Thread-safe.
+  class Keeper {
+   public:
+    virtual ~Keeper() = default;
+    /// False where it keeps none.
+    virtual bool letGoOfOldest() = 0;
+  };
+
+  explicit SnapshotRoom(std::shared_ptr<ByteBudget> budget) : budget_(std::move(budget)) {}
+
+  /// A keeper's first and last act.
+  void add(Keeper& keeper);
+  void remove(Keeper& keeper);
+
+  /// None where pulls are in the midst of all there is.
+  std::optional<ByteBudget::Lease> tryTake(uint64_t bytes);
+  kj::Promise<ByteBudget::Lease> take(uint64_t bytes);
+  /// As long as somebody waits and something is kept.
+  void letGoForThoseWhoWait();
+
+ private:
+  bool letGo();
+
+  const std::shared_ptr<ByteBudget> budget_;
+  std::mutex mutex_;  // guards what follows, and held while a keeper lets go, for few instructions
+  std::set<Keeper*> keepers_;
+};
+
+}  // namespace psd

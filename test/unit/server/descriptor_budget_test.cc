@@ -1,0 +1,106 @@
+#include "server/rpc/descriptor_budget.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/rpc/push_ring.h"
+#include "test/support/catch.h"
+
+namespace psd {
+namespace {
+
+using Catch::Contains;
+
+DaemonConfig listeningOn(const std::vector<std::string>& addresses) {
+  DaemonConfig config;
+  for (const std::string& address : addresses) config.listen.push_back(parseAddress(address).value());
+  return config;
+}
+
+TEST_CASE("connections get the descriptors that the daemon's own work does not need") {
+  CHECK(DescriptorBudget{100, 40, 1}.connectionsMax() == 60);
+  CHECK(DescriptorBudget{101, 40, 2}.connectionsMax() == 30);
+  CHECK(DescriptorBudget{41, 40, 1}.connectionsMax() == 1);
+  CHECK(DescriptorBudget{41, 40, 2}.connectionsMax() == 0);
+  CHECK(DescriptorBudget{40, 40, 1}.connectionsMax() == 0);
+  CHECK(DescriptorBudget{3, 40, 1}.connectionsMax() == 0);
+  CHECK(DescriptorBudget{UINT64_MAX, 40, 2}.connectionsMax() == UINT64_MAX);
+  for (const uint64_t perConnection : {1, 2}) {
+    DescriptorBudget budget{0, 40, perConnection};
+    budget.limit = budget.limitFor(1000);
+    CHECK(budget.connectionsMax() == 1000);
+    budget.limit--;
+    CHECK(budget.connectionsMax() == 999);
+  }
+}
+
+TEST_CASE("what is kept grows with the event loops, the addresses and what is open already") {
+  const DaemonConfig one = listeningOn({"tcp://localhost:5500"});
+  const DescriptorBudget base = shareDescriptors(one, 1024, 5);
+  CHECK(base.limit == 1024);
+  CHECK(base.perConnection == 1);
+  CHECK(base.kept > 5 + 3 * 2 + 2);
+  CHECK(shareDescriptors(one, 1024, 9).kept == base.kept + 4);
+  DaemonConfig more = one;
+  more.threads = 4;
+  CHECK(shareDescriptors(more, 1024, 5).kept == base.kept + 3 * 3);
+  CHECK(shareDescriptors(listeningOn({"tcp://localhost:1", "tcp://*:2"}), 1024, 5).kept == base.kept + 2);
+}
+
+TEST_CASE("a connection over a Unix socket may take a ring's descriptor too") {
+  DaemonConfig both = listeningOn({"tcp://localhost:5500", "unix:///tmp/psd.sock"});
+  CHECK(shareDescriptors(both, 1024, 5).perConnection == 2);
+  both.limits.ringBytes = 0;
+  CHECK(shareDescriptors(both, 1024, 5).perConnection == 1);
+}
+
+TEST_CASE("who asks for more connections than fit is told how to get them, in one line") {
+  const DescriptorBudget budget{64, 46, 1};
+  CHECK(budget.shortfall(18).empty());
+  const std::string line = budget.shortfall(19);
+  for (const char* part :
+       {"limits.connections asks for 19 ", "gets 18:", " 64 files", " 65 ", "ulimit -n", "LimitNOFILE"}) {
+    CHECK_THAT(line, Contains(part));
+  }
+  CHECK(line.find('\n') == std::string::npos);
+  CHECK(DescriptorBudget{}.shortfall(UINT32_MAX).empty());
+}
+
+TEST_CASE("a limit that leaves no connection at all is an error that names the one that would do") {
+  PSD_REQUIRE_OK((DescriptorBudget{47, 46, 1}.check()));
+  const Status none = DescriptorBudget{46, 46, 1}.check();
+  REQUIRE_FALSE(none.ok());
+  CHECK(none.error().code == ErrorCode::unavailable);
+  for (const char* part : {"limits.connections", " 46 files", " needs 47", "ulimit -n"}) {
+    CHECK_THAT(none.message(), Contains(part));
+  }
+}
+
+TEST_CASE("a ring takes one of the descriptors that are left for rings, until its memory is gone") {
+  const auto bytes = ByteBudget::make(1 << 20), files = ByteBudget::make(1);
+  const Limits limits;
+  auto first = PushRing::make(4096, limits, *bytes, *files);
+  PSD_REQUIRE_OK(first);
+  const auto second = PushRing::make(4096, limits, *bytes, *files);
+  REQUIRE_FALSE(second.ok());
+  CHECK(second.error().code == ErrorCode::overloaded);
+  CHECK_THAT(second.message(), Contains("file descriptor"));
+  CHECK(bytes->used() == 4096);
+  std::shared_ptr<SharedMemory> kept = (*first)->memory();
+  first->reset();
+  CHECK(bytes->used() == 4096);
+  CHECK_FALSE(PushRing::make(4096, limits, *bytes, *files).ok());
+  kept = nullptr;
+  CHECK(bytes->used() == 0);
+  PSD_REQUIRE_OK(PushRing::make(4096, limits, *bytes, *files));
+}
+
+TEST_CASE("this process has some descriptors, and keeps more than are open") {
+  const DescriptorBudget own = ownDescriptors(listeningOn({"tcp://localhost:5500"}));
+  CHECK(own.limit > 0);
+  CHECK(own.kept > 3 + 6);
+}
+
+}  // namespace
+}  // namespace psd
