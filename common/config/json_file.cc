@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kQuotedBytesMax = 60;
+constexpr size_t kQuotedValueBytesMax = 60;
 constexpr size_t kKeyBytesMax = 200;
 
 /// Builds the document from the parser's events, so that repeated keys are seen, and keeps the
@@ -168,8 +168,8 @@ std::string describeJson(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "a list";
   std::string text = jsonText(value);
-  if (text.size() <= kQuotedBytesMax) return text;
-  size_t end = kQuotedBytesMax;
+  if (text.size() <= kQuotedValueBytesMax) return text;
+  size_t end = kQuotedValueBytesMax;
   while ((static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) end--;  // inside a UTF-8 character
   return text.substr(0, end) + "…";
 }

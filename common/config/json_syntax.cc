@@ -6,7 +6,7 @@
 namespace psd {
 namespace {
 
-constexpr size_t kQuotedBytesMax = 40;
+constexpr size_t kQuotedTokenBytesMax = 40;
 constexpr std::string_view kSpace = " \t\r\n";
 
 bool isWordByte(char c) {
@@ -38,8 +38,8 @@ std::string found(std::string_view text, size_t at) {
   } else {
     while (end < text.size() && isUtf8Continuation(text[end])) end++;
   }
-  if (end - at <= kQuotedBytesMax) return "'" + std::string(text.substr(at, end - at)) + "'";
-  end = at + kQuotedBytesMax;
+  if (end - at <= kQuotedTokenBytesMax) return "'" + std::string(text.substr(at, end - at)) + "'";
+  end = at + kQuotedTokenBytesMax;
   while (end > at + 1 && isUtf8Continuation(text[end])) end--;  // not in the midst of a character
   return "'" + std::string(text.substr(at, end - at)) + "…'";
 }

@@ -8,14 +8,14 @@
 namespace psd {
 namespace {
 
-constexpr std::string_view kFormatName = "psd trainers";
+constexpr std::string_view kDepartedFormat = "psd trainers";
 constexpr uint64_t kFormatVersion = 1;
-constexpr std::string_view kChecksumKey = "crc32c";
+constexpr std::string_view kDepartedChecksum = "crc32c";
 constexpr uint64_t kBytesMax = 1ull << 30;
 
 Result<Departed> read(const nlohmann::ordered_json& document) {
   ObjectReader in(document);
-  if (in.text("format", "") != kFormatName) in.fail("format", "must be \"psd trainers\"");
+  if (in.text("format", "") != kDepartedFormat) in.fail("format", "must be \"psd trainers\"");
   if (in.integer("format_version", 0, 0, UINT64_MAX) != kFormatVersion) {
     in.fail("format_version", "must be " + std::to_string(kFormatVersion));
   }
@@ -26,7 +26,7 @@ Result<Departed> read(const nlohmann::ordered_json& document) {
     if (rank >= departed.worldSize) in.fail("departed", "must be ranks below world_size");
     departed.ranks.insert(Rank{static_cast<uint32_t>(rank)});
   }
-  in.text(kChecksumKey, "");
+  in.text(kDepartedChecksum, "");
   PSD_RETURN_IF_ERROR(in.finish());
   return departed;
 }
@@ -36,17 +36,17 @@ Result<Departed> read(const nlohmann::ordered_json& document) {
 std::string departedPath(const std::string& folder) { return folder + "/" + std::string(kDepartedName); }
 
 std::string formatDeparted(const Departed& departed) {
-  nlohmann::ordered_json out = {{"format", kFormatName},
+  nlohmann::ordered_json out = {{"format", kDepartedFormat},
                                 {"format_version", kFormatVersion},
                                 {"writer", "psd " PSD_VERSION},
                                 {"world_size", departed.worldSize},
                                 {"departed", nlohmann::ordered_json::array()}};
   for (const Rank rank : departed.ranks) out["departed"].push_back(rank.value);
-  return sealJson(out, kChecksumKey);
+  return sealJson(out, kDepartedChecksum);
 }
 
 Result<Departed> parseDeparted(std::string_view text, const std::string& origin) {
-  const auto document = openSealedJson(text, kChecksumKey);
+  const auto document = openSealedJson(text, kDepartedChecksum);
   auto departed = document.ok() ? read(*document) : Result<Departed>(document.error());
   if (departed.ok()) return departed;
   return Error{ErrorCode::io, "'" + origin + "' cannot be read: " + departed.message()};

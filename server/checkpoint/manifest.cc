@@ -14,8 +14,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kConsistencies[] = {"live", "per_shard", "per_group"};
-constexpr std::string_view kFormatName = "psd checkpoint";
-constexpr std::string_view kChecksumKey = "manifest_crc32c";
+constexpr std::string_view kManifestFormat = "psd checkpoint";
+constexpr std::string_view kManifestChecksum = "manifest_crc32c";
 constexpr size_t kChecksumDigits = 8;  // of a shard's file
 
 std::vector<std::string> slotNames(const Optimizer& optimizer) {
@@ -215,7 +215,7 @@ ManifestGroup readGroup(ManifestReader in) {
 
 Status readAll(const Json& document, Manifest& manifest) {
   ManifestReader in{ObjectReader(document)};
-  if (in.text("format") != kFormatName) in.raw().fail("format", "must be \"psd checkpoint\"");
+  if (in.text("format") != kManifestFormat) in.raw().fail("format", "must be \"psd checkpoint\"");
   if (uint64_t version = in.integer("format_version"); version != kCheckpointFormat) {
     in.raw().fail("format_version", "is " + std::to_string(version) + "; this psd reads version " +
                                         std::to_string(kCheckpointFormat));
@@ -237,7 +237,7 @@ Status readAll(const Json& document, Manifest& manifest) {
     manifest.shards.push_back(readShard(std::move(entry), manifest.shards.size(), manifest.groups.size()));
   }
   if (in.raw().has("samples")) manifest.samples = readSamples(in.object("samples"));
-  in.text(kChecksumKey);
+  in.text(kManifestChecksum);
   PSD_RETURN_IF_ERROR(in.raw().finish());
   return manifest.samples ? SamplePlan::restore(*manifest.samples).status() : Status();
 }
@@ -261,7 +261,7 @@ std::string_view consistencyName(Consistency consistency) {
 
 std::string formatManifest(const Manifest& manifest) {
   Json out;
-  out["format"] = kFormatName;
+  out["format"] = kManifestFormat;
   out["format_version"] = kCheckpointFormat;
   out["writer"] = "psd " PSD_VERSION;
   out["number"] = manifest.number;
@@ -295,14 +295,14 @@ std::string formatManifest(const Manifest& manifest) {
     out["shards"].push_back(std::move(entry));
   }
   if (manifest.samples) out["samples"] = samplesJson(*manifest.samples);
-  return sealJson(out, kChecksumKey);
+  return sealJson(out, kManifestChecksum);
 }
 
 Result<Manifest> parseManifest(std::string_view text, const std::string& origin) {
   auto bad = [&](const std::string& why) {
     return Error{ErrorCode::io, "'" + origin + "' is no manifest that psd can read: " + why};
   };
-  const auto document = openSealedJson(text, kChecksumKey);
+  const auto document = openSealedJson(text, kManifestChecksum);
   if (!document.ok()) return bad(document.message());
   Manifest manifest;
   if (Status read = readAll(*document, manifest); !read.ok()) return bad(read.message());

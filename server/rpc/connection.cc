@@ -24,7 +24,7 @@ constexpr unsigned kQuietLooksMax = 3;
 Connection::Connection(std::shared_ptr<EventLoop> loop, int fd, std::string peer)
     : loop_(std::move(loop)),
       peer_(std::move(peer)),
-      heardAt_(loop_->timer().now()),
+      heardAt_(loop_->now()),
       unheardSince_(heardAt_),
       fd_(fd) {
   endWhenVanished(fd, std::chrono::milliseconds(loop_->config().membership.leaseMs));
@@ -131,7 +131,7 @@ std::string Connection::endReason() {
 std::optional<std::string> Connection::mustEnd() {
   if (!stream_) return {};
   const uint64_t received = stream_->receivedBytes();
-  const kj::TimePoint now = loop_->timer().now();
+  const kj::TimePoint now = loop_->now();
   if (received != receivedBytes_) heardAt_ = now;
   quietLooks_ = received == receivedBytes_ && !stream_->waitsForBudget() ? quietLooks_ + 1 : 0;
   receivedBytes_ = received;
@@ -173,11 +173,11 @@ bool Connection::livesUnheard() {
   // The budget is given out in the order of asking, so this wait ends; but no sooner for what the peer does.
   if (stream_->waitsForBudget() || unheardBytes_ != before) return true;
   // With a full socket a peer can show nothing.
-  return loop_->timer().now() - unheardSince_ < lease();
+  return loop_->now() - unheardSince_ < lease();
 }
 
 std::optional<std::string> Connection::forsaken() {
-  if (trainers_.empty() || loop_->timer().now() - heardAt_ < lease()) return {};
+  if (trainers_.empty() || loop_->now() - heardAt_ < lease()) return {};
   for (const TrainerSession* trainer : trainers_) {
     if (!trainer->lost()) return {};
   }

@@ -238,18 +238,19 @@ void Control::keepDeparted() {
   departedKept_ =
       departedKept_
           .addBranch()  // one after the other: the newest stays
-          .then([this, departed = std::move(departed)] {
+          .then([this, departed] {
             return background_.run<Status>([this, departed] { return durability_->keepDeparted(departed); });
           })
           .catch_([](kj::Exception&& exception) {  // no thread
             return Status(ErrorCode::internal, exception.getDescription().cStr());
           })
-          .then([this](Status kept) {
+          .then([this, departed](Status kept) {
             if (!kept.ok()) {
               spdlog::error("a daemon after this one would wait for trainers that are done: {}",
                             kept.message());
             }
-            endIfDone();
+            // Who leaves is told so before everybody is told of the end.
+            if (departed.ranks == keptDeparted_) endIfDone();
           })
           .fork();
 }

@@ -32,7 +32,9 @@ void EventLoop::shutDown() {
   connections_.clear();
   spinner_.stop();
   tasks_ = nullptr;
+  endedAt_ = now();
   running_ = false;
+  openGate();  // what waits there is refused while there is a queue, not found in it at its end
   requests_.cancel(ended());
 }
 

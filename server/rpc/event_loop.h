@@ -40,12 +40,14 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
  public:
   EventLoop(kj::AsyncIoContext& io, LoopEnvironment& environment);
 
-  /// Closes all connections and drops all tasks. Only running() and update…() may be called after.
+  /// Closes all connections and drops all tasks. Only running(), now() and update…() may be called after.
   void shutDown();
 
   LoopEnvironment& environment() { return environment_; }
   kj::AsyncIoContext& io() { return io_; }
   kj::Timer& timer() { return io_.provider->getTimer(); }
+  /// The timer's; after shutDown() the moment of that.
+  kj::TimePoint now() const { return running_ ? io_.provider->getTimer().now() : endedAt_; }
   const std::shared_ptr<wire::BufferPool>& pool() { return pool_; }
   wire::Spinner& spinner() { return spinner_; }
 
@@ -147,6 +149,7 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   const kj::Own<const kj::Executor> executor_ = kj::getCurrentThreadExecutor().addRef();
   const std::thread::id thread_ = std::this_thread::get_id();
   std::atomic<bool> running_{true};
+  kj::TimePoint endedAt_ = kj::origin<kj::TimePoint>();
 };
 
 /// A thread that runs one EventLoop. Owned by the control loop's thread.

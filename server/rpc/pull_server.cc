@@ -48,11 +48,11 @@ std::shared_ptr<PullServer::Reading> PullServer::reading(uint32_t shard, uint64_
 }
 
 std::shared_ptr<const void> PullServer::asking(uint32_t shard, const std::shared_ptr<Reading>& reading) {
-  reading->asked = loop_.timer().now();
+  reading->asked = loop_.now();
   reading->unanswered++;
   return {nullptr, [this, shard, reading](const void*) {
             reading->unanswered--;
-            reading->asked = loop_.timer().now();  // it was not the peer that made itself wait
+            reading->asked = loop_.now();  // it was not the peer that made itself wait
             if (reading->snapshot != nullptr) holding_.insert(shard);
           }};
 }

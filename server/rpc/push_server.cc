@@ -223,6 +223,14 @@ std::shared_ptr<StepPush> PushServer::begun(Step step) const {
   return found == steps_.end() ? nullptr : found->second;
 }
 
+std::shared_ptr<StepPush> PushServer::stillAtWork(Step newest) const {
+  for (const auto& [number, step] : steps_) {
+    if (number > newest) break;
+    if (step->closed() && step->unanswered > 0) return step;
+  }
+  return nullptr;
+}
+
 size_t PushServer::decidedBeside(const PushSlice& slice) const {
   const ParameterStore& store = *model_->store;
   size_t decided = 0;
@@ -304,8 +312,7 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
   if (slice.gradient.onDevice() && !takesDeviceGradient(slice)) {
     return pushCopied(std::move(slice), kj::READY_NOW);
   }
-  // Of a trainer that was lost, what the policy is still at: then it is known what of the step is left.
-  if (const auto step = begun(slice.step); step && step->closed() && step->unanswered > 0) {
+  if (const auto step = stillAtWork(slice.step)) {
     slice.turn = nullptr;
     return step->whenChanged()
         .then([this, slice = std::move(slice)]() mutable { return take(std::move(slice)); })

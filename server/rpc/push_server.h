@@ -115,6 +115,9 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   Result<std::shared_ptr<StepPush>> stepOf(const PushSlice& slice);
   /// Null: it has not begun, or is over.
   std::shared_ptr<StepPush> begun(Step step) const;
+  /// A step up to this one, begun before the trainer was lost, that policies are still at: only then is it
+  /// known what of it is to come again, and newer steps may not overtake that. Null: none.
+  std::shared_ptr<StepPush> stillAtWork(Step newest) const;
   std::shared_ptr<PartPush> open(const PushSlice& slice) const;
   /// Of the other shards of its group, those whose parts of the step are decided.
   size_t decidedBeside(const PushSlice& slice) const;

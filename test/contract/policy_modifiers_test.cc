@@ -7,7 +7,7 @@
 #include "test/contract/policy_trainer.h"
 #include "test/support/finite_values.h"
 
-namespace psd {
+namespace psd::policy_modifiers_test {
 namespace {
 
 using testing::allAre;
@@ -275,4 +275,4 @@ TEST_CASE("compensation makes no weight NaN or infinite, however large a finite 
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::policy_modifiers_test

@@ -7,7 +7,7 @@
 
 #include "test/contract/policy_trainer.h"
 
-namespace psd {
+namespace psd::policy_promises_test {
 namespace {
 
 using testing::allAre;
@@ -208,4 +208,4 @@ TEST_CASE("hogwild applies each slice as it comes, and pulls live weights") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::policy_promises_test

@@ -8,7 +8,7 @@
 
 #include "test/contract/policy_trainer.h"
 
-namespace psd {
+namespace psd::policy_rounds_test {
 namespace {
 
 using testing::allAre;
@@ -322,4 +322,4 @@ TEST_CASE("krum chooses one contribution for all shards, by distances over the w
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::policy_rounds_test

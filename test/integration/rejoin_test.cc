@@ -5,8 +5,10 @@
 #include <vector>
 
 #include <kj/async-io.h>
+#include <kj/common.h>
 
 #include "test/integration/raw_trainer.h"
+#include "test/support/async_backend.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 
@@ -115,6 +117,34 @@ TEST_CASE("Rejoin: a slice that comes again is answered, and not applied again")
     CHECK(status["counters"]["repeated_slices"] == 10);
     CHECK(status["counters"]["refused_slices"] == 0);
   }
+}
+
+TEST_CASE("Rejoin: what comes again while the device is still at it is not overtaken by newer steps") {
+  Json config = configOf(0);
+  config["policy"]["type"] = "locked";
+  const auto device = std::make_shared<testing::AsyncBackend>();
+  LocalServer server(config, device);
+  auto io = kj::setupAsyncIo();
+  const std::vector<float> whole(2000, 1.0f);
+  KJ_DEFER(device->gate().open());
+  {
+    RawTrainer lost(io, server, 0, 1, {.incarnation = 7});
+    lost.bringZeros();
+    device->gate().close();
+    const auto push = lost.startPush({1, 0, 0}, dataOf(whole));
+    allIsRead(lost);
+    REQUIRE(device->gate().waitForHeld(1));
+  }
+  server.statusWhen([](const Json& status) { return status["trainers_lost"] == 1; });
+  RawTrainer back(io, server, 0, 1, {.incarnation = 7});
+  std::vector<capnp::RemotePromise<schema::PushResult>> pushes;
+  for (const uint64_t step : {1u, 2u}) {
+    for (const uint32_t shard : {0u, 1u}) pushes.push_back(back.startPush({step, shard, 0}, dataOf(whole)));
+  }
+  allIsRead(back);
+  device->gate().open();
+  for (auto& push : pushes) CHECK(back.peer().wait(push.dropPipeline()).isAccepted());
+  for (const auto& shard : server.status()["shards"]) CHECK(shard["version"] == 2);
 }
 
 TEST_CASE("Rejoin: what waited at a reload's gate goes with the connection that it came over") {

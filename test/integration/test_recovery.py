@@ -26,9 +26,10 @@ class KilledDaemon(processes.ProcessTest):
         trainers = [self.train(daemon.address, rank, TRAINERS, steps=STEPS) for rank in range(TRAINERS)]
         for kill in range(1, KILLS + 1):
             target = kill * pushes // (KILLS + 2)
-            daemon.until_status(f"both have made {target} pushes",
+            # The faster one may be through with all of its own before the slower one has made as many.
+            daemon.until_status(f"one has made {target} pushes",
                                 lambda status: len(status["trainers"]) == TRAINERS
-                                and all(trainer["step"] >= target for trainer in status["trainers"]))
+                                and any(trainer["step"] >= target for trainer in status["trainers"]))
             daemon.kill()
             daemon = self.start(durability, policy, codec)
         for trainer in trainers:

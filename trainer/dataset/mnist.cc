@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint32_t kSide = 28;
-constexpr uint32_t kClasses = 10;
+constexpr uint32_t kDigits = 10;
 constexpr const char* kExpected =
     "a folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
     "t10k-labels-idx1-ubyte, plain or .gz";
@@ -47,7 +47,7 @@ Status checkLabels(const IdxFile& labels, const IdxFile& images) {
                                "; expected one label per image"};
   }
   const auto bad =
-      std::find_if(labels.bytes.begin(), labels.bytes.end(), [](uint8_t label) { return label >= kClasses; });
+      std::find_if(labels.bytes.begin(), labels.bytes.end(), [](uint8_t label) { return label >= kDigits; });
   if (bad != labels.bytes.end()) {
     return {ErrorCode::io, labels.path + ": label " + std::to_string(*bad) + " at index " +
                                std::to_string(bad - labels.bytes.begin()) + "; expected 0 to 9"};
@@ -71,7 +71,7 @@ Result<std::unique_ptr<Dataset>> openMnist(const std::string& folder, Split spli
   PSD_RETURN_IF_ERROR(checkLabels(labels, images));
   std::string description = std::to_string(labels.bytes.size()) + " images from " + folder;
   return std::unique_ptr<Dataset>(
-      std::make_unique<ByteImages>(ImageShape{1, kSide, kSide}, kClasses, std::move(images.bytes),
+      std::make_unique<ByteImages>(ImageShape{1, kSide, kSide}, kDigits, std::move(images.bytes),
                                    std::move(labels.bytes), std::move(description)));
 }
 

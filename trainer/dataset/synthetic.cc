@@ -11,7 +11,7 @@ namespace psd {
 namespace {
 
 constexpr ImageShape kShape{1, 28, 28};
-constexpr uint32_t kClasses = 10;
+constexpr uint32_t kSyntheticClasses = 10;
 constexpr uint64_t kPatternStream = 0;
 constexpr uint64_t kTrainStream = 1;
 constexpr uint64_t kTestStream = 2;
@@ -20,7 +20,7 @@ constexpr uint64_t kTestStream = 2;
 /// pixels' mean is small, so that the learning rates that suit MNIST suit these images.
 std::vector<uint8_t> makePatterns(uint64_t seed) {
   Random random(seed, kPatternStream);
-  std::vector<uint8_t> patterns(kClasses * kShape.elementCount());
+  std::vector<uint8_t> patterns(kSyntheticClasses * kShape.elementCount());
   for (uint8_t& pixel : patterns) pixel = random.below(4) == 0 ? 90 : 30;
   return patterns;
 }
@@ -44,7 +44,7 @@ std::unique_ptr<Dataset> makeSynthetic(uint32_t trainSamples, Split split, uint6
   std::vector<uint8_t> pixels(samples * imageElements);
   uint8_t* out = pixels.data();
   for (uint8_t& label : labels) {
-    label = static_cast<uint8_t>(random.below(kClasses));
+    label = static_cast<uint8_t>(random.below(kSyntheticClasses));
     const uint8_t* pattern = patterns.data() + label * imageElements;
     for (size_t i = 0; i < imageElements; i += 2) {  // one random number serves two pixels
       const uint64_t bits = random.next();
@@ -52,7 +52,7 @@ std::unique_ptr<Dataset> makeSynthetic(uint32_t trainSamples, Split split, uint6
       *out++ = static_cast<uint8_t>(pattern[i + 1] + noise(static_cast<uint32_t>(bits >> 32)));
     }
   }
-  return std::make_unique<ByteImages>(kShape, kClasses, std::move(pixels), std::move(labels),
+  return std::make_unique<ByteImages>(kShape, kSyntheticClasses, std::move(pixels), std::move(labels),
                                       std::to_string(samples) + " synthetic images");
 }
 

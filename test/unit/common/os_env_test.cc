@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/os/env.h"
+#include "common/text/text.h"
 #include "test/support/catch.h"
 #include "test/support/memory_env.h"
 #include "test/support/temp_dir.h"
@@ -211,7 +212,7 @@ TEST_CASE("what cannot be looked for is not taken for missing") {
   CHECK_FALSE(env->exists(folder.file("data/below")).value());
   const std::string tooLong = folder.file(std::string(5000, 'x'));
   CHECK(env->exists(tooLong).message() ==
-        "'" + tooLong + "': cannot look for it: " + std::strerror(ENAMETOOLONG));
+        quotedPath(tooLong) + ": cannot look for it: " + std::strerror(ENAMETOOLONG));
 }
 
 TEST_CASE("a file is cut off where it is asked to be") {

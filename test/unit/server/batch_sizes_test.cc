@@ -6,7 +6,7 @@
 #include "test/support/catch.h"
 #include "test/support/random.h"
 
-namespace psd {
+namespace psd::batch_sizes_test {
 namespace {
 
 constexpr uint32_t kNominal = 30, kMost = 8 * kNominal;
@@ -104,4 +104,4 @@ TEST_CASE("whatever trainers say, sizes keep their bounds and add up") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::batch_sizes_test

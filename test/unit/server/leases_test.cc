@@ -6,7 +6,7 @@
 #include "test/support/catch.h"
 #include "test/support/random.h"
 
-namespace psd {
+namespace psd::leases_test {
 namespace {
 
 using Ms = Leases::Milliseconds;
@@ -135,4 +135,4 @@ TEST_CASE("random lives: exactly those expire whose lease or grace is over") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::leases_test

@@ -6,7 +6,7 @@
 #include "server/config/daemon_config.h"
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::live_change_test {
 namespace {
 
 LoadedConfig read(const std::string& text) {
@@ -48,4 +48,4 @@ TEST_CASE("nor can a key of the policy, of which the daemon's optimizer is made"
         std::string::npos);
 }
 
-}  // namespace psd
+}  // namespace psd::live_change_test

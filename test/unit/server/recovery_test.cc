@@ -7,7 +7,7 @@
 #include "test/support/catch.h"
 #include "test/unit/server/daemon_life.h"
 
-namespace psd {
+namespace psd::recovery_test {
 namespace {
 
 using namespace testing;
@@ -385,4 +385,4 @@ TEST_CASE("two daemons do not share a folder") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::recovery_test

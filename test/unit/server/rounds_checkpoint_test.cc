@@ -6,7 +6,7 @@
 #include "test/support/async_backend.h"
 #include "test/unit/server/daemon_life.h"
 
-namespace psd {
+namespace psd::rounds_checkpoint_test {
 namespace {
 
 using namespace testing;
@@ -95,4 +95,4 @@ TEST_CASE("the copies of a checkpoint take what the largest shards need that are
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::rounds_checkpoint_test

@@ -7,7 +7,7 @@
 #include "test/support/catch.h"
 #include "test/support/random.h"
 
-namespace psd {
+namespace psd::sample_plan_test {
 namespace {
 
 constexpr LifeId kOne{1}, kTwo{2};
@@ -215,4 +215,4 @@ TEST_CASE("whatever trainers do, every sample of every epoch is done once") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::sample_plan_test

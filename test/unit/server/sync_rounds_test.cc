@@ -2,7 +2,7 @@
 
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::sync_rounds_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -297,4 +297,4 @@ TEST_CASE("who is waited for is told from the moment on when somebody waits") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::sync_rounds_test

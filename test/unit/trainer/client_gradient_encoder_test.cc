@@ -5,7 +5,7 @@
 #include "test/contract/codec_trainer.h"
 #include "trainer/client/gradient_encoder.h"
 
-namespace psd {
+namespace psd::client_gradient_encoder_test {
 namespace {
 
 using testing::codecNamed;
@@ -115,4 +115,4 @@ TEST_CASE("a gradient that is not finite, or beyond the codec's range, leaves no
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::client_gradient_encoder_test

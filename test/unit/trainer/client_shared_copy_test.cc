@@ -6,7 +6,7 @@
 #include "test/support/catch.h"
 #include "trainer/client/shared_copy.h"
 
-namespace psd {
+namespace psd::client_shared_copy_test {
 namespace {
 
 constexpr uint64_t kElements = 1'000'000;  // eight pieces
@@ -65,4 +65,4 @@ TEST_CASE("a copy that is stopped takes no more pieces, and is not done") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::client_shared_copy_test

@@ -7,7 +7,7 @@
 #include "test/support/random.h"
 #include "trainer/client/window.h"
 
-namespace psd {
+namespace psd::client_window_test {
 namespace {
 
 using testing::Random;
@@ -145,4 +145,4 @@ TEST_CASE("many answers that are there at once do not grow the stack") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::client_window_test

@@ -11,7 +11,7 @@
 #include "trainer/loop/batches.h"
 #include "trainer/loop/training_loop.h"
 
-namespace psd {
+namespace psd::own_steps_test {
 namespace {
 
 using testing::FakeClient;
@@ -148,4 +148,4 @@ TEST_CASE("an exchange that is refused ends the run and names its step") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::own_steps_test
