@@ -165,10 +165,7 @@ EventLoopThread::EventLoopThread(LoopEnvironment& environment, unsigned index) :
       running.set_value();
       exit.promise.wait(io.waitScope);
       exit_ = nullptr;
-      loop->shutDown();
-      // What others requested is answered while there is a queue: of an answer that is only queued they would
-      // be told in the midst of the queue's end, and free it there.
-      io.waitScope.poll();
+      io.waitScope.poll();  // what is in the queue still
     }
     finish_->fulfill();
   });
@@ -183,8 +180,16 @@ EventLoopThread::~EventLoopThread() {
   if (thread_.joinable()) thread_.join();
 }
 
+kj::Promise<void> EventLoopThread::shutDown() {
+  return executor_->executeAsync([this] { loop_->shutDown(); });
+}
+
+kj::Promise<void> EventLoopThread::turn() {
+  return executor_->executeAsync([] { return kj::evalLast([] {}); });
+}
+
 kj::Promise<void> EventLoopThread::stop() {
-  return run([this](EventLoop&) { exit_->fulfill(); }).then([this] { return kj::mv(finished_); });
+  return executor_->executeAsync([this] { exit_->fulfill(); }).then([this] { return kj::mv(finished_); });
 }
 
 }  // namespace psd

@@ -172,8 +172,15 @@ class EventLoopThread final : private kj::TaskSet::ErrorHandler {
   void post(Work work) {
     posted_.add(run(std::move(work)));
   }
-  /// Ends the loop; resolves when its thread touches nothing any more. Until then the control loop must
-  /// turn, since what the thread drops may wait for it.
+  // A loop ends in three steps, each on all loops before the next: shutDown(), turn(), stop(). A request from
+  // one loop to another must not be under way when either of them goes: kj ends the program over it.
+
+  /// EventLoop::shutDown(): requests from now on are refused.
+  kj::Promise<void> shutDown();
+  /// Resolves after a turn of the loop, in which it answers the requests that came before.
+  kj::Promise<void> turn();
+  /// Ends the thread; resolves when that touches nothing any more. Until then the control loop must turn,
+  /// since what the thread drops may wait for it.
   kj::Promise<void> stop();
 
  private:

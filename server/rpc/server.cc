@@ -161,16 +161,24 @@ kj::Promise<bool> Server::poll(std::shared_ptr<Condition> settled, kj::TimePoint
       });
 }
 
-kj::Promise<void> Server::onEveryLoop(std::function<void(EventLoop&)> work) {
+kj::Promise<void> Server::onEveryThread(std::function<kj::Promise<void>(EventLoopThread&)> work) {
   auto done = kj::heapArrayBuilder<kj::Promise<void>>(threads_.size());
-  for (auto& thread : threads_) done.add(thread->run(work));
+  for (auto& thread : threads_) done.add(work(*thread));
   return kj::joinPromises(done.finish());
 }
 
+kj::Promise<void> Server::onEveryLoop(std::function<void(EventLoop&)> work) {
+  return onEveryThread([&](EventLoopThread& thread) { return thread.run(work); });
+}
+
 kj::Promise<void> Server::stopThreads() {
-  auto ends = kj::heapArrayBuilder<kj::Promise<void>>(threads_.size());
-  for (auto& thread : threads_) ends.add(thread->stop());
-  return kj::joinPromises(ends.finish()).then([this] { threads_.clear(); });
+  // A request that was refused may have been answered by way of a third loop.
+  const auto turn = [](EventLoopThread& thread) { return thread.turn(); };
+  return onEveryThread([](EventLoopThread& thread) { return thread.shutDown(); })
+      .then([this, turn] { return onEveryThread(turn); })
+      .then([this, turn] { return onEveryThread(turn); })
+      .then([this] { return onEveryThread([](EventLoopThread& thread) { return thread.stop(); }); })
+      .then([this] { threads_.clear(); });
 }
 
 nlohmann::ordered_json Server::status() const {

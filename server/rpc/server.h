@@ -54,6 +54,7 @@ class Server {
   /// Resolves when `settled(loop)` holds on every loop (true) or drain_ms have passed (false).
   kj::Promise<bool> settle(Condition settled);
   kj::Promise<bool> poll(std::shared_ptr<Condition> settled, kj::TimePoint deadline);
+  kj::Promise<void> onEveryThread(std::function<kj::Promise<void>(EventLoopThread&)> work);
   kj::Promise<void> onEveryLoop(std::function<void(EventLoop&)> work);
   kj::Promise<Result<std::string>> changeTo(LoadedConfig next);
   kj::Promise<Status> changeAtRest(const LoadedConfig& next);

@@ -62,9 +62,12 @@ class DaemonProcess {
     REQUIRE(answers());
   }
 
+  void signal(int signal) {
+    if (pid_ > 0) ::kill(pid_, signal);
+  }
   /// Gives the exit status, or −1 where a signal ended it.
   int kill(int signal) {
-    if (pid_ > 0) ::kill(pid_, signal);
+    this->signal(signal);
     return wait();
   }
 
@@ -117,6 +120,14 @@ class DaemonProcess {
                    }).get());
   }
   std::string errors() const { return readFile(folder_.file("psd.err")); }
+  /// Waits a minute at most until it has written that to standard error.
+  void untilSaid(const std::string& text) const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (errors().find(text) == std::string::npos) {
+      REQUIRE(std::chrono::steady_clock::now() < deadline);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
 
  private:
   static std::string program() {

@@ -242,5 +242,54 @@ TEST_CASE("Hogs: readers that stop in the midst of a pull hold copies within the
   CHECK(peers.back()->wait(request.send().dropPipeline()).isSlice());
 }
 
+TEST_CASE("Hogs: a pull that the policy lets wait is not given up for that") {
+  Json settings = boundedConfig();
+  settings["shards"] = 2;
+  settings["membership"] = {{"lease_ms", 86'400'000}, {"grace_ms", 0}};
+  settings["limits"]["pull_timeout_ms"] = 50;
+  LocalServer server(settings);
+  auto io = kj::setupAsyncIo();
+  RawTrainer ahead(io, server, 0, 2), behind(io, server, 1, 2);
+  ahead.bringZeros();
+  PSD_REQUIRE_OK(behind.awaitModel());
+  auto waiting = ahead.pullAhead(1);
+  PSD_REQUIRE_OK(behind.pull(0, 0, 16));  // begun, and not gone on with: it shows when the time is over
+  turnUntil(io, [&] { return statusOf(server)["snapshot_bytes"] == 0; });
+  const Status late = behind.pull(0, 16, 16);
+  REQUIRE_FALSE(late.ok());
+  CHECK(late.error().code == ErrorCode::deadlineExceeded);
+  for (const uint32_t shard : {0u, 1u}) behind.pushShard(shard, 1);
+  CHECK(ahead.peer().wait(waiting[0].dropPipeline()).isSlice());
+  PSD_REQUIRE_OK(ahead.pull(0, 16, 16));  // of the same pull
+}
+
+// --- Work for the control loop ---
+
+TEST_CASE("Hogs: floods of questions for the status hold up neither trainers nor the daemon's end") {
+  LocalServer server(tightConfig());
+  auto io = kj::setupAsyncIo();
+  constexpr size_t kPeers = 50, kCalls = 200;
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  std::vector<kj::Promise<void>> answers;
+  size_t given = 0, refused = 0;
+  for (size_t i = 0; i < kPeers; i++) {
+    peers.push_back(std::make_unique<RawPeer>(io, server.address()));
+    peers.back()->hello();
+    auto admin = peers.back()->daemon().adminRequest().send().getAdmin();
+    for (size_t call = 0; call < kCalls; call++) {
+      answers.push_back(admin.statusRequest().send().then(
+          [&given](auto&&) { given++; },
+          [&refused](kj::Exception&& exception) {
+            refused += exception.getType() == kj::Exception::Type::OVERLOADED ? 1 : 0;
+          }));
+      answers.back() = answers.back().eagerlyEvaluate(nullptr);
+    }
+  }
+  std::thread([&] { trainHonestly(server, 0, 1); }).join();
+  turnUntil(io, [&] { return given + refused == kPeers * kCalls; });
+  CHECK(given >= kPeers);  // each has had one
+  CHECK(refused > given);  // what they asked for beside it is nobody's work
+}
+
 }  // namespace
 }  // namespace psd

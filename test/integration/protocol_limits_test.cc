@@ -167,6 +167,28 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("Protocol: a gradient may lie in so many pieces and no more") {
+  constexpr uint64_t kPieces = 4096, kPiece = 16;
+  Json settings = config("locked");
+  settings["shards"] = 1;
+  LocalServer server(settings);
+  auto io = kj::setupAsyncIo();
+  constexpr uint64_t kWide = 2 * kPiece * (kPieces + 1);
+  RawTrainer trainer(io, server, 0, 1, {.model = {"wide", {{"w", DType::f32, {kWide}}}}});
+  for (uint64_t at = 0; at < kWide; at += kSliceMost) {
+    const std::vector<float> zeros(std::min(kSliceMost, kWide - at));
+    PSD_REQUIRE_OK(trainer.initialize(0, at, zeros));
+  }
+  PSD_REQUIRE_OK(trainer.initialized());
+  const std::vector<float> ones(kPiece, 1.f);
+  const auto pushAt = [&](uint64_t piece) { return trainer.push({1, 0, piece * kPiece}, ones); };
+  for (uint64_t i = 0; i < kPieces; i++) PSD_REQUIRE_OK(pushAt(2 * i));
+  const Status refused = pushAt(2 * kPieces);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::badSlice);
+  CHECK(refused.message().find("lies in 4096 pieces; send the slices in order") != std::string::npos);
+}
+
 TEST_CASE("Protocol: a peer that does not finish its calls is dropped") {
   Json settings = config("locked");
   settings["limits"]["calls"] = 16;

@@ -1,0 +1,146 @@
+// A daemon that SIGTERM found in the midst of a gradient, and what comes to it before it has restarted.
+
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "test/integration/daemon_process.h"
+#include "test/integration/raw_trainer.h"
+#include "test/support/catch.h"
+
+namespace psd::orderly_restart_test {
+namespace {
+
+using namespace testing;
+
+constexpr char kRestarts[] = "stopping: SIGTERM; trainers wait for the next daemon";
+constexpr auto kMinute = std::chrono::minutes(1);
+
+/// A daemon under `sync` with a log and two trainers. SIGTERM came when one of them had contributed to the
+/// open round and the other one was half-way, for whose rest the daemon waits. Owned by one thread.
+class Restarting {
+ public:
+  Restarting() {
+    daemon.start({R"(policy={"type":"sync","round_timeout_ms":300})", R"(optimizer={"type":"sgd","lr":1})",
+                  "shards=2", "exit_when_done=true", "limits.drain_ms=60000", "membership.lease_ms=86400000",
+                  R"(durability={"type":"log","path":")" + folder.file("saved") + R"("})"});
+    first = std::make_unique<RawTrainer>(io, daemon.address(), 0, 2);
+    first->bringZeros();
+    second = std::make_unique<RawTrainer>(io, daemon.address(), 1, 2);
+    PSD_REQUIRE_OK(second->awaitModel());
+    notices.push_back(first->session().noticeRequest().send());
+    notices.push_back(second->session().noticeRequest().send());
+    begin();
+    daemon.signal(SIGTERM);
+    daemon.untilSaid(kRestarts);
+  }
+
+  /// Time enough for any round to close that the clock closes.
+  void outlastRounds() {
+    const double began = daemon.status()["uptime_s"];
+    daemon.statusWhen([&](const auto& status) { return status["uptime_s"] > began + 1; });
+  }
+
+  /// The half gradient's rest. Gives what became of the round's two.
+  std::vector<schema::PushOutcome> complete() {
+    const std::vector<float> rest(kSlicesOfShard[1].second, -1.f);
+    auto last = second->startPush({1, 1, kSlicesOfShard[1].first}, dataOf(rest));
+    std::vector<schema::PushOutcome> outcomes;
+    for (auto* push : {waiting.get(), &last}) {
+      auto answer = first->peer().wait(push->dropPipeline());
+      REQUIRE(answer.isAccepted());
+      outcomes.push_back(answer.getAccepted().getOutcome());
+    }
+    return outcomes;
+  }
+
+  /// Both are told so.
+  bool saysThatItComesBack() {
+    std::vector<bool> back;
+    for (auto& notice : notices) {
+      auto told = first->peer().wait(notice.dropPipeline());
+      REQUIRE(told.getShuttingDown());
+      back.push_back(told.getComesBack());
+    }
+    REQUIRE(back[0] == back[1]);
+    first.reset();
+    second.reset();
+    return back[0];
+  }
+
+  const TempDir folder;
+  DaemonProcess daemon{folder};
+  kj::AsyncIoContext io = kj::setupAsyncIo();
+  std::unique_ptr<RawTrainer> first, second;
+
+ private:
+  /// All of a gradient, whose last slice waits for the round, and most of another one.
+  void begin() {
+    for (auto* trainer : {first.get(), second.get()}) {
+      for (const uint32_t shard : {0u, 1u}) {
+        for (const auto& [offset, count] : kSlicesOfShard) {
+          const bool last = shard == 1 && offset > 0;
+          const std::vector<float> values(count, -1.f);
+          if (!last) PSD_REQUIRE_OK(trainer->push({1, shard, offset}, values));
+          if (last && trainer == first.get()) {
+            waiting = std::make_unique<capnp::RemotePromise<schema::PushResult>>(
+                trainer->startPush({1, shard, offset}, dataOf(values)));
+          }
+        }
+      }
+    }
+  }
+
+  std::vector<capnp::RemotePromise<schema::Trainer::NoticeResults>> notices;
+  std::unique_ptr<capnp::RemotePromise<schema::PushResult>> waiting;
+};
+
+using schema::PushOutcome;
+
+TEST_CASE(
+    "a daemon that restarts takes the rest of what has begun, and its clock closes no round meanwhile") {
+  Restarting restart;
+  restart.outlastRounds();
+  CHECK(restart.daemon.status()["shards"][0]["version"] == 0);
+  CHECK(restart.complete() == std::vector{PushOutcome::APPLIED, PushOutcome::APPLIED});
+  CHECK(restart.saysThatItComesBack());
+  CHECK(restart.daemon.wait() == 0);
+}
+
+TEST_CASE("a daemon that restarts refuses to reload") {
+  Restarting restart;
+  const auto refused =
+      std::async(std::launch::async, [&] {
+        return reloadDaemon(parseAddress(restart.daemon.address()).value(), kMinute).status();
+      }).get();
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::shuttingDown);
+  restart.complete();
+  CHECK(restart.saysThatItComesBack());
+  CHECK(restart.daemon.wait() == 0);
+}
+
+TEST_CASE("psd stop ends the run of a daemon that restarts") {
+  Restarting restart;
+  auto stopped = std::async(std::launch::async, [&] {
+    return stopDaemon(parseAddress(restart.daemon.address()).value(), "enough", kMinute);
+  });
+  restart.daemon.untilSaid("the run ends with the daemon: asked by");
+  restart.complete();
+  CHECK_FALSE(restart.saysThatItComesBack());
+  PSD_REQUIRE_OK(stopped.get());
+  CHECK(restart.daemon.wait() == 0);
+}
+
+TEST_CASE("SIGINT ends the run of a daemon that restarts") {
+  Restarting restart;
+  restart.daemon.signal(SIGINT);
+  restart.daemon.untilSaid("the run ends with the daemon: SIGINT");
+  restart.complete();
+  CHECK_FALSE(restart.saysThatItComesBack());
+  CHECK(restart.daemon.wait() == 0);
+}
+
+}  // namespace
+}  // namespace psd::orderly_restart_test
