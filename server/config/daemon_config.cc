@@ -305,4 +305,14 @@ Result<LoadedConfig> loadDaemonConfig(Env& env, const std::string& path, const C
   return Error{loaded.error().code, blame(loaded.message(), applied, path) + loaded.message()};
 }
 
+std::optional<SharedAccess> weightsToShare(const DaemonConfig& config) {
+  const bool local = std::any_of(config.listen.begin(), config.listen.end(), [](const Address& address) {
+    return address.kind == Address::Kind::unixSocket;
+  });
+  const bool live = std::all_of(config.groups.begin(), config.groups.end(),
+                                [](const GroupConfig& group) { return group.policy.traits.readsLive; });
+  if (!local || !live) return {};
+  return config.shmWritable ? SharedAccess::readWrite : SharedAccess::readOnly;
+}
+
 }  // namespace psd

@@ -98,4 +98,8 @@ struct ConfigOverrides {
 Result<LoadedConfig> loadDaemonConfig(Env& env, const std::string& path,
                                       const ConfigOverrides& overrides = {});
 
+/// What the CPU backend is to share: the weights, when same-host peers can come and the policy lets them
+/// read what changes.
+std::optional<SharedAccess> weightsToShare(const DaemonConfig& config);
+
 }  // namespace psd

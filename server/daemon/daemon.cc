@@ -9,8 +9,7 @@
 #include <unistd.h>
 
 #include "common/os/text_file.h"
-#include "server/rpc/server.h"
-#include "server/rpc/shared_memory_service.h"
+#include "server/daemon/server.h"
 
 namespace psd {
 namespace {

@@ -3,7 +3,7 @@
 #include "common/config/json_file.h"
 #include "common/text/text.h"
 #include "common/wire/convert.h"
-#include "server/rpc/control.h"
+#include "server/control/control.h"
 
 namespace psd {
 

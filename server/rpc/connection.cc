@@ -5,10 +5,6 @@
 #include <kj/debug.h>
 #include <spdlog/spdlog.h>
 
-#include "server/rpc/daemon_service.h"
-#include "server/rpc/pull_server.h"
-#include "server/rpc/trainer_session.h"
-
 namespace psd {
 namespace {
 
@@ -21,9 +17,10 @@ constexpr unsigned kQuietLooksMax = 3;
 
 }  // namespace
 
-Connection::Connection(std::shared_ptr<EventLoop> loop, int fd, std::string peer)
+Connection::Connection(std::shared_ptr<EventLoop> loop, int fd, std::string peer, Bootstrap bootstrap)
     : loop_(std::move(loop)),
       peer_(std::move(peer)),
+      bootstrap_(std::move(bootstrap)),
       heardAt_(loop_->now()),
       unheardSince_(heardAt_),
       fd_(fd) {
@@ -39,10 +36,7 @@ Connection::Connection(std::shared_ptr<EventLoop> loop, int fd, std::string peer
   network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, descriptors, capnp::rpc::twoparty::Side::SERVER);
 }
 
-void Connection::open() {
-  rpc_ =
-      capnp::makeRpcServer(*network_, capnp::Capability::Client(kj::heap<DaemonService>(shared_from_this())));
-}
+void Connection::open() { rpc_ = capnp::makeRpcServer(*network_, bootstrap_(shared_from_this())); }
 
 void Connection::close() {
   // The RPC system uses the network, the network the stream, the stream the socket.
@@ -52,7 +46,7 @@ void Connection::close() {
   stream_ = nullptr;
   socket_ = nullptr;
   fd_ = -1;
-  for (TrainerSession* trainer : trainers_) trainer->connectionClosed();  // that calls in progress keep
+  for (ConnectedTrainer* trainer : trainers_) trainer->connectionClosed();  // that calls in progress keep
 }
 
 wire::MessageStreamOptions Connection::streamOptions() {
@@ -138,7 +132,7 @@ std::optional<std::string> Connection::mustEnd() {
   countQueued(queuedBytes());
   if (countedBytes_ == 0) {  // of answers on their way the peer may not know yet
     const kj::Duration pullTimeout = loop_->config().limits.pullTimeoutMs * kj::MILLISECONDS;
-    for (PullServer* pulls : pulls_) pulls->letGoOfIdle(now - pullTimeout);
+    for (IdleKeeper* keeper : keepers_) keeper->letGoOfIdle(now - pullTimeout);
   }
   if (auto reason = unread()) return reason;
   if (auto reason = standsStill()) return reason;
@@ -147,7 +141,7 @@ std::optional<std::string> Connection::mustEnd() {
   } else {
     if (hasHungUp(fd_)) return "";
     if (livesUnheard()) {
-      for (TrainerSession* trainer : trainers_) trainer->excuseSilence();
+      for (ConnectedTrainer* trainer : trainers_) trainer->excuseSilence();
     }
   }
   return forsaken();
@@ -178,7 +172,7 @@ bool Connection::livesUnheard() {
 
 std::optional<std::string> Connection::forsaken() {
   if (trainers_.empty() || loop_->now() - heardAt_ < lease()) return {};
-  for (const TrainerSession* trainer : trainers_) {
+  for (const ConnectedTrainer* trainer : trainers_) {
     if (!trainer->lost()) return {};
   }
   return "its trainer is not in any more, and nothing came over it for membership.lease_ms (" +

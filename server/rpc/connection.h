@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -9,39 +10,55 @@
 #include <kj/async-io.h>
 
 #include "common/wire/message_stream.h"
-#include "server/rpc/event_loop.h"
+#include "server/loop/event_loop.h"
 
 namespace psd {
 
-class PullServer;
-class TrainerSession;
-
-/// One peer's connection: socket, message stream and RPC system. Used on its event loop's thread only.
-///
-/// Shared between the loop and the services behind it: a call in progress is not cancelled when the
-/// peer goes, and its service, which may wait for other peers, goes on using the connection, closed by then.
-class Connection : public std::enable_shared_from_this<Connection> {
+/// A trainer's session as far as it goes over one connection, which tells it how it fares.
+class ConnectedTrainer {
  public:
-  Connection(std::shared_ptr<EventLoop> loop, int fd, std::string peer);
+  virtual ~ConnectedTrainer() noexcept(false) = default;
+  /// The peer is gone, or dropped.
+  virtual void connectionClosed() = 0;
+  /// The daemon has not listened to the connection: silence is not the trainer's.
+  virtual void excuseSilence() = 0;
+  /// Whether the trainer counts as lost, or goes on over another connection.
+  virtual bool lost() const = 0;
+};
 
-  /// Begins to serve.
-  void open();
-  /// Ends socket and RPC system; the services that no call holds go with it.
-  void close();
+/// Something that keeps memory for what a peer is to ask for next.
+class IdleKeeper {
+ public:
+  virtual ~IdleKeeper() = default;
+  /// Lets go of what nobody has asked for since then.
+  virtual void letGoOfIdle(kj::TimePoint since) = 0;
+};
+
+/// One peer's connection over Cap'n Proto: socket, message stream and RPC system.
+class Connection final : public PeerConnection, public std::enable_shared_from_this<Connection> {
+ public:
+  /// Makes the capability that the peer begins with.
+  using Bootstrap = std::function<capnp::Capability::Client(std::shared_ptr<Connection>)>;
+
+  Connection(std::shared_ptr<EventLoop> loop, int fd, std::string peer, Bootstrap bootstrap);
+
+  void open() override;
+  void close() override;
 
   EventLoop& loop() { return *loop_; }
 
   /// "127.0.0.1:53211" or the Unix socket's path; with the peer's own words once it said hello.
-  const std::string& peer() const { return peer_; }
+  const std::string& peer() const override { return peer_; }
   void setPeer(std::string name) { peer_ += " (" + std::move(name) + ")"; }
 
   /// Whether the peer can be given descriptors: it is on this machine, at a Unix socket.
   bool passesDescriptors() const { return passesDescriptors_; }
 
-  kj::Promise<void> whenDisconnected() { return network_->onDisconnect(); }
+  kj::Promise<void> whenDisconnected() override { return network_->onDisconnect(); }
 
-  /// Bytes of answers that wait for the peer to read.
-  uint64_t queuedBytes() { return network_ ? network_->getCurrentQueueSize() + stream_->heldBytes() : 0; }
+  uint64_t queuedBytes() override {
+    return network_ ? network_->getCurrentQueueSize() + stream_->heldBytes() : 0;
+  }
   /// How many answers these are.
   size_t unreadAnswers() { return network_ ? network_->getCurrentQueueCount() + stream_->heldMessages() : 0; }
   /// Counts a call as in progress until its promise is done or dropped (limits.calls).
@@ -61,8 +78,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   /// Counts a call as one that waits for what comes of the daemon's end, likewise.
   kj::Promise<void> untilOutcome(kj::Promise<void> call);
-  /// Whether such a call is not answered yet, or its answer not read.
-  bool owesOutcome() { return outcomeCalls_ > 0 || (outcomeAsked_ && queuedBytes() > 0); }
+  bool owesOutcome() override { return outcomeCalls_ > 0 || (outcomeAsked_ && queuedBytes() > 0); }
 
   /// Whether another call may be taken whose answer has payload (limits.outgoing_bytes).
   bool mayQueue();
@@ -73,21 +89,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (stream_) stream_->pin(begin, std::move(owner));
   }
 
-  /// Why the RPC system ended a connection that the peer had not closed; empty when the peer did.
-  std::string endReason();
+  std::string endReason() override;
+  /// While the daemon does not listen to the connection (limits.calls, limits.in_flight_bytes) the silence is
+  /// not its trainers', whose leases are renewed.
+  std::optional<std::string> mustEnd() override;
 
-  /// Looked at several times in a lease. Why this connection must end now, if it must; with an empty reason:
-  /// the peer has gone. While the daemon does not listen to the connection (limits.calls,
-  /// limits.in_flight_bytes) the silence is not its trainers', whose leases are renewed.
-  std::optional<std::string> mustEnd();
-
-  /// The stays of trainers over this connection, which learn when it is closed.
-  void trainerCame(TrainerSession& trainer) { trainers_.insert(&trainer); }
-  void trainerWent(TrainerSession& trainer) { trainers_.erase(&trainer); }
-  size_t trainers() const { return trainers_.size(); }
-  /// What answers pulls over this connection.
-  void pullsCame(PullServer& pulls) { pulls_.insert(&pulls); }
-  void pullsWent(PullServer& pulls) { pulls_.erase(&pulls); }
+  void trainerCame(ConnectedTrainer& trainer) { trainers_.insert(&trainer); }
+  void trainerWent(ConnectedTrainer& trainer) { trainers_.erase(&trainer); }
+  size_t trainers() const override { return trainers_.size(); }
+  void keeperCame(IdleKeeper& keeper) { keepers_.insert(&keeper); }
+  void keeperWent(IdleKeeper& keeper) { keepers_.erase(&keeper); }
 
  private:
   wire::MessageStreamOptions streamOptions();
@@ -103,8 +114,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   const std::shared_ptr<EventLoop> loop_;
   std::string peer_;
-  std::set<TrainerSession*> trainers_;
-  std::set<PullServer*> pulls_;
+  Bootstrap bootstrap_;
+  std::set<ConnectedTrainer*> trainers_;
+  std::set<IdleKeeper*> keepers_;
   bool passesDescriptors_ = false;
   size_t calls_ = 0, parkedCalls_ = 0;  // in progress; those that are parked among them
   size_t services_ = 0;

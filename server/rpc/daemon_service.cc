@@ -4,8 +4,8 @@
 
 #include "common/text/text.h"
 #include "common/wire/convert.h"
+#include "server/control/control.h"
 #include "server/rpc/admin_service.h"
-#include "server/rpc/control.h"
 #include "server/rpc/reader_service.h"
 #include "server/rpc/shared_memory_service.h"
 #include "server/rpc/trainer_session.h"

@@ -4,7 +4,7 @@
 
 #include "common/text/text.h"
 #include "common/wire/convert.h"
-#include "server/rpc/slice_checks.h"
+#include "server/model/slice_checks.h"
 
 namespace psd {
 namespace {
@@ -31,10 +31,10 @@ PullServer::PullServer(std::shared_ptr<Connection> connection, std::shared_ptr<S
       counters_(std::move(counters)),
       codec_(codec),
       pulls_(model_->store->shardCount()) {
-  connection_->pullsCame(*this);
+  connection_->keeperCame(*this);
 }
 
-PullServer::~PullServer() { connection_->pullsWent(*this); }
+PullServer::~PullServer() { connection_->keeperWent(*this); }
 
 std::shared_ptr<PullServer::Reading> PullServer::reading(uint32_t shard, uint64_t pull) {
   auto& current = pulls_[shard];

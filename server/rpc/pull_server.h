@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "schema/psd.capnp.h"
+#include "server/model/slice_encoder.h"
+#include "server/policy/served_model.h"
+#include "server/push/device_ring.h"
 #include "server/rpc/connection.h"
-#include "server/rpc/device_ring.h"
-#include "server/rpc/served_model.h"
-#include "server/rpc/slice_encoder.h"
 
 namespace psd {
 
 /// Answers the pulls of one peer, trainer or reader. Belongs to the connection's loop.
-class PullServer {
+class PullServer final : private IdleKeeper {
  public:
   using Context = capnp::CallContext<schema::Reader::PullParams, schema::PullResult>;
 
@@ -23,13 +23,11 @@ class PullServer {
   PullServer(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model,
              std::optional<TrainerRef> trainer, std::shared_ptr<SessionCounters> counters,
              const Codec* codec = nullptr);
-  ~PullServer();
+  ~PullServer() override;
   PullServer(const PullServer&) = delete;
   PullServer& operator=(const PullServer&) = delete;
 
   kj::Promise<void> pull(Context context);
-  /// Lets go of what pulls hold that have asked for nothing since then: they are to begin anew.
-  void letGoOfIdle(kj::TimePoint since);
 
   using DeviceContext = capnp::CallContext<schema::Trainer::PullToDeviceParams, schema::DevicePullResult>;
   /// The same into the trainer's ring of the shard's device.
@@ -51,6 +49,8 @@ class PullServer {
     const Codec* codec;
   };
 
+  /// Of copies whose pulls have not gone on: those are to begin anew.
+  void letGoOfIdle(kj::TimePoint since) override;
   Status mayPull(const Asked& asked) const;
   template <class Call>
   kj::Promise<void> refuse(Call call, const Error& error);

@@ -4,16 +4,6 @@
 
 namespace psd {
 
-std::optional<SharedAccess> weightsToShare(const DaemonConfig& config) {
-  const bool local = std::any_of(config.listen.begin(), config.listen.end(), [](const Address& address) {
-    return address.kind == Address::Kind::unixSocket;
-  });
-  const bool live = std::all_of(config.groups.begin(), config.groups.end(),
-                                [](const GroupConfig& group) { return group.policy.traits.readsLive; });
-  if (!local || !live) return {};
-  return config.shmWritable ? SharedAccess::readWrite : SharedAccess::readOnly;
-}
-
 void writeSharing(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out) {
   if (connection.passesDescriptors()) out.setRingBytesMax(connection.loop().config().limits.ringBytes);
   if (connection.passesDescriptors() && model.store->sharesDeviceMemory()) {

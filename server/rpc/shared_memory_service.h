@@ -5,8 +5,8 @@
 
 #include "common/os/shared_memory.h"
 #include "schema/psd.capnp.h"
+#include "server/policy/served_model.h"
 #include "server/rpc/counted_service.h"
-#include "server/rpc/served_model.h"
 
 namespace psd {
 
@@ -22,10 +22,6 @@ class SharedMemoryService final : public CountedService<schema::SharedMemory> {
  private:
   const std::shared_ptr<const SharedMemory> memory_;
 };
-
-/// What the CPU backend is to share: the weights, when same-host peers can come and the policy lets them
-/// read what changes.
-std::optional<SharedAccess> weightsToShare(const DaemonConfig& config);
 
 /// Tells a peer what shared memory it may use, or why none.
 void writeSharing(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out);

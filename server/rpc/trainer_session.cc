@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "common/wire/convert.h"
+#include "server/model/slice_checks.h"
 #include "server/policy/store_promise.h"
 #include "server/rpc/shared_memory_service.h"
-#include "server/rpc/slice_checks.h"
 
 namespace psd {
 namespace {

@@ -4,32 +4,23 @@
 #include <optional>
 #include <vector>
 
+#include "server/control/control.h"
 #include "server/membership/model_start.h"
-#include "server/rpc/control.h"
+#include "server/push/device_ring.h"
+#include "server/push/push_ring.h"
+#include "server/push/push_server.h"
 #include "server/rpc/counted_service.h"
-#include "server/rpc/device_ring.h"
 #include "server/rpc/pull_server.h"
-#include "server/rpc/push_ring.h"
-#include "server/rpc/push_server.h"
 
 namespace psd {
 
 /// One trainer's stay, as far as it goes over one connection: bringing initial values, pulls, pushes,
 /// leaving. Its end without leave() is reported, but for that of a further connection. Belongs to the
 /// connection's loop; calls in progress keep it after the connection is closed.
-class TrainerSession final : public CountedService<schema::Trainer> {
+class TrainerSession final : public CountedService<schema::Trainer>, private ConnectedTrainer {
  public:
   TrainerSession(std::shared_ptr<Connection> connection, const Joined& joined);
-  ~TrainerSession() noexcept(false);
-
-  /// The peer is gone, or dropped.
-  void connectionClosed() { reportEnd(); }
-  /// The daemon has not listened to the connection.
-  void excuseSilence() {
-    if (standing_->attachment == attachment_) counters_->heard();
-  }
-  /// Whether the trainer counts as lost, or goes on over another connection.
-  bool lost() const { return !left_ && standing_->attachment != attachment_; }
+  ~TrainerSession() noexcept(false) override;
 
  protected:
   kj::Promise<void> pull(PullContext context) override;
@@ -48,6 +39,11 @@ class TrainerSession final : public CountedService<schema::Trainer> {
   kj::Promise<void> takeSamples(TakeSamplesContext context) override;
 
  private:
+  void connectionClosed() override { reportEnd(); }
+  void excuseSilence() override {
+    if (standing_->attachment == attachment_) counters_->heard();
+  }
+  bool lost() const override { return !left_ && standing_->attachment != attachment_; }
   void reportEnd();
   /// sessionEnded where there is none any more.
   Status renewLease();

@@ -4,8 +4,8 @@
 
 #include "common/text/text.h"
 #include "common/wire/convert.h"
+#include "server/model/slice_checks.h"
 #include "server/rpc/shared_memory_service.h"
-#include "server/rpc/slice_checks.h"
 #include "server/rpc/trainer_session.h"
 
 namespace psd {

@@ -13,8 +13,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "server/daemon/server.h"
 #include "server/rpc/admin_client.h"
-#include "server/rpc/server.h"
 #include "test/fuzz/fuzz_list.h"
 #include "test/fuzz/rpc_script.h"
 #include "test/support/temp_dir.h"

@@ -36,6 +36,9 @@ class CheckIncludes(CheckoutTest):
             ("server/store/x.h", '#include "server/policy/y.h"', "server/store may not include server/policy/y.h"),
             ("server/policy/x.h", '#include "server/metrics/y.h"', "server/policy may not include"),
             ("server/rpc/x.h", '#include "server/daemon/y.h"', "server/rpc may not include server/daemon/y.h"),
+            ("server/control/x.h", '#include "server/rpc/y.h"', "server/control may not include server/rpc/y.h"),
+            ("server/push/x.h", '#include "server/control/y.h"', "server/push may not include server/control/y.h"),
+            ("server/loop/x.h", '#include "server/model/y.h"', "server/loop may not include server/model/y.h"),
             ("server/daemon/x.h", '#include "trainer/client/y.h"', "server may not include trainer/client/y.h"),
             ("trainer/loop/x.h", '#include "server/store/y.h"', "trainer/loop may not include server/store/y.h"),
             ("trainer/client/x.h", '#include "trainer/loop/y.h"', "trainer/client may not include trainer/loop/y.h"),
@@ -53,11 +56,21 @@ class CheckIncludes(CheckoutTest):
                 self.assertIn(reason, self.check({})[0])
                 (self.root / path).unlink()
 
+    def test_a_circle_of_units_is_one_line_and_names_all_of_them(self):
+        self.assertEqual([], self.check({
+            "server/policy/a.h": "", "server/policy/a.cc": '#include "server/policy/a.h"\n#include "server/policy/some_list.h"\n',
+            "server/policy/some_list.h": '#include "server/policy/b.h"\n', "server/policy/b.h": '#include "server/policy/a.h"\n'}))
+        found = self.check({"server/policy/a.cc": '#include "server/policy/c.h"\n', "server/policy/b.h": "",
+                            "server/policy/c.h": '#include "server/policy/b.h"\n',
+                            "server/policy/b.cc": '\n#include "server/policy/a.h"\n'})
+        self.assertEqual(found, ["server/policy/a.cc:1: includes run in a circle between server/policy/a, server/policy/b, "
+                                 "server/policy/c"])
+
     def test_a_file_over_the_limit_is_reported_once(self):
-        self.assertEqual([], self.check({"common/long.h": "\n" * 400}))
-        found = self.check({"common/long.h": "\n" * 401})
+        self.assertEqual([], self.check({"common/long.h": "\n" * 600}))
+        found = self.check({"common/long.h": "\n" * 601})
         self.assertEqual(len(found), 1)
-        self.assertIn("common/long.h:401: 401 lines, at most 400", found[0])
+        self.assertIn("common/long.h:601: 601 lines, at most 600", found[0])
 
 
 if __name__ == "__main__":

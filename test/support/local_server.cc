@@ -8,9 +8,8 @@
 
 #include <kj/async-io.h>
 
+#include "server/daemon/server.h"
 #include "server/rpc/admin_client.h"
-#include "server/rpc/server.h"
-#include "server/rpc/shared_memory_service.h"
 #include "test/support/test_device.h"
 
 namespace psd::testing {

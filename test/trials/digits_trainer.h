@@ -4,14 +4,26 @@
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "test/trials/digits_network.h"
-#include "test/trials/together.h"
 #include "trainer/client/client.h"
+#include "trainer/dataset/dataset.h"
 #include "trainer/loop/sample_pace.h"
 
 namespace psd::trials {
+
+/// What every trial needs.
+struct Setting {
+  std::string server;
+  uint64_t batchSize = 32;
+  uint64_t hidden = 32;  ///< units of the network's hidden layer
+  uint64_t seed = 1;
+  const Dataset* train = nullptr;  ///< the first trainSamples of it
+  uint64_t trainSamples = 0;
+  Batch test;
+};
 
 Result<std::unique_ptr<Client>> connectTo(const Setting& setting);
 

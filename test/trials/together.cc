@@ -6,8 +6,6 @@
 #include <mutex>
 #include <thread>
 
-#include "test/trials/digits_trainer.h"
-
 namespace psd::trials {
 namespace {
 

@@ -1,26 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include <nlohmann/json.hpp>
 
-#include "common/status/status.h"
-#include "trainer/dataset/dataset.h"
+#include "test/trials/digits_trainer.h"
 
 namespace psd::trials {
-
-/// What every trial needs.
-struct Setting {
-  std::string server;
-  uint64_t batchSize = 32;
-  uint64_t hidden = 32;  ///< units of the network's hidden layer
-  uint64_t seed = 1;
-  const Dataset* train = nullptr;  ///< the first trainSamples of it
-  uint64_t trainSamples = 0;
-  Batch test;
-};
 
 /// Several trainers at once, each a thread with a connection of its own.
 struct Together {

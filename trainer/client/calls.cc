@@ -9,22 +9,22 @@ constexpr char kWhoHoldsUp[] = "; psd status tells for whom";
 
 }  // namespace
 
-PullCall::PullCall(RpcClient& client, std::span<float> destination)
-    : client_(client), destination_(destination), onDevice_(client.onDevice_) {
+PullCall::PullCall(CallHost& client, std::span<float> destination)
+    : client_(client), destination_(destination), onDevice_(client.valuesOnDevice()) {
   send();
 }
 
 void PullCall::send() {
-  connection_ = client_.connection_;
+  connection_ = client_.connection();
   copy_ = nullptr;
-  if (const auto& shared = client_.shared_; shared && shared->readable() && !onDevice_) {
+  if (const auto& shared = client_.sharedModel(); shared && shared->readable() && !onDevice_) {
     copy_ = std::make_shared<SharedCopy>(shared, destination_);
     values_ =
         client_.startOnAll<PullInfo>([copy = copy_](Channel& channel) { return channel.pullShared(copy); });
     return;
   }
   values_ = client_.startOnAll<PullInfo>(
-      [destination = destination_, window = client_.options_.window, onDevice = onDevice_](Channel& channel) {
+      [destination = destination_, window = client_.window(), onDevice = onDevice_](Channel& channel) {
         return channel.pull(destination, window, onDevice);
       });
 }
@@ -33,15 +33,14 @@ Result<PullInfo> PullCall::wait() {
   for (;;) {
     // This thread has nothing else to do. Whether the connection still stands is the I/O thread's to say.
     while (copy_ && copy_->copyPiece()) continue;
-    if (!values_.readyWithin(RpcClient::kLongWait)) client_.tellWait(std::string("parameters") + kWhoHoldsUp);
+    if (!values_.readyWithin(kLongWait)) client_.tellWait(std::string("parameters") + kWhoHoldsUp);
     Result<PullInfo> values = values_.get();
     if (values.ok()) {
-      client_.bytesPulled_ += values->bytes;
+      client_.count(*values);
       return values;
     }
     // A pull in whose midst this process stood still is given up by the daemon, and begins anew.
-    const bool givenUp =
-        values.error().code == ErrorCode::deadlineExceeded && !client_.gaveUp_ && !client_.interrupted_;
+    const bool givenUp = values.error().code == ErrorCode::deadlineExceeded && !client_.ended();
     if (!givenUp) {
       PSD_RETURN_IF_ERROR(client_.recover(connection_, values.error()));
     }
@@ -49,15 +48,16 @@ Result<PullInfo> PullCall::wait() {
   }
 }
 
-PushCall::PushCall(RpcClient& client, PushOrder order)
-    : client_(client), order_(std::move(order)), slices_(client.slices_), coverage_(slices_->slices) {}
+PushCall::PushCall(CallHost& client, PushOrder order)
+    : client_(client), order_(std::move(order)), slices_(client.slices()), coverage_(slices_->slices) {}
 
 void PushCall::send() {
-  connection_ = client_.connection_;
+  connection_ = client_.connection();
   order_.dropped = std::make_shared<std::vector<ShardId>>();
-  answer_ = client_.startOnAll<PushInfo>([order = order_, window = client_.options_.window](
-                                             Channel& channel) { return channel.beginPush(order, window); });
-  slices_ = client_.slices_;
+  answer_ = client_.startOnAll<PushInfo>([order = order_, window = client_.window()](Channel& channel) {
+    return channel.beginPush(order, window);
+  });
+  slices_ = client_.slices();
   coverage_ = Coverage(slices_->slices);
   std::vector<size_t> complete;
   for (const auto& [begin, count] : reported_) {
@@ -82,7 +82,7 @@ void PushCall::sendReady(const std::vector<size_t>& slices) const {
   }
   for (uint32_t link = 0; link < shares.size(); link++) {
     if (shares[link].empty()) continue;
-    client_.links_[link]->post([step = order_.step, share = std::move(shares[link])](Channel& channel) {
+    client_.link(link).post([step = order_.step, share = std::move(shares[link])](Channel& channel) {
       channel.pushReady(step, share);
     });
   }
@@ -92,7 +92,7 @@ void PushCall::giveUp() {
   givenUp_ = true;  // not to be sent again: the gradient may go
   if (!sent()) return;
   for (uint32_t link = 0; link < slices_->links; link++) {
-    client_.links_[link]->post([step = order_.step](Channel& channel) { channel.giveUpPush(step); });
+    client_.link(link).post([step = order_.step](Channel& channel) { channel.giveUpPush(step); });
   }
   (void)answer_.get();
 }
@@ -112,7 +112,7 @@ bool PushCall::settled() const {
 void PushCall::conclude() const {
   if (!sent() || slices_->links == 1) return;
   for (uint32_t link = 0; link < slices_->links; link++) {
-    client_.links_[link]->post([step = order_.step, dropped = order_.dropped](Channel& channel) {
+    client_.link(link).post([step = order_.step, dropped = order_.dropped](Channel& channel) {
       channel.concludePush(step, *dropped);
     });
   }
@@ -127,16 +127,15 @@ Result<PushInfo> PushCall::wait() {
   for (;;) {
     client_.sendDue();
     if (!sent()) {
-      const std::shared_ptr<PushCall> earlier = client_.pushes_.front();  // sent by sendDue()
-      earlier->outlast();
+      client_.outlastOldest();  // sent by sendDue()
       continue;
     }
-    if (!answer_.readyWithin(RpcClient::kLongWait)) {
+    if (!answer_.readyWithin(kLongWait)) {
       client_.tellWait("the answer to the push of step " + std::to_string(order_.step.value) + kWhoHoldsUp);
     }
     Result<PushInfo> answer = answer_.get();
     if (answer.ok()) {
-      client_.bytesPushed_ += answer->bytes;
+      client_.count(*answer);
       return answer;
     }
     // Which sends it again, with the others.

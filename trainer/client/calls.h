@@ -1,10 +1,14 @@
 #pragma once
 
+#include <chrono>
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "trainer/client/client.h"
 #include "trainer/client/coverage.h"
-#include "trainer/client/rpc_client.h"
+#include "trainer/client/link.h"
 #include "trainer/client/shared_copy.h"
 
 namespace psd {
@@ -12,18 +16,64 @@ namespace psd {
 /// What calls end with after Client::interrupt().
 inline Error interruptedError() { return {ErrorCode::interrupted, "this trainer was told to stop"}; }
 
+/// After which a call that others may hold up says that it waits.
+inline constexpr std::chrono::milliseconds kLongWait{3'000};
+
+/// What calls see of the client that makes them: its connections as they are now, and what it does for a call
+/// whose connection broke. Used by the client's thread.
+class CallHost {
+ public:
+  virtual ~CallHost() = default;
+
+  /// How many connections were the first one before.
+  virtual uint64_t connection() const = 0;
+  virtual Link& link(uint32_t index) const = 0;
+  /// What each connection carries.
+  virtual const std::shared_ptr<const DividedSlices>& slices() const = 0;
+  /// Null where values travel in messages.
+  virtual const std::shared_ptr<const SharedModel>& sharedModel() const = 0;
+  virtual uint32_t window() const = 0;
+  /// Whether parameters and gradients are in device memory.
+  virtual bool valuesOnDevice() const = 0;
+
+  /// Sends the pushes that may go now.
+  virtual void sendDue() = 0;
+  /// Waits for the answer to the oldest push that was sent.
+  virtual void outlastOldest() = 0;
+  /// Says, now and then, that it takes long.
+  virtual void tellWait(const std::string& what) = 0;
+  /// Whether the client is at an end: it was interrupted, or could not come back.
+  virtual bool ended() const = 0;
+  /// Whether recover() may help.
+  virtual bool mayRecover(const Error& error) const = 0;
+  /// After a call of connection `broken` failed with `cause`: connects and joins again, and sends what was
+  /// not answered; nothing where that has been done since. The error is what to tell the caller.
+  virtual Status recover(uint64_t broken, const Error& cause) = 0;
+  /// Counts the bytes of an answered call.
+  virtual void count(const PullInfo& info) = 0;
+  virtual void count(const PushInfo& info) = 0;
+
+  /// Starts a call of which each connection has its share.
+  template <class T>
+  Answers<T> startOnAll(const std::function<kj::Promise<Result<T>>(Channel&)>& work) const {
+    std::vector<Link::Future<T>> parts;
+    for (uint32_t i = 0; i < slices()->links; i++) parts.push_back(link(i).start<T>(work));
+    return Answers<T>(std::move(parts));
+  }
+};
+
 /// A pull, from its beginning to its values, whatever becomes of connections meanwhile. Used by the client's
 /// thread.
 class PullCall final : public Pending<PullInfo>::Impl {
  public:
-  PullCall(RpcClient& client, std::span<float> destination);
+  PullCall(CallHost& client, std::span<float> destination);
   bool done() const override { return values_.ready(); }
   Result<PullInfo> wait() override;
 
  private:
   void send();
 
-  RpcClient& client_;
+  CallHost& client_;
   const std::span<float> destination_;
   const bool onDevice_;
   uint64_t connection_ = 0;           // that it was sent on
@@ -31,11 +81,12 @@ class PullCall final : public Pending<PullInfo>::Impl {
   Answers<PullInfo> values_;
 };
 
-/// A push, from its beginning to its answer, likewise. Keeps account of what is final of its gradient, and
-/// hands complete slices to the channels. The client says when it may be sent.
+/// A push, from its beginning to its answer, whatever becomes of connections meanwhile. Used by the client's
+/// thread. Keeps account of what is final of its gradient, and hands complete slices to the channels. The
+/// client says when it may be sent.
 class PushCall {
  public:
-  PushCall(RpcClient& client, PushOrder order);
+  PushCall(CallHost& client, PushOrder order);
 
   /// See PartialPush::ready().
   void ready(uint64_t begin, uint64_t count);
@@ -61,7 +112,7 @@ class PushCall {
  private:
   void sendReady(const std::vector<size_t>& slices) const;
 
-  RpcClient& client_;
+  CallHost& client_;
   PushOrder order_;                                      // `dropped` is of the newest sending
   std::vector<std::pair<uint64_t, uint64_t>> reported_;  // begin and count
   std::shared_ptr<const DividedSlices> slices_;          // of the connection

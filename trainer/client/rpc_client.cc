@@ -3,7 +3,6 @@
 #include <random>
 
 #include "common/types/model_layout.h"
-#include "trainer/client/calls.h"
 
 namespace psd {
 namespace {
@@ -178,7 +177,7 @@ Pending<PullInfo> RpcClient::pull(std::span<float> destination) {
   if (Status size = checkSize("the destination of a pull", destination.size()); !size.ok()) {
     return failed<PullInfo>(size.error());
   }
-  return Pending<PullInfo>(std::make_unique<PullCall>(*this, destination));
+  return Pending<PullInfo>(std::make_unique<PullCall>(host(), destination));
 }
 
 Pending<PushInfo> RpcClient::push(Step step, std::span<const float> gradient, uint32_t samples,
@@ -194,7 +193,7 @@ std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const flo
     return std::make_unique<FailedPush>(failed<PushInfo>(size.error()));
   }
   const auto push =
-      std::make_shared<PushCall>(*this, PushOrder{step, gradient, samples, basis, onDevice_, nullptr});
+      std::make_shared<PushCall>(host(), PushOrder{step, gradient, samples, basis, onDevice_, nullptr});
   pushes_.push_back(push);
   sendDue();
   return std::make_unique<RpcPartialPush>(push);
@@ -236,6 +235,11 @@ Result<DealtSamples> RpcClient::takeSamples(const SamplesWish& wish) {
 Result<PingInfo> RpcClient::ping(uint64_t calls, uint32_t outstanding) {
   return first().call<Result<PingInfo>>(
       [&](Channel& channel, kj::Timer&) { return channel.ping(calls, outstanding); });
+}
+
+void RpcClient::outlastOldest() {
+  const std::shared_ptr<PushCall> oldest = pushes_.front();
+  oldest->outlast();
 }
 
 void RpcClient::interrupt() {

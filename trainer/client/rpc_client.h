@@ -9,16 +9,15 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/client/calls.h"
 #include "trainer/client/client.h"
 #include "trainer/client/link.h"
 
 namespace psd {
 
-class PushCall;
-
 /// The Client: a Link, and more of them where a trainer has several connections, which stand or fall
 /// together. Owned by one thread.
-class RpcClient final : public Client {
+class RpcClient final : public Client, private CallHost {
  public:
   RpcClient(const ClientOptions& options, std::unique_ptr<Link> first);
   ~RpcClient() noexcept override;
@@ -49,11 +48,6 @@ class RpcClient final : public Client {
   uint64_t bytesPushed() const override { return bytesPushed_; }
 
  private:
-  static constexpr std::chrono::milliseconds kLongWait{3'000};
-
-  friend class PullCall;
-  friend class PushCall;
-
   /// Who this trainer is, from the first join() on.
   struct Trainer {
     Membership membership;
@@ -63,9 +57,25 @@ class RpcClient final : public Client {
 
   /// The connection that joins, and makes all calls of which there are no shares.
   Link& first() { return *links_.front(); }
-  /// Starts a call of which each connection has its share.
-  template <class T>
-  Answers<T> startOnAll(const std::function<kj::Promise<Result<T>>(Channel&)>& work);
+
+  CallHost& host() { return *this; }
+  uint64_t connection() const override { return connection_; }
+  Link& link(uint32_t index) const override { return *links_[index]; }
+  const std::shared_ptr<const DividedSlices>& slices() const override { return slices_; }
+  const std::shared_ptr<const SharedModel>& sharedModel() const override { return shared_; }
+  uint32_t window() const override { return options_.window; }
+  bool valuesOnDevice() const override { return onDevice_; }
+  void outlastOldest() override;
+  bool ended() const override { return gaveUp_ || interrupted_; }
+  void count(const PullInfo& info) override { bytesPulled_ += info.bytes; }
+  void count(const PushInfo& info) override { bytesPushed_ += info.bytes; }
+  bool mayRecover(const Error& error) const override;
+  Status recover(uint64_t broken, const Error& cause) override;
+  /// Forgets settled pushes and sends those that may go now. Over one connection all may go. Over
+  /// several, one at a time: a later step gives up what is unfinished of the one before, and connections do
+  /// not keep step.
+  void sendDue() override;
+  void tellWait(const std::string& what) override;
 
   /// One attempt at one server; the first link's channel is replaced when it succeeds.
   Status connectOnce(const std::string& server, std::chrono::milliseconds timeout);
@@ -84,23 +94,12 @@ class RpcClient final : public Client {
   void standAlone();
   JoinInfo describe();
 
-  /// Whether recover() may help.
-  bool mayRecover(const Error& error) const;
-  /// After a call of connection `broken` failed with `cause`: connects and joins again, and sends what was
-  /// not answered; nothing where that has been done since. The error is what to tell the caller.
-  Status recover(uint64_t broken, const Error& cause);
   Status comeBack(const Error& cause);
   void endChannels(const Error& why);
   /// Gives how many.
   size_t resendPushes();
   void forgetSettledPushes();
-  /// Forgets settled pushes and sends those that may go now. Over one connection all may go. Over
-  /// several, one at a time: a later step gives up what is unfinished of the one before, and connections do
-  /// not keep step.
-  void sendDue();
   void tell(ClientEvent::What what, std::string line) const;
-  /// Tells, now and then, that it takes long.
-  void tellWait(const std::string& what);
   /// Waits for the answer to a call of the first connection that others may hold up.
   template <class T>
   Result<T> outwait(const Link::Future<T>& answer, const std::string& what);
@@ -133,13 +132,6 @@ template <class T>
 Result<T> RpcClient::outwait(const Link::Future<T>& answer, const std::string& what) {
   if (answer.wait_for(kLongWait) != std::future_status::ready) tellWait(what);
   return answer.get();
-}
-
-template <class T>
-Answers<T> RpcClient::startOnAll(const std::function<kj::Promise<Result<T>>(Channel&)>& work) {
-  std::vector<Link::Future<T>> parts;
-  for (uint32_t i = 0; i < slices_->links; i++) parts.push_back(links_[i]->start<T>(work));
-  return Answers<T>(std::move(parts));
 }
 
 }  // namespace psd

@@ -5,7 +5,6 @@
 
 #include "common/os/socket.h"
 #include "trainer/client/backoff.h"
-#include "trainer/client/calls.h"
 
 namespace psd {
 namespace {

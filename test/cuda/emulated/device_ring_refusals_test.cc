@@ -1,7 +1,7 @@
 // What a trainer can say about its ring on a device, by hand: places that are none, rings that cannot be.
 // Each is answered with a typed error.
 
-#include "server/rpc/device_ring.h"
+#include "server/push/device_ring.h"
 #include "test/integration/protocol_server.h"
 #include "test/integration/raw_trainer.h"
 

@@ -1,4 +1,4 @@
-#include "server/rpc/background.h"
+#include "server/loop/background.h"
 
 #include <string>
 

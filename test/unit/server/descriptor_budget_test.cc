@@ -1,10 +1,10 @@
-#include "server/rpc/descriptor_budget.h"
+#include "server/limits/descriptor_budget.h"
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "server/rpc/push_ring.h"
+#include "server/push/push_ring.h"
 #include "test/support/catch.h"
 
 namespace psd {

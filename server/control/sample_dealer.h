@@ -1,0 +1,102 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <kj/async.h>
+#include <nlohmann/json.hpp>
+
+#include "server/checkpoint/durability.h"
+#include "server/membership/batch_sizes.h"
+#include "server/membership/roster.h"
+#include "server/membership/sample_plan.h"
+#include "server/model/model_host.h"
+
+namespace psd {
+
+class PushServer;
+
+/// What a trainer that asks for samples says, see Trainer.takeSamples in the schema.
+struct SamplesRequest {
+  Step step;
+  uint32_t count = 0;  ///< at most
+  uint64_t samples = 0, epochs = 0, firstEpoch = 0;
+  bool wait = false;
+  uint32_t nominal = 0;      ///< of a trainer whose number of samples the daemon chooses; else 0
+  double sampleSeconds = 0;  ///< likewise
+};
+
+/// What it gets: a range, or none, now or for good.
+struct Samples {
+  std::optional<SampleRange> range;
+  bool finished = false;
+};
+
+/// Deals samples to the trainers that ask for them, by the plan that `Durability` keeps beyond the daemon.
+/// Who waits for samples is out of the policies meanwhile: it makes no step until others are done.
+///
+/// Owned by the control loop's thread, on which every method is called.
+class SampleDealer final : private kj::TaskSet::ErrorHandler {
+ public:
+  /// Both outlive it.
+  SampleDealer(Durability& durability, ModelHost& models);
+
+  /// Whether there is a plan that was saved: what was dealt by it waits for those who have it.
+  /// `isWholeRun`: who comes when it is finished gets nothing, rather than a plan of its own.
+  bool recall(bool isWholeRun);
+  /// Nobody waits any longer for trainers that were in when the daemon before this one died.
+  void giveUpThoseBefore();
+  /// Who comes from now on begins a plan of its own, if this one is finished.
+  void closeFinished();
+
+  /// A trainer joins with samples from before: goes on with them, or drops what it pushes of them.
+  void join(SessionId session, LifeId life, const Candidate& candidate, const std::vector<HeldSamples>& held,
+            PushServer& pushes);
+  /// One that was lost is back: goes on with what it has, unless that went to others already.
+  void rejoin(SessionId session, LifeId life, const Candidate& candidate);
+  /// It is gone: what was dealt to it goes to others once its last pushes are answered.
+  void leave(SessionId session, const std::shared_ptr<PushServer>& pushes);
+  /// See Trainer.takeSamples in the schema.
+  kj::Promise<Result<Samples>> take(SessionId session, SamplesRequest request);
+  /// The gradient of a step is answered: applied, to some shards at least, or dropped.
+  void stepOver(LifeId life, Step step, bool applied);
+  /// Answers all who wait.
+  void endWaits(const Error& reason);
+
+  /// What a trainer's batch has nominally; 0 where it chooses the number itself.
+  uint32_t nominalOf(SessionId session) const { return batchSizes_.nominalOf(session); }
+  /// For the status document; null: there is no plan.
+  nlohmann::ordered_json status() const;
+
+ private:
+  struct Trainer {
+    LifeId id;  // as the plan knows it: over its sessions
+    TrainerLife life;
+    bool wasInBefore = false;               // under the daemon before, or lost since
+    bool takes = false;                     // it has asked for some
+    std::optional<SamplesRequest> request;  // while it waits for some
+    kj::Maybe<kj::Own<kj::PromiseFulfiller<Result<Samples>>>> waiter;
+  };
+
+  Status agree(SessionId session, const SamplesRequest& request);
+  /// How many samples a trainer is to get, if there are as many.
+  Result<uint32_t> countFor(SessionId session, const SamplesRequest& request);
+  /// What there is for a trainer now; nothing where it would have to wait. `request.count` is what it is to
+  /// get.
+  std::optional<Samples> samplesFor(const Trainer& trainer, const SamplesRequest& request);
+  /// Answers those who wait, as far as there are some.
+  void deal();
+  void answer(SessionId session, Trainer& trainer, Result<Samples> answer);
+  GuardedSamples& plan() const { return *durability_.samples(); }
+  void taskFailed(kj::Exception&& exception) override;
+
+  Durability& durability_;
+  ModelHost& models_;
+  BatchSizes batchSizes_;
+  std::map<SessionId, Trainer> trainers_;
+  kj::TaskSet tasks_;  // what goes back when pushes have landed
+};
+
+}  // namespace psd

@@ -1,0 +1,64 @@
+#include "server/daemon/listener.h"
+
+#include <spdlog/spdlog.h>
+
+namespace psd {
+
+Listener::Listener(kj::AsyncIoContext& io, ListenSockets sockets, uint32_t connectionsMax,
+                   DaemonCounters& counters, Handler handler)
+    : io_(io),
+      sockets_(std::move(sockets)),
+      connectionsMax_(connectionsMax),
+      counters_(counters),
+      handler_(std::move(handler)),
+      tasks_(*this) {
+  for (const OwnFd& socket : sockets_.sockets()) {
+    auto observer = kj::heap<kj::UnixEventPort::FdObserver>(io_.unixEventPort, socket.get(),
+                                                            kj::UnixEventPort::FdObserver::OBSERVE_READ);
+    auto& ref = *observer;
+    tasks_.add(accept(ref, socket.get()).attach(kj::mv(observer)));
+  }
+}
+
+kj::Promise<void> Listener::accept(kj::UnixEventPort::FdObserver& observer, int listening) {
+  return observer.whenBecomesReadable().then([this, &observer, listening]() -> kj::Promise<void> {
+    kj::Duration pause = acceptWaiting(listening);
+    if (pause == 0 * kj::SECONDS) return accept(observer, listening);
+    // What waits in the backlog makes no new edge; look again after the pause.
+    return retry(observer, listening, pause);
+  });
+}
+
+kj::Promise<void> Listener::retry(kj::UnixEventPort::FdObserver& observer, int listening,
+                                  kj::Duration pause) {
+  return io_.provider->getTimer().afterDelay(pause).then([this, &observer, listening]() -> kj::Promise<void> {
+    kj::Duration again = acceptWaiting(listening);
+    return again == 0 * kj::SECONDS ? accept(observer, listening) : retry(observer, listening, again);
+  });
+}
+
+kj::Duration Listener::acceptWaiting(int listening) {
+  for (;;) {
+    auto accepted = acceptFrom(listening);
+    if (!accepted.ok()) {
+      spdlog::warn("{}: cannot accept a connection: {}; trying again", address().toString(),
+                   accepted.message());
+      return 100 * kj::MILLISECONDS;
+    }
+    if (accepted->fd.get() < 0) return 0 * kj::SECONDS;
+    if (counters_.connectionsOpen.value() >= connectionsMax_) {
+      counters_.connectionsRefused.add();
+      spdlog::warn("refused {}: limits.connections ({}) are open", accepted->peer, connectionsMax_);
+      continue;
+    }
+    counters_.connectionsAccepted.add();
+    counters_.connectionsOpen.add();
+    handler_(std::move(accepted->fd), std::move(accepted->peer));
+  }
+}
+
+void Listener::taskFailed(kj::Exception&& exception) {
+  spdlog::error("{}: stopped accepting: {}", address().toString(), exception.getDescription().cStr());
+}
+
+}  // namespace psd

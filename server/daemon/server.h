@@ -1,0 +1,90 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <kj/async-io.h>
+
+#include "server/config/daemon_config.h"
+#include "server/control/control.h"
+#include "server/daemon/listener.h"
+#include "server/limits/descriptor_budget.h"
+#include "server/loop/background.h"
+#include "server/loop/event_loop.h"
+
+namespace psd {
+
+/// The network side of a daemon: listeners, event-loop threads and control, and their orderly end.
+/// Owned by the control loop's thread, which is the caller's.
+class Server {
+ public:
+  /// Reads the configuration again, as at the start. Called on a thread of its own; may block.
+  using Reread = std::function<Result<LoadedConfig>()>;
+
+  /// `env` and `io` outlive the server. `descriptors` bounds the connections beside limits.connections.
+  Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::shared_ptr<Backend>> backends,
+         Env& env, Reread reread, DescriptorBudget descriptors = {});
+  ~Server();
+
+  /// Binds the addresses, prepares the model that the config names, starts the threads and accepts.
+  Status start();
+  /// What is listened on, with the ports that were chosen.
+  std::vector<Address> addresses() const;
+  Control& control() { return control_; }
+
+  /// Serves until a stop is requested, then: no new connections or updates, what has begun is
+  /// finished (limits.drain_ms), trainers are told, `whenQuiet` runs, whoever waits for the end is told what
+  /// came of it, threads end. Where another daemon is to go on, new updates wait and are never answered, and
+  /// those that wait for other trainers go on waiting: they are sent again to that daemon.
+  kj::Promise<void> run(std::function<Status()> whenQuiet);
+  /// Goes over to the configuration as it reads now: no gradient begins any more, those that have begun end
+  /// (limits.drain_ms), all policies change at once, and it goes on. Gives the change, for people. On an
+  /// error nothing has changed.
+  kj::Promise<Result<std::string>> reload();
+  /// Cuts the waiting of an end that has begun short.
+  void hurry() { hurry_ = true; }
+
+  nlohmann::ordered_json status() const;
+
+ private:
+  using Condition = std::function<bool(EventLoop&)>;
+
+  /// Resolves when `settled(loop)` holds on every loop (true) or drain_ms have passed (false).
+  kj::Promise<bool> settle(Condition settled);
+  kj::Promise<bool> poll(std::shared_ptr<Condition> settled, kj::TimePoint deadline);
+  kj::Promise<void> onEveryThread(std::function<kj::Promise<void>(EventLoopThread&)> work);
+  kj::Promise<void> onEveryLoop(std::function<void(EventLoop&)> work);
+  kj::Promise<Result<std::string>> changeTo(LoadedConfig next);
+  kj::Promise<Status> changeAtRest(const LoadedConfig& next);
+  /// No update begins any more; resolves as settle() does when those that have begun are done.
+  kj::Promise<bool> drain();
+  /// What limits.connections comes to; a warning where the system allows no more.
+  uint32_t connectionsMax() const;
+  void warnOfHaste(bool settled) const;
+  kj::Promise<void> stopThreads();
+  void handOver(OwnFd fd, std::string peer);
+  kj::Promise<void> keepTicking();
+
+  kj::AsyncIoContext& io_;
+  LoadedConfig loaded_;
+  const Reread reread_;
+  const DescriptorBudget descriptors_;
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  DaemonCounters counters_;
+  MemoryBudgets budgets_;
+  Control control_;
+  LoopEnvironment environment_;
+  std::vector<Address> addresses_;
+  std::vector<std::unique_ptr<EventLoopThread>> threads_;
+  std::vector<std::unique_ptr<Listener>> listeners_;
+  size_t nextThread_ = 0;
+  bool hurry_ = false;
+  bool reloading_ = false;
+  Background background_;
+  kj::Promise<void> ticks_ = kj::READY_NOW;
+  kj::Promise<void> leaseWatch_ = nullptr;
+};
+
+}  // namespace psd

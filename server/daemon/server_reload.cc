@@ -1,0 +1,89 @@
+// How a Server goes over to another configuration while trainers work.
+
+#include <spdlog/spdlog.h>
+
+#include "common/log/log_file.h"
+#include "server/config/live_change.h"
+#include "server/daemon/server.h"
+
+namespace psd {
+
+kj::Promise<Result<std::string>> Server::reload() {
+  using Outcome = Result<std::string>;
+  // First, so that what comes of this stands in the new file.
+  if (Status reopened = reopenLogFile(); !reopened.ok()) {
+    spdlog::warn("the log stays in the file of before: {}", reopened.message());
+  }
+  if (control_.stopping()) return Outcome(ErrorCode::shuttingDown, "the daemon is shutting down");
+  if (reloading_) return Outcome(ErrorCode::notReady, "another reload is under way");
+  reloading_ = true;
+  return background_.run<Result<LoadedConfig>>(reread_)
+      .then([this](Result<LoadedConfig> next) -> kj::Promise<Outcome> {
+        if (!next.ok()) return Outcome(next.error());
+        if (Status may = checkLiveChange(loaded_, *next); !may.ok()) return Outcome(may.error());
+        if (Status may = control_.mayFollow(next->config); !may.ok()) return Outcome(may.error());
+        return changeTo(*std::move(next));
+      })
+      .then([this](Outcome outcome) {
+        if (outcome.ok()) {
+          counters_.reloads.add();
+          spdlog::info("reloaded the configuration: {}", *outcome);
+        } else {
+          counters_.reloadsRefused.add();
+          spdlog::warn("the configuration stays as it is: {}", outcome.message());
+        }
+        return outcome;
+      })
+      .attach(kj::defer([this] { reloading_ = false; }));
+}
+
+kj::Promise<Result<std::string>> Server::changeTo(LoadedConfig next) {
+  using Outcome = Result<std::string>;
+  std::string change = describeChange(loaded_, next);
+  if (change.empty()) return Outcome("nothing differs");
+  auto target = std::make_shared<const LoadedConfig>(std::move(next));
+  return onEveryLoop([](EventLoop& loop) { loop.closeGate(); })
+      .then([this, target] { return changeAtRest(*target); })
+      .catch_([](kj::Exception&& exception) {
+        return Status(ErrorCode::internal, exception.getDescription().cStr());
+      })
+      .then([this](Status status) {
+        auto config = std::make_shared<const DaemonConfig>(loaded_.config);  // the old one after an error
+        const bool opens = !control_.restarting();
+        return onEveryLoop([config, opens](EventLoop& loop) {
+                 loop.setConfig(config);
+                 if (opens) loop.openGate();
+               })
+            .then([status = std::move(status)] { return status; });
+      })
+      .then([target, change = std::move(change)](Status status) -> Outcome {
+        if (!status.ok()) return status.error();
+        return change;
+      });
+}
+
+kj::Promise<Status> Server::changeAtRest(const LoadedConfig& next) {
+  return settle([](EventLoop& loop) { return loop.atRest(); })
+      .then([this, &next](bool atRest) -> kj::Promise<Status> {
+        if (control_.stopping()) return Status(ErrorCode::shuttingDown, "the daemon is shutting down");
+        if (!atRest) {
+          return Status(ErrorCode::deadlineExceeded,
+                        "gradients that had begun to come were not complete within limits.drain_ms (" +
+                            std::to_string(loaded_.config.limits.drainMs) + "); nothing has changed");
+        }
+        // What is left waits for other trainers. From here on nothing is refused, since settling changes the
+        // model.
+        const std::vector<bool> keep = samePolicies(loaded_, next);
+        return control_.models().settle(keep).then([this, &next, keep] {
+          loaded_ = next;
+          budgets_.follow(loaded_.config.limits);
+          control_.adopt(std::make_shared<const DaemonConfig>(loaded_.config), keep);
+          const uint32_t most = connectionsMax();
+          for (auto& listener : listeners_) listener->setConnectionsMax(most);
+          setLogLevel(loaded_.config.log.level);
+          return Status();
+        });
+      });
+}
+
+}  // namespace psd

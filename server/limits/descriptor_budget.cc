@@ -1,0 +1,75 @@
+#include "server/limits/descriptor_budget.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include <sys/resource.h>
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kPerLoop = 3;        // of kj: epoll, eventfd, signalfd
+constexpr uint64_t kPerTcpAddress = 2;  // a name may stand for an address of each family
+constexpr uint64_t kPerUnixAddress = 1;
+// A segment of the log and the next one, the files of a checkpoint, their folders and the lock, the memory
+// files of the parameters, the configuration and the log's file when they are read and opened again, a name
+// that is looked up, /proc for the status, a connection that is accepted to be refused; and as many again.
+constexpr uint64_t kForItsWork = 32;
+constexpr uint64_t kOpenAtLeast = 3;  // standard input, output and error
+
+uint64_t openDescriptors() {
+  std::error_code error;
+  uint64_t open = 0;
+  for (std::filesystem::directory_iterator each("/proc/self/fd", error), end; !error && each != end;
+       each.increment(error)) {
+    open++;
+  }
+  return std::max(open, kOpenAtLeast);
+}
+
+}  // namespace
+
+uint64_t DescriptorBudget::connectionsMax() const {
+  if (limit == UINT64_MAX) return UINT64_MAX;
+  return limit < kept ? 0 : (limit - kept) / perConnection;
+}
+
+std::string DescriptorBudget::shortfall(uint32_t connections) const {
+  if (connections <= connectionsMax()) return "";
+  const char* const each = perConnection == 1 ? "1" : "2, one for a ring (limits.ring_bytes),";
+  return "limits.connections asks for " + std::to_string(connections) + " connections and gets " +
+         std::to_string(connectionsMax()) + ": this process may have " + std::to_string(limit) +
+         " files open, keeps " + std::to_string(kept) + " for its own work, and a connection takes " + each +
+         " of the others; for all of them let it have " + std::to_string(limitFor(connections)) +
+         " (ulimit -n, LimitNOFILE of systemd)";
+}
+
+Status DescriptorBudget::check() const {
+  if (connectionsMax() > 0) return {};
+  return {ErrorCode::unavailable, "limits.connections: not even one connection fits: this process may have " +
+                                      std::to_string(limit) + " files open and needs " +
+                                      std::to_string(limitFor(1)) +
+                                      "; let it have more (ulimit -n, LimitNOFILE of systemd)"};
+}
+
+DescriptorBudget shareDescriptors(const DaemonConfig& config, uint64_t limit, uint64_t open) {
+  DescriptorBudget budget;
+  budget.limit = limit;
+  const uint64_t loops = config.threads + uint64_t{1};  // and the control loop
+  budget.kept = open + loops * kPerLoop + kForItsWork;
+  for (const Address& address : config.listen) {
+    const bool local = address.kind == Address::Kind::unixSocket;
+    budget.kept += local ? kPerUnixAddress : kPerTcpAddress;
+    if (local && config.limits.ringBytes > 0) budget.perConnection = 2;
+  }
+  return budget;
+}
+
+DescriptorBudget ownDescriptors(const DaemonConfig& config) {
+  rlimit limit{};
+  const bool bounded = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return shareDescriptors(config, bounded ? limit.rlim_cur : UINT64_MAX, openDescriptors());
+}
+
+}  // namespace psd

@@ -1,0 +1,204 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include <kj/async-io.h>
+
+#include "common/wire/buffer_pool.h"
+#include "common/wire/spinner.h"
+#include "server/config/daemon_config.h"
+#include "server/limits/memory_budgets.h"
+#include "server/loop/peer_connection.h"
+#include "server/metrics/counters.h"
+#include "server/policy/served_model.h"
+
+namespace psd {
+
+class Control;
+class EventLoop;
+
+/// What every loop shares; all of it is thread-safe or immutable and outlives the loops.
+struct LoopEnvironment {
+  const std::shared_ptr<const DaemonConfig> config;  ///< at the start; each loop goes by its own config()
+  DaemonCounters& counters;
+  const kj::Executor& controlExecutor;
+  Control& control;                                ///< only through EventLoop::onControl()
+  std::function<nlohmann::ordered_json()> status;  ///< the daemon's whole status; on the control loop
+  std::function<kj::Promise<Result<std::string>>()> reload;  ///< Server::reload(); on the control loop
+  /// What became of the samples behind a step, SampleDealer::stepOver(); on the control loop.
+  std::function<void(LifeId life, Step step, bool applied)> stepOver;
+  /// Makes the connection of an accepted socket, which it takes over; on its loop.
+  std::function<std::shared_ptr<PeerConnection>(std::shared_ptr<EventLoop>, int fd, std::string peer)>
+      connect;
+  MemoryBudgets& budgets;
+  std::atomic<bool> draining{false};      ///< set: only updates that have begun are taken
+  std::atomic<bool> closed{false};        ///< set: no update is taken any more
+  std::atomic<bool> dealsSamples{false};  ///< set: SampleDealer::stepOver() wants to know
+};
+
+/// One event loop with its connections, buffers and lanes. Everything in it belongs to its thread. Shared
+/// with its connections, since a call that cannot be cancelled may outlive both its connection and the loop's
+/// orderly end; after shutDown() all that such a call can still reach is harmless.
+class EventLoop final : public std::enable_shared_from_this<EventLoop>, private kj::TaskSet::ErrorHandler {
+ public:
+  EventLoop(kj::AsyncIoContext& io, LoopEnvironment& environment);
+
+  /// Closes all connections and drops all tasks. Only running(), now() and update…() may be called after.
+  void shutDown();
+
+  LoopEnvironment& environment() { return environment_; }
+  kj::AsyncIoContext& io() { return io_; }
+  kj::Timer& timer() { return io_.provider->getTimer(); }
+  /// The timer's; after shutDown() the moment of that.
+  kj::TimePoint now() const { return running_ ? io_.provider->getTimer().now() : endedAt_; }
+  const std::shared_ptr<wire::BufferPool>& pool() { return pool_; }
+  wire::Spinner& spinner() { return spinner_; }
+
+  /// Takes over an accepted socket, already counted as open.
+  void adopt(int fd, std::string peer);
+  /// Ends a connection as soon as the current work on it is off the stack; `reason` empty: the peer left.
+  void drop(PeerConnection& connection, std::string reason);
+
+  /// Runs `work(control)` on the control loop; the promise resolves here. `work` may return a promise.
+  template <class Work>
+  auto onControl(Work work) {
+    return environment_.controlExecutor.executeAsync(
+        [this, work = std::move(work)]() mutable { return work(environment_.control); });
+  }
+  /// For other loops, to run something here that promises nothing.
+  const kj::Executor& executor() const { return *executor_; }
+  /// For other loops: runs `work()` here. Fails (DISCONNECTED) once the loop is shut down, and so does then
+  /// what `work` promised and has not kept.
+  template <class Work>
+  auto request(Work work) {
+    return executor_->executeAsync([this, work = std::move(work)]() mutable { return answer(work); });
+  }
+  /// The same here.
+  template <class Work>
+  auto answer(Work& work) {
+    if (!running_) kj::throwFatalException(ended());
+    if constexpr (requires { requests_.wrap(work()); }) {
+      return requests_.wrap(work());
+    } else {
+      return work();
+    }
+  }
+  bool isHere() const { return std::this_thread::get_id() == thread_; }
+  /// Keeps a promise running that nobody waits for, until shutDown().
+  void detach(kj::Promise<void> task) {
+    if (tasks_.get() != nullptr) tasks_->add(kj::mv(task));
+  }
+  /// Asked from any thread.
+  bool running() const { return running_; }
+
+  /// This loop's lane for the shard's device.
+  Lane& laneFor(const std::shared_ptr<ServedModel>& model, const Shard& shard);
+  /// The policy that rules the shard now. Without a lock, but for the first time after they changed.
+  const std::shared_ptr<UpdatePolicy>& policyOf(const std::shared_ptr<ServedModel>& model,
+                                                const Shard& shard);
+
+  /// The configuration as of now; another one after a reload.
+  const DaemonConfig& config() const { return *config_; }
+  void setConfig(std::shared_ptr<const DaemonConfig> config);
+
+  /// Gradients on this loop that have begun to come: some lack slices, all have no final answer yet.
+  void updateBegan() { openUpdates_++, arrivingUpdates_++; }
+  void updateArrived() { arrivingUpdates_--; }
+  void updateLacksSlices() { arrivingUpdates_++; }
+  void updateEnded() { openUpdates_--; }
+  /// Slices that policies are at work on; those that wait for other trainers are not among them.
+  void sliceBegan() { slicesAtWork_++; }
+  void sliceEnded() { slicesAtWork_--; }
+
+  /// Until openGate(), gradients that have not begun wait.
+  void closeGate();
+  void openGate();
+  /// What they wait for; nothing while the gate is open.
+  kj::Maybe<kj::Promise<void>> gate();
+
+  /// No gradient is half there, and no policy at work on one: those that are left wait for other trainers.
+  bool atRest() const { return arrivingUpdates_ == 0 && slicesAtWork_ == 0; }
+  /// Nothing is half done or unsent here.
+  bool quiet() const;
+  bool hasTrainers() const;
+  /// Some peer waits for what comes of the daemon's end.
+  bool owesOutcome() const;
+
+ private:
+  /// What this loop has for itself of a model that is in use.
+  struct OfModel {
+    Lanes lanes;
+    Policies policies;
+    uint64_t generation = 0;  ///< ServedModel::generation() of these
+  };
+
+  kj::Promise<void> sweep();
+  OfModel& ofModel(const std::shared_ptr<ServedModel>& model);
+  void taskFailed(kj::Exception&& exception) override;
+  static kj::Exception ended();
+
+  kj::AsyncIoContext& io_;
+  LoopEnvironment& environment_;
+  wire::Spinner spinner_;
+  std::shared_ptr<wire::BufferPool> pool_;
+  std::map<std::weak_ptr<ServedModel>, OfModel, std::owner_less<>> models_;
+  std::shared_ptr<const DaemonConfig> config_;
+  uint64_t openUpdates_ = 0, arrivingUpdates_ = 0, slicesAtWork_ = 0;
+  kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> gateOpener_;  // while the gate is closed
+  kj::ForkedPromise<void> gateOpened_ = nullptr;
+  std::map<PeerConnection*, std::shared_ptr<PeerConnection>> connections_;
+  kj::Own<kj::TaskSet> tasks_;
+  kj::Canceler requests_;
+  const kj::Own<const kj::Executor> executor_ = kj::getCurrentThreadExecutor().addRef();
+  const std::thread::id thread_ = std::this_thread::get_id();
+  std::atomic<bool> running_{true};
+  kj::TimePoint endedAt_ = kj::origin<kj::TimePoint>();
+};
+
+/// A thread that runs one EventLoop. Owned by the control loop's thread.
+class EventLoopThread final : private kj::TaskSet::ErrorHandler {
+ public:
+  /// Returns once the loop runs.
+  EventLoopThread(LoopEnvironment& environment, unsigned index);
+  ~EventLoopThread();
+
+  /// Runs `work(loop)` on the loop's thread.
+  template <class Work>
+  auto run(Work work) {
+    return executor_->executeAsync([this, work = std::move(work)]() mutable {
+      auto onLoop = [&] { return work(*loop_); };
+      return loop_->answer(onLoop);
+    });
+  }
+  /// The same for work whose end nobody waits for.
+  template <class Work>
+  void post(Work work) {
+    posted_.add(run(std::move(work)));
+  }
+  // A loop ends in three steps, each on all loops before the next: shutDown(), turn(), stop(). A request from
+  // one loop to another must not be under way when either of them goes: kj ends the program over it.
+
+  /// EventLoop::shutDown(): requests from now on are refused.
+  kj::Promise<void> shutDown();
+  /// Resolves after a turn of the loop, in which it answers the requests that came before.
+  kj::Promise<void> turn();
+  /// Ends the thread; resolves when that touches nothing any more. Until then the control loop must turn,
+  /// since what the thread drops may wait for it.
+  kj::Promise<void> stop();
+
+ private:
+  void taskFailed(kj::Exception&& exception) override;
+
+  EventLoop* loop_ = nullptr;
+  kj::Own<const kj::Executor> executor_;
+  kj::Own<kj::PromiseFulfiller<void>> exit_;  // belongs to the loop's thread
+  kj::Promise<void> finished_ = nullptr;
+  kj::Own<kj::CrossThreadPromiseFulfiller<void>> finish_;
+  std::thread thread_;
+  kj::TaskSet posted_;
+};
+
+}  // namespace psd

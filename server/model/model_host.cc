@@ -1,0 +1,369 @@
+#include "server/model/model_host.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <spdlog/spdlog.h>
+
+namespace psd {
+namespace {
+
+constexpr std::string_view kBenchModel = "bench";  // of psd-trainer bench
+
+/// The same tensors, perhaps in another order.
+bool sameTensors(const ModelSpec& a, const ModelSpec& b) {
+  auto sorted = [](const ModelSpec& model) {
+    auto tensors = model.tensors;
+    std::sort(tensors.begin(), tensors.end(),
+              [](const TensorSpec& x, const TensorSpec& y) { return x.name < y.name; });
+    return tensors;
+  };
+  return sorted(a) == sorted(b);
+}
+
+}  // namespace
+
+Status checkSameModel(const ModelSpec& served, const ModelSpec& peers) {
+  if (served.signature() == peers.signature()) return {};
+  const bool measured = served.name == kBenchModel && peers.name != kBenchModel;
+  return {
+      ErrorCode::modelMismatch,
+      "the model does not match: " +
+          describeDifference(peers, "the trainer's model", served, "the daemon's") +
+          (measured ? "; that is what psd-trainer bench left there: start the daemon again to train" : "")};
+}
+
+ModelHost::ModelHost(std::shared_ptr<const DaemonConfig> config,
+                     std::vector<std::shared_ptr<Backend>> backends, Env& env, Durability& durability,
+                     const DaemonCounters& counters, std::shared_ptr<ByteBudget> snapshots)
+    : config_(std::move(config)),
+      backends_(std::move(backends)),
+      env_(env),
+      durability_(durability),
+      counters_(counters),
+      staging_(makeGradientPool(config_->limits.stagedBytes)),
+      snapshots_(std::make_shared<SnapshotRoom>(std::move(snapshots))),
+      tasks_(*this) {
+  limitStaged();
+}
+
+void ModelHost::limitStaged() {
+  staging_->setLentBytesMax(config_->limits.stagedBytes);
+  for (const auto& backend : backends_) backend->limitStaged(config_->limits.stagedBytes);
+}
+
+void ModelHost::taskFailed(kj::Exception&& exception) {
+  spdlog::error("a policy's work failed: {}", exception.getDescription().cStr());
+}
+
+Status ModelHost::load() {
+  if (!config_->model) return {};
+  ModelSpec spec = config_->model->spec;
+  if (config_->model->file.empty()) {
+    PSD_ASSIGN_OR_RETURN(model_, build(*config_, std::move(spec)));
+    return {};
+  }
+  PSD_ASSIGN_OR_RETURN(const SafetensorsReader file, SafetensorsReader::open(env_, config_->model->file));
+  const std::string name = spec.name;
+  spec = file.model();
+  if (!name.empty()) spec.name = name;
+  PSD_ASSIGN_OR_RETURN(model_, build(*config_, std::move(spec),
+                                     [&](ParameterStore& store) { return loadParameters(file, store); }));
+  start_ = ModelStart(true);
+  return {};
+}
+
+Status ModelHost::goOnFrom(const Checkpoint& checkpoint) {
+  const ModelSpec& saved = checkpoint.manifest.model;
+  const bool given = config_->model && config_->model->file.empty();
+  PSD_ASSIGN_OR_RETURN(model_,
+                       build(*config_, given ? config_->model->spec : saved,
+                             [&](ParameterStore& store) { return durability_.restore(checkpoint, store); }));
+  start_ = ModelStart(true);
+  for (size_t i = 0; i < model_->store->shardCount(); i++) saved_.push_back(model_->store->shard(i).pushed());
+  spdlog::info("going on from checkpoint '{}' of {}: model '{}', shard 0 at version {}", checkpoint.path,
+               checkpoint.manifest.created, saved.name, model_->store->shard(0).version().value);
+  return {};
+}
+
+void ModelHost::beginSavingAtOnce() {
+  if (ready()) static_cast<void>(durability_.begin(savingSource()));
+}
+
+CheckpointSource ModelHost::savingSource() const {
+  CheckpointSource source;
+  source.store = std::shared_ptr<ParameterStore>(model_, model_->store.get());
+  source.groups = [model = model_] {
+    std::vector<CheckpointSource::Group> groups;
+    for (const auto& policy : model->policies()) {
+      groups.push_back({std::string(policy->name()), policy->readsLive(),
+                        std::shared_ptr<ShardLock>(policy, policy->together())});
+    }
+    return groups;
+  };
+  return source;
+}
+
+kj::Promise<void> ModelHost::beginSaving() {
+  return background_.run<Status>([this, source = savingSource()] { return durability_.begin(source); })
+      .ignoreResult();  // a failure is in the log, and tried again
+}
+
+std::vector<std::vector<AppliedPush>> ModelHost::savedOf(const TrainerLife& life) const {
+  std::vector<std::vector<AppliedPush>> found(saved_.size());
+  if (life.incarnation == 0) return found;
+  for (size_t shard = 0; shard < saved_.size(); shard++) {
+    auto pushes = pushesOf(saved_[shard], life.rank, life.incarnation);
+    const bool any = std::ranges::any_of(pushes, [](const AppliedPush& push) { return push.step > Step{0}; });
+    if (any) found[shard] = std::move(pushes);
+  }
+  return found;
+}
+
+std::vector<AppliedPush> ModelHost::allSaved() const {
+  std::vector<AppliedPush> all;
+  for (const PushedRanges& pushed : saved_) {
+    for (const PushedRange& range : pushed.ranges()) {
+      all.insert(all.end(), range.pushes.begin(), range.pushes.end());
+    }
+  }
+  return all;
+}
+
+std::set<Rank> ModelHost::ranksBefore() const {
+  std::set<Rank> ranks;
+  for (const AppliedPush& push : allSaved()) ranks.insert(push.rank);
+  return ranks;
+}
+
+bool ModelHost::superseded(const TrainerLife& life) const {
+  return std::ranges::any_of(allSaved(), [&](const AppliedPush& push) {
+    return push.rank == life.rank && std::ranges::find(push.earlier, life.incarnation) != push.earlier.end();
+  });
+}
+
+Result<std::shared_ptr<ServedModel>> ModelHost::build(
+    const DaemonConfig& config, ModelSpec model, const std::function<Status(ParameterStore&)>& fill) const {
+  StoreGroups groups;
+  PSD_ASSIGN_OR_RETURN(groups.groupOfTensor, assignGroups(model, config.groups));
+  for (const GroupConfig& group : config.groups) groups.optimizers.push_back(group.optimizer);
+  const auto bySize = std::max<uint32_t>(ShardPlan::countFor(ModelLayout(model).totalElements()),
+                                         static_cast<uint32_t>(backends_.size()));
+  PSD_ASSIGN_OR_RETURN(auto store, ParameterStore::create(std::move(model), config.shards.value_or(bySize),
+                                                          backends_, groups));
+  if (fill) PSD_RETURN_IF_ERROR(fill(*store));
+  Policies policies;
+  for (uint32_t i = 0; i < config.groups.size(); i++) {
+    policies.push_back(makePolicy(config, *store, i, false));
+  }
+  return std::make_shared<ServedModel>(std::move(store), std::move(policies));
+}
+
+std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(const DaemonConfig& config, ParameterStore& store,
+                                                    uint32_t group, bool started) const {
+  return config.groups[group].policy.plan.make({store, group, staging_, snapshots_, started});
+}
+
+bool ModelHost::untrained() const {
+  if (!ready() || counters_.trainersJoined.value() > 0) return false;
+  const ParameterStore& store = *model_->store;
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    if (store.shard(i).version().value > 0) return false;
+  }
+  return true;
+}
+
+Result<std::shared_ptr<ServedModel>> ModelHost::reordered(const DaemonConfig& config, ServedModel& served,
+                                                          ModelSpec trainers) const {
+  return build(config, std::move(trainers),
+               [&](ParameterStore& store) { return copyParameters(*served.store, store); });
+}
+
+bool ModelHost::serves(const ModelSpec& model) const {
+  return model_ && model_->store->model().signature() == model.signature();
+}
+
+kj::Promise<Status> ModelHost::provide(ModelSpec model) {
+  KJ_IF_MAYBE (building, building_) {
+    // Somebody else's model is being made; look again when it stands.
+    return building->addBranch().then(
+        [this, model = std::move(model)](Status) mutable { return provide(std::move(model)); });
+  }
+  const bool unclaimed = model_ && trainers_.empty() && !start_.complete() && !config_->model;
+  if (unclaimed && !serves(model)) drop();  // whoever it was made for is gone, or was refused
+  if (model_) {
+    const ModelSpec& mine = model_->store->model();
+    // A file's tensors come in the file's order, and so do those of a checkpoint that was taken before
+    // anybody trained; the first trainer's order is the one to serve, unless the configuration lists the
+    // tensors.
+    const bool listed = config_->model && config_->model->file.empty();
+    const bool reorder =
+        !listed && untrained() && mine.signature() != model.signature() && sameTensors(mine, model);
+    if (!reorder) return checkSameModel(mine, model);
+  } else if (config_->limits.modelBytes != 0 &&
+             model.parameterCount() * sizeof(float) > config_->limits.modelBytes) {
+    return Status(ErrorCode::overloaded,
+                  "the model's weights take " + std::to_string(model.parameterCount() * sizeof(float)) +
+                      " bytes; limits.model_bytes is " + std::to_string(config_->limits.modelBytes));
+  }
+  auto made = background_
+                  .run<Result<std::shared_ptr<ServedModel>>>(
+                      [this, config = config_, served = model_, model = std::move(model)] {
+                        return served ? reordered(*config, *served, model) : build(*config, model);
+                      })
+                  .then([this, config = config_, before = model_](
+                            Result<std::shared_ptr<ServedModel>> served) -> kj::Promise<Status> {
+                    // What it was made from may have changed meanwhile; whoever asked looks again.
+                    if (config != config_ || before != model_ || !trainers_.empty()) return Status();
+                    return served.ok() ? serve(std::move(*served)) : Status(served.error());
+                  })
+                  .fork();
+  // By a branch: the fork, which nobody else may hold by then, must not end within itself.
+  tasks_.add(made.addBranch().then([this](const Status&) { building_ = nullptr; },
+                                   [this](kj::Exception&&) { building_ = nullptr; }));
+  auto mine = made.addBranch();
+  building_ = kj::mv(made);
+  return mine;
+}
+
+kj::Promise<Status> ModelHost::serve(std::shared_ptr<ServedModel> model) {
+  if (model_) {
+    model_->retire();
+    model_->store->setSharedReadable(false);
+  }
+  model_ = std::move(model);
+  const ParameterStore& store = *model_->store;
+  spdlog::info("serving model '{}': {} parameters in {} tensors, {} shards on {}", store.model().name,
+               store.model().parameterCount(), store.model().tensors.size(), store.shardCount(),
+               store.describeDevices());
+  if (!start_.ready()) return Status();
+  return beginSaving().then([] { return Status(); });
+}
+
+void ModelHost::join(const TrainerRef& trainer) {
+  if (!trainers_.emplace(trainer.session, trainer).second) return;
+  for (const auto& policy : model_->policies()) {
+    tasks_.add(policy->join(trainer).attach(std::shared_ptr(policy)));
+  }
+}
+
+void ModelHost::leave(SessionId session) {
+  if (trainers_.erase(session) == 0) return;  // it waits for samples
+  for (const auto& policy : model_->policies()) {
+    tasks_.add(policy->leave(session).attach(std::shared_ptr(policy)));
+  }
+}
+
+bool ModelHost::tick() {
+  if (!model_) return false;
+  bool any = false;
+  for (const auto& policy : model_->policies()) {
+    if (!policy->ticks()) continue;
+    any = true;
+    tasks_.add(policy->tick(std::chrono::steady_clock::now()).attach(std::shared_ptr(policy)));
+  }
+  return any;
+}
+
+void ModelHost::endWaits(const Error& reason) {
+  if (!model_) return;
+  for (const auto& policy : model_->policies()) policy->endWaits(reason);
+}
+
+kj::Promise<void> ModelHost::settle(const std::vector<bool>& keepPolicies) {
+  if (!model_) return kj::READY_NOW;
+  const Policies policies = model_->policies();
+  auto settled = kj::heapArrayBuilder<kj::Promise<void>>(policies.size());
+  for (size_t i = 0; i < policies.size(); i++) {
+    auto done = keepPolicies[i] ? policies[i]->rest() : policies[i]->settle();
+    settled.add(done.attach(std::shared_ptr(policies[i])));
+  }
+  return kj::joinPromises(settled.finish());
+}
+
+kj::Promise<void> ModelHost::rest() {
+  return settle(std::vector<bool>(model_ ? model_->policies().size() : 0, true));
+}
+
+void ModelHost::adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies) {
+  config_ = std::move(config);
+  limitStaged();
+  if (!model_) return;
+  ParameterStore& store = *model_->store;
+  for (uint32_t i = 0; i < config_->groups.size(); i++) store.setOptimizer(i, config_->groups[i].optimizer);
+  const Policies before = model_->policies();
+  Policies after = before;
+  bool live = true;
+  for (uint32_t i = 0; i < after.size(); i++) {
+    if (!keepPolicies[i]) {
+      const bool started = counters_.trainersJoined.value() > 0 && before[i]->started();
+      after[i] = makePolicy(*config_, store, i, started);
+      for (const auto& [session, trainer] : trainers_) {
+        tasks_.add(after[i]->join(trainer).attach(std::shared_ptr(after[i])));
+      }
+    }
+    live = live && after[i]->readsLive();
+  }
+  store.setSharedReadable(live);
+  model_->setPolicies(after);
+  for (size_t i = 0; i < before.size(); i++) {
+    if (!keepPolicies[i]) before[i]->retire();
+  }
+}
+
+nlohmann::ordered_json ModelHost::status() const {
+  nlohmann::ordered_json out;
+  out["policy"] = describePolicies(config_->groups);
+  out["optimizer"] = describeOptimizers(config_->groups);
+  out["model"] = nullptr;
+  out["shards"] = nlohmann::ordered_json::array();
+  if (model_) {
+    const ParameterStore& store = *model_->store;
+    out["model"] = {{"name", store.model().name},
+                    {"parameters", store.model().parameterCount()},
+                    {"tensors", store.model().tensors.size()},
+                    {"ready", start_.ready()}};
+    for (size_t i = 0; i < store.shardCount(); i++) {
+      const Shard& shard = store.shard(i);
+      out["shards"].push_back({{"id", i},
+                               {"begin", shard.range().begin},
+                               {"elements", shard.range().count},
+                               {"group", config_->groups[shard.range().group].name()},
+                               {"device", backends_[shard.device()]->describe()},
+                               {"version", shard.version().value}});
+    }
+  }
+  return out;
+}
+
+nlohmann::ordered_json ModelHost::waiting() const {
+  auto out = nlohmann::ordered_json::array();
+  if (!model_) return out;
+  const auto now = std::chrono::steady_clock::now();
+  const Policies policies = model_->policies();
+  for (size_t i = 0; i < policies.size(); i++) {
+    for (const Waiting& waiting : policies[i]->waiting()) {
+      nlohmann::ordered_json entry = {{"group", config_->groups[i].name()},
+                                      {"policy", policies[i]->name()},
+                                      {"what", waiting.what},
+                                      {"joins", waiting.joins},
+                                      {"ranks", nlohmann::ordered_json::array()},
+                                      {"for", nlohmann::ordered_json::array()}};
+      for (SessionId waiter : waiting.waiters) {
+        if (auto trainer = trainers_.find(waiter); trainer != trainers_.end()) {
+          entry["ranks"].push_back(trainer->second.rank.value);
+        }
+      }
+      for (const Waiting::For& awaited : waiting.awaited) {
+        auto trainer = trainers_.find(awaited.session);
+        if (trainer == trainers_.end()) continue;
+        const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now - awaited.since);
+        entry["for"].push_back({{"rank", trainer->second.rank.value}, {"ms", since.count()}});
+      }
+      out.push_back(std::move(entry));
+    }
+  }
+  return out;
+}
+
+}  // namespace psd

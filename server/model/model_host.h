@@ -1,0 +1,128 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include <kj/async.h>
+#include <nlohmann/json.hpp>
+
+#include "common/os/env.h"
+#include "server/checkpoint/durability.h"
+#include "server/config/daemon_config.h"
+#include "server/loop/background.h"
+#include "server/membership/model_start.h"
+#include "server/membership/sample_plan.h"
+#include "server/metrics/counters.h"
+#include "server/policy/served_model.h"
+#include "server/store/pushed_ranges.h"
+
+namespace psd {
+
+/// Whether a peer's model is the one that is served here. ErrorCode::modelMismatch tells the first
+/// difference.
+Status checkSameModel(const ModelSpec& served, const ModelSpec& peers);
+
+/// The model that is served and its policies: made of a checkpoint, of what the configuration names or of
+/// what the first trainer has, saved while it is trained, and taken over to another configuration.
+///
+/// Owned by the control loop's thread, on which every method is called.
+class ModelHost final : private kj::TaskSet::ErrorHandler {
+ public:
+  /// `env`, `durability` and `counters` outlive it.
+  ModelHost(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
+            Env& env, Durability& durability, const DaemonCounters& counters,
+            std::shared_ptr<ByteBudget> snapshots);
+
+  /// Goes on from a checkpoint. Blocks; before any trainer.
+  Status goOnFrom(const Checkpoint& checkpoint);
+  /// Loads or allocates the model that the configuration names, where it does. Likewise.
+  Status load();
+  /// Begins to save the model, if it has its values: a failure is in the log, and tried again. Likewise.
+  void beginSavingAtOnce();
+
+  /// Makes the model of a trainer that is the first one; else checks that its model is the one that is
+  /// served. Ends without either where something changed meanwhile: serves() tells, and it may be asked
+  /// again.
+  kj::Promise<Status> provide(ModelSpec model);
+  bool serves(const ModelSpec& model) const;
+  /// By shard, what each of its ranges held at the start of that life of a trainer (pushesOf()); of a shard
+  /// that held nothing of it, nothing.
+  std::vector<std::vector<AppliedPush>> savedOf(const TrainerLife& life) const;
+  /// Ranks that pushed to a daemon before this one, as far as it saved that.
+  std::set<Rank> ranksBefore() const;
+  /// Whether another life of its rank has pushed after it, as a daemon before saved.
+  bool superseded(const TrainerLife& life) const;
+  /// Begins to save it; resolves when what is pushed is safe, or cannot be for now, which the log says.
+  kj::Promise<void> beginSaving();
+  /// Nobody brought values to the model: the next trainer comes with its own.
+  void drop() { model_ = nullptr; }
+
+  std::shared_ptr<ServedModel> model() const { return model_; }
+  /// Who brings the values, and whether they are there.
+  ModelStart& start() { return start_; }
+  bool ready() const { return model_ && start_.ready(); }
+
+  /// The policies count a trainer as in, and as gone; they may work on what that means for others.
+  void join(const TrainerRef& trainer);
+  void leave(SessionId session);
+  /// Lets the policies do what is due by the clock. Whether any of them goes by it.
+  bool tick();
+  /// Ends every wait of trainers for each other: nobody can count on the others any more.
+  void endWaits(const Error& reason);
+
+  /// Before adopt(), while no gradient begins or is half there: nothing is being applied any more, and what
+  /// trainers wait for under policies that are to go happens without waiting for more.
+  kj::Promise<void> settle(const std::vector<bool>& keepPolicies);
+  /// Before the loop blocks for the last work, when no gradient is taken any more: no policy is at work here.
+  kj::Promise<void> rest();
+  /// Goes over to a configuration that checkLiveChange() lets pass; after settle(). `keepPolicies`: the
+  /// groups whose policies stay, with all that they know.
+  void adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies);
+
+  /// For the status document: policy, optimizer, model and shards; and, apart, who waits for whom.
+  nlohmann::ordered_json status() const;
+  nlohmann::ordered_json waiting() const;
+  uint64_t stagedBytes() const { return staging_->lentBytes(); }
+
+ private:
+  /// Of all shards and ranges.
+  std::vector<AppliedPush> allSaved() const;
+  /// A store for the model, given its values by `fill`, and only then its policies, which count from there.
+  /// This and reordered() from any thread.
+  Result<std::shared_ptr<ServedModel>> build(const DaemonConfig& config, ModelSpec model,
+                                             const std::function<Status(ParameterStore&)>& fill = {}) const;
+  std::shared_ptr<UpdatePolicy> makePolicy(const DaemonConfig& config, ParameterStore& store, uint32_t group,
+                                           bool started) const;
+  /// Whether the model has its values and nobody has trained it, so that its tensors' order is nobody's yet.
+  bool untrained() const;
+  /// The same model with its tensors in a trainer's order. Blocks.
+  Result<std::shared_ptr<ServedModel>> reordered(const DaemonConfig& config, ServedModel& served,
+                                                 ModelSpec trainers) const;
+  kj::Promise<Status> serve(std::shared_ptr<ServedModel> model);
+  /// What there is to save, now that the model has its values.
+  CheckpointSource savingSource() const;
+  /// Bounds gathered gradients as the configuration says, here and on the devices.
+  void limitStaged();
+  void taskFailed(kj::Exception&& exception) override;
+
+  std::shared_ptr<const DaemonConfig> config_;
+  const std::vector<std::shared_ptr<Backend>> backends_;
+  Env& env_;
+  Durability& durability_;
+  const DaemonCounters& counters_;
+  const std::shared_ptr<StagingPool> staging_;     // of all policies …
+  const std::shared_ptr<SnapshotRoom> snapshots_;  // … likewise
+  ModelStart start_;
+  std::shared_ptr<ServedModel> model_;
+  std::vector<PushedRanges> saved_;           // by shard, the trainers' pushes that were there at the start
+  std::map<SessionId, TrainerRef> trainers_;  // that the policies count as in
+  kj::Maybe<kj::ForkedPromise<Status>> building_;  // while a model is being made
+  Background background_;
+  kj::TaskSet tasks_;  // what policies do after a departure or by the clock
+};
+
+}  // namespace psd

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/status/status.h"
+#include "server/config/daemon_config.h"
+#include "server/metrics/counters.h"
+#include "server/policy/served_model.h"
+
+namespace psd {
+
+/// Checks a slice that a peer named against its shard, the grain and limits.slice_bytes; the error says
+/// which and what would be right.
+Status checkSlice(const ServedModel& model, const Limits& limits, uint32_t shard, uint64_t offset,
+                  uint64_t count);
+
+/// What says that the slice at `offset` of `shard` holds NaN or infinity.
+Error notFinite(uint32_t shard, uint64_t offset);
+
+/// Checks the values of a slice that lies at `offset` of `shard`: ErrorCode::nonFinite.
+Status checkFinite(uint32_t shard, uint64_t offset, std::span<const float> values);
+
+/// Checks every value of a gradient in host memory, and every byte of what a codec made: ErrorCode::nonFinite
+/// or badSlice.
+Status checkGradient(uint32_t shard, uint64_t offset, const Gradient& gradient);
+
+/// For a call that names another codec than was agreed in join(); `agreed` may be null.
+Error notAgreed(std::string_view asked, const Codec* agreed);
+
+/// Counts a refused slice by its reason, where that reason is the peer's fault.
+void countRefusal(DaemonCounters& counters, const Error& error);
+
+}  // namespace psd

@@ -1,0 +1,33 @@
+#include "server/model/slice_encoder.h"
+
+#include "server/store/cpu/racy_loops.h"
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kIdleBytesMax = uint64_t{16} << 20;
+constexpr uint64_t kReadablePastEnd = 8;
+
+}  // namespace
+
+SliceEncoder::SliceEncoder()
+    : pool_(StagingPool::make(StagingPool::hostMemory(),
+                              {.lentBytesMax = UINT64_MAX, .idleBytesMax = kIdleBytesMax})) {}
+
+Result<SliceEncoder::Encoded> SliceEncoder::encode(const Codec& codec, const ReadView& view) {
+  std::span<const float> values = view.values;
+  std::shared_ptr<float> still;
+  if (!view.owner) {  // a live view: a codec reads values more than once, and they may change in between
+    PSD_ASSIGN_OR_RETURN(still, pool_->acquire(values.size()));
+    racyCopy(values.size(), values.data(), still.get());
+    values = {still.get(), values.size()};
+  }
+  const uint64_t bytes = codec.encodedBytes(values.size());
+  PSD_ASSIGN_OR_RETURN(std::shared_ptr<float> buffer,
+                       pool_->acquire((bytes + kReadablePastEnd) / sizeof(float) + 1));
+  auto* const out = reinterpret_cast<std::byte*>(buffer.get());
+  PSD_RETURN_IF_ERROR(codec.encode(values, 0, out));
+  return Encoded{{out, bytes}, std::move(buffer)};
+}
+
+}  // namespace psd
