@@ -1,4 +1,4 @@
-"""The program that docs/architecture.md shows, as CMake took it out of the page (PSD_LINE_BIN), does what the page says."""
+"""The program that docs/client.md shows, as CMake took it out of the page (PSD_LINE_BIN), does what the page says."""
 
 import os
 

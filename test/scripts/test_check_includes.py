@@ -39,7 +39,7 @@ class CheckIncludes(CheckoutTest):
             ("server/control/x.h", '#include "server/rpc/y.h"', "server/control may not include server/rpc/y.h"),
             ("server/push/x.h", '#include "server/control/y.h"', "server/push may not include server/control/y.h"),
             ("server/loop/x.h", '#include "server/model/y.h"', "server/loop may not include server/model/y.h"),
-            ("server/daemon/x.h", '#include "trainer/client/y.h"', "server may not include trainer/client/y.h"),
+            ("server/daemon/x.h", '#include "trainer/client/y.h"', "server/daemon may not include trainer/client/y.h"),
             ("trainer/loop/x.h", '#include "server/store/y.h"', "trainer/loop may not include server/store/y.h"),
             ("trainer/client/x.h", '#include "trainer/loop/y.h"', "trainer/client may not include trainer/loop/y.h"),
             ("common/x.cc", "#include <torch/torch.h>", "LibTorch (torch/torch.h) is only for"),
@@ -65,6 +65,12 @@ class CheckIncludes(CheckoutTest):
                             "server/policy/b.cc": '\n#include "server/policy/a.h"\n'})
         self.assertEqual(found, ["server/policy/a.cc:1: includes run in a circle between server/policy/a, server/policy/b, "
                                  "server/policy/c"])
+
+    def test_a_page_that_shows_another_order_is_named(self):
+        self.write("docs/architecture.md", "daemon → rpc → common\n")
+        found = self.check({})
+        self.assertEqual(len(found), 2)  # one for server/, one for trainer/
+        self.assertRegex(found[0], "^docs/architecture.md:1: does not show how includes go in server/: daemon → rpc → ")
 
     def test_a_file_over_the_limit_is_reported_once(self):
         self.assertEqual([], self.check({"common/long.h": "\n" * 600}))
