@@ -1,7 +1,7 @@
 #pragma once
 
 #include "server/rpc/counted_service.h"
-#include "server/rpc/pull_server.h"
+#include "server/rpc/pull_calls.h"
 
 namespace psd {
 
@@ -15,7 +15,7 @@ class ReaderService final : public CountedService<schema::Reader> {
   kj::Promise<void> pull(PullContext context) override { return pulls_.pull(context); }
 
  private:
-  PullServer pulls_;
+  PullCalls pulls_;
 };
 
 }  // namespace psd

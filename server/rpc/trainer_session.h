@@ -10,7 +10,7 @@
 #include "server/push/push_ring.h"
 #include "server/push/push_server.h"
 #include "server/rpc/counted_service.h"
-#include "server/rpc/pull_server.h"
+#include "server/rpc/pull_calls.h"
 
 namespace psd {
 
@@ -76,7 +76,7 @@ class TrainerSession final : public CountedService<schema::Trainer>, private Con
   const std::shared_ptr<const SessionStanding> standing_;
   const uint32_t attachment_;
   const bool further_;
-  PullServer pulls_;
+  PullCalls pulls_;
   const std::shared_ptr<PushServer> pushes_;
   std::unique_ptr<PushRing> ring_;                        // once opened
   std::vector<std::shared_ptr<DeviceRing>> deviceRings_;  // by device, once opened

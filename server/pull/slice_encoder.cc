@@ -1,4 +1,4 @@
-#include "server/model/slice_encoder.h"
+#include "server/pull/slice_encoder.h"
 
 #include "server/store/cpu/racy_loops.h"
 

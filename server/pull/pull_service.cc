@@ -1,0 +1,124 @@
+#include "server/pull/pull_service.h"
+
+#include <iterator>
+
+#include "common/text/text.h"
+#include "server/model/slice_checks.h"
+
+namespace psd {
+
+PullService::PullService(EventLoop& loop, std::shared_ptr<ServedModel> model,
+                         std::optional<TrainerRef> trainer, std::shared_ptr<SessionCounters> counters,
+                         const Codec* codec)
+    : loop_(loop),
+      model_(std::move(model)),
+      trainer_(trainer),
+      counters_(std::move(counters)),
+      codec_(codec),
+      pulls_(model_->store->shardCount()) {}
+
+Result<const Codec*> PullService::agreedCodec(std::string_view name) const {
+  if (name.empty()) return nullptr;
+  if (codec_ && name == codec_->name()) return codec_;
+  return notAgreed(printable(name), codec_);
+}
+
+Status PullService::check(const PullRequest& request) const {
+  if (loop_.environment().draining) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
+  if (model_->retired()) {
+    return {ErrorCode::notReady, "the daemon serves the model in another order of its tensors now"};
+  }
+  const Limits& limits = loop_.config().limits;
+  PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, request.shard, request.offset, request.count));
+  const auto& current = pulls_[request.shard];
+  if (!current || current->pull != request.pull || !current->letGo) return {};
+  return {ErrorCode::deadlineExceeded, "pull " + std::to_string(request.pull) + " of shard " +
+                                           std::to_string(request.shard) +
+                                           " has asked for nothing for limits.pull_timeout_ms (" +
+                                           std::to_string(limits.pullTimeoutMs) + "): begin it anew"};
+}
+
+std::shared_ptr<PullService::Reading> PullService::reading(const PullRequest& request) {
+  auto& current = pulls_[request.shard];
+  if (!current || current->pull != request.pull) {
+    current = std::make_shared<Reading>();
+    current->trainer = trainer_;
+    current->pull = request.pull;
+    current->policy = loop_.policyOf(model_, model_->store->shard(request.shard));
+  }
+  return current;
+}
+
+std::shared_ptr<const void> PullService::asking(uint32_t shard, const std::shared_ptr<Reading>& reading) {
+  reading->asked = loop_.now();
+  reading->unanswered++;
+  return {nullptr, [this, shard, reading](const void*) {
+            reading->unanswered--;
+            reading->asked = loop_.now();  // it was not the peer that made itself wait
+            if (reading->snapshot != nullptr) holding_.insert(shard);
+          }};
+}
+
+std::shared_ptr<const void> PullService::countWait() {
+  if (!counters_) return nullptr;
+  counters_->waitForParameters.add();
+  return {nullptr, [counters = counters_](const void*) { counters->waitForParameters.subtract(); }};
+}
+
+void PullService::letGoOfIdle(kj::TimePoint since) {
+  for (auto shard = holding_.begin(); shard != holding_.end();) {
+    Reading& reading = *pulls_[*shard];
+    const bool idle = reading.unanswered == 0 && reading.asked <= since;
+    if (idle) {
+      reading.letGo = true;
+      reading.snapshot = nullptr;
+    }
+    shard = reading.snapshot == nullptr ? holding_.erase(shard) : std::next(shard);
+  }
+}
+
+kj::Promise<Result<PulledSlice>> PullService::pull(const PullRequest& request, const Codec* codec) {
+  Shard& shard = model_->store->shard(request.shard);
+  auto reading = this->reading(request);
+  auto values =
+      reading->policy->pull(shard, loop_.laneFor(model_, shard), *reading, request.offset, request.count);
+  return values.attach(countWait(), asking(request.shard, reading))
+      .then([this, codec](Result<PullAnswer> answer) -> Result<PulledSlice> {
+        if (!answer.ok()) return answer.error();
+        return encoded(*answer, codec);
+      });
+}
+
+kj::Promise<Result<Version>> PullService::pullTo(const PullRequest& request, std::span<float> place) {
+  Shard& shard = model_->store->shard(request.shard);
+  auto reading = this->reading(request);
+  auto values = reading->policy->pullTo(shard, loop_.laneFor(model_, shard), *reading, request.offset, place);
+  return values.attach(countWait(), asking(request.shard, reading))
+      .then([this, bytes = place.size_bytes()](Result<Version> version) {
+        if (version.ok()) count(bytes, bytes);
+        return version;
+      });
+}
+
+Result<PulledSlice> PullService::encoded(const PullAnswer& answer, const Codec* codec) {
+  SliceEncoder::Encoded sent{std::as_bytes(answer.view.values), answer.view.owner};
+  if (codec) {
+    PSD_ASSIGN_OR_RETURN(sent, encoder_.encode(*codec, answer.view));
+  }
+  // The answer may outlive its call, the model and what answers pulls.
+  if (!sent.owner) sent.owner = model_;
+  count(sent.bytes.size(), answer.view.values.size_bytes());
+  return PulledSlice{answer.version, sent.bytes, std::move(sent.owner)};
+}
+
+void PullService::count(uint64_t bytes, uint64_t valueBytes) {
+  DaemonCounters& counters = loop_.environment().counters;
+  counters.pullSlices.add();
+  counters.pullBytes.add(bytes);
+  counters.pullValueBytes.add(valueBytes);
+  if (!counters_) return;
+  counters_->bytesPulled.add(bytes);
+  counters_->valueBytesPulled.add(valueBytes);
+}
+
+}  // namespace psd
