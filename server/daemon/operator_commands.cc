@@ -102,20 +102,21 @@ std::string shardsTable(const Json& status) {
   return table(rows);
 }
 
-/// "waiting    ranks 0, 2 in round 17 (sync of others) for rank 1 since 3.2 s"
+/// "waiting    ranks 0, 2 wait in round 17 (sync of others) for rank 1, since 3.2 s"
 std::string waitingLine(const Json& waiting) {
-  std::string reason = joined(waiting["for"], ", ", [](const Json& one) {
-    return fmt::format("rank {} since {}", one["rank"].get<uint32_t>(),
+  std::string reason = joined(waiting["for"], "; ", [](const Json& one) {
+    return fmt::format("rank {}, since {}", one["rank"].get<uint32_t>(),
                        duration(one["ms"].get<double>() / 1000));
   });
   if (const auto joins = waiting["joins"].get<uint32_t>(); joins > 0) {
-    reason += fmt::format("{}{} to join", reason.empty() ? "" : ", ", joins);
+    reason += fmt::format("{}{} to join", reason.empty() ? "" : "; ", joins);
   }
-  return fmt::format(
-      "waiting    ranks {} in {} ({} of {}) for {}\n",
-      joined(waiting["ranks"], ", ", [](const Json& rank) { return std::to_string(rank.get<uint32_t>()); }),
-      waiting["what"].get<std::string>(), waiting["policy"].get<std::string>(),
-      waiting["group"].get<std::string>(), reason);
+  const auto number = [](const Json& rank) { return std::to_string(rank.get<uint32_t>()); };
+  const std::string ranks = joined(waiting["ranks"], ", ", number);
+  return fmt::format("waiting    {} in {} ({} of {}) for {}\n",
+                     waiting["ranks"].size() == 1 ? "rank " + ranks + " waits" : "ranks " + ranks + " wait",
+                     waiting["what"].get<std::string>(), waiting["policy"].get<std::string>(),
+                     waiting["group"].get<std::string>(), reason);
 }
 
 /// What peers make the daemon hold, of what they may; only what is in use.
@@ -209,9 +210,10 @@ std::string formatStatus(const Json& status) {
   out += durabilityLine(status["durability"]);
   out += heldLine(status);
   const Json& counters = status["counters"];
-  out += fmt::format("traffic    {} pulled, {} pushed, {} updates, {} connections open\n",
+  out += fmt::format("traffic    {} pulled, {} pushed, {} gradients in {} updates, {} connections open\n",
                      bytes(counters["pull_bytes"]), bytes(counters["push_bytes"]),
-                     counters["updates"].get<uint64_t>(), counters["connections_open"].get<uint64_t>());
+                     counters["gradients"].get<uint64_t>(), counters["updates"].get<uint64_t>(),
+                     counters["connections_open"].get<uint64_t>());
   const uint64_t late = counters["late_pushes"], stale = counters["stale_pushes"];
   if (late + stale > 0) out += fmt::format("gradients  {} dropped as late, {} as stale\n", late, stale);
   std::string refused;

@@ -37,6 +37,7 @@ struct DaemonCounters {
   Counter pushSlices;
   Counter pushBytes;         ///< as they travel …
   Counter pushValueBytes;    ///< … and as float32
+  Counter gradients;         ///< applied in all shards
   Counter updates;           ///< shard updates applied whole
   Counter latePushes;        ///< gradients dropped because their round was closed
   Counter stalePushes;       ///< gradients dropped because they were too old
@@ -65,6 +66,7 @@ struct DaemonCounters {
         {"push_slices", pushSlices.value()},
         {"push_bytes", pushBytes.value()},
         {"push_value_bytes", pushValueBytes.value()},
+        {"gradients", gradients.value()},
         {"updates", updates.value()},
         {"late_pushes", latePushes.value()},
         {"stale_pushes", stalePushes.value()},

@@ -25,12 +25,13 @@ void PushServer::count(const PushAnswer& answer) {
   if (answer.outcome == PushOutcome::applied) counters_->staleness.set(answer.staleness);
 }
 
-void PushServer::countDropped(const StepPush& step) {
+void PushServer::countOver(const StepPush& step) {
   PushOutcome worst = PushOutcome::received;
   for (const auto& part : step.parts) {
     if (part && part->fate && part->fate->ok()) worst = std::max(worst, (*part->fate)->outcome);
   }
   DaemonCounters& counters = home_->environment().counters;
+  if (worst == PushOutcome::applied) counters.gradients.add();
   if (worst == PushOutcome::late) counters.latePushes.add();
   if (worst == PushOutcome::stale) counters.stalePushes.add();
 }

@@ -35,7 +35,7 @@ void PushServer::closeIfOver(const std::shared_ptr<StepPush>& step) {
   const auto found = steps_.find(step->number);
   if (found == steps_.end() || found->second != step) return;
   steps_.erase(found);
-  countDropped(*step);
+  countOver(*step);
   tellOfSamples(*step);
   step->changed();
 }

@@ -25,11 +25,11 @@ struct PushSlice {
   Attachment attachment = {};  ///< that it came over
   Gradient gradient = std::span<const float>();
   std::shared_ptr<const void> held = nullptr;  ///< keeps the gradient readable; the server's home drops it
-  /// Set where the gradient is in a DeviceRing, where the trainer may change it: keeps that. To be copied
-  /// first.
+  /// Keeps the DeviceRing in which the gradient lies, where the trainer may change it: to be copied first.
+  /// Null elsewhere.
   std::shared_ptr<const void> ring = nullptr;
-  /// Of those that are copied first: until it goes, the slices after this one wait to be looked at, so that
-  /// they do not overtake it. The server's own.
+  /// For the server alone. Set while a slice is copied first: until `turn` goes, the slices after this one
+  /// wait to be looked at, so that they do not overtake it.
   std::shared_ptr<const void> turn = nullptr;
 };
 
@@ -97,7 +97,7 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   kj::Promise<PushReply> take(PushSlice slice);
   /// pushHere() for a slice that is in a ring, in the order of these calls.
   kj::Promise<PushReply> pushFromRing(PushSlice slice);
-  /// The same after `turn`, of what is copied to where the slice's policy takes it.
+  /// Copies the gradient to where the slice's policy takes it; then pushHere(), once `turn` has resolved.
   kj::Promise<PushReply> pushCopied(PushSlice slice, kj::Promise<void> turn);
   bool takesDeviceGradient(const PushSlice& slice) const;
   kj::Promise<void> whenLandedHere();
@@ -106,25 +106,25 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   kj::Maybe<kj::Promise<PushReply>> answerAgain(PushSlice& slice);
   /// What is known for good of a shard's part of a step.
   std::optional<PushAnswer> known(Step step, uint32_t shard) const;
-  /// The reply to a slice that came again.
+  /// The reply to a slice that came again, whose answer is known.
   kj::Promise<PushReply> repeated(uint32_t shard, const PushAnswer& answer);
-  /// The same once it is known what became of the shard's part of a complete step.
+  /// The reply to a slice that came again, once it is known what became of the shard's part of its step.
   kj::Promise<PushReply> onceDecided(std::shared_ptr<StepPush> step, uint32_t shard);
   /// What a new slice belongs to, with the slice entered; a later step gives up an unfinished one.
   Result<Admitted> admit(const PushSlice& slice);
   Result<std::shared_ptr<StepPush>> stepOf(const PushSlice& slice);
-  /// Null: it has not begun, or is over.
+  /// The push of a step; null: it has not begun, or is over.
   std::shared_ptr<StepPush> begun(Step step) const;
   /// A step up to this one, begun before the trainer was lost, that policies are still at: only then is it
   /// known what of it is to come again, and newer steps may not overtake that. Null: none.
   std::shared_ptr<StepPush> stillAtWork(Step newest) const;
   std::shared_ptr<PartPush> open(const PushSlice& slice) const;
-  /// Of the other shards of its group, those whose parts of the step are decided.
+  /// How many other shards of the slice's group have their parts of the step decided.
   size_t decidedBeside(const PushSlice& slice) const;
   /// The policy has answered a slice. One that it refused has changed nothing and may come again, unless the
   /// policy had all of the part.
   void answered(StepPush& step, PartPush& part, const PushSlice& slice, const Result<PushAnswer>& answer);
-  /// The session of an unfinished step has ended.
+  /// Gives up an unfinished step, whose session has ended.
   void abandon(StepPush& step);
   /// Forgets the parts of ended sessions that never reach the model, once the policy is done with them.
   void letGo(StepPush& step);
@@ -135,21 +135,22 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   /// Tells the control loop what became of the samples behind a step, where samples are dealt.
   void tellOfSamples(const StepPush& step);
   void tellOfSamples(Step step, bool applied);
-  /// The same for a step that comes again, if it is over in all shards: a restored plan may not know.
+  /// Tells the control loop of the samples behind a step that comes again, if that is over in all shards: a
+  /// restored plan may not know.
   void tellOfSamplesAgain(Step step);
   /// The reply to the slice that completes a step, which its policy answered `last`: once everything that
   /// waits is known.
   kj::Promise<PushReply> settle(std::shared_ptr<StepPush> step, uint32_t shard, Result<PushAnswer> last);
-  /// The parts of these shards, which waited, know what became of them: notes what that means for the others,
-  /// and gives the shards that dropped theirs.
+  /// Notes what became of the step, now that it is known of the parts that waited, those of shards `waited`.
+  /// Gives the shards that dropped their part.
   std::vector<uint32_t> settleParts(StepPush& step, const std::vector<uint32_t>& waited);
   /// The reply once nothing that it tells of can be lost any more. All replies, those to slices that come
   /// again too, go through here last.
   kj::Promise<PushReply> whenDurable(uint32_t shard, PushReply reply) const;
   void count(const PushSlice& slice);
   void count(const PushAnswer& answer);
-  /// A gradient that was dropped, in some shard or all.
-  void countDropped(const StepPush& step);
+  /// Counts a gradient of which everything is known, by the worst that became of it in a shard.
+  void countOver(const StepPush& step);
   void landed();
 
   const LifeId life_;
@@ -157,9 +158,9 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   const std::shared_ptr<ServedModel> model_;
   const std::shared_ptr<SessionCounters> counters_;
   TrainerRef trainer_;
-  bool ended_ = false;                                // its session
-  std::map<Step, std::shared_ptr<StepPush>> steps_;   // those that lack slices or answers
-  std::vector<Step> newest_;                          // per shard, that has begun
+  bool ended_ = false;                                // the trainer's session has ended
+  std::map<Step, std::shared_ptr<StepPush>> steps_;   // steps that lack slices or answers
+  std::vector<Step> newest_;                          // per shard, the newest step that has begun
   std::vector<AnsweredPushes<PushAnswer>> ofShards_;  // what became of each shard's part
   AnsweredPushes<PushAnswer> dropped_;                // steps of which nothing is taken that comes now
   uint64_t inFlight_ = 0;                             // slices with the policy, or on their way to it

@@ -59,6 +59,7 @@ class Overlap(processes.ProcessTest):
                 self.assert_ends(trainer)
                 status = daemon.until_status("it has left", lambda status: not status["trainers"])
                 self.assertEqual([shard["version"] for shard in status["shards"]], [400] * 3)
+                self.assertEqual(status["counters"]["gradients"], 400)
                 self.assertEqual(status["counters"]["updates"], 400 * 3)
                 self.assertEqual(status["counters"]["refused_slices"], 0)
                 lines = [json.loads(line) for line in metrics.read_text().splitlines()]

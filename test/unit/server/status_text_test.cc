@@ -26,5 +26,20 @@ TEST_CASE("the status for people tells of a log that is broken, and of one that 
   CHECK_THAT(textWith({{"error", ""}, {"lost", 17}}), Contains("no checkpoint yet\n") && !Contains("BROKEN"));
 }
 
+TEST_CASE("the status for people tells who waits, in what and for whom") {
+  Json status = testing::LocalServer(Json::object()).status();
+  Json waiting = {{"group", "others"}, {"policy", "sync"}, {"what", "round 826"}, {"joins", 0}};
+  waiting["ranks"] = {0};
+  waiting["for"] = Json::array({{{"rank", 1}, {"ms", 3200}}});
+  status["waiting"] = Json::array({waiting});
+  CHECK_THAT(formatStatus(status),
+             Contains("waiting    rank 0 waits in round 826 (sync of others) for rank 1, since 3.2 s\n"));
+  waiting["ranks"] = {0, 2};
+  waiting["joins"] = 2;
+  status["waiting"] = Json::array({waiting});
+  CHECK_THAT(formatStatus(status),
+             Contains("ranks 0, 2 wait in round 826 (sync of others) for rank 1, since 3.2 s; 2 to join\n"));
+}
+
 }  // namespace
 }  // namespace psd
