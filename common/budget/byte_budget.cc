@@ -39,7 +39,7 @@ void ByteBudget::forget(uint64_t turn) {
     const std::lock_guard lock(mutex_);
     const auto found = std::find_if(waiters_.begin(), waiters_.end(),
                                     [&](const Waiter& waiter) { return waiter.turn == turn; });
-    if (found == waiters_.end()) return;  // it was served
+    if (found == waiters_.end()) return;  // the waiter was served
     waiters_.erase(found);
     waiting_--;
   }

@@ -42,7 +42,7 @@ class ByteBudget : public std::enable_shared_from_this<ByteBudget> {
     return std::shared_ptr<ByteBudget>(new ByteBudget(bytesMax));
   }
 
-  /// None when not so many are left, or others wait for some.
+  /// Takes `bytes`; none when not so many are left, or others wait for some.
   std::optional<Lease> tryTake(uint64_t bytes);
   /// Resolves on the calling event loop once there are so many; who asks for more than the budget has gets
   /// all of it. To be asked after tryTake(), which costs less.
@@ -50,7 +50,7 @@ class ByteBudget : public std::enable_shared_from_this<ByteBudget> {
 
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
   uint64_t bytesMax() const { return bytesMax_.load(std::memory_order_relaxed); }
-  /// What is taken beyond a smaller one stays taken.
+  /// Sets how many bytes there are; what is taken beyond a smaller number stays taken.
   void setBytesMax(uint64_t bytes);
   /// How many wait in take().
   size_t waiting() const { return waiting_.load(); }
@@ -66,7 +66,7 @@ class ByteBudget : public std::enable_shared_from_this<ByteBudget> {
   void giveBack(uint64_t bytes);
   /// Gives those who wait what there is.
   void serve();
-  /// Whoever had that turn waits no longer, and is in nobody's way.
+  /// Drops the waiter of `turn`, if it still waits, so that it is in nobody's way.
   void forget(uint64_t turn);
 
   std::atomic<uint64_t> bytesMax_;

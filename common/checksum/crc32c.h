@@ -13,7 +13,7 @@ namespace psd {
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t previous = 0);
 
 namespace detail {
-/// The same on any processor; tests compare the two.
+/// crc32c() without the processor's instruction; tests compare the two.
 uint32_t crc32cWithTables(std::span<const std::byte> bytes, uint32_t previous = 0);
 }  // namespace detail
 

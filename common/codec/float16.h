@@ -29,7 +29,7 @@ PSD_HOST_DEVICE uint16_t toHalf(float value) {
   return static_cast<uint16_t>(half | (bits >> 16 & 0x8000u));
 }
 
-/// Of a finite half; exact.
+/// The value of a finite half; exact.
 PSD_HOST_DEVICE float fromHalf(uint16_t half) {
   const float magnitude = floatOf((half & 0x7fffu) << 13) * 0x1p112f;  // moves the bias back, subnormals too
   return floatOf(bitsOf(magnitude) | (half & 0x8000u) << 16);

@@ -75,7 +75,7 @@ class Int8 final : public Codec {
   static constexpr float kScaleMax = 0x1.0204p121f;  // 127 times as much is still a float
   static uint64_t valuesAt(uint64_t count) { return blocksOf(count) * sizeof(float); }
 
-  /// Gives the scale.
+  /// Encodes a block to `to`. Gives its scale.
   static float encodeBlock(std::span<const float> values, int8_t* to) {
     // Adding 1.5 × 2^23 rounds a small float to the nearest whole one, which then stands in the lowest bits.
     constexpr float kRounder = 12582912.f;

@@ -95,7 +95,7 @@ class OneBit final : public Codec {
     means[1] = mean(negative, negatives);
   }
 
-  /// Of values × kShrink, so that no sum of a block is infinite but for rounding. In lanes, so that they
+  /// Sums of values × kShrink, so that no sum of a block is infinite but for rounding. In lanes, so that they
   /// vectorise in one order.
   struct Sums {
     float positive[kLanes] = {}, negative[kLanes] = {};
@@ -103,7 +103,7 @@ class OneBit final : public Codec {
   };
   static constexpr float kShrink = 1.f / kCodecBlock;
 
-  /// Gives the signs of 32 values.
+  /// Adds 32 values to `sums`. Gives their signs.
   PSD_VECTORISED static uint32_t addWord(const float* values, Sums& sums) {
     uint32_t lanes[kLanes] = {};
 #pragma GCC unroll 1

@@ -41,7 +41,7 @@ std::vector<uint64_t> shareOut(std::span<const GroupRun> runs, uint32_t shardCou
   for (size_t i = 0; i < runs.size(); i++) claims.push({grainsOf(runs[i].count), 1, i});
   for (uint64_t left = shardCount > runs.size() ? shardCount - runs.size() : 0; left > 0; left--) {
     Claim claim = claims.top();
-    if (claim.largest() == 1) break;  // and so is every other
+    if (claim.largest() == 1) break;  // all shards of all runs are single grains
     claims.pop();
     shares[claim.run] = ++claim.shards;
     claims.push(claim);

@@ -32,8 +32,8 @@ struct ShardPlan {
   /// multiple of `kLayoutGrainElements`. A model too small for `shardCount` non-empty ranges gets
   /// fewer.
   static ShardPlan make(uint64_t totalElements, uint32_t shardCount);
-  /// The same where runs of several groups lie end to end: no shard reaches over the end of a run, so there
-  /// are at least as many shards as runs, even if fewer are asked for. No run is empty; all but the last are
+  /// Cuts runs of several groups that lie end to end: no shard reaches over the end of a run, so there are at
+  /// least as many shards as runs, even if fewer are asked for. No run is empty; all but the last are
   /// multiples of the grain.
   static ShardPlan make(std::span<const GroupRun> runs, uint32_t shardCount);
 
@@ -42,7 +42,7 @@ struct ShardPlan {
   static uint32_t countFor(uint64_t totalElements);
 
   uint64_t totalElements() const;
-  /// True when the ranges are numbered in order, not empty and cover [0, totalElements) without a gap.
+  /// An Error unless the ranges are numbered in order, not empty and cover [0, totalElements) without a gap.
   Status validate() const;
 };
 

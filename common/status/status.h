@@ -30,8 +30,8 @@ enum class ErrorCode : uint16_t {
 
 std::string_view errorCodeName(ErrorCode code);
 
-/// Whether the same may succeed later without anybody changing anything: the peer is away, busy, or has given
-/// this one up and takes it back. If not, trying again is of no use.
+/// Whether what failed with `code` may succeed later without anybody changing anything: the peer is away,
+/// busy, or has given this one up and takes it back. If not, trying again is of no use.
 bool isRetryable(ErrorCode code);
 
 struct Error {

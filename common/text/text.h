@@ -20,7 +20,7 @@ std::string joined(const Range& range, std::string_view separator, const Text& t
   return all;
 }
 
-/// The same for texts.
+/// The texts of `range`, with `separator` between them.
 template <class Range>
 std::string joined(const Range& range, std::string_view separator) {
   return joined(range, separator, [](std::string_view each) { return each; });

@@ -31,7 +31,7 @@ __attribute__((always_inline)) inline bool checkBlocks(std::span<const float> va
   return true;
 }
 
-// The same loop for two instruction sets. With the wider one, gradients that were just received are read as
+// checkBlocks() for two instruction sets. With the wider one, gradients that were just received are read as
 // fast as the cache gives them, and the check costs next to nothing beside the step that follows.
 
 bool checkBaseline(std::span<const float> values) { return checkBlocks(values); }

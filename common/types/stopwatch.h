@@ -7,11 +7,11 @@ namespace psd {
 /// Measures time, from when it is made on. A value type.
 class Stopwatch {
  public:
-  /// Since the start or the last lap.
+  /// Seconds since the start or the last lap.
   double seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
-  /// The same, and begins the next lap.
+  /// Seconds since the start or the last lap; begins the next lap.
   double lap() {
     const auto now = std::chrono::steady_clock::now();
     const std::chrono::duration<double> elapsed = now - start_;

@@ -43,7 +43,7 @@ capnp::Orphan<capnp::Data> referenceBytes(Message message, std::span<const std::
       capnp::Data::Reader(reinterpret_cast<const kj::byte*>(bytes.data()), bytes.size()));
 }
 
-/// The same for values.
+/// A blob that references `values` in place, under the conditions of referenceBytes().
 template <class Message>
 capnp::Orphan<capnp::Data> referenceFloats(Message message, std::span<const float> values) {
   return referenceBytes(message, std::as_bytes(values));

@@ -82,15 +82,15 @@ class MessageStream final : public capnp::MessageStream {
   void pin(const void* begin, std::shared_ptr<const void> owner) { writer_.pin(begin, std::move(owner)); }
   size_t pinCount() const { return writer_.pinCount(); }
   /// Small messages that the network handed over and the system has not taken yet, and how long it has not.
-  /// They are in none of the network's own counts.
+  /// Such messages are in none of the network's own counts.
   uint64_t heldBytes() const { return writer_.heldBytes(); }
   size_t heldMessages() const { return writer_.heldMessages(); }
   kj::Duration writeWaitTime() const { return writer_.waitTime(); }
-  /// Of what the peer sent, whole messages or not.
+  /// Bytes of all that the peer sent, whole messages or not.
   uint64_t receivedBytes() const { return receivedBytes_; }
   /// Whether the message at hand is not read on because the budget is spent.
   bool waitsForBudget() const { return waitsForBudget_; }
-  /// Whether it has its share of the budget, and its rest is still to come.
+  /// Whether the message at hand has its share of the budget, and its rest is still to come.
   bool holdsBudgetForMore() const { return holdsBudgetForMore_; }
   /// Whether this stream is over because the peer closed, broke off or was refused. If not, whoever ended
   /// the conversation found fault with the messages themselves.
@@ -116,7 +116,7 @@ class MessageStream final : public capnp::MessageStream {
   kj::Promise<void> readTable(Incoming& message);
   void measure(Incoming& message);
   kj::Promise<void> admit(Incoming& message);
-  /// Its share of the budget where that is there without waiting; it may have none to take.
+  /// Takes a message's share of the budget, if it has one to take, where that is there without waiting.
   bool takeBudget(Incoming& message);
   kj::Promise<void> waitForBudget(Incoming& message);
   kj::Promise<void> readSegments(Incoming& message);
@@ -155,7 +155,7 @@ class MessageStream final : public capnp::MessageStream {
 /// A connected socket as the event loop sees it.
 struct Socket {
   kj::Own<kj::AsyncIoStream> stream;
-  kj::AsyncCapabilityStream* descriptors;  ///< the same if it can pass descriptors, else null
+  kj::AsyncCapabilityStream* descriptors;  ///< `stream` if it can pass descriptors, else null
 };
 
 /// Takes over a non-blocking, close-on-exec socket.

@@ -41,7 +41,7 @@ class MessageWriter {
   void pin(const void* begin, std::shared_ptr<const void> owner);
   size_t pinCount() const { return pins_.size(); }
 
-  /// Taken over and not written yet.
+  /// Bytes of messages that were taken over and are not written yet.
   uint64_t heldBytes() const { return gathered_.size() + writing_.size(); }
   size_t heldMessages() const { return gatheredMessages_ + writingMessages_; }
   /// How long the system has not been ready to take what is being written of it.
@@ -69,8 +69,8 @@ class MessageWriter {
   const kj::MonotonicClock& clock_;
   const std::function<void()> onFailed_;
   std::multimap<const void*, std::shared_ptr<const void>> pins_;
-  std::vector<std::byte> gathered_;  // framed messages that wait for the end of the turn …
-  std::vector<std::byte> writing_;   // … and those that are being written
+  std::vector<std::byte> gathered_;  // framed messages that wait for the end of the turn
+  std::vector<std::byte> writing_;   // framed messages that are being written
   size_t gatheredMessages_ = 0;
   size_t writingMessages_ = 0;
   kj::TimePoint writingSince_ = kj::origin<kj::TimePoint>();

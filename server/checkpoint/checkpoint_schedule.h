@@ -19,8 +19,8 @@ class CheckpointSchedule {
   /// Counting begins: the values as they are now are safe, or new.
   void start(double now, uint64_t updates) { succeeded(now, updates); }
 
-  /// Without updates since the last checkpoint there is nothing to save. One that failed is wanted all the
-  /// same: a log may wait for it.
+  /// True if a checkpoint is due. Without updates since the last one there is nothing to save; but one that
+  /// failed is tried again in any case, as a log may wait for it.
   bool due(double now, uint64_t updates) const {
     if (failures_ > 0) return now >= retryAt_;
     if (updates == savedUpdates_) return false;
@@ -39,7 +39,7 @@ class CheckpointSchedule {
     retryAt_ = now + static_cast<double>(std::min<uint64_t>(1ull << std::min<uint64_t>(failures_, 6), 60));
     failures_++;
   }
-  /// In a row.
+  /// How many tries in a row have failed.
   uint64_t failures() const { return failures_; }
   bool unsaved(uint64_t updates) const { return updates != savedUpdates_; }
 

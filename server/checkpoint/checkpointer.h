@@ -38,8 +38,8 @@ struct CheckpointSource {
   /// The groups as they are ruled now: policies may change while the daemon runs. Called on the
   /// checkpointer's thread.
   std::function<std::vector<Group>()> groups;
-  std::shared_ptr<LogWriter> log;           ///< null: there is none
-  std::shared_ptr<GuardedSamples> samples;  ///< likewise
+  std::shared_ptr<LogWriter> log;           ///< null: there is no log
+  std::shared_ptr<GuardedSamples> samples;  ///< the plan of the samples; null: there is none
   std::shared_ptr<HeldFolder> folder;       ///< that it is saved in; null: nobody has to hold it
   std::set<uint64_t> damaged;               ///< checkpoints there that do not count
 };
@@ -72,19 +72,21 @@ class Checkpointer {
     double seconds = 0;
     double pauseMs = 0;  ///< longest that an update waited for a copy
     uint64_t bytes = 0;
-    uint64_t updates = 0;  ///< in it, of all shards together
+    uint64_t updates = 0;  ///< in the checkpoint, of all shards together
   };
 
   void run();
   bool due() const;
   Status take();
-  /// Nothing where a group got another policy meanwhile, whose updates the copies know nothing of.
+  /// Writes one checkpoint. Nothing where a group got another policy meanwhile, whose updates the copies know
+  /// nothing of.
   Result<std::optional<Report>> write(uint64_t number);
   /// Whether the log goes on from the next checkpoint: a broken one begins anew only where a checkpoint is
   /// there already. A daemon that died before this one was finished would leave updates that none leads to,
   /// and the next daemon could not tell them from those of a checkpoint that was removed.
   Result<bool> mayBeginLog() const;
-  /// The copies are made: where the log goes on from them.
+  /// Brings the log to the disk when the copies are made, so that they hold no more than it. Where that fails
+  /// and nothing was promised of the log, gives it up, and the manifest names none.
   Status endLog(Manifest& manifest);
   /// Removes what `keep` does not keep.
   Status prune();
@@ -93,10 +95,10 @@ class Checkpointer {
     size_t first = 0, last = 0;
     bool operator==(const Span&) const = default;
   };
-  /// One shard after the other, but where updates are made of several.
+  /// Cuts the shards into spans: each shard alone, but shards of which updates are made together in one.
   static std::vector<Span> spansOf(const Manifest& manifest,
                                    const std::vector<CheckpointSource::Group>& groups);
-  /// Image k is for the shards that are number k in a span.
+  /// Makes room for the copies of any span: image k is for the shards that are number k in a span.
   Status makeImages(std::vector<Span> spans);
   /// Copies the shards of a span, and adds to the longest pause.
   Status copySpan(const Span& span, Manifest& manifest, const std::vector<CheckpointSource::Group>& groups,
@@ -105,7 +107,7 @@ class Checkpointer {
   std::optional<SavedSamples> samples() const;
   Status copyShard(Shard& shard, ManifestShard& entry, bool live, ShardImage& image, Lane& lane,
                    kj::WaitScope& scope, double& pauseMs) const;
-  /// That all shards together have made.
+  /// The number of updates that all shards together have made.
   uint64_t updates() const;
 
   Env& env_;
@@ -115,9 +117,9 @@ class Checkpointer {
   // The thread's alone.
   CheckpointSchedule schedule_;
   uint64_t nextNumber_;
-  std::vector<Span> spans_;                   // that there are images for …
-  std::vector<ShardImage> images_;            // … these
-  std::optional<SavedSamples> savedSamples_;  // or what was there at the start
+  std::vector<Span> spans_;                   // the spans that images_ has room for
+  std::vector<ShardImage> images_;            // room for the copies of one of spans_
+  std::optional<SavedSamples> savedSamples_;  // as in the newest checkpoint, or as at the start
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;

@@ -25,15 +25,15 @@ std::string formatDeparted(const Departed& departed);
 /// The error names `origin` and what is wrong.
 Result<Departed> parseDeparted(std::string_view text, const std::string& origin);
 
-/// Where that file is.
+/// The path of the file kDepartedName in `folder`.
 std::string departedPath(const std::string& folder);
-/// Its bytes; nothing when there is none. Blocks, like the others.
+/// The bytes of the file kDepartedName; nothing when there is no such file. Blocks.
 Result<std::optional<std::string>> readDepartedText(Env& env, const std::string& folder);
-/// What they say.
+/// Reads and parses the file kDepartedName; nothing when there is no such file. Blocks.
 Result<std::optional<Departed>> readDeparted(Env& env, const std::string& folder);
-/// Makes the file say that, at once and for good.
+/// Writes the file kDepartedName, atomically and so that it outlasts a crash. Blocks.
 Status writeDeparted(Env& env, const std::string& folder, const Departed& departed);
-/// Removes the file, if it is there, for good.
+/// Removes the file kDepartedName, if it is there, so that it stays away after a crash. Blocks.
 Status removeDeparted(Env& env, const std::string& folder);
 
 }  // namespace psd

@@ -45,12 +45,12 @@ class Durability {
   /// The daemon ends, and no update comes any more: saves what is not saved yet. Blocks.
   Status finish();
 
-  /// Which trainers a daemon before this one, whose work this one goes on with, saw come and go. Blocks, like
-  /// the others; a file that is damaged is told of in the log, one that cannot be read is an Error.
+  /// Which trainers a daemon before this one, whose work this one goes on with, saw come and go. A
+  /// damaged file is told of in the log; one that cannot be read is an Error. Blocks.
   Result<std::optional<Departed>> departed() const;
-  /// Keeps that for a daemon after this one.
+  /// Keeps for a daemon after this one which trainers have come and gone. Blocks.
   Status keepDeparted(const Departed& departed);
-  /// The next daemon begins a run of its own.
+  /// Forgets which trainers have come and gone: the next daemon begins a run of its own. Blocks.
   Status forgetDeparted();
 
   /// The status document's `durability`.
@@ -73,7 +73,7 @@ class Durability {
   void note(const Restored& restored, const std::string& path) const;
   std::shared_ptr<LogWriter> openLog(const ParameterStore& store);
   std::shared_ptr<Checkpointer> checkpointer() const;
-  /// Returns the one before.
+  /// Sets checkpointer_, and returns the one that was there before.
   std::shared_ptr<Checkpointer> setCheckpointer(std::shared_ptr<Checkpointer> checkpointer);
 
   Env& env_;
@@ -90,7 +90,7 @@ class Durability {
   std::mutex beginning_;                        // held by begin() and finish()
   mutable std::mutex mutex_;                    // guards what follows
   std::shared_ptr<Checkpointer> checkpointer_;  // once there is something to save
-  std::shared_ptr<LogWriter> log_;              // likewise
+  std::shared_ptr<LogWriter> log_;              // null without a log, and until there is something to save
 };
 
 }  // namespace psd

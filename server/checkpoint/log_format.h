@@ -49,7 +49,7 @@ struct LoggedDeal {
 struct LogRecord {
   uint64_t number = 0;             ///< in the log
   uint64_t firstOfWrite = 0;       ///< see RecordPlace
-  std::optional<LoggedDeal> deal;  ///< then there is nothing else
+  std::optional<LoggedDeal> deal;  ///< if set, the record holds nothing else
   ShardId shard;
   UpdateScalars scalars;
   std::vector<UpdateSource> sources;
@@ -57,7 +57,7 @@ struct LogRecord {
   uint64_t elements = 0;
   std::shared_ptr<const Codec> codec;  ///< null: float32 values
 
-  /// Its gradient, valid as long as the record.
+  /// The update's gradient, valid as long as the record.
   Gradient gradient() const;
 
   std::vector<std::byte> bytes;  ///< the whole record, 8-byte aligned

@@ -12,7 +12,7 @@
 namespace psd {
 namespace {
 
-constexpr std::chrono::seconds kLookEvery{1};  // that the log is where it should be
+constexpr std::chrono::seconds kLookEvery{1};  // how often to look whether the log's file is still in place
 
 }  // namespace
 
@@ -184,7 +184,7 @@ void LogWriter::look(std::unique_lock<std::mutex>& hold) {
 }
 
 void LogWriter::removeHistory() {
-  if (!file_ || !file_->inPlace().ok()) return;  // it may be another's folder by now
+  if (!file_ || !file_->inPlace().ok()) return;  // the folder may be another process's by now
   for (uint64_t segment = historyFrom_; segment <= header_.segment; segment++) {
     const std::string path = segmentPath(folder_, segment);
     if (const auto there = env_.exists(path); there.ok() && !*there) continue;

@@ -32,12 +32,12 @@ class LogWriter final : public UpdateLog {
                                          uint64_t segmentBytesMax,
                                          std::shared_ptr<ByteBudget> pending = ByteBudget::make(UINT64_MAX),
                                          const LastWrite& before = {});
-  /// Writes what is there, and ends.
+  /// Writes what was appended, and ends the thread.
   ~LogWriter() override;
 
   kj::Promise<ByteBudget::Lease> room(uint64_t gradientBytes) override;
   uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room = {}) override;
-  /// It goes to the disk with the next update, at the latest.
+  /// Appends a deal, which goes to the disk with the next update at the latest.
   void append(const LoggedDeal& deal);
   kj::Promise<void> whenDurable(uint64_t number) override;
 
@@ -59,7 +59,7 @@ class LogWriter final : public UpdateLog {
   /// The checkpoint to go on from was not finished. Where no other one leads to this history it is of no use
   /// to anybody: the log is broken, and the history's segments are removed. Blocks.
   void abandon(const Status& why);
-  /// Removes the segments before that one. Blocks.
+  /// Removes the segments with a number below `segment`. Blocks.
   Status removeBefore(uint64_t segment);
 
   bool broken() const;
@@ -72,7 +72,7 @@ class LogWriter final : public UpdateLog {
   LogWriter(Env& env, std::string folder, const SegmentHeader& first, uint64_t segmentBytesMax,
             std::shared_ptr<ByteBudget> room);
   void run();
-  /// Whoever waited for what is known now. The lock is given up meanwhile.
+  /// Resolves the waits of takeServed(), with the lock given up meanwhile.
   void serve(std::unique_lock<std::mutex>& hold);
   /// The thread's: the current segment may have been taken away while nothing was written.
   void look(std::unique_lock<std::mutex>& hold);
@@ -81,9 +81,10 @@ class LogWriter final : public UpdateLog {
   Status openSegment(SegmentHeader header);
   Status begin(SegmentHeader header, const LastWrite& before);
   void removeHistory();
-  /// So many updates that were to be written are not.
+  /// Breaks the log. Lost are what is pending and `updates`, which were taken out to be written.
   void fail(const Status& status, uint64_t updates = 0);
-  /// Those who wait for a number below `durable_`, or everybody when the log is broken. With the mutex.
+  /// Takes out of waiters_ those that wait for a number below `durable_`, or all when the log is broken. With
+  /// the mutex.
   std::vector<Fulfiller> takeServed();
 
   Env& env_;
@@ -95,13 +96,13 @@ class LogWriter final : public UpdateLog {
   std::unique_ptr<WritableFile> file_;
   SegmentHeader header_;
   uint64_t segmentBytes_ = 0;
-  uint64_t historyFrom_ = 0;  // its first segment, where the history began with this log
+  uint64_t historyFrom_ = 0;  // first segment of the history, where that began with this log
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_, written_;
-  PendingRecords pending_;  // not sealed
-  uint64_t pendingFrom_;    // number of their first
-  bool due_ = false;        // they are to be written now
+  PendingRecords pending_;  // records that are not sealed yet
+  uint64_t pendingFrom_;    // number of the first record in pending_
+  bool due_ = false;        // pending_ is to be written now
   uint64_t next_;           // number of the next record
   uint64_t durable_;        // all below are on the disk
   std::vector<std::pair<uint64_t, Fulfiller>> waiters_;

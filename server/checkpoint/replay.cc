@@ -9,7 +9,7 @@
 namespace psd {
 namespace {
 
-/// Of the shard that is furthest.
+/// The version of the shard that is furthest.
 Version newestIn(const Manifest& manifest) {
   Version newest;
   for (const ManifestShard& shard : manifest.shards) newest = std::max(newest, shard.version);

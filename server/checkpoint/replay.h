@@ -27,14 +27,14 @@ class Replayer {
   /// died in between nobody was told of it, and it is made anew or not at all.
   Status apply(LogRecord record);
   uint64_t applied() const { return applied_; }
-  /// Those that were passed over among them.
+  /// The updates that were run or passed over: the shard had them, or they are beyond `until`.
   uint64_t updates() const { return updates_; }
-  /// Held back until now.
+  /// How many parts of updates of several shards are held back, without their last part.
   uint64_t unfinished() const;
 
  private:
   Status run(const LogRecord& record);
-  /// To the elements that lack it.
+  /// Applies an update to the elements of the shard that lack it.
   Status apply(Shard& shard, const LogRecord& record, const Gradient& gradient);
   Status runAll(std::vector<LogRecord> records);
 

@@ -25,7 +25,7 @@ class ShardImage {
 
   /// Weights first, then the slots in the optimizer's order; valid until the next copy.
   std::vector<CheckpointWriter::Plane> planes() const;
-  /// Of memory that it takes.
+  /// Bytes of memory that the image takes.
   uint64_t bytes() const { return bytes_; }
 
  private:
@@ -34,8 +34,8 @@ class ShardImage {
   };
   ShardImage() = default;
   std::vector<std::vector<std::string>> groupNames_;  // planes of the shards of each parameter group
-  std::vector<std::string> names_;                    // and of the shard that was copied
-  uint64_t elements_ = 0;                             // of that shard
+  std::vector<std::string> names_;                    // planes of the shard that was copied
+  uint64_t elements_ = 0;                             // of the shard that was copied
   uint64_t bytes_ = 0;
   std::unique_ptr<float[], Free> memory_;
 };

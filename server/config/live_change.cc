@@ -59,8 +59,8 @@ bool isOrLiesIn(std::string_view path, std::string_view key) {
   return path.starts_with(key) && (path.size() == key.size() || path[key.size()] == '.');
 }
 
-/// Whether a running daemon can change it. Of the optimizer only what leaves its state as it is; see
-/// checkLiveChange().
+/// Whether a running daemon can change the key at `path`. Of the optimizer only what leaves its state as it
+/// is; see checkLiveChange().
 bool mayChange(std::string_view path) {
   constexpr std::array kLimits = {
       "limits.connections",       "limits.staged_bytes",       "limits.calls",
@@ -79,7 +79,8 @@ bool replaysAlike(std::string_view path) {
   return !isOrLiesIn(key, "optimizer") || key == "optimizer.lr" || isOrLiesIn(key, "optimizer.schedule");
 }
 
-/// The same for what the optimizers are in the end, which under some policies is made of the policy's keys.
+/// Whether a log's records replay the same under both optimizers, as they are in the end: under some policies
+/// they are made of the policy's keys.
 bool replaysAlike(const Optimizer& before, const Optimizer& after) {
   Json one = writeOptimizer(before), other = writeOptimizer(after);
   for (Json* json : {&one, &other}) {

@@ -11,7 +11,7 @@ namespace psd {
 /// key that may not, and both values.
 Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next);
 
-/// Per group, whether both say the same of its policy. Of configurations that checkLiveChange() lets pass.
+/// Per group, true if its policy is the same in both configurations, which checkLiveChange() lets pass.
 std::vector<bool> samePolicies(const LoadedConfig& now, const LoadedConfig& next);
 
 /// The keys that differ, each with both values, for the log: "optimizer.lr: 0.1 -> 0.05, …"; empty when none

@@ -29,8 +29,9 @@ std::vector<GroupConfig> readGroups(ObjectReader& in);
 /// path, when one of `groups` takes no tensor. The last one may be left without any.
 Result<std::vector<uint32_t>> assignGroups(const ModelSpec& model, const std::vector<GroupConfig>& groups);
 
-/// "hogwild", or where there are several groups "fc*: sync, others: hogwild". Likewise the optimizers.
+/// The policies for people: "hogwild", or where there are several groups "fc*: sync, others: hogwild".
 std::string describePolicies(const std::vector<GroupConfig>& groups);
+/// The optimizers for people, group by group as describePolicies() has the policies.
 std::string describeOptimizers(const std::vector<GroupConfig>& groups);
 
 }  // namespace psd

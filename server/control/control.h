@@ -43,8 +43,8 @@ struct Joined {
   uint64_t daemonId = 0;
   bool resumed = false;   ///< the session of before goes on
   bool further = false;   ///< this is one more connection beside the one that joined
-  std::string codec;      ///< of pushes, as agreed, with its options …
-  std::string pullCodec;  ///< … and of pulls
+  std::string codec;      ///< agreed for pushes, with its options
+  std::string pullCodec;  ///< agreed for pulls, with its options
 };
 
 /// How a trainer that has joined asks for one more connection.
@@ -114,11 +114,11 @@ class Control final {
   /// The model for a reader; an empty `model` matches any.
   Result<std::shared_ptr<ServedModel>> observe(const ModelSpec& model) const;
 
-  /// Begins to end; the first reason stands, but that the run may still end where only the daemon was to,
-  /// until trainers were told.
+  /// Begins to end the daemon. The first reason stands; EndOf::run may still take the place of
+  /// EndOf::daemon, until trainers were told.
   void requestStop(std::string reason, EndOf what = EndOf::run);
   bool stopping() const { return stopReason_.has_value(); }
-  /// Whether it ends for another daemon to go on.
+  /// True if the daemon ends for another one to go on.
   bool restarting() const { return stopping() && endOf_ == EndOf::daemon; }
   /// Resolves when requestStop() was called.
   kj::Promise<void> whenStopRequested() { return stopRequested_.addBranch(); }
@@ -169,11 +169,13 @@ class Control final {
   Life lifeOf(const Candidate& candidate, const std::shared_ptr<EventLoop>& loop);
   /// Drops the model if nobody is in and it never got its values.
   void dropUnclaimed();
-  /// `why` completes "rank 3 … is lost after 5 steps: ".
+  /// Ends a session as forget() does, and what nobody needs then: a model without values, a finished plan of
+  /// samples, the run. `why` completes "rank 3 … is lost after 5 steps: ".
   void depart(SessionId session, Departure how, const std::string& why);
-  /// The same without what follows when nobody is in any more.
+  /// Ends a session and frees its rank, without what depart() does besides. `why`: see depart().
   void forget(SessionId session, Departure how, const std::string& why);
-  /// With exit_when_done, what a daemon before this one kept of it. Blocks.
+  /// With exit_when_done: takes up which trainers have come and gone, as a daemon before this one kept it.
+  /// Blocks.
   void recallDeparted(const std::optional<Departed>& before);
   /// Begins to keep who has come and gone, if that changed, and then to end if those are all.
   void keepDeparted();
@@ -183,7 +185,7 @@ class Control final {
   void lookAtLeases();
   /// Nobody waits any longer for trainers that were in when a daemon before this one died.
   void giveUpThoseBefore();
-  /// All ranks are taken: one that is not connected gives way.
+  /// Frees a rank when all are taken: ends the session of a trainer that is not connected.
   void endOneDisconnected();
   void endExpired();
   void answerWaiter(Session& session, Result<ModelStart::Role> answer);
@@ -212,7 +214,7 @@ class Control final {
   kj::PromiseFulfillerPair<EndNotice> noticePair_ = kj::newPromiseAndFulfiller<EndNotice>();
   kj::ForkedPromise<EndNotice> notified_;
   kj::PromiseFulfillerPair<void> ranksPair_ = kj::newPromiseAndFulfiller<void>();
-  kj::ForkedPromise<void> ranksGivenUp_;  // those of trainers before
+  kj::ForkedPromise<void> ranksGivenUp_;  // nobody waits any more for trainers of a daemon before
   kj::PromiseFulfillerPair<Status> outcomePair_ = kj::newPromiseAndFulfiller<Status>();
   kj::ForkedPromise<Status> outcome_;
   std::set<Rank> keptDeparted_;  // by whenDepartedKept()

@@ -51,7 +51,7 @@ Result<Joined> Control::admit(Candidate candidate, const std::vector<HeldSamples
   }
   models_->join(trainer);
   counters_.trainersJoined.add();
-  keepDeparted();  // it may have been among those
+  keepDeparted();  // the rank may have been among the departed
   Joined joined = describe(id, models_->start().join(id));
   spdlog::info("rank {} of {} joined (process {} on {}){}", candidate.rank.value, candidate.worldSize,
                candidate.pid, candidate.host,
@@ -127,7 +127,7 @@ void Control::disconnected(SessionId session, uint32_t attachment) {
   auto entry = sessions_.find(session);
   if (entry == sessions_.end() || entry->second.standing->attachment != attachment) return;
   leases_.disconnected(session);
-  if (restarting()) {  // it is still in, so that no round goes on without it
+  if (restarting()) {  // the trainer stays in, so that no round goes on without it
     const Candidate& trainer = entry->second.candidate;
     spdlog::info("rank {} (process {} on {}) has hung up after {} steps, to come back to the next daemon",
                  trainer.rank.value, trainer.pid, trainer.host, entry->second.life.counters->step.value());
@@ -272,7 +272,7 @@ void Control::forget(SessionId session, Departure how, const std::string& why) {
   const Candidate gone = entry->second.candidate;
   uint64_t steps = entry->second.life.counters->step.value();
   if (how == Departure::left) {
-    lives_.erase(gone.rank);  // it does not come back
+    lives_.erase(gone.rank);  // a process that left does not come back
     spdlog::info("rank {} left after {} steps", gone.rank.value, steps);
   } else {
     spdlog::warn("rank {} (process {} on {}) is lost after {} steps: {}", gone.rank.value, gone.pid,

@@ -136,7 +136,7 @@ kj::Promise<Result<Samples>> SampleDealer::take(SessionId session, SamplesReques
   request.count = *count;
   if (auto samples = samplesFor(entry->second, request)) return Result<Samples>(*samples);
   if (!request.wait) return Result<Samples>(Samples{});
-  // It makes no step until others are done, so they must not wait for it.
+  // A trainer that waits makes no step until others are done, so they must not wait for it.
   if (!entry->second.request) models_.leave(session);
   entry->second.request = request;
   auto waiter = kj::newPromiseAndFulfiller<Result<Samples>>();

@@ -25,10 +25,10 @@ struct SamplesRequest {
   uint64_t samples = 0, epochs = 0, firstEpoch = 0;
   bool wait = false;
   uint32_t nominal = 0;      ///< of a trainer whose number of samples the daemon chooses; else 0
-  double sampleSeconds = 0;  ///< likewise
+  double sampleSeconds = 0;  ///< with `nominal`: computing for one sample; 0: not known yet
 };
 
-/// What it gets: a range, or none, now or for good.
+/// What a trainer that asks for samples gets: a range, or none, now or for good.
 struct Samples {
   std::optional<SampleRange> range;
   bool finished = false;
@@ -40,7 +40,7 @@ struct Samples {
 /// Owned by the control loop's thread, on which every method is called.
 class SampleDealer final : private kj::TaskSet::ErrorHandler {
  public:
-  /// Both outlive it.
+  /// `durability` and `models` outlive the dealer.
   SampleDealer(Durability& durability, ModelHost& models);
 
   /// Whether there is a plan that was saved: what was dealt by it waits for those who have it.
@@ -54,9 +54,9 @@ class SampleDealer final : private kj::TaskSet::ErrorHandler {
   /// A trainer joins with samples from before: goes on with them, or drops what it pushes of them.
   void join(SessionId session, LifeId life, const Candidate& candidate, const std::vector<HeldSamples>& held,
             PushServer& pushes);
-  /// One that was lost is back: goes on with what it has, unless that went to others already.
+  /// A trainer that was lost is back: goes on with the samples it has, unless they went to others already.
   void rejoin(SessionId session, LifeId life, const Candidate& candidate);
-  /// It is gone: what was dealt to it goes to others once its last pushes are answered.
+  /// A trainer is gone: what was dealt to it goes to others once its last pushes are answered.
   void leave(SessionId session, const std::shared_ptr<PushServer>& pushes);
   /// See Trainer.takeSamples in the schema.
   kj::Promise<Result<Samples>> take(SessionId session, SamplesRequest request);
@@ -72,11 +72,11 @@ class SampleDealer final : private kj::TaskSet::ErrorHandler {
 
  private:
   struct Trainer {
-    LifeId id;  // as the plan knows it: over its sessions
+    LifeId id;  // the trainer as the plan knows it, over its sessions
     TrainerLife life;
     bool wasInBefore = false;               // under the daemon before, or lost since
-    bool takes = false;                     // it has asked for some
-    std::optional<SamplesRequest> request;  // while it waits for some
+    bool takes = false;                     // has asked for samples
+    std::optional<SamplesRequest> request;  // while the trainer waits for samples
     kj::Maybe<kj::Own<kj::PromiseFulfiller<Result<Samples>>>> waiter;
   };
 
@@ -86,7 +86,7 @@ class SampleDealer final : private kj::TaskSet::ErrorHandler {
   /// What there is for a trainer now; nothing where it would have to wait. `request.count` is what it is to
   /// get.
   std::optional<Samples> samplesFor(const Trainer& trainer, const SamplesRequest& request);
-  /// Answers those who wait, as far as there are some.
+  /// Answers the trainers that wait for samples, as far as there are samples.
   void deal();
   void answer(SessionId session, Trainer& trainer, Result<Samples> answer);
   GuardedSamples& plan() const { return *durability_.samples(); }

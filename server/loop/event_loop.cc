@@ -100,7 +100,7 @@ const std::shared_ptr<UpdatePolicy>& EventLoop::policyOf(const std::shared_ptr<S
 
 void EventLoop::setConfig(std::shared_ptr<const DaemonConfig> config) {
   config_ = std::move(config);
-  for (auto& [model, mine] : models_) {  // those that are retired are not to be kept here
+  for (auto& [model, mine] : models_) {  // policies that are retired are not to be kept here
     mine.policies.clear();
     mine.generation = 0;
   }

@@ -46,13 +46,14 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
  public:
   EventLoop(kj::AsyncIoContext& io, LoopEnvironment& environment);
 
-  /// Closes all connections and drops all tasks. Only running(), now() and update…() may be called after.
+  /// Closes all connections and drops all tasks. After it only running(), now(), update…(), slice…()
+  /// and, to be refused, answer() and detach() may be called.
   void shutDown();
 
   LoopEnvironment& environment() { return environment_; }
   kj::AsyncIoContext& io() { return io_; }
   kj::Timer& timer() { return io_.provider->getTimer(); }
-  /// The timer's; after shutDown() the moment of that.
+  /// The timer's time; after shutDown() the moment of the shutdown.
   kj::TimePoint now() const { return running_ ? io_.provider->getTimer().now() : endedAt_; }
   const std::shared_ptr<wire::BufferPool>& pool() { return pool_; }
   wire::Spinner& spinner() { return spinner_; }
@@ -76,7 +77,7 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   auto request(Work work) {
     return executor_->executeAsync([this, work = std::move(work)]() mutable { return answer(work); });
   }
-  /// The same here.
+  /// Runs `work()` at once, on the loop's own thread; otherwise like request().
   template <class Work>
   auto answer(Work& work) {
     if (!running_) kj::throwFatalException(ended());
@@ -91,12 +92,12 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   void detach(kj::Promise<void> task) {
     if (tasks_.get() != nullptr) tasks_->add(kj::mv(task));
   }
-  /// Asked from any thread.
+  /// False once the loop is shut down. Asked from any thread.
   bool running() const { return running_; }
 
   /// This loop's lane for the shard's device.
   Lane& laneFor(const std::shared_ptr<ServedModel>& model, const Shard& shard);
-  /// The policy that rules the shard now. Without a lock, but for the first time after they changed.
+  /// The policy that rules the shard now. Without a lock, but for the first time after policies changed.
   const std::shared_ptr<UpdatePolicy>& policyOf(const std::shared_ptr<ServedModel>& model,
                                                 const Shard& shard);
 
@@ -116,7 +117,7 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   /// Until openGate(), gradients that have not begun wait.
   void closeGate();
   void openGate();
-  /// What they wait for; nothing while the gate is open.
+  /// Resolves when the gate opens; nothing while it is open.
   kj::Maybe<kj::Promise<void>> gate();
 
   /// No gradient is half there, and no policy at work on one: those that are left wait for other trainers.
@@ -173,7 +174,7 @@ class EventLoopThread final : private kj::TaskSet::ErrorHandler {
       return loop_->answer(onLoop);
     });
   }
-  /// The same for work whose end nobody waits for.
+  /// Runs `work(loop)` on the loop's thread; nobody waits for its end.
   template <class Work>
   void post(Work work) {
     posted_.add(run(std::move(work)));

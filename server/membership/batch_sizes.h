@@ -26,7 +26,7 @@ class BatchSizes {
   /// Samples of the trainer's next batch: the nominal size while its pace is not known; at least 1 and at
   /// most what it takes. 0 for one that reported nothing.
   uint32_t sizeFor(SessionId session) const;
-  /// 0 for one that reported nothing.
+  /// The nominal size that the trainer reported; 0 for one that reported nothing.
   uint32_t nominalOf(SessionId session) const;
 
  private:

@@ -29,15 +29,15 @@ class Leases {
 
   /// A trainer joined, was heard of, or is connected again: a whole lease from now on.
   void grant(SessionId session);
-  /// Its connection closed; repeated calls do not prolong the grace.
+  /// The trainer's connection closed: the grace begins, which repeated calls do not prolong.
   void disconnected(SessionId session);
-  /// It is no longer watched.
+  /// Stops watching the session.
   void release(SessionId session) { held_.erase(session); }
 
   bool connected(SessionId session) const;
-  /// Until it counts as gone, unless it is heard of; 0 for a session that is not watched.
+  /// Time until the trainer counts as gone, unless it is heard of; 0 for a session that is not watched.
   Milliseconds left(SessionId session) const;
-  /// Those that are gone by now, in the order of joining.
+  /// The sessions of trainers that are gone by now, in the order of joining.
   std::vector<SessionId> expired() const;
 
  private:
@@ -48,7 +48,7 @@ class Leases {
 
   const Terms terms_;
   Milliseconds last_{0};   // as given to advance()
-  bool begun_ = false;     // whether it was
+  bool begun_ = false;     // advance() was called
   Milliseconds awake_{0};  // time passed, standstills left out
   std::map<SessionId, Term> held_;
 };

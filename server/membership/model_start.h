@@ -31,7 +31,7 @@ class ModelStart {
   Role roleOf(SessionId session) const;
   /// The bringer is done. False when `session` is not the bringer.
   bool complete(SessionId session);
-  /// Comes after it: everybody may go.
+  /// Comes after complete(): everybody may go.
   void open() { ready_ = true; }
   /// A trainer is gone. Names the one that must bring the values now, if that changed.
   std::optional<SessionId> depart(SessionId session);

@@ -18,7 +18,7 @@ Status Roster::place(Candidate& candidate) const {
   if (candidate.lastDaemon == 0) taken = kept_;
   for (const auto& [id, other] : sessions_) {
     if (candidate.incarnation != 0 && other.incarnation == candidate.incarnation) {
-      candidate.rank = other.rank;  // it comes back
+      candidate.rank = other.rank;  // the trainer comes back
       return {};
     }
     taken.insert(other.rank);

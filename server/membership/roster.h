@@ -20,7 +20,7 @@ struct Candidate {
   uint32_t pid = 0;
   uint64_t incarnation = 0;    ///< a random number per life of a trainer; 0: it has none
   uint64_t lastDaemon = 0;     ///< which daemon process it was in before; 0: none
-  bool returns = false;        ///< that is this one
+  bool returns = false;        ///< it was in this daemon process before
   bool anyRank = false;        ///< takes the lowest one that is free
   std::string codec = "none";  ///< of its pushes, with options; for people, like the next
   std::string pullCodec = "none";

@@ -113,7 +113,7 @@ std::vector<Step> SamplePlan::leave(LifeId trainer) {
 SamplePlan::Return SamplePlan::comeBack(LifeId trainer, const TrainerLife& life,
                                         const std::vector<HeldSamples>& held) {
   Return result;
-  std::vector<Step> over;  // it was told so by a daemon whose memory is lost
+  std::vector<Step> over;  // the trainer was told so by a daemon whose memory is lost
   for (auto mine = away_.lower_bound({life, Step{0}}); mine != away_.end() && mine->first.first == life;) {
     const HeldSamples known{mine->first.second, mine->second};
     if (std::find(held.begin(), held.end(), known) != held.end()) {

@@ -69,16 +69,16 @@ class SamplePlan {
 
   /// Begins the next plan: `samples` and `epochs` above 0. Nothing of the one before goes on.
   Status begin(uint64_t samples, uint64_t epochs, uint64_t firstEpoch = 0);
-  /// The same for a plan that another daemon began.
+  /// Begins a plan with the terms that another daemon gave it. Nothing of the one before goes on.
   Status begin(const PlanTerms& terms);
   bool begun() const { return terms_.number != 0; }
   const PlanTerms& terms() const { return terms_; }
 
   /// At most `count` samples for a step, all of one epoch; nothing while there are none. `count` > 0.
   std::optional<SampleDeal> take(LifeId trainer, const TrainerLife& life, Step step, uint64_t count);
-  /// The gradient of a step is in the model; unknown ones are ignored.
+  /// The gradient of a step is in the model; unknown steps are ignored.
   void done(LifeId trainer, Step step);
-  /// It was dropped.
+  /// The gradient of a step was dropped: its samples are free again; unknown steps are ignored.
   void giveBack(LifeId trainer, Step step);
   /// The trainer is gone. Gives the steps whose samples go to others.
   std::vector<Step> leave(LifeId trainer);
@@ -99,11 +99,11 @@ class SamplePlan {
   bool hasMore() const { return free_.covered() > 0; }
   /// Every sample of every epoch is done.
   bool finished() const { return begun() && !hasMore() && dealt_.empty() && away_.empty(); }
-  /// Samples, over all epochs; those before the first one count as done.
+  /// Samples that are done, over all epochs; those of epochs before the first one count as done.
   uint64_t doneCount() const;
   uint64_t underWayCount() const;
 
-  /// It is finished, and who comes from now on begins the next.
+  /// Closes a plan that is finished: who comes from now on begins the next.
   void close() { closed_ = true; }
   bool closed() const { return closed_; }
 
@@ -138,7 +138,7 @@ class SamplePlan {
   std::map<Key, SampleDeal> dealt_;
   std::map<AwayKey, SampleRange> away_;
   uint32_t shardsBegun_ = 0;
-  std::vector<SavedDeal> doneMeanwhile_;  // since the first of them
+  std::vector<SavedDeal> doneMeanwhile_;  // done since the first beginShard()
 };
 
 }  // namespace psd

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kBenchModel = "bench";  // of psd-trainer bench
 
-/// The same tensors, perhaps in another order.
+/// True if both models have the same tensors, in whatever order.
 bool sameTensors(const ModelSpec& a, const ModelSpec& b) {
   auto sorted = [](const ModelSpec& model) {
     auto tensors = model.tensors;
@@ -248,7 +248,7 @@ void ModelHost::join(const TrainerRef& trainer) {
 }
 
 void ModelHost::leave(SessionId session) {
-  if (trainers_.erase(session) == 0) return;  // it waits for samples
+  if (trainers_.erase(session) == 0) return;  // a trainer that waits for samples is out already
   for (const auto& policy : model_->policies()) {
     tasks_.add(policy->leave(session).attach(std::shared_ptr(policy)));
   }

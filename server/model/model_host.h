@@ -39,9 +39,10 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
 
   /// Goes on from a checkpoint. Blocks; before any trainer.
   Status goOnFrom(const Checkpoint& checkpoint);
-  /// Loads or allocates the model that the configuration names, where it does. Likewise.
+  /// Loads or allocates the model, if the configuration names one. Blocks; before any trainer.
   Status load();
-  /// Begins to save the model, if it has its values: a failure is in the log, and tried again. Likewise.
+  /// Begins to save the model, if it has its values. A failure is logged and tried again. Blocks; before any
+  /// trainer.
   void beginSavingAtOnce();
 
   /// Makes the model of a trainer that is the first one; else checks that its model is the one that is
@@ -49,16 +50,16 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// again.
   kj::Promise<Status> provide(ModelSpec model);
   bool serves(const ModelSpec& model) const;
-  /// By shard, what each of its ranges held at the start of that life of a trainer (pushesOf()); of a shard
-  /// that held nothing of it, nothing.
+  /// By shard, which pushes of one life of a trainer each range held when this daemon started (pushesOf());
+  /// empty for a shard that held none.
   std::vector<std::vector<AppliedPush>> savedOf(const TrainerLife& life) const;
-  /// Ranks that pushed to a daemon before this one, as far as it saved that.
+  /// The ranks whose pushes were in the model when this daemon started from what another had saved.
   std::set<Rank> ranksBefore() const;
-  /// Whether another life of its rank has pushed after it, as a daemon before saved.
+  /// True if the checkpoint shows that a newer process of this rank has pushed.
   bool superseded(const TrainerLife& life) const;
-  /// Begins to save it; resolves when what is pushed is safe, or cannot be for now, which the log says.
+  /// Begins to save the model. Resolves when pushes are safe, or cannot be for now, which the log says.
   kj::Promise<void> beginSaving();
-  /// Nobody brought values to the model: the next trainer comes with its own.
+  /// Forgets a model to which nobody brought values: the next trainer comes with its own.
   void drop() { model_ = nullptr; }
 
   std::shared_ptr<ServedModel> model() const { return model_; }
@@ -74,10 +75,11 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// Ends every wait of trainers for each other: nobody can count on the others any more.
   void endWaits(const Error& reason);
 
-  /// Before adopt(), while no gradient begins or is half there: nothing is being applied any more, and what
-  /// trainers wait for under policies that are to go happens without waiting for more.
+  /// Resolves when nothing is being applied any more; policies that are to go have then answered the trainers
+  /// that waited. Called before adopt(), while no gradient begins or is half there.
   kj::Promise<void> settle(const std::vector<bool>& keepPolicies);
-  /// Before the loop blocks for the last work, when no gradient is taken any more: no policy is at work here.
+  /// Resolves when no policy is at work any more. Called when no gradient is taken any more, before the loop
+  /// blocks for the last work.
   kj::Promise<void> rest();
   /// Goes over to a configuration that checkLiveChange() lets pass; after settle(). `keepPolicies`: the
   /// groups whose policies stay, with all that they know.
@@ -89,7 +91,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   uint64_t stagedBytes() const { return staging_->lentBytes(); }
 
  private:
-  /// Of all shards and ranges.
+  /// The pushes in saved_, of all shards and ranges.
   std::vector<AppliedPush> allSaved() const;
   /// A store for the model, given its values by `fill`, and only then its policies, which count from there.
   /// This and reordered() from any thread.
@@ -99,7 +101,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
                                            bool started) const;
   /// Whether the model has its values and nobody has trained it, so that its tensors' order is nobody's yet.
   bool untrained() const;
-  /// The same model with its tensors in a trainer's order. Blocks.
+  /// Makes the served model anew with its tensors in the order of `trainers`, a trainer's model. Blocks.
   Result<std::shared_ptr<ServedModel>> reordered(const DaemonConfig& config, ServedModel& served,
                                                  ModelSpec trainers) const;
   kj::Promise<Status> serve(std::shared_ptr<ServedModel> model);
@@ -114,12 +116,12 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   Env& env_;
   Durability& durability_;
   const DaemonCounters& counters_;
-  const std::shared_ptr<StagingPool> staging_;     // of all policies …
-  const std::shared_ptr<SnapshotRoom> snapshots_;  // … likewise
+  const std::shared_ptr<StagingPool> staging_;     // shared by all policies
+  const std::shared_ptr<SnapshotRoom> snapshots_;  // shared by all policies
   ModelStart start_;
   std::shared_ptr<ServedModel> model_;
   std::vector<PushedRanges> saved_;           // by shard, the trainers' pushes that were there at the start
-  std::map<SessionId, TrainerRef> trainers_;  // that the policies count as in
+  std::map<SessionId, TrainerRef> trainers_;  // trainers that the policies count as in
   kj::Maybe<kj::ForkedPromise<Status>> building_;  // while a model is being made
   Background background_;
   kj::TaskSet tasks_;  // what policies do after a departure or by the clock

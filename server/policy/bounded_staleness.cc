@@ -80,7 +80,7 @@ void BoundedStaleness::count(SessionId session, Step step) {
   Parked released;
   {
     const std::lock_guard lock(mutex_);
-    if (!clocks_.clock(session)) return;  // it has left
+    if (!clocks_.clock(session)) return;  // the trainer has left
     auto& steps = arriving_[session];
     if (++steps[step] < shards_) {
       if (steps.size() > kStepsMax) steps.erase(steps.begin());

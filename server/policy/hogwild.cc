@@ -50,7 +50,7 @@ kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPus
 kj::Promise<Result<PullAnswer>> Hogwild::pull(Shard& shard, Lane& lane, ShardPull&, uint64_t offset,
                                               uint64_t count) {
   // The version is read before the values: updates that land in between make the values newer than
-  // they say, never older, so staleness is not understated.
+  // it says, never older, so staleness is not understated.
   Version version = shard.version();
   return storePromise<Result<ReadView>>(
              shard,
@@ -63,7 +63,7 @@ kj::Promise<Result<PullAnswer>> Hogwild::pull(Shard& shard, Lane& lane, ShardPul
 
 kj::Promise<Result<Version>> Hogwild::pullTo(Shard& shard, Lane& lane, ShardPull&, uint64_t offset,
                                              std::span<float> onDevice) {
-  const Version version = shard.version();  // before the values, as above
+  const Version version = shard.version();  // before the values, as in pull()
   return storePromise<Status>(shard,
                               [&](ShardStorage::Done done) {
                                 shard.storage().readTo(lane, offset, onDevice, std::move(done));

@@ -22,12 +22,12 @@ class PulledWeights final : private SnapshotRoom::Keeper {
   PulledWeights(const PulledWeights&) = delete;
   PulledWeights& operator=(const PulledWeights&) = delete;
 
-  /// Kept of a trainer and shard; the next pull lets go of the oldest.
+  /// Snapshots kept of a trainer and shard; the next pull lets go of the oldest.
   static constexpr size_t kKept = 4;
 
-  /// Before its first note().
+  /// A trainer is in; before its first note().
   void admit(SessionId session);
-  /// Nothing for one that is not in, such as one that left while it pulled.
+  /// Keeps what a trainer pulled; nothing for one that is not in, such as one that left while it pulled.
   void note(SessionId session, ShardId shard, std::shared_ptr<const ShardSnapshot> pulled);
   /// What the trainer pulled at that version; null where that is not known. It has no more need of older
   /// ones.

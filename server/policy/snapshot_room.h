@@ -30,10 +30,10 @@ class SnapshotRoom {
   void add(Keeper& keeper);
   void remove(Keeper& keeper);
 
-  /// None where pulls are in the midst of all there is.
+  /// Takes room for a snapshot; none where pulls are in the midst of all there is.
   std::optional<ByteBudget::Lease> tryTake(uint64_t bytes);
   kj::Promise<ByteBudget::Lease> take(uint64_t bytes);
-  /// As long as somebody waits and something is kept.
+  /// Has keepers let go of snapshots as long as somebody waits and something is kept.
   void letGoForThoseWhoWait();
 
  private:

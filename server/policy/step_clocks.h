@@ -59,7 +59,7 @@ class StepClocks {
   const uint64_t bound_;
   uint64_t slowest_ = 0;
   std::map<SessionId, uint64_t> clocks_;
-  std::multiset<uint64_t> sorted_;  // the same clocks
+  std::multiset<uint64_t> sorted_;  // the clocks of clocks_
   std::map<SessionId, TimePoint> waiting_;
 };
 

@@ -130,7 +130,7 @@ class UpdatePolicy {
   /// A trainer is in, before its first push or pull. This and leave() come by turns for a session, take
   /// effect at once, and resolve when what follows from it is done.
   virtual kj::Promise<void> join(const TrainerRef&) { return kj::READY_NOW; }
-  /// It left or is lost. What it pushes after that nobody waits for.
+  /// A trainer left or is lost. Nobody waits for what it pushes after that.
   virtual kj::Promise<void> leave(SessionId) { return kj::READY_NOW; }
 
   /// Takes one slice of a gradient. `push.arrived` already holds it.
@@ -140,7 +140,8 @@ class UpdatePolicy {
   virtual kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                                uint64_t count) = 0;
 
-  /// The same into memory of the shard's device, which another process maps too: gives the version.
+  /// Reads one slice, as pull() does, into memory of the shard's device that another process maps too. Gives
+  /// the version.
   virtual kj::Promise<Result<Version>> pullTo(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                               std::span<float> onDevice);
 
@@ -155,8 +156,8 @@ class UpdatePolicy {
   /// What is held while an update of several shards is made, and may be held to keep one from beginning.
   /// Null: each update is of one shard. It lives as long as the policy.
   virtual ShardLock* together() { return nullptr; }
-  /// While no gradient begins or is half there: resolves when nothing is being applied. Those that wait for
-  /// other trainers go on waiting.
+  /// While no gradient begins or is half there: resolves when nothing is being applied. Gradients that
+  /// wait for other trainers go on waiting.
   virtual kj::Promise<void> rest() { return kj::READY_NOW; }
   /// Another policy is to take over. While no gradient begins or is half there: those that wait get their
   /// answer without waiting for more. Resolves when they are part of the model.

@@ -142,7 +142,7 @@ bool PushServer::handedOver(const StepPush& step, uint32_t shard) const {
 
 Status PushServer::check(const PushSlice& slice, const Limits& limits) const {
   PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, slice.shard, slice.offset, slice.gradient.size()));
-  if (slice.ring) return {};  // its copy will be
+  if (slice.ring) return {};  // the copy will be checked
   return checkGradient(slice.shard, slice.offset, slice.gradient);
 }
 
@@ -302,12 +302,12 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
   KJ_IF_MAYBE (again, answerAgain(slice)) {
     return again->attach(shared_from_this());
   }
-  // It waited on its way here, or at the gate. Nobody would end what it began; and where the trainer is back,
-  // which sends again what was not answered, its pushes may not overtake those of before.
+  // The slice waited on its way here, or at the gate. Nobody would end what it began; and where the trainer
+  // is back, which sends again what was not answered, its pushes may not overtake those of before.
   if (ended_ || !slice.attachment.stands()) {
     return refused({ErrorCode::sessionEnded, "the trainer is gone, or has joined again"});
   }
-  // It was copied for a policy that takes it there.
+  // The gradient was copied for a policy that takes it on the device, which this one does not.
   if (slice.gradient.onDevice() && !takesDeviceGradient(slice)) {
     return pushCopied(std::move(slice), kj::READY_NOW);
   }

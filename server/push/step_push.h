@@ -16,12 +16,12 @@ namespace psd {
 struct PartPush : ShardPush {
   std::shared_ptr<UpdatePolicy> policy;
   uint64_t unanswered = 0;                 ///< slices with the policy
-  std::optional<PushAnswer> newest;        ///< of the policy, to a slice
-  std::optional<Error> refused;            ///< by the policy, once it had all of it
+  std::optional<PushAnswer> newest;        ///< answer of the policy to a slice
+  std::optional<Error> refused;            ///< by the policy, once it had all of the part
   bool abandoned = false;                  ///< its session ended before it was whole
   std::optional<Result<PushAnswer>> fate;  ///< what became of it, once that is known
 
-  /// What its slices are told until the policy has decided, of those that it has answered.
+  /// What slices that the policy has answered are told until it has decided.
   PushAnswer received() const { return {PushOutcome::received, newest->version, newest->staleness}; }
   /// Once nothing of the step waits: whether nothing of it is in the model, nor will be. A policy that
   /// applies slice by slice has applied some.
@@ -51,7 +51,8 @@ struct StepPush {
     if (complete && open_) loop_.updateLacksSlices();
     complete = false;
   }
-  /// Its trainer was lost. The loop does not wait for it, and nothing new belongs to it until reopen().
+  /// True once the step's trainer was lost: the loop does not wait for the step, and nothing new belongs to
+  /// it until reopen().
   bool closed() const { return !open_; }
   /// The trainer is back, with what the step lacks.
   void reopen() {
@@ -61,14 +62,14 @@ struct StepPush {
       if (part) part->abandoned = false;
     }
   }
-  /// The loop need not wait for it.
+  /// The loop need not wait for the step any more.
   void close() {
     if (!open_) return;
     open_ = false;
     if (!complete) loop_.updateArrived();
     loop_.updateEnded();
   }
-  /// Resolves when something has become known of it.
+  /// Resolves when something has become known of the step.
   kj::Promise<void> whenChanged() {
     auto pair = kj::newPromiseAndFulfiller<void>();
     watchers_.push_back(kj::mv(pair.fulfiller));
@@ -82,8 +83,8 @@ struct StepPush {
   const Step number;
   std::vector<std::shared_ptr<PartPush>> parts;  ///< by shard; null: nothing of it is there
   uint64_t arrived = 0;                          ///< elements
-  bool complete = false;                         ///< all have arrived
-  uint64_t completions = 0;                      ///< times that it became so: a slice may be refused then
+  bool complete = false;                         ///< all elements have arrived
+  uint64_t completions = 0;                      ///< times it became complete: refused slices come again
   uint64_t unanswered = 0;                       ///< slices with the policies
   std::optional<Result<PushAnswer>> outcome;     ///< of the whole, once it is known
 

@@ -31,7 +31,7 @@ Connection::Connection(std::shared_ptr<EventLoop> loop, int fd, std::string peer
   wire::MessageStreamOptions options = streamOptions();
   options.descriptors = socket.descriptors;
   stream_ = kj::heap<wire::MessageStream>(*socket_, loop_->pool(), loop_->timer(), std::move(options));
-  // It sends descriptors only where it may take some too; the stream takes none.
+  // The network sends descriptors only where it may take some too; the stream takes none.
   const kj::uint descriptors = passesDescriptors_ ? 1 : 0;
   network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, descriptors, capnp::rpc::twoparty::Side::SERVER);
 }

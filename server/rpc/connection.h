@@ -59,24 +59,24 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   uint64_t queuedBytes() override {
     return network_ ? network_->getCurrentQueueSize() + stream_->heldBytes() : 0;
   }
-  /// How many answers these are.
+  /// How many answers queuedBytes() is made of.
   size_t unreadAnswers() { return network_ ? network_->getCurrentQueueCount() + stream_->heldMessages() : 0; }
   /// Counts a call as in progress until its promise is done or dropped (limits.calls).
   kj::Promise<void> counted(kj::Promise<void> call);
-  /// Does not count it as long as `waiting`, of which it is made, is not done: a call that is parked for as
-  /// long as the peer likes, and of which there is one of each kind in a session.
+  /// Takes a call out of those in progress until `waiting`, of which it is made, is done: it is parked for as
+  /// long as the peer likes, and a session has one of each kind.
   template <class T>
   kj::Promise<T> parked(kj::Promise<T> waiting) {
     parkedCalls_++;
     return waiting.attach(kj::defer([self = shared_from_this()] { self->parkedCalls_--; }));
   }
 
-  /// Counts a service as one that the peer holds, which it may keep without a call, until this goes.
+  /// Counts a service as one that the peer holds, which it may keep without a call, until the result goes.
   std::shared_ptr<const void> holdService();
-  /// Whether it may be given another one (limits.calls).
+  /// Whether the peer may be given another service (limits.calls).
   Status mayServe() const;
 
-  /// Counts a call as one that waits for what comes of the daemon's end, likewise.
+  /// Counts a call as one that waits for what comes of the daemon's end until its promise is done or dropped.
   kj::Promise<void> untilOutcome(kj::Promise<void> call);
   bool owesOutcome() override { return outcomeCalls_ > 0 || (outcomeAsked_ && queuedBytes() > 0); }
 
@@ -121,13 +121,13 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   size_t calls_ = 0, parkedCalls_ = 0;  // in progress; those that are parked among them
   size_t services_ = 0;
   uint64_t countedBytes_ = 0;   // of countQueued()
-  uint64_t promisedBytes_ = 0;  // that calls in progress will answer
+  uint64_t promisedBytes_ = 0;  // bytes that calls in progress will answer
   size_t outcomeCalls_ = 0;
   bool outcomeAsked_ = false;
   bool paused_ = false;
   // As mustEnd() last saw it:
   uint64_t receivedBytes_ = 0;
-  kj::TimePoint heardAt_;  // when they had changed
+  kj::TimePoint heardAt_;  // when receivedBytes_ had changed
   unsigned quietLooks_ = 0;
   uint64_t unheardBytes_ = 0;  // in the socket
   kj::TimePoint unheardSince_;

@@ -11,13 +11,13 @@ namespace psd {
 /// before it are in the shard: enough to recognise them when they come again. A value type.
 struct AppliedPush {
   static constexpr uint64_t kBefore = 64;    ///< steps that are remembered besides the newest
-  static constexpr size_t kEarlierMost = 8;  ///< lives that are
+  static constexpr size_t kEarlierMost = 8;  ///< lives that are remembered
 
   Rank rank;
   uint64_t incarnation = 0;  ///< which life of that rank
   Step step;
-  Version version;         ///< that it made
-  uint64_t staleness = 0;  ///< that it had
+  Version version;         ///< that the push made
+  uint64_t staleness = 0;  ///< that the push had
   uint64_t before = 0;     ///< bit i: the push of step − 1 − i is in the shard too
   std::vector<uint64_t> earlier =
       {};  ///< incarnations that had the rank before and pushed, the last one last

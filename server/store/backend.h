@@ -32,7 +32,7 @@ class Backend {
   virtual void limitStaged(uint64_t /*bytes*/) {}
   /// The most gradients that a trimmed mean or squared distances take here; a weighted sum takes any number.
   virtual uint32_t comparedMax() const { return UINT32_MAX; }
-  /// Whether shareMemory() may have some.
+  /// Whether shareMemory() may have memory to share.
   virtual bool sharesMemory() const { return false; }
   /// Memory of this device for another process. ErrorCode::overloaded, naming the bytes, when the device has
   /// no room; ErrorCode::invalidArgument when it has none to share.
@@ -43,7 +43,7 @@ class Backend {
   /// (ErrorCode::overloaded) when the device has not enough memory, naming the bytes.
   virtual Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
       std::span<const ShardRequest> shards) = 0;
-  /// The same for shards with one optimizer.
+  /// allocate() for shards of these sizes, all with one optimizer.
   Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(std::span<const uint64_t> elementCounts,
                                                               const Optimizer& optimizer) {
     std::vector<ShardRequest> shards;

@@ -47,7 +47,7 @@ class SquaredDistances {
     const size_t low = a < b ? a : b, high = a < b ? b : a;
     return pairs_[low * (2 * vectors_ - low - 1) / 2 + (high - low - 1)];
   }
-  /// Adds those of another part of the same vectors.
+  /// Adds the distances over another part of the same vectors.
   SquaredDistances& operator+=(const SquaredDistances& part) {
     for (size_t i = 0; i < pairs_.size(); ++i) pairs_[i] += part.pairs_[i];
     return *this;

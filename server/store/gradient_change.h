@@ -31,7 +31,7 @@ struct GradientChange {
   }
 };
 
-/// The same for one element, on host and device alike.
+/// What a GradientChange makes of one element of a gradient, on host and device alike.
 struct ElementChange {
   float scale, limit, lambda;
 

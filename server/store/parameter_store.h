@@ -23,8 +23,8 @@ using Lanes = std::vector<std::unique_ptr<Lane>>;
 struct SharedArena {
   std::shared_ptr<SharedMemory> file;
   uint64_t valuesAt = 0;     ///< element 0; the others follow
-  uint64_t versionsAt = 0;   ///< the count of updates that shard 0 has applied …
-  uint64_t versionStep = 0;  ///< … those of the others follow at this distance
+  uint64_t versionsAt = 0;   ///< the count of updates that shard 0 has applied
+  uint64_t versionStep = 0;  ///< distance from one shard's count to the next shard's
   uint64_t readableAt = 0;   ///< a word that is 0 while the parameters must not be read here
 };
 
@@ -42,7 +42,7 @@ class ParameterStore {
   static Result<std::unique_ptr<ParameterStore>> create(ModelSpec model, uint32_t shardCount,
                                                         std::vector<std::shared_ptr<Backend>> backends,
                                                         StoreGroups groups);
-  /// The same for a model that is one group.
+  /// Creates a store for a model that is one group, all with one optimizer.
   static Result<std::unique_ptr<ParameterStore>> create(ModelSpec model, uint32_t shardCount,
                                                         std::vector<std::shared_ptr<Backend>> backends,
                                                         const Optimizer& optimizer);
@@ -57,7 +57,7 @@ class ParameterStore {
     return groups_.optimizers[group];
   }
   Optimizer optimizerOf(const Shard& shard) const { return optimizer(shard.range().group); }
-  /// Goes on with other numbers; the slots are the same. While no update is under way.
+  /// Goes on with the numbers of `optimizer`, which has the same slots. While no update is under way.
   void setOptimizer(uint32_t group, const Optimizer& optimizer);
   size_t shardCount() const { return shards_.size(); }
   Shard& shard(size_t index) { return *shards_[index]; }
@@ -65,9 +65,9 @@ class ParameterStore {
   /// For people: "cpu", or the devices joined by ", ".
   std::string describeDevices() const;
 
-  /// Nothing unless all shards lie end to end in one memory file.
+  /// Where the arena lies in a memory file; nothing unless all shards lie end to end in one.
   std::optional<SharedArena> sharedArena() const;
-  /// Tells those who have mapped it whether they may read there now. At first they may.
+  /// Tells processes that have mapped the arena whether they may read it now. At first they may.
   void setSharedReadable(bool readable);
 
   Lanes makeLanes() const;

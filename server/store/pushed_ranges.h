@@ -22,7 +22,7 @@ struct PushedRange {
 class PushedRanges {
  public:
   PushedRanges() = default;
-  /// All elements have the same pushes.
+  /// `count` elements, all of which have the same pushes.
   PushedRanges(uint64_t count, std::vector<AppliedPush> pushes);
   /// `ranges`, end to end, are the whole shard. Neighbours that have the same pushes become one.
   explicit PushedRanges(std::vector<PushedRange> ranges);
@@ -32,7 +32,7 @@ class PushedRanges {
 
   /// The elements that a push is yet to be applied to: all of them unless divided().
   std::vector<PushedRange> lacking(const UpdateSource& push) const;
-  /// The push is in the elements that lacked it.
+  /// Notes that the push is now in the elements that lacked it.
   void note(const AppliedPush& push);
 
   bool operator==(const PushedRanges&) const = default;
@@ -43,7 +43,8 @@ class PushedRanges {
   std::vector<PushedRange> ranges_;  // at least one
 };
 
-/// What each range knows of that life of a trainer: its newest push, of step 0 where there is none.
+/// Of each range the newest push of one life of a trainer, the process `incarnation` of `rank`; of step 0
+/// where there is none.
 std::vector<AppliedPush> pushesOf(const PushedRanges& pushed, Rank rank, uint64_t incarnation);
 
 }  // namespace psd

@@ -45,14 +45,14 @@ class Shard {
   Version version() const { return {applied_.load(std::memory_order_acquire)}; }
   /// Takes the next 1-based update number.
   uint64_t beginUpdate() { return begun_.fetch_add(1, std::memory_order_relaxed) + 1; }
-  /// The same for who holds the lock and races with nobody: always the number after the version's, also after
-  /// an update that failed.
+  /// Takes the number after the version's, also after an update that failed. For who holds the lock and races
+  /// with nobody.
   uint64_t beginUpdateAlone() {
     const uint64_t number = version().value + 1;
     begun_.store(number, std::memory_order_relaxed);
     return number;
   }
-  /// What the optimizer must know about that update: its rate after the schedule, times `factor`.
+  /// What the optimizer must know about update `number`: its rate after the schedule, times `factor`.
   UpdateScalars scalars(uint64_t number, double factor = 1) const {
     return {number, storage_->optimizer().learningRate(number) * factor, stateBegan_.value};
   }
@@ -68,7 +68,7 @@ class Shard {
   bool logs() const { return log_ != nullptr; }
   /// The newest update's number in the log; 0 without one. Only with the lock held.
   uint64_t logged() const { return logged_; }
-  /// Resolves once that number is on the disk; at once for 0.
+  /// Resolves once the update with the number `logged` in the log is on the disk; at once for 0.
   kj::Promise<void> whenDurable(uint64_t logged) const;
   /// Before anybody pushes.
   void setLog(std::shared_ptr<UpdateLog> log) { log_ = std::move(log); }
@@ -87,7 +87,7 @@ class Shard {
   /// Which pushes became part of the shard, under a policy that applies under the lock. Only with the lock
   /// held.
   const PushedRanges& pushed() const { return pushed_; }
-  /// Whether some pushes are in some of its elements only. Once it is not it never is again.
+  /// True if some pushes are in some of the shard's elements only. Once false, it stays false.
   bool divided() const { return divided_; }
 
   /// The last snapshot, while a pull still uses it. Only with the lock held.

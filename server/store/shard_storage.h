@@ -31,7 +31,7 @@ struct SharedPlace {
   uint64_t valuesAt = 0;   ///< the weights
   uint64_t versionAt = 0;  ///< a lock-free 64-bit atomic for the count of applied updates
   uint64_t readableAt =
-      0;  ///< the same for whether others may read there; one for the whole file, at first 1
+      0;  ///< a lock-free 64-bit atomic: 0 while others must not read; one for the whole file, at first 1
 };
 
 /// A word of a memory file that several processes read.
@@ -71,7 +71,7 @@ class ShardStorage {
   /// Goes on with the numbers of `optimizer`, which has the same slots. While no operation is under way.
   virtual void setOptimizer(const Optimizer& optimizer) = 0;
   virtual bool synchronous() const = 0;
-  /// Nothing where the weights lie in memory of this process alone.
+  /// Where the weights lie in a memory file; nothing where they lie in memory of this process alone.
   virtual std::optional<SharedPlace> sharedPlace() const { return {}; }
 
   /// weights[offset …] = values.
@@ -80,18 +80,19 @@ class ShardStorage {
   /// block on the way.
   virtual void apply(Lane& lane, uint64_t offset, const Gradient& gradient, const UpdateScalars& update,
                      Done done) = 0;
-  /// The same for what `change` makes of the gradient, on the same way. Adaptive compensation only with the
-  /// shard's lock held; its mean squares are allocated, as zeros, when they are first asked for.
+  /// One optimizer step, as apply() makes it, with what `change` makes of the gradient on the way. Adaptive
+  /// compensation only with the shard's lock held; its mean squares are allocated, as zeros, when they are
+  /// first asked for.
   virtual void applyChanged(Lane& lane, uint64_t offset, const Gradient& gradient,
                             const GradientChange& change, const UpdateScalars& update, Done done) = 0;
 
   // Over memory of this shard's device, `onDevice`, that another process maps too (SharedDeviceMemory).
   // Backends that share none have none of it.
 
-  /// Copies a gradient from there into other memory of the device (ErrorCode::overloaded where it has no
-  /// room). ErrorCode::nonFinite when some value of the copy is NaN or infinite.
+  /// Copies a gradient from shared memory of the device into other memory of it (ErrorCode::overloaded where
+  /// it has no room). ErrorCode::nonFinite when some value of the copy is NaN or infinite.
   virtual void take(Lane&, std::span<const float> /*onDevice*/, StageDone done) { done(sharesNone()); }
-  /// Copies values from there, or from any other memory of the device, to host memory.
+  /// Copies values from shared or any other memory of the device to host memory.
   virtual void fetch(Lane&, std::span<const float> /*onDevice*/, ReadDone done) { done(sharesNone()); }
   /// onDevice = weights[offset …], as read() gives them.
   virtual void readTo(Lane&, uint64_t /*offset*/, std::span<float> /*onDevice*/, Done done) {
@@ -118,14 +119,15 @@ class ShardStorage {
   virtual void applyCombined(Lane& lane, std::span<const StagedGradient> gradients,
                              const Combination& combination, const UpdateScalars& update, Done done) = 0;
 
-  /// Those gradients combined into one, as applyCombined() does it, in host memory. Combination::change is
-  /// not made: what is combined here goes to the log, with which the configuration lets nothing be clipped.
+  /// Combines gradients that were staged here into one, as applyCombined() does it, in host memory.
+  /// Combination::change is not made: what is combined here goes to the log, with which the configuration
+  /// lets nothing be clipped.
   virtual void combine(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
                        ReadDone done) = 0;
 
   /// The weights for sending: on the CPU a live view, on other devices a staged copy.
   virtual void read(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) = 0;
-  /// A copy that later updates do not change.
+  /// A copy of the weights that later updates do not change.
   virtual void snapshot(Lane& lane, uint64_t offset, uint64_t count, ReadDone done) = 0;
   /// Optimizer slot `slot` (0 … slotCount−1), as read() gives the weights; for checkpoints and tests.
   virtual void readSlot(Lane& lane, uint32_t slot, uint64_t offset, uint64_t count, ReadDone done) = 0;

@@ -41,7 +41,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   /// last copy of the pointer goes. ErrorCode::overloaded, naming the bytes, when there is none.
   Result<std::shared_ptr<float>> acquire(uint64_t count);
   void setLentBytesMax(uint64_t bytes);
-  /// In buffers that somebody holds.
+  /// Bytes in buffers that somebody holds.
   uint64_t lentBytes() const;
 
  private:

@@ -89,7 +89,7 @@ class Load {
     const Stopwatch stopwatch;
     while (stopwatch.seconds() < options_.seconds) PSD_RETURN_IF_ERROR(round());
     report_.elapsed = stopwatch.seconds();
-    // It leaves before it waits for the others: by a policy they may be waiting for its pushes.
+    // A trainer leaves before it waits for the others: by a policy they may be waiting for its pushes.
     PSD_RETURN_IF_ERROR(client_->leave());
     together();
     return std::move(report_);

@@ -129,7 +129,7 @@ class Child {
  private:
   Child(uint32_t number, pid_t pid, OwnFd socket) : number_(number), pid_(pid), socket_(std::move(socket)) {}
 
-  /// It said nothing: for what reason?
+  /// The process said no more: its result is the Error of how it ended. Always false.
   bool ended() {
     int status = 0;
     waitpid(std::exchange(pid_, 0), &status, 0);

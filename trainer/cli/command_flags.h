@@ -31,9 +31,9 @@ std::string dataHelp();
 std::string operationHelp();
 std::string parameterCodecHelp();
 
-/// These tell CLI11 of the flags and of where their texts go; `flags` outlives the app.
+/// The add…Flags() functions tell CLI11 of flags and of where their texts go; `flags` outlives the app.
 void addCommonFlags(CLI::App& app, RawFlags& flags);      // of the commands that compute
-void addConnectionFlags(CLI::App& app, RawFlags& flags);  // of the others; in those above
+void addConnectionFlags(CLI::App& app, RawFlags& flags);  // of bench; in addCommonFlags() too
 void addTrainFlags(CLI::App& app, RawFlags& flags);
 void addBenchFlags(CLI::App& app, RawFlags& flags);
 

@@ -16,7 +16,7 @@ namespace psd {
 /// What calls end with after Client::interrupt().
 inline Error interruptedError() { return {ErrorCode::interrupted, "this trainer was told to stop"}; }
 
-/// After which a call that others may hold up says that it waits.
+/// How long a call that others may hold up waits before it says so.
 inline constexpr std::chrono::milliseconds kLongWait{3'000};
 
 /// What calls see of the client that makes them: its connections as they are now, and what it does for a call
@@ -25,7 +25,7 @@ class CallHost {
  public:
   virtual ~CallHost() = default;
 
-  /// How many connections were the first one before.
+  /// The number of the first connection as it is now; rises with each that takes its place.
   virtual uint64_t connection() const = 0;
   virtual Link& link(uint32_t index) const = 0;
   /// What each connection carries.
@@ -40,7 +40,7 @@ class CallHost {
   virtual void sendDue() = 0;
   /// Waits for the answer to the oldest push that was sent.
   virtual void outlastOldest() = 0;
-  /// Says, now and then, that it takes long.
+  /// Says, now and then, that the client waits long for `what`.
   virtual void tellWait(const std::string& what) = 0;
   /// Whether the client is at an end: it was interrupted, or could not come back.
   virtual bool ended() const = 0;
@@ -76,7 +76,7 @@ class PullCall final : public Pending<PullInfo>::Impl {
   CallHost& client_;
   const std::span<float> destination_;
   const bool onDevice_;
-  uint64_t connection_ = 0;           // that it was sent on
+  uint64_t connection_ = 0;           // connection that the call was sent on
   std::shared_ptr<SharedCopy> copy_;  // null: the values come in messages
   Answers<PullInfo> values_;
 };
@@ -94,19 +94,19 @@ class PushCall {
   /// Sends nothing more, and waits for the answers to what was sent.
   void giveUp();
 
-  /// Begins it, or begins it anew on another connection.
+  /// Begins the push, or begins it anew on another connection.
   void send();
   Step step() const { return order_.step; }
   bool sent() const { return answer_.asked(); }
   bool done() const;
   /// Whether nothing is to be sent any more: it was answered, or refused for good.
   bool settled() const;
-  /// It is settled: tells all connections which shards dropped it.
+  /// Tells all connections which shards dropped the push, once it is settled.
   void conclude() const;
   Result<PushInfo> wait();
-  /// Waits for its answer on behalf of another push, and recovers if that is lost.
+  /// Waits for this push's answer on behalf of another push, and recovers if the answer is lost.
   void outlast();
-  /// Its answer is lost: it is to be sent again.
+  /// Forgets the push's answer, which is lost: the push is to be sent again.
   void forgetAnswer() { answer_ = {}; }
 
  private:
@@ -116,8 +116,8 @@ class PushCall {
   PushOrder order_;                                      // `dropped` is of the newest sending
   std::vector<std::pair<uint64_t, uint64_t>> reported_;  // begin and count
   std::shared_ptr<const DividedSlices> slices_;          // of the connection
-  Coverage coverage_;                                    // of these
-  uint64_t connection_ = 0;                              // that it was sent on
+  Coverage coverage_;                                    // of slices_
+  uint64_t connection_ = 0;                              // connection that the call was sent on
   bool givenUp_ = false;
   Answers<PushInfo> answer_;
 };

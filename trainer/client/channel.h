@@ -31,8 +31,8 @@ namespace psd {
 /// What a trainer does once it is in.
 enum class StartRole { go, bringValues };
 
-/// The daemon is away or silent, or has given this trainer up. What it answered itself is none of these. It
-/// leaves open what became of what was sent, so that it may be sent again.
+/// True for an error of a daemon that is away or silent, or has given this trainer up, and not for what the
+/// daemon answered itself. What became of what was sent is open then, so that it may be sent again.
 inline bool isLost(const Error& error) {
   return error.code == ErrorCode::unavailable || error.code == ErrorCode::sessionEnded;
 }
@@ -78,8 +78,8 @@ struct PushOrder {
   uint32_t samples = 0;
   std::vector<Version> basis;  ///< per shard; 0 where it is too short
   bool onDevice = false;       ///< where `gradient` is: ClientOptions::cudaDevice, or host memory
-  /// Where the connection that is told so, of all that carry the push, puts the shards that dropped their
-  /// part. To be read once all of them have their answers.
+  /// The shards that dropped their part, put here by the one that is told so of the connections that carry
+  /// the push. To be read once all of these have their answers.
   std::shared_ptr<std::vector<ShardId>> dropped;
 };
 
@@ -130,12 +130,12 @@ class Channel {
   /// Begins a push, of which pushReady() sends the slices; resolves when all are answered. Pushes may be
   /// under way together; each one's slices are sent before those of the next.
   kj::Promise<Result<PushInfo>> beginPush(const PushOrder& order, uint32_t window);
-  /// These slices, by their index, are final.
+  /// Slices of the push of `step` are final, by their index among those that this connection carries.
   void pushReady(Step step, const std::vector<size_t>& slices) { pushes_.ready(step, slices); }
-  /// Sends nothing more of that push.
+  /// Sends nothing more of the push of `step`.
   void giveUpPush(Step step) { pushes_.giveUp(step); }
-  /// With several connections: all have the answers to that push, and these shards dropped it, besides those
-  /// that answered so themselves.
+  /// All connections have their answers to the push of `step`: the shards `dropped` dropped it, besides those
+  /// that said so in their answers.
   void concludePush(Step step, const std::vector<ShardId>& dropped);
   kj::Promise<Result<DealtSamples>> takeSamples(const SamplesWish& wish);
   kj::Promise<Status> leave();
@@ -176,7 +176,7 @@ class Channel {
   kj::ArrayPtr<capnp::word> placeFor(capnp::rpc::Message::Reader envelope, size_t words);
   /// Takes on what the daemon said about codecs; after readAccess().
   Status agreeOn(schema::JoinResult::Joined::Reader joined);
-  /// From now on this is the trainer's.
+  /// Takes `session` as the trainer's from now on, and watches it.
   void hold(schema::Trainer::Client session);
   Status decodeSlice(std::span<const std::byte> bytes, std::span<float> into) const;
   kj::Promise<Status> pushEncoded(const PushOrder& order, const Slice& slice, std::span<const float> values,
@@ -188,7 +188,7 @@ class Channel {
   /// After share(): has the daemon make a ring of one place for each slice of the window, as far as the
   /// transport asks for it and it can be done.
   kj::Promise<Status> openRing(uint64_t bytesMax, uint32_t window);
-  /// What openRing() comes to without one.
+  /// What openRing() comes to when there is no ring, which `why` says.
   Status noRing(const Error& why) const;
   /// `push` outlives the promise.
   kj::Promise<Status> pushSlice(const PushOrder& order, const Slice& slice, PushProgress& push);
@@ -217,16 +217,16 @@ class Channel {
                                       PullInfo& info);
   /// The slice's part of a gradient, in host memory.
   Result<SliceValues> valuesOf(const PushOrder& order, const Slice& slice);
-  /// For cudaDevice_; made when it is first needed.
+  /// The copier for cudaDevice_, made when it is first needed.
   Result<DeviceCopier*> copier();
   void connectionLost();
   void watchNotice();
-  /// Once every `interval`.
+  /// Once every `interval`, asks for a sign of life and ends the connection of a daemon that gives none.
   kj::Promise<void> beat(kj::Duration interval);
   void askForLife();
   /// fail(), not from within the promise that finds out, which it drops.
   void failSoon(const Error& why);
-  /// Nothing can be called any more; the first reason stands.
+  /// Has all calls from now on fail with `why`; the first reason stands.
   void end(Error why);
   /// The typed form of what the library threw; tears the connection down first.
   kj::Promise<Error> broken(kj::Exception&& exception);
@@ -248,8 +248,8 @@ class Channel {
   kj::Maybe<schema::Trainer::Client> trainer_;
   kj::Promise<void> notice_ = kj::READY_NOW;
   kj::Promise<void> keptAlive_ = kj::READY_NOW;
-  uint64_t heardBytes_ = 0;                       // that had come by the last beat
-  uint64_t quietBeats_ = 0;                       // in a row between which nothing came
+  uint64_t heardBytes_ = 0;                       // bytes that had come by the last beat
+  uint64_t quietBeats_ = 0;                       // beats in a row between which nothing came
   kj::Own<kj::TaskSet> asked_;                    // signs of life that have not come; null: not watched yet
   kj::Promise<void> ending_ = kj::READY_NOW;      // a connection that a silent daemon made useless
   kj::Promise<void> lost_ = kj::READY_NOW;        // marks the end of a connection that no call waits on
@@ -257,7 +257,7 @@ class Channel {
   std::function<void(const Error&)> tellFailed_;  // null once called
   SessionTerms terms_;
   std::vector<Slice> carried_;  // of terms_.slices
-  uint32_t links_ = 1;          // how many connections carry the others
+  uint32_t links_ = 1;          // how many connections share terms_.slices, this one included
   std::shared_ptr<const SharedModel> shared_;
   std::string policy_;
   LocalSteps localSteps_;

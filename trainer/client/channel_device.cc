@@ -47,7 +47,7 @@ kj::Promise<Status> Channel::openDeviceRings(schema::ModelAccess::Reader access,
 
 kj::Promise<Status> Channel::openDeviceRings(std::unique_ptr<ClientDeviceRings> rings,
                                              std::vector<uint32_t> missing, const PlaceSizes& sizes) {
-  // Those that are open when another one cannot be stay the session's, unused.
+  // Rings that are open when another one cannot be stay the session's, unused.
   if (missing.empty()) {
     deviceRings_ = std::move(rings);
     return Status();

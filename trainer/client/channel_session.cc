@@ -220,7 +220,7 @@ void Channel::failSoon(const Error& why) {
 
 kj::Promise<void> Channel::leaveAndFail(const Error& why) {
   return timer_.timeoutAfter(kGoodbyeTime, leave().ignoreResult())
-      .catch_([](kj::Exception&&) {})  // it does not answer
+      .catch_([](kj::Exception&&) {})  // the daemon does not answer
       .then([this, why] { return fail(why); });
 }
 

@@ -38,7 +38,7 @@ Status Channel::openShared(kj::Maybe<int> fd, const SharedModel::Places& places)
   auto opened = SharedModel::open(file, places, terms_.plan);
   if (opened.ok()) {
     shared_ = std::move(*opened);
-    // Its pulls make no calls, in which the end of the connection would show.
+    // Pulls out of shared memory make no calls, in which the end of the connection would show.
     lost_ = network_->onDisconnect().then([this] { connectionLost(); }).eagerlyEvaluate(nullptr);
     return {};
   }

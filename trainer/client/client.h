@@ -23,12 +23,12 @@ enum class Transport {
   shm,        ///< shared memory; joining fails, naming why, where the daemon offers none
 };
 
-/// What keeps a trainer.
+/// Something that keeps a trainer from going on, or its end.
 struct ClientEvent {
   enum class What {
-    waits,  ///< for something that has not come for a while
-    broke,  ///< its connection did
-    back,   ///< it is
+    waits,  ///< the trainer waits for something that has not come for a while
+    broke,  ///< the connection to the daemon broke
+    back,   ///< the trainer is back after its connection broke
   };
   What what = What::waits;
   std::string line;  ///< for people
@@ -45,8 +45,8 @@ struct ClientOptions {
   std::chrono::milliseconds silence{10'000};
   uint64_t chunkBytes = 1u << 20;  ///< of a slice on the wire, at most; docs/performance.md measures sizes
   uint32_t window = 4;             ///< slices in flight at most, per connection
-  /// Of a trainer, each with an I/O thread of its own; no more than the daemon has shards, and one where
-  /// values travel through memory shared with it. All of a shard goes over one of them.
+  /// Connections of a trainer, each with an I/O thread of its own; no more than the daemon has shards, and
+  /// one where values travel through memory shared with it. All of a shard goes over one of them.
   uint32_t connections = 1;
   /// How long the I/O threads stay awake after each message and look for the next, before they sleep: answers
   /// are seen sooner, at the cost of a core's idle time.
@@ -62,7 +62,7 @@ struct ClientOptions {
   std::string pullCodec;
   /// How long a trainer whose connection broke tries to come back; 0: the first fault is final.
   std::chrono::milliseconds retryTimeout{0};
-  /// Who is told, on the client's thread, what it waits for; null: nobody.
+  /// Called, on the client's thread, with what keeps the client; null: nobody is told.
   std::function<void(const ClientEvent&)> onEvent;
 };
 
@@ -103,7 +103,7 @@ struct SamplesWish {
   Step step;           ///< whose gradient they are for
   uint32_t count = 0;  ///< at most
   uint64_t samples = 0, epochs = 0;
-  uint64_t firstEpoch = 0;  ///< where a daemon that knows of nothing begins; that of the last samples
+  uint64_t firstEpoch = 0;  ///< where a daemon without a plan begins: the epoch of the last samples
   /// Whether to wait where others have what is left. Only once all pushes are answered: until there is
   /// something, nobody waits for this trainer.
   bool wait = false;
@@ -113,14 +113,14 @@ struct SamplesWish {
   double sampleSeconds = 0;  ///< with `nominal`: computing for one sample; 0: not known yet
 };
 
-/// Of the arena.
+/// Elements [begin, begin + count) of the arena.
 struct ElementRange {
   uint64_t begin = 0;
   uint64_t count = 0;
   bool operator==(const ElementRange&) const = default;
 };
 
-/// What it gets: places [begin, begin + count) of the epoch's order.
+/// What a trainer that asks for samples gets: places [begin, begin + count) of the epoch's order.
 struct DealtSamples {
   enum class What { range, nothingNow, finished };
   What what = What::nothingNow;
@@ -176,7 +176,7 @@ class PartialPush {
   /// Elements [begin, begin + count) of the gradient are final. Each one, padding included, is reported once;
   /// in any order. Does not wait for anything.
   virtual void ready(uint64_t begin, uint64_t count) = 0;
-  /// Comes last, once, when every element is reported.
+  /// Ends the push, once, when every element is reported; gives its answer.
   virtual Pending<PushInfo> finish() = 0;
 };
 
@@ -225,8 +225,8 @@ class Client {
   /// policy that forbids it: who keeps the span asks again before each use.
   virtual std::span<const float> view() const { return {}; }
 
-  /// The same to be written as well, where the daemon's configuration says shm_writable; else empty. What is
-  /// written is in the model at once: no policy, optimizer or version knows of it.
+  /// The parameters as view() gives them, to be written as well; empty unless the daemon's configuration says
+  /// shm_writable. What is written is in the model at once: no policy, optimizer or version knows of it.
   virtual std::span<float> writableView() const { return {}; }
 
   /// Starts to push one gradient. `step` rises with every push, from 1. `samples` is the number of examples
@@ -237,12 +237,14 @@ class Client {
   virtual Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
                                  const std::vector<Version>& basis) = 0;
 
-  /// The same for a gradient that is still being computed. Pushes that start later are sent after this one.
+  /// Starts to push a gradient that is still being computed, with arguments as for push(). Pushes that start
+  /// later are sent after this one.
   virtual std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
                                                  const std::vector<Version>& basis) = 0;
 
   /// Samples that the daemon deals, so that every one of every epoch is in one gradient, however fast
-  /// trainers are and though some die. After join(). The same again for the same step.
+  /// trainers are and though some die. After join(). Asked again for a
+  /// step, the daemon gives the same samples.
   virtual Result<DealtSamples> takeSamples(const SamplesWish&) {
     return Error{ErrorCode::notReady, "this client deals no samples"};
   }
@@ -254,7 +256,7 @@ class Client {
   /// Says goodbye: the daemon counts this trainer as done. No call may follow.
   virtual Status leave() = 0;
 
-  /// The same in the midst of calls: they and all later ones fail (interrupted) as soon as the daemon has
+  /// Says goodbye in the midst of calls: they and all later ones fail (interrupted) as soon as the daemon has
   /// heard of it, or has not in two seconds. What it has of a gradient may still be applied. Does not wait.
   /// From any thread, while the client lives.
   virtual void interrupt() = 0;

@@ -8,7 +8,7 @@
 namespace psd {
 namespace {
 
-// Of the CUDA Runtime API, the same in all its versions.
+// Numbers of the CUDA Runtime API, the same in all its versions.
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr int kMemcpyDefault = 4;
 constexpr unsigned kIpcLazyEnablePeerAccess = 1;

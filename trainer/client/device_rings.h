@@ -37,7 +37,7 @@ class ClientDeviceRings {
   /// Each device of which a ring is needed, once.
   std::vector<uint32_t> devices() const;
   void add(uint32_t device, std::unique_ptr<ClientDeviceRing> ring) { rings_[device] = std::move(ring); }
-  /// For either direction, of each; after some were added, like the next.
+  /// How many places each ring has for either direction. After a ring was added.
   uint32_t placesEach() const { return rings_.begin()->second->pushes.count(); }
   /// Before the daemon learns that the session is over, which lets it free the memory. Nothing is copied
   /// after.

@@ -18,7 +18,7 @@ namespace psd {
 /// thread.
 class EncodedPushes {
  public:
-  /// Of these slices; `seed` as for GradientEncoder.
+  /// For pushes of `slices`; `seed` as for GradientEncoder.
   EncodedPushes(std::shared_ptr<const Codec> codec, std::vector<Slice> slices, uint64_t seed);
 
   const Codec& codec() const { return encoder_.codec(); }
@@ -40,7 +40,7 @@ class EncodedPushes {
     GradientEncoder::Encoded encoded;
     State state = State::sent;
   };
-  using Key = std::pair<Step, uint64_t>;  // and where the slice begins in the arena
+  using Key = std::pair<Step, uint64_t>;  // the second: where the slice begins in the arena
 
   GradientEncoder encoder_;
   const std::vector<Slice> slices_;

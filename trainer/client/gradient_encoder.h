@@ -34,7 +34,7 @@ class GradientEncoder {
   Result<Encoded> encode(Step step, uint64_t begin, std::span<const float> gradient);
   /// What these bytes carried was not taken: it goes into the next push of the slice.
   void takeBack(uint64_t begin, uint64_t count, Codec::Bytes bytes);
-  /// These bytes, which were taken back, are sent again as they are.
+  /// Undoes takeBack() of bytes that are sent again as they are.
   void sendAfterAll(uint64_t begin, uint64_t count, Codec::Bytes bytes);
 
  private:

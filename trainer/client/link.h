@@ -20,8 +20,8 @@ class Link {
   template <class T>
   using Future = std::shared_future<Result<T>>;
 
-  /// Its I/O thread stays awake for `spin` after each message; see ClientOptions. ErrorCode::overloaded where
-  /// the system has no thread or descriptors left.
+  /// Makes a link whose I/O thread stays awake for `spin` after each message; see ClientOptions.
+  /// ErrorCode::overloaded where the system has no thread or descriptors left.
   static Result<std::unique_ptr<Link>> make(std::chrono::microseconds spin);
   ~Link() { close(); }
 
@@ -48,7 +48,7 @@ class Link {
   void carry(uint32_t number, uint32_t links);
   /// See Channel::fail(); nothing where there is no channel.
   void fail(const Error& why);
-  /// The same without waiting for it. From any thread.
+  /// fail() without waiting for it. From any thread.
   void failSoon(const Error& why);
   /// Says goodbye, and fails what is under way with `why` once that is answered, or in two seconds. Does not
   /// wait for it. From any thread.
@@ -62,10 +62,10 @@ class Link {
   const std::chrono::microseconds spin_;
   IoThread io_;
   std::string server_;  // of the channel
-  // These belong to the I/O thread.
+  // What follows belongs to the I/O thread.
   kj::Own<kj::TaskSet> tasks_;
   kj::Own<Channel> channel_;
-  kj::Own<Channel> retired_;                // the one before, until what was under way on it has failed
+  kj::Own<Channel> retired_;                // the channel before, until what was under way on it has failed
   std::shared_ptr<EncodedPushes> encoder_;  // of pushes, from one channel to the next; null: they need none
 };
 
@@ -79,7 +79,7 @@ class Answers {
 
   bool asked() const { return !parts_.empty(); }
   bool ready() const { return readyWithin(std::chrono::seconds(0)); }
-  /// Waits no longer than that, of each connection.
+  /// Whether all answers are there; waits for that of each connection no longer than `time`.
   bool readyWithin(std::chrono::milliseconds time) const;
   /// Waits for all. Of several errors the first, but rather one that says more than that a connection is
   /// lost.

@@ -39,9 +39,9 @@ class RingPlaces {
 
   uint32_t count() const { return count_; }
   uint64_t placeBytes() const { return bytes_; }
-  /// One must be free, or the ring lost.
+  /// Takes a place: one must be free, or the ring lost.
   Place take();
-  /// Waits for one, after those who waited before.
+  /// Takes a place once one is free, after those who waited before.
   kj::Promise<Place> takeWhenFree();
 
  private:

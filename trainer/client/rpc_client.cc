@@ -259,7 +259,7 @@ Status RpcClient::leave() {
     });
     if (left.ok()) return {};
     if (Status back = recover(connection, left.error()); !back.ok() && !interrupted_) {
-      // It may have heard of the leave and ended, this trainer having been the last.
+      // The daemon may have heard of the leave and ended, this trainer having been the last.
       const bool daemonEnds = back.error().code == ErrorCode::shuttingDown;
       return daemonEnds && left.error().code == ErrorCode::unavailable ? Status() : back;
     }

@@ -88,15 +88,15 @@ class RpcClient final : public Client, private CallHost {
   /// Further connections, each to be there within `timeout`, or where that is 0 within that of connecting.
   Status attachOthers(std::chrono::milliseconds timeout);
   Status attach(Link& link, const SessionTerms& terms, std::chrono::milliseconds timeout);
-  /// When one of so many fails, all do.
+  /// Has all of the first `links` connections fail when one of them does.
   void failTogether(uint32_t links);
-  /// Undoes that.
+  /// Undoes failTogether(): a connection that fails leaves the others alone.
   void standAlone();
   JoinInfo describe();
 
   Status comeBack(const Error& cause);
   void endChannels(const Error& why);
-  /// Gives how many.
+  /// Sends again the pushes that are not answered. Gives how many.
   size_t resendPushes();
   void forgetSettledPushes();
   void tell(ClientEvent::What what, std::string line) const;
@@ -122,7 +122,7 @@ class RpcClient final : public Client, private CallHost {
   uint64_t elements_ = 0;
   std::shared_ptr<const DividedSlices> slices_ = std::make_shared<DividedSlices>();
   std::shared_ptr<const SharedModel> shared_;    // the channel's; null where values travel in messages
-  std::list<std::shared_ptr<PushCall>> pushes_;  // that may not be answered yet, oldest first
+  std::list<std::shared_ptr<PushCall>> pushes_;  // pushes that may not be answered yet, oldest first
   std::map<Step, HeldSamples> held_;             // dealt for pushes that are not answered, or yet to come
   uint64_t bytesPulled_ = 0;
   uint64_t bytesPushed_ = 0;

@@ -16,15 +16,15 @@ constexpr milliseconds kRetryFirst{20};
 constexpr milliseconds kRetryMost{500};
 constexpr milliseconds kLongConnect{1'000};
 constexpr std::chrono::seconds kBetweenTold{60};
-// Of one attempt where there are others to make: a daemon that is there answers sooner, and who waits may be
-// asked to stop.
+// Most that one attempt takes where there are others to make: a daemon that is there answers sooner, and who
+// waits may be asked to stop.
 constexpr milliseconds kAttemptTimeout{5'000};
 
 milliseconds leftUntil(Clock::time_point deadline) {
   return std::max(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()), milliseconds(0));
 }
 
-/// The same, of an attempt that is to be made all the same.
+/// Time left until `deadline`, at least 1 ms: for an attempt that is made in any case.
 milliseconds soonUntil(Clock::time_point deadline) { return std::max(leftUntil(deadline), milliseconds(1)); }
 
 std::string seconds(milliseconds time) {
@@ -172,7 +172,7 @@ Status RpcClient::comeBack(const Error& cause) {
     if (interrupted_) return interruptedError();
     Status status = connectToAny(std::min(soonUntil(deadline), kAttemptTimeout * servers));
     if (status.ok() && interrupted_)
-      return interruptedError();  // it came before there was a connection to fail
+      return interruptedError();  // interrupt() came before there was a connection to fail
     if (status.ok()) status = joinOnce(soonUntil(deadline));
     if (status.ok()) return {};
     last = status.error();

@@ -35,11 +35,11 @@ class SharedCopy {
     copied_.fetch_add(count, std::memory_order_release);
     return true;
   }
-  /// No more pieces are taken: it will not be done.
+  /// Has no more pieces taken: the copy will not be done.
   void stop() { next_.store(destination_.size(), std::memory_order_relaxed); }
   bool done() const { return copied_.load(std::memory_order_acquire) == destination_.size(); }
 
-  /// Of one that is done.
+  /// What a copy that is done has pulled.
   PullInfo info() const {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began_;
     return {versions_, taken.count(), destination_.size_bytes()};

@@ -31,7 +31,7 @@ class SharedModel {
   bool readable() const;
   /// The whole arena.
   std::span<const float> values() const;
-  /// The same; empty where the daemon lets nobody write it.
+  /// The whole arena, to be written; empty where the daemon lets nobody write it.
   std::span<float> writableValues() const;
   /// Per shard, the version that values which are copied from now on have at least.
   std::vector<Version> versions() const;

@@ -13,8 +13,8 @@ namespace psd {
 /// Scores the model, with the values it has, on the whole data set. checkFit() holds.
 Result<Score> evaluate(Model& model, const Dataset& dataset);
 
-/// The same of parameters that were pulled. Where they or the loss are not finite there is no score
-/// (nonFinite).
+/// Scores the model on the whole data set with parameters that were pulled. Where they or the loss are not
+/// finite there is no score (nonFinite).
 Result<Score> evaluatePulled(Model& model, const Dataset& dataset);
 
 /// What a daemon's model is worth. A value type.

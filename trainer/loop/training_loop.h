@@ -62,25 +62,28 @@ class TrainingLoop {
                               const std::function<bool()>& shouldStop);
 
  private:
-  /// In host memory.
+  /// The newest parameters that this trainer has, in host memory.
   std::span<const float> newestParameters();
   uint64_t stepsPerEpoch() const;
-  /// With dealt samples: about as many as will come to this trainer.
+  /// Steps of the whole run; with dealt samples, about as many as will come to this trainer.
   uint64_t totalSteps() const;
   void fillBatch(const StepReport& report);
   /// Whether there is another step. With dealt samples this gets them.
   Result<bool> takeStep(StepReport& report);
   Result<DealtSamples> takeSamples(uint64_t step);
-  /// Whether it was interrupted.
+  /// Takes one step after the other. True if shouldStop() ended that.
   Result<bool> runSteps(const std::vector<LoopObserver*>& observers, const std::function<bool()>& shouldStop);
   void describe(StepReport& report) const;
-  /// These fill the seconds, loss, samples and staleness of `report`. Errors name the step.
+  /// Brings the parameters of a step, and fills its batch. Fills the seconds and samples of `report`. Errors
+  /// name the step.
   Status takeParameters(StepReport& report);
+  /// Computes the gradient of a step and pushes it. Fills the seconds, loss and staleness of `report`. Errors
+  /// name the step.
   Status computeAndPush(StepReport& report);
-  /// The same, both, under a policy of local steps.
+  /// Takes a step under a policy of local steps, in place of takeParameters() and computeAndPush().
   Status takeOwnStep(OwnSteps& own, StepReport& report);
   Result<double> beginPush(const StepReport& report);
-  /// These elements of the gradient are final: has them count by its samples where no policy does.
+  /// Scales elements of the gradient, which are final, by the samples behind it where no policy does that.
   void weigh(uint64_t begin, uint64_t count);
 
   Client& client_;

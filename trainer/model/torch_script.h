@@ -19,10 +19,10 @@ class TorchScriptFile {
   TorchScriptFile(TorchScriptFile&&) noexcept;
   ~TorchScriptFile();
 
-  /// Under its qualified name ("fc1.weight"): what it is once it has been read, f32; nothing where there is
-  /// none.
+  /// The parameter of a qualified name ("fc1.weight"), as it is once it has been read: f32. Nothing where
+  /// there is none.
   std::optional<TensorSpec> find(const std::string& name) const;
-  /// All elements of one that find() gives. An Error where it is not of a floating-point type.
+  /// Reads all elements of one that find() gives. An Error where it is not of a floating-point type.
   Status read(const std::string& name, std::span<float> into) const;
 
  private:

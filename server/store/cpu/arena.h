@@ -27,7 +27,7 @@ class Arena {
   const std::shared_ptr<SharedMemory>& file() const { return file_; }
   /// Byte of the file at which a version's word lies, each in a cache line of its own.
   uint64_t versionAt(uint64_t index) const { return versionsAt_ + index * kVersionStepBytes; }
-  /// And the word after the versions.
+  /// Byte of the file at which the word after the versions lies, which is 1 at first.
   uint64_t readableAt() const { return readableAt_; }
 
  private:

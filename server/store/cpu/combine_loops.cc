@@ -11,9 +11,10 @@
 namespace psd {
 namespace {
 
-// Of each gradient. 64 gradients are then 16 KiB, which the first-level cache holds …
+// Elements of each gradient in a tile: of 64 gradients 16 KiB, which the first-level cache holds.
 constexpr uint64_t kTileElements = 64;
-// … and 128 KiB, which the second-level cache does.
+// Elements of each gradient between which distances are taken at a time: of 64 gradients 128 KiB, which the
+// second-level cache holds.
 constexpr uint64_t kDistanceElements = 512;
 constexpr uint64_t kLanes = 16;
 

@@ -29,7 +29,7 @@ class Combiner {
   const std::span<const StagedGradient> gradients_;
   const Combination& combination_;
   std::vector<Comparator> network_;  // of a trimmed mean
-  std::vector<float> tile_;          // likewise: a few elements of every gradient, below one another
+  std::vector<float> tile_;          // of a trimmed mean: some elements of each gradient, in rows
 };
 
 /// ‖a − b‖² for each pair of gradients of equal length in host memory; summed in float over some dozen

@@ -79,7 +79,7 @@ PSD_RACY_INLINE void copyLoop(uint64_t n, const float* __restrict from, float* _
   for (uint64_t i = 0; i < n; ++i) to[i] = from[i];
 }
 
-// The same loop for each instruction set, so that one binary runs anywhere and uses what is there.
+// Each loop is there for each instruction set, so that one binary runs anywhere and uses what is there.
 // Spelled out rather than with target_clones, whose resolvers run before sanitizers are set up.
 
 struct Baseline {

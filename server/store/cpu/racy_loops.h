@@ -14,7 +14,8 @@ namespace psd {
 void racyApply(const Optimizer& optimizer, const UpdateScalars& update, uint64_t offset, uint64_t n, float* w,
                const float* g, std::span<float* const> slots);
 
-/// The same for the weights w[places[0 … n)) alone, of an optimizer without slots.
+/// One optimizer step over the weights w[places[0 … n)) alone with gradient g[0 … n), of an optimizer without
+/// slots; does nothing for any other. May race as racyApply() may.
 void racyApplyAt(const Optimizer& optimizer, const UpdateScalars& update, uint64_t n, const uint32_t* places,
                  const float* g, float* w);
 

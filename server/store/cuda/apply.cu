@@ -26,7 +26,8 @@ __device__ void stepOne(const Step& step, const Change& change, uint64_t i, floa
   ((*slots = values[slot++]), ...);
 }
 
-/// The same for four weights at a time.
+/// One step for four weights at `w` and their slots, with what `change` makes of the gradient's elements from
+/// `first` on.
 template <class Step, class Change, class... Slots>
 __device__ void stepFour(const Step& step, const Change& change, uint64_t first, Four* w,
                          const Four& gradients, Slots*... slots) {
@@ -63,7 +64,7 @@ __global__ void applyKernel(const Step step, const Change change, uint64_t n, fl
   if (rest < n) stepOne(step, change, rest, w + rest, g[rest], slots + rest...);
 }
 
-/// The same for a gradient that a codec made, decoded on the way.
+/// One step for `n` weights, as applyKernel() makes it, with a gradient in `code`, decoded on the way.
 template <class Step, class Change, class... Slots>
 __global__ void applyDenseKernel(const Step step, const Change change, uint64_t n, float* w,
                                  const DenseCode code, const unsigned char* g, Slots*... slots) {

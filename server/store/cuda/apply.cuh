@@ -44,8 +44,8 @@ struct DeviceSlice {
 cudaError_t applyOnDevice(const Optimizer& optimizer, const UpdateScalars& update, const DeviceSlice& slice,
                           cudaStream_t stream);
 
-/// The same for a gradient that is zero but for some entries. `places`: of weights from `offset` on, each
-/// once; whoever made them has checked them.
+/// Where a step works whose gradient is zero but for some entries, `count` of which are here: their `values`,
+/// and in `places` those of their weights from `offset` on, each once; whoever made them has checked them.
 struct DeviceEntries {
   uint64_t offset, count;
   float* weights;
@@ -53,8 +53,8 @@ struct DeviceEntries {
   const float* values;
 };
 
-/// Queues one step of an optimizer without slots that touches these weights alone: one kernel. For any other
-/// optimizer cudaErrorInvalidValue.
+/// Queues one step of an optimizer without slots that touches the weights of `entries` alone: one kernel.
+/// For any other optimizer cudaErrorInvalidValue.
 cudaError_t applyEntriesOnDevice(const Optimizer& optimizer, const UpdateScalars& update,
                                  const DeviceEntries& entries, cudaStream_t stream);
 

@@ -39,7 +39,7 @@ class CudaLane : public Lane {
   Status begin();
   /// Device memory for kScratchElements floats, used by one step after the other.
   float* scratch() const { return scratch_->data(); }
-  /// As much again, for what goes with that gradient.
+  /// Device memory for kScratchElements more, for what goes with the gradient in scratch().
   float* secondScratch() const { return scratch_->data() + kScratchElements; }
   /// forEachStaged() with pinned buffers; `staged` goes to complete(). To be used once in an operation,
   /// before anything is queued. More pieces than buffers wait for what the stream has so far.
@@ -49,7 +49,7 @@ class CudaLane : public Lane {
   }
   /// Queues to[0 …) = bytes that lie in a pinned buffer.
   Status queueCopy(void* to, const void* from, uint64_t bytes);
-  /// The same for values anywhere, by way of pinned buffers.
+  /// Queues to[0 …) = values that lie anywhere in host memory, by way of pinned buffers.
   Status copyIn(float* to, std::span<const float> values, Staging& staged);
   /// Host memory for `count` floats that go out: pinned, and once as much of that is lent as may be, other
   /// memory, to which a copy is slower and waits for the stream.
@@ -68,7 +68,7 @@ class CudaLane : public Lane {
   std::shared_ptr<DeviceFloats> scratch_;
   const Status setUp_;
   const std::shared_ptr<StagingPool> incoming_, outgoing_;  // pinned
-  const std::shared_ptr<StagingPool> unpinned_;             // for what goes out when that is all lent
+  const std::shared_ptr<StagingPool> unpinned_;             // for what goes out when outgoing_ is all lent
 };
 
 }  // namespace psd

@@ -18,8 +18,8 @@ class CudaLane;
 struct DeviceArena {
   int device;
   std::shared_ptr<DeviceFloats> floats;    ///< weights, then slots
-  std::shared_ptr<StagingPool> gradients;  ///< device memory for those that are staged
-  std::shared_ptr<StagingPool> copies;     ///< for those that were taken from shared memory
+  std::shared_ptr<StagingPool> gradients;  ///< device memory for staged gradients
+  std::shared_ptr<StagingPool> copies;     ///< device memory for gradients taken from shared memory
 };
 
 /// A shard in the device memory of its allocation. Thread-safe as ShardStorage demands: operations of
@@ -67,7 +67,7 @@ class CudaStorage : public ShardStorage {
   /// Queues one step over weights[offset …] with the gradient in the lane's scratch memory.
   Status step(CudaLane& lane, uint64_t offset, uint64_t count, const std::optional<DenseCode>& code,
               const UpdateScalars& update, const std::optional<DeviceChange>& change = {});
-  /// The same with a gradient that is on the device already.
+  /// Queues one step over weights[offset …] with a gradient that is on the device already.
   Status stepInPlace(CudaLane& lane, uint64_t offset, const Gradient& gradient, const GradientChange& change,
                      const UpdateScalars& update);
   /// Queues one step over those of weights[offset …] whose gradient is not zero, of which there are
@@ -79,7 +79,8 @@ class CudaStorage : public ShardStorage {
   Status stepInCode(CudaLane& lane, uint64_t offset, const Gradient& gradient, const DenseCode& code,
                     const GradientChange& change, const UpdateScalars& update,
                     std::vector<std::shared_ptr<float>>& staged);
-  /// The same with its values, piece by piece, and what was pulled beside them.
+  /// Queues one step over weights[offset …] with the values of the gradient, which the host decodes piece by
+  /// piece, and what was pulled beside them.
   Status stepDecoded(CudaLane& lane, uint64_t offset, const Gradient& gradient, const GradientChange& change,
                      const UpdateScalars& update, std::vector<std::shared_ptr<float>>& staged);
   Status makeMeanSquares();
