@@ -119,8 +119,9 @@ std::string waitingLine(const Json& waiting) {
                      waiting["group"].get<std::string>(), reason);
 }
 
-/// What peers make the daemon hold, of what they may; only what is in use.
+/// What peers make the daemon hold, of what they may; not what any question for the status takes.
 std::string heldLine(const Json& status) {
+  constexpr uint64_t kBytesMin = 64 << 10;
   constexpr std::pair<const char*, const char*> kHeld[] = {
       {"in_flight_bytes", "in_flight_bytes"},   {"staged_bytes", "staged_bytes"},
       {"snapshot_bytes", "snapshot_bytes"},     {"log_pending_bytes", "log_pending_bytes"},
@@ -128,7 +129,7 @@ std::string heldLine(const Json& status) {
   std::string held;
   for (const auto& [used, limit] : kHeld) {
     const auto now = status[used].get<uint64_t>();
-    if (now == 0) continue;
+    if (now < kBytesMin) continue;
     held += fmt::format("{}{} {} of {}", held.empty() ? "" : ", ", limit, bytes(now),
                         bytes(status["limits"][limit]));
   }
