@@ -126,7 +126,7 @@ kj::Maybe<kj::Promise<void>> EventLoop::gate() {
 }
 
 bool EventLoop::quiet() const {
-  if (openUpdates_ != 0) return false;
+  if (underWay_.open != 0) return false;
   for (const auto& [key, connection] : connections_) {
     if (connection->queuedBytes() != 0) return false;
   }

@@ -12,6 +12,7 @@
 #include "server/config/daemon_config.h"
 #include "server/limits/memory_budgets.h"
 #include "server/loop/peer_connection.h"
+#include "server/loop/updates_under_way.h"
 #include "server/metrics/counters.h"
 #include "server/policy/served_model.h"
 
@@ -46,8 +47,8 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
  public:
   EventLoop(kj::AsyncIoContext& io, LoopEnvironment& environment);
 
-  /// Closes all connections and drops all tasks. After it only running(), now(), update…(), slice…()
-  /// and, to be refused, answer() and detach() may be called.
+  /// Closes all connections and drops all tasks. After it only running(), now(), underWay() and, to be
+  /// refused, answer() and detach() may be called.
   void shutDown();
 
   LoopEnvironment& environment() { return environment_; }
@@ -105,14 +106,8 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   const DaemonConfig& config() const { return *config_; }
   void setConfig(std::shared_ptr<const DaemonConfig> config);
 
-  /// Gradients on this loop that have begun to come: some lack slices, all have no final answer yet.
-  void updateBegan() { openUpdates_++, arrivingUpdates_++; }
-  void updateArrived() { arrivingUpdates_--; }
-  void updateLacksSlices() { arrivingUpdates_++; }
-  void updateEnded() { openUpdates_--; }
-  /// Slices that policies are at work on; those that wait for other trainers are not among them.
-  void sliceBegan() { slicesAtWork_++; }
-  void sliceEnded() { slicesAtWork_--; }
+  /// What the pushes of this loop's trainers have begun and not ended.
+  UpdatesUnderWay& underWay() { return underWay_; }
 
   /// Until openGate(), gradients that have not begun wait.
   void closeGate();
@@ -120,8 +115,7 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   /// Resolves when the gate opens; nothing while it is open.
   kj::Maybe<kj::Promise<void>> gate();
 
-  /// No gradient is half there, and no policy at work on one: those that are left wait for other trainers.
-  bool atRest() const { return arrivingUpdates_ == 0 && slicesAtWork_ == 0; }
+  bool atRest() const { return underWay_.atRest(); }
   /// Nothing is half done or unsent here.
   bool quiet() const;
   bool hasTrainers() const;
@@ -147,7 +141,7 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   std::shared_ptr<wire::BufferPool> pool_;
   std::map<std::weak_ptr<ServedModel>, OfModel, std::owner_less<>> models_;
   std::shared_ptr<const DaemonConfig> config_;
-  uint64_t openUpdates_ = 0, arrivingUpdates_ = 0, slicesAtWork_ = 0;
+  UpdatesUnderWay underWay_;
   kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> gateOpener_;  // while the gate is closed
   kj::ForkedPromise<void> gateOpened_ = nullptr;
   std::map<PeerConnection*, std::shared_ptr<PeerConnection>> connections_;

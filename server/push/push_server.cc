@@ -1,15 +1,49 @@
 #include "server/push/push_server.h"
 
-#include <algorithm>
-#include <string>
+#include <utility>
+
+#include <kj/vector.h>
 
 #include "server/model/slice_checks.h"
 
 namespace psd {
 namespace {
 
-// In which the slices of a shard may lie: each takes memory until it is joined to its neighbours.
-constexpr size_t kPiecesMax = 4096;
+std::vector<PushLedger::ShardShape> shapesOf(const ParameterStore& store) {
+  std::vector<PushLedger::ShardShape> shapes;
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    shapes.push_back({store.shard(i).range().count, store.shard(i).range().group});
+  }
+  return shapes;
+}
+
+kj::Promise<void> whenChanged(StepPush& step) {
+  auto pair = kj::newPromiseAndFulfiller<void>();
+  auto fulfiller = std::make_shared<kj::Own<kj::PromiseFulfiller<void>>>(kj::mv(pair.fulfiller));
+  step.watch([fulfiller] { (*fulfiller)->fulfill(); });
+  return kj::mv(pair.promise);
+}
+
+/// Takes from the parts of a step what waits there, and puts the shards of these in `waited`. Resolves once
+/// each of them has its fate.
+kj::Promise<void> fatesOf(StepPush& step, std::vector<uint32_t>& waited) {
+  // A policy lets go of what waits there when the trainer is gone.
+  const auto givenUp = [](kj::Exception&&) {
+    return Result<PushAnswer>(ErrorCode::sessionEnded, "the trainer was lost before its gradient was taken");
+  };
+  kj::Vector<kj::Promise<void>> fates;
+  for (uint32_t i = 0; i < step.parts.size(); i++) {
+    const auto& part = step.parts[i];
+    if (!part) continue;
+    KJ_IF_MAYBE (later, part->push.later) {
+      fates.add(
+          later->catch_(givenUp).then([part](Result<PushAnswer> fate) { part->fate = std::move(fate); }));
+      part->push.later = nullptr;
+      waited.push_back(i);
+    }
+  }
+  return kj::joinPromises(fates.releaseAsArray());
+}
 
 }  // namespace
 
@@ -25,43 +59,21 @@ std::shared_ptr<PushServer> PushServer::make(LifeId life, std::shared_ptr<EventL
         .executeAsync([owned = std::move(owned)]() mutable { owned = nullptr; })
         .detach([](kj::Exception&&) {});
   };
-  std::shared_ptr<PushServer> server(
-      new PushServer(life, std::move(home), std::move(model), std::move(counters)), end);
-  for (uint32_t shard = 0; shard < saved.size(); shard++) {
-    if (!saved[shard].empty()) server->recall(shard, saved[shard]);
-  }
-  return server;
+  return {new PushServer(life, std::move(home), std::move(model), std::move(counters), saved), end};
 }
 
 PushServer::PushServer(LifeId life, std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
-                       std::shared_ptr<SessionCounters> counters)
+                       std::shared_ptr<SessionCounters> counters, const Saved& saved)
     : life_(life),
       home_(std::move(home)),
       model_(std::move(model)),
       counters_(std::move(counters)),
-      newest_(model_->store->shardCount()),
-      ofShards_(model_->store->shardCount()) {}
-
-void PushServer::recall(uint32_t shard, const std::vector<AppliedPush>& saved) {
-  const auto byStep = [](const AppliedPush& a, const AppliedPush& b) { return a.step < b.step; };
-  const AppliedPush& newest = *std::max_element(saved.begin(), saved.end(), byStep);
-  const bool completes = model_->policyOf(model_->store->shard(shard))->completesPushes();
-  newest_[shard] = completes ? std::min_element(saved.begin(), saved.end(), byStep)->step : newest.step;
-  AnsweredPushes<PushAnswer>& answers = ofShards_[shard];
-  const uint64_t before =
-      std::min({newest.step.value - 1, AppliedPush::kBefore, uint64_t{answers.kMost - 1}});
-  for (uint64_t back = before + 1; back-- > 0;) {
-    const Step step{newest.step.value - back};
-    // What is before a range's newest push and not in it was dropped, and is not to be applied after it.
-    const bool dropped = std::any_of(saved.begin(), saved.end(), [&](const AppliedPush& range) {
-      return step <= range.step && !holds(range, step);
-    });
-    const bool awaited =
-        std::any_of(saved.begin(), saved.end(), [&](const AppliedPush& range) { return range.step < step; });
-    if (awaited && completes && !dropped) continue;
-    const bool applied = !dropped && !awaited;
-    answers.add(step, {applied ? PushOutcome::applied : PushOutcome::late, newest.version,
-                       applied && back == 0 ? newest.staleness : 0});
+      ledger_(shapesOf(*model_->store), home_->underWay()),
+      meter_(home_->environment().counters, *counters_) {
+  for (uint32_t shard = 0; shard < saved.size(); shard++) {
+    if (saved[shard].empty()) continue;
+    const auto policy = model_->policyOf(model_->store->shard(shard));
+    ledger_.recall(shard, saved[shard], policy->completesPushes());
   }
 }
 
@@ -79,8 +91,19 @@ void PushServer::postHome(Work work) {
 kj::Promise<PushReply> PushServer::push(PushSlice slice, const Limits& limits) {
   if (auto status = check(slice, limits); !status.ok()) return refused(status.error());
   return atHome([self = shared_from_this(), slice = std::move(slice)]() mutable {
-    return self->pushHere(std::move(slice));
+    return self->arrive(std::move(slice));
   });
+}
+
+Status PushServer::check(const PushSlice& slice, const Limits& limits) const {
+  PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, slice.shard, slice.offset, slice.gradient.size()));
+  if (slice.ring) return {};  // the copy will be checked
+  return checkGradient(slice.shard, slice.offset, slice.gradient);
+}
+
+PushReply PushServer::refused(const Error& error) const {
+  countRefusal(home_->environment().counters, error);
+  return {error};
 }
 
 kj::Promise<void> PushServer::whenLanded() {
@@ -90,212 +113,52 @@ kj::Promise<void> PushServer::whenLanded() {
 void PushServer::beginSession(TrainerRef trainer) {
   postHome([self = shared_from_this(), trainer] {
     self->trainer_ = trainer;
-    self->ended_ = false;
+    self->ledger_.beginSession();
   });
 }
 
 void PushServer::endSession() {
-  postHome([self = shared_from_this()] { self->endSessionHere(); });
+  postHome([self = shared_from_this()] { self->ledger_.endSession(); });
 }
 
 void PushServer::drop(Step step) {
-  postHome([self = shared_from_this(), step] { self->dropped_.add(step, {PushOutcome::late}); });
+  postHome([self = shared_from_this(), step] { self->ledger_.drop(step); });
 }
 
-void PushServer::endSessionHere() {
-  ended_ = true;
-  for (auto& [number, step] : steps_) {
-    if (!step->complete) abandon(*step);
+// --- A slice's way
+// ----------------------------------------------------------------------------------------------
+
+kj::Promise<PushReply> PushServer::arrive(PushSlice slice) {
+  if (slice.ring) {
+    Shard& shard = model_->store->shard(slice.shard);
+    const bool toDevice = takesDeviceGradient(slice);
+    return onceCopied(rings_.take(shard, home_->laneFor(model_, shard), toDevice, std::move(slice)));
   }
-}
-
-void PushServer::abandon(StepPush& step) {
-  step.close();  // nobody waits for the rest
-  for (const auto& part : step.parts) {
-    if (part) part->abandoned = true;
-  }
-  letGo(step);
-}
-
-void PushServer::letGo(StepPush& step) {
-  if (step.complete) return;
-  for (uint32_t shard = 0; shard < step.parts.size(); shard++) {
-    const auto& part = step.parts[shard];
-    if (!part || !part->abandoned || part->unanswered > 0 || part->policy->readsLive()) continue;
-    // What was applied, or is with the policy and will be, is to be known again. Nothing else will reach the
-    // model.
-    if (ofShards_[shard].find(step.number) || handedOver(step, shard)) continue;
-    step.arrived -= part->arrived.covered();
-    step.parts[shard] = nullptr;
-  }
-}
-
-bool PushServer::handedOver(const StepPush& step, uint32_t shard) const {
-  const ParameterStore& store = *model_->store;
-  for (uint32_t i = 0; i < step.parts.size(); i++) {
-    if (store.shard(i).range().group != store.shard(shard).range().group) continue;
-    const auto& part = step.parts[i];
-    if (!part || part->refused || part->arrived.covered() < store.shard(i).range().count) return false;
-  }
-  return true;
-}
-
-Status PushServer::check(const PushSlice& slice, const Limits& limits) const {
-  PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, slice.shard, slice.offset, slice.gradient.size()));
-  if (slice.ring) return {};  // the copy will be checked
-  return checkGradient(slice.shard, slice.offset, slice.gradient);
-}
-
-std::optional<PushAnswer> PushServer::known(Step step, uint32_t shard) const {
-  const PushAnswer* found = ofShards_[shard].find(step);
-  if (!found) found = dropped_.find(step);
-  if (!found) return std::nullopt;
-  PushAnswer answer = *found;
-  answer.updates = 0;  // counted when it was first answered
-  return answer;
-}
-
-kj::Promise<PushReply> PushServer::repeated(uint32_t shard, const PushAnswer& answer) {
-  home_->environment().counters.repeatedSlices.add();
-  return whenDurable(shard, {answer});
-}
-
-kj::Promise<PushReply> PushServer::onceDecided(std::shared_ptr<StepPush> step, uint32_t shard) {
-  auto changed = step->whenChanged();
-  return changed.then([this, step = std::move(step), shard]() mutable -> kj::Promise<PushReply> {
-    if (const auto answer = known(step->number, shard)) return repeated(shard, *answer);
-    const PartPush* part = step->parts[shard].get();
-    if (!part) return refused({ErrorCode::sessionEnded, "the trainer was lost before all of it had come"});
-    if (part->refused) return PushReply{*part->refused};
-    if (step->outcome) return PushReply{*step->outcome};
-    if (!step->complete) return repeated(shard, part->received());
-    return onceDecided(std::move(step), shard);
-  });
-}
-
-kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(PushSlice& slice) {
-  if (auto answer = known(slice.step, slice.shard)) {
-    tellOfSamplesAgain(slice.step);
-    return repeated(slice.shard, *answer);
-  }
-  const auto found = steps_.find(slice.step);
-  if (found == steps_.end()) return nullptr;
-  StepPush& step = *found->second;
-  const PartPush* part = step.parts[slice.shard].get();
-  if (!part || part->basis != slice.basis) return nullptr;
-  if (!part->arrived.contains(slice.offset, slice.gradient.size())) return nullptr;
-  if (part->refused) return kj::Promise<PushReply>(PushReply{*part->refused});
-  slice.turn = nullptr;
-  if (part->unanswered == 0) {
-    if (!step.complete) return repeated(slice.shard, part->received());
-    slice.held = nullptr;  // the policy has taken the slice; the wait may be long
-    return onceDecided(found->second, slice.shard);
-  }
-  return step.whenChanged().then(
-      [this, slice = std::move(slice)]() mutable { return take(std::move(slice)); });
-}
-
-Result<std::shared_ptr<StepPush>> PushServer::stepOf(const PushSlice& slice) {
-  const std::shared_ptr<StepPush> found = begun(slice.step);
-  if (found && !found->closed()) return found;
-  if (home_->environment().draining) return Error{ErrorCode::shuttingDown, "the daemon is shutting down"};
-  if (found) {
-    found->reopen();
-    return found;
-  }
-  // Dropping a policy's half-gathered update is what a trainer asks for when it goes on without it.
-  for (auto older = steps_.begin(); older != steps_.end() && older->first < slice.step;) {
-    const std::shared_ptr<StepPush> step = older->second;
-    older = step->complete ? std::next(older) : steps_.erase(older);
-    if (!step->complete) step->changed();
-  }
-  const ParameterStore& store = *model_->store;
-  auto step = std::make_shared<StepPush>(*home_, slice.step, store.shardCount());
-  for (size_t i = 0; i < store.shardCount(); i++) {  // parts that an earlier session brought in
-    if (ofShards_[i].find(slice.step)) step->arrived += store.shard(i).range().count;
-  }
-  return steps_[slice.step] = std::move(step);
-}
-
-std::shared_ptr<StepPush> PushServer::begun(Step step) const {
-  const auto found = steps_.find(step);
-  return found == steps_.end() ? nullptr : found->second;
-}
-
-std::shared_ptr<StepPush> PushServer::stillAtWork(Step newest) const {
-  for (const auto& [number, step] : steps_) {
-    if (number > newest) break;
-    if (step->closed() && step->unanswered > 0) return step;
-  }
-  return nullptr;
-}
-
-size_t PushServer::decidedBeside(const PushSlice& slice) const {
-  const ParameterStore& store = *model_->store;
-  size_t decided = 0;
-  for (uint32_t i = 0; i < store.shardCount(); i++) {
-    if (store.shard(i).range().group != store.shard(slice.shard).range().group) continue;
-    if (i != slice.shard && ofShards_[i].find(slice.step)) decided++;
-  }
-  return decided;
-}
-
-std::shared_ptr<PartPush> PushServer::open(const PushSlice& slice) const {
-  auto part = std::make_shared<PartPush>();
-  part->trainer = trainer_;
-  part->step = slice.step;
-  part->basis = slice.basis;
-  part->samples = slice.samples;
-  part->policy = home_->policyOf(model_, model_->store->shard(slice.shard));
-  return part;
-}
-
-Result<PushServer::Admitted> PushServer::admit(const PushSlice& slice) {
-  auto bad = [&](const std::string& why) {
-    return Error{ErrorCode::badSlice, "push of step " + std::to_string(slice.step.value) + ", shard " +
-                                          std::to_string(slice.shard) + ", element " +
-                                          std::to_string(slice.offset) + ": " + why};
-  };
-  Step& newest = newest_[slice.shard];
-  if (newest > slice.step) return bad("step " + std::to_string(newest.value) + " has begun already");
-  PSD_ASSIGN_OR_RETURN(std::shared_ptr<StepPush> step, stepOf(slice));
-  std::shared_ptr<PartPush>& part = step->parts[slice.shard];
-  if (part && part->basis != slice.basis) return bad("its slices name different basis versions");
-  if (part && part->arrived.overlaps(slice.offset, slice.gradient.size())) {
-    return bad("some of its elements came before, in a slice of another size");
-  }
-  if (part && part->arrived.pieces() >= kPiecesMax) {
-    return bad("what came of it lies in " + std::to_string(kPiecesMax) + " pieces; send the slices in order");
-  }
-  if (!part) part = open(slice);
-  newest = slice.step;
-  part->known = decidedBeside(slice);
-  part->arrived.add(slice.offset, slice.gradient.size());
-  step->arrived += slice.gradient.size();
-  const bool completes = step->arrived == model_->store->layout().totalElements();
-  if (completes) step->completed();
-  return Admitted{step, part, completes ? step->completions : 0};
-}
-
-PushReply PushServer::refused(const Error& error) const {
-  countRefusal(home_->environment().counters, error);
-  return {error};
-}
-
-kj::Promise<PushReply> PushServer::pushHere(PushSlice slice) {
-  if (slice.ring) return pushFromRing(std::move(slice));
-  if (const auto step = begun(slice.step); !step || step->closed()) {
+  if (ledger_.begins(slice.step)) {
     KJ_IF_MAYBE (opened, home_->gate()) {
-      inFlight_++;
-      counters_->waitForPush.add();
-      return opened->then([this, slice = std::move(slice)]() mutable { return pushHere(std::move(slice)); })
-          .attach(kj::defer([self = shared_from_this()] { self->landed(); }));
+      return waitAtGate(std::move(slice), kj::mv(*opened));
     }
   }
-  return take(std::move(slice));
+  return lookUp(std::move(slice));
 }
 
-kj::Promise<PushReply> PushServer::take(PushSlice slice) {
+kj::Promise<PushReply> PushServer::waitAtGate(PushSlice slice, kj::Promise<void> opened) {
+  underWay();
+  return opened.then([this, slice = std::move(slice)]() mutable { return arrive(std::move(slice)); })
+      .attach(kj::defer([self = shared_from_this()] { self->landed(); }));
+}
+
+kj::Promise<PushReply> PushServer::onceCopied(kj::Promise<Result<PushSlice>> copied) {
+  underWay();
+  return copied
+      .then([this](Result<PushSlice> slice) -> kj::Promise<PushReply> {
+        if (!slice.ok()) return refused(slice.error());
+        return arrive(*std::move(slice));
+      })
+      .attach(kj::defer([self = shared_from_this()] { self->landed(); }));
+}
+
+kj::Promise<PushReply> PushServer::lookUp(PushSlice slice) {
   if (home_->environment().closed) {
     return refused({ErrorCode::shuttingDown, "the daemon is shutting down"});
   }
@@ -304,56 +167,126 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
   }
   // The slice waited on its way here, or at the gate. Nobody would end what it began; and where the trainer
   // is back, which sends again what was not answered, its pushes may not overtake those of before.
-  if (ended_ || !slice.attachment.stands()) {
+  if (ledger_.sessionEnded() || !slice.attachment.stands()) {
     return refused({ErrorCode::sessionEnded, "the trainer is gone, or has joined again"});
   }
   // The gradient was copied for a policy that takes it on the device, which this one does not.
   if (slice.gradient.onDevice() && !takesDeviceGradient(slice)) {
-    return pushCopied(std::move(slice), kj::READY_NOW);
+    Shard& shard = model_->store->shard(slice.shard);
+    return onceCopied(RingIntake::copy(shard, home_->laneFor(model_, shard), false, std::move(slice)));
   }
-  if (const auto step = stillAtWork(slice.step)) {
-    slice.turn = nullptr;
-    return step->whenChanged()
-        .then([this, slice = std::move(slice)]() mutable { return take(std::move(slice)); })
-        .attach(shared_from_this());
+  const auto step = ledger_.stillAtWork(slice.step);
+  if (step || ledger_.overtakes(slice.step)) {
+    // Slices that this one would overtake, and that wait for nothing, are to be looked at in this very turn.
+    auto changed = step ? whenChanged(*step) : kj::evalLast([] {});
+    auto waits = ledger_.waits(slice.step);
+    return lookUpAgain(kj::mv(changed), std::move(slice), std::move(waits)).attach(shared_from_this());
   }
-  auto admitted = admit(slice);
+  return take(std::move(slice));
+}
+
+kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(PushSlice& slice) {
+  using Known = PushLedger::Known;
+  PushLedger::Standing found = ledger_.find(slice.head());
+  switch (found.known) {
+    case Known::nothing: return nullptr;
+    case Known::over:
+      // A plan of samples that was restored may not know.
+      if (const auto applied = ledger_.appliedBefore(slice.step)) tellOfSamples(slice.step, *applied);
+      return repeated(slice.shard, *found.answer);
+    case Known::received: return repeated(slice.shard, *found.answer);
+    case Known::refused: return kj::Promise<PushReply>(PushReply{*found.answer});
+    case Known::undecided:
+      slice.turn = nullptr;
+      slice.held = nullptr;  // the policy has taken the slice; the wait may be long
+      return onceDecided(std::move(found.step), slice.shard);
+    case Known::atWork: break;
+  }
+  // When the policy is done with what came before the trainer was lost, that is forgotten, and this slice
+  // taken.
+  auto waits = found.step->closed() ? ledger_.waits(slice.step) : nullptr;
+  return lookUpAgain(whenChanged(*found.step), std::move(slice), std::move(waits));
+}
+
+kj::Promise<PushReply> PushServer::lookUpAgain(kj::Promise<void> changed, PushSlice slice,
+                                               std::shared_ptr<const void> waits) {
+  slice.turn = nullptr;
+  return changed.then([this, slice = std::move(slice), waits = std::move(waits)]() mutable {
+    waits = nullptr;
+    return lookUp(std::move(slice));
+  });
+}
+
+kj::Promise<PushReply> PushServer::onceDecided(std::shared_ptr<StepPush> step, uint32_t shard) {
+  auto changed = whenChanged(*step);
+  return changed.then([this, step = std::move(step), shard]() mutable -> kj::Promise<PushReply> {
+    const auto decided = ledger_.decided(*step, shard);
+    if (!decided) return onceDecided(std::move(step), shard);
+    if (decided->known == PushLedger::Known::refused) return PushReply{*decided->answer};
+    return repeated(shard, *decided->answer);
+  });
+}
+
+kj::Promise<PushReply> PushServer::repeated(uint32_t shard, const Result<PushAnswer>& answer) {
+  meter_.repeated();
+  return whenDurable(shard, {answer});
+}
+
+kj::Promise<PushReply> PushServer::take(PushSlice slice) {
+  auto admitted = ledger_.admit(slice.head(), !home_->environment().draining);
   if (!admitted.ok()) return refused(admitted.error());
   slice.turn = nullptr;
   auto [step, part, completion] = *std::move(admitted);
   const uint32_t shardIndex = slice.shard;
   Shard& shard = model_->store->shard(shardIndex);
-  inFlight_++;
-  part->unanswered++;
-  step->unanswered++;
-  counters_->waitForPush.add();
-  home_->sliceBegan();
-  auto answer = part->policy->push(shard, home_->laneFor(model_, shard), *part, slice.offset, slice.gradient)
-                    .attach(kj::defer([home = home_] { home->sliceEnded(); }));
-  // The slice that settles a step is the one that completed it last.
-  const auto settles = [completion = completion](const StepPush& step) {
-    return completion != 0 && step.complete && completion == step.completions;
-  };
+  if (!part->policy) {
+    part->push.trainer = trainer_;
+    part->policy = home_->policyOf(model_, shard);
+    part->live = part->policy->readsLive();
+  }
+  underWay();
+  home_->underWay().slicesAtWork++;
+  auto answer =
+      part->policy->push(shard, home_->laneFor(model_, shard), part->push, slice.offset, slice.gradient)
+          .attach(kj::defer([home = home_] { home->underWay().slicesAtWork--; }));
   return answer
-      .then([this, step = step, part = part, slice = std::move(slice),
-             settles](Result<PushAnswer> answer) mutable -> kj::Promise<PushReply> {
-        answered(*step, *part, slice, answer);
-        if (answer.ok()) count(slice);
+      .then([this, step = step, part = part, completion = completion,
+             slice = std::move(slice)](Result<PushAnswer> answer) mutable {
+        ledger_.answered(*step, slice.head(), answer);
+        if (answer.ok()) meter_.taken(slice);
         slice.held = nullptr;
-        if (!settles(*step)) return PushReply{std::move(answer)};
-        return settle(step, slice.shard, std::move(answer));
+        return settle(step, slice.shard, completion, std::move(answer));
       })
-      .then([this, step = step, shardIndex, settles](PushReply reply) -> kj::Promise<PushReply> {
-        if (settles(*step)) step->outcome = reply.answer;
-        closeIfOver(step);
-        if (reply.answer.ok()) {
-          count(*reply.answer);
-        } else {
-          countRefusal(home_->environment().counters, reply.answer.error());
-        }
+      .then([this, step = step, shardIndex, completion = completion](PushReply reply) {
+        close(step, step->completedBy(completion), reply);
         return whenDurable(shardIndex, std::move(reply));
       })
       .attach(kj::mv(step), kj::defer([self = shared_from_this()] { self->landed(); }));
+}
+
+kj::Promise<PushReply> PushServer::settle(std::shared_ptr<StepPush> step, uint32_t shard, uint64_t completion,
+                                          Result<PushAnswer> last) {
+  if (!step->completedBy(completion)) return PushReply{std::move(last)};
+  if (step->unanswered > 0) {
+    auto changed = whenChanged(*step);
+    return changed.then([this, step = std::move(step), shard, completion, last = std::move(last)]() mutable {
+      return settle(std::move(step), shard, completion, std::move(last));
+    });
+  }
+  std::vector<uint32_t> waited;
+  auto fates = fatesOf(*step, waited);
+  return fates.then([this, step = std::move(step), shard, last = std::move(last),
+                     waited = std::move(waited)] { return ledger_.conclude(*step, shard, last, waited); });
+}
+
+void PushServer::close(const std::shared_ptr<StepPush>& step, bool settles, const PushReply& reply) {
+  if (settles) step->outcome = reply.answer;
+  if (ledger_.closeIfOver(step)) {
+    meter_.over(*step);
+    tellOfSamples(step->number, ledger_.applied(*step));
+    step->changed();
+  }
+  meter_.answered(reply.answer);
 }
 
 kj::Promise<PushReply> PushServer::whenDurable(uint32_t shard, PushReply reply) const {
@@ -363,8 +296,29 @@ kj::Promise<PushReply> PushServer::whenDurable(uint32_t shard, PushReply reply) 
       .then([reply = std::move(reply)]() mutable { return std::move(reply); });
 }
 
+// --- Beside it
+// --------------------------------------------------------------------------------------------------
+
+bool PushServer::takesDeviceGradient(const PushSlice& slice) const {
+  const auto step = ledger_.begun(slice.step);
+  const PartPush* part = step ? step->parts[slice.shard].get() : nullptr;
+  const auto& policy = part ? part->policy : home_->policyOf(model_, model_->store->shard(slice.shard));
+  return policy->takesDeviceGradients();
+}
+
+void PushServer::tellOfSamples(Step step, bool applied) {
+  if (!home_->environment().dealsSamples) return;
+  home_->detach(home_->onControl([&environment = home_->environment(), life = life_, step,
+                                  applied](Control&) { environment.stepOver(life, step, applied); }));
+}
+
+void PushServer::underWay() {
+  inFlight_++;
+  meter_.waits();
+}
+
 void PushServer::landed() {
-  counters_->waitForPush.subtract();
+  meter_.waitsNoMore();
   if (--inFlight_ != 0) return;
   for (auto& waiting : waitForLanding_) waiting->fulfill();
   waitForLanding_.clear();

@@ -1,97 +1,126 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
-#include <kj/async.h>
-
-#include "server/loop/event_loop.h"
+#include "server/loop/updates_under_way.h"
 #include "server/policy/update_policy.h"
 
 namespace psd {
 
-/// A shard's part of a gradient, under the policy that it began with. Owned by its event loop, like StepPush.
-struct PartPush : ShardPush {
-  std::shared_ptr<UpdatePolicy> policy;
-  uint64_t unanswered = 0;                 ///< slices with the policy
-  std::optional<PushAnswer> newest;        ///< answer of the policy to a slice
-  std::optional<Error> refused;            ///< by the policy, once it had all of the part
-  bool abandoned = false;                  ///< its session ended before it was whole
-  std::optional<Result<PushAnswer>> fate;  ///< what became of it, once that is known
+/// Where a shard's part of a gradient stands.
+enum class PartState {
+  gathering,   ///< slices are missing
+  withPolicy,  ///< the policy has every slice, and has not answered all of them
+  waiting,     ///< the policy has answered every slice, and the gradient waits for other trainers
+  decided,     ///< what became of the part is known, an error among what it may be
+};
 
-  /// What slices that the policy has answered are told until it has decided.
+/// A shard's part of a gradient, under the policy that it began with. Owned by its PushLedger's thread.
+struct PartPush {
+  ShardPush push;                          ///< what the policy sees, and keeps
+  std::shared_ptr<UpdatePolicy> policy;    ///< set by whoever admits the first slice
+  bool live = false;                       ///< UpdatePolicy::readsLive(): slices are applied one by one
+  uint64_t elements = 0;                   ///< of the whole part
+  uint64_t unanswered = 0;                 ///< slices with the policy
+  std::optional<PushAnswer> newest;        ///< answer of the policy to a slice, the worst
+  std::optional<Result<PushAnswer>> fate;  ///< what became of the part, once that is known
+  bool abandoned = false;                  ///< its session ended before the part was whole
+
+  bool whole() const { return push.arrived.covered() == elements; }
+  bool refused() const { return fate && !fate->ok(); }
+  PartState state() const {
+    if (fate) return PartState::decided;
+    if (!whole()) return PartState::gathering;
+    return unanswered > 0 ? PartState::withPolicy : PartState::waiting;
+  }
+  /// The policy has answered a slice.
+  void note(const PushAnswer& answer) {
+    const uint64_t logged = newest ? std::max(newest->logged, answer.logged) : answer.logged;
+    if (!newest || newest->outcome <= answer.outcome) newest = answer;
+    newest->logged = logged;
+  }
+  /// What slices that the policy has answered are told until the part is decided.
   PushAnswer received() const { return {PushOutcome::received, newest->version, newest->staleness}; }
-  /// Once nothing of the step waits: whether nothing of it is in the model, nor will be. A policy that
+  /// Once nothing of the step waits: whether nothing of the part is in the model, nor will be. A policy that
   /// applies slice by slice has applied some.
   bool dropped() const {
-    if (fate) return !fate->ok() || !(*fate)->applied();
-    return (refused || unanswered == 0) && !policy->readsLive();
+    if (fate && fate->ok()) return !(*fate)->applied();
+    return (fate || unanswered == 0) && !live;
   }
 };
 
-/// One gradient on its way in, all shards together; the loop knows of it while it is half there or waits.
-struct StepPush {
-  StepPush(EventLoop& loop, Step number, size_t shards) : number(number), parts(shards), loop_(loop) {
-    loop_.updateBegan();
+/// One gradient on its way in, all shards together, counted among the loop's updates while it is half there
+/// or waits. Owned by its PushLedger's thread; promises about it may keep it longer.
+class StepPush {
+ public:
+  StepPush(UpdatesUnderWay& underWay, Step number, size_t shards)
+      : number(number), parts(shards), underWay_(underWay) {
+    underWay_.open++;
+    underWay_.arriving++;
   }
   ~StepPush() { close(); }
   StepPush(const StepPush&) = delete;
   StepPush& operator=(const StepPush&) = delete;
 
+  /// All parts are whole.
   void completed() {
     complete = true;
     completions++;
-    if (open_) loop_.updateArrived();
+    if (open_) underWay_.arriving--;
   }
-  /// A slice was refused, which may come again.
-  void lacks(uint64_t elements) {
-    arrived -= elements;
-    if (complete && open_) loop_.updateLacksSlices();
+  /// The policy refused a slice, which may come again.
+  void lacksSlices() {
+    if (complete && open_) underWay_.arriving++;
     complete = false;
   }
-  /// True once the step's trainer was lost: the loop does not wait for the step, and nothing new belongs to
-  /// it until reopen().
+  /// Whether the slice that completed the step for the `completion`th time completed it for good; 0: it did
+  /// not complete the step.
+  bool completedBy(uint64_t completion) const {
+    return completion != 0 && complete && completion == completions;
+  }
+  /// True once the step's trainer was lost: nobody waits for the step, and nothing new belongs to it until
+  /// reopen().
   bool closed() const { return !open_; }
   /// The trainer is back, with what the step lacks.
   void reopen() {
     open_ = true;
-    loop_.updateBegan();
+    underWay_.open++;
+    underWay_.arriving++;
     for (const auto& part : parts) {
       if (part) part->abandoned = false;
     }
   }
-  /// The loop need not wait for the step any more.
+  /// Nobody waits for the step any more.
   void close() {
     if (!open_) return;
     open_ = false;
-    if (!complete) loop_.updateArrived();
-    loop_.updateEnded();
+    if (!complete) underWay_.arriving--;
+    underWay_.open--;
   }
-  /// Resolves when something has become known of the step.
-  kj::Promise<void> whenChanged() {
-    auto pair = kj::newPromiseAndFulfiller<void>();
-    watchers_.push_back(kj::mv(pair.fulfiller));
-    return kj::mv(pair.promise);
-  }
+  /// Has `tell` called once, when something has become known of the step.
+  void watch(std::function<void()> tell) { watchers_.push_back(std::move(tell)); }
   void changed() {
-    for (auto& watcher : watchers_) watcher->fulfill();
-    watchers_.clear();
+    for (const auto& tell : std::exchange(watchers_, {})) tell();
   }
 
   const Step number;
   std::vector<std::shared_ptr<PartPush>> parts;  ///< by shard; null: nothing of it is there
-  uint64_t arrived = 0;                          ///< elements
-  bool complete = false;                         ///< all elements have arrived
+  size_t wholeParts = 0;                         ///< parts that are whole, and those known from before
+  bool complete = false;                         ///< all parts are whole
   uint64_t completions = 0;                      ///< times it became complete: refused slices come again
   uint64_t unanswered = 0;                       ///< slices with the policies
-  std::optional<Result<PushAnswer>> outcome;     ///< of the whole, once it is known
+  std::optional<Result<PushAnswer>> outcome;     ///< of the whole step, once that is known
 
  private:
-  EventLoop& loop_;
-  bool open_ = true;  // counted by the loop
-  std::vector<kj::Own<kj::PromiseFulfiller<void>>> watchers_;
+  UpdatesUnderWay& underWay_;
+  bool open_ = true;  // counted in underWay_
+  std::vector<std::function<void()>> watchers_;
 };
 
 }  // namespace psd

@@ -1,0 +1,304 @@
+#include "server/push/push_ledger.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace psd {
+namespace {
+
+// In which the slices of a shard may lie: each takes memory until it is joined to its neighbours.
+constexpr size_t kPiecesMax = 4096;
+
+Error badSlice(const SliceHead& slice, std::string_view why) {
+  return {ErrorCode::badSlice, fmt::format("push of step {}, shard {}, element {}: {}", slice.step.value,
+                                           slice.shard, slice.offset, why)};
+}
+
+}  // namespace
+
+PushLedger::PushLedger(std::vector<ShardShape> shards, UpdatesUnderWay& underWay)
+    : shards_(std::move(shards)), underWay_(underWay), newest_(shards_.size()), ofShards_(shards_.size()) {}
+
+void PushLedger::recall(uint32_t shard, const std::vector<AppliedPush>& saved, bool completes) {
+  const auto byStep = [](const AppliedPush& a, const AppliedPush& b) { return a.step < b.step; };
+  const AppliedPush& newest = *std::max_element(saved.begin(), saved.end(), byStep);
+  newest_[shard] = completes ? std::min_element(saved.begin(), saved.end(), byStep)->step : newest.step;
+  AnsweredPushes<PushAnswer>& answers = ofShards_[shard];
+  const uint64_t before =
+      std::min({newest.step.value - 1, AppliedPush::kBefore, uint64_t{answers.kMost - 1}});
+  for (uint64_t back = before + 1; back-- > 0;) {
+    const Step step{newest.step.value - back};
+    // What is before a range's newest push and not in it was dropped, and is not to be applied after it.
+    const bool dropped = std::any_of(saved.begin(), saved.end(), [&](const AppliedPush& range) {
+      return step <= range.step && !holds(range, step);
+    });
+    const bool awaited =
+        std::any_of(saved.begin(), saved.end(), [&](const AppliedPush& range) { return range.step < step; });
+    if (awaited && completes && !dropped) continue;
+    const bool applied = !dropped && !awaited;
+    answers.add(step, {applied ? PushOutcome::applied : PushOutcome::late, newest.version,
+                       applied && back == 0 ? newest.staleness : 0});
+  }
+}
+
+// --- What is known
+// ----------------------------------------------------------------------------------------------
+
+std::optional<PushAnswer> PushLedger::answerOf(Step step, uint32_t shard) const {
+  const PushAnswer* found = ofShards_[shard].find(step);
+  if (!found) found = dropped_.find(step);
+  if (!found) return std::nullopt;
+  PushAnswer answer = *found;
+  answer.updates = 0;  // counted when it was first answered
+  return answer;
+}
+
+PushLedger::Standing PushLedger::find(const SliceHead& slice) const {
+  if (const auto answer = answerOf(slice.step, slice.shard)) return {Known::over, *answer, nullptr};
+  const std::shared_ptr<StepPush> step = begun(slice.step);
+  const PartPush* part = step ? step->parts[slice.shard].get() : nullptr;
+  if (!part || part->push.basis != slice.basis) return {};
+  if (!part->push.arrived.contains(slice.offset, slice.count)) return {};
+  if (part->refused()) return {Known::refused, *part->fate, nullptr};
+  // Of an ended session's step it is known only when no policy is at it any more what of it counts.
+  const bool atWork = part->unanswered > 0 || (step->closed() && step->unanswered > 0);
+  if (atWork) return {Known::atWork, std::nullopt, step};
+  if (step->complete) return {Known::undecided, std::nullopt, step};
+  return {Known::received, part->received(), nullptr};
+}
+
+std::optional<PushLedger::Standing> PushLedger::decided(const StepPush& step, uint32_t shard) const {
+  if (const auto answer = answerOf(step.number, shard)) return Standing{Known::over, *answer, nullptr};
+  const PartPush* part = step.parts[shard].get();
+  if (!part) {
+    const Error lost{ErrorCode::sessionEnded, "the trainer was lost before all of it had come"};
+    return Standing{Known::refused, lost, nullptr};
+  }
+  if (part->refused()) return Standing{Known::refused, *part->fate, nullptr};
+  if (step.outcome) return Standing{Known::refused, *step.outcome, nullptr};
+  if (!step.complete) return Standing{Known::received, part->received(), nullptr};
+  return std::nullopt;
+}
+
+std::shared_ptr<StepPush> PushLedger::begun(Step step) const {
+  const auto found = steps_.find(step);
+  return found == steps_.end() ? nullptr : found->second;
+}
+
+bool PushLedger::begins(Step step) const {
+  const auto found = begun(step);
+  return !found || found->closed();
+}
+
+std::shared_ptr<StepPush> PushLedger::stillAtWork(Step newest) const {
+  for (const auto& [number, step] : steps_) {
+    if (number > newest) break;
+    if (step->closed() && step->unanswered > 0) return step;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const void> PushLedger::waits(Step step) {
+  return {nullptr, [this, place = waiting_.insert(step)](const void*) { waiting_.erase(place); }};
+}
+
+bool PushLedger::applied(const StepPush& step) const {
+  bool applied = step.outcome->ok() && (*step.outcome)->applied();
+  for (size_t shard = 0; shard < step.parts.size(); shard++) {
+    const auto& part = step.parts[shard];
+    if (part) {
+      applied = applied || (part->fate && !part->dropped() && part->fate->ok());
+    } else {  // an earlier session brought it in
+      const PushAnswer* before = ofShards_[shard].find(step.number);
+      applied = applied || (before && before->applied());
+    }
+  }
+  return applied;
+}
+
+std::optional<bool> PushLedger::appliedBefore(Step step) const {
+  if (steps_.contains(step)) return std::nullopt;
+  bool applied = false;
+  for (const auto& answers : ofShards_) {
+    const PushAnswer* answer = answers.find(step);
+    if (!answer && !dropped_.find(step)) return std::nullopt;
+    applied = applied || (answer && answer->applied());
+  }
+  return applied;
+}
+
+// --- What comes
+// -------------------------------------------------------------------------------------------------
+
+Result<std::shared_ptr<StepPush>> PushLedger::stepOf(Step number, bool mayBegin) {
+  const std::shared_ptr<StepPush> found = begun(number);
+  if (found && !found->closed()) return found;
+  if (!mayBegin) return Error{ErrorCode::shuttingDown, "the daemon is shutting down"};
+  if (found) {
+    found->reopen();
+    return found;
+  }
+  // Dropping a policy's half-gathered update is what a trainer asks for when it goes on without it.
+  for (auto older = steps_.begin(); older != steps_.end() && older->first < number;) {
+    const std::shared_ptr<StepPush> step = older->second;
+    older = step->complete ? std::next(older) : steps_.erase(older);
+    if (!step->complete) step->changed();
+  }
+  auto step = std::make_shared<StepPush>(underWay_, number, shards_.size());
+  for (const auto& answers : ofShards_) {  // parts that an earlier session brought in
+    if (answers.find(number)) step->wholeParts++;
+  }
+  return steps_[number] = std::move(step);
+}
+
+size_t PushLedger::decidedBeside(const SliceHead& slice) const {
+  size_t decided = 0;
+  for (uint32_t i = 0; i < shards_.size(); i++) {
+    if (shards_[i].group != shards_[slice.shard].group) continue;
+    if (i != slice.shard && ofShards_[i].find(slice.step)) decided++;
+  }
+  return decided;
+}
+
+Result<PushLedger::Admitted> PushLedger::admit(const SliceHead& slice, bool mayBegin) {
+  Step& newest = newest_[slice.shard];
+  if (newest > slice.step) return badSlice(slice, fmt::format("step {} has begun already", newest.value));
+  PSD_ASSIGN_OR_RETURN(std::shared_ptr<StepPush> step, stepOf(slice.step, mayBegin));
+  std::shared_ptr<PartPush>& part = step->parts[slice.shard];
+  if (part && part->push.basis != slice.basis) {
+    return badSlice(slice, "its slices name different basis versions");
+  }
+  if (part && part->push.arrived.overlaps(slice.offset, slice.count)) {
+    return badSlice(slice, "some of its elements came before, in a slice of another size");
+  }
+  if (part && part->push.arrived.pieces() >= kPiecesMax) {
+    return badSlice(slice,
+                    fmt::format("what came of it lies in {} pieces; send the slices in order", kPiecesMax));
+  }
+  if (!part) {
+    part = std::make_shared<PartPush>();
+    part->elements = shards_[slice.shard].elements;
+    part->push.step = slice.step;
+    part->push.basis = slice.basis;
+    part->push.samples = slice.samples;
+  }
+  newest = slice.step;
+  part->push.known = decidedBeside(slice);
+  part->push.arrived.add(slice.offset, slice.count);
+  part->unanswered++;
+  step->unanswered++;
+  if (part->whole()) step->wholeParts++;
+  const bool completes = part->whole() && step->wholeParts == shards_.size();
+  if (completes) step->completed();
+  return Admitted{step, part, completes ? step->completions : 0};
+}
+
+void PushLedger::answered(StepPush& step, const SliceHead& slice, const Result<PushAnswer>& answer) {
+  PartPush& part = *step.parts[slice.shard];
+  part.unanswered--;
+  step.unanswered--;
+  if (answer.ok()) {
+    part.note(*answer);
+    // While slices are with the policy it may yet refuse one, which then comes again.
+    if (part.whole() && part.unanswered == 0 && part.newest->outcome != PushOutcome::received) {
+      part.fate = *part.newest;
+      ofShards_[slice.shard].add(step.number, *part.newest);
+    }
+  } else if (part.push.taken == part.elements) {
+    part.fate = answer.error();
+  } else {
+    if (part.whole()) step.wholeParts--;
+    part.push.arrived.remove(slice.offset, slice.count);
+    step.lacksSlices();
+    if (sessionEnded_) abandon(step);
+  }
+  if (part.abandoned) letGo(step);
+  step.changed();
+}
+
+// --- What becomes of it
+// -----------------------------------------------------------------------------------------
+
+PushReply PushLedger::conclude(StepPush& step, uint32_t shard, const Result<PushAnswer>& last,
+                               const std::vector<uint32_t>& waited) {
+  PushReply reply{last, enterFates(step, waited)};
+  if (!last.ok()) return reply;
+  const auto& own = step.parts[shard]->fate;
+  if (own && own->ok()) reply.answer->version = std::max(last->version, (*own)->version);
+  for (const uint32_t i : waited) {
+    const Result<PushAnswer>& fate = *step.parts[i]->fate;
+    if (!fate.ok()) return {fate.error(), std::move(reply.dropped)};
+    reply.answer->outcome = std::max(reply.answer->outcome, fate->outcome);  // rises with the trouble
+    reply.answer->staleness = std::max(reply.answer->staleness, fate->staleness);
+    reply.answer->updates += fate->updates;
+    reply.answer->logged = std::max(reply.answer->logged, fate->logged);
+  }
+  return reply;
+}
+
+std::vector<uint32_t> PushLedger::enterFates(StepPush& step, const std::vector<uint32_t>& waited) {
+  // A policy that takes the shards of a group together lets one of them wait for all.
+  std::map<uint32_t, Result<PushAnswer>> ofGroups;
+  for (const uint32_t shard : waited) ofGroups.emplace(shards_[shard].group, *step.parts[shard]->fate);
+  std::vector<uint32_t> dropped;
+  for (uint32_t shard = 0; shard < step.parts.size(); shard++) {
+    const auto& part = step.parts[shard];
+    if (!part) continue;  // an earlier session brought it in
+    const auto ofGroup = ofGroups.find(shards_[shard].group);
+    if (!part->fate && ofGroup != ofGroups.end()) part->fate = ofGroup->second;
+    if (part->fate && part->fate->ok()) ofShards_[shard].add(step.number, **part->fate);
+    if (part->dropped()) dropped.push_back(shard);
+  }
+  return dropped;
+}
+
+bool PushLedger::closeIfOver(const std::shared_ptr<StepPush>& step) {
+  if (!step->outcome || step->unanswered > 0 || begun(step->number) != step) return false;
+  steps_.erase(step->number);
+  return true;
+}
+
+// --- When the trainer goes
+// --------------------------------------------------------------------------------------
+
+void PushLedger::endSession() {
+  sessionEnded_ = true;
+  for (auto& [number, step] : steps_) {
+    if (!step->complete) abandon(*step);
+  }
+}
+
+void PushLedger::abandon(StepPush& step) {
+  step.close();  // nobody waits for the rest
+  for (const auto& part : step.parts) {
+    if (part) part->abandoned = true;
+  }
+  letGo(step);
+}
+
+void PushLedger::letGo(StepPush& step) {
+  if (step.complete) return;
+  for (uint32_t shard = 0; shard < step.parts.size(); shard++) {
+    const auto& part = step.parts[shard];
+    if (!part || !part->abandoned || part->unanswered > 0 || part->live) continue;
+    // What was applied, or is with the policy and will be, is to be known again. Nothing else will reach the
+    // model.
+    if (ofShards_[shard].find(step.number) || handedOver(step, shard)) continue;
+    if (part->whole()) step.wholeParts--;
+    step.parts[shard] = nullptr;
+  }
+}
+
+bool PushLedger::handedOver(const StepPush& step, uint32_t shard) const {
+  for (uint32_t i = 0; i < step.parts.size(); i++) {
+    if (shards_[i].group != shards_[shard].group) continue;
+    const auto& part = step.parts[i];
+    if (!part || part->refused() || part->state() == PartState::gathering) return false;
+  }
+  return true;
+}
+
+}  // namespace psd

@@ -1,0 +1,36 @@
+#include "server/push/push_meter.h"
+
+#include <algorithm>
+
+#include "server/model/slice_checks.h"
+
+namespace psd {
+
+void PushMeter::taken(const PushSlice& slice) {
+  const uint64_t bytes = slice.gradient.bytes().size(), valueBytes = slice.gradient.size() * sizeof(float);
+  daemon_.pushSlices.add();
+  daemon_.pushBytes.add(bytes);
+  daemon_.pushValueBytes.add(valueBytes);
+  session_.bytesPushed.add(bytes);
+  session_.valueBytesPushed.add(valueBytes);
+  session_.step.set(slice.step.value);
+  session_.samples.set(slice.samples);
+}
+
+void PushMeter::answered(const Result<PushAnswer>& answer) {
+  if (!answer.ok()) return countRefusal(daemon_, answer.error());
+  daemon_.updates.add(answer->updates);
+  if (answer->applied()) session_.staleness.set(answer->staleness);
+}
+
+void PushMeter::over(const StepPush& step) {
+  PushOutcome worst = PushOutcome::received;
+  for (const auto& part : step.parts) {
+    if (part && part->fate && part->fate->ok()) worst = std::max(worst, (*part->fate)->outcome);
+  }
+  if (worst == PushOutcome::applied) daemon_.gradients.add();
+  if (worst == PushOutcome::late) daemon_.latePushes.add();
+  if (worst == PushOutcome::stale) daemon_.stalePushes.add();
+}
+
+}  // namespace psd

@@ -1,0 +1,77 @@
+#include "server/push/ring_intake.h"
+
+#include <utility>
+
+#include "server/model/slice_checks.h"
+#include "server/policy/store_promise.h"
+
+namespace psd {
+namespace {
+
+/// A slice of a gradient in memory that no trainer reaches.
+struct OwnGradient {
+  Gradient gradient;
+  std::shared_ptr<const void> owner;  ///< keeps it readable
+};
+
+/// Copies a slice, for element `offset` of the shard, from memory of the shard's device: to memory of the
+/// device, or else to the host's. What a trainer changes in `onDevice` meanwhile is in the copy or not.
+kj::Promise<Result<OwnGradient>> copyGradient(Shard& shard, Lane& lane, uint64_t offset,
+                                              std::span<const float> onDevice, bool toDevice) {
+  const uint32_t number = shard.range().id.value;
+  if (toDevice) {
+    return storePromise<Result<StagedGradient>>(
+               shard,
+               [&](ShardStorage::StageDone done) { shard.storage().take(lane, onDevice, std::move(done)); })
+        .then([number, offset](Result<StagedGradient> copy) -> Result<OwnGradient> {
+          if (copy.ok()) return OwnGradient{Gradient::onDevice(copy->values), std::move(copy->owner)};
+          if (copy.error().code == ErrorCode::nonFinite) return notFinite(number, offset);
+          return copy.error();
+        });
+  }
+  return storePromise<Result<ReadView>>(
+             shard,
+             [&](ShardStorage::ReadDone done) { shard.storage().fetch(lane, onDevice, std::move(done)); })
+      .then([number, offset](Result<ReadView> copy) -> Result<OwnGradient> {
+        if (!copy.ok()) return copy.error();
+        PSD_RETURN_IF_ERROR(checkFinite(number, offset, copy->values));
+        return OwnGradient{Gradient(copy->values), std::move(copy->owner)};
+      });
+}
+
+}  // namespace
+
+kj::Promise<Result<PushSlice>> RingIntake::copy(Shard& shard, Lane& lane, bool toDevice, PushSlice slice) {
+  auto copied = copyGradient(shard, lane, slice.offset, slice.gradient.values(), toDevice);
+  return copied.then([slice = std::move(slice)](Result<OwnGradient> copy) mutable -> Result<PushSlice> {
+    if (!copy.ok()) return copy.error();
+    slice.gradient = copy->gradient;
+    // The ring has its share of copies back when the copy goes.
+    using CopyAndSource = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+    slice.held = std::make_shared<const CopyAndSource>(std::move(copy->owner),
+                                                       std::move(slice.ring ? slice.ring : slice.held));
+    slice.ring = nullptr;
+    return std::move(slice);
+  });
+}
+
+kj::Promise<Result<PushSlice>> RingIntake::take(Shard& shard, Lane& lane, bool toDevice, PushSlice slice) {
+  auto over = kj::newPromiseAndFulfiller<void>();
+  auto fulfiller = std::make_shared<kj::Own<kj::PromiseFulfiller<void>>>(kj::mv(over.fulfiller));
+  slice.turn = {nullptr, [fulfiller](const void*) { (*fulfiller)->fulfill(); }};
+  kj::Promise<void> before = kj::READY_NOW;
+  KJ_IF_MAYBE (turn, turn_) {
+    before = turn->addBranch();
+  }
+  turn_ = over.promise.fork();
+  auto turn = slice.turn;  // kept until then by a slice that could not be copied, too
+  return copy(shard, lane, toDevice, std::move(slice))
+      .then([before = kj::mv(before), turn = std::move(turn)](Result<PushSlice> copied) mutable {
+        return before.then([copied = std::move(copied), turn = std::move(turn)]() mutable {
+          turn = nullptr;
+          return std::move(copied);
+        });
+      });
+}
+
+}  // namespace psd

@@ -1,0 +1,354 @@
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "server/push/push_ledger.h"
+#include "test/simulation/schedules.h"
+
+namespace psd {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Random;
+using testing::VirtualTime;
+using Known = PushLedger::Known;
+
+constexpr uint64_t kSlice = 16;  // elements
+
+/// How the policy of a group answers.
+enum class Manner {
+  live,      ///< applies each slice as it comes
+  gathers,   ///< applies a shard's part when it is whole
+  together,  ///< applies all parts of the group when all are whole, after others have come
+};
+
+/// A trainer that pushes steps over a network that delays, dies, comes back and sends again, and policies
+/// that take their time and refuse some slices: a PushLedger between them, and a model that knows what was
+/// applied.
+class LedgerWorld {
+ public:
+  explicit LedgerWorld(Random& random)
+      : random_(random), steps_(random.between(1, 6)), ledger_(drawShards(), underWay_) {
+    refuses_ = inflight_ == 1 && random_.oneIn(2);
+    for (const auto& shape : shapes_) {
+      sent_.emplace_back();
+      applied_.emplace_back(shape.elements / kSlice);
+    }
+  }
+
+  void run() {
+    join();
+    REQUIRE(time_.run(200'000));  // else it goes round in circles
+    REQUIRE(done_ == steps_);
+    CHECK(underWay_.open == 0);
+    CHECK(underWay_.arriving == 0);
+    CHECK(ledger_.stillAtWork(Step{UINT64_MAX}) == nullptr);
+    for (uint64_t step = 1; step <= steps_; step++) checkOver(Step{step});
+  }
+
+  uint64_t drops() const { return drops_; }
+  uint64_t again() const { return again_; }
+  uint64_t undecided() const { return undecided_; }
+  uint64_t lateParts() const { return lateParts_; }
+  uint64_t refusals() const { return refusals_; }
+  uint64_t overtaking() const { return overtaking_; }
+
+ private:
+  using StepPtr = std::shared_ptr<StepPush>;
+  /// What a gradient waits for in a policy that takes the parts of a group together.
+  struct Wait {
+    std::optional<Result<PushAnswer>> fate;
+    std::function<void()> told;
+  };
+  struct Slice {
+    SliceHead head;
+    uint64_t session;
+  };
+
+  std::vector<PushLedger::ShardShape> drawShards() {
+    const uint64_t shards = random_.between(1, 4);
+    uint32_t group = 0;
+    for (uint64_t i = 0; i < shards; i++) {
+      if (i > 0 && random_.oneIn(2)) group++;
+      shapes_.push_back({random_.between(1, 4) * kSlice, group});
+    }
+    for (uint32_t i = 0; i <= group; i++) manners_.push_back(static_cast<Manner>(random_.between(0, 2)));
+    inflight_ = random_.between(1, 3);
+    return shapes_;
+  }
+
+  Manner mannerOf(uint32_t shard) const { return manners_[shapes_[shard].group]; }
+  void later(uint64_t msMax, std::function<void()> event) {
+    time_.after(milliseconds(random_.between(0, msMax)), std::move(event));
+  }
+
+  // --- The trainer ---
+
+  void join() {
+    session_++;
+    ledger_.beginSession();
+    begun_ = done_;
+    unanswered_.clear();
+    if (deaths_ < 5 && random_.oneIn(2)) later(60, [this, dying = session_] { die(dying); });
+    sendMore();
+  }
+
+  void die(uint64_t session) {
+    if (session != session_ || done_ == steps_) return;
+    deaths_++;
+    ledger_.endSession();
+    session_++;  // nothing of before counts any more
+    for (auto& queue : sent_) queue.clear();
+    // As the dealer of samples does: once nothing of what was pushed is with a policy. What a live policy has
+    // applied stays.
+    const bool live = std::find(manners_.begin(), manners_.end(), Manner::live) != manners_.end();
+    if (!live && withPolicies_ == 0 && waits_.empty() && random_.oneIn(2))
+      ledger_.drop(Step{done_ + 1}), drops_++;
+    later(40, [this] { join(); });
+  }
+
+  void sendMore() {
+    while (begun_ < steps_ && begun_ - done_ < inflight_) {
+      const Step step{++begun_};
+      for (uint32_t shard = 0; shard < shapes_.size(); shard++) {
+        for (uint64_t offset = 0; offset < shapes_[shard].elements; offset += kSlice) {
+          unanswered_[step].insert({shard, offset});
+          send({{step, shard, offset, kSlice, Version{step.value}, 1}, session_});
+        }
+      }
+    }
+  }
+
+  /// Over a connection, which keeps the order: one for each shard, but one for all where steps overlap.
+  void send(const Slice& slice) {
+    const uint32_t link = inflight_ > 1 ? 0 : slice.head.shard;
+    sent_[link].push_back(slice);
+    later(10, [this, link] {
+      if (sent_[link].empty()) return;
+      const Slice next = sent_[link].front();
+      sent_[link].pop_front();
+      lookUp(next);
+      if (random_.oneIn(8)) lookUp(next);  // sent again by a trainer that missed the answer
+    });
+  }
+
+  void reply(const Slice& slice, const Result<PushAnswer>& answer) {
+    if (slice.session != session_) return;
+    const Step step = slice.head.step;
+    if (!answer.ok()) {
+      if (answer.error().code == ErrorCode::sessionEnded) return;
+      REQUIRE(answer.error().code == ErrorCode::overloaded);  // the policy refused it
+      return send(slice);
+    }
+    const auto pending = unanswered_.find(step);
+    if (pending == unanswered_.end()) return;
+    pending->second.erase({slice.head.shard, slice.head.offset});
+    while (!unanswered_.empty() && unanswered_.begin()->first.value == done_ + 1 &&
+           unanswered_.begin()->second.empty()) {
+      unanswered_.erase(unanswered_.begin());
+      done_++;
+    }
+    sendMore();
+  }
+
+  // --- The daemon ---
+
+  void lookUp(const Slice& slice) {
+    PushLedger::Standing found = ledger_.find(slice.head);
+    switch (found.known) {
+      case Known::over:
+      case Known::received:
+      case Known::refused: again_++; return reply(slice, *found.answer);
+      case Known::undecided: undecided_++; return onceDecided(found.step, slice);
+      case Known::atWork: return lookUpAgain(found.step, slice);
+      case Known::nothing: break;
+    }
+    if (ledger_.sessionEnded() || slice.session != session_) return;
+    const auto step = ledger_.stillAtWork(slice.head.step);
+    if (step || ledger_.overtakes(slice.head.step)) {
+      overtaking_++;
+      return lookUpAgain(step, slice);
+    }
+    take(slice);
+  }
+
+  /// Once `step` has changed; null: at once, after the others.
+  void lookUpAgain(const StepPtr& step, const Slice& slice) {
+    const bool inOrder = !step || step->closed();
+    auto again = [this, slice, waits = inOrder ? ledger_.waits(slice.head.step) : nullptr]() mutable {
+      later(0, [this, slice, waits = std::move(waits)]() mutable {
+        waits = nullptr;
+        lookUp(slice);
+      });
+    };
+    if (step) return step->watch(std::move(again));
+    again();
+  }
+
+  void onceDecided(const StepPtr& step, const Slice& slice) {
+    step->watch([this, step, slice] {
+      const auto decided = ledger_.decided(*step, slice.head.shard);
+      if (!decided) return onceDecided(step, slice);
+      reply(slice, *decided->answer);
+    });
+  }
+
+  void take(const Slice& slice) {
+    const uint32_t shard = slice.head.shard;
+    auto admitted = ledger_.admit(slice.head, true);
+    INFO((admitted.ok() ? "" : admitted.message()));
+    REQUIRE(admitted.ok());
+    auto [step, part, completion] = *admitted;
+    part->live = mannerOf(shard) == Manner::live;
+    REQUIRE(part->state() != PartState::decided);
+    const bool refuses = refuses_ && random_.oneIn(10);
+    withPolicies_++;
+    later(15, [this, slice, step = step, part = part, completion = completion, refuses] {
+      const Result<PushAnswer> answer = refuses ? refuse() : apply(*step, *part, slice.head);
+      withPolicies_--;
+      ledger_.answered(*step, slice.head, answer);
+      settle(step, slice, completion, answer);
+    });
+  }
+
+  Result<PushAnswer> refuse() {
+    refusals_++;
+    return Error{ErrorCode::overloaded, "not now"};
+  }
+
+  Result<PushAnswer> apply(StepPush& step, PartPush& part, const SliceHead& slice) {
+    const Manner manner = mannerOf(slice.shard);
+    part.push.taken += slice.count;
+    if (manner == Manner::live) {
+      enter(slice.step, slice.shard, slice.offset);
+      return PushAnswer{PushOutcome::applied, Version{1}};
+    }
+    if (part.push.taken < part.elements) return PushAnswer{PushOutcome::received, Version{1}};
+    const PushOutcome outcome = random_.oneIn(6) ? PushOutcome::stale : PushOutcome::applied;
+    if (manner == Manner::gathers) {
+      if (outcome == PushOutcome::applied) enterAll(slice.step, slice.shard);
+      return PushAnswer{outcome, Version{1}};
+    }
+    std::vector<uint32_t> group;
+    for (uint32_t i = 0; i < shapes_.size(); i++) {
+      if (shapes_[i].group == shapes_[slice.shard].group) group.push_back(i);
+    }
+    for (const uint32_t i : group) {
+      const auto& other = step.parts[i];
+      if (!other || other->push.taken < other->elements) return PushAnswer{PushOutcome::received, Version{1}};
+    }
+    auto wait = std::make_shared<Wait>();
+    waits_[&step].emplace_back(slice.shard, wait);
+    later(40, [this, wait, group, outcome, number = slice.step] {
+      for (const uint32_t shard : group) {
+        if (outcome == PushOutcome::applied) enterAll(number, shard);
+      }
+      wait->fate = PushAnswer{outcome, Version{1}};
+      if (wait->told) wait->told();
+    });
+    return PushAnswer{PushOutcome::received, Version{1}};
+  }
+
+  void settle(const StepPtr& step, const Slice& slice, uint64_t completion, const Result<PushAnswer>& last) {
+    if (!step->completedBy(completion)) {
+      closeIfOver(step);
+      return reply(slice, last);
+    }
+    const auto again = [this, step, slice, completion, last] { settle(step, slice, completion, last); };
+    if (step->unanswered > 0) return step->watch([this, again] { later(0, again); });
+    for (auto& [shard, wait] : waits_[step.get()]) {
+      if (wait->fate) continue;
+      wait->told = again;
+      return;
+    }
+    std::vector<uint32_t> waited;
+    for (auto& [shard, wait] : waits_[step.get()]) {
+      step->parts[shard]->fate = *wait->fate;
+      waited.push_back(shard);
+    }
+    waits_.erase(step.get());
+    const PushReply told = ledger_.conclude(*step, slice.head.shard, last, waited);
+    lateParts_ += told.dropped.size();
+    for (const uint32_t shard : told.dropped) checkNothingOf(step->number, shard);
+    step->outcome = told.answer;
+    closeIfOver(step);
+    reply(slice, told.answer);
+  }
+
+  void closeIfOver(const StepPtr& step) {
+    if (!ledger_.closeIfOver(step)) return;
+    step->changed();
+    const bool any = ledger_.applied(*step);
+    REQUIRE(ledger_.appliedBefore(step->number) == any);
+    checkOver(step->number);
+  }
+
+  // --- The model ---
+
+  void enter(Step step, uint32_t shard, uint64_t offset) {
+    REQUIRE(applied_[shard][offset / kSlice].insert(step.value).second);  // once
+  }
+  void enterAll(Step step, uint32_t shard) {
+    for (uint64_t offset = 0; offset < shapes_[shard].elements; offset += kSlice) enter(step, shard, offset);
+  }
+  void checkNothingOf(Step step, uint32_t shard) const {
+    for (const auto& slice : applied_[shard]) REQUIRE_FALSE(slice.contains(step.value));
+  }
+  /// The ledger says of a step that is over what the model has of it.
+  void checkOver(Step step) {
+    for (uint32_t shard = 0; shard < shapes_.size(); shard++) {
+      for (uint64_t offset = 0; offset < shapes_[shard].elements; offset += kSlice) {
+        const auto found = ledger_.find({step, shard, offset, kSlice, Version{step.value}, 1});
+        INFO("step " << step.value << ", shard " << shard);
+        REQUIRE(found.known == Known::over);
+        REQUIRE((*found.answer)->applied() == applied_[shard][offset / kSlice].contains(step.value));
+      }
+    }
+  }
+
+  Random& random_;
+  VirtualTime time_;
+  UpdatesUnderWay underWay_;
+  const uint64_t steps_;
+  uint64_t inflight_ = 1;
+  bool refuses_ = false;
+  std::vector<PushLedger::ShardShape> shapes_;
+  std::vector<Manner> manners_;  // by group
+  PushLedger ledger_;
+  uint64_t session_ = 0, begun_ = 0, done_ = 0, deaths_ = 0;
+  std::map<Step, std::set<std::pair<uint32_t, uint64_t>>> unanswered_;  // slices, by shard and offset
+  std::vector<std::deque<Slice>> sent_;                                 // on their way, by connection
+  std::vector<std::vector<std::set<uint64_t>>> applied_;                // steps, by shard and slice
+  std::map<StepPush*, std::vector<std::pair<uint32_t, std::shared_ptr<Wait>>>> waits_;
+  uint64_t withPolicies_ = 0;  // slices
+  uint64_t drops_ = 0, again_ = 0, undecided_ = 0, lateParts_ = 0, refusals_ = 0, overtaking_ = 0;
+};
+
+TEST_CASE(
+    "any schedule of slices, deaths and answers: every step is applied once, or not at all where that is "
+    "told") {
+  uint64_t drops = 0, again = 0, undecided = 0, lateParts = 0, refusals = 0, overtaking = 0;
+  testing::runSchedules(6000, [&](Random& random) {
+    LedgerWorld world(random);
+    world.run();
+    drops += world.drops();
+    again += world.again();
+    undecided += world.undecided();
+    lateParts += world.lateParts();
+    refusals += world.refusals();
+    overtaking += world.overtaking();
+  });
+  if (std::getenv("PSD_SIMULATION_SEED") != nullptr) return;
+  CHECK(drops > 0);  // the schedules reach what they are to test
+  CHECK(again > 0);
+  CHECK(undecided > 0);
+  CHECK(lateParts > 0);
+  CHECK(refusals > 0);
+  CHECK(overtaking > 0);
+}
+
+}  // namespace
+}  // namespace psd
