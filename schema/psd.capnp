@@ -130,8 +130,9 @@ interface Daemon {
   # Checked in this order; the first fault is the answer: invalidArgument (the model is not well formed, its signature is not that
   # of its tensors, a codec may not be used), shuttingDown or unavailable (the daemon is ending), modelMismatch,
   # invalidArgument (a world size above limits.connections or unfit for the rounds), worldSizeMismatch, invalidArgument (rank not
-  # below the world size), rankTaken, also when another incarnation has had the rank since. protocolMismatch: no hello
-  # before. overloaded: too many capabilities on this connection, or a new model that is too large.
+  # below the world size), rankTaken (the rank is in use, or another incarnation has had it since), overloaded (the daemon has no
+  # model yet, and this one is too large). A holder of the rank that is no longer connected gives way and counts as lost.
+  # Before all of these: protocolMismatch (no hello before), overloaded (too many capabilities on this connection).
 
   observe @2 (model :ModelSpec) -> ObserveResult;
   # Reads the model without being a trainer. An empty model matches any. notReady: the model has no values yet.
