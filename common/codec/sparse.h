@@ -43,13 +43,13 @@ class SparseCodec : public Codec {
   const double fraction_;
 };
 
-/// Which values are the largest: all whose magnitudeBits() exceed `bits`, and the first `equal` of those that
-/// have just these.
+/// Which values are the largest: all whose magnitudeBits() exceed `bits`, and the first `equal` values whose
+/// magnitudeBits() are `bits`.
 struct LargestValues {
   uint32_t bits = 0;
   uint64_t equal = 0;
 };
-/// The `k` largest magnitudes, 0 < k <= values.size(); of equal ones those that come first.
+/// The `k` largest magnitudes, 0 < k <= values.size(). Of equal magnitudes the first ones count.
 LargestValues findLargest(std::span<const float> values, uint64_t k);
 
 }  // namespace psd

@@ -66,7 +66,7 @@ class ObjectReader {
   /// "groups[1].match".
   std::string pathOf(std::string_view key) const;
 
-  /// After all keys were read: the problem to report (ErrorCode::invalidArgument), or ok.
+  /// To be called after all keys were read: the problem to report (ErrorCode::invalidArgument), or ok.
   Status finish() const;
   /// Every value that was read from the root down, in reading order.
   nlohmann::ordered_json effective() const;

@@ -16,7 +16,7 @@
 namespace psd {
 namespace {
 
-/// As in the configuration, where spdlog says "warning".
+/// The level's name in the configuration, where spdlog says "warning".
 std::string_view levelName(spdlog::level::level_enum level) {
   if (level == spdlog::level::warn) return "warn";
   const auto name = spdlog::level::to_string_view(level);

@@ -11,8 +11,7 @@
 
 namespace psd {
 
-/// Where a log goes that is no terminal: a file that is appended to, and that may be moved away meanwhile.
-/// Thread-safe.
+/// The file of a log, appended to, which may be moved away meanwhile. Thread-safe.
 class LogFile final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   /// Makes the file where it is missing. Errors name it and the reason.

@@ -22,8 +22,8 @@ class WritableFile {
   /// was appended since the last success, and trying again proves nothing: give the file up.
   virtual Status sync() = 0;
   virtual Status close() = 0;
-  /// An error where the path that it was made with does not stand for this file any more: somebody removed or
-  /// moved it, or a folder above it. Syncing it succeeds all the same, for nobody.
+  /// An error where the path that the file was made with does not stand for it any more: somebody removed or
+  /// moved the file, or a folder above it. Syncing such a file succeeds all the same, and keeps nothing.
   virtual Status inPlace() const = 0;
 };
 
@@ -58,7 +58,7 @@ class Env {
   virtual Status remove(const std::string& path) = 0;
   /// Cuts a file off after its first `bytes`; on the disk when it returns.
   virtual Status truncate(const std::string& path, uint64_t bytes) = 0;
-  /// The folder and those above it that are missing; one that is there is no error.
+  /// Makes the folder and missing folders above it. No error where it is there.
   virtual Status createFolder(const std::string& folder) = 0;
   /// An empty folder.
   virtual Status removeFolder(const std::string& folder) = 0;

@@ -155,7 +155,7 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> MessageStream::tryReadMessage
   }
   return kj::evalNow([&]() -> kj::Promise<Read> {
            if (aheadBegin_ != aheadEnd_) return readNext(fdSpace, options);
-           // Without a deadline: an idle connection is no fault.
+           // This read has no deadline: an idle connection is no fault.
            return receive(ahead_.begin(), ahead_.size())
                .then([this, fdSpace, options](size_t got) -> kj::Promise<Read> {
                  receivedBytes_ += got;

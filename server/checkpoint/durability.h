@@ -15,7 +15,7 @@
 
 namespace psd {
 
-/// What keeps a model beyond the life of the daemon: finding it at the start, saving it while it is trained.
+/// Keeps a model beyond the life of the daemon: finds it at the start and saves it while it is trained.
 /// Thread-safe from begin() on: several threads may begin, one after the other, while others ask for
 /// status().
 class Durability {
@@ -45,8 +45,8 @@ class Durability {
   /// The daemon ends, and no update comes any more: saves what is not saved yet. Blocks.
   Status finish();
 
-  /// Which trainers a daemon before this one, whose work this one goes on with, saw come and go. A
-  /// damaged file is told of in the log; one that cannot be read is an Error. Blocks.
+  /// The trainers that an earlier daemon, whose work this one continues, saw come and go. A damaged file is
+  /// told of in the log; a file that cannot be read is an Error. Blocks.
   Result<std::optional<Departed>> departed() const;
   /// Keeps for a daemon after this one which trainers have come and gone. Blocks.
   Status keepDeparted(const Departed& departed);

@@ -150,7 +150,7 @@ uint64_t recordBytes(const AppliedUpdate& update) {
 }
 
 void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update) {
-  // Its name is enough to decode, and all that is known: the options are the trainer's.
+  // The codec's name is enough to decode, and all that is known: the options are the trainer's.
   const std::string_view codec = update.gradient.codec() ? update.gradient.codec()->name() : "";
   const std::span<const std::byte> gradient = update.gradient.bytes();
   RecordHeader header{};

@@ -9,7 +9,8 @@ namespace psd {
 /// Whether a session still stands. Written by the control loop, read by the loops; thread-safe.
 struct SessionStanding {
   static constexpr uint32_t kEnded = 0;
-  /// Which of the connections that the trainer had is the session's; the calls of others are refused.
+  /// The number of the join whose connections are the session's. Calls over connections of an earlier join
+  /// are refused.
   std::atomic<uint32_t> attachment{1};
 };
 

@@ -12,11 +12,11 @@
 
 namespace psd {
 
-/// Where the snapshots of all policies have their memory of (limits.snapshot_bytes). Those that are kept for
-/// another purpose than a pull are let go of before a pull waits. Thread-safe.
+/// The memory of the snapshots of all policies (limits.snapshot_bytes). Before a pull waits for room,
+/// snapshots that are kept for other purposes are let go of. Thread-safe.
 class SnapshotRoom {
  public:
-  /// Who keeps snapshots. Thread-safe.
+  /// A policy's part that keeps snapshots and can let go of them. Thread-safe.
   class Keeper {
    public:
     virtual ~Keeper() = default;

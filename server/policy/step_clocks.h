@@ -37,7 +37,7 @@ class StepClocks {
   uint64_t bound() const { return bound_; }
   /// The clock of the slowest live trainer; where it was last when nobody is in.
   uint64_t slowest() const { return slowest_; }
-  /// Nothing for a trainer that is not in.
+  /// The trainer's clock; nothing for a trainer that is not in.
   std::optional<uint64_t> clock(SessionId session) const;
   size_t present() const { return clocks_.size(); }
 

@@ -15,7 +15,7 @@ namespace psd {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-/// When a synchronous round closes.
+/// The rules by which a synchronous round closes.
 struct RoundRules {
   /// A round does not wait for so many of its trainers: it closes with the first N of N + b.
   uint32_t backupTrainers = 0;
@@ -25,16 +25,16 @@ struct RoundRules {
   uint32_t startTrainers = 0;
   /// From a round's first contribution, of the first round from the start on; nothing: no limit.
   std::optional<std::chrono::milliseconds> timeout;
-  /// After the timeout go on with what is there, if that is a quorum, rather than fail.
+  /// After the timeout go on with the contributions that are there, if they are a quorum, rather than fail.
   bool proceedOnTimeout = true;
 };
 
 /// How a round ended.
 struct RoundEnd {
   enum class How {
-    closed,      ///< its contributions are to be combined and applied once
-    timedOut,    ///< its contributions are to be dropped and refused
-    quorumLost,  ///< likewise: not enough trainers are left to make a quorum
+    closed,      ///< the round's contributions are to be combined and applied once
+    timedOut,    ///< the round's contributions are to be dropped and refused
+    quorumLost,  ///< too few trainers are left for a quorum: contributions are to be dropped and refused
   };
   uint64_t round = 0;
   How how = How::closed;
