@@ -40,11 +40,11 @@ class Codec {
   Codec& operator=(const Codec&) = delete;
 
   virtual std::string_view name() const = 0;
-  /// How it is chosen, with all its options: "topk:fraction=0.01".
+  /// How this codec is chosen, with all its options: "topk:fraction=0.01".
   const std::string& spec() const { return spec_; }
   /// Arrays that an encoder keeps: none where nothing is lost, else the residual; 2: a velocity as well.
   virtual uint32_t memorySlots() const { return 1; }
-  /// Whether its pushes carry a momentum, as an optimizer's updates may.
+  /// Whether this codec's pushes carry a momentum, as an optimizer's updates may.
   virtual bool addsMomentum() const { return false; }
   /// Whether values that nobody adds up, like parameters, come close to themselves in one go.
   virtual bool suitsParameters() const { return false; }

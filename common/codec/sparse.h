@@ -16,7 +16,7 @@ namespace psd {
 /// Immutable.
 class SparseCodec : public Codec {
  public:
-  /// `fraction`: of the values that are sent, at least one.
+  /// `fraction`: share of the values that is sent, at least one value.
   explicit SparseCodec(double fraction) : fraction_(fraction) {}
 
   uint64_t encodedBytes(uint64_t count) const override { return bytesFor(count, kept(count)); }

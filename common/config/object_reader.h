@@ -38,7 +38,7 @@ class ObjectReader {
   explicit ObjectReader(nlohmann::ordered_json json);
 
   bool has(std::string_view key) const;
-  /// Whether an object was given for it.
+  /// Whether the document has an object at `key`.
   bool hasObject(std::string_view key) const;
   double number(std::string_view key, double fallback, NumberRange range = {});
   uint64_t integer(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max);

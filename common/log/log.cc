@@ -23,7 +23,7 @@ std::string_view levelName(spdlog::level::level_enum level) {
   return {name.data(), name.size()};
 }
 
-/// The level in a column of its own, in the text format. Owned by its sink, like the next.
+/// The level in a column of its own, in the text format. Owned by its sink.
 class LevelColumn final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {

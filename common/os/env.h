@@ -16,7 +16,7 @@ namespace psd {
 class WritableFile {
  public:
   virtual ~WritableFile() = default;
-  /// On an error some of the bytes may be there.
+  /// Writes the bytes at the end. On an error some of them may be there.
   virtual Status append(std::span<const std::byte> bytes) = 0;
   /// Returns once bytes and length are on the disk (fdatasync). After an error nothing is known about what
   /// was appended since the last success, and trying again proves nothing: give the file up.
@@ -84,7 +84,8 @@ std::string folderOf(const std::string& path);
 Status writeFileAtomically(Env& env, const std::string& path,
                            const std::function<Status(WritableFile&)>& write);
 
-/// Whether that could begin now: the folder is there and takes a new file. Leaves nothing behind.
+/// Whether writeFileAtomically() could begin now: the folder is there and takes a new file. Leaves nothing
+/// behind.
 Status checkWritable(Env& env, const std::string& path);
 
 }  // namespace psd

@@ -47,7 +47,7 @@ struct MessageStreamOptions {
   std::function<void()> onBudgetSpent;
   /// The stream itself where it can pass descriptors, that is on Unix sockets; null: they are not sent.
   kj::AsyncCapabilityStream* descriptors = nullptr;
-  /// Take what descriptors the peer sends. If not, the system closes them.
+  /// Takes the descriptors that the peer sends. If not, the system closes them.
   bool takeDescriptors = false;
   Placer placer;
   /// Told of each message; outlives the stream. Null: nobody.

@@ -44,7 +44,7 @@ class MessageWriter {
   /// Bytes of messages that were taken over and are not written yet.
   uint64_t heldBytes() const { return gathered_.size() + writing_.size(); }
   size_t heldMessages() const { return gatheredMessages_ + writingMessages_; }
-  /// How long the system has not been ready to take what is being written of it.
+  /// How long the system has not been ready to take more of what is being written.
   kj::Duration waitTime() const;
 
  private:

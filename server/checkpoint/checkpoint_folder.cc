@@ -95,7 +95,7 @@ struct Looked {
   std::optional<Error> damage;  ///< nothing: it is whole
 };
 
-/// An Error where the system does not give all of it: it may be whole, or not.
+/// An Error where the system does not give all of the checkpoint, which may be whole or not.
 Result<Looked> lookAt(Env& env, const std::string& path) {
   Looked looked{{path, {}}, {}};
   PSD_ASSIGN_OR_RETURN(const std::string text, readManifestText(env, path));

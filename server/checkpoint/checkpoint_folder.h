@@ -50,7 +50,7 @@ class CheckpointWriter {
 
   /// Writes a shard's file and fills in `shard.file`, `bytes` and `crc`.
   Status addShard(ManifestShard& shard, std::span<const Plane> planes);
-  /// Makes it a checkpoint. `manifest.number` is set here.
+  /// Finishes the checkpoint by writing its manifest. `manifest.number` is set here.
   Status finish(Manifest manifest);
 
   const std::string& path() const { return path_; }

@@ -197,7 +197,7 @@ Result<bool> Checkpointer::mayBeginLog() const {
 
 Status Checkpointer::endLog(Manifest& manifest) {
   if (manifest.logSegment == 0) return {};
-  // No copy is to hold more than whoever reads the log finds there.
+  // No copy is to hold more than whoever reads the log finds in the log.
   const Status whole = source_.log->flush();
   if (whole.ok()) return {};
   // Updates that were written down since the last rotate(), and answered, may be missing in the copies, and

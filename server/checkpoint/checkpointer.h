@@ -30,7 +30,8 @@ struct CheckpointSource {
   struct Group {
     std::string policy;  ///< name of the policy, for the manifest
     bool live = false;   ///< updates take no lock, so reading takes none either
-    /// Held while an update of several of its shards is made; null: there is none such.
+    /// Lock that is held while an update of several of the group's shards is made; null: there are no such
+    /// updates.
     std::shared_ptr<ShardLock> together = nullptr;
     bool operator==(const Group&) const = default;  // another policy of the same kind has another lock
   };
@@ -50,7 +51,7 @@ struct CheckpointSource {
 /// stays. Thread-safe.
 class Checkpointer {
  public:
-  /// `nextNumber`: of the first checkpoint. `env` outlives it.
+  /// `nextNumber`: number of the first checkpoint. `env` outlives the checkpointer.
   Checkpointer(Env& env, DurabilityConfig config, CheckpointSource source, uint64_t nextNumber);
   /// Ends the thread, without a last checkpoint.
   ~Checkpointer();

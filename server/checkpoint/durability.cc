@@ -122,7 +122,7 @@ void Durability::note(const Restored& restored, const std::string& path) const {
 
 Status Durability::restore(const Checkpoint& checkpoint, ParameterStore& store) {
   PSD_RETURN_IF_ERROR(checkModel(checkpoint, store));
-  // A checkpoint that was named is gone on from as it is: the log tells of what came after it.
+  // A checkpoint that was named is taken as it is: the log tells of what came after it.
   SamplesReplay samples(checkpoint.manifest);
   const bool hasLog = checkpoint.manifest.logSegment != 0;
   if (ownFolder_ && (hasLog || damagedMayHaveLog())) PSD_RETURN_IF_ERROR(checkNothingIsNewer(checkpoint));

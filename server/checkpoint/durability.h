@@ -33,9 +33,10 @@ class Durability {
   /// not taken over. Blocks.
   Status restore(const Checkpoint& checkpoint, ParameterStore& store);
 
-  /// The plan by which samples are dealt, which is saved with the model. Anybody's, under its lock.
+  /// The plan by which samples are dealt, which is saved with the model. Any thread may use it under its
+  /// lock.
   const std::shared_ptr<GuardedSamples>& samples() const { return samples_; }
-  /// Writes down what was dealt, where there is a log: before any push that comes of it.
+  /// Writes down a deal of samples, where there is a log: before any push of its gradient.
   void dealt(const LoggedDeal& deal) const;
 
   /// The model has its values: it is saved from now on, instead of what was saved before. With a log and
@@ -61,11 +62,11 @@ class Durability {
       : env_(env), config_(config), pending_(std::move(pending)) {}
 
   bool logs() const { return config_.type == DurabilityConfig::Type::log; }
-  /// Logs what is in the folder that nothing is made of.
+  /// Logs which contents of the folder are not used.
   Status noteReplaced() const;
   /// An Error where updates would be lost that are in the log and that this checkpoint does not lead to.
   Status checkNothingIsNewer(const Checkpoint& checkpoint) const;
-  /// Whether a log may go on from one of the checkpoints that nothing can be made of.
+  /// Whether a log may go on from one of the checkpoints that are damaged.
   bool damagedMayHaveLog() const;
   /// Replays the log over the store; where it was written with other shards or another optimizer, over a
   /// store of that shape, of which a checkpoint is then taken and restored.

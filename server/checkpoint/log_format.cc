@@ -35,7 +35,8 @@ struct RecordHeader {
 };
 static_assert(sizeof(RecordHeader) == kRecordHeaderBytes);
 
-/// A whole record of a deal; what all records have lies where it does in theirs.
+/// A whole record of a deal. The fields that all records have lie at the places that they have in all
+/// records.
 struct DealBytes {
   uint32_t crc, type;
   uint64_t bytes, number;

@@ -68,7 +68,7 @@ struct LogRecord {
 /// How long the record of an update will be.
 uint64_t recordBytes(const AppliedUpdate& update);
 inline constexpr uint64_t kDealRecordBytes = 120;
-/// More than all that is not gradient in the record of an update of one push.
+/// Upper bound of the bytes beside the gradient in the record of an update of one push.
 inline constexpr uint64_t kRecordBytesBesides = 256;
 /// Appends a record without its checksum to `out`, whose size is and stays a multiple of 8.
 void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update);

@@ -48,7 +48,7 @@ Result<std::optional<LaterRecord>> findLaterRecord(const ReadableFile& file, uin
   return std::optional<LaterRecord>();
 }
 
-/// Why what follows the last whole record cannot be a write that was cut off; empty: it can.
+/// Why the bytes after the last whole record cannot be a write that was cut off; empty: they can.
 Result<std::string> damageAfter(const ReadableFile& file, uint64_t wholeBytes, uint64_t nextRecord) {
   PSD_ASSIGN_OR_RETURN(const auto later, findLaterRecord(file, wholeBytes, nextRecord));
   if (!later) return std::string();
@@ -136,7 +136,7 @@ Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, ui
     const auto header = parseSegmentHeader(bytes);
     if (!header) {
       if (file->size() > kSegmentHeaderBytes) return damagedSegment(path, std::string(kBadHeader));
-      // One that could not be made, because of a crash or a full disk: nothing can have been in it.
+      // The last segment could not be made, because of a crash or a full disk: nothing can have been in it.
       if (segment != segments.back()) continue;
       end.lastSegment = segment;
       end.torn = true;

@@ -16,7 +16,7 @@ class ModelStart {
   /// What one trainer does until the model has values.
   enum class Role { bringValues, wait, go };
 
-  /// `ready`: the values are there already (from a file).
+  /// `ready`: the model has values already (from a file).
   explicit ModelStart(bool ready = false) : complete_(ready), ready_(ready) {}
 
   /// Everybody may go.

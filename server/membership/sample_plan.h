@@ -68,9 +68,9 @@ class SamplePlan {
   /// contradicts itself.
   static Result<SamplePlan> restore(const SavedSamples& saved);
 
-  /// Begins the next plan: `samples` and `epochs` above 0. Nothing of the one before goes on.
+  /// Begins the next plan: `samples` and `epochs` above 0. Nothing of the plan before goes on.
   Status begin(uint64_t samples, uint64_t epochs, uint64_t firstEpoch = 0);
-  /// Begins a plan with the terms that another daemon gave it. Nothing of the one before goes on.
+  /// Begins a plan with the terms that another daemon gave it. Nothing of the plan before goes on.
   Status begin(const PlanTerms& terms);
   bool begun() const { return terms_.number != 0; }
   const PlanTerms& terms() const { return terms_; }

@@ -14,12 +14,12 @@ struct SessionStanding {
   std::atomic<uint32_t> attachment{1};
 };
 
-/// One of a session's connections, or several that the trainer had at a time. A value type.
+/// A join of a session, as its connections know it. A value type.
 struct Attachment {
   std::shared_ptr<const SessionStanding> standing;  ///< null: of a session that always stands
   uint32_t number = 0;
 
-  /// Whether it is still the session's. Once it is not it never will be again.
+  /// Whether this join's connections are still the session's. Once they are not, they never will be again.
   bool stands() const { return !standing || standing->attachment == number; }
 };
 

@@ -26,7 +26,7 @@ struct Optimizer {
   /// The values that the optimizer keeps per weight, in the order of the slots' numbers.
   std::vector<Slot> slots() const;
   uint32_t slotCount() const { return static_cast<uint32_t>(slots().size()); }
-  /// Whether it has an option `momentum`, and that is not 0.
+  /// Whether the optimizer has an option `momentum` that is not 0.
   bool hasMomentum() const;
   /// Whether a step with a zero gradient leaves a weight as it is and keeps nothing of it.
   bool zerosChangeNothing() const;

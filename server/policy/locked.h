@@ -56,12 +56,12 @@ class Locked final : public UpdatePolicy {
   kj::Promise<Result<PushAnswer>> gather(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                          const Gradient& gradient);
   Whole wholeOf(const Shard& shard, ShardPush& push, const Gradient& gradient);
-  /// Applies it under the shard's lock, times `scale`.
+  /// Applies a gradient under the shard's lock, times `scale`.
   kj::Promise<Result<PushAnswer>> apply(Shard& shard, Lane& lane, Whole whole, double scale);
-  /// Applies it, with `room` for the update in the log, once the shard's lock is had.
+  /// Applies a gradient, with `room` for the update in the log, once the shard's lock is had.
   kj::Promise<Result<PushAnswer>> applyInTurn(Shard& shard, Lane& lane, Whole whole, double scale,
                                               ByteBudget::Lease room);
-  /// Applies it while the caller holds the shard's lock, with `room` for the update in the log.
+  /// Applies a gradient while the caller holds the shard's lock, with `room` for the update in the log.
   kj::Promise<Result<PushAnswer>> applyUnderLock(Shard& shard, Lane& lane, Whole whole, double scale,
                                                  ByteBudget::Lease room);
   /// Applies all parts of a step, clipped by their norm, once this one is the last; its answer is in

@@ -48,7 +48,7 @@ struct Modifiers {
   bool changesGradients() const { return delay.lambda != 0 || clip.norm || clip.value; }
 };
 
-/// Why a policy has not some of the modifiers; empty: it has.
+/// Why a policy does not take some of the modifiers; empty: it takes them.
 struct ModifierRefusals {
   std::string_view staleness, delayCompensation, clip, clipNorm;
 };

@@ -37,7 +37,7 @@ struct LocalPlan {
 struct RoundPlan {
   uint32_t backupTrainers = 0;  ///< a round ends without so many
   uint32_t trainersMin = 1;     ///< before so many have been in together no round ends
-  /// How many gradients at most a round sets against one another with so many trainers; null: none.
+  /// How many gradients at most a round with so many trainers compares with one another; null: none.
   std::function<uint32_t(uint32_t)> compares = nullptr;
 };
 

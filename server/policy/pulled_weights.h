@@ -25,7 +25,7 @@ class PulledWeights final : private SnapshotRoom::Keeper {
   /// Snapshots kept of a trainer and shard; the next pull lets go of the oldest.
   static constexpr size_t kKept = 4;
 
-  /// A trainer is in; before its first note().
+  /// Notes that a trainer is in. To be called before its first note().
   void admit(SessionId session);
   /// Keeps what a trainer pulled; nothing for one that is not in, such as one that left while it pulled.
   void note(SessionId session, ShardId shard, std::shared_ptr<const ShardSnapshot> pulled);

@@ -32,7 +32,8 @@ class ServedModel {
     policies_ = std::move(policies);
     generation_++;
   }
-  /// Rises when the policies change: who has a copy of them looks here, which takes no lock.
+  /// Rises when the policies change. Readers that keep a copy of the policies compare it, which takes no
+  /// lock.
   uint64_t generation() const { return generation_; }
   /// Another model is served from now on. Who reads this one looks for that with retired().
   void retire() { retired_ = true; }

@@ -9,7 +9,7 @@ namespace {
 
 using SnapshotResult = Result<std::shared_ptr<const ShardSnapshot>>;
 
-/// The shard as it is now, if somebody has that snapshot. With the lock held.
+/// The shard as it is now, if a caller still has that snapshot. With the lock held.
 std::shared_ptr<const ShardSnapshot> newestSnapshot(Shard& shard) {
   auto last = shard.lastSnapshot().lock();
   return last && last->version == shard.version() ? last : nullptr;

@@ -20,7 +20,7 @@ class SnapshotRoom {
   class Keeper {
    public:
     virtual ~Keeper() = default;
-    /// False where it keeps none.
+    /// Lets go of the oldest snapshot. False where there is none.
     virtual bool letGoOfOldest() = 0;
   };
 
@@ -30,7 +30,7 @@ class SnapshotRoom {
   void add(Keeper& keeper);
   void remove(Keeper& keeper);
 
-  /// Takes room for a snapshot; none where pulls are in the midst of all there is.
+  /// Takes room for a snapshot; none where pulls that are under way have all there is.
   std::optional<ByteBudget::Lease> tryTake(uint64_t bytes);
   kj::Promise<ByteBudget::Lease> take(uint64_t bytes);
   /// Has keepers let go of snapshots as long as somebody waits and something is kept.

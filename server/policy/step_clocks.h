@@ -35,7 +35,7 @@ class StepClocks {
   explicit StepClocks(uint64_t bound) : bound_(bound) {}
 
   uint64_t bound() const { return bound_; }
-  /// The clock of the slowest live trainer; where it was last when nobody is in.
+  /// The clock of the slowest live trainer; its last value when no trainer is in.
   uint64_t slowest() const { return slowest_; }
   /// The trainer's clock; nothing for a trainer that is not in.
   std::optional<uint64_t> clock(SessionId session) const;

@@ -108,7 +108,7 @@ bool Sync::started() const {
 }
 
 kj::Promise<void> Sync::rest() {
-  // Eagerly: whoever waits for several groups to rest does not hold one's lock meanwhile.
+  // Eagerly: a caller that waits for several groups to rest does not hold one group's lock meanwhile.
   return applying_.acquire().then([](ShardLock::Guard) {}).eagerlyEvaluate(nullptr);
 }
 
@@ -119,7 +119,7 @@ kj::Promise<void> Sync::settle() {
     if (auto end = rounds_.close(now())) ended = take(std::move(*end));
   }
   if (ended && ended->end.how != RoundEnd::How::closed) {
-    // Too few for the aggregator: dropped rather than refused, so that their trainers go on.
+    // Too few contributions for the aggregator are dropped rather than refused, so that their trainers go on.
     for (const auto& contribution : ended->contributions) {
       contribution->answer->fulfill(PushAnswer{PushOutcome::late, shards_.back()->version(), 0, 0});
     }

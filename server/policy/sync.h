@@ -98,12 +98,12 @@ class Sync final : public UpdatePolicy {
   Ended take(RoundEnd end);
   /// Applies a round that closed, and answers its contributors.
   kj::Promise<void> finish(std::optional<Ended> ended);
-  /// Gives the number of its last update in the log; 0 without one.
+  /// Applies a round to all shards. Gives the number of its last update in the log; 0 without a log.
   kj::Promise<Result<uint64_t>> applyRound(std::shared_ptr<const Ended> round);
   /// Applies a round to the shards from `next` on, one after the other.
   kj::Promise<Result<uint64_t>> applyShards(std::shared_ptr<const Ended> round, Combination combination,
                                             size_t next);
-  /// One of them, with its lock held.
+  /// Applies a round to one shard, with the shard's lock held.
   kj::Promise<Status> applyShard(std::shared_ptr<const Ended> round, const Combination& combination,
                                  size_t index, ByteBudget::Lease room);
   /// Makes the update `scalars` of shard `index`, whose lock is held.

@@ -75,7 +75,7 @@ struct ShardPull {
   kj::Maybe<kj::ForkedPromise<Result<std::shared_ptr<const ShardSnapshot>>>> snapshot;
 };
 
-/// A push as the record of an update names it.
+/// The source of an update, for the log, that this push is.
 inline UpdateSource sourceOf(const ShardPush& push) {
   return {push.trainer.rank, push.samples, push.trainer.incarnation, push.step, push.basis, push.staleness};
 }

@@ -68,7 +68,7 @@ class ParameterStore {
 
   /// Where the arena lies in a memory file; nothing unless all shards lie end to end in one file.
   std::optional<SharedArena> sharedArena() const;
-  /// Tells processes that have mapped the arena whether they may read it now. At first they may.
+  /// Tells processes that have mapped the arena whether they may read it now. At first they may read it.
   void setSharedReadable(bool readable);
 
   Lanes makeLanes() const;
@@ -76,7 +76,7 @@ class ParameterStore {
   /// Whether the devices of all shards can share memory with other processes.
   bool sharesDeviceMemory() const;
   size_t deviceCount() const { return backends_.size(); }
-  /// Backend::shareMemory() of the device that shards name as device().
+  /// Backend::shareMemory() of the device with the number that Shard::device() gives.
   Result<std::shared_ptr<SharedDeviceMemory>> shareDeviceMemory(size_t device, uint64_t bytes) {
     return backends_[device]->shareMemory(bytes);
   }

@@ -34,7 +34,7 @@ class Shard {
         pushed_(range_.count, {}) {}
 
   const ShardRange& range() const { return range_; }
-  /// Index of its backend in the ParameterStore.
+  /// Index of the shard's backend in the ParameterStore.
   size_t device() const { return device_; }
   ShardStorage& storage() { return *storage_; }
   const ShardStorage& storage() const { return *storage_; }
@@ -67,7 +67,7 @@ class Shard {
   kj::Promise<ByteBudget::Lease> roomToLog(uint64_t gradientBytes) const;
   /// Whether updates are written down.
   bool logs() const { return log_ != nullptr; }
-  /// The newest update's number in the log; 0 without one. Only with the lock held.
+  /// The newest update's number in the log; 0 without a log. Only with the lock held.
   uint64_t logged() const { return logged_; }
   /// Resolves once the update with the number `logged` in the log is on the disk; at once for 0.
   kj::Promise<void> whenDurable(uint64_t logged) const;
