@@ -1,19 +1,19 @@
 @0xd5f1a0c3b7e24689;
 # The wire of psd, all of it. docs/protocol.md tells the story; this file is the reference.
 #
-# Rules: a field or method id is never reused; what is added gets the next number. Element offsets
-# and counts are in float32 elements of the flat arena (common/types/model_layout.h), byte counts are
-# named so. Every method answers with a union of its result and a typed Error; a Cap'n Proto
-# exception means a broken connection or a defect, never an expected condition.
+# Ids of fields and methods are never reused: what is added gets the next number. Element offsets and
+# counts are in float32 elements of the flat arena (common/types/model_layout.h). Names say where a number
+# counts bytes. Every method answers with a union of its result and a typed Error. A Cap'n Proto exception
+# means a broken connection or a defect, never an expected condition.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("psd::schema");
 
 const protocolVersion :UInt32 = 1;
-# Raised when an older peer could misread a newer one. Both sides compare in Daemon.hello.
+# Raised when an older peer could misread a newer one. Both sides compare their versions in Daemon.hello.
 
 enum ErrorCode {
-  # The same list as psd::ErrorCode in common/status/status.h, in the same order.
+  # The errors of psd::ErrorCode in common/status/status.h, in the order of that list.
   invalidArgument @0;
   io @1;
   unavailable @2;
@@ -29,7 +29,7 @@ enum ErrorCode {
   shuttingDown @12;
   internal @13;
   sessionEnded @14;
-  interrupted @15;   # no daemon says it
+  interrupted @15;   # never sent by a daemon
 }
 
 struct Error {
@@ -67,41 +67,42 @@ struct ModelAccess {
   # What a peer must know before it pulls or pushes.
   shards @0 :List(ShardRange);   # in order; shard i is element i of this list
   policy @1 :Text;               # for people: "hogwild"; of several groups "fc*: locked, others: hogwild"
-  device @2 :Text;               # for people
+  device @2 :Text;               # for people: where the shards lie
   sliceElementsMax @3 :UInt64;   # largest slice that the daemon takes or sends
-  sharedModel @4 :SharedModel;   # null where the daemon offers no map of the parameters …
-  notShared @5 :Text;            # … and why, for people
+  sharedModel @4 :SharedModel;   # map of the parameters; null where the daemon offers none
+  notShared @5 :Text;            # for people: why sharedModel is null
   ringBytesMax @6 :UInt64;       # largest ring that Trainer.openRing gives on this connection; 0: none
   localSteps @7 :LocalSteps;     # null: trainers push the gradient of every step
-  deviceOfShard @8 :List(UInt32);  # per shard, the number of the device that has it, as Trainer.openDeviceRing takes it;
-                                   # empty where that gives none on this connection
+  deviceOfShard @8 :List(UInt32);  # per shard, the number of its device, as Trainer.openDeviceRing takes it; empty
+                                   # where openDeviceRing gives no ring on this connection
 }
 
 struct LocalSteps {
-  # Trainers take so many steps of plain SGD by themselves, then push once, in place of a gradient:
-  # - alpha 0 (local SGD): the parameters that they pulled before those steps less what they have come to. They
-  #   begin the next ones with what they pull then.
-  # - else (EASGD): the parameters w~ that they have just pulled less their own w, which become
-  #   w + alpha (w~ - w). The next steps begin there.
+  # Trainers take `period` steps of plain SGD by themselves, then push once. They push this in place of a gradient:
+  # - alpha 0 (local SGD): the parameters pulled before those steps, less the parameters after them. The next
+  #   steps begin with freshly pulled parameters.
+  # - else (EASGD): freshly pulled parameters w~ less the trainer's own parameters w. Then w becomes
+  #   w + alpha (w~ - w), and the next steps begin there.
   period @0 :UInt64;   # at least 1
-  rate @1 :Float64;    # the learning rate of those steps
-  alpha @2 :Float64;
+  rate @1 :Float64;    # learning rate of the trainer's own steps
+  alpha @2 :Float64;   # how far EASGD moves w towards w~; 0: local SGD
 }
 
 interface SharedMemory {
-  # A memory file; the descriptor travels with the capability (SCM_RIGHTS), over Unix sockets only. It has no
-  # methods. Nobody can make the file shorter or longer.
+  # A memory file. Its descriptor travels with the capability (SCM_RIGHTS), over Unix sockets only. The interface has
+  # no methods. Nobody can make the file shorter or longer.
 }
 
 struct SharedModel {
-  # The parameters as they lie in the daemon's memory, to be read while they change. They cannot be written
-  # through the file unless the daemon's configuration says so. All places are bytes in the file.
+  # The parameters as they lie in the daemon's memory, to be read while they change. They cannot be written through the
+  # file unless the daemon's configuration says so (shm_writable). All places are byte offsets in the file.
   memory @0 :SharedMemory;
-  valuesAt @1 :UInt64;     # element 0 of the arena; the others follow
-  versionsAt @2 :UInt64;   # a UInt64 for shard 0, in the machine's byte order; those of the other shards …
-  versionStep @3 :UInt64;  # … follow at this distance. Read it before the shard's values.
-  readableAt @4 :UInt64;   # a UInt64 that is 0 while the parameters must be pulled by calls, since the policy has
-                           # changed; look before every use
+  valuesAt @1 :UInt64;     # element 0 of the arena; the other elements follow
+  versionsAt @2 :UInt64;   # version of shard 0, a UInt64 in the machine's byte order. Read a shard's version, with an
+                           # acquiring load, before its values.
+  versionStep @3 :UInt64;  # distance from one shard's version to the next shard's
+  readableAt @4 :UInt64;   # a UInt64. While it is 0 the policy has changed, and parameters must be pulled by calls. Look
+                           # at it before every use of the map.
 }
 
 interface Daemon {
@@ -109,32 +110,42 @@ interface Daemon {
 
   hello @0 (protocolVersion :UInt32, peer :Text)
       -> (protocolVersion :UInt32, serverVersion :Text, status :Acknowledgement);
-  # First call on a connection. `peer` names the caller in the daemon's log ("psd-trainer 0.1.0").
+  # First call on a connection. `peer` names the caller in the daemon's log ("psd-trainer 0.1.0"). The answer always holds
+  # the daemon's own protocolVersion; another one than the caller's is refused with protocolMismatch.
 
   join @1 (rank :UInt32, worldSize :UInt32, model :ModelSpec, host :Text, pid :UInt32, codec :Text,
            pullCodec :Text, incarnation :UInt64, daemon :UInt64, anyRank :Bool,
            held :List(HeldSamples)) -> JoinResult;
-  # Becomes a trainer. `codec` and `pullCodec` say how its gradients and its parameters are to travel,
-  # NAME[:option=value[,…]]; empty leaves that to the daemon. Refused: protocolMismatch (no hello before), modelMismatch,
-  # worldSizeMismatch, rankTaken, also when it had the rank at this daemon and another incarnation has had it
-  # since, invalidArgument, overloaded, shuttingDown.
-  # `incarnation`: a random number that a trainer draws once in its life. Who joins again with the one that has the
-  # rank goes on with its session, and its pushes are known; 0: neither. `daemon`: joined.daemon of its last
-  # join, 0 in the first.
-  # `anyRank`: instead of `rank` it takes the lowest one that is free. `worldSize` 0: as the daemon's configuration
-  # or those that are in say. `held`: what takeSamples dealt to it, by this daemon or one before, and of which it was not
-  # told what became of the gradient. Gradients of what others have by now are answered late.
+  # Becomes a trainer.
+  # `codec` and `pullCodec` say how gradients and parameters are to travel, NAME[:option=value[,…]]; empty leaves the choice to
+  # the daemon.
+  # `incarnation` is a random number that a trainer draws once in its life. A trainer that joins again with the incarnation that
+  # has the rank goes on with its session, and the daemon knows its pushes. 0: the trainer is not recognised.
+  # `daemon` is joined.daemon of the trainer's last join; 0 in its first.
+  # `anyRank`: take the lowest free rank in place of `rank`; where all ranks are taken, that of a trainer that is no longer
+  # connected.
+  # `worldSize` 0: the world size of the daemon's configuration, or of the trainers that are in.
+  # `held`: samples that takeSamples dealt to this trainer, at this daemon or one before it, and of whose gradients no answer
+  # came. Where another trainer has some of them by now, their gradient is answered `late`.
+  # Checked in this order; the first fault is the answer: invalidArgument (the model is not well formed, its signature is not that
+  # of its tensors, a codec may not be used), shuttingDown or unavailable (the daemon is ending), modelMismatch,
+  # invalidArgument (a world size above limits.connections or unfit for the rounds), worldSizeMismatch, invalidArgument (rank not
+  # below the world size), rankTaken (the rank is in use, or another incarnation has had it since), overloaded (the daemon has no
+  # model yet, and this one is too large). A holder of the rank that is no longer connected gives way and counts as lost.
+  # Before all of these: protocolMismatch (no hello before), overloaded (too many capabilities on this connection).
 
   observe @2 (model :ModelSpec) -> ObserveResult;
-  # Reads the model without being a trainer. An empty model matches any.
+  # Reads the model without being a trainer. An empty model matches any. notReady: the model has no values yet.
 
   admin @3 () -> (admin :Admin);
+  # Gives the operator's calls. Needs no hello.
 
   ping @4 () -> ();
-  # Does nothing; its round trip is the least that any call takes.
+  # Does nothing. Its round trip is the least that any call takes. Needs no hello.
 
   attach @5 (rank :UInt32, incarnation :UInt64, attachment :UInt32) -> AttachResult;
-  # Makes this one more connection of a trainer that has joined over another one; all three as in its join().
+  # Makes this connection one more of a trainer that has joined over another one. `rank` and `attachment` are those of
+  # JoinResult.joined, `incarnation` is that of the trainer's join().
   # Refused: protocolMismatch (no hello before), shuttingDown, overloaded, sessionEnded (that trainer has not joined, has
   # left, counts as lost, has joined again since, or said no incarnation).
 }
@@ -142,16 +153,18 @@ interface Daemon {
 struct AttachResult {
   union {
     session @0 :Trainer;
-    # The same session: pulls and pushes may come over either connection, those of one shard over one of them. What was
-    # agreed in join() holds. Bringing values, samples and leave() are for the connection that joined; with that one the
-    # trainer counts as no longer connected, without this one it does not. When one of them breaks, join again.
+    # The session of the join, over this connection. What was agreed in join() holds here. Pulls and pushes may come over any
+    # connection of the trainer; those of one shard go over one of them. Initial values, takeSamples, rings and leave() are for
+    # the connection that joined. The trainer counts as connected as long as that one stands. When any of the connections
+    # breaks, join again.
     error @1 :Error;
   }
 }
 
 struct HeldSamples {
+  # Samples that a trainer has: `count` places from `begin` on in the order of `epoch`, dealt to the gradient of `step`.
   step @0 :UInt64;
-  epoch @1 :UInt64;   # these as in SamplesResult.dealt
+  epoch @1 :UInt64;
   begin @2 :UInt64;
   count @3 :UInt32;
 }
@@ -159,15 +172,17 @@ struct HeldSamples {
 struct SamplesResult {
   union {
     dealt :group {
-      epoch @0 :UInt64;  # from 0; the samples are at these places of the epoch's order, which is the
-      begin @1 :UInt64;  # trainers' affair
+      # `count` samples, at the places from `begin` on in the order of `epoch` (from 0). The trainers alone know which
+      # sample is at a place.
+      epoch @0 :UInt64;
+      begin @1 :UInt64;
       count @2 :UInt32;
-      unweighted @6 :List(Bool);  # with `nominal`: for each shard, whether its policy applies every gradient by
-                                  # itself; there the trainer makes that of n samples count n / nominal
+      unweighted @6 :List(Bool);  # with `nominal`, for each shard: its policy applies every gradient by itself, so the
+                                  # trainer multiplies the gradient of n samples by n / nominal there before it pushes
     }
-    nothingNow @3 :Void;  # others have what is left, and `wait` was not said
+    nothingNow @3 :Void;  # other trainers have what is left, and `wait` was not said
     finished @4 :Void;    # every sample of every epoch is done
-    error @5 :Error;      # also invalidArgument: others say other samples or epochs
+    error @5 :Error;
   }
 }
 
@@ -176,15 +191,15 @@ struct JoinResult {
     joined :group {
       session @0 :Trainer;
       access @1 :ModelAccess;
-      mustInitialize @2 :Bool;   # this trainer is the first: it sends values, then initialized()
-      codec @4 :Text;            # what pushes are to use, with all options …
-      pullCodec @5 :Text;        # … and pulls: as asked, or the daemon's choice
-      leaseMs @6 :UInt64;        # after so long without a call of its session the trainer counts as gone
-      daemon @7 :UInt64;         # a random number that this daemon drew when it started
-      resumed @8 :Bool;          # the session from before goes on
-      rank @9 :UInt32;           # that it has
+      mustInitialize @2 :Bool;   # this trainer is the first: it sends values, then calls initialized()
+      codec @4 :Text;            # codec that pushes are to use, with all options: as asked, or the daemon's choice
+      pullCodec @5 :Text;        # codec that pulls are to use, with all options: as asked, or the daemon's choice
+      leaseMs @6 :UInt64;        # after so long without a call of its session the trainer counts as lost
+      daemon @7 :UInt64;         # random number that this daemon drew when it started
+      resumed @8 :Bool;          # the trainer's session from before goes on
+      rank @9 :UInt32;           # rank that the trainer got
       worldSize @10 :UInt32;     # ranks are below it
-      attachment @11 :UInt32;    # rises each time that this session is joined; for Daemon.attach
+      attachment @11 :UInt32;    # number of this join, for Daemon.attach; rises each time that the session is joined
     }
     error @3 :Error;
   }
@@ -205,122 +220,136 @@ interface Reader {
   # Reads the parameters.
 
   pull @0 (pull :UInt64, shard :UInt32, offset :UInt64, count :UInt64, codec :Text) -> PullResult;
-  # One slice of one shard; `offset` is relative to the shard's begin. Slices with the same `pull` number belong
-  # together: where the policy promises whole shards (locked), all slices of a shard in one pull show
-  # the same version. Numbers rise; a new number ends the pull before it. `codec`: the name of the one agreed in
-  # join(); empty: float32.
+  # One slice of one shard. `offset` is relative to the shard's begin. Slices with one `pull` number belong together:
+  # where the policy promises whole shards (locked), all slices of a shard in one pull show one version. Numbers
+  # rise; a new number ends the pull before it. `codec`: empty for float32, else the name of the codec agreed in join().
 }
 
 struct PullResult {
   union {
     slice :group {
-      pull @0 :UInt64;      # as asked, like the next two: they tell the receiver where the values
-      shard @1 :UInt32;     # belong before the rest of the message is read
+      # `pull`, `shard` and `offset` repeat the request, so that the receiver knows where the values belong before it has
+      # read the rest of the message.
+      pull @0 :UInt64;
+      shard @1 :UInt32;
       offset @2 :UInt64;
       version @3 :UInt64;   # updates that the shard had applied
-      values @4 :Data;      # count × float32, little endian, or as the codec asked for has it
+      values @4 :Data;      # count × float32, little endian, or bytes of the codec asked for
     }
     error @5 :Error;
   }
 }
 
 interface Trainer extends(Reader) {
-  # One trainer's session. It ends with leave(), some time after it or its connection was dropped, or when no
-  # call came for the lease; without leave() the trainer counts as lost. Every call renews the lease; those of a
+  # One trainer's session. It ends with leave(); membership.grace_ms after the capability or its connection was dropped; or
+  # when no call came for the lease. Without leave() the trainer counts as lost. Every call renews the lease. Calls of a
   # session that has ended are refused with sessionEnded.
 
   initialize @0 (shard :UInt32, offset :UInt64, values :Data) -> (status :Acknowledgement);
-  # One slice of the initial values, from the trainer that was told mustInitialize.
+  # One slice of the initial values, from the trainer that was told mustInitialize. Every element is sent once.
 
   initialized @1 () -> (status :Acknowledgement);
-  # All initial values are sent. badSlice when some element was not.
+  # Says that all initial values are sent. badSlice when some element was not.
 
   awaitModel @2 () -> AwaitResult;
-  # One outstanding call per session, as of takeSamples with `wait`. Parked until the model has values, or until this trainer is asked to bring them because the one that
-  # was to do so is gone.
+  # Parked until the model has values, or until this trainer is asked to bring them because the one that was to do so is
+  # gone. A session may have one such call outstanding; a second one is refused with invalidArgument.
 
   push @3 (step :UInt64, shard :UInt32, offset :UInt64, basis :UInt64, samples :UInt32,
            gradient :Data, codec :Text, count :UInt32) -> PushResult;
-  # One slice of one gradient. The slices of a shard come in any order without overlap; together they
-  # cover the shard and make one update. A slice that comes again, on this connection or after the trainer
-  # joined again, is not applied again and is told what its push was answered. `basis`: the version that the
-  # gradient was computed from. `step` rises with every gradient; a larger one gives up what is unfinished of the
-  # one before: with several connections all slices of that are answered first. Where a gradient must wait for other trainers (sync), its last slice is answered when it is known
-  # what became of it, all others at once. `gradient` holds float32, or what the codec of that name made of `count`
-  # values: the one agreed in join().
+  # One slice of one gradient. `gradient` holds float32, or the bytes that the codec agreed in join() made of `count` values,
+  # and `codec` is its name. `basis` is the version that the gradient was computed from.
+  # The slices of a shard come in any order and do not overlap. Together they cover the shard and make one update. All of
+  # them name one `basis`.
+  # `step` rises with every gradient. A larger step drops what is unfinished of the gradient before it: with several
+  # connections a push begins when all slices of the one before are answered. A smaller step is a badSlice.
+  # A slice that comes again, on this connection or after the trainer joined again, is not applied again. It is answered
+  # `received` while its update is unfinished, then with what became of its shard's update. The daemon knows the unfinished
+  # update and the last 64 finished ones of each trainer and shard.
+  # Where a gradient must wait for other trainers (sync), its last slice is answered when the outcome is known, all other
+  # slices at once.
 
   takeSamples @9 (step :UInt64, count :UInt32, samples :UInt64, epochs :UInt64, firstEpoch :UInt64,
                   wait :Bool, nominal :UInt32, sampleSeconds :Float64) -> SamplesResult;
-  # Deals at most `count` samples to the gradient of `step`: so every sample of every epoch is in one gradient,
-  # however fast trainers are, and though some die. `samples` of an epoch and `epochs` are the same for all trainers;
-  # the first to ask decides. `firstEpoch`: where a daemon that knows of nothing begins. Asking again for the same
-  # step gives the same. Once the gradient is applied the samples are done; when it is dropped, or the trainer is
-  # gone before, they are dealt again. `wait`: parked, where nothing is left but what others have, until some of that
-  # comes back or all is done. Meanwhile nobody waits for this trainer, so it asks so when its pushes are answered.
-  # `nominal`: 0, or the daemon chooses the number, `count` at most, so that all trainers that say so compute as long
-  # for a step: each in proportion to its speed, together about `nominal` times their number. It is the same for all
-  # of them. `sampleSeconds`: how long this trainer computes for a sample; 0: not known yet, and it gets `nominal`.
+  # Asks for at most `count` samples for the gradient of `step`. Every sample of every epoch is dealt to one gradient,
+  # however fast trainers are, and though some die. Asking again for a step gives the samples that were dealt to it. Once the
+  # gradient is applied its samples are done. When the gradient is dropped, or the trainer is gone before, they are dealt again.
+  # `samples` of an epoch and `epochs`: one number for all trainers; the first trainer to ask decides.
+  # `firstEpoch`: where a daemon that knows of no plan begins.
+  # `wait`: where other trainers have all that is left, the call is parked until some of it comes back or all is done. Meanwhile
+  # nobody waits for this trainer, so it says `wait` only when its pushes are answered. A session may have one such call
+  # outstanding; a second one is refused with invalidArgument.
+  # `nominal`: 0 for `count` samples. Else the daemon chooses how many, from 1 to `count`, so that all trainers with `nominal`
+  # compute as long for a step: in proportion to 1 / sampleSeconds, in sum `nominal` times their number but for rounding.
+  # `nominal` is one number for all of them.
+  # `sampleSeconds`: how long this trainer computes for a sample; 0: not known yet, and it gets `nominal`.
+  # invalidArgument: samples, epochs or count is 0; samples, epochs or nominal differ from the other trainers'; count is below
+  # nominal; sampleSeconds is negative or not finite.
 
   leave @4 () -> (status :Acknowledgement);
-  # The trainer is done. Answered when the departure is kept for a daemon after this one, at once where nothing keeps it;
-  # pushes that are still under way may be applied after it or not.
+  # The trainer is done. Answered when the departure is kept for a daemon after this one; at once where nothing keeps it. Pushes
+  # that are still under way may be applied after it or not.
 
   notice @5 () -> (shuttingDown :Bool, reason :Text, comesBack :Bool);
-  # Parked until the daemon has something to tell; one outstanding call per session, a second one is answered at once
-  # without `shuttingDown`. `comesBack`: another daemon is to go on with the model. Hang up, and come back to it as after
-  # a connection that broke; what is not answered by then is to be sent again.
+  # Parked until the daemon is about to end. A session may have one such call outstanding; a second one is answered at once,
+  # without `shuttingDown`. The trainer hangs up, for which the daemon waits up to limits.drain_ms. `comesBack`: another daemon is
+  # to go on with the model. The trainer then comes back to it as after a connection that broke, and sends again what
+  # was not answered.
 
   keepAlive @8 () -> (status :Acknowledgement);
-  # Renews the lease, and nothing else; for a trainer that computes for long or waits in a parked call.
+  # Renews the lease and does nothing else, for a trainer that computes for long or waits in a parked call.
 
   openRing @6 (bytes :UInt64) -> RingResult;
-  # Once per session, over a Unix socket: memory to push gradients through, ModelAccess.ringBytesMax at most.
-  # What lies where in it is the trainer's business alone. It is the session's, and goes with it.
+  # Once per session, over a Unix socket: makes a memory file to push gradients through, at most ModelAccess.ringBytesMax.
+  # What lies where in it is the trainer's business alone. The ring is the session's, and the daemon drops it at the
+  # session's end.
 
   pushShared @7 (step :UInt64, shard :UInt32, offset :UInt64, basis :UInt64, samples :UInt32,
                  at :UInt64, count :UInt64) -> PushResult;
-  # push of `count` float32 that lie in the ring at byte `at`, a multiple of 64. The trainer leaves them as
+  # push() of `count` float32 that lie in the ring at byte `at`, a multiple of 64. The trainer leaves them as
   # they are until the answer is there.
 
   openDeviceRing @10 (device :UInt32, bytes :UInt64) -> DeviceRingResult;
-  # Once per session and device of the daemon's, over a Unix socket: memory of that CUDA device, zeroed, to be mapped
-  # by this trainer and written and read by both, ModelAccess.ringBytesMax at most. What lies where in it is the
-  # trainer's business alone. It is the session's, and goes with it.
+  # Once per session and device of the daemon's, over a Unix socket: makes a ring of zeros in the memory of that CUDA device, at
+  # most ModelAccess.ringBytesMax. The trainer maps it; both sides write and read it. What lies where in it is the trainer's
+  # business alone. The ring is the session's, and the daemon frees it at the session's end.
 
   pushFromDevice @11 (step :UInt64, shard :UInt32, offset :UInt64, basis :UInt64, samples :UInt32,
                       at :UInt64, count :UInt64) -> PushResult;
-  # push of `count` float32 that lie at byte `at`, a multiple of 64, of the ring of the shard's device: copied there
-  # before the call, and left as they are until the answer is there. leave() before that may come first.
+  # push() of `count` float32 that lie at byte `at`, a multiple of 64, of the ring of the shard's device. The trainer's copy into
+  # the ring has ended before the call. The values stay as they are until the answer is there. A leave() that is called before
+  # the answer may overtake the push.
 
   pullToDevice @12 (pull :UInt64, shard :UInt32, offset :UInt64, count :UInt64, at :UInt64) -> DevicePullResult;
-  # pull of `count` float32 to byte `at`, a multiple of 64, of the ring of the shard's device; there when the answer is.
+  # pull() of `count` float32 to byte `at`, a multiple of 64, of the ring of the shard's device. The values are there when the
+  # answer is.
 }
 
 struct DeviceRingResult {
   union {
-    handle @0 :Data;   # what its processes map the memory by: a cudaIpcMemHandle_t, 64 bytes
+    handle @0 :Data;   # a cudaIpcMemHandle_t, 64 bytes, by which the trainer maps the ring
     error @1 :Error;
   }
 }
 
 struct DevicePullResult {
   union {
-    version @0 :UInt64;   # as PullResult has it
+    version @0 :UInt64;   # updates that the shard had applied
     error @1 :Error;
   }
 }
 
 struct RingResult {
   union {
-    memory @0 :SharedMemory;   # of that many bytes, zeroed, to be read and written
+    memory @0 :SharedMemory;   # the ring: zeros, to be read and written
     error @1 :Error;
   }
 }
 
 struct AwaitResult {
   union {
-    ready @0 :Void;
-    mustInitialize @1 :Void;   # go on with initialize() and initialized()
+    ready @0 :Void;            # the model has values
+    mustInitialize @1 :Void;   # this trainer brings the values: initialize(), then initialized()
     error @2 :Error;
   }
 }
@@ -328,7 +357,7 @@ struct AwaitResult {
 enum PushOutcome {
   applied @0;    # in the model
   received @1;   # part of an update that is applied when its last slice is there
-  late @2;       # dropped, all shards of its parameter group: the round that it was for is closed
+  late @2;       # dropped in all shards of its parameter group: the gradient's round is closed
   stale @3;      # dropped: computed from values that are older than the policy allows
 }
 
@@ -337,25 +366,25 @@ struct PushResult {
     accepted :group {
       outcome @0 :PushOutcome;
       version @1 :UInt64;     # of the shard, after this slice
-      staleness @2 :UInt64;   # updates between basis and this one
+      staleness @2 :UInt64;   # updates that the shard applied between basis and this one
     }
     error @3 :Error;
   }
   dropped @4 :List(UInt32);
-  # In the answer to the slice that completed a gradient: all shards of whose part nothing is in the model, nor will be by
-  # this push. Where it names some, it says what became of each shard that no other answer told of, in place of `outcome`,
-  # which is the worst of them, or of the error, which is that of one.
+  # Set in the answer to the slice that completed a gradient: the shards of whose part nothing is in the model, nor will be by
+  # this push. `outcome` is then the worst outcome of all shards whose part waited, or `error` that of one of them. Where
+  # `dropped` names shards, a shard that no other answer told of is in the model unless it is named.
 }
 
 interface Admin {
   status @0 () -> (json :Text);
-  # The daemon's state as JSON; docs/protocol.md lists the fields.
+  # The daemon's state as JSON. docs/protocol.md lists the fields.
 
   reload @2 () -> (status :Acknowledgement, change :Text);
-  # Read the configuration file again and go over to it as far as that can be while trainers work. `change` tells
-  # what differs, for people. invalidArgument: something is wrong with it or cannot change now, and nothing did.
+  # Reads the configuration file again and goes over to it as far as that can be while trainers work. `change` tells
+  # people what differs. invalidArgument: something in the file is wrong or cannot change now, and nothing has changed.
 
   stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
-  # Finish what is in flight, save if configured, tell the trainers, exit. Answered when that has begun; with `wait`
-  # when all is saved, or with the error that kept something from being saved, right before the connection ends.
+  # Finishes what is in flight, saves if configured, tells the trainers, exits. Answered when that has begun. With `wait` it is
+  # answered right before the connection ends: when all is saved, or with the error that kept something from being saved.
 }

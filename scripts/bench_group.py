@@ -1,5 +1,6 @@
 """What the groups of scripts/bench have in common. A group is a class with a title, a text on how to read it, `measurements()`
-(name to a function that takes one sample) and `rows(medians)`, or `tables(medians)` where its tables look different."""
+(name to a function that takes one sample) and `rows(medians)`, or `tables(medians)` where its tables look different. `summary`
+names the rows that the page's head shows."""
 
 from bench_report import table
 
@@ -11,6 +12,7 @@ class Group:
     """Holds what every group gets. `rounds_max` bounds the rounds of one that takes long."""
 
     rounds_max = 1000
+    summary = ()
 
     def __init__(self, programs, quick):
         self.programs = programs

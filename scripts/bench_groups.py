@@ -35,12 +35,16 @@ def free_bytes():
 class Transfer(Group):
     name = "transfer"
     title = "Pull and push of 64 MiB"
-    text = """One trainer, hogwild, plain SGD, bytes over the time of the median transfer. A plain stream is two processes that do
-nothing but send and receive; in a push the receiver applies SGD to each 256 KiB when they are there. The best of four counts: one
-request for all, or 1 MiB requests with four unanswered; with the system's socket buffers, or 1 MiB. `copy` is one thread that
-copies, by memcpy or by non-temporal stores, whichever is faster; a pull through shared memory is copied by two, the trainer's
-I/O thread and the one that waits for it. `apply` is the daemon's SGD loop over memory of its own process.
-`awake`: both ends stay awake for 50 µs after each message (`spin_us` in the configuration, `--spin`)."""
+    summary = tuple(f"{operation}, {way}" for operation in ("pull", "push") for way in ("Unix", "TCP", "shared memory"))
+    text = """One trainer, hogwild, plain SGD. A rate is bytes over the time of the median transfer.
+
+- A *plain stream* is two processes that do nothing but send and receive. In a push the receiver applies SGD to each 256 KiB when
+  they are there. The best of four counts: one request for all, or 1 MiB requests with four unanswered, each with the system's
+  socket buffers and with 1 MiB.
+- `copy` is one thread that copies, by memcpy or by non-temporal stores, whichever is faster. A pull through shared memory is copied
+  by two: the trainer's I/O thread and the one that waits for it.
+- `apply` is the daemon's SGD loop over memory of its own process.
+- `awake`: both ends stay awake for 50 µs after each message (`spin_us` in the configuration, `--spin`)."""
 
     def measurements(self):
         programs = self.programs
@@ -97,10 +101,11 @@ I/O thread and the one that waits for it. `apply` is the daemon's SGD loop over 
 class Latency(Group):
     name = "latency"
     title = "Small calls"
-    text = """An empty call and its answer, against eight bytes sent there and back by two processes that do nothing else, and
-against the same call with Cap'n Proto as it comes. The last row is the median empty call of one client while another pulls 64 MiB
-after 64 MiB; the daemon must not make it wait for such a transfer to end. `awake`: both ends stay awake for 50 µs after each
-message (`spin_us` in the configuration, `--spin`), as they may where cores are idle."""
+    summary = ("round trip, Unix", "round trip, TCP", "calls per second, 64 unanswered, Unix", "calls per second, 64 unanswered, TCP")
+    text = """An empty call and its answer. Beside it: eight bytes sent there and back by two processes that do nothing else
+(*ping-pong*), and an empty call with Cap'n Proto as it comes. *Beside bulk* is the median empty call of one client while another
+pulls 64 MiB after 64 MiB: the daemon must not make it wait for such a transfer to end. `awake`: both ends stay awake for 50 µs
+after each message (`spin_us` in the configuration, `--spin`), as they may where cores are idle."""
 
     def measurements(self):
         programs = self.programs
@@ -150,9 +155,10 @@ message (`spin_us` in the configuration, `--spin`), as they may where cores are 
 class Train(Group):
     name = "train"
     title = "A training step"
-    text = """Batch 32, synthetic data, hogwild, Unix socket. `psd-trainer bench train` takes blocks of steps with the server (pull,
-compute, push) and without (compute, SGD in place) in turns in one process; figures are medians of a step. One thread computes,
-or as many as there are cores, which leaves none to the daemon. The targets are for overlap: transfers beside the computation."""
+    summary = ("step of mnist_cnn", "step of mnist_cnn, overlap", "step of mlp", "step of mlp, overlap")
+    text = """Batch 32, synthetic data, hogwild, Unix socket. In one process `psd-trainer bench train` takes blocks of steps with the
+server (pull, compute, push) and without (compute, SGD in place) in turns. Figures are medians of a step. One thread computes, or as
+many as there are cores, which leaves none to the daemon. The targets are for overlap: transfers beside the computation."""
     targets = {"mnist_cnn": 1.10, "mlp": 1.5}
     overlap = {"inflight": 2, "prefetch": True}
     variants = {"": {"threads": 1}, ", overlap": {"threads": 1, **overlap}, ", overlap, a thread for each core": overlap}
@@ -180,9 +186,9 @@ or as many as there are cores, which leaves none to the daemon. The targets are 
 class Memory(Group):
     name = "memory"
     title = "Memory of the daemon"
-    text = """The most that was resident during pushes and pulls of 64 MiB of parameters in messages, against parameters × (1 + optimizer
-state slots) + 32 MiB + what may be in flight: four slices of 1 MiB. And how far what is resident rises over 10,000 pushes of
-16 KiB from clients that come and go."""
+    text = """The most that was resident during pushes and pulls of 64 MiB of parameters in messages. The target is parameters ×
+(1 + optimizer state slots) + 32 MiB + four slices of 1 MiB, which may be in flight. The last row is how far resident memory rises
+over 10,000 pushes of 16 KiB from clients that come and go."""
     rounds_max = 1
     slots = {"sgd": 0, "adagrad": 1, "adam": 2}
 
@@ -216,7 +222,7 @@ class Sizes(Group):
     name = "sizes"
     title = "From 10⁴ to 10⁹ parameters"
     text = """Unix socket, one trainer, plain SGD. The straight line goes through the times of 10⁴ parameters, which cost calls rather
-than bytes, and of 10⁷ (40 MB), which are beyond the caches: a transfer that is linear in its bytes lies on it."""
+than bytes, and of 10⁷ (40 MB), which are beyond the caches. A transfer that is linear in its bytes lies on that line."""
     rounds_max = 3
     line_through = (10**4, 10**7)
 
@@ -266,8 +272,8 @@ than bytes, and of 10⁷ (40 MB), which are beyond the caches: a transfer that i
 class Trainers(Group):
     name = "trainers"
     title = "Several trainers"
-    text = """All trainers together, bytes over time, Unix socket, against one trainer; and the rounds of the slowest trainer by those of the
-fastest, which 1 means are alike. Each trainer is a process."""
+    text = """Bytes over time of all trainers together, Unix socket, against one trainer. Each trainer is a process. *Fairness* is the
+rounds of the slowest trainer by those of the fastest: 1 where all are alike."""
     rounds_max = 3
     counts = (1, 2, 4, 8, 16)
 
@@ -305,8 +311,8 @@ fastest, which 1 means are alike. Each trainer is a process."""
 class Connections(Group):
     name = "connections"
     title = "Several connections of one trainer"
-    text = """One trainer, 64 MiB in messages, four shards, by its `--connections`, against one. Each has a thread of the trainer's and an event loop
-of the daemon's, so what there is to gain depends on the cores that are idle otherwise."""
+    text = """One trainer, 64 MiB in messages, four shards, by its `--connections`, against one. Each connection has a thread of the
+trainer's and an event loop of the daemon's. What there is to gain depends on the cores that are idle otherwise."""
     rounds_max = 3
     counts = (1, 2, 4)
 

@@ -7,9 +7,9 @@ from bench_report import Row, gigabytes
 class Optimizers(Group):
     name = "optimizers"
     title = "Loops of the optimizers"
-    text = """One thread over arrays of 64 MiB, in process: bytes that the loop reads and writes over time, against STREAM's triad
-`a[i] = b[i] + s · c[i]`, counted alike (12 bytes an element, for it and for SGD). The triad's result is fetched before it is overwritten, which is not counted;
-an optimizer works in place and wastes nothing, so its share can be above 1."""
+    text = """One thread over arrays of 64 MiB, in process. A rate is the bytes that the loop reads and writes, over time. Beside it is
+STREAM's triad `a[i] = b[i] + s · c[i]`, counted alike (12 bytes an element, as for SGD). The triad's result is fetched before it is
+overwritten, which is not counted. An optimizer works in place and wastes nothing, so its ratio can be above 1."""
     names = ("sgd", "momentum", "adagrad", "adam")
 
     def measurements(self):
@@ -23,12 +23,14 @@ an optimizer works in place and wastes nothing, so its share can be above 1."""
 class Kernels(Group):
     name = "cuda"
     title = "Kernels on a GPU"
-    text = """`psd-bench-cuda`: bytes that an optimizer's fused kernel must read and write, over time, against a device-to-device copy (8 bytes
-a parameter) in the same run; medians of seven rounds by the device's events. Hogwild is plain SGD by several streams on the same
-weights, each with gradients of its own in slices of 4 MiB; all streams together, against one. A parameter costs SGD 12 bytes,
-momentum and Adagrad 20, Adam 28. As CUDA 13's `nvcc -Xptxas -v` reports for sm_80 and sm_90, no kernel of an optimizer takes more
-than 54 registers a thread or spills any, so that four blocks of 256 threads and more share a multiprocessor; the one for the
-entries of a sparse codec takes 14 and 16."""
+    text = """`psd-bench-cuda`: bytes that an optimizer's fused kernel must read and write, over time, against a device-to-device copy (8
+bytes a parameter) in the same run. Figures are medians of seven rounds by the device's events. A parameter costs SGD 12 bytes,
+momentum and Adagrad 20, Adam 28. Hogwild is plain SGD by several streams on the same weights, all streams together against one.
+Each stream has gradients of its own in slices of 4 MiB.
+
+CUDA 13's `nvcc -Xptxas -v` reports for sm_80 and sm_90 that no kernel of an optimizer takes more than 54 registers a thread, and
+that none spills. So four blocks of 256 threads and more share a multiprocessor. The kernel for the entries of a sparse codec takes 14
+and 16 registers."""
     rounds_max = 1
 
     def measurements(self):
@@ -57,9 +59,9 @@ entries of a sparse codec takes 14 and 16."""
 class Aggregators(Group):
     name = "aggregators"
     title = "Loops of the aggregators"
-    text = """One thread combines gradients of 16 MiB each, as a synchronous round does, and applies the result by SGD: bytes that it must read
-and write over time (each gradient and the weights read once, the weights written once), against STREAM's triad. A median of many gradients is bound by its
-sorting network, and distances by the number of pairs, not by memory."""
+    text = """One thread combines gradients of 16 MiB each, as a synchronous round does, and applies the result by SGD. A rate is the bytes
+that it must read and write, over time: each gradient and the weights read once, the weights written once. Beside it is STREAM's
+triad. A median of many gradients is bound by its sorting network, and distances by the number of pairs, not by memory."""
     counts = (5, 16, 64)
     operations = ("mean", "trimmed_mean", "median", "distances")
 

@@ -4,24 +4,33 @@ import dataclasses
 import datetime
 import os
 import platform
+import re
 import subprocess
 
 BY_HAND_BEGIN = "<!-- by hand: kept when the page is generated -->"
 BY_HAND_END = "<!-- end of what is by hand -->"
+FIGURES = ("|", "Not measured:", "*Measured")  # how the lines begin that follow a section's text
 
 INTRODUCTION = """# Performance
 
-What psd's data path does on one machine, beside what the machine does without psd. `scripts/bench` wrote this page.
+What psd's data path does on one machine, beside what the machine does without psd. `scripts/bench` measures it and writes this
+page.
 
 {machine}
 
-A figure is the median over the rounds. Each round runs every measurement of a group and its references one after the other, so that
-what else goes on in the machine touches all of them. A ratio is psd's median by the reference's; compare ratios within this page, not
-figures between machines. `target` is what psd means to reach; a row without one is for orientation.
+{summary}
+`target` is what psd means to reach; a row without one is for orientation. A ratio is psd's figure by the reference's. Compare
+ratios within this page, not figures between machines. [What limits it](#what-limits-it) gives the reasons.
 
-Measure your own daemon, which must hold no other model: `psd-trainer bench pull --server tcp://host:5500` (`psd-trainer bench --help`
-names the other operations). Run all of this: `scripts/bench` (about {minutes} minutes; `--help` explains; `--quick` is shorter
-and rougher; `--only sweep` measures one group anew and leaves the other tables as they are).
+**How it was measured.** A figure is the median over the rounds. Each round runs every measurement of a group and its references
+one after the other, so that what else goes on in the machine touches all of them.
+
+**Measure your own.** `psd-trainer bench pull --server tcp://host:5500` measures a running daemon, which must hold no other model;
+`psd-trainer bench --help` names the other operations. `scripts/bench` runs all of this in about {minutes} minutes. `--quick` is
+shorter and rougher. `--only sweep` measures one group anew and leaves the other tables as they are. `--text` measures nothing and
+writes the words around the tables anew.
+
+The rest of this page is an appendix: every table, then what limits the figures.
 """
 
 MACHINE = """| | |
@@ -45,6 +54,10 @@ def microseconds(value):
 
 def milliseconds(value):
     return f"{value * 1e3:.2f} ms"
+
+
+VERDICTS = {True: "met", False: "**not met**", None: ""}
+COLUMNS = 6
 
 
 @dataclasses.dataclass
@@ -87,8 +100,21 @@ class Row:
         return Row(what, show(value), "", "", f"≤ {show(target)}", value <= target)
 
     def line(self):
-        verdict = {True: "met", False: "**not met**", None: ""}[self.met]
-        return f"| {self.what} | {self.value} | {self.reference} | {self.ratio} | {self.target} | {verdict} |"
+        return f"| {self.what} | {self.value} | {self.reference} | {self.ratio} | {self.target} | {VERDICTS[self.met]} |"
+
+    @staticmethod
+    def read(line):
+        """The row that line() made `line` of, or None if it made none of it."""
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if not line.startswith("| ") or len(cells) != COLUMNS or cells[-1] not in VERDICTS.values() or not cells[0]:
+            return None
+        met = next(met for met, verdict in VERDICTS.items() if verdict == cells[-1])
+        return Row(*cells[:-1], met)
+
+    def missed(self):
+        """One that is not met, for people."""
+        figure = f"{self.ratio} × {self.reference.partition(':')[0]}" if self.ratio else self.value
+        return f"{self.what}: {figure} ({self.target})"
 
 
 def table(rows):
@@ -109,6 +135,37 @@ def heading(group):
     return f"## {group.title}"
 
 
+def with_text_of(group, section_before):
+    """A section that was on the page, with its tables, under the text that the group has now."""
+    lines = section_before.splitlines()
+    figures = next((at for at, line in enumerate(lines) if line.startswith(FIGURES)), len(lines))
+    return "\n".join([heading(group), "", group.text, "", *lines[figures:]]).rstrip() + "\n"
+
+
+def anchor(title):
+    """Of a heading, as GitHub makes it."""
+    return "#" + re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def summary(groups, sections):
+    """The table in the page's head, from the rows that the sections hold: those that the groups name, and all that are not met."""
+    chosen, missed, count, targets = [], [], 0, 0
+    for group in groups:
+        rows = [row for row in map(Row.read, sections.get(heading(group), "").splitlines()) if row]
+        # The first row of a name: others of that name have other references.
+        first = {row.what: row for row in reversed(rows)}
+        chosen += [first[name] for name in group.summary if name in first]
+        targets += sum(row.met is not None for row in rows)
+        short = [row.missed() for row in rows if row.met is False]
+        if short:
+            missed.append(f"- [{group.title}]({anchor(group.title)}): {'; '.join(short)}")
+            count += len(short)
+    lines = [table(chosen), ""] if chosen else []
+    if targets:
+        lines += [f"**Not met:** {count} of {targets} targets.", "", *missed, ""] if missed else [f"All {targets} targets are met.", ""]
+    return "\n".join(lines)
+
+
 def command_line(*arguments):
     done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
     return done.stdout.strip() if done.returncode == 0 else ""
@@ -125,8 +182,10 @@ def machine():
                           system=f"{platform.system()} {platform.release()}")
 
 
-def introduction(minutes):
-    return INTRODUCTION.format(machine=machine(), minutes=minutes)
+def machine_of(text):
+    """The machine that a page tells of, as machine() shows it; None where it tells of none."""
+    found = re.search(r"^\| \| \|\n\|---\|---\|\n\| processor .*\n\| cores.*\n\| system .*$", text, re.MULTILINE)
+    return found and found.group()
 
 
 def stamp(repo, arguments, rounds, seconds):
@@ -146,11 +205,14 @@ def sections_of(text):
 
 
 def page(groups, measured, minutes, before):
-    """The page with the sections in `measured` (by heading); those of the other groups, and what is by hand, as `before` has
-    them."""
-    sections = {**sections_of(before), **measured}
-    kept = [sections[heading(group)] for group in groups if heading(group) in sections]
-    return introduction(minutes) + "\n" + "\n".join(kept) + "\n" + by_hand(before)
+    """The page with the sections in `measured` (by heading); the tables of the other groups, and what is by hand, as `before` has
+    them. With nothing measured the page goes on telling of the machine that it told of."""
+    kept = sections_of(before)
+    sections = {heading(group): with_text_of(group, kept[heading(group)]) for group in groups if heading(group) in kept}
+    sections.update(measured)
+    shown = (None if measured else machine_of(before)) or machine()
+    head = INTRODUCTION.format(machine=shown, summary=summary(groups, sections), minutes=minutes)
+    return head + "\n" + "\n".join(sections[heading(group)] for group in groups if heading(group) in sections) + "\n" + by_hand(before)
 
 
 def by_hand(text):

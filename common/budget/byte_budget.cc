@@ -71,7 +71,7 @@ void ByteBudget::serve() {
       waiting_--;
     }
   }
-  // Without the mutex: the lease of one who stops waiting at this moment comes back at once.
+  // Without the mutex held: a waiter that stops waiting at this moment gives its lease back at once.
   for (auto& [waiter, lease] : served) waiter.fulfiller->fulfill(std::move(lease));
 }
 

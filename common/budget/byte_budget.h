@@ -64,7 +64,7 @@ class ByteBudget : public std::enable_shared_from_this<ByteBudget> {
   explicit ByteBudget(uint64_t bytesMax) : bytesMax_(bytesMax) {}
   bool takeNow(uint64_t bytes);
   void giveBack(uint64_t bytes);
-  /// Gives those who wait what there is.
+  /// Gives the bytes that are left to the callers that wait, in their order.
   void serve();
   /// Drops the waiter of `turn`, if it still waits, so that it is in nobody's way.
   void forget(uint64_t turn);

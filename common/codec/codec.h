@@ -21,15 +21,15 @@ struct CodecMemory {
   std::span<float> velocity;  ///< dgc's momentum
 };
 
-/// One way to write float32 values in fewer bytes. A slice is encoded by itself; what its bytes mean
-/// stands at the head of each codec's file and in docs/protocol.md. Immutable; thread-safe.
+/// One way to write float32 values in fewer bytes. A slice is encoded by itself. The head of each codec's
+/// file and docs/protocol.md say what the bytes mean. Immutable; thread-safe.
 ///
 /// Encoding with error feedback goes so, per slice and step (GradientEncoder in trainer/client does it):
-/// accumulate() the gradient into the memory, encode() the residual, settle() the memory. No value that
-/// is decoded is larger than the largest that was encoded, but for rounding.
+/// accumulate() the gradient into the memory, encode() the residual, settle() the memory. No value that is
+/// decoded is larger than the largest that was encoded, but for rounding.
 ///
-/// Bytes lie 8-byte aligned. Those of a peer go through check() first; everything else that reads them
-/// trusts what check() found right. Counts are from 1 to 2^31 - 1.
+/// Bytes lie 8-byte aligned. Bytes of a peer go through check() first; all other functions that read bytes
+/// trust what check() found right. Counts are from 1 to 2^31 - 1.
 class Codec {
  public:
   using Bytes = std::span<const std::byte>;
@@ -40,11 +40,11 @@ class Codec {
   Codec& operator=(const Codec&) = delete;
 
   virtual std::string_view name() const = 0;
-  /// How it is chosen, with all its options: "topk:fraction=0.01".
+  /// How this codec is chosen, with all its options: "topk:fraction=0.01".
   const std::string& spec() const { return spec_; }
   /// Arrays that an encoder keeps: none where nothing is lost, else the residual; 2: a velocity as well.
   virtual uint32_t memorySlots() const { return 1; }
-  /// Whether its pushes carry a momentum, as an optimizer's updates may.
+  /// Whether this codec's pushes carry a momentum, as an optimizer's updates may.
   virtual bool addsMomentum() const { return false; }
   /// Whether values that nobody adds up, like parameters, come close to themselves in one go.
   virtual bool suitsParameters() const { return false; }
@@ -94,7 +94,7 @@ class CodecOptions {
   double number(std::string_view key, double fallback, double min, double max);
   /// The share of values that is sent.
   double fraction() { return number("fraction", 0.01, 1e-6, 1); }
-  /// After all were read: the first problem, or ok.
+  /// To be called after all options were read: the first problem, or ok.
   Status finish() const;
   /// "codec:key=value,…" with every option that was read.
   const std::string& spec() const { return spec_; }
@@ -114,9 +114,10 @@ class CodecOptions {
 
 /// The codec that NAME[:option=value[,option=value]] chooses. The error says what there is.
 Result<std::shared_ptr<const Codec>> makeCodec(std::string_view spec);
-/// What decodes the bytes of a codec that a peer names, whatever its options; null when there is none.
+/// The codec that decodes the bytes of a codec that a peer names, whatever its options; null when there is
+/// none of that name.
 const Codec* findDecoder(std::string_view name);
-/// The names of all codecs, in the order of the list; those that suit parameters alone.
+/// The names of all codecs, in the order of the list, and of all that suit parameters.
 std::vector<std::string_view> codecNames();
 std::vector<std::string_view> parameterCodecNames();
 /// "name: summary; name: summary", for help texts.

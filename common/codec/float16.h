@@ -31,7 +31,8 @@ PSD_HOST_DEVICE uint16_t toHalf(float value) {
 
 /// The value of a finite half; exact.
 PSD_HOST_DEVICE float fromHalf(uint16_t half) {
-  const float magnitude = floatOf((half & 0x7fffu) << 13) * 0x1p112f;  // moves the bias back, subnormals too
+  const float magnitude =
+      floatOf((half & 0x7fffu) << 13) * 0x1p112f;  // moves the bias back, also of subnormals
   return floatOf(bitsOf(magnitude) | (half & 0x8000u) << 16);
 }
 

@@ -18,7 +18,7 @@ constexpr uint32_t kStride = 32;  // values that are passed over together when n
 
 using Bins = std::array<std::array<uint32_t, kCounters>, kBins>;
 
-/// The bin that holds the k-th largest magnitude, and how many lie in those above it.
+/// The bin that holds the k-th largest magnitude, and how many values lie in the bins above it.
 std::pair<uint32_t, uint64_t> findBin(std::span<const float> values, uint64_t k) {
   Bins bins{};
   const size_t full = values.size() / kCounters * kCounters;
@@ -82,7 +82,7 @@ Status SparseCodec::encode(std::span<const float> values, uint64_t, std::byte* o
   LargestValues largest = findLargest(values, k);
   forLarge(values, largest.bits, [&](size_t i) {
     if (magnitudeBits(values[i]) == largest.bits && largest.equal-- == 0) {
-      largest.equal = 0;  // enough of those
+      largest.equal = 0;  // enough equal magnitudes were found
       return;
     }
     *toValue++ = values[i];

@@ -16,7 +16,7 @@ namespace psd {
 /// Immutable.
 class SparseCodec : public Codec {
  public:
-  /// `fraction`: of the values that are sent, at least one.
+  /// `fraction`: share of the values that is sent, at least one value.
   explicit SparseCodec(double fraction) : fraction_(fraction) {}
 
   uint64_t encodedBytes(uint64_t count) const override { return bytesFor(count, kept(count)); }
@@ -43,13 +43,13 @@ class SparseCodec : public Codec {
   const double fraction_;
 };
 
-/// Which values are the largest: all whose magnitudeBits() exceed `bits`, and the first `equal` of those that
-/// have just these.
+/// Which values are the largest: all whose magnitudeBits() exceed `bits`, and the first `equal` values whose
+/// magnitudeBits() are `bits`.
 struct LargestValues {
   uint32_t bits = 0;
   uint64_t equal = 0;
 };
-/// The `k` largest magnitudes, 0 < k <= values.size(); of equal ones those that come first.
+/// The `k` largest magnitudes, 0 < k <= values.size(). Of equal magnitudes the first ones count.
 LargestValues findLargest(std::span<const float> values, uint64_t k);
 
 }  // namespace psd

@@ -13,8 +13,8 @@ __attribute__((target("avx2"))) void runWithAvx2(Loop loop) {
 }
 #endif
 
-/// Runs `loop`, compiled once for every x86-64 or AArch64 and once for AVX2, as what this processor has. The
-/// results are the same: no operation is contracted (-ffp-contract=off) and sums keep their order.
+/// Runs `loop`, which is compiled once for every x86-64 or AArch64 and once for AVX2, as this processor
+/// allows. Both give equal results: no operation is contracted (-ffp-contract=off) and sums keep their order.
 ///
 /// The lambda captures by value, and counts in variables of its own: what lies behind a reference could be
 /// what a loop writes to, and such a loop stays scalar.

@@ -94,7 +94,7 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
 
   std::vector<Frame> frames_;
   Json document_;
-  std::optional<std::string> repeatedKey_;  ///< its path
+  std::optional<std::string> repeatedKey_;  ///< path of the repeated key
   JsonFailure failure_;
 };
 

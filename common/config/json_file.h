@@ -33,7 +33,8 @@ std::string jsonText(const nlohmann::ordered_json& document, int indent = -1);
 /// and cut beyond 200 bytes.
 std::string keyText(const std::string& key);
 
-/// For error messages: the value itself when it is short, "an object" and "a list" for those.
+/// A value for error messages: the value itself when it is short; an object or list is called "an object" or
+/// "a list".
 std::string describeJson(const nlohmann::ordered_json& value);
 
 }  // namespace psd

@@ -67,7 +67,7 @@ size_t locate(std::string_view text, const JsonFailure& failure, std::string_vie
   return at;
 }
 
-/// What may stand there, from the parser's context ("value", "object key", …).
+/// What may stand at the place, from the parser's context ("value", "object key", …).
 std::string expectation(std::string_view context, std::string_view detail, bool emptySoFar) {
   if (detail.find("; expected end of input") != std::string_view::npos) return "nothing more";
   if (context == "object key") {

@@ -14,7 +14,7 @@ namespace psd {
 
 using Json = nlohmann::ordered_json;
 
-/// What is known of one key that somebody asked for.
+/// What is known of one key that a caller asked for.
 struct ObjectReader::Entry {
   enum class Kind { asked, refused, value, object, list };
   std::string key;

@@ -38,7 +38,7 @@ class ObjectReader {
   explicit ObjectReader(nlohmann::ordered_json json);
 
   bool has(std::string_view key) const;
-  /// Whether an object was given for it.
+  /// Whether the document has an object at `key`.
   bool hasObject(std::string_view key) const;
   double number(std::string_view key, double fallback, NumberRange range = {});
   uint64_t integer(std::string_view key, uint64_t fallback, uint64_t min, uint64_t max);
@@ -66,7 +66,7 @@ class ObjectReader {
   /// "groups[1].match".
   std::string pathOf(std::string_view key) const;
 
-  /// After all keys were read: the problem to report (ErrorCode::invalidArgument), or ok.
+  /// To be called after all keys were read: the problem to report (ErrorCode::invalidArgument), or ok.
   Status finish() const;
   /// Every value that was read from the root down, in reading order.
   nlohmann::ordered_json effective() const;

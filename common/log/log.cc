@@ -16,14 +16,14 @@
 namespace psd {
 namespace {
 
-/// As in the configuration, where spdlog says "warning".
+/// The level's name in the configuration, where spdlog says "warning".
 std::string_view levelName(spdlog::level::level_enum level) {
   if (level == spdlog::level::warn) return "warn";
   const auto name = spdlog::level::to_string_view(level);
   return {name.data(), name.size()};
 }
 
-/// The level in a column of its own, in the text format. Owned by its sink, like the next.
+/// The level in a column of its own, in the text format. Owned by its sink.
 class LevelColumn final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {

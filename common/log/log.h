@@ -7,7 +7,7 @@
 
 namespace psd {
 
-/// Messages are cut beyond it, and in the text format made one line (common/text/text.h).
+/// Longer messages are cut. In the text format each message is made one line (common/text/text.h).
 inline constexpr size_t kMessageBytesMax = 8192;
 
 /// How a program logs.

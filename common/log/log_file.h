@@ -11,13 +11,12 @@
 
 namespace psd {
 
-/// Where a log goes that is no terminal: a file that is appended to, and that may be moved away meanwhile.
-/// Thread-safe.
+/// The file of a log, appended to, which may be moved away meanwhile. Thread-safe.
 class LogFile final : public spdlog::sinks::base_sink<std::mutex> {
  public:
-  /// Makes the file where it is missing. Errors name it and the reason.
+  /// Opens the file, which it makes where it is missing. Errors name the file and the reason.
   static Result<std::shared_ptr<LogFile>> open(const std::string& path);
-  /// Goes on in the file that has the path now; after an error in the one of before.
+  /// Goes on in the file that has the path now; after an error in the file that was open before.
   Status reopen();
 
  protected:

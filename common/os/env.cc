@@ -15,14 +15,14 @@
 namespace psd {
 namespace {
 
-/// Of a pipe or device, which is read whole when it is opened.
+/// Most bytes of a pipe or device, which is read whole when it is opened.
 constexpr size_t kStreamBytesMax = 32u << 20;
 
 Error systemError(const std::string& path, const char* what) {
   return {ErrorCode::io, quotedPath(path) + ": " + what + ": " + std::strerror(errno)};
 }
 
-/// What the system says of a path that stands for nothing, and of no other.
+/// Whether the error is what the system says of a path that stands for nothing, and of no other path.
 bool saysMissing(int error) { return error == ENOENT || error == ENOTDIR; }
 
 /// Whether a path stands for an open file.
@@ -95,7 +95,7 @@ class PosixReadableFile final : public ReadableFile {
   uint64_t size_;
 };
 
-/// What came out of a pipe, which has no size to be asked for and gives nothing twice.
+/// The contents of a pipe, which has no size to be asked for and gives nothing twice.
 class StreamedFile final : public ReadableFile {
  public:
   StreamedFile(std::string path, std::vector<std::byte> bytes)
@@ -233,7 +233,7 @@ class PosixEnv final : public Env {
 /// The name beside `path` under which its new content is written.
 std::string temporaryFor(const std::string& path) { return path + ".tmp." + std::to_string(::getpid()); }
 
-/// An error about the temporary file as one about `path`: nobody who asked for that knows the other name.
+/// Turns an error about the temporary file into one about `path`: no caller knows the temporary file's name.
 Error namedAfter(const std::string& path, Error error) {
   const std::string temporary = quotedPath(temporaryFor(path));
   if (const size_t at = error.message.find(temporary); at != std::string::npos) {

@@ -16,14 +16,14 @@ namespace psd {
 class WritableFile {
  public:
   virtual ~WritableFile() = default;
-  /// On an error some of the bytes may be there.
+  /// Writes the bytes at the end. On an error some of them may be there.
   virtual Status append(std::span<const std::byte> bytes) = 0;
   /// Returns once bytes and length are on the disk (fdatasync). After an error nothing is known about what
   /// was appended since the last success, and trying again proves nothing: give the file up.
   virtual Status sync() = 0;
   virtual Status close() = 0;
-  /// An error where the path that it was made with does not stand for this file any more: somebody removed or
-  /// moved it, or a folder above it. Syncing it succeeds all the same, for nobody.
+  /// An error where the path that the file was made with does not stand for it any more: somebody removed or
+  /// moved the file, or a folder above it. Syncing such a file succeeds all the same, and keeps nothing.
   virtual Status inPlace() const = 0;
 };
 
@@ -58,7 +58,7 @@ class Env {
   virtual Status remove(const std::string& path) = 0;
   /// Cuts a file off after its first `bytes`; on the disk when it returns.
   virtual Status truncate(const std::string& path, uint64_t bytes) = 0;
-  /// The folder and those above it that are missing; one that is there is no error.
+  /// Makes the folder and missing folders above it. No error where it is there.
   virtual Status createFolder(const std::string& folder) = 0;
   /// An empty folder.
   virtual Status removeFolder(const std::string& folder) = 0;
@@ -84,7 +84,8 @@ std::string folderOf(const std::string& path);
 Status writeFileAtomically(Env& env, const std::string& path,
                            const std::function<Status(WritableFile&)>& write);
 
-/// Whether that could begin now: the folder is there and takes a new file. Leaves nothing behind.
+/// Whether writeFileAtomically() could begin now: the folder is there and takes a new file. Leaves nothing
+/// behind.
 Status checkWritable(Env& env, const std::string& path);
 
 }  // namespace psd

@@ -15,11 +15,11 @@
 namespace psd {
 namespace {
 
-// So much is quickly got; the pages of a larger map when they are touched: getting those of many gigabytes at
-// once would hold up the caller for seconds.
+// So many bytes are quickly got. The pages of a larger map are got when they are touched: getting many
+// gigabytes at once would hold up the caller for seconds.
 constexpr uint64_t kPopulatedBytesMax = 64u << 20;
 
-// Of Linux 5.1 and 5.14; older headers lack the names.
+// Seals of Linux 5.1 and 5.14; older headers lack the names.
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
@@ -45,7 +45,7 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::create(const char* name, uin
   void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return systemRefuses("mmap", bytes);
   std::shared_ptr<SharedMemory> memory(new SharedMemory(std::move(fd), static_cast<std::byte*>(data), bytes));
-  // After mapping: it leaves this map as it is and refuses any writable one from now on.
+  // The seal comes after mapping: it leaves this map as it is and refuses any writable map from now on.
   const int writing = others == SharedAccess::readOnly ? F_SEAL_FUTURE_WRITE : 0;
   if (fcntl(memory->fd(), F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL | writing) != 0) {
     return systemRefuses("sealing", bytes);

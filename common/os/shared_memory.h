@@ -32,7 +32,7 @@ class SharedMemory {
 
   std::byte* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
-  /// The file, to be given away; -1 in memory that came from open().
+  /// The descriptor of the file, to be given away; -1 in memory that came from open().
   int fd() const { return fd_.get(); }
 
  private:

@@ -139,7 +139,7 @@ bool isStaleSocket(const sockaddr_un& name) {
                     probe) == ECONNREFUSED;
 }
 
-/// What lies at the path itself, no link followed; nothing where nothing does.
+/// The file at the path itself, no link followed; nothing where there is none.
 std::optional<FileIdentity> fileAt(const std::string& path) {
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) return {};

@@ -54,7 +54,7 @@ class ListenSockets {
   }
   ~ListenSockets();
 
-  /// With the port that was chosen.
+  /// The address, with the port that was chosen.
   const Address& address() const { return address_; }
   const std::vector<OwnFd>& sockets() const { return sockets_; }
 
@@ -84,7 +84,7 @@ Result<AcceptedSocket> acceptFrom(int listening);
 void endWhenVanished(int fd, std::chrono::milliseconds silence);
 /// Whether the peer has closed its side, or the connection has failed, though there may be bytes to read.
 bool hasHungUp(int fd);
-/// What the system has received and nobody has read yet.
+/// Bytes that the system has received and nobody has read yet.
 uint64_t bytesToRead(int fd);
 
 /// Connects, trying each address a name stands for, of which each has its share of `timeout`. Non-blocking

@@ -12,7 +12,7 @@ namespace psd {
 /// no more.
 Result<std::string> readText(Env& env, const std::string& path, uint64_t bytesMax, std::string_view what);
 
-/// As writeFileAtomically().
+/// Writes text as writeFileAtomically() writes bytes.
 Status writeTextAtomically(Env& env, const std::string& path, std::string_view text);
 
 }  // namespace psd

@@ -13,7 +13,7 @@ std::string lowered(std::string_view word) {
   return result;
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that turn one word into the other.
+/// Number of insertions, deletions, replacements and swaps of neighbours that turn one word into the other.
 size_t editDistance(std::string_view a, std::string_view b) {
   std::array<std::vector<size_t>, 3> rows;  // of a − 2, a − 1 and a
   for (auto& row : rows) row.resize(b.size() + 1);

@@ -7,7 +7,7 @@
 
 namespace psd {
 
-/// What `text` makes of the elements of `range`, with `separator` between them.
+/// The texts that `text` makes of the elements of `range`, joined by `separator`.
 template <class Range, class Text>
 std::string joined(const Range& range, std::string_view separator, const Text& text) {
   std::string all;

@@ -21,7 +21,7 @@ using Rank = StrongId<struct RankTag, uint32_t>;
 using Version = StrongId<struct VersionTag, uint64_t>;
 /// A trainer's count of pushes, from 1. Rises by one with each gradient it sends.
 using Step = StrongId<struct StepTag, uint64_t>;
-/// One stay of one trainer, from join to leave or loss. Never used again.
+/// One stay of one trainer, from join to leave or loss. The number is never used again.
 using SessionId = StrongId<struct SessionIdTag, uint64_t>;
 /// One life of a trainer, as a daemon counts them: the stays of one process, while no other takes its rank.
 /// Never used again.

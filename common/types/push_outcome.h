@@ -2,7 +2,7 @@
 
 namespace psd {
 
-/// What became of a gradient; the later in this list, the worse for it.
+/// What became of a gradient. The later in this list, the worse for the gradient.
 enum class PushOutcome {
   received,  ///< so far: a part of an update that is yet to be applied
   applied,   ///< the shard's update is complete and in the model

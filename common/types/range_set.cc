@@ -13,7 +13,7 @@ bool RangeSet::overlaps(uint64_t begin, uint64_t count) const {
 
 bool RangeSet::contains(uint64_t begin, uint64_t count) const {
   if (count == 0) return true;
-  // Adjacent ranges merge, so that one of them holds it all or none does.
+  // Adjacent ranges merge, so one range holds all of the elements or none does.
   auto after = ends_.upper_bound(begin);
   return after != ends_.begin() && std::prev(after)->second >= begin + count;
 }

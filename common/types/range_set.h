@@ -10,7 +10,7 @@ namespace psd {
 /// slices in order cost one entry. Owned by one thread.
 class RangeSet {
  public:
-  /// Adds [begin, begin + count). False, and nothing changes, when it overlaps what is there.
+  /// Adds [begin, begin + count). False, and nothing changes, when the set holds some of these elements.
   bool add(uint64_t begin, uint64_t count);
   /// Takes [begin, begin + count) out. False, and nothing changes, unless all of it is covered.
   bool remove(uint64_t begin, uint64_t count);
@@ -21,7 +21,7 @@ class RangeSet {
   bool contains(uint64_t begin, uint64_t count) const;
   /// How many separate ranges there are: what this set costs in memory.
   size_t pieces() const { return ends_.size(); }
-  /// Begin and end of each of them, rising.
+  /// Begin and end of each separate range, rising.
   const std::map<uint64_t, uint64_t>& ends() const { return ends_; }
   void clear();
   bool operator==(const RangeSet&) const = default;

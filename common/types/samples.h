@@ -14,7 +14,7 @@ struct SampleRange {
   bool operator==(const SampleRange&) const = default;
 };
 
-/// Samples that a trainer has for the gradient of a step, of which it does not know what became.
+/// Samples that a trainer has for the gradient of a step that was not answered.
 struct HeldSamples {
   Step step;
   SampleRange range;

@@ -4,7 +4,7 @@
 
 namespace psd {
 
-/// Measures time, from when it is made on. A value type.
+/// Measures the time since it was made. A value type.
 class Stopwatch {
  public:
   /// Seconds since the start or the last lap.

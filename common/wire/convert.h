@@ -17,7 +17,7 @@ namespace psd::wire {
 
 inline constexpr uint32_t kProtocolVersion = schema::PROTOCOL_VERSION;
 
-/// The message as one line, cut beyond 4 KiB.
+/// Writes an error, its message as one line, cut beyond 4 KiB.
 void writeError(const Error& error, schema::Error::Builder out);
 Error readError(schema::Error::Reader in);
 

@@ -9,7 +9,8 @@ namespace {
 
 using capnp::word;
 
-// In a message from a peer of whom none are wanted: for each the RPC system keeps account, and answers.
+// Most capabilities in a message from a peer. None are wanted: the RPC system keeps account of each, and
+// answers.
 constexpr uint64_t kCapabilitiesMax = 16;
 
 }  // namespace
@@ -19,7 +20,7 @@ void MessageStream::checkKind(capnp::MessageReader& message) {
   if (options_.unfinishedCallsMax == UINT64_MAX) return;
   auto kind = Kind::UNIMPLEMENTED;
   uint64_t capabilities = 0;
-  // What breaks the encoding throws, and the RPC system says so of its own accord.
+  // A message with a broken encoding throws here. The RPC system says so of its own accord.
   static_cast<void>(kj::runCatchingExceptions([&] {
     const auto root = message.getRoot<capnp::rpc::Message>();
     kind = root.which();
@@ -53,7 +54,7 @@ void MessageStream::checkKind(capnp::MessageReader& message) {
 bool MessageStream::aborted() const {
   const kj::ArrayPtr<const word> segment(newest_, std::size(newest_));
   bool abort = false;
-  // What breaks the encoding throws, and is no abort.
+  // A message with a broken encoding throws, and is no abort.
   static_cast<void>(kj::runCatchingExceptions([&] {
     capnp::SegmentArrayMessageReader reader(kj::arrayPtr(&segment, 1));
     abort = reader.getRoot<capnp::rpc::Message>().isAbort();

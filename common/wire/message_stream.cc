@@ -20,7 +20,7 @@ constexpr size_t kReadAheadBytes = 8192;
 // Below this, placement costs more than the copy it saves.
 constexpr size_t kPlaceWordsMin = (16u << 10) / sizeof(word);
 constexpr uint32_t kSegmentsMax = 512;
-// Held for messages that are not complete yet; what is more is closed.
+// Most descriptors held for messages that are not complete yet; further ones are closed.
 constexpr size_t kDescriptorsMax = 4;
 constexpr auto kMayReadPoll = 1 * kj::MILLISECONDS;
 
@@ -148,14 +148,14 @@ kj::Promise<void> MessageStream::inTime(const Incoming& message, kj::Promise<voi
 kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> MessageStream::tryReadMessage(
     kj::ArrayPtr<kj::AutoCloseFd> fdSpace, capnp::ReaderOptions options, kj::ArrayPtr<word> scratch) {
   if (options_.mayRead && !options_.mayRead()) {
-    // Polled: what it waits for, the network's queue, tells nobody when it shrinks.
+    // Polled, because the network's queue tells nobody when it shrinks.
     return timer_.afterDelay(kMayReadPoll).then([this, fdSpace, options, scratch] {
       return tryReadMessage(fdSpace, options, scratch);
     });
   }
   return kj::evalNow([&]() -> kj::Promise<Read> {
            if (aheadBegin_ != aheadEnd_) return readNext(fdSpace, options);
-           // Without a deadline: an idle connection is no fault.
+           // This read has no deadline: an idle connection is no fault.
            return receive(ahead_.begin(), ahead_.size())
                .then([this, fdSpace, options](size_t got) -> kj::Promise<Read> {
                  receivedBytes_ += got;
@@ -306,7 +306,7 @@ kj::Promise<void> MessageStream::readPlaced(Incoming& message, uint32_t large) {
       message.place(large, destination);
       return readRest(message);
     }
-    // Nobody waits for it: move what is there into a buffer that holds the whole message.
+    // Nobody waits for the bytes: they move into a buffer that holds the whole message.
     auto whole = pool_->take(message.totalWords * sizeof(word));
     std::memcpy(whole.data(), message.buffer.data(), restWords * sizeof(word));
     message.buffer = kj::mv(whole);

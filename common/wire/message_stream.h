@@ -18,8 +18,9 @@
 
 namespace psd::wire {
 
-/// What each connection may hold of incoming messages before any of them counts against the budget; and of a
-/// message that counts, what comes before it gets its share: one that is only announced takes nothing.
+/// Bytes of incoming messages that each connection may hold before any of them counts against the budget. So
+/// many bytes of a message that counts come before it gets its share: a message that is only announced takes
+/// nothing.
 inline constexpr uint64_t kUnbudgetedBytes = 64u << 10;
 
 /// Shown the first segment of an incoming message; may name the memory (exactly `words` long) that its
@@ -39,14 +40,14 @@ struct MessageStreamOptions {
   /// here, answered or not. One more ends the connection, and so does a message with many capabilities or of
   /// a kind that two parties do not exchange. UINT64_MAX: the peer is trusted.
   uint64_t unfinishedCallsMax = UINT64_MAX;
-  /// What messages take from here for as long as they are held: their size, but for kUnbudgetedBytes. While
-  /// there is not enough, the rest of a message stays in the socket, however long. Null: no such limit.
+  /// Budget from which messages take their size, but for kUnbudgetedBytes, for as long as they are held.
+  /// While there is not enough, the rest of a message stays in the socket, however long. Null: no such limit.
   std::shared_ptr<ByteBudget> budget;
   /// Called when a message begins to wait for the budget.
   std::function<void()> onBudgetSpent;
   /// The stream itself where it can pass descriptors, that is on Unix sockets; null: they are not sent.
   kj::AsyncCapabilityStream* descriptors = nullptr;
-  /// Take what descriptors the peer sends. If not, the system closes them.
+  /// Takes the descriptors that the peer sends. If not, the system closes them.
   bool takeDescriptors = false;
   Placer placer;
   /// Told of each message; outlives the stream. Null: nobody.

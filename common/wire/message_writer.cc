@@ -10,13 +10,13 @@ namespace {
 
 using capnp::word;
 
-// Copying this much costs less than a system call of its own.
+// Copying so many bytes costs less than a system call of their own.
 constexpr size_t kSmallBytesMax = 2048;
-// After so long without a write the next small message leaves at once: where a turn of the event loop also
-// applies slices, a peer that waited for the turn's end would have nothing to do meanwhile. About what a
-// write costs.
+// After so long without a write the next small message leaves at once. Where a turn of the event loop also
+// applies slices, a peer that waited for the turn's end would have nothing to do meanwhile. The time is about
+// what a write costs.
 constexpr kj::Duration kGatherTime = 8 * kj::MICROSECONDS;
-// Small messages beyond it wait with their caller, who bounds and counts them.
+// Beyond so many gathered bytes small messages wait with their caller, who bounds and counts them.
 constexpr size_t kGatheredBytesMax = 16u << 10;
 
 /// The numbers before a message: segments − 1, the words of each, padding to a whole word.
@@ -60,7 +60,7 @@ kj::Promise<void> MessageWriter::write(kj::ArrayPtr<const int> fds, Segments seg
     gather(segments);
     return kj::READY_NOW;
   }
-  // Descriptors go with the first byte of a write, which is then that of their own message.
+  // Descriptors go with the first byte of a write. That byte is to be of the message that they belong to.
   if (small || (passing && !gathered_.empty())) flush();
   if (busy_) return whenIdle().then([this, fds, segments] { return write(fds, segments); });
   return writeLarge(passing ? fds : nullptr, segments);
@@ -114,8 +114,8 @@ kj::Promise<void> MessageWriter::writeGathered() {
           },
           [this](kj::Exception&& exception) -> kj::Promise<void> {
             failed(exception);
-            // Nobody waits for this write, so the failure has to show where somebody reads. The system
-            // refuses where the connection is gone already, which shows there as well.
+            // Nobody waits for this write, so the failure has to show where somebody reads. Where the
+            // connection is gone already the system refuses the abort, and the reader sees that.
             kj::runCatchingExceptions([this] { stream_.abortRead(); });
             return kj::READY_NOW;
           });

@@ -14,9 +14,9 @@
 namespace psd::wire {
 
 /// The sending half of a MessageStream. A small message leaves at once where nothing was written for some
-/// microseconds; those that follow it in one turn of the event loop leave in one write, at the turn's end or
-/// in front of the next larger one, which goes out from where it lies. What was taken over but not written
-/// yet is bounded and counted here; everything else is where the caller keeps it.
+/// microseconds. Further small messages of one turn of the event loop leave in one write, at the turn's end
+/// or in front of the next larger message, which goes out from where it lies. Messages that were taken over
+/// but not written yet are bounded and counted here; all other memory is the caller's.
 ///
 /// Owned by one event loop's thread. `stream`, `descriptors`, `timer` and `clock` outlive it.
 class MessageWriter {
@@ -44,7 +44,7 @@ class MessageWriter {
   /// Bytes of messages that were taken over and are not written yet.
   uint64_t heldBytes() const { return gathered_.size() + writing_.size(); }
   size_t heldMessages() const { return gatheredMessages_ + writingMessages_; }
-  /// How long the system has not been ready to take what is being written of it.
+  /// How long the system has not been ready to take more of what is being written.
   kj::Duration waitTime() const;
 
  private:
@@ -57,7 +57,7 @@ class MessageWriter {
   /// Resolves when no write is under way.
   kj::Promise<void> whenIdle();
   void gather(Segments segments);
-  /// What was gathered is about to be written.
+  /// The gathered messages are about to be written.
   void beginWriting();
   void endWriting();
   void failed(const kj::Exception& exception);

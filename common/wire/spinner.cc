@@ -18,7 +18,7 @@ void Spinner::stop() {
 }
 
 kj::Promise<void> Spinner::spin() {
-  // After everything else that is to be done.
+  // Runs after everything else that the loop has to do.
   return kj::evalLast([this]() -> kj::Promise<void> {
     if (std::chrono::steady_clock::now() >= until_) {
       spinning_ = false;

@@ -47,7 +47,7 @@ class SummedFile final : public WritableFile {
   uint64_t bytes_ = 0;
 };
 
-/// Without its manifest it is no checkpoint, so that goes first.
+/// A folder without its manifest is no checkpoint, so the manifest goes first.
 Status removeCheckpoint(Env& env, const std::string& path) {
   PSD_ASSIGN_OR_RETURN(std::vector<std::string> names, env.list(path));
   if (std::find(names.begin(), names.end(), kManifestName) != names.end()) {
@@ -60,7 +60,8 @@ Status removeCheckpoint(Env& env, const std::string& path) {
   return env.syncFolder(folderOf(path));
 }
 
-/// What is wrong with a shard's file; nothing: it is whole. An Error where the system does not give it.
+/// What is wrong with a shard's file; nothing where the file is whole. An Error where the system does not
+/// give the file.
 Result<std::optional<Error>> damageOf(Env& env, const std::string& path, const ManifestShard& shard) {
   const auto bad = [&](const std::string& why) {
     return std::optional(Error{ErrorCode::io, "'" + path + "' is damaged: " + why});
@@ -94,7 +95,7 @@ struct Looked {
   std::optional<Error> damage;  ///< nothing: it is whole
 };
 
-/// An Error where the system does not give all of it: it may be whole, or not.
+/// An Error where the system does not give all of the checkpoint, which may be whole or not.
 Result<Looked> lookAt(Env& env, const std::string& path) {
   Looked looked{{path, {}}, {}};
   PSD_ASSIGN_OR_RETURN(const std::string text, readManifestText(env, path));

@@ -12,22 +12,22 @@
 
 namespace psd {
 
-/// Where checkpoints lie: one folder, in it a folder for each, named by its number. One that has no manifest
-/// was not finished, or was being removed, and is nobody's.
+/// Checkpoints lie in one folder, each in a folder of its own, named by its number. A folder without a
+/// manifest was not finished, or was being removed: it is no checkpoint.
 
-/// Makes a folder, with those above it that are missing, so that a crash does not take it away again.
+/// Makes a folder, with missing folders above it, so that a crash does not take it away again.
 Status makeLastingFolder(Env& env, const std::string& folder);
 
 /// "FOLDER/checkpoint-0000000012"
 std::string checkpointPath(const std::string& folder, uint64_t number);
 
-/// The numbers of what lies in `folder`, rising. `finished`: only those with a manifest.
+/// The numbers of the checkpoints' folders in `folder`, rising. `finished`: only folders with a manifest.
 Result<std::vector<uint64_t>> listCheckpoints(Env& env, const std::string& folder, bool finished);
 
-/// Removes the older checkpoints but for the `keep` newest, and everything unfinished that is older than the
-/// newest finished one. `damaged`: numbers of some that nothing can be made of, which are no part of the
-/// `keep`; they go once they are older than these. The oldest that is kept, 0 for none. One that cannot be
-/// removed does not keep the others from being removed; the first error is returned.
+/// Removes all checkpoints but the `keep` newest, and everything unfinished that is older than the newest
+/// finished one. `damaged`: numbers of checkpoints that cannot be used. These do not count among the `keep`,
+/// and go once they are older than the kept ones. Gives the oldest number that is kept, 0 for none. A folder
+/// that cannot be removed does not keep others from being removed; the first error is returned.
 Result<uint64_t> pruneCheckpoints(Env& env, const std::string& folder, uint64_t keep,
                                   const std::set<uint64_t>& damaged = {});
 
@@ -50,7 +50,7 @@ class CheckpointWriter {
 
   /// Writes a shard's file and fills in `shard.file`, `bytes` and `crc`.
   Status addShard(ManifestShard& shard, std::span<const Plane> planes);
-  /// Makes it a checkpoint. `manifest.number` is set here.
+  /// Finishes the checkpoint by writing its manifest. `manifest.number` is set here.
   Status finish(Manifest manifest);
 
   const std::string& path() const { return path_; }

@@ -32,7 +32,7 @@ double milliseconds(std::chrono::nanoseconds time) {
   return std::chrono::duration<double, std::milli>(time).count();
 }
 
-/// What holds for all groups.
+/// The consistency that holds for all groups.
 Consistency consistencyOf(const Manifest& manifest, const std::vector<CheckpointSource::Group>& groups) {
   std::vector<size_t> shards(groups.size());
   for (const ManifestShard& shard : manifest.shards) shards[shard.range.group]++;
@@ -158,7 +158,7 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
   }
   PSD_ASSIGN_OR_RETURN(const bool withLog, mayBeginLog());
   if (withLog) {
-    // Before the first shard is copied: what older segments hold is in every copy.
+    // Rotated before the first shard is copied: every copy then holds all that is in older segments.
     PSD_ASSIGN_OR_RETURN(const LogWriter::Place place, source_.log->rotate());
     manifest.logSegment = place.segment;
     manifest.logHistory = place.history;
@@ -197,11 +197,12 @@ Result<bool> Checkpointer::mayBeginLog() const {
 
 Status Checkpointer::endLog(Manifest& manifest) {
   if (manifest.logSegment == 0) return {};
-  // No copy is to hold more than whoever reads the log finds there.
+  // No copy is to hold more than whoever reads the log finds in the log.
   const Status whole = source_.log->flush();
   if (whole.ok()) return {};
-  // What was written down since the last rotate(), and answered, may be missing in the copies, and would be
-  // passed over with the log that holds it. Of a history that no checkpoint leads to nothing was promised.
+  // Updates that were written down since the last rotate(), and answered, may be missing in the copies, and
+  // would be passed over with the log that holds them. A history that no checkpoint leads to promised
+  // nothing.
   if (source_.log->isBased()) return whole;
   source_.log->abandon(whole);
   manifest.logSegment = manifest.logHistory = 0;
@@ -219,7 +220,7 @@ Status Checkpointer::prune() {
 
 std::vector<Checkpointer::Span> Checkpointer::spansOf(const Manifest& manifest,
                                                       const std::vector<CheckpointSource::Group>& groups) {
-  // In the order of their numbers, on which the account of the samples counts.
+  // In the order of the shards' numbers, on which the account of the samples counts.
   std::vector<Span> spans;
   for (size_t i = 0; i < manifest.shards.size(); i++) {
     if (spans.empty() || i >= spans.back().last) spans.push_back({i, i + 1});
@@ -275,7 +276,7 @@ Status Checkpointer::copySpan(const Span& span, Manifest& manifest,
 
 Status Checkpointer::copyShard(Shard& shard, ManifestShard& entry, bool live, ShardImage& image, Lane& lane,
                                kj::WaitScope& scope, double& pauseMs) const {
-  // What is done by now is in the copy.
+  // Samples that are done by now have their gradient in the copy.
   const auto beginSamples = [this] {
     if (source_.samples) source_.samples->lockExclusive()->beginShard();
   };

@@ -24,13 +24,14 @@ namespace psd {
 /// A plan that the control loop deals by and the checkpointer saves.
 using GuardedSamples = kj::MutexGuarded<SamplePlan>;
 
-/// What is saved: a store that is being trained, and how it may be read.
+/// What is saved: a store that is being trained, and how its shards may be read.
 struct CheckpointSource {
-  /// Who rules a parameter group.
+  /// One parameter group and the policy that rules it.
   struct Group {
-    std::string policy;  ///< its name, for the manifest
+    std::string policy;  ///< name of the policy, for the manifest
     bool live = false;   ///< updates take no lock, so reading takes none either
-    /// Held while an update of several of its shards is made; null: there is none such.
+    /// Lock that is held while an update of several of the group's shards is made; null: there are no such
+    /// updates.
     std::shared_ptr<ShardLock> together = nullptr;
     bool operator==(const Group&) const = default;  // another policy of the same kind has another lock
   };
@@ -50,7 +51,7 @@ struct CheckpointSource {
 /// stays. Thread-safe.
 class Checkpointer {
  public:
-  /// `nextNumber`: of the first checkpoint. `env` outlives it.
+  /// `nextNumber`: number of the first checkpoint. `env` outlives the checkpointer.
   Checkpointer(Env& env, DurabilityConfig config, CheckpointSource source, uint64_t nextNumber);
   /// Ends the thread, without a last checkpoint.
   ~Checkpointer();
@@ -61,7 +62,7 @@ class Checkpointer {
   /// calls do nothing.
   Status finish();
 
-  /// For the status document.
+  /// The checkpointer's part of the status document.
   nlohmann::ordered_json status() const;
 
  private:
@@ -81,9 +82,10 @@ class Checkpointer {
   /// Writes one checkpoint. Nothing where a group got another policy meanwhile, whose updates the copies know
   /// nothing of.
   Result<std::optional<Report>> write(uint64_t number);
-  /// Whether the log goes on from the next checkpoint: a broken one begins anew only where a checkpoint is
-  /// there already. A daemon that died before this one was finished would leave updates that none leads to,
-  /// and the next daemon could not tell them from those of a checkpoint that was removed.
+  /// Whether the log goes on from the next checkpoint. A broken log begins anew only where there is a
+  /// checkpoint already. Else a daemon that died before the next checkpoint was finished would leave updates
+  /// that no checkpoint leads to, and the next daemon could not tell them from updates whose checkpoint was
+  /// removed.
   Result<bool> mayBeginLog() const;
   /// Brings the log to the disk when the copies are made, so that they hold no more than it. Where that fails
   /// and nothing was promised of the log, gives it up, and the manifest names none.

@@ -13,8 +13,8 @@ namespace psd {
 
 inline constexpr std::string_view kDepartedName = "trainers.json";
 
-/// Which ranks of a world have been in and are no more. A value type; on the disk the file kDepartedName of a
-/// folder, which docs/checkpoint_format.md describes byte by byte.
+/// The ranks of a world that have been in and are no more. A value type. On the disk it is the file
+/// kDepartedName of a folder, which docs/checkpoint_format.md describes byte by byte.
 struct Departed {
   uint32_t worldSize = 0;
   std::set<Rank> ranks;

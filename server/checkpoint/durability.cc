@@ -17,7 +17,7 @@ namespace {
 Status syncFound(Env& env, const std::string& folder) {
   PSD_RETURN_IF_ERROR(env.syncFolder(folder));
   for (std::string path = folder; folderOf(path) != path; path = folderOf(path)) {
-    // What is above it may be closed to this user, who has not made it then.
+    // The folder above may be closed to this user, who has not made it then.
     static_cast<void>(env.syncFolder(folderOf(path)));
   }
   return {};
@@ -122,7 +122,7 @@ void Durability::note(const Restored& restored, const std::string& path) const {
 
 Status Durability::restore(const Checkpoint& checkpoint, ParameterStore& store) {
   PSD_RETURN_IF_ERROR(checkModel(checkpoint, store));
-  // A checkpoint that was named is gone on from as it is: the log tells of what came after it.
+  // A checkpoint that was named is taken as it is: the log tells of what came after it.
   SamplesReplay samples(checkpoint.manifest);
   const bool hasLog = checkpoint.manifest.logSegment != 0;
   if (ownFolder_ && (hasLog || damagedMayHaveLog())) PSD_RETURN_IF_ERROR(checkNothingIsNewer(checkpoint));
@@ -157,7 +157,7 @@ Status Durability::replayLog(const Checkpoint& checkpoint, ParameterStore& store
       spdlog::warn("the log after checkpoint '{}' is gone: there is no '{}'; updates may be missing",
                    checkpoint.path, segmentPath(config_.path, manifest.logSegment));
     }
-    // Where no segment is left, what was in them is unknown, and another history begins.
+    // Where no segment is left, the contents of the log are unknown, and another history begins.
     if (end.nextRecord > 0) logEnd_ = end;
     logHistory_ = manifest.logHistory;
     return {};
@@ -219,7 +219,7 @@ Status Durability::begin(CheckpointSource source) {
   source.samples = samples_;
   source.folder = folder_;
   source.damaged = damaged_;
-  // Where the folder cannot be read now, a number that is there already is passed over by later tries.
+  // Where the folder cannot be read now, a later try passes over a number that is there already.
   const auto numbers = listCheckpoints(env_, config_.path, false);
   if (numbers.ok() && !numbers->empty()) nextNumber_ = std::max(nextNumber_, numbers->back() + 1);
   auto saving = std::make_shared<Checkpointer>(env_, config_, std::move(source), nextNumber_);

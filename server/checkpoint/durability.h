@@ -15,7 +15,7 @@
 
 namespace psd {
 
-/// What keeps a model beyond the life of the daemon: finding it at the start, saving it while it is trained.
+/// Keeps a model beyond the life of the daemon: finds it at the start and saves it while it is trained.
 /// Thread-safe from begin() on: several threads may begin, one after the other, while others ask for
 /// status().
 class Durability {
@@ -33,9 +33,10 @@ class Durability {
   /// not taken over. Blocks.
   Status restore(const Checkpoint& checkpoint, ParameterStore& store);
 
-  /// The plan by which samples are dealt, which is saved with the model. Anybody's, under its lock.
+  /// The plan by which samples are dealt, which is saved with the model. Any thread may use it under its
+  /// lock.
   const std::shared_ptr<GuardedSamples>& samples() const { return samples_; }
-  /// Writes down what was dealt, where there is a log: before any push that comes of it.
+  /// Writes down a deal of samples, where there is a log: before any push of its gradient.
   void dealt(const LoggedDeal& deal) const;
 
   /// The model has its values: it is saved from now on, instead of what was saved before. With a log and
@@ -45,8 +46,8 @@ class Durability {
   /// The daemon ends, and no update comes any more: saves what is not saved yet. Blocks.
   Status finish();
 
-  /// Which trainers a daemon before this one, whose work this one goes on with, saw come and go. A
-  /// damaged file is told of in the log; one that cannot be read is an Error. Blocks.
+  /// The trainers that an earlier daemon, whose work this one continues, saw come and go. A damaged file is
+  /// told of in the log; a file that cannot be read is an Error. Blocks.
   Result<std::optional<Departed>> departed() const;
   /// Keeps for a daemon after this one which trainers have come and gone. Blocks.
   Status keepDeparted(const Departed& departed);
@@ -61,11 +62,11 @@ class Durability {
       : env_(env), config_(config), pending_(std::move(pending)) {}
 
   bool logs() const { return config_.type == DurabilityConfig::Type::log; }
-  /// Logs what is in the folder that nothing is made of.
+  /// Logs which contents of the folder are not used.
   Status noteReplaced() const;
   /// An Error where updates would be lost that are in the log and that this checkpoint does not lead to.
   Status checkNothingIsNewer(const Checkpoint& checkpoint) const;
-  /// Whether a log may go on from one of the checkpoints that nothing can be made of.
+  /// Whether a log may go on from one of the checkpoints that are damaged.
   bool damagedMayHaveLog() const;
   /// Replays the log over the store; where it was written with other shards or another optimizer, over a
   /// store of that shape, of which a checkpoint is then taken and restored.

@@ -7,7 +7,7 @@
 
 namespace psd {
 
-/// What of a model survives the daemon, and how: `durability` in the configuration. A value type.
+/// How much of a model survives the daemon, and how: `durability` in the configuration. A value type.
 struct DurabilityConfig {
   enum class Type { none, checkpoint, log };
   Type type = Type::none;

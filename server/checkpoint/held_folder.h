@@ -15,8 +15,8 @@ class HeldFolder {
   /// outlives the object.
   static Result<std::shared_ptr<HeldFolder>> take(Env& env, const std::string& path);
 
-  /// Where somebody removed or moved it: makes it anew and takes that, so that no other process works there
-  /// too. Blocks; nothing is to be written there without.
+  /// Makes the folder anew where somebody removed or moved it, and takes it, so that no other process works
+  /// there too. Blocks. Nothing is to be written to the folder without this call before.
   Status keep();
 
  private:

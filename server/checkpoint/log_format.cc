@@ -35,7 +35,8 @@ struct RecordHeader {
 };
 static_assert(sizeof(RecordHeader) == kRecordHeaderBytes);
 
-/// A whole record of a deal; what all records have lies where it does in theirs.
+/// A whole record of a deal. The fields that all records have lie at the places that they have in all
+/// records.
 struct DealBytes {
   uint32_t crc, type;
   uint64_t bytes, number;
@@ -150,7 +151,7 @@ uint64_t recordBytes(const AppliedUpdate& update) {
 }
 
 void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update) {
-  // Its name is enough to decode, and all that is known: the options are the trainer's.
+  // The codec's name is enough to decode, and all that is known: the options are the trainer's.
   const std::string_view codec = update.gradient.codec() ? update.gradient.codec()->name() : "";
   const std::span<const std::byte> gradient = update.gradient.bytes();
   RecordHeader header{};

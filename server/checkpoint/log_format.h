@@ -22,16 +22,16 @@ inline constexpr uint64_t kSegmentHeaderBytes = 64;
 inline constexpr uint64_t kRecordHeaderBytes = 80;
 inline constexpr uint64_t kRecordPrefixBytes = 16;  ///< of its header: checksum and length
 
-/// What one file of the log begins with. A value type.
+/// The header at the beginning of each file of the log. A value type.
 struct SegmentHeader {
-  uint64_t segment = 0;      ///< its number, rising by one
+  uint64_t segment = 0;      ///< number of the segment, rising by one
   uint64_t history = 0;      ///< segments and checkpoints of one unbroken sequence of updates share it
   uint64_t signature = 0;    ///< of the model
   uint64_t firstRecord = 0;  ///< number of its first record
   bool operator==(const SegmentHeader&) const = default;
 };
 std::array<std::byte, kSegmentHeaderBytes> formatSegmentHeader(const SegmentHeader& header);
-/// Nothing when the bytes are no whole header.
+/// Reads a header; nothing when the bytes are no whole header.
 std::optional<SegmentHeader> parseSegmentHeader(std::span<const std::byte> bytes);
 
 /// "FOLDER/log-0000000012.psdlog"
@@ -68,25 +68,25 @@ struct LogRecord {
 /// How long the record of an update will be.
 uint64_t recordBytes(const AppliedUpdate& update);
 inline constexpr uint64_t kDealRecordBytes = 120;
-/// More than all that is not gradient in the record of an update of one push.
+/// Upper bound of the bytes beside the gradient in the record of an update of one push.
 inline constexpr uint64_t kRecordBytesBesides = 256;
 /// Appends a record without its checksum to `out`, whose size is and stays a multiple of 8.
 void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update);
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedDeal& deal);
-/// Finishes the records that `bytes` holds one after the other: their checksums, and which record is the
-/// first of all that one write brings to the disk.
+/// Finishes the records that `bytes` holds one after the other: sets their checksums, and which record is the
+/// first one that this write brings to the disk.
 void sealRecords(std::span<std::byte> bytes, uint64_t firstOfWrite);
 
 /// The length that a record's first bytes announce, if they can be a record's at all.
 std::optional<uint64_t> recordBytes(std::span<const std::byte, kRecordPrefixBytes> prefix);
 
-/// What a record's header says of its place in the log; the checksum is not looked at. A value type.
+/// What a record's header says of the record's place in the log; the checksum is not looked at. A value type.
 struct RecordPlace {
   uint64_t bytes = 0;  ///< of the record
   uint64_t number = 0;
   uint64_t firstOfWrite = 0;  ///< all records before this one were on the disk when this one was written
 };
-/// Nothing when the bytes cannot be a record's header.
+/// Reads a record's header; nothing when the bytes cannot be one.
 std::optional<RecordPlace> recordPlace(std::span<const std::byte, kRecordHeaderBytes> header);
 /// Whether a whole record has the checksum that it says.
 bool hasRightChecksum(std::span<const std::byte> record);

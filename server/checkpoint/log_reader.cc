@@ -27,8 +27,8 @@ struct LaterRecord {
 };
 
 /// The first record behind `from`, if there is one, that was written when record `number` was on the disk.
-/// Records of the same write as `number` prove nothing: a disk may keep the end of a write that a crash cut
-/// off, and not its beginning.
+/// Records of the write that wrote `number` prove nothing: a disk may keep the end of a write that a crash
+/// cut off, and not its beginning.
 Result<std::optional<LaterRecord>> findLaterRecord(const ReadableFile& file, uint64_t from, uint64_t number) {
   constexpr uint64_t kPiece = 1 << 20;
   std::vector<std::byte> piece, record;
@@ -48,7 +48,7 @@ Result<std::optional<LaterRecord>> findLaterRecord(const ReadableFile& file, uin
   return std::optional<LaterRecord>();
 }
 
-/// Why what follows the last whole record cannot be a write that was cut off; empty: it can.
+/// Why the bytes after the last whole record cannot be a write that was cut off; empty: they can.
 Result<std::string> damageAfter(const ReadableFile& file, uint64_t wholeBytes, uint64_t nextRecord) {
   PSD_ASSIGN_OR_RETURN(const auto later, findLaterRecord(file, wholeBytes, nextRecord));
   if (!later) return std::string();
@@ -96,7 +96,7 @@ Result<SegmentContent> readSegment(Env& env, const std::string& path, const Reco
   PSD_RETURN_IF_ERROR(file->read(0, bytes));
   content.header = parseSegmentHeader(bytes);
   if (!content.header) {
-    // It is on the disk before the first record is written.
+    // The segment's header is on the disk before the first record is written.
     if (file->size() > kSegmentHeaderBytes) content.damage = kBadHeader;
     return content;
   }
@@ -136,7 +136,7 @@ Result<LogEnd> readLog(Env& env, const std::string& folder, uint64_t history, ui
     const auto header = parseSegmentHeader(bytes);
     if (!header) {
       if (file->size() > kSegmentHeaderBytes) return damagedSegment(path, std::string(kBadHeader));
-      // One that could not be made, because of a crash or a full disk: nothing can have been in it.
+      // The last segment could not be made, because of a crash or a full disk: nothing can have been in it.
       if (segment != segments.back()) continue;
       end.lastSegment = segment;
       end.torn = true;
@@ -192,7 +192,7 @@ Status copyRecords(Env& env, const std::string& folder, const LastWrite& from, W
     }
     record.resize(place.bytes);
     PSD_RETURN_IF_ERROR(file->read(place.at, record));
-    // What is not on the disk is lost when the system needs the memory.
+    // Bytes that are not on the disk are lost when the system needs the memory.
     if (!hasRightChecksum(record)) {
       return Error{ErrorCode::io,
                    "'" + path + "': byte " + std::to_string(place.at) + " reads otherwise than before"};

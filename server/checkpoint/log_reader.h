@@ -23,7 +23,7 @@ struct LastWrite {
   std::vector<Place> records;  ///< one after the other; none: there is nothing that may be missing
 };
 
-/// Where a log ends, as far as it can be trusted.
+/// The end of a log, as far as the log can be trusted.
 struct LogEnd {
   std::optional<uint64_t> lastSegment;  ///< of this history; none: there is no log
   uint64_t nextRecord = 0;              ///< number that the next record has
@@ -69,7 +69,7 @@ Status cutTornTail(Env& env, const std::string& folder, const LogEnd& end);
 /// The highest number of any segment in a folder; 0 when there is none.
 Result<uint64_t> highestSegment(Env& env, const std::string& folder);
 
-/// What a folder holds of any history's log, whole or not. A folder that is not there holds nothing.
+/// The files of the log in a folder, of any history, whole or not. A folder that is not there holds none.
 struct LogFiles {
   uint64_t segments = 0;
   std::string updatesIn;  ///< path of the first segment that holds more than its header; empty: none does

@@ -54,7 +54,8 @@ kj::Promise<ByteBudget::Lease> LogWriter::room(uint64_t gradientBytes) {
 uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room) {
   std::lock_guard hold(mutex_);
   if (broken_) {
-    // Without a number, which is durable at once: the segment that mends the log begins with the next one.
+    // Gives no number, which counts as durable at once: the segment that mends the log begins with the next
+    // number.
     lost_++;
     return 0;
   }
@@ -216,7 +217,7 @@ Status LogWriter::write(PendingRecords& batch, uint64_t firstRecord, uint64_t ne
 
 Status LogWriter::begin(SegmentHeader header, const LastWrite& before) {
   if (!before.records.empty()) header.firstRecord = before.firstRecord;
-  header_.signature = header.signature;  // also of what mends the log where this fails
+  header_.signature = header.signature;  // the segment that mends the log has it too, should this fail
   const Status opened = openSegment(header);
   historyFrom_ = header_.segment;
   if (!opened.ok() || before.records.empty()) return opened;
@@ -226,7 +227,7 @@ Status LogWriter::begin(SegmentHeader header, const LastWrite& before) {
 }
 
 Status LogWriter::openSegment(SegmentHeader header) {
-  // What is there is never written to again, whoever made it.
+  // A segment that is there is never written to again, whoever made it.
   PSD_ASSIGN_OR_RETURN(const uint64_t highest, highestSegment(env_, folder_));
   header.segment = std::max(header_.segment, highest) + 1;
   header_.segment = header.segment;  // not tried again, so that a failure leaves no two of one number

@@ -41,7 +41,7 @@ class LogWriter final : public UpdateLog {
   void append(const LoggedDeal& deal);
   kj::Promise<void> whenDurable(uint64_t number) override;
 
-  /// Where the log goes on.
+  /// The place at which the log goes on.
   struct Place {
     uint64_t segment = 0;
     uint64_t history = 0;
@@ -63,7 +63,7 @@ class LogWriter final : public UpdateLog {
   Status removeBefore(uint64_t segment);
 
   bool broken() const;
-  /// For the status document.
+  /// The log's part of the status document.
   nlohmann::ordered_json status() const;
 
  private:
@@ -83,8 +83,8 @@ class LogWriter final : public UpdateLog {
   void removeHistory();
   /// Breaks the log. Lost are what is pending and `updates`, which were taken out to be written.
   void fail(const Status& status, uint64_t updates = 0);
-  /// Takes out of waiters_ those that wait for a number below `durable_`, or all when the log is broken. With
-  /// the mutex.
+  /// With the mutex held: takes the fulfillers out of waiters_ that wait for a number below `durable_`, or
+  /// all of them when the log is broken.
   std::vector<Fulfiller> takeServed();
 
   Env& env_;

@@ -43,7 +43,7 @@ struct ManifestShard {
   PushedRanges pushed;
 };
 
-/// What manifest.json says; docs/checkpoint_format.md describes it byte by byte. A value type.
+/// The contents of manifest.json, which docs/checkpoint_format.md describes byte by byte. A value type.
 struct Manifest {
   uint64_t number = 0;  ///< rises with every checkpoint of a folder
   std::string created;  ///< UTC, "2026-11-21T16:03:00Z"

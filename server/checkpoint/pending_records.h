@@ -14,10 +14,11 @@ class PendingRecords {
  public:
   using Piece = std::vector<std::byte>;
 
-  /// Where a record of `bytes` is to be appended. `room`: its share of what may wait, until it is written.
+  /// The place at which a record of `bytes` is to be appended. `room`: the record's share of what may wait,
+  /// until it is written.
   Piece& place(uint64_t bytes, ByteBudget::Lease room);
   bool empty() const { return pieces_.empty(); }
-  /// In order; each holds whole records.
+  /// The pieces in order; each holds whole records.
   std::vector<Piece>& pieces() { return pieces_; }
   /// Forgets all records. Keeps some of their memory, so that appending meets no fresh page.
   void clear();

@@ -16,8 +16,8 @@ namespace psd {
 /// which the log was written. Owned by one thread.
 class Replayer {
  public:
-  /// `until`: no update beyond that one of any shard is applied; nothing: all are. `samples`: what is to
-  /// become known of those that were dealt; null: nothing.
+  /// `until`: no update of any shard beyond that number is applied; nothing: all are. `samples`: gets to know
+  /// what became of the samples that were dealt; null: nobody does.
   explicit Replayer(ParameterStore& store, std::optional<Version> until = {},
                     SamplesReplay* samples = nullptr)
       : store_(store), until_(until), samples_(samples), lanes_(store.makeLanes()) {}

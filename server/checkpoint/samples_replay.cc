@@ -6,7 +6,8 @@
 namespace psd {
 namespace {
 
-/// All of its elements do. Without an incarnation no life can be told from another.
+/// Whether all elements of the shard hold the deal's gradient. Without an incarnation no life of a trainer
+/// can be told from another.
 bool shardHolds(const ManifestShard& shard, const SampleDeal& deal) {
   const auto pushes = pushesOf(shard.pushed, deal.life.rank, deal.life.incarnation);
   return deal.life.incarnation != 0 && !pushes.empty() &&
@@ -22,7 +23,7 @@ SamplesReplay::SamplesReplay(const Manifest& manifest) : shards_(manifest.shards
   for (const ManifestShard& shard : manifest.shards) {
     for (const PushedRange& range : shard.pushed.ranges()) {
       for (const AppliedPush& push : range.pushes) {
-        // What is not in all of its elements may come again.
+        // A step that is not in all elements of the shard may come again.
         Step newest = push.step;
         for (const AppliedPush& other : pushesOf(shard.pushed, push.rank, push.incarnation)) {
           newest = std::min(newest, other.step);
@@ -50,7 +51,7 @@ void SamplesReplay::hold(const Key& key, ShardId shard) {
 }
 
 Status SamplesReplay::deal(const LoggedDeal& logged) {
-  // What is left of a plan before this one is nobody's.
+  // Samples that are left of an earlier plan are nobody's.
   if (logged.plan.number < plan_.terms().number) return {};
   if (logged.plan.number > plan_.terms().number) {
     PSD_RETURN_IF_ERROR(plan_.begin(logged.plan));

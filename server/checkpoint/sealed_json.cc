@@ -8,7 +8,7 @@
 namespace psd {
 namespace {
 
-/// What follows the bytes that the checksum covers.
+/// The text after the bytes that the checksum covers.
 std::string sealOf(std::string_view covered, std::string_view key) {
   const std::string crc = crcText(crc32c(std::as_bytes(std::span(covered))));
   return "\n  \"" + std::string(key) + "\": \"" + crc + "\"\n}\n";

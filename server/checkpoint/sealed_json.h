@@ -15,7 +15,8 @@ namespace psd {
 /// The text of a file. `object` has a key at least.
 std::string sealJson(const nlohmann::ordered_json& object, std::string_view checksumKey);
 
-/// What such a file holds, the checksum included. The error says what is wrong with it, and names no file.
+/// Reads the document in such a file, the checksum included. The error says what is wrong with it, and names
+/// no file.
 Result<nlohmann::ordered_json> openSealedJson(std::string_view text, std::string_view checksumKey);
 
 }  // namespace psd

@@ -41,7 +41,7 @@ Result<ReadView> readPlane(Shard& shard, Lane& lane, size_t plane, uint64_t offs
   });
 }
 
-/// Where two ranges of the arena meet.
+/// A stretch of the arena that two ranges have in common.
 struct Overlap {
   uint64_t begin = 0, end = 0;
   Overlap(uint64_t begin, uint64_t count, const ShardRange& range)
@@ -88,7 +88,7 @@ void noteOnce(std::vector<std::string>& notes, std::string note) {
   if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
 }
 
-/// Which pushes are in the elements that a new shard has of an old one.
+/// Adds the pushes that are in the elements which a new shard takes over from an old one.
 void takeOverPushes(const ManifestShard& old, const ShardRange& shard, std::vector<PushedRange>& into) {
   for (const PushedRange& range : old.pushed.ranges()) {
     const Overlap overlap(old.range.begin + range.begin, range.count, shard);
@@ -163,7 +163,7 @@ Result<ShardImage> ShardImage::make(const ParameterStore& store, std::span<const
 
 Status ShardImage::copy(Shard& shard, Lane& lane) {
   elements_ = shard.range().count;
-  // What lies in this memory is copied at once: a long copy does not go through the cache.
+  // Weights in host memory are copied at once: a long copy does not go through the cache.
   const uint64_t piece = shard.storage().synchronous() ? elements_ : kPieceElements;
   names_ = groupNames_[shard.range().group];
   for (size_t plane = 0; plane < names_.size(); plane++) {

@@ -40,7 +40,7 @@ class ShardImage {
   std::unique_ptr<float[], Free> memory_;
 };
 
-/// What a manifest says of a store, without files. `policies`: the name of each parameter group's.
+/// The manifest of a store, without its files. `policies`: the name of each parameter group's policy.
 Manifest describeStore(const ParameterStore& store, const std::vector<std::string>& policies);
 
 /// An Error that names the first difference where a checkpoint is of another model than the store.

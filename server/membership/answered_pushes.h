@@ -9,8 +9,8 @@
 
 namespace psd {
 
-/// The pushes of one trainer to one shard that are over, and what they were answered: one that comes again is
-/// told the same, and is not applied twice. Holds the newest kMost, more than a trainer leaves unanswered
+/// The pushes of one trainer to one shard that are over, with their answers: a push that comes again gets its
+/// answer again and is not applied twice. Holds the newest kMost, more than a trainer leaves unanswered
 /// (psd-trainer --inflight allows as many). Pure; owned by one thread.
 template <class Answer>
 class AnsweredPushes {
@@ -24,7 +24,7 @@ class AnsweredPushes {
     if (answers_.size() == kMost) answers_.erase(answers_.begin());
     answers_.emplace(place(step), step, std::move(answer));
   }
-  /// What was answered; null when the push never was over, or is too old to be remembered.
+  /// The answer to the step; null when the push never was over, or is too old to be remembered.
   const Answer* find(Step step) const {
     if (answers_.empty() || answers_.back().first < step) return nullptr;
     auto entry = place(step);

@@ -50,10 +50,10 @@ uint32_t BatchSizes::nominalOf(SessionId session) const {
 }
 
 double BatchSizes::stepSeconds() const {
-  // What those who are at their most leave goes to the others, which may bring more of them to their most:
-  // the time rises until nobody else gets there.
+  // What trainers at their most cannot take goes to the others, which may bring more of them to their most:
+  // the time rises until no further trainer gets there.
   for (double seconds = 0;;) {
-    double samples = 0, speed = 0;  // of those below their most
+    double samples = 0, speed = 0;  // of the trainers below their most
     for (const auto& [session, pace] : paces_) {
       if (pace.sampleSeconds == 0) continue;
       samples += pace.nominal;

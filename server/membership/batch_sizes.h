@@ -12,14 +12,15 @@ namespace psd {
 /// proportion to speed, and together as many samples as if all had the nominal size. Pure, like Roster.
 class BatchSizes {
  public:
-  /// What a trainer says of itself.
+  /// What a trainer says of its own speed.
   struct Pace {
-    uint32_t nominal = 0;      ///< samples of a batch if all were alike; the same for all trainers
+    uint32_t nominal = 0;      ///< samples of a batch if all were alike; one number for all trainers
     uint32_t most = 0;         ///< that it takes in one batch; at least `nominal`
     double sampleSeconds = 0;  ///< that it computes for a sample; 0: not known yet
   };
 
-  /// The newest word of a trainer. Refuses (invalidArgument) what cannot be, or does not go with the others.
+  /// Notes what a trainer says now. Refuses (invalidArgument) what cannot be, or does not go with the other
+  /// trainers.
   Status report(SessionId session, Pace pace);
   void leave(SessionId session) { paces_.erase(session); }
 
@@ -30,7 +31,7 @@ class BatchSizes {
   uint32_t nominalOf(SessionId session) const;
 
  private:
-  /// What a step is to take those whose pace is known.
+  /// How long a step is to take the trainers whose pace is known.
   double stepSeconds() const;
 
   std::map<SessionId, Pace> paces_;

@@ -8,9 +8,9 @@
 
 namespace psd {
 
-/// Which trainers count as gone: those not heard of for a lease, and those whose connection closed and who
-/// did not come back within the grace. Time in which the daemon itself stood still (stopped, its machine
-/// asleep) counts against nobody. Pure, like Roster: time is what advance() says.
+/// Which trainers count as gone: a trainer that was not heard of for a lease, and one whose connection closed
+/// and that did not come back within the grace. Time in which the daemon itself stood still (stopped, its
+/// machine asleep) counts against no trainer. Pure, like Roster: time is what advance() says.
 class Leases {
  public:
   using Milliseconds = std::chrono::milliseconds;
@@ -47,7 +47,7 @@ class Leases {
   };
 
   const Terms terms_;
-  Milliseconds last_{0};   // as given to advance()
+  Milliseconds last_{0};   // newest time given to advance()
   bool begun_ = false;     // advance() was called
   Milliseconds awake_{0};  // time passed, standstills left out
   std::map<SessionId, Term> held_;

@@ -13,10 +13,10 @@ namespace psd {
 /// are saved, where that is to be, everybody may go. Pure, like Roster.
 class ModelStart {
  public:
-  /// What one trainer is to do.
+  /// What one trainer does until the model has values.
   enum class Role { bringValues, wait, go };
 
-  /// `ready`: the values are there already (from a file).
+  /// `ready`: the model has values already (from a file).
   explicit ModelStart(bool ready = false) : complete_(ready), ready_(ready) {}
 
   /// Everybody may go.
@@ -27,7 +27,7 @@ class ModelStart {
   std::optional<SessionId> bringer() const { return bringer_; }
 
   Role join(SessionId session);
-  /// Of a trainer that joined.
+  /// The role of a trainer that joined.
   Role roleOf(SessionId session) const;
   /// The bringer is done. False when `session` is not the bringer.
   bool complete(SessionId session);

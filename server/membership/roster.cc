@@ -59,7 +59,7 @@ Status Roster::mayJoin(const Candidate& candidate) const {
                                                  std::to_string(candidate.worldSize)};
   }
   auto last = lastHolders_.find(candidate.rank);
-  // Who was in with a daemon before this one was in before any whom this one has seen, too.
+  // A trainer that was in with an earlier daemon was in before all trainers that this daemon has seen.
   const bool wasIn = candidate.lastDaemon != 0;
   if (wasIn && last != lastHolders_.end() && last->second.incarnation != candidate.incarnation) {
     return Error{ErrorCode::rankTaken, "rank " + std::to_string(candidate.rank.value) +

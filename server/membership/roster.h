@@ -12,15 +12,15 @@
 
 namespace psd {
 
-/// Who wants to join.
+/// A trainer that wants to join.
 struct Candidate {
   Rank rank;
-  uint32_t worldSize = 0;  ///< 0: as the others, or the daemon's configuration, say
+  uint32_t worldSize = 0;  ///< 0: that of the other trainers, or of the daemon's configuration
   std::string host;
   uint32_t pid = 0;
   uint64_t incarnation = 0;    ///< a random number per life of a trainer; 0: it has none
   uint64_t lastDaemon = 0;     ///< which daemon process it was in before; 0: none
-  bool returns = false;        ///< it was in this daemon process before
+  bool returns = false;        ///< the trainer was in at this daemon process before
   bool anyRank = false;        ///< takes the lowest one that is free
   std::string codec = "none";  ///< of its pushes, with options; for people, like the next
   std::string pullCodec = "none";
@@ -33,8 +33,8 @@ enum class Departure {
   sentAway,  ///< the daemon ends: it is not done
 };
 
-/// Who is in: ranks, world size and whether everyone has come and gone. Pure: no threads, clocks or
-/// sockets; the daemon's control loop owns it.
+/// The trainers that are in: ranks, world size and whether everyone has come and gone. Pure: no threads,
+/// clocks or sockets; the daemon's control loop owns it.
 class Roster {
  public:
   /// `worldSize` 0: the first trainer's world size holds while anybody is in. `worldSizeMin`: so many ranks
@@ -49,7 +49,7 @@ class Roster {
   /// sides named; and one that was in before, with whatever daemon, when its rank has had another incarnation
   /// since (rankTaken).
   Status mayJoin(const Candidate& candidate) const;
-  /// Whether the candidate would have a rank if a trainer that is in were not: it takes any, is not in
+  /// Whether the candidate would get a rank if one trainer fewer were in: it takes any rank, is not in
   /// itself, and says the world size of the others.
   bool needsRoom(const Candidate& candidate) const;
   /// Takes the rank. Refuses what mayJoin() refuses, and a rank that is taken (rankTaken).
@@ -63,13 +63,14 @@ class Roster {
   /// Whether place() may find a rank for a candidate, which it refuses now, when no more are kept.
   bool mayHaveRankLater(const Candidate& candidate) const;
 
-  /// What a daemon before this one said of a world, before anybody joins: so many trainers, and these ranks
-  /// have been in and are no more. False when it was another world, which tells nothing of this one.
+  /// Takes over what an earlier daemon kept of a world, before anybody joins: its number of trainers, and the
+  /// ranks that have been in and are no more. False when that was another world, which tells nothing of this
+  /// one.
   bool recall(uint32_t worldSize, std::set<Rank> departed);
   /// The ranks that have been in and are no more.
   std::set<Rank> departed() const;
 
-  /// Who has the rank.
+  /// The session that has the rank.
   std::optional<SessionId> holderOf(Rank rank) const;
   uint32_t worldSize() const { return worldSize_; }
   /// Ranks that make the world complete.
@@ -78,11 +79,11 @@ class Roster {
   size_t present() const { return sessions_.size(); }
   uint64_t lostCount() const { return lost_; }
   const std::map<SessionId, Candidate>& sessions() const { return sessions_; }
-  /// As many ranks as make the world have joined at least once, and nobody is in any more.
+  /// Whether as many ranks as make the world have joined at least once, and none is in any more.
   bool everyoneDone() const;
 
  private:
-  /// What candidates must say; 0: anything.
+  /// The world size that candidates must say; 0: any.
   uint32_t expected() const { return configured_ != 0 ? configured_ : sessions_.empty() ? 0 : worldSize_; }
 
   const uint32_t configured_;
@@ -93,7 +94,7 @@ class Roster {
   std::map<SessionId, Candidate> sessions_;
   std::set<Rank> seen_;                    // ranks that ever joined in this world
   std::map<Rank, Candidate> lastHolders_;  // the newest of each rank
-  std::set<Rank> kept_;                    // for those who were in before
+  std::set<Rank> kept_;                    // for trainers that were in before
 };
 
 }  // namespace psd

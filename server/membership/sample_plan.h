@@ -14,7 +14,7 @@
 
 namespace psd {
 
-/// One life of a trainer, over its sessions and over those of the daemon.
+/// One life (process) of a trainer, over its sessions and over the lives of the daemon.
 struct TrainerLife {
   Rank rank;
   uint64_t incarnation = 0;
@@ -28,7 +28,7 @@ struct SampleDeal : HeldSamples {
   bool operator==(const SampleDeal&) const = default;
 };
 
-/// What a plan is about. `number` counts the plans that one daemon after the other made.
+/// What a plan is about. `number` counts the plans of this daemon and the daemons before it.
 struct PlanTerms {
   uint64_t number = 0;  ///< 0: there was none yet
   uint64_t samples = 0, epochs = 0;
@@ -39,7 +39,7 @@ struct PlanTerms {
 /// Samples whose gradient may be in a saved model.
 struct SavedDeal : SampleDeal {
   static constexpr uint32_t kAll = UINT32_MAX;
-  uint32_t doubtful = kAll;  ///< shards, the first of them, that may lack it; the others have it
+  uint32_t doubtful = kAll;  ///< so many of the first shards may lack the gradient; the other shards have it
   bool operator==(const SavedDeal&) const = default;
 };
 
@@ -47,9 +47,10 @@ struct SavedDeal : SampleDeal {
 struct SavedSamples {
   PlanTerms terms;
   bool closed = false;
-  uint64_t deals = 0;               ///< so far
-  RangeSet free;                    ///< not dealt, or given back: index = epoch × samples + place
-  std::vector<SavedDeal> underWay;  ///< also what was done while shards were being saved; without numbers
+  uint64_t deals = 0;  ///< so far
+  RangeSet free;       ///< not dealt, or given back: index = epoch × samples + place
+  std::vector<SavedDeal>
+      underWay;  ///< with the deals that were done while shards were being saved; without numbers
   bool operator==(const SavedSamples&) const = default;
 };
 
@@ -67,14 +68,14 @@ class SamplePlan {
   /// contradicts itself.
   static Result<SamplePlan> restore(const SavedSamples& saved);
 
-  /// Begins the next plan: `samples` and `epochs` above 0. Nothing of the one before goes on.
+  /// Begins the next plan: `samples` and `epochs` above 0. Nothing of the plan before goes on.
   Status begin(uint64_t samples, uint64_t epochs, uint64_t firstEpoch = 0);
-  /// Begins a plan with the terms that another daemon gave it. Nothing of the one before goes on.
+  /// Begins a plan with the terms that another daemon gave it. Nothing of the plan before goes on.
   Status begin(const PlanTerms& terms);
   bool begun() const { return terms_.number != 0; }
   const PlanTerms& terms() const { return terms_; }
 
-  /// At most `count` samples for a step, all of one epoch; nothing while there are none. `count` > 0.
+  /// Takes at most `count` samples for a step, all of one epoch; nothing while there are none. `count` > 0.
   std::optional<SampleDeal> take(LifeId trainer, const TrainerLife& life, Step step, uint64_t count);
   /// The gradient of a step is in the model; unknown steps are ignored.
   void done(LifeId trainer, Step step);
@@ -90,7 +91,7 @@ class SamplePlan {
     std::vector<Step> lost;           ///< whose samples are done, or are others' from now on
   };
   Return comeBack(LifeId trainer, const TrainerLife& life, const std::vector<HeldSamples>& held);
-  /// Nobody waits any longer for those who have not come back.
+  /// Stops waiting for the trainers that have not come back.
   void giveUpAway();
 
   /// Steps of a trainer that are not over.
@@ -99,7 +100,7 @@ class SamplePlan {
   bool hasMore() const { return free_.covered() > 0; }
   /// Every sample of every epoch is done.
   bool finished() const { return begun() && !hasMore() && dealt_.empty() && away_.empty(); }
-  /// Samples that are done, over all epochs; those of epochs before the first one count as done.
+  /// Number of samples that are done, over all epochs. Samples of epochs before the first one count as done.
   uint64_t doneCount() const;
   uint64_t underWayCount() const;
 
@@ -107,15 +108,16 @@ class SamplePlan {
   void close() { closed_ = true; }
   bool closed() const { return closed_; }
 
-  /// The shards of the model are being saved, one after the other: the next one as it is now. What gets done
-  /// after the first one was begun may be in some and not in others, so saved() tells of it. Until
-  /// endSaving().
+  /// The shards of the model are being saved, one after the other: the next one is saved as it is now. A
+  /// gradient that gets done after the first shard was begun may be in some saved shards and not in others,
+  /// so saved() tells of it. Lasts until endSaving().
   void beginShard() { shardsBegun_++; }
   SavedSamples saved() const;
   void endSaving();
 
-  /// While the log of a daemon before is repeated, for what is away. A deal takes samples from whoever had
-  /// them and gave them back, of which the log says nothing; one that this plan knows is passed over.
+  /// For samples that are away, while the log of an earlier daemon is repeated. A deal takes samples from
+  /// whoever had them and gave them back, of which the log says nothing. A deal that this plan knows is
+  /// passed over.
   using AwayKey = std::pair<TrainerLife, Step>;
   const std::map<AwayKey, SampleRange>& away() const { return away_; }
   Status dealAgain(const SampleDeal& deal);

@@ -9,16 +9,17 @@ namespace psd {
 /// Whether a session still stands. Written by the control loop, read by the loops; thread-safe.
 struct SessionStanding {
   static constexpr uint32_t kEnded = 0;
-  /// Which of the connections that the trainer had is the session's; the calls of others are refused.
+  /// The number of the join whose connections are the session's. Calls over connections of an earlier join
+  /// are refused.
   std::atomic<uint32_t> attachment{1};
 };
 
-/// One of a session's connections, or several that the trainer had at a time. A value type.
+/// A join of a session, as its connections know it. A value type.
 struct Attachment {
   std::shared_ptr<const SessionStanding> standing;  ///< null: of a session that always stands
   uint32_t number = 0;
 
-  /// Whether it is still the session's. Once it is not it never will be again.
+  /// Whether this join's connections are still the session's. Once they are not, they never will be again.
   bool stands() const { return !standing || standing->attachment == number; }
 };
 

@@ -23,10 +23,10 @@ struct Optimizer {
   std::string_view name() const;
   /// The rate of a shard's update `number` (1, 2, …).
   double learningRate(uint64_t number) const { return schedule.learningRate(fullLearningRate, number); }
-  /// What it keeps per weight, in the order of the slots' numbers.
+  /// The values that the optimizer keeps per weight, in the order of the slots' numbers.
   std::vector<Slot> slots() const;
   uint32_t slotCount() const { return static_cast<uint32_t>(slots().size()); }
-  /// Whether it has an option `momentum`, and that is not 0.
+  /// Whether the optimizer has an option `momentum` that is not 0.
   bool hasMomentum() const;
   /// Whether a step with a zero gradient leaves a weight as it is and keeps nothing of it.
   bool zerosChangeNothing() const;

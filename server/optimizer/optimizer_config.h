@@ -9,7 +9,7 @@ namespace psd {
 /// lr 0.01). Like every reading, problems are remembered in `reader` and reported by its finish().
 Optimizer readOptimizer(ObjectReader& reader);
 
-/// All that readOptimizer() needs to give the same optimizer again.
+/// Writes all that readOptimizer() needs to make an equal optimizer.
 nlohmann::ordered_json writeOptimizer(const Optimizer& optimizer);
 
 }  // namespace psd

@@ -16,7 +16,7 @@ struct OptionRange {
   bool maxExclusive = false;
 };
 
-/// What a denominator may be kept away from zero by; its float must not be zero.
+/// Range of the constant that keeps a denominator away from zero. Its float must not be zero.
 inline constexpr OptionRange kEpsRange{1e-30, 1};
 /// Decay rates of running averages.
 inline constexpr OptionRange kDecayRange{0, 1, true};
@@ -33,13 +33,13 @@ struct Slot {
   float initialValue = 0.f;
 };
 
-/// What an optimizer must know about an update beyond the gradient.
+/// What an optimizer must know about an update beside the gradient.
 struct UpdateScalars {
   uint64_t number = 1;      ///< 1-based count of this shard's updates
   double learningRate = 0;  ///< after schedule and modifiers
   uint64_t before = 0;      ///< updates that another optimizer made, of which this one's state knows nothing
 
-  /// 1-based count of those that the optimizer's state is made of; Adam's t.
+  /// 1-based count of the updates that the optimizer's state is made of: Adam's t.
   uint64_t t() const { return number - before; }
 };
 

@@ -15,7 +15,7 @@ namespace psd {
 /// of the group. StepClocks decides who waits; no trainer that left or is lost is waited for. Thread-safe.
 class BoundedStaleness final : public UpdatePolicy {
  public:
-  /// Of a trainer's steps that lack a shard, the newest are remembered; more than can be in flight.
+  /// So many of a trainer's newest steps that lack a shard are remembered: more than can be in flight.
   static constexpr size_t kStepsMax = 1024;
 
   static PolicyPlan read(ObjectReader& options);
@@ -40,7 +40,7 @@ class BoundedStaleness final : public UpdatePolicy {
   void count(SessionId session, Step step);
   /// Resolves when the trainer is within the bound.
   kj::Promise<Status> mayRead(SessionId session);
-  /// With mutex_ held: the waits of these trainers, to be ended once it is not.
+  /// With mutex_ held: takes out the waits of these trainers, to be ended once the mutex is free.
   Parked take(const StepClocks::Released& released);
   Parked takeAll();
   static void end(Parked waits, const Status& how);

@@ -28,7 +28,7 @@ class GatheredGradient {
   /// memory that the trainer shares holds NaN or infinity, whatever it held when it was checked there.
   Status put(ShardId shard, uint64_t offset, const Gradient& slice);
   std::span<const float> values() const { return {values_.get(), elements_}; }
-  /// The values, for whoever keeps them longer. Empty if this is.
+  /// The values for a caller that keeps them beyond this object. Empty if the gradient is.
   ReadView view() const { return {values(), values_}; }
 
  private:

@@ -69,7 +69,7 @@ kj::Promise<Result<PushAnswer>> Locked::push(Shard& shard, Lane& lane, ShardPush
     return apply(shard, lane, wholeOf(shard, push, gradient), 1);
   }
   if (!push.gathered.empty() || !shard.logs()) return gather(shard, lane, push, offset, gradient);
-  // While gradients wait for a slow disk no other one is gathered to wait behind them.
+  // While gradients wait for a slow disk no further gradient is gathered to wait behind them.
   return shard.roomToLog(0).then([this, &shard, &lane, &push, offset, gradient](ByteBudget::Lease) {
     return gather(shard, lane, push, offset, gradient);
   });
@@ -105,7 +105,7 @@ Locked::Whole Locked::wholeOf(const Shard& shard, ShardPush& push, const Gradien
 }
 
 kj::Promise<Result<PushAnswer>> Locked::apply(Shard& shard, Lane& lane, Whole whole, double scale) {
-  // In line for the lock at once, where there is no log to wait for.
+  // Takes its place in line for the lock at once, where there is no log to wait for.
   if (!shard.logs()) return applyInTurn(shard, lane, std::move(whole), scale, {});
   const uint64_t bytes = whole.gradient.bytes().size();
   return shard.roomToLog(bytes).then(
@@ -135,7 +135,7 @@ kj::Promise<Result<PushAnswer>> Locked::applyUnderLock(Shard& shard, Lane& lane,
   const UpdateScalars update = shard.scalars(number, modifiers_.staleness.factor(staleness));
   GradientChange change{.scale = static_cast<float>(scale)};
   if (modifiers_.clip.value) change.limit = static_cast<float>(*modifiers_.clip.value);
-  // Of a fresh gradient there is nothing to compensate, but its square counts.
+  // A fresh gradient has nothing to compensate, but its square counts.
   if (whole.pulled && (staleness > 0 || modifiers_.delay.adaptive)) {
     change.pulled = whole.pulled->view.values;
     change.lambda = static_cast<float>(modifiers_.delay.lambda);
@@ -175,8 +175,8 @@ kj::Promise<Result<PushAnswer>> Locked::applyTogether(Shard& shard, Lane& lane, 
   const double scale = modifiers_.clip.scale(square);
   auto applied = kj::heapArrayBuilder<kj::Promise<void>>(parts->size());
   for (Part& part : *parts) {
-    // Each by itself: joined promises let go of nothing before the last of them is ready, and who holds one
-    // shard's lock until it has the next one's may wait for somebody who does the same.
+    // Each part by itself: joined promises let go of nothing before the last of them is ready. Whoever held
+    // one shard's lock until it has the next one's might wait for somebody who does likewise.
     applied.add(apply(part.shard, part.lane, std::move(part.whole), scale)
                     .then([answer = kj::mv(part.answer)](Result<PushAnswer> outcome) mutable {
                       answer->fulfill(std::move(outcome));

@@ -43,7 +43,7 @@ class Locked final : public UpdatePolicy {
     GatheredGradient gathered;                    ///< where the gradient lies, if it came in slices
     std::shared_ptr<const ShardSnapshot> pulled;  ///< the weights that it was computed from, if needed
   };
-  /// A part of a step that waits for those of the other shards.
+  /// One shard's part of a step, which waits for the parts of the other shards.
   struct Part {
     Shard& shard;
     Lane& lane;  // of the trainer's loop, on which all its parts come
@@ -56,19 +56,20 @@ class Locked final : public UpdatePolicy {
   kj::Promise<Result<PushAnswer>> gather(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                          const Gradient& gradient);
   Whole wholeOf(const Shard& shard, ShardPush& push, const Gradient& gradient);
-  /// Applies it under the shard's lock, times `scale`.
+  /// Applies a gradient under the shard's lock, times `scale`.
   kj::Promise<Result<PushAnswer>> apply(Shard& shard, Lane& lane, Whole whole, double scale);
-  /// Applies it, with `room` for the update in the log, once the shard's lock is had.
+  /// Applies a gradient, with `room` for the update in the log, once the shard's lock is had.
   kj::Promise<Result<PushAnswer>> applyInTurn(Shard& shard, Lane& lane, Whole whole, double scale,
                                               ByteBudget::Lease room);
-  /// Applies it while the caller holds the shard's lock, with `room` for the update in the log.
+  /// Applies a gradient while the caller holds the shard's lock, with `room` for the update in the log.
   kj::Promise<Result<PushAnswer>> applyUnderLock(Shard& shard, Lane& lane, Whole whole, double scale,
                                                  ByteBudget::Lease room);
   /// Applies all parts of a step, clipped by their norm, once this one is the last; its answer is in
   /// push.later.
   kj::Promise<Result<PushAnswer>> applyTogether(Shard& shard, Lane& lane, ShardPush& push, Whole whole);
-  /// All parts of the step if this one completes it, else none. `known`: parts that do not come. Nothing for
-  /// a trainer that is not in: it would wait for parts that went with it.
+  /// Adds a part. Gives all parts of the step if this one completes it, else none. `known`: parts that do not
+  /// come. Gives nothing for a trainer that is not in: its part would wait for parts that went with the
+  /// trainer.
   std::optional<Parts> add(SessionId session, Step step, Part part, size_t known);
 
   const Modifiers modifiers_;
@@ -78,7 +79,7 @@ class Locked final : public UpdatePolicy {
   const std::shared_ptr<SnapshotRoom> snapshots_;
 
   std::mutex mutex_;                                  // guards what follows, for few instructions
-  std::map<SessionId, std::map<Step, Parts>> steps_;  // of those that are in
+  std::map<SessionId, std::map<Step, Parts>> steps_;  // of the trainers that are in
 };
 
 }  // namespace psd

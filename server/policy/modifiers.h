@@ -19,7 +19,7 @@ struct StalenessRule {
   double damping = 0.1;         ///< a
   std::optional<uint64_t> max;  ///< a gradient that is staler is dropped
 
-  /// What the learning rate is multiplied by.
+  /// Factor of the learning rate at this staleness.
   double factor(uint64_t staleness) const;
   bool tooOld(uint64_t staleness) const { return max && staleness > *max; }
 };
@@ -35,11 +35,11 @@ struct Clip {
   std::optional<double> norm;   ///< of the whole group's gradient
   std::optional<double> value;  ///< of each element
 
-  /// What a gradient with this ‖g‖² is multiplied by.
+  /// Factor of a gradient with this ‖g‖².
   double scale(double squaredNorm) const;
 };
 
-/// What a policy does to gradients and rates beside what it is. A value type.
+/// What a policy of any type may do to gradients and rates besides. A value type.
 struct Modifiers {
   StalenessRule staleness;
   DelayCompensation delay;
@@ -48,7 +48,7 @@ struct Modifiers {
   bool changesGradients() const { return delay.lambda != 0 || clip.norm || clip.value; }
 };
 
-/// Why a policy has not some of the modifiers; empty: it has.
+/// Why a policy does not take some of the modifiers; empty: it takes them.
 struct ModifierRefusals {
   std::string_view staleness, delayCompensation, clip, clipNorm;
 };

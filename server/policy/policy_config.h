@@ -16,7 +16,7 @@ namespace psd {
 /// Builds the policy once the parameters that it rules are there.
 using PolicyFactory = std::function<std::unique_ptr<UpdatePolicy>(const PolicyScope&)>;
 
-/// What tells policies apart beyond their names, for those who must know it before there is a model.
+/// What tells policies apart beyond their names, for code that must know it before there is a model.
 struct PolicyTraits {
   bool readsLive = false;  ///< UpdatePolicy::readsLive()
   /// Applies each update to a whole shard under its lock and gives it to Shard::endUpdate(): it can be
@@ -25,19 +25,19 @@ struct PolicyTraits {
   bool rounds = false;  ///< gradients of several trainers and of all shards of a group make one update
 };
 
-/// Of a policy under which trainers take steps by themselves: the configured optimizer, which must be plain
-/// SGD, is what they do then.
+/// How trainers take steps by themselves under a policy that lets them. Their steps are of the configured
+/// optimizer, which must be plain SGD.
 struct LocalPlan {
   uint64_t period = 0;
   double alpha = 0;
   Optimizer exchange;  ///< what the daemon runs on what they push in place of gradients
 };
 
-/// What the rounds of a policy ask of the number of trainers.
+/// What the rounds of a policy demand of the number of trainers.
 struct RoundPlan {
   uint32_t backupTrainers = 0;  ///< a round ends without so many
   uint32_t trainersMin = 1;     ///< before so many have been in together no round ends
-  /// How many gradients at most a round sets against one another with so many trainers; null: none.
+  /// How many gradients at most a round with so many trainers compares with one another; null: none.
   std::function<uint32_t(uint32_t)> compares = nullptr;
 };
 
@@ -69,7 +69,7 @@ struct PolicyChoice {
 
 /// Reads {"type": …, options…}; problems go to the reader.
 PolicyChoice readPolicy(ObjectReader& in);
-/// What types there are, a line each, for help texts.
+/// All types of policies, a line each, for help texts.
 std::string policyHelp();
 
 }  // namespace psd

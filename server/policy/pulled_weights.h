@@ -9,14 +9,14 @@
 
 namespace psd {
 
-/// What trainers pulled and have not yet pushed for, as delay compensation needs it: of each trainer and
-/// shard the newest snapshots, which trainers that pulled the same version share. They are let go of, the
-/// oldest first, where a pull has no room for a snapshot. Thread-safe.
+/// The weights that trainers pulled and have not yet pushed for, as delay compensation needs them: the newest
+/// snapshots of each trainer and shard. Trainers that pulled one version share its snapshot. Where a pull has
+/// no room for a snapshot, the oldest ones are let go of. Thread-safe.
 class PulledWeights final : private SnapshotRoom::Keeper {
  public:
   /// `room`: what the snapshots have their memory of.
   explicit PulledWeights(std::shared_ptr<SnapshotRoom> room) : room_(std::move(room)) { room_->add(*this); }
-  /// There is room for all.
+  /// Without a bound on the memory of snapshots.
   PulledWeights() : PulledWeights(std::make_shared<SnapshotRoom>(ByteBudget::make(UINT64_MAX))) {}
   ~PulledWeights() override { room_->remove(*this); }
   PulledWeights(const PulledWeights&) = delete;
@@ -25,12 +25,12 @@ class PulledWeights final : private SnapshotRoom::Keeper {
   /// Snapshots kept of a trainer and shard; the next pull lets go of the oldest.
   static constexpr size_t kKept = 4;
 
-  /// A trainer is in; before its first note().
+  /// Notes that a trainer is in. To be called before its first note().
   void admit(SessionId session);
   /// Keeps what a trainer pulled; nothing for one that is not in, such as one that left while it pulled.
   void note(SessionId session, ShardId shard, std::shared_ptr<const ShardSnapshot> pulled);
-  /// What the trainer pulled at that version; null where that is not known. It has no more need of older
-  /// ones.
+  /// The weights that the trainer pulled at that version; null where they are not known. Lets go of the
+  /// trainer's older snapshots of the shard.
   std::shared_ptr<const ShardSnapshot> find(SessionId session, ShardId shard, Version version);
   void forget(SessionId session);
 

@@ -32,9 +32,10 @@ class ServedModel {
     policies_ = std::move(policies);
     generation_++;
   }
-  /// Rises when the policies change: who has a copy of them looks here, which takes no lock.
+  /// Rises when the policies change. Readers that keep a copy of the policies compare it, which takes no
+  /// lock.
   uint64_t generation() const { return generation_; }
-  /// Another one is served from now on; who reads this one is to look for that.
+  /// Another model is served from now on. Who reads this one looks for that with retired().
   void retire() { retired_ = true; }
   bool retired() const { return retired_; }
   std::shared_ptr<UpdatePolicy> policyOf(const Shard& shard) const {

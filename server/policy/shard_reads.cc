@@ -9,7 +9,7 @@ namespace {
 
 using SnapshotResult = Result<std::shared_ptr<const ShardSnapshot>>;
 
-/// The shard as it is now, if somebody has that snapshot. With the lock held.
+/// The shard as it is now, if a caller still has that snapshot. With the lock held.
 std::shared_ptr<const ShardSnapshot> newestSnapshot(Shard& shard) {
   auto last = shard.lastSnapshot().lock();
   return last && last->version == shard.version() ? last : nullptr;
@@ -43,7 +43,7 @@ kj::Promise<SnapshotResult> snapshot(SnapshotRoom& room, Shard& shard, Lane& lan
         if (auto lease = room.tryTake(bytes)) {
           return snapshotUnderLock(shard, lane, kj::mv(guard), std::move(*lease));
         }
-        // Without the lock, which is given up here: updates go on meanwhile.
+        // The lock is given up here while the copy waits for room, so that updates go on.
         return room.take(bytes).then([&shard, &lane](ByteBudget::Lease lease) {
           return shard.lock().acquire().then(
               [&shard, &lane, lease = std::move(lease)](ShardLock::Guard again) mutable {
@@ -57,7 +57,7 @@ kj::Promise<SnapshotResult> snapshot(SnapshotRoom& room, Shard& shard, Lane& lan
 
 kj::Promise<Result<PullAnswer>> pullSnapshot(SnapshotRoom& room, Shard& shard, Lane& lane, ShardPull& pull,
                                              uint64_t offset, uint64_t count) {
-  // All slices of one pull share one promise for the snapshot, also those that come while the first
+  // All slices of one pull share one promise for the snapshot, also slices that come while the first one
   // still waits for the lock.
   if (pull.snapshot == nullptr) pull.snapshot = snapshot(room, shard, lane).fork();
   auto branch = KJ_ASSERT_NONNULL(pull.snapshot).addBranch();

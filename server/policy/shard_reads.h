@@ -11,7 +11,7 @@ namespace psd {
 kj::Promise<Result<PullAnswer>> pullSnapshot(SnapshotRoom& room, Shard& shard, Lane& lane, ShardPull& pull,
                                              uint64_t offset, uint64_t count);
 
-/// The snapshot, all of the shard, that an answer of pullSnapshot() is a part of.
+/// The snapshot of the whole shard that an answer of pullSnapshot() is a part of.
 inline std::shared_ptr<const ShardSnapshot> snapshotOf(const PullAnswer& answer) {
   return std::static_pointer_cast<const ShardSnapshot>(answer.view.owner);
 }

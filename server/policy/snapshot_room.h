@@ -12,15 +12,15 @@
 
 namespace psd {
 
-/// Where the snapshots of all policies have their memory of (limits.snapshot_bytes). Those that are kept for
-/// another purpose than a pull are let go of before a pull waits. Thread-safe.
+/// The memory of the snapshots of all policies (limits.snapshot_bytes). Before a pull waits for room,
+/// snapshots that are kept for other purposes are let go of. Thread-safe.
 class SnapshotRoom {
  public:
-  /// Who keeps snapshots. Thread-safe.
+  /// A policy's part that keeps snapshots and can let go of them. Thread-safe.
   class Keeper {
    public:
     virtual ~Keeper() = default;
-    /// False where it keeps none.
+    /// Lets go of the oldest snapshot. False where there is none.
     virtual bool letGoOfOldest() = 0;
   };
 
@@ -30,7 +30,7 @@ class SnapshotRoom {
   void add(Keeper& keeper);
   void remove(Keeper& keeper);
 
-  /// Takes room for a snapshot; none where pulls are in the midst of all there is.
+  /// Takes room for a snapshot; none where pulls that are under way have all there is.
   std::optional<ByteBudget::Lease> tryTake(uint64_t bytes);
   kj::Promise<ByteBudget::Lease> take(uint64_t bytes);
   /// Has keepers let go of snapshots as long as somebody waits and something is kept.

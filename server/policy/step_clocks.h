@@ -35,9 +35,9 @@ class StepClocks {
   explicit StepClocks(uint64_t bound) : bound_(bound) {}
 
   uint64_t bound() const { return bound_; }
-  /// The clock of the slowest live trainer; where it was last when nobody is in.
+  /// The clock of the slowest live trainer; its last value when no trainer is in.
   uint64_t slowest() const { return slowest_; }
-  /// Nothing for a trainer that is not in.
+  /// The trainer's clock; nothing for a trainer that is not in.
   std::optional<uint64_t> clock(SessionId session) const;
   size_t present() const { return clocks_.size(); }
 

@@ -24,9 +24,9 @@ class PendingOperation {
     ended_.notify_all();
     fulfiller_->fulfill();
   }
-  /// Blocks until then.
+  /// Blocks until the operation has ended.
   void wait() const { ended_.wait(false, std::memory_order_acquire); }
-  /// Once.
+  /// Takes the value out. To be called once.
   T take() {
     wait();  // it has ended; this orders what the device's thread did before what follows
     return *std::move(outcome_);

@@ -108,7 +108,7 @@ bool Sync::started() const {
 }
 
 kj::Promise<void> Sync::rest() {
-  // Eagerly: whoever waits for several groups to rest does not hold one's lock meanwhile.
+  // Eagerly: a caller that waits for several groups to rest does not hold one group's lock meanwhile.
   return applying_.acquire().then([](ShardLock::Guard) {}).eagerlyEvaluate(nullptr);
 }
 
@@ -119,7 +119,7 @@ kj::Promise<void> Sync::settle() {
     if (auto end = rounds_.close(now())) ended = take(std::move(*end));
   }
   if (ended && ended->end.how != RoundEnd::How::closed) {
-    // Too few for the aggregator: dropped rather than refused, so that their trainers go on.
+    // Too few contributions for the aggregator are dropped rather than refused, so that their trainers go on.
     for (const auto& contribution : ended->contributions) {
       contribution->answer->fulfill(PushAnswer{PushOutcome::late, shards_.back()->version(), 0, 0});
     }
@@ -156,7 +156,8 @@ Status Sync::gather(const Shard& shard, ShardPush& push, uint64_t offset, const 
     {
       const std::lock_guard lock(mutex_);
       if (ending_) return *ending_;
-      // What is late would be dropped. Nothing is less than any number.
+      // A late gradient would be dropped, so it is not gathered. nullopt, which stands for a round closed
+      // before this policy began, compares as less than any round.
       push.dropped = roundOf(indexOf(shard), push.basis) < rounds_.number();
     }
     if (!push.dropped) {
@@ -256,7 +257,7 @@ Sync::Ended Sync::take(RoundEnd end) {
   Ended ended{std::move(end), {}, {}};
   for (auto& [session, contribution] : open_) ended.contributions.push_back(std::move(contribution));
   open_.clear();
-  // Of two lives of a rank the older one stays in front: its session is.
+  // Of two lives of a rank the older one stays in front, as its session is the older one.
   std::stable_sort(ended.contributions.begin(), ended.contributions.end(),
                    [](const auto& a, const auto& b) { return a->trainer.rank < b->trainer.rank; });
   for (SessionId missing : ended.end.missing) {

@@ -62,8 +62,8 @@ class Sync final : public UpdatePolicy {
     uint32_t samples = 0;
     Step step;
     std::optional<uint64_t> round;       ///< whose parameters it was computed from; nothing: of one before
-    std::vector<StagedGradient> shards;  ///< as in shards_; empty: not there yet, or not needed
-    size_t arrived = 0, staged = 0;      ///< shards of which every slice is here, and which are staged too
+    std::vector<StagedGradient> shards;  ///< in the order of shards_; empty: not there yet, or not needed
+    size_t arrived = 0, staged = 0;      ///< shards of which every slice is here; shards that are staged
     std::optional<Error> failed;
     Fulfiller answer;  ///< once all have arrived
   };
@@ -90,27 +90,27 @@ class Sync final : public UpdatePolicy {
   /// One shard of a contribution is staged, or is not needed. Closes the round if that was all it waited for.
   kj::Promise<void> staged(size_t index, std::shared_ptr<Contribution> contribution,
                            Result<StagedGradient> gradient);
-  // With mutex_ held: a complete contribution joins its round, or what becomes of it is given; the round that
-  // it closed goes to `ended`.
+  // With mutex_ held: a complete contribution joins its round, or its answer is given at once. `ended` gets
+  // the round that the contribution closed.
   std::optional<Result<PushAnswer>> submit(const std::shared_ptr<Contribution>& contribution,
                                            std::optional<Ended>& ended);
-  // Likewise: the end of the open round, with its contributions.
+  // With mutex_ held: takes the open round, which has ended, with its contributions.
   Ended take(RoundEnd end);
   /// Applies a round that closed, and answers its contributors.
   kj::Promise<void> finish(std::optional<Ended> ended);
-  /// Gives the number of its last update in the log; 0 without one.
+  /// Applies a round to all shards. Gives the number of its last update in the log; 0 without a log.
   kj::Promise<Result<uint64_t>> applyRound(std::shared_ptr<const Ended> round);
-  /// The same from shard `next` on.
+  /// Applies a round to the shards from `next` on, one after the other.
   kj::Promise<Result<uint64_t>> applyShards(std::shared_ptr<const Ended> round, Combination combination,
                                             size_t next);
-  /// One of them, with its lock held.
+  /// Applies a round to one shard, with the shard's lock held.
   kj::Promise<Status> applyShard(std::shared_ptr<const Ended> round, const Combination& combination,
                                  size_t index, ByteBudget::Lease room);
   /// Makes the update `scalars` of shard `index`, whose lock is held.
   kj::Promise<Status> update(size_t index, std::shared_ptr<const Ended> round, const Combination& combination,
                              const UpdateScalars& scalars);
-  /// Likewise, where it is written down: from the gradient that the log gets, so that replaying it gives the
-  /// same bits.
+  /// Applies a round to one shard and logs it: from the gradient that the log gets, so that replaying it
+  /// gives the same bits.
   kj::Promise<Status> updateLogged(size_t index, std::shared_ptr<const Ended> round,
                                    const Combination& combination, const UpdateScalars& scalars,
                                    ByteBudget::Lease room);
@@ -136,7 +136,7 @@ class Sync final : public UpdatePolicy {
   ShardLock applying_;       ///< rounds are applied one after the other
 
   mutable std::mutex mutex_;  // guards what follows, for few instructions; never held while waiting
-  /// Of each shard: its version when round 0 opened, less the rounds that it failed to apply.
+  /// For each shard: its version when round 0 opened, less the rounds that it failed to apply.
   std::vector<int64_t> first_;
   SyncRounds rounds_;
   std::map<SessionId, Trainer> trainers_;

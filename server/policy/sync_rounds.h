@@ -15,9 +15,9 @@ namespace psd {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-/// When a synchronous round closes.
+/// The rules by which a synchronous round closes.
 struct RoundRules {
-  /// A round does not wait for so many of its trainers: it closes with the first N of N + b.
+  /// So many trainers of a round are not waited for: it closes with the first N of N + b.
   uint32_t backupTrainers = 0;
   /// Fewer contributions do not make a round. At least 1.
   uint32_t quorum = 1;
@@ -25,16 +25,16 @@ struct RoundRules {
   uint32_t startTrainers = 0;
   /// From a round's first contribution, of the first round from the start on; nothing: no limit.
   std::optional<std::chrono::milliseconds> timeout;
-  /// After the timeout go on with what is there, if that is a quorum, rather than fail.
+  /// After the timeout go on with the contributions that are there, if they are a quorum, rather than fail.
   bool proceedOnTimeout = true;
 };
 
 /// How a round ended.
 struct RoundEnd {
   enum class How {
-    closed,      ///< its contributions are to be combined and applied once
-    timedOut,    ///< its contributions are to be dropped and refused
-    quorumLost,  ///< likewise: not enough trainers are left to make a quorum
+    closed,      ///< the round's contributions are to be combined and applied once
+    timedOut,    ///< the round's contributions are to be dropped and refused
+    quorumLost,  ///< too few trainers are left for a quorum: contributions are to be dropped and refused
   };
   uint64_t round = 0;
   How how = How::closed;
@@ -86,16 +86,16 @@ class SyncRounds {
   size_t contributions() const { return contributors_.size(); }
   /// Whether rounds no longer wait for trainers to begin together.
   bool started() const { return started_; }
-  /// A quorum of them is enough to begin. Before anybody joins.
+  /// Lets the first round begin with a quorum of trainers. To be called before any joins.
   void startWithQuorum() { startTrainers_ = rules_.quorum; }
 
-  /// The end of the round, if it only waited for the start.
+  /// A trainer joins. Gives the end of the round, if the round only waited for the start.
   std::optional<RoundEnd> join(SessionId session, TimePoint now);
-  /// The trainer left or is lost; unknown ones are ignored. The end of the round, if this ended it.
+  /// A trainer left or is lost; unknown ones are ignored. Gives the end of the round, if this ended it.
   std::optional<RoundEnd> leave(SessionId session, TimePoint now);
   /// The trainer's gradient of round `round` is here, whole.
   Answer contribute(SessionId session, uint64_t round, TimePoint now);
-  /// Closes the open round with what it has; nothing if that is nothing.
+  /// Closes the open round with the contributions that it has; does nothing if it has none.
   std::optional<RoundEnd> close(TimePoint now);
   /// Ends the round if its time is over. To be called at deadline(), or any time.
   std::optional<RoundEnd> tick(TimePoint now);

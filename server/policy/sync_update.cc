@@ -91,7 +91,8 @@ kj::Promise<Result<uint64_t>> Sync::applyShards(std::shared_ptr<const Ended> rou
           if (next + 1 == shards_.size()) return logged;
           return applyShards(round, combination, next + 1);
         }
-        // This shard and those after it stay behind the rounds' count, or every gradient would seem late.
+        // This shard and the shards after it stay behind the rounds' count, or every gradient would seem
+        // late.
         const std::lock_guard lock(mutex_);
         for (size_t i = next; i < shards_.size(); i++) first_[i]--;
         return logged;

@@ -22,15 +22,15 @@ namespace psd {
 struct TrainerRef {
   SessionId session;
   Rank rank;
-  uint64_t incarnation = 0;  ///< which life of that rank; 0: it did not say
+  uint64_t incarnation = 0;  ///< which life of the trainer; 0: it did not say
 };
 
-/// What a policy rules: the shards of one parameter group, with the values that it begins with. Immutable.
+/// What a policy rules: the shards of one parameter group, and the means that it begins with. Immutable.
 struct PolicyScope {
   ParameterStore& store;
   uint32_t group = 0;
   std::shared_ptr<StagingPool> staging;  ///< for gathered gradients
-  /// For copies of shards.
+  /// Memory for copies of shards.
   std::shared_ptr<SnapshotRoom> snapshots = std::make_shared<SnapshotRoom>(ByteBudget::make(UINT64_MAX));
   bool started = false;  ///< training is under way: nobody waits for trainers to begin together
 
@@ -41,8 +41,9 @@ struct PushAnswer {
   PushOutcome outcome = PushOutcome::received;
   Version version;  ///< of the shard
   uint64_t staleness = 0;
-  uint64_t updates = 0;  ///< of shards, that this slice completed
-  uint64_t logged = 0;   ///< the newest update's number in the log; nobody is told before that is on the disk
+  uint64_t updates = 0;  ///< updates of shards that this slice completed
+  /// The newest update's number in the log; no trainer is told before that update is on the disk.
+  uint64_t logged = 0;
 
   bool applied() const { return outcome == PushOutcome::applied; }
 };
@@ -74,7 +75,7 @@ struct ShardPull {
   kj::Maybe<kj::ForkedPromise<Result<std::shared_ptr<const ShardSnapshot>>>> snapshot;
 };
 
-/// A push as the record of an update names it.
+/// The source of an update, for the log, that this push is.
 inline UpdateSource sourceOf(const ShardPush& push) {
   return {push.trainer.rank, push.samples, push.trainer.incarnation, push.step, push.basis, push.staleness};
 }
@@ -123,8 +124,8 @@ class UpdatePolicy {
   /// Whether push() takes gradients that are in the memory of the shard's device.
   virtual bool takesDeviceGradients() const { return false; }
 
-  /// Whether push() completes a push that some elements of a divided shard have already: applies it to the
-  /// others alone.
+  /// Whether push() completes a push that some elements of a divided shard hold already, by applying it to
+  /// the other elements alone.
   virtual bool completesPushes() const { return false; }
 
   /// A trainer is in, before its first push or pull. This and leave() come by turns for a session, take
@@ -145,7 +146,7 @@ class UpdatePolicy {
   virtual kj::Promise<Result<Version>> pullTo(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                               std::span<float> onDevice);
 
-  /// What is waited for now.
+  /// The waits of trainers for others, as they are now.
   virtual std::vector<Waiting> waiting() const { return {}; }
   /// Whether tick() must be called.
   virtual bool ticks() const { return false; }
@@ -153,18 +154,19 @@ class UpdatePolicy {
   virtual kj::Promise<void> tick(std::chrono::steady_clock::time_point) { return kj::READY_NOW; }
   /// Whether trainers wait no longer for each other to come before they begin.
   virtual bool started() const { return true; }
-  /// What is held while an update of several shards is made, and may be held to keep one from beginning.
-  /// Null: each update is of one shard. It lives as long as the policy.
+  /// The lock that is held while an update of several shards is made; who holds it keeps such an update from
+  /// beginning. Null: each update is of one shard. The lock lives as long as the policy.
   virtual ShardLock* together() { return nullptr; }
-  /// While no gradient begins or is half there: resolves when nothing is being applied. Gradients that
-  /// wait for other trainers go on waiting.
+  /// Resolves when nothing is being applied. To be called while no gradient begins or is half there.
+  /// Gradients that wait for other trainers go on waiting.
   virtual kj::Promise<void> rest() { return kj::READY_NOW; }
-  /// Another policy is to take over. While no gradient begins or is half there: those that wait get their
-  /// answer without waiting for more. Resolves when they are part of the model.
+  /// Answers the gradients that wait for others, without waiting for more, since another policy is to take
+  /// over. To be called while no gradient begins or is half there. Resolves when these gradients are part of
+  /// the model.
   virtual kj::Promise<void> settle() { return kj::READY_NOW; }
-  /// Another policy has taken over: nobody waits here any more, now or later.
+  /// Another policy has taken over: no caller waits here any more, now or later.
   virtual void retire() {}
-  /// Answers every wait with `reason`, those of now and those that would begin later: the daemon ends.
+  /// Answers every wait with `reason`, waits of now and waits that would begin later: the daemon ends.
   virtual void endWaits(const Error&) {}
 };
 

@@ -12,9 +12,8 @@
 
 namespace psd {
 
-/// Where the shards of one allocation lie: their weights end to end, and in a second run their optimizer
-/// slots, those of one shard one after the other. All begin at multiples of kLayoutGrainElements. A value
-/// type.
+/// Where the shards of one allocation lie: their weights end to end in one run, their optimizer slots in a
+/// second, shard by shard. Everything begins at multiples of kLayoutGrainElements. A value type.
 struct ArenaPlan {
   std::vector<uint64_t> begins;  ///< first weight of each shard
   uint64_t elements = 0;         ///< weights in all, gaps included
@@ -23,10 +22,11 @@ struct ArenaPlan {
   uint64_t slotElements = 0;  ///< in all, gaps included
 };
 
-/// ErrorCode::overloaded, naming `device` and the bytes, when that takes more than the device's `bytesMax`.
+/// Lays the shards out. ErrorCode::overloaded, naming `device` and the bytes, when they take more than
+/// `bytesMax`.
 Result<ArenaPlan> planArena(std::span<const ShardRequest> shards, std::string_view device, uint64_t bytesMax);
 
-/// What planArena answers, and a device that refuses the memory after all.
+/// The error of planArena(), also for a device that refuses the memory after all.
 Error notEnoughMemory(std::string_view device, uint64_t bytes, std::string_view reason);
 
 }  // namespace psd

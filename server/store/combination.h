@@ -28,7 +28,7 @@ struct Combination {
   Kind kind = Kind::weightedSum;
   std::vector<float> weights;  ///< one per gradient; one of weight 0 is not read
   uint32_t trim = 0;           ///< 2 · trim < number of gradients
-  GradientChange change{};     ///< of the one that they become; without compensation
+  GradientChange change{};     ///< of the combined gradient; without compensation
 };
 
 /// ‖a − b‖² for each pair of some vectors. Infinite where squares overflow a float. A value type.
@@ -47,7 +47,7 @@ class SquaredDistances {
     const size_t low = a < b ? a : b, high = a < b ? b : a;
     return pairs_[low * (2 * vectors_ - low - 1) / 2 + (high - low - 1)];
   }
-  /// Adds the distances over another part of the same vectors.
+  /// Adds the distances over another part of the vectors.
   SquaredDistances& operator+=(const SquaredDistances& part) {
     for (size_t i = 0; i < pairs_.size(); ++i) pairs_[i] += part.pairs_[i];
     return *this;

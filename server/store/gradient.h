@@ -42,7 +42,7 @@ class Gradient {
   bool onDevice() const { return onDevice_; }
   /// Values.
   uint64_t size() const { return size_; }
-  /// Null where values() is all there is.
+  /// The codec of the bytes; null where the gradient is float32.
   const Codec* codec() const { return codec_; }
   std::span<const float> values() const { return values_; }
   std::span<const std::byte> bytes() const { return codec_ ? bytes_ : std::as_bytes(values_); }

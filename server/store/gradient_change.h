@@ -13,7 +13,7 @@
 namespace psd {
 
 /// What becomes of a gradient on its way to the optimizer, in the order of these fields. A view of memory
-/// that somebody else keeps; a value type.
+/// that the caller keeps; a value type.
 struct GradientChange {
   float scale = 1;                                       ///< g ← scale · g
   float limit = std::numeric_limits<float>::infinity();  ///< g cut to −limit … limit

@@ -19,10 +19,10 @@ namespace psd {
 /// One event loop's lanes, one per backend of the store. Owned by that loop's thread.
 using Lanes = std::vector<std::unique_ptr<Lane>>;
 
-/// Where a whole arena lies in a memory file that other processes can map. Bytes in the file.
+/// Where a whole arena lies in a memory file that other processes can map. Places are bytes in the file.
 struct SharedArena {
   std::shared_ptr<SharedMemory> file;
-  uint64_t valuesAt = 0;     ///< element 0; the others follow
+  uint64_t valuesAt = 0;     ///< element 0; the other elements follow
   uint64_t versionsAt = 0;   ///< the count of updates that shard 0 has applied
   uint64_t versionStep = 0;  ///< distance from one shard's count to the next shard's
   uint64_t readableAt = 0;   ///< a word that is 0 while the parameters must not be read here
@@ -51,13 +51,14 @@ class ParameterStore {
   const ModelLayout& layout() const { return layout_; }
   const ShardPlan& plan() const { return plan_; }
   size_t groupCount() const { return groups_.optimizers.size(); }
-  /// What a group of tensors goes by now.
+  /// The optimizer that the tensors of a group have now.
   Optimizer optimizer(uint32_t group) const {
     const std::lock_guard lock(optimizersMutex_);
     return groups_.optimizers[group];
   }
   Optimizer optimizerOf(const Shard& shard) const { return optimizer(shard.range().group); }
-  /// Goes on with the numbers of `optimizer`, which has the same slots. While no update is under way.
+  /// Gives a group the numbers of `optimizer`, which has the slots of the group's optimizer. Only while no
+  /// update is under way.
   void setOptimizer(uint32_t group, const Optimizer& optimizer);
   size_t shardCount() const { return shards_.size(); }
   Shard& shard(size_t index) { return *shards_[index]; }
@@ -65,9 +66,9 @@ class ParameterStore {
   /// For people: "cpu", or the devices joined by ", ".
   std::string describeDevices() const;
 
-  /// Where the arena lies in a memory file; nothing unless all shards lie end to end in one.
+  /// Where the arena lies in a memory file; nothing unless all shards lie end to end in one file.
   std::optional<SharedArena> sharedArena() const;
-  /// Tells processes that have mapped the arena whether they may read it now. At first they may.
+  /// Tells processes that have mapped the arena whether they may read it now. At first they may read it.
   void setSharedReadable(bool readable);
 
   Lanes makeLanes() const;
@@ -75,7 +76,7 @@ class ParameterStore {
   /// Whether the devices of all shards can share memory with other processes.
   bool sharesDeviceMemory() const;
   size_t deviceCount() const { return backends_.size(); }
-  /// Backend::shareMemory() of the device that shards name as device().
+  /// Backend::shareMemory() of the device with the number that Shard::device() gives.
   Result<std::shared_ptr<SharedDeviceMemory>> shareDeviceMemory(size_t device, uint64_t bytes) {
     return backends_[device]->shareMemory(bytes);
   }

@@ -21,7 +21,7 @@ bool isPast(const PushedRange& range, Rank rank, uint64_t incarnation, Step step
   return std::find(newest->earlier.begin(), newest->earlier.end(), incarnation) != newest->earlier.end();
 }
 
-/// Whether the ranges have the same pushes, whatever versions these made there.
+/// Whether both ranges hold the same pushes, whatever versions these made there.
 bool samePushes(const PushedRange& a, const PushedRange& b) {
   if (a.pushes.size() != b.pushes.size()) return false;
   return std::all_of(a.pushes.begin(), a.pushes.end(), [&](const AppliedPush& push) {

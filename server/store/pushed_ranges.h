@@ -15,16 +15,16 @@ struct PushedRange {
   bool operator==(const PushedRange&) const = default;
 };
 
-/// Which pushes are in a shard. That is the same for all of its elements, but where the shard was put
-/// together of others, at the start of a daemon, of which some had pushes that others had not: until these
-/// come again it consists of several ranges. Pushes under a policy that applies under the shard's lock, with
-/// which it is guarded. A value type.
+/// Which pushes are in a shard, under a policy that applies under the shard's lock. As a rule all elements of
+/// a shard hold the same pushes. A shard that was put together of others, at the start of a daemon, consists
+/// of several ranges, of which some may hold pushes that others lack, until these come again. Guarded by the
+/// shard's lock. A value type.
 class PushedRanges {
  public:
   PushedRanges() = default;
-  /// `count` elements, all of which have the same pushes.
+  /// `count` elements that all hold `pushes`.
   PushedRanges(uint64_t count, std::vector<AppliedPush> pushes);
-  /// `ranges`, end to end, are the whole shard. Neighbours that have the same pushes become one.
+  /// `ranges`, end to end, are the whole shard. Neighbours with equal pushes become one range.
   explicit PushedRanges(std::vector<PushedRange> ranges);
 
   const std::vector<PushedRange>& ranges() const { return ranges_; }
@@ -43,8 +43,8 @@ class PushedRanges {
   std::vector<PushedRange> ranges_;  // at least one
 };
 
-/// Of each range the newest push of one life of a trainer, the process `incarnation` of `rank`; of step 0
-/// where there is none.
+/// For each range the newest push of one life of a trainer, the process `incarnation` of `rank`. Step 0: the
+/// range holds none.
 std::vector<AppliedPush> pushesOf(const PushedRanges& pushed, Rank rank, uint64_t incarnation);
 
 }  // namespace psd

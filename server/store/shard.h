@@ -34,7 +34,7 @@ class Shard {
         pushed_(range_.count, {}) {}
 
   const ShardRange& range() const { return range_; }
-  /// Index of its backend in the ParameterStore.
+  /// Index of the shard's backend in the ParameterStore.
   size_t device() const { return device_; }
   ShardStorage& storage() { return *storage_; }
   const ShardStorage& storage() const { return *storage_; }
@@ -62,15 +62,16 @@ class Shard {
   /// where there is a log. Gives the version that it made. `room`: from roomToLog().
   Version endUpdate(const AppliedUpdate& update, ByteBudget::Lease room = {});
   /// Resolves once an update with a gradient of so many bytes may wait for the disk; at once without a log.
-  /// Before the lock is taken. With 0 bytes: once those who wait have their room.
+  /// To be called before the shard's lock is taken. With 0 bytes: resolves once all earlier callers have
+  /// their room.
   kj::Promise<ByteBudget::Lease> roomToLog(uint64_t gradientBytes) const;
   /// Whether updates are written down.
   bool logs() const { return log_ != nullptr; }
-  /// The newest update's number in the log; 0 without one. Only with the lock held.
+  /// The newest update's number in the log; 0 without a log. Only with the lock held.
   uint64_t logged() const { return logged_; }
   /// Resolves once the update with the number `logged` in the log is on the disk; at once for 0.
   kj::Promise<void> whenDurable(uint64_t logged) const;
-  /// Before anybody pushes.
+  /// Sets the log of the shard's updates. To be called before anybody pushes.
   void setLog(std::shared_ptr<UpdateLog> log) { log_ = std::move(log); }
   /// Counts an update that raced with others; gives the version that it made.
   Version endUpdate() { return {applied_.fetch_add(1, std::memory_order_acq_rel) + 1}; }
@@ -102,7 +103,7 @@ class Shard {
   Version stateBegan_;
   std::atomic<uint64_t> begun_{0};
   std::atomic<uint64_t> ownApplied_{0};
-  std::atomic<uint64_t>& applied_;  // in the shared memory, for those who read there, or ownApplied_
+  std::atomic<uint64_t>& applied_;  // in the shared memory, for trainers that read there, or ownApplied_
   std::weak_ptr<const ShardSnapshot> lastSnapshot_;
   PushedRanges pushed_;
   std::atomic<bool> divided_{false};

@@ -43,7 +43,8 @@ void ShardLock::release() {
 std::chrono::nanoseconds ShardLock::nextWaits() const {
   const std::lock_guard hold(mutex_);
   if (waiters_.empty()) return std::chrono::nanoseconds(0);
-  // Before that it waited for others.
+  // The next waiter has waited for this guard since the lock was handed on; before that it waited for other
+  // guards.
   return Clock::now() - std::max(waiters_.front().since, handedOn_);
 }
 

@@ -25,7 +25,7 @@ struct ReadView {
   std::shared_ptr<const void> owner;
 };
 
-/// Where a shard lies in a memory file that other processes can map. Bytes in the file.
+/// Where a shard lies in a memory file that other processes can map. Places are bytes in the file.
 struct SharedPlace {
   std::shared_ptr<SharedMemory> file;
   uint64_t valuesAt = 0;   ///< the weights
@@ -68,7 +68,8 @@ class ShardStorage {
 
   virtual uint64_t elementCount() const = 0;
   virtual const Optimizer& optimizer() const = 0;
-  /// Goes on with the numbers of `optimizer`, which has the same slots. While no operation is under way.
+  /// Takes over the numbers of `optimizer`, which has the slots of this storage. Only while no operation is
+  /// under way.
   virtual void setOptimizer(const Optimizer& optimizer) = 0;
   virtual bool synchronous() const = 0;
   /// Where the weights lie in a memory file; nothing where they lie in memory of this process alone.
@@ -86,8 +87,8 @@ class ShardStorage {
   virtual void applyChanged(Lane& lane, uint64_t offset, const Gradient& gradient,
                             const GradientChange& change, const UpdateScalars& update, Done done) = 0;
 
-  // Over memory of this shard's device, `onDevice`, that another process maps too (SharedDeviceMemory).
-  // Backends that share none have none of it.
+  // The next four work on memory of this shard's device, `onDevice`, that another process maps too
+  // (SharedDeviceMemory). Backends that share no memory have none of them.
 
   /// Copies a gradient from shared memory of the device into other memory of it (ErrorCode::overloaded where
   /// it has no room). ErrorCode::nonFinite when some value of the copy is NaN or infinite.

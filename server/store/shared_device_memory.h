@@ -8,8 +8,8 @@
 
 namespace psd {
 
-/// Devices give memory that can be shared in units of so many bytes: who maps a part of one maps it whole,
-/// and what else lies in it would be his to write ("Interprocess Communication" in the CUDA C++ Programming
+/// Devices give memory that can be shared in units of so many bytes. Who maps a part of a unit maps it whole,
+/// and could write to whatever else lies in it ("Interprocess Communication" in the CUDA C++ Programming
 /// Guide).
 inline constexpr uint64_t kSharedUnitBytes = uint64_t{2} << 20;
 
@@ -24,9 +24,9 @@ inline constexpr uint64_t inSharedUnits(uint64_t bytes) {
 class SharedDeviceMemory {
  public:
   virtual ~SharedDeviceMemory() = default;
-  /// What the other process maps it by: on CUDA a cudaIpcMemHandle_t.
+  /// The handle by which the other process maps the memory: on CUDA a cudaIpcMemHandle_t.
   virtual std::span<const std::byte> handle() const = 0;
-  /// All of it, zeroed at first; not readable by the host.
+  /// All of the memory, zeroed at first; not readable by the host.
   virtual std::span<float> floats() const = 0;
 };
 

@@ -34,8 +34,8 @@ constexpr void visitSortingNetwork(uint32_t count, Visitor&& visit) {
   }
 }
 
-/// The comparators that decide what is at first … last − 1 of `count` sorted values; those that only order
-/// the rest are left out.
+/// The comparators that decide what is at first … last − 1 of `count` sorted values. Comparators that only
+/// order the rest are left out.
 std::vector<Comparator> selectionNetwork(uint32_t count, uint32_t first, uint32_t last);
 
 template <uint32_t kCount>

@@ -22,10 +22,10 @@ struct StagedPieces {
 };
 
 /// Calls `visit(at, count, buffer)` for one piece after the other. All buffers, which `staged` keeps, are
-/// taken before the first visit, so that an operation which is refused (ErrorCode::overloaded, when the pool
-/// has no buffer at all) has done nothing. Where they are fewer than the pieces, for there are kBuffersMax of
-/// them or the pool has no more, they take turns: before each turn but the first `wait()` answers when the
-/// visits so far need theirs no longer.
+/// taken before the first visit, so that an operation that is refused has done nothing
+/// (ErrorCode::overloaded, when the pool has no buffer at all). There may be fewer buffers than pieces:
+/// kBuffersMax, or what the pool has. Then the buffers take turns: before each turn but the first, `wait()`
+/// answers once the visits so far need their buffers no longer.
 template <class Visit, class Wait>
 Status forEachStaged(StagingPool& pool, const StagedPieces& pieces,
                      std::vector<std::shared_ptr<float>>& staged, const Visit& visit, const Wait& wait) {

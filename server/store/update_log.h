@@ -16,17 +16,17 @@ namespace psd {
 struct UpdateSource {
   Rank rank;
   uint32_t samples = 0;      ///< examples behind its gradient
-  uint64_t incarnation = 0;  ///< which life of that rank
+  uint64_t incarnation = 0;  ///< of the trainer that pushed
   Step step;
-  Version basis;  ///< what it was computed from
+  Version basis;  ///< version that the gradient was computed from
   uint64_t staleness = 0;
 };
 
-/// What an update of a shard is of one that may be of several shards, one after the other, and is in the
-/// model once it is in all of them: only then do those who pushed get their answer.
+/// Which part of a larger change a shard's update is. An update of several shards is logged one shard after
+/// the other and is in the model once it is in all of them. Only then are its pushes answered.
 enum class UpdatePart : uint32_t {
-  whole = 0,   ///< it is of one shard
-  goesOn = 1,  ///< the next shard's comes after it
+  whole = 0,   ///< the update is of one shard
+  goesOn = 1,  ///< the update of the next shard comes after this one
   last = 2,
 };
 
@@ -38,18 +38,18 @@ struct AppliedUpdate {
   UpdatePart part = UpdatePart::whole;
 };
 
-/// Where the updates of all shards are written down, each shard's in the order in which it made them.
-/// Thread-safe.
+/// The log of all shards' updates, each shard's in the order in which it made them. Thread-safe.
 class UpdateLog {
  public:
   virtual ~UpdateLog() = default;
 
-  /// What an update whose gradient has so many bytes takes of what may wait for the disk; to be asked for
-  /// before the shard's lock. Nothing where the log has failed. With 0 bytes: waits for those who wait.
+  /// Room among what may wait for the disk, for an update whose gradient has so many bytes. To be asked for
+  /// before the shard's lock is taken. Gives no room where the log has failed. With 0 bytes: resolves once
+  /// all earlier callers have their room.
   virtual kj::Promise<ByteBudget::Lease> room(uint64_t gradientBytes) = 0;
 
-  /// Copies the update, and returns at once: its number in the log, 0 where a failed log takes none. Called
-  /// with the shard's lock held. `room`: as room() gave it.
+  /// Copies the update and returns at once: its number in the log, or 0 where the log has failed. Called with
+  /// the shard's lock held. `room`: as room() gave it.
   virtual uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room) = 0;
 
   /// Resolves, on the calling event loop, once the update with that number and all before it are on the disk,

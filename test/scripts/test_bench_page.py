@@ -20,6 +20,7 @@ class NamedGroup:
         self.title = title
         self.text = "How to read it."
         self.unmeasured = []
+        self.summary = ("pull",)
 
 
 class Page(unittest.TestCase):
@@ -62,6 +63,51 @@ class Page(unittest.TestCase):
     def test_what_could_not_be_measured_is_said(self):
         page = self.page(self.measured(0, failures=["pull: psd did not start"]))
         self.assertIn("Not measured: pull: psd did not start.", page)
+
+    def of_rows(self, number, *rows):
+        group = self.groups[number]
+        return {bench_report.heading(group): bench_report.section(group, [bench_report.table(rows)], (), "*once*")}
+
+    def head(self, page):
+        return page.partition("\n## ")[0]
+
+    def test_the_head_shows_the_rows_that_groups_name_and_all_that_are_not_met(self):
+        def pull(rate, name="copy"):
+            return bench_report.Row.at_least("pull", rate, name, 1e9, 0.9, bench_report.gigabytes)
+
+        aside = bench_report.Row.at_most("step; alone", 3e-3, "loop", 1e-3, 1.5, bench_report.milliseconds)
+        bounded = bench_report.Row.ceiling("rise", 4 << 20, 1 << 20, bench_report.mebibytes)
+        head = self.head(self.page({**self.of_rows(0, pull(2e9), pull(0.5e9, "torch"), aside), **self.of_rows(2, bounded)}))
+        self.assertEqual([line for line in head.splitlines() if line.startswith("| pull")], [pull(2e9).line()])
+        self.assertNotIn("| step", head)
+        self.assertIn("**Not met:** 3 of 4 targets.\n\n- [First](#first): pull: 0.50 × torch (≥ 0.9); step; alone: 3.00 × loop (≤ 1.5)\n"
+                      "- [Third](#third): rise: 4.0 MiB (≤ 1.0 MiB)\n", head)
+        self.assertIn("\nAll 1 targets are met.\n", self.head(self.page(self.of_rows(1, pull(2e9)))))
+
+    def test_a_row_is_read_as_it_was_written(self):
+        compared = bench_report.Row.at_least("pull", 2e9, "copy", 1e9, 0.9, bench_report.gigabytes)
+        for row in (compared, bench_report.Row.at_least("push", 2e9, "copy", 4e9, None, bench_report.gigabytes),
+                    bench_report.Row.floor("calls", None, 10, str), bench_report.Row.ceiling("rise", 3, 2, str)):
+            self.assertEqual(bench_report.Row.read(row.line()), row)
+        for line in [*bench_report.table([]).splitlines(), "| a sweep's row | 0.80 |", "words", ""]:
+            self.assertIsNone(bench_report.Row.read(line))
+
+    def test_with_nothing_measured_texts_are_new_and_figures_and_machine_stay(self):
+        before = self.page(self.measured(0, 1, failures=["push: it broke"]), BY_HAND)
+        before = before.replace(bench_report.machine(), bench_report.MACHINE.format(cpu="Z80", cores=1, memory="1 GiB", system="CP/M"))
+        self.assertEqual(self.page({}, before), before)
+        self.groups[0].text = "How it was meant.\n\n- In two parts."
+        after = self.page({}, before)
+        self.assertEqual(after, before.replace("How to read it.", self.groups[0].text, 1))
+        self.assertNotIn("Z80", self.page(self.measured(1), before))
+
+    def test_what_groups_show_in_the_head_they_have(self):
+        programs = types.SimpleNamespace(python=None, seconds=1, device="cpu")
+        for kind in bench_groups.GROUPS:
+            group = kind(programs, False)
+            if group.summary:
+                rows = group.rows(dict.fromkeys(group.measurements(), 1.0))
+                self.assertLessEqual(set(group.summary), {row.what for row in rows}, group.name)
 
     def test_every_group_has_a_title_of_its_own(self):
         titles = [group.title for group in bench_groups.GROUPS]

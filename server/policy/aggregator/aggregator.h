@@ -18,15 +18,17 @@ class Aggregator {
   virtual ~Aggregator() = default;
 
   virtual std::string_view name() const = 0;
-  /// With fewer contributions its rule has no meaning or no guarantee: to be the least quorum of a round.
+  /// The least number of contributions with which the rule has a meaning and its guarantee; no round's quorum
+  /// may be below.
   virtual uint32_t contributionsMin() const { return 1; }
   /// Whether it sets the contributions against one another, of which a device may take a limited number
   /// (Backend::comparedMax()).
   virtual bool compares() const { return true; }
   /// Whether combine() must be told the distances between contributions over the whole model.
   virtual bool needsDistances() const { return false; }
-  /// `samples`: the examples behind each contribution, at least contributionsMin() of them. `distances`
-  /// between the same contributions where needsDistances(), else empty.
+  /// How the contributions of a round become one. `samples`: the examples behind each contribution; there are
+  /// at least contributionsMin() contributions. `distances`: between these contributions where
+  /// needsDistances(), else empty.
   virtual Combination combine(std::span<const uint32_t> samples, const SquaredDistances& distances) const = 0;
 };
 
@@ -42,7 +44,7 @@ struct AggregatorEntry {
 
 /// Reads {"type": …, options…}; problems go to the reader.
 std::shared_ptr<const Aggregator> readAggregator(ObjectReader& in);
-/// What types there are, a line each, for help texts.
+/// All types of aggregators, a line each, for help texts.
 std::string aggregatorHelp();
 
 /// The most gradients that an option of an aggregator may speak of.

@@ -10,7 +10,7 @@ Combination Mean::combine(std::span<const uint32_t> samples, const SquaredDistan
   const auto all = std::accumulate(samples.begin(), samples.end(), 0.0);
   Combination combination;
   for (const uint32_t some : samples) {
-    // Where nobody counts samples, all count alike.
+    // Where no trainer counts samples, all contributions count alike.
     const double weight = all > 0 ? some / all : 1.0 / static_cast<double>(samples.size());
     combination.weights.push_back(static_cast<float>(weight));
   }

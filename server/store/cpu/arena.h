@@ -14,16 +14,18 @@ namespace psd {
 /// thread; the object is immutable.
 class Arena {
  public:
-  /// Anonymous. ErrorCode::overloaded, naming the bytes, when the system refuses. At most 2^60 floats.
+  /// Maps anonymous memory. ErrorCode::overloaded, naming the bytes, when the system refuses. At most 2^60
+  /// floats.
   static Result<std::shared_ptr<Arena>> map(uint64_t floats);
-  /// In a memory file, with `versions` zeroed words after the floats, and one of 1. Fails as map() does.
+  /// Maps a memory file, with `versions` zeroed words after the floats and one word of 1 after these. Fails
+  /// as map() does.
   static Result<std::shared_ptr<Arena>> share(uint64_t floats, uint64_t versions, SharedAccess others);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   float* data() const { return data_; }
-  /// Null when the memory is anonymous.
+  /// The memory file; null when the memory is anonymous.
   const std::shared_ptr<SharedMemory>& file() const { return file_; }
   /// Byte of the file at which a version's word lies, each in a cache line of its own.
   uint64_t versionAt(uint64_t index) const { return versionsAt_ + index * kVersionStepBytes; }

@@ -13,7 +13,7 @@ namespace psd {
 /// object has one buffer: owned by one thread.
 class Combiner {
  public:
-  /// What combine() makes at most in one call.
+  /// Most elements that one call of combine() makes.
   static constexpr uint64_t kBlockElements = 4096;
 
   /// `gradients` are of equal length and, like `combination`, outlive the combiner.

@@ -48,8 +48,8 @@ __device__ void stepFour(const Step& step, const Change& change, uint64_t first,
   ((*slots = states[slot++]), ...);
 }
 
-/// w, g and slots: 16-byte aligned, `n` floats each. Other kernels may be at the same weights: every
-/// access is whole per element, and that is all that Hogwild! asks for.
+/// w, g and slots: 16-byte aligned, `n` floats each. Other kernels may work on these weights: every access is
+/// whole per element, and that is all that Hogwild! asks for.
 template <class Step, class Change, class... Slots>
 __global__ void applyKernel(const Step step, const Change change, uint64_t n, float* w, const float* g,
                             Slots*... slots) {
@@ -81,7 +81,7 @@ __global__ void applyDenseKernel(const Step step, const Change change, uint64_t 
   if (rest < n) stepOne(step, change, rest, w + rest, denseValue(code, g, rest), slots + rest...);
 }
 
-/// The step for w[places[0 … n)] alone. No two threads have the same place, so that the result is the CPU's.
+/// The step for w[places[0 … n)] alone. No two threads have one place, so that the result is the CPU's.
 template <class Step>
 __global__ void scatterKernel(const Step step, uint64_t n, const uint32_t* places, const float* g, float* w) {
   const uint64_t stride = uint64_t{gridDim.x} * blockDim.x;

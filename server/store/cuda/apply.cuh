@@ -40,12 +40,12 @@ struct DeviceSlice {
 };
 
 /// Queues one step of the optimizer: one kernel that reads every value once and writes it once. Kernels of
-/// other streams may be at the same weights (Hogwild!).
+/// other streams may work on these weights (Hogwild!).
 cudaError_t applyOnDevice(const Optimizer& optimizer, const UpdateScalars& update, const DeviceSlice& slice,
                           cudaStream_t stream);
 
-/// Where a step works whose gradient is zero but for some entries, `count` of which are here: their `values`,
-/// and in `places` those of their weights from `offset` on, each once; whoever made them has checked them.
+/// Where a step works whose gradient is zero but for `count` entries: their `values`, and in `places` the
+/// places of their weights from `offset` on, each once. Whoever made the entries has checked them.
 struct DeviceEntries {
   uint64_t offset, count;
   float* weights;
@@ -58,8 +58,8 @@ struct DeviceEntries {
 cudaError_t applyEntriesOnDevice(const Optimizer& optimizer, const UpdateScalars& update,
                                  const DeviceEntries& entries, cudaStream_t stream);
 
-/// Queues parts[b] += a part of Σ data², for each b below kSquareParts; always the same part of the same
-/// data.
+/// Queues parts[b] += a part of Σ data², for each b below kSquareParts. Which part of the data is b's never
+/// varies.
 cudaError_t addSquaresOnDevice(const float* data, uint64_t n, double* parts, cudaStream_t stream);
 inline constexpr uint32_t kSquareParts = 256;
 

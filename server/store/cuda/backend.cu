@@ -84,7 +84,7 @@ DevicesFound findDevices() {
   DevicesFound found;
   const cudaError_t error = cudaGetDeviceCount(&found.count);
   if (error == cudaSuccess) return found;
-  cudaGetLastError();  // else the next kernel launch would seem to have failed
+  cudaGetLastError();  // forgets the error: the next kernel launch would seem to have failed
   int driver = 0;
   cudaDriverGetVersion(&driver);
   if (driver == 0) return {0, "it has no CUDA driver"};

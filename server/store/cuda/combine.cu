@@ -65,7 +65,7 @@ __global__ void trimmedMeanKernel(const Gradients gradients, uint64_t n, uint32_
 }
 
 /// Block b writes its part of each pair's sum to parts[b · pairs …]. A thread has its pairs to itself, so the
-/// order of additions is always the same.
+/// order of additions never varies.
 __global__ void distanceKernel(const Gradients gradients, uint64_t n, uint32_t pairs, double* parts) {
   __shared__ float tile[kMax * kTileStride];
   __shared__ uint8_t first[kPairsMax], second[kPairsMax];

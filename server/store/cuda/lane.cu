@@ -13,7 +13,7 @@ constexpr uint64_t kUnpinnedIdleBytesMax = uint64_t{64} << 20;
 void* allocatePinned(size_t bytes) {
   void* memory = nullptr;
   if (cudaHostAlloc(&memory, bytes, cudaHostAllocPortable) == cudaSuccess) return memory;
-  cudaGetLastError();  // else the next kernel launch would seem to have failed
+  cudaGetLastError();  // forgets the error: the next kernel launch would seem to have failed
   return nullptr;
 }
 

@@ -35,7 +35,7 @@ Result<std::shared_ptr<SharedDeviceMemory>> shareDeviceMemory(int device, uint64
   const Status exported =
       cudaStatus(device, "cudaIpcGetMemHandle", cudaIpcGetMemHandle(&handle, floats->data()));
   if (!exported.ok()) {
-    cudaGetLastError();  // else the next kernel launch would seem to have failed
+    cudaGetLastError();  // forgets the error: the next kernel launch would seem to have failed
     return exported.error();
   }
   return std::shared_ptr<SharedDeviceMemory>(

@@ -13,7 +13,7 @@ namespace {
 void* allocateOnDevice(size_t bytes) {
   void* memory = nullptr;
   if (cudaMalloc(&memory, bytes) == cudaSuccess) return memory;
-  cudaGetLastError();  // else the next kernel launch would seem to have failed
+  cudaGetLastError();  // forgets the error: the next kernel launch would seem to have failed
   return nullptr;
 }
 
@@ -21,8 +21,8 @@ void releaseOnDevice(void* memory) { cudaFree(memory); }
 
 constexpr uint64_t kIdleGradientBytesMax = uint64_t{1} << 30;
 
-/// Calls `visit(begin, count)` for pieces that fit a lane's scratch memory. In its stream the pieces use it
-/// one after the other.
+/// Calls `visit(begin, count)` for pieces that fit a lane's scratch memory. In the lane's stream the pieces
+/// use that memory one after the other.
 template <class Visit>
 Status forEachPiece(uint64_t elements, const Visit& visit, uint64_t most = CudaLane::kScratchElements) {
   for (uint64_t at = 0; at < elements; at += most) {
@@ -142,11 +142,12 @@ void CudaStorage::applyChanged(Lane& anyLane, uint64_t offset, const Gradient& g
     if (change.adaptive && !change.pulled.empty()) PSD_RETURN_IF_ERROR(makeMeanSquares());
     const auto code = codec ? codec->denseCode(gradient.size()) : std::nullopt;
     const bool fits = gradient.bytes().size() <= CudaLane::kScratchElements * sizeof(float);
-    // In one go, unless what was pulled has to come along, which takes as much room as the gradient decoded.
+    // One copy suffices, unless the pulled weights have to come along, which take as much room as the decoded
+    // gradient.
     if (code && fits && change.pulled.empty()) {
       return stepInCode(lane, offset, gradient, *code, change, update, staged);
     }
-    // Zeros count here, and where the others lie no thread can guess: decoded by the host.
+    // Zeros count under this optimizer, and no thread can guess where the other values lie: the host decodes.
     return stepDecoded(lane, offset, gradient, change, update, staged);
   };
   Status queued = queue();

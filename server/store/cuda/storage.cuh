@@ -70,8 +70,7 @@ class CudaStorage : public ShardStorage {
   /// Queues one step over weights[offset …] with a gradient that is on the device already.
   Status stepInPlace(CudaLane& lane, uint64_t offset, const Gradient& gradient, const GradientChange& change,
                      const UpdateScalars& update);
-  /// Queues one step over those of weights[offset …] whose gradient is not zero, of which there are
-  /// `entries`.
+  /// Queues one step over the weights of the range whose gradient is not zero; there are `entries` of them.
   Status stepAtEntries(CudaLane& lane, uint64_t offset, const Gradient& gradient, uint64_t entries,
                        const UpdateScalars& update, std::vector<std::shared_ptr<float>>& staged);
   /// Queues one step over weights[offset …] with the gradient as its codec made it, which fits the lane's
