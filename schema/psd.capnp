@@ -9,8 +9,8 @@
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("psd::schema");
 
-const protocolVersion :UInt32 = 1;
-# Raised when an older peer could misread a newer one. Both sides compare their versions in Daemon.hello.
+const protocolVersion :UInt32 = 2;
+# Raised when an older peer could misread a newer one. Both sides compare their versions in Login.login.
 
 enum ErrorCode {
   # The errors of psd::ErrorCode in common/status/status.h, in the order of that list.
@@ -105,15 +105,40 @@ struct SharedModel {
                            # at it before every use of the map.
 }
 
-interface Daemon {
-  # The bootstrap capability of a connection.
+interface Login {
+  # The bootstrap capability of a connection: all that a peer has before login() gave it more.
 
-  hello @0 (protocolVersion :UInt32, peer :Text)
-      -> (protocolVersion :UInt32, serverVersion :Text, status :Acknowledgement);
-  # First call on a connection. `peer` names the caller in the daemon's log ("psd-trainer 0.1.0"). The answer always holds
-  # the daemon's own protocolVersion; another one than the caller's is refused with protocolMismatch.
+  login @0 (protocolVersion :UInt32, peer :Text) -> LoginResult;
+  # Answers with what the caller may do. `peer` names the caller in the daemon's log ("psd-trainer 0.1.0"). Another
+  # protocolVersion than the daemon's is refused with protocolMismatch. A second login() on a connection gives what the first
+  # one gave.
+}
 
-  join @1 (rank :UInt32, worldSize :UInt32, model :ModelSpec, host :Text, pid :UInt32, codec :Text,
+struct LoginResult {
+  protocolVersion @0 :UInt32;   # the daemon's own, whatever the outcome
+  serverVersion @1 :Text;       # for people
+  status @2 :Acknowledgement;
+  # One capability for each thing that the caller may do; null where it may not, and where login() was refused. A daemon
+  # without authentication gives all.
+  reading @3 :Reading;
+  training @4 :Training;
+  admin @5 :Admin;
+}
+
+interface Reading {
+  # What a caller may do that may read the model.
+
+  observe @0 (model :ModelSpec) -> ObserveResult;
+  # Reads the model without being a trainer. An empty model matches any. notReady: the model has no values yet.
+
+  ping @1 () -> ();
+  # Does nothing. Its round trip is the least that any call takes.
+}
+
+interface Training {
+  # What a caller may do that may train the model.
+
+  join @0 (rank :UInt32, worldSize :UInt32, model :ModelSpec, host :Text, pid :UInt32, codec :Text,
            pullCodec :Text, incarnation :UInt64, daemon :UInt64, anyRank :Bool,
            held :List(HeldSamples)) -> JoinResult;
   # Becomes a trainer.
@@ -127,27 +152,18 @@ interface Daemon {
   # `worldSize` 0: the world size of the daemon's configuration, or of the trainers that are in.
   # `held`: samples that takeSamples dealt to this trainer, at this daemon or one before it, and of whose gradients no answer
   # came. Where another trainer has some of them by now, their gradient is answered `late`.
-  # Checked in this order; the first fault is the answer: invalidArgument (the model is not well formed, its signature is not that
-  # of its tensors, a codec may not be used), shuttingDown or unavailable (the daemon is ending), modelMismatch,
-  # invalidArgument (a world size above limits.connections or unfit for the rounds), worldSizeMismatch, invalidArgument (rank not
-  # below the world size), rankTaken (the rank is in use, or another incarnation has had it since), overloaded (the daemon has no
-  # model yet, and this one is too large). A holder of the rank that is no longer connected gives way and counts as lost.
-  # Before all of these: protocolMismatch (no hello before), overloaded (too many capabilities on this connection).
+  # Checked in this order; the first fault is the answer: overloaded (too many capabilities on this connection), invalidArgument
+  # (the model is not well formed, its signature is not that of its tensors, a codec may not be used), shuttingDown or unavailable
+  # (the daemon is ending), modelMismatch, invalidArgument (a world size above limits.connections or unfit for the rounds),
+  # worldSizeMismatch, invalidArgument (rank not below the world size), rankTaken (the rank is in use, or another incarnation has
+  # had it since), overloaded (the daemon has no model yet, and this one is too large). A holder of the rank that is no longer
+  # connected gives way and counts as lost.
 
-  observe @2 (model :ModelSpec) -> ObserveResult;
-  # Reads the model without being a trainer. An empty model matches any. notReady: the model has no values yet.
-
-  admin @3 () -> (admin :Admin);
-  # Gives the operator's calls. Needs no hello.
-
-  ping @4 () -> ();
-  # Does nothing. Its round trip is the least that any call takes. Needs no hello.
-
-  attach @5 (rank :UInt32, incarnation :UInt64, attachment :UInt32) -> AttachResult;
+  attach @1 (rank :UInt32, incarnation :UInt64, attachment :UInt32) -> AttachResult;
   # Makes this connection one more of a trainer that has joined over another one. `rank` and `attachment` are those of
   # JoinResult.joined, `incarnation` is that of the trainer's join().
-  # Refused: protocolMismatch (no hello before), shuttingDown, overloaded, sessionEnded (that trainer has not joined, has
-  # left, counts as lost, has joined again since, or said no incarnation).
+  # Refused: shuttingDown, overloaded, sessionEnded (that trainer has not joined, has left, counts as lost, has joined again
+  # since, or said no incarnation).
 }
 
 struct AttachResult {
@@ -199,7 +215,7 @@ struct JoinResult {
       resumed @8 :Bool;          # the trainer's session from before goes on
       rank @9 :UInt32;           # rank that the trainer got
       worldSize @10 :UInt32;     # ranks are below it
-      attachment @11 :UInt32;    # number of this join, for Daemon.attach; rises each time that the session is joined
+      attachment @11 :UInt32;    # number of this join, for Training.attach; rises each time that the session is joined
     }
     error @3 :Error;
   }
@@ -255,12 +271,11 @@ interface Trainer extends(Reader) {
   # Parked until the model has values, or until this trainer is asked to bring them because the one that was to do so is
   # gone. A session may have one such call outstanding; a second one is refused with invalidArgument.
 
-  push @3 (step :UInt64, shard :UInt32, offset :UInt64, basis :UInt64, samples :UInt32,
-           gradient :Data, codec :Text, count :UInt32) -> PushResult;
+  push @3 (head :PushHead, gradient :Data, codec :Text, count :UInt32) -> PushResult;
   # One slice of one gradient. `gradient` holds float32, or the bytes that the codec agreed in join() made of `count` values,
-  # and `codec` is its name. `basis` is the version that the gradient was computed from.
-  # The slices of a shard come in any order and do not overlap. Together they cover the shard and make one update. All of
-  # them name one `basis`.
+  # and `codec` is its name.
+  # The slices of a shard come in any order and do not overlap. Together they cover the shard, which makes the shard's part of
+  # the gradient whole. All of them name one `basis`. The gradient is complete when as many parts are whole as `parts` says.
   # `step` rises with every gradient. A larger step drops what is unfinished of the gradient before it: with several
   # connections a push begins when all slices of the one before are answered. A smaller step is a badSlice.
   # A slice that comes again, on this connection or after the trainer joined again, is not applied again. It is answered
@@ -304,8 +319,7 @@ interface Trainer extends(Reader) {
   # What lies where in it is the trainer's business alone. The ring is the session's, and the daemon drops it at the
   # session's end.
 
-  pushShared @7 (step :UInt64, shard :UInt32, offset :UInt64, basis :UInt64, samples :UInt32,
-                 at :UInt64, count :UInt64) -> PushResult;
+  pushShared @7 (head :PushHead, at :UInt64, count :UInt64) -> PushResult;
   # push() of `count` float32 that lie in the ring at byte `at`, a multiple of 64. The trainer leaves them as
   # they are until the answer is there.
 
@@ -314,8 +328,7 @@ interface Trainer extends(Reader) {
   # most ModelAccess.ringBytesMax. The trainer maps it; both sides write and read it. What lies where in it is the trainer's
   # business alone. The ring is the session's, and the daemon frees it at the session's end.
 
-  pushFromDevice @11 (step :UInt64, shard :UInt32, offset :UInt64, basis :UInt64, samples :UInt32,
-                      at :UInt64, count :UInt64) -> PushResult;
+  pushFromDevice @11 (head :PushHead, at :UInt64, count :UInt64) -> PushResult;
   # push() of `count` float32 that lie at byte `at`, a multiple of 64, of the ring of the shard's device. The trainer's copy into
   # the ring has ended before the call. The values stay as they are until the answer is there. A leave() that is called before
   # the answer may overtake the push.
@@ -323,6 +336,17 @@ interface Trainer extends(Reader) {
   pullToDevice @12 (pull :UInt64, shard :UInt32, offset :UInt64, count :UInt64, at :UInt64) -> DevicePullResult;
   # pull() of `count` float32 to byte `at`, a multiple of 64, of the ring of the shard's device. The values are there when the
   # answer is.
+}
+
+struct PushHead {
+  # Which elements of which gradient a slice carries.
+  step @0 :UInt64;      # number of the gradient, from 1; rises with every gradient of the trainer
+  shard @1 :UInt32;
+  offset @2 :UInt64;    # elements, from the shard's begin
+  basis @3 :UInt64;     # version of the shard that the gradient was computed from
+  samples @4 :UInt32;   # examples behind the gradient
+  parts @5 :UInt32;     # shards that the gradient has a part of, in all its slices one number. It has a part of all shards of a
+                        # parameter group or of none.
 }
 
 struct DeviceRingResult {
@@ -355,10 +379,11 @@ struct AwaitResult {
 }
 
 enum PushOutcome {
-  applied @0;    # in the model
-  received @1;   # part of an update that is applied when its last slice is there
-  late @2;       # dropped in all shards of its parameter group: the gradient's round is closed
-  stale @3;      # dropped: computed from values that are older than the policy allows
+  # The later in this list, the worse.
+  received @0;   # part of an update that is applied when its last slice is there
+  applied @1;    # in the model
+  stale @2;      # dropped: computed from values that are older than the policy allows
+  late @3;       # dropped in all shards of its parameter group: the gradient's round is closed
 }
 
 struct PushResult {

@@ -48,7 +48,7 @@ struct Joined {
 };
 
 /// How a trainer that has joined asks for one more connection.
-struct AttachWish {
+struct AttachRequest {
   Rank rank;
   uint64_t incarnation = 0;
   uint32_t attachment = 0;  ///< Joined::attachment of its join
@@ -99,7 +99,7 @@ class Control final {
   /// gradients.
   kj::Promise<Result<Joined>> join(Candidate candidate, std::vector<HeldSamples> held, ModelSpec model,
                                    std::shared_ptr<EventLoop> loop);
-  Result<Joined> attach(const AttachWish& wish);
+  Result<Joined> attach(const AttachRequest& wish);
   /// Whether the trainer is to bring the values; parked until that is known or the values are there.
   kj::Promise<Result<ModelStart::Role>> awaitModel(SessionId session);
   kj::Promise<Status> initialized(SessionId session);

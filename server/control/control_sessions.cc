@@ -73,7 +73,7 @@ Result<Joined> Control::resume(SessionId id, const Candidate& candidate) {
   return joined;
 }
 
-Result<Joined> Control::attach(const AttachWish& wish) {
+Result<Joined> Control::attach(const AttachRequest& wish) {
   if (stopping()) return stoppingError();
   const auto holder = roster_.holderOf(wish.rank);
   const Session* session = holder ? &sessions_.at(*holder) : nullptr;

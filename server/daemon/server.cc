@@ -8,7 +8,7 @@
 
 #include "common/os/host.h"
 #include "server/rpc/connection.h"
-#include "server/rpc/daemon_service.h"
+#include "server/rpc/login_service.h"
 
 namespace psd {
 namespace {
@@ -22,7 +22,7 @@ std::shared_ptr<PeerConnection> connectByRpc(std::shared_ptr<EventLoop> loop, in
   return std::make_shared<Connection>(
       std::move(loop), fd, std::move(peer),
       [](std::shared_ptr<Connection> connection) -> capnp::Capability::Client {
-        return kj::heap<DaemonService>(std::move(connection));
+        return kj::heap<LoginService>(std::move(connection));
       });
 }
 

@@ -44,8 +44,7 @@ void PushLedger::recall(uint32_t shard, const std::vector<AppliedPush>& saved, b
   }
 }
 
-// --- What is known
-// ----------------------------------------------------------------------------------------------
+// --- What is known -----------------------------------------------------------------------------------
 
 std::optional<PushAnswer> PushLedger::answerOf(Step step, uint32_t shard) const {
   const PushAnswer* found = ofShards_[shard].find(step);
@@ -119,21 +118,24 @@ bool PushLedger::applied(const StepPush& step) const {
   return applied;
 }
 
-std::optional<bool> PushLedger::appliedBefore(Step step) const {
+std::optional<bool> PushLedger::appliedBefore(Step step, uint32_t parts) const {
   if (steps_.contains(step)) return std::nullopt;
+  const bool dropped = dropped_.find(step) != nullptr;
+  uint32_t known = 0;
   bool applied = false;
   for (const auto& answers : ofShards_) {
     const PushAnswer* answer = answers.find(step);
-    if (!answer && !dropped_.find(step)) return std::nullopt;
+    known += answer ? 1 : 0;
     applied = applied || (answer && answer->applied());
   }
+  if (known < parts && !dropped) return std::nullopt;
   return applied;
 }
 
-// --- What comes
-// -------------------------------------------------------------------------------------------------
+// --- What comes --------------------------------------------------------------------------------------
 
-Result<std::shared_ptr<StepPush>> PushLedger::stepOf(Step number, bool mayBegin) {
+Result<std::shared_ptr<StepPush>> PushLedger::stepOf(const SliceHead& slice, bool mayBegin) {
+  const Step number = slice.step;
   const std::shared_ptr<StepPush> found = begun(number);
   if (found && !found->closed()) return found;
   if (!mayBegin) return Error{ErrorCode::shuttingDown, "the daemon is shutting down"};
@@ -147,7 +149,7 @@ Result<std::shared_ptr<StepPush>> PushLedger::stepOf(Step number, bool mayBegin)
     older = step->complete ? std::next(older) : steps_.erase(older);
     if (!step->complete) step->changed();
   }
-  auto step = std::make_shared<StepPush>(underWay_, number, shards_.size());
+  auto step = std::make_shared<StepPush>(underWay_, number, slice.parts, shards_.size());
   for (const auto& answers : ofShards_) {  // parts that an earlier session brought in
     if (answers.find(number)) step->wholeParts++;
   }
@@ -163,20 +165,49 @@ size_t PushLedger::decidedBeside(const SliceHead& slice) const {
   return decided;
 }
 
-Result<PushLedger::Admitted> PushLedger::admit(const SliceHead& slice, bool mayBegin) {
-  Step& newest = newest_[slice.shard];
-  if (newest > slice.step) return badSlice(slice, fmt::format("step {} has begun already", newest.value));
-  PSD_ASSIGN_OR_RETURN(std::shared_ptr<StepPush> step, stepOf(slice.step, mayBegin));
-  std::shared_ptr<PartPush>& part = step->parts[slice.shard];
-  if (part && part->push.basis != slice.basis) {
-    return badSlice(slice, "its slices name different basis versions");
-  }
-  if (part && part->push.arrived.overlaps(slice.offset, slice.count)) {
+Status PushLedger::fits(const SliceHead& slice, const StepPush& step) const {
+  if (step.expected != slice.parts) return badSlice(slice, "its slices name different numbers of parts");
+  const PartPush* part = step.parts[slice.shard].get();
+  if (!part) return {};
+  if (part->push.basis != slice.basis) return badSlice(slice, "its slices name different basis versions");
+  if (part->push.arrived.overlaps(slice.offset, slice.count)) {
     return badSlice(slice, "some of its elements came before, in a slice of another size");
   }
-  if (part && part->push.arrived.pieces() >= kPiecesMax) {
+  if (part->push.arrived.pieces() < kPiecesMax) return {};
+  return badSlice(slice,
+                  fmt::format("what came of it lies in {} pieces; send the slices in order", kPiecesMax));
+}
+
+std::optional<uint32_t> PushLedger::lacks(const StepPush& step, const SliceHead& slice) const {
+  const auto has = [&](uint32_t shard) {
+    return shard == slice.shard || step.parts[shard] || ofShards_[shard].find(step.number);
+  };
+  for (uint32_t i = 0; i < shards_.size(); i++) {
+    for (uint32_t other = 0; !has(i) && other < shards_.size(); other++) {
+      if (shards_[other].group == shards_[i].group && has(other)) return i;
+    }
+  }
+  return std::nullopt;
+}
+
+Result<PushLedger::Admitted> PushLedger::admit(const SliceHead& slice, bool mayBegin) {
+  if (slice.parts == 0 || slice.parts > shards_.size()) {
+    return badSlice(slice, fmt::format("a gradient of {} parts; it has a part of 1 to {} shards", slice.parts,
+                                       shards_.size()));
+  }
+  Step& newest = newest_[slice.shard];
+  if (newest > slice.step) return badSlice(slice, fmt::format("step {} has begun already", newest.value));
+  PSD_ASSIGN_OR_RETURN(std::shared_ptr<StepPush> step, stepOf(slice, mayBegin));
+  PSD_RETURN_IF_ERROR(fits(slice, *step));
+  std::shared_ptr<PartPush>& part = step->parts[slice.shard];
+  const uint64_t arrived = slice.count + (part ? part->push.arrived.covered() : 0);
+  const bool whole = arrived == shards_[slice.shard].elements;
+  const bool completes = whole && step->wholeParts + 1 == step->expected;
+  if (const auto lacking = completes ? lacks(*step, slice) : std::nullopt) {
     return badSlice(slice,
-                    fmt::format("what came of it lies in {} pieces; send the slices in order", kPiecesMax));
+                    fmt::format("the last of {} parts, and the gradient has none of shard {}, which is of "
+                                "one parameter group with a shard that it has a part of",
+                                slice.parts, *lacking));
   }
   if (!part) {
     part = std::make_shared<PartPush>();
@@ -190,8 +221,7 @@ Result<PushLedger::Admitted> PushLedger::admit(const SliceHead& slice, bool mayB
   part->push.arrived.add(slice.offset, slice.count);
   part->unanswered++;
   step->unanswered++;
-  if (part->whole()) step->wholeParts++;
-  const bool completes = part->whole() && step->wholeParts == shards_.size();
+  if (whole) step->wholeParts++;
   if (completes) step->completed();
   return Admitted{step, part, completes ? step->completions : 0};
 }
@@ -219,8 +249,7 @@ void PushLedger::answered(StepPush& step, const SliceHead& slice, const Result<P
   step.changed();
 }
 
-// --- What becomes of it
-// -----------------------------------------------------------------------------------------
+// --- What becomes of it ------------------------------------------------------------------------------
 
 PushReply PushLedger::conclude(StepPush& step, uint32_t shard, const Result<PushAnswer>& last,
                                const std::vector<uint32_t>& waited) {
@@ -261,8 +290,7 @@ bool PushLedger::closeIfOver(const std::shared_ptr<StepPush>& step) {
   return true;
 }
 
-// --- When the trainer goes
-// --------------------------------------------------------------------------------------
+// --- When the trainer goes ---------------------------------------------------------------------------
 
 void PushLedger::endSession() {
   sessionEnded_ = true;

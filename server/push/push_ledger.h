@@ -23,7 +23,7 @@ namespace psd {
 /// tells what became of all, and closeIfOver() forgets the step.
 class PushLedger {
  public:
-  /// What a step consists of: its part of each shard.
+  /// What a gradient may have a part of.
   struct ShardShape {
     uint64_t elements = 0;
     uint32_t group = 0;  ///< parameter group; the policy of a group may take its shards together
@@ -96,12 +96,17 @@ class PushLedger {
 
   /// Of a step with an outcome: whether anything of it is in the model.
   bool applied(const StepPush& step) const;
-  /// Of a step that comes again: whether anything of it is in the model; nothing while a shard may still get
-  /// it.
-  std::optional<bool> appliedBefore(Step step) const;
+  /// Of a step of so many parts that comes again: whether anything of it is in the model; nothing while a
+  /// shard may still get it.
+  std::optional<bool> appliedBefore(Step step, uint32_t parts) const;
 
  private:
-  Result<std::shared_ptr<StepPush>> stepOf(Step step, bool mayBegin);
+  Result<std::shared_ptr<StepPush>> stepOf(const SliceHead& slice, bool mayBegin);
+  /// Whether the slice goes with what has come of its part of the step.
+  Status fits(const SliceHead& slice, const StepPush& step) const;
+  /// A shard that a step lacks, though it has a part of another shard of its group, once the slice's part is
+  /// there.
+  std::optional<uint32_t> lacks(const StepPush& step, const SliceHead& slice) const;
   std::optional<PushAnswer> answerOf(Step step, uint32_t shard) const;
   void abandon(StepPush& step);
   /// Forgets the parts of an ended session that never reach the model, once the policies are done with them.

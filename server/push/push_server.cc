@@ -125,8 +125,7 @@ void PushServer::drop(Step step) {
   postHome([self = shared_from_this(), step] { self->ledger_.drop(step); });
 }
 
-// --- A slice's way
-// ----------------------------------------------------------------------------------------------
+// --- A slice's way -----------------------------------------------------------------------------------
 
 kj::Promise<PushReply> PushServer::arrive(PushSlice slice) {
   if (slice.ring) {
@@ -192,7 +191,8 @@ kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(PushSlice& slice) {
     case Known::nothing: return nullptr;
     case Known::over:
       // A plan of samples that was restored may not know.
-      if (const auto applied = ledger_.appliedBefore(slice.step)) tellOfSamples(slice.step, *applied);
+      if (const auto applied = ledger_.appliedBefore(slice.step, slice.parts))
+        tellOfSamples(slice.step, *applied);
       return repeated(slice.shard, *found.answer);
     case Known::received: return repeated(slice.shard, *found.answer);
     case Known::refused: return kj::Promise<PushReply>(PushReply{*found.answer});
@@ -296,8 +296,7 @@ kj::Promise<PushReply> PushServer::whenDurable(uint32_t shard, PushReply reply) 
       .then([reply = std::move(reply)]() mutable { return std::move(reply); });
 }
 
-// --- Beside it
-// --------------------------------------------------------------------------------------------------
+// --- Beside it ---------------------------------------------------------------------------------------
 
 bool PushServer::takesDeviceGradient(const PushSlice& slice) const {
   const auto step = ledger_.begun(slice.step);

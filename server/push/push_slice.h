@@ -19,6 +19,7 @@ struct SliceHead {
   uint64_t count = 0;    ///< elements
   Version basis;         ///< what the gradient was computed from
   uint32_t samples = 0;  ///< examples behind the gradient
+  uint32_t parts = 0;    ///< shards that the gradient has a part of
 };
 
 /// One slice of a trainer's gradient, however it came. A value type.
@@ -28,6 +29,7 @@ struct PushSlice {
   uint64_t offset = 0;         ///< elements, from the shard's begin
   Version basis;               ///< what the gradient was computed from
   uint32_t samples = 0;        ///< examples behind the gradient
+  uint32_t parts = 0;          ///< shards that the gradient has a part of
   Attachment attachment = {};  ///< that it came over
   Gradient gradient = std::span<const float>();
   std::shared_ptr<const void> held = nullptr;  ///< keeps the gradient readable; dropped on the home loop
@@ -38,7 +40,7 @@ struct PushSlice {
   /// that they do not overtake this one.
   std::shared_ptr<const void> turn = nullptr;
 
-  SliceHead head() const { return {step, shard, offset, gradient.size(), basis, samples}; }
+  SliceHead head() const { return {step, shard, offset, gradient.size(), basis, samples, parts}; }
 };
 
 /// What a slice is told. A value type.

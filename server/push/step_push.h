@@ -59,8 +59,9 @@ struct PartPush {
 /// or waits. Owned by its PushLedger's thread; promises about it may keep it longer.
 class StepPush {
  public:
-  StepPush(UpdatesUnderWay& underWay, Step number, size_t shards)
-      : number(number), parts(shards), underWay_(underWay) {
+  /// `expected`: parts that the gradient has, of a model of so many shards.
+  StepPush(UpdatesUnderWay& underWay, Step number, uint32_t expected, size_t shards)
+      : number(number), expected(expected), parts(shards), underWay_(underWay) {
     underWay_.open++;
     underWay_.arriving++;
   }
@@ -68,7 +69,7 @@ class StepPush {
   StepPush(const StepPush&) = delete;
   StepPush& operator=(const StepPush&) = delete;
 
-  /// All parts are whole.
+  /// All expected parts are whole.
   void completed() {
     complete = true;
     completions++;
@@ -110,9 +111,10 @@ class StepPush {
   }
 
   const Step number;
-  std::vector<std::shared_ptr<PartPush>> parts;  ///< by shard; null: nothing of it is there
+  const uint32_t expected;                       ///< parts, as the trainer says
+  std::vector<std::shared_ptr<PartPush>> parts;  ///< by shard; null: nothing of it has come
   size_t wholeParts = 0;                         ///< parts that are whole, and those known from before
-  bool complete = false;                         ///< all parts are whole
+  bool complete = false;                         ///< all expected parts are whole
   uint64_t completions = 0;                      ///< times it became complete: refused slices come again
   uint64_t unanswered = 0;                       ///< slices with the policies
   std::optional<Result<PushAnswer>> outcome;     ///< of the whole step, once that is known

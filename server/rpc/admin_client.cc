@@ -20,7 +20,7 @@ std::string noAnswer(std::chrono::milliseconds timeout) {
   return text;
 }
 
-/// Connects, says hello, and runs `talk(admin, network)`; whatever the library throws becomes an Error.
+/// Connects, logs in, and runs `talk(admin, network)`; whatever the library throws becomes an Error.
 /// `late` is what to add to it when the daemon was asked and has not answered in time.
 template <class T, class Talk>
 Result<T> withAdmin(const Address& address, std::chrono::milliseconds timeout, const char* late, Talk talk) {
@@ -33,16 +33,19 @@ Result<T> withAdmin(const Address& address, std::chrono::milliseconds timeout, c
                                                             kj::LowLevelAsyncIoProvider::ALREADY_CLOEXEC |
                                                             kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK);
     capnp::TwoPartyClient client(*socket);
-    auto daemon = client.bootstrap().castAs<schema::Daemon>();
-    auto hello = daemon.helloRequest();
-    hello.setProtocolVersion(wire::kProtocolVersion);
-    hello.setPeer("psd " PSD_VERSION);
-    auto conversation = hello.send().then(
-        [&](capnp::Response<schema::Daemon::HelloResults> response) -> kj::Promise<Result<T>> {
-          Status status = wire::readStatus(response.getStatus());
+    auto login = client.bootstrap().castAs<schema::Login>().loginRequest();
+    login.setProtocolVersion(wire::kProtocolVersion);
+    login.setPeer("psd " PSD_VERSION);
+    auto conversation =
+        login.send().then([&](capnp::Response<schema::LoginResult> answer) -> kj::Promise<Result<T>> {
+          const Status status = wire::readStatus(answer.getStatus());
           if (!status.ok()) return Result<T>(status.error());
+          if (!answer.hasAdmin()) {
+            return Result<T>(ErrorCode::invalidArgument,
+                             address.toString() + " does not let this caller administer it");
+          }
           asked = true;
-          return talk(daemon.adminRequest().send().getAdmin(), client);
+          return talk(answer.getAdmin(), client);
         });
     return io.provider->getTimer()
         .timeoutAfter(timeout.count() * kj::MILLISECONDS, kj::mv(conversation))

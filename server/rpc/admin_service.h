@@ -9,7 +9,7 @@ namespace psd {
 class AdminService final : public CountedService<schema::Admin> {
  public:
   explicit AdminService(std::shared_ptr<Connection> connection)
-      : CountedService(std::move(connection)), loop_(connection_->loop()) {}
+      : CountedService(std::move(connection), true), loop_(connection_->loop()) {}
 
  protected:
   kj::Promise<void> status(StatusContext context) override;

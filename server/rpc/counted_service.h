@@ -7,13 +7,14 @@
 
 namespace psd {
 
-/// Base of every service of a connection: it and its calls count against limits.calls. `Service` is a
-/// generated interface. Belongs to the connection's loop.
+/// Base of every service of a connection: its calls count against limits.calls, and so does the service
+/// itself, unless it is `fixed`: one of those that each connection has once. `Service` is a generated
+/// interface. Belongs to the connection's loop.
 template <class Service>
 class CountedService : public Service::Server {
  public:
-  explicit CountedService(std::shared_ptr<Connection> connection)
-      : connection_(std::move(connection)), held_(connection_->holdService()) {}
+  explicit CountedService(std::shared_ptr<Connection> connection, bool fixed = false)
+      : connection_(std::move(connection)), held_(fixed ? nullptr : connection_->holdService()) {}
 
   capnp::Capability::Server::DispatchCallResult dispatchCall(
       uint64_t interface, uint16_t method,
@@ -27,7 +28,7 @@ class CountedService : public Service::Server {
   const std::shared_ptr<Connection> connection_;
 
  private:
-  const std::shared_ptr<const void> held_;
+  const std::shared_ptr<const void> held_;  // null: fixed
 };
 
 }  // namespace psd

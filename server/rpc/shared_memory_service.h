@@ -1,11 +1,10 @@
 #pragma once
 
 #include <memory>
-#include <optional>
+#include <utility>
 
 #include "common/os/shared_memory.h"
 #include "schema/psd.capnp.h"
-#include "server/policy/served_model.h"
 #include "server/rpc/counted_service.h"
 
 namespace psd {
@@ -22,8 +21,5 @@ class SharedMemoryService final : public CountedService<schema::SharedMemory> {
  private:
   const std::shared_ptr<const SharedMemory> memory_;
 };
-
-/// Tells a peer what shared memory it may use, or why none.
-void writeSharing(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out);
 
 }  // namespace psd

@@ -74,12 +74,13 @@ kj::Promise<void> TrainerSession::takePush(Context context, const Result<Gradien
     return answerPush(context, {gradient.error()});
   }
   if (auto status = mayTrain(); !status.ok()) return answerPush(context, {status.error()});
-  auto params = context.getParams();
-  PushSlice slice{.step = Step{params.getStep()},
-                  .shard = params.getShard(),
-                  .offset = params.getOffset(),
-                  .basis = Version{params.getBasis()},
-                  .samples = params.getSamples(),
+  auto head = context.getParams().getHead();
+  PushSlice slice{.step = Step{head.getStep()},
+                  .shard = head.getShard(),
+                  .offset = head.getOffset(),
+                  .basis = Version{head.getBasis()},
+                  .samples = head.getSamples(),
+                  .parts = head.getParts(),
                   .attachment = {standing_, attachment_},
                   .gradient = *gradient,
                   .ring = std::move(deviceRing)};
@@ -116,7 +117,7 @@ Result<std::shared_ptr<DeviceRing>> TrainerSession::deviceRingOf(uint32_t shard)
 
 kj::Promise<void> TrainerSession::pushFromDevice(PushFromDeviceContext context) {
   auto params = context.getParams();
-  const auto ring = deviceRingOf(params.getShard());
+  const auto ring = deviceRingOf(params.getHead().getShard());
   if (!ring.ok()) return takePush(context, ring.error());
   const auto values = (*ring)->floatsAt(params.getAt(), params.getCount());
   if (!values.ok()) return takePush(context, values.error());

@@ -59,7 +59,12 @@ class Peer {
             kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP | kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK)),
         client_(*stream_) {}
 
-  schema::Daemon::Client daemon() { return client_.bootstrap().castAs<schema::Daemon>(); }
+  /// What the daemon lets this peer do, by pipelining.
+  capnp::RemotePromise<schema::LoginResult> login() {
+    auto request = client_.bootstrap().castAs<schema::Login>().loginRequest();
+    request.setProtocolVersion(schema::PROTOCOL_VERSION);
+    return request.send();
+  }
 
  private:
   kj::Own<kj::AsyncIoStream> stream_;
@@ -68,22 +73,19 @@ class Peer {
 
 /// In the midst of a pull of each shard from here on.
 kj::Promise<void> readABit(Peer& peer) {
-  auto hello = peer.daemon().helloRequest();
-  hello.setProtocolVersion(schema::PROTOCOL_VERSION);
-  return hello.send().ignoreResult().then([&peer] {
-    return peer.daemon().observeRequest().send().then([](capnp::Response<schema::ObserveResult> observed) {
-      KJ_REQUIRE(observed.isObserving());
-      auto reader = observed.getObserving().getReader();
-      auto pulls = kj::Vector<kj::Promise<void>>();
-      for (uint32_t shard = 0; shard < observed.getObserving().getAccess().getShards().size(); shard++) {
-        auto pull = reader.pullRequest();
-        pull.setPull(1);
-        pull.setShard(shard);
-        pull.setCount(16);
-        pulls.add(pull.send().ignoreResult());
-      }
-      return kj::joinPromises(pulls.releaseAsArray()).attach(kj::mv(reader));
-    });
+  auto observe = peer.login().getReading().observeRequest();
+  return observe.send().then([](capnp::Response<schema::ObserveResult> observed) {
+    KJ_REQUIRE(observed.isObserving());
+    auto reader = observed.getObserving().getReader();
+    auto pulls = kj::Vector<kj::Promise<void>>();
+    for (uint32_t shard = 0; shard < observed.getObserving().getAccess().getShards().size(); shard++) {
+      auto pull = reader.pullRequest();
+      pull.setPull(1);
+      pull.setShard(shard);
+      pull.setCount(16);
+      pulls.add(pull.send().ignoreResult());
+    }
+    return kj::joinPromises(pulls.releaseAsArray()).attach(kj::mv(reader));
   });
 }
 
@@ -122,7 +124,7 @@ void read(const std::string& address, size_t count) {
 void askAndNotRead(const std::string& address, size_t count) {
   auto io = kj::setupAsyncIo();
   Peer peer(io, address);
-  auto admin = peer.daemon().adminRequest().send().wait(io.waitScope).getAdmin();
+  auto admin = peer.login().getAdmin();
   std::vector<kj::Promise<void>> asked;
   for (size_t i = 0; i < count; i++) {
     asked.push_back(admin.statusRequest().send().ignoreResult().eagerlyEvaluate([](kj::Exception&&) {}));

@@ -63,8 +63,7 @@ class IdleReaders {
 
   void addOne() {
     RawPeer& peer = *peers_.emplace_back(std::make_unique<RawPeer>(io_, address_));
-    peer.hello();
-    auto observed = peer.wait(peer.daemon().observeRequest().send().dropPipeline());
+    auto observed = peer.wait(peer.reading().observeRequest().send().dropPipeline());
     REQUIRE(observed.isObserving());
     readers_.push_back(observed.getObserving().getReader());
     auto pull = readers_.back().pullRequest();

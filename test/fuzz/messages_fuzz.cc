@@ -129,24 +129,26 @@ void run(Bytes input) {
 // --- Seeds ----------------------------------------------------------------------------------------------
 
 using schema::Admin;
-using schema::Daemon;
+using schema::Login;
 using schema::Reader;
+using schema::Reading;
 using schema::Trainer;
+using schema::Training;
 
 constexpr int kItself = -1,
-              kFirstPointer = 0;  // a session, a reader or an admin is its answer's first pointer
+              kFirstPointer = 0;  // a session or a reader is its answer's first pointer
+// What the answer to login() holds, by its pointers.
+constexpr int kReading = 2, kTraining = 3, kAdmin = 4;
 
-uint32_t hello(RpcScript& script) {
-  const uint32_t daemon = script.bootstrap();
-  script.call<Daemon, Daemon::HelloParams>(daemon, kItself, "hello", [](auto params) {
+uint32_t login(RpcScript& script) {
+  return script.call<Login, Login::LoginParams>(script.bootstrap(), kItself, "login", [](auto params) {
     params.setProtocolVersion(wire::kProtocolVersion);
     params.setPeer("a fuzzer");
   });
-  return daemon;
 }
 
-uint32_t join(RpcScript& script, uint32_t daemon, const char* codec) {
-  return script.call<Daemon, Daemon::JoinParams>(daemon, kItself, "join", [&](auto params) {
+uint32_t join(RpcScript& script, uint32_t login, const char* codec) {
+  return script.call<Training, Training::JoinParams>(login, kTraining, "join", [&](auto params) {
     params.setRank(0);
     params.setWorldSize(1);
     params.setHost("here");
@@ -180,9 +182,11 @@ void push(RpcScript& script, uint32_t session, uint64_t step, uint32_t shard, co
   auto* const bytes = reinterpret_cast<std::byte*>(code.data());
   require((*codec)->encode(gradient, 1, bytes).ok(), "a small gradient can be encoded");
   script.call<Trainer, Trainer::PushParams>(session, kFirstPointer, "push", [&](auto params) {
-    params.setStep(step);
-    params.setShard(shard);
-    params.setSamples(8);
+    auto head = params.initHead();
+    head.setStep(step);
+    head.setShard(shard);
+    head.setSamples(8);
+    head.setParts(2);
     params.setGradient({reinterpret_cast<const kj::byte*>(bytes), (*codec)->encodedBytes(gradient.size())});
     if (spec.empty()) return;
     params.setCodec(std::string((*codec)->name()).c_str());
@@ -200,7 +204,7 @@ void pull(RpcScript& script, uint32_t reader, const char* codec) {
 
 std::string trainer(const char* codec) {
   RpcScript script;
-  const uint32_t session = join(script, hello(script), codec);
+  const uint32_t session = join(script, login(script), codec);
   script.call<Trainer, Trainer::AwaitModelParams>(session, kFirstPointer, "awaitModel", [](auto) {});
   bringValues(script, session);
   script.call<Trainer, Trainer::NoticeParams>(session, kFirstPointer, "notice", [](auto) {});
@@ -211,7 +215,8 @@ std::string trainer(const char* codec) {
   script.call<Trainer, Trainer::OpenRingParams>(session, kFirstPointer, "openRing",
                                                 [](auto params) { params.setBytes(1 << 16); });
   script.call<Trainer, Trainer::PushSharedParams>(session, kFirstPointer, "pushShared", [](auto params) {
-    params.setStep(3);
+    params.initHead().setStep(3);
+    params.getHead().setParts(2);
     params.setCount(kShardElements);
   });
   script.call<Trainer, Trainer::LeaveParams>(session, kFirstPointer, "leave", [](auto) {});
@@ -220,23 +225,22 @@ std::string trainer(const char* codec) {
 
 std::string observer(const char* codec) {
   RpcScript script;
-  const uint32_t daemon = hello(script);
-  script.call<Daemon, Daemon::PingParams>(daemon, kItself, "ping", [](auto) {});
-  const uint32_t reader = script.call<Daemon, Daemon::ObserveParams>(
-      daemon, kItself, "observe", [](auto params) { wire::writeModel(kModel, params.initModel()); });
+  const uint32_t granted = login(script);
+  script.call<Reading, Reading::PingParams>(granted, kReading, "ping", [](auto) {});
+  const uint32_t reader = script.call<Reading, Reading::ObserveParams>(
+      granted, kReading, "observe", [](auto params) { wire::writeModel(kModel, params.initModel()); });
   pull(script, reader, codec);
   return script.bytes();
 }
 
 std::string operators(bool stop) {
   RpcScript script;
-  const uint32_t daemon = hello(script);
-  const uint32_t admin = script.call<Daemon, Daemon::AdminParams>(daemon, kItself, "admin", [](auto) {});
-  script.call<Admin, Admin::StatusParams>(admin, kFirstPointer, "status", [](auto) {});
+  const uint32_t granted = login(script);
+  script.call<Admin, Admin::StatusParams>(granted, kAdmin, "status", [](auto) {});
   if (!stop) {
-    script.call<Admin, Admin::ReloadParams>(admin, kFirstPointer, "reload", [](auto) {});
+    script.call<Admin, Admin::ReloadParams>(granted, kAdmin, "reload", [](auto) {});
   } else {
-    script.call<Admin, Admin::StopParams>(admin, kFirstPointer, "stop",
+    script.call<Admin, Admin::StopParams>(granted, kAdmin, "stop",
                                           [](auto params) { params.setReason("fuzzed"); });
   }
   return script.bytes();

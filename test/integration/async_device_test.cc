@@ -246,7 +246,7 @@ TEST_CASE("Asynchronous device: a model has its values when they are written, no
   }
   auto all = trainer.session().initializedRequest().send().then(
       [](auto&& answer) { return wire::readStatus(answer.getStatus()); });
-  trainer.peer().wait(trainer.peer().daemon().pingRequest().send().ignoreResult());  // it has all of it
+  trainer.peer().wait(trainer.peer().reading().pingRequest().send().ignoreResult());  // it has all of it
   REQUIRE(device->gate().waitForHeld(1));
   CHECK(server.status()["model"]["ready"] == false);
   device->gate().open();

@@ -119,7 +119,7 @@ TEST_CASE("a trainer that is lost while its gradient waits for others, and comes
   const std::vector<float> gradient(testing::kElements, -8.f);
   const auto pushed = [&](testing::RawTrainer& trainer) {
     auto waiting = trainer.startPush({}, testing::dataOf(gradient));
-    trainer.peer().wait(trainer.peer().daemon().pingRequest().send().ignoreResult());
+    trainer.peer().wait(trainer.peer().reading().pingRequest().send().ignoreResult());
     return waiting;
   };
   testing::RawTrainer other(io, server, 1, 2, {.incarnation = 8});

@@ -158,7 +158,7 @@ TEST_CASE("Hogs: parked calls hold nothing of what others need, however large th
       request.initAs<schema::Trainer::InitializeParams>().setValues(dataOf(ballast));
       parked.push_back(request.send().ignoreResult().eagerlyEvaluate([](kj::Exception&&) {}));
     }
-    hogs.back()->peer().wait(hogs.back()->peer().daemon().pingRequest().send().ignoreResult());
+    hogs.back()->peer().wait(hogs.back()->peer().reading().pingRequest().send().ignoreResult());
   }
   CHECK(statusOf(server)["in_flight_bytes"] == 0);
   std::thread([&] { trainHonestly(server, 0, 5); }).join();
@@ -221,9 +221,8 @@ TEST_CASE("Hogs: readers that stop in the midst of a pull hold copies within the
   std::vector<kj::Promise<void>> slices;
   for (int i = 0; i < 8; i++) {
     peers.push_back(std::make_unique<RawPeer>(io, server.address()));
-    peers.back()->hello();
     readers.push_back(peers.back()
-                          ->wait(peers.back()->daemon().observeRequest().send().dropPipeline())
+                          ->wait(peers.back()->reading().observeRequest().send().dropPipeline())
                           .getObserving()
                           .getReader());
     slices.push_back(read(readers.back(), 0).ignoreResult().eagerlyEvaluate(nullptr));
@@ -274,8 +273,7 @@ TEST_CASE("Hogs: floods of questions for the status hold up neither trainers nor
   size_t given = 0, refused = 0;
   for (size_t i = 0; i < kPeers; i++) {
     peers.push_back(std::make_unique<RawPeer>(io, server.address()));
-    peers.back()->hello();
-    auto admin = peers.back()->daemon().adminRequest().send().getAdmin();
+    auto admin = peers.back()->admin();
     for (size_t call = 0; call < kCalls; call++) {
       answers.push_back(admin.statusRequest().send().then(
           [&given](auto&&) { given++; },

@@ -115,7 +115,7 @@ TEST_CASE("Protocol: a peer with too many calls in progress is not listened to, 
   // Each of these waits for the other's push.
   const Asked waiting = flood.pullAhead(100);
   turnUntil(io, [&] { return counter(server, "paused_calls") == 1; });
-  auto unheard = flood.peer().daemon().pingRequest().send();
+  auto unheard = flood.peer().reading().pingRequest().send();
   for (int i = 0; i < 10; i++) PSD_REQUIRE_OK(other.pull(0, 0, 16));
   CHECK_FALSE(unheard.poll(io.waitScope));
   CHECK(counter(server, "pull_slices") == 10);
@@ -195,12 +195,11 @@ TEST_CASE("Protocol: a peer that does not finish its calls is dropped") {
   LocalServer server(settings);
   auto io = kj::setupAsyncIo();
   RawPeer peer(io, server.address());
-  peer.hello();
   // Kept, and so never finished.
-  std::vector<capnp::Response<schema::Daemon::PingResults>> kept;
+  std::vector<capnp::Response<schema::Reading::PingResults>> kept;
   const auto failed = kj::runCatchingExceptions([&] {
     for (int i = 0; i < 1100; i++)
-      kept.push_back(peer.wait(peer.daemon().pingRequest().send().dropPipeline()));
+      kept.push_back(peer.wait(peer.reading().pingRequest().send().dropPipeline()));
   });
   CHECK(failed != nullptr);
   CHECK(kept.size() > 1000);
@@ -215,20 +214,18 @@ TEST_CASE("Protocol: a peer holds so many capabilities and no more, and those th
   RawTrainer trainer(io, server, 0, 1);
   trainer.bringZeros();
   RawPeer peer(io, server.address());
-  peer.hello();
-  const auto observe = [&] { return peer.wait(peer.daemon().observeRequest().send().dropPipeline()); };
+  const auto observe = [&] { return peer.wait(peer.reading().observeRequest().send().dropPipeline()); };
   std::vector<schema::Reader::Client> held;
   for (auto answer = observe(); !answer.isError(); answer = observe()) {
-    REQUIRE(held.size() < 16);
+    REQUIRE(held.size() < 17);
     held.push_back(answer.getObserving().getReader());
   }
-  CHECK(held.size() == 15);  // and the daemon itself
+  CHECK(held.size() == 16);
   const Status refused = statusFrom(observe().getError());
   CHECK(refused.error().code == ErrorCode::overloaded);
   CHECK(refused.message() == "this connection holds 16 capabilities; limits.calls allows 16");
-  CHECK_THROWS(peer.wait(peer.daemon().adminRequest().send().ignoreResult()));
   held.pop_back();
-  peer.wait(peer.daemon().pingRequest().send().ignoreResult());
+  peer.wait(peer.reading().pingRequest().send().ignoreResult());
   CHECK(observe().isObserving());
 }
 

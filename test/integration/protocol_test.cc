@@ -45,7 +45,7 @@ std::vector<float> modelOf(const LocalServer& server) {
 
 /// How a join is refused that must be.
 Status refusedJoin(RawPeer& peer) {
-  auto join = peer.daemon().joinRequest();
+  auto join = peer.training().joinRequest();
   join.setWorldSize(1);
   wire::writeModel(model(), join.initModel());
   auto answer = peer.wait(join.send().dropPipeline());
@@ -59,37 +59,52 @@ TEST_CASE("Protocol: another version is refused, and says so on both sides") {
   LocalServer server(config());
   auto io = kj::setupAsyncIo();
   RawPeer peer(io, server.address());
-  auto request = peer.daemon().helloRequest();
+  auto request = peer.login().loginRequest();
   request.setProtocolVersion(99);
   request.setPeer("a peer from the future\n\x1b[31m");
   auto answer = peer.wait(request.send().dropPipeline());
   CHECK(answer.getProtocolVersion() == schema::PROTOCOL_VERSION);
-  Status status = wire::readStatus(answer.getStatus());
+  const Status status = wire::readStatus(answer.getStatus());
   checkRefused(status, ErrorCode::protocolMismatch, "version 99");
-  CHECK(status.message().find("speaks version 1") != std::string::npos);
+  CHECK(!answer.hasReading());
+  CHECK(!answer.hasTraining());
+  CHECK(!answer.hasAdmin());
+  CHECK(status.message().find("speaks version 2") != std::string::npos);
   CHECK(status.message().find('\x1b') == std::string::npos);
-
-  checkRefused(refusedJoin(peer), ErrorCode::protocolMismatch);
-  peer.hello();  // the same peer, wiser
+  peer.wait(peer.reading().pingRequest().send().ignoreResult());  // the same peer, wiser
 }
 
-TEST_CASE("Protocol: nothing before hello") {
+TEST_CASE("Protocol: a peer that has not logged in can do nothing else") {
   LocalServer server(config());
   auto io = kj::setupAsyncIo();
   RawPeer peer(io, server.address());
-  checkRefused(refusedJoin(peer), ErrorCode::protocolMismatch, "hello()");
-  auto observe = peer.daemon().observeRequest();
-  checkRefused(statusFrom(peer.wait(observe.send().dropPipeline()).getError()), ErrorCode::protocolMismatch,
-               "hello()");
+  const auto unknown = [&](auto promise) { CHECK_THROWS(peer.wait(promise.ignoreResult())); };
+  unknown(peer.login().castAs<schema::Training>().joinRequest().send());
+  unknown(peer.login().castAs<schema::Training>().attachRequest().send());
+  unknown(peer.login().castAs<schema::Reading>().observeRequest().send());
+  unknown(peer.login().castAs<schema::Admin>().stopRequest().send());
+  CHECK(server.status()["state"] == "waiting for a model");
+}
+
+TEST_CASE("Protocol: a second login gives what the first one gave") {
+  LocalServer server(config());
+  auto io = kj::setupAsyncIo();
+  RawPeer peer(io, server.address());
+  for (int i = 0; i < 1000; i++) {  // far more than limits.calls allows capabilities
+    auto request = peer.login().loginRequest();
+    request.setProtocolVersion(schema::PROTOCOL_VERSION);
+    auto answer = peer.wait(request.send().dropPipeline());
+    REQUIRE(answer.getStatus().isOk());
+    peer.wait(answer.getReading().pingRequest().send().ignoreResult());
+  }
 }
 
 TEST_CASE("Protocol: models that cannot be") {
   LocalServer server(config());
   auto io = kj::setupAsyncIo();
   RawPeer peer(io, server.address());
-  peer.hello();
   auto refuse = [&](const ModelSpec& spec, const std::string& words, std::optional<uint64_t> signature = {}) {
-    auto request = peer.daemon().joinRequest();
+    auto request = peer.training().joinRequest();
     request.setWorldSize(1);
     wire::writeModel(spec, request.initModel());
     if (signature) request.getModel().setSignature(*signature);
@@ -129,7 +144,7 @@ TEST_CASE("Protocol: no pull and no push before the model has values") {
   }
   checkRefused(second.initialize(0, 0, ones(16)), ErrorCode::invalidArgument, "not asked");
   checkRefused(second.initialized(), ErrorCode::invalidArgument, "not asked");
-  auto observe = first.peer().daemon().observeRequest();
+  auto observe = first.peer().reading().observeRequest();
   checkRefused(statusFrom(first.peer().wait(observe.send().dropPipeline()).getError()), ErrorCode::notReady);
   first.bringZeros();
   PSD_REQUIRE_OK(first.pull(0, 0, 16));
@@ -153,6 +168,27 @@ TEST_CASE("Protocol: initial values must be whole, once, and finite") {
   PSD_REQUIRE_OK(trainer.initialize(1, 1024, ones(976)));
   PSD_REQUIRE_OK(trainer.initialized());
   CHECK(modelOf(server) == ones(kElements));
+}
+
+TEST_CASE("Protocol: a gradient has as many parts as it says, and all of a parameter group's") {
+  LocalServer server(config("locked"));
+  auto io = kj::setupAsyncIo();
+  RawTrainer trainer(io, server, 0, 1);
+  trainer.bringZeros();
+  checkRefused(trainer.push({.parts = 3}, ones(16)), ErrorCode::badSlice, "it has a part of 1 to 2 shards");
+  PSD_REQUIRE_OK(trainer.push({.parts = 1}, ones(1008)));
+  checkRefused(trainer.push({.offset = 1008, .parts = 2}, ones(992)), ErrorCode::badSlice,
+               "its slices name different numbers of parts");
+  checkRefused(trainer.push({.offset = 1008, .parts = 1}, ones(992)), ErrorCode::badSlice,
+               "the gradient has none of shard 1, which is of one parameter group");
+  CHECK(counter(server, "updates") == 0);
+  // A later step gives up the unfinished one.
+  for (const uint32_t shard : {0u, 1u}) {
+    for (const auto& [offset, count] : testing::kSlicesOfShard) {
+      PSD_REQUIRE_OK(trainer.push({.step = 2, .shard = shard, .offset = offset}, ones(count)));
+    }
+  }
+  CHECK(counter(server, "updates") == 2);
 }
 
 TEST_CASE("Protocol: slices that cannot be") {

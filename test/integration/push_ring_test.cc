@@ -56,11 +56,7 @@ class RingTrainer : public RawTrainer {
 
   Status pushShared(Slice slice, uint64_t at, uint64_t count) {
     auto request = session().pushSharedRequest();
-    request.setStep(slice.step);
-    request.setShard(slice.shard);
-    request.setOffset(slice.offset);
-    request.setBasis(slice.basis);
-    request.setSamples(1);
+    fill(request.initHead(), slice);
     request.setAt(at);
     request.setCount(count);
     auto answer = peer().wait(request.send().dropPipeline());

@@ -33,10 +33,9 @@ struct RawLife {
   bool anyRank = false;
 };
 
-/// After hello().
 inline kj::Promise<capnp::Response<schema::JoinResult>> startToJoin(RawPeer& peer, uint32_t rank,
                                                                     uint32_t worldSize, const RawLife& life) {
-  auto request = peer.daemon().joinRequest();
+  auto request = peer.training().joinRequest();
   request.setRank(rank);
   request.setWorldSize(worldSize);
   request.setIncarnation(life.incarnation);
@@ -56,7 +55,6 @@ inline kj::Promise<capnp::Response<schema::JoinResult>> startToJoin(RawPeer& pee
 
 inline capnp::Response<schema::JoinResult> join(RawPeer& peer, uint32_t rank, uint32_t worldSize,
                                                 const RawLife& life) {
-  peer.hello();
   return peer.wait(startToJoin(peer, rank, worldSize, life));
 }
 
@@ -82,6 +80,7 @@ class RawTrainer {
     mustInitialize_ = joined.getMustInitialize();
     resumed_ = joined.getResumed();
     daemon_ = joined.getDaemon();
+    shards_ = joined.getAccess().getShards().size();
     session_ = kj::heap<schema::Trainer::Client>(joined.getSession());
   }
 
@@ -118,7 +117,16 @@ class RawTrainer {
     uint64_t offset = 0, basis = 0;
     std::string codec = {};  // with the bytes of `count` values
     uint32_t count = 0;
+    uint32_t parts = 0;  // 0: all shards of the model
   };
+  void fill(schema::PushHead::Builder head, const Slice& slice) const {
+    head.setStep(slice.step);
+    head.setShard(slice.shard);
+    head.setOffset(slice.offset);
+    head.setBasis(slice.basis);
+    head.setSamples(1);
+    head.setParts(slice.parts == 0 ? shards_ : slice.parts);
+  }
   Status push(Slice slice, const std::vector<float>& gradient) { return push(slice, dataOf(gradient)); }
   Status push(Slice slice, capnp::Data::Reader gradient) {
     auto answer = answerTo(slice, gradient);
@@ -146,11 +154,7 @@ class RawTrainer {
   }
   capnp::RemotePromise<schema::PushResult> startPush(const Slice& slice, capnp::Data::Reader gradient) {
     auto request = session_->pushRequest();
-    request.setStep(slice.step);
-    request.setShard(slice.shard);
-    request.setOffset(slice.offset);
-    request.setBasis(slice.basis);
-    request.setSamples(1);
+    fill(request.initHead(), slice);
     request.setGradient(gradient);
     request.setCodec(slice.codec.c_str());
     request.setCount(slice.count);
@@ -217,6 +221,7 @@ class RawTrainer {
   RawPeer peer_;
   bool mustInitialize_ = false, resumed_ = false;
   uint64_t daemon_ = 0;
+  uint32_t shards_ = 0;
   kj::Own<schema::Trainer::Client> session_;
 };
 

@@ -31,7 +31,7 @@ Json configOf(uint64_t graceMs) {
 /// What the trainer has sent so far has been read, and looked at.
 void allIsRead(RawTrainer& trainer) {
   for (int i = 0; i < 2; i++) {
-    trainer.peer().wait(trainer.peer().daemon().pingRequest().send().ignoreResult());
+    trainer.peer().wait(trainer.peer().reading().pingRequest().send().ignoreResult());
   }
 }
 

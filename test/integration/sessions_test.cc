@@ -116,7 +116,7 @@ TEST_CASE("Sessions: a trainer that dies while its push waits for others is gone
     PSD_REQUIRE_OK(trainer.push({.shard = 1}, std::vector<float>(1008, 1.f)));
     const std::vector<float> rest(992, 1.f);
     auto waiting = trainer.startPush({.shard = 1, .offset = 1008}, testing::dataOf(rest));
-    trainer.peer().wait(trainer.peer().daemon().pingRequest().send().ignoreResult());
+    trainer.peer().wait(trainer.peer().reading().pingRequest().send().ignoreResult());
     server.statusWhen([](const Json& now) { return now["waiting"].size() == 1; });
   }
   server.statusWhen([](const Json& now) { return now["trainers"][1]["connected"] == false; });
@@ -139,12 +139,12 @@ TEST_CASE("Sessions: a push that waits for others keeps no share of limits.in_fl
   PSD_REQUIRE_OK(first.initialized());
   PSD_REQUIRE_OK(second.awaitModel());
   auto waiting = first.startPush({}, testing::dataOf(values));
-  first.peer().wait(first.peer().daemon().pingRequest().send().ignoreResult());
+  first.peer().wait(first.peer().reading().pingRequest().send().ignoreResult());
   server.statusWhen(
       [](const Json& now) { return now["waiting"].size() == 1 && now["in_flight_bytes"] == 0; });
   // One that comes again waits for the same round.
   auto again = first.startPush({}, testing::dataOf(values));
-  first.peer().wait(first.peer().daemon().pingRequest().send().ignoreResult());
+  first.peer().wait(first.peer().reading().pingRequest().send().ignoreResult());
   server.statusWhen([](const Json& now) { return now["in_flight_bytes"] == 0; });
   CHECK_FALSE(again.poll(io.waitScope));
   PSD_REQUIRE_OK(second.push({}, values));
@@ -187,9 +187,8 @@ TEST_CASE("Sessions: a trainer that is refused, or goes before it is in, binds n
     auto io = kj::setupAsyncIo();
     {
       testing::RawPeer peer(io, server.address());
-      peer.hello();
       auto joining = testing::startToJoin(peer, 0, 1, {.model = foreign});
-      peer.wait(peer.daemon().pingRequest().send().ignoreResult());
+      peer.wait(peer.reading().pingRequest().send().ignoreResult());
       device->began.wait(0);
     }
     server.statusWhen([](const Json& now) { return now["counters"]["connections_open"] == 1; });  // who asks
@@ -202,8 +201,6 @@ TEST_CASE("Sessions: one that joins while the last other one leaves is in, thoug
   LocalServer server(configOf(kDayMs, 0));
   auto io = kj::setupAsyncIo();
   testing::RawPeer first(io, server.address()), second(io, server.address());
-  first.hello();
-  second.hello();
   for (int round = 0; round < 200; round++) {
     auto in = first.wait(testing::startToJoin(first, 0, 2, {}));
     REQUIRE(in.isJoined());
@@ -267,7 +264,7 @@ TEST_CASE("Sessions: the status tells what a trainer waits for") {
   auto io = kj::setupAsyncIo();
   RawTrainer bringer(io, server, 0, 2), waiting(io, server, 1, 2);
   auto parked = waiting.session().awaitModelRequest().send();
-  waiting.peer().wait(waiting.peer().daemon().pingRequest().send().ignoreResult());
+  waiting.peer().wait(waiting.peer().reading().pingRequest().send().ignoreResult());
   CHECK(server.status()["trainers"][1]["waits_for"] == "model");
   bringer.bringZeros();
   CHECK(waiting.peer().wait(parked.dropPipeline()).isReady());

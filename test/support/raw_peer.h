@@ -56,10 +56,14 @@ class RawPeer {
     capnp::MallocMessageBuilder vat;
     auto id = vat.initRoot<capnp::rpc::twoparty::VatId>();
     id.setSide(capnp::rpc::twoparty::Side::SERVER);
-    daemon_ = kj::heap<schema::Daemon::Client>(rpc_->bootstrap(id).castAs<schema::Daemon>());
+    login_ = kj::heap<schema::Login::Client>(rpc_->bootstrap(id).castAs<schema::Login>());
   }
 
-  schema::Daemon::Client& daemon() { return *daemon_; }
+  schema::Login::Client& login() { return *login_; }
+  // What the daemon lets this peer do; logs in, if that has not been done.
+  schema::Reading::Client reading() { return granted().getReading(); }
+  schema::Training::Client training() { return granted().getTraining(); }
+  schema::Admin::Client admin() { return granted().getAdmin(); }
   /// Over TCP; a Unix socket, which takes descriptors too, is always read.
   DeafStream& stream() { return *stream_; }
 
@@ -69,22 +73,27 @@ class RawPeer {
     return io_.provider->getTimer().timeoutAfter(60 * kj::SECONDS, kj::mv(promise)).wait(io_.waitScope);
   }
 
-  void hello() {
-    auto request = daemon_->helloRequest();
-    request.setProtocolVersion(schema::PROTOCOL_VERSION);
-    request.setPeer("a test");
-    auto answer = wait(request.send().dropPipeline());
-    REQUIRE(answer.getStatus().isOk());
-  }
-
  private:
   static constexpr kj::uint kDescriptorsPerMessage = 1;
+
+  schema::LoginResult::Reader granted() {
+    if (answer_ == nullptr) {
+      auto request = login_->loginRequest();
+      request.setProtocolVersion(schema::PROTOCOL_VERSION);
+      request.setPeer("a test");
+      answer_ = wait(request.send().dropPipeline());
+    }
+    const auto& answer = KJ_ASSERT_NONNULL(answer_);
+    REQUIRE(answer.getStatus().isOk());
+    return answer;
+  }
 
   kj::AsyncIoContext& io_;
   kj::Own<DeafStream> stream_;
   kj::Own<capnp::TwoPartyVatNetwork> network_;
   kj::Own<capnp::RpcSystem<capnp::rpc::twoparty::VatId>> rpc_;
-  kj::Own<schema::Daemon::Client> daemon_;
+  kj::Own<schema::Login::Client> login_;
+  kj::Maybe<capnp::Response<schema::LoginResult>> answer_;  // once logged in
 };
 
 }  // namespace psd::testing

@@ -55,7 +55,7 @@ Channel::Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, Transport
   capnp::MallocMessageBuilder vat;
   auto id = vat.initRoot<capnp::rpc::twoparty::VatId>();
   id.setSide(capnp::rpc::twoparty::Side::SERVER);
-  daemon_ = KJ_ASSERT_NONNULL(rpc_).bootstrap(id).castAs<schema::Daemon>();
+  login_ = KJ_ASSERT_NONNULL(rpc_).bootstrap(id).castAs<schema::Login>();
 }
 
 Channel::~Channel() { tearDown(); }
@@ -68,7 +68,9 @@ void Channel::tearDown() {
   lost_ = kj::READY_NOW;
   trainer_ = nullptr;
   reader_ = nullptr;
-  daemon_ = nullptr;
+  reading_ = nullptr;
+  training_ = nullptr;
+  login_ = nullptr;
   rpc_ = nullptr;
   network_ = nullptr;
   stream_ = nullptr;
@@ -110,12 +112,12 @@ kj::ArrayPtr<capnp::word> Channel::placeFor(capnp::rpc::Message::Reader envelope
 
 kj::Promise<Result<std::string>> Channel::hello() {
   if (ended_) return Result<std::string>(*ended_);
-  auto request = KJ_ASSERT_NONNULL(daemon_).helloRequest();
+  auto request = KJ_ASSERT_NONNULL(login_).loginRequest();
   request.setProtocolVersion(wire::kProtocolVersion);
   request.setPeer("psd-trainer " PSD_VERSION);
-  return guarded<std::string>(request.send().then(
-      [this](capnp::Response<schema::Daemon::HelloResults> answer) -> Result<std::string> {
-        Status status = wire::readStatus(answer.getStatus());
+  return guarded<std::string>(
+      request.send().then([this](capnp::Response<schema::LoginResult> answer) -> Result<std::string> {
+        const Status status = wire::readStatus(answer.getStatus());
         if (!status.ok()) {
           return Error{status.error().code, server_ + ": " + cleared(status.error()).message};
         }
@@ -125,6 +127,11 @@ kj::Promise<Result<std::string>> Channel::hello() {
                                                         ", this program version " +
                                                         std::to_string(wire::kProtocolVersion)};
         }
+        if (!answer.hasReading()) {
+          return Error{ErrorCode::invalidArgument, server_ + " does not let this program read the model"};
+        }
+        reading_ = answer.getReading();
+        if (answer.hasTraining()) training_ = answer.getTraining();
         return printable(wire::textIn(answer.getServerVersion()));
       }));
 }
@@ -155,7 +162,7 @@ Status Channel::readAccess(schema::ModelAccess::Reader access, uint64_t chunkByt
 
 kj::Promise<Result<ModelSpec>> Channel::observe(const ModelSpec& model, uint64_t chunkBytes) {
   if (ended_) return Result<ModelSpec>(*ended_);
-  auto request = KJ_ASSERT_NONNULL(daemon_).observeRequest();
+  auto request = KJ_ASSERT_NONNULL(reading_).observeRequest();
   wire::writeModel(model, request.initModel());
   return guarded<ModelSpec>(request.send().then(
       [this, chunkBytes](capnp::Response<schema::ObserveResult> answer) -> kj::Promise<Result<ModelSpec>> {
@@ -290,7 +297,7 @@ kj::Promise<Status> Channel::leave() {
 kj::Promise<void> Channel::pingOnAndOn(uint64_t left, std::vector<double>& seconds) {
   if (left == 0) return kj::READY_NOW;
   auto start = std::chrono::steady_clock::now();
-  return KJ_ASSERT_NONNULL(daemon_)
+  return KJ_ASSERT_NONNULL(reading_)
       .pingRequest(capnp::MessageSize{4, 0})
       .send()
       .then([this, left, start, &seconds](auto&&) {

@@ -243,7 +243,9 @@ class Channel {
   kj::Own<wire::MessageStream> stream_;
   kj::Own<capnp::TwoPartyVatNetwork> network_;
   kj::Maybe<Rpc> rpc_;
-  kj::Maybe<schema::Daemon::Client> daemon_;
+  kj::Maybe<schema::Login::Client> login_;
+  kj::Maybe<schema::Reading::Client> reading_;
+  kj::Maybe<schema::Training::Client> training_;
   kj::Maybe<schema::Reader::Client> reader_;
   kj::Maybe<schema::Trainer::Client> trainer_;
   kj::Promise<void> notice_ = kj::READY_NOW;

@@ -79,8 +79,8 @@ kj::Promise<Status> Channel::pushThroughDevice(const PushOrder& order, const Sli
     place.giveBack();
     return copied;
   }
-  auto request = KJ_ASSERT_NONNULL(trainer_).pushFromDeviceRequest(capnp::MessageSize{16, 0});
-  describe(request, order, slice);
+  auto request = KJ_ASSERT_NONNULL(trainer_).pushFromDeviceRequest(capnp::MessageSize{24, 0});
+  describe(request.initHead(), order, slice, terms_.plan.shards.size());
   request.setAt(place.at());
   request.setCount(slice.count);
   return request.send().dropPipeline().then(

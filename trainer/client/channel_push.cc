@@ -15,7 +15,7 @@ namespace psd {
 kj::Promise<Channel::PushResponse> Channel::sendInMessage(const PushOrder& order, const Slice& slice,
                                                           const SliceValues& values) {
   auto request = KJ_ASSERT_NONNULL(trainer_).pushRequest(capnp::MessageSize{16, 0});
-  describe(request, order, slice);
+  describe(request.initHead(), order, slice, terms_.plan.shards.size());
   if (values.owner) stream_->pin(values.values.data(), values.owner);
   request.adoptGradient(
       wire::referenceFloats(static_cast<schema::Trainer::PushParams::Builder&>(request), values.values));
@@ -27,7 +27,7 @@ kj::Promise<Channel::PushResponse> Channel::sendThroughRing(const PushOrder& ord
   RingPlaces::Place place = ring_->places().take();
   ring_->fill(place, values.values);
   auto request = KJ_ASSERT_NONNULL(trainer_).pushSharedRequest(capnp::MessageSize{16, 0});
-  describe(request, order, slice);
+  describe(request.initHead(), order, slice, terms_.plan.shards.size());
   request.setAt(place.at());
   request.setCount(slice.count);
   return request.send().dropPipeline().then([place = std::move(place)](PushResponse answer) mutable {
@@ -52,7 +52,7 @@ kj::Promise<Status> Channel::pushEncoded(const PushOrder& order, const Slice& sl
   auto encoded = encoder_->encode(order.step, slice, values);
   if (!encoded.ok()) return encoded.status();
   auto request = KJ_ASSERT_NONNULL(trainer_).pushRequest(capnp::MessageSize{16, 0});
-  describe(request, order, slice);
+  describe(request.initHead(), order, slice, terms_.plan.shards.size());
   request.setCodec(std::string(encoder_->codec().name()).c_str());
   request.setCount(static_cast<uint32_t>(slice.count));
   stream_->pin(encoded->bytes.data(), encoded->owner);

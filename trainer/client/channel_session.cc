@@ -77,7 +77,10 @@ void Channel::watchNotice() {
 kj::Promise<Result<JoinAnswer>> Channel::join(const JoinOrder& order, const ModelSpec& model,
                                               uint64_t chunkBytes, uint32_t window) {
   if (ended_) return Result<JoinAnswer>(*ended_);
-  auto request = KJ_ASSERT_NONNULL(daemon_).joinRequest();
+  if (training_ == nullptr) {
+    return Result<JoinAnswer>(ErrorCode::invalidArgument, server_ + " does not let this program train");
+  }
+  auto request = KJ_ASSERT_NONNULL(training_).joinRequest();
   request.setRank(order.membership.rank.value);
   request.setWorldSize(order.membership.worldSize);
   request.setAnyRank(order.membership.anyRank);
@@ -136,7 +139,7 @@ kj::Promise<Status> Channel::openRings(schema::ModelAccess::Reader access, uint3
 kj::Promise<Status> Channel::attach(const SessionTerms& terms) {
   if (ended_) return Status(*ended_);
   terms_ = terms;
-  auto request = KJ_ASSERT_NONNULL(daemon_).attachRequest();
+  auto request = KJ_ASSERT_NONNULL(training_).attachRequest();
   request.setRank(terms.rank.value);
   request.setIncarnation(terms.incarnation);
   request.setAttachment(terms.attachment);
@@ -204,7 +207,7 @@ kj::Promise<void> Channel::beat(kj::Duration interval) {
 
 void Channel::askForLife() {
   if (trainer_ == nullptr) {
-    asked_->add(KJ_ASSERT_NONNULL(daemon_).pingRequest(capnp::MessageSize{4, 0}).send().ignoreResult());
+    asked_->add(KJ_ASSERT_NONNULL(reading_).pingRequest(capnp::MessageSize{4, 0}).send().ignoreResult());
     return;
   }
   asked_->add(KJ_ASSERT_NONNULL(trainer_).keepAliveRequest().send().then(

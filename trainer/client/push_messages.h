@@ -31,15 +31,16 @@ inline Status readAnswer(schema::PushResult::Reader answer, const Slice& slice, 
   return {};
 }
 
-/// Sets what a push says besides where its gradient is.
-template <class Request>
-void describe(Request& request, const PushOrder& order, const Slice& slice) {
+/// Sets what a push says besides where its gradient is. `parts`: shards of the model.
+inline void describe(schema::PushHead::Builder head, const PushOrder& order, const Slice& slice,
+                     size_t parts) {
   const size_t shard = slice.shard.value;
-  request.setStep(order.step.value);
-  request.setShard(slice.shard.value);
-  request.setOffset(slice.offset);
-  request.setBasis(shard < order.basis.size() ? order.basis[shard].value : 0);
-  request.setSamples(order.samples);
+  head.setStep(order.step.value);
+  head.setShard(slice.shard.value);
+  head.setOffset(slice.offset);
+  head.setBasis(shard < order.basis.size() ? order.basis[shard].value : 0);
+  head.setSamples(order.samples);
+  head.setParts(static_cast<uint32_t>(parts));
 }
 
 }  // namespace psd

@@ -44,9 +44,7 @@ class RingTrainer : public RawTrainer {
   }
   Status push(uint64_t at, uint64_t count, uint32_t shard = 0) {
     auto request = session().pushFromDeviceRequest();
-    request.setStep(1);
-    request.setShard(shard);
-    request.setSamples(1);
+    fill(request.initHead(), {.shard = shard});
     request.setAt(at);
     request.setCount(count);
     auto answer = peer().wait(request.send().dropPipeline());

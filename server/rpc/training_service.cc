@@ -1,44 +1,17 @@
-#include "server/rpc/daemon_service.h"
+#include "server/rpc/training_service.h"
 
 #include <spdlog/spdlog.h>
 
 #include "common/text/text.h"
 #include "common/wire/convert.h"
 #include "server/control/control.h"
-#include "server/rpc/admin_service.h"
-#include "server/rpc/reader_service.h"
-#include "server/rpc/shared_memory_service.h"
+#include "server/rpc/model_access.h"
 #include "server/rpc/trainer_session.h"
 
 namespace psd {
 namespace {
 
 constexpr kj::uint kHeldMax = 1024;  // far more than are dealt at a time
-
-void writeAccess(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out) {
-  const DaemonConfig& config = connection.loop().config();
-  const ParameterStore& store = *model.store;
-  wire::writePlan(store.plan(), out.initShards(static_cast<kj::uint>(store.shardCount())));
-  out.setPolicy(describePolicies(config.groups).c_str());
-  out.setDevice(store.describeDevices().c_str());
-  out.setSliceElementsMax(config.limits.sliceBytes / sizeof(float));
-  if (const LocalSteps& local = config.groups.back().policy.local; local.period != 0) {
-    auto steps = out.initLocalSteps();
-    steps.setPeriod(local.period);
-    steps.setRate(local.rate);
-    steps.setAlpha(local.alpha);
-  }
-  writeSharing(model, connection, out);
-}
-
-/// What answers a call with an error.
-template <class Context>
-auto refusing(Context context) {
-  return [context](const Error& error) mutable -> kj::Promise<void> {
-    wire::writeError(error, context.getResults().initError());
-    return kj::READY_NOW;
-  };
-}
 
 /// A list of structs that take no bytes may claim to be very long.
 Result<std::vector<HeldSamples>> readHeld(capnp::List<schema::HeldSamples>::Reader list) {
@@ -54,40 +27,15 @@ Result<std::vector<HeldSamples>> readHeld(capnp::List<schema::HeldSamples>::Read
   return held;
 }
 
-Error noHello() { return {ErrorCode::protocolMismatch, "the first call on a connection is hello()"}; }
-
 }  // namespace
 
-kj::Promise<void> DaemonService::hello(HelloContext context) {
-  auto params = context.getParams();
-  auto peer = params.getPeer();
-  std::string name = printable({peer.begin(), peer.size()}, 80);
-  auto results = context.getResults();
-  results.setProtocolVersion(wire::kProtocolVersion);
-  results.setServerVersion(PSD_VERSION);
-  if (params.getProtocolVersion() != wire::kProtocolVersion) {
-    Error error{ErrorCode::protocolMismatch, "protocol version " +
-                                                 std::to_string(params.getProtocolVersion()) + " (" + name +
-                                                 "); this daemon, psd " PSD_VERSION ", speaks version " +
-                                                 std::to_string(wire::kProtocolVersion)};
-    spdlog::warn("refused {}: {}", connection_->peer(), error.message);
-    wire::writeError(error, results.initStatus().initError());
-    return kj::READY_NOW;
-  }
-  if (!greeted_) connection_->setPeer(name);
-  greeted_ = true;
-  results.initStatus().setOk();
-  return kj::READY_NOW;
-}
-
-kj::Promise<void> DaemonService::join(JoinContext context) {
+kj::Promise<void> TrainingService::join(JoinContext context) {
   auto params = context.getParams();
   auto refuse = [this, context](const Error& error) mutable -> kj::Promise<void> {
     loop_.environment().counters.joinsRefused.add();
     wire::writeError(error, context.getResults().initError());
     return kj::READY_NOW;
   };
-  if (!greeted_) return refuse(noHello());
   if (auto may = connection_->mayServe(); !may.ok()) return refuse(may.error());
   context.allowCancellation();  // the model may take long to load
   auto model = wire::readModel(params.getModel());
@@ -136,52 +84,21 @@ kj::Promise<void> DaemonService::join(JoinContext context) {
       });
 }
 
-kj::Promise<void> DaemonService::attach(AttachContext context) {
-  auto refuse = refusing(context);
-  if (!greeted_) return refuse(noHello());
+kj::Promise<void> TrainingService::attach(AttachContext context) {
+  auto refuse = [context](const Error& error) mutable -> kj::Promise<void> {
+    wire::writeError(error, context.getResults().initError());
+    return kj::READY_NOW;
+  };
   if (auto may = connection_->mayServe(); !may.ok()) return refuse(may.error());
   auto params = context.getParams();
-  const AttachWish wish{Rank{params.getRank()}, params.getIncarnation(), params.getAttachment()};
+  const AttachRequest request{Rank{params.getRank()}, params.getIncarnation(), params.getAttachment()};
   context.releaseParams();
-  return loop_.onControl([wish](Control& control) { return control.attach(wish); })
+  return loop_.onControl([request](Control& control) { return control.attach(request); })
       .then([this, context, refuse](Result<Joined> joined) mutable -> kj::Promise<void> {
         if (!joined.ok()) return refuse(joined.error());
         context.getResults().setSession(kj::heap<TrainerSession>(connection_, *joined));
         return kj::READY_NOW;
       });
-}
-
-kj::Promise<void> DaemonService::observe(ObserveContext context) {
-  auto refuse = refusing(context);
-  if (!greeted_) return refuse(noHello());
-  if (auto may = connection_->mayServe(); !may.ok()) return refuse(may.error());
-  auto model = wire::readModel(context.getParams().getModel());
-  if (!model.ok()) return refuse(model.error());
-  context.releaseParams();
-  return loop_.onControl([model = std::move(*model)](Control& control) { return control.observe(model); })
-      .then(
-          [this, context, refuse](Result<std::shared_ptr<ServedModel>> served) mutable -> kj::Promise<void> {
-            if (!served.ok()) return refuse(served.error());
-            auto out = context.getResults().initObserving();
-            writeAccess(**served, *connection_, out.initAccess());
-            wire::writeModel((*served)->store->model(), out.initModel());
-            out.setReader(kj::heap<ReaderService>(connection_, std::move(*served)));
-            return kj::READY_NOW;
-          });
-}
-
-kj::Promise<void> DaemonService::admin(AdminContext context) {
-  KJ_IF_MAYBE (admin, admin_) {
-    context.getResults().setAdmin(*admin);
-    return kj::READY_NOW;
-  }
-  if (auto may = connection_->mayServe(); !may.ok()) {
-    return KJ_EXCEPTION(OVERLOADED, may.message().c_str());
-  }
-  schema::Admin::Client made = kj::heap<AdminService>(connection_);
-  context.getResults().setAdmin(made);
-  admin_ = kj::mv(made);
-  return kj::READY_NOW;
 }
 
 }  // namespace psd

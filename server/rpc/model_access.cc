@@ -1,9 +1,12 @@
+#include "server/rpc/model_access.h"
+
+#include "common/wire/convert.h"
 #include "server/rpc/shared_memory_service.h"
 
-#include <algorithm>
-
 namespace psd {
+namespace {
 
+/// What shared memory the peer may use, or why none.
 void writeSharing(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out) {
   if (connection.passesDescriptors()) out.setRingBytesMax(connection.loop().config().limits.ringBytes);
   if (connection.passesDescriptors() && model.store->sharesDeviceMemory()) {
@@ -33,6 +36,24 @@ void writeSharing(const ServedModel& model, Connection& connection, schema::Mode
   shared.setVersionsAt(arena->versionsAt);
   shared.setVersionStep(arena->versionStep);
   shared.setReadableAt(arena->readableAt);
+}
+
+}  // namespace
+
+void writeAccess(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out) {
+  const DaemonConfig& config = connection.loop().config();
+  const ParameterStore& store = *model.store;
+  wire::writePlan(store.plan(), out.initShards(static_cast<kj::uint>(store.shardCount())));
+  out.setPolicy(describePolicies(config.groups).c_str());
+  out.setDevice(store.describeDevices().c_str());
+  out.setSliceElementsMax(config.limits.sliceBytes / sizeof(float));
+  if (const LocalSteps& local = config.groups.back().policy.local; local.period != 0) {
+    auto steps = out.initLocalSteps();
+    steps.setPeriod(local.period);
+    steps.setRate(local.rate);
+    steps.setAlpha(local.alpha);
+  }
+  writeSharing(model, connection, out);
 }
 
 }  // namespace psd
