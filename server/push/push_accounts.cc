@@ -27,11 +27,15 @@ void PushServer::count(const PushAnswer& answer) {
 
 void PushServer::countOver(const StepPush& step) {
   PushOutcome worst = PushOutcome::received;
+  uint64_t staleness = 0;
   for (const auto& part : step.parts) {
     if (part && part->fate && part->fate->ok()) worst = std::max(worst, (*part->fate)->outcome);
+    if (part && part->fate && part->fate->ok()) staleness = std::max(staleness, (*part->fate)->staleness);
   }
   DaemonCounters& counters = home_->environment().counters;
   if (worst == PushOutcome::applied) counters.gradients.add();
+  if (worst == PushOutcome::applied) counters.staleness.record(static_cast<double>(staleness));
+  if (worst == PushOutcome::applied) counters.applySeconds.record(step.sinceFirstSlice.seconds());
   if (worst == PushOutcome::late) counters.latePushes.add();
   if (worst == PushOutcome::stale) counters.stalePushes.add();
 }

@@ -7,6 +7,7 @@
 
 #include <kj/async.h>
 
+#include "common/types/stopwatch.h"
 #include "server/loop/event_loop.h"
 #include "server/policy/update_policy.h"
 
@@ -81,6 +82,7 @@ struct StepPush {
   }
 
   const Step number;
+  const Stopwatch sinceFirstSlice;
   std::vector<std::shared_ptr<PartPush>> parts;  ///< by shard; null: nothing of it is there
   uint64_t arrived = 0;                          ///< elements
   bool complete = false;                         ///< all elements have arrived
