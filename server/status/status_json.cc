@@ -68,30 +68,20 @@ class StatusReader {
   /// Empty: all that was read is right.
   const std::string& problem() const { return problem_; }
 
-  template <class T>
-  void read(const Json& json, const std::string& path, T& value) {
-    readValue(json, path, value);
-  }
-
- private:
-  void expect(const std::string& path, std::string_view right, const Json& json) {
-    problem_ = fmt::format("{} must be {}, not {}", path.empty() ? "it" : path, right, describeJson(json));
-  }
-
-  void readValue(const Json& json, const std::string& path, std::string& value) {
+  void read(const Json& json, const std::string& path, std::string& value) {
     if (!json.is_string()) return expect(path, "a string", json);
     value = json.get<std::string>();
   }
-  void readValue(const Json& json, const std::string& path, bool& value) {
+  void read(const Json& json, const std::string& path, bool& value) {
     if (!json.is_boolean()) return expect(path, "true or false", json);
     value = json.get<bool>();
   }
-  void readValue(const Json& json, const std::string& path, double& value) {
+  void read(const Json& json, const std::string& path, double& value) {
     if (!json.is_number()) return expect(path, "a number", json);
     value = json.get<double>();
   }
   template <std::unsigned_integral T>
-  void readValue(const Json& json, const std::string& path, T& value) {
+  void read(const Json& json, const std::string& path, T& value) {
     constexpr uint64_t kMost = std::numeric_limits<T>::max();
     if (!json.is_number_unsigned() || json.get<uint64_t>() > kMost) {
       return expect(path, fmt::format("an integer from 0 to {}", kMost), json);
@@ -99,22 +89,22 @@ class StatusReader {
     value = json.get<T>();
   }
   template <class T>
-  void readValue(const Json& json, const std::string& path, std::optional<T>& value) {
+  void read(const Json& json, const std::string& path, std::optional<T>& value) {
     if (json.is_null()) return value.reset();
-    readValue(json, path, value.emplace());
+    read(json, path, value.emplace());
   }
   template <class T>
-  void readValue(const Json& json, const std::string& path, std::vector<T>& values) {
+  void read(const Json& json, const std::string& path, std::vector<T>& values) {
     if (!json.is_array()) return expect(path, "a list", json);
     values.clear();
     for (const Json& each : json) {
       if (!problem_.empty()) return;
       const std::string place = fmt::format("{}[{}]", path, values.size());
-      readValue(each, place, values.emplace_back());
+      read(each, place, values.emplace_back());
     }
   }
   template <HasFields T>
-  void readValue(const Json& json, const std::string& path, T& value) {
+  void read(const Json& json, const std::string& path, T& value) {
     if (!json.is_object()) return expect(path, "an object", json);
     auto readField = [&](std::string_view name, auto& field) {
       if (!problem_.empty()) return;
@@ -123,10 +113,15 @@ class StatusReader {
       if (found == json.end()) {
         problem_ = place + " is missing";
       } else {
-        readValue(*found, place, field);
+        read(*found, place, field);
       }
     };
     T::fields(readField, value);
+  }
+
+ private:
+  void expect(const std::string& path, std::string_view right, const Json& json) {
+    problem_ = fmt::format("{} must be {}, not {}", path.empty() ? "it" : path, right, describeJson(json));
   }
 
   std::string problem_;
