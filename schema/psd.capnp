@@ -403,7 +403,7 @@ struct PushResult {
 
 interface Admin {
   status @0 () -> (json :Text);
-  # The daemon's state as JSON. docs/protocol.md lists the fields.
+  # The daemon's state as JSON. docs/operations.md lists the fields.
 
   reload @2 () -> (status :Acknowledgement, change :Text);
   # Reads the configuration file again and goes over to it as far as that can be while trainers work. `change` tells

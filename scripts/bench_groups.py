@@ -128,7 +128,7 @@ after each message (`spin_us` in the configuration, `--spin`), as they may where
             bulk = programs.trainer_arguments(address, "pull", transport="rpc", size=SIZE, seconds=programs.seconds + bench_programs.READY_S)
             with bench_programs.background(bulk) as running:
                 deadline = time.monotonic() + bench_programs.READY_S
-                while sum(trainer["bytes_pulled"] for trainer in daemon.status()["trainers"]) < 4 * SIZE:
+                while sum(trainer["pulled_bytes"] for trainer in daemon.status()["trainers"]) < 4 * SIZE:
                     if running.poll() is not None or time.monotonic() > deadline:
                         raise bench_programs.Failed("the client that pulls in bulk did not get going")
                     time.sleep(0.01)

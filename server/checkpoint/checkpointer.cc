@@ -28,9 +28,7 @@ std::string utcNow() {
   return text;
 }
 
-double milliseconds(std::chrono::nanoseconds time) {
-  return std::chrono::duration<double, std::milli>(time).count();
-}
+double seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
 /// The consistency that holds for all groups.
 Consistency consistencyOf(const Manifest& manifest, const std::vector<CheckpointSource::Group>& groups) {
@@ -136,9 +134,9 @@ Status Checkpointer::take() {
   count_++;
   lastError_.clear();
   report_ = report;
-  pauseMsMax_ = std::max(pauseMsMax_, report.pauseMs);
+  pauseSecondsMax_ = std::max(pauseSecondsMax_, report.pauseSeconds);
   spdlog::info("checkpoint '{}': {} bytes in {:.2f} s, pushes paused for at most {:.1f} ms", report.path,
-               report.bytes, report.seconds, report.pauseMs);
+               report.bytes, report.seconds, report.pauseSeconds * 1000);
   return {};
 }
 
@@ -169,7 +167,7 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
   Report report;
   report.path = writer.path();
   for (const Span& span : spans) {
-    PSD_RETURN_IF_ERROR(copySpan(span, manifest, groups, lanes, report.pauseMs));
+    PSD_RETURN_IF_ERROR(copySpan(span, manifest, groups, lanes, report.pauseSeconds));
     for (size_t i = span.first; i < span.last; i++) {
       PSD_RETURN_IF_ERROR(writer.addShard(manifest.shards[i], images_[i - span.first].planes()));
       report.updates += manifest.shards[i].version.value;
@@ -256,7 +254,7 @@ Status Checkpointer::makeImages(std::vector<Span> spans) {
 
 Status Checkpointer::copySpan(const Span& span, Manifest& manifest,
                               const std::vector<CheckpointSource::Group>& groups, const Lanes& lanes,
-                              double& pauseMs) {
+                              double& pauseSeconds) {
   kj::EventLoop loop;  // locks are waited for with promises, and this thread may block
   kj::WaitScope scope(loop);
   std::map<uint32_t, ShardLock::Guard> together;
@@ -267,15 +265,15 @@ Status Checkpointer::copySpan(const Span& span, Manifest& manifest,
       together.emplace(entry.range.group, group.together->acquire().wait(scope));
     }
     Shard& shard = source_.store->shard(i);
-    PSD_RETURN_IF_ERROR(
-        copyShard(shard, entry, group.live, images_[i - span.first], *lanes[shard.device()], scope, pauseMs));
+    PSD_RETURN_IF_ERROR(copyShard(shard, entry, group.live, images_[i - span.first], *lanes[shard.device()],
+                                  scope, pauseSeconds));
   }
-  for (const auto& [group, guard] : together) pauseMs = std::max(pauseMs, milliseconds(guard.delays()));
+  for (const auto& [group, guard] : together) pauseSeconds = std::max(pauseSeconds, seconds(guard.delays()));
   return {};
 }
 
 Status Checkpointer::copyShard(Shard& shard, ManifestShard& entry, bool live, ShardImage& image, Lane& lane,
-                               kj::WaitScope& scope, double& pauseMs) const {
+                               kj::WaitScope& scope, double& pauseSeconds) const {
   // Samples that are done by now have their gradient in the copy.
   const auto beginSamples = [this] {
     if (source_.samples) source_.samples->lockExclusive()->beginShard();
@@ -291,7 +289,7 @@ Status Checkpointer::copyShard(Shard& shard, ManifestShard& entry, bool live, Sh
   entry.version = shard.version();
   entry.pushed = shard.pushed();
   Status status = image.copy(shard, lane);
-  pauseMs = std::max(pauseMs, milliseconds(guard.delays()));
+  pauseSeconds = std::max(pauseSeconds, seconds(guard.delays()));
   return status;
 }
 
@@ -307,21 +305,23 @@ uint64_t Checkpointer::updates() const {
   return sum;
 }
 
-nlohmann::ordered_json Checkpointer::status() const {
+DurabilityStatus Checkpointer::status() const {
   std::lock_guard hold(mutex_);
-  nlohmann::ordered_json out;
-  out["last_checkpoint"] = nullptr;
+  DurabilityStatus out;
   if (report_) {
-    out["last_checkpoint"] = {{"path", report_->path},          {"age_s", now() - report_->finishedAt},
-                              {"duration_s", report_->seconds}, {"pause_ms", report_->pauseMs},
-                              {"bytes", report_->bytes},        {"updates", report_->updates}};
+    out.lastCheckpoint = {.path = report_->path,
+                          .ageSeconds = now() - report_->finishedAt,
+                          .durationSeconds = report_->seconds,
+                          .pauseSeconds = report_->pauseSeconds,
+                          .writtenBytes = report_->bytes,
+                          .updates = report_->updates};
   }
-  out["checkpoints"] = count_;
-  out["checkpoint_pause_ms_max"] = pauseMsMax_;
-  out["checkpoint_copy_bytes"] = copyBytes_;
-  out["checkpoint_failures"] = failures_;
-  out["error"] = lastError_;
-  if (source_.log) out["log"] = source_.log->status();
+  out.checkpoints = count_;
+  out.checkpointPauseMaxSeconds = pauseSecondsMax_;
+  out.checkpointCopyBytes = copyBytes_;
+  out.checkpointFailures = failures_;
+  out.error = lastError_;
+  if (source_.log) out.log = source_.log->status();
   return out;
 }
 

@@ -11,13 +11,13 @@
 #include <vector>
 
 #include <kj/mutex.h>
-#include <nlohmann/json.hpp>
 
 #include "server/checkpoint/checkpoint_schedule.h"
 #include "server/checkpoint/durability_config.h"
 #include "server/checkpoint/held_folder.h"
 #include "server/checkpoint/log_writer.h"
 #include "server/checkpoint/store_state.h"
+#include "server/status/daemon_status.h"
 
 namespace psd {
 
@@ -62,8 +62,8 @@ class Checkpointer {
   /// calls do nothing.
   Status finish();
 
-  /// The checkpointer's part of the status document.
-  nlohmann::ordered_json status() const;
+  /// The checkpointer's part of the status, all but the type and the path.
+  DurabilityStatus status() const;
 
  private:
   /// How one checkpoint went.
@@ -71,7 +71,7 @@ class Checkpointer {
     std::string path;
     double finishedAt = 0;
     double seconds = 0;
-    double pauseMs = 0;  ///< longest that an update waited for a copy
+    double pauseSeconds = 0;  ///< longest that an update waited for a copy
     uint64_t bytes = 0;
     uint64_t updates = 0;  ///< in the checkpoint, of all shards together
   };
@@ -104,11 +104,11 @@ class Checkpointer {
   Status makeImages(std::vector<Span> spans);
   /// Copies the shards of a span, and adds to the longest pause.
   Status copySpan(const Span& span, Manifest& manifest, const std::vector<CheckpointSource::Group>& groups,
-                  const Lanes& lanes, double& pauseMs);
+                  const Lanes& lanes, double& pauseSeconds);
   /// The plan of the samples as it is now; nothing where there is none.
   std::optional<SavedSamples> samples() const;
   Status copyShard(Shard& shard, ManifestShard& entry, bool live, ShardImage& image, Lane& lane,
-                   kj::WaitScope& scope, double& pauseMs) const;
+                   kj::WaitScope& scope, double& pauseSeconds) const;
   /// The number of updates that all shards together have made.
   uint64_t updates() const;
 
@@ -131,7 +131,7 @@ class Checkpointer {
   bool lastOne_ = false;
   Status outcome_;  // of the newest try
   std::optional<Report> report_;
-  double pauseMsMax_ = 0;
+  double pauseSecondsMax_ = 0;
   uint64_t copyBytes_ = 0;  // of memory that the images take
   uint64_t count_ = 0;
   uint64_t failures_ = 0;

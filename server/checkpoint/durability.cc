@@ -26,8 +26,9 @@ Status syncFound(Env& env, const std::string& folder) {
 }  // namespace
 
 Result<std::unique_ptr<Durability>> Durability::open(Env& env, const DurabilityConfig& config,
-                                                     std::shared_ptr<ByteBudget> pending) {
-  std::unique_ptr<Durability> durability(new Durability(env, config, std::move(pending)));
+                                                     std::shared_ptr<ByteBudget> pending,
+                                                     Histogram* syncSeconds) {
+  std::unique_ptr<Durability> durability(new Durability(env, config, std::move(pending), syncSeconds));
   if (!config.enabled()) return durability;
   const std::string& folder = config.path;
   PSD_ASSIGN_OR_RETURN(durability->folder_, HeldFolder::take(env, folder));
@@ -189,7 +190,7 @@ std::shared_ptr<LogWriter> Durability::openLog(const ParameterStore& store) {
   first.history = logEnd_ ? logHistory_ : drawId();
   first.firstRecord = logEnd_ ? logEnd_->nextRecord : 1;
   return LogWriter::open(env_, config_.path, first, config_.segmentBytes, pending_,
-                         logEnd_ ? logEnd_->lastWrite : LastWrite());
+                         logEnd_ ? logEnd_->lastWrite : LastWrite(), syncSeconds_);
 }
 
 std::shared_ptr<Checkpointer> Durability::checkpointer() const {
@@ -256,11 +257,11 @@ Status Durability::forgetDeparted() {
   return config_.enabled() ? removeDeparted(env_, config_.path) : Status();
 }
 
-nlohmann::ordered_json Durability::status() const {
-  nlohmann::ordered_json out = {{"type", durabilityName(config_.type)}};
-  if (!config_.enabled()) return out;
-  out["path"] = config_.path;
-  if (const auto saving = checkpointer()) out.update(saving->status());
+DurabilityStatus Durability::status() const {
+  const auto saving = checkpointer();
+  DurabilityStatus out = saving ? saving->status() : DurabilityStatus();
+  out.type = durabilityName(config_.type);
+  out.path = config_.path;
   return out;
 }
 

@@ -6,8 +6,6 @@
 #include <set>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "server/checkpoint/checkpointer.h"
 #include "server/checkpoint/departed.h"
 #include "server/checkpoint/log_reader.h"
@@ -21,10 +19,10 @@ namespace psd {
 class Durability {
  public:
   /// Takes the folder for this process. Errors name it. `env` outlives the object. `pending`: what may wait
-  /// for the log's disk.
+  /// for the log's disk. `syncSeconds`: see LogWriter::open().
   static Result<std::unique_ptr<Durability>> open(
       Env& env, const DurabilityConfig& config,
-      std::shared_ptr<ByteBudget> pending = ByteBudget::make(UINT64_MAX));
+      std::shared_ptr<ByteBudget> pending = ByteBudget::make(UINT64_MAX), Histogram* syncSeconds = nullptr);
 
   /// The checkpoint to go on from, as `resume` says; nothing where nothing was saved yet. Blocks; logs what
   /// was damaged, and what `resume` leaves aside.
@@ -54,12 +52,12 @@ class Durability {
   /// Forgets which trainers have come and gone: the next daemon begins a run of its own. Blocks.
   Status forgetDeparted();
 
-  /// The status document's `durability`.
-  nlohmann::ordered_json status() const;
+  DurabilityStatus status() const;
 
  private:
-  Durability(Env& env, const DurabilityConfig& config, std::shared_ptr<ByteBudget> pending)
-      : env_(env), config_(config), pending_(std::move(pending)) {}
+  Durability(Env& env, const DurabilityConfig& config, std::shared_ptr<ByteBudget> pending,
+             Histogram* syncSeconds)
+      : env_(env), config_(config), pending_(std::move(pending)), syncSeconds_(syncSeconds) {}
 
   bool logs() const { return config_.type == DurabilityConfig::Type::log; }
   /// Logs which contents of the folder are not used.
@@ -80,6 +78,7 @@ class Durability {
   Env& env_;
   const DurabilityConfig config_;
   const std::shared_ptr<ByteBudget> pending_;
+  Histogram* const syncSeconds_;
   const std::shared_ptr<GuardedSamples> samples_ = std::make_shared<GuardedSamples>();
   std::shared_ptr<HeldFolder> folder_;
   std::set<uint64_t> damaged_;  // checkpoints that find() passed over

@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/os/random_id.h"
+#include "common/types/stopwatch.h"
 
 namespace psd {
 namespace {
@@ -18,19 +19,21 @@ constexpr std::chrono::seconds kLookEvery{1};  // how often to look whether the 
 
 std::unique_ptr<LogWriter> LogWriter::open(Env& env, const std::string& folder, const SegmentHeader& first,
                                            uint64_t segmentBytesMax, std::shared_ptr<ByteBudget> pending,
-                                           const LastWrite& before) {
-  std::unique_ptr<LogWriter> writer(new LogWriter(env, folder, first, segmentBytesMax, std::move(pending)));
+                                           const LastWrite& before, Histogram* syncSeconds) {
+  std::unique_ptr<LogWriter> writer(
+      new LogWriter(env, folder, first, segmentBytesMax, std::move(pending), syncSeconds));
   if (Status begun = writer->begin(first, before); !begun.ok()) writer->fail(begun);
   writer->thread_ = std::thread([log = writer.get()] { log->run(); });
   return writer;
 }
 
 LogWriter::LogWriter(Env& env, std::string folder, const SegmentHeader& first, uint64_t segmentBytesMax,
-                     std::shared_ptr<ByteBudget> room)
+                     std::shared_ptr<ByteBudget> room, Histogram* syncSeconds)
     : env_(env),
       folder_(std::move(folder)),
       segmentBytesMax_(segmentBytesMax),
       room_(std::move(room)),
+      syncSeconds_(syncSeconds),
       pendingFrom_(first.firstRecord),
       next_(first.firstRecord),
       durable_(first.firstRecord) {}
@@ -195,6 +198,7 @@ void LogWriter::removeHistory() {
 }
 
 Status LogWriter::write(PendingRecords& batch, uint64_t firstRecord, uint64_t nextRecord) {
+  const Stopwatch watch;
   uint64_t bytes = 0;
   for (PendingRecords::Piece& piece : batch.pieces()) {
     sealRecords(piece, firstRecord);
@@ -202,6 +206,7 @@ Status LogWriter::write(PendingRecords& batch, uint64_t firstRecord, uint64_t ne
     bytes += piece.size();
   }
   PSD_RETURN_IF_ERROR(file_->sync());
+  if (syncSeconds_) syncSeconds_->record(watch.seconds());
   PSD_RETURN_IF_ERROR(file_->inPlace());
   segmentBytes_ += bytes;
   {
@@ -281,10 +286,14 @@ bool LogWriter::broken() const {
   return broken_;
 }
 
-nlohmann::ordered_json LogWriter::status() const {
+LogStatus LogWriter::status() const {
   std::lock_guard hold(mutex_);
-  return {{"records", records_}, {"bytes", bytes_},       {"syncs", syncs_},
-          {"lost", lost_},       {"failures", failures_}, {"error", error_}};
+  return {.records = records_,
+          .writtenBytes = bytes_,
+          .syncs = syncs_,
+          .lost = lost_,
+          .failures = failures_,
+          .error = error_};
 }
 
 }  // namespace psd

@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "common/os/env.h"
 #include "server/checkpoint/log_format.h"
 #include "server/checkpoint/log_reader.h"
 #include "server/checkpoint/pending_records.h"
+#include "server/metrics/histogram.h"
+#include "server/status/daemon_status.h"
 
 namespace psd {
 
@@ -27,11 +27,12 @@ class LogWriter final : public UpdateLog {
   /// Begins with a segment as `first` describes it, but for its number, which is one more than that of any
   /// segment in the folder; broken from the start when it cannot be made. `before`: what else it is to hold,
   /// of the log that it goes on from: it is on the disk when this returns. `env` outlives the object.
-  /// `pending`: what may wait to be written.
+  /// `pending`: what may wait to be written. `syncSeconds`, where not null, outlives it too: how long the
+  /// writes take.
   static std::unique_ptr<LogWriter> open(Env& env, const std::string& folder, const SegmentHeader& first,
                                          uint64_t segmentBytesMax,
                                          std::shared_ptr<ByteBudget> pending = ByteBudget::make(UINT64_MAX),
-                                         const LastWrite& before = {});
+                                         const LastWrite& before = {}, Histogram* syncSeconds = nullptr);
   /// Writes what was appended, and ends the thread.
   ~LogWriter() override;
 
@@ -63,14 +64,14 @@ class LogWriter final : public UpdateLog {
   Status removeBefore(uint64_t segment);
 
   bool broken() const;
-  /// The log's part of the status document.
-  nlohmann::ordered_json status() const;
+  /// The log's part of the status.
+  LogStatus status() const;
 
  private:
   using Fulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<void>>;
 
   LogWriter(Env& env, std::string folder, const SegmentHeader& first, uint64_t segmentBytesMax,
-            std::shared_ptr<ByteBudget> room);
+            std::shared_ptr<ByteBudget> room, Histogram* syncSeconds);
   void run();
   /// Resolves the waits of takeServed(), with the lock given up meanwhile.
   void serve(std::unique_lock<std::mutex>& hold);
@@ -91,6 +92,7 @@ class LogWriter final : public UpdateLog {
   const std::string folder_;
   const uint64_t segmentBytesMax_;
   const std::shared_ptr<ByteBudget> room_;
+  Histogram* const syncSeconds_;  // null: nobody wants to know
 
   // The thread's alone, from run() on.
   std::unique_ptr<WritableFile> file_;

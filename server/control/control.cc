@@ -58,7 +58,8 @@ Status Control::mayFollow(const DaemonConfig& config) const {
 
 Status Control::prepare() {
   PSD_RETURN_IF_ERROR(mayFollow(*config_));
-  PSD_ASSIGN_OR_RETURN(durability_, Durability::open(env_, config_->durability, budgets_.logPending));
+  PSD_ASSIGN_OR_RETURN(durability_, Durability::open(env_, config_->durability, budgets_.logPending,
+                                                     &counters_.logSyncSeconds));
   models_ =
       std::make_unique<ModelHost>(config_, backends_, env_, *durability_, counters_, budgets_.snapshots);
   samples_ = std::make_unique<SampleDealer>(*durability_, *models_);

@@ -10,7 +10,6 @@
 
 #include <kj/async.h>
 #include <kj/timer.h>
-#include <nlohmann/json.hpp>
 
 #include "common/os/env.h"
 #include "server/checkpoint/durability.h"
@@ -139,10 +138,12 @@ class Control final {
   /// From prepare() on.
   ModelHost& models() { return *models_; }
   SampleDealer& samples() { return *samples_; }
-  /// State, model, shards, trainers and counters. The daemon adds what it alone knows.
-  nlohmann::ordered_json status() const;
+  /// State, model, shards, trainers, what is saved and the metrics. The daemon adds what it alone knows.
+  void fillStatus(DaemonStatus& status) const;
 
  private:
+  struct Session;
+  TrainerStatus trainerStatus(SessionId id, const Session& session) const;
   /// One life of one rank, which may span sessions: the process was counted as gone and came back.
   struct Life {
     LifeId id;

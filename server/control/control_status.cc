@@ -18,43 +18,42 @@ const char* waitsFor(const SessionCounters& counters) {
 
 }  // namespace
 
-nlohmann::ordered_json Control::status() const {
-  nlohmann::ordered_json out;
-  out["state"] = stopping() ? "stopping" : models_->ready() ? "serving" : "waiting for a model";
-  out.update(models_->status());
-  out["world_size"] = roster_.worldSize();
-  out["world_size_min"] = roster_.worldSizeMin();
-  out["trainers_lost"] = roster_.lostCount();
-  out["trainers"] = nlohmann::ordered_json::array();
-  uint64_t now = steadyMs();
-  for (const auto& [id, session] : sessions_) {
-    uint64_t seen = session.life.counters->lastSeenMs.value();
-    out["trainers"].push_back({{"rank", session.candidate.rank.value},
-                               {"host", session.candidate.host},
-                               {"pid", session.candidate.pid},
-                               {"incarnation", fmt::format("{:016x}", session.candidate.incarnation)},
-                               {"step", session.life.counters->step.value()},
-                               {"staleness", session.life.counters->staleness.value()},
-                               {"batch", session.life.counters->samples.value()},
-                               {"nominal_batch", samples_->nominalOf(id)},
-                               {"bytes_pulled", session.life.counters->bytesPulled.value()},
-                               {"bytes_pushed", session.life.counters->bytesPushed.value()},
-                               {"codec", session.candidate.codec},
-                               {"pull_codec", session.candidate.pullCodec},
-                               {"value_bytes_pulled", session.life.counters->valueBytesPulled.value()},
-                               {"value_bytes_pushed", session.life.counters->valueBytesPushed.value()},
-                               {"last_seen_ms", now > seen ? now - seen : 0},
-                               {"waits_for", waitsFor(*session.life.counters)},
-                               {"connected", leases_.connected(id)},
-                               {"connections", session.life.counters->connections.value()},
-                               {"lease_left_ms", leases_.left(id).count()}});
-  }
-  out["samples"] = samples_->status();
-  out["waiting"] = models_->waiting();
-  out["staged_bytes"] = models_->stagedBytes();
-  out["durability"] = durability_->status();
-  for (const auto& [name, value] : counters_.list()) out["counters"][std::string(name)] = value;
-  return out;
+TrainerStatus Control::trainerStatus(SessionId id, const Session& session) const {
+  const SessionCounters& counters = *session.life.counters;
+  const uint64_t now = steadyMs(), seen = counters.lastSeenMs.value();
+  return {.rank = session.candidate.rank.value,
+          .host = session.candidate.host,
+          .pid = session.candidate.pid,
+          .incarnation = fmt::format("{:016x}", session.candidate.incarnation),
+          .step = counters.step.value(),
+          .staleness = counters.staleness.value(),
+          .batch = counters.samples.value(),
+          .nominalBatch = samples_->nominalOf(id),
+          .pulledBytes = counters.bytesPulled.value(),
+          .pushedBytes = counters.bytesPushed.value(),
+          .pulledValueBytes = counters.valueBytesPulled.value(),
+          .pushedValueBytes = counters.valueBytesPushed.value(),
+          .codec = session.candidate.codec,
+          .pullCodec = session.candidate.pullCodec,
+          .lastSeenSeconds = static_cast<double>(now > seen ? now - seen : 0) / 1000,
+          .waitsFor = waitsFor(counters),
+          .connected = leases_.connected(id),
+          .connections = counters.connections.value(),
+          .leaseLeftSeconds = static_cast<double>(leases_.left(id).count()) / 1000};
+}
+
+void Control::fillStatus(DaemonStatus& status) const {
+  status.state = stopping() ? "stopping" : models_->ready() ? "serving" : "waiting for a model";
+  models_->fillStatus(status);
+  status.worldSize = roster_.worldSize();
+  status.worldSizeMin = roster_.worldSizeMin();
+  status.trainersLost = roster_.lostCount();
+  for (const auto& [id, session] : sessions_) status.trainers.push_back(trainerStatus(id, session));
+  status.samples = samples_->status();
+  status.durability = durability_->status();
+  status.counters = MetricValues<Counter>(counters_);
+  status.gauges = MetricValues<Gauge>(counters_);
+  status.histograms = MetricValues<Histogram>(counters_);
 }
 
 }  // namespace psd

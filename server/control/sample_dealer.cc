@@ -182,10 +182,11 @@ void SampleDealer::answer(SessionId session, Trainer& trainer, Result<Samples> a
   trainer.waiter = nullptr;
 }
 
-nlohmann::ordered_json SampleDealer::status() const {
+std::optional<SamplesStatus> SampleDealer::status() const {
   const auto plan = this->plan().lockExclusive();
-  if (!plan->begun()) return nullptr;
-  return {{"epoch", plan->terms().samples}, {"epochs", plan->terms().epochs}, {"done", plan->doneCount()}};
+  if (!plan->begun()) return std::nullopt;
+  return SamplesStatus{
+      .epoch = plan->terms().samples, .epochs = plan->terms().epochs, .done = plan->doneCount()};
 }
 
 }  // namespace psd

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include <kj/async.h>
-#include <nlohmann/json.hpp>
 
 #include "server/checkpoint/durability.h"
 #include "server/membership/batch_sizes.h"
@@ -67,8 +66,8 @@ class SampleDealer final : private kj::TaskSet::ErrorHandler {
 
   /// What a trainer's batch has nominally; 0 where it chooses the number itself.
   uint32_t nominalOf(SessionId session) const { return batchSizes_.nominalOf(session); }
-  /// For the status document; null: there is no plan.
-  nlohmann::ordered_json status() const;
+  /// Nothing where there is no plan.
+  std::optional<SamplesStatus> status() const;
 
  private:
   struct Trainer {

@@ -30,7 +30,4 @@ Status reloadServer(const DaemonCall& call);
 /// may take some moments more.
 Status stopServer(const DaemonCall& call);
 
-/// The table that `psd status` prints for a status document.
-std::string formatStatus(const nlohmann::ordered_json& status);
-
 }  // namespace psd

@@ -195,29 +195,29 @@ kj::Promise<void> Server::stopThreads() {
       .then([this] { threads_.clear(); });
 }
 
-nlohmann::ordered_json Server::status() const {
-  using namespace std::chrono;
-  nlohmann::ordered_json out;
-  out["version"] = PSD_VERSION;
-  out["pid"] = getpid();
-  out["host"] = hostName();
-  out["uptime_s"] = duration_cast<milliseconds>(steady_clock::now() - started_).count() / 1000.0;
-  out["addresses"] = nlohmann::ordered_json::array();
-  for (const Address& address : addresses_) out["addresses"].push_back(address.toString());
-  out["threads"] = loaded_.config.threads;
-  out["resident_bytes"] = residentBytes();
-  out["in_flight_bytes"] = budgets_.inFlight->used();
-  out["ring_bytes"] = budgets_.rings->used();
-  out["snapshot_bytes"] = budgets_.snapshots->used();
-  out["log_pending_bytes"] = budgets_.logPending->used();
-  out["outgoing_bytes"] = budgets_.outgoing.load();
-  // Which of what stays under them is above, and in the model's part.
-  for (const char* limit : {"in_flight_bytes", "staged_bytes", "snapshot_bytes", "log_pending_bytes",
-                            "all_outgoing_bytes", "all_rings_bytes"}) {
-    out["limits"][limit] = loaded_.effective["limits"][limit];
-  }
-  out.update(control_.status());
-  return out;
+DaemonStatus Server::status() const {
+  DaemonStatus status;
+  status.version = PSD_VERSION;
+  status.pid = static_cast<uint32_t>(getpid());
+  status.host = hostName();
+  status.uptimeSeconds = uptime_.seconds();
+  for (const Address& address : addresses_) status.addresses.push_back(address.toString());
+  status.threads = loaded_.config.threads;
+  status.residentBytes = residentBytes();
+  status.held = {.inFlight = budgets_.inFlight->used(),
+                 .rings = budgets_.rings->used(),
+                 .snapshots = budgets_.snapshots->used(),
+                 .logPending = budgets_.logPending->used(),
+                 .outgoing = budgets_.outgoing.load()};
+  const Limits& limits = loaded_.config.limits;
+  status.limits = {.inFlight = limits.inFlightBytes,
+                   .rings = limits.allRingsBytes,
+                   .snapshots = limits.snapshotBytes,
+                   .logPending = limits.logPendingBytes,
+                   .outgoing = limits.allOutgoingBytes,
+                   .staged = limits.stagedBytes};
+  control_.fillStatus(status);
+  return status;
 }
 
 }  // namespace psd

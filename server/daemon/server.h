@@ -7,6 +7,7 @@
 
 #include <kj/async-io.h>
 
+#include "common/types/stopwatch.h"
 #include "server/config/daemon_config.h"
 #include "server/control/control.h"
 #include "server/daemon/listener.h"
@@ -46,7 +47,7 @@ class Server {
   /// Cuts the waiting of an end that has begun short.
   void hurry() { hurry_ = true; }
 
-  nlohmann::ordered_json status() const;
+  DaemonStatus status() const;
 
  private:
   using Condition = std::function<bool(EventLoop&)>;
@@ -71,7 +72,7 @@ class Server {
   LoadedConfig loaded_;
   const Reread reread_;
   const DescriptorBudget descriptors_;
-  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  const Stopwatch uptime_;
   DaemonCounters counters_;
   MemoryBudgets budgets_;
   Control control_;

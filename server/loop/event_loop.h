@@ -15,6 +15,7 @@
 #include "server/loop/updates_under_way.h"
 #include "server/metrics/counters.h"
 #include "server/policy/served_model.h"
+#include "server/status/daemon_status.h"
 
 namespace psd {
 
@@ -26,8 +27,8 @@ struct LoopEnvironment {
   const std::shared_ptr<const DaemonConfig> config;  ///< at the start; each loop goes by its own config()
   DaemonCounters& counters;
   const kj::Executor& controlExecutor;
-  Control& control;                                ///< only through EventLoop::onControl()
-  std::function<nlohmann::ordered_json()> status;  ///< the daemon's whole status; on the control loop
+  Control& control;                      ///< only through EventLoop::onControl()
+  std::function<DaemonStatus()> status;  ///< the daemon's whole status; on the control loop
   std::function<kj::Promise<Result<std::string>>()> reload;  ///< Server::reload(); on the control loop
   /// What became of the samples behind a step, SampleDealer::stepOver(); on the control loop.
   std::function<void(LifeId life, Step step, bool applied)> stepOver;

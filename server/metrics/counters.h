@@ -1,102 +1,89 @@
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <cstdint>
-#include <string_view>
-#include <utility>
-
+#include "server/metrics/registry.h"
 #include "server/metrics/steady_clock.h"
 
 namespace psd {
 
-/// A count that any thread may raise and read; relaxed, since counts order nothing.
-class Counter {
- public:
-  void add(uint64_t amount = 1) { value_.fetch_add(amount, std::memory_order_relaxed); }
-  void subtract(uint64_t amount = 1) { value_.fetch_sub(amount, std::memory_order_relaxed); }
-  void set(uint64_t value) { value_.store(value, std::memory_order_relaxed); }
-  uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+/// What the whole daemon counts and measures; each metric is named and explained here alone. Thread-safe.
+struct DaemonCounters : MetricRegistry {
+  using Count = Metric<Counter>;
 
- private:
-  std::atomic<uint64_t> value_{0};
-};
+  Count connectionsAccepted{
+      *this, {"connections_accepted", Unit::none, "connections, those that ask for the status too"}};
+  Metric<Gauge> connectionsOpen{*this,
+                                {"connections_open", Unit::none, "connections now, the asking one too"}};
+  Count connectionsRefused{
+      *this, {"connections_refused", Unit::none, "connections over `limits.connections`", true}};
+  Count connectionsDropped{*this,
+                           {"connections_dropped", Unit::none,
+                            "connections that the daemon ended: garbage, oversized, stalled", true}};
+  Count trainersJoined{*this, {"trainers_joined", Unit::none, "sessions that began"}};
+  Count trainersReturned{*this,
+                         {"trainers_returned", Unit::none,
+                          "times that a trainer went on with its session after its connection broke"}};
+  Count joinsRefused{*this, {"joins_refused", Unit::none, "trainers that were not let in", true}};
+  Count pullSlices{*this, {"pull_slices", Unit::none, "slices that were pulled, by readers too"}};
+  Count pullBytes{*this, {"pull_bytes", Unit::bytes, "parameters that were pulled, as they travelled"}};
+  Count pullValueBytes{*this, {"pull_value_bytes", Unit::bytes, "the same parameters as float32"}};
+  Count pushSlices{*this, {"push_slices", Unit::none, "slices that were pushed, and accepted"}};
+  Count pushBytes{*this, {"push_bytes", Unit::bytes, "gradients that were pushed, as they travelled"}};
+  Count pushValueBytes{*this, {"push_value_bytes", Unit::bytes, "the same gradients as float32"}};
+  Count gradients{*this, {"gradients", Unit::none, "gradients applied in all shards"}};
+  Count updates{
+      *this,
+      {"updates", Unit::none, "updates of a shard applied whole: with 4 shards a whole gradient makes 4"}};
+  Count latePushes{*this, {"late_pushes", Unit::none, "gradients dropped because their round was closed"}};
+  Count stalePushes{*this, {"stale_pushes", Unit::none, "gradients dropped because they were too old"}};
+  Count refusedNonFinite{
+      *this, {"refused_non_finite", Unit::none, "slices refused for a NaN or an infinity in them", true}};
+  Count refusedSlices{
+      *this,
+      {"refused_slices", Unit::none, "slices refused: out of range, off the grain, of an older step", true}};
+  Count repeatedSlices{
+      *this, {"repeated_slices", Unit::none, "slices that came again; answered, and not applied again"}};
+  Count refusedOverload{*this,
+                        {"refused_overload", Unit::none, "calls refused because a limit was reached", true}};
+  Count reloads{*this, {"reloads", Unit::none, "times that the configuration was read again, and taken"}};
+  Count reloadsRefused{
+      *this,
+      {"reloads_refused", Unit::none, "times that the configuration was read again, and not taken", true}};
+  Count pausedCalls{*this,
+                    {"paused_calls", Unit::none, "times that a connection was not read for `limits.calls`"}};
+  Count pausedMessages{
+      *this, {"paused_messages", Unit::none, "messages that had to wait for `limits.in_flight_bytes`"}};
 
-/// What the whole daemon counts. Thread-safe.
-struct DaemonCounters {
-  Counter connectionsAccepted;
-  Counter connectionsOpen;
-  Counter connectionsRefused;  ///< over limits.connections
-  Counter connectionsDropped;  ///< ended by the daemon: garbage, oversized, stalled
-  Counter trainersJoined;
-  Counter trainersReturned;  ///< after their connection broke
-  Counter joinsRefused;
-  Counter pullSlices;
-  Counter pullBytes;       ///< as they travel …
-  Counter pullValueBytes;  ///< … and as float32
-  Counter pushSlices;
-  Counter pushBytes;         ///< as they travel …
-  Counter pushValueBytes;    ///< … and as float32
-  Counter gradients;         ///< applied in all shards
-  Counter updates;           ///< shard updates applied whole
-  Counter latePushes;        ///< gradients dropped because their round was closed
-  Counter stalePushes;       ///< gradients dropped because they were too old
-  Counter refusedNonFinite;  ///< gradient slices with NaN or infinity
-  Counter refusedSlices;     ///< out of range, off the grain, of an older step
-  Counter repeatedSlices;    ///< of gradients that came again, and were not applied again
-  Counter refusedOverload;   ///< answered "overloaded"
-  Counter reloads;           ///< times that the configuration was read again, and taken
-  Counter reloadsRefused;    ///< and was not
-  Counter pausedCalls;       ///< times a connection was not read for limits.calls
-  Counter pausedBytes;       ///< messages that had to wait for limits.in_flight_bytes
-
-  /// Name and value of each, in order.
-  auto list() const {
-    return std::to_array<std::pair<std::string_view, uint64_t>>({
-        {"connections_accepted", connectionsAccepted.value()},
-        {"connections_open", connectionsOpen.value()},
-        {"connections_refused", connectionsRefused.value()},
-        {"connections_dropped", connectionsDropped.value()},
-        {"trainers_joined", trainersJoined.value()},
-        {"trainers_returned", trainersReturned.value()},
-        {"joins_refused", joinsRefused.value()},
-        {"pull_slices", pullSlices.value()},
-        {"pull_bytes", pullBytes.value()},
-        {"pull_value_bytes", pullValueBytes.value()},
-        {"push_slices", pushSlices.value()},
-        {"push_bytes", pushBytes.value()},
-        {"push_value_bytes", pushValueBytes.value()},
-        {"gradients", gradients.value()},
-        {"updates", updates.value()},
-        {"late_pushes", latePushes.value()},
-        {"stale_pushes", stalePushes.value()},
-        {"refused_non_finite", refusedNonFinite.value()},
-        {"refused_slices", refusedSlices.value()},
-        {"repeated_slices", repeatedSlices.value()},
-        {"refused_overload", refusedOverload.value()},
-        {"reloads", reloads.value()},
-        {"reloads_refused", reloadsRefused.value()},
-        {"paused_calls", pausedCalls.value()},
-        {"paused_bytes", pausedBytes.value()},
-    });
-  }
+  Metric<Histogram> staleness{
+      *this,
+      {"staleness", Unit::none, "staleness of a gradient that was applied, in the shard where it is largest"},
+      kCountBounds};
+  Metric<Histogram> applySeconds{
+      *this,
+      {"apply_seconds", Unit::seconds, "from a gradient's first slice until all shards have it"},
+      kSecondsBounds};
+  Metric<Histogram> roundSeconds{
+      *this,
+      {"round_seconds", Unit::seconds, "from the opening of a synchronous round until it was closed"},
+      kSecondsBounds};
+  Metric<Histogram> logSyncSeconds{
+      *this, {"log_sync_seconds", Unit::seconds, "one write of the log and its sync"}, kSecondsBounds};
 };
 
 /// What one trainer's session counts. Written by the loops of its connections, read by anyone. Thread-safe.
 struct SessionCounters {
-  Counter step;         ///< of the last push
-  Counter staleness;    ///< of the last slice
-  Counter samples;      ///< behind the gradient of the last push
+  Gauge step;           ///< of the last push
+  Gauge staleness;      ///< of the last slice
+  Gauge samples;        ///< behind the gradient of the last push
   Counter bytesPulled;  ///< as they travel, like the next
   Counter bytesPushed;
   Counter valueBytesPulled;  ///< as float32, like the next
   Counter valueBytesPushed;
-  Counter waitForModel;       ///< calls that are parked until the model has values
-  Counter waitForPush;        ///< slices whose push the policy has not answered yet
-  Counter waitForSamples;     ///< calls that are parked until there are samples for it
-  Counter waitForParameters;  ///< slices whose pull the policy has not answered yet
-  Counter connections;        ///< over which it has a session now
-  Counter lastSeenMs;         ///< steady clock, milliseconds
+  Gauge waitForModel;       ///< calls that are parked until the model has values
+  Gauge waitForPush;        ///< slices whose push the policy has not answered yet
+  Gauge waitForSamples;     ///< calls that are parked until there are samples for it
+  Gauge waitForParameters;  ///< slices whose pull the policy has not answered yet
+  Gauge connections;        ///< over which it has a session now
+  Gauge lastSeenMs;         ///< steady clock, milliseconds
 
   /// The trainer made a call, or would have if the daemon had let it.
   void heard() { lastSeenMs.set(steadyMs()); }

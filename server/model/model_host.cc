@@ -35,7 +35,7 @@ Status checkSameModel(const ModelSpec& served, const ModelSpec& peers) {
 
 ModelHost::ModelHost(std::shared_ptr<const DaemonConfig> config,
                      std::vector<std::shared_ptr<Backend>> backends, Env& env, Durability& durability,
-                     const DaemonCounters& counters, std::shared_ptr<ByteBudget> snapshots)
+                     DaemonCounters& counters, std::shared_ptr<ByteBudget> snapshots)
     : config_(std::move(config)),
       backends_(std::move(backends)),
       env_(env),
@@ -161,7 +161,8 @@ Result<std::shared_ptr<ServedModel>> ModelHost::build(
 
 std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(const DaemonConfig& config, ParameterStore& store,
                                                     uint32_t group, bool started) const {
-  return config.groups[group].policy.plan.make({store, group, staging_, snapshots_, started});
+  return config.groups[group].policy.plan.make(
+      {store, group, staging_, snapshots_, started, &counters_.roundSeconds});
 }
 
 bool ModelHost::untrained() const {
@@ -311,56 +312,57 @@ void ModelHost::adopt(std::shared_ptr<const DaemonConfig> config, const std::vec
   }
 }
 
-nlohmann::ordered_json ModelHost::status() const {
-  nlohmann::ordered_json out;
-  out["policy"] = describePolicies(config_->groups);
-  out["optimizer"] = describeOptimizers(config_->groups);
-  out["model"] = nullptr;
-  out["shards"] = nlohmann::ordered_json::array();
-  if (model_) {
-    const ParameterStore& store = *model_->store;
-    out["model"] = {{"name", store.model().name},
-                    {"parameters", store.model().parameterCount()},
-                    {"tensors", store.model().tensors.size()},
-                    {"ready", start_.ready()}};
-    for (size_t i = 0; i < store.shardCount(); i++) {
-      const Shard& shard = store.shard(i);
-      out["shards"].push_back({{"id", i},
-                               {"begin", shard.range().begin},
-                               {"elements", shard.range().count},
-                               {"group", config_->groups[shard.range().group].name()},
-                               {"device", backends_[shard.device()]->describe()},
-                               {"version", shard.version().value}});
-    }
+void ModelHost::fillStatus(DaemonStatus& status) const {
+  status.policy = describePolicies(config_->groups);
+  status.optimizer = describeOptimizers(config_->groups);
+  status.held.staged = staging_->lentBytes();
+  if (!model_) return;
+  const ModelSpec& model = model_->store->model();
+  status.model = {.name = model.name,
+                  .parameters = model.parameterCount(),
+                  .tensors = model.tensors.size(),
+                  .ready = start_.ready()};
+  status.shards = shardsStatus();
+  status.waiting = waitingStatus();
+}
+
+std::vector<ShardStatus> ModelHost::shardsStatus() const {
+  std::vector<ShardStatus> out;
+  const ParameterStore& store = *model_->store;
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    const Shard& shard = store.shard(i);
+    out.push_back({.id = static_cast<uint32_t>(i),
+                   .begin = shard.range().begin,
+                   .elements = shard.range().count,
+                   .group = config_->groups[shard.range().group].name(),
+                   .device = backends_[shard.device()]->describe(),
+                   .version = shard.version().value});
   }
   return out;
 }
 
-nlohmann::ordered_json ModelHost::waiting() const {
-  auto out = nlohmann::ordered_json::array();
-  if (!model_) return out;
+std::vector<WaitingStatus> ModelHost::waitingStatus() const {
+  std::vector<WaitingStatus> out;
   const auto now = std::chrono::steady_clock::now();
   const Policies policies = model_->policies();
   for (size_t i = 0; i < policies.size(); i++) {
     for (const Waiting& waiting : policies[i]->waiting()) {
-      nlohmann::ordered_json entry = {{"group", config_->groups[i].name()},
-                                      {"policy", policies[i]->name()},
-                                      {"what", waiting.what},
-                                      {"joins", waiting.joins},
-                                      {"ranks", nlohmann::ordered_json::array()},
-                                      {"for", nlohmann::ordered_json::array()}};
+      WaitingStatus& entry = out.emplace_back();
+      entry.group = config_->groups[i].name();
+      entry.policy = policies[i]->name();
+      entry.what = waiting.what;
+      entry.joins = waiting.joins;
       for (SessionId waiter : waiting.waiters) {
         if (auto trainer = trainers_.find(waiter); trainer != trainers_.end()) {
-          entry["ranks"].push_back(trainer->second.rank.value);
+          entry.ranks.push_back(trainer->second.rank.value);
         }
       }
       for (const Waiting::For& awaited : waiting.awaited) {
         auto trainer = trainers_.find(awaited.session);
         if (trainer == trainers_.end()) continue;
-        const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now - awaited.since);
-        entry["for"].push_back({{"rank", trainer->second.rank.value}, {"ms", since.count()}});
+        const std::chrono::duration<double> waited = now - awaited.since;
+        entry.awaited.push_back({trainer->second.rank.value, waited.count()});
       }
-      out.push_back(std::move(entry));
     }
   }
   return out;

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include <kj/async.h>
-#include <nlohmann/json.hpp>
 
 #include "common/os/env.h"
 #include "server/checkpoint/durability.h"
@@ -18,6 +17,7 @@
 #include "server/membership/sample_plan.h"
 #include "server/metrics/counters.h"
 #include "server/policy/served_model.h"
+#include "server/status/daemon_status.h"
 #include "server/store/pushed_ranges.h"
 
 namespace psd {
@@ -34,7 +34,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
  public:
   /// `env`, `durability` and `counters` outlive it.
   ModelHost(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
-            Env& env, Durability& durability, const DaemonCounters& counters,
+            Env& env, Durability& durability, DaemonCounters& counters,
             std::shared_ptr<ByteBudget> snapshots);
 
   /// Goes on from a checkpoint. Blocks; before any trainer.
@@ -85,12 +85,12 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// groups whose policies stay, with all that they know.
   void adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies);
 
-  /// For the status document: policy, optimizer, model and shards; and, apart, who waits for whom.
-  nlohmann::ordered_json status() const;
-  nlohmann::ordered_json waiting() const;
-  uint64_t stagedBytes() const { return staging_->lentBytes(); }
+  /// Policy, optimizer, model and shards; who waits for whom; and what gathered gradients take.
+  void fillStatus(DaemonStatus& status) const;
 
  private:
+  std::vector<ShardStatus> shardsStatus() const;
+  std::vector<WaitingStatus> waitingStatus() const;
   /// The pushes in saved_, of all shards and ranges.
   std::vector<AppliedPush> allSaved() const;
   /// A store for the model, given its values by `fill`, and only then its policies, which count from there.
@@ -115,7 +115,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   const std::vector<std::shared_ptr<Backend>> backends_;
   Env& env_;
   Durability& durability_;
-  const DaemonCounters& counters_;
+  DaemonCounters& counters_;
   const std::shared_ptr<StagingPool> staging_;     // shared by all policies
   const std::shared_ptr<SnapshotRoom> snapshots_;  // shared by all policies
   ModelStart start_;

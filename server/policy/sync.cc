@@ -67,6 +67,7 @@ Sync::Sync(const PolicyScope& scope, Options options)
       snapshots_(scope.snapshots),
       shards_(scope.shards()),
       lanes_(scope.store.makeLanes()),
+      roundSeconds_(scope.roundSeconds),
       followsOther_(scope.started),
       rounds_(options_.rules) {
   if (scope.started) rounds_.startWithQuorum();
@@ -275,6 +276,7 @@ kj::Promise<void> Sync::finish(std::optional<Ended> ended) {
     answer(*ended, Result<uint64_t>(failureOf(*ended)));
     return kj::READY_NOW;
   }
+  if (roundSeconds_) roundSeconds_->record(ended->end.seconds);
   auto round = std::make_shared<const Ended>(*std::move(ended));
   return applying_.acquire()
       .then([this, round](ShardLock::Guard guard) {

@@ -131,7 +131,8 @@ class Sync final : public UpdatePolicy {
   const std::shared_ptr<StagingPool> staging_;
   const std::shared_ptr<SnapshotRoom> snapshots_;
   const std::vector<Shard*> shards_;
-  const Lanes lanes_;        ///< of rounds that are applied; with applying_ held
+  const Lanes lanes_;              ///< of rounds that are applied; with applying_ held
+  Histogram* const roundSeconds_;  ///< null: nobody asks
   const bool followsOther_;  ///< what trainers computed under the policy before counts for the first round
   ShardLock applying_;       ///< rounds are applied one after the other
 

@@ -4,6 +4,7 @@ namespace psd {
 
 std::optional<RoundEnd> SyncRounds::join(SessionId session, TimePoint now) {
   live_.insert(session);
+  if (!opened_) opened_ = now;
   if (!firstContribution_ || !started_ || !quorumInReach()) admitAll(now);
   if (!started_ && live_.size() >= startTrainers_) {
     started_ = true;
@@ -16,7 +17,9 @@ std::optional<RoundEnd> SyncRounds::leave(SessionId session, TimePoint now) {
   if (live_.erase(session) == 0) return {};
   awaited_.erase(session);
   if (!quorumInReach()) admitAll(now);
-  return settle(now);
+  const auto ended = settle(now);
+  if (live_.empty()) opened_.reset();
+  return ended;
 }
 
 SyncRounds::Answer SyncRounds::contribute(SessionId session, uint64_t round, TimePoint now) {
@@ -81,8 +84,10 @@ std::optional<RoundEnd> SyncRounds::settle(TimePoint now) {
 }
 
 RoundEnd SyncRounds::end(RoundEnd::How how, TimePoint now) {
-  RoundEnd ended{number_, how, {contributors_.begin(), contributors_.end()}, {}};
+  RoundEnd ended{number_, how, {contributors_.begin(), contributors_.end()}, {}, 0};
   for (const auto& [session, admitted] : awaited_) ended.missing.push_back(session);
+  if (opened_) ended.seconds = std::chrono::duration<double>(now - *opened_).count();
+  opened_ = now;
   if (how == RoundEnd::How::closed) number_++;
   contributors_.clear();
   firstContribution_.reset();

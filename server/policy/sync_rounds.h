@@ -40,6 +40,7 @@ struct RoundEnd {
   How how = How::closed;
   std::vector<SessionId> contributors;  ///< ascending
   std::vector<SessionId> missing;       ///< in the round, but did not contribute; ascending
+  double seconds = 0;                   ///< since it opened
 };
 
 /// Somebody that a round or a bound waits for.
@@ -124,6 +125,7 @@ class SyncRounds {
   std::set<SessionId> contributors_;        // perhaps gone since
   std::map<SessionId, TimePoint> awaited_;  // live, in the round, without contribution; when it came in
   std::optional<TimePoint> firstContribution_;
+  std::optional<TimePoint> opened_;  // when the open round did; nothing while nobody is in
 };
 
 /// For people: "closed", "timed out", "lost its quorum".

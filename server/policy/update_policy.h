@@ -12,6 +12,7 @@
 
 #include "common/types/push_outcome.h"
 #include "common/types/range_set.h"
+#include "server/metrics/histogram.h"
 #include "server/policy/gathered_gradient.h"
 #include "server/policy/snapshot_room.h"
 #include "server/store/parameter_store.h"
@@ -33,6 +34,8 @@ struct PolicyScope {
   /// Memory for copies of shards.
   std::shared_ptr<SnapshotRoom> snapshots = std::make_shared<SnapshotRoom>(ByteBudget::make(UINT64_MAX));
   bool started = false;  ///< training is under way: nobody waits for trainers to begin together
+  /// Where closed rounds of trainers are noted; it outlives the policy. Null: nobody asks.
+  Histogram* roundSeconds = nullptr;
 
   std::vector<Shard*> shards() const;
 };

@@ -25,12 +25,18 @@ void PushMeter::answered(const Result<PushAnswer>& answer) {
 
 void PushMeter::over(const StepPush& step) {
   PushOutcome worst = PushOutcome::received;
+  uint64_t staleness = 0;
   for (const auto& part : step.parts) {
-    if (part && part->fate && part->fate->ok()) worst = std::max(worst, (*part->fate)->outcome);
+    if (!part || !part->fate || !part->fate->ok()) continue;
+    worst = std::max(worst, (*part->fate)->outcome);
+    staleness = std::max(staleness, (*part->fate)->staleness);
   }
-  if (worst == PushOutcome::applied) daemon_.gradients.add();
   if (worst == PushOutcome::late) daemon_.latePushes.add();
   if (worst == PushOutcome::stale) daemon_.stalePushes.add();
+  if (worst != PushOutcome::applied) return;
+  daemon_.gradients.add();
+  daemon_.staleness.record(static_cast<double>(staleness));
+  daemon_.applySeconds.record(step.sinceFirstSlice.seconds());
 }
 
 }  // namespace psd

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/types/stopwatch.h"
 #include "server/loop/updates_under_way.h"
 #include "server/policy/update_policy.h"
 
@@ -111,7 +112,8 @@ class StepPush {
   }
 
   const Step number;
-  const uint32_t expected;                       ///< parts, as the trainer says
+  const uint32_t expected;  ///< parts, as the trainer says
+  const Stopwatch sinceFirstSlice;
   std::vector<std::shared_ptr<PartPush>> parts;  ///< by shard; null: nothing of it has come
   size_t wholeParts = 0;                         ///< parts that are whole, and those known from before
   bool complete = false;                         ///< all expected parts are whole

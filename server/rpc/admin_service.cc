@@ -4,6 +4,7 @@
 #include "common/text/text.h"
 #include "common/wire/convert.h"
 #include "server/control/control.h"
+#include "server/status/status_json.h"
 
 namespace psd {
 
@@ -13,7 +14,7 @@ kj::Promise<void> AdminService::status(StatusContext context) {
   // The control loop, which makes it, has other things to do as well.
   if (asked_) return KJ_EXCEPTION(OVERLOADED, "this connection waits for a status already");
   asked_ = true;
-  return loop_.onControl([this](Control&) { return jsonText(loop_.environment().status()); })
+  return loop_.onControl([this](Control&) { return jsonText(statusJson(loop_.environment().status())); })
       .then([context](std::string json) mutable { context.getResults().setJson(json.c_str()); })
       .attach(kj::defer([this] { asked_ = false; }));
 }

@@ -60,7 +60,7 @@ wire::MessageStreamOptions Connection::streamOptions() {
   options.unfinishedCallsMax = std::max<uint64_t>(uint64_t{4} * limits.calls, kUnfinishedCallsMin);
   options.budget = environment.budgets.inFlight;
   options.spinner = &loop_->spinner();
-  options.onBudgetSpent = [&environment] { environment.counters.pausedBytes.add(); };
+  options.onBudgetSpent = [&environment] { environment.counters.pausedMessages.add(); };
   return options;
 }
 

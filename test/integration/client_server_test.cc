@@ -348,6 +348,33 @@ TEST_CASE("Client and server: pushes in parts, several under way, make the same 
   }
 }
 
+TEST_CASE(
+    "Client and server: the status measures each gradient once, however many shards and slices it has") {
+  const ModelSpec model = modelOf({{300, 33}, {5}, {4000}});
+  for (const std::string policy : {"hogwild", "locked", "sync"}) {
+    INFO(policy);
+    const bool rounds = policy == "sync";
+    testing::LocalServer server(configOf(policy, 3));
+    auto client = connectTo(server, 4 << 10);
+    const JoinInfo info = joinAs(*client, {Rank{0}, 1}, model, integers(model, 1));
+    for (uint64_t step = 1; step <= 3; step++) {
+      const uint64_t basis = rounds ? step - 1 : 0;
+      PSD_REQUIRE_OK(client->push(Step{step}, integers(model, step), 1, allAt(info, basis)).wait());
+    }
+    const Json status = server.status();
+    const Json& histograms = status["histograms"];
+    CHECK(status["counters"]["gradients"] == 3);
+    CHECK(histograms["staleness"]["count"] == 3);
+    CHECK(histograms["staleness"]["sum"] == (rounds ? 0 : 0 + 1 + 2));
+    CHECK(histograms["staleness"]["most"] == (rounds ? 0 : 2));
+    CHECK(histograms["apply_seconds"]["count"] == 3);
+    CHECK(histograms["apply_seconds"]["most"] > 0);
+    CHECK(histograms["round_seconds"]["count"] == (rounds ? 3 : 0));
+    CHECK(histograms["log_sync_seconds"]["count"] == 0);
+    PSD_REQUIRE_OK(client->leave());
+  }
+}
+
 TEST_CASE("Client and server: a push that is given up leaves no update and blocks nothing") {
   const ModelSpec model = modelOf({{9000}});
   testing::LocalServer server(configOf("locked", 1));

@@ -148,8 +148,8 @@ TEST_CASE("a trainer with any codec makes the model that its decoded gradients m
       const Json status = server.status();
       const Json& self = status["trainers"][0];
       CHECK(self["codec"] == codecNamed(name)->spec());
-      CHECK(self["bytes_pushed"] == reference.bytes());
-      CHECK(self["value_bytes_pushed"] == step * trainer.start.size() * sizeof(float));
+      CHECK(self["pushed_bytes"] == reference.bytes());
+      CHECK(self["pushed_value_bytes"] == step * trainer.start.size() * sizeof(float));
       CHECK(status["counters"]["push_bytes"] == reference.bytes());
       PSD_REQUIRE_OK(trainer.client->leave());
     }

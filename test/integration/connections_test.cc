@@ -106,7 +106,7 @@ TEST_CASE("Connections: every push is applied once to every shard, whatever loop
         CHECK(status["counters"]["refused_slices"] == 0);
         for (const Json& shard : status["shards"]) CHECK(shard["version"] == kPushes);
         CHECK(status["trainers"][0]["connections"] == kConnections);
-        CHECK(status["counters"]["connections_open"] == kConnections + 1);  // and the one that asks
+        CHECK(status["gauges"]["connections_open"] == kConnections + 1);  // and the one that asks
         PSD_REQUIRE_OK(client->leave());
       }
     }

@@ -107,7 +107,7 @@ TEST_CASE("Hogs: what was lost by its lease keeps no connection") {
   RawTrainer trainer(io, server, 0, 1);
   turnUntil(io, [&] { return nobodyIsIn(statusOf(server)); });
   // The one that asks is open.
-  turnUntil(io, [&] { return counter(server, "connections_open") == 1; });
+  turnUntil(io, [&] { return statusOf(server)["gauges"]["connections_open"] == 1; });
   CHECK_THROWS(trainer.keepAlive());
 }
 

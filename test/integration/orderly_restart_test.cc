@@ -38,8 +38,8 @@ class Restarting {
 
   /// Time enough for any round to close that the clock closes.
   void outlastRounds() {
-    const double began = daemon.status()["uptime_s"];
-    daemon.statusWhen([&](const auto& status) { return status["uptime_s"] > began + 1; });
+    const double began = daemon.status()["uptime_seconds"];
+    daemon.statusWhen([&](const auto& status) { return status["uptime_seconds"] > began + 1; });
   }
 
   /// The half gradient's rest. Gives what became of the round's two.

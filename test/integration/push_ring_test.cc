@@ -118,7 +118,7 @@ TEST_CASE("Ring: what lies in it is applied from anywhere in it, again and again
     CHECK(status["ring_bytes"] == kRingBytes);
     CHECK(status["counters"]["push_bytes"] == step * kShardElements * sizeof(float));
     CHECK(status["counters"]["updates"] == step);
-    CHECK(status["trainers"][0]["bytes_pushed"] == step * kShardElements * sizeof(float));
+    CHECK(status["trainers"][0]["pushed_bytes"] == step * kShardElements * sizeof(float));
     PSD_REQUIRE_OK(trainer.leave());
   }
 }

@@ -63,9 +63,9 @@ TEST_CASE("Sessions: a trainer that computes for longer than its lease stays in"
   LocalServer server(configOf(kLeaseMs, kDayMs));
   const std::vector<float> ones(ModelLayout(testing::model()).totalElements(), 1.0f);
   auto client = joined(server, ones);
-  const double before = server.status()["uptime_s"].get<double>();
+  const double before = server.status()["uptime_seconds"].get<double>();
   const Json status = server.statusWhen(
-      [&](const Json& now) { return now["uptime_s"].get<double>() > before + 2 * kLeaseMs / 1000.0; });
+      [&](const Json& now) { return now["uptime_seconds"].get<double>() > before + 2 * kLeaseMs / 1000.0; });
   REQUIRE(status["trainers"].size() == 1);
   CHECK(status["trainers"][0]["connected"] == true);
   CHECK(status["trainers"][0]["waits_for"] == "");
@@ -88,7 +88,7 @@ TEST_CASE("Sessions: a trainer whose connection closed is in until then") {
   const Json status =
       server.statusWhen([](const Json& now) { return now["trainers"][0]["connected"] == false; });
   CHECK(status["trainers_lost"] == 0);
-  CHECK(status["trainers"][0]["lease_left_ms"].get<uint64_t>() > kDayMs / 2);
+  CHECK(status["trainers"][0]["lease_left_seconds"].get<double>() > kDayMs / 2000.0);
 }
 
 TEST_CASE("Sessions: a new trainer takes the rank of one that is no longer connected") {
@@ -191,7 +191,7 @@ TEST_CASE("Sessions: a trainer that is refused, or goes before it is in, binds n
       peer.wait(peer.reading().pingRequest().send().ignoreResult());
       device->began.wait(0);
     }
-    server.statusWhen([](const Json& now) { return now["counters"]["connections_open"] == 1; });  // who asks
+    server.statusWhen([](const Json& now) { return now["gauges"]["connections_open"] == 1; });  // who asks
     device->opened.set_value();
     CHECK(RawTrainer(io, server, 0, 1).mustInitialize());
   }

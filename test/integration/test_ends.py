@@ -118,7 +118,7 @@ class InMidPush(processes.ProcessTest):
             self.pushing_trainer(daemon, transport).kill()
             # And what it had sent is let go.
             status = daemon.until_status("the loss shows", lambda status, lost=lost: status["trainers_lost"] == lost
-                                         and status["counters"]["connections_open"] == 1 and status["in_flight_bytes"] == status["ring_bytes"] == 0)
+                                         and status["gauges"]["connections_open"] == 1 and status["in_flight_bytes"] == status["ring_bytes"] == 0)
         versions = [shard["version"] for shard in status["shards"]]
         self.assertLessEqual(max(versions) - min(versions), 3, "of each, one update at most was under way")
         self.assertEqual(status["counters"]["refused_slices"], 0)
@@ -170,7 +170,7 @@ class LostTrainer(processes.ProcessTest):
             doomed.kill()
             daemon.until_status("the loss shows", lambda status, lost=round_ + 1: status["trainers_lost"] == lost)
         self.assert_ends(self.train(daemon.address, steps=5))
-        status = daemon.until_status("all connections are gone", lambda status: status["counters"]["connections_open"] == 1)
+        status = daemon.until_status("all connections are gone", lambda status: status["gauges"]["connections_open"] == 1)
         self.assertEqual(status["counters"]["refused_slices"], 0)
         self.assertEqual(status["counters"]["connections_dropped"], 0, "the trainers went; nobody sent them away")
         self.assert_stops(daemon)

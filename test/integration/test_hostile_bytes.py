@@ -58,7 +58,7 @@ class HostileBytes(processes.ProcessTest):
 
     def assert_unharmed(self, daemon):
         # What remains open is the connection that asks.
-        daemon.until_status("the hostile connections are gone", lambda status: status["counters"]["connections_open"] == 1)
+        daemon.until_status("the hostile connections are gone", lambda status: status["gauges"]["connections_open"] == 1)
         self.assert_serves(daemon)
 
     def assert_small(self, before, daemon):
@@ -176,7 +176,7 @@ class HostileBytes(processes.ProcessTest):
         before = daemon.status()["resident_bytes"]
         for _ in range(100):
             self.send(self.connect(daemon), struct.pack("<II", 0, MIB))
-        daemon.until_status("all are open", lambda status: status["counters"]["connections_open"] == 101)
+        daemon.until_status("all are open", lambda status: status["gauges"]["connections_open"] == 101)
         self.assert_small(before, daemon)
         for peer in self.peers:
             peer.close()
@@ -195,9 +195,9 @@ class HostileBytes(processes.ProcessTest):
         daemon = self.daemon(threads=2)
         for _ in range(300):
             self.connect(daemon)
-        daemon.until_status("all are open", lambda status: status["counters"]["connections_open"] == 301)
+        daemon.until_status("all are open", lambda status: status["gauges"]["connections_open"] == 301)
         self.assert_serves(daemon)
-        daemon.until_status("they are still open", lambda status: status["counters"]["connections_open"] == 301)
+        daemon.until_status("they are still open", lambda status: status["gauges"]["connections_open"] == 301)
         with open(f"/proc/{daemon.pid}/status", encoding="ascii") as status:
             threads = next(int(line.split()[1]) for line in status if line.startswith("Threads:"))
         self.assertLess(threads, 10, "connections do not need threads")
@@ -215,14 +215,14 @@ class HostileBytes(processes.ProcessTest):
         before = daemon.status()["resident_bytes"]
         for _ in range(idle):
             self.connect(daemon)
-        status = daemon.until_status("all are open", lambda status: status["counters"]["connections_open"] == idle + 1)
+        status = daemon.until_status("all are open", lambda status: status["gauges"]["connections_open"] == idle + 1)
         if not processes.SANITIZED:
             self.assertLess((status["resident_bytes"] - before) / idle, 64 << 10, "bytes of one idle connection")
         self.assert_ends(self.train(daemon.address, steps=50))
         status = daemon.until_status("it has left", lambda status: not status["trainers"])
         self.assertEqual([shard["version"] for shard in status["shards"]], [50] * 4)
         self.assertEqual(status["counters"]["connections_dropped"] + status["counters"]["connections_refused"], 0)
-        self.assertGreaterEqual(status["counters"]["connections_open"], idle + 1)
+        self.assertGreaterEqual(status["gauges"]["connections_open"], idle + 1)
         for peer in self.peers:
             peer.close()
         self.assert_unharmed(daemon)

@@ -107,8 +107,8 @@ std::vector<float> train(const std::string& policy, uint32_t shards, const Model
   }
   const Json status = server.status();
   CHECK(status["counters"]["push_bytes"] == 3 * initial.size() * sizeof(float));
-  CHECK(status["trainers"][0]["bytes_pushed"] == client->bytesPushed());
-  CHECK(status["trainers"][0]["bytes_pulled"] == (mapped ? 0 : client->bytesPulled()));
+  CHECK(status["trainers"][0]["pushed_bytes"] == client->bytesPushed());
+  CHECK(status["trainers"][0]["pulled_bytes"] == (mapped ? 0 : client->bytesPulled()));
   CHECK(status["trainers"][0]["connections"] == info->connections);
   CHECK((status["ring_bytes"] != 0) == ring);
   PSD_REQUIRE_OK(client->leave());

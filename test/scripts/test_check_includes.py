@@ -34,7 +34,8 @@ class CheckIncludes(CheckoutTest):
         cases = [
             ("common/x.h", '#include "server/store/y.h"', "common may not include server/store/y.h"),
             ("server/store/x.h", '#include "server/policy/y.h"', "server/store may not include server/policy/y.h"),
-            ("server/policy/x.h", '#include "server/metrics/y.h"', "server/policy may not include"),
+            ("server/policy/x.h", '#include "server/config/y.h"', "server/policy may not include server/config/y.h"),
+            ("server/metrics/x.h", '#include "server/status/y.h"', "server/metrics may not include server/status/y.h"),
             ("server/rpc/x.h", '#include "server/daemon/y.h"', "server/rpc may not include server/daemon/y.h"),
             ("server/control/x.h", '#include "server/rpc/y.h"', "server/control may not include server/rpc/y.h"),
             ("server/push/x.h", '#include "server/control/y.h"', "server/push may not include server/control/y.h"),

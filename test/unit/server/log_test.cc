@@ -76,9 +76,9 @@ TEST_CASE("a deal is in the log before the update that follows it, and costs no 
   loop.wait(log->whenDurable(log->append(ShardId{0}, {{1, 1.}, gradient, {}})));
   log->append(logged);
   log->append(logged);
-  CHECK(log->status()["syncs"] == 1);
+  CHECK(log->status().syncs == 1);
   loop.wait(log->whenDurable(log->append(ShardId{0}, {{2, 1.}, gradient, {}})));
-  CHECK(log->status()["syncs"] == 2);
+  CHECK(log->status().syncs == 2);
   log->append(logged);
   log = nullptr;
   const auto records = allRecords(env);
@@ -100,11 +100,13 @@ TEST_CASE("many updates share one sync, and segments end where they are full") {
   TestLoop loop;
   PSD_REQUIRE_OK(env.createFolder("/data"));
   const std::vector<float> gradient(1000, 1.f);
-  auto log = LogWriter::open(env, "/data", kFirst, 64 << 10);
+  Histogram syncSeconds(kSecondsBounds);
+  auto log = LogWriter::open(env, "/data", kFirst, 64 << 10, ByteBudget::make(UINT64_MAX), {}, &syncSeconds);
   uint64_t last = 0;
   for (uint64_t i = 1; i <= 200; i++) last = log->append(ShardId{0}, {{i, 1.}, gradient, {}});
   loop.wait(log->whenDurable(last));
-  CHECK(log->status()["syncs"].get<uint64_t>() < 200);
+  CHECK(log->status().syncs < 200);
+  CHECK(syncSeconds.value().count == log->status().syncs);
   log = nullptr;
   CHECK(highestSegment(env, "/data").value() > 1);
   auto records = allRecords(env);

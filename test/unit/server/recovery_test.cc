@@ -301,16 +301,17 @@ TEST_CASE("while the disk is full training goes on, and what follows is safe aga
   env.fail({}, "No space left on device");
   pushAll(2);
   pushAll(3);
-  const auto log = daemon.durability->status()["log"];
-  CHECK(log["failures"].get<uint64_t>() >= 1);
-  CHECK(log["error"].get<std::string>().find("No space left") != std::string::npos);
+  const auto log = daemon.durability->status().log;
+  REQUIRE(log);
+  CHECK(log->failures >= 1);
+  CHECK(log->error.find("No space left") != std::string::npos);
   env.heal();
   // The broken log alone makes the next checkpoint due.
-  for (int i = 0; i < 3000 && daemon.durability->status()["checkpoints"] != 2; i++) {
+  for (int i = 0; i < 3000 && daemon.durability->status().checkpoints != 2; i++) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  REQUIRE(daemon.durability->status()["checkpoints"] == 2);
-  CHECK(daemon.durability->status()["log"]["error"] == "");
+  REQUIRE(daemon.durability->status().checkpoints == 2);
+  CHECK(daemon.durability->status().log->error == "");
   pushAll(4);
   daemon.durability = nullptr;
   daemon.store = nullptr;

@@ -85,7 +85,7 @@ TEST_CASE("the copies of a checkpoint take what the largest shards need that are
     };
     Checkpointer checkpointer(env, logConfig(), source, 1);
     PSD_REQUIRE_OK(checkpointer.takeNow());
-    return checkpointer.status()["checkpoint_copy_bytes"].get<uint64_t>() / sizeof(float);
+    return checkpointer.status().checkpointCopyBytes / sizeof(float);
   };
   CHECK(bytesOf(nullptr, nullptr) == kLarge);
   CHECK(bytesOf(nullptr, lock) == kLarge);

@@ -1,5 +1,7 @@
 #include "server/policy/sync_rounds.h"
 
+#include <cmath>
+
 #include "test/support/catch.h"
 
 namespace psd::sync_rounds_test {
@@ -48,6 +50,23 @@ TEST_CASE("a round closes when everybody has contributed, and the next one opens
     CHECK(end.contributors == Sessions{kA, kB, kC});
     CHECK(end.missing.empty());
   }
+}
+
+TEST_CASE("a round lasts from the end of the one before, the first one from when somebody is in") {
+  const auto lasts = [](const RoundEnd& end, double seconds) {
+    return std::abs(end.seconds - seconds) < 1e-9;
+  };
+  SyncRounds sync{RoundRules()};
+  sync.join(kA, at(5));
+  sync.join(kB, at(10));
+  give(sync, kA, 20);
+  CHECK(lasts(complete(sync, kB, 35), 0.03));
+  give(sync, kA, 40);
+  CHECK(lasts(complete(sync, kB, 135), 0.1));
+  sync.leave(kA, at(200));
+  sync.leave(kB, at(300));
+  sync.join(kC, at(1000));  // nobody was in meanwhile
+  CHECK(lasts(complete(sync, kC, 1004), 0.004));
 }
 
 TEST_CASE("contributions that do not belong into the round are named") {

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <vector>
+
+#include "server/metrics/counters.h"
+
+namespace psd {
+
+/// What metrics a daemon has. Nothing is counted in it.
+const DaemonCounters& daemonMetrics();
+
+/// What a daemon's metrics of one kind were at one moment, in the order of their declaration. A value type.
+template <class Kind>
+class MetricValues {
+ public:
+  using Value = typename Kind::Value;
+
+  /// Nothing was counted.
+  MetricValues() : MetricValues(daemonMetrics()) {}
+  explicit MetricValues(const DaemonCounters& counters) {
+    for (const Metric<Kind>* metric : counters.all<Kind>()) values_.push_back(metric->value());
+  }
+
+  /// Of a metric of any DaemonCounters, as daemonMetrics().gradients.
+  Value& operator[](const Metric<Kind>& metric) { return values_[metric.index()]; }
+  const Value& operator[](const Metric<Kind>& metric) const { return values_[metric.index()]; }
+
+  static void fields(auto& visit, auto& self) {
+    for (const Metric<Kind>* metric : daemonMetrics().all<Kind>()) visit(metric->info().name, self[*metric]);
+  }
+
+ private:
+  std::vector<Value> values_;
+};
+
+}  // namespace psd

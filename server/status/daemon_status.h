@@ -1,0 +1,271 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/metrics/metric_values.h"
+
+namespace psd {
+
+// What a daemon tells of itself, as plain values. Each object of the daemon fills its part; status_json.h and
+// status_table.h show the whole. fields() of a struct gives a visitor the name and the value of each of its
+// fields, and nothing else names them: durations are in seconds, and names end with the unit, where there is
+// one. docs/operations.md explains them.
+
+struct ModelStatus {
+  std::string name;
+  uint64_t parameters = 0;  ///< without padding
+  uint64_t tensors = 0;
+  bool ready = false;  ///< it has values
+
+  static void fields(auto& visit, auto& self) {
+    visit("name", self.name);
+    visit("parameters", self.parameters);
+    visit("tensors", self.tensors);
+    visit("ready", self.ready);
+  }
+};
+
+struct ShardStatus {
+  uint32_t id = 0;
+  uint64_t begin = 0, elements = 0;  ///< its place in the layout
+  std::string group;
+  std::string device;
+  uint64_t version = 0;
+
+  static void fields(auto& visit, auto& self) {
+    visit("id", self.id);
+    visit("begin", self.begin);
+    visit("elements", self.elements);
+    visit("group", self.group);
+    visit("device", self.device);
+    visit("version", self.version);
+  }
+};
+
+struct TrainerStatus {
+  uint32_t rank = 0;
+  std::string host;
+  uint32_t pid = 0;
+  std::string incarnation;  ///< 16 hexadecimal digits: a JSON number does not hold 64 bits everywhere
+  uint64_t step = 0;
+  uint64_t staleness = 0;
+  uint64_t batch = 0;
+  uint32_t nominalBatch = 0;
+  uint64_t pulledBytes = 0, pushedBytes = 0;            ///< as they travelled
+  uint64_t pulledValueBytes = 0, pushedValueBytes = 0;  ///< as float32
+  std::string codec, pullCodec;
+  double lastSeenSeconds = 0;
+  std::string waitsFor;  ///< empty: for nothing, it computes
+  bool connected = false;
+  uint64_t connections = 0;
+  double leaseLeftSeconds = 0;
+
+  static void fields(auto& visit, auto& self) {
+    visit("rank", self.rank);
+    visit("host", self.host);
+    visit("pid", self.pid);
+    visit("incarnation", self.incarnation);
+    visit("step", self.step);
+    visit("staleness", self.staleness);
+    visit("batch", self.batch);
+    visit("nominal_batch", self.nominalBatch);
+    visit("pulled_bytes", self.pulledBytes);
+    visit("pushed_bytes", self.pushedBytes);
+    visit("pulled_value_bytes", self.pulledValueBytes);
+    visit("pushed_value_bytes", self.pushedValueBytes);
+    visit("codec", self.codec);
+    visit("pull_codec", self.pullCodec);
+    visit("last_seen_seconds", self.lastSeenSeconds);
+    visit("waits_for", self.waitsFor);
+    visit("connected", self.connected);
+    visit("connections", self.connections);
+    visit("lease_left_seconds", self.leaseLeftSeconds);
+  }
+};
+
+/// The plan by which samples are dealt.
+struct SamplesStatus {
+  uint64_t epoch = 0;  ///< samples of one
+  uint64_t epochs = 0;
+  uint64_t done = 0;  ///< samples
+
+  static void fields(auto& visit, auto& self) {
+    visit("epoch", self.epoch);
+    visit("epochs", self.epochs);
+    visit("done", self.done);
+  }
+};
+
+/// A trainer that others wait for.
+struct AwaitedStatus {
+  uint32_t rank = 0;
+  double waitedSeconds = 0;
+
+  static void fields(auto& visit, auto& self) {
+    visit("rank", self.rank);
+    visit("waited_seconds", self.waitedSeconds);
+  }
+};
+
+/// A round or a bound in which trainers wait for others.
+struct WaitingStatus {
+  std::string group, policy;
+  std::string what;  ///< "round 17"
+  uint32_t joins = 0;
+  std::vector<uint32_t> ranks;
+  std::vector<AwaitedStatus> awaited;
+
+  static void fields(auto& visit, auto& self) {
+    visit("group", self.group);
+    visit("policy", self.policy);
+    visit("what", self.what);
+    visit("joins", self.joins);
+    visit("ranks", self.ranks);
+    visit("for", self.awaited);
+  }
+};
+
+struct CheckpointStatus {
+  std::string path;
+  double ageSeconds = 0;
+  double durationSeconds = 0;
+  double pauseSeconds = 0;  ///< the longest that a push waited for it
+  uint64_t writtenBytes = 0;
+  uint64_t updates = 0;  ///< in it, of all shards together
+
+  static void fields(auto& visit, auto& self) {
+    visit("path", self.path);
+    visit("age_seconds", self.ageSeconds);
+    visit("duration_seconds", self.durationSeconds);
+    visit("pause_seconds", self.pauseSeconds);
+    visit("written_bytes", self.writtenBytes);
+    visit("updates", self.updates);
+  }
+};
+
+struct LogStatus {
+  uint64_t records = 0;
+  uint64_t writtenBytes = 0;
+  uint64_t syncs = 0;
+  uint64_t lost = 0;  ///< updates that were not written
+  uint64_t failures = 0;
+  std::string error;  ///< empty: the log is whole
+
+  static void fields(auto& visit, auto& self) {
+    visit("records", self.records);
+    visit("written_bytes", self.writtenBytes);
+    visit("syncs", self.syncs);
+    visit("lost", self.lost);
+    visit("failures", self.failures);
+    visit("error", self.error);
+  }
+};
+
+struct DurabilityStatus {
+  std::string type = "none";
+  std::string path;
+  std::optional<CheckpointStatus> lastCheckpoint;
+  uint64_t checkpoints = 0;
+  double checkpointPauseMaxSeconds = 0;
+  uint64_t checkpointCopyBytes = 0;
+  uint64_t checkpointFailures = 0;
+  std::string error;             ///< empty: the newest try succeeded
+  std::optional<LogStatus> log;  ///< nothing: there is none, or nothing to write to it yet
+
+  static void fields(auto& visit, auto& self) {
+    visit("type", self.type);
+    visit("path", self.path);
+    visit("last_checkpoint", self.lastCheckpoint);
+    visit("checkpoints", self.checkpoints);
+    visit("checkpoint_pause_max_seconds", self.checkpointPauseMaxSeconds);
+    visit("checkpoint_copy_bytes", self.checkpointCopyBytes);
+    visit("checkpoint_failures", self.checkpointFailures);
+    visit("error", self.error);
+    visit("log", self.log);
+  }
+};
+
+/// What peers make the daemon hold now; but for staged_bytes each has its budget in MemoryBudgets.
+struct HeldBytes {
+  uint64_t inFlight = 0, rings = 0, snapshots = 0, logPending = 0, outgoing = 0, staged = 0;
+
+  static void fields(auto& visit, auto& self) {
+    visit("in_flight_bytes", self.inFlight);
+    visit("ring_bytes", self.rings);
+    visit("snapshot_bytes", self.snapshots);
+    visit("log_pending_bytes", self.logPending);
+    visit("outgoing_bytes", self.outgoing);
+    visit("staged_bytes", self.staged);
+  }
+};
+
+/// What HeldBytes stay under, by the names that the configuration has for it.
+struct HeldLimits {
+  uint64_t inFlight = 0, rings = 0, snapshots = 0, logPending = 0, outgoing = 0, staged = 0;
+
+  static void fields(auto& visit, auto& self) {
+    visit("in_flight_bytes", self.inFlight);
+    visit("staged_bytes", self.staged);
+    visit("snapshot_bytes", self.snapshots);
+    visit("log_pending_bytes", self.logPending);
+    visit("all_outgoing_bytes", self.outgoing);
+    visit("all_rings_bytes", self.rings);
+  }
+};
+
+struct DaemonStatus {
+  std::string version;
+  uint32_t pid = 0;
+  std::string host;
+  double uptimeSeconds = 0;
+  std::vector<std::string> addresses;
+  uint32_t threads = 0;
+  uint64_t residentBytes = 0;
+  HeldBytes held;  ///< its fields are fields of the document
+  HeldLimits limits;
+  std::string state;
+  std::string policy, optimizer;
+  std::optional<ModelStatus> model;
+  std::vector<ShardStatus> shards;
+  uint32_t worldSize = 0, worldSizeMin = 0;
+  uint64_t trainersLost = 0;
+  std::vector<TrainerStatus> trainers;
+  std::optional<SamplesStatus> samples;
+  std::vector<WaitingStatus> waiting;
+  DurabilityStatus durability;
+  MetricValues<Counter> counters;
+  MetricValues<Gauge> gauges;
+  MetricValues<Histogram> histograms;
+
+  static void fields(auto& visit, auto& self) {
+    visit("version", self.version);
+    visit("pid", self.pid);
+    visit("host", self.host);
+    visit("uptime_seconds", self.uptimeSeconds);
+    visit("addresses", self.addresses);
+    visit("threads", self.threads);
+    visit("resident_bytes", self.residentBytes);
+    HeldBytes::fields(visit, self.held);
+    visit("limits", self.limits);
+    visit("state", self.state);
+    visit("policy", self.policy);
+    visit("optimizer", self.optimizer);
+    visit("model", self.model);
+    visit("shards", self.shards);
+    visit("world_size", self.worldSize);
+    visit("world_size_min", self.worldSizeMin);
+    visit("trainers_lost", self.trainersLost);
+    visit("trainers", self.trainers);
+    visit("samples", self.samples);
+    visit("waiting", self.waiting);
+    visit("durability", self.durability);
+    visit("counters", self.counters);
+    visit("gauges", self.gauges);
+    visit("histograms", self.histograms);
+  }
+};
+
+}  // namespace psd

@@ -1,0 +1,213 @@
+#include "server/status/status_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/text/text.h"
+#include "server/status/quantity.h"
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kHeldBytesMin = 64 << 10;  // any question for the status takes some
+constexpr size_t kLineBytesMax = 8 << 10;     // a daemon may send anything
+
+using Row = std::vector<std::string>;
+
+/// "model      none yet", with the label that each line begins with.
+std::string line(std::string_view label, std::string_view text) {
+  return fmt::format("{:<10} {}\n", label, oneLine(text, kLineBytesMax));
+}
+
+/// Rows of cells under a heading, columns aligned; numbers to the right.
+std::string aligned(const std::vector<Row>& rows) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); i++) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const Row& row : rows) {
+    std::string text = "  ";
+    for (size_t i = 0; i < row.size(); i++) {
+      text += i == 0 ? fmt::format("{:<{}}", row[i], widths[i]) : fmt::format("  {:>{}}", row[i], widths[i]);
+    }
+    out += oneLine(text, kLineBytesMax) + "\n";
+  }
+  return out;
+}
+
+/// "topk:fraction=0.01 66.1x": how a trainer's gradients travel, and how much smaller than as float32.
+std::string compressionText(const TrainerStatus& trainer) {
+  if (trainer.codec == "none" || trainer.pushedBytes == 0) return trainer.codec;
+  return fmt::format(
+      "{} {:.1f}x", trainer.codec,
+      static_cast<double>(trainer.pushedValueBytes) / static_cast<double>(trainer.pushedBytes));
+}
+
+std::string waitsForText(const TrainerStatus& trainer) {
+  if (!trainer.connected) return "its connection";
+  return trainer.waitsFor.empty() ? "-" : trainer.waitsFor;
+}
+
+std::string trainersTable(const std::vector<TrainerStatus>& trainers) {
+  const auto any = [&](auto condition) { return std::any_of(trainers.begin(), trainers.end(), condition); };
+  const bool codecs = any([](const TrainerStatus& trainer) { return trainer.codec != "none"; });
+  const bool several = any([](const TrainerStatus& trainer) { return trainer.connections > 1; });
+  const bool sizes = any([](const TrainerStatus& trainer) { return trainer.nominalBatch != 0; });
+  std::vector<Row> rows = {
+      {"rank", "process", "step", "staleness", "pulled", "pushed", "last seen", "lease left", "waits for"}};
+  if (codecs) rows.front().push_back("codec");
+  if (several) rows.front().push_back("connections");
+  if (sizes) rows.front().push_back("batch");
+  for (const TrainerStatus& trainer : trainers) {
+    rows.push_back({fmt::to_string(trainer.rank), fmt::format("{}@{}", trainer.pid, trainer.host),
+                    fmt::to_string(trainer.step), fmt::to_string(trainer.staleness),
+                    bytesText(trainer.pulledBytes), bytesText(trainer.pushedBytes),
+                    durationText(trainer.lastSeenSeconds) + " ago", durationText(trainer.leaseLeftSeconds),
+                    waitsForText(trainer)});
+    if (codecs) rows.back().push_back(compressionText(trainer));
+    if (several) rows.back().push_back(fmt::to_string(trainer.connections));
+    if (sizes) rows.back().push_back(fmt::to_string(trainer.batch));
+  }
+  return aligned(rows);
+}
+
+std::string shardsTable(const std::vector<ShardStatus>& shards) {
+  std::vector<Row> rows = {{"shard", "elements", "version", "device"}};
+  for (const ShardStatus& shard : shards) {
+    rows.push_back({fmt::to_string(shard.id), fmt::to_string(shard.elements), fmt::to_string(shard.version),
+                    shard.device});
+  }
+  return aligned(rows);
+}
+
+std::string modelLines(const DaemonStatus& status) {
+  if (!status.model) return line("model", "none yet; the first trainer brings it");
+  const ModelStatus& model = *status.model;
+  return line("model", fmt::format("{}, {} parameters in {} tensors{}", model.name, model.parameters,
+                                   model.tensors, model.ready ? "" : ", waiting for its values")) +
+         shardsTable(status.shards);
+}
+
+std::string trainersLines(const DaemonStatus& status) {
+  const uint32_t least = status.worldSizeMin, most = status.worldSize;
+  const std::string counted = line(
+      "trainers", fmt::format("{} of {}{} in, {} lost so far", status.trainers.size(),
+                              least == most ? "" : fmt::format("{} to ", least), most, status.trainersLost));
+  return status.trainers.empty() ? counted : counted + trainersTable(status.trainers);
+}
+
+/// "waiting    ranks 0, 2 wait in round 17 (sync of others) for rank 1, since 3.2 s"
+std::string waitingLine(const WaitingStatus& waiting) {
+  std::string reason = joined(waiting.awaited, "; ", [](const AwaitedStatus& one) {
+    return fmt::format("rank {}, since {}", one.rank, durationText(one.waitedSeconds));
+  });
+  if (waiting.joins > 0) reason += fmt::format("{}{} to join", reason.empty() ? "" : "; ", waiting.joins);
+  const std::string ranks = joined(waiting.ranks, ", ", [](uint32_t rank) { return fmt::to_string(rank); });
+  return line("waiting",
+              fmt::format("{} in {} ({} of {}) for {}",
+                          waiting.ranks.size() == 1 ? "rank " + ranks + " waits" : "ranks " + ranks + " wait",
+                          waiting.what, waiting.policy, waiting.group, reason));
+}
+
+std::string checkpointText(const std::optional<CheckpointStatus>& last) {
+  if (!last) return "no checkpoint yet";
+  return fmt::format("last checkpoint {} ago ({}, {}, pushes paused for {})", durationText(last->ageSeconds),
+                     bytesText(last->writtenBytes), durationText(last->durationSeconds),
+                     durationText(last->pauseSeconds));
+}
+
+std::string durabilityLines(const DurabilityStatus& durability) {
+  if (durability.type == "none") return "";
+  std::string text = fmt::format("{} in {}, {}", durability.type, durability.path,
+                                 checkpointText(durability.lastCheckpoint));
+  if (durability.checkpointFailures > 0) text += fmt::format(", {} failed", durability.checkpointFailures);
+  std::string out = line("durability", text);
+  if (!durability.error.empty()) out += line("", "NOT SAVED: " + durability.error);
+  if (durability.log && !durability.log->error.empty()) {
+    out += line("", fmt::format("LOG BROKEN: {}, {} updates not written", durability.log->error,
+                                durability.log->lost));
+  }
+  return out;
+}
+
+/// What peers make the daemon hold, of what they may.
+std::string heldLine(const HeldBytes& held, const HeldLimits& limits) {
+  struct Part {
+    const char* limit;
+    uint64_t bytes, most;
+  };
+  const Part parts[] = {{"in_flight_bytes", held.inFlight, limits.inFlight},
+                        {"staged_bytes", held.staged, limits.staged},
+                        {"snapshot_bytes", held.snapshots, limits.snapshots},
+                        {"log_pending_bytes", held.logPending, limits.logPending},
+                        {"all_outgoing_bytes", held.outgoing, limits.outgoing},
+                        {"all_rings_bytes", held.rings, limits.rings}};
+  std::vector<std::string> texts;
+  for (const auto& [limit, bytes, most] : parts) {
+    if (bytes < kHeldBytesMin) continue;
+    texts.push_back(fmt::format("{} {} of {}", limit, bytesText(bytes), bytesText(most)));
+  }
+  return texts.empty() ? "" : line("held", joined(texts, ", "));
+}
+
+/// "staleness  median 3, 99 % ≤ 16, most 17"
+std::string histogramLine(const MetricInfo& info, const HistogramValue& value) {
+  const auto text = [&](double number) {
+    if (info.unit == Unit::seconds) return durationText(number);
+    const double known = std::isfinite(number) ? std::clamp(std::ceil(number), 0.0, 1e18) : 0;
+    if (info.unit == Unit::bytes) return bytesText(static_cast<uint64_t>(known));
+    return fmt::to_string(static_cast<uint64_t>(known));
+  };
+  std::string label(info.name);
+  if (const auto unit = label.rfind("_seconds"); unit != std::string::npos) label.resize(unit);
+  std::replace(label.begin(), label.end(), '_', ' ');
+  return line(label, fmt::format("median {}, 99 % ≤ {}, most {}", text(value.quantile(0.5)),
+                                 text(value.bound(0.99)), text(value.most)));
+}
+
+std::string metricsLines(const DaemonStatus& status) {
+  const DaemonCounters& metrics = daemonMetrics();
+  const auto& counters = status.counters;
+  std::string out =
+      line("traffic", fmt::format("{} pulled, {} pushed, {} gradients in {} updates, {} connections open",
+                                  bytesText(counters[metrics.pullBytes]),
+                                  bytesText(counters[metrics.pushBytes]), counters[metrics.gradients],
+                                  counters[metrics.updates], status.gauges[metrics.connectionsOpen]));
+  const uint64_t late = counters[metrics.latePushes], stale = counters[metrics.stalePushes];
+  if (late + stale > 0) out += line("gradients", fmt::format("{} dropped as late, {} as stale", late, stale));
+  for (const Metric<Histogram>* metric : metrics.all<Histogram>()) {
+    const HistogramValue& value = status.histograms[*metric];
+    if (value.count > 0) out += histogramLine(metric->info(), value);
+  }
+  std::vector<std::string> troubles;
+  for (const Metric<Counter>* metric : metrics.all<Counter>()) {
+    const uint64_t count = counters[*metric];
+    if (metric->info().isTrouble && count > 0)
+      troubles.push_back(fmt::format("{} {}", metric->info().name, count));
+  }
+  return troubles.empty() ? out : out + line("refused", joined(troubles, " "));
+}
+
+}  // namespace
+
+std::string statusTable(const DaemonStatus& status) {
+  const std::string heading =
+      fmt::format("psd {}  {}  pid {} on {}, up {}, {} resident", status.version, status.state, status.pid,
+                  status.host, durationText(status.uptimeSeconds), bytesText(status.residentBytes));
+  std::string out = oneLine(heading, kLineBytesMax) + "\n";
+  out += line("listening", joined(status.addresses, ", "));
+  out += line("policy", status.policy);
+  out += line("optimizer", status.optimizer);
+  out += modelLines(status);
+  out += trainersLines(status);
+  for (const WaitingStatus& waiting : status.waiting) out += waitingLine(waiting);
+  out += durabilityLines(status.durability);
+  out += heldLine(status.held, status.limits);
+  return out + metricsLines(status);
+}
+
+}  // namespace psd

@@ -1,0 +1,34 @@
+// A status document, and the table that is made of it.
+
+#include "common/config/json_file.h"
+#include "server/status/status_json.h"
+#include "server/status/status_table.h"
+#include "test/fuzz/fuzz_list.h"
+#include "test/support/sample_status.h"
+
+namespace psd::fuzz {
+namespace {
+
+void run(Bytes input) {
+  const auto parsed = parseJson(textOf(input), "input");
+  if (!parsed.ok()) return;
+  const auto status = readStatus(*parsed, "the status");
+  if (!status.ok()) {
+    require(status.message().find('\n') == std::string::npos, "an error is one line");
+    return;
+  }
+  require(!statusTable(*status).empty(), "a status has a table");
+  const auto again = readStatus(statusJson(*status), "the status");
+  require(again.ok(), "what was read can be written and read");
+  require(statusJson(*again) == statusJson(*status), "and is the same");
+}
+
+std::vector<std::string> seeds() {
+  return {jsonText(statusJson(DaemonStatus())), jsonText(statusJson(testing::sampleStatus()))};
+}
+
+}  // namespace
+
+const FuzzTarget kStatusTarget{"status", "a daemon's status document", run, seeds};
+
+}  // namespace psd::fuzz

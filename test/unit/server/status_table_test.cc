@@ -1,0 +1,123 @@
+#include "server/status/status_table.h"
+
+#include <algorithm>
+
+#include "server/status/quantity.h"
+#include "test/support/catch.h"
+#include "test/support/sample_status.h"
+
+namespace psd::status_table_test {
+namespace {
+
+using Catch::Matchers::Contains;
+using testing::sampleStatus;
+
+TEST_CASE("the table of a status, whole") {
+  CHECK(statusTable(sampleStatus()) ==
+        "psd 0.1.0  serving  pid 4711 on node-3, up 1 h 2 min, 18.5 MiB resident\n"
+        "listening  tcp://node-3:5500, unix:///run/psd.sock\n"
+        "policy     sync\n"
+        "optimizer  sgd lr=0.03\n"
+        "model      mnist_cnn, 1199882 parameters in 8 tensors\n"
+        "  shard  elements  version  device\n"
+        "  0        600000      190     cpu\n"
+        "  1        599904      189     cpu\n"
+        "trainers   1 of 1 to 2 in, 3 lost so far\n"
+        "  rank      process  step  staleness     pulled  pushed    last seen  lease left  waits for         "
+        "            "
+        "codec\n"
+        "  0     8243@node-4   107          2  489.8 MiB  1000 B  12.0 ms ago      10.0 s       push  "
+        "topk:fraction=0.01 66.1x\n"
+        "waiting    rank 0 waits in round 826 (sync of others) for rank 1, since 3.2 s\n"
+        "durability log in saved, last checkpoint 1 min 1 s ago (4.6 MiB, 250 ms, pushes paused for 500 µs)\n"
+        "held       in_flight_bytes 1.0 MiB of 1.0 GiB\n"
+        "traffic    0 B pulled, 0 B pushed, 189 gradients in 758 updates, 3 connections open\n"
+        "staleness  median 1, 99 % ≤ 17, most 17\n");
+}
+
+TEST_CASE("the table of a daemon that has just begun") {
+  DaemonStatus status;
+  status.state = "waiting for a model";
+  const std::string table = statusTable(status);
+  CHECK_THAT(table, Contains("model      none yet; the first trainer brings it\n"
+                             "trainers   0 of 0 in, 0 lost so far\n"
+                             "traffic    "));
+  for (const char* absent : {"durability", "held", "staleness", "refused", "waiting  "}) {
+    CHECK_THAT(table, !Contains(absent));
+  }
+}
+
+TEST_CASE("the table tells of a log that is broken, of checkpoints that fail, and of what is whole nothing") {
+  DaemonStatus status;
+  status.durability = {.type = "log", .path = "saved", .log = LogStatus{.lost = 17}};
+  CHECK_THAT(statusTable(status), Contains("durability log in saved, no checkpoint yet\ntraffic "));
+  status.durability.log->error = "'saved/log-1': No space left on device";
+  status.durability.checkpointFailures = 2;
+  status.durability.error = "no room";
+  CHECK_THAT(
+      statusTable(status),
+      Contains("durability log in saved, no checkpoint yet, 2 failed\n"
+               "           NOT SAVED: no room\n"
+               "           LOG BROKEN: 'saved/log-1': No space left on device, 17 updates not written\n"));
+}
+
+TEST_CASE("the table tells who waits, in what and for whom") {
+  DaemonStatus status = sampleStatus();
+  status.waiting.front().ranks = {0, 2};
+  status.waiting.front().joins = 2;
+  CHECK_THAT(statusTable(status),
+             Contains("ranks 0, 2 wait in round 826 (sync of others) for rank 1, since 3.2 s; 2 to join\n"));
+}
+
+TEST_CASE(
+    "the table has a line for each histogram that holds something, and names troubles that there were") {
+  DaemonCounters counters;
+  for (const double seconds : {0.0008, 0.0008, 0.015}) counters.applySeconds.record(seconds);
+  counters.logSyncSeconds.record(75);
+  counters.refusedSlices.add(4);
+  counters.connectionsDropped.add(1);
+  counters.repeatedSlices.add(9);  // no trouble
+  counters.latePushes.add(2);
+  DaemonStatus status;
+  status.counters = MetricValues<Counter>(counters);
+  status.histograms = MetricValues<Histogram>(counters);
+  CHECK_THAT(statusTable(status), Contains("gradients  2 dropped as late, 0 as stale\n"
+                                           "apply      median 875 µs, 99 % ≤ 15.0 ms, most 15.0 ms\n"
+                                           "log sync   median 1 min 3 s, 99 % ≤ 1 min 15 s, most 1 min 15 s\n"
+                                           "refused    connections_dropped 1 refused_slices 4\n"));
+}
+
+TEST_CASE("whatever texts and numbers a daemon sends, each line stays one") {
+  DaemonStatus status = sampleStatus();
+  const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
+  const auto before = lines(statusTable(status));
+  status.host = status.state = status.policy = "a\nb\x1b[2J\xff";
+  status.shards.front().device = status.trainers.front().host = status.waiting.front().what = "c\nd";
+  status.uptimeSeconds = 1e300;
+  status.trainers.front().leaseLeftSeconds = -1e300;
+  status.trainers.front().pushedBytes = UINT64_MAX;
+  for (const Metric<Histogram>* metric : daemonMetrics().all<Histogram>()) {
+    status.histograms[*metric] = {
+        .count = 1, .sum = -1, .most = 1e308, .buckets = {{-1., 1}, {std::nullopt, 1}}};
+  }
+  const std::string table = statusTable(status);
+  CHECK(lines(table) == before + 3);  // the other histograms
+  CHECK(table.find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("bytes and durations for people") {
+  CHECK(bytesText(0) == "0 B");
+  CHECK(bytesText(1023) == "1023 B");
+  CHECK(bytesText(1536) == "1.5 KiB");
+  CHECK(bytesText(3ull << 40) == "3.0 TiB");
+  const std::pair<double, const char*> durations[] = {
+      {0, "0 s"},           {12e-6, "12 µs"},     {0.00099999, "1.0 ms"},
+      {0.0125, "12.5 ms"},  {0.12, "120 ms"},     {0.99996, "1.0 s"},
+      {3.21, "3.2 s"},      {59.96, "1 min 0 s"}, {184, "3 min 4 s"},
+      {7800, "2 h 10 min"}, {-1, "0 s"},          {3599.7, "1 h 0 min"},
+  };
+  for (const auto& [seconds, text] : durations) CHECK(durationText(seconds) == text);
+}
+
+}  // namespace
+}  // namespace psd::status_table_test
