@@ -99,7 +99,7 @@ struct PullInfo {
 
 /// What a trainer wants of the samples that the daemon deals. `samples` of an epoch and `epochs` are the same
 /// for all trainers.
-struct SamplesWish {
+struct SamplesRequest {
   Step step;           ///< whose gradient they are for
   uint32_t count = 0;  ///< at most
   uint64_t samples = 0, epochs = 0;
@@ -245,7 +245,7 @@ class Client {
   /// Samples that the daemon deals, so that every one of every epoch is in one gradient, however fast
   /// trainers are and though some die. After join(). Asked again for a
   /// step, the daemon gives the same samples.
-  virtual Result<DealtSamples> takeSamples(const SamplesWish&) {
+  virtual Result<DealtSamples> takeSamples(const SamplesRequest&) {
     return Error{ErrorCode::notReady, "this client deals no samples"};
   }
 

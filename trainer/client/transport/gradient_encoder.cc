@@ -1,4 +1,4 @@
-#include "trainer/client/gradient_encoder.h"
+#include "trainer/client/transport/gradient_encoder.h"
 
 #include <algorithm>
 #include <mutex>

@@ -10,18 +10,19 @@
 
 #include "common/status/status.h"
 #include "common/types/ids.h"
+#include "trainer/client/transport/slices.h"
 
 namespace psd {
 
 /// Sends the slices of pushes as they become ready: all of one push before any of the next, which the daemon
 /// requires (a later step gives up what is unfinished of the one before), and with a bounded number
 /// unanswered over all pushes. Belongs to one event loop.
-class PushQueue final : private kj::TaskSet::ErrorHandler {
+class SliceQueue final : private kj::TaskSet::ErrorHandler {
  public:
   /// Sends one slice, by its index; what it gives is the answer. It lives until the push is done.
   using Send = std::function<kj::Promise<Status>(size_t slice)>;
 
-  PushQueue() : answers_(*this) {}
+  SliceQueue() : answers_(*this) {}
 
   /// Adds a push of `slices` slices behind those that are there. Resolves when all are answered. After an
   /// error of one, or giveUp(), no further one is sent, and it resolves once those sent are answered.
@@ -61,5 +62,11 @@ class PushQueue final : private kj::TaskSet::ErrorHandler {
   size_t unanswered_ = 0;   // slices
   kj::TaskSet answers_;
 };
+
+/// Calls `send` for every slice in order, with at most `window` unanswered at a time. After the first error
+/// no further slice is sent; the promise resolves, with that error, once all that were sent are answered.
+/// `slices` outlive it.
+kj::Promise<Status> sendInWindow(const std::vector<Slice>& slices, uint32_t window,
+                                 std::function<kj::Promise<Status>(const Slice&)> send);
 
 }  // namespace psd

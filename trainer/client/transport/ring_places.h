@@ -7,7 +7,18 @@
 
 #include <kj/async.h>
 
+#include "trainer/client/transport/slices.h"
+
 namespace psd {
+
+/// How a ring is divided.
+struct RingSizes {
+  /// Places for the largest of these slices, in `bytesMax` at most; `window` of them at most.
+  static RingSizes of(const std::vector<Slice>& slices, uint64_t bytesMax, uint32_t window);
+
+  uint64_t placeBytes = 0;
+  uint32_t places = 0;
+};
 
 /// Which places of a ring, of one slice each, are taken. A place of which the daemon was told is taken until
 /// it answers: where the connection broke, it may come to read or write it still. Belongs to the channel's

@@ -1,8 +1,20 @@
-#include "trainer/client/ring_places.h"
+#include "trainer/client/transport/ring_places.h"
+
+#include <algorithm>
 
 #include <kj/debug.h>
 
+#include "common/types/model_layout.h"
+
 namespace psd {
+
+RingSizes RingSizes::of(const std::vector<Slice>& slices, uint64_t bytesMax, uint32_t window) {
+  constexpr uint64_t kGrain = kLayoutGrainElements;
+  uint64_t largest = 0;  // elements
+  for (const Slice& slice : slices) largest = std::max(largest, slice.count);
+  const uint64_t bytes = (largest + kGrain - 1) / kGrain * kGrain * sizeof(float);
+  return {bytes, static_cast<uint32_t>(std::min<uint64_t>(std::max(window, 1u), bytesMax / bytes))};
+}
 
 RingPlaces::RingPlaces(uint64_t begin, uint64_t bytes, uint32_t count)
     : begin_(begin), bytes_(bytes), count_(count) {

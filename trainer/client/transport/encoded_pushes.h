@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/client/gradient_encoder.h"
-#include "trainer/client/slices.h"
+#include "trainer/client/transport/gradient_encoder.h"
+#include "trainer/client/transport/slices.h"
 
 namespace psd {
 

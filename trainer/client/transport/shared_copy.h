@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "trainer/client/client.h"
-#include "trainer/client/shared_model.h"
+#include "trainer/client/transport/daemon_connection.h"
+#include "trainer/client/transport/shared_model.h"
 
 namespace psd {
 
@@ -54,5 +55,8 @@ class SharedCopy {
   const std::vector<Version> versions_;
   std::atomic<uint64_t> next_{0}, copied_{0};  // elements
 };
+
+/// Helps with a copy on the connection's event loop, while the connection stands, until it is done.
+kj::Promise<Result<PullInfo>> copyOnLoop(std::shared_ptr<SharedCopy> copy, DaemonConnection& connection);
 
 }  // namespace psd

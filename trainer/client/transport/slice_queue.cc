@@ -1,11 +1,12 @@
-#include "trainer/client/push_queue.h"
+#include "trainer/client/transport/slice_queue.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 namespace psd {
 
-kj::Promise<Status> PushQueue::add(Step step, size_t slices, uint32_t window, Send send) {
+kj::Promise<Status> SliceQueue::add(Step step, size_t slices, uint32_t window, Send send) {
   if (find(step) != pushes_.end()) {
     return Status(ErrorCode::invalidArgument,
                   "a push of step " + std::to_string(step.value) + " is under way already");
@@ -16,14 +17,14 @@ kj::Promise<Status> PushQueue::add(Step step, size_t slices, uint32_t window, Se
   return kj::mv(done.promise);
 }
 
-void PushQueue::ready(Step step, const std::vector<size_t>& slices) {
+void SliceQueue::ready(Step step, const std::vector<size_t>& slices) {
   const Place push = find(step);
   if (push == pushes_.end() || push->stopped) return;
   push->ready.insert(push->ready.end(), slices.begin(), slices.end());
   sendOn();
 }
 
-void PushQueue::giveUp(Step step) {
+void SliceQueue::giveUp(Step step) {
   const Place push = find(step);
   if (push == pushes_.end()) return;
   stop(*push, {ErrorCode::invalidArgument, "the push was given up"});
@@ -31,7 +32,7 @@ void PushQueue::giveUp(Step step) {
   sendOn();
 }
 
-void PushQueue::stopAll(const Error& why) {
+void SliceQueue::stopAll(const Error& why) {
   for (Place push = pushes_.begin(); push != pushes_.end();) {
     const Place next = std::next(push);  // finishing erases
     stop(*push, why);
@@ -40,24 +41,24 @@ void PushQueue::stopAll(const Error& why) {
   }
 }
 
-PushQueue::Place PushQueue::find(Step step) {
+SliceQueue::Place SliceQueue::find(Step step) {
   return std::find_if(pushes_.begin(), pushes_.end(), [&](const Push& push) { return push.step == step; });
 }
 
-void PushQueue::stop(Push& push, Status why) {
+void SliceQueue::stop(Push& push, Status why) {
   if (push.status.ok()) push.status = std::move(why);
   push.stopped = true;
   push.ready.clear();
 }
 
-void PushQueue::sendOn() {
+void SliceQueue::sendOn() {
   for (Place push = pushes_.begin(); push != pushes_.end(); ++push) {
     while (unanswered_ < push->window && !push->ready.empty()) sendOne(push);
     if (push->unsent > 0 && !push->stopped) return;
   }
 }
 
-void PushQueue::sendOne(Place push) {
+void SliceQueue::sendOne(Place push) {
   const size_t slice = push->ready.front();
   push->ready.pop_front();
   --push->unsent;
@@ -76,14 +77,14 @@ void PushQueue::sendOne(Place push) {
                        }));
 }
 
-void PushQueue::answered(Place push) {
+void SliceQueue::answered(Place push) {
   --push->unanswered;
   --unanswered_;
   finishIfDone(push);
   sendOn();
 }
 
-void PushQueue::finishIfDone(Place push) {
+void SliceQueue::finishIfDone(Place push) {
   if (push->unanswered > 0 || (push->unsent > 0 && !push->stopped)) return;
   KJ_IF_MAYBE (exception, push->thrown) {
     push->done->reject(kj::mv(*exception));
@@ -91,6 +92,17 @@ void PushQueue::finishIfDone(Place push) {
     push->done->fulfill(kj::mv(push->status));
   }
   pushes_.erase(push);
+}
+
+kj::Promise<Status> sendInWindow(const std::vector<Slice>& slices, uint32_t window,
+                                 std::function<kj::Promise<Status>(const Slice&)> send) {
+  auto queue = kj::heap<SliceQueue>();
+  auto sent = queue->add(Step{}, slices.size(), window,
+                         [&slices, send = std::move(send)](size_t index) { return send(slices[index]); });
+  std::vector<size_t> all(slices.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  queue->ready(Step{}, all);
+  return sent.attach(kj::mv(queue));
 }
 
 }  // namespace psd

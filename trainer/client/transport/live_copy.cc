@@ -1,4 +1,4 @@
-#include "trainer/client/live_copy.h"
+#include "trainer/client/transport/live_copy.h"
 
 #include <algorithm>
 #include <cstring>

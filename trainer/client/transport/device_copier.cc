@@ -1,4 +1,4 @@
-#include "trainer/client/device_copier.h"
+#include "trainer/client/transport/device_copier.h"
 
 #include <cstring>
 #include <string>

@@ -1,4 +1,4 @@
-#include "trainer/client/encoded_pushes.h"
+#include "trainer/client/transport/encoded_pushes.h"
 
 namespace psd {
 

@@ -1,4 +1,4 @@
-#include "trainer/client/slices.h"
+#include "trainer/client/transport/slices.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,9 +1,9 @@
-#include "trainer/client/shared_model.h"
+#include "trainer/client/transport/shared_model.h"
 
 #include <algorithm>
 #include <atomic>
 
-#include "trainer/client/live_copy.h"
+#include "trainer/client/transport/live_copy.h"
 
 namespace psd {
 namespace {
