@@ -48,6 +48,7 @@ kj::Promise<SlicePushed> DeviceRings::push(const PushRequest& push, const Slice&
   if (closed_) return SlicePushed{.status = *closed_};
   Ring& ring = ringOf(slice);
   const auto bytes = values.values.size_bytes();
+  if (Status fits = ring.pushes.checkSlice(bytes); !fits.ok()) return SlicePushed{.status = std::move(fits)};
   RingPlaces::Place place = ring.pushes.take();
   if (Status copied = copier_->copy(ring.at(place), values.values.data(), bytes); !copied.ok()) {
     place.giveBack();
@@ -64,6 +65,8 @@ kj::Promise<SlicePushed> DeviceRings::push(const PushRequest& push, const Slice&
 }
 
 kj::Promise<Result<SlicePulled>> DeviceRings::pull(uint64_t pull, const Slice& slice, std::span<float> into) {
+  Status fits = ringOf(slice).pulls.checkSlice(into.size_bytes());
+  if (!fits.ok()) return Result<SlicePulled>(fits.error());
   // Several pulls may be under way, each with a window of its own.
   return ringOf(slice).pulls.takeWhenFree().then([this, pull, slice, into](RingPlaces::Place place) {
     return pullThrough(std::move(place), pull, slice, into);

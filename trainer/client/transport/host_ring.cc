@@ -31,7 +31,7 @@ HostRing::HostRing(DaemonConnection& connection, std::shared_ptr<SharedMemory> m
 kj::Promise<SlicePushed> HostRing::push(const PushRequest& push, const Slice& slice,
                                         const SliceValues& values) {
   const auto bytes = values.values.size_bytes();
-  KJ_REQUIRE(bytes <= places_.placeBytes(), "a slice larger than a place of the ring");
+  if (Status fits = places_.checkSlice(bytes); !fits.ok()) return SlicePushed{.status = std::move(fits)};
   RingPlaces::Place place = places_.take();
   // Plain stores: the daemon reads the place soon, out of a cache that the two share.
   std::memcpy(memory_->data() + place.at(), values.values.data(), bytes);

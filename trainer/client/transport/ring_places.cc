@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
 #include <kj/debug.h>
 
 #include "common/types/model_layout.h"
@@ -19,6 +20,11 @@ RingSizes RingSizes::of(const std::vector<Slice>& slices, uint64_t bytesMax, uin
 RingPlaces::RingPlaces(uint64_t begin, uint64_t bytes, uint32_t count)
     : begin_(begin), bytes_(bytes), count_(count) {
   for (uint32_t index = count; index-- > 0;) free_.push_back(index);
+}
+
+Status RingPlaces::checkSlice(uint64_t bytes) const {
+  if (bytes <= bytes_) return {};
+  return {ErrorCode::badSlice, fmt::format("a slice of {} bytes in a ring with places of {}", bytes, bytes_)};
 }
 
 RingPlaces::Place RingPlaces::take() {

@@ -7,6 +7,7 @@
 
 #include <kj/async.h>
 
+#include "common/status/status.h"
 #include "trainer/client/transport/slices.h"
 
 namespace psd {
@@ -49,7 +50,8 @@ class RingPlaces {
   RingPlaces(uint64_t begin, uint64_t bytes, uint32_t count);
 
   uint32_t count() const { return count_; }
-  uint64_t placeBytes() const { return bytes_; }
+  /// ErrorCode::badSlice for one that has no room in a place.
+  Status checkSlice(uint64_t bytes) const;
   /// Takes a place: one must be free, or the ring lost.
   Place take();
   /// Takes a place once one is free, after those who waited before.
