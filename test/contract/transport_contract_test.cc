@@ -359,27 +359,25 @@ TEST_CASE(
     Values gradient = rig.filled(-1), into = rig.filled(0.5f);
     const PushRequest request = rig.request(1, gradient);
     rig.daemon.signal(SIGSTOP);
-    std::vector<kj::Promise<Result<bool>>> asked;
+    const auto pushOne = [&](const Slice& slice) {
+      return rig.push(request, slice).then([](const SlicePushed& pushed) { return pushed.status; });
+    };
+    const auto pullOne = [&](const Slice& slice) {
+      return rig.pull(1, slice, into).then([](const Result<SlicePulled>& got) { return got.status(); });
+    };
+    std::vector<kj::Promise<Status>> asked;
     for (uint32_t i = 0; i < 2 * kWindow; i++) {
       const Slice& slice = rig.terms.slices[i];
       if (i < std::min(kWindow, rig.pushes->window())) {
-        asked.push_back(rig.connection->guarded<bool>(
-            rig.push(request, slice).then([](const SlicePushed& pushed) -> Result<bool> {
-              if (!pushed.status.ok()) return pushed.status.error();
-              return true;
-            })));
+        asked.push_back(rig.connection->call([&] { return pushOne(slice); }));
       }
-      asked.push_back(rig.connection->guarded<bool>(
-          rig.pull(1, slice, into).then([](const Result<SlicePulled>& pulled) -> Result<bool> {
-            if (!pulled.ok()) return pulled.error();
-            return true;
-          })));
+      asked.push_back(rig.connection->call([&] { return pullOne(slice); }));
     }
     for (auto& answer : asked) REQUIRE_FALSE(answer.poll(rig.io.waitScope));
     rig.end(kGone);
     for (auto& answer : asked) {
-      const auto ended = rig.wait(kj::mv(answer));
-      checkRefused(ended.status(), ErrorCode::unavailable);
+      const Status ended = rig.wait(kj::mv(answer));
+      checkRefused(ended, ErrorCode::unavailable);
       CHECK(ended.message() == kGone.message);
     }
     // From here on they are the caller's again.
@@ -392,13 +390,12 @@ TEST_CASE(
     rig.io.provider->getTimer().afterDelay(0 * kj::SECONDS).wait(rig.io.waitScope);
     CHECK(into.areAll(0.5f));
     // Nor does anything go by it any more.
-    const auto later = rig.wait(rig.connection->guarded<bool>(kj::evalNow([&] {
-      return rig.push(request, rig.terms.slices[0]).then([](const SlicePushed& pushed) -> Result<bool> {
-        if (!pushed.status.ok()) return pushed.status.error();
-        return true;
-      });
-    })));
-    checkRefused(later.status(), ErrorCode::unavailable);
+    for (const bool pulls : {false, true}) {
+      const Slice& slice = rig.terms.slices[0];
+      auto later = kj::evalNow([&] { return pulls ? pullOne(slice) : pushOne(slice); });
+      const auto refused = rig.wait(later.catch_([](kj::Exception&&) { return Status(kGone); }));
+      checkRefused(refused, ErrorCode::unavailable);
+    }
   });
 }
 

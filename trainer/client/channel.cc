@@ -128,16 +128,17 @@ kj::Promise<Status> Channel::begin(Admission in) {
 }
 
 kj::Promise<Result<JoinAnswer>> Channel::join(const JoinRequest& request, const ModelSpec& model) {
-  return connection_.guarded<JoinAnswer>(
-      joinAs(connection_, request, model, chunkBytes_)
-          .then([this](Result<Admission> in) -> kj::Promise<Result<JoinAnswer>> {
-            if (!in.ok()) return Result<JoinAnswer>(in.error());
-            const JoinAnswer answer = in->answer;
-            return begin(std::move(*in)).then([answer](Status status) -> Result<JoinAnswer> {
-              if (!status.ok()) return status.error();
-              return answer;
-            });
-          }));
+  return connection_.call([&] {
+    return joinAs(connection_, request, model, chunkBytes_)
+        .then([this](Result<Admission> in) -> kj::Promise<Result<JoinAnswer>> {
+          if (!in.ok()) return Result<JoinAnswer>(in.error());
+          const JoinAnswer answer = in->answer;
+          return begin(std::move(*in)).then([answer](Status status) -> Result<JoinAnswer> {
+            if (!status.ok()) return status.error();
+            return answer;
+          });
+        });
+  });
 }
 
 kj::Promise<Status> Channel::attach(const SessionTerms& terms) {
@@ -149,17 +150,18 @@ kj::Promise<Status> Channel::attach(const SessionTerms& terms) {
 }
 
 kj::Promise<Result<ModelSpec>> Channel::observe(const ModelSpec& model) {
-  return connection_.guarded<ModelSpec>(
-      observeAs(connection_, model, chunkBytes_)
-          .then([this](Result<Admission> in) -> kj::Promise<Result<ModelSpec>> {
-            if (!in.ok()) return Result<ModelSpec>(in.error());
-            ModelSpec served = std::move(in->model);
-            return begin(std::move(*in))
-                .then([served = std::move(served)](Status status) mutable -> Result<ModelSpec> {
-                  if (!status.ok()) return status.error();
-                  return std::move(served);
-                });
-          }));
+  return connection_.call([&] {
+    return observeAs(connection_, model, chunkBytes_)
+        .then([this](Result<Admission> in) -> kj::Promise<Result<ModelSpec>> {
+          if (!in.ok()) return Result<ModelSpec>(in.error());
+          ModelSpec served = std::move(in->model);
+          return begin(std::move(*in))
+              .then([served = std::move(served)](Status status) mutable -> Result<ModelSpec> {
+                if (!status.ok()) return status.error();
+                return std::move(served);
+              });
+        });
+  });
 }
 
 std::shared_ptr<EncodedPushes> Channel::carry(uint32_t number, uint32_t links,
@@ -179,12 +181,13 @@ std::shared_ptr<EncodedPushes> Channel::carry(uint32_t number, uint32_t links,
 }
 
 kj::Promise<Result<StartRole>> Channel::awaitModel() {
-  if (connection_.ended()) return Result<StartRole>(*connection_.ended());
-  return connection_.guarded<StartRole>(connection_.trainer().awaitModelRequest().send().then(
-      [](capnp::Response<schema::AwaitResult> answer) -> Result<StartRole> {
-        if (answer.isError()) return sanitized(wire::readError(answer.getError()));
-        return answer.isMustInitialize() ? StartRole::bringValues : StartRole::go;
-      }));
+  return connection_.call([this] {
+    return connection_.trainer().awaitModelRequest().send().then(
+        [](capnp::Response<schema::AwaitResult> answer) -> Result<StartRole> {
+          if (answer.isError()) return sanitized(wire::readError(answer.getError()));
+          return answer.isMustInitialize() ? StartRole::bringValues : StartRole::go;
+        });
+  });
 }
 
 kj::Promise<Status> Channel::initializeSlice(const Slice& slice, std::span<const float> values) {
@@ -199,95 +202,94 @@ kj::Promise<Status> Channel::initializeSlice(const Slice& slice, std::span<const
 }
 
 kj::Promise<Result<PushInfo>> Channel::bringValues(std::span<const float> values) {
-  if (connection_.ended()) return Result<PushInfo>(*connection_.ended());
-  const auto start = Clock::now();
-  auto sent = sendInWindow(terms_.slices, window_, [this, values](const Slice& slice) {
-    return initializeSlice(slice, values.subspan(slice.arena, slice.count));
+  return connection_.call([this, values, start = Clock::now()] {
+    return sendInWindow(terms_.slices, window_,
+                        [this, values](const Slice& slice) {
+                          return initializeSlice(slice, values.subspan(slice.arena, slice.count));
+                        })
+        .then([this, start](Status status) -> kj::Promise<Result<PushInfo>> {
+          if (!status.ok()) return Result<PushInfo>(sanitized(status.error()));
+          return connection_.trainer().initializedRequest().send().then(
+              [start](capnp::Response<schema::Trainer::InitializedResults> answer) -> Result<PushInfo> {
+                const Status status = wire::readStatus(answer.getStatus());
+                if (!status.ok()) return sanitized(status.error());
+                return PushInfo{.seconds = secondsSince(start)};
+              });
+        });
   });
-  return connection_.guarded<PushInfo>(
-      sent.then([this, start](Status status) -> kj::Promise<Result<PushInfo>> {
-        if (!status.ok()) return Result<PushInfo>(sanitized(status.error()));
-        return connection_.trainer().initializedRequest().send().then(
-            [start](capnp::Response<schema::Trainer::InitializedResults> answer) -> Result<PushInfo> {
-              const Status status = wire::readStatus(answer.getStatus());
-              if (!status.ok()) return sanitized(status.error());
-              return PushInfo{.seconds = secondsSince(start)};
-            });
-      }));
 }
 
 kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, bool onDevice) {
-  if (connection_.ended()) return Result<PullInfo>(*connection_.ended());
-  if (!connection_.canPull()) {
-    return Result<PullInfo>(ErrorCode::invalidArgument, "pull() comes after join() or observe()");
-  }
-  const auto way = transports_.choose(onDevice);
-  if (!way.ok()) return Result<PullInfo>(way.error());
-  const auto start = Clock::now();
-  auto info = kj::heap<PullInfo>();
-  info->versions.resize(terms_.plan.shards.size(), kUnread);
-  auto received = sendInWindow(
-      carried_, window_,
-      [destination, number = ++lastPull_, &transport = *way->pull, &info = *info](const Slice& slice) {
-        return transport.pull(number, slice, destination.subspan(slice.arena, slice.count))
-            .then([&info, slice](Result<SlicePulled> pulled) { return add(info, slice, pulled); });
-      });
-  return connection_.guarded<PullInfo>(
-      received.then([start, info = kj::mv(info)](Status status) mutable -> Result<PullInfo> {
-        if (!status.ok()) return status.error();
-        info->seconds = secondsSince(start);
-        std::ranges::replace(info->versions, kUnread, Version{});  // shards that other connections carry
-        return std::move(*info);
-      }));
+  return connection_.call([this, destination, onDevice]() -> kj::Promise<Result<PullInfo>> {
+    if (!connection_.canPull()) {
+      return Result<PullInfo>(ErrorCode::invalidArgument, "pull() comes after join() or observe()");
+    }
+    const auto start = Clock::now();
+    const auto way = transports_.choose(onDevice);
+    if (!way.ok()) return Result<PullInfo>(way.error());
+    auto info = kj::heap<PullInfo>();
+    info->versions.resize(terms_.plan.shards.size(), kUnread);
+    const auto send = [destination, number = ++lastPull_, &transport = *way->pull,
+                       &info = *info](const Slice& slice) {
+      return transport.pull(number, slice, destination.subspan(slice.arena, slice.count))
+          .then([&info, slice](Result<SlicePulled> pulled) { return add(info, slice, pulled); });
+    };
+    return sendInWindow(carried_, window_, send)
+        .then([start, info = kj::mv(info)](Status status) mutable -> Result<PullInfo> {
+          if (!status.ok()) return status.error();
+          info->seconds = secondsSince(start);
+          std::ranges::replace(info->versions, kUnread, Version{});  // shards that other connections carry
+          return std::move(*info);
+        });
+  });
 }
 
 kj::Promise<Result<PushInfo>> Channel::beginPush(const PushRequest& request) {
-  if (connection_.ended()) return Result<PushInfo>(*connection_.ended());
-  if (!connection_.canPush()) {
-    return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
-  }
-  const auto way = transports_.choose(request.onDevice);
-  if (!way.ok()) return Result<PushInfo>(way.error());
-  const auto start = Clock::now();
-  const auto info = std::make_shared<PushInfo>();
-  info->versions.resize(terms_.plan.shards.size());
-  SliceTransport& transport = *way->push;
-  auto sent = pushes_.add(
-      request.step, carried_.size(), std::min(window_, transport.window()),
-      [this, request, info, &transport](size_t index) {
-        const Slice& slice = carried_[index];
-        return transport.push(request, slice, {request.gradient.subspan(slice.arena, slice.count), {}})
-            .then([info, slice](const SlicePushed& pushed) { return add(*info, slice, pushed); });
-      });
-  return connection_.guarded<PushInfo>(
-      sent.then([this, request, start, info](Status status) -> Result<PushInfo> {
-        const bool answered = status.ok() || !isLost(status.error());
-        if (answered && links_ == 1) concludePush(request.step, *request.dropped);
-        if (!status.ok()) return status.error();
-        info->seconds = secondsSince(start);
-        return std::move(*info);
-      }));
+  return connection_.call([this, request]() -> kj::Promise<Result<PushInfo>> {
+    if (!connection_.canPush()) {
+      return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
+    }
+    const auto start = Clock::now();
+    const auto way = transports_.choose(request.onDevice);
+    if (!way.ok()) return Result<PushInfo>(way.error());
+    SliceTransport& transport = *way->push;
+    const auto info = std::make_shared<PushInfo>();
+    info->versions.resize(terms_.plan.shards.size());
+    const auto send = [this, request, info, &transport](size_t index) {
+      const Slice& slice = carried_[index];
+      return transport.push(request, slice, {request.gradient.subspan(slice.arena, slice.count), nullptr})
+          .then([info, slice](const SlicePushed& pushed) { return add(*info, slice, pushed); });
+    };
+    return pushes_.add(request.step, carried_.size(), std::min(window_, transport.window()), send)
+        .then([this, request, start, info](Status status) -> Result<PushInfo> {
+          const bool answered = status.ok() || !isLost(status.error());
+          if (answered && links_ == 1) concludePush(request.step, *request.dropped);
+          if (!status.ok()) return status.error();
+          info->seconds = secondsSince(start);
+          return std::move(*info);
+        });
+  });
 }
 
 kj::Promise<Result<DealtSamples>> Channel::takeSamples(const SamplesRequest& samples) {
-  if (connection_.ended()) return Result<DealtSamples>(*connection_.ended());
-  if (!connection_.canPush()) {
-    return Result<DealtSamples>(ErrorCode::invalidArgument, "takeSamples() comes after join()");
-  }
-  auto request = connection_.trainer().takeSamplesRequest();
-  request.setStep(samples.step.value);
-  request.setCount(samples.count);
-  request.setSamples(samples.samples);
-  request.setEpochs(samples.epochs);
-  request.setFirstEpoch(samples.firstEpoch);
-  request.setWait(samples.wait);
-  request.setNominal(samples.nominal);
-  request.setSampleSeconds(samples.sampleSeconds);
-  const bool sized = samples.nominal != 0;
-  return connection_.guarded<DealtSamples>(
-      request.send().then([this, sized](capnp::Response<schema::SamplesResult> answer) {
-        return readSamples(answer, terms_.plan, sized);
-      }));
+  return connection_.call([&]() -> kj::Promise<Result<DealtSamples>> {
+    if (!connection_.canPush()) {
+      return Result<DealtSamples>(ErrorCode::invalidArgument, "takeSamples() comes after join()");
+    }
+    auto request = connection_.trainer().takeSamplesRequest();
+    request.setStep(samples.step.value);
+    request.setCount(samples.count);
+    request.setSamples(samples.samples);
+    request.setEpochs(samples.epochs);
+    request.setFirstEpoch(samples.firstEpoch);
+    request.setWait(samples.wait);
+    request.setNominal(samples.nominal);
+    request.setSampleSeconds(samples.sampleSeconds);
+    return request.send().then(
+        [this, sized = samples.nominal != 0](capnp::Response<schema::SamplesResult> answer) {
+          return readSamples(answer, terms_.plan, sized);
+        });
+  });
 }
 
 kj::Promise<void> Channel::pingOnAndOn(uint64_t left, std::vector<double>& seconds) {
@@ -303,33 +305,32 @@ kj::Promise<void> Channel::pingOnAndOn(uint64_t left, std::vector<double>& secon
 }
 
 kj::Promise<Result<PingInfo>> Channel::ping(uint64_t calls, uint32_t outstanding) {
-  if (connection_.ended()) return Result<PingInfo>(*connection_.ended());
-  const auto start = Clock::now();
-  auto info = kj::heap<PingInfo>();
-  info->seconds.reserve(calls);
-  const uint64_t lines = std::max<uint64_t>(1, std::min<uint64_t>(outstanding, calls));
-  auto running = kj::heapArrayBuilder<kj::Promise<void>>(lines);
-  for (uint64_t i = 0; i < lines; i++) {
-    running.add(
-        pingOnAndOn(calls / lines + (i < calls % lines ? 1 : 0), info->seconds).eagerlyEvaluate(nullptr));
-  }
-  return connection_.guarded<PingInfo>(
-      kj::joinPromises(running.finish()).then([start, info = kj::mv(info)]() mutable -> Result<PingInfo> {
-        info->elapsed = secondsSince(start);
-        return std::move(*info);
-      }));
+  return connection_.call([this, calls, outstanding] {
+    const auto start = Clock::now();
+    auto info = kj::heap<PingInfo>();
+    info->seconds.reserve(calls);
+    const uint64_t lines = std::max<uint64_t>(1, std::min<uint64_t>(outstanding, calls));
+    auto running = kj::heapArrayBuilder<kj::Promise<void>>(lines);
+    for (uint64_t i = 0; i < lines; i++) {
+      running.add(
+          pingOnAndOn(calls / lines + (i < calls % lines ? 1 : 0), info->seconds).eagerlyEvaluate(nullptr));
+    }
+    return kj::joinPromises(running.finish())
+        .then([start, info = kj::mv(info)]() mutable -> Result<PingInfo> {
+          info->elapsed = secondsSince(start);
+          return std::move(*info);
+        });
+  });
 }
 
 kj::Promise<Status> Channel::leave() {
-  if (connection_.ended()) return Status(*connection_.ended());
-  if (!connection_.canPush()) return Status();
-  auto call = connection_.trainer().leaveRequest().send().then(
-      [](capnp::Response<schema::Trainer::LeaveResults> answer) -> Result<bool> {
-        const Status status = wire::readStatus(answer.getStatus());
-        if (!status.ok()) return sanitized(status.error());
-        return true;
-      });
-  return connection_.guarded<bool>(kj::mv(call)).then([](Result<bool> done) { return done.status(); });
+  return connection_.call([this]() -> kj::Promise<Status> {
+    if (!connection_.canPush()) return Status();
+    return connection_.trainer().leaveRequest().send().then(
+        [](capnp::Response<schema::Trainer::LeaveResults> answer) {
+          return sanitized(wire::readStatus(answer.getStatus()));
+        });
+  });
 }
 
 kj::Promise<void> Channel::leaveAndFail(const Error& why) {

@@ -86,85 +86,86 @@ Result<Admission> readJoined(DaemonConnection& connection, schema::JoinResult::J
 }  // namespace
 
 kj::Promise<Result<std::string>> sayHello(DaemonConnection& connection) {
-  if (connection.ended()) return Result<std::string>(*connection.ended());
-  auto request = connection.daemon().helloRequest();
-  request.setProtocolVersion(wire::kProtocolVersion);
-  request.setPeer("psd-trainer " PSD_VERSION);
-  return connection.guarded<std::string>(request.send().then(
-      [&connection](capnp::Response<schema::Daemon::HelloResults> answer) -> Result<std::string> {
-        const std::string& server = connection.server();
-        const Status status = wire::readStatus(answer.getStatus());
-        if (!status.ok()) return Error{status.error().code, server + ": " + sanitized(status).message()};
-        if (answer.getProtocolVersion() != wire::kProtocolVersion) {
-          return Error{ErrorCode::protocolMismatch,
-                       fmt::format("{}: the daemon speaks protocol version {}, this program version {}",
-                                   server, answer.getProtocolVersion(), wire::kProtocolVersion)};
-        }
-        return printable(wire::textIn(answer.getServerVersion()));
-      }));
+  return connection.call([&connection] {
+    auto request = connection.daemon().helloRequest();
+    request.setProtocolVersion(wire::kProtocolVersion);
+    request.setPeer("psd-trainer " PSD_VERSION);
+    return request.send().then(
+        [&connection](capnp::Response<schema::Daemon::HelloResults> answer) -> Result<std::string> {
+          const std::string& server = connection.server();
+          const Status status = wire::readStatus(answer.getStatus());
+          if (!status.ok()) return Error{status.error().code, server + ": " + sanitized(status).message()};
+          if (answer.getProtocolVersion() != wire::kProtocolVersion) {
+            return Error{ErrorCode::protocolMismatch,
+                         fmt::format("{}: the daemon speaks protocol version {}, this program version {}",
+                                     server, answer.getProtocolVersion(), wire::kProtocolVersion)};
+          }
+          return printable(wire::textIn(answer.getServerVersion()));
+        });
+  });
 }
 
 kj::Promise<Result<Admission>> joinAs(DaemonConnection& connection, const JoinRequest& join,
                                       const ModelSpec& model, uint64_t chunkBytes) {
-  if (connection.ended()) return Result<Admission>(*connection.ended());
-  auto request = connection.daemon().joinRequest();
-  request.setRank(join.membership.rank.value);
-  request.setWorldSize(join.membership.worldSize);
-  request.setAnyRank(join.membership.anyRank);
-  request.setHost(hostName().c_str());
-  request.setPid(static_cast<uint32_t>(getpid()));
-  request.setIncarnation(join.incarnation);
-  request.setDaemon(join.lastDaemon);
-  request.setCodec(join.codecs.push.c_str());
-  request.setPullCodec(join.codecs.pull.c_str());
-  wire::writeModel(model, request.initModel());
-  auto held = request.initHeld(static_cast<kj::uint>(join.held.size()));
-  for (kj::uint i = 0; i < held.size(); i++) {
-    held[i].setStep(join.held[i].step.value);
-    const SampleRange& range = join.held[i].range;
-    held[i].setEpoch(range.epoch);
-    held[i].setBegin(range.begin);
-    held[i].setCount(static_cast<uint32_t>(range.count));
-  }
-  return connection.guarded<Admission>(
-      request.send().then([&connection, model, chunkBytes, incarnation = join.incarnation](
-                              capnp::Response<schema::JoinResult> answer) -> Result<Admission> {
-        if (answer.isError()) return sanitized(wire::readError(answer.getError()));
-        return readJoined(connection, answer.getJoined(), model, chunkBytes, incarnation);
-      }));
+  return connection.call([&] {
+    auto request = connection.daemon().joinRequest();
+    request.setRank(join.membership.rank.value);
+    request.setWorldSize(join.membership.worldSize);
+    request.setAnyRank(join.membership.anyRank);
+    request.setHost(hostName().c_str());
+    request.setPid(static_cast<uint32_t>(getpid()));
+    request.setIncarnation(join.incarnation);
+    request.setDaemon(join.lastDaemon);
+    request.setCodec(join.codecs.push.c_str());
+    request.setPullCodec(join.codecs.pull.c_str());
+    wire::writeModel(model, request.initModel());
+    auto held = request.initHeld(static_cast<kj::uint>(join.held.size()));
+    for (kj::uint i = 0; i < held.size(); i++) {
+      held[i].setStep(join.held[i].step.value);
+      const SampleRange& range = join.held[i].range;
+      held[i].setEpoch(range.epoch);
+      held[i].setBegin(range.begin);
+      held[i].setCount(static_cast<uint32_t>(range.count));
+    }
+    return request.send().then([&connection, model, chunkBytes, incarnation = join.incarnation](
+                                   capnp::Response<schema::JoinResult> answer) -> Result<Admission> {
+      if (answer.isError()) return sanitized(wire::readError(answer.getError()));
+      return readJoined(connection, answer.getJoined(), model, chunkBytes, incarnation);
+    });
+  });
 }
 
 kj::Promise<Status> attachTo(DaemonConnection& connection, const SessionTerms& terms) {
-  if (connection.ended()) return Status(*connection.ended());
-  auto request = connection.daemon().attachRequest();
-  request.setRank(terms.rank.value);
-  request.setIncarnation(terms.incarnation);
-  request.setAttachment(terms.attachment);
-  auto attached =
-      request.send().then([&connection](capnp::Response<schema::AttachResult> answer) -> Result<bool> {
-        if (answer.isError()) return sanitized(wire::readError(answer.getError()));
-        connection.setTrainer(answer.getSession());
-        return true;
-      });
-  return connection.guarded<bool>(kj::mv(attached)).then([](Result<bool> done) { return done.status(); });
+  return connection.call([&] {
+    auto request = connection.daemon().attachRequest();
+    request.setRank(terms.rank.value);
+    request.setIncarnation(terms.incarnation);
+    request.setAttachment(terms.attachment);
+    return request.send().then([&connection](capnp::Response<schema::AttachResult> answer) -> Status {
+      if (answer.isError()) return sanitized(wire::readError(answer.getError()));
+      connection.setTrainer(answer.getSession());
+      return {};
+    });
+  });
 }
 
 kj::Promise<Result<Admission>> observeAs(DaemonConnection& connection, const ModelSpec& model,
                                          uint64_t chunkBytes) {
-  if (connection.ended()) return Result<Admission>(*connection.ended());
-  auto request = connection.daemon().observeRequest();
-  wire::writeModel(model, request.initModel());
-  return connection.guarded<Admission>(request.send().then(
-      [&connection, chunkBytes](capnp::Response<schema::ObserveResult> answer) -> Result<Admission> {
-        if (answer.isError()) return sanitized(wire::readError(answer.getError()));
-        auto observing = answer.getObserving();
-        Admission in;
-        PSD_ASSIGN_OR_RETURN(in.model, wire::readModel(observing.getModel()));
-        PSD_RETURN_IF_ERROR(readAccess(observing.getAccess(), chunkBytes, in.model, in.terms));
-        in.offer = readOffer(observing.getAccess());
-        connection.setReader(observing.getReader());
-        return in;
-      }));
+  return connection.call([&] {
+    auto request = connection.daemon().observeRequest();
+    wire::writeModel(model, request.initModel());
+    return request.send().then(
+        [&connection, chunkBytes](capnp::Response<schema::ObserveResult> answer) -> Result<Admission> {
+          if (answer.isError()) return sanitized(wire::readError(answer.getError()));
+          auto observing = answer.getObserving();
+          Admission in;
+          PSD_ASSIGN_OR_RETURN(in.model, wire::readModel(observing.getModel()));
+          PSD_RETURN_IF_ERROR(readAccess(observing.getAccess(), chunkBytes, in.model, in.terms));
+          in.offer = readOffer(observing.getAccess());
+          connection.setReader(observing.getReader());
+          return in;
+        });
+  });
 }
 
 }  // namespace psd

@@ -63,17 +63,22 @@ class DaemonConnection {
   /// Ends when the daemon has hung up, or the connection broke.
   kj::Promise<void> whenDisconnected();
 
-  /// The call, with what the library throws as an Error; the connection is torn down first.
-  template <class T>
-  kj::Promise<Result<T>> guarded(kj::Promise<Result<T>> call) {
-    return call.catch_([this](kj::Exception&& exception) -> kj::Promise<Result<T>> {
-      return broken(kj::mv(exception)).then([](Error error) -> Result<T> { return error; });
+  /// What `work()` promises, a Status or a Result; why the connection ended where it has, and what the
+  /// library throws as an Error, once the connection is torn down.
+  template <class Work>
+  auto call(Work work) -> decltype(work()) {
+    using Answer = decltype(answerOf(work()));
+    if (ended_) return Answer(*ended_);
+    return kj::evalNow(kj::mv(work)).catch_([this](kj::Exception&& exception) -> kj::Promise<Answer> {
+      return broken(kj::mv(exception)).then([](Error error) -> Answer { return error; });
     });
   }
 
  private:
   using Rpc = capnp::RpcSystem<capnp::rpc::twoparty::VatId>;
 
+  template <class Answer>
+  static Answer answerOf(kj::Promise<Answer> promise);
   kj::Promise<Error> broken(kj::Exception&& exception);
 
   const std::string server_;
