@@ -17,6 +17,7 @@ class Links {
 
   /// The one that makes all calls of which there are no shares.
   Link& first() const { return *links_.front(); }
+  Link& at(uint32_t index) const { return *links_[index]; }
   /// Which of the channels that took each other's place the first has; rises.
   uint64_t number() const { return number_; }
   void countChannel() { number_++; }
@@ -44,7 +45,6 @@ class Links {
     for (uint32_t i = 0; i < inUse(); i++) parts.push_back(links_[i]->start<T>(work));
     return Answers<T>(std::move(parts));
   }
-  Link& at(uint32_t index) const { return *links_[index]; }
 
  private:
   std::vector<std::unique_ptr<Link>> links_;  // as many as were ever needed

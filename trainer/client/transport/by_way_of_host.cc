@@ -29,8 +29,7 @@ kj::Promise<Result<SlicePulled>> ByWayOfHost::pull(uint64_t pull, const Slice& s
         if (closed_) return *closed_;
         PSD_RETURN_IF_ERROR(copier_->copy(into.data(), host->values.data(), into.size_bytes()));
         return pulled;
-      })
-      .attach(host);
+      });
 }
 
 }  // namespace psd

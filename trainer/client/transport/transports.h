@@ -45,8 +45,6 @@ class Transports {
 
   /// The daemon's parameters in this process; null where they are to be pulled.
   const std::shared_ptr<const SharedModel>& sharedModel() const { return shared_; }
-  /// Whether values of the client's CUDA device go through memory of the daemon's.
-  bool hasDeviceRings() const { return rings_ != nullptr; }
   /// What people call the way of pulls and of pushes.
   std::string pullName() const { return rings_ ? rings_->name() : shared_ ? "shm" : host_.pull->name(); }
   std::string pushName() const { return rings_ ? rings_->name() : host_.push->name(); }
