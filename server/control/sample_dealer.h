@@ -17,16 +17,6 @@ namespace psd {
 
 class PushServer;
 
-/// What a trainer that asks for samples says, see Trainer.takeSamples in the schema.
-struct SamplesRequest {
-  Step step;
-  uint32_t count = 0;  ///< at most
-  uint64_t samples = 0, epochs = 0, firstEpoch = 0;
-  bool wait = false;
-  uint32_t nominal = 0;      ///< of a trainer whose number of samples the daemon chooses; else 0
-  double sampleSeconds = 0;  ///< with `nominal`: computing for one sample; 0: not known yet
-};
-
 /// What a trainer that asks for samples gets: a range, or none, now or for good.
 struct Samples {
   std::optional<SampleRange> range;

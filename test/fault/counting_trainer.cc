@@ -22,7 +22,7 @@
 
 #include "test/fault/patient_join.h"
 #include "test/support/arena_values.h"
-#include "trainer/client/device_copier.h"
+#include "trainer/client/transport/device_copier.h"
 
 namespace psd {
 namespace {

@@ -12,8 +12,8 @@
 #include "test/contract/codec_trainer.h"
 #include "test/integration/raw_trainer.h"
 #include "trainer/client/client.h"
-#include "trainer/client/gradient_encoder.h"
-#include "trainer/client/slices.h"
+#include "trainer/client/transport/gradient_encoder.h"
+#include "trainer/client/transport/slices.h"
 
 namespace psd {
 namespace {

@@ -43,16 +43,6 @@ std::vector<float> modelOf(const LocalServer& server) {
       .get();
 }
 
-/// How a join is refused that must be.
-Status refusedJoin(RawPeer& peer) {
-  auto join = peer.training().joinRequest();
-  join.setWorldSize(1);
-  wire::writeModel(model(), join.initModel());
-  auto answer = peer.wait(join.send().dropPipeline());
-  REQUIRE(answer.isError());
-  return statusFrom(answer.getError());
-}
-
 }  // namespace
 
 TEST_CASE("Protocol: another version is refused, and says so on both sides") {

@@ -13,7 +13,7 @@
 #include "common/types/model_layout.h"
 #include "common/types/stopwatch.h"
 #include "trainer/bench/processes.h"
-#include "trainer/client/device_copier.h"
+#include "trainer/client/transport/device_copier.h"
 
 namespace psd {
 namespace {

@@ -9,24 +9,23 @@ constexpr char kWhoHoldsUp[] = "; psd status tells for whom";
 
 }  // namespace
 
-PullCall::PullCall(CallHost& client, std::span<float> destination)
-    : client_(client), destination_(destination), onDevice_(client.valuesOnDevice()) {
+PullCall::PullCall(CallHost& client, const Links& links, std::span<float> destination, bool onDevice)
+    : client_(client), links_(links), destination_(destination), onDevice_(onDevice) {
   send();
 }
 
 void PullCall::send() {
-  connection_ = client_.connection();
+  connection_ = links_.number();
   copy_ = nullptr;
-  if (const auto& shared = client_.sharedModel(); shared && shared->readable() && !onDevice_) {
+  if (const auto& shared = links_.sharedModel(); shared && shared->readable() && !onDevice_) {
     copy_ = std::make_shared<SharedCopy>(shared, destination_);
     values_ =
-        client_.startOnAll<PullInfo>([copy = copy_](Channel& channel) { return channel.pullShared(copy); });
+        links_.startOnAll<PullInfo>([copy = copy_](Channel& channel) { return channel.pullShared(copy); });
     return;
   }
-  values_ = client_.startOnAll<PullInfo>(
-      [destination = destination_, window = client_.window(), onDevice = onDevice_](Channel& channel) {
-        return channel.pull(destination, window, onDevice);
-      });
+  values_ = links_.startOnAll<PullInfo>([destination = destination_, onDevice = onDevice_](Channel& channel) {
+    return channel.pull(destination, onDevice);
+  });
 }
 
 Result<PullInfo> PullCall::wait() {
@@ -48,16 +47,19 @@ Result<PullInfo> PullCall::wait() {
   }
 }
 
-PushCall::PushCall(CallHost& client, PushOrder order)
-    : client_(client), order_(std::move(order)), slices_(client.slices()), coverage_(slices_->slices) {}
+PushCall::PushCall(CallHost& client, const Links& links, PushRequest request)
+    : client_(client),
+      links_(links),
+      request_(std::move(request)),
+      slices_(links.slices()),
+      coverage_(slices_->slices) {}
 
 void PushCall::send() {
-  connection_ = client_.connection();
-  order_.dropped = std::make_shared<std::vector<ShardId>>();
-  answer_ = client_.startOnAll<PushInfo>([order = order_, window = client_.window()](Channel& channel) {
-    return channel.beginPush(order, window);
-  });
-  slices_ = client_.slices();
+  connection_ = links_.number();
+  request_.dropped = std::make_shared<std::vector<ShardId>>();
+  answer_ = links_.startOnAll<PushInfo>(
+      [request = request_](Channel& channel) { return channel.beginPush(request); });
+  slices_ = links_.slices();
   coverage_ = Coverage(slices_->slices);
   std::vector<size_t> complete;
   for (const auto& [begin, count] : reported_) {
@@ -82,7 +84,7 @@ void PushCall::sendReady(const std::vector<size_t>& slices) const {
   }
   for (uint32_t link = 0; link < shares.size(); link++) {
     if (shares[link].empty()) continue;
-    client_.link(link).post([step = order_.step, share = std::move(shares[link])](Channel& channel) {
+    links_.at(link).post([step = request_.step, share = std::move(shares[link])](Channel& channel) {
       channel.pushReady(step, share);
     });
   }
@@ -92,7 +94,7 @@ void PushCall::giveUp() {
   givenUp_ = true;  // not to be sent again: the gradient may go
   if (!sent()) return;
   for (uint32_t link = 0; link < slices_->links; link++) {
-    client_.link(link).post([step = order_.step](Channel& channel) { channel.giveUpPush(step); });
+    links_.at(link).post([step = request_.step](Channel& channel) { channel.giveUpPush(step); });
   }
   (void)answer_.get();
 }
@@ -112,7 +114,7 @@ bool PushCall::settled() const {
 void PushCall::conclude() const {
   if (!sent() || slices_->links == 1) return;
   for (uint32_t link = 0; link < slices_->links; link++) {
-    client_.link(link).post([step = order_.step, dropped = order_.dropped](Channel& channel) {
+    links_.at(link).post([step = request_.step, dropped = request_.dropped](Channel& channel) {
       channel.concludePush(step, *dropped);
     });
   }
@@ -131,7 +133,7 @@ Result<PushInfo> PushCall::wait() {
       continue;
     }
     if (!answer_.readyWithin(kLongWait)) {
-      client_.tellWait("the answer to the push of step " + std::to_string(order_.step.value) + kWhoHoldsUp);
+      client_.tellWait("the answer to the push of step " + std::to_string(request_.step.value) + kWhoHoldsUp);
     }
     Result<PushInfo> answer = answer_.get();
     if (answer.ok()) {

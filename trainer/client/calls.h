@@ -8,8 +8,8 @@
 
 #include "trainer/client/client.h"
 #include "trainer/client/coverage.h"
-#include "trainer/client/link.h"
-#include "trainer/client/shared_copy.h"
+#include "trainer/client/links.h"
+#include "trainer/client/transport/shared_copy.h"
 
 namespace psd {
 
@@ -19,22 +19,10 @@ inline Error interruptedError() { return {ErrorCode::interrupted, "this trainer 
 /// How long a call that others may hold up waits before it says so.
 inline constexpr std::chrono::milliseconds kLongWait{3'000};
 
-/// What calls see of the client that makes them: its connections as they are now, and what it does for a call
-/// whose connection broke. Used by the client's thread.
+/// What the client that makes calls does for them. Used by the client's thread.
 class CallHost {
  public:
   virtual ~CallHost() = default;
-
-  /// The number of the first connection as it is now; rises with each that takes its place.
-  virtual uint64_t connection() const = 0;
-  virtual Link& link(uint32_t index) const = 0;
-  /// What each connection carries.
-  virtual const std::shared_ptr<const DividedSlices>& slices() const = 0;
-  /// Null where values travel in messages.
-  virtual const std::shared_ptr<const SharedModel>& sharedModel() const = 0;
-  virtual uint32_t window() const = 0;
-  /// Whether parameters and gradients are in device memory.
-  virtual bool valuesOnDevice() const = 0;
 
   /// Sends the pushes that may go now.
   virtual void sendDue() = 0;
@@ -52,21 +40,14 @@ class CallHost {
   /// Counts the bytes of an answered call.
   virtual void count(const PullInfo& info) = 0;
   virtual void count(const PushInfo& info) = 0;
-
-  /// Starts a call of which each connection has its share.
-  template <class T>
-  Answers<T> startOnAll(const std::function<kj::Promise<Result<T>>(Channel&)>& work) const {
-    std::vector<Link::Future<T>> parts;
-    for (uint32_t i = 0; i < slices()->links; i++) parts.push_back(link(i).start<T>(work));
-    return Answers<T>(std::move(parts));
-  }
 };
 
 /// A pull, from its beginning to its values, whatever becomes of connections meanwhile. Used by the client's
 /// thread.
 class PullCall final : public Pending<PullInfo>::Impl {
  public:
-  PullCall(CallHost& client, std::span<float> destination);
+  /// `onDevice`: where the destination is, as PushRequest::onDevice.
+  PullCall(CallHost& client, const Links& links, std::span<float> destination, bool onDevice);
   bool done() const override { return values_.ready(); }
   Result<PullInfo> wait() override;
 
@@ -74,10 +55,11 @@ class PullCall final : public Pending<PullInfo>::Impl {
   void send();
 
   CallHost& client_;
+  const Links& links_;
   const std::span<float> destination_;
   const bool onDevice_;
   uint64_t connection_ = 0;           // connection that the call was sent on
-  std::shared_ptr<SharedCopy> copy_;  // null: the values come in messages
+  std::shared_ptr<SharedCopy> copy_;  // null: the values come slice by slice
   Answers<PullInfo> values_;
 };
 
@@ -86,7 +68,7 @@ class PullCall final : public Pending<PullInfo>::Impl {
 /// client says when it may be sent.
 class PushCall {
  public:
-  PushCall(CallHost& client, PushOrder order);
+  PushCall(CallHost& client, const Links& links, PushRequest request);
 
   /// See PartialPush::ready().
   void ready(uint64_t begin, uint64_t count);
@@ -96,7 +78,7 @@ class PushCall {
 
   /// Begins the push, or begins it anew on another connection.
   void send();
-  Step step() const { return order_.step; }
+  Step step() const { return request_.step; }
   bool sent() const { return answer_.asked(); }
   bool done() const;
   /// Whether nothing is to be sent any more: it was answered, or refused for good.
@@ -113,7 +95,8 @@ class PushCall {
   void sendReady(const std::vector<size_t>& slices) const;
 
   CallHost& client_;
-  PushOrder order_;                                      // `dropped` is of the newest sending
+  const Links& links_;
+  PushRequest request_;                                  // `dropped` is of the newest sending
   std::vector<std::pair<uint64_t, uint64_t>> reported_;  // begin and count
   std::shared_ptr<const DividedSlices> slices_;          // of the connection
   Coverage coverage_;                                    // of slices_

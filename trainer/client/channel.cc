@@ -2,196 +2,196 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstring>
+#include <iterator>
 #include <utility>
 
-#include <kj/async-unix.h>
-#include <kj/debug.h>
-
 #include "common/text/text.h"
-#include "common/types/model_layout.h"
 #include "common/wire/convert.h"
-#include "trainer/client/cleared.h"
-#include "trainer/client/window.h"
+#include "trainer/client/transport/sanitized.h"
 
 namespace psd {
 namespace {
 
-// The daemon's slices are far smaller; a larger message is not from a psd daemon.
-constexpr uint64_t kMessageBytesMax = 64u << 20;
-constexpr kj::uint kDescriptorsPerMessage = 1;  // the memory of the parameters, or of the ring
-constexpr size_t kPooledBytesMax = 16u << 20;
+using Clock = std::chrono::steady_clock;
+
+constexpr kj::Duration kGoodbyeTime = 2 * kj::SECONDS;
 constexpr Version kUnread{UINT64_MAX};
 
-double secondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+double secondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Of a shard's slices the oldest version counts: updates may land between them.
+Status add(PullInfo& info, const Slice& slice, const Result<SlicePulled>& pulled) {
+  if (!pulled.ok()) return pulled.status();
+  Version& oldest = info.versions[slice.shard.value];
+  oldest = std::min(oldest, pulled->version);
+  info.bytes += pulled->bytes;
+  return {};
+}
+
+Status add(PushInfo& info, const Slice& slice, const SlicePushed& pushed) {
+  if (!pushed.status.ok()) return pushed.status;
+  Version& newest = info.versions[slice.shard.value];
+  newest = std::max(newest, pushed.version);
+  info.staleness = std::max(info.staleness, pushed.staleness);
+  info.outcome = std::max(info.outcome, pushed.outcome);
+  info.bytes += pushed.bytes;
+  return {};
+}
+
+/// The elements of the shards that are marked, those of neighbours as one range.
+std::vector<ElementRange> elementsOf(const ShardPlan& plan, capnp::List<bool>::Reader marked) {
+  std::vector<ElementRange> ranges;
+  for (kj::uint i = 0; i < marked.size(); i++) {
+    if (!marked[i]) continue;
+    const ShardRange& shard = plan.shards[i];
+    if (!ranges.empty() && ranges.back().begin + ranges.back().count == shard.begin) {
+      ranges.back().count += shard.count;
+    } else {
+      ranges.push_back({shard.begin, shard.count});
+    }
+  }
+  return ranges;
+}
+
+/// `sized`: the daemon was asked to choose the number.
+Result<DealtSamples> readSamples(schema::SamplesResult::Reader answer, const ShardPlan& plan, bool sized) {
+  using What = DealtSamples::What;
+  if (answer.isError()) return sanitized(wire::readError(answer.getError()));
+  if (answer.isFinished()) return DealtSamples{.what = What::finished};
+  if (!answer.isDealt()) return DealtSamples{};
+  const auto dealt = answer.getDealt();
+  const auto unweighted = dealt.getUnweighted();
+  if (unweighted.size() != (sized ? plan.shards.size() : 0)) {
+    return Error{ErrorCode::protocolMismatch, "the daemon does not tell which shards weigh gradients"};
+  }
+  return DealtSamples{What::range, dealt.getEpoch(), dealt.getBegin(), dealt.getCount(),
+                      elementsOf(plan, unweighted)};
 }
 
 }  // namespace
 
-Channel::Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, Transport transport,
-                 std::chrono::microseconds spin, int cudaDevice)
-    : spinner_(io.unixEventPort, spin),
-      timer_(io.provider->getTimer()),
-      server_(std::move(server)),
-      transport_(transport),
-      cudaDevice_(cudaDevice) {
-  wire::Socket socket = wire::wrapSocket(*io.lowLevelProvider, fd.release());
-  socket_ = kj::mv(socket.stream);
-  wire::MessageStreamOptions options;
-  options.descriptors = socket.descriptors;
-  options.spinner = &spinner_;
-  options.takeDescriptors = transport != Transport::rpc;
-  options.messageBytesMax = kMessageBytesMax;
-  options.placer = [this](capnp::rpc::Message::Reader envelope, size_t words) {
-    return placeFor(envelope, words);
-  };
-  stream_ = kj::heap<wire::MessageStream>(*socket_, wire::BufferPool::make(kPooledBytesMax),
-                                          io.provider->getTimer(), std::move(options));
-  network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, kDescriptorsPerMessage,
-                                                 capnp::rpc::twoparty::Side::CLIENT);
-  rpc_ = capnp::makeRpcClient(*network_);
-  capnp::MallocMessageBuilder vat;
-  auto id = vat.initRoot<capnp::rpc::twoparty::VatId>();
-  id.setSide(capnp::rpc::twoparty::Side::SERVER);
-  login_ = KJ_ASSERT_NONNULL(rpc_).bootstrap(id).castAs<schema::Login>();
-}
-
-Channel::~Channel() { tearDown(); }
-
-void Channel::tearDown() {
-  if (deviceRings_) deviceRings_->unmap();
-  notice_ = kj::READY_NOW;
-  keptAlive_ = kj::READY_NOW;
-  asked_ = nullptr;
-  lost_ = kj::READY_NOW;
-  trainer_ = nullptr;
-  reader_ = nullptr;
-  reading_ = nullptr;
-  training_ = nullptr;
-  login_ = nullptr;
-  rpc_ = nullptr;
-  network_ = nullptr;
-  stream_ = nullptr;
-  socket_ = nullptr;
-}
-
-void Channel::end(Error why) {
-  if (ended_) return;
-  ended_ = std::move(why);
-  if (tellFailed_) std::exchange(tellFailed_, nullptr)(*ended_);
-}
-
-void Channel::whenFailed(std::function<void(const Error&)> tell) {
-  if (ended_ && tell) return tell(*ended_);
-  tellFailed_ = std::move(tell);
-}
-
-kj::Promise<Error> Channel::broken(kj::Exception&& exception) {
-  const std::string reason(wire::textIn(exception.getDescription()));
-  bool lost = exception.getType() == kj::Exception::Type::DISCONNECTED;
-  end({ErrorCode::unavailable,
-       "the connection to " + server_ + " broke" + (lost ? "" : ": " + printable(reason))});
-  // Off the stack of the call that failed, and before its caller may free what the call references.
-  return kj::evalLater([this] {
-    tearDown();
-    return *ended_;
+Channel::Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, const ClientOptions& options)
+    : chunkBytes_(options.chunkBytes),
+      window_(options.window),
+      connection_(io, std::move(fd), std::move(server), options.spin, options.transport != Transport::rpc),
+      transports_(connection_, options.transport, options.cudaDevice) {
+  connection_.beforeTearDown([this] {
+    silence_ = nullptr;
+    notice_ = kj::READY_NOW;
+    lost_ = kj::READY_NOW;
+    transports_.close(connection_.ended().value_or(Error{ErrorCode::unavailable, "the client is gone"}));
   });
 }
 
-kj::ArrayPtr<capnp::word> Channel::placeFor(capnp::rpc::Message::Reader envelope, size_t words) {
-  if (!envelope.isReturn() || !envelope.getReturn().isResults()) return nullptr;
-  auto result = envelope.getReturn().getResults().getContent().getAs<schema::PullResult>();
-  if (!result.isSlice()) return nullptr;
-  auto slice = result.getSlice();
-  auto place = places_.find({slice.getPull(), slice.getShard(), slice.getOffset()});
-  if (place == places_.end() || place->second.size_bytes() != words * sizeof(capnp::word)) return nullptr;
-  return kj::arrayPtr(reinterpret_cast<capnp::word*>(place->second.data()), words);
+void Channel::watchSilence(std::chrono::milliseconds silence) {
+  if (connection_.ended()) return;
+  silence_ = std::make_unique<SilenceWatch>(connection_, silence, [this](const Error& why) {
+    // Not from within the watch, which is dropped.
+    ending_ = kj::evalLater([this, why] { return fail(why); }).eagerlyEvaluate(nullptr);
+  });
 }
 
-kj::Promise<Result<std::string>> Channel::hello() {
-  if (ended_) return Result<std::string>(*ended_);
-  auto request = KJ_ASSERT_NONNULL(login_).loginRequest();
-  request.setProtocolVersion(wire::kProtocolVersion);
-  request.setPeer("psd-trainer " PSD_VERSION);
-  return guarded<std::string>(
-      request.send().then([this](capnp::Response<schema::LoginResult> answer) -> Result<std::string> {
-        const Status status = wire::readStatus(answer.getStatus());
-        if (!status.ok()) {
-          return Error{status.error().code, server_ + ": " + cleared(status.error()).message};
-        }
-        if (answer.getProtocolVersion() != wire::kProtocolVersion) {
-          return Error{ErrorCode::protocolMismatch, server_ + ": the daemon speaks protocol version " +
-                                                        std::to_string(answer.getProtocolVersion()) +
-                                                        ", this program version " +
-                                                        std::to_string(wire::kProtocolVersion)};
-        }
-        if (!answer.hasReading()) {
-          return Error{ErrorCode::invalidArgument, server_ + " does not let this program read the model"};
-        }
-        reading_ = answer.getReading();
-        if (answer.hasTraining()) training_ = answer.getTraining();
-        return printable(wire::textIn(answer.getServerVersion()));
-      }));
+void Channel::watchSession() {
+  watchNotice();
+  if (terms_.leaseMs != 0) watchSilence(std::chrono::milliseconds(terms_.leaseMs));
 }
 
-Status Channel::readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const ModelSpec& model) {
-  PSD_ASSIGN_OR_RETURN(terms_.plan, wire::readPlan(access.getShards()));
-  const ShardPlan& plan = terms_.plan;
-  uint64_t expected = ModelLayout(model).totalElements();
-  if (plan.totalElements() != expected) {
-    return {ErrorCode::protocolMismatch, "the daemon's shards hold " + std::to_string(plan.totalElements()) +
-                                             " elements; this model's layout has " +
-                                             std::to_string(expected)};
-  }
-  terms_.slices = cutIntoSlices(plan, std::min(chunkBytes / sizeof(float), access.getSliceElementsMax()));
+void Channel::watchNotice() {
+  notice_ = connection_.trainer()
+                .noticeRequest()
+                .send()
+                .then([this](capnp::Response<schema::Trainer::NoticeResults> notice) {
+                  if (!notice.getShuttingDown()) return;
+                  const std::string daemon = "the daemon at " + connection_.server();
+                  const std::string reason = printable(wire::textIn(notice.getReason()));
+                  connection_.foretell(
+                      notice.getComesBack()
+                          ? Error{ErrorCode::unavailable, daemon + " restarts: " + reason}
+                          : Error{ErrorCode::shuttingDown, daemon + " is shutting down: " + reason});
+                })
+                .eagerlyEvaluate([](kj::Exception&&) {});  // a broken connection shows in the next call
+}
+
+kj::Promise<Status> Channel::begin(Admission in) {
+  terms_ = std::move(in.terms);
   carried_ = terms_.slices;
-  policy_ = printable(wire::textIn(access.getPolicy()));
-  device_ = printable(wire::textIn(access.getDevice()));
-  localSteps_ = {};
-  if (access.hasLocalSteps()) {
-    const auto local = access.getLocalSteps();
-    localSteps_ = {local.getPeriod(), local.getRate(), local.getAlpha()};
-    if (localSteps_.period == 0 || !std::isfinite(localSteps_.rate) || !std::isfinite(localSteps_.alpha)) {
-      return {ErrorCode::protocolMismatch, "the daemon's local steps make no sense"};
+  if (connection_.canPush()) watchSession();
+  return transports_.open(std::move(in.offer), terms_, window_).then([this](Status status) {
+    // Pulls out of shared memory make no calls, in which the end of the connection would show.
+    if (status.ok() && transports_.sharedModel()) {
+      lost_ = connection_.whenDisconnected().eagerlyEvaluate(nullptr);
     }
-  }
-  return {};
+    return status;
+  });
 }
 
-kj::Promise<Result<ModelSpec>> Channel::observe(const ModelSpec& model, uint64_t chunkBytes) {
-  if (ended_) return Result<ModelSpec>(*ended_);
-  auto request = KJ_ASSERT_NONNULL(reading_).observeRequest();
-  wire::writeModel(model, request.initModel());
-  return guarded<ModelSpec>(request.send().then(
-      [this, chunkBytes](capnp::Response<schema::ObserveResult> answer) -> kj::Promise<Result<ModelSpec>> {
-        if (answer.isError()) return Result<ModelSpec>(cleared(wire::readError(answer.getError())));
-        auto observing = answer.getObserving();
-        auto served = wire::readModel(observing.getModel());
-        if (!served.ok()) return served;
-        Status status = readAccess(observing.getAccess(), chunkBytes, *served);
-        if (!status.ok()) return Result<ModelSpec>(status.error());
-        reader_ = observing.getReader();
-        return share(observing.getAccess())
-            .then([served = std::move(*served)](Status status) mutable -> Result<ModelSpec> {
-              if (!status.ok()) return status.error();
-              return std::move(served);
-            });
-      }));
+kj::Promise<Result<JoinAnswer>> Channel::join(const JoinRequest& request, const ModelSpec& model) {
+  return connection_.call([&] {
+    return joinAs(connection_, request, model, chunkBytes_)
+        .then([this](Result<Admission> in) -> kj::Promise<Result<JoinAnswer>> {
+          if (!in.ok()) return Result<JoinAnswer>(in.error());
+          const JoinAnswer answer = in->answer;
+          return begin(std::move(*in)).then([answer](Status status) -> Result<JoinAnswer> {
+            if (!status.ok()) return status.error();
+            return answer;
+          });
+        });
+  });
+}
+
+kj::Promise<Status> Channel::attach(const SessionTerms& terms) {
+  terms_ = terms;
+  return attachTo(connection_, terms).then([this](Status status) {
+    if (status.ok()) watchSession();
+    return status;
+  });
+}
+
+kj::Promise<Result<ModelSpec>> Channel::observe(const ModelSpec& model) {
+  return connection_.call([&] {
+    return observeAs(connection_, model, chunkBytes_)
+        .then([this](Result<Admission> in) -> kj::Promise<Result<ModelSpec>> {
+          if (!in.ok()) return Result<ModelSpec>(in.error());
+          ModelSpec served = std::move(in->model);
+          return begin(std::move(*in))
+              .then([served = std::move(served)](Status status) mutable -> Result<ModelSpec> {
+                if (!status.ok()) return status.error();
+                return std::move(served);
+              });
+        });
+  });
+}
+
+std::shared_ptr<EncodedPushes> Channel::carry(uint32_t number, uint32_t links,
+                                              const std::shared_ptr<EncodedPushes>& encoder) {
+  links_ = links;
+  carried_.clear();
+  std::copy_if(terms_.slices.begin(), terms_.slices.end(), std::back_inserter(carried_),
+               [&](const Slice& slice) { return linkOf(slice, links) == number; });
+  std::shared_ptr<EncodedPushes> own;
+  // Another daemon may cut the model otherwise: then what was left out of the pushes before is given up.
+  if (terms_.codec && encoder && encoder->fits(*terms_.codec, carried_)) own = encoder;
+  if (terms_.codec && !own) {
+    own = std::make_shared<EncodedPushes>(terms_.codec, carried_, terms_.rank.value + 1);
+  }
+  if (own || terms_.pullCodec) transports_.useCodecs(own, terms_.pullCodec);
+  return own;
 }
 
 kj::Promise<Result<StartRole>> Channel::awaitModel() {
-  if (ended_) return Result<StartRole>(*ended_);
-  return guarded<StartRole>(KJ_ASSERT_NONNULL(trainer_).awaitModelRequest().send().then(
-      [](capnp::Response<schema::AwaitResult> answer) -> Result<StartRole> {
-        if (answer.isError()) return cleared(wire::readError(answer.getError()));
-        return answer.isMustInitialize() ? StartRole::bringValues : StartRole::go;
-      }));
+  return connection_.call([this] {
+    return connection_.trainer().awaitModelRequest().send().then(
+        [](capnp::Response<schema::AwaitResult> answer) -> Result<StartRole> {
+          if (answer.isError()) return sanitized(wire::readError(answer.getError()));
+          return answer.isMustInitialize() ? StartRole::bringValues : StartRole::go;
+        });
+  });
 }
 
 kj::Promise<Status> Channel::initializeSlice(const Slice& slice, std::span<const float> values) {
-  auto request = KJ_ASSERT_NONNULL(trainer_).initializeRequest(capnp::MessageSize{16, 0});
+  auto request = connection_.trainer().initializeRequest(capnp::MessageSize{16, 0});
   request.setShard(slice.shard.value);
   request.setOffset(slice.offset);
   request.adoptValues(
@@ -201,103 +201,102 @@ kj::Promise<Status> Channel::initializeSlice(const Slice& slice, std::span<const
   });
 }
 
-kj::Promise<Result<PushInfo>> Channel::bringValues(std::span<const float> values, uint32_t window) {
-  if (ended_) return Result<PushInfo>(*ended_);
-  auto start = std::chrono::steady_clock::now();
-  auto sent = sendInWindow(terms_.slices, window, [this, values](const Slice& slice) {
-    return initializeSlice(slice, values.subspan(slice.arena, slice.count));
-  });
-  return guarded<PushInfo>(sent.then([this, start](Status status) -> kj::Promise<Result<PushInfo>> {
-    if (!status.ok()) return Result<PushInfo>(cleared(status.error()));
-    return KJ_ASSERT_NONNULL(trainer_).initializedRequest().send().then(
-        [start](capnp::Response<schema::Trainer::InitializedResults> answer) -> Result<PushInfo> {
-          Status status = wire::readStatus(answer.getStatus());
-          if (!status.ok()) return cleared(status.error());
-          return PushInfo{.seconds = secondsSince(start)};
+kj::Promise<Result<PushInfo>> Channel::bringValues(std::span<const float> values) {
+  return connection_.call([this, values, start = Clock::now()] {
+    return sendInWindow(terms_.slices, window_,
+                        [this, values](const Slice& slice) {
+                          return initializeSlice(slice, values.subspan(slice.arena, slice.count));
+                        })
+        .then([this, start](Status status) -> kj::Promise<Result<PushInfo>> {
+          if (!status.ok()) return Result<PushInfo>(sanitized(status.error()));
+          return connection_.trainer().initializedRequest().send().then(
+              [start](capnp::Response<schema::Trainer::InitializedResults> answer) -> Result<PushInfo> {
+                const Status status = wire::readStatus(answer.getStatus());
+                if (!status.ok()) return sanitized(status.error());
+                return PushInfo{.seconds = secondsSince(start)};
+              });
         });
-  }));
+  });
 }
 
-void Channel::noteVersion(PullInfo& info, const Slice& slice, uint64_t version) {
-  Version& oldest = info.versions[slice.shard.value];
-  oldest = std::min(oldest, Version{version});
+kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, bool onDevice) {
+  return connection_.call([this, destination, onDevice]() -> kj::Promise<Result<PullInfo>> {
+    if (!connection_.canPull()) {
+      return Result<PullInfo>(ErrorCode::invalidArgument, "pull() comes after join() or observe()");
+    }
+    const auto start = Clock::now();
+    const auto way = transports_.choose(onDevice);
+    if (!way.ok()) return Result<PullInfo>(way.error());
+    auto info = kj::heap<PullInfo>();
+    info->versions.resize(terms_.plan.shards.size(), kUnread);
+    const auto send = [destination, number = ++lastPull_, &transport = *way->pull,
+                       &info = *info](const Slice& slice) {
+      return transport.pull(number, slice, destination.subspan(slice.arena, slice.count))
+          .then([&info, slice](Result<SlicePulled> pulled) { return add(info, slice, pulled); });
+    };
+    return sendInWindow(carried_, window_, send)
+        .then([start, info = kj::mv(info)](Status status) mutable -> Result<PullInfo> {
+          if (!status.ok()) return status.error();
+          info->seconds = secondsSince(start);
+          std::ranges::replace(info->versions, kUnread, Version{});  // shards that other connections carry
+          return std::move(*info);
+        });
+  });
 }
 
-kj::Promise<Status> Channel::pullSlice(uint64_t pull, const Slice& slice, std::span<float> into,
-                                       PullInfo& info) {
-  auto request = KJ_ASSERT_NONNULL(reader_).pullRequest(capnp::MessageSize{8, 0});
-  request.setPull(pull);
-  request.setShard(slice.shard.value);
-  request.setOffset(slice.offset);
-  request.setCount(slice.count);
-  PlaceKey key{pull, slice.shard.value, slice.offset};
-  if (terms_.pullCodec) {
-    request.setCodec(std::string(terms_.pullCodec->name()).c_str());
-  } else {
-    places_[key] = into;
-  }
-  auto forget = kj::defer([this, key] { places_.erase(key); });
-  return request.send()
-      .then([this, into, &info, slice](capnp::Response<schema::PullResult> answer) -> Status {
-        if (answer.isError()) return cleared(wire::readError(answer.getError()));
-        const auto bytes = wire::bytesIn(answer.getSlice().getValues());
-        info.bytes += bytes.size();
-        noteVersion(info, slice, answer.getSlice().getVersion());
-        if (terms_.pullCodec) return decodeSlice(bytes, into);
-        if (bytes.size() != into.size_bytes()) {
-          return {ErrorCode::protocolMismatch, "the daemon sent " + std::to_string(bytes.size()) +
-                                                   " bytes for a slice of " + std::to_string(into.size()) +
-                                                   " elements"};
-        }
-        // Large slices were read straight into their place.
-        if (static_cast<const void*>(bytes.data()) != into.data()) {
-          std::memcpy(into.data(), bytes.data(), bytes.size());
-        }
-        return {};
-      })
-      .attach(kj::mv(forget));
+kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
+  request.parts = static_cast<uint32_t>(terms_.plan.shards.size());
+  return connection_.call([this, request = std::move(request)]() -> kj::Promise<Result<PushInfo>> {
+    if (!connection_.canPush()) {
+      return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
+    }
+    const auto start = Clock::now();
+    const auto way = transports_.choose(request.onDevice);
+    if (!way.ok()) return Result<PushInfo>(way.error());
+    SliceTransport& transport = *way->push;
+    const auto info = std::make_shared<PushInfo>();
+    info->versions.resize(terms_.plan.shards.size());
+    const auto send = [this, request, info, &transport](size_t index) {
+      const Slice& slice = carried_[index];
+      return transport.push(request, slice, {request.gradient.subspan(slice.arena, slice.count), nullptr})
+          .then([info, slice](const SlicePushed& pushed) { return add(*info, slice, pushed); });
+    };
+    return pushes_.add(request.step, carried_.size(), std::min(window_, transport.window()), send)
+        .then([this, request, start, info](Status status) -> Result<PushInfo> {
+          const bool answered = status.ok() || !isLost(status.error());
+          if (answered && links_ == 1) concludePush(request.step, *request.dropped);
+          if (!status.ok()) return status.error();
+          info->seconds = secondsSince(start);
+          return std::move(*info);
+        });
+  });
 }
 
-kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, uint32_t window, bool onDevice) {
-  if (ended_) return Result<PullInfo>(*ended_);
-  if (reader_ == nullptr)
-    return Result<PullInfo>(ErrorCode::invalidArgument, "pull() comes after join() or observe()");
-  auto start = std::chrono::steady_clock::now();
-  auto info = kj::heap<PullInfo>();
-  info->versions.resize(terms_.plan.shards.size(), kUnread);
-  uint64_t number = ++lastPull_;
-  auto received = sendInWindow(carried_, window,
-                               [this, number, destination, onDevice, &info = *info](const Slice& slice) {
-                                 const auto into = destination.subspan(slice.arena, slice.count);
-                                 if (!onDevice) return pullSlice(number, slice, into, info);
-                                 return deviceRings_ ? pullThroughDevice(number, slice, into, info)
-                                                     : pullByWayOfHost(number, slice, into, info);
-                               });
-  return guarded<PullInfo>(
-      received.then([start, info = kj::mv(info)](Status status) mutable -> Result<PullInfo> {
-        if (!status.ok()) return status.error();
-        info->seconds = secondsSince(start);
-        std::ranges::replace(info->versions, kUnread, Version{});  // shards that other connections carry
-        return std::move(*info);
-      }));
-}
-
-kj::Promise<Status> Channel::leave() {
-  if (ended_) return Status(*ended_);
-  if (trainer_ == nullptr) return Status();
-  auto call = KJ_ASSERT_NONNULL(trainer_).leaveRequest().send().then(
-      [](capnp::Response<schema::Trainer::LeaveResults> answer) -> Result<bool> {
-        Status status = wire::readStatus(answer.getStatus());
-        if (!status.ok()) return cleared(status.error());
-        return true;
-      });
-  return guarded<bool>(kj::mv(call)).then([](Result<bool> done) { return done.status(); });
+kj::Promise<Result<DealtSamples>> Channel::takeSamples(const SamplesRequest& samples) {
+  return connection_.call([&]() -> kj::Promise<Result<DealtSamples>> {
+    if (!connection_.canPush()) {
+      return Result<DealtSamples>(ErrorCode::invalidArgument, "takeSamples() comes after join()");
+    }
+    auto request = connection_.trainer().takeSamplesRequest();
+    request.setStep(samples.step.value);
+    request.setCount(samples.count);
+    request.setSamples(samples.samples);
+    request.setEpochs(samples.epochs);
+    request.setFirstEpoch(samples.firstEpoch);
+    request.setWait(samples.wait);
+    request.setNominal(samples.nominal);
+    request.setSampleSeconds(samples.sampleSeconds);
+    return request.send().then(
+        [this, sized = samples.nominal != 0](capnp::Response<schema::SamplesResult> answer) {
+          return readSamples(answer, terms_.plan, sized);
+        });
+  });
 }
 
 kj::Promise<void> Channel::pingOnAndOn(uint64_t left, std::vector<double>& seconds) {
   if (left == 0) return kj::READY_NOW;
-  auto start = std::chrono::steady_clock::now();
-  return KJ_ASSERT_NONNULL(reading_)
+  const auto start = Clock::now();
+  return connection_.reading()
       .pingRequest(capnp::MessageSize{4, 0})
       .send()
       .then([this, left, start, &seconds](auto&&) {
@@ -307,22 +306,46 @@ kj::Promise<void> Channel::pingOnAndOn(uint64_t left, std::vector<double>& secon
 }
 
 kj::Promise<Result<PingInfo>> Channel::ping(uint64_t calls, uint32_t outstanding) {
-  if (ended_) return Result<PingInfo>(*ended_);
-  auto start = std::chrono::steady_clock::now();
-  auto info = kj::heap<PingInfo>();
-  info->seconds.reserve(calls);
-  uint64_t lines = std::max<uint64_t>(1, std::min<uint64_t>(outstanding, calls));
-  auto running = kj::heapArrayBuilder<kj::Promise<void>>(lines);
-  for (uint64_t i = 0; i < lines; i++) {
-    running.add(
-        pingOnAndOn(calls / lines + (i < calls % lines ? 1 : 0), info->seconds).eagerlyEvaluate(nullptr));
-  }
-  auto& seconds = info->elapsed;
-  return guarded<PingInfo>(kj::joinPromises(running.finish())
-                               .then([start, &seconds, info = kj::mv(info)]() mutable -> Result<PingInfo> {
-                                 seconds = secondsSince(start);
-                                 return std::move(*info);
-                               }));
+  return connection_.call([this, calls, outstanding] {
+    const auto start = Clock::now();
+    auto info = kj::heap<PingInfo>();
+    info->seconds.reserve(calls);
+    const uint64_t lines = std::max<uint64_t>(1, std::min<uint64_t>(outstanding, calls));
+    auto running = kj::heapArrayBuilder<kj::Promise<void>>(lines);
+    for (uint64_t i = 0; i < lines; i++) {
+      running.add(
+          pingOnAndOn(calls / lines + (i < calls % lines ? 1 : 0), info->seconds).eagerlyEvaluate(nullptr));
+    }
+    return kj::joinPromises(running.finish())
+        .then([start, info = kj::mv(info)]() mutable -> Result<PingInfo> {
+          info->elapsed = secondsSince(start);
+          return std::move(*info);
+        });
+  });
+}
+
+kj::Promise<Status> Channel::leave() {
+  return connection_.call([this]() -> kj::Promise<Status> {
+    if (!connection_.canPush()) return Status();
+    return connection_.trainer().leaveRequest().send().then(
+        [](capnp::Response<schema::Trainer::LeaveResults> answer) {
+          return sanitized(wire::readStatus(answer.getStatus()));
+        });
+  });
+}
+
+kj::Promise<void> Channel::leaveAndFail(const Error& why) {
+  return connection_.timer()
+      .timeoutAfter(kGoodbyeTime, leave().ignoreResult())
+      .catch_([](kj::Exception&&) {})  // the daemon does not answer
+      .then([this, why] { return fail(why); });
+}
+
+kj::Promise<void> Channel::fail(const Error& why) {
+  connection_.end(why);
+  pushes_.stopAll(*connection_.ended());
+  // Off the stack of whoever found out.
+  return kj::evalLater([this] { connection_.tearDown(); });
 }
 
 }  // namespace psd

@@ -13,6 +13,7 @@
 #include "common/types/local_steps.h"
 #include "common/types/model_spec.h"
 #include "common/types/push_outcome.h"
+#include "common/types/samples.h"
 
 namespace psd {
 
@@ -95,22 +96,6 @@ struct PullInfo {
   std::vector<Version> versions;  ///< per shard, the version that was read; the oldest where it changed
   double seconds = 0;             ///< from the call to the last byte
   uint64_t bytes = 0;             ///< of values, as they came
-};
-
-/// What a trainer wants of the samples that the daemon deals. `samples` of an epoch and `epochs` are the same
-/// for all trainers.
-struct SamplesWish {
-  Step step;           ///< whose gradient they are for
-  uint32_t count = 0;  ///< at most
-  uint64_t samples = 0, epochs = 0;
-  uint64_t firstEpoch = 0;  ///< where a daemon without a plan begins: the epoch of the last samples
-  /// Whether to wait where others have what is left. Only once all pushes are answered: until there is
-  /// something, nobody waits for this trainer.
-  bool wait = false;
-  /// Not 0: the daemon chooses how many, so that all trainers compute as long for a step, and together have
-  /// about as many samples as if each had `nominal`, the same for all.
-  uint32_t nominal = 0;
-  double sampleSeconds = 0;  ///< with `nominal`: computing for one sample; 0: not known yet
 };
 
 /// Elements [begin, begin + count) of the arena.
@@ -245,7 +230,7 @@ class Client {
   /// Samples that the daemon deals, so that every one of every epoch is in one gradient, however fast
   /// trainers are and though some die. After join(). Asked again for a
   /// step, the daemon gives the same samples.
-  virtual Result<DealtSamples> takeSamples(const SamplesWish&) {
+  virtual Result<DealtSamples> takeSamples(const SamplesRequest&) {
     return Error{ErrorCode::notReady, "this client deals no samples"};
   }
 

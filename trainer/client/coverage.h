@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "trainer/client/slices.h"
+#include "trainer/client/transport/slices.h"
 
 namespace psd {
 

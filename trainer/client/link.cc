@@ -33,15 +33,15 @@ void add(PushInfo& sum, const PushInfo& part) {
 
 }  // namespace
 
-Result<std::unique_ptr<Link>> Link::make(std::chrono::microseconds spin) {
+Result<std::unique_ptr<Link>> Link::make() {
   try {
-    return std::unique_ptr<Link>(new Link(spin));
+    return std::unique_ptr<Link>(new Link());
   } catch (const std::runtime_error& error) {
     return Error{ErrorCode::overloaded, std::string("no thread for input and output: ") + error.what()};
   }
 }
 
-Link::Link(std::chrono::microseconds spin) : spin_(spin) {
+Link::Link() {
   io_.runSync([this](kj::AsyncIoContext&) { tasks_ = kj::heap<kj::TaskSet>(noFailures); });
 }
 
@@ -59,8 +59,8 @@ Result<std::string> Link::open(OwnFd fd, const std::string& server, const Client
   Result<std::string> version = Error{ErrorCode::unavailable, server + ": no answer in time"};
   try {
     version = io_.runSync([&](kj::AsyncIoContext& io) {
-      fresh = kj::heap<Channel>(io, std::move(fd), server, options.transport, spin_, options.cudaDevice);
-      return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS, fresh->hello());
+      fresh = kj::heap<Channel>(io, std::move(fd), server, options);
+      return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS, fresh->logIn());
     });
   } catch (const kj::Exception& exception) {
     if (exception.getType() != kj::Exception::Type::OVERLOADED) {
@@ -86,10 +86,7 @@ void Link::post(std::function<void(Channel&)> work) {
 }
 
 void Link::carry(uint32_t number, uint32_t links) {
-  look([&](Channel& channel) {
-    channel.carry(number, links, encoder_);
-    encoder_ = channel.encoder();
-  });
+  look([&](Channel& channel) { encoder_ = channel.carry(number, links, encoder_); });
 }
 
 void Link::fail(const Error& why) {

@@ -20,9 +20,8 @@ class Link {
   template <class T>
   using Future = std::shared_future<Result<T>>;
 
-  /// Makes a link whose I/O thread stays awake for `spin` after each message; see ClientOptions.
   /// ErrorCode::overloaded where the system has no thread or descriptors left.
-  static Result<std::unique_ptr<Link>> make(std::chrono::microseconds spin);
+  static Result<std::unique_ptr<Link>> make();
   ~Link() { close(); }
 
   /// A new Channel, which has agreed on the protocol within `timeout`, in place of the one before. Gives the
@@ -57,9 +56,8 @@ class Link {
   void close();
 
  private:
-  explicit Link(std::chrono::microseconds spin);
+  Link();
 
-  const std::chrono::microseconds spin_;
   IoThread io_;
   std::string server_;  // of the channel
   // What follows belongs to the I/O thread.

@@ -1,18 +1,12 @@
 #include "trainer/client/rpc_client.h"
 
-#include <random>
-
+#include "common/os/random_id.h"
 #include "common/types/model_layout.h"
 
 namespace psd {
 namespace {
 
 using std::chrono::milliseconds;
-
-uint64_t drawIncarnation() {
-  std::random_device random;
-  return (uint64_t{random()} << 32 | random()) | 1;  // 0 stands for none
-}
 
 /// A result that is there already.
 template <class T>
@@ -73,28 +67,19 @@ class FailedPush final : public PartialPush {
 }  // namespace
 
 RpcClient::RpcClient(const ClientOptions& options, std::unique_ptr<Link> first)
-    : options_(options), incarnation_(drawIncarnation()), interruptible_(*first) {
-  links_.push_back(std::move(first));
-}
-
-RpcClient::~RpcClient() noexcept {
-  // All before the first goes: one that fails tells the others.
-  for (const auto& link : links_) link->close();
-}
+    : options_(options), incarnation_(drawId()), links_(std::move(first)), interruptible_(links_.first()) {}
 
 Result<JoinInfo> RpcClient::join(const Membership& membership, const ModelSpec& model,
                                  const std::function<std::span<const float>()>& initialValues) {
   trainer_ = Trainer{membership, model, initialValues};
-  const uint64_t connection = connection_;
+  const uint64_t connection = links_.number();
   if (Status status = joinOnce(milliseconds(0)); !status.ok())
     PSD_RETURN_IF_ERROR(recover(connection, status.error()));
   return info_;
 }
 
-Result<JoinAnswer> RpcClient::askToJoin(const JoinOrder& order, milliseconds timeout) {
-  const auto join = [this, &order](Channel& channel) {
-    return channel.join(order, trainer_->model, options_.chunkBytes, options_.window);
-  };
+Result<JoinAnswer> RpcClient::askToJoin(const JoinRequest& request, milliseconds timeout) {
+  const auto join = [this, &request](Channel& channel) { return channel.join(request, trainer_->model); };
   // The channel itself notices a daemon that falls silent.
   if (timeout.count() == 0)
     return outwait(first().start<JoinAnswer>(join), "the daemon's answer to the join");
@@ -106,13 +91,13 @@ Result<JoinAnswer> RpcClient::askToJoin(const JoinOrder& order, milliseconds tim
 Status RpcClient::joinOnce(milliseconds timeout) {
   // Who comes back asks for what was agreed before, so that what was sent can be sent again as it was.
   const bool before = joined_.daemon != 0;
-  JoinOrder order{trainer_->membership,
-                  incarnation_,
-                  joined_.daemon,
-                  {before ? info_.codec : options_.codec, options_.pullCodec},
-                  {}};
-  for (const auto& [step, held] : held_) order.held.push_back(held);
-  PSD_ASSIGN_OR_RETURN(joined_, askToJoin(order, timeout));
+  JoinRequest request{trainer_->membership,
+                      incarnation_,
+                      joined_.daemon,
+                      {before ? info_.codec : options_.codec, options_.pullCodec},
+                      {}};
+  for (const auto& [step, held] : held_) request.held.push_back(held);
+  PSD_ASSIGN_OR_RETURN(joined_, askToJoin(request, timeout));
   trainer_->membership = {joined_.rank, joined_.worldSize};  // to come back to
   elements_ = ModelLayout(trainer_->model).totalElements();
   JoinInfo info = describe();
@@ -134,34 +119,32 @@ Status RpcClient::joinOnce(milliseconds timeout) {
     const std::span<const float> values = trainer_->initialValues();
     PSD_RETURN_IF_ERROR(checkSize("the initial values", values.size()));
     PSD_RETURN_IF_ERROR(first().call<Result<PushInfo>>(
-        [&](Channel& channel, kj::Timer&) { return channel.bringValues(values, options_.window); }));
+        [&](Channel& channel, kj::Timer&) { return channel.bringValues(values); }));
     info_.broughtInitialValues = true;
   }
   return attachOthers(timeout);
 }
 
 Result<JoinInfo> RpcClient::observe(const ModelSpec& model) {
-  const auto told = first().start<ModelSpec>(
-      [this, &model](Channel& channel) { return channel.observe(model, options_.chunkBytes); });
+  const auto told = first().start<ModelSpec>([&model](Channel& channel) { return channel.observe(model); });
   PSD_ASSIGN_OR_RETURN(const ModelSpec served, outwait(told, "the daemon's answer"));
   elements_ = ModelLayout(served).totalElements();
   return describe();
 }
 
 JoinInfo RpcClient::describe() {
+  links_.useFirst();
   JoinInfo info;
   first().look([&](Channel& channel) {
-    info.policy = channel.policy();
-    info.local = channel.localSteps();
-    info.device = channel.device();
-    info.shardCount = static_cast<uint32_t>(channel.terms().plan.shards.size());
-    slices_ = std::make_shared<DividedSlices>(channel.terms().slices, 1);
-    shared_ = channel.sharedModel();
-    const bool onDevice = channel.hasDeviceRings();
-    info.pullTransport = onDevice ? "cuda" : shared_ ? "shm" : "rpc";
-    info.pushTransport = onDevice ? "cuda" : channel.hasRing() ? "shm" : "rpc";
-    info.codec = channel.codec();
-    info.pullCodec = channel.pullCodec();
+    const SessionTerms& terms = channel.terms();
+    info.policy = terms.policy;
+    info.local = terms.localSteps;
+    info.device = terms.device;
+    info.shardCount = static_cast<uint32_t>(terms.plan.shards.size());
+    info.pullTransport = channel.transports().pullName();
+    info.pushTransport = channel.transports().pushName();
+    if (terms.codec) info.codec = terms.codec->spec();
+    if (terms.pullCodec && !links_.sharedModel()) info.pullCodec = terms.pullCodec->spec();
   });
   info.serverVersion = serverVersion_;
   return info;
@@ -177,7 +160,7 @@ Pending<PullInfo> RpcClient::pull(std::span<float> destination) {
   if (Status size = checkSize("the destination of a pull", destination.size()); !size.ok()) {
     return failed<PullInfo>(size.error());
   }
-  return Pending<PullInfo>(std::make_unique<PullCall>(host(), destination));
+  return Pending<PullInfo>(std::make_unique<PullCall>(host(), links_, destination, onDevice_));
 }
 
 Pending<PushInfo> RpcClient::push(Step step, std::span<const float> gradient, uint32_t samples,
@@ -192,8 +175,10 @@ std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const flo
   if (Status size = checkSize("a gradient", gradient.size()); !size.ok()) {
     return std::make_unique<FailedPush>(failed<PushInfo>(size.error()));
   }
-  const auto push =
-      std::make_shared<PushCall>(host(), PushOrder{step, gradient, samples, basis, onDevice_, nullptr});
+  const auto push = std::make_shared<PushCall>(
+      host(), links_,
+      PushRequest{
+          .step = step, .gradient = gradient, .samples = samples, .basis = basis, .onDevice = onDevice_});
   pushes_.push_back(push);
   sendDue();
   return std::make_unique<RpcPartialPush>(push);
@@ -212,19 +197,19 @@ void RpcClient::sendDue() {
   forgetSettledPushes();
   for (const auto& push : pushes_) {
     if (!push->sent()) push->send();
-    if (slices_->links > 1) return;
+    if (links_.inUse() > 1) return;
   }
 }
 
-Result<DealtSamples> RpcClient::takeSamples(const SamplesWish& wish) {
+Result<DealtSamples> RpcClient::takeSamples(const SamplesRequest& request) {
   for (;;) {
-    const uint64_t connection = connection_;
+    const uint64_t connection = links_.number();
     const auto told =
-        first().start<DealtSamples>([wish](Channel& channel) { return channel.takeSamples(wish); });
+        first().start<DealtSamples>([request](Channel& channel) { return channel.takeSamples(request); });
     auto dealt = outwait(told, "samples: others have what is left");
     if (dealt.ok()) {
       if (dealt->what == DealtSamples::What::range) {
-        held_[wish.step] = {wish.step, {dealt->epoch, dealt->begin, dealt->count}};
+        held_[request.step] = {request.step, {dealt->epoch, dealt->begin, dealt->count}};
       }
       return dealt;
     }
@@ -249,8 +234,8 @@ void RpcClient::interrupt() {
 
 Status RpcClient::leave() {
   while (!interrupted_) {
-    const uint64_t connection = connection_;
-    standAlone();  // to the others the session is over before the answer is here
+    const uint64_t connection = links_.number();
+    links_.standAlone();  // to the others the session is over before the answer is here
     // The answer may take long: it comes when the departure is on the daemon's disk.
     const auto left = first().call<Status>([this](Channel& channel, kj::Timer&) {
       const milliseconds lease(channel.terms().leaseMs);

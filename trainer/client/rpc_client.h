@@ -11,16 +11,14 @@
 
 #include "trainer/client/calls.h"
 #include "trainer/client/client.h"
-#include "trainer/client/link.h"
+#include "trainer/client/links.h"
 
 namespace psd {
 
-/// The Client: a Link, and more of them where a trainer has several connections, which stand or fall
-/// together. Owned by one thread.
+/// The Client. Owned by one thread.
 class RpcClient final : public Client, private CallHost {
  public:
   RpcClient(const ClientOptions& options, std::unique_ptr<Link> first);
-  ~RpcClient() noexcept override;
 
   /// Connects within `timeout`; retries while nobody answers.
   Status connect(std::chrono::milliseconds timeout);
@@ -34,15 +32,15 @@ class RpcClient final : public Client, private CallHost {
                          const std::vector<Version>& basis) override;
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
                                          const std::vector<Version>& basis) override;
-  Result<DealtSamples> takeSamples(const SamplesWish& wish) override;
+  Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;
   Status leave() override;
   void interrupt() override;
   std::span<const float> view() const override {
-    return shared_ && shared_->readable() ? shared_->values() : std::span<const float>();
+    return readable() ? readable()->values() : std::span<const float>();
   }
   std::span<float> writableView() const override {
-    return shared_ && shared_->readable() ? shared_->writableValues() : std::span<float>();
+    return readable() ? readable()->writableValues() : std::span<float>();
   }
   uint64_t bytesPulled() const override { return bytesPulled_; }
   uint64_t bytesPushed() const override { return bytesPushed_; }
@@ -55,16 +53,13 @@ class RpcClient final : public Client, private CallHost {
     std::function<std::span<const float>()> initialValues;
   };
 
-  /// The connection that joins, and makes all calls of which there are no shares.
-  Link& first() { return *links_.front(); }
+  Link& first() const { return links_.first(); }
+  const SharedModel* readable() const {
+    const SharedModel* const shared = links_.sharedModel().get();
+    return shared && shared->readable() ? shared : nullptr;
+  }
 
   CallHost& host() { return *this; }
-  uint64_t connection() const override { return connection_; }
-  Link& link(uint32_t index) const override { return *links_[index]; }
-  const std::shared_ptr<const DividedSlices>& slices() const override { return slices_; }
-  const std::shared_ptr<const SharedModel>& sharedModel() const override { return shared_; }
-  uint32_t window() const override { return options_.window; }
-  bool valuesOnDevice() const override { return onDevice_; }
   void outlastOldest() override;
   bool ended() const override { return gaveUp_ || interrupted_; }
   void count(const PullInfo& info) override { bytesPulled_ += info.bytes; }
@@ -81,21 +76,16 @@ class RpcClient final : public Client, private CallHost {
   Status connectOnce(const std::string& server, std::chrono::milliseconds timeout);
   /// One attempt at each server, all within `timeout`.
   Status connectToAny(std::chrono::milliseconds timeout);
-  Result<JoinAnswer> askToJoin(const JoinOrder& order, std::chrono::milliseconds timeout);
+  Result<JoinAnswer> askToJoin(const JoinRequest& request, std::chrono::milliseconds timeout);
   /// Joins over the channel as it is, and brings values if asked to. The daemon answers the join within
   /// `timeout`, or it fails; 0: however long it takes.
   Status joinOnce(std::chrono::milliseconds timeout);
   /// Further connections, each to be there within `timeout`, or where that is 0 within that of connecting.
   Status attachOthers(std::chrono::milliseconds timeout);
   Status attach(Link& link, const SessionTerms& terms, std::chrono::milliseconds timeout);
-  /// Has all of the first `links` connections fail when one of them does.
-  void failTogether(uint32_t links);
-  /// Undoes failTogether(): a connection that fails leaves the others alone.
-  void standAlone();
   JoinInfo describe();
 
   Status comeBack(const Error& cause);
-  void endChannels(const Error& why);
   /// Sends again the pushes that are not answered. Gives how many.
   size_t resendPushes();
   void forgetSettledPushes();
@@ -109,8 +99,7 @@ class RpcClient final : public Client, private CallHost {
   const ClientOptions options_;
   const uint64_t incarnation_;
   std::optional<Trainer> trainer_;
-  std::vector<std::unique_ptr<Link>> links_;  // as many as were ever needed; slices_->links are in use
-  uint64_t connection_ = 0;                   // counts the channels of the first
+  Links links_;
   std::string server_, serverVersion_;
   JoinAnswer joined_;
   JoinInfo info_;
@@ -120,8 +109,6 @@ class RpcClient final : public Client, private CallHost {
   std::atomic<bool> interrupted_ = false;
   std::chrono::steady_clock::time_point nextTellWait_{};
   uint64_t elements_ = 0;
-  std::shared_ptr<const DividedSlices> slices_ = std::make_shared<DividedSlices>();
-  std::shared_ptr<const SharedModel> shared_;    // the channel's; null where values travel in messages
   std::list<std::shared_ptr<PushCall>> pushes_;  // pushes that may not be answered yet, oldest first
   std::map<Step, HeldSamples> held_;             // dealt for pushes that are not answered, or yet to come
   uint64_t bytesPulled_ = 0;

@@ -46,7 +46,7 @@ Status RpcClient::connectOnce(const std::string& server, milliseconds timeout) {
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
   PSD_ASSIGN_OR_RETURN(serverVersion_, first().open(std::move(fd), server, options_, soonUntil(deadline)));
-  connection_++;
+  links_.countChannel();
   server_ = server;
   return {};
 }
@@ -57,19 +57,14 @@ Status RpcClient::attachOthers(milliseconds timeout) {
   // Memory is shared with the first alone; and a daemon from before attach() numbers no attachments.
   if (info_.pullTransport != "rpc" || info_.pushTransport != "rpc" || terms.attachment == 0) links = 1;
   timeout = timeout.count() == 0 ? options_.connectTimeout : std::min(timeout, kAttemptTimeout);
-  while (links_.size() < links) {
-    PSD_ASSIGN_OR_RETURN(auto link, Link::make(options_.spin));
-    links_.push_back(std::move(link));
-  }
   for (uint32_t i = 1; i < links; i++) {
-    if (Status status = attach(*links_[i], terms, timeout); !status.ok()) {
+    PSD_ASSIGN_OR_RETURN(Link* const link, links_.make(i));
+    if (Status status = attach(*link, terms, timeout); !status.ok()) {
       return {status.error().code, "connection " + std::to_string(i + 1) + " of " + std::to_string(links) +
                                        ": " + status.message()};
     }
   }
-  for (uint32_t i = 0; i < links; i++) links_[i]->carry(i, links);
-  if (links > 1) failTogether(links);
-  slices_ = std::make_shared<DividedSlices>(terms.slices, links);
+  links_.divide(links);
   info_.connections = links;
   return {};
 }
@@ -82,20 +77,6 @@ Status RpcClient::attach(Link& link, const SessionTerms& terms, milliseconds tim
   return link.call<Status>([&](Channel& channel, kj::Timer& timer) {
     return timer.timeoutAfter(soonUntil(deadline).count() * kj::MILLISECONDS, channel.attach(terms));
   });
-}
-
-void RpcClient::failTogether(uint32_t links) {
-  for (uint32_t i = 0; i < links; i++) {
-    std::vector<Link*> others;
-    for (uint32_t j = 0; j < links; j++) {
-      if (j != i) others.push_back(links_[j].get());
-    }
-    links_[i]->look([&](Channel& channel) {
-      channel.whenFailed([others = std::move(others)](const Error& why) {
-        for (Link* other : others) other->failSoon(why);
-      });
-    });
-  }
 }
 
 Status RpcClient::connectToAny(milliseconds timeout) {
@@ -128,13 +109,6 @@ Status RpcClient::connect(milliseconds timeout) {
   }
 }
 
-void RpcClient::standAlone() {
-  if (slices_->links == 1) return;
-  for (uint32_t i = 0; i < slices_->links; i++) {
-    links_[i]->look([](Channel& channel) { channel.whenFailed(nullptr); });
-  }
-}
-
 bool RpcClient::mayRecover(const Error& error) const {
   return trainer_ && !gaveUp_ && !interrupted_ && options_.retryTimeout.count() > 0 && isLost(error);
 }
@@ -142,7 +116,7 @@ bool RpcClient::mayRecover(const Error& error) const {
 Status RpcClient::recover(uint64_t broken, const Error& cause) {
   if (interrupted_) return interruptedError();
   if (!mayRecover(cause)) return cause;
-  if (broken != connection_) return {};
+  if (broken != links_.number()) return {};
   const Clock::time_point start = Clock::now();
   forgetSettledPushes();
   tell(ClientEvent::What::broke,
@@ -165,10 +139,10 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
 
 Status RpcClient::comeBack(const Error& cause) {
   const Clock::time_point deadline = Clock::now() + options_.retryTimeout;
-  Backoff backoff(kRetryFirst, kRetryMost, incarnation_ + connection_);
+  Backoff backoff(kRetryFirst, kRetryMost, incarnation_ + links_.number());
   const auto servers = static_cast<int64_t>(options_.servers.size());
   for (Error last = cause;;) {
-    endChannels(last);
+    links_.fail(last);
     if (interrupted_) return interruptedError();
     Status status = connectToAny(std::min(soonUntil(deadline), kAttemptTimeout * servers));
     if (status.ok() && interrupted_)
@@ -183,10 +157,6 @@ Status RpcClient::comeBack(const Error& cause) {
     }
     std::this_thread::sleep_for(std::min(backoff.next(), leftUntil(deadline)));
   }
-}
-
-void RpcClient::endChannels(const Error& why) {
-  for (const auto& link : links_) link->fail(why);
 }
 
 size_t RpcClient::resendPushes() {
@@ -214,7 +184,7 @@ void RpcClient::tellWait(const std::string& what) {
 Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
   if (options.servers.empty()) return Error{ErrorCode::invalidArgument, "no server address is given"};
   for (const std::string& server : options.servers) PSD_RETURN_IF_ERROR(parseAddress(server).status());
-  PSD_ASSIGN_OR_RETURN(auto first, Link::make(options.spin));
+  PSD_ASSIGN_OR_RETURN(auto first, Link::make());
   auto client = std::make_unique<RpcClient>(options, std::move(first));
   PSD_RETURN_IF_ERROR(client->connect(options.connectTimeout));
   return std::unique_ptr<Client>(std::move(client));

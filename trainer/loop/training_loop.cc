@@ -133,25 +133,25 @@ Result<bool> TrainingLoop::takeStep(StepReport& report) {
 }
 
 Result<DealtSamples> TrainingLoop::takeSamples(uint64_t step) {
-  SamplesWish wish{.step = Step{step},
-                   .count = options_.batchSize,
-                   .samples = train_.sampleCount(),
-                   .epochs = options_.epochs,
-                   .firstEpoch = dealt_.epoch};
+  SamplesRequest request{.step = Step{step},
+                         .count = options_.batchSize,
+                         .samples = train_.sampleCount(),
+                         .epochs = options_.epochs,
+                         .firstEpoch = dealt_.epoch};
   if (options_.autoBatch) {
-    wish.count *= kAutoBatchMost;
-    wish.nominal = options_.batchSize;
-    wish.sampleSeconds = pace_.sampleSeconds();
+    request.count *= kAutoBatchMost;
+    request.nominal = options_.batchSize;
+    request.sampleSeconds = pace_.sampleSeconds();
   }
-  PSD_ASSIGN_OR_RETURN(DealtSamples dealt, client_.takeSamples(wish));
+  PSD_ASSIGN_OR_RETURN(DealtSamples dealt, client_.takeSamples(request));
   if (dealt.what == DealtSamples::What::nothingNow) {
     PSD_RETURN_IF_ERROR(pushes_.reduceTo(0));
-    wish.wait = true;
-    PSD_ASSIGN_OR_RETURN(dealt, client_.takeSamples(wish));
+    request.wait = true;
+    PSD_ASSIGN_OR_RETURN(dealt, client_.takeSamples(request));
   }
   const uint64_t samples = train_.sampleCount();
   if (dealt.what == DealtSamples::What::range &&
-      (dealt.epoch >= options_.epochs || dealt.count == 0 || dealt.count > wish.count ||
+      (dealt.epoch >= options_.epochs || dealt.count == 0 || dealt.count > request.count ||
        dealt.count > samples || dealt.begin > samples - dealt.count)) {
     return Error{ErrorCode::protocolMismatch, "the daemon dealt samples that were not asked for"};
   }

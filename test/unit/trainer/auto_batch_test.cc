@@ -105,23 +105,23 @@ TEST_CASE("a batch of the nominal size, and any of a fixed one, is pushed as it 
   PSD_REQUIRE_OK(fixed.result);
   PSD_REQUIRE_OK(chosen.result);
   CHECK(fixed.daemon.values == chosen.daemon.values);
-  for (const SamplesWish& wish : fixed.daemon.wishes) {
-    CHECK(wish.nominal == 0);
-    CHECK(wish.sampleSeconds == 0);
-    CHECK(wish.count == kNominal);
+  for (const SamplesRequest& request : fixed.daemon.requests) {
+    CHECK(request.nominal == 0);
+    CHECK(request.sampleSeconds == 0);
+    CHECK(request.count == kNominal);
   }
 }
 
 TEST_CASE("the trainer tells its nominal size at once and its pace when it knows it") {
   const Trained trained(std::vector<DealtSamples>(6, batch(3)), dealt(true));
   PSD_REQUIRE_OK(trained.result);
-  const auto& wishes = trained.daemon.wishes;
-  REQUIRE(wishes.size() == 7);
+  const auto& requests = trained.daemon.requests;
+  REQUIRE(requests.size() == 7);
   constexpr size_t kUnknown = SamplePace::kWarmUpSteps + SamplePace::kLeast;
-  for (size_t i = 0; i < wishes.size(); i++) {
-    CHECK(wishes[i].nominal == kNominal);
-    CHECK(wishes[i].count == kAutoBatchMost * kNominal);
-    CHECK((wishes[i].sampleSeconds > 0) == (i >= kUnknown));
+  for (size_t i = 0; i < requests.size(); i++) {
+    CHECK(requests[i].nominal == kNominal);
+    CHECK(requests[i].count == kAutoBatchMost * kNominal);
+    CHECK((requests[i].sampleSeconds > 0) == (i >= kUnknown));
   }
   for (const StepReport& report : trained.recorder.reports) {
     CHECK(report.autoBatch);

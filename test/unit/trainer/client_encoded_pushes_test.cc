@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "test/contract/codec_trainer.h"
-#include "trainer/client/encoded_pushes.h"
+#include "trainer/client/transport/encoded_pushes.h"
 
 namespace psd {
 namespace {

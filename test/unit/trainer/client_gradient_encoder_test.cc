@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "test/contract/codec_trainer.h"
-#include "trainer/client/gradient_encoder.h"
+#include "trainer/client/transport/gradient_encoder.h"
 
 namespace psd::client_gradient_encoder_test {
 namespace {

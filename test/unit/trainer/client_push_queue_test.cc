@@ -9,7 +9,7 @@
 #include "test/support/catch.h"
 #include "test/support/random.h"
 #include "trainer/client/coverage.h"
-#include "trainer/client/push_queue.h"
+#include "trainer/client/transport/slice_queue.h"
 
 namespace psd {
 namespace {
@@ -55,7 +55,7 @@ struct ManualDaemon {
   const uint32_t window;
   kj::EventLoop loop;
   kj::WaitScope scope{loop};
-  PushQueue queue;
+  SliceQueue queue;
   std::vector<Sent> sent;
   std::map<Sent, kj::Own<kj::PromiseFulfiller<Status>>> open;
   std::map<uint64_t, Status> results;

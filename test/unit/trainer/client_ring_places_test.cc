@@ -3,7 +3,7 @@
 #include <kj/async-io.h>
 
 #include "test/support/catch.h"
-#include "trainer/client/ring_places.h"
+#include "trainer/client/transport/ring_places.h"
 
 namespace psd {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "test/support/catch.h"
-#include "trainer/client/shared_copy.h"
+#include "trainer/client/transport/shared_copy.h"
 
 namespace psd::client_shared_copy_test {
 namespace {

@@ -4,7 +4,7 @@
 #include "common/types/model_layout.h"
 #include "test/support/catch.h"
 #include "test/support/random.h"
-#include "trainer/client/slices.h"
+#include "trainer/client/transport/slices.h"
 
 namespace psd {
 namespace {

@@ -5,7 +5,7 @@
 #include "common/plan/shard_plan.h"
 #include "test/support/catch.h"
 #include "test/support/random.h"
-#include "trainer/client/window.h"
+#include "trainer/client/transport/slice_queue.h"
 
 namespace psd::client_window_test {
 namespace {

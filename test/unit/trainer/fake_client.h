@@ -78,7 +78,7 @@ struct FakeDaemon {
   int mostOpenPushes = 0;
   std::vector<const float*> destinations;  ///< of every pull, in order
   std::deque<DealtSamples> deal;           ///< what is still to be dealt; then all is finished
-  std::vector<SamplesWish> wishes;         ///< in order
+  std::vector<SamplesRequest> requests;    ///< in order
 };
 
 /// Owned by one thread.
@@ -145,8 +145,8 @@ class FakeClient : public Client {
   }
 
   void interrupt() override {}
-  Result<DealtSamples> takeSamples(const SamplesWish& wish) override {
-    daemon_.wishes.push_back(wish);
+  Result<DealtSamples> takeSamples(const SamplesRequest& request) override {
+    daemon_.requests.push_back(request);
     DealtSamples dealt{.what = DealtSamples::What::finished};
     if (daemon_.deal.empty()) return dealt;
     dealt = daemon_.deal.front();

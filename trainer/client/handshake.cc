@@ -1,0 +1,185 @@
+#include "trainer/client/handshake.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "common/os/host.h"
+#include "common/text/text.h"
+#include "common/types/model_layout.h"
+#include "common/wire/convert.h"
+#include "trainer/client/transport/sanitized.h"
+
+namespace psd {
+namespace {
+
+Status readLocalSteps(schema::ModelAccess::Reader access, LocalSteps& steps) {
+  if (!access.hasLocalSteps()) return {};
+  const auto local = access.getLocalSteps();
+  steps = {local.getPeriod(), local.getRate(), local.getAlpha()};
+  if (steps.period != 0 && std::isfinite(steps.rate) && std::isfinite(steps.alpha)) return {};
+  return {ErrorCode::protocolMismatch, "the daemon's local steps make no sense"};
+}
+
+Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const ModelSpec& model,
+                  SessionTerms& terms) {
+  PSD_ASSIGN_OR_RETURN(terms.plan, wire::readPlan(access.getShards()));
+  const uint64_t expected = ModelLayout(model).totalElements();
+  if (terms.plan.totalElements() != expected) {
+    return {ErrorCode::protocolMismatch,
+            fmt::format("the daemon's shards hold {} elements; this model's layout has {}",
+                        terms.plan.totalElements(), expected)};
+  }
+  terms.slices =
+      cutIntoSlices(terms.plan, std::min(chunkBytes / sizeof(float), access.getSliceElementsMax()));
+  terms.policy = printable(wire::textIn(access.getPolicy()));
+  terms.device = printable(wire::textIn(access.getDevice()));
+  return readLocalSteps(access, terms.localSteps);
+}
+
+TransportOffer readOffer(schema::ModelAccess::Reader access) {
+  TransportOffer offer;
+  if (access.hasSharedModel()) {
+    auto shared = access.getSharedModel();
+    offer.model = shared.getMemory();
+    offer.places = {shared.getValuesAt(), shared.getVersionsAt(), shared.getVersionStep(),
+                    shared.getReadableAt()};
+  }
+  offer.notShared = printable(wire::textIn(access.getNotShared()));
+  offer.ringBytesMax = access.getRingBytesMax();
+  for (const uint32_t device : access.getDeviceOfShard()) offer.deviceOfShard.push_back(device);
+  return offer;
+}
+
+/// Null for the codec that leaves values as they are.
+Result<std::shared_ptr<const Codec>> agreedCodec(const std::string& server, std::string_view spec) {
+  auto made = makeCodec(spec.empty() ? "none" : spec);
+  if (!made.ok()) {
+    return Error{ErrorCode::protocolMismatch,
+                 fmt::format("{} asks for a codec that this program does not have: {}", server,
+                             printable(made.message(), 300))};
+  }
+  return (*made)->name() == "none" ? nullptr : *made;
+}
+
+Result<Admission> readJoined(DaemonConnection& connection, schema::JoinResult::Joined::Reader joined,
+                             const ModelSpec& model, uint64_t chunkBytes, uint64_t incarnation) {
+  Admission in;
+  SessionTerms& terms = in.terms;
+  PSD_RETURN_IF_ERROR(readAccess(joined.getAccess(), chunkBytes, model, terms));
+  PSD_ASSIGN_OR_RETURN(terms.codec, agreedCodec(connection.server(), wire::textIn(joined.getCodec())));
+  PSD_ASSIGN_OR_RETURN(terms.pullCodec,
+                       agreedCodec(connection.server(), wire::textIn(joined.getPullCodec())));
+  terms.rank = Rank{joined.getRank()};
+  terms.incarnation = incarnation;
+  terms.attachment = joined.getAttachment();
+  terms.leaseMs = joined.getLeaseMs();
+  in.answer = {terms.rank, joined.getWorldSize(), joined.getMustInitialize(), joined.getResumed(),
+               joined.getDaemon()};
+  in.offer = readOffer(joined.getAccess());
+  connection.setTrainer(joined.getSession());
+  return in;
+}
+
+Error mayNotTrain(const DaemonConnection& connection) {
+  return {ErrorCode::invalidArgument, connection.server() + " does not let this program train"};
+}
+
+}  // namespace
+
+kj::Promise<Result<std::string>> logIn(DaemonConnection& connection) {
+  return connection.call([&connection] {
+    auto request = connection.login().loginRequest();
+    request.setProtocolVersion(wire::kProtocolVersion);
+    request.setPeer("psd-trainer " PSD_VERSION);
+    return request.send().then(
+        [&connection](capnp::Response<schema::LoginResult> answer) -> Result<std::string> {
+          const std::string& server = connection.server();
+          const Status status = wire::readStatus(answer.getStatus());
+          if (!status.ok()) return Error{status.error().code, server + ": " + sanitized(status).message()};
+          if (answer.getProtocolVersion() != wire::kProtocolVersion) {
+            return Error{ErrorCode::protocolMismatch,
+                         fmt::format("{}: the daemon speaks protocol version {}, this program version {}",
+                                     server, answer.getProtocolVersion(), wire::kProtocolVersion)};
+          }
+          if (!answer.hasReading()) {
+            return Error{ErrorCode::invalidArgument, server + " does not let this program read the model"};
+          }
+          kj::Maybe<schema::Training::Client> training;
+          if (answer.hasTraining()) training = answer.getTraining();
+          connection.setRoles(answer.getReading(), kj::mv(training));
+          return printable(wire::textIn(answer.getServerVersion()));
+        });
+  });
+}
+
+kj::Promise<Result<Admission>> joinAs(DaemonConnection& connection, const JoinRequest& join,
+                                      const ModelSpec& model, uint64_t chunkBytes) {
+  return connection.call([&]() -> kj::Promise<Result<Admission>> {
+    auto& training = connection.training();
+    if (training == nullptr) return Result<Admission>(mayNotTrain(connection));
+    auto request = KJ_ASSERT_NONNULL(training).joinRequest();
+    request.setRank(join.membership.rank.value);
+    request.setWorldSize(join.membership.worldSize);
+    request.setAnyRank(join.membership.anyRank);
+    request.setHost(hostName().c_str());
+    request.setPid(static_cast<uint32_t>(getpid()));
+    request.setIncarnation(join.incarnation);
+    request.setDaemon(join.lastDaemon);
+    request.setCodec(join.codecs.push.c_str());
+    request.setPullCodec(join.codecs.pull.c_str());
+    wire::writeModel(model, request.initModel());
+    auto held = request.initHeld(static_cast<kj::uint>(join.held.size()));
+    for (kj::uint i = 0; i < held.size(); i++) {
+      held[i].setStep(join.held[i].step.value);
+      const SampleRange& range = join.held[i].range;
+      held[i].setEpoch(range.epoch);
+      held[i].setBegin(range.begin);
+      held[i].setCount(static_cast<uint32_t>(range.count));
+    }
+    return request.send().then([&connection, model, chunkBytes, incarnation = join.incarnation](
+                                   capnp::Response<schema::JoinResult> answer) -> Result<Admission> {
+      if (answer.isError()) return sanitized(wire::readError(answer.getError()));
+      return readJoined(connection, answer.getJoined(), model, chunkBytes, incarnation);
+    });
+  });
+}
+
+kj::Promise<Status> attachTo(DaemonConnection& connection, const SessionTerms& terms) {
+  return connection.call([&]() -> kj::Promise<Status> {
+    auto& training = connection.training();
+    if (training == nullptr) return Status(mayNotTrain(connection));
+    auto request = KJ_ASSERT_NONNULL(training).attachRequest();
+    request.setRank(terms.rank.value);
+    request.setIncarnation(terms.incarnation);
+    request.setAttachment(terms.attachment);
+    return request.send().then([&connection](capnp::Response<schema::AttachResult> answer) -> Status {
+      if (answer.isError()) return sanitized(wire::readError(answer.getError()));
+      connection.setTrainer(answer.getSession());
+      return {};
+    });
+  });
+}
+
+kj::Promise<Result<Admission>> observeAs(DaemonConnection& connection, const ModelSpec& model,
+                                         uint64_t chunkBytes) {
+  return connection.call([&] {
+    auto request = connection.reading().observeRequest();
+    wire::writeModel(model, request.initModel());
+    return request.send().then(
+        [&connection, chunkBytes](capnp::Response<schema::ObserveResult> answer) -> Result<Admission> {
+          if (answer.isError()) return sanitized(wire::readError(answer.getError()));
+          auto observing = answer.getObserving();
+          Admission in;
+          PSD_ASSIGN_OR_RETURN(in.model, wire::readModel(observing.getModel()));
+          PSD_RETURN_IF_ERROR(readAccess(observing.getAccess(), chunkBytes, in.model, in.terms));
+          in.offer = readOffer(observing.getAccess());
+          connection.setReader(observing.getReader());
+          return in;
+        });
+  });
+}
+
+}  // namespace psd

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/types/model_spec.h"
+#include "common/types/samples.h"
+#include "trainer/client/client.h"
+#include "trainer/client/transport/daemon_connection.h"
+#include "trainer/client/transport/session_terms.h"
+#include "trainer/client/transport/transports.h"
+
+// How a connection comes to what can be pulled and pushed over it: each agrees with the daemon, and has the
+// connection hold what it gave. All are called on the connection's event loop, and resolve there.
+
+namespace psd {
+
+/// How gradients and parameters are to travel; empty: as the daemon says.
+struct CodecRequest {
+  std::string push, pull;
+};
+
+/// How a trainer asks to be let in.
+struct JoinRequest {
+  Membership membership;
+  uint64_t incarnation = 0;  ///< drawn once in a trainer's life
+  uint64_t lastDaemon = 0;   ///< JoinAnswer::daemon of the last join; 0: none
+  CodecRequest codecs;
+  std::vector<HeldSamples> held;  ///< dealt to it by this daemon or one before
+};
+
+struct JoinAnswer {
+  Rank rank;
+  uint32_t worldSize = 0;
+  bool mustInitialize = false;
+  bool resumed = false;  ///< the session from before goes on
+  uint64_t daemon = 0;   ///< which process the daemon is
+};
+
+/// A daemon that lets a trainer in, or look.
+struct Admission {
+  JoinAnswer answer;  ///< of a trainer
+  ModelSpec model;    ///< as an observer was told
+  SessionTerms terms;
+  TransportOffer offer;
+};
+
+/// Agrees on the protocol. Gives the daemon's version.
+kj::Promise<Result<std::string>> logIn(DaemonConnection& connection);
+/// `chunkBytes`: of a slice, at most.
+kj::Promise<Result<Admission>> joinAs(DaemonConnection& connection, const JoinRequest& request,
+                                      const ModelSpec& model, uint64_t chunkBytes);
+/// For a further connection of the trainer that has joined on these terms.
+kj::Promise<Status> attachTo(DaemonConnection& connection, const SessionTerms& terms);
+/// An empty model matches any.
+kj::Promise<Result<Admission>> observeAs(DaemonConnection& connection, const ModelSpec& model,
+                                         uint64_t chunkBytes);
+
+}  // namespace psd

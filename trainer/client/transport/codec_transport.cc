@@ -1,0 +1,63 @@
+#include "trainer/client/transport/codec_transport.h"
+
+#include <utility>
+
+namespace psd {
+
+kj::Promise<SlicePushed> CodecTransport::push(const PushRequest& push, const Slice& slice,
+                                              const SliceValues& values) {
+  auto encoded = encoder_->encode(push.step, slice, values.values);
+  if (!encoded.ok()) return SlicePushed{.status = encoded.status()};
+  return messages_.pushEncoded(push, slice, encoder_->codec().name(), encoded->bytes, encoded->owner)
+      .then([this, &push, slice](SlicePushed answer) {
+        noteAnswer(push, slice, answer);
+        return answer;
+      });
+}
+
+// What is not taken goes into the next push. A push that carries the most urgent of many steps is more than
+// one step's gradient, so it is not dropped as that would be. A shard decides with the answer to its last
+// slice, or the step's last slice tells of all. Where there is no answer, the slice may be sent again, or the
+// client is at its end.
+void CodecTransport::noteAnswer(const PushRequest& push, const Slice& slice, const SlicePushed& answer) {
+  auto& undecided = undecided_[push.step][slice.shard];
+  if (!answer.dropped.empty()) {
+    undecided.push_back(slice);
+    push.dropped->insert(push.dropped->end(), answer.dropped.begin(), answer.dropped.end());
+    return;
+  }
+  if (!answer.status.ok()) {
+    if (!isLost(answer.status.error())) encoder_->takeBack(push.step, slice);
+    return;
+  }
+  undecided.push_back(slice);
+  if (answer.outcome == PushOutcome::received) return;
+  for (const Slice& decided : std::exchange(undecided, {})) {
+    if (answer.outcome == PushOutcome::applied) {
+      encoder_->applied(push.step, decided);
+    } else {
+      encoder_->takeBack(push.step, decided);
+    }
+  }
+}
+
+void CodecTransport::conclude(Step step, const std::vector<ShardId>& dropped) {
+  if (!encoder_) return;
+  auto& undecided = undecided_[step];
+  for (const ShardId shard : dropped) {
+    for (const Slice& slice : undecided[shard]) encoder_->takeBack(step, slice);
+  }
+  undecided_.erase(step);
+  encoder_->finished(step);
+}
+
+kj::Promise<Result<SlicePulled>> CodecTransport::pull(uint64_t pull, const Slice& slice,
+                                                      std::span<float> into) {
+  return messages_.pullEncoded(pull, slice, pullCodec_->name(), [this, into](auto bytes) -> Status {
+    PSD_RETURN_IF_ERROR(pullCodec_->check(bytes, into.size()));
+    pullCodec_->decode(bytes, into.size(), 0, into);
+    return {};
+  });
+}
+
+}  // namespace psd

@@ -1,0 +1,94 @@
+#include "trainer/client/transport/daemon_connection.h"
+
+#include <kj/async-unix.h>
+
+#include "common/text/text.h"
+#include "common/wire/convert.h"
+
+namespace psd {
+namespace {
+
+// The daemon's slices are far smaller; a larger message is not from a psd daemon.
+constexpr uint64_t kMessageBytesMax = 64u << 20;
+constexpr kj::uint kDescriptorsPerMessage = 1;  // the memory of the parameters, or of the ring
+constexpr size_t kPooledBytesMax = 16u << 20;
+
+}  // namespace
+
+DaemonConnection::DaemonConnection(kj::AsyncIoContext& io, OwnFd fd, std::string server,
+                                   std::chrono::microseconds spin, bool takeDescriptors)
+    : server_(std::move(server)), spinner_(io.unixEventPort, spin), timer_(io.provider->getTimer()) {
+  wire::Socket socket = wire::wrapSocket(*io.lowLevelProvider, fd.release());
+  socket_ = kj::mv(socket.stream);
+  wire::MessageStreamOptions options;
+  options.descriptors = socket.descriptors;
+  options.spinner = &spinner_;
+  options.takeDescriptors = takeDescriptors;
+  options.messageBytesMax = kMessageBytesMax;
+  options.placer = [this](capnp::rpc::Message::Reader envelope, size_t words) {
+    return placer_ ? placer_(envelope, words) : nullptr;
+  };
+  stream_ = kj::heap<wire::MessageStream>(*socket_, wire::BufferPool::make(kPooledBytesMax), timer_,
+                                          std::move(options));
+  network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, kDescriptorsPerMessage,
+                                                 capnp::rpc::twoparty::Side::CLIENT);
+  rpc_ = capnp::makeRpcClient(*network_);
+  capnp::MallocMessageBuilder vat;
+  auto id = vat.initRoot<capnp::rpc::twoparty::VatId>();
+  id.setSide(capnp::rpc::twoparty::Side::SERVER);
+  login_ = KJ_ASSERT_NONNULL(rpc_).bootstrap(id).castAs<schema::Login>();
+}
+
+void DaemonConnection::tearDown() {
+  if (letGo_) std::exchange(letGo_, nullptr)();
+  trainer_ = nullptr;
+  reader_ = nullptr;
+  reading_ = nullptr;
+  training_ = nullptr;
+  login_ = nullptr;
+  rpc_ = nullptr;
+  network_ = nullptr;
+  stream_ = nullptr;
+  socket_ = nullptr;
+}
+
+void DaemonConnection::setTrainer(schema::Trainer::Client session) {
+  reader_ = session;
+  trainer_ = kj::mv(session);
+}
+
+void DaemonConnection::end(Error why) {
+  if (ended_) return;
+  ended_ = std::move(why);
+  if (tellEnded_) std::exchange(tellEnded_, nullptr)(*ended_);
+}
+
+void DaemonConnection::whenEnded(std::function<void(const Error&)> tell) {
+  if (ended_ && tell) return tell(*ended_);
+  tellEnded_ = std::move(tell);
+}
+
+void DaemonConnection::foretell(Error why) {
+  ended_ = std::move(why);
+  if (socket_) socket_->shutdownWrite();
+}
+
+kj::Promise<void> DaemonConnection::whenDisconnected() {
+  return network_->onDisconnect().then([this] {
+    end({ErrorCode::unavailable, "the connection to " + server_ + " broke"});
+  });
+}
+
+kj::Promise<Error> DaemonConnection::broken(kj::Exception&& exception) {
+  const std::string reason(wire::textIn(exception.getDescription()));
+  const bool lost = exception.getType() == kj::Exception::Type::DISCONNECTED;
+  end({ErrorCode::unavailable,
+       "the connection to " + server_ + " broke" + (lost ? "" : ": " + printable(reason))});
+  // Off the stack of the call that failed, and before its caller may free what the call references.
+  return kj::evalLater([this] {
+    tearDown();
+    return *ended_;
+  });
+}
+
+}  // namespace psd

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "trainer/client/transport/daemon_connection.h"
+#include "trainer/client/transport/device_copier.h"
+#include "trainer/client/transport/ring_places.h"
+#include "trainer/client/transport/slice_transport.h"
+
+namespace psd {
+
+/// Values of a CUDA device's memory, both ways through memory of the daemon's devices that have shards.
+/// Belongs to the connection's event loop.
+class DeviceRings final : public SliceTransport {
+ public:
+  using Opened = Result<std::unique_ptr<DeviceRings>>;
+
+  /// Has the daemon make a ring on each device that has shards, and maps them; half of a ring's places are
+  /// for either direction. `deviceOfShard`: as the daemon numbers its devices. Where one cannot be had, those
+  /// that are open stay the session's, unused.
+  static kj::Promise<Opened> open(DaemonConnection& connection, std::unique_ptr<DeviceCopier> copier,
+                                  std::vector<uint32_t> deviceOfShard, RingSizes sizes);
+  DeviceRings(DaemonConnection& connection, std::unique_ptr<DeviceCopier> copier,
+              std::vector<uint32_t> deviceOfShard, RingSizes sizes);
+
+  const char* name() const override { return "cuda"; }
+  bool canPush() const override { return true; }
+  bool canPull() const override { return true; }
+  uint32_t window() const override { return sizes_.places; }
+  kj::Promise<SlicePushed> push(const PushRequest& push, const Slice& slice,
+                                const SliceValues& values) override;
+  kj::Promise<Result<SlicePulled>> pull(uint64_t pull, const Slice& slice, std::span<float> into) override;
+  /// Unmaps the rings before the daemon learns that the session is over, which lets it free them.
+  void close(const Error& why) override;
+
+ private:
+  /// Memory of one device. All its books are here, also once it is unmapped.
+  struct Ring {
+    Ring(std::unique_ptr<DeviceCopier::Mapping> mapping, const RingSizes& sizes)
+        : mapping(std::move(mapping)),
+          pushes(0, sizes.placeBytes, sizes.places),
+          pulls(sizes.places * sizes.placeBytes, sizes.placeBytes, sizes.places) {}
+    std::byte* at(const RingPlaces::Place& place) const { return mapping->data() + place.at(); }
+
+    std::unique_ptr<DeviceCopier::Mapping> mapping;
+    RingPlaces pushes, pulls;
+  };
+
+  kj::Promise<Status> openEach(std::vector<uint32_t> missing);
+  Ring& ringOf(const Slice& slice) { return *rings_.at(deviceOfShard_[slice.shard.value]); }
+  kj::Promise<Result<SlicePulled>> pullThrough(RingPlaces::Place place, uint64_t pull, const Slice& slice,
+                                               std::span<float> into);
+
+  DaemonConnection& connection_;
+  const std::unique_ptr<DeviceCopier> copier_;
+  const std::vector<uint32_t> deviceOfShard_;
+  const RingSizes sizes_;
+  std::map<uint32_t, std::unique_ptr<Ring>> rings_;
+  std::optional<Error> closed_;
+};
+
+}  // namespace psd

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "trainer/client/transport/gradient_encoder.h"
+#include "trainer/client/transport/slices.h"
+
+namespace psd {
+
+/// The pushes through a codec that are not answered whole: a slice is encoded once, and travels as the same
+/// bytes whenever it is sent again, so that whichever sending is applied, the encoder's memory fits it. Goes
+/// over from one connection of a trainer to the next. Holds the bytes of every push under way. Owned by one
+/// thread.
+class EncodedPushes {
+ public:
+  /// For pushes of `slices`; `seed` as for GradientEncoder.
+  EncodedPushes(std::shared_ptr<const Codec> codec, std::vector<Slice> slices, uint64_t seed);
+
+  const Codec& codec() const { return encoder_.codec(); }
+  /// Whether a connection with this codec and these slices can go on with it.
+  bool fits(const Codec& codec, const std::vector<Slice>& slices) const;
+
+  /// The bytes of a slice; `gradient` is the slice's. Fails like GradientEncoder::encode().
+  Result<GradientEncoder::Encoded> encode(Step step, const Slice& slice, std::span<const float> gradient);
+  /// What the slice carried has arrived, and whatever is said of it later changes nothing.
+  void applied(Step step, const Slice& slice);
+  /// What the slice carried was not taken: it goes into the next push, unless the slice is sent again.
+  void takeBack(Step step, const Slice& slice);
+  /// No slice of the push is sent any more.
+  void finished(Step step);
+
+ private:
+  enum class State { sent, applied, takenBack };
+  struct Sent {
+    GradientEncoder::Encoded encoded;
+    State state = State::sent;
+  };
+  using Key = std::pair<Step, uint64_t>;  // the second: where the slice begins in the arena
+
+  GradientEncoder encoder_;
+  const std::vector<Slice> slices_;
+  std::map<Key, Sent> sent_;
+};
+
+}  // namespace psd

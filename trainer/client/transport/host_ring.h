@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+
+#include "common/os/shared_memory.h"
+#include "trainer/client/transport/daemon_connection.h"
+#include "trainer/client/transport/ring_places.h"
+#include "trainer/client/transport/slice_transport.h"
+
+namespace psd {
+
+/// Pushes through host memory shared with the daemon, in places of one slice each. All its books are here;
+/// the daemon only reads where it is told to. Belongs to the connection's event loop.
+class HostRing final : public SliceTransport {
+ public:
+  using Opened = Result<std::unique_ptr<HostRing>>;
+
+  /// Has the daemon make a ring, and maps it.
+  static kj::Promise<Opened> open(DaemonConnection& connection, RingSizes sizes);
+  HostRing(DaemonConnection& connection, std::shared_ptr<SharedMemory> memory, RingSizes sizes);
+
+  const char* name() const override { return "shm"; }
+  bool canPush() const override { return true; }
+  bool canPull() const override { return false; }
+  uint32_t window() const override { return places_.count(); }
+  kj::Promise<SlicePushed> push(const PushRequest& push, const Slice& slice,
+                                const SliceValues& values) override;
+  kj::Promise<Result<SlicePulled>> pull(uint64_t, const Slice&, std::span<float>) override {
+    return Result<SlicePulled>(cannot(*this, "pull"));
+  }
+
+ private:
+  DaemonConnection& connection_;
+  const std::shared_ptr<SharedMemory> memory_;
+  RingPlaces places_;
+};
+
+}  // namespace psd

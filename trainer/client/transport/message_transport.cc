@@ -1,0 +1,89 @@
+#include "trainer/client/transport/message_transport.h"
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "trainer/client/transport/push_calls.h"
+
+namespace psd {
+
+MessageTransport::MessageTransport(DaemonConnection& connection) : connection_(connection) {
+  connection.setPlacer(
+      [this](capnp::rpc::Message::Reader envelope, size_t words) { return placeFor(envelope, words); });
+}
+
+kj::ArrayPtr<capnp::word> MessageTransport::placeFor(capnp::rpc::Message::Reader envelope, size_t words) {
+  if (!envelope.isReturn() || !envelope.getReturn().isResults()) return nullptr;
+  auto result = envelope.getReturn().getResults().getContent().getAs<schema::PullResult>();
+  if (!result.isSlice()) return nullptr;
+  auto slice = result.getSlice();
+  auto place = places_.find({slice.getPull(), slice.getShard(), slice.getOffset()});
+  if (place == places_.end() || place->second.size_bytes() != words * sizeof(capnp::word)) return nullptr;
+  return kj::arrayPtr(reinterpret_cast<capnp::word*>(place->second.data()), words);
+}
+
+kj::Promise<SlicePushed> MessageTransport::push(const PushRequest& push, const Slice& slice,
+                                                const SliceValues& values) {
+  auto request = connection_.trainer().pushRequest(capnp::MessageSize{16, 0});
+  describe(request.initHead(), push, slice);
+  if (values.owner) connection_.stream().pin(values.values.data(), values.owner);
+  request.adoptGradient(
+      wire::referenceFloats(static_cast<schema::Trainer::PushParams::Builder&>(request), values.values));
+  return request.send().dropPipeline().then(
+      [bytes = values.values.size_bytes()](auto answer) { return readAnswer(answer, bytes); });
+}
+
+kj::Promise<SlicePushed> MessageTransport::pushEncoded(const PushRequest& push, const Slice& slice,
+                                                       std::string_view codec,
+                                                       std::span<const std::byte> bytes,
+                                                       std::shared_ptr<const void> owner) {
+  auto request = connection_.trainer().pushRequest(capnp::MessageSize{16, 0});
+  describe(request.initHead(), push, slice);
+  request.setCodec(std::string(codec).c_str());
+  request.setCount(static_cast<uint32_t>(slice.count));
+  connection_.stream().pin(bytes.data(), std::move(owner));
+  request.adoptGradient(
+      wire::referenceBytes(static_cast<schema::Trainer::PushParams::Builder&>(request), bytes));
+  return request.send().dropPipeline().then(
+      [size = bytes.size()](auto answer) { return readAnswer(answer, size); });
+}
+
+kj::Promise<Result<SlicePulled>> MessageTransport::pull(uint64_t pull, const Slice& slice,
+                                                        std::span<float> into) {
+  const Key key{pull, slice.shard.value, slice.offset};
+  places_[key] = into;
+  return pullEncoded(pull, slice, "",
+                     [into](std::span<const std::byte> bytes) -> Status {
+                       if (bytes.size() != into.size_bytes()) {
+                         return {ErrorCode::protocolMismatch,
+                                 fmt::format("the daemon sent {} bytes for a slice of {} elements",
+                                             bytes.size(), into.size())};
+                       }
+                       // Large slices were read straight into their place.
+                       if (static_cast<const void*>(bytes.data()) != into.data()) {
+                         std::memcpy(into.data(), bytes.data(), bytes.size());
+                       }
+                       return {};
+                     })
+      .attach(kj::defer([this, key] { places_.erase(key); }));
+}
+
+kj::Promise<Result<SlicePulled>> MessageTransport::pullEncoded(uint64_t pull, const Slice& slice,
+                                                               std::string_view codec, Take take) {
+  auto request = connection_.reader().pullRequest(capnp::MessageSize{8, 0});
+  request.setPull(pull);
+  request.setShard(slice.shard.value);
+  request.setOffset(slice.offset);
+  request.setCount(slice.count);
+  if (!codec.empty()) request.setCodec(std::string(codec).c_str());
+  return request.send().then(
+      [take = std::move(take)](capnp::Response<schema::PullResult> answer) -> Result<SlicePulled> {
+        if (answer.isError()) return sanitized(wire::readError(answer.getError()));
+        const auto bytes = wire::bytesIn(answer.getSlice().getValues());
+        PSD_RETURN_IF_ERROR(take(bytes));
+        return SlicePulled{Version{answer.getSlice().getVersion()}, bytes.size()};
+      });
+}
+
+}  // namespace psd

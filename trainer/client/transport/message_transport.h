@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string_view>
+#include <tuple>
+
+#include "trainer/client/transport/daemon_connection.h"
+#include "trainer/client/transport/slice_transport.h"
+
+namespace psd {
+
+/// Values in messages: pushes reference them where they lie, and large ones are read straight into the
+/// destination of a pull. Belongs to the connection's event loop.
+class MessageTransport final : public SliceTransport {
+ public:
+  explicit MessageTransport(DaemonConnection& connection);
+
+  const char* name() const override { return "rpc"; }
+  bool canPush() const override { return connection_.canPush(); }
+  bool canPull() const override { return connection_.canPull(); }
+  kj::Promise<SlicePushed> push(const PushRequest& push, const Slice& slice,
+                                const SliceValues& values) override;
+  kj::Promise<Result<SlicePulled>> pull(uint64_t pull, const Slice& slice, std::span<float> into) override;
+
+  /// push() and pull() of what the codec of this name makes of the values.
+  kj::Promise<SlicePushed> pushEncoded(const PushRequest& push, const Slice& slice, std::string_view codec,
+                                       std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
+  using Take = std::function<Status(std::span<const std::byte>)>;
+  kj::Promise<Result<SlicePulled>> pullEncoded(uint64_t pull, const Slice& slice, std::string_view codec,
+                                               Take take);
+
+ private:
+  using Key = std::tuple<uint64_t, uint32_t, uint64_t>;  // pull, shard, offset
+
+  kj::ArrayPtr<capnp::word> placeFor(capnp::rpc::Message::Reader envelope, size_t words);
+
+  DaemonConnection& connection_;
+  std::map<Key, std::span<float>> places_;  // destinations of the slices in flight
+};
+
+}  // namespace psd

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "common/wire/convert.h"
+#include "schema/psd.capnp.h"
+#include "trainer/client/transport/sanitized.h"
+#include "trainer/client/transport/slice_transport.h"
+
+namespace psd {
+
+/// Sets what a push says besides where its gradient is.
+inline void describe(schema::PushHead::Builder head, const PushRequest& push, const Slice& slice) {
+  const size_t shard = slice.shard.value;
+  head.setStep(push.step.value);
+  head.setShard(slice.shard.value);
+  head.setOffset(slice.offset);
+  head.setBasis(shard < push.basis.size() ? push.basis[shard].value : 0);
+  head.setSamples(push.samples);
+  head.setParts(push.parts);
+}
+
+inline PushOutcome outcomeOf(schema::PushOutcome outcome) {
+  switch (outcome) {
+    case schema::PushOutcome::RECEIVED: return PushOutcome::received;
+    case schema::PushOutcome::STALE: return PushOutcome::stale;
+    case schema::PushOutcome::LATE: return PushOutcome::late;
+    default: return PushOutcome::applied;
+  }
+}
+
+/// The answer to a slice that travelled as so many bytes.
+inline SlicePushed readAnswer(schema::PushResult::Reader answer, uint64_t bytes) {
+  SlicePushed pushed;
+  for (const uint32_t shard : answer.getDropped()) pushed.dropped.push_back(ShardId{shard});
+  if (answer.isError()) {
+    pushed.status = sanitized(wire::readError(answer.getError()));
+    return pushed;
+  }
+  const auto accepted = answer.getAccepted();
+  pushed.outcome = outcomeOf(accepted.getOutcome());
+  pushed.version = Version{accepted.getVersion()};
+  pushed.staleness = accepted.getStaleness();
+  pushed.bytes = bytes;
+  return pushed;
+}
+
+}  // namespace psd

@@ -1,0 +1,64 @@
+#include "trainer/client/transport/ring_places.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <kj/debug.h>
+
+#include "common/types/model_layout.h"
+
+namespace psd {
+
+RingSizes RingSizes::of(const std::vector<Slice>& slices, uint64_t bytesMax, uint32_t window) {
+  constexpr uint64_t kGrain = kLayoutGrainElements;
+  uint64_t largest = 0;  // elements
+  for (const Slice& slice : slices) largest = std::max(largest, slice.count);
+  const uint64_t bytes = (largest + kGrain - 1) / kGrain * kGrain * sizeof(float);
+  return {bytes, static_cast<uint32_t>(std::min<uint64_t>(std::max(window, 1u), bytesMax / bytes))};
+}
+
+RingPlaces::RingPlaces(uint64_t begin, uint64_t bytes, uint32_t count)
+    : begin_(begin), bytes_(bytes), count_(count) {
+  for (uint32_t index = count; index-- > 0;) free_.push_back(index);
+}
+
+Status RingPlaces::checkSlice(uint64_t bytes) const {
+  if (bytes <= bytes_) return {};
+  return {ErrorCode::badSlice, fmt::format("a slice of {} bytes in a ring with places of {}", bytes, bytes_)};
+}
+
+RingPlaces::Place RingPlaces::take() {
+  if (lost_) kj::throwFatalException(broken());
+  KJ_REQUIRE(!free_.empty(), "more slices in flight than the ring has places");
+  const uint32_t index = free_.back();
+  free_.pop_back();
+  return {*this, index};
+}
+
+kj::Promise<RingPlaces::Place> RingPlaces::takeWhenFree() {
+  if (lost_) return broken();
+  if (!free_.empty()) return take();
+  auto pair = kj::newPromiseAndFulfiller<Place>();
+  waiting_.push_back(kj::mv(pair.fulfiller));
+  return kj::mv(pair.promise);
+}
+
+void RingPlaces::giveBack(uint32_t index) {
+  while (!waiting_.empty()) {
+    auto next = kj::mv(waiting_.front());
+    waiting_.pop_front();
+    if (next->isWaiting()) return next->fulfill(Place(*this, index));
+  }
+  free_.push_back(index);
+}
+
+void RingPlaces::lose() {
+  lost_ = true;
+  for (auto& waiting : std::exchange(waiting_, {})) waiting->reject(broken());
+}
+
+kj::Exception RingPlaces::broken() {
+  return KJ_EXCEPTION(DISCONNECTED, "the connection broke that the ring was of");
+}
+
+}  // namespace psd

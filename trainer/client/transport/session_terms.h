@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/codec/codec.h"
+#include "common/types/ids.h"
+#include "common/types/local_steps.h"
+#include "trainer/client/transport/slices.h"
+
+namespace psd {
+
+/// What joining, or observing, came to; further connections of the same trainer go by it.
+struct SessionTerms {
+  Rank rank;
+  uint64_t incarnation = 0;
+  uint32_t attachment = 0;  ///< of the session, see the schema
+  uint64_t leaseMs = 0;     ///< 0: none is granted
+  ShardPlan plan;
+  std::vector<Slice> slices;               ///< of the whole model
+  std::shared_ptr<const Codec> codec;      ///< of pushes; null: float32
+  std::shared_ptr<const Codec> pullCodec;  ///< of pulls; null: float32
+  LocalSteps localSteps;
+  std::string policy, device;  ///< for people
+};
+
+}  // namespace psd

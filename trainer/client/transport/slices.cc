@@ -1,0 +1,34 @@
+#include "trainer/client/transport/slices.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/types/model_layout.h"
+
+namespace psd {
+
+DividedSlices::DividedSlices(std::vector<Slice> all, uint32_t links) : slices(std::move(all)), links(links) {
+  std::vector<size_t> counts(links);
+  places.reserve(slices.size());
+  for (const Slice& slice : slices) {
+    const uint32_t link = linkOf(slice, links);
+    places.push_back({link, counts[link]++});
+  }
+}
+
+std::vector<Slice> cutIntoSlices(const ShardPlan& plan, uint64_t elementsMax) {
+  constexpr uint64_t kGrain = kLayoutGrainElements;
+  uint64_t most = std::max(elementsMax / kGrain * kGrain, kGrain);
+  std::vector<Slice> slices;
+  for (const ShardRange& shard : plan.shards) {
+    uint64_t pieces = (shard.count + most - 1) / most;
+    uint64_t even = (shard.count + pieces - 1) / pieces;
+    uint64_t piece = std::min((even + kGrain - 1) / kGrain * kGrain, most);
+    for (uint64_t offset = 0; offset < shard.count; offset += piece) {
+      slices.push_back({shard.id, offset, std::min(piece, shard.count - offset), shard.begin + offset});
+    }
+  }
+  return slices;
+}
+
+}  // namespace psd

@@ -1,0 +1,129 @@
+#include "trainer/client/transport/transports.h"
+
+#include <fmt/format.h>
+
+#include "trainer/client/transport/by_way_of_host.h"
+#include "trainer/client/transport/codec_transport.h"
+#include "trainer/client/transport/device_rings.h"
+#include "trainer/client/transport/host_ring.h"
+
+namespace psd {
+
+Transports::Transports(DaemonConnection& connection, Transport wanted, int cudaDevice)
+    : connection_(connection),
+      wanted_(wanted),
+      cudaDevice_(cudaDevice),
+      messages_(connection),
+      host_{&messages_, &messages_} {}
+
+void Transports::prefer(std::unique_ptr<SliceTransport> transport) {
+  if (transport->canPush()) host_.push = transport.get();
+  if (transport->canPull()) host_.pull = transport.get();
+  others_.push_back(std::move(transport));
+}
+
+void Transports::useCodecs(std::shared_ptr<EncodedPushes> encoder, std::shared_ptr<const Codec> pullCodec) {
+  prefer(std::make_unique<CodecTransport>(messages_, std::move(encoder), std::move(pullCodec)));
+}
+
+Result<Transports::Choice> Transports::choose(bool onDevice) {
+  if (!onDevice) return host_;
+  if (rings_) return Choice{rings_.get(), rings_.get()};
+  if (!byHost_) {
+    PSD_ASSIGN_OR_RETURN(auto copier, DeviceCopier::make(cudaDevice_));
+    byHost_ = std::make_unique<ByWayOfHost>(*host_.push, *host_.pull, std::move(copier));
+  }
+  return Choice{byHost_.get(), byHost_.get()};
+}
+
+kj::Promise<Status> Transports::open(TransportOffer offer, const SessionTerms& terms, uint32_t window) {
+  if (wanted_ == Transport::rpc) return Status();
+  auto opened = openDeviceRings(offer, terms, window);
+  return opened.then(
+      [this, offer = std::move(offer), &terms, window](Status status) mutable -> kj::Promise<Status> {
+        if (!status.ok() || rings_) return status;
+        auto shared = openSharedModel(offer, terms);
+        return shared.then(
+            [this, offer = std::move(offer), &terms, window](Status status) -> kj::Promise<Status> {
+              if (!status.ok() || !connection_.canPush()) return status;
+              return openHostRing(offer, terms, window);
+            });
+      });
+}
+
+Status Transports::doWithout(const Error& why) const {
+  if (wanted_ == Transport::automatic) return {};
+  return {why.code, fmt::format("transport shm: {}: {}", connection_.server(), why.message)};
+}
+
+kj::Promise<Status> Transports::openDeviceRings(const TransportOffer& offer, const SessionTerms& terms,
+                                                uint32_t window) {
+  // Steps that a trainer takes by itself are taken in host memory, and codecs work there.
+  if (cudaDevice_ < 0 || !connection_.canPush() || terms.codec || terms.pullCodec ||
+      terms.localSteps.period != 0 || offer.deviceOfShard.empty()) {
+    return Status();
+  }
+  if (offer.deviceOfShard.size() != terms.plan.shards.size()) {
+    return Status(ErrorCode::protocolMismatch,
+                  fmt::format("{}: the daemon names the devices of {} shards, not of {}",
+                              connection_.server(), offer.deviceOfShard.size(), terms.plan.shards.size()));
+  }
+  auto copier = DeviceCopier::make(cudaDevice_);
+  if (!copier.ok()) return doWithout(copier.error());
+  const auto sizes = RingSizes::of(terms.slices, offer.ringBytesMax / 2, window);
+  if (sizes.places == 0) {
+    return doWithout({ErrorCode::invalidArgument,
+                      fmt::format("a ring of {} bytes, the daemon's most, holds no two slices of {}",
+                                  offer.ringBytesMax, sizes.placeBytes)});
+  }
+  return DeviceRings::open(connection_, std::move(*copier), offer.deviceOfShard, sizes)
+      .then([this](DeviceRings::Opened opened) -> Status {
+        if (!opened.ok()) return doWithout(opened.error());
+        rings_ = std::move(*opened);
+        return {};
+      });
+}
+
+kj::Promise<Status> Transports::openHostRing(const TransportOffer& offer, const SessionTerms& terms,
+                                             uint32_t window) {
+  if (terms.codec) {  // bytes cost little there, encoding does not
+    return doWithout({ErrorCode::invalidArgument,
+                      "gradients go in messages where a codec is used, here " + terms.codec->spec()});
+  }
+  const auto sizes = RingSizes::of(terms.slices, offer.ringBytesMax, window);
+  if (sizes.places == 0) {
+    return doWithout({ErrorCode::invalidArgument,
+                      fmt::format("a ring of {} bytes, the daemon's most, holds no slice of {}",
+                                  offer.ringBytesMax, sizes.placeBytes)});
+  }
+  return HostRing::open(connection_, sizes).then([this](HostRing::Opened opened) -> Status {
+    if (!opened.ok()) return doWithout(opened.error());
+    prefer(std::move(*opened));
+    return {};
+  });
+}
+
+kj::Promise<Status> Transports::openSharedModel(TransportOffer& offer, const SessionTerms& terms) {
+  KJ_IF_MAYBE (memory, offer.model) {
+    return memory->getFd().then([this, places = offer.places, &terms](kj::Maybe<int> fd) -> Status {
+      auto opened = SharedModel::open(fd.orDefault(-1), places, terms.plan);
+      if (!opened.ok()) return doWithout(opened.error());
+      shared_ = std::move(*opened);
+      return {};
+    });
+  }
+  return doWithout(
+      {ErrorCode::invalidArgument, offer.notShared.empty() ? "the daemon offers none" : offer.notShared});
+}
+
+void Transports::conclude(Step step, const std::vector<ShardId>& dropped) {
+  for (const auto& transport : others_) transport->conclude(step, dropped);
+}
+
+void Transports::close(const Error& why) {
+  for (const auto& transport : others_) transport->close(why);
+  if (rings_) rings_->close(why);
+  if (byHost_) byHost_->close(why);
+}
+
+}  // namespace psd
