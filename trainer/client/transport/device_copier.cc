@@ -77,7 +77,7 @@ Status DeviceCopier::check(const char* call, int error) const {
 }
 
 Result<std::unique_ptr<DeviceCopier::Mapping>> DeviceCopier::map(std::span<const std::byte> handle) {
-  IpcMemHandle bytes;
+  Runtime::IpcMemHandle bytes;
   if (handle.size() != sizeof bytes) {
     return Error{ErrorCode::protocolMismatch, "a handle of device memory has " +
                                                   std::to_string(sizeof bytes) + " bytes, not " +
