@@ -2,28 +2,32 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 
+#include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
+#include "common/os/random_id.h"
 #include "common/text/text.h"
 #include "server/config/round_checks.h"
+#include "server/metrics/steady_clock.h"
 
 namespace psd {
 namespace {
 
 constexpr size_t kRefusalBytesMax = 1000;  // two tensors with all that is shown of them fit
 
-/// Never 0, which stands for none.
-uint64_t drawDaemonId() {
-  std::random_device random;
-  return (uint64_t{random()} << 32 | random()) | 1;
-}
-
 void logRefused(const Candidate& candidate, const std::string& why) {
   spdlog::warn("refused {} (process {} on {}): {}",
                candidate.anyRank ? "a trainer of any rank" : "rank " + std::to_string(candidate.rank.value),
                candidate.pid, candidate.host, oneLine(why, kRefusalBytesMax));
+}
+
+/// What a trainer waits for; empty: for nothing, it computes.
+const char* waitsFor(const SessionCounters& counters) {
+  if (counters.waitForModel.value() != 0) return "model";
+  if (counters.waitForSamples.value() != 0) return "samples";
+  if (counters.waitForPush.value() != 0) return "push";
+  return counters.waitForParameters.value() != 0 ? "pull" : "";
 }
 
 }  // namespace
@@ -38,11 +42,8 @@ Control::Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::sh
       roster_(config_->worldSize ? Roster(config_->worldSize->max, config_->worldSize->min) : Roster()),
       leases_({std::chrono::milliseconds(config_->membership.leaseMs),
                std::chrono::milliseconds(config_->membership.graceMs)}),
-      daemonId_(drawDaemonId()),
-      stopRequested_(stopPair_.promise.fork()),
-      notified_(noticePair_.promise.fork()),
-      ranksGivenUp_(ranksPair_.promise.fork()),
-      outcome_(outcomePair_.promise.fork()) {}
+      daemonId_(drawId()),
+      ranksGivenUp_(ranksPair_.promise.fork()) {}
 
 Status Control::mayFollow(const DaemonConfig& config) const {
   for (const auto& [id, session] : sessions_) {
@@ -92,7 +93,7 @@ Status Control::closeRun() { return runIsOver() ? durability_->forgetDeparted() 
 
 kj::Promise<Result<Joined>> Control::join(Candidate candidate, std::vector<HeldSamples> held, ModelSpec model,
                                           std::shared_ptr<EventLoop> loop) {
-  if (stopping()) return Result<Joined>(stoppingError());
+  if (end_.requested()) return Result<Joined>(end_.error());
   if (model.tensors.empty()) {
     return Result<Joined>(ErrorCode::invalidArgument, "a trainer's model has at least one tensor");
   }
@@ -113,7 +114,7 @@ kj::Promise<Result<Joined>> Control::join(Candidate candidate, std::vector<HeldS
     if (status.ok() && !models_->serves(model)) {
       return join(std::move(candidate), std::move(held), std::move(model), std::move(loop));
     }
-    if (status.ok() && !stopping() && roster_.mayHaveRankLater(candidate)) {
+    if (status.ok() && !end_.requested() && roster_.mayHaveRankLater(candidate)) {
       return ranksGivenUp_.addBranch().then([this, candidate = std::move(candidate), held = std::move(held),
                                              model = std::move(model), loop = std::move(loop)]() mutable {
         return join(std::move(candidate), std::move(held), std::move(model), std::move(loop));
@@ -131,7 +132,7 @@ kj::Promise<Result<Joined>> Control::join(Candidate candidate, std::vector<HeldS
 
 kj::Promise<Result<ModelStart::Role>> Control::awaitModel(SessionId session) {
   using Role = ModelStart::Role;
-  if (stopping()) return Result<Role>(stoppingError());
+  if (end_.requested()) return Result<Role>(end_.error());
   if (models_->start().ready()) return Result<Role>(Role::go);
   if (models_->start().bringer() == session) return Result<Role>(Role::bringValues);
   auto entry = sessions_.find(session);
@@ -161,17 +162,17 @@ kj::Promise<Status> Control::initialized(SessionId session) {
       },
       [this](kj::Exception&& exception) -> Status {  // no thread
         requestStop(std::string("nothing can be saved: ") + exception.getDescription().cStr());
-        return stoppingError();
+        return end_.error();
       });
 }
 
 kj::Promise<Result<Samples>> Control::takeSamples(SessionId session, SamplesRequest request) {
-  if (stopping()) return Result<Samples>(stoppingError());
+  if (end_.requested()) return Result<Samples>(end_.error());
   return samples_->take(session, request);
 }
 
 Result<std::shared_ptr<ServedModel>> Control::observe(const ModelSpec& model) const {
-  if (stopping()) return stoppingError();
+  if (end_.requested()) return end_.error();
   if (!models_->ready()) {
     return Error{ErrorCode::notReady,
                  "the daemon has no model yet; a trainer brings it, or `model.file` in its config"};
@@ -183,21 +184,12 @@ Result<std::shared_ptr<ServedModel>> Control::observe(const ModelSpec& model) co
 }
 
 void Control::requestStop(std::string reason, EndOf what) {
-  if (stopping()) {
-    if (what != EndOf::run || !restarting() || notifiedTrainers_) return;
-    spdlog::info("the run ends with the daemon: {}", reason);
-    endOf_ = what;
-    return;
-  }
-  endOf_ = what;
-  stopReason_ = std::move(reason);
-  spdlog::info("stopping: {}{}", *stopReason_,
-               restarting() && !sessions_.empty() ? "; trainers wait for the next daemon" : "");
-  for (auto& [id, session] : sessions_) answerWaiter(session, stoppingError());
-  samples_->endWaits(stoppingError());
+  if (!end_.request(std::move(reason), what)) return;
+  for (auto& [id, session] : sessions_) answerWaiter(session, end_.error());
+  samples_->endWaits(end_.error());
   ranksPair_.fulfiller->fulfill();
-  if (!restarting()) endDisconnected();
-  stopPair_.fulfiller->fulfill();
+  if (!end_.restarting()) endDisconnected();
+  end_.begin();
 }
 
 void Control::adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies) {
@@ -205,15 +197,42 @@ void Control::adopt(std::shared_ptr<const DaemonConfig> config, const std::vecto
   models_->adopt(config_, keepPolicies);
 }
 
-void Control::notifyTrainers() {
-  notifiedTrainers_ = true;
-  noticePair_.fulfiller->fulfill({*stopReason_, restarting()});
+TrainerStatus Control::trainerStatus(SessionId id, const Session& session) const {
+  const SessionCounters& counters = *session.life.counters;
+  const uint64_t now = steadyMs(), seen = counters.lastSeenMs.value();
+  return {.rank = session.candidate.rank.value,
+          .host = session.candidate.host,
+          .pid = session.candidate.pid,
+          .incarnation = fmt::format("{:016x}", session.candidate.incarnation),
+          .step = counters.step.value(),
+          .staleness = counters.staleness.value(),
+          .batch = counters.samples.value(),
+          .nominalBatch = samples_->nominalOf(id),
+          .pulledBytes = counters.bytesPulled.value(),
+          .pushedBytes = counters.bytesPushed.value(),
+          .pulledValueBytes = counters.valueBytesPulled.value(),
+          .pushedValueBytes = counters.valueBytesPushed.value(),
+          .codec = session.candidate.codec,
+          .pullCodec = session.candidate.pullCodec,
+          .lastSeenSeconds = static_cast<double>(now > seen ? now - seen : 0) / 1000,
+          .waitsFor = waitsFor(counters),
+          .connected = leases_.connected(id),
+          .connections = counters.connections.value(),
+          .leaseLeftSeconds = static_cast<double>(leases_.left(id).count()) / 1000};
 }
 
-Error Control::stoppingError() const {
-  // Whoever is told so tries again, and finds the next one.
-  if (restarting()) return {ErrorCode::unavailable, "the daemon restarts: " + stopReason_.value_or("")};
-  return {ErrorCode::shuttingDown, "the daemon is shutting down: " + stopReason_.value_or("")};
+void Control::fillStatus(DaemonStatus& status) const {
+  status.state = end_.requested() ? "stopping" : models_->ready() ? "serving" : "waiting for a model";
+  models_->fillStatus(status);
+  status.worldSize = roster_.worldSize();
+  status.worldSizeMin = roster_.worldSizeMin();
+  status.trainersLost = roster_.lostCount();
+  for (const auto& [id, session] : sessions_) status.trainers.push_back(trainerStatus(id, session));
+  status.samples = samples_->status();
+  status.durability = durability_->status();
+  status.counters = MetricValues<Counter>(counters_);
+  status.gauges = MetricValues<Gauge>(counters_);
+  status.histograms = MetricValues<Histogram>(counters_);
 }
 
 }  // namespace psd

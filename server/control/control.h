@@ -14,6 +14,7 @@
 #include "common/os/env.h"
 #include "server/checkpoint/durability.h"
 #include "server/config/daemon_config.h"
+#include "server/control/daemon_end.h"
 #include "server/control/sample_dealer.h"
 #include "server/limits/memory_budgets.h"
 #include "server/loop/background.h"
@@ -53,18 +54,6 @@ struct AttachRequest {
   uint32_t attachment = 0;  ///< Joined::attachment of its join
 };
 
-/// What becomes of the run when the daemon ends.
-enum class EndOf {
-  run,     ///< trainers end too
-  daemon,  ///< another daemon is to go on with the model: trainers wait for it
-};
-
-/// What trainers are told of the daemon's end.
-struct EndNotice {
-  std::string reason;
-  bool comesBack = false;
-};
-
 /// Stands, in leases, for all trainers that were in when a daemon before this one died. Sessions are numbered
 /// from 1.
 inline constexpr SessionId kThoseBefore{0};
@@ -98,7 +87,7 @@ class Control final {
   /// gradients.
   kj::Promise<Result<Joined>> join(Candidate candidate, std::vector<HeldSamples> held, ModelSpec model,
                                    std::shared_ptr<EventLoop> loop);
-  Result<Joined> attach(const AttachRequest& wish);
+  Result<Joined> attach(const AttachRequest& request);
   /// Whether the trainer is to bring the values; parked until that is known or the values are there.
   kj::Promise<Result<ModelStart::Role>> awaitModel(SessionId session);
   kj::Promise<Status> initialized(SessionId session);
@@ -113,23 +102,13 @@ class Control final {
   /// The model for a reader; an empty `model` matches any.
   Result<std::shared_ptr<ServedModel>> observe(const ModelSpec& model) const;
 
-  /// Begins to end the daemon. The first reason stands; EndOf::run may still take the place of
-  /// EndOf::daemon, until trainers were told.
+  /// Begins to end the daemon, see DaemonEnd::request(): answers what waits here.
   void requestStop(std::string reason, EndOf what = EndOf::run);
-  bool stopping() const { return stopReason_.has_value(); }
-  /// True if the daemon ends for another one to go on.
-  bool restarting() const { return stopping() && endOf_ == EndOf::daemon; }
-  /// Resolves when requestStop() was called.
-  kj::Promise<void> whenStopRequested() { return stopRequested_.addBranch(); }
-  /// Resolves with what came of the daemon's last work, saving, when that is over.
-  kj::Promise<Status> whenOutcome() { return outcome_.addBranch(); }
-  void tellOutcome(Status outcome) { outcomePair_.fulfiller->fulfill(std::move(outcome)); }
-  /// Resolves when trainers are to be told.
-  kj::Promise<EndNotice> whenNotified() { return notified_.addBranch(); }
-  void notifyTrainers();
+  DaemonEnd& end() { return end_; }
+  const DaemonEnd& end() const { return end_; }
 
   /// Ends every wait of trainers for each other: nobody can count on the others any more.
-  void endWaits() { models_->endWaits(stoppingError()); }
+  void endWaits() { models_->endWaits(end_.error()); }
   /// The daemon ends: nobody is waited for to come back.
   void endDisconnected();
   /// Goes over to another configuration, see ModelHost::adopt().
@@ -182,7 +161,7 @@ class Control final {
   void keepDeparted();
   void endIfDone();
   /// Whether everybody is done, and no other daemon is to find that out.
-  bool runIsOver() const { return config_->exitWhenDone && roster_.everyoneDone() && !restarting(); }
+  bool runIsOver() const { return config_->exitWhenDone && roster_.everyoneDone() && !end_.restarting(); }
   void lookAtLeases();
   /// Nobody waits any longer for trainers that were in when a daemon before this one died.
   void giveUpThoseBefore();
@@ -190,7 +169,6 @@ class Control final {
   void endOneDisconnected();
   void endExpired();
   void answerWaiter(Session& session, Result<ModelStart::Role> answer);
-  Error stoppingError() const;
 
   std::shared_ptr<const DaemonConfig> config_;
   const std::vector<std::shared_ptr<Backend>> backends_;
@@ -207,18 +185,10 @@ class Control final {
   std::map<Rank, Life> lives_;  // the newest of each rank
   uint64_t lastLife_ = 0;
   const uint64_t daemonId_;
-  std::optional<std::string> stopReason_;
-  EndOf endOf_ = EndOf::run;
-  bool notifiedTrainers_ = false;
-  kj::PromiseFulfillerPair<void> stopPair_ = kj::newPromiseAndFulfiller<void>();
-  kj::ForkedPromise<void> stopRequested_;
-  kj::PromiseFulfillerPair<EndNotice> noticePair_ = kj::newPromiseAndFulfiller<EndNotice>();
-  kj::ForkedPromise<EndNotice> notified_;
+  DaemonEnd end_;
   kj::PromiseFulfillerPair<void> ranksPair_ = kj::newPromiseAndFulfiller<void>();
   kj::ForkedPromise<void> ranksGivenUp_;  // nobody waits any more for trainers of a daemon before
-  kj::PromiseFulfillerPair<Status> outcomePair_ = kj::newPromiseAndFulfiller<Status>();
-  kj::ForkedPromise<Status> outcome_;
-  std::set<Rank> keptDeparted_;  // by whenDepartedKept()
+  std::set<Rank> keptDeparted_;           // by whenDepartedKept()
   kj::ForkedPromise<void> departedKept_ = kj::Promise<void>(kj::READY_NOW).fork();
   bool savedLast_ = false;
   Background background_;

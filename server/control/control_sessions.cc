@@ -13,7 +13,7 @@ namespace psd {
 
 Result<Joined> Control::admit(Candidate candidate, const std::vector<HeldSamples>& held,
                               const std::shared_ptr<EventLoop>& loop) {
-  if (stopping()) return stoppingError();
+  if (end_.requested()) return end_.error();
   if (roster_.needsRoom(candidate)) endOneDisconnected();
   PSD_RETURN_IF_ERROR(roster_.place(candidate));
   if (candidate.worldSize > config_->limits.connections) {  // each rank that ever was in is remembered
@@ -73,13 +73,13 @@ Result<Joined> Control::resume(SessionId id, const Candidate& candidate) {
   return joined;
 }
 
-Result<Joined> Control::attach(const AttachRequest& wish) {
-  if (stopping()) return stoppingError();
-  const auto holder = roster_.holderOf(wish.rank);
+Result<Joined> Control::attach(const AttachRequest& request) {
+  if (end_.requested()) return end_.error();
+  const auto holder = roster_.holderOf(request.rank);
   const Session* session = holder ? &sessions_.at(*holder) : nullptr;
-  if (!session || wish.incarnation == 0 || session->candidate.incarnation != wish.incarnation ||
-      session->standing->attachment != wish.attachment) {
-    return Error{ErrorCode::sessionEnded, "rank " + std::to_string(wish.rank.value) +
+  if (!session || request.incarnation == 0 || session->candidate.incarnation != request.incarnation ||
+      session->standing->attachment != request.attachment) {
+    return Error{ErrorCode::sessionEnded, "rank " + std::to_string(request.rank.value) +
                                               " has not joined as the one that asks for another connection"};
   }
   Joined joined = describe(*holder, models_->start().roleOf(*holder));
@@ -127,13 +127,13 @@ void Control::disconnected(SessionId session, uint32_t attachment) {
   auto entry = sessions_.find(session);
   if (entry == sessions_.end() || entry->second.standing->attachment != attachment) return;
   leases_.disconnected(session);
-  if (restarting()) {  // the trainer stays in, so that no round goes on without it
+  if (end_.restarting()) {  // the trainer stays in, so that no round goes on without it
     const Candidate& trainer = entry->second.candidate;
     spdlog::info("rank {} (process {} on {}) has hung up after {} steps, to come back to the next daemon",
                  trainer.rank.value, trainer.pid, trainer.host, entry->second.life.counters->step.value());
     return;
   }
-  if (stopping()) return depart(session, Departure::lost, "its connection closed");
+  if (end_.requested()) return depart(session, Departure::lost, "its connection closed");
   if (config_->membership.graceMs != 0) {
     const Candidate& trainer = entry->second.candidate;
     spdlog::info("rank {} (process {} on {}) is no longer connected; it has {} ms to come back",
@@ -176,7 +176,7 @@ void Control::endDisconnected() {
 }
 
 void Control::endExpired() {
-  if (restarting()) return;
+  if (end_.restarting()) return;
   for (SessionId session : leases_.expired()) {
     if (session == kThoseBefore) {
       giveUpThoseBefore();
@@ -256,7 +256,7 @@ void Control::keepDeparted() {
 }
 
 void Control::endIfDone() {
-  if (stopping() || !roster_.everyoneDone()) return;
+  if (end_.requested() || !roster_.everyoneDone()) return;
   const bool fixed = roster_.worldSizeMin() == roster_.worldSize();
   const uint64_t lost = roster_.lostCount();
   requestStop("all " + (fixed ? std::to_string(roster_.worldSize()) + " " : "") + "trainers are " +
@@ -279,7 +279,7 @@ void Control::forget(SessionId session, Departure how, const std::string& why) {
                  gone.host, steps, why);
   }
   sessions_.erase(entry);
-  roster_.depart(session, stopping() && how == Departure::lost ? Departure::sentAway : how);
+  roster_.depart(session, end_.requested() && how == Departure::lost ? Departure::sentAway : how);
   models_->leave(session);
   samples_->leave(session, pushes);
   if (auto next = models_->start().depart(session)) {

@@ -69,7 +69,7 @@ kj::Promise<void> onSignals(kj::UnixEventPort& port, Server& server, EndOf bySig
       .exclusiveJoin(port.onSignal(SIGINT))
       .then([&port, &server, bySigterm, first](siginfo_t info) {
         const bool sigterm = info.si_signo == SIGTERM;
-        if (first || (!sigterm && server.control().restarting())) {
+        if (first || (!sigterm && server.control().end().restarting())) {
           server.control().requestStop(sigterm ? "SIGTERM" : "SIGINT", sigterm ? bySigterm : EndOf::run);
         } else {
           server.hurry();

@@ -81,7 +81,7 @@ Status Server::start() {
 kj::Promise<void> Server::keepTicking() {
   // Once the daemon ends no round is closed by the clock: what is left of it goes on with the next daemon, or
   // was told to end.
-  const auto interval = !control_.stopping() && control_.models().tick() ? kTick : kTickIdle;
+  const auto interval = !control_.end().requested() && control_.models().tick() ? kTick : kTickIdle;
   return io_.provider->getTimer().afterDelay(interval).then([this] { return keepTicking(); });
 }
 
@@ -95,12 +95,13 @@ void Server::handOver(OwnFd fd, std::string peer) {
 }
 
 kj::Promise<void> Server::run(std::function<Status()> whenQuiet) {
-  return control_.whenStopRequested()
+  return control_.end()
+      .whenBegun()
       .then([this] { return drain(); })
       .then([this](bool settled) {
         warnOfHaste(settled);
-        control_.notifyTrainers();
-        if (control_.restarting()) {
+        control_.end().notifyTrainers();
+        if (control_.end().restarting()) {
           return settle([](EventLoop& loop) { return loop.atRest() && !loop.hasTrainers(); });
         }
         return settle([](EventLoop& loop) { return loop.quiet() && !loop.hasTrainers(); });
@@ -114,18 +115,18 @@ kj::Promise<void> Server::run(std::function<Status()> whenQuiet) {
       })
       .then([this] { return control_.whenDepartedKept(); })
       .then([this, whenQuiet = std::move(whenQuiet)] {
-        control_.tellOutcome(whenQuiet());
+        control_.end().tellOutcome(whenQuiet());
         return settle([](EventLoop& loop) { return !loop.owesOutcome(); });
       })
       .then([this](bool) { return stopThreads(); });
 }
 
 kj::Promise<bool> Server::drain() {
-  if (control_.restarting()) {
+  if (control_.end().restarting()) {
     return onEveryLoop([](EventLoop& loop) { loop.closeGate(); })
         .then([this] { return settle([](EventLoop& loop) { return loop.atRest(); }); })
         .then([this](bool settled) -> kj::Promise<bool> {
-          if (!control_.restarting()) return drain();  // the run is to end after all
+          if (!control_.end().restarting()) return drain();  // the run is to end after all
           listeners_.clear();
           return settled;
         });

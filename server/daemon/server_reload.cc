@@ -14,7 +14,7 @@ kj::Promise<Result<std::string>> Server::reload() {
   if (Status reopened = reopenLogFile(); !reopened.ok()) {
     spdlog::warn("the log stays in the file of before: {}", reopened.message());
   }
-  if (control_.stopping()) return Outcome(ErrorCode::shuttingDown, "the daemon is shutting down");
+  if (control_.end().requested()) return Outcome(ErrorCode::shuttingDown, "the daemon is shutting down");
   if (reloading_) return Outcome(ErrorCode::notReady, "another reload is under way");
   reloading_ = true;
   return background_.run<Result<LoadedConfig>>(reread_)
@@ -49,7 +49,7 @@ kj::Promise<Result<std::string>> Server::changeTo(LoadedConfig next) {
       })
       .then([this](Status status) {
         auto config = std::make_shared<const DaemonConfig>(loaded_.config);  // the old one after an error
-        const bool opens = !control_.restarting();
+        const bool opens = !control_.end().restarting();
         return onEveryLoop([config, opens](EventLoop& loop) {
                  loop.setConfig(config);
                  if (opens) loop.openGate();
@@ -65,7 +65,7 @@ kj::Promise<Result<std::string>> Server::changeTo(LoadedConfig next) {
 kj::Promise<Status> Server::changeAtRest(const LoadedConfig& next) {
   return settle([](EventLoop& loop) { return loop.atRest(); })
       .then([this, &next](bool atRest) -> kj::Promise<Status> {
-        if (control_.stopping()) return Status(ErrorCode::shuttingDown, "the daemon is shutting down");
+        if (control_.end().requested()) return Status(ErrorCode::shuttingDown, "the daemon is shutting down");
         if (!atRest) {
           return Status(ErrorCode::deadlineExceeded,
                         "gradients that had begun to come were not complete within limits.drain_ms (" +

@@ -38,7 +38,7 @@ kj::Promise<void> AdminService::stop(StopContext context) {
   auto done = loop_
                   .onControl([text, wait](Control& control) -> kj::Promise<Status> {
                     control.requestStop(text);
-                    return wait ? control.whenOutcome() : kj::Promise<Status>(Status());
+                    return wait ? control.end().whenOutcome() : kj::Promise<Status>(Status());
                   })
                   .then([context](Status status) mutable {
                     wire::writeStatus(status, context.getResults().initStatus());

@@ -263,7 +263,7 @@ kj::Promise<void> TrainerSession::notice(NoticeContext context) {
     context.getResults().setReason(parkedAlready("notice()").message.c_str());
     return kj::READY_NOW;
   }
-  auto told = loop_.onControl([](Control& control) { return control.whenNotified(); });
+  auto told = loop_.onControl([](Control& control) { return control.end().whenNotified(); });
   return park(context, awaitsNotice_, kj::mv(told)).then([context](const EndNotice& notice) mutable {
     auto results = context.getResults();
     results.setShuttingDown(true);

@@ -149,7 +149,11 @@ struct Rig {
   }
 
   PushRequest request(uint64_t step, Values& gradient) const {
-    return {.step = Step{step}, .gradient = gradient.span(), .samples = 1, .onDevice = way.onDevice};
+    return {.step = Step{step},
+            .gradient = gradient.span(),
+            .samples = 1,
+            .parts = kShards,
+            .onDevice = way.onDevice};
   }
   /// `request` outlives the promise.
   kj::Promise<SlicePushed> push(const PushRequest& request, const Slice& slice) const {
@@ -385,7 +389,7 @@ TEST_CASE(
     rig.daemon.signal(SIGCONT);
     // That of the question is the only one.
     const auto status =
-        rig.daemon.statusWhen([](const auto& now) { return now["counters"]["connections_open"] == 1; });
+        rig.daemon.statusWhen([](const auto& now) { return now["gauges"]["connections_open"] == 1; });
     CHECK(status["counters"]["refused_non_finite"] == 0);
     rig.io.provider->getTimer().afterDelay(0 * kj::SECONDS).wait(rig.io.waitScope);
     CHECK(into.areAll(0.5f));
