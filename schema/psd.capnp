@@ -345,8 +345,7 @@ struct PushHead {
   offset @2 :UInt64;    # elements, from the shard's begin
   basis @3 :UInt64;     # version of the shard that the gradient was computed from
   samples @4 :UInt32;   # examples behind the gradient
-  parts @5 :UInt32;     # shards that the gradient has a part of, in all its slices one number. It has a part of all shards of a
-                        # parameter group or of none.
+  parts @5 :UInt32;     # parts that the gradient has, one of each shard. Another number than the daemon has shards is a badSlice.
 }
 
 struct DeviceRingResult {

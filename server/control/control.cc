@@ -184,7 +184,7 @@ Result<std::shared_ptr<ServedModel>> Control::observe(const ModelSpec& model) co
 }
 
 void Control::requestStop(std::string reason, EndOf what) {
-  if (!end_.request(std::move(reason), what)) return;
+  if (!end_.request(std::move(reason), what, !sessions_.empty())) return;
   for (auto& [id, session] : sessions_) answerWaiter(session, end_.error());
   samples_->endWaits(end_.error());
   ranksPair_.fulfiller->fulfill();

@@ -6,7 +6,7 @@
 
 namespace psd {
 
-bool DaemonEnd::request(std::string reason, EndOf what) {
+bool DaemonEnd::request(std::string reason, EndOf what, bool trainersIn) {
   if (requested()) {
     if (what != EndOf::run || !restarting() || toldTrainers_) return false;
     spdlog::info("the run ends with the daemon: {}", reason);
@@ -15,7 +15,8 @@ bool DaemonEnd::request(std::string reason, EndOf what) {
   }
   what_ = what;
   reason_ = std::move(reason);
-  spdlog::info("stopping: {}{}", *reason_, restarting() ? "; trainers wait for the next daemon" : "");
+  spdlog::info("stopping: {}{}", *reason_,
+               restarting() && trainersIn ? "; trainers wait for the next daemon" : "");
   return true;
 }
 

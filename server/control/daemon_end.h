@@ -32,8 +32,9 @@ class DaemonEnd final {
         outcome_(outcomePair_.promise.fork()) {}
 
   /// Begins the end, once; the first reason stands. EndOf::run may still take the place of EndOf::daemon,
-  /// until trainers were told. Gives whether this call began it. begin() is to follow.
-  bool request(std::string reason, EndOf what);
+  /// until trainers were told. `trainersIn`: some are, for the log. Gives whether this call began it. begin()
+  /// is to follow.
+  bool request(std::string reason, EndOf what, bool trainersIn);
   /// Resolves whenBegun(): what comes first is done.
   void begin() { requestedPair_.fulfiller->fulfill(); }
   kj::Promise<void> whenBegun() { return requested_.addBranch(); }

@@ -77,7 +77,9 @@ std::optional<PushLedger::Standing> PushLedger::decided(const StepPush& step, ui
     return Standing{Known::refused, lost, nullptr};
   }
   if (part->refused()) return Standing{Known::refused, *part->fate, nullptr};
-  if (step.outcome) return Standing{Known::refused, *step.outcome, nullptr};
+  if (step.outcome) {
+    return Standing{step.outcome->ok() ? Known::over : Known::refused, *step.outcome, nullptr};
+  }
   if (!step.complete) return Standing{Known::received, part->received(), nullptr};
   return std::nullopt;
 }
@@ -118,17 +120,15 @@ bool PushLedger::applied(const StepPush& step) const {
   return applied;
 }
 
-std::optional<bool> PushLedger::appliedBefore(Step step, uint32_t parts) const {
+std::optional<bool> PushLedger::appliedBefore(Step step) const {
   if (steps_.contains(step)) return std::nullopt;
   const bool dropped = dropped_.find(step) != nullptr;
-  uint32_t known = 0;
   bool applied = false;
   for (const auto& answers : ofShards_) {
     const PushAnswer* answer = answers.find(step);
-    known += answer ? 1 : 0;
+    if (!answer && !dropped) return std::nullopt;
     applied = applied || (answer && answer->applied());
   }
-  if (known < parts && !dropped) return std::nullopt;
   return applied;
 }
 
@@ -143,17 +143,24 @@ Result<std::shared_ptr<StepPush>> PushLedger::stepOf(const SliceHead& slice, boo
     found->reopen();
     return found;
   }
-  // Dropping a policy's half-gathered update is what a trainer asks for when it goes on without it.
-  for (auto older = steps_.begin(); older != steps_.end() && older->first < number;) {
-    const std::shared_ptr<StepPush> step = older->second;
-    older = step->complete ? std::next(older) : steps_.erase(older);
-    if (!step->complete) step->changed();
-  }
+  giveUpBefore(number);
   auto step = std::make_shared<StepPush>(underWay_, number, slice.parts, shards_.size());
   for (const auto& answers : ofShards_) {  // parts that an earlier session brought in
     if (answers.find(number)) step->wholeParts++;
   }
   return steps_[number] = std::move(step);
+}
+
+void PushLedger::giveUpBefore(Step number) {
+  // Dropping a policy's half-gathered update is what a trainer asks for when it goes on without it.
+  for (auto older = steps_.begin(); older != steps_.end() && older->first < number;) {
+    const std::shared_ptr<StepPush> step = older->second;
+    older = step->complete ? std::next(older) : steps_.erase(older);
+    if (step->complete) continue;
+    // Nor may the rest of it come: a policy has what came, and would take another part of the shard for more.
+    for (Step& newest : newest_) newest = std::max(newest, number);
+    step->changed();
+  }
 }
 
 size_t PushLedger::decidedBeside(const SliceHead& slice) const {
@@ -165,9 +172,15 @@ size_t PushLedger::decidedBeside(const SliceHead& slice) const {
   return decided;
 }
 
-Status PushLedger::fits(const SliceHead& slice, const StepPush& step) const {
-  if (step.expected != slice.parts) return badSlice(slice, "its slices name different numbers of parts");
-  const PartPush* part = step.parts[slice.shard].get();
+Status PushLedger::fits(const SliceHead& slice) const {
+  const Step newest = newest_[slice.shard];
+  if (newest > slice.step) return badSlice(slice, fmt::format("step {} has begun already", newest.value));
+  if (slice.parts != shards_.size()) {
+    return badSlice(slice, fmt::format("a gradient of {} parts; it has one of each shard, which are {}",
+                                       slice.parts, shards_.size()));
+  }
+  const auto step = begun(slice.step);
+  const PartPush* part = step ? step->parts[slice.shard].get() : nullptr;
   if (!part) return {};
   if (part->push.basis != slice.basis) return badSlice(slice, "its slices name different basis versions");
   if (part->push.arrived.overlaps(slice.offset, slice.count)) {
@@ -178,37 +191,11 @@ Status PushLedger::fits(const SliceHead& slice, const StepPush& step) const {
                   fmt::format("what came of it lies in {} pieces; send the slices in order", kPiecesMax));
 }
 
-std::optional<uint32_t> PushLedger::lacks(const StepPush& step, const SliceHead& slice) const {
-  const auto has = [&](uint32_t shard) {
-    return shard == slice.shard || step.parts[shard] || ofShards_[shard].find(step.number);
-  };
-  for (uint32_t i = 0; i < shards_.size(); i++) {
-    for (uint32_t other = 0; !has(i) && other < shards_.size(); other++) {
-      if (shards_[other].group == shards_[i].group && has(other)) return i;
-    }
-  }
-  return std::nullopt;
-}
-
 Result<PushLedger::Admitted> PushLedger::admit(const SliceHead& slice, bool mayBegin) {
-  if (slice.parts == 0 || slice.parts > shards_.size()) {
-    return badSlice(slice, fmt::format("a gradient of {} parts; it has a part of 1 to {} shards", slice.parts,
-                                       shards_.size()));
-  }
-  Step& newest = newest_[slice.shard];
-  if (newest > slice.step) return badSlice(slice, fmt::format("step {} has begun already", newest.value));
+  // A refusal leaves nothing behind: all reasons come first.
+  PSD_RETURN_IF_ERROR(fits(slice));
   PSD_ASSIGN_OR_RETURN(std::shared_ptr<StepPush> step, stepOf(slice, mayBegin));
-  PSD_RETURN_IF_ERROR(fits(slice, *step));
   std::shared_ptr<PartPush>& part = step->parts[slice.shard];
-  const uint64_t arrived = slice.count + (part ? part->push.arrived.covered() : 0);
-  const bool whole = arrived == shards_[slice.shard].elements;
-  const bool completes = whole && step->wholeParts + 1 == step->expected;
-  if (const auto lacking = completes ? lacks(*step, slice) : std::nullopt) {
-    return badSlice(slice,
-                    fmt::format("the last of {} parts, and the gradient has none of shard {}, which is of "
-                                "one parameter group with a shard that it has a part of",
-                                slice.parts, *lacking));
-  }
   if (!part) {
     part = std::make_shared<PartPush>();
     part->elements = shards_[slice.shard].elements;
@@ -216,12 +203,13 @@ Result<PushLedger::Admitted> PushLedger::admit(const SliceHead& slice, bool mayB
     part->push.basis = slice.basis;
     part->push.samples = slice.samples;
   }
-  newest = slice.step;
+  newest_[slice.shard] = slice.step;
   part->push.known = decidedBeside(slice);
   part->push.arrived.add(slice.offset, slice.count);
   part->unanswered++;
   step->unanswered++;
-  if (whole) step->wholeParts++;
+  if (part->whole()) step->wholeParts++;
+  const bool completes = part->whole() && step->wholeParts == step->expected;
   if (completes) step->completed();
   return Admitted{step, part, completes ? step->completions : 0};
 }

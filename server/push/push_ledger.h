@@ -96,17 +96,16 @@ class PushLedger {
 
   /// Of a step with an outcome: whether anything of it is in the model.
   bool applied(const StepPush& step) const;
-  /// Of a step of so many parts that comes again: whether anything of it is in the model; nothing while a
-  /// shard may still get it.
-  std::optional<bool> appliedBefore(Step step, uint32_t parts) const;
+  /// Of a step that comes again: whether anything of it is in the model; nothing while a shard may still get
+  /// it.
+  std::optional<bool> appliedBefore(Step step) const;
 
  private:
   Result<std::shared_ptr<StepPush>> stepOf(const SliceHead& slice, bool mayBegin);
-  /// Whether the slice goes with what has come of its part of the step.
-  Status fits(const SliceHead& slice, const StepPush& step) const;
-  /// A shard that a step lacks, though it has a part of another shard of its group, once the slice's part is
-  /// there.
-  std::optional<uint32_t> lacks(const StepPush& step, const SliceHead& slice) const;
+  /// Whether a fresh slice goes with what came before; ErrorCode::badSlice.
+  Status fits(const SliceHead& slice) const;
+  /// Gives up the unfinished steps before this one: no slice of theirs is taken any more.
+  void giveUpBefore(Step number);
   std::optional<PushAnswer> answerOf(Step step, uint32_t shard) const;
   void abandon(StepPush& step);
   /// Forgets the parts of an ended session that never reach the model, once the policies are done with them.

@@ -172,12 +172,14 @@ kj::Promise<PushReply> PushServer::lookUp(PushSlice slice) {
   // The gradient was copied for a policy that takes it on the device, which this one does not.
   if (slice.gradient.onDevice() && !takesDeviceGradient(slice)) {
     Shard& shard = model_->store->shard(slice.shard);
-    return onceCopied(RingIntake::copy(shard, home_->laneFor(model_, shard), false, std::move(slice)));
+    auto waits = ledger_.waits(slice.step);  // no later step overtakes it meanwhile
+    return onceCopied(RingIntake::copy(shard, home_->laneFor(model_, shard), false, std::move(slice)))
+        .attach(kj::mv(waits));
   }
   const auto step = ledger_.stillAtWork(slice.step);
   if (step || ledger_.overtakes(slice.step)) {
-    // Slices that this one would overtake, and that wait for nothing, are to be looked at in this very turn.
-    auto changed = step ? whenChanged(*step) : kj::evalLast([] {});
+    // Slices that this one would overtake, and that wait for nothing, are in the queue before it.
+    auto changed = step ? whenChanged(*step) : kj::evalLater([] {});
     auto waits = ledger_.waits(slice.step);
     return lookUpAgain(kj::mv(changed), std::move(slice), std::move(waits)).attach(shared_from_this());
   }
@@ -191,8 +193,7 @@ kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(PushSlice& slice) {
     case Known::nothing: return nullptr;
     case Known::over:
       // A plan of samples that was restored may not know.
-      if (const auto applied = ledger_.appliedBefore(slice.step, slice.parts))
-        tellOfSamples(slice.step, *applied);
+      if (const auto applied = ledger_.appliedBefore(slice.step)) tellOfSamples(slice.step, *applied);
       return repeated(slice.shard, *found.answer);
     case Known::received: return repeated(slice.shard, *found.answer);
     case Known::refused: return kj::Promise<PushReply>(PushReply{*found.answer});

@@ -19,7 +19,7 @@ struct SliceHead {
   uint64_t count = 0;    ///< elements
   Version basis;         ///< what the gradient was computed from
   uint32_t samples = 0;  ///< examples behind the gradient
-  uint32_t parts = 0;    ///< shards that the gradient has a part of
+  uint32_t parts = 0;    ///< that the gradient has, one of each shard
 };
 
 /// One slice of a trainer's gradient, however it came. A value type.
@@ -29,7 +29,7 @@ struct PushSlice {
   uint64_t offset = 0;         ///< elements, from the shard's begin
   Version basis;               ///< what the gradient was computed from
   uint32_t samples = 0;        ///< examples behind the gradient
-  uint32_t parts = 0;          ///< shards that the gradient has a part of
+  uint32_t parts = 0;          ///< that the gradient has, one of each shard
   Attachment attachment = {};  ///< that it came over
   Gradient gradient = std::span<const float>();
   std::shared_ptr<const void> held = nullptr;  ///< keeps the gradient readable; dropped on the home loop

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include <capnp/rpc-twoparty.h>
+#include <fmt/format.h>
 #include <kj/async-io.h>
 
 #include "common/os/socket.h"
@@ -54,6 +55,12 @@ Result<T> withAdmin(const Address& address, std::chrono::milliseconds timeout, c
     if (exception.getType() == kj::Exception::Type::OVERLOADED) {
       return Error{ErrorCode::deadlineExceeded,
                    address.toString() + ": " + noAnswer(timeout) + (asked ? late : "")};
+    }
+    if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) {
+      return Error{
+          ErrorCode::protocolMismatch,
+          fmt::format("{}: the daemon speaks another protocol than version {}, which this program speaks",
+                      address.toString(), wire::kProtocolVersion)};
     }
     return Error{ErrorCode::unavailable,
                  address.toString() + ": the connection broke" +

@@ -7,11 +7,14 @@
 #include <thread>
 #include <vector>
 
+#include <capnp/ez-rpc.h>
 #include <sys/socket.h>
 
 #include "common/types/model_layout.h"
+#include "server/rpc/admin_client.h"
 #include "test/integration/protocol_server.h"
 #include "test/integration/raw_trainer.h"
+#include "test/support/temp_dir.h"
 #include "trainer/client/client.h"
 
 namespace psd {
@@ -62,6 +65,45 @@ TEST_CASE("Protocol: another version is refused, and says so on both sides") {
   CHECK(status.message().find("speaks version 2") != std::string::npos);
   CHECK(status.message().find('\x1b') == std::string::npos);
   peer.wait(peer.reading().pingRequest().send().ignoreResult());  // the same peer, wiser
+}
+
+/// Speaks Cap'n Proto's RPC, but of another interface. Owned by one thread, like its own.
+class ForeignServer {
+ public:
+  explicit ForeignServer(const std::string& path) {
+    std::promise<void> listens;
+    thread_ = std::thread([this, path, &listens] {
+      capnp::EzRpcServer server(kj::heap<Foreign>(), "unix:" + path);
+      auto stop = kj::newPromiseAndCrossThreadFulfiller<void>();
+      stop_ = kj::mv(stop.fulfiller);
+      server.getPort().wait(server.getWaitScope());
+      listens.set_value();
+      stop.promise.wait(server.getWaitScope());
+    });
+    listens.get_future().wait();
+  }
+  ~ForeignServer() {
+    stop_->fulfill();
+    thread_.join();
+  }
+
+ private:
+  class Foreign final : public schema::SharedMemory::Server {};
+
+  kj::Own<kj::CrossThreadPromiseFulfiller<void>> stop_;
+  std::thread thread_;
+};
+
+TEST_CASE("Protocol: a server of another protocol is named as such, at once") {
+  const TempDir folder;
+  const std::string path = folder.file("socket");
+  const ForeignServer server(path);
+  ClientOptions options;
+  options.servers = {"unix://" + path};
+  const auto client = Client::connect(options);
+  checkRefused(client.status(), ErrorCode::protocolMismatch, "speaks another protocol than version 2");
+  const auto status = fetchStatusJson(parseAddress(options.servers[0]).value(), std::chrono::seconds(60));
+  checkRefused(status.status(), ErrorCode::protocolMismatch, "speaks another protocol than version 2");
 }
 
 TEST_CASE("Protocol: a peer that has not logged in can do nothing else") {
@@ -160,25 +202,37 @@ TEST_CASE("Protocol: initial values must be whole, once, and finite") {
   CHECK(modelOf(server) == ones(kElements));
 }
 
-TEST_CASE("Protocol: a gradient has as many parts as it says, and all of a parameter group's") {
+TEST_CASE("Protocol: a gradient has a part of each shard, or nothing of it is taken") {
   LocalServer server(config("locked"));
   auto io = kj::setupAsyncIo();
   RawTrainer trainer(io, server, 0, 1);
   trainer.bringZeros();
-  checkRefused(trainer.push({.parts = 3}, ones(16)), ErrorCode::badSlice, "it has a part of 1 to 2 shards");
-  PSD_REQUIRE_OK(trainer.push({.parts = 1}, ones(1008)));
-  checkRefused(trainer.push({.offset = 1008, .parts = 2}, ones(992)), ErrorCode::badSlice,
-               "its slices name different numbers of parts");
-  checkRefused(trainer.push({.offset = 1008, .parts = 1}, ones(992)), ErrorCode::badSlice,
-               "the gradient has none of shard 1, which is of one parameter group");
-  CHECK(counter(server, "updates") == 0);
-  // A later step gives up the unfinished one.
-  for (const uint32_t shard : {0u, 1u}) {
-    for (const auto& [offset, count] : testing::kSlicesOfShard) {
-      PSD_REQUIRE_OK(trainer.push({.step = 2, .shard = shard, .offset = offset}, ones(count)));
-    }
+  for (const uint32_t parts : {1u, 3u, UINT32_MAX}) {
+    checkRefused(trainer.push({.parts = parts}, ones(16)), ErrorCode::badSlice,
+                 "it has one of each shard, which are 2");
   }
+  CHECK(counter(server, "push_slices") == 0);
+  for (const uint32_t shard : {0u, 1u}) trainer.pushShard(shard, 1);
   CHECK(counter(server, "updates") == 2);
+}
+
+TEST_CASE("Protocol: a step that a newer one gave up is not taken up again") {
+  LocalServer server(config("sync"));
+  auto io = kj::setupAsyncIo();
+  RawTrainer trainer(io, server, 0, 1);
+  trainer.bringZeros();
+  const auto push = [&](uint64_t step, uint32_t shard, uint64_t offset, uint64_t count) {
+    return trainer.push({.step = step, .shard = shard, .offset = offset}, ones(count));
+  };
+  PSD_REQUIRE_OK(push(1, 0, 0, 1008));
+  PSD_REQUIRE_OK(push(1, 0, 1008, 992));
+  PSD_REQUIRE_OK(push(2, 1, 0, 1008));
+  // Twice would be two parts of a round for one shard, and none for the other.
+  checkRefused(push(1, 0, 0, 1008), ErrorCode::badSlice, "step 2 has begun already");
+  PSD_REQUIRE_OK(push(2, 0, 0, 1008));
+  PSD_REQUIRE_OK(push(2, 0, 1008, 992));
+  PSD_REQUIRE_OK(push(2, 1, 1008, 992));
+  CHECK(counter(server, "gradients") == 1);
 }
 
 TEST_CASE("Protocol: slices that cannot be") {

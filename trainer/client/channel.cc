@@ -143,9 +143,11 @@ kj::Promise<Result<JoinAnswer>> Channel::join(const JoinRequest& request, const 
 
 kj::Promise<Status> Channel::attach(const SessionTerms& terms) {
   terms_ = terms;
-  return attachTo(connection_, terms).then([this](Status status) {
-    if (status.ok()) watchSession();
-    return status;
+  return connection_.call([&] {
+    return attachTo(connection_, terms).then([this](Status status) {
+      if (status.ok() && connection_.canPush()) watchSession();
+      return status;
+    });
   });
 }
 

@@ -111,6 +111,15 @@ kj::Promise<Result<std::string>> logIn(DaemonConnection& connection) {
           if (answer.hasTraining()) training = answer.getTraining();
           connection.setRoles(answer.getReading(), kj::mv(training));
           return printable(wire::textIn(answer.getServerVersion()));
+        },
+        [&connection](kj::Exception&& exception) -> Result<std::string> {
+          if (exception.getType() != kj::Exception::Type::UNIMPLEMENTED) {
+            kj::throwFatalException(kj::mv(exception));
+          }
+          return Error{
+              ErrorCode::protocolMismatch,
+              fmt::format("{}: the daemon speaks another protocol than version {}, which this program speaks",
+                          connection.server(), wire::kProtocolVersion)};
         });
   });
 }

@@ -54,8 +54,8 @@ Status RpcClient::connectOnce(const std::string& server, milliseconds timeout) {
 Status RpcClient::attachOthers(milliseconds timeout) {
   const SessionTerms terms = first().look([](Channel& channel) { return channel.terms(); });
   uint32_t links = std::min(options_.connections, info_.shardCount);
-  // Memory is shared with the first alone; and a daemon from before attach() numbers no attachments.
-  if (info_.pullTransport != "rpc" || info_.pushTransport != "rpc" || terms.attachment == 0) links = 1;
+  // Memory is shared with the first alone.
+  if (info_.pullTransport != "rpc" || info_.pushTransport != "rpc") links = 1;
   timeout = timeout.count() == 0 ? options_.connectTimeout : std::min(timeout, kAttemptTimeout);
   for (uint32_t i = 1; i < links; i++) {
     PSD_ASSIGN_OR_RETURN(Link* const link, links_.make(i));

@@ -74,6 +74,7 @@ void DaemonConnection::foretell(Error why) {
 }
 
 kj::Promise<void> DaemonConnection::whenDisconnected() {
+  if (network_.get() == nullptr) return kj::READY_NOW;  // torn down already
   return network_->onDisconnect().then([this] {
     end({ErrorCode::unavailable, "the connection to " + server_ + " broke"});
   });
