@@ -249,11 +249,11 @@ Result<std::optional<Departed>> Durability::departed() const {
   return std::optional<Departed>();
 }
 
-Status Durability::keepDeparted(const Departed& departed) {
+Status Durability::keepFinishedRanks(const Departed& departed) {
   return config_.enabled() ? writeDeparted(env_, config_.path, departed) : Status();
 }
 
-Status Durability::forgetDeparted() {
+Status Durability::forgetFinishedRanks() {
   return config_.enabled() ? removeDeparted(env_, config_.path) : Status();
 }
 

@@ -48,9 +48,9 @@ class Durability {
   /// told of in the log; a file that cannot be read is an Error. Blocks.
   Result<std::optional<Departed>> departed() const;
   /// Keeps for a daemon after this one which trainers have come and gone. Blocks.
-  Status keepDeparted(const Departed& departed);
+  Status keepFinishedRanks(const Departed& departed);
   /// Forgets which trainers have come and gone: the next daemon begins a run of its own. Blocks.
-  Status forgetDeparted();
+  Status forgetFinishedRanks();
 
   DurabilityStatus status() const;
 

@@ -72,12 +72,12 @@ Status Control::prepare() {
     PSD_ASSIGN_OR_RETURN(departed, durability_->departed());
   }
   models_->beginSavingAtOnce();
-  recallDeparted(departed);
+  restoreFinishedRanks(departed);
   std::set<Rank> ranks = models_->ranksBefore();
   for (const Rank gone : roster_.departed()) ranks.erase(gone);
   if (dealtSamples || !ranks.empty()) {
-    leases_.grant(kThoseBefore);
-    leases_.disconnected(kThoseBefore);
+    leases_.grant(kPriorRunTrainers);
+    leases_.disconnected(kPriorRunTrainers);
   }
   roster_.keep(std::move(ranks));
   return {};
@@ -89,7 +89,7 @@ Status Control::saveLast() {
   return durability_->finish();
 }
 
-Status Control::closeRun() { return runIsOver() ? durability_->forgetDeparted() : Status(); }
+Status Control::closeRun() { return runIsOver() ? durability_->forgetFinishedRanks() : Status(); }
 
 kj::Promise<Result<Joined>> Control::join(Candidate candidate, std::vector<HeldSamples> held, ModelSpec model,
                                           std::shared_ptr<EventLoop> loop) {
@@ -126,7 +126,7 @@ kj::Promise<Result<Joined>> Control::join(Candidate candidate, std::vector<HeldS
       dropUnclaimed();
       return joined;
     }
-    return whenDepartedKept().then([joined = std::move(joined)] { return joined; });
+    return whenFinishedRanksKept().then([joined = std::move(joined)] { return joined; });
   });
 }
 

@@ -21,7 +21,7 @@
 #include "server/membership/leases.h"
 #include "server/membership/model_start.h"
 #include "server/membership/roster.h"
-#include "server/membership/session_standing.h"
+#include "server/membership/session_epoch.h"
 #include "server/metrics/counters.h"
 #include "server/model/model_host.h"
 
@@ -36,7 +36,7 @@ struct Joined {
   std::shared_ptr<ServedModel> model;
   ModelStart::Role role = ModelStart::Role::wait;
   std::shared_ptr<SessionCounters> counters;
-  std::shared_ptr<const SessionStanding> standing;
+  std::shared_ptr<const SessionEpoch> epoch;
   uint32_t attachment = 0;  ///< of this connection
   std::shared_ptr<PushServer> pushes;
   uint32_t worldSize = 0;
@@ -56,7 +56,7 @@ struct AttachRequest {
 
 /// Stands, in leases, for all trainers that were in when a daemon before this one died. Sessions are numbered
 /// from 1.
-inline constexpr SessionId kThoseBefore{0};
+inline constexpr SessionId kPriorRunTrainers{0};
 
 /// The daemon's memory of who is in and whether it is ending. All decisions that are not on the data path are
 /// made here, or by what it holds: of the model by a ModelHost, of samples by a SampleDealer.
@@ -75,7 +75,7 @@ class Control final {
   /// Whether the devices, and the trainers that are in, could do what the policies of `config` ask for.
   Status mayFollow(const DaemonConfig& config) const;
   /// Resolves once who has come and gone is kept as of now, or cannot be, which the log says.
-  kj::Promise<void> whenDepartedKept() { return departedKept_.addBranch(); }
+  kj::Promise<void> whenFinishedRanksKept() { return finishedRanksKept_.addBranch(); }
   /// Saves what `durability` has not saved yet. Blocks; when no update comes any more.
   Status saveLast();
   /// All is saved: with exit_when_done, and everybody done, the next daemon begins a run of its own. After an
@@ -133,7 +133,7 @@ class Control final {
   struct Session {
     Candidate candidate;
     Life life;
-    std::shared_ptr<SessionStanding> standing = std::make_shared<SessionStanding>();
+    std::shared_ptr<SessionEpoch> epoch = std::make_shared<SessionEpoch>();
     uint64_t heardMs = 0;  // counters->lastSeenMs when it was last looked at
     kj::Maybe<kj::Own<kj::PromiseFulfiller<Result<ModelStart::Role>>>> waiter;
   };
@@ -156,15 +156,15 @@ class Control final {
   void forget(SessionId session, Departure how, const std::string& why);
   /// With exit_when_done: takes up which trainers have come and gone, as a daemon before this one kept it.
   /// Blocks.
-  void recallDeparted(const std::optional<Departed>& before);
+  void restoreFinishedRanks(const std::optional<Departed>& before);
   /// Begins to keep who has come and gone, if that changed, and then to end if those are all.
-  void keepDeparted();
+  void keepFinishedRanks();
   void endIfDone();
   /// Whether everybody is done, and no other daemon is to find that out.
   bool runIsOver() const { return config_->exitWhenDone && roster_.everyoneDone() && !end_.restarting(); }
   void lookAtLeases();
   /// Nobody waits any longer for trainers that were in when a daemon before this one died.
-  void giveUpThoseBefore();
+  void giveUpPriorRunTrainers();
   /// Frees a rank when all are taken: ends the session of a trainer that is not connected.
   void endOneDisconnected();
   void endExpired();
@@ -188,8 +188,8 @@ class Control final {
   DaemonEnd end_;
   kj::PromiseFulfillerPair<void> ranksPair_ = kj::newPromiseAndFulfiller<void>();
   kj::ForkedPromise<void> ranksGivenUp_;  // nobody waits any more for trainers of a daemon before
-  std::set<Rank> keptDeparted_;           // by whenDepartedKept()
-  kj::ForkedPromise<void> departedKept_ = kj::Promise<void>(kj::READY_NOW).fork();
+  std::set<Rank> keptFinishedRanks_;      // by whenFinishedRanksKept()
+  kj::ForkedPromise<void> finishedRanksKept_ = kj::Promise<void>(kj::READY_NOW).fork();
   bool savedLast_ = false;
   Background background_;
 };

@@ -51,7 +51,7 @@ Result<Joined> Control::admit(Candidate candidate, const std::vector<HeldSamples
   }
   models_->join(trainer);
   counters_.trainersJoined.add();
-  keepDeparted();  // the rank may have been among the departed
+  keepFinishedRanks();  // the rank may have been among the departed
   Joined joined = describe(id, models_->start().join(id));
   spdlog::info("rank {} of {} joined (process {} on {}){}", candidate.rank.value, candidate.worldSize,
                candidate.pid, candidate.host,
@@ -63,7 +63,7 @@ Result<Joined> Control::resume(SessionId id, const Candidate& candidate) {
   Session& session = sessions_.at(id);
   session.candidate.codec = candidate.codec;  // a connection's own affair
   session.candidate.pullCodec = candidate.pullCodec;
-  session.standing->attachment++;
+  session.epoch->attachment++;
   leases_.grant(id);
   counters_.trainersReturned.add();
   spdlog::info("rank {} (process {} on {}) is back after step {}", session.candidate.rank.value,
@@ -78,7 +78,7 @@ Result<Joined> Control::attach(const AttachRequest& request) {
   const auto holder = roster_.holderOf(request.rank);
   const Session* session = holder ? &sessions_.at(*holder) : nullptr;
   if (!session || request.incarnation == 0 || session->candidate.incarnation != request.incarnation ||
-      session->standing->attachment != request.attachment) {
+      session->epoch->attachment != request.attachment) {
     return Error{ErrorCode::sessionEnded, "rank " + std::to_string(request.rank.value) +
                                               " has not joined as the one that asks for another connection"};
   }
@@ -95,8 +95,8 @@ Joined Control::describe(SessionId id, ModelStart::Role role) {
           .model = models_->model(),
           .role = role,
           .counters = session.life.counters,
-          .standing = session.standing,
-          .attachment = session.standing->attachment,
+          .epoch = session.epoch,
+          .attachment = session.epoch->attachment,
           .pushes = session.life.pushes,
           .worldSize = session.candidate.worldSize,
           .daemonId = daemonId_,
@@ -125,7 +125,7 @@ Control::Life Control::lifeOf(const Candidate& candidate, const std::shared_ptr<
 
 void Control::disconnected(SessionId session, uint32_t attachment) {
   auto entry = sessions_.find(session);
-  if (entry == sessions_.end() || entry->second.standing->attachment != attachment) return;
+  if (entry == sessions_.end() || entry->second.epoch->attachment != attachment) return;
   leases_.disconnected(session);
   if (end_.restarting()) {  // the trainer stays in, so that no round goes on without it
     const Candidate& trainer = entry->second.candidate;
@@ -178,8 +178,8 @@ void Control::endDisconnected() {
 void Control::endExpired() {
   if (end_.restarting()) return;
   for (SessionId session : leases_.expired()) {
-    if (session == kThoseBefore) {
-      giveUpThoseBefore();
+    if (session == kPriorRunTrainers) {
+      giveUpPriorRunTrainers();
       continue;
     }
     depart(session, Departure::lost,
@@ -189,9 +189,9 @@ void Control::endExpired() {
   }
 }
 
-void Control::giveUpThoseBefore() {
-  leases_.release(kThoseBefore);
-  samples_->giveUpThoseBefore();
+void Control::giveUpPriorRunTrainers() {
+  leases_.release(kPriorRunTrainers);
+  samples_->giveUpPriorRunTrainers();
   roster_.keep({});
   ranksPair_.fulfiller->fulfill();
 }
@@ -202,7 +202,7 @@ void Control::depart(SessionId session, Departure how, const std::string& why) {
   dropUnclaimed();
   // Who comes now begins a run of its own, unless it is one that the run of before still waits for.
   if (sessions_.empty() && !config_->exitWhenDone) samples_->closeFinished();
-  keepDeparted();
+  keepFinishedRanks();
 }
 
 void Control::dropUnclaimed() {
@@ -214,32 +214,34 @@ void Control::dropUnclaimed() {
 
 kj::Promise<void> Control::leave(SessionId session) {
   depart(session, Departure::left, "left");
-  return whenDepartedKept();
+  return whenFinishedRanksKept();
 }
 
-void Control::recallDeparted(const std::optional<Departed>& before) {
+void Control::restoreFinishedRanks(const std::optional<Departed>& before) {
   if (before && roster_.recall(before->worldSize, before->ranks)) {
-    keptDeparted_ = before->ranks;
+    keptFinishedRanks_ = before->ranks;
     if (before->ranks.empty()) return;
     spdlog::info("{} of {} ranks have come and gone before", before->ranks.size(), before->worldSize);
     return endIfDone();
   }
   // What another run left is not to be taken for this one's.
-  if (Status forgotten = durability_->forgetDeparted(); !forgotten.ok()) {
+  if (Status forgotten = durability_->forgetFinishedRanks(); !forgotten.ok()) {
     spdlog::error("something old stays: {}", forgotten.message());
   }
 }
 
-void Control::keepDeparted() {
+void Control::keepFinishedRanks() {
   if (!config_->exitWhenDone) return;
   Departed departed{roster_.worldSize(), roster_.departed()};
-  if (savedLast_ || !config_->durability.enabled() || departed.ranks == keptDeparted_) return endIfDone();
-  keptDeparted_ = departed.ranks;
-  departedKept_ =
-      departedKept_
+  if (savedLast_ || !config_->durability.enabled() || departed.ranks == keptFinishedRanks_)
+    return endIfDone();
+  keptFinishedRanks_ = departed.ranks;
+  finishedRanksKept_ =
+      finishedRanksKept_
           .addBranch()  // one after the other: the newest stays
           .then([this, departed] {
-            return background_.run<Status>([this, departed] { return durability_->keepDeparted(departed); });
+            return background_.run<Status>(
+                [this, departed] { return durability_->keepFinishedRanks(departed); });
           })
           .catch_([](kj::Exception&& exception) {  // no thread
             return Status(ErrorCode::internal, exception.getDescription().cStr());
@@ -250,7 +252,7 @@ void Control::keepDeparted() {
                             kept.message());
             }
             // Who leaves is told so before everybody is told of the end.
-            if (departed.ranks == keptDeparted_) endIfDone();
+            if (departed.ranks == keptFinishedRanks_) endIfDone();
           })
           .fork();
 }
@@ -265,7 +267,7 @@ void Control::endIfDone() {
 
 void Control::forget(SessionId session, Departure how, const std::string& why) {
   auto entry = sessions_.find(session);
-  entry->second.standing->attachment = SessionStanding::kEnded;
+  entry->second.epoch->attachment = SessionEpoch::kEnded;
   const std::shared_ptr<PushServer> pushes = entry->second.life.pushes;
   pushes->endSession();
   leases_.release(session);

@@ -33,7 +33,7 @@ bool SampleDealer::recall(bool isWholeRun) {
   return true;
 }
 
-void SampleDealer::giveUpThoseBefore() {
+void SampleDealer::giveUpPriorRunTrainers() {
   plan().lockExclusive()->giveUpAway();
   deal();
 }

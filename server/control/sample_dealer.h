@@ -36,7 +36,7 @@ class SampleDealer final : private kj::TaskSet::ErrorHandler {
   /// `isWholeRun`: who comes when it is finished gets nothing, rather than a plan of its own.
   bool recall(bool isWholeRun);
   /// Nobody waits any longer for trainers that were in when the daemon before this one died.
-  void giveUpThoseBefore();
+  void giveUpPriorRunTrainers();
   /// Who comes from now on begins a plan of its own, if this one is finished.
   void closeFinished();
 

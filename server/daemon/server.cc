@@ -111,9 +111,9 @@ kj::Promise<void> Server::run(std::function<Status()> whenQuiet) {
         environment_.closed = true;
         // A round that a departure closed is applied by this loop, and what follows blocks it: a checkpoint
         // would wait for a lock that nobody lets go.
-        return control_.models().rest();
+        return control_.models().quiesce();
       })
-      .then([this] { return control_.whenDepartedKept(); })
+      .then([this] { return control_.whenFinishedRanksKept(); })
       .then([this, whenQuiet = std::move(whenQuiet)] {
         control_.end().tellOutcome(whenQuiet());
         return settle([](EventLoop& loop) { return !loop.owesOutcome(); });

@@ -97,7 +97,7 @@ CheckpointSource ModelHost::savingSource() const {
     std::vector<CheckpointSource::Group> groups;
     for (const auto& policy : model->policies()) {
       groups.push_back({std::string(policy->name()), policy->readsLive(),
-                        std::shared_ptr<ShardLock>(policy, policy->together())});
+                        std::shared_ptr<ShardLock>(policy, policy->groupLock())});
     }
     return groups;
   };
@@ -276,13 +276,13 @@ kj::Promise<void> ModelHost::settle(const std::vector<bool>& keepPolicies) {
   const Policies policies = model_->policies();
   auto settled = kj::heapArrayBuilder<kj::Promise<void>>(policies.size());
   for (size_t i = 0; i < policies.size(); i++) {
-    auto done = keepPolicies[i] ? policies[i]->rest() : policies[i]->settle();
+    auto done = keepPolicies[i] ? policies[i]->quiesce() : policies[i]->drain();
     settled.add(done.attach(std::shared_ptr(policies[i])));
   }
   return kj::joinPromises(settled.finish());
 }
 
-kj::Promise<void> ModelHost::rest() {
+kj::Promise<void> ModelHost::quiesce() {
   return settle(std::vector<bool>(model_ ? model_->policies().size() : 0, true));
 }
 

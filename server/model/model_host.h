@@ -80,7 +80,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> settle(const std::vector<bool>& keepPolicies);
   /// Resolves when no policy is at work any more. Called when no gradient is taken any more, before the loop
   /// blocks for the last work.
-  kj::Promise<void> rest();
+  kj::Promise<void> quiesce();
   /// Goes over to a configuration that checkLiveChange() lets pass; after settle(). `keepPolicies`: the
   /// groups whose policies stay, with all that they know.
   void adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies);

@@ -70,8 +70,8 @@ kj::Promise<Result<PushAnswer>> BoundedStaleness::push(Shard& shard, Lane& lane,
     return answer;
   };
   auto answer = updates_.push(shard, lane, push, offset, gradient);
-  KJ_IF_MAYBE (later, push.later) {
-    push.later = later->then(kj::cp(counted));
+  KJ_IF_MAYBE (later, push.pendingAnswer) {
+    push.pendingAnswer = later->then(kj::cp(counted));
   }
   return answer.then(kj::cp(counted));
 }

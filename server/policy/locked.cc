@@ -169,7 +169,7 @@ kj::Promise<Result<PushAnswer>> Locked::applyTogether(Shard& shard, Lane& lane, 
   std::optional<Parts> parts = add(push.trainer.session, push.step,
                                    {shard, lane, std::move(whole), kj::mv(answer.fulfiller)}, push.known);
   if (!parts) return Result<PushAnswer>(PushAnswer{PushOutcome::late, shard.version(), 0});
-  push.later = kj::mv(answer.promise);
+  push.pendingAnswer = kj::mv(answer.promise);
   double square = 0;
   for (const Part& part : *parts) square += squaredNorm(part.whole.gradient.values());
   const double scale = modifiers_.clip.scale(square);

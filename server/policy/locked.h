@@ -65,7 +65,7 @@ class Locked final : public UpdatePolicy {
   kj::Promise<Result<PushAnswer>> applyUnderLock(Shard& shard, Lane& lane, Whole whole, double scale,
                                                  ByteBudget::Lease room);
   /// Applies all parts of a step, clipped by their norm, once this one is the last; its answer is in
-  /// push.later.
+  /// push.pendingAnswer.
   kj::Promise<Result<PushAnswer>> applyTogether(Shard& shard, Lane& lane, ShardPush& push, Whole whole);
   /// Adds a part. Gives all parts of the step if this one completes it, else none. `known`: parts that do not
   /// come. Gives nothing for a trainer that is not in: its part would wait for parts that went with the

@@ -108,12 +108,12 @@ bool Sync::started() const {
   return rounds_.started();
 }
 
-kj::Promise<void> Sync::rest() {
+kj::Promise<void> Sync::quiesce() {
   // Eagerly: a caller that waits for several groups to rest does not hold one group's lock meanwhile.
   return applying_.acquire().then([](ShardLock::Guard) {}).eagerlyEvaluate(nullptr);
 }
 
-kj::Promise<void> Sync::settle() {
+kj::Promise<void> Sync::drain() {
   std::optional<Ended> ended;
   {
     const std::lock_guard lock(mutex_);
@@ -126,7 +126,7 @@ kj::Promise<void> Sync::settle() {
     }
     ended.reset();
   }
-  return finish(std::move(ended)).then([this] { return rest(); });
+  return finish(std::move(ended)).then([this] { return quiesce(); });
 }
 
 void Sync::endWaits(const Error& reason) {
@@ -215,7 +215,7 @@ std::shared_ptr<Sync::Contribution> Sync::arrived(size_t index, ShardPush& push)
     building.erase(push.step);
     auto answer = kj::newPromiseAndCrossThreadFulfiller<Result<PushAnswer>>();
     contribution->answer = kj::mv(answer.fulfiller);
-    push.later = kj::mv(answer.promise);
+    push.pendingAnswer = kj::mv(answer.promise);
   }
   return contribution;
 }

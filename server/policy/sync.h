@@ -48,9 +48,9 @@ class Sync final : public UpdatePolicy {
   bool ticks() const override { return options_.rules.timeout.has_value(); }
   kj::Promise<void> tick(TimePoint now) override;
   bool started() const override;
-  ShardLock* together() override { return shards_.size() > 1 ? &applying_ : nullptr; }
-  kj::Promise<void> rest() override;
-  kj::Promise<void> settle() override;
+  ShardLock* groupLock() override { return shards_.size() > 1 ? &applying_ : nullptr; }
+  kj::Promise<void> quiesce() override;
+  kj::Promise<void> drain() override;
   void endWaits(const Error& reason) override;
 
  private:

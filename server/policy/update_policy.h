@@ -67,7 +67,7 @@ struct ShardPush {
   GatheredGradient gathered;  ///< so far, for policies that apply a shard whole
   /// Left here by UpdatePolicy::push(), which then answers `received`, where the gradient must wait for other
   /// trainers: what becomes of it. Whoever pushes takes it, and may push other slices meanwhile.
-  kj::Maybe<kj::Promise<Result<PushAnswer>>> later;
+  kj::Maybe<kj::Promise<Result<PushAnswer>>> pendingAnswer;
 };
 
 /// One trainer's or observer's reading of one shard over several slices. Owned like ShardPush.
@@ -159,14 +159,14 @@ class UpdatePolicy {
   virtual bool started() const { return true; }
   /// The lock that is held while an update of several shards is made; who holds it keeps such an update from
   /// beginning. Null: each update is of one shard. The lock lives as long as the policy.
-  virtual ShardLock* together() { return nullptr; }
+  virtual ShardLock* groupLock() { return nullptr; }
   /// Resolves when nothing is being applied. To be called while no gradient begins or is half there.
   /// Gradients that wait for other trainers go on waiting.
-  virtual kj::Promise<void> rest() { return kj::READY_NOW; }
+  virtual kj::Promise<void> quiesce() { return kj::READY_NOW; }
   /// Answers the gradients that wait for others, without waiting for more, since another policy is to take
   /// over. To be called while no gradient begins or is half there. Resolves when these gradients are part of
   /// the model.
-  virtual kj::Promise<void> settle() { return kj::READY_NOW; }
+  virtual kj::Promise<void> drain() { return kj::READY_NOW; }
   /// Another policy has taken over: no caller waits here any more, now or later.
   virtual void retire() {}
   /// Answers every wait with `reason`, waits of now and waits that would begin later: the daemon ends.

@@ -61,7 +61,7 @@ PushLedger::Standing PushLedger::find(const SliceHead& slice) const {
   const PartPush* part = step ? step->parts[slice.shard].get() : nullptr;
   if (!part || part->push.basis != slice.basis) return {};
   if (!part->push.arrived.contains(slice.offset, slice.count)) return {};
-  if (part->refused()) return {Known::refused, *part->fate, nullptr};
+  if (part->refused()) return {Known::refused, *part->outcome, nullptr};
   // Of an ended session's step it is known only when no policy is at it any more what of it counts.
   const bool atWork = part->unanswered > 0 || (step->closed() && step->unanswered > 0);
   if (atWork) return {Known::atWork, std::nullopt, step};
@@ -76,7 +76,7 @@ std::optional<PushLedger::Standing> PushLedger::decided(const StepPush& step, ui
     const Error lost{ErrorCode::sessionEnded, "the trainer was lost before all of it had come"};
     return Standing{Known::refused, lost, nullptr};
   }
-  if (part->refused()) return Standing{Known::refused, *part->fate, nullptr};
+  if (part->refused()) return Standing{Known::refused, *part->outcome, nullptr};
   if (step.outcome) {
     return Standing{step.outcome->ok() ? Known::over : Known::refused, *step.outcome, nullptr};
   }
@@ -111,7 +111,7 @@ bool PushLedger::applied(const StepPush& step) const {
   for (size_t shard = 0; shard < step.parts.size(); shard++) {
     const auto& part = step.parts[shard];
     if (part) {
-      applied = applied || (part->fate && !part->dropped() && part->fate->ok());
+      applied = applied || (part->outcome && !part->dropped() && part->outcome->ok());
     } else {  // an earlier session brought it in
       const PushAnswer* before = ofShards_[shard].find(step.number);
       applied = applied || (before && before->applied());
@@ -222,11 +222,11 @@ void PushLedger::answered(StepPush& step, const SliceHead& slice, const Result<P
     part.note(*answer);
     // While slices are with the policy it may yet refuse one, which then comes again.
     if (part.whole() && part.unanswered == 0 && part.newest->outcome != PushOutcome::received) {
-      part.fate = *part.newest;
+      part.outcome = *part.newest;
       ofShards_[slice.shard].add(step.number, *part.newest);
     }
   } else if (part.push.taken == part.elements) {
-    part.fate = answer.error();
+    part.outcome = answer.error();
   } else {
     if (part.whole()) step.wholeParts--;
     part.push.arrived.remove(slice.offset, slice.count);
@@ -241,32 +241,32 @@ void PushLedger::answered(StepPush& step, const SliceHead& slice, const Result<P
 
 PushReply PushLedger::conclude(StepPush& step, uint32_t shard, const Result<PushAnswer>& last,
                                const std::vector<uint32_t>& waited) {
-  PushReply reply{last, enterFates(step, waited)};
+  PushReply reply{last, enterOutcomes(step, waited)};
   if (!last.ok()) return reply;
-  const auto& own = step.parts[shard]->fate;
+  const auto& own = step.parts[shard]->outcome;
   if (own && own->ok()) reply.answer->version = std::max(last->version, (*own)->version);
   for (const uint32_t i : waited) {
-    const Result<PushAnswer>& fate = *step.parts[i]->fate;
-    if (!fate.ok()) return {fate.error(), std::move(reply.dropped)};
-    reply.answer->outcome = std::max(reply.answer->outcome, fate->outcome);  // rises with the trouble
-    reply.answer->staleness = std::max(reply.answer->staleness, fate->staleness);
-    reply.answer->updates += fate->updates;
-    reply.answer->logged = std::max(reply.answer->logged, fate->logged);
+    const Result<PushAnswer>& outcome = *step.parts[i]->outcome;
+    if (!outcome.ok()) return {outcome.error(), std::move(reply.dropped)};
+    reply.answer->outcome = std::max(reply.answer->outcome, outcome->outcome);  // rises with the trouble
+    reply.answer->staleness = std::max(reply.answer->staleness, outcome->staleness);
+    reply.answer->updates += outcome->updates;
+    reply.answer->logged = std::max(reply.answer->logged, outcome->logged);
   }
   return reply;
 }
 
-std::vector<uint32_t> PushLedger::enterFates(StepPush& step, const std::vector<uint32_t>& waited) {
+std::vector<uint32_t> PushLedger::enterOutcomes(StepPush& step, const std::vector<uint32_t>& waited) {
   // A policy that takes the shards of a group together lets one of them wait for all.
   std::map<uint32_t, Result<PushAnswer>> ofGroups;
-  for (const uint32_t shard : waited) ofGroups.emplace(shards_[shard].group, *step.parts[shard]->fate);
+  for (const uint32_t shard : waited) ofGroups.emplace(shards_[shard].group, *step.parts[shard]->outcome);
   std::vector<uint32_t> dropped;
   for (uint32_t shard = 0; shard < step.parts.size(); shard++) {
     const auto& part = step.parts[shard];
     if (!part) continue;  // an earlier session brought it in
     const auto ofGroup = ofGroups.find(shards_[shard].group);
-    if (!part->fate && ofGroup != ofGroups.end()) part->fate = ofGroup->second;
-    if (part->fate && part->fate->ok()) ofShards_[shard].add(step.number, **part->fate);
+    if (!part->outcome && ofGroup != ofGroups.end()) part->outcome = ofGroup->second;
+    if (part->outcome && part->outcome->ok()) ofShards_[shard].add(step.number, **part->outcome);
     if (part->dropped()) dropped.push_back(shard);
   }
   return dropped;

@@ -87,8 +87,8 @@ class PushLedger {
   /// The policy has answered an admitted slice. One that it refused has changed nothing and may come again,
   /// unless the policy had all of the part.
   void answered(StepPush& step, const SliceHead& slice, const Result<PushAnswer>& answer);
-  /// The reply to the slice of `shard` that completed the step, which its policy answered `last`: the fates
-  /// of the shards in `waited` are known by now, and so is then what became of every part.
+  /// The reply to the slice of `shard` that completed the step, which its policy answered `last`: the
+  /// outcomes of the shards in `waited` are known by now, and so is then what became of every part.
   PushReply conclude(StepPush& step, uint32_t shard, const Result<PushAnswer>& last,
                      const std::vector<uint32_t>& waited);
   /// Forgets a step of which all is answered. False: it is not over, or was forgotten already.
@@ -116,7 +116,7 @@ class PushLedger {
   /// How many other shards of the slice's group have their parts of the step decided.
   size_t decidedBeside(const SliceHead& slice) const;
   /// Enters what became of the parts. Gives the shards that dropped theirs.
-  std::vector<uint32_t> enterFates(StepPush& step, const std::vector<uint32_t>& waited);
+  std::vector<uint32_t> enterOutcomes(StepPush& step, const std::vector<uint32_t>& waited);
 
   const std::vector<ShardShape> shards_;
   UpdatesUnderWay& underWay_;

@@ -27,9 +27,9 @@ void PushMeter::over(const StepPush& step) {
   PushOutcome worst = PushOutcome::received;
   uint64_t staleness = 0;
   for (const auto& part : step.parts) {
-    if (!part || !part->fate || !part->fate->ok()) continue;
-    worst = std::max(worst, (*part->fate)->outcome);
-    staleness = std::max(staleness, (*part->fate)->staleness);
+    if (!part || !part->outcome || !part->outcome->ok()) continue;
+    worst = std::max(worst, (*part->outcome)->outcome);
+    staleness = std::max(staleness, (*part->outcome)->staleness);
   }
   if (worst == PushOutcome::late) daemon_.latePushes.add();
   if (worst == PushOutcome::stale) daemon_.stalePushes.add();

@@ -25,24 +25,24 @@ kj::Promise<void> whenChanged(StepPush& step) {
 }
 
 /// Takes from the parts of a step what waits there, and puts the shards of these in `waited`. Resolves once
-/// each of them has its fate.
-kj::Promise<void> fatesOf(StepPush& step, std::vector<uint32_t>& waited) {
+/// each of them has its outcome.
+kj::Promise<void> outcomesOf(StepPush& step, std::vector<uint32_t>& waited) {
   // A policy lets go of what waits there when the trainer is gone.
   const auto givenUp = [](kj::Exception&&) {
     return Result<PushAnswer>(ErrorCode::sessionEnded, "the trainer was lost before its gradient was taken");
   };
-  kj::Vector<kj::Promise<void>> fates;
+  kj::Vector<kj::Promise<void>> outcomes;
   for (uint32_t i = 0; i < step.parts.size(); i++) {
     const auto& part = step.parts[i];
     if (!part) continue;
-    KJ_IF_MAYBE (later, part->push.later) {
-      fates.add(
-          later->catch_(givenUp).then([part](Result<PushAnswer> fate) { part->fate = std::move(fate); }));
-      part->push.later = nullptr;
+    KJ_IF_MAYBE (later, part->push.pendingAnswer) {
+      outcomes.add(later->catch_(givenUp).then(
+          [part](Result<PushAnswer> outcome) { part->outcome = std::move(outcome); }));
+      part->push.pendingAnswer = nullptr;
       waited.push_back(i);
     }
   }
-  return kj::joinPromises(fates.releaseAsArray());
+  return kj::joinPromises(outcomes.releaseAsArray());
 }
 
 }  // namespace
@@ -166,7 +166,7 @@ kj::Promise<PushReply> PushServer::lookUp(PushSlice slice) {
   }
   // The slice waited on its way here, or at the gate. Nobody would end what it began; and where the trainer
   // is back, which sends again what was not answered, its pushes may not overtake those of before.
-  if (ledger_.sessionEnded() || !slice.attachment.stands()) {
+  if (ledger_.sessionEnded() || !slice.attachment.isCurrent()) {
     return refused({ErrorCode::sessionEnded, "the trainer is gone, or has joined again"});
   }
   // The gradient was copied for a policy that takes it on the device, which this one does not.
@@ -275,9 +275,9 @@ kj::Promise<PushReply> PushServer::settle(std::shared_ptr<StepPush> step, uint32
     });
   }
   std::vector<uint32_t> waited;
-  auto fates = fatesOf(*step, waited);
-  return fates.then([this, step = std::move(step), shard, last = std::move(last),
-                     waited = std::move(waited)] { return ledger_.conclude(*step, shard, last, waited); });
+  auto outcomes = outcomesOf(*step, waited);
+  return outcomes.then([this, step = std::move(step), shard, last = std::move(last),
+                        waited = std::move(waited)] { return ledger_.conclude(*step, shard, last, waited); });
 }
 
 void PushServer::close(const std::shared_ptr<StepPush>& step, bool settles, const PushReply& reply) {

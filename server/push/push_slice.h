@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/status/status.h"
-#include "server/membership/session_standing.h"
+#include "server/membership/session_epoch.h"
 #include "server/policy/update_policy.h"
 
 namespace psd {

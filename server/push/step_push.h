@@ -24,19 +24,19 @@ enum class PartState {
 
 /// A shard's part of a gradient, under the policy that it began with. Owned by its PushLedger's thread.
 struct PartPush {
-  ShardPush push;                          ///< what the policy sees, and keeps
-  std::shared_ptr<UpdatePolicy> policy;    ///< set by whoever admits the first slice
-  bool live = false;                       ///< UpdatePolicy::readsLive(): slices are applied one by one
-  uint64_t elements = 0;                   ///< of the whole part
-  uint64_t unanswered = 0;                 ///< slices with the policy
-  std::optional<PushAnswer> newest;        ///< answer of the policy to a slice, the worst
-  std::optional<Result<PushAnswer>> fate;  ///< what became of the part, once that is known
-  bool abandoned = false;                  ///< its session ended before the part was whole
+  ShardPush push;                             ///< what the policy sees, and keeps
+  std::shared_ptr<UpdatePolicy> policy;       ///< set by whoever admits the first slice
+  bool live = false;                          ///< UpdatePolicy::readsLive(): slices are applied one by one
+  uint64_t elements = 0;                      ///< of the whole part
+  uint64_t unanswered = 0;                    ///< slices with the policy
+  std::optional<PushAnswer> newest;           ///< answer of the policy to a slice, the worst
+  std::optional<Result<PushAnswer>> outcome;  ///< what became of the part, once that is known
+  bool abandoned = false;                     ///< its session ended before the part was whole
 
   bool whole() const { return push.arrived.covered() == elements; }
-  bool refused() const { return fate && !fate->ok(); }
+  bool refused() const { return outcome && !outcome->ok(); }
   PartState state() const {
-    if (fate) return PartState::decided;
+    if (outcome) return PartState::decided;
     if (!whole()) return PartState::gathering;
     return unanswered > 0 ? PartState::withPolicy : PartState::waiting;
   }
@@ -51,8 +51,8 @@ struct PartPush {
   /// Once nothing of the step waits: whether nothing of the part is in the model, nor will be. A policy that
   /// applies slice by slice has applied some.
   bool dropped() const {
-    if (fate && fate->ok()) return !(*fate)->applied();
-    return (fate || unanswered == 0) && !live;
+    if (outcome && outcome->ok()) return !(*outcome)->applied();
+    return (outcome || unanswered == 0) && !live;
   }
 };
 

@@ -38,7 +38,7 @@ TrainerSession::TrainerSession(std::shared_ptr<Connection> connection, const Joi
       model_(joined.model),
       counters_(joined.counters),
       codec_(decoderOf(joined.codec)),
-      standing_(joined.standing),
+      epoch_(joined.epoch),
       attachment_(joined.attachment),
       further_(joined.further),
       pulls_(connection_, joined.model, joined.trainer, joined.counters, decoderOf(joined.pullCodec)),
@@ -64,12 +64,12 @@ void TrainerSession::reportEnd() {
 }
 
 Status TrainerSession::renewLease() {
-  const uint32_t current = standing_->attachment;
+  const uint32_t current = epoch_->attachment;
   if (left_ || current == attachment_) {
     counters_->heard();
     return {};
   }
-  if (current != SessionStanding::kEnded) {
+  if (current != SessionEpoch::kEnded) {
     return {ErrorCode::sessionEnded, "this trainer has joined again over another connection"};
   }
   return {ErrorCode::sessionEnded,

@@ -41,9 +41,9 @@ class TrainerSession final : public CountedService<schema::Trainer>, private Con
  private:
   void connectionClosed() override { reportEnd(); }
   void excuseSilence() override {
-    if (standing_->attachment == attachment_) counters_->heard();
+    if (epoch_->attachment == attachment_) counters_->heard();
   }
-  bool lost() const override { return !left_ && standing_->attachment != attachment_; }
+  bool lost() const override { return !left_ && epoch_->attachment != attachment_; }
   void reportEnd();
   /// sessionEnded where there is none any more.
   Status renewLease();
@@ -73,7 +73,7 @@ class TrainerSession final : public CountedService<schema::Trainer>, private Con
   std::shared_ptr<ServedModel> model_;
   std::shared_ptr<SessionCounters> counters_;
   const Codec* const codec_;  // of pushes, beside float32; null: none
-  const std::shared_ptr<const SessionStanding> standing_;
+  const std::shared_ptr<const SessionEpoch> epoch_;
   const uint32_t attachment_;
   const bool further_;
   PullCalls pulls_;

@@ -81,7 +81,7 @@ kj::Promise<void> TrainerSession::takePush(Context context, const Result<Gradien
                   .basis = Version{head.getBasis()},
                   .samples = head.getSamples(),
                   .parts = head.getParts(),
-                  .attachment = {standing_, attachment_},
+                  .attachment = {epoch_, attachment_},
                   .gradient = *gradient,
                   .ring = std::move(deviceRing)};
   auto released = releasesParams(context, pushes_->isHome(), slice.held);

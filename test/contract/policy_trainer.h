@@ -99,9 +99,9 @@ class Update {
     push_.arrived.add(piece.offset, piece.count);
     auto answer = policy_.push(shard_, lane_, push_, piece.offset,
                                std::span(gradient_).subspan(piece.offset, piece.count));
-    KJ_IF_MAYBE (later, push_.later) {
+    KJ_IF_MAYBE (later, push_.pendingAnswer) {
       answer = answer.then([later = kj::mv(*later)](Result<PushAnswer>) mutable { return kj::mv(later); });
-      push_.later = nullptr;
+      push_.pendingAnswer = nullptr;
     }
     return answer.eagerlyEvaluate(nullptr);
   }

@@ -60,7 +60,7 @@ class LedgerWorld {
   using StepPtr = std::shared_ptr<StepPush>;
   /// What a gradient waits for in a policy that takes the parts of a group together.
   struct Wait {
-    std::optional<Result<PushAnswer>> fate;
+    std::optional<Result<PushAnswer>> outcome;
     std::function<void()> told;
   };
   struct Slice {
@@ -249,7 +249,7 @@ class LedgerWorld {
       for (const uint32_t shard : group) {
         if (outcome == PushOutcome::applied) enterAll(number, shard);
       }
-      wait->fate = PushAnswer{outcome, Version{1}};
+      wait->outcome = PushAnswer{outcome, Version{1}};
       if (wait->told) wait->told();
     });
     return PushAnswer{PushOutcome::received, Version{1}};
@@ -263,13 +263,13 @@ class LedgerWorld {
     const auto again = [this, step, slice, completion, last] { settle(step, slice, completion, last); };
     if (step->unanswered > 0) return step->watch([this, again] { later(0, again); });
     for (auto& [shard, wait] : waits_[step.get()]) {
-      if (wait->fate) continue;
+      if (wait->outcome) continue;
       wait->told = again;
       return;
     }
     std::vector<uint32_t> waited;
     for (auto& [shard, wait] : waits_[step.get()]) {
-      step->parts[shard]->fate = *wait->fate;
+      step->parts[shard]->outcome = *wait->outcome;
       waited.push_back(shard);
     }
     waits_.erase(step.get());

@@ -101,7 +101,7 @@ TEST_CASE("a file of those who were done that cannot be read is an error, and st
   env.fail({failing}, kUnreadable);
   CHECK((*durability)->departed().message() ==
         "'/data/trainers.json': cannot " + failing + ": " + kUnreadable);
-  if (failing == "exists") CHECK_FALSE((*durability)->forgetDeparted().ok());
+  if (failing == "exists") CHECK_FALSE((*durability)->forgetFinishedRanks().ok());
   env.heal();
   REQUIRE((*durability)->departed().ok());
   CHECK((*durability)->departed().value()->ranks.contains(Rank{0}));

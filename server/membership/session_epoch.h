@@ -6,8 +6,9 @@
 
 namespace psd {
 
-/// Whether a session still stands. Written by the control loop, read by the loops; thread-safe.
-struct SessionStanding {
+/// Which join of a session is its newest, and whether the session has ended: a fencing token. Written by the
+/// control loop, read by the loops; thread-safe.
+struct SessionEpoch {
   static constexpr uint32_t kEnded = 0;
   /// The number of the join whose connections are the session's. Calls over connections of an earlier join
   /// are refused.
@@ -16,11 +17,11 @@ struct SessionStanding {
 
 /// A join of a session, as its connections know it. A value type.
 struct Attachment {
-  std::shared_ptr<const SessionStanding> standing;  ///< null: of a session that always stands
+  std::shared_ptr<const SessionEpoch> epoch;  ///< null: of a session that never ends
   uint32_t number = 0;
 
   /// Whether this join's connections are still the session's. Once they are not, they never will be again.
-  bool stands() const { return !standing || standing->attachment == number; }
+  bool isCurrent() const { return !epoch || epoch->attachment == number; }
 };
 
 }  // namespace psd
