@@ -33,7 +33,7 @@ const char* waitsFor(const SessionCounters& counters) {
 }  // namespace
 
 Control::Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
-                 Env& env, DaemonCounters& counters, const MemoryBudgets& budgets)
+                 Env& env, DaemonMetrics& counters, const MemoryBudgets& budgets)
     : config_(std::move(config)),
       backends_(std::move(backends)),
       env_(env),

@@ -66,7 +66,7 @@ inline constexpr SessionId kPriorRunTrainers{0};
 class Control final {
  public:
   Control(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
-          Env& env, DaemonCounters& counters, const MemoryBudgets& budgets);
+          Env& env, DaemonMetrics& counters, const MemoryBudgets& budgets);
 
   /// Goes on from a checkpoint, or loads or allocates the model that the config names; with exit_when_done
   /// recalls who has come and gone already, as far as a daemon before this one kept it, and begins to end
@@ -173,7 +173,7 @@ class Control final {
   std::shared_ptr<const DaemonConfig> config_;
   const std::vector<std::shared_ptr<Backend>> backends_;
   Env& env_;
-  DaemonCounters& counters_;
+  DaemonMetrics& counters_;
   const MemoryBudgets& budgets_;
   Roster roster_;
   Leases leases_;

@@ -5,7 +5,7 @@
 namespace psd {
 
 Listener::Listener(kj::AsyncIoContext& io, ListenSockets sockets, uint32_t connectionsMax,
-                   DaemonCounters& counters, Handler handler)
+                   DaemonMetrics& counters, Handler handler)
     : io_(io),
       sockets_(std::move(sockets)),
       connectionsMax_(connectionsMax),

@@ -16,7 +16,7 @@ class Listener final : private kj::TaskSet::ErrorHandler {
  public:
   using Handler = std::function<void(OwnFd fd, std::string peer)>;
 
-  Listener(kj::AsyncIoContext& io, ListenSockets sockets, uint32_t connectionsMax, DaemonCounters& counters,
+  Listener(kj::AsyncIoContext& io, ListenSockets sockets, uint32_t connectionsMax, DaemonMetrics& counters,
            Handler handler);
 
   const Address& address() const { return sockets_.address(); }
@@ -32,7 +32,7 @@ class Listener final : private kj::TaskSet::ErrorHandler {
   kj::AsyncIoContext& io_;
   ListenSockets sockets_;
   uint32_t connectionsMax_;
-  DaemonCounters& counters_;
+  DaemonMetrics& counters_;
   Handler handler_;
   kj::TaskSet tasks_;
 };

@@ -73,7 +73,7 @@ class Server {
   const Reread reread_;
   const DescriptorBudget descriptors_;
   const Stopwatch uptime_;
-  DaemonCounters counters_;
+  DaemonMetrics counters_;
   MemoryBudgets budgets_;
   Control control_;
   LoopEnvironment environment_;

@@ -25,7 +25,7 @@ class EventLoop;
 /// What every loop shares; all of it is thread-safe or immutable and outlives the loops.
 struct LoopEnvironment {
   const std::shared_ptr<const DaemonConfig> config;  ///< at the start; each loop goes by its own config()
-  DaemonCounters& counters;
+  DaemonMetrics& counters;
   const kj::Executor& controlExecutor;
   Control& control;                      ///< only through EventLoop::onControl()
   std::function<DaemonStatus()> status;  ///< the daemon's whole status; on the control loop

@@ -6,7 +6,7 @@
 namespace psd {
 
 /// What the whole daemon counts and measures; each metric is named and explained here alone. Thread-safe.
-struct DaemonCounters : MetricRegistry {
+struct DaemonMetrics : MetricRegistry {
   using Count = Metric<Counter>;
 
   Count connectionsAccepted{

@@ -2,8 +2,8 @@
 
 namespace psd {
 
-const DaemonCounters& daemonMetrics() {
-  static const DaemonCounters metrics;
+const DaemonMetrics& daemonMetrics() {
+  static const DaemonMetrics metrics;
   return metrics;
 }
 

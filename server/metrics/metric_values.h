@@ -7,7 +7,7 @@
 namespace psd {
 
 /// What metrics a daemon has. Nothing is counted in it.
-const DaemonCounters& daemonMetrics();
+const DaemonMetrics& daemonMetrics();
 
 /// What a daemon's metrics of one kind were at one moment, in the order of their declaration. A value type.
 template <class Kind>
@@ -17,11 +17,11 @@ class MetricValues {
 
   /// Nothing was counted.
   MetricValues() : MetricValues(daemonMetrics()) {}
-  explicit MetricValues(const DaemonCounters& counters) {
+  explicit MetricValues(const DaemonMetrics& counters) {
     for (const Metric<Kind>* metric : counters.all<Kind>()) values_.push_back(metric->value());
   }
 
-  /// Of a metric of any DaemonCounters, as daemonMetrics().gradients.
+  /// Of a metric of any DaemonMetrics, as daemonMetrics().gradients.
   Value& operator[](const Metric<Kind>& metric) { return values_[metric.index()]; }
   const Value& operator[](const Metric<Kind>& metric) const { return values_[metric.index()]; }
 

@@ -35,7 +35,7 @@ Status checkSameModel(const ModelSpec& served, const ModelSpec& peers) {
 
 ModelHost::ModelHost(std::shared_ptr<const DaemonConfig> config,
                      std::vector<std::shared_ptr<Backend>> backends, Env& env, Durability& durability,
-                     DaemonCounters& counters, std::shared_ptr<ByteBudget> snapshots)
+                     DaemonMetrics& counters, std::shared_ptr<ByteBudget> snapshots)
     : config_(std::move(config)),
       backends_(std::move(backends)),
       env_(env),

@@ -34,8 +34,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
  public:
   /// `env`, `durability` and `counters` outlive it.
   ModelHost(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
-            Env& env, Durability& durability, DaemonCounters& counters,
-            std::shared_ptr<ByteBudget> snapshots);
+            Env& env, Durability& durability, DaemonMetrics& counters, std::shared_ptr<ByteBudget> snapshots);
 
   /// Goes on from a checkpoint. Blocks; before any trainer.
   Status goOnFrom(const Checkpoint& checkpoint);
@@ -115,7 +114,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   const std::vector<std::shared_ptr<Backend>> backends_;
   Env& env_;
   Durability& durability_;
-  DaemonCounters& counters_;
+  DaemonMetrics& counters_;
   const std::shared_ptr<StagingPool> staging_;     // shared by all policies
   const std::shared_ptr<SnapshotRoom> snapshots_;  // shared by all policies
   ModelStart start_;

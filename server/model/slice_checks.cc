@@ -54,7 +54,7 @@ Error notAgreed(std::string_view asked, const Codec* agreed) {
                                           (agreed ? "'" + std::string(agreed->name()) + "'" : "none")};
 }
 
-void countRefusal(DaemonCounters& counters, const Error& error) {
+void countRefusal(DaemonMetrics& counters, const Error& error) {
   if (error.code == ErrorCode::nonFinite) counters.refusedNonFinite.add();
   if (error.code == ErrorCode::overloaded) counters.refusedOverload.add();
   if (error.code == ErrorCode::badSlice) counters.refusedSlices.add();

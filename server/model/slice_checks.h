@@ -29,6 +29,6 @@ Status checkGradient(uint32_t shard, uint64_t offset, const Gradient& gradient);
 Error notAgreed(std::string_view asked, const Codec* agreed);
 
 /// Counts a refused slice by its reason, where that reason is the peer's fault.
-void countRefusal(DaemonCounters& counters, const Error& error);
+void countRefusal(DaemonMetrics& counters, const Error& error);
 
 }  // namespace psd

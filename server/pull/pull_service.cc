@@ -112,7 +112,7 @@ Result<PulledSlice> PullService::encoded(const PullAnswer& answer, const Codec* 
 }
 
 void PullService::count(uint64_t bytes, uint64_t valueBytes) {
-  DaemonCounters& counters = loop_.environment().counters;
+  DaemonMetrics& counters = loop_.environment().counters;
   counters.pullSlices.add();
   counters.pullBytes.add(bytes);
   counters.pullValueBytes.add(valueBytes);

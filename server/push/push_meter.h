@@ -10,7 +10,7 @@ namespace psd {
 /// are thread-safe.
 class PushMeter {
  public:
-  PushMeter(DaemonCounters& daemon, SessionCounters& session) : daemon_(daemon), session_(session) {}
+  PushMeter(DaemonMetrics& daemon, SessionCounters& session) : daemon_(daemon), session_(session) {}
 
   /// A slice that its policy took.
   void taken(const PushSlice& slice);
@@ -25,7 +25,7 @@ class PushMeter {
   void waitsNoMore() { session_.waitForPush.subtract(); }
 
  private:
-  DaemonCounters& daemon_;
+  DaemonMetrics& daemon_;
   SessionCounters& session_;
 };
 

@@ -170,7 +170,7 @@ std::string histogramLine(const MetricInfo& info, const HistogramValue& value) {
 }
 
 std::string metricsLines(const DaemonStatus& status) {
-  const DaemonCounters& metrics = daemonMetrics();
+  const DaemonMetrics& metrics = daemonMetrics();
   const auto& counters = status.counters;
   std::string out =
       line("traffic", fmt::format("{} pulled, {} pushed, {} gradients in {} updates, {} connections open",

@@ -62,7 +62,7 @@ inline DaemonStatus sampleStatus() {
                        .checkpointPauseMaxSeconds = 0.0005,
                        .checkpointCopyBytes = 2'400'000,
                        .log = {{.records = 400, .writtenBytes = 1'920'000, .syncs = 90}}};
-  DaemonCounters counters;
+  DaemonMetrics counters;
   counters.gradients.add(189);
   counters.updates.add(758);
   counters.connectionsOpen.add(3);

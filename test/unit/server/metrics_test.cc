@@ -51,7 +51,7 @@ TEST_CASE("each of the daemon's metrics has a name of its own, which ends with i
 
 TEST_CASE("what many threads add at once is all there") {
   constexpr int kThreads = 4, kTimes = 20'000;
-  DaemonCounters counters;
+  DaemonMetrics counters;
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; i++) {
     threads.emplace_back([&counters, i] {

@@ -71,7 +71,7 @@ TEST_CASE("the table tells who waits, in what and for whom") {
 
 TEST_CASE(
     "the table has a line for each histogram that holds something, and names troubles that there were") {
-  DaemonCounters counters;
+  DaemonMetrics counters;
   for (const double seconds : {0.0008, 0.0008, 0.015}) counters.applySeconds.record(seconds);
   counters.logSyncSeconds.record(75);
   counters.refusedSlices.add(4);
