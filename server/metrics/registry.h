@@ -52,7 +52,7 @@ class MetricRegistry {
   template <class Kind>
   using List = std::vector<const Metric<Kind>*>;
 
-  /// Those of a kind.
+  /// The metrics of one kind, Counter, Gauge or Histogram, in the order of their declaration.
   template <class Kind>
   const List<Kind>& all() const {
     return std::get<List<Kind>>(lists_);

@@ -13,8 +13,8 @@ void PushMeter::taken(const PushSlice& slice) {
   daemon_.pushValueBytes.add(valueBytes);
   session_.bytesPushed.add(bytes);
   session_.valueBytesPushed.add(valueBytes);
-  session_.step.set(slice.step.value);
-  session_.samples.set(slice.samples);
+  session_.step.set(slice.head.step.value);
+  session_.samples.set(slice.head.samples);
 }
 
 void PushMeter::answered(const Result<PushAnswer>& answer) {

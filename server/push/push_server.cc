@@ -96,9 +96,9 @@ kj::Promise<PushReply> PushServer::push(PushSlice slice, const Limits& limits) {
 }
 
 Status PushServer::check(const PushSlice& slice, const Limits& limits) const {
-  PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, slice.shard, slice.offset, slice.gradient.size()));
+  PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, slice.head.shard, slice.head.offset, slice.head.count));
   if (slice.ring) return {};  // the copy will be checked
-  return checkGradient(slice.shard, slice.offset, slice.gradient);
+  return checkGradient(slice.head.shard, slice.head.offset, slice.gradient);
 }
 
 PushReply PushServer::refused(const Error& error) const {
@@ -129,11 +129,11 @@ void PushServer::drop(Step step) {
 
 kj::Promise<PushReply> PushServer::arrive(PushSlice slice) {
   if (slice.ring) {
-    Shard& shard = model_->store->shard(slice.shard);
+    Shard& shard = model_->store->shard(slice.head.shard);
     const bool toDevice = takesDeviceGradient(slice);
     return onceCopied(rings_.take(shard, home_->laneFor(model_, shard), toDevice, std::move(slice)));
   }
-  if (ledger_.begins(slice.step)) {
+  if (ledger_.begins(slice.head.step)) {
     KJ_IF_MAYBE (opened, home_->gate()) {
       return waitAtGate(std::move(slice), kj::mv(*opened));
     }
@@ -171,16 +171,16 @@ kj::Promise<PushReply> PushServer::lookUp(PushSlice slice) {
   }
   // The gradient was copied for a policy that takes it on the device, which this one does not.
   if (slice.gradient.onDevice() && !takesDeviceGradient(slice)) {
-    Shard& shard = model_->store->shard(slice.shard);
-    auto waits = ledger_.waits(slice.step);  // no later step overtakes it meanwhile
+    Shard& shard = model_->store->shard(slice.head.shard);
+    auto waits = ledger_.waits(slice.head.step);  // no later step overtakes it meanwhile
     return onceCopied(RingIntake::copy(shard, home_->laneFor(model_, shard), false, std::move(slice)))
         .attach(kj::mv(waits));
   }
-  const auto step = ledger_.stillAtWork(slice.step);
-  if (step || ledger_.overtakes(slice.step)) {
+  const auto step = ledger_.stillAtWork(slice.head.step);
+  if (step || ledger_.overtakes(slice.head.step)) {
     // Slices that this one would overtake, and that wait for nothing, are in the queue before it.
     auto changed = step ? whenChanged(*step) : kj::evalLater([] {});
-    auto waits = ledger_.waits(slice.step);
+    auto waits = ledger_.waits(slice.head.step);
     return lookUpAgain(kj::mv(changed), std::move(slice), std::move(waits)).attach(shared_from_this());
   }
   return take(std::move(slice));
@@ -188,24 +188,25 @@ kj::Promise<PushReply> PushServer::lookUp(PushSlice slice) {
 
 kj::Maybe<kj::Promise<PushReply>> PushServer::answerAgain(PushSlice& slice) {
   using Known = PushLedger::Known;
-  PushLedger::Standing found = ledger_.find(slice.head());
+  PushLedger::Standing found = ledger_.find(slice.head);
   switch (found.known) {
     case Known::nothing: return nullptr;
     case Known::over:
       // A plan of samples that was restored may not know.
-      if (const auto applied = ledger_.appliedBefore(slice.step)) tellOfSamples(slice.step, *applied);
-      return repeated(slice.shard, *found.answer);
-    case Known::received: return repeated(slice.shard, *found.answer);
+      if (const auto applied = ledger_.appliedBefore(slice.head.step))
+        tellOfSamples(slice.head.step, *applied);
+      return repeated(slice.head.shard, *found.answer);
+    case Known::received: return repeated(slice.head.shard, *found.answer);
     case Known::refused: return kj::Promise<PushReply>(PushReply{*found.answer});
     case Known::undecided:
       slice.turn = nullptr;
       slice.held = nullptr;  // the policy has taken the slice; the wait may be long
-      return onceDecided(std::move(found.step), slice.shard);
+      return onceDecided(std::move(found.step), slice.head.shard);
     case Known::atWork: break;
   }
   // When the policy is done with what came before the trainer was lost, that is forgotten, and this slice
   // taken.
-  auto waits = found.step->closed() ? ledger_.waits(slice.step) : nullptr;
+  auto waits = found.step->closed() ? ledger_.waits(slice.head.step) : nullptr;
   return lookUpAgain(whenChanged(*found.step), std::move(slice), std::move(waits));
 }
 
@@ -234,11 +235,11 @@ kj::Promise<PushReply> PushServer::repeated(uint32_t shard, const Result<PushAns
 }
 
 kj::Promise<PushReply> PushServer::take(PushSlice slice) {
-  auto admitted = ledger_.admit(slice.head(), !home_->environment().draining);
+  auto admitted = ledger_.admit(slice.head, !home_->environment().draining);
   if (!admitted.ok()) return refused(admitted.error());
   slice.turn = nullptr;
   auto [step, part, completion] = *std::move(admitted);
-  const uint32_t shardIndex = slice.shard;
+  const uint32_t shardIndex = slice.head.shard;
   Shard& shard = model_->store->shard(shardIndex);
   if (!part->policy) {
     part->push.trainer = trainer_;
@@ -248,15 +249,15 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
   underWay();
   home_->underWay().slicesAtWork++;
   auto answer =
-      part->policy->push(shard, home_->laneFor(model_, shard), part->push, slice.offset, slice.gradient)
+      part->policy->push(shard, home_->laneFor(model_, shard), part->push, slice.head.offset, slice.gradient)
           .attach(kj::defer([home = home_] { home->underWay().slicesAtWork--; }));
   return answer
       .then([this, step = step, part = part, completion = completion,
              slice = std::move(slice)](Result<PushAnswer> answer) mutable {
-        ledger_.answered(*step, slice.head(), answer);
+        ledger_.answered(*step, slice.head, answer);
         if (answer.ok()) meter_.taken(slice);
         slice.held = nullptr;
-        return settle(step, slice.shard, completion, std::move(answer));
+        return settle(step, slice.head.shard, completion, std::move(answer));
       })
       .then([this, step = step, shardIndex, completion = completion](PushReply reply) {
         close(step, step->completedBy(completion), reply);
@@ -300,9 +301,9 @@ kj::Promise<PushReply> PushServer::whenDurable(uint32_t shard, PushReply reply) 
 // --- Beside it ---------------------------------------------------------------------------------------
 
 bool PushServer::takesDeviceGradient(const PushSlice& slice) const {
-  const auto step = ledger_.begun(slice.step);
-  const PartPush* part = step ? step->parts[slice.shard].get() : nullptr;
-  const auto& policy = part ? part->policy : home_->policyOf(model_, model_->store->shard(slice.shard));
+  const auto step = ledger_.begun(slice.head.step);
+  const PartPush* part = step ? step->parts[slice.head.shard].get() : nullptr;
+  const auto& policy = part ? part->policy : home_->policyOf(model_, model_->store->shard(slice.head.shard));
   return policy->takesDeviceGradients();
 }
 

@@ -24,12 +24,7 @@ struct SliceHead {
 
 /// One slice of a trainer's gradient, however it came. A value type.
 struct PushSlice {
-  Step step;
-  uint32_t shard = 0;
-  uint64_t offset = 0;         ///< elements, from the shard's begin
-  Version basis;               ///< what the gradient was computed from
-  uint32_t samples = 0;        ///< examples behind the gradient
-  uint32_t parts = 0;          ///< that the gradient has, one of each shard
+  SliceHead head;
   Attachment attachment = {};  ///< that it came over
   Gradient gradient = std::span<const float>();
   std::shared_ptr<const void> held = nullptr;  ///< keeps the gradient readable; dropped on the home loop
@@ -39,8 +34,6 @@ struct PushSlice {
   /// Set by RingIntake: while it lives, the slices that came through a ring later wait to be looked at, so
   /// that they do not overtake this one.
   std::shared_ptr<const void> turn = nullptr;
-
-  SliceHead head() const { return {step, shard, offset, gradient.size(), basis, samples, parts}; }
 };
 
 /// What a slice is told. A value type.

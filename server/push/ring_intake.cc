@@ -42,7 +42,7 @@ kj::Promise<Result<OwnGradient>> copyGradient(Shard& shard, Lane& lane, uint64_t
 }  // namespace
 
 kj::Promise<Result<PushSlice>> RingIntake::copy(Shard& shard, Lane& lane, bool toDevice, PushSlice slice) {
-  auto copied = copyGradient(shard, lane, slice.offset, slice.gradient.values(), toDevice);
+  auto copied = copyGradient(shard, lane, slice.head.offset, slice.gradient.values(), toDevice);
   return copied.then([slice = std::move(slice)](Result<OwnGradient> copy) mutable -> Result<PushSlice> {
     if (!copy.ok()) return copy.error();
     slice.gradient = copy->gradient;

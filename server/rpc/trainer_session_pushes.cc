@@ -75,12 +75,13 @@ kj::Promise<void> TrainerSession::takePush(Context context, const Result<Gradien
   }
   if (auto status = mayTrain(); !status.ok()) return answerPush(context, {status.error()});
   auto head = context.getParams().getHead();
-  PushSlice slice{.step = Step{head.getStep()},
-                  .shard = head.getShard(),
-                  .offset = head.getOffset(),
-                  .basis = Version{head.getBasis()},
-                  .samples = head.getSamples(),
-                  .parts = head.getParts(),
+  PushSlice slice{.head = {.step = Step{head.getStep()},
+                           .shard = head.getShard(),
+                           .offset = head.getOffset(),
+                           .count = gradient->size(),
+                           .basis = Version{head.getBasis()},
+                           .samples = head.getSamples(),
+                           .parts = head.getParts()},
                   .attachment = {epoch_, attachment_},
                   .gradient = *gradient,
                   .ring = std::move(deviceRing)};

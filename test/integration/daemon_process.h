@@ -102,7 +102,7 @@ class DaemonProcess {
     REQUIRE(condition(now));
     return now;
   }
-  /// The same for its `durability`.
+  /// The status document's `durability`, once `reached` holds for it; for a minute at most.
   template <class Condition>
   nlohmann::ordered_json until(Condition reached) const {
     return statusWhen([&](const auto& status) { return reached(status["durability"]); })["durability"];

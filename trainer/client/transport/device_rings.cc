@@ -54,14 +54,7 @@ kj::Promise<SlicePushed> DeviceRings::push(const PushRequest& push, const Slice&
     place.giveBack();
     return SlicePushed{.status = std::move(copied)};
   }
-  auto request = connection_.trainer().pushFromDeviceRequest(capnp::MessageSize{24, 0});
-  describe(request.initHead(), push, slice);
-  request.setAt(place.at());
-  request.setCount(slice.count);
-  return request.send().dropPipeline().then([bytes, place = std::move(place)](auto answer) mutable {
-    place.giveBack();
-    return readAnswer(answer, bytes);
-  });
+  return pushAt(std::move(place), connection_.trainer().pushFromDeviceRequest(kPushCall), push, slice);
 }
 
 kj::Promise<Result<SlicePulled>> DeviceRings::pull(uint64_t pull, const Slice& slice, std::span<float> into) {

@@ -35,14 +35,7 @@ kj::Promise<SlicePushed> HostRing::push(const PushRequest& push, const Slice& sl
   RingPlaces::Place place = places_.take();
   // Plain stores: the daemon reads the place soon, out of a cache that the two share.
   std::memcpy(memory_->data() + place.at(), values.values.data(), bytes);
-  auto request = connection_.trainer().pushSharedRequest(capnp::MessageSize{16, 0});
-  describe(request.initHead(), push, slice);
-  request.setAt(place.at());
-  request.setCount(slice.count);
-  return request.send().dropPipeline().then([bytes, place = std::move(place)](auto answer) mutable {
-    place.giveBack();
-    return readAnswer(answer, bytes);
-  });
+  return pushAt(std::move(place), connection_.trainer().pushSharedRequest(kPushCall), push, slice);
 }
 
 }  // namespace psd

@@ -25,7 +25,7 @@ kj::ArrayPtr<capnp::word> MessageTransport::placeFor(capnp::rpc::Message::Reader
 
 kj::Promise<SlicePushed> MessageTransport::push(const PushRequest& push, const Slice& slice,
                                                 const SliceValues& values) {
-  auto request = connection_.trainer().pushRequest(capnp::MessageSize{16, 0});
+  auto request = connection_.trainer().pushRequest(kPushCall);
   describe(request.initHead(), push, slice);
   if (values.owner) connection_.stream().pin(values.values.data(), values.owner);
   request.adoptGradient(
@@ -38,7 +38,7 @@ kj::Promise<SlicePushed> MessageTransport::pushEncoded(const PushRequest& push, 
                                                        std::string_view codec,
                                                        std::span<const std::byte> bytes,
                                                        std::shared_ptr<const void> owner) {
-  auto request = connection_.trainer().pushRequest(capnp::MessageSize{16, 0});
+  auto request = connection_.trainer().pushRequest(kPushCall);
   describe(request.initHead(), push, slice);
   request.setCodec(std::string(codec).c_str());
   request.setCount(static_cast<uint32_t>(slice.count));

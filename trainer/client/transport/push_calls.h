@@ -1,11 +1,17 @@
 #pragma once
 
+#include <utility>
+
 #include "common/wire/convert.h"
 #include "schema/psd.capnp.h"
+#include "trainer/client/transport/ring_places.h"
 #include "trainer/client/transport/sanitized.h"
 #include "trainer/client/transport/slice_transport.h"
 
 namespace psd {
+
+/// Words of a push without its gradient, so that the message is one segment.
+inline constexpr capnp::MessageSize kPushCall{24, 0};
 
 /// Sets what a push says besides where its gradient is.
 inline void describe(schema::PushHead::Builder head, const PushRequest& push, const Slice& slice) {
@@ -41,6 +47,20 @@ inline SlicePushed readAnswer(schema::PushResult::Reader answer, uint64_t bytes)
   pushed.staleness = accepted.getStaleness();
   pushed.bytes = bytes;
   return pushed;
+}
+
+/// Pushes a slice whose values lie at `place` of a ring, which has the place back with the answer.
+template <class Request>
+kj::Promise<SlicePushed> pushAt(RingPlaces::Place place, Request request, const PushRequest& push,
+                                const Slice& slice) {
+  describe(request.initHead(), push, slice);
+  request.setAt(place.at());
+  request.setCount(slice.count);
+  return request.send().dropPipeline().then(
+      [bytes = slice.count * sizeof(float), place = std::move(place)](auto answer) mutable {
+        place.giveBack();
+        return readAnswer(answer, bytes);
+      });
 }
 
 }  // namespace psd
