@@ -46,8 +46,8 @@ class PushLedger {
   struct Admitted {
     std::shared_ptr<StepPush> step;
     std::shared_ptr<PartPush> part;
-    uint64_t completion =
-        0;  ///< of StepPush::completions, where the slice completes the step; 0: it does not
+    /// Of StepPush::completions, where the slice completes the step; 0: it does not.
+    uint64_t completion = 0;
   };
 
   PushLedger(std::vector<ShardShape> shards, UpdatesUnderWay& underWay);
