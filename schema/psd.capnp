@@ -45,15 +45,49 @@ struct TensorSpec {
   shape @2 :List(UInt64);   # row-major
 }
 
+struct RowInitial {
+  # What an embedding table's row holds before the first push that touches it: a function of its id alone, which
+  # psd::RowInitial in common/types/row_initial.h computes.
+  enum Kind {
+    zero @0;
+    uniform @1;   # from -scale to scale
+    normal @2;    # with the deviation `scale`
+  }
+  kind @0 :Kind;
+  scale @1 :Float32;
+  seed @2 :UInt64;
+}
+
+struct TableSpec {
+  # An embedding table: rows of `dim` float32, from 1 to 4,096, by id. Every UInt64 is an id.
+  name @0 :Text;
+  dim @1 :UInt32;
+  initial @2 :RowInitial;
+}
+
 struct ModelSpec {
   name @0 :Text;
   tensors @1 :List(TensorSpec);   # in arena order
   signature @2 :UInt64;           # psd::ModelSpec::signature() as the sender computes it
+  tables @3 :List(TableSpec);
 }
 
 struct ShardRange {
   begin @0 :UInt64;   # first element in the arena
   count @1 :UInt64;   # elements; never 0
+}
+
+struct RowShard {
+  # The rows of some tables whose ids' hashes lie in a range. psd::rowHash in common/types/row_hash.h is the hash.
+  hashFirst @0 :UInt64;
+  hashLast @1 :UInt64;         # in the range
+  tables @2 :List(UInt32);     # indices into ModelSpec.tables
+}
+
+struct RowRun {
+  # So many ids, one after the other in a list of ids, are of one table.
+  table @0 :UInt32;   # index into ModelSpec.tables
+  count @1 :UInt32;   # never 0
 }
 
 struct Acknowledgement {
@@ -68,13 +102,14 @@ struct ModelAccess {
   shards @0 :List(ShardRange);   # in order; shard i is element i of this list
   policy @1 :Text;               # for people: "hogwild"; of several groups "fc*: locked, others: hogwild"
   device @2 :Text;               # for people: where the shards lie
-  sliceElementsMax @3 :UInt64;   # largest slice that the daemon takes or sends
+  sliceElementsMax @3 :UInt64;   # largest slice that the daemon takes or sends; of rows, an id and a run count as 2 each
   sharedModel @4 :SharedModel;   # map of the parameters; null where the daemon offers none
   notShared @5 :Text;            # for people: why sharedModel is null
   ringBytesMax @6 :UInt64;       # largest ring that Trainer.openRing gives on this connection; 0: none
   localSteps @7 :LocalSteps;     # null: trainers push the gradient of every step
   deviceOfShard @8 :List(UInt32);  # per shard, the number of its device, as Trainer.openDeviceRing takes it; empty
                                    # where openDeviceRing gives no ring on this connection
+  rowShards @9 :List(RowShard);    # their numbers go on after those of `shards`
 }
 
 struct LocalSteps {
@@ -216,6 +251,8 @@ struct JoinResult {
       rank @9 :UInt32;           # rank that the trainer got
       worldSize @10 :UInt32;     # ranks are below it
       attachment @11 :UInt32;    # number of this join, for Training.attach; rises each time that the session is joined
+      goesOn @12 :Bool;          # the daemon began with what a daemon before it had saved. Else the rows of embedding tables that
+                                 # trainers had at another daemon are lost.
     }
     error @3 :Error;
   }
@@ -239,6 +276,22 @@ interface Reader {
   # One slice of one shard. `offset` is relative to the shard's begin. Slices with one `pull` number belong together:
   # where the policy promises whole shards (locked), all slices of a shard in one pull show one version. Numbers
   # rise; a new number ends the pull before it. `codec`: empty for float32, else the name of the codec agreed in join().
+
+  pullRows @1 (pull :UInt64, shard :UInt32, first :UInt64, runs :List(RowRun), ids :Data, codec :Text) -> RowsResult;
+  # Rows of one row shard, by id. `ids`: 8 bytes each, little endian, of the tables that `runs` names one after the other; their
+  # hashes lie in the shard's range. Ids may come in any order and more than once. A call shows one version where the policy
+  # promises that (locked, bounded_staleness, sync). It creates no row. `first` means nothing to the daemon.
+}
+
+struct SharedRowsResult {
+  union {
+    rows :group {
+      # As in RowsResult; the values are where the call said.
+      version @0 :UInt64;
+      known @1 :UInt64;
+    }
+    error @2 :Error;
+  }
 }
 
 struct PullResult {
@@ -253,6 +306,21 @@ struct PullResult {
       values @4 :Data;      # count × float32, little endian, or bytes of the codec asked for
     }
     error @5 :Error;
+  }
+}
+
+struct RowsResult {
+  union {
+    rows :group {
+      # `pull`, `shard` and `first` repeat the request, as those of PullResult.slice do.
+      pull @0 :UInt64;
+      shard @1 :UInt32;
+      first @2 :UInt64;
+      version @3 :UInt64;   # updates that the shard had applied
+      known @4 :UInt64;     # rows that some push has touched; the others have the values that they begin with
+      values @5 :Data;      # row after row in the order of the ids, dim × float32 each, or the bytes of the codec asked for
+    }
+    error @6 :Error;
   }
 }
 
@@ -315,7 +383,8 @@ interface Trainer extends(Reader) {
   # Renews the lease and does nothing else, for a trainer that computes for long or waits in a parked call.
 
   openRing @6 (bytes :UInt64) -> RingResult;
-  # Once per session, over a Unix socket: makes a memory file to push gradients through, at most ModelAccess.ringBytesMax.
+  # Once per session, over a Unix socket: makes a memory file for gradients to be pushed and for rows of embedding tables both
+  # ways, at most ModelAccess.ringBytesMax.
   # What lies where in it is the trainer's business alone. The ring is the session's, and the daemon drops it at the
   # session's end.
 
@@ -336,16 +405,31 @@ interface Trainer extends(Reader) {
   pullToDevice @12 (pull :UInt64, shard :UInt32, offset :UInt64, count :UInt64, at :UInt64) -> DevicePullResult;
   # pull() of `count` float32 to byte `at`, a multiple of 64, of the ring of the shard's device. The values are there when the
   # answer is.
+
+  pushRows @13 (head :PushHead, runs :List(RowRun), ids :Data, gradient :Data, codec :Text) -> PushResult;
+  # One slice of a gradient's part for one row shard: gradients of rows by id. `runs` and `ids` as in pullRows; `gradient` holds
+  # row after row, dim × float32 each, or what the codec agreed in join() made of all of them. `head.offset` is the number of the
+  # slice's first row among the part's `head.total` rows. A row that comes twice in a part is updated twice, in the order of the
+  # rows' numbers. A part without rows (`total` 0) is one slice without rows. Else the rules of push() hold.
+
+  pushRowsShared @14 (head :PushHead, runs :List(RowRun), ids :Data, at :UInt64) -> PushResult;
+  # pushRows() of a slice whose gradients, float32, lie in the ring row after row from byte `at` on, a multiple of 64. The ids are
+  # in the message, never in the ring. The trainer leaves the gradients as they are until the answer is there.
+
+  pullRowsShared @15 (shard :UInt32, runs :List(RowRun), ids :Data, at :UInt64) -> SharedRowsResult;
+  # pullRows() that writes the values, float32, to the ring from byte `at` on, a multiple of 64. They are there when the answer is.
+  # Until then the daemon may write there, also after the connection broke.
 }
 
 struct PushHead {
   # Which elements of which gradient a slice carries.
   step @0 :UInt64;      # number of the gradient, from 1; rises with every gradient of the trainer
   shard @1 :UInt32;
-  offset @2 :UInt64;    # elements, from the shard's begin
+  offset @2 :UInt64;    # elements, from the shard's begin; of a row shard the number of the first row
   basis @3 :UInt64;     # version of the shard that the gradient was computed from
   samples @4 :UInt32;   # examples behind the gradient
   parts @5 :UInt32;     # parts that the gradient has, one of each shard. Another number than the daemon has shards is a badSlice.
+  total @6 :UInt64;     # elements that the part has: all of the shard's. Of a row shard: rows.
 }
 
 struct DeviceRingResult {
@@ -407,6 +491,10 @@ interface Admin {
   reload @2 () -> (status :Acknowledgement, change :Text);
   # Reads the configuration file again and goes over to it as far as that can be while trainers work. `change` tells
   # people what differs. invalidArgument: something in the file is wrong or cannot change now, and nothing has changed.
+
+  hotRows @3 () -> (status :Acknowledgement, json :Text);
+  # The rows of each embedding table with the most updates, as JSON. docs/operations.md lists the fields. The daemon looks at
+  # all rows for it. notReady: it does so already.
 
   stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
   # Finishes what is in flight, saves if configured, tells the trainers, exits. Answered when that has begun. With `wait` it is

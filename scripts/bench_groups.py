@@ -7,6 +7,7 @@ import bench_programs
 from bench_group import MIB, SIZE, Group
 from bench_loops import Aggregators, Kernels, Optimizers
 from bench_report import Row, gigabytes, mebibytes, microseconds, milliseconds
+from bench_rows import Rows
 
 PIECE = MIB  # of the windowed plain streams
 BUFFERS = (0, MIB)  # of the plain streams' sockets; 0: the system's
@@ -382,4 +383,4 @@ class Devices(Group):
                              None, gigabytes) for operation in ("pull", "push") if "nothing" not in medians]
 
 
-GROUPS = (Transfer, Latency, Train, Memory, Sizes, Trainers, Connections, Sweep, Devices, Optimizers, Kernels, Aggregators)
+GROUPS = (Transfer, Latency, Train, Rows, Memory, Sizes, Trainers, Connections, Sweep, Devices, Optimizers, Kernels, Aggregators)

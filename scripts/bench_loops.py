@@ -1,7 +1,7 @@
 """The groups of scripts/bench that run no daemon: the optimizers' and aggregators' loops on the processor, and kernels on a GPU."""
 
 from bench_group import MIB, SIZE, Group
-from bench_report import Row, gigabytes
+from bench_report import Row, gigabytes, millions
 
 
 class Optimizers(Group):
@@ -26,10 +26,11 @@ class Kernels(Group):
     text = """`psd-bench-cuda`: bytes that an optimizer's fused kernel must read and write, over time, against a device-to-device copy (8
 bytes a parameter) in the same run. Figures are medians of seven rounds by the device's events. A parameter costs SGD 12 bytes,
 momentum and Adagrad 20, Adam 28. Hogwild is plain SGD by several streams on the same weights, all streams together against one.
-Each stream has gradients of its own in slices of 4 MiB.
+Each stream has gradients of its own in slices of 4 MiB. Rows are of an embedding table of a million, 16,384 random ones a call from
+host memory to host memory, by the host's clock; against the same calls on rows in host memory.
 
-CUDA 13's `nvcc -Xptxas -v` reports for sm_80 and sm_90 that no kernel of an optimizer takes more than 54 registers a thread, and
-that none spills. So four blocks of 256 threads and more share a multiprocessor. The kernel for the entries of a sparse codec takes 14
+CUDA 13's `nvcc -Xptxas -v` reports for sm_80 and sm_90 that no kernel of an optimizer takes more than 54 registers a thread, of rows
+64, and that none spills. So four blocks of 256 threads and more share a multiprocessor. The kernel for the entries of a sparse codec takes 14
 and 16 registers."""
     rounds_max = 1
 
@@ -44,7 +45,7 @@ and 16 registers."""
             self.unmeasured.append("the GPU's kernels: no GPU on this machine, or psd was built without CUDA")
             return 0
         self.unmeasured += self.report["unmeasured"]
-        return len(self.report["kernels"]) + len(self.report["hogwild"])
+        return sum(len(self.report[kind]) for kind in ("kernels", "hogwild", "rows"))
 
     def rows(self, medians):
         if self.report is None:
@@ -52,8 +53,10 @@ and 16 registers."""
         one, *several = self.report["hogwild"]
         rows = [Row.at_least(f"{each['optimizer']}, {each['elements'] // 10**6} million parameters", each["bytes_per_s"], "copy",
                              each["copy_bytes_per_s"], 0.9, gigabytes) for each in self.report["kernels"]]
-        return rows + [Row.at_least(f"hogwild, {each['streams']} streams", each["bytes_per_s"], "one stream", one["bytes_per_s"],
-                                    None, gigabytes) for each in several]
+        rows += [Row.at_least(f"hogwild, {each['streams']} streams", each["bytes_per_s"], "one stream", one["bytes_per_s"], None,
+                              gigabytes) for each in several]
+        return rows + [Row.at_least(f"rows of {each['dim']}, {each['operation']}", each["rows_per_s"], "in host memory",
+                                    each["host_rows_per_s"], None, millions) for each in self.report["rows"]]
 
 
 class Aggregators(Group):

@@ -30,7 +30,7 @@ class Programs:
         self.seconds = seconds
         self.device = device
         self.python = python
-        for name in ("psd", "psd-trainer", "psd-bench-references"):
+        for name in ("psd", "psd-trainer", "psd-bench-references", "psd-bench-rows"):
             if not (self.folder / name).is_file():
                 raise Failed(f"{self.folder / name} is missing: build it first (cmake --build {build})")
 
@@ -52,6 +52,11 @@ class Programs:
         flags.setdefault("seconds", self.seconds)
         options = [item for name, value in flags.items() for item in (f"--{name}", value)]
         return self.run([self.folder / "psd-bench-references", command, *options], flags["seconds"])
+
+    def rows_in_process(self, measure, **flags):
+        """The last line of a run of psd-bench-rows."""
+        options = [item for name, value in flags.items() for item in (f"--{name}", value)]
+        return self.run([self.folder / "psd-bench-rows", "--measure", measure, *options], PROGRAM_S)
 
     def torch_rpc(self, size):
         script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "torch_rpc.py"

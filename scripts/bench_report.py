@@ -44,6 +44,10 @@ def gigabytes(value):
     return f"{value / 1e9:.2f} GB/s"
 
 
+def millions(value):
+    return f"{value / 1e6:.1f} million/s"
+
+
 def mebibytes(value):
     return f"{value / (1 << 20):.1f} MiB"
 

@@ -10,7 +10,7 @@ NO_NETWORK="is there a network? (its log: .deps/pip.log; without network: script
 CUDA_SONAMES=(libcudart.so.13 libcupti.so.13 libcublas.so.13 libcublasLt.so.13 libcufft.so.12 libcurand.so.10
   libcusparse.so.12 libcusolver.so.12 libnvJitLink.so.13 libcudnn.so.9 libnccl.so.2)
 # What `import torch` and torchrun need beside CUDA, and what the tests import themselves.
-TEST_PACKAGES=(typing-extensions sympy networkx jinja2 fsspec filelock "setuptools<82" numpy jsonschema)
+TEST_PACKAGES=(nanobind typing-extensions sympy networkx jinja2 fsspec filelock "setuptools<82" numpy jsonschema)
 
 # torch_version PYTHON: empty without torch; reads the package's metadata, since importing it takes seconds.
 torch_version() {
@@ -68,7 +68,7 @@ pip_install() {
 setup_torch() {
   if [ "$(torch_version python3)" = "$TORCH_VERSION" ]; then
     use_machine_torch
-    if [ "$WITH_TESTS" = yes ] && ! "$PSD_PYTHON" -c 'import numpy, jsonschema' 2>/dev/null; then
+    if [ "$WITH_TESTS" = yes ] && ! "$PSD_PYTHON" -c 'import numpy, jsonschema, nanobind' 2>/dev/null; then
       setup_extras
     fi
     return
@@ -104,12 +104,13 @@ use_machine_torch() {
 
 # setup_extras: what the tests import and the machine's own python lacks, beside it rather than into it.
 setup_extras() {
-  [ ! -f "$DEPS/python-extras/.complete" ] || return 0
-  note "installing numpy and jsonschema into .deps/python-extras"
+  local record=$DEPS/python-extras/.installed packages=(numpy jsonschema nanobind)
+  [ "$(cat "$record" 2>/dev/null)" != "${packages[*]}" ] || return 0
+  note "installing ${packages[*]} into .deps/python-extras"
   "$PSD_PYTHON" -m pip install --quiet --disable-pip-version-check --upgrade --target "$DEPS/python-extras" \
-    numpy jsonschema >"$DEPS/pip.log" 2>&1 ||
-    die "pip could not install numpy and jsonschema: $NO_NETWORK"
-  touch "$DEPS/python-extras/.complete"
+    "${packages[@]}" >"$DEPS/pip.log" 2>&1 ||
+    die "pip could not install ${packages[*]}: $NO_NETWORK"
+  echo "${packages[*]}" >"$record"
 }
 
 # data_is_current: made by this very version of the converter.

@@ -60,6 +60,11 @@ missing_tools() {
   have curl || [ "$CAPNP_FROM" = apt ] || echo curl
   have python3 || echo python3
   python3 -c 'import venv, ensurepip' 2>/dev/null || missing_packages python3-venv
+  [ "$WITH_TESTS" = no ] || has_python_headers || missing_packages python3-dev
+}
+
+has_python_headers() {
+  python3 -c 'import os, sysconfig; os.stat(os.path.join(sysconfig.get_paths()["include"], "Python.h"))' 2>/dev/null
 }
 
 cmake_version() { cmake --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p'; }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string_view>
 
+#include <fmt/format.h>
+
 #include "common/text/text.h"
 
 namespace psd {
@@ -37,6 +39,14 @@ Result<uint64_t> parseBytes(const Setting& setting, uint64_t min, uint64_t max) 
                                 ", with K, M or G or without");
   }
   return *count << shift;
+}
+
+Result<double> parseNumber(const Setting& setting, double min, double max) {
+  double value = 0;
+  const char* end = setting.text.data() + setting.text.size();
+  const auto parsed = std::from_chars(setting.text.data(), end, value);
+  if (parsed.ec == std::errc() && parsed.ptr == end && value >= min && value <= max) return value;
+  return invalid(setting, fmt::format("a number from {} to {}", min, max));
 }
 
 Result<double> parseSeconds(const Setting& setting, double max, Zero zero) {

@@ -15,6 +15,8 @@ struct Setting {
 
 /// A whole number from min to max; the error names the source, quotes the text and says the range.
 Result<uint64_t> parseInteger(const Setting& setting, uint64_t min, uint64_t max);
+/// A number from min to max, fractions allowed.
+Result<double> parseNumber(const Setting& setting, double min, double max);
 enum class Zero { refused, allowed };
 /// A number of seconds, above 0, or from 0 on, and at most `max`, fractions allowed.
 Result<double> parseSeconds(const Setting& setting, double max, Zero zero = Zero::refused);

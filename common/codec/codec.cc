@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-
-#include <fmt/format.h>
 
 #include "common/codec/codec_list.h"
 #include "common/text/text.h"
@@ -48,56 +45,6 @@ void Codec::addDecoded(Bytes bytes, std::span<float> to, float factor) const {
 void Codec::settle(Bytes bytes, CodecMemory memory) const { addDecoded(bytes, memory.residual, -1); }
 void Codec::takeBack(Bytes bytes, CodecMemory memory) const { addDecoded(bytes, memory.residual, 1); }
 void Codec::undoTakeBack(Bytes bytes, CodecMemory memory) const { addDecoded(bytes, memory.residual, -1); }
-
-CodecOptions::CodecOptions(std::string_view codec, std::string_view text) : codec_(codec), spec_(codec) {
-  while (!text.empty()) {
-    const std::string_view item = text.substr(0, text.find(','));
-    text.remove_prefix(std::min(text.size(), item.size() + 1));
-    const size_t equals = item.find('=');
-    if (equals == std::string_view::npos) {
-      problem("'" + printable(item) + "' is no option; expected NAME=VALUE");
-      continue;
-    }
-    given_.push_back({item.substr(0, equals), item.substr(equals + 1)});
-  }
-}
-
-void CodecOptions::problem(std::string message) {
-  if (problem_.empty()) problem_ = std::move(message);
-}
-
-double CodecOptions::number(std::string_view key, double fallback, double min, double max) {
-  known_.push_back(key);
-  double value = fallback;
-  for (Option& option : given_) {
-    if (option.key != key) continue;
-    if (option.read) problem(std::string(key) + " is given twice");
-    option.read = true;
-    const char* const end = option.value.data() + option.value.size();
-    const auto [stop, error] = std::from_chars(option.value.data(), end, value);
-    if (error != std::errc() || stop != end || !(value >= min && value <= max)) {
-      problem(fmt::format("{} must be a number from {} to {}, not '{}'", key, min, max, option.value));
-      value = fallback;
-    }
-    break;
-  }
-  spec_ += fmt::format("{}{}={}", known_.size() == 1 ? ":" : ",", key, value);
-  return value;
-}
-
-Status CodecOptions::finish() const {
-  std::string message = problem_;
-  for (const Option& option : given_) {
-    if (!message.empty() || option.read) continue;
-    message = "'" + printable(option.key) + "' is no option of it" +
-              (known_.empty() ? "; it has none" : "; expected " + joined(known_, ", "));
-    if (std::count(known_.begin(), known_.end(), option.key) > 0) {
-      message = std::string(option.key) + " is given twice";
-    }
-  }
-  if (message.empty()) return {};
-  return {ErrorCode::invalidArgument, "codec '" + std::string(codec_) + "': " + message};
-}
 
 Result<std::shared_ptr<const Codec>> makeCodec(std::string_view spec) {
   const size_t colon = spec.find(':');

@@ -11,6 +11,7 @@
 
 #include "common/codec/dense.h"
 #include "common/status/status.h"
+#include "common/text/named_options.h"
 
 namespace psd {
 
@@ -86,30 +87,11 @@ class Codec {
 };
 
 /// The options behind a codec's name, as a codec's constructor reads them. Owned by one thread.
-class CodecOptions {
+class CodecOptions : public NamedOptions {
  public:
-  /// `text`: "fraction=0.01,momentum=0.9", or empty.
-  CodecOptions(std::string_view codec, std::string_view text);
-  /// A number from `min` to `max`, and its default.
-  double number(std::string_view key, double fallback, double min, double max);
+  CodecOptions(std::string_view codec, std::string_view text) : NamedOptions("codec", codec, text) {}
   /// The share of values that is sent.
   double fraction() { return number("fraction", 0.01, 1e-6, 1); }
-  /// To be called after all options were read: the first problem, or ok.
-  Status finish() const;
-  /// "codec:key=value,…" with every option that was read.
-  const std::string& spec() const { return spec_; }
-
- private:
-  struct Option {
-    std::string_view key, value;
-    bool read = false;
-  };
-  void problem(std::string message);
-  std::string_view codec_;
-  std::vector<Option> given_;
-  std::vector<std::string_view> known_;
-  std::string problem_;
-  std::string spec_;
 };
 
 /// The codec that NAME[:option=value[,option=value]] chooses. The error says what there is.

@@ -1,5 +1,6 @@
 #include "common/os/shared_memory.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -54,7 +55,8 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::create(const char* name, uin
   return memory;
 }
 
-Result<std::shared_ptr<SharedMemory>> SharedMemory::open(int fd, uint64_t bytes, SharedAccess access) {
+Result<std::shared_ptr<SharedMemory>> SharedMemory::open(int fd, uint64_t bytes, SharedAccess access,
+                                                         uint64_t residentBytes) {
   struct stat file {};
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSizeSeals) != kSizeSeals || fstat(fd, &file) != 0 || bytes == 0 ||
@@ -66,7 +68,10 @@ Result<std::shared_ptr<SharedMemory>> SharedMemory::open(int fd, uint64_t bytes,
   void* const data = mmap(nullptr, bytes, PROT_READ | (writing ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return systemRefuses("mmap", bytes);
   preferHugePages(data, bytes);
-  if (bytes <= kPopulatedBytesMax) madvise(data, bytes, writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+  const uint64_t resident = std::min(bytes, residentBytes);
+  if (resident <= kPopulatedBytesMax) {
+    madvise(data, resident, writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+  }
   return std::shared_ptr<SharedMemory>(new SharedMemory(OwnFd(), static_cast<std::byte*>(data), bytes));
 }
 

@@ -22,9 +22,11 @@ class SharedMemory {
   /// descriptor a writable map. ErrorCode::overloaded when the system gives no such memory.
   static Result<std::shared_ptr<SharedMemory>> create(const char* name, uint64_t bytes, SharedAccess others);
 
-  /// Maps a file that somebody else made; the descriptor stays the caller's. The pages of one of 64 MiB or
-  /// less are taken at once. ErrorCode::protocolMismatch when it is shorter than `bytes` or could become so.
-  static Result<std::shared_ptr<SharedMemory>> open(int fd, uint64_t bytes, SharedAccess access);
+  /// Maps a file that somebody else made; the descriptor stays the caller's. The pages of its first
+  /// `residentBytes` are taken at once, if these are 64 MiB or less. ErrorCode::protocolMismatch when it is
+  /// shorter than `bytes` or could become so.
+  static Result<std::shared_ptr<SharedMemory>> open(int fd, uint64_t bytes, SharedAccess access,
+                                                    uint64_t residentBytes = UINT64_MAX);
 
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;

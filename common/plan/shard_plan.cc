@@ -39,7 +39,8 @@ std::vector<uint64_t> shareOut(std::span<const GroupRun> runs, uint32_t shardCou
   std::vector<uint64_t> shares(runs.size(), 1);
   std::priority_queue<Claim> claims;
   for (size_t i = 0; i < runs.size(); i++) claims.push({grainsOf(runs[i].count), 1, i});
-  for (uint64_t left = shardCount > runs.size() ? shardCount - runs.size() : 0; left > 0; left--) {
+  for (uint64_t left = shardCount > runs.size() ? shardCount - runs.size() : 0; left > 0 && !claims.empty();
+       left--) {
     Claim claim = claims.top();
     if (claim.largest() == 1) break;  // all shards of all runs are single grains
     claims.pop();
@@ -83,8 +84,16 @@ Status ShardPlan::validate() const {
     }
     end += shard.count;
   }
-  if (shards.empty()) return {ErrorCode::invalidArgument, "the shard plan is empty"};
   return {};
+}
+
+std::vector<ShardRange> planRowShards(uint32_t count) {
+  std::vector<ShardRange> ranges;
+  for (uint64_t i = 0; i < count; i++) {
+    const uint64_t begin = kRowHashUnits * i / count, end = kRowHashUnits * (i + 1) / count;
+    ranges.push_back({ShardId{static_cast<uint32_t>(i)}, begin, end - begin});
+  }
+  return ranges;
 }
 
 }  // namespace psd

@@ -43,7 +43,15 @@ struct ShardPlan {
 
   uint64_t totalElements() const;
   /// An Error unless the ranges are numbered in order, not empty and cover [0, totalElements) without a gap.
+  /// A model of embedding tables alone has none.
   Status validate() const;
 };
+
+/// Into how many units the space of the hashes of rows' ids is cut: the unit of a hash is its upper half.
+inline constexpr uint64_t kRowHashUnits = uint64_t{1} << 32;
+
+/// Cuts the space of hashes into `count` even ranges of units, for so many row shards. Numbers and groups are
+/// the caller's to set.
+std::vector<ShardRange> planRowShards(uint32_t count);
 
 }  // namespace psd

@@ -31,14 +31,17 @@ std::vector<uint64_t> readSizes(const Json& list) {
 }
 
 /// One tensor of the header; throws nlohmann's exceptions on wrong types.
-Result<Entry> readEntry(const std::string& name, const Json& value, uint64_t dataBytes) {
+Result<Entry> readEntry(const std::string& name, const Json& value, uint64_t dataBytes,
+                        SafetensorsReader::Takes takes) {
   auto bad = [&](const std::string& why) {
     return Error{ErrorCode::io, "tensor '" + printable(name) + "': " + why};
   };
   std::string dtype = value.at("dtype").get<std::string>();
-  if (dtype != "F32") return bad("dtype is " + dtype + "; psd reads F32");
+  const bool integers = takes == SafetensorsReader::Takes::floatsAndIntegers && dtype == "U64";
+  if (dtype != "F32" && !integers) return bad("dtype is " + dtype + "; psd reads F32");
   Entry entry;
-  entry.spec = {name, DType::f32, readSizes(value.at("shape"))};
+  entry.spec = {name, integers ? DType::u64 : DType::f32, readSizes(value.at("shape"))};
+  const uint64_t elementBytes = dtypeBytes(entry.spec.dtype);
   auto offsets = readSizes(value.at("data_offsets"));
   if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > dataBytes) {
     return bad("data_offsets lie outside the file");
@@ -46,18 +49,19 @@ Result<Entry> readEntry(const std::string& name, const Json& value, uint64_t dat
   entry.begin = offsets[0];
   entry.end = offsets[1];
   if (auto status = validateModel({"", {entry.spec}}); !status.ok()) return status.error();
-  if ((entry.end - entry.begin) / sizeof(float) != entry.spec.elementCount() ||
-      (entry.end - entry.begin) % sizeof(float) != 0) {
+  if ((entry.end - entry.begin) / elementBytes != entry.spec.elementCount() ||
+      (entry.end - entry.begin) % elementBytes != 0) {
     return bad("data_offsets do not match its shape");
   }
   return entry;
 }
 
-Result<std::vector<Entry>> readEntries(const Json& header, uint64_t dataBytes) {
+Result<std::vector<Entry>> readEntries(const Json& header, uint64_t dataBytes,
+                                       SafetensorsReader::Takes takes) {
   std::vector<Entry> entries;
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") continue;
-    PSD_ASSIGN_OR_RETURN(Entry entry, readEntry(name, value, dataBytes));
+    PSD_ASSIGN_OR_RETURN(Entry entry, readEntry(name, value, dataBytes, takes));
     entries.push_back(std::move(entry));
   }
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.begin < b.begin; });
@@ -72,7 +76,7 @@ Result<std::vector<Entry>> readEntries(const Json& header, uint64_t dataBytes) {
 
 }  // namespace
 
-Result<SafetensorsReader> SafetensorsReader::open(Env& env, const std::string& path) {
+Result<SafetensorsReader> SafetensorsReader::open(Env& env, const std::string& path, Takes takes) {
   auto bad = [&](const std::string& why) {
     return Error{ErrorCode::io, "'" + path + "' is not a safetensors file that psd can read: " + why};
   };
@@ -91,7 +95,7 @@ Result<SafetensorsReader> SafetensorsReader::open(Env& env, const std::string& p
   try {
     Json header = Json::parse(text);
     if (!header.is_object()) return bad("its header is not a JSON object");
-    auto entries = readEntries(header, file->size() - dataBegin);
+    auto entries = readEntries(header, file->size() - dataBegin, takes);
     if (!entries.ok()) return bad(entries.message());
     for (Entry& entry : *entries) {
       reader.beginBytes_.push_back(dataBegin + entry.begin);
@@ -118,21 +122,32 @@ Status SafetensorsReader::read(size_t index, uint64_t offset, std::span<float> i
   return file_->read(beginBytes_[index] + offset * sizeof(float), std::as_writable_bytes(into));
 }
 
-Status writeSafetensors(WritableFile& file, const ModelSpec& model,
-                        const std::map<std::string, std::string>& metadata, const TensorSource& source) {
+Status SafetensorsReader::read(size_t index, uint64_t offset, std::span<uint64_t> into) const {
+  return file_->read(beginBytes_[index] + offset * sizeof(uint64_t), std::as_writable_bytes(into));
+}
+
+Status writeSafetensorsHead(WritableFile& file, const ModelSpec& model,
+                            const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   uint64_t offset = 0;
   for (const TensorSpec& tensor : model.tensors) {
-    uint64_t end = offset + tensor.elementCount() * sizeof(float);
-    header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
+    uint64_t end = offset + tensor.elementCount() * dtypeBytes(tensor.dtype);
+    header[tensor.name] = {{"dtype", tensor.dtype == DType::u64 ? "U64" : "F32"},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = jsonText(header);
   text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins 8-aligned
   uint64_t headerBytes = text.size();
   PSD_RETURN_IF_ERROR(file.append(std::as_bytes(std::span(&headerBytes, 1))));
-  PSD_RETURN_IF_ERROR(file.append(std::as_bytes(std::span(text))));
+  return file.append(std::as_bytes(std::span(text)));
+}
+
+Status writeSafetensors(WritableFile& file, const ModelSpec& model,
+                        const std::map<std::string, std::string>& metadata, const TensorSource& source) {
+  PSD_RETURN_IF_ERROR(writeSafetensorsHead(file, model, metadata));
   for (size_t i = 0; i < model.tensors.size(); i++) {
     uint64_t written = 0;
     PSD_RETURN_IF_ERROR(source(i, [&](std::span<const float> values) {

@@ -23,9 +23,9 @@ using Version = StrongId<struct VersionTag, uint64_t>;
 using Step = StrongId<struct StepTag, uint64_t>;
 /// One stay of one trainer, from join to leave or loss. The number is never used again.
 using SessionId = StrongId<struct SessionIdTag, uint64_t>;
-/// One life of a trainer, as a daemon counts them: the stays of one process, while no other takes its rank.
+/// One process of a trainer, as a daemon counts them: its sessions, while no other process takes its rank.
 /// Never used again.
-using LifeId = StrongId<struct LifeIdTag, uint64_t>;
+using ProcessId = StrongId<struct ProcessIdTag, uint64_t>;
 
 }  // namespace psd
 

@@ -1,7 +1,11 @@
 #include "common/types/model_spec.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <unordered_set>
+
+#include <fmt/format.h>
 
 #include "common/text/text.h"
 
@@ -26,14 +30,63 @@ class Fnv1a {
 
 std::string quoted(const std::string& text) { return "'" + printable(text) + "'"; }
 
+Error bad(std::string message) { return {ErrorCode::invalidArgument, std::move(message)}; }
+
+/// Checks the name of a `kind`, "tensor" or "table", and enters it among the model's names.
+Status checkName(const std::string& kind, const std::string& name,
+                 std::unordered_set<std::string_view>& names) {
+  if (name.empty()) return bad("a " + kind + " of the model has an empty name");
+  if (name.size() > kTensorNameBytesMax) {
+    return bad(fmt::format("{} {} has a name of {} bytes; at most {} are taken", kind, quoted(name),
+                           name.size(), kTensorNameBytesMax));
+  }
+  if (!std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~'; })) {
+    return bad("a " + kind + " of the model has a name with other characters than visible ASCII");
+  }
+  if (!names.insert(name).second) return bad(kind + " " + quoted(name) + " appears twice in the model");
+  return {};
+}
+
+Status checkTable(const TableSpec& table) {
+  if (table.dim == 0 || table.dim > kTableDimMax) {
+    return bad(fmt::format("table {} has rows of {} values; from 1 to {} are taken", quoted(table.name),
+                           table.dim, kTableDimMax));
+  }
+  if (!std::isfinite(table.initial.scale) || table.initial.scale < 0) {
+    return bad(fmt::format("table {} begins with values of scale {}, which must be finite and not negative",
+                           quoted(table.name), table.initial.scale));
+  }
+  return {};
+}
+
+/// The first entry in which two lists of one kind, "tensor" or "table", differ.
+template <class Spec>
+std::string differenceOf(const std::string& kind, const std::vector<Spec>& mine, std::string_view mineIs,
+                         const std::vector<Spec>& theirs, std::string_view theirsIs) {
+  const size_t shared = std::min(mine.size(), theirs.size());
+  for (size_t i = 0; i < shared; i++) {
+    if (mine[i] == theirs[i]) continue;
+    return fmt::format("{} {} is {} in {}, but {} in {}", kind, i, mine[i].toString(), mineIs,
+                       theirs[i].toString(), theirsIs);
+  }
+  if (mine.size() == theirs.size()) return "";
+  const bool mineLonger = mine.size() > shared;
+  return fmt::format("{} has {} {}s and {} has {}; the first that only {} has is {}", mineIs, mine.size(),
+                     kind, theirsIs, theirs.size(), mineLonger ? mineIs : theirsIs,
+                     (mineLonger ? mine : theirs)[shared].toString());
+}
+
 }  // namespace
 
 std::string_view dtypeName(DType dtype) {
   switch (dtype) {
     case DType::f32: return "f32";
+    case DType::u64: return "u64";
   }
   return "unknown";
 }
+
+uint64_t dtypeBytes(DType dtype) { return dtype == DType::u64 ? sizeof(uint64_t) : sizeof(float); }
 
 Result<DType> parseDType(std::string_view name) {
   if (name == "f32") return DType::f32;
@@ -52,6 +105,18 @@ std::string TensorSpec::toString() const {
   return text + "]";
 }
 
+std::string TableSpec::toString() const {
+  const std::string row = fmt::format("{} rows[{}]", printable(name, kTensorNameBytesMax), dim);
+  switch (initial.kind) {
+    case RowInitial::Kind::zero: return row + " from 0";
+    case RowInitial::Kind::uniform:
+      return fmt::format("{} uniform {} seed {}", row, initial.scale, initial.seed);
+    case RowInitial::Kind::normal:
+      return fmt::format("{} normal {} seed {}", row, initial.scale, initial.seed);
+  }
+  return row;
+}
+
 uint64_t ModelSpec::signature() const {
   Fnv1a hash;
   for (const TensorSpec& tensor : tensors) {
@@ -60,6 +125,15 @@ uint64_t ModelSpec::signature() const {
     hash.add(dtypeName(tensor.dtype));
     hash.add(tensor.shape.size());
     for (uint64_t size : tensor.shape) hash.add(size);
+  }
+  if (!tables.empty()) hash.add("tables");
+  for (const TableSpec& table : tables) {
+    hash.add(table.name.size());
+    hash.add(table.name);
+    hash.add(uint64_t{table.dim});
+    hash.add(static_cast<uint64_t>(table.initial.kind));
+    hash.add(uint64_t{std::bit_cast<uint32_t>(table.initial.scale)});
+    hash.add(table.initial.seed);
   }
   return hash.value();
 }
@@ -71,22 +145,11 @@ uint64_t ModelSpec::parameterCount() const {
 }
 
 Status validateModel(const ModelSpec& model) {
-  auto bad = [](std::string message) { return Status(ErrorCode::invalidArgument, std::move(message)); };
-  if (model.tensors.empty()) return bad("the model has no tensors");
+  if (model.empty()) return bad("the model has neither tensors nor tables");
   std::unordered_set<std::string_view> names;
   uint64_t total = 0;
   for (const TensorSpec& tensor : model.tensors) {
-    if (tensor.name.empty()) return bad("a tensor of the model has an empty name");
-    if (tensor.name.size() > kTensorNameBytesMax) {
-      return bad("tensor " + quoted(tensor.name) + " has a name of " + std::to_string(tensor.name.size()) +
-                 " bytes; at most " + std::to_string(kTensorNameBytesMax) + " are taken");
-    }
-    if (!std::all_of(tensor.name.begin(), tensor.name.end(), [](char c) { return c > ' ' && c <= '~'; })) {
-      return bad("a tensor of the model has a name with other characters than visible ASCII");
-    }
-    if (!names.insert(tensor.name).second) {
-      return bad("tensor " + quoted(tensor.name) + " appears twice in the model");
-    }
+    PSD_RETURN_IF_ERROR(checkName("tensor", tensor.name, names));
     uint64_t count = 1;
     for (uint64_t size : tensor.shape) {
       if (size == 0) return bad("tensor " + quoted(tensor.name) + " has a dimension of size 0");
@@ -98,24 +161,21 @@ Status validateModel(const ModelSpec& model) {
     total += count;
     if (total > kModelElementsMax) return bad("the model has more than 2^40 elements");
   }
+  if (model.tables.size() > kTablesMax) {
+    return bad(fmt::format("the model has {} tables; at most {} are taken", model.tables.size(), kTablesMax));
+  }
+  for (const TableSpec& table : model.tables) {
+    PSD_RETURN_IF_ERROR(checkName("table", table.name, names));
+    PSD_RETURN_IF_ERROR(checkTable(table));
+  }
   return {};
 }
 
 std::string describeDifference(const ModelSpec& mine, std::string_view mineLabel, const ModelSpec& theirs,
                                std::string_view theirsLabel) {
-  std::string mineIs(mineLabel), theirsIs(theirsLabel);
-  size_t shared = std::min(mine.tensors.size(), theirs.tensors.size());
-  for (size_t i = 0; i < shared; i++) {
-    if (mine.tensors[i] == theirs.tensors[i]) continue;
-    return "tensor " + std::to_string(i) + " is " + mine.tensors[i].toString() + " in " + mineIs + ", but " +
-           theirs.tensors[i].toString() + " in " + theirsIs;
-  }
-  if (mine.tensors.size() == theirs.tensors.size()) return "";
-  bool mineLonger = mine.tensors.size() > shared;
-  const TensorSpec& extra = mineLonger ? mine.tensors[shared] : theirs.tensors[shared];
-  return mineIs + " has " + std::to_string(mine.tensors.size()) + " tensors and " + theirsIs + " has " +
-         std::to_string(theirs.tensors.size()) + "; the first that only " + (mineLonger ? mineIs : theirsIs) +
-         " has is " + extra.toString();
+  const std::string tensors = differenceOf("tensor", mine.tensors, mineLabel, theirs.tensors, theirsLabel);
+  return tensors.empty() ? differenceOf("table", mine.tables, mineLabel, theirs.tables, theirsLabel)
+                         : tensors;
 }
 
 }  // namespace psd

@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "common/status/status.h"
+#include "common/types/row_initial.h"
 
 namespace psd {
 
-/// Element type of a tensor as it is stored by the daemon.
-enum class DType : uint8_t { f32 };
+/// Element type of a tensor. Models are of f32 alone; u64 is for ids and counts in files.
+enum class DType : uint8_t { f32, u64 };
+uint64_t dtypeBytes(DType dtype);
 
 std::string_view dtypeName(DType dtype);
 Result<DType> parseDType(std::string_view name);
@@ -29,26 +31,44 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
 };
 
-/// The ordered list of tensors that a daemon holds and its trainers train.
+/// One embedding table: float32 rows of one length, named by ids. Every 64-bit number is an id; a row that no
+/// push has touched has the value that `initial` gives it. Immutable value type once built.
+struct TableSpec {
+  std::string name;
+  uint32_t dim = 0;  ///< float32 values of a row, 1 … kTableDimMax
+  RowInitial initial;
+
+  /// For people: "item rows[32] uniform 0.01 seed 1".
+  std::string toString() const;
+  bool operator==(const TableSpec&) const = default;
+};
+
+/// The ordered lists of tensors and embedding tables that a daemon holds and its trainers train.
 struct ModelSpec {
   std::string name;  ///< for people; not part of the signature
   std::vector<TensorSpec> tensors;
+  std::vector<TableSpec> tables = {};
 
-  /// FNV-1a (64 bit) over the ordered names, dtypes and shapes. Two models may share a daemon if and
-  /// only if their signatures agree.
+  bool empty() const { return tensors.empty() && tables.empty(); }
+  /// FNV-1a (64 bit) over the ordered names, dtypes and shapes of the tensors and what TableSpec says of the
+  /// tables. Two models may share a daemon if and only if their signatures agree.
   uint64_t signature() const;
-  /// Sum of the element counts, without layout padding.
+  /// Sum of the tensors' element counts, without layout padding. Rows of tables come and go, and do not
+  /// count.
   uint64_t parameterCount() const;
 };
 
-/// Checks what arrives from a config or a peer: at least one tensor, names of visible ASCII of at most
-/// `kTensorNameBytesMax`, none repeated, no zero dimension, at most `kModelElementsMax` elements in all. The
-/// error names the tensor.
+/// Checks what arrives from a config or a peer: at least one tensor or table, names of visible ASCII of at
+/// most `kTensorNameBytesMax`, none repeated, no zero dimension, at most `kModelElementsMax` elements in all
+/// tensors; at most `kTablesMax` tables of rows of 1 to `kTableDimMax` values. The error names the tensor or
+/// the table.
 Status validateModel(const ModelSpec& model);
 inline constexpr size_t kTensorNameBytesMax = 1024;
+inline constexpr size_t kTablesMax = 4096;
+inline constexpr uint32_t kTableDimMax = 4096;
 inline constexpr uint64_t kModelElementsMax = 1ull << 40;
 
-/// One line that names the first tensor in which two models differ, and how; empty when they agree.
+/// One line that names the first tensor or table in which two models differ, and how; empty when they agree.
 std::string describeDifference(const ModelSpec& mine, std::string_view mineLabel, const ModelSpec& theirs,
                                std::string_view theirsLabel);
 

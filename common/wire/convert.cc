@@ -1,5 +1,9 @@
 #include "common/wire/convert.h"
 
+#include <bit>
+
+#include <fmt/format.h>
+
 #include "common/text/text.h"
 
 namespace psd::wire {
@@ -14,6 +18,31 @@ constexpr size_t kErrorBytesMax = 4096;
 static_assert(static_cast<uint16_t>(schema::ErrorCode::SESSION_ENDED) ==
                   static_cast<uint16_t>(ErrorCode::sessionEnded),
               "schema::ErrorCode lists the codes of psd::ErrorCode up to sessionEnded, in the same order");
+
+Status readTables(capnp::List<schema::TableSpec>::Reader in, std::vector<TableSpec>& out) {
+  if (in.size() > kTablesMax) {
+    return {ErrorCode::invalidArgument,
+            fmt::format("the model has {} tables; at most {} are taken", in.size(), kTablesMax)};
+  }
+  for (auto table : in) {
+    auto initial = table.getInitial();
+    TableSpec spec{std::string(textIn(table.getName())), table.getDim(), {}};
+    if (initial.getKind() > schema::RowInitial::Kind::NORMAL) {
+      return {ErrorCode::invalidArgument,
+              fmt::format("table '{}' begins with values of a kind that this version does not know",
+                          printable(spec.name))};
+    }
+    spec.initial.kind = static_cast<RowInitial::Kind>(initial.getKind());
+    spec.initial.scale = initial.getScale();
+    spec.initial.seed = initial.getSeed();
+    out.push_back(std::move(spec));
+  }
+  return {};
+}
+
+static_assert(static_cast<uint16_t>(schema::RowInitial::Kind::NORMAL) ==
+                  static_cast<uint16_t>(RowInitial::Kind::normal),
+              "schema::RowInitial::Kind lists the kinds of psd::RowInitial, in the same order");
 
 }  // namespace
 
@@ -51,6 +80,16 @@ void writeModel(const ModelSpec& model, schema::ModelSpec::Builder out) {
     auto shape = tensors[i].initShape(static_cast<kj::uint>(tensor.shape.size()));
     for (kj::uint d = 0; d < shape.size(); d++) shape.set(d, tensor.shape[d]);
   }
+  auto tables = out.initTables(static_cast<kj::uint>(model.tables.size()));
+  for (kj::uint i = 0; i < tables.size(); i++) {
+    const TableSpec& table = model.tables[i];
+    tables[i].setName(table.name.c_str());
+    tables[i].setDim(table.dim);
+    auto initial = tables[i].initInitial();
+    initial.setKind(static_cast<schema::RowInitial::Kind>(table.initial.kind));
+    initial.setScale(table.initial.scale);
+    initial.setSeed(table.initial.seed);
+  }
 }
 
 Result<ModelSpec> readModel(schema::ModelSpec::Reader in) {
@@ -76,9 +115,11 @@ Result<ModelSpec> readModel(schema::ModelSpec::Reader in) {
     for (uint64_t size : shape) spec.shape.push_back(size);
     model.tensors.push_back(std::move(spec));
   }
-  if (model.tensors.empty()) return model;
+  PSD_RETURN_IF_ERROR(readTables(in.getTables(), model.tables));
+  if (model.empty()) return model;
   PSD_RETURN_IF_ERROR(validateModel(model));
-  if (model.signature() != in.getSignature()) return bad("the model's signature does not match its tensors");
+  if (model.signature() != in.getSignature())
+    return bad("the model's signature does not match its tensors and tables");
   return model;
 }
 
@@ -104,6 +145,28 @@ Result<std::span<const float>> floatsIn(capnp::Data::Reader data) {
                  "a slice of " + std::to_string(data.size()) + " bytes is not made of float32 values"};
   }
   return std::span(reinterpret_cast<const float*>(data.begin()), data.size() / sizeof(float));
+}
+
+Result<OwnedRowRuns> rowsIn(capnp::List<schema::RowRun>::Reader runs, capnp::Data::Reader ids) {
+  static_assert(std::endian::native == std::endian::little, "ids are little endian");
+  if (ids.size() % sizeof(uint64_t) != 0) {
+    return Error{ErrorCode::badSlice, fmt::format("{} bytes are not made of ids of 8 bytes", ids.size())};
+  }
+  OwnedRowRuns rows;
+  rows.ids = {reinterpret_cast<const uint64_t*>(ids.begin()), ids.size() / sizeof(uint64_t)};
+  if (runs.size() > rows.ids.size()) {
+    return Error{ErrorCode::badSlice, fmt::format("{} runs of {} ids", runs.size(), rows.ids.size())};
+  }
+  rows.runs.reserve(runs.size());
+  for (const auto run : runs) rows.runs.push_back({run.getTable(), run.getCount()});
+  return rows;
+}
+
+void writeRuns(std::span<const RowRun> runs, capnp::List<schema::RowRun>::Builder out) {
+  for (kj::uint i = 0; i < out.size(); i++) {
+    out[i].setTable(runs[i].table);
+    out[i].setCount(runs[i].count);
+  }
 }
 
 }  // namespace psd::wire

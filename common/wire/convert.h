@@ -11,6 +11,7 @@
 #include "common/plan/shard_plan.h"
 #include "common/status/status.h"
 #include "common/types/model_spec.h"
+#include "common/types/row_ids.h"
 #include "schema/psd.capnp.h"
 
 namespace psd::wire {
@@ -26,7 +27,7 @@ Status readStatus(schema::Acknowledgement::Reader in);
 
 void writeModel(const ModelSpec& model, schema::ModelSpec::Builder out);
 /// Fails (invalidArgument) on a model that validateModel() refuses or whose signature does not match.
-/// An empty list of tensors gives a model without tensors.
+/// Neither tensors nor tables give an empty model.
 Result<ModelSpec> readModel(schema::ModelSpec::Reader in);
 
 void writePlan(const ShardPlan& plan, capnp::List<schema::ShardRange>::Builder out);
@@ -34,6 +35,11 @@ Result<ShardPlan> readPlan(capnp::List<schema::ShardRange>::Reader in);
 
 /// The float32 values in a message, in place. Fails (badSlice) when the length is no multiple of 4.
 Result<std::span<const float>> floatsIn(capnp::Data::Reader data);
+
+/// Rows that a call names, the ids in place. Fails (badSlice) where the ids are not 8 bytes each, or there
+/// are more runs than ids; nothing else is checked.
+Result<OwnedRowRuns> rowsIn(capnp::List<schema::RowRun>::Reader runs, capnp::Data::Reader ids);
+void writeRuns(std::span<const RowRun> runs, capnp::List<schema::RowRun>::Builder out);
 
 /// A blob that references `bytes` in place; they must stay readable until the message is written
 /// (MessageStream::pin). `bytes` begin 8-aligned, and up to 7 bytes past its end are readable.

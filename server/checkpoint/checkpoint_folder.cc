@@ -3,6 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <map>
+#include <set>
+#include <span>
+
+#include <fmt/format.h>
 
 #include "common/checksum/crc32c.h"
 #include "common/os/text_file.h"
@@ -62,7 +67,7 @@ Status removeCheckpoint(Env& env, const std::string& path) {
 
 /// What is wrong with a shard's file; nothing where the file is whole. An Error where the system does not
 /// give the file.
-Result<std::optional<Error>> damageOf(Env& env, const std::string& path, const ManifestShard& shard) {
+Result<std::optional<Error>> damageOf(Env& env, const std::string& path, const ManifestFile& shard) {
   const auto bad = [&](const std::string& why) {
     return std::optional(Error{ErrorCode::io, "'" + path + "' is damaged: " + why});
   };
@@ -95,24 +100,91 @@ struct Looked {
   std::optional<Error> damage;  ///< nothing: it is whole
 };
 
-/// An Error where the system does not give all of the checkpoint, which may be whole or not.
-Result<Looked> lookAt(Env& env, const std::string& path) {
+/// One checkpoint alone, without those that it goes on from. `crc`: what its manifest must have, if anything.
+Result<Looked> lookAtOne(Env& env, const std::string& path, std::optional<uint32_t> crc = {}) {
   Looked looked{{path, {}}, {}};
   PSD_ASSIGN_OR_RETURN(const std::string text, readManifestText(env, path));
+  if (crc && crc32c(std::as_bytes(std::span(text))) != *crc) {
+    looked.damage = Error{ErrorCode::io, "'" + manifestPath(path) + "' is another one than it was then"};
+    return looked;
+  }
   auto manifest = parseManifest(text, manifestPath(path));
   if (!manifest.ok()) {
     looked.damage = manifest.error();
     return looked;
   }
   looked.checkpoint.manifest = *std::move(manifest);
-  for (const ManifestShard& shard : looked.checkpoint.manifest.shards) {
-    PSD_ASSIGN_OR_RETURN(looked.damage, damageOf(env, path + "/" + shard.file, shard));
+  for (const ManifestFile* file : filesOf(looked.checkpoint.manifest)) {
+    PSD_ASSIGN_OR_RETURN(looked.damage, damageOf(env, path + "/" + file->file, *file));
     if (looked.damage) break;
   }
   return looked;
 }
 
+/// Whether a row shard of `base` is the one that `manifest` goes on from, for all of them.
+bool fitsBase(const Manifest& manifest, const Manifest& base) {
+  return manifest.model.signature() == base.model.signature() &&
+         std::ranges::equal(manifest.rowShards, base.rowShards, [](const auto& one, const auto& before) {
+           return one.range == before.range && one.tables == before.tables &&
+                  (!one.since || *one.since == before.version);
+         });
+}
+
+/// An Error where the system does not give all of the checkpoint, which may be whole or not.
+Result<Looked> lookAt(Env& env, const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(Looked looked, lookAtOne(env, path));
+  std::vector<Checkpoint>& bases = looked.checkpoint.bases;  // the newest first, until all are there
+  while (!looked.damage) {
+    const Checkpoint& newer = bases.empty() ? looked.checkpoint : bases.back();
+    if (!newer.manifest.base) break;
+    const auto [number, crc] = *newer.manifest.base;
+    const std::string from = checkpointPath(folderOf(newer.path), number);
+    const auto bad = [&](const std::string& why) {
+      looked.damage = Error{ErrorCode::io, "'" + path + "' goes on from '" + from + "', " + why};
+    };
+    PSD_ASSIGN_OR_RETURN(const bool there, env.exists(manifestPath(from)));
+    if (!there) {
+      bad("which is not there");
+      break;
+    }
+    PSD_ASSIGN_OR_RETURN(Looked base, lookAtOne(env, from, crc));
+    if (base.damage) {
+      bad("which cannot be used: " + base.damage->message);
+    } else if (!fitsBase(newer.manifest, base.checkpoint.manifest)) {
+      bad("whose row shards are others");
+    } else {
+      bases.push_back(std::move(base.checkpoint));
+    }
+  }
+  std::ranges::reverse(bases);
+  return looked;
+}
+
+/// These checkpoints and those that they go on from.
+Result<std::set<uint64_t>> withBases(Env& env, const std::string& folder, std::span<const uint64_t> numbers) {
+  std::set<uint64_t> all;
+  for (uint64_t number : numbers) {
+    // Of one that is there already the bases are there too.
+    while (all.insert(number).second) {
+      PSD_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(env, checkpointPath(folder, number)));
+      if (!manifest.base) break;
+      number = manifest.base->number;
+      PSD_ASSIGN_OR_RETURN(const bool there, env.exists(manifestPath(checkpointPath(folder, number))));
+      if (!there) break;
+    }
+  }
+  return all;
+}
+
 }  // namespace
+
+std::vector<std::string> rowPlaneNames(const Optimizer& optimizer) {
+  std::vector<std::string> names = {"values"};
+  for (const Slot& slot : optimizer.slots()) names.emplace_back(slot.name);
+  return names;
+}
+
+std::string rowsPrefix(std::string_view table, size_t piece) { return fmt::format("{}/{}/", table, piece); }
 
 Status makeLastingFolder(Env& env, const std::string& folder) {
   std::vector<std::string> parents;  // that get a new name
@@ -155,16 +227,19 @@ Result<uint64_t> pruneCheckpoints(Env& env, const std::string& folder, uint64_t 
   std::vector<uint64_t> usable = finished;
   std::erase_if(usable, [&](uint64_t number) { return damaged.contains(number); });
   if (usable.empty()) return 0;
-  const uint64_t oldest = usable[usable.size() - std::min<uint64_t>(keep, usable.size())];
+  const auto kept = std::span<const uint64_t>(usable).last(std::min<uint64_t>(keep, usable.size()));
+  const uint64_t oldest = kept.front();
+  PSD_ASSIGN_OR_RETURN(const std::set<uint64_t> needed, withBases(env, folder, kept));
   Status first;
-  for (uint64_t number : all) {
-    const bool isFinished = std::find(finished.begin(), finished.end(), number) != finished.end();
-    if (number >= usable.back() || (isFinished && number >= oldest)) continue;
-    Status removed = removeCheckpoint(env, checkpointPath(folder, number));
+  // The newest first: none is left without those that it goes on from.
+  for (auto number = all.rbegin(); number != all.rend(); ++number) {
+    const bool isFinished = std::ranges::binary_search(finished, *number);
+    if (*number >= usable.back() || (isFinished && *number >= oldest) || needed.contains(*number)) continue;
+    Status removed = removeCheckpoint(env, checkpointPath(folder, *number));
     if (first.ok()) first = removed;
   }
   PSD_RETURN_IF_ERROR(first);
-  return oldest;
+  return needed.empty() ? oldest : std::min(oldest, *needed.begin());
 }
 
 void removeUnfinished(Env& env, const std::string& folder) {
@@ -199,23 +274,74 @@ Status CheckpointWriter::addShard(ManifestShard& shard, std::span<const Plane> p
                                                        {"shard", std::to_string(shard.range.id.value)},
                                                        {"version", std::to_string(shard.version.value)},
                                                        {"writer", "psd " PSD_VERSION}};
-  PSD_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env_->create(path_ + "/" + shard.file));
+  return addFile(shard, [&](WritableFile& file) {
+    return writeSafetensors(
+        file, content, metadata,
+        [&](size_t index, const std::function<Status(std::span<const float>)>& sink) -> Status {
+          std::span<const float> left = planes[index].values;
+          while (!left.empty()) {
+            const auto piece = left.first(std::min(kPieceFloats, left.size()));
+            PSD_RETURN_IF_ERROR(sink(piece));
+            left = left.subspan(piece.size());
+          }
+          return {};
+        });
+  });
+}
+
+Status CheckpointWriter::addRows(ManifestRowShard& shard, const ModelSpec& model, const Optimizer& optimizer,
+                                 std::span<const RowPiece> pieces, std::span<const BesideRows> besides) {
+  ManifestFile entry;
+  entry.file = fmt::format("rows-{:05}-{:06}.safetensors", shard.range.id.value, shard.files.size());
+  ModelSpec content;
+  std::vector<std::span<const std::byte>> planes;
+  std::map<uint32_t, size_t> numbers;  // of pieces of a table
+  for (const RowPiece& piece : pieces) {
+    const std::string prefix = rowsPrefix(model.tables[piece.table].name, numbers[piece.table]++);
+    content.tensors.push_back({prefix + "keys", DType::u64, {piece.ids.size()}});
+    planes.push_back(std::as_bytes(std::span(piece.ids)));
+    content.tensors.push_back({prefix + "meta", DType::u64, {piece.metas.size()}});
+    planes.push_back(std::as_bytes(std::span(piece.metas)));
+    const std::vector<std::string> names = rowPlaneNames(optimizer);
+    for (size_t i = 0; i < names.size(); i++) {
+      const uint64_t width = piece.planes[i].size() / piece.ids.size();
+      content.tensors.push_back({prefix + names[i], DType::f32, {piece.ids.size(), width}});
+      planes.push_back(std::as_bytes(std::span(piece.planes[i])));
+    }
+    shard.rows += piece.ids.size();
+  }
+  const auto addWords = [&](const std::string& name, std::span<const uint64_t> words) {
+    if (words.empty()) return;
+    content.tensors.push_back({name, DType::u64, {words.size()}});
+    planes.push_back(std::as_bytes(words));
+  };
+  for (const BesideRows& beside : besides) {
+    const std::string& table = model.tables[beside.table].name;
+    addWords(table + std::string(kEvictedTensor), beside.evicted);
+    addWords(table + std::string(kCountsTensor), beside.counts);
+    addWords(table + std::string(kCountTermsTensor), beside.countTerms);
+  }
+  if (content.tensors.empty()) return {};
+  const std::map<std::string, std::string> metadata = {{"shard", std::to_string(shard.range.id.value)},
+                                                       {"version", std::to_string(shard.version.value)},
+                                                       {"writer", "psd " PSD_VERSION}};
+  PSD_RETURN_IF_ERROR(addFile(entry, [&](WritableFile& file) -> Status {
+    PSD_RETURN_IF_ERROR(writeSafetensorsHead(file, content, metadata));
+    for (const auto& plane : planes) PSD_RETURN_IF_ERROR(file.append(plane));
+    return {};
+  }));
+  shard.files.push_back(std::move(entry));
+  return {};
+}
+
+Status CheckpointWriter::addFile(ManifestFile& entry, const std::function<Status(WritableFile&)>& write) {
+  PSD_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env_->create(path_ + "/" + entry.file));
   SummedFile summed(*file);
-  PSD_RETURN_IF_ERROR(writeSafetensors(
-      summed, content, metadata,
-      [&](size_t index, const std::function<Status(std::span<const float>)>& sink) -> Status {
-        std::span<const float> left = planes[index].values;
-        while (!left.empty()) {
-          const auto piece = left.first(std::min(kPieceFloats, left.size()));
-          PSD_RETURN_IF_ERROR(sink(piece));
-          left = left.subspan(piece.size());
-        }
-        return {};
-      }));
+  PSD_RETURN_IF_ERROR(write(summed));
   PSD_RETURN_IF_ERROR(summed.sync());
-  shard.bytes = summed.bytes();
-  shard.crc = summed.crc();
-  bytes_ += shard.bytes;
+  entry.bytes = summed.bytes();
+  entry.crc = summed.crc();
+  bytes_ += entry.bytes;
   return summed.close();
 }
 
@@ -230,6 +356,7 @@ Status CheckpointWriter::finish(Manifest manifest) {
                                " that are read; fewer shards or ranks make it smaller"};
   }
   bytes_ += text.size();
+  manifestCrc_ = crc32c(std::as_bytes(std::span(text)));
   return writeTextAtomically(*env_, path_ + "/" + std::string(kManifestName), text);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <span>
@@ -9,6 +10,7 @@
 
 #include "common/os/env.h"
 #include "server/checkpoint/manifest.h"
+#include "server/store/rows/row_snapshot.h"
 
 namespace psd {
 
@@ -24,10 +26,11 @@ std::string checkpointPath(const std::string& folder, uint64_t number);
 /// The numbers of the checkpoints' folders in `folder`, rising. `finished`: only folders with a manifest.
 Result<std::vector<uint64_t>> listCheckpoints(Env& env, const std::string& folder, bool finished);
 
-/// Removes all checkpoints but the `keep` newest, and everything unfinished that is older than the newest
-/// finished one. `damaged`: numbers of checkpoints that cannot be used. These do not count among the `keep`,
-/// and go once they are older than the kept ones. Gives the oldest number that is kept, 0 for none. A folder
-/// that cannot be removed does not keep others from being removed; the first error is returned.
+/// Removes all checkpoints but the `keep` newest with those that they go on from, and everything unfinished
+/// that is older than the newest finished one. `damaged`: numbers of checkpoints that cannot be used. These
+/// do not count among the `keep`, and go once they are older than the kept ones. Gives the oldest number that
+/// is kept, be it for others that go on from it; 0 for none. A folder that cannot be removed does not keep
+/// others from being removed; the first error is returned.
 Result<uint64_t> pruneCheckpoints(Env& env, const std::string& folder, uint64_t keep,
                                   const std::set<uint64_t>& damaged = {});
 
@@ -50,34 +53,55 @@ class CheckpointWriter {
 
   /// Writes a shard's file and fills in `shard.file`, `bytes` and `crc`.
   Status addShard(ManifestShard& shard, std::span<const Plane> planes);
+  /// Writes one more file of a row shard, with the rows of the pieces, of which each has a table of its own
+  /// or the same as the one before, and with what tables have beside their rows; adds it to `shard.files`.
+  Status addRows(ManifestRowShard& shard, const ModelSpec& model, const Optimizer& optimizer,
+                 std::span<const RowPiece> pieces, std::span<const BesideRows> besides = {});
   /// Finishes the checkpoint by writing its manifest. `manifest.number` is set here.
   Status finish(Manifest manifest);
 
   const std::string& path() const { return path_; }
+  /// What a checkpoint that goes on from this one, finished, names it by.
+  ManifestBase asBase() const { return {number_, manifestCrc_}; }
   uint64_t bytesWritten() const { return bytes_; }
 
  private:
+  /// Writes a file by `write`, and sums it up in `entry`.
+  Status addFile(ManifestFile& entry, const std::function<Status(WritableFile&)>& write);
   CheckpointWriter(Env& env, std::string path, uint64_t number)
       : env_(&env), path_(std::move(path)), number_(number) {}
   Env* env_;
   std::string path_;
   uint64_t number_;
   uint64_t bytes_ = 0;
+  uint32_t manifestCrc_ = 0;
 };
 
 /// The name of a shard's weights in its file; slots have the optimizer's names.
 inline constexpr std::string_view kWeightsPlane = "weights";
 
+/// The names, in a file of rows, of the planes of RowLayout, in their order. Before each stands rowsPrefix(),
+/// as before "keys", the rows' ids, and "meta", their RowMeta.
+std::vector<std::string> rowPlaneNames(const Optimizer& optimizer);
+std::string rowsPrefix(std::string_view table, size_t piece);
+
+/// What stands behind a table's name for what a file holds beside its rows: the ids that were evicted since
+/// the base, what an admission filter has counted, and that filter's terms.
+inline constexpr std::string_view kEvictedTensor = "/evicted", kCountsTensor = "/counts",
+                                  kCountTermsTensor = "/count_terms";
+
 /// A checkpoint whose files are all there and have the checksums that its manifest gives. A value type.
 struct Checkpoint {
   std::string path;
   Manifest manifest;
+  std::vector<Checkpoint> bases = {};  ///< those that it goes on from, each from the one before
 };
 
 /// Reads the manifest alone.
 Result<Manifest> readManifest(Env& env, const std::string& path);
 
-/// Reads the manifest and every byte of the other files. The error names the file at fault.
+/// Reads the manifest and every byte of the other files, and those of the checkpoints that it goes on from.
+/// The error names the file at fault.
 Result<Checkpoint> openCheckpoint(Env& env, const std::string& path);
 
 /// The newest whole checkpoint in a folder, if there is one. Damaged ones that are newer are told of in

@@ -33,7 +33,7 @@ double seconds(std::chrono::nanoseconds time) { return std::chrono::duration<dou
 /// The consistency that holds for all groups.
 Consistency consistencyOf(const Manifest& manifest, const std::vector<CheckpointSource::Group>& groups) {
   std::vector<size_t> shards(groups.size());
-  for (const ManifestShard& shard : manifest.shards) shards[shard.range.group]++;
+  for (const ManifestBlock* block : blocksOf(manifest)) shards[block->range.group]++;
   Consistency least = Consistency::perGroup;
   for (size_t i = 0; i < groups.size(); i++) {
     if (shards[i] == 0) continue;
@@ -50,7 +50,7 @@ Checkpointer::Checkpointer(Env& env, DurabilityConfig config, CheckpointSource s
     : env_(env),
       config_(std::move(config)),
       source_(std::move(source)),
-      schedule_({config_.everySeconds, config_.everyUpdates * source_.store->shardCount()}),
+      schedule_({config_.everySeconds, config_.everyUpdates * source_.store->blockCount()}),
       nextNumber_(nextNumber),
       savedSamples_(samples()) {
   schedule_.start(now(), updates());
@@ -115,7 +115,11 @@ void Checkpointer::run() {
 
 Status Checkpointer::take() {
   auto written = write(nextNumber_++);
-  while (written.ok() && !*written) written = write(nextNumber_++);
+  while (written.ok() && !*written) {
+    base_.reset();
+    written = write(nextNumber_++);
+  }
+  if (!written.ok()) base_.reset();  // what it took of the rows that were evicted is gone
   if (!written.ok() && source_.log) source_.log->abandon(written.error());
   // The folder may be what another daemon has made anew.
   if (!written.ok() && source_.folder && source_.folder->keep().ok()) removeUnfinished(env_, config_.path);
@@ -166,18 +170,26 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
   const Lanes lanes = store.makeLanes();
   Report report;
   report.path = writer.path();
+  const bool goesOn = mayGoOn();
   for (const Span& span : spans) {
-    PSD_RETURN_IF_ERROR(copySpan(span, manifest, groups, lanes, report.pauseSeconds));
+    std::vector<std::unique_ptr<RowsCopy>> rows;
+    PSD_RETURN_IF_ERROR(copySpan(span, manifest, groups, lanes, rows, goesOn, report.pauseSeconds));
     for (size_t i = span.first; i < span.last; i++) {
+      report.updates += blockOf(manifest, i).version.value;
+      if (i >= manifest.shards.size()) continue;
       PSD_RETURN_IF_ERROR(writer.addShard(manifest.shards[i], images_[i - span.first].planes()));
-      report.updates += manifest.shards[i].version.value;
     }
+    PSD_RETURN_IF_ERROR(writeRows(span, rows, manifest, writer, report.pauseSeconds));
   }
   PSD_RETURN_IF_ERROR(endLog(manifest));
   if (source_.groups() != groups) return std::optional<Report>();
   manifest.consistency = consistencyOf(manifest, groups);
   manifest.samples = samples();
+  const bool anyGoesOn = std::ranges::any_of(
+      manifest.rowShards, [](const ManifestRowShard& shard) { return shard.since.has_value(); });
+  if (anyGoesOn) manifest.base = base_->name;
   PSD_RETURN_IF_ERROR(writer.finish(manifest));
+  base_ = baseAfter(manifest, writer, groups);
   savedSamples_ = std::move(manifest.samples);
   if (manifest.logSegment != 0) source_.log->based();
   if (Status pruned = prune(); !pruned.ok()) spdlog::warn("something old stays: {}", pruned.message());
@@ -185,6 +197,50 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
   report.finishedAt = now();
   report.seconds = report.finishedAt - began;
   return std::optional(std::move(report));
+}
+
+bool Checkpointer::mayGoOn() const {
+  if (!base_ || base_->length >= config_.fullEvery) return false;
+  // Who removed the base wants all rows in the next one.
+  const auto there =
+      env_.exists(checkpointPath(config_.path, base_->name.number) + "/" + std::string(kManifestName));
+  return there.ok() && *there;
+}
+
+Checkpointer::Base Checkpointer::baseAfter(const Manifest& manifest, const CheckpointWriter& writer,
+                                           const std::vector<CheckpointSource::Group>& groups) const {
+  Base base{writer.asBase(), {}, manifest.base ? base_->length + 1 : 1};
+  for (const ManifestRowShard& shard : manifest.rowShards) {
+    base.rowShards.push_back({shard.version, groups[shard.range.group].live});
+  }
+  return base;
+}
+
+std::unique_ptr<RowsCopy> Checkpointer::beginRows(RowShard& shard, size_t index, Manifest& manifest,
+                                                  bool live, bool goesOn) const {
+  if (config_.fullEvery == 1) return std::make_unique<RowsCopy>(shard, live);
+  auto evicted = shard.takeEvicted();
+  if (!goesOn || !evicted) return std::make_unique<RowsCopy>(shard, live);
+  const EarlierRows& before = base_->rowShards[index];
+  manifest.rowShards[index].since = before.version;
+  return std::make_unique<RowsCopy>(shard, live, before, *std::move(evicted));
+}
+
+Status Checkpointer::writeRows(const Span& span, std::vector<std::unique_ptr<RowsCopy>>& rows,
+                               Manifest& manifest, CheckpointWriter& writer, double& pauseSeconds) {
+  const size_t first = span.last - rows.size() - manifest.shards.size();
+  // In turns: what updates put aside of one row shard does not wait until all the others have been read.
+  for (bool more = true; more;) {
+    more = false;
+    for (size_t i = 0; i < rows.size(); i++) {
+      if (!rows[i]) continue;
+      PSD_ASSIGN_OR_RETURN(const bool left, rows[i]->writeSome(writer, *source_.store,
+                                                               manifest.rowShards[first + i], pauseSeconds));
+      if (!left) rows[i] = nullptr;
+      more = more || left;
+    }
+  }
+  return {};
 }
 
 Result<bool> Checkpointer::mayBeginLog() const {
@@ -220,13 +276,14 @@ std::vector<Checkpointer::Span> Checkpointer::spansOf(const Manifest& manifest,
                                                       const std::vector<CheckpointSource::Group>& groups) {
   // In the order of the shards' numbers, on which the account of the samples counts.
   std::vector<Span> spans;
-  for (size_t i = 0; i < manifest.shards.size(); i++) {
+  const std::vector<const ManifestBlock*> blocks = blocksOf(manifest);
+  for (size_t i = 0; i < blocks.size(); i++) {
     if (spans.empty() || i >= spans.back().last) spans.push_back({i, i + 1});
-    const uint32_t group = manifest.shards[i].range.group;
+    const uint32_t group = blocks[i]->range.group;
     if (!groups[group].together) continue;
-    const auto ofGroup = [group](const ManifestShard& shard) { return shard.range.group == group; };
-    const auto end = std::find_if(manifest.shards.rbegin(), manifest.shards.rend(), ofGroup).base();
-    spans.back().last = std::max(spans.back().last, static_cast<size_t>(end - manifest.shards.begin()));
+    const auto ofGroup = [group](const ManifestBlock* block) { return block->range.group == group; };
+    const auto end = std::find_if(blocks.rbegin(), blocks.rend(), ofGroup).base();
+    spans.back().last = std::max(spans.back().last, static_cast<size_t>(end - blocks.begin()));
   }
   return spans;
 }
@@ -235,12 +292,15 @@ Status Checkpointer::makeImages(std::vector<Span> spans) {
   if (spans == spans_) return {};
   images_.clear();
   spans_.clear();
+  const size_t dense = source_.store->shardCount();  // the first of all blocks, and so of a span
   size_t longest = 0;
-  for (const Span& span : spans) longest = std::max(longest, span.last - span.first);
+  for (const Span& span : spans) {
+    if (span.first < dense) longest = std::max(longest, std::min(span.last, dense) - span.first);
+  }
   for (size_t k = 0; k < longest; k++) {
     std::vector<size_t> shards;
     for (const Span& span : spans) {
-      if (span.first + k < span.last) shards.push_back(span.first + k);
+      if (span.first + k < std::min(span.last, dense)) shards.push_back(span.first + k);
     }
     PSD_ASSIGN_OR_RETURN(ShardImage image, ShardImage::make(*source_.store, shards));
     images_.push_back(std::move(image));
@@ -254,15 +314,23 @@ Status Checkpointer::makeImages(std::vector<Span> spans) {
 
 Status Checkpointer::copySpan(const Span& span, Manifest& manifest,
                               const std::vector<CheckpointSource::Group>& groups, const Lanes& lanes,
+                              std::vector<std::unique_ptr<RowsCopy>>& rows, bool goesOn,
                               double& pauseSeconds) {
   kj::EventLoop loop;  // locks are waited for with promises, and this thread may block
   kj::WaitScope scope(loop);
   std::map<uint32_t, ShardLock::Guard> together;
   for (size_t i = span.first; i < span.last; i++) {
-    ManifestShard& entry = manifest.shards[i];
+    ManifestBlock& entry = blockOf(manifest, i);
     const CheckpointSource::Group& group = groups[entry.range.group];
     if (group.together && !together.contains(entry.range.group)) {
       together.emplace(entry.range.group, group.together->acquire().wait(scope));
+    }
+    if (i >= manifest.shards.size()) {
+      RowShard& shard = source_.store->rowShard(i - manifest.shards.size());
+      const ShardLock::Guard guard = shard.lock().acquire().wait(scope);
+      beginShard(shard, entry, !group.live);
+      rows.push_back(beginRows(shard, i - manifest.shards.size(), manifest, group.live, goesOn));
+      continue;
     }
     Shard& shard = source_.store->shard(i);
     PSD_RETURN_IF_ERROR(copyShard(shard, entry, group.live, images_[i - span.first], *lanes[shard.device()],
@@ -272,22 +340,22 @@ Status Checkpointer::copySpan(const Span& span, Manifest& manifest,
   return {};
 }
 
-Status Checkpointer::copyShard(Shard& shard, ManifestShard& entry, bool live, ShardImage& image, Lane& lane,
-                               kj::WaitScope& scope, double& pauseSeconds) const {
+void Checkpointer::beginShard(const ParameterBlock& block, ManifestBlock& entry, bool locked) const {
   // Samples that are done by now have their gradient in the copy.
-  const auto beginSamples = [this] {
-    if (source_.samples) source_.samples->lockExclusive()->beginShard();
-  };
+  if (source_.samples) source_.samples->lockExclusive()->beginShard();
+  // The version first: what is read after it holds at least these updates.
+  entry.version = block.version();
+  if (locked) entry.pushed = block.pushed();
+}
+
+Status Checkpointer::copyShard(Shard& shard, ManifestBlock& entry, bool live, ShardImage& image, Lane& lane,
+                               kj::WaitScope& scope, double& pauseSeconds) const {
   if (live) {
-    beginSamples();
-    // The version first: what is read after it holds at least these updates.
-    entry.version = shard.version();
+    beginShard(shard, entry, false);
     return image.copy(shard, lane);
   }
   const ShardLock::Guard guard = shard.lock().acquire().wait(scope);
-  beginSamples();
-  entry.version = shard.version();
-  entry.pushed = shard.pushed();
+  beginShard(shard, entry, true);
   Status status = image.copy(shard, lane);
   pauseSeconds = std::max(pauseSeconds, seconds(guard.delays()));
   return status;
@@ -301,7 +369,7 @@ std::optional<SavedSamples> Checkpointer::samples() const {
 
 uint64_t Checkpointer::updates() const {
   uint64_t sum = 0;
-  for (size_t i = 0; i < source_.store->shardCount(); i++) sum += source_.store->shard(i).version().value;
+  for (size_t i = 0; i < source_.store->blockCount(); i++) sum += source_.store->block(i).version().value;
   return sum;
 }
 

@@ -16,13 +16,11 @@
 #include "server/checkpoint/durability_config.h"
 #include "server/checkpoint/held_folder.h"
 #include "server/checkpoint/log_writer.h"
+#include "server/checkpoint/rows_copy.h"
 #include "server/checkpoint/store_state.h"
 #include "server/status/daemon_status.h"
 
 namespace psd {
-
-/// A plan that the control loop deals by and the checkpointer saves.
-using GuardedSamples = kj::MutexGuarded<SamplePlan>;
 
 /// What is saved: a store that is being trained, and how its shards may be read.
 struct CheckpointSource {
@@ -46,9 +44,9 @@ struct CheckpointSource {
 };
 
 /// Takes checkpoints of a store while it is trained, on a thread of its own: each shard is copied under its
-/// lock, into memory that is there already, and written to the disk without. Shards of which updates are made
-/// together are copied between two of these. A failure is logged and tried again; what was saved before
-/// stays. Thread-safe.
+/// lock, into memory that is there already, and written to the disk without; row shards as RowsCopy does it.
+/// Shards of which updates are made together are copied between two of these. A failure is logged and tried
+/// again; what was saved before stays. Thread-safe.
 class Checkpointer {
  public:
   /// `nextNumber`: number of the first checkpoint. `env` outlives the checkpointer.
@@ -97,17 +95,37 @@ class Checkpointer {
     size_t first = 0, last = 0;
     bool operator==(const Span&) const = default;
   };
+  /// The newest checkpoint, as the next one may go on from it.
+  struct Base {
+    ManifestBase name;
+    std::vector<EarlierRows> rowShards;
+    uint64_t length = 1;  ///< of the chain of checkpoints that ends with it
+  };
+  /// Whether the next checkpoint may leave out the rows that have not changed since base_.
+  bool mayGoOn() const;
+  /// What the next checkpoint may go on from, now that this one is finished.
+  Base baseAfter(const Manifest& manifest, const CheckpointWriter& writer,
+                 const std::vector<CheckpointSource::Group>& groups) const;
+  /// Begins to copy a row shard, whose lock is held. `index`: its place among the manifest's.
+  std::unique_ptr<RowsCopy> beginRows(RowShard& shard, size_t index, Manifest& manifest, bool live,
+                                      bool goesOn) const;
   /// Cuts the shards into spans: each shard alone, but shards of which updates are made together in one.
   static std::vector<Span> spansOf(const Manifest& manifest,
                                    const std::vector<CheckpointSource::Group>& groups);
   /// Makes room for the copies of any span: image k is for the shards that are number k in a span.
   Status makeImages(std::vector<Span> spans);
-  /// Copies the shards of a span, and adds to the longest pause.
+  /// Copies the shards of a span, begins to copy its row shards, and adds to the longest pause.
   Status copySpan(const Span& span, Manifest& manifest, const std::vector<CheckpointSource::Group>& groups,
-                  const Lanes& lanes, double& pauseSeconds);
+                  const Lanes& lanes, std::vector<std::unique_ptr<RowsCopy>>& rows, bool goesOn,
+                  double& pauseSeconds);
+  /// Writes the rows of a span's row shards.
+  Status writeRows(const Span& span, std::vector<std::unique_ptr<RowsCopy>>& rows, Manifest& manifest,
+                   CheckpointWriter& writer, double& pauseSeconds);
+  /// Notes what a copy that begins is of. `locked`: with the block's lock held.
+  void beginShard(const ParameterBlock& block, ManifestBlock& entry, bool locked) const;
   /// The plan of the samples as it is now; nothing where there is none.
   std::optional<SavedSamples> samples() const;
-  Status copyShard(Shard& shard, ManifestShard& entry, bool live, ShardImage& image, Lane& lane,
+  Status copyShard(Shard& shard, ManifestBlock& entry, bool live, ShardImage& image, Lane& lane,
                    kj::WaitScope& scope, double& pauseSeconds) const;
   /// The number of updates that all shards together have made.
   uint64_t updates() const;
@@ -122,6 +140,7 @@ class Checkpointer {
   std::vector<Span> spans_;                   // the spans that images_ has room for
   std::vector<ShardImage> images_;            // room for the copies of one of spans_
   std::optional<SavedSamples> savedSamples_;  // as in the newest checkpoint, or as at the start
+  std::optional<Base> base_;                  // nothing: the next checkpoint holds all rows
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;

@@ -1,26 +1,18 @@
 #pragma once
 
-#include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 
 #include "common/os/env.h"
-#include "common/types/ids.h"
+#include "server/membership/roster.h"
 
 namespace psd {
 
 inline constexpr std::string_view kDepartedName = "trainers.json";
 
-/// The ranks of a world that have been in and are no more. A value type. On the disk it is the file
-/// kDepartedName of a folder, which docs/checkpoint_format.md describes byte by byte.
-struct Departed {
-  uint32_t worldSize = 0;
-  std::set<Rank> ranks;
-  bool operator==(const Departed&) const = default;
-};
-
+/// The ranks that have come and gone, as the file kDepartedName of a folder holds them, which
+/// docs/checkpoint_format.md describes byte by byte.
 std::string formatDeparted(const Departed& departed);
 /// The error names `origin` and what is wrong.
 Result<Departed> parseDeparted(std::string_view text, const std::string& origin);

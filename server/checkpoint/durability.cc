@@ -177,6 +177,7 @@ Status Durability::replayLog(const Checkpoint& checkpoint, ParameterStore& store
   DurabilityConfig quiet = config_;
   quiet.everySeconds = 0;
   quiet.everyUpdates = 0;
+  quiet.fullEvery = 1;
   PSD_RETURN_IF_ERROR(Checkpointer(env_, quiet, std::move(source), number).takeNow());
   PSD_ASSIGN_OR_RETURN(const Checkpoint replayed, openCheckpoint(env_, checkpointPath(config_.path, number)));
   PSD_ASSIGN_OR_RETURN(const Restored restored, restoreStore(env_, replayed, store));
@@ -212,7 +213,7 @@ Status Durability::begin(CheckpointSource source) {
     if (Status held = folder_->keep(); !held.ok()) spdlog::error("{}", held.message());
     source.log = openLog(*source.store);
     if (!needsBase) source.log->based();
-    for (size_t i = 0; i < source.store->shardCount(); i++) source.store->shard(i).setLog(source.log);
+    for (size_t i = 0; i < source.store->blockCount(); i++) source.store->block(i).setLog(source.log);
     logEnd_.reset();
     const std::lock_guard hold(mutex_);
     log_ = source.log;

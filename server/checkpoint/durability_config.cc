@@ -7,6 +7,7 @@ constexpr std::string_view kTypes[] = {"none", "checkpoint", "log"};
 constexpr double kSecondsMax = 30 * 86'400;
 constexpr uint64_t kUpdatesMax = 1ull << 40;
 constexpr uint64_t kKeepMax = 1'000'000;
+constexpr uint64_t kFullEveryMax = 1'000;
 
 }  // namespace
 
@@ -25,7 +26,7 @@ DurabilityConfig readDurability(ObjectReader in) {
   };
   if (config.type != DurabilityConfig::Type::log) goesWith("log", {"segment_bytes"});
   if (!config.enabled()) {
-    goesWith("checkpoint or log", {"path", "every_seconds", "every_updates", "keep", "resume"});
+    goesWith("checkpoint or log", {"path", "every_seconds", "every_updates", "keep", "full_every", "resume"});
     return config;
   }
   if (!in.has("path")) in.fail("path", "is needed by type '" + type + "': the folder for what is saved");
@@ -34,6 +35,7 @@ DurabilityConfig readDurability(ObjectReader in) {
   config.everySeconds = in.number("every_seconds", config.everySeconds, {.min = 0, .max = kSecondsMax});
   config.everyUpdates = in.integer("every_updates", config.everyUpdates, 0, kUpdatesMax);
   config.keep = in.integer("keep", config.keep, 1, kKeepMax);
+  config.fullEvery = in.integer("full_every", config.fullEvery, 1, kFullEveryMax);
   config.resume = in.text("resume", config.resume);
   if (config.resume.empty()) in.fail("resume", "must be \"auto\", \"none\" or the path of a checkpoint");
   if (config.type == DurabilityConfig::Type::log) {

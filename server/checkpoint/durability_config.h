@@ -15,6 +15,7 @@ struct DurabilityConfig {
   double everySeconds = 60;     ///< 0: not by time
   uint64_t everyUpdates = 0;    ///< of a shard on average; 0: not by their number
   uint64_t keep = 3;            ///< checkpoints
+  uint64_t fullEvery = 1;       ///< checkpoint that holds all rows of tables; those between hold what changed
   std::string resume = "auto";  ///< "auto", "none" or the path of a checkpoint or of a folder with some
 
   uint64_t segmentBytes = 256ull << 20;  ///< of the log; a new segment begins after so many

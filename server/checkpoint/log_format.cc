@@ -1,5 +1,6 @@
 #include "server/checkpoint/log_format.h"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cstdio>
@@ -13,7 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "logs are little endian");
 
 constexpr char kMagic[] = "PSDLOG1\n";
-constexpr uint32_t kUpdateRecord = 1, kDealRecord = 2;
+constexpr uint32_t kUpdateRecord = 1, kDealRecord = 2, kRowUpdateRecord = 3, kRowUpdateBesideRecord = 4;
 constexpr uint64_t kRecordBytesMax = 1ull << 42;
 constexpr uint64_t kCodedElementsMax = (1ull << 31) - 1;  // Codec
 
@@ -56,6 +57,25 @@ struct SourceBytes {
 };
 static_assert(sizeof(SourceBytes) == 40);
 
+/// What the record of a row shard's update has between the codec's name and the gradient; the runs and then
+/// the ids follow.
+struct RowsBytes {
+  uint64_t runs, ids;
+};
+/// What stands before these where rows were evicted or counted beside the update; the runs of both and then
+/// the ids of both follow.
+struct BesideBytes {
+  uint64_t evictedRuns, evictedIds, countedRuns, countedIds;
+};
+struct RunBytes {
+  uint32_t table, count;
+};
+struct CountedRunBytes {
+  uint32_t table, count, pushes, blockBits;
+};
+static_assert(sizeof(RowsBytes) == 16 && sizeof(RunBytes) == 8);
+static_assert(sizeof(BesideBytes) == 32 && sizeof(CountedRunBytes) == 16);
+
 struct SegmentBytes {
   char magic[8];
   uint32_t headerBytes, crc;  // of everything after it
@@ -80,6 +100,103 @@ RecordHeader headerIn(std::span<const std::byte> bytes) {
   RecordHeader header;
   std::memcpy(&header, bytes.data(), sizeof header);
   return header;
+}
+
+uint64_t rowsBytes(const AppliedUpdate& update) {
+  if (!update.rows) return 0;
+  const uint64_t own =
+      sizeof(RowsBytes) + update.rows->runs.size() * sizeof(RunBytes) + update.rows->ids.size_bytes();
+  const RowsBeside& beside = update.beside;
+  if (beside.empty()) return own;
+  return own + sizeof(BesideBytes) + beside.evicted.runs.size() * sizeof(RunBytes) +
+         beside.evicted.ids.size_bytes() + beside.counted.size() * sizeof(CountedRunBytes) +
+         beside.countedIds.size_bytes();
+}
+
+void appendRuns(std::vector<std::byte>& out, std::span<const RowRun> runs) {
+  for (const RowRun& run : runs) {
+    const RunBytes bytes{run.table, run.count};
+    append(out, &bytes, sizeof bytes);
+  }
+}
+
+void appendBeside(std::vector<std::byte>& out, const RowsBeside& beside) {
+  const BesideBytes sizes{beside.evicted.runs.size(), beside.evicted.ids.size(), beside.counted.size(),
+                          beside.countedIds.size()};
+  append(out, &sizes, sizeof sizes);
+  appendRuns(out, beside.evicted.runs);
+  for (const CountedRun& run : beside.counted) {
+    const CountedRunBytes bytes{run.table, run.count, run.pushes, run.blockBits};
+    append(out, &bytes, sizeof bytes);
+  }
+  append(out, beside.evicted.ids.data(), beside.evicted.ids.size_bytes());
+  append(out, beside.countedIds.data(), beside.countedIds.size_bytes());
+}
+
+void appendRows(std::vector<std::byte>& out, const RowIds& rows) {
+  const RowsBytes sizes{rows.runs.size(), rows.ids.size()};
+  append(out, &sizes, sizeof sizes);
+  appendRuns(out, rows.runs);
+  append(out, rows.ids.data(), rows.ids.size_bytes());
+}
+
+/// Reads one thing after the other from a record's place on. Once something does not fit, nothing does.
+class RecordParts {
+ public:
+  RecordParts(std::span<const std::byte> bytes, uint64_t at)
+      : bytes_(bytes), at_(std::min<uint64_t>(at, bytes.size())) {
+    fit_ = at <= bytes.size();
+  }
+  template <class Part>
+  Part one() {
+    Part part{};
+    if (take(1, sizeof part)) std::memcpy(&part, bytes_.data() + at_ - sizeof part, sizeof part);
+    return part;
+  }
+  template <class Part, class Use>
+  void each(uint64_t count, const Use& use) {
+    if (count > (bytes_.size() - at_) / sizeof(Part)) fit_ = false;
+    for (uint64_t i = 0; fit_ && i < count; i++) use(one<Part>());
+  }
+  LogRecord::Ids ids(uint64_t count) {
+    const uint64_t at = at_;
+    return take(count, sizeof(uint64_t)) ? LogRecord::Ids{at, count} : LogRecord::Ids();
+  }
+  bool fit() const { return fit_; }
+  uint64_t at() const { return at_; }
+
+ private:
+  bool take(uint64_t count, uint64_t size) {
+    fit_ = fit_ && count <= (bytes_.size() - at_) / size;
+    if (fit_) at_ += count * size;
+    return fit_;
+  }
+  std::span<const std::byte> bytes_;
+  uint64_t at_;
+  bool fit_ = true;
+};
+
+/// Reads the rows that begin at record.gradientAt, and moves that behind them. `beside`: what happened beside
+/// the update comes first. False: they do not fit.
+bool readRows(std::span<const std::byte> bytes, LogRecord& record, bool beside) {
+  RecordParts parts(bytes, record.gradientAt);
+  const auto readRuns = [&](uint64_t count, std::vector<RowRun>& runs) {
+    parts.each<RunBytes>(count, [&](const RunBytes& run) { runs.push_back({run.table, run.count}); });
+  };
+  if (beside) {
+    const auto sizes = parts.one<BesideBytes>();
+    readRuns(sizes.evictedRuns, record.evictedRuns);
+    parts.each<CountedRunBytes>(sizes.countedRuns, [&](const CountedRunBytes& run) {
+      record.countedRuns.push_back({run.table, run.count, run.pushes, run.blockBits});
+    });
+    record.evictedIds = parts.ids(sizes.evictedIds);
+    record.countedIds = parts.ids(sizes.countedIds);
+  }
+  const auto sizes = parts.one<RowsBytes>();
+  readRuns(sizes.runs, record.runs);
+  record.ids = parts.ids(sizes.ids);
+  record.gradientAt = parts.at();
+  return parts.fit();
 }
 
 LogRecord dealIn(std::span<const std::byte, sizeof(DealBytes)> from) {
@@ -144,10 +261,21 @@ Gradient LogRecord::gradient() const {
   return std::span(reinterpret_cast<const float*>(data.data()), elements);
 }
 
+RowIds LogRecord::rows() const { return {runs, idsAt(ids)}; }
+
+RowsBeside LogRecord::beside() const {
+  return {{evictedRuns, idsAt(evictedIds)}, countedRuns, idsAt(countedIds)};
+}
+
+std::span<const uint64_t> LogRecord::idsAt(const Ids& some) const {
+  return {reinterpret_cast<const uint64_t*>(bytes.data() + some.at), some.count};
+}
+
 uint64_t recordBytes(const AppliedUpdate& update) {
   const Codec* const codec = update.gradient.codec();
   return sizeof(RecordHeader) + update.sources.size() * sizeof(SourceBytes) +
-         padded(codec ? codec->name().size() : 0) + padded(update.gradient.bytes().size());
+         padded(codec ? codec->name().size() : 0) + rowsBytes(update) +
+         padded(update.gradient.bytes().size());
 }
 
 void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update) {
@@ -156,6 +284,7 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, c
   const std::span<const std::byte> gradient = update.gradient.bytes();
   RecordHeader header{};
   header.type = kUpdateRecord;
+  if (update.rows) header.type = update.beside.empty() ? kRowUpdateRecord : kRowUpdateBesideRecord;
   header.number = number;
   header.shard = shard.value;
   header.sources = static_cast<uint32_t>(update.sources.size());
@@ -174,6 +303,8 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, c
   }
   append(out, codec.data(), codec.size());
   pad(out);
+  if (update.rows && !update.beside.empty()) appendBeside(out, update.beside);
+  if (update.rows) appendRows(out, *update.rows);
   append(out, gradient.data(), gradient.size());
   pad(out);
 }
@@ -184,8 +315,8 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedDeal
   bytes.type = kDealRecord;
   bytes.bytes = sizeof bytes;
   bytes.number = number;
-  bytes.rank = deal.life.rank.value;
-  bytes.incarnation = deal.life.incarnation;
+  bytes.rank = deal.process.rank.value;
+  bytes.incarnation = deal.process.incarnation;
   bytes.step = deal.step.value;
   bytes.epoch = deal.range.epoch;
   bytes.begin = deal.range.begin;
@@ -218,7 +349,7 @@ std::optional<uint64_t> recordBytes(std::span<const std::byte, kRecordPrefixByte
 
 std::optional<RecordPlace> recordPlace(std::span<const std::byte, kRecordHeaderBytes> bytes) {
   const RecordHeader header = headerIn(bytes);
-  const bool known = header.type == kUpdateRecord || header.type == kDealRecord;
+  const bool known = header.type >= kUpdateRecord && header.type <= kRowUpdateBesideRecord;
   if (!recordBytes(bytes.first<kRecordPrefixBytes>()) || !known) return {};
   return RecordPlace{header.bytes, header.number, header.firstOfWrite};
 }
@@ -240,7 +371,7 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
     record.bytes = std::move(bytes);
     return std::optional(std::move(record));
   }
-  if (header.type != kUpdateRecord) {
+  if (header.type < kUpdateRecord || header.type > kRowUpdateBesideRecord) {
     return bad("is of type " + std::to_string(header.type) + ", which this psd does not know");
   }
   if (header.part > static_cast<uint32_t>(UpdatePart::last)) {
@@ -250,6 +381,9 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
   record.part = UpdatePart{header.part};
   const uint64_t sourcesEnd = kRecordHeaderBytes + uint64_t{header.sources} * sizeof(SourceBytes);
   record.gradientAt = sourcesEnd + padded(header.codecBytes);
+  record.ofRows = header.type != kUpdateRecord;
+  const bool beside = header.type == kRowUpdateBesideRecord;
+  if (record.ofRows && !readRows(bytes, record, beside)) return bad("its rows do not fit into it");
   record.gradientBytes = header.gradientBytes;
   if (record.gradientAt > bytes.size() || bytes.size() - record.gradientAt < header.gradientBytes) {
     return bad("its parts do not fit into it");

@@ -54,15 +54,30 @@ struct LogRecord {
   UpdateScalars scalars;
   std::vector<UpdateSource> sources;
   UpdatePart part = UpdatePart::whole;
-  uint64_t elements = 0;
+  uint64_t elements = 0;               ///< values of the gradient
   std::shared_ptr<const Codec> codec;  ///< null: float32 values
+  bool ofRows = false;                 ///< of a row shard: rows() are whose gradients these are
 
   /// The update's gradient, valid as long as the record.
   Gradient gradient() const;
+  /// The update's rows, of a row shard, valid as long as the record.
+  RowIds rows() const;
+  /// What happened to rows beside it, valid as long as the record.
+  RowsBeside beside() const;
 
   std::vector<std::byte> bytes;  ///< the whole record, 8-byte aligned
   uint64_t gradientAt = 0;       ///< byte of the record
   uint64_t gradientBytes = 0;
+  std::vector<RowRun> runs, evictedRuns;
+  std::vector<CountedRun> countedRuns;
+  /// Ids that lie in the record one after the other.
+  struct Ids {
+    uint64_t at = 0, count = 0;  ///< byte of the record, and how many
+  };
+  Ids ids, evictedIds, countedIds;
+
+ private:
+  std::span<const uint64_t> idsAt(const Ids& some) const;
 };
 
 /// How long the record of an update will be.

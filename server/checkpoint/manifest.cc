@@ -1,9 +1,14 @@
 #include "server/checkpoint/manifest.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstdlib>
+
+#include <fmt/format.h>
 
 #include "common/checksum/crc32c.h"
 #include "common/config/object_reader.h"
+#include "common/text/text.h"
 #include "common/types/model_layout.h"
 #include "server/checkpoint/sealed_json.h"
 #include "server/optimizer/optimizer_config.h"
@@ -46,14 +51,34 @@ Json rangesJson(const PushedRanges& pushed) {
   return list;
 }
 
+Json fileJson(const ManifestFile& file) {
+  return {{"file", file.file}, {"bytes", file.bytes}, {"crc32c", crcText(file.crc)}};
+}
+
+/// `units`: the key for how much of its space the block has.
+Json blockJson(const ManifestBlock& block, std::string_view units) {
+  Json entry = {{"begin", block.range.begin},
+                {std::string(units), block.range.count},
+                {"group", block.range.group},
+                {"version", block.version.value},
+                {"state_began", block.stateBegan.value}};
+  if (block.pushed.divided()) {
+    entry["ranges"] = rangesJson(block.pushed);
+  } else {
+    const auto& ranges = block.pushed.ranges();
+    entry["pushes"] = pushesJson(ranges.empty() ? std::vector<AppliedPush>() : ranges.front().pushes);
+  }
+  return entry;
+}
+
 Json samplesJson(const SavedSamples& samples) {
   Json free = Json::array(), underWay = Json::array();
   for (const auto& [begin, end] : samples.free.ends())
     free.push_back({{"begin", begin}, {"count", end - begin}});
   for (const SavedDeal& deal : samples.underWay) {
-    Json entry = {{"rank", deal.life.rank.value}, {"incarnation", deal.life.incarnation},
-                  {"step", deal.step.value},      {"epoch", deal.range.epoch},
-                  {"begin", deal.range.begin},    {"count", deal.range.count}};
+    Json entry = {{"rank", deal.process.rank.value}, {"incarnation", deal.process.incarnation},
+                  {"step", deal.step.value},         {"epoch", deal.range.epoch},
+                  {"begin", deal.range.begin},       {"count", deal.range.count}};
     if (deal.doubtful != SavedDeal::kAll) entry["doubtful"] = deal.doubtful;
     underWay.push_back(std::move(entry));
   }
@@ -67,12 +92,22 @@ Json samplesJson(const SavedSamples& samples) {
           {"under_way", underWay}};
 }
 
+constexpr std::string_view kInitials[] = {"zero", "uniform", "normal"};  // RowInitial::Kind
+
 Json modelJson(const ModelSpec& model) {
   Json tensors = Json::array();
   for (const TensorSpec& tensor : model.tensors) {
     tensors.push_back({{"name", tensor.name}, {"dtype", dtypeName(tensor.dtype)}, {"shape", tensor.shape}});
   }
-  return {{"name", model.name}, {"tensors", tensors}};
+  Json json = {{"name", model.name}, {"tensors", tensors}};
+  for (const TableSpec& table : model.tables) {
+    json["tables"].push_back({{"name", table.name},
+                              {"dim", table.dim},
+                              {"initial", kInitials[static_cast<size_t>(table.initial.kind)]},
+                              {"scale_bits", std::bit_cast<uint32_t>(table.initial.scale)},
+                              {"seed", table.initial.seed}});
+  }
+  return json;
 }
 
 /// Reads a manifest key by key; a missing key is as wrong as one with a wrong value.
@@ -126,6 +161,21 @@ ModelSpec readModel(ManifestReader in) {
     tensor.shape = entry.raw().integers("shape", {});
     model.tensors.push_back(std::move(tensor));
   }
+  if (!in.raw().has("tables")) return model;
+  for (ManifestReader& entry : in.objects("tables")) {
+    TableSpec table;
+    table.name = entry.text("name");
+    table.dim = static_cast<uint32_t>(entry.integer("dim", kTableDimMax));
+    const std::string initial =
+        entry.raw().choice("initial", kInitials[1], {std::begin(kInitials), std::end(kInitials)});
+    for (size_t i = 0; i < std::size(kInitials); i++) {
+      if (kInitials[i] == initial) table.initial.kind = static_cast<RowInitial::Kind>(i);
+    }
+    table.initial.scale =
+        std::bit_cast<float>(static_cast<uint32_t>(entry.integer("scale_bits", UINT32_MAX)));
+    table.initial.seed = entry.integer("seed");
+    model.tables.push_back(std::move(table));
+  }
   return model;
 }
 
@@ -159,8 +209,8 @@ SavedSamples readSamples(ManifestReader in) {
   }
   for (ManifestReader& entry : in.objects("under_way")) {
     SavedDeal deal;
-    deal.life = {Rank{static_cast<uint32_t>(entry.integer("rank", UINT32_MAX))},
-                 entry.integer("incarnation")};
+    deal.process = {Rank{static_cast<uint32_t>(entry.integer("rank", UINT32_MAX))},
+                    entry.integer("incarnation")};
     deal.step = {entry.integer("step")};
     deal.range = {entry.integer("epoch"), entry.integer("begin"), entry.integer("count")};
     deal.doubtful =
@@ -170,35 +220,61 @@ SavedSamples readSamples(ManifestReader in) {
   return samples;
 }
 
-ManifestShard readShard(ManifestReader in, size_t index, size_t groups) {
-  ManifestShard shard;
-  shard.range = {ShardId{static_cast<uint32_t>(index)}, in.integer("begin"), in.integer("elements")};
-  shard.range.group = static_cast<uint32_t>(in.integer("group", groups == 0 ? 0 : groups - 1));
-  shard.version = {in.integer("version")};
-  shard.stateBegan = {in.raw().integer("state_began", 0, 0, shard.version.value)};
-  shard.file = in.text("file");
-  if (shard.file.empty() || shard.file.find('/') != std::string::npos) {
+ManifestFile readFile(ManifestReader& in) {
+  ManifestFile file;
+  file.file = in.text("file");
+  if (file.file.empty() || file.file.find('/') != std::string::npos) {
     in.raw().fail("file", "must be the name of a file in the same folder");
   }
-  shard.bytes = in.integer("bytes");
-  shard.crc = in.crc("crc32c");
+  file.bytes = in.integer("bytes");
+  file.crc = in.crc("crc32c");
+  return file;
+}
+
+/// `units`: the key for how much of its space the block has.
+ManifestBlock readBlock(ManifestReader& in, std::string_view units, size_t number, size_t groups) {
+  ManifestBlock block;
+  block.range = {ShardId{static_cast<uint32_t>(number)}, in.integer("begin"), in.integer(units)};
+  block.range.group = static_cast<uint32_t>(in.integer("group", groups == 0 ? 0 : groups - 1));
+  block.version = {in.integer("version")};
+  block.stateBegan = {in.raw().integer("state_began", 0, 0, block.version.value)};
   if (!in.raw().has("ranges")) {
-    shard.pushed = PushedRanges(shard.range.count, readPushes(in));
-    return shard;
+    block.pushed = PushedRanges(block.range.count, readPushes(in));
+    return block;
   }
   std::vector<PushedRange> ranges;
   uint64_t end = 0;
   for (ManifestReader& entry : in.objects("ranges")) {
     PushedRange range{entry.integer("begin"), entry.integer("elements"), readPushes(entry)};
-    if (range.begin != end || range.count == 0 || range.count > shard.range.count - end) {
+    if (range.begin != end || range.count == 0 || range.count > block.range.count - end) {
       entry.raw().fail("begin", "does not go on where the range before it ends");
       break;
     }
     end += range.count;
     ranges.push_back(std::move(range));
   }
-  if (end != shard.range.count) in.raw().fail("ranges", "are not the whole shard");
-  shard.pushed = PushedRanges(std::move(ranges));
+  if (end != block.range.count) in.raw().fail("ranges", "are not the whole shard");
+  block.pushed = PushedRanges(std::move(ranges));
+  return block;
+}
+
+ManifestShard readShard(ManifestReader in, size_t number, size_t groups) {
+  ManifestShard shard;
+  static_cast<ManifestBlock&>(shard) = readBlock(in, "elements", number, groups);
+  static_cast<ManifestFile&>(shard) = readFile(in);
+  return shard;
+}
+
+ManifestRowShard readRowShard(ManifestReader in, size_t number, size_t groups, size_t tables) {
+  ManifestRowShard shard;
+  static_cast<ManifestBlock&>(shard) = readBlock(in, "hash_units", number, groups);
+  for (const uint64_t table : in.raw().integers("tables", {})) {
+    if (table >= tables) in.raw().fail("tables", "names a table that the model has not");
+    shard.tables.push_back(static_cast<uint32_t>(table));
+  }
+  shard.rows = in.integer("rows");
+  if (in.raw().has("since")) shard.since = Version{in.integer("since", shard.version.value)};
+  for (ManifestReader& file : in.objects("files")) shard.files.push_back(readFile(file));
   return shard;
 }
 
@@ -206,11 +282,25 @@ ManifestGroup readGroup(ManifestReader in) {
   ManifestGroup group;
   group.policy = in.text("policy");
   ObjectReader optimizer = in.object("optimizer").raw();
-  group.optimizer = readOptimizer(optimizer);
+  group.optimizer = readOptimizer(optimizer, OptimizerUse::rows);
   if (in.raw().texts("slots", {}) != slotNames(group.optimizer)) {
     in.raw().fail("slots", "are not what the optimizer keeps");
   }
   return group;
+}
+
+Status readRows(ManifestReader& in, Manifest& manifest) {
+  if (manifest.model.tables.empty()) return {};
+  for (const uint64_t own : in.raw().integers("row_steps", {})) manifest.rowSteps.push_back(own != 0);
+  if (manifest.rowSteps.size() != manifest.model.tables.size()) {
+    in.raw().fail("row_steps", "must be a number for each table");
+  }
+  for (ManifestReader& entry : in.objects("row_shards")) {
+    const size_t number = manifest.shards.size() + manifest.rowShards.size();
+    manifest.rowShards.push_back(
+        readRowShard(std::move(entry), number, manifest.groups.size(), manifest.model.tables.size()));
+  }
+  return {};
 }
 
 Status readAll(const Json& document, Manifest& manifest) {
@@ -236,10 +326,42 @@ Status readAll(const Json& document, Manifest& manifest) {
   for (ManifestReader& entry : in.objects("shards")) {
     manifest.shards.push_back(readShard(std::move(entry), manifest.shards.size(), manifest.groups.size()));
   }
+  PSD_RETURN_IF_ERROR(readRows(in, manifest));
   if (in.raw().has("samples")) manifest.samples = readSamples(in.object("samples"));
+  if (in.raw().has("base")) {
+    ManifestReader base = in.object("base");
+    manifest.base = {base.integer("number"), base.crc("crc32c")};
+    if (manifest.base->number >= manifest.number)
+      base.raw().fail("number", "is not that of an earlier checkpoint");
+  }
+  const bool goesOn =
+      std::ranges::any_of(manifest.rowShards, [](const auto& shard) { return shard.since.has_value(); });
+  if (goesOn != manifest.base.has_value()) {
+    in.raw().fail("base", goesOn ? "is missing, and row shards go on from it"
+                                 : "is given, and no row shard goes on from it");
+  }
   in.text(kManifestChecksum);
   PSD_RETURN_IF_ERROR(in.raw().finish());
   return manifest.samples ? SamplePlan::restore(*manifest.samples).status() : Status();
+}
+
+/// Whether the row shards of each table divide the space of hashes among them, as planRowShards() does.
+Status checkRowShards(const Manifest& manifest) {
+  for (uint32_t table = 0; table < manifest.model.tables.size(); table++) {
+    std::vector<ShardRange> ranges;
+    for (const ManifestRowShard& shard : manifest.rowShards) {
+      if (std::ranges::find(shard.tables, table) != shard.tables.end()) ranges.push_back(shard.range);
+    }
+    const std::vector<ShardRange> plan = planRowShards(static_cast<uint32_t>(ranges.size()));
+    const bool whole =
+        !ranges.empty() && std::ranges::equal(ranges, plan, [](const auto& one, const auto& other) {
+          return one.begin == other.begin && one.count == other.count;
+        });
+    if (whole) continue;
+    return {ErrorCode::invalidArgument, fmt::format("the row shards do not hold all of table '{}'",
+                                                    printable(manifest.model.tables[table].name))};
+  }
+  return {};
 }
 
 Status checkPlan(const Manifest& manifest) {
@@ -248,7 +370,7 @@ Status checkPlan(const Manifest& manifest) {
   for (const ManifestShard& shard : manifest.shards) plan.shards.push_back(shard.range);
   PSD_RETURN_IF_ERROR(plan.validate());
   const uint64_t elements = ModelLayout(manifest.model).totalElements();
-  if (plan.totalElements() == elements) return {};
+  if (plan.totalElements() == elements) return checkRowShards(manifest);
   return {ErrorCode::invalidArgument, "the shards hold " + std::to_string(plan.totalElements()) +
                                           " elements, the model has " + std::to_string(elements)};
 }
@@ -259,6 +381,27 @@ std::string_view consistencyName(Consistency consistency) {
   return kConsistencies[static_cast<size_t>(consistency)];
 }
 
+std::vector<const ManifestBlock*> blocksOf(const Manifest& manifest) {
+  std::vector<const ManifestBlock*> blocks;
+  for (const ManifestShard& shard : manifest.shards) blocks.push_back(&shard);
+  for (const ManifestRowShard& shard : manifest.rowShards) blocks.push_back(&shard);
+  return blocks;
+}
+
+ManifestBlock& blockOf(Manifest& manifest, size_t index) {
+  if (index < manifest.shards.size()) return manifest.shards[index];
+  return manifest.rowShards[index - manifest.shards.size()];
+}
+
+std::vector<const ManifestFile*> filesOf(const Manifest& manifest) {
+  std::vector<const ManifestFile*> files;
+  for (const ManifestShard& shard : manifest.shards) files.push_back(&shard);
+  for (const ManifestRowShard& shard : manifest.rowShards) {
+    for (const ManifestFile& file : shard.files) files.push_back(&file);
+  }
+  return files;
+}
+
 std::string formatManifest(const Manifest& manifest) {
   Json out;
   out["format"] = kManifestFormat;
@@ -266,6 +409,8 @@ std::string formatManifest(const Manifest& manifest) {
   out["writer"] = "psd " PSD_VERSION;
   out["number"] = manifest.number;
   out["created"] = manifest.created;
+  if (manifest.base)
+    out["base"] = {{"number", manifest.base->number}, {"crc32c", crcText(manifest.base->crc)}};
   out["consistency"] = consistencyName(manifest.consistency);
   out["log_segment"] = manifest.logSegment;
   out["log_history"] = manifest.logHistory;
@@ -278,21 +423,22 @@ std::string formatManifest(const Manifest& manifest) {
   }
   out["shards"] = Json::array();
   for (const ManifestShard& shard : manifest.shards) {
-    Json entry = {{"begin", shard.range.begin},
-                  {"elements", shard.range.count},
-                  {"group", shard.range.group},
-                  {"version", shard.version.value},
-                  {"state_began", shard.stateBegan.value},
-                  {"file", shard.file},
-                  {"bytes", shard.bytes},
-                  {"crc32c", crcText(shard.crc)}};
-    if (shard.pushed.divided()) {
-      entry["ranges"] = rangesJson(shard.pushed);
-    } else {
-      const auto& ranges = shard.pushed.ranges();
-      entry["pushes"] = pushesJson(ranges.empty() ? std::vector<AppliedPush>() : ranges.front().pushes);
-    }
+    Json entry = blockJson(shard, "elements");
+    entry.update(fileJson(shard));
     out["shards"].push_back(std::move(entry));
+  }
+  if (!manifest.model.tables.empty()) {
+    for (const bool own : manifest.rowSteps) out["row_steps"].push_back(own ? 1 : 0);
+    out["row_shards"] = Json::array();
+  }
+  for (const ManifestRowShard& shard : manifest.rowShards) {
+    Json entry = blockJson(shard, "hash_units");
+    entry["tables"] = shard.tables;
+    entry["rows"] = shard.rows;
+    if (shard.since) entry["since"] = shard.since->value;
+    entry["files"] = Json::array();
+    for (const ManifestFile& file : shard.files) entry["files"].push_back(fileJson(file));
+    out["row_shards"].push_back(std::move(entry));
   }
   if (manifest.samples) out["samples"] = samplesJson(*manifest.samples);
   return sealJson(out, kManifestChecksum);

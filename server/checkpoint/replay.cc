@@ -12,7 +12,7 @@ namespace {
 /// The version of the shard that is furthest.
 Version newestIn(const Manifest& manifest) {
   Version newest;
-  for (const ManifestShard& shard : manifest.shards) newest = std::max(newest, shard.version);
+  for (const ManifestBlock* block : blocksOf(manifest)) newest = std::max(newest, block->version);
   return newest;
 }
 
@@ -45,13 +45,8 @@ Status Replayer::apply(LogRecord record) {
     const Status dealt = samples_ ? samples_->deal(*record.deal) : Status();
     return dealt.ok() ? Status() : badRecord(record, dealt.message());
   }
-  if (record.shard.value >= store_.shardCount()) {
-    return badRecord(record,
-                     "is of shard " + std::to_string(record.shard.value) + ", which the model has not");
-  }
-  const ShardRange& range = store_.shard(record.shard.value).range();
-  if (record.elements != range.count) return badRecord(record, "does not fit its shard");
-  std::vector<LogRecord>& held = heldBack_[range.group];
+  PSD_RETURN_IF_ERROR(fits(record));
+  std::vector<LogRecord>& held = heldBack_[store_.block(record.shard.value).group()];
   const auto before = std::find_if(held.begin(), held.end(),
                                    [&](const LogRecord& part) { return part.shard == record.shard; });
   if (before != held.end()) {
@@ -67,6 +62,25 @@ Status Replayer::apply(LogRecord record) {
   return part == UpdatePart::last ? runAll(std::exchange(held, {})) : Status();
 }
 
+Status Replayer::fits(const LogRecord& record) const {
+  const uint32_t number = record.shard.value;
+  if (number >= store_.blockCount()) {
+    return badRecord(record, "is of shard " + std::to_string(number) + ", which the model has not");
+  }
+  const bool dense = number < store_.shardCount();
+  if (dense == record.ofRows) return badRecord(record, "is of another kind of shard");
+  if (dense) {
+    const bool whole = record.elements == store_.shard(number).range().count;
+    return whole ? Status() : badRecord(record, "does not fit its shard");
+  }
+  const RowShard& shard = store_.rowShard(number - store_.shardCount());
+  if (const Status rows = shard.check(record.rows()); !rows.ok()) return badRecord(record, rows.message());
+  if (const Status beside = shard.checkBeside(record.beside()); !beside.ok())
+    return badRecord(record, beside.message());
+  const bool whole = record.elements == shard.valueCount(record.runs);
+  return whole ? Status() : badRecord(record, "does not have a gradient for each of its rows");
+}
+
 Status Replayer::runAll(std::vector<LogRecord> records) {
   for (const LogRecord& record : records) PSD_RETURN_IF_ERROR(run(record));
   return {};
@@ -80,7 +94,7 @@ uint64_t Replayer::unfinished() const {
 
 Status Replayer::run(const LogRecord& record) {
   updates_++;
-  Shard& shard = store_.shard(record.shard.value);
+  ParameterBlock& shard = store_.block(record.shard.value);
   if (samples_) samples_->update(record.shard, record.sources);
   if (record.scalars.number <= shard.version().value) return {};
   if (until_ && record.scalars.number > until_->value) return {};
@@ -90,7 +104,11 @@ Status Replayer::run(const LogRecord& record) {
                                  std::to_string(shard.version().value));
   }
   const Gradient gradient = record.gradient();
-  PSD_RETURN_IF_ERROR(apply(shard, record, gradient));
+  if (record.ofRows) {
+    PSD_RETURN_IF_ERROR(applyRows(store_.rowShard(record.shard.value - store_.shardCount()), record));
+  } else {
+    PSD_RETURN_IF_ERROR(apply(store_.shard(record.shard.value), record, gradient));
+  }
   shard.beginUpdate();
   shard.endUpdate({record.scalars, gradient, record.sources, record.part}, {});
   applied_++;
@@ -117,9 +135,27 @@ Status Replayer::apply(Shard& shard, const LogRecord& record, const Gradient& gr
   return {};
 }
 
+Status Replayer::applyRows(RowShard& shard, const LogRecord& record) {
+  UpdateScalars scalars = record.scalars;
+  scalars.before = shard.stateBegan().value;
+  PSD_RETURN_IF_ERROR(shard.repeat(record.beside()));
+  const StagedRows all{record.rows(), record.gradient().values(), nullptr};
+  // Only a push that is applied by itself can be in some rows already.
+  const bool divided = shard.divided() && record.part == UpdatePart::whole && record.sources.size() == 1;
+  if (!divided) return shard.update(all, {}, scalars);
+  return shard.update(shard.rowsIn(all, shard.pushed().lacking(record.sources.front())), {}, scalars);
+}
+
 bool sameShape(const Manifest& manifest, const ParameterStore& store) {
   if (manifest.shards.size() != store.shardCount() || manifest.groups.size() != store.groupCount())
     return false;
+  if (manifest.rowShards.size() != store.rowShardCount()) return false;
+  for (size_t i = 0; i < store.rowShardCount(); i++) {
+    if (manifest.rowShards[i].range != store.rowShard(i).range()) return false;
+    for (const RowShard::Table& table : store.rowShard(i).tables()) {
+      if (manifest.rowSteps[table.index] != table.rowSteps) return false;
+    }
+  }
   for (size_t i = 0; i < store.shardCount(); i++) {
     if (manifest.shards[i].range != store.shard(i).range()) return false;
   }
@@ -142,6 +178,16 @@ Result<std::unique_ptr<ParameterStore>> openStore(Env& env, const Checkpoint& ch
         std::find_if(manifest.shards.begin(), manifest.shards.end(), holds)->range.group);
   }
   for (const ManifestGroup& group : manifest.groups) groups.optimizers.push_back(group.optimizer);
+  // The row shards of each group divide the space of hashes evenly.
+  for (uint32_t table = 0; table < manifest.model.tables.size(); table++) {
+    const auto holds = [&](const ManifestRowShard& shard) {
+      return std::ranges::find(shard.tables, table) != shard.tables.end();
+    };
+    const auto first = std::ranges::find_if(manifest.rowShards, holds);
+    groups.groupOfTable.push_back(first->range.group);
+    groups.rowShards = static_cast<uint32_t>(std::ranges::count_if(manifest.rowShards, holds));
+  }
+  groups.rowSteps = manifest.rowSteps;
   const auto shards = static_cast<uint32_t>(manifest.shards.size());
   PSD_ASSIGN_OR_RETURN(auto store,
                        ParameterStore::create(manifest.model, shards, {makeCpuBackend()}, std::move(groups)));
@@ -166,8 +212,8 @@ Result<std::unique_ptr<ParameterStore>> rebuild(Env& env, const std::string& fol
            }).status();
   }
   if (!until) PSD_RETURN_IF_ERROR(read);
-  for (size_t i = 0; until && i < store->shardCount(); i++) {
-    const Version version = store->shard(i).version();
+  for (size_t i = 0; until && i < store->blockCount(); i++) {
+    const Version version = store->block(i).version();
     if (version == *until) continue;  // damage that comes after is in nobody's way
     PSD_RETURN_IF_ERROR(read);
     return Error{ErrorCode::invalidArgument, "update " + std::to_string(until->value) + " of shard " +

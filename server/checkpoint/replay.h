@@ -33,9 +33,13 @@ class Replayer {
   uint64_t unfinished() const;
 
  private:
+  /// Whether the record's gradient is one of its block.
+  Status fits(const LogRecord& record) const;
   Status run(const LogRecord& record);
   /// Applies an update to the elements of the shard that lack it.
   Status apply(Shard& shard, const LogRecord& record, const Gradient& gradient);
+  /// Applies an update to the rows of the shard that lack it.
+  static Status applyRows(RowShard& shard, const LogRecord& record);
   Status runAll(std::vector<LogRecord> records);
 
   ParameterStore& store_;

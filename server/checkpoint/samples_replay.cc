@@ -6,36 +6,37 @@
 namespace psd {
 namespace {
 
-/// Whether all elements of the shard hold the deal's gradient. Without an incarnation no life of a trainer
+/// Whether all elements of the shard hold the deal's gradient. Without an incarnation no process of a trainer
 /// can be told from another.
-bool shardHolds(const ManifestShard& shard, const SampleDeal& deal) {
-  const auto pushes = pushesOf(shard.pushed, deal.life.rank, deal.life.incarnation);
-  return deal.life.incarnation != 0 && !pushes.empty() &&
+bool shardHolds(const ManifestBlock& shard, const SampleDeal& deal) {
+  const auto pushes = pushesOf(shard.pushed, deal.process.rank, deal.process.incarnation);
+  return deal.process.incarnation != 0 && !pushes.empty() &&
          std::all_of(pushes.begin(), pushes.end(),
                      [&](const AppliedPush& push) { return holds(push, deal.step); });
 }
 
 }  // namespace
 
-SamplesReplay::SamplesReplay(const Manifest& manifest) : shards_(manifest.shards.size()) {
+SamplesReplay::SamplesReplay(const Manifest& manifest)
+    : shards_(manifest.shards.size() + manifest.rowShards.size()) {
   if (!manifest.samples) return;
   plan_ = SamplePlan::restore(*manifest.samples).value();  // parseManifest() has tried
-  for (const ManifestShard& shard : manifest.shards) {
-    for (const PushedRange& range : shard.pushed.ranges()) {
+  for (const ManifestBlock* block : blocksOf(manifest)) {
+    for (const PushedRange& range : block->pushed.ranges()) {
       for (const AppliedPush& push : range.pushes) {
         // A step that is not in all elements of the shard may come again.
         Step newest = push.step;
-        for (const AppliedPush& other : pushesOf(shard.pushed, push.rank, push.incarnation)) {
+        for (const AppliedPush& other : pushesOf(block->pushed, push.rank, push.incarnation)) {
           newest = std::min(newest, other.step);
         }
-        newest_[{shard.range.id, {push.rank, push.incarnation}}] = newest;
+        newest_[{block->range.id, {push.rank, push.incarnation}}] = newest;
       }
     }
   }
   for (const SavedDeal& deal : manifest.samples->underWay) {
-    for (const ManifestShard& shard : manifest.shards) {
-      if (shard.range.id.value >= deal.doubtful || shardHolds(shard, deal)) {
-        hold({deal.life, deal.step}, shard.range.id);
+    for (const ManifestBlock* block : blocksOf(manifest)) {
+      if (block->range.id.value >= deal.doubtful || shardHolds(*block, deal)) {
+        hold({deal.process, deal.step}, block->range.id);
       }
     }
   }
@@ -62,10 +63,10 @@ Status SamplesReplay::deal(const LoggedDeal& logged) {
 
 void SamplesReplay::update(ShardId shard, std::span<const UpdateSource> sources) {
   for (const UpdateSource& source : sources) {
-    const TrainerLife life{source.rank, source.incarnation};
-    Step& newest = newest_[{shard, life}];
+    const TrainerProcess process{source.rank, source.incarnation};
+    Step& newest = newest_[{shard, process}];
     newest = std::max(newest, source.step);
-    hold({life, source.step}, shard);
+    hold({process, source.step}, shard);
   }
 }
 
@@ -73,11 +74,11 @@ SamplePlan SamplesReplay::finish() && {
   // A push that a shard has not, and has a later one of its trainer, was dropped there.
   std::vector<Key> over;
   for (const auto& [key, range] : plan_.away()) {
-    const auto& [life, step] = key;
+    const auto& [process, step] = key;
     const auto holders = holders_.find(key);
     bool decided = true;
     for (uint32_t i = 0; i < shards_ && decided; i++) {
-      const auto newest = newest_.find({ShardId{i}, life});
+      const auto newest = newest_.find({ShardId{i}, process});
       const bool held = holders != holders_.end() && holders->second.contains(ShardId{i});
       decided = held || (newest != newest_.end() && newest->second > step);
     }

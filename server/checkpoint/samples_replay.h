@@ -30,8 +30,8 @@ class SamplesReplay {
 
   const size_t shards_;
   SamplePlan plan_;
-  std::map<Key, std::set<ShardId>> holders_;                // of what is away, where not all do
-  std::map<std::pair<ShardId, TrainerLife>, Step> newest_;  // push that a shard holds
+  std::map<Key, std::set<ShardId>> holders_;                   // of what is away, where not all do
+  std::map<std::pair<ShardId, TrainerProcess>, Step> newest_;  // push that a shard holds
 };
 
 }  // namespace psd

@@ -4,7 +4,12 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "common/safetensors/safetensors.h"
+#include "common/text/text.h"
+#include "server/checkpoint/rows_restore.h"
 #include "server/store/await.h"
 
 namespace psd {
@@ -88,15 +93,6 @@ void noteOnce(std::vector<std::string>& notes, std::string note) {
   if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
 }
 
-/// Adds the pushes that are in the elements which a new shard takes over from an old one.
-void takeOverPushes(const ManifestShard& old, const ShardRange& shard, std::vector<PushedRange>& into) {
-  for (const PushedRange& range : old.pushed.ranges()) {
-    const Overlap overlap(old.range.begin + range.begin, range.count, shard);
-    if (overlap.empty()) continue;
-    into.push_back({overlap.begin - shard.begin, overlap.end - overlap.begin, range.pushes});
-  }
-}
-
 /// From one plane of an image to the next.
 uint64_t planeFloats(uint64_t elements) {
   constexpr uint64_t kGrain = kLayoutGrainElements;
@@ -113,7 +109,8 @@ Status restoreShard(const std::vector<ShardFile>& files, const Checkpoint& check
     if (Overlap(file.shard.range.begin, file.shard.range.count, shard.range()).empty()) continue;
     version = std::max(version, file.shard.version);
     stateBegan = std::max(stateBegan, file.shard.stateBegan);
-    takeOverPushes(file.shard, shard.range(), pushed);
+    takeOverPushes(file.shard.pushed, file.shard.range.begin, shard.range().begin, shard.range().count,
+                   pushed);
     const Optimizer& before = checkpoint.manifest.groups[file.shard.range.group].optimizer;
     for (size_t plane = 0; plane < names.size(); plane++) {
       const bool sameType = before.name() == optimizer.name();
@@ -192,11 +189,19 @@ Manifest describeStore(const ParameterStore& store, const std::vector<std::strin
   for (uint32_t group = 0; group < store.groupCount(); group++) {
     manifest.groups.push_back({policies[group], store.optimizer(group)});
   }
-  for (size_t i = 0; i < store.shardCount(); i++) {
-    ManifestShard shard;
-    shard.range = store.shard(i).range();
-    shard.stateBegan = store.shard(i).stateBegan();
-    manifest.shards.push_back(std::move(shard));
+  const auto describe = [](const ParameterBlock& block, ManifestBlock& entry) {
+    entry.range = block.range();
+    entry.stateBegan = block.stateBegan();
+  };
+  for (size_t i = 0; i < store.shardCount(); i++) describe(store.shard(i), manifest.shards.emplace_back());
+  manifest.rowSteps.resize(store.model().tables.size());
+  for (size_t i = 0; i < store.rowShardCount(); i++) {
+    ManifestRowShard& shard = manifest.rowShards.emplace_back();
+    describe(store.rowShard(i), shard);
+    for (const RowShard::Table& table : store.rowShard(i).tables()) {
+      shard.tables.push_back(table.index);
+      manifest.rowSteps[table.index] = table.rowSteps;
+    }
   }
   return manifest;
 }
@@ -219,12 +224,32 @@ Result<Restored> restoreStore(Env& env, const Checkpoint& checkpoint, ParameterS
     PSD_RETURN_IF_ERROR(
         restoreShard(files, checkpoint, store.optimizerOf(shard), shard, *lanes[shard.device()], restored));
   }
+  for (size_t i = 0; i < store.rowShardCount(); i++) {
+    PSD_RETURN_IF_ERROR(restoreRows(env, checkpoint, store.rowShard(i), restored.notes));
+  }
   return restored;
+}
+
+Status exportTable(Env& env, const Checkpoint& checkpoint, const std::string& table, const std::string& to) {
+  const auto& tables = checkpoint.manifest.model.tables;
+  const auto found = std::ranges::find(tables, table, &TableSpec::name);
+  if (found == tables.end()) {
+    std::vector<std::string> names;
+    for (const TableSpec& each : tables) names.push_back(each.name);
+    return {ErrorCode::invalidArgument,
+            fmt::format("'{}' has no table '{}'; its tables are: {}", checkpoint.path, printable(table),
+                        fmt::join(names, ", "))};
+  }
+  return writeTable(env, checkpoint, static_cast<uint32_t>(found - tables.begin()), to);
 }
 
 Status exportCheckpoint(Env& env, const Checkpoint& checkpoint, const std::string& to) {
   PSD_ASSIGN_OR_RETURN(const std::vector<ShardFile> files, openFiles(env, checkpoint));
   const ModelSpec& model = checkpoint.manifest.model;
+  if (model.tensors.empty()) {
+    return {ErrorCode::invalidArgument,
+            "'" + checkpoint.path + "' holds embedding tables alone; name one of them with --table"};
+  }
   const ModelLayout layout(model);
   std::vector<float> values;
   const auto source = [&](size_t tensor,

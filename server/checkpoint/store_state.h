@@ -55,7 +55,11 @@ struct Restored {
 };
 Result<Restored> restoreStore(Env& env, const Checkpoint& checkpoint, ParameterStore& store);
 
-/// Writes the whole model of a checkpoint as one safetensors file under the model's tensor names, atomically.
+/// Writes one embedding table of a checkpoint as a safetensors file, atomically: "keys", U64 [rows], and
+/// "values", F32 [rows, dim], by the hashes of the ids.
+Status exportTable(Env& env, const Checkpoint& checkpoint, const std::string& table, const std::string& to);
+
+/// Writes all tensors of the model of a checkpoint as one safetensors file under their names, atomically.
 Status exportCheckpoint(Env& env, const Checkpoint& checkpoint, const std::string& to);
 
 }  // namespace psd

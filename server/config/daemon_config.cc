@@ -96,16 +96,38 @@ std::vector<TensorSpec> readTensors(ObjectReader& in) {
   return tensors;
 }
 
+std::vector<TableSpec> readTableSpecs(ObjectReader& in) {
+  std::vector<TableSpec> tables;
+  for (ObjectReader& entry : in.objects("tables")) {
+    TableSpec table;
+    if (!entry.has("name")) entry.fail("name", "is needed");
+    if (!entry.has("dim")) entry.fail("dim", "is needed: the values of a row");
+    table.name = entry.text("name", "");
+    table.dim = static_cast<uint32_t>(entry.integer("dim", 1, 1, kTableDimMax));
+    ObjectReader initial = entry.object("initial");
+    const std::string kind = initial.choice("type", "uniform", {"zero", "uniform", "normal"});
+    table.initial.kind = kind == "zero"     ? RowInitial::Kind::zero
+                         : kind == "normal" ? RowInitial::Kind::normal
+                                            : RowInitial::Kind::uniform;
+    table.initial.scale =
+        static_cast<float>(initial.number("scale", RowInitial::kScale, {.min = 0, .max = 1e6}));
+    table.initial.seed = initial.integer("seed", table.initial.seed, 0, uint64_t{1} << 53);
+    tables.push_back(std::move(table));
+  }
+  return tables;
+}
+
 ModelConfig readModel(ObjectReader in) {
   ModelConfig model;
-  bool hasTensors = in.has("tensors"), hasFile = in.has("file");
-  if (hasTensors == hasFile) {
-    in.fail("",
-            hasFile ? "holds 'tensors' and 'file'; give only one of the two" : "needs 'tensors' or 'file'");
+  const bool hasNames = in.has("tensors") || in.has("tables"), hasFile = in.has("file");
+  if (hasNames == hasFile) {
+    in.fail("", hasFile ? "holds 'tensors' or 'tables', and 'file'; give only one of the two"
+                        : "needs 'tensors', 'tables' or 'file'");
   }
   model.spec.name = in.text("name", "model");
-  if (hasTensors) {
+  if (hasNames) {
     model.spec.tensors = readTensors(in);
+    model.spec.tables = readTableSpecs(in);
     Status valid = validateModel(model.spec);
     if (!valid.ok()) in.fail("tensors", valid.message());
   }
@@ -149,6 +171,7 @@ Limits readLimits(ObjectReader in) {
   limits.drainMs = in.integer("drain_ms", limits.drainMs, 0, kDayMs);
   limits.ringBytes = in.integer("ring_bytes", limits.ringBytes, 0, kTiB);
   limits.allRingsBytes = in.integer("all_rings_bytes", limits.allRingsBytes, 0, kTiB);
+  limits.tableBytes = in.integer("table_bytes", limits.tableBytes, 1, uint64_t{1} << 50);
   limits.modelBytes = in.integer("model_bytes", limits.modelBytes, 0, kModelElementsMax * sizeof(float));
 
   std::string slice = std::to_string(limits.sliceBytes);
@@ -261,6 +284,7 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   config.threads = static_cast<uint32_t>(in.integer("threads", defaultThreads(), 1, kThreadsMax));
   config.spin = std::chrono::microseconds(in.integer("spin_us", 0, 0, kSpinUsMax));
   config.groups = readGroups(in);
+  config.tables = readTables(in);
   if (in.has("model")) config.model = readModel(in.object("model"));
   if (in.has("world_size")) {
     config.worldSize = readWorldSize(in);
@@ -290,6 +314,7 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   PSD_RETURN_IF_ERROR(in.finish());
   if (config.model && config.model->file.empty()) {
     PSD_RETURN_IF_ERROR(assignGroups(config.model->spec, config.groups).status());
+    PSD_RETURN_IF_ERROR(assignTables(config.model->spec, config.tables).status());
   }
   return LoadedConfig{std::move(config), in.effective()};
 }

@@ -17,6 +17,7 @@
 #include "server/config/codecs_config.h"
 #include "server/config/device_choice.h"
 #include "server/config/parameter_groups.h"
+#include "server/config/tables_config.h"
 #include "server/config/world_size.h"
 
 namespace psd {
@@ -47,6 +48,7 @@ struct Limits {
   uint64_t ringBytes = 64ull << 20;  ///< memory through which one trainer may push; 0: none
   uint64_t allRingsBytes = 1ull << 30;  ///< of that, all trainers together
   uint64_t modelBytes = 0;              ///< of float32 weights that a trainer may bring; 0: what fits
+  uint64_t tableBytes = 16ull << 30;  ///< of the rows of all embedding tables, with index and optimizer state
 };
 
 /// When a trainer counts as gone.
@@ -58,12 +60,13 @@ struct MembershipConfig {
 /// Everything that a daemon is told. Each field is the key of the same name in the configuration;
 /// docs/configuration.md is the reference. A value type.
 struct DaemonConfig {
-  std::vector<Address> listen;         ///< at least one
-  std::vector<DeviceChoice> devices;   ///< at least one; shards go round them
-  std::optional<uint32_t> shards;      ///< at least as many as devices; nothing: by the model's size
-  uint32_t threads = 1;                ///< event loops
-  std::chrono::microseconds spin{0};   ///< `spin_us`: they stay awake so long after each message
-  std::vector<GroupConfig> groups;     ///< at least one: the last takes the tensors that no other does
+  std::vector<Address> listen;        ///< at least one
+  std::vector<DeviceChoice> devices;  ///< at least one; shards go round them
+  std::optional<uint32_t> shards;     ///< at least as many as devices; nothing: by the model's size
+  uint32_t threads = 1;               ///< event loops
+  std::chrono::microseconds spin{0};  ///< `spin_us`: they stay awake so long after each message
+  std::vector<GroupConfig> groups;    ///< at least one: the last takes the tensors that no other does
+  TablesConfig tables;
   std::optional<ModelConfig> model;    ///< none: the first trainer brings it
   std::optional<WorldSize> worldSize;  ///< none: what the first trainer says
   CodecsConfig codecs;                 ///< how gradients and parameters may travel

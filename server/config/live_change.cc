@@ -55,6 +55,13 @@ std::string_view withoutGroup(std::string_view path) {
   return end == std::string_view::npos ? path : path.substr(end + 2);
 }
 
+/// A key of an entry of `tables` without the entry: "tables[1].evict.by" is "evict.by"; else empty.
+std::string_view keyOfTable(std::string_view path) {
+  const size_t end = path.find("].");
+  return path.starts_with("tables[") && end != std::string_view::npos ? path.substr(end + 2)
+                                                                      : std::string_view();
+}
+
 bool isOrLiesIn(std::string_view path, std::string_view key) {
   return path.starts_with(key) && (path.size() == key.size() || path[key.size()] == '.');
 }
@@ -66,8 +73,10 @@ bool mayChange(std::string_view path) {
       "limits.connections",       "limits.staged_bytes",       "limits.calls",
       "limits.outgoing_bytes",    "limits.read_timeout_ms",    "limits.write_timeout_ms",
       "limits.drain_ms",          "limits.model_bytes",        "limits.snapshot_bytes",
-      "limits.log_pending_bytes", "limits.all_outgoing_bytes", "limits.pull_timeout_ms"};
-  const std::string_view key = withoutGroup(path);
+      "limits.log_pending_bytes", "limits.all_outgoing_bytes", "limits.pull_timeout_ms",
+      "limits.table_bytes"};
+  const std::string_view key = withoutGroup(path), ofTable = keyOfTable(path);
+  if (ofTable == "max_rows" || isOrLiesIn(ofTable, "evict") || isOrLiesIn(ofTable, "admit")) return true;
   return isOrLiesIn(key, "policy") || isOrLiesIn(key, "optimizer") || path == "log.level" ||
          std::find(kLimits.begin(), kLimits.end(), path) != kLimits.end();
 }
@@ -76,6 +85,8 @@ bool mayChange(std::string_view path) {
 /// same under both values.
 bool replaysAlike(std::string_view path) {
   const std::string_view key = withoutGroup(path);
+  // Rows that were admitted are in the log, but not that a filter began anew.
+  if (isOrLiesIn(keyOfTable(path), "admit")) return false;
   return !isOrLiesIn(key, "optimizer") || key == "optimizer.lr" || isOrLiesIn(key, "optimizer.schedule");
 }
 

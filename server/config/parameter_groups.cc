@@ -2,33 +2,52 @@
 
 #include <algorithm>
 
-#include <fnmatch.h>
+#include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "server/config/globs.h"
 #include "server/optimizer/optimizer_config.h"
 
 namespace psd {
 namespace {
 
-bool matches(const GroupConfig& group, const std::string& tensor) {
-  return std::any_of(group.match.begin(), group.match.end(),
-                     [&](const std::string& glob) { return fnmatch(glob.c_str(), tensor.c_str(), 0) == 0; });
+std::vector<std::string> namesOf(const ModelSpec& model) {
+  std::vector<std::string> names;
+  for (const TensorSpec& tensor : model.tensors) names.push_back(tensor.name);
+  for (const TableSpec& table : model.tables) names.push_back(table.name);
+  return names;
 }
 
-/// What keeps the glob from being one; empty: nothing.
-std::string globFault(const std::string& glob) {
-  if (glob.empty()) return "holds \"\", which matches no tensor; write names, as \"fc*\"";
-  for (size_t i = 0; i < glob.size(); i++) {
-    if (glob[i] == '\\') {
-      i++;  // what follows stands for itself
-      continue;
-    }
-    if (glob[i] != '[') continue;
-    const size_t first = i + 1 + (glob.find_first_of("!^", i + 1) == i + 1);
-    i = glob.find(']', first + 1);  // as the first character ']' stands for itself
-    if (i == std::string::npos) return "\"" + glob + "\" lacks the ']' for its '['; \"\\\\[\" is a plain one";
+/// The JSON path of a group's `key`.
+std::string pathOf(const std::vector<GroupConfig>& groups, size_t group, const char* key) {
+  return group + 1 == groups.size() ? key : fmt::format("groups[{}].{}", group, key);
+}
+
+/// Whether the optimizer of a group is for this tensor.
+Status checkTensor(const TensorSpec& tensor, const std::vector<GroupConfig>& groups, size_t group) {
+  const Optimizer& optimizer = groups[group].optimizer;
+  if (!optimizer.forRowsAlone()) return {};
+  return {
+      ErrorCode::invalidArgument,
+      fmt::format("{}: {} is for embedding tables alone, and '{}' is a tensor; give the tables a group of "
+                  "their own",
+                  pathOf(groups, group, "optimizer"), optimizer.name(), tensor.name)};
+}
+
+/// Whether the policy of a group takes this table.
+Status checkTable(const TableSpec& table, const std::vector<GroupConfig>& groups, size_t group) {
+  const PolicyChoice& policy = groups[group].policy;
+  const std::string place = pathOf(groups, group, "policy");
+  if (!policy.traits.tables) {
+    return {ErrorCode::invalidArgument,
+            fmt::format(
+                "{}: policy {} is not for embedding tables, and '{}' is one; give it a group with hogwild, "
+                "locked, bounded_staleness or sync",
+                place, policy.type, table.name)};
   }
-  return "";
+  if (policy.plan.refusesTables.empty()) return {};
+  return {ErrorCode::invalidArgument, fmt::format("{}: table '{}' does not go with it: {}", place, table.name,
+                                                  policy.plan.refusesTables)};
 }
 
 std::string describe(const std::vector<GroupConfig>& groups, std::string (*text)(const GroupConfig&)) {
@@ -62,22 +81,18 @@ std::vector<GroupConfig> readGroups(ObjectReader& in) {
   GroupConfig others;
   ObjectReader policy = in.object("policy"), optimizer = in.object("optimizer");
   others.policy = readPolicy(policy);
-  others.optimizer = readOptimizer(optimizer);
+  others.optimizer = readOptimizer(optimizer, OptimizerUse::rows);
   std::vector<GroupConfig> groups;
   for (ObjectReader& entry : in.objects("groups")) {
     GroupConfig group = others;
-    group.match = entry.textOrTexts("match");
-    if (group.match.empty()) entry.fail("match", "is needed: the names of tensors, as \"fc*\"");
-    for (const std::string& glob : group.match) {
-      if (const std::string fault = globFault(glob); !fault.empty()) entry.fail("match", fault);
-    }
+    group.match = readGlobs(entry, "the names of tensors, as \"fc*\"");
     if (entry.has("policy")) {
       ObjectReader own = entry.object("policy");
       group.policy = readPolicy(own);
     }
     if (entry.has("optimizer")) {
       ObjectReader own = entry.object("optimizer");
-      group.optimizer = readOptimizer(own);
+      group.optimizer = readOptimizer(own, OptimizerUse::rows);
     }
     groups.push_back(std::move(group));
   }
@@ -92,29 +107,37 @@ std::vector<GroupConfig> readGroups(ObjectReader& in) {
   return groups;
 }
 
-Result<std::vector<uint32_t>> assignGroups(const ModelSpec& model, const std::vector<GroupConfig>& groups) {
+Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<GroupConfig>& groups) {
   const size_t last = groups.size() - 1;
-  std::vector<uint32_t> groupOfTensor;
+  GroupsOfModel found;
   std::vector<uint64_t> taken(groups.size());
-  for (const TensorSpec& tensor : model.tensors) {
+  const auto assign = [&](const std::string& name) {
     size_t group = 0;
-    while (group < last && !matches(groups[group], tensor.name)) group++;
-    groupOfTensor.push_back(static_cast<uint32_t>(group));
+    while (group < last && !anyMatches(groups[group].match, name)) group++;
     taken[group]++;
+    return static_cast<uint32_t>(group);
+  };
+  for (const TensorSpec& tensor : model.tensors) {
+    found.ofTensor.push_back(assign(tensor.name));
+    PSD_RETURN_IF_ERROR(checkTensor(tensor, groups, found.ofTensor.back()));
   }
+  for (const TableSpec& table : model.tables) {
+    found.ofTable.push_back(assign(table.name));
+    PSD_RETURN_IF_ERROR(checkTable(table, groups, found.ofTable.back()));
+  }
+  const std::vector<std::string> names = namesOf(model);
   for (size_t i = 0; i < last; i++) {
     if (taken[i] > 0) continue;
-    const bool shadowed =
-        std::any_of(model.tensors.begin(), model.tensors.end(),
-                    [&](const TensorSpec& tensor) { return matches(groups[i], tensor.name); });
+    const bool shadowed = std::ranges::any_of(
+        names, [&](const std::string& name) { return anyMatches(groups[i].match, name); });
     return Error{ErrorCode::invalidArgument,
-                 "groups[" + std::to_string(i) + "].match: " + groups[i].name() +
-                     " matches no tensor of model '" + model.name + "'" +
-                     (shadowed ? " that the groups before it leave"
-                               : ", whose tensors are " + model.tensors.front().name + " ... " +
-                                     model.tensors.back().name)};
+                 fmt::format("groups[{}].match: {} matches no tensor{} of model '{}'{}", i, groups[i].name(),
+                             model.tables.empty() ? "" : " or table", model.name,
+                             shadowed ? " that the groups before it leave"
+                                      : ", whose " + std::string(model.tables.empty() ? "tensors" : "names") +
+                                            " are " + names.front() + " ... " + names.back())};
   }
-  return groupOfTensor;
+  return found;
 }
 
 std::string describePolicies(const std::vector<GroupConfig>& groups) {

@@ -11,9 +11,9 @@
 
 namespace psd {
 
-/// Tensors with a policy and an optimizer of their own.
+/// Tensors and tables with a policy and an optimizer of their own.
 struct GroupConfig {
-  std::vector<std::string> match;  ///< globs over tensor names; the last group takes what is left
+  std::vector<std::string> match;  ///< globs over names; the last group takes what is left
   PolicyChoice policy;
   Optimizer optimizer;
 
@@ -25,9 +25,14 @@ struct GroupConfig {
 /// none shares. Problems go to the reader.
 std::vector<GroupConfig> readGroups(ObjectReader& in);
 
-/// The group of every tensor: the first that has a matching glob. ErrorCode::invalidArgument, with the JSON
-/// path, when one of `groups` takes no tensor. The last one may be left without any.
-Result<std::vector<uint32_t>> assignGroups(const ModelSpec& model, const std::vector<GroupConfig>& groups);
+/// Which group each tensor and each table belongs to. A value type.
+struct GroupsOfModel {
+  std::vector<uint32_t> ofTensor, ofTable;
+};
+/// The group of every tensor and table: the first that has a matching glob. ErrorCode::invalidArgument, with
+/// the JSON path, when one of `groups` takes none, or its policy or optimizer is not for what it takes. The
+/// last one may be left without any.
+Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<GroupConfig>& groups);
 
 /// The policies for people: "hogwild", or where there are several groups "fc*: sync, others: hogwild".
 std::string describePolicies(const std::vector<GroupConfig>& groups);

@@ -69,8 +69,8 @@ kj::Promise<void> onSignals(kj::UnixEventPort& port, Server& server, EndOf bySig
       .exclusiveJoin(port.onSignal(SIGINT))
       .then([&port, &server, bySigterm, first](siginfo_t info) {
         const bool sigterm = info.si_signo == SIGTERM;
-        if (first || (!sigterm && server.control().end().restarting())) {
-          server.control().requestStop(sigterm ? "SIGTERM" : "SIGINT", sigterm ? bySigterm : EndOf::run);
+        if (first || (!sigterm && server.coordinator().end().restarting())) {
+          server.coordinator().requestStop(sigterm ? "SIGTERM" : "SIGINT", sigterm ? bySigterm : EndOf::run);
         } else {
           server.hurry();
         }
@@ -93,26 +93,27 @@ void logReady(const Server& server, const DaemonConfig& config, const std::strin
                describeOptimizers(config.groups), config.threads);
 }
 
-Status saveFinalModel(Env& env, const DaemonConfig& config, Control& control) {
+Status saveFinalModel(Env& env, const DaemonConfig& config, ParameterHost& host) {
   if (config.save.empty()) return {};
-  if (!control.models().ready()) {
+  if (!host.models().ready()) {
     spdlog::warn("nothing saved to '{}': no model was trained", config.save);
     return {};
   }
-  PSD_RETURN_IF_ERROR(saveParameters(env, config.save, *control.models().model()->store));
+  PSD_RETURN_IF_ERROR(saveParameters(env, config.save, *host.models().model()->store));
   spdlog::info("saved the model to '{}'", config.save);
   return {};
 }
 
 /// All that a daemon does last. One fault keeps nothing else from being saved; the Error names all of them.
-Status saveAll(Env& env, const DaemonConfig& config, Control& control) {
+Status saveAll(Env& env, const DaemonConfig& config, Server& server) {
   std::string faults;
   const auto note = [&](const char* what, const Status& status) {
     if (!status.ok()) faults += (faults.empty() ? "" : "; ") + std::string(what) + status.message();
   };
-  note("the last checkpoint: ", control.saveLast());
-  note("the model: ", saveFinalModel(env, config, control));
-  if (faults.empty()) note("who was done: ", control.closeRun());
+  const bool runIsOver = server.coordinator().close();
+  note("the last checkpoint: ", server.host().saveLast());
+  note("the model: ", saveFinalModel(env, config, server.host()));
+  if (faults.empty() && runIsOver) note("who was done: ", server.host().forgetFinishedRanks());
   return faults.empty() ? Status() : Status(ErrorCode::io, "could not save " + faults);
 }
 
@@ -156,7 +157,7 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
   auto hangups = onHangups(io.unixEventPort, server).eagerlyEvaluate([](kj::Exception&& exception) {
     spdlog::error("SIGHUP is no longer watched: {}", exception.getDescription().cStr());
   });
-  server.run([&] { return saved = saveAll(env, config, server.control()); }).wait(io.waitScope);
+  server.run([&] { return saved = saveAll(env, config, server); }).wait(io.waitScope);
   if (saved.ok()) {
     spdlog::info("stopped");
   } else if (!config.log.file.empty()) {

@@ -81,7 +81,20 @@ std::string describeModel(const ModelSpec& model) {
   std::string out = fmt::format("model      {}, {} parameters in {} tensors, signature {:016x}\n", model.name,
                                 model.parameterCount(), model.tensors.size(), model.signature());
   for (const TensorSpec& tensor : model.tensors) out += "  " + tensor.toString() + "\n";
+  for (const TableSpec& table : model.tables) out += "  " + table.toString() + "\n";
   return out;
+}
+
+void describePushes(const PushedRanges& pushed, std::string& out) {
+  for (const PushedRange& range : pushed.ranges()) {
+    if (pushed.divided()) {
+      out += fmt::format("  {} to {} of the shard\n", range.begin, range.begin + range.count);
+    }
+    for (const AppliedPush& push : range.pushes) {
+      out += fmt::format("  rank {}, incarnation {:016x}: step {} made version {}\n", push.rank.value,
+                         push.incarnation, push.step.value, push.version.value);
+    }
+  }
 }
 
 Status inspectCheckpoint(Env& env, const std::string& path, std::string& out) {
@@ -89,6 +102,12 @@ Status inspectCheckpoint(Env& env, const std::string& path, std::string& out) {
   const Manifest& manifest = checkpoint.manifest;
   out += fmt::format("checkpoint {} of {}, consistency {}, all checksums right\n", manifest.number,
                      manifest.created, consistencyName(manifest.consistency));
+  if (manifest.base) {
+    std::string chain;
+    for (const Checkpoint& base : checkpoint.bases) chain += fmt::format("{}, ", base.manifest.number);
+    out += fmt::format("base       goes on from checkpoint {}: the rows are those of {}{} together\n",
+                       manifest.base->number, chain, manifest.number);
+  }
   out += describeModel(manifest.model);
   for (const ManifestGroup& group : manifest.groups) {
     out += fmt::format("group      policy {}, optimizer {}\n", group.policy, group.optimizer.describe());
@@ -97,15 +116,17 @@ Status inspectCheckpoint(Env& env, const std::string& path, std::string& out) {
     out += fmt::format("shard {}    elements {} to {}, version {}, {}, {} bytes, crc32c {:08x}\n",
                        shard.range.id.value, shard.range.begin, shard.range.begin + shard.range.count,
                        shard.version.value, shard.file, shard.bytes, shard.crc);
-    for (const PushedRange& range : shard.pushed.ranges()) {
-      if (shard.pushed.divided()) {
-        out += fmt::format("  elements {} to {} of the shard\n", range.begin, range.begin + range.count);
-      }
-      for (const AppliedPush& push : range.pushes) {
-        out += fmt::format("  rank {}, incarnation {:016x}: step {} made version {}\n", push.rank.value,
-                           push.incarnation, push.step.value, push.version.value);
-      }
-    }
+    describePushes(shard.pushed, out);
+  }
+  for (const ManifestRowShard& shard : manifest.rowShards) {
+    uint64_t bytes = 0;
+    for (const ManifestFile& file : shard.files) bytes += file.bytes;
+    out += fmt::format("row shard {}  hash units {} to {}, version {}, {} rows{} in {} file(s), {} bytes\n",
+                       shard.range.id.value, shard.range.begin, shard.range.begin + shard.range.count,
+                       shard.version.value, shard.rows,
+                       shard.since ? fmt::format(" that changed since version {}", shard.since->value) : "",
+                       shard.files.size(), bytes);
+    describePushes(shard.pushed, out);
   }
   if (manifest.samples) {
     const PlanTerms& terms = manifest.samples->terms;
@@ -145,7 +166,8 @@ Status inspectSegment(Env& env, const std::string& path, std::string& out) {
 }
 
 Status inspectTensors(Env& env, const std::string& path, std::string& out) {
-  PSD_ASSIGN_OR_RETURN(const SafetensorsReader reader, SafetensorsReader::open(env, path));
+  PSD_ASSIGN_OR_RETURN(const SafetensorsReader reader,
+                       SafetensorsReader::open(env, path, SafetensorsReader::Takes::floatsAndIntegers));
   out += "safetensors file\n" + describeModel(reader.model());
   return {};
 }
@@ -179,8 +201,9 @@ Status inspectFolder(Env& env, const std::string& path, std::string& out) {
       whole = true;
       const Manifest& manifest = opened->manifest;
       if (manifest.logSegment != 0) logFrom.try_emplace(manifest.logHistory, manifest.logSegment);
-      out += fmt::format("checkpoint {} of {}, shard 0 at version {}, whole\n", number, manifest.created,
-                         manifest.shards[0].version.value);
+      out += fmt::format("checkpoint {} of {}, shard 0 at version {}, whole{}\n", number, manifest.created,
+                         blocksOf(manifest).front()->version.value,
+                         manifest.base ? fmt::format(", goes on from {}", manifest.base->number) : "");
     } else {
       out += fmt::format("checkpoint {}: {}\n", number, opened.message());
       worst = opened.status();
@@ -214,15 +237,17 @@ Status inspectAnything(Env& env, const std::string& path, std::string& out) {
 
 }  // namespace
 
-Status exportModel(Env& env, const std::string& path, const std::string& to) {
+Status exportModel(Env& env, const std::string& path, const std::string& table, const std::string& to) {
   PSD_RETURN_IF_ERROR(checkExists(env, path));
   std::string out;
   const Status exported = besideDaemon(env, path, [&]() -> Status {
     out.clear();
     PSD_ASSIGN_OR_RETURN(const Checkpoint checkpoint, checkpointAt(env, path, out));
-    PSD_RETURN_IF_ERROR(exportCheckpoint(env, checkpoint, to));
-    out += fmt::format("wrote model '{}' of checkpoint {} to '{}'\n", checkpoint.manifest.model.name,
-                       checkpoint.manifest.number, to);
+    PSD_RETURN_IF_ERROR(table.empty() ? exportCheckpoint(env, checkpoint, to)
+                                      : exportTable(env, checkpoint, table, to));
+    const std::string what =
+        table.empty() ? fmt::format("model '{}'", checkpoint.manifest.model.name) : "table '" + table + "'";
+    out += fmt::format("wrote {} of checkpoint {} to '{}'\n", what, checkpoint.manifest.number, to);
     return {};
   });
   print(out);
@@ -253,8 +278,8 @@ Status replay(Env& env, const std::string& folder, std::optional<uint64_t> until
     return {};
   }));
   std::string versions;
-  for (size_t i = 0; i < store->shardCount(); i++) {
-    versions += (i == 0 ? "" : ", ") + std::to_string(store->shard(i).version().value);
+  for (size_t i = 0; i < store->blockCount(); i++) {
+    versions += (i == 0 ? "" : ", ") + std::to_string(store->block(i).version().value);
   }
   print(fmt::format("model '{}', shards at update {}\n", store->model().name, versions));
   if (to.empty()) return {};

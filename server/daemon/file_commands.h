@@ -12,9 +12,9 @@ namespace psd {
 /// The subcommands for what a daemon leaves on the disk; none needs a daemon. Each prints to standard output
 /// and blocks.
 
-/// `psd export`: a checkpoint's whole model as one safetensors file. `path`: a checkpoint, or a folder with
-/// some, of which the newest whole one is taken.
-Status exportModel(Env& env, const std::string& path, const std::string& to);
+/// `psd export`: a checkpoint's tensors, or where `table` names one an embedding table, as one safetensors
+/// file. `path`: a checkpoint, or a folder with some, of which the newest whole one is taken.
+Status exportModel(Env& env, const std::string& path, const std::string& table, const std::string& to);
 
 /// `psd inspect`: what a checkpoint, a folder of them, a segment of a log or a safetensors file holds, every
 /// checksum verified. An Error when something in it is damaged.

@@ -49,7 +49,7 @@ struct ConfigFlags {
 /// What `psd export`, `psd inspect` and `psd replay` are told.
 struct FileFlags {
   CLI::App *exporting, *inspecting, *replaying;
-  std::string path, to;
+  std::string path, to, table;
   std::optional<std::string> until;
 
   explicit FileFlags(CLI::App& app)
@@ -60,6 +60,9 @@ struct FileFlags {
         ->required()
         ->type_name("PATH");
     exporting->add_option("--to", to, "The file to write")->required()->type_name("FILE");
+    exporting
+        ->add_option("--table", table, "One embedding table in place of the tensors: its keys and values")
+        ->type_name("NAME");
     inspecting
         ->add_option("path", path, "A checkpoint, a folder of them, a segment of a log, a safetensors file")
         ->required()
@@ -74,7 +77,7 @@ struct FileFlags {
 
   /// The chosen command's outcome; nothing when none of them was chosen.
   std::optional<psd::Status> run(psd::Env& env) const {
-    if (*exporting) return psd::exportModel(env, path, to);
+    if (*exporting) return psd::exportModel(env, path, table, to);
     if (*inspecting) return psd::inspect(env, path);
     if (*replaying) return replay(env);
     return {};
@@ -99,7 +102,7 @@ struct OperatorFlags {
     std::vector<std::string> servers{"tcp://localhost:5500"};
   };
   Call status, reload, stop;
-  bool json = false;
+  bool json = false, hot = false;
 
   explicit OperatorFlags(CLI::App& app)
       : status{app.add_subcommand("status", "Show the state of a running daemon"), "5"},
@@ -121,13 +124,17 @@ struct OperatorFlags {
           ->type_name("SECONDS");
     }
     status.command->add_flag("--json", json, "The whole status, for programs");
+    status.command->add_flag("--hot", hot,
+                             "In its place the ten rows of each embedding table with the most updates");
   }
 
   /// The chosen command's outcome; nothing when none of them was chosen.
   std::optional<psd::Status> run() const {
     using psd::DaemonCall;
     if (*status.command) {
-      return calling(status, [this](const DaemonCall& call) { return psd::printStatus(call, json); });
+      return calling(status, [this](const DaemonCall& call) {
+        return hot ? psd::printHotRows(call, json) : psd::printStatus(call, json);
+      });
     }
     if (*reload.command) return calling(reload, psd::reloadServer);
     if (*stop.command) return calling(stop, psd::stopServer);

@@ -50,6 +50,20 @@ Status printStatus(const DaemonCall& call, bool json) {
   return {};
 }
 
+Status printHotRows(const DaemonCall& call, bool json) {
+  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
+  PSD_ASSIGN_OR_RETURN(const std::string text, fetchHotRowsJson(address, call.timeout));
+  const std::string origin = "the hot rows of " + address.toString();
+  PSD_ASSIGN_OR_RETURN(const nlohmann::ordered_json document, parseJson(text, origin));
+  if (json) {
+    std::puts(jsonText(document, 2).c_str());
+    return {};
+  }
+  PSD_ASSIGN_OR_RETURN(const HotRowsStatus rows, readHotRows(document, origin));
+  std::fputs(hotRowsTable(rows).c_str(), stdout);
+  return {};
+}
+
 Status reloadServer(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
   PSD_ASSIGN_OR_RETURN(const std::string change, reloadDaemon(address, call.timeout));

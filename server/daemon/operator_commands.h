@@ -23,6 +23,10 @@ void printConfig(const LoadedConfig& loaded);
 /// `psd status`: a table for people, or the daemon's JSON.
 Status printStatus(const DaemonCall& call, bool json);
 
+/// `psd status --hot`: the rows of embedding tables with the most updates, for people or as the daemon's
+/// JSON.
+Status printHotRows(const DaemonCall& call, bool json);
+
 /// `psd reload`: the daemon reads its configuration again. Prints what has changed.
 Status reloadServer(const DaemonCall& call);
 

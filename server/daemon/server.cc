@@ -17,16 +17,17 @@ constexpr auto kSettlePoll = 2 * kj::MILLISECONDS;
 constexpr auto kTick = 20 * kj::MILLISECONDS;       // while a policy goes by the clock …
 constexpr auto kTickIdle = 250 * kj::MILLISECONDS;  // … and to see whether one does
 
-/// Peers speak Cap'n Proto.
-std::shared_ptr<PeerConnection> connectByRpc(std::shared_ptr<EventLoop> loop, int fd, std::string peer) {
-  return std::make_shared<Connection>(
-      std::move(loop), fd, std::move(peer),
-      [](std::shared_ptr<Connection> connection) -> capnp::Capability::Client {
-        return kj::heap<LoginService>(std::move(connection));
-      });
-}
-
 }  // namespace
+
+RunTerms runTermsOf(const DaemonConfig& config) {
+  return {.worldSize = config.worldSize ? config.worldSize->max : 0,
+          .worldSizeMin = config.worldSize ? config.worldSize->min : 0,
+          .ranksMax = config.limits.connections,
+          .lease = std::chrono::milliseconds(config.membership.leaseMs),
+          .grace = std::chrono::milliseconds(config.membership.graceMs),
+          .exitWhenDone = config.exitWhenDone,
+          .keepsRanks = config.durability.enabled()};
+}
 
 Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::shared_ptr<Backend>> backends,
                Env& env, Reread reread, DescriptorBudget descriptors)
@@ -35,18 +36,14 @@ Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::sha
       reread_(std::move(reread)),
       descriptors_(descriptors),
       budgets_(loaded_.config.limits, descriptors_.connectionsMax()),
-      control_(std::make_shared<const DaemonConfig>(loaded_.config), std::move(backends), env, counters_,
-               budgets_),
-      environment_{
-          std::make_shared<const DaemonConfig>(loaded_.config),
-          counters_,
-          kj::getCurrentThreadExecutor(),
-          control_,
-          [this] { return status(); },
-          [this] { return reload(); },
-          [this](LifeId life, Step step, bool applied) { control_.samples().stepOver(life, step, applied); },
-          connectByRpc,
-          budgets_} {}
+      reports_(kj::getCurrentThreadExecutor(), coordinator_),
+      host_(std::make_shared<const DaemonConfig>(loaded_.config), std::move(backends), env, counters_,
+            budgets_, reports_),
+      coordinator_(runTermsOf(loaded_.config), host_, counters_),
+      controlLoop_(kj::getCurrentThreadExecutor(), coordinator_, host_, reports_),
+      administration_(
+          controlLoop_, [this] { return status(); }, [this] { return reload(); }),
+      environment_{std::make_shared<const DaemonConfig>(loaded_.config), counters_, budgets_} {}
 
 Server::~Server() {
   listeners_.clear();
@@ -61,7 +58,7 @@ Status Server::start() {
     addresses_.push_back(bound.address());
     sockets.push_back(std::move(bound));
   }
-  PSD_RETURN_IF_ERROR(control_.prepare());
+  PSD_RETURN_IF_ERROR(prepare());
   for (uint32_t i = 0; i < loaded_.config.threads; i++) {
     threads_.push_back(std::make_unique<EventLoopThread>(environment_, i));
   }
@@ -74,69 +71,104 @@ Status Server::start() {
   ticks_ = keepTicking().eagerlyEvaluate([](kj::Exception&& exception) {
     spdlog::error("the clock of the policies stands still: {}", exception.getDescription().cStr());
   });
-  leaseWatch_ = control_.watchLeases(io_.provider->getTimer()).eagerlyEvaluate(nullptr);
+  leaseWatch_ = watchLeases().eagerlyEvaluate(nullptr);
   return {};
 }
 
 kj::Promise<void> Server::keepTicking() {
   // Once the daemon ends no round is closed by the clock: what is left of it goes on with the next daemon, or
   // was told to end.
-  const auto interval = !control_.end().requested() && control_.models().tick() ? kTick : kTickIdle;
+  const auto interval = !coordinator_.end().requested() && host_.models().tick() ? kTick : kTickIdle;
   return io_.provider->getTimer().afterDelay(interval).then([this] { return keepTicking(); });
+}
+
+Status Server::prepare() {
+  PSD_RETURN_IF_ERROR(host_.mayFollow(loaded_.config, 0, {}));
+  PSD_ASSIGN_OR_RETURN(const PriorRun prior, host_.prepare());
+  const bool goesOn = coordinator_.begin(prior);
+  host_.beginSaving();
+  if (goesOn) return {};
+  // What another run left is not to be taken for this one's.
+  if (Status forgotten = host_.forgetFinishedRanks(); !forgotten.ok()) {
+    spdlog::error("something old stays: {}", forgotten.message());
+  }
+  return {};
 }
 
 std::vector<Address> Server::addresses() const { return addresses_; }
 
+kj::Promise<void> Server::watchLeases() {
+  const auto next = coordinator_.lookAtLeases(std::chrono::milliseconds(steadyMs()));
+  return io_.provider->getTimer().afterDelay(next.count() * kj::MILLISECONDS).then([this] {
+    return watchLeases();
+  });
+}
+
 void Server::handOver(OwnFd fd, std::string peer) {
   EventLoopThread& thread = *threads_[nextThread_++ % threads_.size()];
-  thread.post([fd = std::move(fd), peer = std::move(peer)](EventLoop& loop) mutable {
-    loop.adopt(fd.release(), std::move(peer));
+  thread.post([this, fd = std::move(fd), peer = std::move(peer)](EventLoop& loop) mutable {
+    // Peers speak Cap'n Proto.
+    const auto bootstrap = [this](std::shared_ptr<Connection> connection) -> capnp::Capability::Client {
+      return kj::heap<LoginService>(std::move(connection), controlLoop_, administration_);
+    };
+    loop.connections().adopt(
+        std::make_shared<Connection>(loop.shared_from_this(), fd.release(), std::move(peer), bootstrap));
+  });
+}
+
+kj::Promise<std::vector<std::shared_ptr<EventLoop>>> Server::loops() {
+  auto found = kj::heapArrayBuilder<kj::Promise<std::shared_ptr<EventLoop>>>(threads_.size());
+  for (auto& thread : threads_) {
+    found.add(thread->run([](EventLoop& loop) { return loop.shared_from_this(); }));
+  }
+  return kj::joinPromises(found.finish()).then([](kj::Array<std::shared_ptr<EventLoop>> loops) {
+    return std::vector<std::shared_ptr<EventLoop>>(loops.begin(), loops.end());
   });
 }
 
 kj::Promise<void> Server::run(std::function<Status()> whenQuiet) {
-  return control_.end()
+  return coordinator_.end()
       .whenBegun()
       .then([this] { return drain(); })
       .then([this](bool settled) {
         warnOfHaste(settled);
-        control_.end().notifyTrainers();
-        if (control_.end().restarting()) {
-          return settle([](EventLoop& loop) { return loop.atRest() && !loop.hasTrainers(); });
+        coordinator_.end().notifyTrainers();
+        if (coordinator_.end().restarting()) {
+          return settle([](EventLoop& loop) { return loop.atRest() && !loop.connections().hasTrainers(); });
         }
-        return settle([](EventLoop& loop) { return loop.quiet() && !loop.hasTrainers(); });
+        return settle([](EventLoop& loop) { return loop.quiet() && !loop.connections().hasTrainers(); });
       })
       .then([this](bool settled) {
         warnOfHaste(settled);
         environment_.closed = true;
         // A round that a departure closed is applied by this loop, and what follows blocks it: a checkpoint
         // would wait for a lock that nobody lets go.
-        return control_.models().quiesce();
+        return host_.models().quiesce();
       })
-      .then([this] { return control_.whenFinishedRanksKept(); })
+      .then([this] { return coordinator_.whenFinishedRanksKept(); })
       .then([this, whenQuiet = std::move(whenQuiet)] {
-        control_.end().tellOutcome(whenQuiet());
-        return settle([](EventLoop& loop) { return !loop.owesOutcome(); });
+        coordinator_.end().tellOutcome(whenQuiet());
+        return settle([](EventLoop& loop) { return !loop.connections().owesOutcome(); });
       })
       .then([this](bool) { return stopThreads(); });
 }
 
 kj::Promise<bool> Server::drain() {
-  if (control_.end().restarting()) {
-    return onEveryLoop([](EventLoop& loop) { loop.closeGate(); })
+  if (coordinator_.end().restarting()) {
+    return onEveryLoop([](EventLoop& loop) { loop.gate().close(); })
         .then([this] { return settle([](EventLoop& loop) { return loop.atRest(); }); })
         .then([this](bool settled) -> kj::Promise<bool> {
-          if (!control_.end().restarting()) return drain();  // the run is to end after all
+          if (!coordinator_.end().restarting()) return drain();  // the run is to end after all
           listeners_.clear();
           return settled;
         });
   }
   listeners_.clear();
   environment_.draining = true;
-  control_.endDisconnected();
-  control_.endWaits();
+  coordinator_.endDisconnected();
+  host_.models().endWaits(coordinator_.end().error());
   // What waits at a gate is refused.
-  return onEveryLoop([](EventLoop& loop) { loop.openGate(); }).then([this] {
+  return onEveryLoop([](EventLoop& loop) { loop.gate().open(); }).then([this] {
     return settle([](EventLoop& loop) { return loop.quiet(); });
   });
 }
@@ -217,7 +249,8 @@ DaemonStatus Server::status() const {
                    .logPending = limits.logPendingBytes,
                    .outgoing = limits.allOutgoingBytes,
                    .staged = limits.stagedBytes};
-  control_.fillStatus(status);
+  host_.fillStatus(status);
+  coordinator_.fillStatus(status);
   return status;
 }
 

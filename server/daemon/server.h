@@ -9,16 +9,21 @@
 
 #include "common/types/stopwatch.h"
 #include "server/config/daemon_config.h"
-#include "server/control/control.h"
 #include "server/daemon/listener.h"
+#include "server/hosting/parameter_host.h"
 #include "server/limits/descriptor_budget.h"
 #include "server/loop/background.h"
 #include "server/loop/event_loop.h"
+#include "server/service/administration.h"
 
 namespace psd {
 
-/// The network side of a daemon: listeners, event-loop threads and control, and their orderly end.
-/// Owned by the control loop's thread, which is the caller's.
+/// What the run of a daemon with this configuration goes by.
+RunTerms runTermsOf(const DaemonConfig& config);
+
+/// A daemon: its listeners, its event-loop threads, who is in (Coordinator) and the parameters
+/// (ParameterHost), wired together, and their orderly end. Owned by the control loop's thread, which is the
+/// caller's.
 class Server {
  public:
   /// Reads the configuration again, as at the start. Called on a thread of its own; may block.
@@ -33,7 +38,12 @@ class Server {
   Status start();
   /// What is listened on, with the ports that were chosen.
   std::vector<Address> addresses() const;
-  Control& control() { return control_; }
+  Coordinator& coordinator() { return coordinator_; }
+  ParameterHost& host() { return host_; }
+  /// For services on an event loop.
+  ControlLoop& controlLoop() { return controlLoop_; }
+  /// The event loops, for services that come over no connection; they may hold them beyond the threads' end.
+  kj::Promise<std::vector<std::shared_ptr<EventLoop>>> loops();
 
   /// Serves until a stop is requested, then: no new connections or updates, what has begun is
   /// finished (limits.drain_ms), trainers are told, `whenQuiet` runs, whoever waits for the end is told what
@@ -52,6 +62,8 @@ class Server {
  private:
   using Condition = std::function<bool(EventLoop&)>;
 
+  /// Goes on with what a daemon before this one saved, or makes the model that the config names. Blocks.
+  Status prepare();
   /// Resolves when `settled(loop)` holds on every loop (true) or drain_ms have passed (false).
   kj::Promise<bool> settle(Condition settled);
   kj::Promise<bool> poll(std::shared_ptr<Condition> settled, kj::TimePoint deadline);
@@ -67,6 +79,7 @@ class Server {
   kj::Promise<void> stopThreads();
   void handOver(OwnFd fd, std::string peer);
   kj::Promise<void> keepTicking();
+  kj::Promise<void> watchLeases();
 
   kj::AsyncIoContext& io_;
   LoadedConfig loaded_;
@@ -75,7 +88,11 @@ class Server {
   const Stopwatch uptime_;
   DaemonMetrics counters_;
   MemoryBudgets budgets_;
-  Control control_;
+  StepReports reports_;
+  ParameterHost host_;
+  Coordinator coordinator_;
+  ControlLoop controlLoop_;
+  Administration administration_;
   LoopEnvironment environment_;
   std::vector<Address> addresses_;
   std::vector<std::unique_ptr<EventLoopThread>> threads_;

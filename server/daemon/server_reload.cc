@@ -14,14 +14,15 @@ kj::Promise<Result<std::string>> Server::reload() {
   if (Status reopened = reopenLogFile(); !reopened.ok()) {
     spdlog::warn("the log stays in the file of before: {}", reopened.message());
   }
-  if (control_.end().requested()) return Outcome(ErrorCode::shuttingDown, "the daemon is shutting down");
+  if (coordinator_.end().requested()) return Outcome(ErrorCode::shuttingDown, "the daemon is shutting down");
   if (reloading_) return Outcome(ErrorCode::notReady, "another reload is under way");
   reloading_ = true;
   return background_.run<Result<LoadedConfig>>(reread_)
       .then([this](Result<LoadedConfig> next) -> kj::Promise<Outcome> {
         if (!next.ok()) return Outcome(next.error());
         if (Status may = checkLiveChange(loaded_, *next); !may.ok()) return Outcome(may.error());
-        if (Status may = control_.mayFollow(next->config); !may.ok()) return Outcome(may.error());
+        const Status may = host_.mayFollow(next->config, coordinator_.worldSize(), coordinator_.pushCodecs());
+        if (!may.ok()) return Outcome(may.error());
         return changeTo(*std::move(next));
       })
       .then([this](Outcome outcome) {
@@ -42,17 +43,17 @@ kj::Promise<Result<std::string>> Server::changeTo(LoadedConfig next) {
   std::string change = describeChange(loaded_, next);
   if (change.empty()) return Outcome("nothing differs");
   auto target = std::make_shared<const LoadedConfig>(std::move(next));
-  return onEveryLoop([](EventLoop& loop) { loop.closeGate(); })
+  return onEveryLoop([](EventLoop& loop) { loop.gate().close(); })
       .then([this, target] { return changeAtRest(*target); })
       .catch_([](kj::Exception&& exception) {
         return Status(ErrorCode::internal, exception.getDescription().cStr());
       })
       .then([this](Status status) {
         auto config = std::make_shared<const DaemonConfig>(loaded_.config);  // the old one after an error
-        const bool opens = !control_.end().restarting();
+        const bool opens = !coordinator_.end().restarting();
         return onEveryLoop([config, opens](EventLoop& loop) {
                  loop.setConfig(config);
-                 if (opens) loop.openGate();
+                 if (opens) loop.gate().open();
                })
             .then([status = std::move(status)] { return status; });
       })
@@ -65,7 +66,8 @@ kj::Promise<Result<std::string>> Server::changeTo(LoadedConfig next) {
 kj::Promise<Status> Server::changeAtRest(const LoadedConfig& next) {
   return settle([](EventLoop& loop) { return loop.atRest(); })
       .then([this, &next](bool atRest) -> kj::Promise<Status> {
-        if (control_.end().requested()) return Status(ErrorCode::shuttingDown, "the daemon is shutting down");
+        if (coordinator_.end().requested())
+          return Status(ErrorCode::shuttingDown, "the daemon is shutting down");
         if (!atRest) {
           return Status(ErrorCode::deadlineExceeded,
                         "gradients that had begun to come were not complete within limits.drain_ms (" +
@@ -74,10 +76,11 @@ kj::Promise<Status> Server::changeAtRest(const LoadedConfig& next) {
         // What is left waits for other trainers. From here on nothing is refused, since settling changes the
         // model.
         const std::vector<bool> keep = samePolicies(loaded_, next);
-        return control_.models().settle(keep).then([this, &next, keep] {
+        return host_.models().settle(keep).then([this, &next, keep] {
           loaded_ = next;
           budgets_.follow(loaded_.config.limits);
-          control_.adopt(std::make_shared<const DaemonConfig>(loaded_.config), keep);
+          host_.adopt(std::make_shared<const DaemonConfig>(loaded_.config), keep);
+          coordinator_.follow(runTermsOf(loaded_.config));
           const uint32_t most = connectionsMax();
           for (auto& listener : listeners_) listener->setConnectionsMax(most);
           setLogLevel(loaded_.config.log.level);

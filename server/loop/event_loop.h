@@ -1,9 +1,9 @@
 #pragma once
 
-#include <functional>
-#include <map>
+#include <atomic>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include <kj/async-io.h>
 
@@ -11,39 +11,28 @@
 #include "common/wire/spinner.h"
 #include "server/config/daemon_config.h"
 #include "server/limits/memory_budgets.h"
-#include "server/loop/peer_connection.h"
+#include "server/loop/gate.h"
+#include "server/loop/models_in_use.h"
+#include "server/loop/peer_connections.h"
 #include "server/loop/updates_under_way.h"
 #include "server/metrics/counters.h"
 #include "server/policy/served_model.h"
-#include "server/status/daemon_status.h"
 
 namespace psd {
 
-class Control;
-class EventLoop;
-
-/// What every loop shares; all of it is thread-safe or immutable and outlives the loops.
+/// What every loop shares, thread-safe or immutable; outlives the loops.
 struct LoopEnvironment {
   const std::shared_ptr<const DaemonConfig> config;  ///< at the start; each loop goes by its own config()
   DaemonMetrics& counters;
-  const kj::Executor& controlExecutor;
-  Control& control;                      ///< only through EventLoop::onControl()
-  std::function<DaemonStatus()> status;  ///< the daemon's whole status; on the control loop
-  std::function<kj::Promise<Result<std::string>>()> reload;  ///< Server::reload(); on the control loop
-  /// What became of the samples behind a step, SampleDealer::stepOver(); on the control loop.
-  std::function<void(LifeId life, Step step, bool applied)> stepOver;
-  /// Makes the connection of an accepted socket, which it takes over; on its loop.
-  std::function<std::shared_ptr<PeerConnection>(std::shared_ptr<EventLoop>, int fd, std::string peer)>
-      connect;
   MemoryBudgets& budgets;
-  std::atomic<bool> draining{false};      ///< set: only updates that have begun are taken
-  std::atomic<bool> closed{false};        ///< set: no update is taken any more
-  std::atomic<bool> dealsSamples{false};  ///< set: SampleDealer::stepOver() wants to know
+  std::atomic<bool> draining{false};  ///< set: only updates that have begun are taken
+  std::atomic<bool> closed{false};    ///< set: no update is taken any more
 };
 
-/// One event loop with its connections, buffers and lanes. Everything in it belongs to its thread. Shared
-/// with its connections, since a call that cannot be cancelled may outlive both its connection and the loop's
-/// orderly end; after shutDown() all that such a call can still reach is harmless.
+/// One event loop: runs what its connections ask for, and has their buffers and lanes. Everything in it
+/// belongs to its thread. Shared with its connections, since a call that cannot be cancelled may outlive both
+/// its connection and the loop's orderly end; after shutDown() all that such a call can still reach is
+/// harmless.
 class EventLoop final : public std::enable_shared_from_this<EventLoop>, private kj::TaskSet::ErrorHandler {
  public:
   EventLoop(kj::AsyncIoContext& io, LoopEnvironment& environment);
@@ -60,17 +49,6 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   const std::shared_ptr<wire::BufferPool>& pool() { return pool_; }
   wire::Spinner& spinner() { return spinner_; }
 
-  /// Takes over an accepted socket, already counted as open.
-  void adopt(int fd, std::string peer);
-  /// Ends a connection as soon as the current work on it is off the stack; `reason` empty: the peer left.
-  void drop(PeerConnection& connection, std::string reason);
-
-  /// Runs `work(control)` on the control loop; the promise resolves here. `work` may return a promise.
-  template <class Work>
-  auto onControl(Work work) {
-    return environment_.controlExecutor.executeAsync(
-        [this, work = std::move(work)]() mutable { return work(environment_.control); });
-  }
   /// For other loops, to run something here that promises nothing.
   const kj::Executor& executor() const { return *executor_; }
   /// For other loops: runs `work()` here. Fails (DISCONNECTED) once the loop is shut down, and so does then
@@ -97,42 +75,29 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   /// False once the loop is shut down. Asked from any thread.
   bool running() const { return running_; }
 
-  /// This loop's lane for the shard's device.
-  Lane& laneFor(const std::shared_ptr<ServedModel>& model, const Shard& shard);
-  /// The policy that rules the shard now. Without a lock, but for the first time after policies changed.
+  /// See ModelsInUse.
+  Lane& laneFor(const std::shared_ptr<ServedModel>& model, const Shard& shard) {
+    return models_.laneFor(model, shard);
+  }
   const std::shared_ptr<UpdatePolicy>& policyOf(const std::shared_ptr<ServedModel>& model,
-                                                const Shard& shard);
+                                                const ParameterBlock& block) {
+    return models_.policyOf(model, block);
+  }
 
   /// The configuration as of now; another one after a reload.
   const DaemonConfig& config() const { return *config_; }
   void setConfig(std::shared_ptr<const DaemonConfig> config);
 
+  PeerConnections& connections() { return connections_; }
+  /// Holds gradients back that have not begun.
+  Gate& gate() { return gate_; }
   /// What the pushes of this loop's trainers have begun and not ended.
   UpdatesUnderWay& underWay() { return underWay_; }
-
-  /// Until openGate(), gradients that have not begun wait.
-  void closeGate();
-  void openGate();
-  /// Resolves when the gate opens; nothing while it is open.
-  kj::Maybe<kj::Promise<void>> gate();
-
   bool atRest() const { return underWay_.atRest(); }
   /// Nothing is half done or unsent here.
-  bool quiet() const;
-  bool hasTrainers() const;
-  /// Some peer waits for what comes of the daemon's end.
-  bool owesOutcome() const;
+  bool quiet() const { return underWay_.open == 0 && connections_.nothingQueued(); }
 
  private:
-  /// What this loop has for itself of a model that is in use.
-  struct OfModel {
-    Lanes lanes;
-    Policies policies;
-    uint64_t generation = 0;  ///< ServedModel::generation() of these
-  };
-
-  kj::Promise<void> sweep();
-  OfModel& ofModel(const std::shared_ptr<ServedModel>& model);
   void taskFailed(kj::Exception&& exception) override;
   static kj::Exception ended();
 
@@ -140,12 +105,11 @@ class EventLoop final : public std::enable_shared_from_this<EventLoop>, private 
   LoopEnvironment& environment_;
   wire::Spinner spinner_;
   std::shared_ptr<wire::BufferPool> pool_;
-  std::map<std::weak_ptr<ServedModel>, OfModel, std::owner_less<>> models_;
+  ModelsInUse models_;
   std::shared_ptr<const DaemonConfig> config_;
   UpdatesUnderWay underWay_;
-  kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> gateOpener_;  // while the gate is closed
-  kj::ForkedPromise<void> gateOpened_ = nullptr;
-  std::map<PeerConnection*, std::shared_ptr<PeerConnection>> connections_;
+  Gate gate_;
+  PeerConnections connections_;
   kj::Own<kj::TaskSet> tasks_;
   kj::Canceler requests_;
   const kj::Own<const kj::Executor> executor_ = kj::getCurrentThreadExecutor().addRef();

@@ -18,7 +18,7 @@ struct Candidate {
   uint32_t worldSize = 0;  ///< 0: that of the other trainers, or of the daemon's configuration
   std::string host;
   uint32_t pid = 0;
-  uint64_t incarnation = 0;    ///< a random number per life of a trainer; 0: it has none
+  uint64_t incarnation = 0;    ///< a random number that names the process; 0: it has none
   uint64_t lastDaemon = 0;     ///< which daemon process it was in before; 0: none
   bool returns = false;        ///< the trainer was in at this daemon process before
   bool anyRank = false;        ///< takes the lowest one that is free
@@ -31,6 +31,13 @@ enum class Departure {
   left,
   lost,
   sentAway,  ///< the daemon ends: it is not done
+};
+
+/// The ranks of a world that have been in and are no more. A value type.
+struct Departed {
+  uint32_t worldSize = 0;
+  std::set<Rank> ranks;
+  bool operator==(const Departed&) const = default;
 };
 
 /// The trainers that are in: ranks, world size and whether everyone has come and gone. Pure: no threads,

@@ -61,7 +61,7 @@ Result<SamplePlan> SamplePlan::restore(const SavedSamples& saved) {
                          std::to_string(deal.range.epoch) + ", or one after it, is there twice");
     }
     // A trainer that asks for a step anew has it twice; the first one is that whose gradient was applied.
-    if (!plan.away_.emplace(AwayKey{deal.life, deal.step}, deal.range).second) plan.put(deal.range);
+    if (!plan.away_.emplace(AwayKey{deal.process, deal.step}, deal.range).second) plan.put(deal.range);
   }
   if (saved.closed && !plan.finished()) return contradicts("it is closed and not finished");
   plan.closed_ = saved.closed;
@@ -69,11 +69,12 @@ Result<SamplePlan> SamplePlan::restore(const SavedSamples& saved) {
   return plan;
 }
 
-const SampleDeal& SamplePlan::deal(LifeId trainer, const TrainerLife& life, const HeldSamples& samples) {
-  return dealt_[{trainer, samples.step}] = {samples, life, ++deals_};
+const SampleDeal& SamplePlan::deal(ProcessId trainer, const TrainerProcess& process,
+                                   const HeldSamples& samples) {
+  return dealt_[{trainer, samples.step}] = {samples, process, ++deals_};
 }
 
-std::optional<SampleDeal> SamplePlan::take(LifeId trainer, const TrainerLife& life, Step step,
+std::optional<SampleDeal> SamplePlan::take(ProcessId trainer, const TrainerProcess& process, Step step,
                                            uint64_t count) {
   if (auto before = dealt_.find({trainer, step}); before != dealt_.end()) return before->second;
   if (!hasMore()) return std::nullopt;
@@ -82,24 +83,24 @@ std::optional<SampleDeal> SamplePlan::take(LifeId trainer, const TrainerLife& li
   const SampleRange range{index / terms_.samples, begin,
                           std::min({count, end - index, terms_.samples - begin})};
   claim(range);
-  return deal(trainer, life, {step, range});
+  return deal(trainer, process, {step, range});
 }
 
-void SamplePlan::done(LifeId trainer, Step step) {
+void SamplePlan::done(ProcessId trainer, Step step) {
   const auto dealt = dealt_.find({trainer, step});
   if (dealt == dealt_.end()) return;
   if (shardsBegun_ > 0) doneMeanwhile_.push_back({dealt->second, shardsBegun_});
   dealt_.erase(dealt);
 }
 
-void SamplePlan::giveBack(LifeId trainer, Step step) {
+void SamplePlan::giveBack(ProcessId trainer, Step step) {
   const auto dealt = dealt_.find({trainer, step});
   if (dealt == dealt_.end()) return;
   put(dealt->second.range);
   dealt_.erase(dealt);
 }
 
-std::vector<Step> SamplePlan::leave(LifeId trainer) {
+std::vector<Step> SamplePlan::leave(ProcessId trainer) {
   std::vector<Step> steps;
   auto dealt = dealt_.lower_bound({trainer, Step{0}});
   while (dealt != dealt_.end() && dealt->first.first == trainer) {
@@ -110,14 +111,15 @@ std::vector<Step> SamplePlan::leave(LifeId trainer) {
   return steps;
 }
 
-SamplePlan::Return SamplePlan::comeBack(LifeId trainer, const TrainerLife& life,
+SamplePlan::Return SamplePlan::comeBack(ProcessId trainer, const TrainerProcess& process,
                                         const std::vector<HeldSamples>& held) {
   Return result;
   std::vector<Step> over;  // the trainer was told so by a daemon whose memory is lost
-  for (auto mine = away_.lower_bound({life, Step{0}}); mine != away_.end() && mine->first.first == life;) {
+  for (auto mine = away_.lower_bound({process, Step{0}});
+       mine != away_.end() && mine->first.first == process;) {
     const HeldSamples known{mine->first.second, mine->second};
     if (std::find(held.begin(), held.end(), known) != held.end()) {
-      dealt_[{trainer, known.step}] = {known, life};
+      dealt_[{trainer, known.step}] = {known, process};
     } else {
       put(known.range);
       over.push_back(known.step);
@@ -127,7 +129,7 @@ SamplePlan::Return SamplePlan::comeBack(LifeId trainer, const TrainerLife& life,
   for (const HeldSamples& each : held) {
     if (dealt_.contains({trainer, each.step})) continue;
     if (begun() && check(each.range).ok() && claim(each.range)) {
-      result.claimed.push_back(deal(trainer, life, each));
+      result.claimed.push_back(deal(trainer, process, each));
     } else {
       result.lost.push_back(each.step);
     }
@@ -157,7 +159,7 @@ Status SamplePlan::dealAgain(const SampleDeal& deal) {
   const uint64_t begin = indexOf(deal.range), end = begin + deal.range.count;
   const auto goes = [&](const auto& entry) {
     const uint64_t other = indexOf(entry.second);
-    return entry.first == AwayKey{deal.life, deal.step} ||
+    return entry.first == AwayKey{deal.process, deal.step} ||
            (other < end && begin < other + entry.second.count);
   };
   RangeSet open = free_;
@@ -169,13 +171,13 @@ Status SamplePlan::dealAgain(const SampleDeal& deal) {
   }
   std::erase_if(away_, goes);
   free_ = std::move(open);
-  away_[{deal.life, deal.step}] = deal.range;
+  away_[{deal.process, deal.step}] = deal.range;
   return {};
 }
 
-size_t SamplePlan::openSteps(LifeId trainer) const {
+size_t SamplePlan::openSteps(ProcessId trainer) const {
   return static_cast<size_t>(std::distance(dealt_.lower_bound({trainer, Step{0}}),
-                                           dealt_.lower_bound({LifeId{trainer.value + 1}, Step{0}})));
+                                           dealt_.lower_bound({ProcessId{trainer.value + 1}, Step{0}})));
 }
 
 uint64_t SamplePlan::underWayCount() const {

@@ -7,23 +7,19 @@
 #include <utility>
 #include <vector>
 
+#include <kj/mutex.h>
+
 #include "common/status/status.h"
 #include "common/types/ids.h"
 #include "common/types/range_set.h"
 #include "common/types/samples.h"
+#include "server/membership/trainer.h"
 
 namespace psd {
 
-/// One life (process) of a trainer, over its sessions and over the lives of the daemon.
-struct TrainerLife {
-  Rank rank;
-  uint64_t incarnation = 0;
-  auto operator<=>(const TrainerLife&) const = default;
-};
-
 /// Samples that were given out for a step.
 struct SampleDeal : HeldSamples {
-  TrainerLife life;
+  TrainerProcess process;
   uint64_t number = 0;  ///< rises with each deal of a plan
   bool operator==(const SampleDeal&) const = default;
 };
@@ -76,13 +72,13 @@ class SamplePlan {
   const PlanTerms& terms() const { return terms_; }
 
   /// Takes at most `count` samples for a step, all of one epoch; nothing while there are none. `count` > 0.
-  std::optional<SampleDeal> take(LifeId trainer, const TrainerLife& life, Step step, uint64_t count);
+  std::optional<SampleDeal> take(ProcessId trainer, const TrainerProcess& process, Step step, uint64_t count);
   /// The gradient of a step is in the model; unknown steps are ignored.
-  void done(LifeId trainer, Step step);
+  void done(ProcessId trainer, Step step);
   /// The gradient of a step was dropped: its samples are free again; unknown steps are ignored.
-  void giveBack(LifeId trainer, Step step);
+  void giveBack(ProcessId trainer, Step step);
   /// The trainer is gone. Gives the steps whose samples go to others.
-  std::vector<Step> leave(LifeId trainer);
+  std::vector<Step> leave(ProcessId trainer);
 
   /// A trainer comes that this plan has not dealt to, with samples that it has from before, of which it was
   /// not told what became of their gradients.
@@ -90,12 +86,12 @@ class SamplePlan {
     std::vector<SampleDeal> claimed;  ///< this plan did not know, and nobody else has them
     std::vector<Step> lost;           ///< whose samples are done, or are others' from now on
   };
-  Return comeBack(LifeId trainer, const TrainerLife& life, const std::vector<HeldSamples>& held);
+  Return comeBack(ProcessId trainer, const TrainerProcess& process, const std::vector<HeldSamples>& held);
   /// Stops waiting for the trainers that have not come back.
   void giveUpAway();
 
   /// Steps of a trainer that are not over.
-  size_t openSteps(LifeId trainer) const;
+  size_t openSteps(ProcessId trainer) const;
   /// Whether there is something to take.
   bool hasMore() const { return free_.covered() > 0; }
   /// Every sample of every epoch is done.
@@ -118,20 +114,20 @@ class SamplePlan {
   /// For samples that are away, while the log of an earlier daemon is repeated. A deal takes samples from
   /// whoever had them and gave them back, of which the log says nothing. A deal that this plan knows is
   /// passed over.
-  using AwayKey = std::pair<TrainerLife, Step>;
+  using AwayKey = std::pair<TrainerProcess, Step>;
   const std::map<AwayKey, SampleRange>& away() const { return away_; }
   Status dealAgain(const SampleDeal& deal);
   void doneAway(const AwayKey& key) { away_.erase(key); }
   void giveBackAway(const AwayKey& key);
 
  private:
-  using Key = std::pair<LifeId, Step>;
+  using Key = std::pair<ProcessId, Step>;
 
   Status check(const SampleRange& range) const;
   uint64_t indexOf(const SampleRange& range) const { return range.epoch * terms_.samples + range.begin; }
   void put(const SampleRange& range) { free_.add(indexOf(range), range.count); }
   bool claim(const SampleRange& range) { return free_.remove(indexOf(range), range.count); }
-  const SampleDeal& deal(LifeId trainer, const TrainerLife& life, const HeldSamples& samples);
+  const SampleDeal& deal(ProcessId trainer, const TrainerProcess& process, const HeldSamples& samples);
 
   PlanTerms terms_;
   bool closed_ = false;
@@ -142,5 +138,8 @@ class SamplePlan {
   uint32_t shardsBegun_ = 0;
   std::vector<SavedDeal> doneMeanwhile_;  // done since the first beginShard()
 };
+
+/// A plan that one thread deals by and another saves.
+using GuardedSamples = kj::MutexGuarded<SamplePlan>;
 
 }  // namespace psd

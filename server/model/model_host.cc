@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <chrono>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
+
+#include "common/text/text.h"
+#include "server/store/rows/row_heat.h"
 
 namespace psd {
 namespace {
@@ -19,6 +23,41 @@ bool sameTensors(const ModelSpec& a, const ModelSpec& b) {
     return tensors;
   };
   return sorted(a) == sorted(b);
+}
+
+/// Whether a slice of a pull or a push can hold a row of each table.
+Status checkRowsFit(const ModelSpec& model, uint64_t sliceBytes) {
+  for (const TableSpec& table : model.tables) {
+    const uint64_t bytes = (table.dim + kRowIdFloats + kRowRunFloats) * sizeof(float);
+    if (bytes <= sliceBytes) continue;
+    return {ErrorCode::invalidArgument,
+            fmt::format("a row of table '{}' takes {} bytes with its id, and limits.slice_bytes is {}",
+                        printable(table.name), bytes, sliceBytes)};
+  }
+  return {};
+}
+
+/// Looks at all rows, which takes a while.
+HotRowsStatus hottestRowsOf(const ParameterStore& store) {
+  constexpr size_t kRows = 10;  // of a table
+  std::vector<std::vector<HotRow>> hottest(store.model().tables.size());
+  for (size_t i = 0; i < store.rowShardCount(); i++) {
+    for (const RowShard::Table& table : store.rowShard(i).tables()) {
+      const std::vector<HotRow> own = hottestRows(*table.rows, kRows);
+      hottest[table.index].insert(hottest[table.index].end(), own.begin(), own.end());
+    }
+  }
+  HotRowsStatus status;
+  for (size_t i = 0; i < hottest.size(); i++) {
+    std::ranges::stable_sort(hottest[i], std::greater(), [](const HotRow& row) { return row.meta.count(); });
+    hottest[i].resize(std::min(hottest[i].size(), kRows));
+    auto& table = status.tables.emplace_back();
+    table.name = store.model().tables[i].name;
+    for (const HotRow& row : hottest[i]) {
+      table.rows.push_back({std::to_string(row.id), row.meta.count(), row.meta.version()});
+    }
+  }
+  return status;
 }
 
 }  // namespace
@@ -69,7 +108,7 @@ Status ModelHost::load() {
   if (!name.empty()) spec.name = name;
   PSD_ASSIGN_OR_RETURN(model_, build(*config_, std::move(spec),
                                      [&](ParameterStore& store) { return loadParameters(file, store); }));
-  start_ = ModelStart(true);
+  hasValues_ = ready_ = true;
   return {};
 }
 
@@ -79,10 +118,10 @@ Status ModelHost::goOnFrom(const Checkpoint& checkpoint) {
   PSD_ASSIGN_OR_RETURN(model_,
                        build(*config_, given ? config_->model->spec : saved,
                              [&](ParameterStore& store) { return durability_.restore(checkpoint, store); }));
-  start_ = ModelStart(true);
-  for (size_t i = 0; i < model_->store->shardCount(); i++) saved_.push_back(model_->store->shard(i).pushed());
+  hasValues_ = ready_ = true;
+  for (size_t i = 0; i < model_->store->blockCount(); i++) saved_.push_back(model_->store->block(i).pushed());
   spdlog::info("going on from checkpoint '{}' of {}: model '{}', shard 0 at version {}", checkpoint.path,
-               checkpoint.manifest.created, saved.name, model_->store->shard(0).version().value);
+               checkpoint.manifest.created, saved.name, model_->store->block(0).version().value);
   return {};
 }
 
@@ -109,11 +148,22 @@ kj::Promise<void> ModelHost::beginSaving() {
       .ignoreResult();  // a failure is in the log, and tried again
 }
 
-std::vector<std::vector<AppliedPush>> ModelHost::savedOf(const TrainerLife& life) const {
+kj::Promise<void> ModelHost::keepValues() {
+  hasValues_ = true;
+  return beginSaving().then([this] { ready_ = true; });
+}
+
+bool ModelHost::dropUnclaimed() {
+  if (hasValues_ || config_->model) return false;
+  model_ = nullptr;
+  return true;
+}
+
+std::vector<std::vector<AppliedPush>> ModelHost::savedOf(const TrainerProcess& process) const {
   std::vector<std::vector<AppliedPush>> found(saved_.size());
-  if (life.incarnation == 0) return found;
+  if (process.incarnation == 0) return found;
   for (size_t shard = 0; shard < saved_.size(); shard++) {
-    auto pushes = pushesOf(saved_[shard], life.rank, life.incarnation);
+    auto pushes = pushesOf(saved_[shard], process.rank, process.incarnation);
     const bool any = std::ranges::any_of(pushes, [](const AppliedPush& push) { return push.step > Step{0}; });
     if (any) found[shard] = std::move(pushes);
   }
@@ -136,22 +186,32 @@ std::set<Rank> ModelHost::ranksBefore() const {
   return ranks;
 }
 
-bool ModelHost::superseded(const TrainerLife& life) const {
+bool ModelHost::superseded(const TrainerProcess& process) const {
   return std::ranges::any_of(allSaved(), [&](const AppliedPush& push) {
-    return push.rank == life.rank && std::ranges::find(push.earlier, life.incarnation) != push.earlier.end();
+    return push.rank == process.rank &&
+           std::ranges::find(push.earlier, process.incarnation) != push.earlier.end();
   });
 }
 
 Result<std::shared_ptr<ServedModel>> ModelHost::build(
     const DaemonConfig& config, ModelSpec model, const std::function<Status(ParameterStore&)>& fill) const {
   StoreGroups groups;
-  PSD_ASSIGN_OR_RETURN(groups.groupOfTensor, assignGroups(model, config.groups));
+  PSD_ASSIGN_OR_RETURN(GroupsOfModel of, assignGroups(model, config.groups));
+  groups.groupOfTensor = std::move(of.ofTensor);
+  groups.groupOfTable = std::move(of.ofTable);
+  groups.rowShards = config.tables.rowShards.value_or(config.threads);
+  PSD_ASSIGN_OR_RETURN(const std::vector<TableConfig> tables, assignTables(model, config.tables));
+  PSD_RETURN_IF_ERROR(checkRowsFit(model, config.limits.sliceBytes));
+  for (const TableConfig& table : tables) groups.rowSteps.push_back(table.rowSteps);
   for (const GroupConfig& group : config.groups) groups.optimizers.push_back(group.optimizer);
   const auto bySize = std::max<uint32_t>(ShardPlan::countFor(ModelLayout(model).totalElements()),
                                          static_cast<uint32_t>(backends_.size()));
   PSD_ASSIGN_OR_RETURN(auto store, ParameterStore::create(std::move(model), config.shards.value_or(bySize),
                                                           backends_, groups));
   if (fill) PSD_RETURN_IF_ERROR(fill(*store));
+  // What was there before stays, even if it is more.
+  for (uint32_t i = 0; i < tables.size(); i++) store->setRowRules(i, tables[i].rules);
+  store->setTableBytesMax(config.limits.tableBytes);
   Policies policies;
   for (uint32_t i = 0; i < config.groups.size(); i++) {
     policies.push_back(makePolicy(config, *store, i, false));
@@ -168,8 +228,8 @@ std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(const DaemonConfig& config, 
 bool ModelHost::untrained() const {
   if (!ready() || counters_.trainersJoined.value() > 0) return false;
   const ParameterStore& store = *model_->store;
-  for (size_t i = 0; i < store.shardCount(); i++) {
-    if (store.shard(i).version().value > 0) return false;
+  for (size_t i = 0; i < store.blockCount(); i++) {
+    if (store.block(i).version().value > 0) return false;
   }
   return true;
 }
@@ -190,8 +250,8 @@ kj::Promise<Status> ModelHost::provide(ModelSpec model) {
     return building->addBranch().then(
         [this, model = std::move(model)](Status) mutable { return provide(std::move(model)); });
   }
-  const bool unclaimed = model_ && trainers_.empty() && !start_.complete() && !config_->model;
-  if (unclaimed && !serves(model)) drop();  // whoever it was made for is gone, or was refused
+  const bool unclaimed = model_ && trainers_.empty() && !hasValues_ && !config_->model;
+  if (unclaimed && !serves(model)) model_ = nullptr;  // whoever it was made for is gone, or was refused
   if (model_) {
     const ModelSpec& mine = model_->store->model();
     // A file's tensors come in the file's order, and so do those of a checkpoint that was taken before
@@ -237,7 +297,13 @@ kj::Promise<Status> ModelHost::serve(std::shared_ptr<ServedModel> model) {
   spdlog::info("serving model '{}': {} parameters in {} tensors, {} shards on {}", store.model().name,
                store.model().parameterCount(), store.model().tensors.size(), store.shardCount(),
                store.describeDevices());
-  if (!start_.ready()) return Status();
+  if (!store.model().tables.empty() && !config_->durability.enabled()) {
+    spdlog::warn(
+        "nothing keeps the rows of the {} embedding table(s) of model '{}': they are lost with this daemon; "
+        "`durability` would keep them",
+        store.model().tables.size(), store.model().name);
+  }
+  if (!ready_) return Status();
   return beginSaving().then([] { return Status(); });
 }
 
@@ -290,7 +356,12 @@ void ModelHost::adopt(std::shared_ptr<const DaemonConfig> config, const std::vec
   config_ = std::move(config);
   limitStaged();
   if (!model_) return;
+  model_->store->setTableBytesMax(config_->limits.tableBytes);
   ParameterStore& store = *model_->store;
+  // The globs fit: they cannot change while the daemon runs.
+  if (const auto tables = assignTables(store.model(), config_->tables); tables.ok()) {
+    for (uint32_t i = 0; i < tables->size(); i++) store.setRowRules(i, (*tables)[i].rules);
+  }
   for (uint32_t i = 0; i < config_->groups.size(); i++) store.setOptimizer(i, config_->groups[i].optimizer);
   const Policies before = model_->policies();
   Policies after = before;
@@ -321,8 +392,10 @@ void ModelHost::fillStatus(DaemonStatus& status) const {
   status.model = {.name = model.name,
                   .parameters = model.parameterCount(),
                   .tensors = model.tensors.size(),
-                  .ready = start_.ready()};
+                  .ready = ready_};
   status.shards = shardsStatus();
+  status.tables = tablesStatus();
+  status.rowShards = rowShardsStatus();
   status.waiting = waitingStatus();
 }
 
@@ -336,6 +409,67 @@ std::vector<ShardStatus> ModelHost::shardsStatus() const {
                    .elements = shard.range().count,
                    .group = config_->groups[shard.range().group].name(),
                    .device = backends_[shard.device()]->describe(),
+                   .version = shard.version().value});
+  }
+  return out;
+}
+
+std::vector<TableStatus> ModelHost::tablesStatus() const {
+  std::vector<TableStatus> out;
+  const ParameterStore& store = *model_->store;
+  for (const TableSpec& table : store.model().tables) out.push_back({.name = table.name, .dim = table.dim});
+  std::vector<uint64_t> places(out.size());  // of the indices
+  for (size_t i = 0; i < store.rowShardCount(); i++) {
+    const RowShard& shard = store.rowShard(i);
+    for (const RowShard::Table& table : shard.tables()) {
+      TableStatus& entry = out[table.index];
+      const RowTableSize size = table.rows->size();
+      entry.group = config_->groups[shard.group()].name();
+      entry.rows += size.rows;
+      entry.rowBytes += size.bytes;
+      entry.indexBytes += size.indexBytes;
+      entry.splits += size.splits;
+      entry.pulledRows += table.counts->pulled;
+      entry.unknownRows += table.counts->unknown;
+      entry.pushedRows += table.counts->pushed;
+      entry.newRows += table.counts->created;
+      entry.refusedRows += table.counts->refused;
+      entry.notAdmittedRows += table.counts->notAdmitted;
+      entry.evictedRows += table.counts->evicted;
+      entry.longestInsertSeconds = std::max(entry.longestInsertSeconds,
+                                            static_cast<double>(table.counts->longestInsertNs.load()) * 1e-9);
+      places[table.index] += size.places;
+    }
+  }
+  for (size_t i = 0; i < out.size(); i++) {
+    if (places[i] > 0) out[i].load = static_cast<double>(out[i].rows) / static_cast<double>(places[i]);
+  }
+  return out;
+}
+
+kj::Promise<Result<HotRowsStatus>> ModelHost::hotRows() {
+  if (!model_) return Result<HotRowsStatus>(HotRowsStatus());
+  if (findsHotRows_) {
+    return Result<HotRowsStatus>(ErrorCode::notReady,
+                                 "the hottest rows are being looked for already; try again");
+  }
+  findsHotRows_ = true;
+  return background_.run<HotRowsStatus>([model = model_] { return hottestRowsOf(*model->store); })
+      .then([](HotRowsStatus status) { return Result<HotRowsStatus>(std::move(status)); })
+      .attach(kj::defer([this] { findsHotRows_ = false; }));
+}
+
+std::vector<RowShardStatus> ModelHost::rowShardsStatus() const {
+  std::vector<RowShardStatus> out;
+  const ParameterStore& store = *model_->store;
+  for (size_t i = 0; i < store.rowShardCount(); i++) {
+    const RowShard& shard = store.rowShard(i);
+    out.push_back({.id = shard.id().value,
+                   .begin = shard.range().begin,
+                   .hashUnits = shard.range().count,
+                   .group = config_->groups[shard.group()].name(),
+                   .device = backends_[shard.device()]->describe(),
+                   .rows = shard.size().rows,
                    .version = shard.version().value});
   }
   return out;

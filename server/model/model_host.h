@@ -13,11 +13,11 @@
 #include "server/checkpoint/durability.h"
 #include "server/config/daemon_config.h"
 #include "server/loop/background.h"
-#include "server/membership/model_start.h"
 #include "server/membership/sample_plan.h"
 #include "server/metrics/counters.h"
 #include "server/policy/served_model.h"
 #include "server/status/daemon_status.h"
+#include "server/status/hot_rows.h"
 #include "server/store/pushed_ranges.h"
 
 namespace psd {
@@ -49,22 +49,23 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// again.
   kj::Promise<Status> provide(ModelSpec model);
   bool serves(const ModelSpec& model) const;
-  /// By shard, which pushes of one life of a trainer each range held when this daemon started (pushesOf());
-  /// empty for a shard that held none.
-  std::vector<std::vector<AppliedPush>> savedOf(const TrainerLife& life) const;
+  /// By shard, which pushes of one process of a trainer each range held when this daemon started
+  /// (pushesOf()); empty for a shard that held none.
+  std::vector<std::vector<AppliedPush>> savedOf(const TrainerProcess& process) const;
   /// The ranks whose pushes were in the model when this daemon started from what another had saved.
   std::set<Rank> ranksBefore() const;
   /// True if the checkpoint shows that a newer process of this rank has pushed.
-  bool superseded(const TrainerLife& life) const;
-  /// Begins to save the model. Resolves when pushes are safe, or cannot be for now, which the log says.
-  kj::Promise<void> beginSaving();
-  /// Forgets a model to which nobody brought values: the next trainer comes with its own.
-  void drop() { model_ = nullptr; }
+  bool superseded(const TrainerProcess& process) const;
+  /// The first trainer has brought all values: begins to save the model. Resolves when pushes are safe, or
+  /// cannot be for now, which the log says; the model is ready() from then on.
+  kj::Promise<void> keepValues();
+  /// Forgets a model to which nobody brought values, unless the configuration names it: the next trainer
+  /// comes with its own. Whether it did.
+  bool dropUnclaimed();
 
   std::shared_ptr<ServedModel> model() const { return model_; }
-  /// Who brings the values, and whether they are there.
-  ModelStart& start() { return start_; }
-  bool ready() const { return model_ && start_.ready(); }
+  /// The model has its values, and trainers may go.
+  bool ready() const { return model_ && ready_; }
 
   /// The policies count a trainer as in, and as gone; they may work on what that means for others.
   void join(const TrainerRef& trainer);
@@ -84,11 +85,16 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// groups whose policies stay, with all that they know.
   void adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies);
 
+  /// The ten rows of each table with the most updates. ErrorCode::notReady while it is being found out for
+  /// another caller.
+  kj::Promise<Result<HotRowsStatus>> hotRows();
   /// Policy, optimizer, model and shards; who waits for whom; and what gathered gradients take.
   void fillStatus(DaemonStatus& status) const;
 
  private:
   std::vector<ShardStatus> shardsStatus() const;
+  std::vector<TableStatus> tablesStatus() const;
+  std::vector<RowShardStatus> rowShardsStatus() const;
   std::vector<WaitingStatus> waitingStatus() const;
   /// The pushes in saved_, of all shards and ranges.
   std::vector<AppliedPush> allSaved() const;
@@ -104,6 +110,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   Result<std::shared_ptr<ServedModel>> reordered(const DaemonConfig& config, ServedModel& served,
                                                  ModelSpec trainers) const;
   kj::Promise<Status> serve(std::shared_ptr<ServedModel> model);
+  kj::Promise<void> beginSaving();
   /// What there is to save, now that the model has its values.
   CheckpointSource savingSource() const;
   /// Bounds gathered gradients as the configuration says, here and on the devices.
@@ -117,11 +124,13 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   DaemonMetrics& counters_;
   const std::shared_ptr<StagingPool> staging_;     // shared by all policies
   const std::shared_ptr<SnapshotRoom> snapshots_;  // shared by all policies
-  ModelStart start_;
   std::shared_ptr<ServedModel> model_;
+  bool hasValues_ = false;                    // they are complete
+  bool ready_ = false;                        // and saved, where they are to be
   std::vector<PushedRanges> saved_;           // by shard, the trainers' pushes that were there at the start
   std::map<SessionId, TrainerRef> trainers_;  // trainers that the policies count as in
   kj::Maybe<kj::ForkedPromise<Status>> building_;  // while a model is being made
+  bool findsHotRows_ = false;
   Background background_;
   kj::TaskSet tasks_;  // what policies do after a departure or by the clock
 };

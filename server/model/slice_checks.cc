@@ -2,7 +2,10 @@
 
 #include <string>
 
+#include <fmt/format.h>
+
 #include "common/types/finite.h"
+#include "server/store/rows/row_blocks.h"
 
 namespace psd {
 
@@ -31,6 +34,65 @@ Status checkSlice(const ServedModel& model, const Limits& limits, uint32_t shard
   return {};
 }
 
+Status checkSlice(const ServedModel& model, const Limits& limits, uint32_t shard, uint64_t offset,
+                  uint64_t count, uint64_t total) {
+  PSD_RETURN_IF_ERROR(checkSlice(model, limits, shard, offset, count));
+  const uint64_t elements = model.store->shard(shard).range().count;
+  if (total == elements) return {};
+  return {ErrorCode::badSlice, fmt::format("push to shard {}: a part of {} elements, and the shard has {}",
+                                           shard, total, elements)};
+}
+
+namespace {
+
+/// The row shard with that number among the model's blocks; ErrorCode::badSlice where it is none.
+Result<const RowShard*> rowShardOf(const ServedModel& model, uint32_t shard) {
+  const ParameterStore& store = *model.store;
+  if (shard >= store.shardCount() && shard < store.blockCount())
+    return &store.rowShard(shard - store.shardCount());
+  if (store.rowShardCount() == 0) {
+    return Error{ErrorCode::badSlice, fmt::format("rows of shard {}: the model has no tables", shard)};
+  }
+  return Error{ErrorCode::badSlice, fmt::format("rows of shard {}: the row shards are {} to {}", shard,
+                                                store.shardCount(), store.blockCount() - 1)};
+}
+
+}  // namespace
+
+Status checkRows(const ServedModel& model, const Limits& limits, uint32_t shard, const RowIds& rows) {
+  PSD_ASSIGN_OR_RETURN(const RowShard* of, rowShardOf(model, shard));
+  const uint64_t floatsMax = limits.sliceBytes / sizeof(float);
+  if (rows.ids.size() > floatsMax / kRowIdFloats) {  // before each of them is looked at
+    return {ErrorCode::badSlice, fmt::format("rows of shard {}: {} ids; limits.slice_bytes allows {}", shard,
+                                             rows.ids.size(), floatsMax / kRowIdFloats)};
+  }
+  PSD_RETURN_IF_ERROR(of->check(rows));
+  const uint64_t values = of->valueCount(rows.runs);
+  const uint64_t floats = values + rows.ids.size() * kRowIdFloats + rows.runs.size() * kRowRunFloats;
+  if (floats <= floatsMax) return {};
+  return {
+      ErrorCode::badSlice,
+      fmt::format(
+          "rows of shard {}: {} ids in {} runs and their {} values take {} bytes; limits.slice_bytes is {}",
+          shard, rows.ids.size(), rows.runs.size(), values, floats * sizeof(float), limits.sliceBytes)};
+}
+
+Status checkRows(const ServedModel& model, const Limits& limits, uint32_t shard, const RowIds& rows,
+                 uint64_t values, uint64_t first, uint64_t total) {
+  PSD_RETURN_IF_ERROR(checkRows(model, limits, shard, rows));
+  const auto bad = [shard](const std::string& why) {
+    return Status(ErrorCode::badSlice, fmt::format("rows of shard {}: {}", shard, why));
+  };
+  const uint64_t count = rows.ids.size();
+  if (first > total || count > total - first) {
+    return bad(fmt::format("{} from row {} on, and the part has {}", count, first, total));
+  }
+  if (count == 0 && total > 0) return bad(fmt::format("a slice without rows, and the part has {}", total));
+  const uint64_t wanted = rowShardOf(model, shard).value()->valueCount(rows.runs);
+  if (values == wanted) return {};
+  return bad(fmt::format("a gradient of {} values, and the rows have {}", values, wanted));
+}
+
 Error notFinite(uint32_t shard, uint64_t offset) {
   return {ErrorCode::nonFinite, "the slice at element " + std::to_string(offset) + " of shard " +
                                     std::to_string(shard) + " holds NaN or infinity"};
@@ -47,6 +109,16 @@ Status checkGradient(uint32_t shard, uint64_t offset, const Gradient& gradient) 
   if (status.ok()) return {};
   return {status.error().code, "the slice at element " + std::to_string(offset) + " of shard " +
                                    std::to_string(shard) + ": " + status.message()};
+}
+
+Status checkRowGradient(const ServedModel& model, uint32_t shard, uint64_t first, const RowIds& rows,
+                        const Gradient& gradient) {
+  if (!gradient.codec()) return checkFinite(shard, first, gradient.values());
+  const RowShard& of = *rowShardOf(model, shard).value();
+  const Status status = checkRowBytes(*gradient.codec(), rowBlocks(of, rows.runs), gradient.bytes());
+  if (status.ok()) return {};
+  return {status.error().code,
+          fmt::format("rows of shard {} from row {} on: {}", shard, first, status.message())};
 }
 
 Error notAgreed(std::string_view asked, const Codec* agreed) {

@@ -56,6 +56,10 @@ bool Optimizer::zerosChangeNothing() const {
       algorithm);
 }
 
+bool Optimizer::forRowsAlone() const {
+  return std::visit([]<class Algorithm>(const Algorithm&) { return kForRowsAlone<Algorithm>; }, algorithm);
+}
+
 std::string Optimizer::describe() const {
   std::string text = std::string(name()) + " lr=" + numberText(fullLearningRate);
   std::visit(

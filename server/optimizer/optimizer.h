@@ -30,14 +30,28 @@ struct Optimizer {
   bool hasMomentum() const;
   /// Whether a step with a zero gradient leaves a weight as it is and keeps nothing of it.
   bool zerosChangeNothing() const;
+  /// Whether it is for embedding tables alone. Storages of tensors are not given such an optimizer.
+  bool forRowsAlone() const;
   /// For people: "sgd lr=0.03 momentum=0.9"; options at their default are left out.
   std::string describe() const;
 
-  /// Calls `visitor` with the step functor for one update; see optimizer_list.h.
+  /// Calls `visitor` with the step functor for one update; see optimizer_list.h. Not if forRowsAlone().
   template <class Visitor>
   void visitStep(const UpdateScalars& update, Visitor&& visitor) const {
-    std::visit([&](const auto& chosen) { chosen.visitStep(update, std::forward<Visitor>(visitor)); },
-               algorithm);
+    std::visit(
+        [&]<class Algorithm>(const Algorithm& chosen) {
+          if constexpr (!kForRowsAlone<Algorithm>) chosen.visitStep(update, std::forward<Visitor>(visitor));
+        },
+        algorithm);
+  }
+  /// Calls `visitor` with the step functor for one update of whole rows. Only if forRowsAlone().
+  template <class Visitor>
+  void visitRowStep(const UpdateScalars& update, Visitor&& visitor) const {
+    std::visit(
+        [&]<class Algorithm>(const Algorithm& chosen) {
+          if constexpr (kForRowsAlone<Algorithm>) chosen.visitRowStep(update, std::forward<Visitor>(visitor));
+        },
+        algorithm);
   }
 };
 

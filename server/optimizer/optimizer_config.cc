@@ -111,7 +111,7 @@ Schedule readSchedule(ObjectReader reader, double lr) {
 
 }  // namespace
 
-Optimizer readOptimizer(ObjectReader& reader) {
+Optimizer readOptimizer(ObjectReader& reader, OptimizerUse use) {
   constexpr auto kAll = std::make_index_sequence<std::variant_size_v<AnyOptimizer>>();
   Optimizer optimizer;
   choose(optimizer, reader.choice("type", optimizer.name(), typeNames(kAll)), kAll);
@@ -126,6 +126,12 @@ Optimizer readOptimizer(ObjectReader& reader) {
       },
       optimizer.algorithm);
   optimizer.schedule = readSchedule(reader.object("schedule"), optimizer.fullLearningRate);
+  if (use == OptimizerUse::tensors && optimizer.forRowsAlone()) {
+    reader.fail("type", "'" + std::string(optimizer.name()) +
+                            "' is for embedding tables alone, not for tensors, which have no rows; " +
+                            std::string(Adagrad::kName) + " is for both");
+    optimizer.algorithm = Sgd{};
+  }
   return optimizer;
 }
 

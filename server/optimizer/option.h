@@ -27,10 +27,11 @@ struct OptionProblem {
   std::string_view message;
 };
 
-/// One value that an optimizer keeps per weight.
+/// One value that an optimizer keeps per weight, or per row.
 struct Slot {
   std::string_view name;  ///< LibTorch's name of it; checkpoints use it
   float initialValue = 0.f;
+  bool perRow = false;  ///< one per row of an embedding table in place of one per weight
 };
 
 /// What an optimizer must know about an update beside the gradient.

@@ -13,14 +13,16 @@ constexpr uint64_t kBoundMax = 1'000'000;
 PolicyPlan BoundedStaleness::read(ObjectReader& in) {
   const uint64_t bound = in.integer("bound", 4, 0, kBoundMax);
   const Modifiers modifiers = readModifiers(in);
-  return {[bound, modifiers](const PolicyScope& scope) {
-            return std::make_unique<BoundedStaleness>(scope, bound, modifiers);
-          },
-          modifiers.changesGradients()};
+  return {.make =
+              [bound, modifiers](const PolicyScope& scope) {
+                return std::make_unique<BoundedStaleness>(scope, bound, modifiers);
+              },
+          .changesGradients = modifiers.changesGradients(),
+          .refusesTables = modifiers.refusesTables()};
 }
 
 BoundedStaleness::BoundedStaleness(const PolicyScope& scope, uint64_t bound, const Modifiers& modifiers)
-    : updates_(scope, modifiers), shards_(scope.shards().size()), clocks_(bound) {}
+    : updates_(scope, modifiers), blocks_(scope.blockCount()), clocks_(bound) {}
 
 BoundedStaleness::Parked BoundedStaleness::take(const StepClocks::Released& released) {
   Parked waits;
@@ -65,11 +67,20 @@ kj::Promise<void> BoundedStaleness::leave(SessionId session) {
 
 kj::Promise<Result<PushAnswer>> BoundedStaleness::push(Shard& shard, Lane& lane, ShardPush& push,
                                                        uint64_t offset, Gradient gradient) {
+  return counted(push, updates_.push(shard, lane, push, offset, gradient));
+}
+
+kj::Promise<Result<PushAnswer>> BoundedStaleness::pushRows(RowShard& shard, ShardPush& push, uint64_t first,
+                                                           RowGradient slice) {
+  return counted(push, updates_.pushRows(shard, push, first, slice));
+}
+
+kj::Promise<Result<PushAnswer>> BoundedStaleness::counted(ShardPush& push,
+                                                          kj::Promise<Result<PushAnswer>> answer) {
   const auto counted = [this, session = push.trainer.session, step = push.step](Result<PushAnswer> answer) {
     if (answer.ok() && answer->outcome != PushOutcome::received) count(session, step);
     return answer;
   };
-  auto answer = updates_.push(shard, lane, push, offset, gradient);
   KJ_IF_MAYBE (later, push.pendingAnswer) {
     push.pendingAnswer = later->then(kj::cp(counted));
   }
@@ -82,7 +93,7 @@ void BoundedStaleness::count(SessionId session, Step step) {
     const std::lock_guard lock(mutex_);
     if (!clocks_.clock(session)) return;  // the trainer has left
     auto& steps = arriving_[session];
-    if (++steps[step] < shards_) {
+    if (++steps[step] < blocks_) {
       if (steps.size() > kStepsMax) steps.erase(steps.begin());
       return;
     }
@@ -104,10 +115,31 @@ kj::Promise<Result<PullAnswer>> BoundedStaleness::pull(Shard& shard, Lane& lane,
   });
 }
 
+kj::Maybe<kj::Promise<Status>> BoundedStaleness::waitToPullRows(const std::optional<TrainerRef>& trainer) {
+  return trainer ? waitToRead(trainer->session) : nullptr;
+}
+
+kj::Promise<Result<RowsAnswer>> BoundedStaleness::pullRows(RowShard& shard,
+                                                           const std::optional<TrainerRef>& trainer,
+                                                           RowIds rows, std::span<float> out) {
+  if (!trainer) return updates_.pullRows(shard, trainer, rows, out);
+  return mayRead(trainer->session)
+      .then([this, &shard, trainer, rows, out](Status status) -> kj::Promise<Result<RowsAnswer>> {
+        if (!status.ok()) return Result<RowsAnswer>(status.error());
+        return updates_.pullRows(shard, trainer, rows, out);
+      });
+}
+
 kj::Promise<Status> BoundedStaleness::mayRead(SessionId session) {
+  auto waits = waitToRead(session);
+  KJ_IF_MAYBE (wait, waits) return kj::mv(*wait);
+  return Status();
+}
+
+kj::Maybe<kj::Promise<Status>> BoundedStaleness::waitToRead(SessionId session) {
   const std::lock_guard lock(mutex_);
-  if (retired_ || clocks_.read(session, std::chrono::steady_clock::now())) return Status();
-  if (ending_) return Status(*ending_);
+  if (retired_ || clocks_.read(session, std::chrono::steady_clock::now())) return nullptr;
+  if (ending_) return kj::Promise<Status>(Status(*ending_));
   auto wait = kj::newPromiseAndCrossThreadFulfiller<Status>();
   parked_[session].push_back(kj::mv(wait.fulfiller));
   return kj::mv(wait.promise);

@@ -29,6 +29,11 @@ class BoundedStaleness final : public UpdatePolicy {
                                        Gradient gradient) override;
   kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                        uint64_t count) override;
+  kj::Promise<Result<PushAnswer>> pushRows(RowShard& shard, ShardPush& push, uint64_t first,
+                                           RowGradient slice) override;
+  kj::Maybe<kj::Promise<Status>> waitToPullRows(const std::optional<TrainerRef>& trainer) override;
+  kj::Promise<Result<RowsAnswer>> pullRows(RowShard& shard, const std::optional<TrainerRef>& trainer,
+                                           RowIds rows, std::span<float> out) override;
   std::vector<Waiting> waiting() const override;
   void retire() override;
   void endWaits(const Error& reason) override;
@@ -36,17 +41,21 @@ class BoundedStaleness final : public UpdatePolicy {
  private:
   using Parked = std::vector<kj::Own<kj::CrossThreadPromiseFulfiller<Status>>>;
 
+  /// Counts a part of a trainer's gradient with the answer that tells what became of it.
+  kj::Promise<Result<PushAnswer>> counted(ShardPush& push, kj::Promise<Result<PushAnswer>> answer);
   /// One shard has taken a trainer's gradient.
   void count(SessionId session, Step step);
   /// Resolves when the trainer is within the bound.
   kj::Promise<Status> mayRead(SessionId session);
+  /// mayRead() where the trainer waits; nothing: it may read now.
+  kj::Maybe<kj::Promise<Status>> waitToRead(SessionId session);
   /// With mutex_ held: takes out the waits of these trainers, to be ended once the mutex is free.
   Parked take(const StepClocks::Released& released);
   Parked takeAll();
   static void end(Parked waits, const Status& how);
 
   Locked updates_;
-  const size_t shards_;  // of the group
+  const size_t blocks_;  // of the group
 
   mutable std::mutex mutex_;  // guards what follows, for few instructions; never held while waiting
   StepClocks clocks_;

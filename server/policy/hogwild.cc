@@ -1,6 +1,8 @@
 #include "server/policy/hogwild.h"
 
+#include "server/policy/row_updates.h"
 #include "server/policy/store_promise.h"
+#include "server/store/rows/row_blocks.h"
 
 namespace psd {
 
@@ -11,26 +13,33 @@ PolicyPlan Hogwild::read(ObjectReader& in) {
                              "in what is read; take locked or bounded_staleness",
                          .clipNorm = "needs the whole gradient before any of it is applied; take locked or "
                                      "bounded_staleness, or clip.value"});
-  return {[modifiers](const PolicyScope&) { return std::make_unique<Hogwild>(modifiers); },
-          modifiers.changesGradients()};
+  return {
+      [modifiers](const PolicyScope& scope) { return std::make_unique<Hogwild>(modifiers, scope.staging); },
+      modifiers.changesGradients()};
 }
 
-Hogwild::Hogwild(const Modifiers& modifiers) : staleness_(modifiers.staleness) {
+Hogwild::Hogwild(const Modifiers& modifiers, std::shared_ptr<StagingPool> staging)
+    : staging_(std::move(staging)), staleness_(modifiers.staleness) {
   if (modifiers.clip.value) change_.limit = static_cast<float>(*modifiers.clip.value);
+}
+
+void Hogwild::begin(ParameterBlock& block, ShardPush& push) const {
+  if (push.number != 0 || push.dropped) return;
+  // A part without rows was computed from nothing of the block, and its trainer has not read it.
+  push.staleness = push.total == 0 ? 0 : stalenessOf(block, push.basis);
+  push.dropped = staleness_.tooOld(push.staleness);
+  if (!push.dropped) push.number = block.beginUpdate();
+}
+
+PushAnswer Hogwild::dropped(const ParameterBlock& block, const ShardPush& push) {
+  const bool whole = push.arrived.covered() == push.total;
+  return {whole ? PushOutcome::stale : PushOutcome::received, block.version(), push.staleness};
 }
 
 kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                               Gradient gradient) {
-  if (push.number == 0 && !push.dropped) {
-    push.staleness = stalenessOf(shard, push.basis);
-    push.dropped = staleness_.tooOld(push.staleness);
-    if (!push.dropped) push.number = shard.beginUpdate();
-  }
-  if (push.dropped) {
-    const bool whole = push.arrived.covered() == shard.range().count;
-    return Result<PushAnswer>(
-        PushAnswer{whole ? PushOutcome::stale : PushOutcome::received, shard.version(), push.staleness});
-  }
+  begin(shard, push);
+  if (push.dropped) return Result<PushAnswer>(dropped(shard, push));
   const UpdateScalars update = shard.scalars(push.number, staleness_.factor(push.staleness));
   return storePromise<Status>(shard,
                               [&](ShardStorage::Done done) {
@@ -40,11 +49,78 @@ kj::Promise<Result<PushAnswer>> Hogwild::push(Shard& shard, Lane& lane, ShardPus
       .then([&shard, &push, count = gradient.size()](Status status) -> Result<PushAnswer> {
         if (!status.ok()) return status.error();
         push.taken += count;
-        if (push.taken < shard.range().count) {
+        if (push.taken < push.total) {
           return PushAnswer{PushOutcome::received, shard.version(), push.staleness};
         }
         return PushAnswer{PushOutcome::applied, shard.endUpdate(), push.staleness, 1};
       });
+}
+
+kj::Promise<Result<PushAnswer>> Hogwild::pushRows(RowShard& shard, ShardPush& push, uint64_t /*first*/,
+                                                  RowGradient slice) {
+  begin(shard, push);
+  if (push.dropped) return Result<PushAnswer>(dropped(shard, push));
+  std::span<const float> gradients = slice.values.values();
+  std::shared_ptr<float> decoded;
+  if (slice.values.codec()) {
+    auto room = acquireForGradient(*staging_, slice.values.size());
+    if (!room.ok()) return Result<PushAnswer>(room.error());
+    decoded = *std::move(room);
+    const std::span<float> place(decoded.get(), slice.values.size());
+    decodeRows(*slice.values.codec(), rowBlocks(shard, slice.rows.runs), slice.values.bytes(), place);
+    gradients = place;
+  }
+  StagedRows part{slice.rows, gradients, decoded};
+  if (shard.lacks(slice.rows)) return makeAndApplyRows(shard, push, std::move(part));
+  const std::vector<size_t> missed =
+      shard.applyRacing(part.rows, part.gradients, rowChange(), scalarsOf(shard, push));
+  if (missed.empty()) return endRows(shard, push, slice.rows.ids.size());
+  // Rows that were evicted between the look and the update begin anew.
+  return makeAndApplyRows(shard, push, shard.rowsAt(part, missed), slice.rows.ids.size() - missed.size());
+}
+
+RowChange Hogwild::rowChange() const { return {.scale = change_.scale, .limit = change_.limit}; }
+
+UpdateScalars Hogwild::scalarsOf(const ParameterBlock& block, const ShardPush& push) const {
+  return block.scalars(push.number, staleness_.factor(push.staleness));
+}
+
+kj::Promise<Result<PushAnswer>> Hogwild::makeAndApplyRows(RowShard& shard, ShardPush& push, StagedRows part,
+                                                          uint64_t applied) {
+  const uint64_t rows = applied + part.rows.ids.size();
+  return shard.lock()
+      .acquire()
+      .then([this, &shard, &push, part = std::move(part), applied](ShardLock::Guard) -> Status {
+        auto prepared = shard.prepare(part, shard.version());
+        // Of a slice that is in the model in part, the rest counts as lost like an update that lost a race:
+        // if it came again, all of it would be applied.
+        if (!prepared.ok() && applied == 0) return prepared.status();
+        if (!prepared.ok()) return {};
+        return shard.update(*prepared, rowChange(), scalarsOf(shard, push), shard.version());
+      })
+      .then([&shard, &push, rows](const Status& status) -> kj::Promise<Result<PushAnswer>> {
+        if (!status.ok()) return Result<PushAnswer>(status.error());
+        return endRows(shard, push, rows);
+      });
+}
+
+kj::Promise<Result<PushAnswer>> Hogwild::endRows(RowShard& shard, ShardPush& push, uint64_t rows) {
+  if (Status state = shard.state(); !state.ok()) return Result<PushAnswer>(state.error());
+  push.taken += rows;
+  if (push.taken < push.total) {
+    return Result<PushAnswer>(PushAnswer{PushOutcome::received, shard.version(), push.staleness});
+  }
+  const Result<PushAnswer> answer(PushAnswer{PushOutcome::applied, shard.endUpdate(), push.staleness, 1});
+  if (!shard.sweeps()) return answer;
+  return shard.lock().acquire().then([&shard, answer](ShardLock::Guard) {
+    shard.evictDue(answer->version.value, {});
+    return answer;
+  });
+}
+
+kj::Promise<Result<RowsAnswer>> Hogwild::pullRows(RowShard& shard, const std::optional<TrainerRef>&,
+                                                  RowIds rows, std::span<float> out) {
+  return readRows(shard, rows, out);
 }
 
 kj::Promise<Result<PullAnswer>> Hogwild::pull(Shard& shard, Lane& lane, ShardPull&, uint64_t offset,

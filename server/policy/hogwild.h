@@ -9,23 +9,43 @@ namespace psd {
 /// Lock-free updates (Niu, Recht, Ré, Wright: Hogwild!, 2011). Each slice is applied as it comes, by
 /// whichever loop received it; concurrent updates interleave element by element, and of two that race
 /// for one element one may be lost. Optimizer state races like the weights do. Reads are live views. No lock
-/// is taken. Thread-safe.
+/// is taken, but by pushes that create rows of tables or have to look for rows to evict. Thread-safe.
 class Hogwild final : public UpdatePolicy {
  public:
   static PolicyPlan read(ObjectReader& options);
-  explicit Hogwild(const Modifiers& modifiers);
+  /// `staging`: memory for rows' gradients that a codec made.
+  Hogwild(const Modifiers& modifiers, std::shared_ptr<StagingPool> staging);
 
   std::string_view name() const override { return "hogwild"; }
   bool readsLive() const override { return true; }
   bool takesDeviceGradients() const override { return true; }
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                        Gradient gradient) override;
+  kj::Promise<Result<PushAnswer>> pushRows(RowShard& shard, ShardPush& push, uint64_t first,
+                                           RowGradient slice) override;
+  kj::Promise<Result<RowsAnswer>> pullRows(RowShard& shard, const std::optional<TrainerRef>& trainer,
+                                           RowIds rows, std::span<float> out) override;
   kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                        uint64_t count) override;
   kj::Promise<Result<Version>> pullTo(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                       std::span<float> onDevice) override;
 
  private:
+  /// Begins an update with the first slice of a part, unless the part is too old.
+  void begin(ParameterBlock& block, ShardPush& push) const;
+  /// The answer to a slice of a part that is too old.
+  static PushAnswer dropped(const ParameterBlock& block, const ShardPush& push);
+  RowChange rowChange() const;
+  UpdateScalars scalarsOf(const ParameterBlock& block, const ShardPush& push) const;
+  /// Makes the rows that are not there, and applies the part under the shard's lock. `applied`: rows of the
+  /// same slice that have their gradients already.
+  kj::Promise<Result<PushAnswer>> makeAndApplyRows(RowShard& shard, ShardPush& push, StagedRows part,
+                                                   uint64_t applied = 0);
+  /// So many rows of the slice are done; ends the update with its last ones, and evicts the rows that are
+  /// due.
+  static kj::Promise<Result<PushAnswer>> endRows(RowShard& shard, ShardPush& push, uint64_t rows);
+
+  const std::shared_ptr<StagingPool> staging_;
   const StalenessRule staleness_;
   GradientChange change_;  // immutable once constructed
 };

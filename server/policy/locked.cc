@@ -37,14 +37,16 @@ kj::Promise<Status> applyTo(Shard& shard, Lane& lane, const Gradient& gradient, 
 
 PolicyPlan Locked::read(ObjectReader& in) {
   const Modifiers modifiers = readModifiers(in);
-  return {[modifiers](const PolicyScope& scope) { return std::make_unique<Locked>(scope, modifiers); },
-          modifiers.changesGradients()};
+  return {
+      .make = [modifiers](const PolicyScope& scope) { return std::make_unique<Locked>(scope, modifiers); },
+      .changesGradients = modifiers.changesGradients(),
+      .refusesTables = modifiers.refusesTables()};
 }
 
 Locked::Locked(const PolicyScope& scope, const Modifiers& modifiers)
     : modifiers_(modifiers),
       staging_(scope.staging),
-      shards_(scope.shards().size()),
+      blocks_(scope.blockCount()),
       pulled_(scope.snapshots),
       snapshots_(scope.snapshots) {}
 
@@ -92,8 +94,12 @@ kj::Promise<Result<PushAnswer>> Locked::gather(Shard& shard, Lane& lane, ShardPu
   }
   Whole whole = wholeOf(shard, push, push.gathered.values());
   whole.gathered = std::exchange(push.gathered, {});
-  return modifiers_.clip.norm ? applyTogether(shard, lane, push, std::move(whole))
-                              : apply(shard, lane, std::move(whole), 1);
+  if (!modifiers_.clip.norm) return apply(shard, lane, std::move(whole), 1);
+  const double square = squaredNorm(whole.gradient.values());
+  return applyTogether(shard, push, square,
+                       [this, &shard, &lane, whole = std::move(whole)](double scale) mutable {
+                         return apply(shard, lane, std::move(whole), scale);
+                       });
 }
 
 Locked::Whole Locked::wholeOf(const Shard& shard, ShardPush& push, const Gradient& gradient) {
@@ -123,26 +129,31 @@ kj::Promise<Result<PushAnswer>> Locked::applyInTurn(Shard& shard, Lane& lane, Wh
   });
 }
 
+Locked::Admitted Locked::admit(ParameterBlock& block, UpdateSource& source) const {
+  const uint64_t staleness = source.staleness = stalenessOf(block, source.basis);
+  if (modifiers_.staleness.tooOld(staleness)) {
+    return {.refused = PushAnswer{PushOutcome::stale, block.version(), staleness}};
+  }
+  auto lacking = block.pushed().lacking(source);
+  if (lacking.empty()) return {.refused = PushAnswer{PushOutcome::late, block.version(), staleness}};
+  const uint64_t number = block.beginUpdateAlone();
+  return {block.scalars(number, modifiers_.staleness.factor(staleness)), std::move(lacking), {}};
+}
+
 kj::Promise<Result<PushAnswer>> Locked::applyUnderLock(Shard& shard, Lane& lane, Whole whole, double scale,
                                                        ByteBudget::Lease room) {
-  const uint64_t staleness = whole.source.staleness = stalenessOf(shard, whole.source.basis);
-  if (modifiers_.staleness.tooOld(staleness)) {
-    return Result<PushAnswer>(PushAnswer{PushOutcome::stale, shard.version(), staleness});
-  }
-  auto lacking = shard.pushed().lacking(whole.source);
-  if (lacking.empty()) return Result<PushAnswer>(PushAnswer{PushOutcome::late, shard.version(), staleness});
-  const uint64_t number = shard.beginUpdateAlone();
-  const UpdateScalars update = shard.scalars(number, modifiers_.staleness.factor(staleness));
+  auto [update, lacking, refused] = admit(shard, whole.source);
+  if (refused) return Result<PushAnswer>(*refused);
   GradientChange change{.scale = static_cast<float>(scale)};
   if (modifiers_.clip.value) change.limit = static_cast<float>(*modifiers_.clip.value);
   // A fresh gradient has nothing to compensate, but its square counts.
-  if (whole.pulled && (staleness > 0 || modifiers_.delay.adaptive)) {
+  if (whole.pulled && (whole.source.staleness > 0 || modifiers_.delay.adaptive)) {
     change.pulled = whole.pulled->view.values;
     change.lambda = static_cast<float>(modifiers_.delay.lambda);
     change.adaptive = modifiers_.delay.adaptive;
   }
   return applyTo(shard, lane, whole.gradient, change, update, std::move(lacking))
-      .then([&shard, whole = std::move(whole), update,
+      .then([&shard, whole = std::move(whole), update = update,
              room = std::move(room)](Status status) mutable -> Result<PushAnswer> {
         if (!status.ok()) return status.error();
         const Version made = shard.endUpdate({update, whole.gradient, {&whole.source, 1}}, std::move(room));
@@ -158,26 +169,27 @@ std::optional<Locked::Parts> Locked::add(SessionId session, Step step, Part part
   steps.erase(steps.begin(), steps.lower_bound(step));  // older ones are given up
   Parts& parts = steps[step];
   parts.push_back(std::move(part));
-  if (parts.size() + known < shards_) return Parts();
+  if (parts.size() + known < blocks_) return Parts();
   return std::move(steps.extract(step).mapped());
 }
 
-kj::Promise<Result<PushAnswer>> Locked::applyTogether(Shard& shard, Lane& lane, ShardPush& push,
-                                                      Whole whole) {
+kj::Promise<Result<PushAnswer>> Locked::applyTogether(
+    const ParameterBlock& block, ShardPush& push, double square,
+    kj::Function<kj::Promise<Result<PushAnswer>>(double scale)> apply) {
   auto answer = kj::newPromiseAndCrossThreadFulfiller<Result<PushAnswer>>();
-  const Result<PushAnswer> received(PushAnswer{PushOutcome::received, shard.version(), 0});
-  std::optional<Parts> parts = add(push.trainer.session, push.step,
-                                   {shard, lane, std::move(whole), kj::mv(answer.fulfiller)}, push.known);
-  if (!parts) return Result<PushAnswer>(PushAnswer{PushOutcome::late, shard.version(), 0});
+  const Result<PushAnswer> received(PushAnswer{PushOutcome::received, block.version(), 0});
+  std::optional<Parts> parts =
+      add(push.trainer.session, push.step, {square, kj::mv(apply), kj::mv(answer.fulfiller)}, push.known);
+  if (!parts) return Result<PushAnswer>(PushAnswer{PushOutcome::late, block.version(), 0});
   push.pendingAnswer = kj::mv(answer.promise);
-  double square = 0;
-  for (const Part& part : *parts) square += squaredNorm(part.whole.gradient.values());
-  const double scale = modifiers_.clip.scale(square);
+  double sum = 0;
+  for (const Part& part : *parts) sum += part.square;
+  const double scale = modifiers_.clip.scale(sum);
   auto applied = kj::heapArrayBuilder<kj::Promise<void>>(parts->size());
   for (Part& part : *parts) {
     // Each part by itself: joined promises let go of nothing before the last of them is ready. Whoever held
     // one shard's lock until it has the next one's might wait for somebody who does likewise.
-    applied.add(apply(part.shard, part.lane, std::move(part.whole), scale)
+    applied.add(part.apply(scale)
                     .then([answer = kj::mv(part.answer)](Result<PushAnswer> outcome) mutable {
                       answer->fulfill(std::move(outcome));
                     })
@@ -194,6 +206,72 @@ kj::Promise<Result<PullAnswer>> Locked::pull(Shard& shard, Lane& lane, ShardPull
     if (answer.ok()) pulled_.note(session, shard.range().id, snapshotOf(*answer));
     return answer;
   });
+}
+
+// --- Rows of tables ----------------------------------------------------------------------------------
+
+kj::Promise<Result<PushAnswer>> Locked::pushRows(RowShard& shard, ShardPush& push, uint64_t first,
+                                                 RowGradient slice) {
+  if (!push.gatheredRows.empty() || !shard.logs()) return gatherRowsOf(shard, push, first, slice);
+  // While gradients wait for a slow disk no further gradient is gathered to wait behind them.
+  return shard.roomToLog(0).then([this, &shard, &push, first, slice](ByteBudget::Lease) {
+    return gatherRowsOf(shard, push, first, slice);
+  });
+}
+
+kj::Promise<Result<PushAnswer>> Locked::gatherRowsOf(RowShard& shard, ShardPush& push, uint64_t first,
+                                                     const RowGradient& slice) {
+  const bool together = modifiers_.clip.norm.has_value();
+  auto gathered = gatherRows(*staging_, shard, push, first, slice,
+                             together ? TakenRows::copied : TakenRows::whereTheyLie);
+  if (!gathered.ok()) return Result<PushAnswer>(gathered.error());
+  if (!*gathered) return Result<PushAnswer>(PushAnswer{PushOutcome::received, shard.version(), 0});
+  WholeRows whole = **std::move(gathered);
+  if (!together) return applyRows(shard, std::move(whole), 1);
+  const double square = squaredNorm(whole.staged.gradients);
+  return applyTogether(shard, push, square, [this, &shard, whole = std::move(whole)](double scale) mutable {
+    return applyRows(shard, std::move(whole), scale);
+  });
+}
+
+kj::Promise<Result<PushAnswer>> Locked::applyRows(RowShard& shard, WholeRows whole, double scale) {
+  const auto inTurn = [this, &shard, whole, scale](ByteBudget::Lease room) mutable {
+    return shard.lock().acquire().then(
+        [this, &shard, whole = std::move(whole), scale, room = std::move(room)](ShardLock::Guard) mutable {
+          return applyRowsUnderLock(shard, std::move(whole), scale, std::move(room));
+        });
+  };
+  // Takes its place in line for the lock at once, where there is no log to wait for.
+  if (!shard.logs()) return kj::cp(inTurn)({});
+  return shard.roomToLog(whole.staged.bytes()).then(kj::cp(inTurn));
+}
+
+Result<PushAnswer> Locked::applyRowsUnderLock(RowShard& shard, WholeRows whole, double scale,
+                                              ByteBudget::Lease room) {
+  // A part without rows was computed from nothing of the shard, and its trainer has not read it.
+  if (whole.staged.rows.ids.empty()) whole.source.basis = shard.version();
+  const auto [update, lacking, refused] = admit(shard, whole.source);
+  if (refused) return *refused;
+  RowChange change{.scale = static_cast<float>(scale)};
+  if (modifiers_.clip.value) change.limit = static_cast<float>(*modifiers_.clip.value);
+  const bool all = lacking.front().count == shard.range().count;
+  const StagedRows part = all ? whole.staged : shard.rowsIn(whole.staged, lacking);
+  const Version next{update.number};
+  shard.evictDue(next.value, part.rows);
+  PSD_ASSIGN_OR_RETURN(RowShard::Prepared prepared, shard.prepare(part, next));
+  PSD_RETURN_IF_ERROR(shard.update(prepared, change, update, next));
+  const Version made = shard.endUpdate({.scalars = update,
+                                        .gradient = prepared.part.gradients,
+                                        .sources = {&whole.source, 1},
+                                        .rows = prepared.part.rows,
+                                        .beside = prepared.beside()},
+                                       std::move(room));
+  return PushAnswer{PushOutcome::applied, made, whole.source.staleness, 1, shard.logged()};
+}
+
+kj::Promise<Result<RowsAnswer>> Locked::pullRows(RowShard& shard, const std::optional<TrainerRef>&,
+                                                 RowIds rows, std::span<float> out) {
+  return readRowsUnderLock(shard, rows, out);
 }
 
 }  // namespace psd

@@ -6,9 +6,12 @@
 #include <optional>
 #include <vector>
 
+#include <kj/function.h>
+
 #include "server/policy/modifiers.h"
 #include "server/policy/policy_config.h"
 #include "server/policy/pulled_weights.h"
+#include "server/policy/row_updates.h"
 #include "server/policy/shard_reads.h"
 #include "server/policy/update_policy.h"
 
@@ -34,6 +37,10 @@ class Locked final : public UpdatePolicy {
                                        Gradient gradient) override;
   kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                        uint64_t count) override;
+  kj::Promise<Result<PushAnswer>> pushRows(RowShard& shard, ShardPush& push, uint64_t first,
+                                           RowGradient slice) override;
+  kj::Promise<Result<RowsAnswer>> pullRows(RowShard& shard, const std::optional<TrainerRef>& trainer,
+                                           RowIds rows, std::span<float> out) override;
 
  private:
   /// One shard's gradient, all of it.
@@ -45,9 +52,9 @@ class Locked final : public UpdatePolicy {
   };
   /// One shard's part of a step, which waits for the parts of the other shards.
   struct Part {
-    Shard& shard;
-    Lane& lane;  // of the trainer's loop, on which all its parts come
-    Whole whole;
+    double square;  ///< of the part's norm
+    /// Applies the part, times a factor; on the trainer's loop, on which all its parts come.
+    kj::Function<kj::Promise<Result<PushAnswer>>(double scale)> apply;
     kj::Own<kj::CrossThreadPromiseFulfiller<Result<PushAnswer>>> answer;
   };
   using Parts = std::vector<Part>;
@@ -64,9 +71,26 @@ class Locked final : public UpdatePolicy {
   /// Applies a gradient while the caller holds the shard's lock, with `room` for the update in the log.
   kj::Promise<Result<PushAnswer>> applyUnderLock(Shard& shard, Lane& lane, Whole whole, double scale,
                                                  ByteBudget::Lease room);
+  /// Gathers a slice of rows, and applies the part with its last one.
+  kj::Promise<Result<PushAnswer>> gatherRowsOf(RowShard& shard, ShardPush& push, uint64_t first,
+                                               const RowGradient& slice);
+  /// Applies a part of rows, times `scale`, under the shard's lock.
+  kj::Promise<Result<PushAnswer>> applyRows(RowShard& shard, WholeRows whole, double scale);
+  Result<PushAnswer> applyRowsUnderLock(RowShard& shard, WholeRows whole, double scale,
+                                        ByteBudget::Lease room);
+  /// What becomes of an update by this source, for a caller that holds the block's lock: its rate, or why
+  /// nothing of it is applied.
+  struct Admitted {
+    UpdateScalars scalars;
+    std::vector<PushedRange> lacking;
+    std::optional<PushAnswer> refused;
+  };
+  Admitted admit(ParameterBlock& block, UpdateSource& source) const;
   /// Applies all parts of a step, clipped by their norm, once this one is the last; its answer is in
-  /// push.pendingAnswer.
-  kj::Promise<Result<PushAnswer>> applyTogether(Shard& shard, Lane& lane, ShardPush& push, Whole whole);
+  /// push.pendingAnswer. `square`: of this part's norm.
+  kj::Promise<Result<PushAnswer>> applyTogether(
+      const ParameterBlock& block, ShardPush& push, double square,
+      kj::Function<kj::Promise<Result<PushAnswer>>(double scale)> apply);
   /// Adds a part. Gives all parts of the step if this one completes it, else none. `known`: parts that do not
   /// come. Gives nothing for a trainer that is not in: its part would wait for parts that went with the
   /// trainer.
@@ -74,7 +98,7 @@ class Locked final : public UpdatePolicy {
 
   const Modifiers modifiers_;
   const std::shared_ptr<StagingPool> staging_;
-  const size_t shards_;  // of the group
+  const size_t blocks_;  // of the group
   PulledWeights pulled_;
   const std::shared_ptr<SnapshotRoom> snapshots_;
 

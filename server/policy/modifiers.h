@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "common/config/object_reader.h"
@@ -46,6 +47,11 @@ struct Modifiers {
   Clip clip;
 
   bool changesGradients() const { return delay.lambda != 0 || clip.norm || clip.value; }
+  /// Why embedding tables do not go with the modifiers; empty: they do.
+  std::string refusesTables() const {
+    if (delay.lambda == 0) return {};
+    return "delay_compensation needs the values that each trainer pulled, and nobody keeps those of rows";
+  }
 };
 
 /// Why a policy does not take some of the modifiers; empty: it takes them.

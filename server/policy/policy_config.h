@@ -23,6 +23,7 @@ struct PolicyTraits {
   /// logged.
   bool recordsUpdates = false;
   bool rounds = false;  ///< gradients of several trainers and of all shards of a group make one update
+  bool tables = false;  ///< takes rows of embedding tables
 };
 
 /// How trainers take steps by themselves under a policy that lets them. Their steps are of the configured
@@ -48,6 +49,8 @@ struct PolicyPlan {
   bool changesGradients = false;
   std::optional<LocalPlan> local = {};
   RoundPlan rounds = {};
+  /// Why the options do not go with embedding tables, under a policy that else takes them; empty: they do.
+  std::string refusesTables = {};
 };
 
 /// One line of policy_list.h.

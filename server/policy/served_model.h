@@ -38,9 +38,9 @@ class ServedModel {
   /// Another model is served from now on. Who reads this one looks for that with retired().
   void retire() { retired_ = true; }
   bool retired() const { return retired_; }
-  std::shared_ptr<UpdatePolicy> policyOf(const Shard& shard) const {
+  std::shared_ptr<UpdatePolicy> policyOf(const ParameterBlock& block) const {
     const std::lock_guard lock(mutex_);
-    return policies_[shard.range().group];
+    return policies_[block.group()];
   }
 
  private:

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include <fmt/format.h>
+
 #include "server/policy/store_promise.h"
 
 namespace psd {
@@ -10,6 +12,7 @@ namespace {
 
 constexpr uint64_t kTrainersMax = 1'000'000;
 constexpr uint64_t kDayMs = 86'400'000;
+constexpr uint64_t kAnyRound = UINT64_MAX;
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
@@ -56,22 +59,28 @@ PolicyPlan Sync::read(ObjectReader& in) {
   const Modifiers modifiers =
       readModifiers(in, {.staleness = kNothingStale, .delayCompensation = kNothingStale});
   options.clip = modifiers.clip;
-  return {.make = [options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },
-          .changesGradients = modifiers.changesGradients(),
-          .rounds = planOf(options)};
+  PolicyPlan plan{
+      .make = [options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },
+      .changesGradients = modifiers.changesGradients(),
+      .rounds = planOf(options)};
+  if (options.aggregator->compares()) {
+    plan.refusesTables =
+        fmt::format("aggregator {} compares gradients, and few trainers have the same rows; take mean",
+                    options.aggregator->name());
+  }
+  return plan;
 }
 
 Sync::Sync(const PolicyScope& scope, Options options)
     : options_(std::move(options)),
       staging_(scope.staging),
       snapshots_(scope.snapshots),
-      shards_(scope.shards()),
-      lanes_(scope.store.makeLanes()),
+      updater_(scope, options_.aggregator, options_.clip),
       roundSeconds_(scope.roundSeconds),
       followsOther_(scope.started),
       rounds_(options_.rules) {
   if (scope.started) rounds_.startWithQuorum();
-  for (const Shard* shard : shards_) first_.push_back(static_cast<int64_t>(shard->version().value));
+  for (const ParameterBlock* block : blocks()) first_.push_back(static_cast<int64_t>(block->version().value));
 }
 
 kj::Promise<void> Sync::join(const TrainerRef& trainer) {
@@ -122,7 +131,7 @@ kj::Promise<void> Sync::drain() {
   if (ended && ended->end.how != RoundEnd::How::closed) {
     // Too few contributions for the aggregator are dropped rather than refused, so that their trainers go on.
     for (const auto& contribution : ended->contributions) {
-      contribution->answer->fulfill(PushAnswer{PushOutcome::late, shards_.back()->version(), 0, 0});
+      contribution->answer->fulfill(PushAnswer{PushOutcome::late, blocks().back()->version(), 0, 0});
     }
     ended.reset();
   }
@@ -140,32 +149,34 @@ void Sync::endWaits(const Error& reason) {
   for (const auto& contribution : waiting) contribution->answer->fulfill(Result<PushAnswer>(reason));
 }
 
-std::optional<uint64_t> Sync::roundOf(size_t index, Version basis) const {
-  const auto version = static_cast<int64_t>(basis.value);
+std::optional<uint64_t> Sync::roundOf(size_t index, const ShardPush& push) const {
+  if (push.total == 0) return kAnyRound;
+  const auto version = static_cast<int64_t>(push.basis.value);
   if (version >= first_[index]) return static_cast<uint64_t>(version - first_[index]);
   return followsOther_ ? std::optional<uint64_t>(0) : std::nullopt;
 }
 
-size_t Sync::indexOf(const Shard& shard) const {
-  const auto found = std::lower_bound(shards_.begin(), shards_.end(), shard.range().id,
-                                      [](const Shard* one, ShardId id) { return one->range().id < id; });
-  return static_cast<size_t>(found - shards_.begin());
+size_t Sync::indexOf(const ParameterBlock& block) const {
+  const auto found = std::ranges::lower_bound(blocks(), block.id(), {}, &ParameterBlock::id);
+  return static_cast<size_t>(found - blocks().begin());
+}
+
+Status Sync::begin(const ParameterBlock& block, ShardPush& push) const {
+  if (push.taken > 0 || push.dropped) return {};
+  const std::lock_guard lock(mutex_);
+  if (ending_) return *ending_;
+  // A late gradient would be dropped, so it is not gathered. nullopt, which stands for a round closed before
+  // this policy began, compares as less than any round.
+  push.dropped = roundOf(indexOf(block), push) < rounds_.number();
+  return {};
 }
 
 Status Sync::gather(const Shard& shard, ShardPush& push, uint64_t offset, const Gradient& gradient) {
+  PSD_RETURN_IF_ERROR(begin(shard, push));
   if (push.gathered.empty() && !push.dropped) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (ending_) return *ending_;
-      // A late gradient would be dropped, so it is not gathered. nullopt, which stands for a round closed
-      // before this policy began, compares as less than any round.
-      push.dropped = roundOf(indexOf(shard), push.basis) < rounds_.number();
-    }
-    if (!push.dropped) {
-      PSD_ASSIGN_OR_RETURN(push.gathered, GatheredGradient::make(*staging_, shard.range().count));
-    }
+    PSD_ASSIGN_OR_RETURN(push.gathered, GatheredGradient::make(*staging_, shard.range().count));
   }
-  if (!push.dropped) PSD_RETURN_IF_ERROR(push.gathered.put(shard.range().id, offset, gradient));
+  if (!push.dropped) PSD_RETURN_IF_ERROR(push.gathered.put(shard.id(), offset, gradient));
   push.taken += gradient.size();
   return {};
 }
@@ -176,20 +187,48 @@ kj::Promise<Result<PushAnswer>> Sync::push(Shard& shard, Lane& lane, ShardPush& 
     return Result<PushAnswer>(gathered.error());
   }
   const Result<PushAnswer> received(PushAnswer{PushOutcome::received, shard.version(), 0, 0});
-  if (push.taken < shard.range().count) return received;
+  if (push.taken < push.total) return received;
   const size_t index = indexOf(shard);
   std::shared_ptr<Contribution> contribution = arrived(index, push);
   if (!contribution) return Result<PushAnswer>(PushAnswer{PushOutcome::late, shard.version(), 0, 0});
   ReadView view = std::exchange(push.gathered, {}).view();
-  if (view.values.empty())
-    return staged(index, contribution, StagedGradient{}).then([received] { return received; });
+  if (view.values.empty()) {
+    return staged(contribution, [](Contribution&) { return Status(); }).then([received] { return received; });
+  }
   return storePromise<Result<StagedGradient>>(shard,
                                               [&](ShardStorage::StageDone done) {
                                                 shard.storage().stage(lane, std::move(view), std::move(done));
                                               })
       .then([this, index, contribution = std::move(contribution)](Result<StagedGradient> gradient) mutable {
-        return staged(index, std::move(contribution), std::move(gradient));
+        return staged(std::move(contribution), [&](Contribution& part) {
+          if (gradient.ok()) part.shards[index] = *std::move(gradient);
+          return gradient.status();
+        });
       })
+      .then([received] { return received; });
+}
+
+kj::Promise<Result<PushAnswer>> Sync::pushRows(RowShard& shard, ShardPush& push, uint64_t first,
+                                               RowGradient slice) {
+  if (Status begun = begin(shard, push); !begun.ok()) return Result<PushAnswer>(begun.error());
+  StagedRows rows;
+  if (push.dropped) {
+    push.taken += slice.rows.ids.size();
+  } else {
+    auto gathered = gatherRows(*staging_, shard, push, first, slice, TakenRows::copied);
+    if (!gathered.ok()) return Result<PushAnswer>(gathered.error());
+    if (*gathered) rows = std::move((*gathered)->staged);
+  }
+  const Result<PushAnswer> received(PushAnswer{PushOutcome::received, shard.version(), 0, 0});
+  if (push.taken < push.total) return received;
+  const size_t index = indexOf(shard);
+  std::shared_ptr<Contribution> contribution = arrived(index, push);
+  if (!contribution) return Result<PushAnswer>(PushAnswer{PushOutcome::late, shard.version(), 0, 0});
+  return staged(std::move(contribution),
+                [this, index, rows = std::move(rows)](Contribution& part) {
+                  part.rows[index - updater_.shardCount()] = rows;
+                  return Status();
+                })
       .then([received] { return received; });
 }
 
@@ -201,17 +240,18 @@ std::shared_ptr<Sync::Contribution> Sync::arrived(size_t index, ShardPush& push)
   auto& building = trainer->second.building;
   building.erase(building.begin(), building.lower_bound(push.step));  // older ones are given up
   std::shared_ptr<Contribution> contribution = building[push.step];
-  const std::optional<uint64_t> round = push.dropped ? std::nullopt : roundOf(index, push.basis);
+  const std::optional<uint64_t> round = push.dropped ? std::nullopt : roundOf(index, push);
   if (!contribution) {
     contribution = building[push.step] = std::make_shared<Contribution>();
     contribution->trainer = push.trainer;
     contribution->samples = push.samples;
     contribution->step = push.step;
     contribution->round = round;
-    contribution->shards.resize(shards_.size());
+    contribution->shards.resize(updater_.shardCount());
+    contribution->rows.resize(blocks().size() - updater_.shardCount());
   }
   contribution->round = std::min(contribution->round, round);
-  if (++contribution->arrived == shards_.size()) {
+  if (++contribution->arrived == blocks().size()) {
     building.erase(push.step);
     auto answer = kj::newPromiseAndCrossThreadFulfiller<Result<PushAnswer>>();
     contribution->answer = kj::mv(answer.fulfiller);
@@ -220,18 +260,14 @@ std::shared_ptr<Sync::Contribution> Sync::arrived(size_t index, ShardPush& push)
   return contribution;
 }
 
-kj::Promise<void> Sync::staged(size_t index, std::shared_ptr<Contribution> contribution,
-                               Result<StagedGradient> gradient) {
+kj::Promise<void> Sync::staged(std::shared_ptr<Contribution> contribution,
+                               const std::function<Status(Contribution&)>& put) {
   std::optional<Result<PushAnswer>> known;
   std::optional<Ended> ended;
   {
     const std::lock_guard lock(mutex_);
-    if (gradient.ok()) {
-      contribution->shards[index] = *std::move(gradient);
-    } else {
-      contribution->failed = gradient.error();
-    }
-    if (++contribution->staged < shards_.size()) return kj::READY_NOW;
+    if (const Status status = put(*contribution); !status.ok()) contribution->failed = status.error();
+    if (++contribution->staged < blocks().size()) return kj::READY_NOW;
     known = submit(contribution, ended);
   }
   if (known) contribution->answer->fulfill(*std::move(known));
@@ -243,10 +279,11 @@ std::optional<Result<PushAnswer>> Sync::submit(const std::shared_ptr<Contributio
   if (ending_) return Result<PushAnswer>(*ending_);
   if (contribution->failed) return Result<PushAnswer>(*contribution->failed);
   const SessionId session = contribution->trainer.session;
-  const Result<PushAnswer> late(PushAnswer{PushOutcome::late, shards_.back()->version(), 0, 0});
+  const Result<PushAnswer> late(PushAnswer{PushOutcome::late, blocks().back()->version(), 0, 0});
   if (!contribution->round) return late;
   // A basis that no round has reached was not read from here; the gradient counts for the open round.
   const uint64_t round = std::min(*contribution->round, rounds_.number());
+  contribution->round = round;
   SyncRounds::Answer answer = rounds_.contribute(session, round, now());
   if (answer.contribution != SyncRounds::Contribution::taken) return late;
   open_[session] = contribution;
@@ -258,7 +295,7 @@ Sync::Ended Sync::take(RoundEnd end) {
   Ended ended{std::move(end), {}, {}};
   for (auto& [session, contribution] : open_) ended.contributions.push_back(std::move(contribution));
   open_.clear();
-  // Of two lives of a rank the older one stays in front, as its session is the older one.
+  // Of two processes of a rank the older one stays in front, as its session is the older one.
   std::stable_sort(ended.contributions.begin(), ended.contributions.end(),
                    [](const auto& a, const auto& b) { return a->trainer.rank < b->trainer.rank; });
   for (SessionId missing : ended.end.missing) {
@@ -285,10 +322,21 @@ kj::Promise<void> Sync::finish(std::optional<Ended> ended) {
       .then([this, round](Result<uint64_t> logged) { answer(*round, logged); });
 }
 
+kj::Promise<Result<uint64_t>> Sync::applyRound(const std::shared_ptr<const Ended>& round) {
+  RoundUpdater::Round parts = std::make_shared<const std::vector<std::shared_ptr<RoundPart>>>(
+      round->contributions.begin(), round->contributions.end());
+  return updater_.apply(std::move(parts), first_).then([this](RoundUpdater::Outcome outcome) {
+    // The blocks that lack the round stay behind the rounds' count, or every gradient would seem late.
+    const std::lock_guard lock(mutex_);
+    for (size_t i = outcome.applied; i < first_.size(); i++) first_[i]--;
+    return std::move(outcome.logged);
+  });
+}
+
 void Sync::answer(const Ended& ended, const Result<uint64_t>& logged) const {
   for (size_t i = 0; i < ended.contributions.size(); i++) {
-    const PushAnswer applied{PushOutcome::applied, shards_.back()->version(), 0, i == 0 ? shards_.size() : 0,
-                             logged.ok() ? *logged : 0};
+    const PushAnswer applied{PushOutcome::applied, blocks().back()->version(), 0,
+                             i == 0 ? blocks().size() : 0, logged.ok() ? *logged : 0};
     Result<PushAnswer> answer =
         logged.ok() ? Result<PushAnswer>(applied) : Result<PushAnswer>(logged.error());
     ended.contributions[i]->answer->fulfill(std::move(answer));
@@ -310,6 +358,11 @@ Error Sync::failureOf(const Ended& ended) const {
 kj::Promise<Result<PullAnswer>> Sync::pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                            uint64_t count) {
   return pullSnapshot(*snapshots_, shard, lane, pull, offset, count);
+}
+
+kj::Promise<Result<RowsAnswer>> Sync::pullRows(RowShard& shard, const std::optional<TrainerRef>&, RowIds rows,
+                                               std::span<float> out) {
+  return readRowsUnderLock(shard, rows, out);
 }
 
 std::vector<Waiting> Sync::waiting() const {

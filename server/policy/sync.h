@@ -10,6 +10,7 @@
 #include "server/policy/aggregator/aggregator.h"
 #include "server/policy/modifiers.h"
 #include "server/policy/policy_config.h"
+#include "server/policy/round_updater.h"
 #include "server/policy/shard_reads.h"
 #include "server/policy/sync_rounds.h"
 #include "server/policy/update_policy.h"
@@ -44,11 +45,15 @@ class Sync final : public UpdatePolicy {
                                        Gradient gradient) override;
   kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                        uint64_t count) override;
+  kj::Promise<Result<PushAnswer>> pushRows(RowShard& shard, ShardPush& push, uint64_t first,
+                                           RowGradient slice) override;
+  kj::Promise<Result<RowsAnswer>> pullRows(RowShard& shard, const std::optional<TrainerRef>& trainer,
+                                           RowIds rows, std::span<float> out) override;
   std::vector<Waiting> waiting() const override;
   bool ticks() const override { return options_.rules.timeout.has_value(); }
   kj::Promise<void> tick(TimePoint now) override;
   bool started() const override;
-  ShardLock* groupLock() override { return shards_.size() > 1 ? &applying_ : nullptr; }
+  ShardLock* groupLock() override { return blocks().size() > 1 ? &applying_ : nullptr; }
   kj::Promise<void> quiesce() override;
   kj::Promise<void> drain() override;
   void endWaits(const Error& reason) override;
@@ -56,14 +61,9 @@ class Sync final : public UpdatePolicy {
  private:
   using Fulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<Result<PushAnswer>>>;
 
-  /// One trainer's gradient for one round.
-  struct Contribution {
-    TrainerRef trainer;
-    uint32_t samples = 0;
-    Step step;
-    std::optional<uint64_t> round;       ///< whose parameters it was computed from; nothing: of one before
-    std::vector<StagedGradient> shards;  ///< in the order of shards_; empty: not there yet, or not needed
-    size_t arrived = 0, staged = 0;      ///< shards of which every slice is here; shards that are staged
+  /// One trainer's gradient for one round, on its way in.
+  struct Contribution : RoundPart {
+    size_t arrived = 0, staged = 0;  ///< blocks of which every slice is here; blocks that are staged
     std::optional<Error> failed;
     Fulfiller answer;  ///< once all have arrived
   };
@@ -79,17 +79,21 @@ class Sync final : public UpdatePolicy {
     std::vector<Rank> missing;
   };
 
-  size_t indexOf(const Shard& shard) const;  // in shards_
+  const std::vector<ParameterBlock*>& blocks() const { return updater_.blocks(); }
+  size_t indexOf(const ParameterBlock& block) const;  // in blocks()
 
-  /// The round whose parameters a gradient was computed from, as far as this shard's version tells; nothing
-  /// where that was closed before this policy began. With mutex_ held.
-  std::optional<uint64_t> roundOf(size_t index, Version basis) const;
+  /// The round whose parameters a gradient was computed from, as far as this block's version tells; nothing
+  /// where that was closed before this policy began. A part without rows is of any round. With mutex_ held.
+  std::optional<uint64_t> roundOf(size_t index, const ShardPush& push) const;
+  /// Notes in push.dropped whether a part that begins is late.
+  Status begin(const ParameterBlock& block, ShardPush& push) const;
   Status gather(const Shard& shard, ShardPush& push, uint64_t offset, const Gradient& gradient);
-  /// The shard's slices are all here. Leaves the promise of the answer in `push` when they are of all shards.
+  /// The block's slices are all here. Leaves the promise of the answer in `push` when they are of all blocks.
   std::shared_ptr<Contribution> arrived(size_t index, ShardPush& push);
-  /// One shard of a contribution is staged, or is not needed. Closes the round if that was all it waited for.
-  kj::Promise<void> staged(size_t index, std::shared_ptr<Contribution> contribution,
-                           Result<StagedGradient> gradient);
+  /// One block of a contribution is staged, or is not needed, and `put` puts it there. Closes the round if
+  /// that was all it waited for.
+  kj::Promise<void> staged(std::shared_ptr<Contribution> contribution,
+                           const std::function<Status(Contribution&)>& put);
   // With mutex_ held: a complete contribution joins its round, or its answer is given at once. `ended` gets
   // the round that the contribution closed.
   std::optional<Result<PushAnswer>> submit(const std::shared_ptr<Contribution>& contribution,
@@ -98,46 +102,23 @@ class Sync final : public UpdatePolicy {
   Ended take(RoundEnd end);
   /// Applies a round that closed, and answers its contributors.
   kj::Promise<void> finish(std::optional<Ended> ended);
-  /// Applies a round to all shards. Gives the number of its last update in the log; 0 without a log.
-  kj::Promise<Result<uint64_t>> applyRound(std::shared_ptr<const Ended> round);
-  /// Applies a round to the shards from `next` on, one after the other.
-  kj::Promise<Result<uint64_t>> applyShards(std::shared_ptr<const Ended> round, Combination combination,
-                                            size_t next);
-  /// Applies a round to one shard, with the shard's lock held.
-  kj::Promise<Status> applyShard(std::shared_ptr<const Ended> round, const Combination& combination,
-                                 size_t index, ByteBudget::Lease room);
-  /// Makes the update `scalars` of shard `index`, whose lock is held.
-  kj::Promise<Status> update(size_t index, std::shared_ptr<const Ended> round, const Combination& combination,
-                             const UpdateScalars& scalars);
-  /// Applies a round to one shard and logs it: from the gradient that the log gets, so that replaying it
-  /// gives the same bits.
-  kj::Promise<Status> updateLogged(size_t index, std::shared_ptr<const Ended> round,
-                                   const Combination& combination, const UpdateScalars& scalars,
-                                   ByteBudget::Lease room);
-  kj::Promise<Result<SquaredDistances>> addDistances(std::shared_ptr<const Ended> round, SquaredDistances sum,
-                                                     size_t next);
-  /// ‖g‖² of what the round combines to.
-  kj::Promise<Result<double>> addSquares(std::shared_ptr<const Ended> round, Combination combination,
-                                         double sum, size_t next);
-  /// Counts an update that a round made of a shard, and notes whose it was.
-  void endUpdate(size_t index, const Ended& round, AppliedUpdate update, ByteBudget::Lease room);
+  /// Makes a round's update, with applying_ held. Gives the number of its last update in the log; 0 without a
+  /// log.
+  kj::Promise<Result<uint64_t>> applyRound(const std::shared_ptr<const Ended>& round);
   /// Tells the contributors of a round that it is applied, with its place in the log; else why not.
   void answer(const Ended& ended, const Result<uint64_t>& logged) const;
-  using Gradients = std::shared_ptr<const std::vector<StagedGradient>>;  // kept until the storage is done
-  static Gradients gradientsOf(const Ended& round, size_t shard);
   Error failureOf(const Ended& ended) const;
 
   const Options options_;
   const std::shared_ptr<StagingPool> staging_;
   const std::shared_ptr<SnapshotRoom> snapshots_;
-  const std::vector<Shard*> shards_;
-  const Lanes lanes_;              ///< of rounds that are applied; with applying_ held
+  RoundUpdater updater_;           ///< with applying_ held
   Histogram* const roundSeconds_;  ///< null: nobody asks
   const bool followsOther_;  ///< what trainers computed under the policy before counts for the first round
   ShardLock applying_;       ///< rounds are applied one after the other
 
   mutable std::mutex mutex_;  // guards what follows, for few instructions; never held while waiting
-  /// For each shard: its version when round 0 opened, less the rounds that it failed to apply.
+  /// For each block: its version when round 0 opened, less the rounds that it failed to apply.
   std::vector<int64_t> first_;
   SyncRounds rounds_;
   std::map<SessionId, Trainer> trainers_;

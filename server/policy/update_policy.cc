@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "server/policy/store_promise.h"
 
 namespace psd {
@@ -12,6 +14,27 @@ std::vector<Shard*> PolicyScope::shards() const {
     if (store.shard(i).range().group == group) mine.push_back(&store.shard(i));
   }
   return mine;
+}
+
+std::vector<RowShard*> PolicyScope::rowShards() const {
+  std::vector<RowShard*> mine;
+  for (size_t i = 0; i < store.rowShardCount(); i++) {
+    if (store.rowShard(i).group() == group) mine.push_back(&store.rowShard(i));
+  }
+  return mine;
+}
+
+kj::Promise<Result<PushAnswer>> UpdatePolicy::pushRows(RowShard&, ShardPush&, uint64_t, RowGradient) {
+  return Result<PushAnswer>(noRows());
+}
+
+kj::Promise<Result<RowsAnswer>> UpdatePolicy::pullRows(RowShard&, const std::optional<TrainerRef>&, RowIds,
+                                                       std::span<float>) {
+  return Result<RowsAnswer>(noRows());
+}
+
+Error UpdatePolicy::noRows() const {
+  return {ErrorCode::invalidArgument, fmt::format("policy {} is not for embedding tables", name())};
 }
 
 kj::Promise<Result<Version>> UpdatePolicy::pullTo(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,

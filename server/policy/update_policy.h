@@ -12,21 +12,17 @@
 
 #include "common/types/push_outcome.h"
 #include "common/types/range_set.h"
+#include "server/membership/trainer.h"
 #include "server/metrics/histogram.h"
 #include "server/policy/gathered_gradient.h"
+#include "server/policy/gathered_rows.h"
 #include "server/policy/snapshot_room.h"
 #include "server/store/parameter_store.h"
 
 namespace psd {
 
-/// A trainer as policies know it. A value type.
-struct TrainerRef {
-  SessionId session;
-  Rank rank;
-  uint64_t incarnation = 0;  ///< which life of the trainer; 0: it did not say
-};
-
-/// What a policy rules: the shards of one parameter group, and the means that it begins with. Immutable.
+/// What a policy rules: the shards and row shards of one parameter group, and the means that it begins with.
+/// Immutable.
 struct PolicyScope {
   ParameterStore& store;
   uint32_t group = 0;
@@ -38,6 +34,9 @@ struct PolicyScope {
   Histogram* roundSeconds = nullptr;
 
   std::vector<Shard*> shards() const;
+  std::vector<RowShard*> rowShards() const;
+  /// Shards and row shards in all: so many parts has a gradient here.
+  size_t blockCount() const { return shards().size() + rowShards().size(); }
 };
 
 struct PushAnswer {
@@ -51,26 +50,29 @@ struct PushAnswer {
   bool applied() const { return outcome == PushOutcome::applied; }
 };
 
-/// One trainer's gradient for one shard while its slices come in. Owned by the trainer's session and
-/// used on its event loop only; a policy may keep what it needs in it.
+/// One trainer's gradient for one shard or row shard while its slices come in. Used on the home loop of the
+/// trainer's pushes, where it may outlive a session; a policy may keep what it needs in it.
 struct ShardPush {
   TrainerRef trainer;
   Step step;
   Version basis;         ///< what the gradient was computed from
   uint32_t samples = 0;  ///< examples behind the gradient
-  RangeSet arrived;      ///< elements whose slices were accepted, the current one included
-  uint64_t taken = 0;    ///< elements that the policy has gathered or applied, and did not refuse
-  uint64_t number = 0;   ///< the shard's update number, once the policy has taken one
-  size_t known = 0;  ///< shards of its group whose parts of this step are decided already, and do not come
+  uint64_t total = 0;   ///< elements (or rows) that the trainer says the part has; for a Shard all of its own
+  RangeSet arrived;     ///< elements (or rows) whose slices were accepted, the current one included
+  uint64_t taken = 0;   ///< elements (or rows) that the policy has gathered or applied, and did not refuse
+  uint64_t number = 0;  ///< the shard's update number, once the policy has taken one
+  size_t known = 0;     ///< shards of its group whose parts of this step are decided already, and do not come
   uint64_t staleness = 0;
   bool dropped = false;       ///< the policy takes nothing of it
   GatheredGradient gathered;  ///< so far, for policies that apply a shard whole
+  GatheredRows gatheredRows;  ///< the same of a row shard
   /// Left here by UpdatePolicy::push(), which then answers `received`, where the gradient must wait for other
   /// trainers: what becomes of it. Whoever pushes takes it, and may push other slices meanwhile.
   kj::Maybe<kj::Promise<Result<PushAnswer>>> pendingAnswer;
 };
 
-/// One trainer's or observer's reading of one shard over several slices. Owned like ShardPush.
+/// One trainer's or observer's reading of one shard over several slices. Owned by its PullService, on the
+/// event loop of its connection.
 struct ShardPull {
   std::optional<TrainerRef> trainer;  ///< nothing: an observer
   uint64_t pull = 0;                  ///< the reader's number for it
@@ -83,16 +85,22 @@ inline UpdateSource sourceOf(const ShardPush& push) {
   return {push.trainer.rank, push.samples, push.trainer.incarnation, push.step, push.basis, push.staleness};
 }
 
-/// Staleness τ at this moment: updates that the shard has applied since the version the gradient was
+/// Staleness τ at this moment: updates that the block has applied since the version the gradient was
 /// computed from.
-inline uint64_t stalenessOf(const Shard& shard, Version basis) {
-  const uint64_t now = shard.version().value;
+inline uint64_t stalenessOf(const ParameterBlock& block, Version basis) {
+  const uint64_t now = block.version().value;
   return now > basis.value ? now - basis.value : 0;
 }
 
 struct PullAnswer {
   Version version;
   ReadView view;
+};
+
+/// What pulled rows are.
+struct RowsAnswer {
+  Version version;     ///< of the shard, at least
+  uint64_t known = 0;  ///< rows that some push has touched
 };
 
 /// Whom a policy waits for, for status and people.
@@ -113,9 +121,10 @@ struct Waiting {
 /// Thread-safe: called from every event loop, each with its own Lane, ShardPush and ShardPull. Answers
 /// come as promises of the calling loop; waiting is parking a promise, never blocking. The spans and
 /// references given stay valid until the promise resolves. Slices were checked against shard and
-/// grain, and every gradient value is finite. A policy that gathers slices decodes them with copyTo(); one
-/// that takes them on the device hands them to the storage as they are. Who waits for a trainer learns from
-/// leave() that it is gone.
+/// grain, and every gradient value is finite, but what lies in memory that the trainer can still write to: of
+/// that a policy checks its copy. A policy that gathers slices decodes them with copyTo(); one that takes
+/// them on the device hands them to the storage as they are. Who waits for a trainer learns from leave() that
+/// it is gone.
 class UpdatePolicy {
  public:
   virtual ~UpdatePolicy() = default;
@@ -149,6 +158,18 @@ class UpdatePolicy {
   virtual kj::Promise<Result<Version>> pullTo(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                               std::span<float> onDevice);
 
+  /// Takes one slice of a row shard's part, whose first row has the number `first` in it; otherwise as
+  /// push(). The slice was checked by RowShard::check(). Refused where the policy is not for tables, which
+  /// the configuration lets nobody ask for.
+  virtual kj::Promise<Result<PushAnswer>> pushRows(RowShard& shard, ShardPush& push, uint64_t first,
+                                                   RowGradient slice);
+  /// Where pullRows() would let this trainer wait for others as things are: resolves when it need not any
+  /// more. So what the call holds can be let go of meanwhile.
+  virtual kj::Maybe<kj::Promise<Status>> waitToPullRows(const std::optional<TrainerRef>&) { return nullptr; }
+  /// out = the rows' values, row after row. `trainer`: who asks; nothing: an observer.
+  virtual kj::Promise<Result<RowsAnswer>> pullRows(RowShard& shard, const std::optional<TrainerRef>& trainer,
+                                                   RowIds rows, std::span<float> out);
+
   /// The waits of trainers for others, as they are now.
   virtual std::vector<Waiting> waiting() const { return {}; }
   /// Whether tick() must be called.
@@ -171,6 +192,9 @@ class UpdatePolicy {
   virtual void retire() {}
   /// Answers every wait with `reason`, waits of now and waits that would begin later: the daemon ends.
   virtual void endWaits(const Error&) {}
+
+ private:
+  Error noRows() const;
 };
 
 }  // namespace psd

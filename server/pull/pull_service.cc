@@ -4,6 +4,7 @@
 
 #include "common/text/text.h"
 #include "server/model/slice_checks.h"
+#include "server/store/rows/row_blocks.h"
 
 namespace psd {
 
@@ -23,11 +24,16 @@ Result<const Codec*> PullService::agreedCodec(std::string_view name) const {
   return notAgreed(printable(name), codec_);
 }
 
-Status PullService::check(const PullRequest& request) const {
+Status PullService::mayRead() const {
   if (loop_.environment().draining) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
   if (model_->retired()) {
     return {ErrorCode::notReady, "the daemon serves the model in another order of its tensors now"};
   }
+  return {};
+}
+
+Status PullService::check(const PullRequest& request) const {
+  PSD_RETURN_IF_ERROR(mayRead());
   const Limits& limits = loop_.config().limits;
   PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, request.shard, request.offset, request.count));
   const auto& current = pulls_[request.shard];
@@ -85,7 +91,62 @@ kj::Promise<Result<PulledSlice>> PullService::pull(const PullRequest& request, c
   return values.attach(countWait(), asking(request.shard, reading))
       .then([this, codec](Result<PullAnswer> answer) -> Result<PulledSlice> {
         if (!answer.ok()) return answer.error();
-        return encoded(*answer, codec);
+        PSD_ASSIGN_OR_RETURN(SliceEncoder::Encoded sent, encoded(answer->view, codec));
+        return PulledSlice{answer->version, sent.bytes, std::move(sent.owner)};
+      });
+}
+
+Status PullService::check(const RowPullRequest& request) const {
+  PSD_RETURN_IF_ERROR(mayRead());
+  return checkRows(*model_, loop_.config().limits, request.shard, request.rows.view());
+}
+
+RowShard& PullService::rowShardOf(const RowPullRequest& request) const {
+  return model_->store->rowShard(request.shard - model_->store->shardCount());
+}
+
+uint64_t PullService::valueBytes(const RowPullRequest& request) const {
+  return rowShardOf(request).valueCount(request.rows.runs) * sizeof(float);
+}
+
+kj::Maybe<kj::Promise<Status>> PullService::waitToPull(const RowPullRequest& request) {
+  const auto policy = loop_.policyOf(model_, rowShardOf(request));
+  auto waits = policy->waitToPullRows(trainer_);
+  KJ_IF_MAYBE (wait, waits) return wait->attach(countWait(), policy);
+  return nullptr;
+}
+
+kj::Promise<Result<RowsAnswer>> PullService::readRows(RowPullRequest request, std::span<float> out) {
+  RowShard& shard = rowShardOf(request);
+  const auto policy = loop_.policyOf(model_, shard);
+  auto read = policy->pullRows(shard, trainer_, request.rows.view(), out);
+  return read.attach(countWait(), std::move(request), policy);
+}
+
+kj::Promise<Result<RowsAnswer>> PullService::pullRowsTo(RowPullRequest request, std::span<float> place) {
+  return readRows(std::move(request), place)
+      .then([this, bytes = place.size_bytes()](Result<RowsAnswer> answer) {
+        if (answer.ok()) count(bytes, bytes);
+        return answer;
+      });
+}
+
+kj::Promise<Result<PulledRows>> PullService::pullRows(RowPullRequest request, const Codec* codec) {
+  const uint64_t bytes = valueBytes(request);
+  auto room = encoder_.room(bytes);
+  if (!room.ok()) return Result<PulledRows>(room.error());
+  const std::span<float> out(room->get(), bytes / sizeof(float));
+  auto blocks = rowBlocks(rowShardOf(request), request.rows.runs);
+  return readRows(std::move(request), out)
+      .then([this, codec, values = *std::move(room), out,
+             blocks = std::move(blocks)](Result<RowsAnswer> answer) -> Result<PulledRows> {
+        if (!answer.ok()) return answer.error();
+        SliceEncoder::Encoded sent{std::as_bytes(out), values};
+        if (codec && !out.empty()) {
+          PSD_ASSIGN_OR_RETURN(sent, encoder_.encodeRows(*codec, blocks, out));
+        }
+        count(sent.bytes.size(), out.size_bytes());
+        return PulledRows{*answer, sent.bytes, std::move(sent.owner)};
       });
 }
 
@@ -100,15 +161,15 @@ kj::Promise<Result<Version>> PullService::pullTo(const PullRequest& request, std
       });
 }
 
-Result<PulledSlice> PullService::encoded(const PullAnswer& answer, const Codec* codec) {
-  SliceEncoder::Encoded sent{std::as_bytes(answer.view.values), answer.view.owner};
+Result<SliceEncoder::Encoded> PullService::encoded(const ReadView& view, const Codec* codec) {
+  SliceEncoder::Encoded sent{std::as_bytes(view.values), view.owner};
   if (codec) {
-    PSD_ASSIGN_OR_RETURN(sent, encoder_.encode(*codec, answer.view));
+    PSD_ASSIGN_OR_RETURN(sent, encoder_.encode(*codec, view));
   }
   // The answer may outlive its call, the model and what answers pulls.
   if (!sent.owner) sent.owner = model_;
-  count(sent.bytes.size(), answer.view.values.size_bytes());
-  return PulledSlice{answer.version, sent.bytes, std::move(sent.owner)};
+  count(sent.bytes.size(), view.values.size_bytes());
+  return sent;
 }
 
 void PullService::count(uint64_t bytes, uint64_t valueBytes) {

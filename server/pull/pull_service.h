@@ -31,6 +31,19 @@ struct PulledSlice {
   std::shared_ptr<const void> owner;  ///< keeps `bytes` readable
 };
 
+/// Rows that a peer asks for.
+struct RowPullRequest {
+  uint32_t shard = 0;
+  OwnedRowRuns rows;  ///< the ids stay as they are until the answer is there
+};
+
+/// The rows as they travel.
+struct PulledRows {
+  RowsAnswer answer;
+  std::span<const std::byte> bytes;   ///< row after row, float32 or what the codec made of them
+  std::shared_ptr<const void> owner;  ///< keeps `bytes` readable
+};
+
 /// Answers the pulls of one peer, trainer or reader, whatever protocol it speaks: checks each slice, has the
 /// policy read it, and keeps what the policy needs for the slices to come of the same pull. Belongs to one
 /// event loop.
@@ -53,6 +66,17 @@ class PullService {
   /// The slice's values into memory of the shard's device, after check(); gives their version.
   kj::Promise<Result<Version>> pullTo(const PullRequest& request, std::span<float> place);
 
+  /// Whether the rows may be pulled now: they are of their shard, and not too many.
+  Status check(const RowPullRequest& request) const;
+  /// Bytes of the rows as float32, after check().
+  uint64_t valueBytes(const RowPullRequest& request) const;
+  /// Where the policy would let the rows wait for other trainers: resolves when it need not any more.
+  kj::Maybe<kj::Promise<Status>> waitToPull(const RowPullRequest& request);
+  /// The rows, after check(). The policy may let them wait.
+  kj::Promise<Result<PulledRows>> pullRows(RowPullRequest request, const Codec* codec);
+  /// The rows' values to `place`, which has room for just them, after check(). The policy may let them wait.
+  kj::Promise<Result<RowsAnswer>> pullRowsTo(RowPullRequest request, std::span<float> place);
+
   /// Lets go of the copies of shards whose pulls have asked for nothing since then: those pulls are to begin
   /// anew.
   void letGoOfIdle(kj::TimePoint since);
@@ -66,6 +90,11 @@ class PullService {
     bool letGo = false;                                 ///< of its snapshot
   };
 
+  /// Whether this model may be read now.
+  Status mayRead() const;
+  RowShard& rowShardOf(const RowPullRequest& request) const;
+  /// Has the policy write the rows' values to `out`.
+  kj::Promise<Result<RowsAnswer>> readRows(RowPullRequest request, std::span<float> out);
   std::shared_ptr<Reading> reading(const PullRequest& request);
   /// A slice of the pull is asked for; what is returned goes with its answer.
   std::shared_ptr<const void> asking(uint32_t shard, const std::shared_ptr<Reading>& reading);
@@ -74,7 +103,7 @@ class PullService {
   /// Counts a slice that was answered.
   void count(uint64_t bytes, uint64_t valueBytes);
   /// What travels: the view's own memory, or what the codec made of it.
-  Result<PulledSlice> encoded(const PullAnswer& answer, const Codec* codec);
+  Result<SliceEncoder::Encoded> encoded(const ReadView& view, const Codec* codec);
 
   EventLoop& loop_;
   const std::shared_ptr<ServedModel> model_;

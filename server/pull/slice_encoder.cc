@@ -14,6 +14,10 @@ SliceEncoder::SliceEncoder()
     : pool_(StagingPool::make(StagingPool::hostMemory(),
                               {.lentBytesMax = UINT64_MAX, .idleBytesMax = kIdleBytesMax})) {}
 
+Result<std::shared_ptr<float>> SliceEncoder::room(uint64_t bytes) {
+  return pool_->acquire((bytes + kReadablePastEnd) / sizeof(float) + 1);
+}
+
 Result<SliceEncoder::Encoded> SliceEncoder::encode(const Codec& codec, const ReadView& view) {
   std::span<const float> values = view.values;
   std::shared_ptr<float> still;
@@ -23,10 +27,18 @@ Result<SliceEncoder::Encoded> SliceEncoder::encode(const Codec& codec, const Rea
     values = {still.get(), values.size()};
   }
   const uint64_t bytes = codec.encodedBytes(values.size());
-  PSD_ASSIGN_OR_RETURN(std::shared_ptr<float> buffer,
-                       pool_->acquire((bytes + kReadablePastEnd) / sizeof(float) + 1));
+  PSD_ASSIGN_OR_RETURN(std::shared_ptr<float> buffer, room(bytes));
   auto* const out = reinterpret_cast<std::byte*>(buffer.get());
   PSD_RETURN_IF_ERROR(codec.encode(values, 0, out));
+  return Encoded{{out, bytes}, std::move(buffer)};
+}
+
+Result<SliceEncoder::Encoded> SliceEncoder::encodeRows(const Codec& codec, std::span<const RowBlock> blocks,
+                                                       std::span<const float> values) {
+  const uint64_t bytes = encodedRowBytes(codec, blocks);
+  PSD_ASSIGN_OR_RETURN(std::shared_ptr<float> buffer, room(bytes));
+  auto* const out = reinterpret_cast<std::byte*>(buffer.get());
+  PSD_RETURN_IF_ERROR(psd::encodeRows(codec, blocks, values, out));
   return Encoded{{out, bytes}, std::move(buffer)};
 }
 

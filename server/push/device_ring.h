@@ -27,7 +27,7 @@ class DeviceRing {
   /// A share of the ring's size for the copy of a gradient of so many bytes. ErrorCode::overloaded when all
   /// is shared out, which no trainer sees that announces a place again only once that is answered.
   Result<ByteBudget::Lease> leaseCopy(uint64_t bytes) const;
-  /// `count` floats at byte `at`, on the device. ErrorCode::badSlice as for PushRing::floatsAt().
+  /// `count` floats at byte `at`, on the device. ErrorCode::badSlice as for SharedRing::floatsAt().
   Result<std::span<float>> floatsAt(uint64_t at, uint64_t count) const;
 
  private:

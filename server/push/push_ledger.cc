@@ -13,14 +13,14 @@ namespace {
 constexpr size_t kPiecesMax = 4096;
 
 Error badSlice(const SliceHead& slice, std::string_view why) {
-  return {ErrorCode::badSlice, fmt::format("push of step {}, shard {}, element {}: {}", slice.step.value,
+  return {ErrorCode::badSlice, fmt::format("push of step {}, shard {}, from {} on: {}", slice.step.value,
                                            slice.shard, slice.offset, why)};
 }
 
 }  // namespace
 
-PushLedger::PushLedger(std::vector<ShardShape> shards, UpdatesUnderWay& underWay)
-    : shards_(std::move(shards)), underWay_(underWay), newest_(shards_.size()), ofShards_(shards_.size()) {}
+PushLedger::PushLedger(std::vector<uint32_t> groups, UpdatesUnderWay& underWay)
+    : groups_(std::move(groups)), underWay_(underWay), newest_(groups_.size()), ofShards_(groups_.size()) {}
 
 void PushLedger::recall(uint32_t shard, const std::vector<AppliedPush>& saved, bool completes) {
   const auto byStep = [](const AppliedPush& a, const AppliedPush& b) { return a.step < b.step; };
@@ -144,7 +144,7 @@ Result<std::shared_ptr<StepPush>> PushLedger::stepOf(const SliceHead& slice, boo
     return found;
   }
   giveUpBefore(number);
-  auto step = std::make_shared<StepPush>(underWay_, number, slice.parts, shards_.size());
+  auto step = std::make_shared<StepPush>(underWay_, number, slice.parts, groups_.size());
   for (const auto& answers : ofShards_) {  // parts that an earlier session brought in
     if (answers.find(number)) step->wholeParts++;
   }
@@ -165,8 +165,8 @@ void PushLedger::giveUpBefore(Step number) {
 
 size_t PushLedger::decidedBeside(const SliceHead& slice) const {
   size_t decided = 0;
-  for (uint32_t i = 0; i < shards_.size(); i++) {
-    if (shards_[i].group != shards_[slice.shard].group) continue;
+  for (uint32_t i = 0; i < groups_.size(); i++) {
+    if (groups_[i] != groups_[slice.shard]) continue;
     if (i != slice.shard && ofShards_[i].find(slice.step)) decided++;
   }
   return decided;
@@ -175,14 +175,18 @@ size_t PushLedger::decidedBeside(const SliceHead& slice) const {
 Status PushLedger::fits(const SliceHead& slice) const {
   const Step newest = newest_[slice.shard];
   if (newest > slice.step) return badSlice(slice, fmt::format("step {} has begun already", newest.value));
-  if (slice.parts != shards_.size()) {
+  if (slice.parts != groups_.size()) {
     return badSlice(slice, fmt::format("a gradient of {} parts; it has one of each shard, which are {}",
-                                       slice.parts, shards_.size()));
+                                       slice.parts, groups_.size()));
   }
   const auto step = begun(slice.step);
   const PartPush* part = step ? step->parts[slice.shard].get() : nullptr;
   if (!part) return {};
   if (part->push.basis != slice.basis) return badSlice(slice, "its slices name different basis versions");
+  if (part->push.total != slice.total) {
+    return badSlice(slice, fmt::format("the part has {} in all, and by a slice before {}", slice.total,
+                                       part->push.total));
+  }
   if (part->push.arrived.overlaps(slice.offset, slice.count)) {
     return badSlice(slice, "some of its elements came before, in a slice of another size");
   }
@@ -198,7 +202,7 @@ Result<PushLedger::Admitted> PushLedger::admit(const SliceHead& slice, bool mayB
   std::shared_ptr<PartPush>& part = step->parts[slice.shard];
   if (!part) {
     part = std::make_shared<PartPush>();
-    part->elements = shards_[slice.shard].elements;
+    part->push.total = slice.total;
     part->push.step = slice.step;
     part->push.basis = slice.basis;
     part->push.samples = slice.samples;
@@ -225,7 +229,7 @@ void PushLedger::answered(StepPush& step, const SliceHead& slice, const Result<P
       part.outcome = *part.newest;
       ofShards_[slice.shard].add(step.number, *part.newest);
     }
-  } else if (part.push.taken == part.elements) {
+  } else if (part.push.taken == part.push.total) {
     part.outcome = answer.error();
   } else {
     if (part.whole()) step.wholeParts--;
@@ -259,12 +263,12 @@ PushReply PushLedger::conclude(StepPush& step, uint32_t shard, const Result<Push
 std::vector<uint32_t> PushLedger::enterOutcomes(StepPush& step, const std::vector<uint32_t>& waited) {
   // A policy that takes the shards of a group together lets one of them wait for all.
   std::map<uint32_t, Result<PushAnswer>> ofGroups;
-  for (const uint32_t shard : waited) ofGroups.emplace(shards_[shard].group, *step.parts[shard]->outcome);
+  for (const uint32_t shard : waited) ofGroups.emplace(groups_[shard], *step.parts[shard]->outcome);
   std::vector<uint32_t> dropped;
   for (uint32_t shard = 0; shard < step.parts.size(); shard++) {
     const auto& part = step.parts[shard];
     if (!part) continue;  // an earlier session brought it in
-    const auto ofGroup = ofGroups.find(shards_[shard].group);
+    const auto ofGroup = ofGroups.find(groups_[shard]);
     if (!part->outcome && ofGroup != ofGroups.end()) part->outcome = ofGroup->second;
     if (part->outcome && part->outcome->ok()) ofShards_[shard].add(step.number, **part->outcome);
     if (part->dropped()) dropped.push_back(shard);
@@ -310,7 +314,7 @@ void PushLedger::letGo(StepPush& step) {
 
 bool PushLedger::handedOver(const StepPush& step, uint32_t shard) const {
   for (uint32_t i = 0; i < step.parts.size(); i++) {
-    if (shards_[i].group != shards_[shard].group) continue;
+    if (groups_[i] != groups_[shard]) continue;
     const auto& part = step.parts[i];
     if (!part || part->refused() || part->state() == PartState::gathering) return false;
   }

@@ -23,11 +23,6 @@ namespace psd {
 /// tells what became of all, and closeIfOver() forgets the step.
 class PushLedger {
  public:
-  /// What a gradient may have a part of.
-  struct ShardShape {
-    uint64_t elements = 0;
-    uint32_t group = 0;  ///< parameter group; the policy of a group may take its shards together
-  };
   /// What came of a slice before.
   enum class Known {
     nothing,    ///< the slice is new
@@ -50,7 +45,9 @@ class PushLedger {
     uint64_t completion = 0;
   };
 
-  PushLedger(std::vector<ShardShape> shards, UpdatesUnderWay& underWay);
+  /// `groups`: by shard, the parameter group, whose policy may take its shards together. A gradient has a
+  /// part of each shard.
+  PushLedger(std::vector<uint32_t> groups, UpdatesUnderWay& underWay);
 
   /// What became of the pushes that `saved`, one per range of the shard, tells of. `completes`: steps that
   /// some ranges have yet to get may come (UpdatePolicy::completesPushes()).
@@ -118,7 +115,7 @@ class PushLedger {
   /// Enters what became of the parts. Gives the shards that dropped theirs.
   std::vector<uint32_t> enterOutcomes(StepPush& step, const std::vector<uint32_t>& waited);
 
-  const std::vector<ShardShape> shards_;
+  const std::vector<uint32_t> groups_;  // by shard
   UpdatesUnderWay& underWay_;
   bool sessionEnded_ = false;
   std::map<Step, std::shared_ptr<StepPush>> steps_;   // steps that lack slices or answers

@@ -9,12 +9,10 @@
 namespace psd {
 namespace {
 
-std::vector<PushLedger::ShardShape> shapesOf(const ParameterStore& store) {
-  std::vector<PushLedger::ShardShape> shapes;
-  for (size_t i = 0; i < store.shardCount(); i++) {
-    shapes.push_back({store.shard(i).range().count, store.shard(i).range().group});
-  }
-  return shapes;
+std::vector<uint32_t> groupsOf(const ParameterStore& store) {
+  std::vector<uint32_t> groups;
+  for (size_t i = 0; i < store.blockCount(); i++) groups.push_back(store.block(i).group());
+  return groups;
 }
 
 kj::Promise<void> whenChanged(StepPush& step) {
@@ -47,9 +45,10 @@ kj::Promise<void> outcomesOf(StepPush& step, std::vector<uint32_t>& waited) {
 
 }  // namespace
 
-std::shared_ptr<PushServer> PushServer::make(LifeId life, std::shared_ptr<EventLoop> home,
+std::shared_ptr<PushServer> PushServer::make(ProcessId process, std::shared_ptr<EventLoop> home,
                                              std::shared_ptr<ServedModel> model,
-                                             std::shared_ptr<SessionCounters> counters, const Saved& saved) {
+                                             std::shared_ptr<SessionCounters> counters, const Saved& saved,
+                                             StepOutcomes& outcomes) {
   auto end = [](PushServer* server) {
     std::unique_ptr<PushServer> owned(server);
     const std::shared_ptr<EventLoop> home = server->home_;
@@ -59,20 +58,22 @@ std::shared_ptr<PushServer> PushServer::make(LifeId life, std::shared_ptr<EventL
         .executeAsync([owned = std::move(owned)]() mutable { owned = nullptr; })
         .detach([](kj::Exception&&) {});
   };
-  return {new PushServer(life, std::move(home), std::move(model), std::move(counters), saved), end};
+  return {new PushServer(process, std::move(home), std::move(model), std::move(counters), saved, outcomes),
+          end};
 }
 
-PushServer::PushServer(LifeId life, std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
-                       std::shared_ptr<SessionCounters> counters, const Saved& saved)
-    : life_(life),
+PushServer::PushServer(ProcessId process, std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
+                       std::shared_ptr<SessionCounters> counters, const Saved& saved, StepOutcomes& outcomes)
+    : process_(process),
       home_(std::move(home)),
       model_(std::move(model)),
       counters_(std::move(counters)),
-      ledger_(shapesOf(*model_->store), home_->underWay()),
+      outcomes_(outcomes),
+      ledger_(groupsOf(*model_->store), home_->underWay()),
       meter_(home_->environment().counters, *counters_) {
   for (uint32_t shard = 0; shard < saved.size(); shard++) {
     if (saved[shard].empty()) continue;
-    const auto policy = model_->policyOf(model_->store->shard(shard));
+    const auto policy = model_->policyOf(model_->store->block(shard));
     ledger_.recall(shard, saved[shard], policy->completesPushes());
   }
 }
@@ -96,7 +97,14 @@ kj::Promise<PushReply> PushServer::push(PushSlice slice, const Limits& limits) {
 }
 
 Status PushServer::check(const PushSlice& slice, const Limits& limits) const {
-  PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, slice.head.shard, slice.head.offset, slice.head.count));
+  const SliceHead& head = slice.head;
+  if (slice.rows) {
+    const RowIds rows = slice.rows->view();
+    PSD_RETURN_IF_ERROR(
+        checkRows(*model_, limits, head.shard, rows, slice.gradient.size(), head.offset, head.total));
+    return checkRowGradient(*model_, head.shard, head.offset, rows, slice.gradient);
+  }
+  PSD_RETURN_IF_ERROR(checkSlice(*model_, limits, head.shard, head.offset, head.count, head.total));
   if (slice.ring) return {};  // the copy will be checked
   return checkGradient(slice.head.shard, slice.head.offset, slice.gradient);
 }
@@ -134,7 +142,7 @@ kj::Promise<PushReply> PushServer::arrive(PushSlice slice) {
     return onceCopied(rings_.take(shard, home_->laneFor(model_, shard), toDevice, std::move(slice)));
   }
   if (ledger_.begins(slice.head.step)) {
-    KJ_IF_MAYBE (opened, home_->gate()) {
+    KJ_IF_MAYBE (opened, home_->gate().closed()) {
       return waitAtGate(std::move(slice), kj::mv(*opened));
     }
   }
@@ -240,18 +248,15 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
   slice.turn = nullptr;
   auto [step, part, completion] = *std::move(admitted);
   const uint32_t shardIndex = slice.head.shard;
-  Shard& shard = model_->store->shard(shardIndex);
   if (!part->policy) {
     part->push.trainer = trainer_;
-    part->policy = home_->policyOf(model_, shard);
+    part->policy = home_->policyOf(model_, model_->store->block(shardIndex));
     part->live = part->policy->readsLive();
   }
   underWay();
   home_->underWay().slicesAtWork++;
-  auto answer =
-      part->policy->push(shard, home_->laneFor(model_, shard), part->push, slice.head.offset, slice.gradient)
-          .attach(kj::defer([home = home_] { home->underWay().slicesAtWork--; }));
-  return answer
+  return handOver(*part, slice)
+      .attach(kj::defer([home = home_] { home->underWay().slicesAtWork--; }))
       .then([this, step = step, part = part, completion = completion,
              slice = std::move(slice)](Result<PushAnswer> answer) mutable {
         ledger_.answered(*step, slice.head, answer);
@@ -264,6 +269,17 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
         return whenDurable(shardIndex, std::move(reply));
       })
       .attach(kj::mv(step), kj::defer([self = shared_from_this()] { self->landed(); }));
+}
+
+kj::Promise<Result<PushAnswer>> PushServer::handOver(PartPush& part, const PushSlice& slice) {
+  const SliceHead& head = slice.head;
+  ParameterStore& store = *model_->store;
+  if (slice.rows) {
+    RowShard& shard = store.rowShard(head.shard - store.shardCount());
+    return part.policy->pushRows(shard, part.push, head.offset, {slice.rows->view(), slice.gradient});
+  }
+  Shard& shard = store.shard(head.shard);
+  return part.policy->push(shard, home_->laneFor(model_, shard), part.push, head.offset, slice.gradient);
 }
 
 kj::Promise<PushReply> PushServer::settle(std::shared_ptr<StepPush> step, uint32_t shard, uint64_t completion,
@@ -293,7 +309,7 @@ void PushServer::close(const std::shared_ptr<StepPush>& step, bool settles, cons
 
 kj::Promise<PushReply> PushServer::whenDurable(uint32_t shard, PushReply reply) const {
   if (!reply.answer.ok()) return reply;
-  return model_->store->shard(shard)
+  return model_->store->block(shard)
       .whenDurable(reply.answer->logged)
       .then([reply = std::move(reply)]() mutable { return std::move(reply); });
 }
@@ -303,14 +319,12 @@ kj::Promise<PushReply> PushServer::whenDurable(uint32_t shard, PushReply reply) 
 bool PushServer::takesDeviceGradient(const PushSlice& slice) const {
   const auto step = ledger_.begun(slice.head.step);
   const PartPush* part = step ? step->parts[slice.head.shard].get() : nullptr;
-  const auto& policy = part ? part->policy : home_->policyOf(model_, model_->store->shard(slice.head.shard));
+  const auto& policy = part ? part->policy : home_->policyOf(model_, model_->store->block(slice.head.shard));
   return policy->takesDeviceGradients();
 }
 
 void PushServer::tellOfSamples(Step step, bool applied) {
-  if (!home_->environment().dealsSamples) return;
-  home_->detach(home_->onControl([&environment = home_->environment(), life = life_, step,
-                                  applied](Control&) { environment.stepOver(life, step, applied); }));
+  if (outcomes_.wanted()) home_->detach(outcomes_.tell(process_, step, applied));
 }
 
 void PushServer::underWay() {

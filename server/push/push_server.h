@@ -8,22 +8,24 @@
 #include "server/push/push_ledger.h"
 #include "server/push/push_meter.h"
 #include "server/push/ring_intake.h"
+#include "server/push/step_outcomes.h"
 
 namespace psd {
 
-/// Takes the gradients of one life of a trainer: checks each slice, has a PushLedger tell what is new of it,
-/// hands that to the policies, and answers once what became of it is known and cannot be lost any more. It
-/// spans the trainer's connections and belongs to the loop of the first of them, its home. Any thread may
+/// Takes the gradients of one process of a trainer: checks each slice, has a PushLedger tell what is new of
+/// it, hands that to the policies, and answers once what became of it is known and cannot be lost any more.
+/// It spans the trainer's connections and belongs to the loop of the first of them, its home. Any thread may
 /// hold it; the last one's letting go ends it at home.
 class PushServer : public std::enable_shared_from_this<PushServer> {
  public:
   /// By shard, what each of its ranges has of this trainer, as a daemon before this one saved it.
   using Saved = std::vector<std::vector<AppliedPush>>;
 
-  /// `saved`: one per shard of the model, or none at all.
-  static std::shared_ptr<PushServer> make(LifeId life, std::shared_ptr<EventLoop> home,
+  /// `saved`: one per shard of the model, or none at all. `outcomes` is told what becomes of each step.
+  static std::shared_ptr<PushServer> make(ProcessId process, std::shared_ptr<EventLoop> home,
                                           std::shared_ptr<ServedModel> model,
-                                          std::shared_ptr<SessionCounters> counters, const Saved& saved);
+                                          std::shared_ptr<SessionCounters> counters, const Saved& saved,
+                                          StepOutcomes& outcomes);
 
   /// The policy's answer to one slice, or why it is refused. Where a policy lets a gradient wait for other
   /// trainers, the last slice of the step waits and all others are answered at once, so that a peer with few
@@ -45,8 +47,8 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   void drop(Step step);
 
  private:
-  PushServer(LifeId life, std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
-             std::shared_ptr<SessionCounters> counters, const Saved& saved);
+  PushServer(ProcessId process, std::shared_ptr<EventLoop> home, std::shared_ptr<ServedModel> model,
+             std::shared_ptr<SessionCounters> counters, const Saved& saved, StepOutcomes& outcomes);
   template <class Work>
   auto atHome(Work work) -> decltype(work());
   template <class Work>
@@ -74,6 +76,8 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   kj::Promise<PushReply> repeated(uint32_t shard, const Result<PushAnswer>& answer);
   /// Enters a new slice and hands it to its policy.
   kj::Promise<PushReply> take(PushSlice slice);
+  /// Has the part's policy take the slice, which stays as it is until the answer is there.
+  kj::Promise<Result<PushAnswer>> handOver(PartPush& part, const PushSlice& slice);
   /// The reply to a slice that its policy answered `last`. To the slice that completes a step: once every
   /// slice is answered, and everything that waits is known.
   kj::Promise<PushReply> settle(std::shared_ptr<StepPush> step, uint32_t shard, uint64_t completion,
@@ -92,10 +96,11 @@ class PushServer : public std::enable_shared_from_this<PushServer> {
   void landed();
   kj::Promise<void> whenLandedHere();
 
-  const LifeId life_;
+  const ProcessId process_;
   const std::shared_ptr<EventLoop> home_;
   const std::shared_ptr<ServedModel> model_;
   const std::shared_ptr<SessionCounters> counters_;
+  StepOutcomes& outcomes_;
   PushLedger ledger_;
   PushMeter meter_;
   RingIntake rings_;

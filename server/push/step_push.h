@@ -27,13 +27,12 @@ struct PartPush {
   ShardPush push;                             ///< what the policy sees, and keeps
   std::shared_ptr<UpdatePolicy> policy;       ///< set by whoever admits the first slice
   bool live = false;                          ///< UpdatePolicy::readsLive(): slices are applied one by one
-  uint64_t elements = 0;                      ///< of the whole part
   uint64_t unanswered = 0;                    ///< slices with the policy
   std::optional<PushAnswer> newest;           ///< answer of the policy to a slice, the worst
   std::optional<Result<PushAnswer>> outcome;  ///< what became of the part, once that is known
   bool abandoned = false;                     ///< its session ended before the part was whole
 
-  bool whole() const { return push.arrived.covered() == elements; }
+  bool whole() const { return push.arrived.covered() == push.total; }
   bool refused() const { return outcome && !outcome->ok(); }
   PartState state() const {
     if (outcome) return PartState::decided;

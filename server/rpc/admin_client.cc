@@ -80,6 +80,18 @@ Result<std::string> fetchStatusJson(const Address& address, std::chrono::millise
       });
 }
 
+Result<std::string> fetchHotRowsJson(const Address& address, std::chrono::milliseconds timeout) {
+  return withAdmin<std::string>(
+      address, timeout, "", [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        return admin.hotRowsRequest().send().then(
+            [](capnp::Response<schema::Admin::HotRowsResults> response) -> Result<std::string> {
+              const Status status = wire::readStatus(response.getStatus());
+              if (!status.ok()) return status.error();
+              return std::string(response.getJson().cStr());
+            });
+      });
+}
+
 Result<std::string> reloadDaemon(const Address& address, std::chrono::milliseconds timeout) {
   return withAdmin<std::string>(
       address, timeout, kGoesOn, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {

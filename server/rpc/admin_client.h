@@ -12,6 +12,9 @@ namespace psd {
 /// thread that runs an event loop. Errors name the address.
 Result<std::string> fetchStatusJson(const Address& address, std::chrono::milliseconds timeout);
 
+/// The rows of each embedding table with the most updates.
+Result<std::string> fetchHotRowsJson(const Address& address, std::chrono::milliseconds timeout);
+
 /// Lets the daemon read its configuration again; gives what has changed, for people.
 Result<std::string> reloadDaemon(const Address& address, std::chrono::milliseconds timeout);
 

@@ -2,22 +2,25 @@
 
 #include "schema/psd.capnp.h"
 #include "server/rpc/counted_service.h"
+#include "server/service/administration.h"
 
 namespace psd {
 
-/// The operator's calls: status, reload and stop. Belongs to the connection's loop.
+/// The operator's calls: status, hot rows, reload and stop. Belongs to the connection's loop.
 class AdminService final : public CountedService<schema::Admin> {
  public:
-  explicit AdminService(std::shared_ptr<Connection> connection)
-      : CountedService(std::move(connection), true), loop_(connection_->loop()) {}
+  /// `administration` outlives it.
+  AdminService(std::shared_ptr<Connection> connection, Administration& administration)
+      : CountedService(std::move(connection), true), administration_(administration) {}
 
  protected:
   kj::Promise<void> status(StatusContext context) override;
+  kj::Promise<void> hotRows(HotRowsContext context) override;
   kj::Promise<void> reload(ReloadContext context) override;
   kj::Promise<void> stop(StopContext context) override;
 
  private:
-  EventLoop& loop_;     // the connection's; it keeps it alive
+  Administration& administration_;
   bool asked_ = false;  // for the status, which is not there yet
 };
 

@@ -55,7 +55,9 @@ wire::MessageStreamOptions Connection::streamOptions() {
   wire::MessageStreamOptions options;
   options.messageBytesMax = limits.messageBytes;
   options.readTimeout = limits.readTimeoutMs * kj::MILLISECONDS;
-  options.onRefused = [this](kj::StringPtr reason) { loop_->drop(*this, std::string(reason.cStr())); };
+  options.onRefused = [this](kj::StringPtr reason) {
+    loop_->connections().drop(*this, std::string(reason.cStr()));
+  };
   options.mayRead = [this] { return mayRead(); };
   options.unfinishedCallsMax = std::max<uint64_t>(uint64_t{4} * limits.calls, kUnfinishedCallsMin);
   options.budget = environment.budgets.inFlight;

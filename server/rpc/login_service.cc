@@ -28,8 +28,9 @@ kj::Promise<void> LoginService::login(LoginContext context) {
   }
   if (roles_ == nullptr) {
     connection_->setPeer(name);
-    roles_ = Roles{kj::heap<ReadingService>(connection_), kj::heap<TrainingService>(connection_),
-                   kj::heap<AdminService>(connection_)};
+    roles_ = Roles{kj::heap<ReadingService>(connection_, control_),
+                   kj::heap<TrainingService>(connection_, control_),
+                   kj::heap<AdminService>(connection_, administration_)};
   }
   Roles& roles = KJ_ASSERT_NONNULL(roles_);
   results.initStatus().setOk();

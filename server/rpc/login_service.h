@@ -2,6 +2,7 @@
 
 #include "schema/psd.capnp.h"
 #include "server/rpc/counted_service.h"
+#include "server/service/administration.h"
 
 namespace psd {
 
@@ -9,8 +10,9 @@ namespace psd {
 /// thing that it may do. Belongs to the connection's loop.
 class LoginService final : public CountedService<schema::Login> {
  public:
-  explicit LoginService(std::shared_ptr<Connection> connection)
-      : CountedService(std::move(connection), true) {}
+  /// `control` and `administration` outlive it.
+  LoginService(std::shared_ptr<Connection> connection, ControlLoop& control, Administration& administration)
+      : CountedService(std::move(connection), true), control_(control), administration_(administration) {}
 
  protected:
   kj::Promise<void> login(LoginContext context) override;
@@ -22,6 +24,8 @@ class LoginService final : public CountedService<schema::Login> {
     schema::Admin::Client admin;
   };
 
+  ControlLoop& control_;
+  Administration& administration_;
   kj::Maybe<Roles> roles_;  // once given; one set for each who asks
 };
 

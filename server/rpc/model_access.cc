@@ -2,56 +2,56 @@
 
 #include "common/wire/convert.h"
 #include "server/rpc/shared_memory_service.h"
+#include "server/service/model_access.h"
 
 namespace psd {
 namespace {
 
 /// What shared memory the peer may use, or why none.
 void writeSharing(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out) {
-  if (connection.passesDescriptors()) out.setRingBytesMax(connection.loop().config().limits.ringBytes);
-  if (connection.passesDescriptors() && model.store->sharesDeviceMemory()) {
-    auto devices = out.initDeviceOfShard(static_cast<kj::uint>(model.store->shardCount()));
-    for (kj::uint i = 0; i < devices.size(); i++) {
-      devices.set(i, static_cast<uint32_t>(model.store->shard(i).device()));
-    }
-  }
   if (!connection.passesDescriptors()) {
     out.setNotShared("the connection is no Unix socket");
     return;
   }
-  for (const auto& policy : model.policies()) {
-    if (policy->readsLive()) continue;
-    const std::string name(policy->name());
-    out.setNotShared(("policy " + name + " lets nobody read parameters while they change").c_str());
-    return;
+  const SharingTerms terms = sharingOf(model, connection.loop().config());
+  out.setRingBytesMax(terms.ringBytesMax);
+  if (!terms.deviceOfShard.empty()) {
+    out.setDeviceOfShard(kj::arrayPtr(terms.deviceOfShard.data(), terms.deviceOfShard.size()));
   }
-  const auto arena = model.store->sharedArena();
-  if (!arena) {
-    out.setNotShared("the parameters do not lie in one sealed file in the daemon's memory");
+  if (!terms.arena) {
+    out.setNotShared(terms.notShared.c_str());
     return;
   }
   auto shared = out.initSharedModel();
-  shared.setMemory(kj::heap<SharedMemoryService>(connection.shared_from_this(), arena->file));
-  shared.setValuesAt(arena->valuesAt);
-  shared.setVersionsAt(arena->versionsAt);
-  shared.setVersionStep(arena->versionStep);
-  shared.setReadableAt(arena->readableAt);
+  shared.setMemory(kj::heap<SharedMemoryService>(connection.shared_from_this(), terms.arena->file));
+  shared.setValuesAt(terms.arena->valuesAt);
+  shared.setVersionsAt(terms.arena->versionsAt);
+  shared.setVersionStep(terms.arena->versionStep);
+  shared.setReadableAt(terms.arena->readableAt);
 }
 
 }  // namespace
 
 void writeAccess(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out) {
-  const DaemonConfig& config = connection.loop().config();
   const ParameterStore& store = *model.store;
+  const ModelAccess access = accessTo(model, connection.loop().config());
   wire::writePlan(store.plan(), out.initShards(static_cast<kj::uint>(store.shardCount())));
-  out.setPolicy(describePolicies(config.groups).c_str());
-  out.setDevice(store.describeDevices().c_str());
-  out.setSliceElementsMax(config.limits.sliceBytes / sizeof(float));
-  if (const LocalSteps& local = config.groups.back().policy.local; local.period != 0) {
+  auto rowShards = out.initRowShards(static_cast<kj::uint>(store.rowShardCount()));
+  for (kj::uint i = 0; i < rowShards.size(); i++) {
+    const RowShard& shard = store.rowShard(i);
+    rowShards[i].setHashFirst(shard.hashes().first);
+    rowShards[i].setHashLast(shard.hashes().last);
+    auto tables = rowShards[i].initTables(static_cast<kj::uint>(shard.tables().size()));
+    for (kj::uint t = 0; t < tables.size(); t++) tables.set(t, shard.tables()[t].index);
+  }
+  out.setPolicy(access.policy.c_str());
+  out.setDevice(access.device.c_str());
+  out.setSliceElementsMax(access.sliceElementsMax);
+  if (access.local.period != 0) {
     auto steps = out.initLocalSteps();
-    steps.setPeriod(local.period);
-    steps.setRate(local.rate);
-    steps.setAlpha(local.alpha);
+    steps.setPeriod(access.local.period);
+    steps.setRate(access.local.rate);
+    steps.setAlpha(access.local.alpha);
   }
   writeSharing(model, connection, out);
 }

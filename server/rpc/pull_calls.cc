@@ -5,11 +5,8 @@
 
 namespace psd {
 
-PullCalls::PullCalls(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model,
-                     std::optional<TrainerRef> trainer, std::shared_ptr<SessionCounters> counters,
-                     const Codec* codec)
-    : connection_(std::move(connection)),
-      service_(connection_->loop(), std::move(model), trainer, std::move(counters), codec) {
+PullCalls::PullCalls(std::shared_ptr<Connection> connection, PullService& service)
+    : connection_(std::move(connection)), service_(service) {
   connection_->keeperCame(*this);
 }
 
@@ -22,8 +19,8 @@ kj::Promise<void> PullCalls::refuse(Call call, const Error& error) {
   return kj::READY_NOW;
 }
 
-Status PullCalls::mayPull(const PullRequest& request) const {
-  PSD_RETURN_IF_ERROR(service_.check(request));
+Status PullCalls::mayPull(const Status& checked) const {
+  PSD_RETURN_IF_ERROR(checked);
   if (connection_->mayQueue()) return {};
   return {ErrorCode::overloaded, "the answers that wait for this peer reach limits.outgoing_bytes"};
 }
@@ -34,7 +31,7 @@ kj::Promise<void> PullCalls::pull(Context context) {
   const Result<const Codec*> codec = service_.agreedCodec(wire::textIn(params.getCodec()));
   context.releaseParams();
   if (!codec.ok()) return refuse(context, codec.error());
-  if (auto status = mayPull(request); !status.ok()) return refuse(context, status.error());
+  if (auto status = mayPull(service_.check(request)); !status.ok()) return refuse(context, status.error());
   auto answering =
       service_.pull(request, *codec).then([this, context, request](Result<PulledSlice> slice) mutable {
         if (!slice.ok()) return wire::writeError(slice.error(), context.getResults().initError());
@@ -43,10 +40,81 @@ kj::Promise<void> PullCalls::pull(Context context) {
   return connection_->promising(request.count * sizeof(float), kj::mv(answering));
 }
 
+template <class Call, class Go>
+kj::Promise<void> PullCalls::onceReadable(Call context, RowPullRequest request, Go go) {
+  auto waits = service_.waitToPull(request);
+  KJ_IF_MAYBE (wait, waits) {
+    // Others may need the room of the message for the pushes that end the wait: only the ids are kept.
+    auto ids = kj::heapArray<uint64_t>(request.rows.ids.begin(), request.rows.ids.end());
+    request.rows.ids = {ids.begin(), ids.size()};
+    context.releaseParams();
+    const uint64_t bytes = ids.asBytes().size();
+    auto going = wait->then([this, context, request = std::move(request), go](Status status) mutable {
+      if (status.ok()) status = mayPull(service_.check(request));
+      return status.ok() ? go(std::move(request)) : refuse(context, status.error());
+    });
+    return connection_->promising(bytes, going.attach(kj::mv(ids)));
+  }
+  return go(std::move(request));  // the ids lie in the parameters, which stay until the answer is there
+}
+
+kj::Promise<void> PullCalls::pullRows(RowsContext context) {
+  auto params = context.getParams();
+  const Result<const Codec*> codec = service_.agreedCodec(wire::textIn(params.getCodec()));
+  if (!codec.ok()) return refuse(context, codec.error());
+  auto rows = wire::rowsIn(params.getRuns(), params.getIds());
+  if (!rows.ok()) return refuse(context, rows.error());
+  RowPullRequest request{params.getShard(), *std::move(rows)};
+  if (auto status = mayPull(service_.check(request)); !status.ok()) return refuse(context, status.error());
+  const auto go = [this, context, codec = *codec, pull = params.getPull(),
+                   first = params.getFirst()](RowPullRequest request) mutable {
+    const uint32_t shard = request.shard;
+    const uint64_t bytes = service_.valueBytes(request);
+    auto answering = service_.pullRows(std::move(request), codec)
+                         .then([this, context, pull, shard, first](Result<PulledRows> pulled) mutable {
+                           if (!pulled.ok()) {
+                             return wire::writeError(pulled.error(), context.getResults().initError());
+                           }
+                           connection_->pin(pulled->bytes.data(), std::move(pulled->owner));
+                           auto results = context.getResults(capnp::MessageSize{16, 0});
+                           auto out = results.initRows();
+                           out.setPull(pull);
+                           out.setShard(shard);
+                           out.setFirst(first);
+                           out.setVersion(pulled->answer.version.value);
+                           out.setKnown(pulled->answer.known);
+                           out.adoptValues(wire::referenceBytes(results, pulled->bytes));
+                           context.releaseParams();
+                         });
+    return connection_->promising(bytes, kj::mv(answering));
+  };
+  return onceReadable(context, std::move(request), go);
+}
+
+kj::Promise<void> PullCalls::pullRowsTo(const SharedRing& ring, SharedRowsContext context) {
+  auto params = context.getParams();
+  auto rows = wire::rowsIn(params.getRuns(), params.getIds());
+  if (!rows.ok()) return refuse(context, rows.error());
+  RowPullRequest request{params.getShard(), *std::move(rows)};
+  if (auto status = service_.check(request); !status.ok()) return refuse(context, status.error());
+  const auto place = ring.floatsAt(params.getAt(), service_.valueBytes(request) / sizeof(float));
+  if (!place.ok()) return refuse(context, place.error());
+  const auto go = [this, context, place = *place](RowPullRequest request) mutable {
+    return service_.pullRowsTo(std::move(request), place).then([context](Result<RowsAnswer> answer) mutable {
+      if (!answer.ok()) return wire::writeError(answer.error(), context.getResults().initError());
+      auto out = context.getResults(capnp::MessageSize{8, 0}).initRows();
+      out.setVersion(answer->version.value);
+      out.setKnown(answer->known);
+      context.releaseParams();
+    });
+  };
+  return onceReadable(context, std::move(request), go).attach(ring.memory());
+}
+
 kj::Promise<void> PullCalls::pullTo(const std::shared_ptr<DeviceRing>& ring, DeviceContext context) {
   auto params = context.getParams();
   const PullRequest request{params.getPull(), params.getShard(), params.getOffset(), params.getCount()};
-  if (auto status = mayPull(request); !status.ok()) return refuse(context, status.error());
+  if (auto status = mayPull(service_.check(request)); !status.ok()) return refuse(context, status.error());
   const auto place = ring->floatsAt(params.getAt(), request.count);
   if (!place.ok()) return refuse(context, place.error());
   auto answering = service_.pullTo(request, *place).then([context, ring](Result<Version> version) mutable {

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "schema/psd.capnp.h"
 #include "server/pull/pull_service.h"
 #include "server/push/device_ring.h"
+#include "server/push/shared_ring.h"
 #include "server/rpc/connection.h"
 
 namespace psd {
@@ -15,17 +15,21 @@ namespace psd {
 class PullCalls final : private IdleKeeper {
  public:
   using Context = capnp::CallContext<schema::Reader::PullParams, schema::PullResult>;
+  using RowsContext = capnp::CallContext<schema::Reader::PullRowsParams, schema::RowsResult>;
+  using SharedRowsContext =
+      capnp::CallContext<schema::Trainer::PullRowsSharedParams, schema::SharedRowsResult>;
   using DeviceContext = capnp::CallContext<schema::Trainer::PullToDeviceParams, schema::DevicePullResult>;
 
-  /// See PullService::PullService().
-  PullCalls(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model,
-            std::optional<TrainerRef> trainer, std::shared_ptr<SessionCounters> counters,
-            const Codec* codec = nullptr);
+  /// `service` outlives it.
+  PullCalls(std::shared_ptr<Connection> connection, PullService& service);
   ~PullCalls() override;
   PullCalls(const PullCalls&) = delete;
   PullCalls& operator=(const PullCalls&) = delete;
 
   kj::Promise<void> pull(Context context);
+  kj::Promise<void> pullRows(RowsContext context);
+  /// A pull of rows into the trainer's ring.
+  kj::Promise<void> pullRowsTo(const SharedRing& ring, SharedRowsContext context);
   /// A pull into the trainer's ring of the shard's device.
   kj::Promise<void> pullTo(const std::shared_ptr<DeviceRing>& ring, DeviceContext context);
 
@@ -33,13 +37,16 @@ class PullCalls final : private IdleKeeper {
   void letGoOfIdle(kj::TimePoint since) override { service_.letGoOfIdle(since); }
   template <class Call>
   kj::Promise<void> refuse(Call call, const Error& error);
-  /// Whether a slice may be pulled, and its answer queued for this peer.
-  Status mayPull(const PullRequest& request) const;
+  /// Calls `go(request)` once the policy need not let the rows wait for other trainers.
+  template <class Call, class Go>
+  kj::Promise<void> onceReadable(Call context, RowPullRequest request, Go go);
+  /// Whether what service_.check() answered `checked` may be pulled, and its answer queued for this peer.
+  Status mayPull(const Status& checked) const;
   /// Puts the slice into the call's answer, and keeps its bytes until they are written.
   void answer(Context& context, const PullRequest& request, PulledSlice slice);
 
   const std::shared_ptr<Connection> connection_;
-  PullService service_;
+  PullService& service_;
 };
 
 }  // namespace psd

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "common/wire/convert.h"
-#include "server/control/control.h"
 #include "server/rpc/model_access.h"
 #include "server/rpc/pull_calls.h"
 
@@ -14,12 +13,16 @@ namespace {
 class ReaderService final : public CountedService<schema::Reader> {
  public:
   ReaderService(std::shared_ptr<Connection> connection, std::shared_ptr<ServedModel> model)
-      : CountedService(std::move(connection)), pulls_(connection_, std::move(model), std::nullopt, nullptr) {}
+      : CountedService(std::move(connection)),
+        service_(connection_->loop(), std::move(model), std::nullopt, nullptr, nullptr),
+        pulls_(connection_, service_) {}
 
  protected:
   kj::Promise<void> pull(PullContext context) override { return pulls_.pull(context); }
+  kj::Promise<void> pullRows(PullRowsContext context) override { return pulls_.pullRows(context); }
 
  private:
+  PullService service_;
   PullCalls pulls_;
 };
 
@@ -34,7 +37,7 @@ kj::Promise<void> ReadingService::observe(ObserveContext context) {
   auto model = wire::readModel(context.getParams().getModel());
   if (!model.ok()) return refuse(model.error());
   context.releaseParams();
-  return loop_.onControl([model = std::move(*model)](Control& control) { return control.observe(model); })
+  return joins_.observe(*std::move(model))
       .then(
           [this, context, refuse](Result<std::shared_ptr<ServedModel>> served) mutable -> kj::Promise<void> {
             if (!served.ok()) return refuse(served.error());

@@ -1,10 +1,8 @@
-// The side of a TrainerSession that takes gradients, in messages or through rings, and has the rings.
+// How a TrainerSession translates pushes, in messages or through rings, and the opening of rings.
 
 #include <utility>
 
-#include "common/text/text.h"
 #include "common/wire/convert.h"
-#include "server/model/slice_checks.h"
 #include "server/rpc/shared_memory_service.h"
 #include "server/rpc/trainer_session.h"
 
@@ -57,106 +55,105 @@ kj::Promise<void> releasesParams(Context context, bool here, std::shared_ptr<con
 }  // namespace
 
 Result<Gradient> TrainerSession::gradientIn(schema::Trainer::PushParams::Reader params) const {
-  const std::string_view name = wire::textIn(params.getCodec());
-  if (name.empty()) {
+  const std::string_view codec = wire::textIn(params.getCodec());
+  if (codec.empty()) {
     PSD_ASSIGN_OR_RETURN(const auto values, wire::floatsIn(params.getGradient()));
     return Gradient(values);
   }
-  if (codec_ == nullptr || name != codec_->name()) return notAgreed(printable(name), codec_);
-  return Gradient(*codec_, wire::bytesIn(params.getGradient()), params.getCount());
+  return service_->gradientOf(codec, wire::bytesIn(params.getGradient()), params.getCount());
 }
 
 template <class Context>
 kj::Promise<void> TrainerSession::takePush(Context context, const Result<Gradient>& gradient,
-                                           std::shared_ptr<const void> deviceRing) {
-  if (!gradient.ok()) {
-    countRefusal(loop_.environment().counters, gradient.error());
-    return answerPush(context, {gradient.error()});
-  }
-  if (auto status = mayTrain(); !status.ok()) return answerPush(context, {status.error()});
+                                           std::shared_ptr<const void> deviceRing,
+                                           std::optional<OwnedRowRuns> rows) {
+  if (!gradient.ok()) return answerPush(context, service_->refused(gradient.error()));
   auto head = context.getParams().getHead();
   PushSlice slice{.head = {.step = Step{head.getStep()},
                            .shard = head.getShard(),
                            .offset = head.getOffset(),
-                           .count = gradient->size(),
+                           .count = rows ? rows->ids.size() : gradient->size(),
                            .basis = Version{head.getBasis()},
                            .samples = head.getSamples(),
-                           .parts = head.getParts()},
-                  .attachment = {epoch_, attachment_},
+                           .parts = head.getParts(),
+                           .total = head.getTotal()},
                   .gradient = *gradient,
+                  .rows = std::move(rows),
                   .ring = std::move(deviceRing)};
-  auto released = releasesParams(context, pushes_->isHome(), slice.held);
-  return pushes_->push(std::move(slice), loop_.config().limits)
+  auto released = releasesParams(context, service_->pushesHere(), slice.held);
+  return service_->push(std::move(slice))
       .then([context](const PushReply& reply) mutable { return answerPush(context, reply); })
       .attach(kj::mv(released));
+}
+
+Result<Gradient> TrainerSession::gradientIn(schema::Trainer::PushRowsParams::Reader params,
+                                            const RowIds& rows) const {
+  const std::string_view codec = wire::textIn(params.getCodec());
+  if (!codec.empty()) return service_->gradientOfRows(codec, wire::bytesIn(params.getGradient()), rows);
+  PSD_ASSIGN_OR_RETURN(const auto values, wire::floatsIn(params.getGradient()));
+  return Gradient(values);
 }
 
 kj::Promise<void> TrainerSession::push(PushContext context) {
   return takePush(context, gradientIn(context.getParams()));
 }
 
-kj::Promise<void> TrainerSession::pushShared(PushSharedContext context) {
-  if (!ring_)
-    return answerPush(context, {Error{ErrorCode::invalidArgument, "this trainer has opened no ring"}});
+kj::Promise<void> TrainerSession::pushRows(PushRowsContext context) {
   auto params = context.getParams();
-  const auto values = ring_->floatsAt(params.getAt(), params.getCount());
-  if (!values.ok()) return takePush(context, values.error());
-  return takePush(context, Gradient::inSharedMemory(*values));
+  auto rows = wire::rowsIn(params.getRuns(), params.getIds());
+  if (!rows.ok()) return takePush(context, rows.error());
+  const auto gradient = gradientIn(params, rows->view());
+  return takePush(context, gradient, nullptr, *std::move(rows));
 }
 
-Result<std::shared_ptr<DeviceRing>> TrainerSession::deviceRingOf(uint32_t shard) const {
-  if (shard >= model_->store->shardCount()) {
-    return Error{ErrorCode::badSlice, "shard " + std::to_string(shard) + ": there are " +
-                                          std::to_string(model_->store->shardCount()) +
-                                          " shards, numbered from 0"};
-  }
-  const size_t device = model_->store->shard(shard).device();
-  if (device < deviceRings_.size() && deviceRings_[device]) return deviceRings_[device];
-  return Error{ErrorCode::invalidArgument,
-               "this trainer has opened no ring of device " + std::to_string(device)};
+kj::Promise<void> TrainerSession::pushRowsShared(PushRowsSharedContext context) {
+  auto params = context.getParams();
+  auto rows = wire::rowsIn(params.getRuns(), params.getIds());
+  if (!rows.ok()) return takePush(context, rows.error());
+  const auto gradient = service_->rowGradientInRing(params.getAt(), rows->view());
+  return takePush(context, gradient, nullptr, *std::move(rows));
+}
+
+kj::Promise<void> TrainerSession::pullRowsShared(PullRowsSharedContext context) {
+  const auto ring = service_->rings().host();
+  const Status allowed = ring.ok() ? service_->mayTrain() : ring.status();
+  if (allowed.ok()) return pulls_.pullRowsTo(**ring, context);
+  wire::writeError(service_->refused(allowed.error()).answer.error(), context.getResults().initError());
+  return kj::READY_NOW;
+}
+
+kj::Promise<void> TrainerSession::pushShared(PushSharedContext context) {
+  auto params = context.getParams();
+  return takePush(context, service_->gradientInRing(params.getAt(), params.getCount()));
 }
 
 kj::Promise<void> TrainerSession::pushFromDevice(PushFromDeviceContext context) {
   auto params = context.getParams();
-  const auto ring = deviceRingOf(params.getHead().getShard());
-  if (!ring.ok()) return takePush(context, ring.error());
-  const auto values = (*ring)->floatsAt(params.getAt(), params.getCount());
-  if (!values.ok()) return takePush(context, values.error());
-  auto lease = (*ring)->leaseCopy(values->size_bytes());
-  if (!lease.ok()) return takePush(context, lease.error());
-  using Announced = std::pair<std::shared_ptr<DeviceRing>, ByteBudget::Lease>;
-  return takePush(context, Gradient::onDevice(*values),
-                  std::make_shared<const Announced>(*ring, std::move(*lease)));
+  auto lies = service_->gradientInDeviceRing(params.getHead().getShard(), params.getAt(), params.getCount());
+  if (!lies.ok()) return takePush(context, lies.error());
+  return takePush(context, lies->gradient, std::move(lies->ring));
 }
 
 kj::Promise<void> TrainerSession::pullToDevice(PullToDeviceContext context) {
-  const auto ring = deviceRingOf(context.getParams().getShard());
-  Status allowed = ring.ok() ? mayTrain() : ring.status();
+  const auto ring = service_->rings().onDeviceOf(context.getParams().getShard());
+  const Status allowed = ring.ok() ? service_->mayTrain() : ring.status();
   if (allowed.ok()) return pulls_.pullTo(*ring, context);
-  countRefusal(loop_.environment().counters, allowed.error());
-  wire::writeError(allowed.error(), context.getResults().initError());
+  wire::writeError(service_->refused(allowed.error()).answer.error(), context.getResults().initError());
   return kj::READY_NOW;
 }
 
-Result<std::shared_ptr<DeviceRing>> TrainerSession::makeDeviceRing(uint32_t device, uint64_t bytes) {
-  PSD_RETURN_IF_ERROR(renewLease());
-  if (!connection_->passesDescriptors()) {
-    return Error{ErrorCode::invalidArgument, "a ring on a device needs a Unix socket"};
-  }
-  if (device < deviceRings_.size() && deviceRings_[device]) {
-    return Error{ErrorCode::invalidArgument,
-                 "this trainer has opened its ring of device " + std::to_string(device) + " already"};
-  }
-  PSD_ASSIGN_OR_RETURN(auto ring, DeviceRing::make(*model_->store, device, bytes, loop_.config().limits,
-                                                   *loop_.environment().budgets.rings));
-  deviceRings_.resize(model_->store->deviceCount());
-  return deviceRings_[device] = std::move(ring);
+Status TrainerSession::mayShare(const char* what) {
+  PSD_RETURN_IF_ERROR(service_->renewLease());
+  if (connection_->passesDescriptors()) return {};
+  return {ErrorCode::invalidArgument, std::string(what) + " needs a Unix socket"};
 }
 
 kj::Promise<void> TrainerSession::openDeviceRing(OpenDeviceRingContext context) {
   auto params = context.getParams();
-  const auto ring = makeDeviceRing(params.getDevice(), params.getBytes());
   auto results = context.getResults();
+  const Status may = mayShare("a ring on a device");
+  const auto ring = may.ok() ? service_->rings().openOnDevice(params.getDevice(), params.getBytes())
+                             : Result<std::shared_ptr<DeviceRing>>(may.error());
   if (ring.ok()) {
     const auto handle = (*ring)->handle();
     results.setHandle(kj::arrayPtr(reinterpret_cast<const kj::byte*>(handle.data()), handle.size()));
@@ -166,23 +163,10 @@ kj::Promise<void> TrainerSession::openDeviceRing(OpenDeviceRingContext context) 
   return kj::READY_NOW;
 }
 
-Result<std::shared_ptr<SharedMemory>> TrainerSession::makeRing(uint64_t bytes) {
-  if (ring_) return Error{ErrorCode::invalidArgument, "this trainer has opened its ring already"};
-  if (!connection_->passesDescriptors()) {
-    return Error{ErrorCode::invalidArgument, "a ring needs a Unix socket"};
-  }
-  const MemoryBudgets& budgets = loop_.environment().budgets;
-  PSD_ASSIGN_OR_RETURN(ring_,
-                       PushRing::make(bytes, loop_.config().limits, *budgets.rings, *budgets.ringFiles));
-  return ring_->memory();
-}
-
 kj::Promise<void> TrainerSession::openRing(OpenRingContext context) {
-  if (auto status = renewLease(); !status.ok()) {
-    wire::writeError(status.error(), context.getResults().initError());
-    return kj::READY_NOW;
-  }
-  auto memory = makeRing(context.getParams().getBytes());
+  const Status may = mayShare("a ring");
+  const auto memory = may.ok() ? service_->rings().open(context.getParams().getBytes())
+                               : Result<std::shared_ptr<SharedMemory>>(may.error());
   if (memory.ok()) {
     context.getResults().setMemory(kj::heap<SharedMemoryService>(connection_, *memory));
   } else {

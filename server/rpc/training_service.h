@@ -2,6 +2,7 @@
 
 #include "schema/psd.capnp.h"
 #include "server/rpc/counted_service.h"
+#include "server/service/join_service.h"
 
 namespace psd {
 
@@ -9,15 +10,17 @@ namespace psd {
 /// connection's loop.
 class TrainingService final : public CountedService<schema::Training> {
  public:
-  explicit TrainingService(std::shared_ptr<Connection> connection)
-      : CountedService(std::move(connection), true), loop_(connection_->loop()) {}
+  /// `control` outlives it.
+  TrainingService(std::shared_ptr<Connection> connection, ControlLoop& control)
+      : CountedService(std::move(connection), true),
+        joins_(connection_->loop().shared_from_this(), control) {}
 
  protected:
   kj::Promise<void> join(JoinContext context) override;
   kj::Promise<void> attach(AttachContext context) override;
 
  private:
-  EventLoop& loop_;  // the connection's; it keeps it alive
+  JoinService joins_;
 };
 
 }  // namespace psd

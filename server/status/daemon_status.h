@@ -45,6 +45,60 @@ struct ShardStatus {
   }
 };
 
+/// An embedding table, all row shards together.
+struct TableStatus {
+  std::string name;
+  uint32_t dim = 0;
+  std::string group;
+  uint64_t rows = 0;
+  uint64_t rowBytes = 0;    ///< of rows with optimizer state
+  uint64_t indexBytes = 0;  ///< of the index from ids to rows
+  uint64_t splits = 0;      ///< of the index's segments
+  double load = 0;          ///< of the index's places, 0 … 1
+  uint64_t pulledRows = 0, unknownRows = 0, pushedRows = 0, newRows = 0, refusedRows = 0;
+  uint64_t notAdmittedRows = 0, evictedRows = 0;
+  double longestInsertSeconds = 0;
+
+  static void fields(auto& visit, auto& self) {
+    visit("name", self.name);
+    visit("dim", self.dim);
+    visit("group", self.group);
+    visit("rows", self.rows);
+    visit("row_bytes", self.rowBytes);
+    visit("index_bytes", self.indexBytes);
+    visit("splits", self.splits);
+    visit("pulled_rows", self.pulledRows);
+    visit("unknown_rows", self.unknownRows);
+    visit("pushed_rows", self.pushedRows);
+    visit("new_rows", self.newRows);
+    visit("refused_rows", self.refusedRows);
+    visit("not_admitted_rows", self.notAdmittedRows);
+    visit("evicted_rows", self.evictedRows);
+    visit("load", self.load);
+    visit("longest_insert_seconds", self.longestInsertSeconds);
+  }
+};
+
+/// Some rows of embedding tables that are updated together.
+struct RowShardStatus {
+  uint32_t id = 0;
+  uint64_t begin = 0, hashUnits = 0;  ///< of the space of the ids' hashes, cut into 2^32 units
+  std::string group;
+  std::string device;
+  uint64_t rows = 0;
+  uint64_t version = 0;
+
+  static void fields(auto& visit, auto& self) {
+    visit("id", self.id);
+    visit("begin", self.begin);
+    visit("hash_units", self.hashUnits);
+    visit("group", self.group);
+    visit("device", self.device);
+    visit("rows", self.rows);
+    visit("version", self.version);
+  }
+};
+
 struct TrainerStatus {
   uint32_t rank = 0;
   std::string host;
@@ -230,6 +284,8 @@ struct DaemonStatus {
   std::string policy, optimizer;
   std::optional<ModelStatus> model;
   std::vector<ShardStatus> shards;
+  std::vector<TableStatus> tables;
+  std::vector<RowShardStatus> rowShards;
   uint32_t worldSize = 0, worldSizeMin = 0;
   uint64_t trainersLost = 0;
   std::vector<TrainerStatus> trainers;
@@ -255,6 +311,8 @@ struct DaemonStatus {
     visit("optimizer", self.optimizer);
     visit("model", self.model);
     visit("shards", self.shards);
+    visit("tables", self.tables);
+    visit("row_shards", self.rowShards);
     visit("world_size", self.worldSize);
     visit("world_size_min", self.worldSizeMin);
     visit("trainers_lost", self.trainersLost);

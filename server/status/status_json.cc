@@ -127,17 +127,28 @@ class StatusReader {
   std::string problem_;
 };
 
+template <class T>
+Result<T> readDocument(const Json& document, std::string_view origin) {
+  T value;
+  StatusReader reader;
+  reader.read(document, "", value);
+  if (reader.problem().empty()) return value;
+  return Error{ErrorCode::protocolMismatch,
+               fmt::format("{}: {}; is the daemon another version of psd?", origin, reader.problem())};
+}
+
 }  // namespace
 
 Json statusJson(const DaemonStatus& status) { return jsonOf(status); }
 
+Json statusJson(const HotRowsStatus& status) { return jsonOf(status); }
+
 Result<DaemonStatus> readStatus(const Json& document, std::string_view origin) {
-  DaemonStatus status;
-  StatusReader reader;
-  reader.read(document, "", status);
-  if (reader.problem().empty()) return status;
-  return Error{ErrorCode::protocolMismatch,
-               fmt::format("{}: {}; is the daemon another version of psd?", origin, reader.problem())};
+  return readDocument<DaemonStatus>(document, origin);
+}
+
+Result<HotRowsStatus> readHotRows(const Json& document, std::string_view origin) {
+  return readDocument<HotRowsStatus>(document, origin);
 }
 
 }  // namespace psd

@@ -84,12 +84,34 @@ std::string shardsTable(const std::vector<ShardStatus>& shards) {
   return aligned(rows);
 }
 
+std::string rowShardsTable(const std::vector<RowShardStatus>& shards) {
+  std::vector<Row> rows = {{"row shard", "rows", "version", "device"}};
+  for (const RowShardStatus& shard : shards) {
+    rows.push_back(
+        {fmt::to_string(shard.id), fmt::to_string(shard.rows), fmt::to_string(shard.version), shard.device});
+  }
+  return aligned(rows);
+}
+
+std::string tablesTable(const std::vector<TableStatus>& tables) {
+  std::vector<Row> rows = {
+      {"table", "dim", "rows", "memory", "pulled", "pushed", "refused", "not admitted", "evicted"}};
+  for (const TableStatus& table : tables) {
+    rows.push_back({table.name, fmt::to_string(table.dim), fmt::to_string(table.rows),
+                    bytesText(table.rowBytes + table.indexBytes), fmt::to_string(table.pulledRows),
+                    fmt::to_string(table.pushedRows), fmt::to_string(table.refusedRows),
+                    fmt::to_string(table.notAdmittedRows), fmt::to_string(table.evictedRows)});
+  }
+  return aligned(rows);
+}
+
 std::string modelLines(const DaemonStatus& status) {
   if (!status.model) return line("model", "none yet; the first trainer brings it");
   const ModelStatus& model = *status.model;
   return line("model", fmt::format("{}, {} parameters in {} tensors{}", model.name, model.parameters,
                                    model.tensors, model.ready ? "" : ", waiting for its values")) +
-         shardsTable(status.shards);
+         (status.shards.empty() ? "" : shardsTable(status.shards)) +
+         (status.tables.empty() ? "" : tablesTable(status.tables) + rowShardsTable(status.rowShards));
 }
 
 std::string trainersLines(const DaemonStatus& status) {
@@ -208,6 +230,16 @@ std::string statusTable(const DaemonStatus& status) {
   out += durabilityLines(status.durability);
   out += heldLine(status.held, status.limits);
   return out + metricsLines(status);
+}
+
+std::string hotRowsTable(const HotRowsStatus& status) {
+  std::vector<Row> rows = {{"table", "row", "updates", "last at version"}};
+  for (const HotRowsStatus::Table& table : status.tables) {
+    for (const HotRowsStatus::Row& row : table.rows) {
+      rows.push_back({table.name, row.id, fmt::to_string(row.updates), fmt::to_string(row.version)});
+    }
+  }
+  return rows.size() == 1 ? "no table has a row\n" : aligned(rows);
 }
 
 }  // namespace psd

@@ -11,7 +11,7 @@ namespace psd {
 /// are in the shard. That is enough to recognise a push that comes again. A value type.
 struct AppliedPush {
   static constexpr uint64_t kBefore = 64;    ///< steps that are remembered besides the newest
-  static constexpr size_t kEarlierMost = 8;  ///< lives that are remembered
+  static constexpr size_t kEarlierMost = 8;  ///< processes that are remembered
 
   Rank rank;
   uint64_t incarnation = 0;  ///< of the trainer that pushed
@@ -25,11 +25,11 @@ struct AppliedPush {
 };
 
 /// Enters a push into the list of a shard's pushes, one per rank, and works out `push.before` and
-/// `push.earlier`. A step that is not above the rank's step in the list is of another life of the trainer, or
-/// not new.
+/// `push.earlier`. A step that is not above the rank's step in the list is of another process of the trainer,
+/// or not new.
 void noteApplied(std::vector<AppliedPush>& pushes, AppliedPush push);
 
-/// Notes in `newer` that the lives of `older`, a push of the rank of `newer`, had that rank before.
+/// Notes in `newer` that the processes of `older`, a push of the rank of `newer`, had that rank before.
 void noteEarlier(AppliedPush& newer, const AppliedPush& older);
 
 /// Whether the shard holds the push of `step` by the trainer of `push`. Of a step that is too old to be

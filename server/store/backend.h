@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "server/store/rows/row_storage.h"
 #include "server/store/shard_storage.h"
 #include "server/store/shared_device_memory.h"
 
@@ -20,7 +21,7 @@ struct ShardRequest {
   Optimizer optimizer;
 };
 
-/// One device that can hold shards. Thread-safe.
+/// One device that can hold shards and rows of embedding tables. Thread-safe.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -43,6 +44,9 @@ class Backend {
   /// (ErrorCode::overloaded) when the device has not enough memory, naming the bytes.
   virtual Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(
       std::span<const ShardRequest> shards) = 0;
+  /// A storage without rows for a table in one shard. Fails (ErrorCode::overloaded) when the device has no
+  /// memory to work on rows, naming the bytes.
+  virtual Result<std::unique_ptr<RowStorage>> makeRowStorage(uint32_t dim, const Optimizer& optimizer) = 0;
   /// allocate() for shards of these sizes, all with one optimizer.
   Result<std::vector<std::unique_ptr<ShardStorage>>> allocate(std::span<const uint64_t> elementCounts,
                                                               const Optimizer& optimizer) {

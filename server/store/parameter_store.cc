@@ -69,13 +69,52 @@ Result<std::unique_ptr<ParameterStore>> ParameterStore::create(ModelSpec model, 
       store->shards_[i] = std::make_unique<Shard>(store->plan_.shards[i], device, std::move(storages[k]));
     }
   }
+  PSD_RETURN_IF_ERROR(store->makeRowShards());
   return store;
+}
+
+Status ParameterStore::makeRowShards() {
+  for (uint32_t group = 0; group < groups_.optimizers.size(); group++) {
+    std::vector<uint32_t> tables;
+    for (uint32_t table = 0; table < model_.tables.size(); table++) {
+      if (groups_.groupOfTable[table] == group) tables.push_back(table);
+    }
+    if (tables.empty()) continue;
+    for (ShardRange range : planRowShards(groups_.rowShards)) {
+      const auto epochs = std::make_shared<Epochs>();
+      range.id = ShardId{static_cast<uint32_t>(blockCount())};
+      range.group = group;
+      const size_t device = blockCount() % backends_.size();
+      std::vector<RowShard::Table> own;
+      for (const uint32_t table : tables) {
+        const TableSpec& spec = model_.tables[table];
+        const RowTable::Options of{spec.initial, RowShard::hashesOf(range), {}};
+        PSD_ASSIGN_OR_RETURN(auto storage,
+                             backends_[device]->makeRowStorage(spec.dim, groups_.optimizers[group]));
+        own.push_back({table, groups_.rowSteps.empty() || groups_.rowSteps[table],
+                       std::make_unique<RowTable>(of, std::move(storage), epochs),
+                       std::make_unique<RowGate>(spec.initial.seed, of.range)});
+      }
+      rowShards_.push_back(
+          std::make_unique<RowShard>(range, device, groups_.optimizers[group], std::move(own), tableBytes_));
+    }
+  }
+  return {};
+}
+
+void ParameterStore::setRowRules(uint32_t table, const RowRules& rules) {
+  RowRules ofShard = rules;
+  ofShard.rowsMax = std::min<uint64_t>(
+      rules.rowsMax / groups_.rowShards + (rules.rowsMax % groups_.rowShards != 0), kNoRow);
+  for (const auto& shard : rowShards_) shard->setRules(table, ofShard);
 }
 
 Result<std::unique_ptr<ParameterStore>> ParameterStore::create(ModelSpec model, uint32_t shardCount,
                                                                std::vector<std::shared_ptr<Backend>> backends,
                                                                const Optimizer& optimizer) {
-  StoreGroups one{std::vector<uint32_t>(model.tensors.size(), 0), {optimizer}};
+  StoreGroups one{std::vector<uint32_t>(model.tensors.size(), 0),
+                  {optimizer},
+                  std::vector<uint32_t>(model.tables.size(), 0)};
   return create(std::move(model), shardCount, std::move(backends), std::move(one));
 }
 
@@ -86,6 +125,7 @@ std::string ParameterStore::describeDevices() const {
 }
 
 std::optional<SharedArena> ParameterStore::sharedArena() const {
+  if (shards_.empty()) return {};
   const auto& first = shards_[0]->sharedPlace();
   if (!first) return {};
   SharedArena arena{first->file, first->valuesAt, first->versionAt, 0, first->readableAt};
@@ -101,7 +141,10 @@ std::optional<SharedArena> ParameterStore::sharedArena() const {
 
 void ParameterStore::setOptimizer(uint32_t group, const Optimizer& optimizer) {
   for (const auto& shard : shards_) {
-    if (shard->range().group == group) shard->storage().setOptimizer(optimizer);
+    if (shard->group() == group) shard->storage().setOptimizer(optimizer);
+  }
+  for (const auto& shard : rowShards_) {
+    if (shard->group() == group) shard->setOptimizer(optimizer);
   }
   const std::lock_guard lock(optimizersMutex_);
   groups_.optimizers[group] = optimizer;

@@ -12,6 +12,7 @@
 #include "common/types/model_spec.h"
 #include "server/optimizer/optimizer.h"
 #include "server/store/backend.h"
+#include "server/store/rows/row_shard.h"
 #include "server/store/shard.h"
 
 namespace psd {
@@ -28,14 +29,18 @@ struct SharedArena {
   uint64_t readableAt = 0;   ///< a word that is 0 while the parameters must not be read here
 };
 
-/// How a model's tensors form parameter groups, each with its own optimizer. A value type.
+/// How a model's tensors and tables form parameter groups, each with its own optimizer. A value type.
 struct StoreGroups {
   std::vector<uint32_t> groupOfTensor;  ///< index into optimizers, per tensor of the model
   std::vector<Optimizer> optimizers;
+  std::vector<uint32_t> groupOfTable = {};  ///< index into optimizers, per table of the model
+  uint32_t rowShards = 1;                   ///< into which the tables of each group are cut
+  std::vector<bool> rowSteps = {};          ///< per table of the model, see RowShard::Table; empty: all true
 };
 
-/// The parameters of one model: a flat arena cut into shards, placed round-robin over the backends.
-/// Immutable but for the shards; thread-safe as they are.
+/// The parameters of one model: a flat arena cut into shards, and the embedding tables, of which those of a
+/// group are cut together into row shards; both placed round-robin over the backends by their numbers.
+/// Immutable but for the blocks; thread-safe as they are.
 class ParameterStore {
  public:
   /// `backends` must not be empty. Fails when a device has not enough memory.
@@ -56,13 +61,28 @@ class ParameterStore {
     const std::lock_guard lock(optimizersMutex_);
     return groups_.optimizers[group];
   }
-  Optimizer optimizerOf(const Shard& shard) const { return optimizer(shard.range().group); }
+  Optimizer optimizerOf(const ParameterBlock& block) const { return optimizer(block.group()); }
   /// Gives a group the numbers of `optimizer`, which has the slots of the group's optimizer. Only while no
   /// update is under way.
   void setOptimizer(uint32_t group, const Optimizer& optimizer);
+  /// The rules that the updates to come follow for a table, all row shards together. Rows that are there stay
+  /// until one of these takes them out. Thread-safe.
+  void setRowRules(uint32_t table, const RowRules& rules);
+  /// How much memory all embedding tables together may take from now on. What is there stays.
+  void setTableBytesMax(uint64_t bytes) { tableBytes_->setMost(bytes); }
   size_t shardCount() const { return shards_.size(); }
   Shard& shard(size_t index) { return *shards_[index]; }
   const Shard& shard(size_t index) const { return *shards_[index]; }
+  size_t rowShardCount() const { return rowShards_.size(); }
+  RowShard& rowShard(size_t index) { return *rowShards_[index]; }
+  const RowShard& rowShard(size_t index) const { return *rowShards_[index]; }
+  /// All blocks by their numbers: first the shards of the arena, then the row shards.
+  size_t blockCount() const { return shards_.size() + rowShards_.size(); }
+  ParameterBlock& block(size_t index) {
+    if (index < shards_.size()) return *shards_[index];
+    return *rowShards_[index - shards_.size()];
+  }
+  const ParameterBlock& block(size_t index) const { return const_cast<ParameterStore*>(this)->block(index); }
   /// For people: "cpu", or the devices joined by ", ".
   std::string describeDevices() const;
 
@@ -84,6 +104,7 @@ class ParameterStore {
  private:
   ParameterStore(ModelSpec model, ShardPlan plan, std::vector<std::shared_ptr<Backend>> backends,
                  StoreGroups groups);
+  Status makeRowShards();
 
   ModelSpec model_;
   ModelLayout layout_;
@@ -91,7 +112,9 @@ class ParameterStore {
   std::vector<std::shared_ptr<Backend>> backends_;
   mutable std::mutex optimizersMutex_;  // guards groups_.optimizers
   StoreGroups groups_;
+  const std::shared_ptr<TableBytes> tableBytes_ = TableBytes::make(UINT64_MAX);
   std::vector<std::unique_ptr<Shard>> shards_;
+  std::vector<std::unique_ptr<RowShard>> rowShards_;
 };
 
 /// Writes all parameters as one safetensors file, atomically. Blocks; call it when no update runs.

@@ -12,8 +12,8 @@ const AppliedPush* newestOf(const PushedRange& range, Rank rank) {
   return found == range.pushes.end() ? nullptr : &*found;
 }
 
-/// Whether the range is past that push, which is in it or was dropped. Without an incarnation no life can be
-/// told from another.
+/// Whether the range is past that push, which is in it or was dropped. Without an incarnation no process can
+/// be told from another.
 bool isPast(const PushedRange& range, Rank rank, uint64_t incarnation, Step step) {
   const AppliedPush* newest = incarnation == 0 ? nullptr : newestOf(range, rank);
   if (!newest) return false;
@@ -85,6 +85,15 @@ std::vector<AppliedPush> pushesOf(const PushedRanges& pushed, Rank rank, uint64_
     found.push_back(newest && newest->incarnation == incarnation ? *newest : AppliedPush{.rank = rank});
   }
   return found;
+}
+
+void takeOverPushes(const PushedRanges& from, uint64_t fromBegin, uint64_t begin, uint64_t count,
+                    std::vector<PushedRange>& into) {
+  for (const PushedRange& range : from.ranges()) {
+    const uint64_t first = std::max(fromBegin + range.begin, begin);
+    const uint64_t last = std::min(fromBegin + range.begin + range.count, begin + count);
+    if (first < last) into.push_back({first - begin, last - first, range.pushes});
+  }
 }
 
 }  // namespace psd

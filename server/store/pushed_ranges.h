@@ -43,7 +43,12 @@ class PushedRanges {
   std::vector<PushedRange> ranges_;  // at least one
 };
 
-/// For each range the newest push of one life of a trainer, the process `incarnation` of `rank`. Step 0: the
+/// Adds to `into` which pushes are in the elements [begin, begin + count) of a new shard, as far as a shard
+/// has them that begins at `fromBegin`.
+void takeOverPushes(const PushedRanges& from, uint64_t fromBegin, uint64_t begin, uint64_t count,
+                    std::vector<PushedRange>& into);
+
+/// For each range the newest push of one process of a trainer, `incarnation` of `rank`. Step 0: the
 /// range holds none.
 std::vector<AppliedPush> pushesOf(const PushedRanges& pushed, Rank rank, uint64_t incarnation);
 

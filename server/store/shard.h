@@ -1,16 +1,11 @@
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
-#include <vector>
 
-#include "common/plan/shard_plan.h"
-#include "server/store/pushed_ranges.h"
-#include "server/store/shard_lock.h"
+#include "server/store/parameter_block.h"
 #include "server/store/shard_storage.h"
-#include "server/store/update_log.h"
 
 namespace psd {
 
@@ -21,94 +16,32 @@ struct ShardSnapshot {
   ByteBudget::Lease room = {};
 };
 
-/// One shard: its place in the arena, its storage, its counts and its lock. It knows no trainers
-/// and decides nothing about consistency. Thread-safe as each member says.
-class Shard {
+/// One dense shard: a contiguous range of the arena and its storage. Thread-safe as each member says.
+class Shard final : public ParameterBlock {
  public:
   Shard(ShardRange range, size_t device, std::unique_ptr<ShardStorage> storage)
-      : range_(range),
-        device_(device),
+      : ParameterBlock(range, device, versionIn(*storage)),
         storage_(std::move(storage)),
-        place_(storage_->sharedPlace()),
-        applied_(place_ ? sharedWord(*place_->file, place_->versionAt) : ownApplied_),
-        pushed_(range_.count, {}) {}
+        place_(storage_->sharedPlace()) {}
 
-  const ShardRange& range() const { return range_; }
-  /// Index of the shard's backend in the ParameterStore.
-  size_t device() const { return device_; }
   ShardStorage& storage() { return *storage_; }
   const ShardStorage& storage() const { return *storage_; }
-  ShardLock& lock() { return lock_; }
+  const Optimizer& optimizer() const override { return storage_->optimizer(); }
   const std::optional<SharedPlace>& sharedPlace() const { return place_; }
-
-  /// Updates applied whole.
-  Version version() const { return {applied_.load(std::memory_order_acquire)}; }
-  /// Takes the next 1-based update number.
-  uint64_t beginUpdate() { return begun_.fetch_add(1, std::memory_order_relaxed) + 1; }
-  /// Takes the number after the version's, also after an update that failed. For who holds the lock and races
-  /// with nobody.
-  uint64_t beginUpdateAlone() {
-    const uint64_t number = version().value + 1;
-    begun_.store(number, std::memory_order_relaxed);
-    return number;
-  }
-  /// What the optimizer must know about update `number`: its rate after the schedule, times `factor`.
-  UpdateScalars scalars(uint64_t number, double factor = 1) const {
-    return {number, storage_->optimizer().learningRate(number) * factor, stateBegan_.value};
-  }
-  /// The version at which the optimizer's state began as a fresh one.
-  Version stateBegan() const { return stateBegan_; }
-  /// Counts an update that was applied under the lock, still held: notes whose it was, and writes it down
-  /// where there is a log. Gives the version that it made. `room`: from roomToLog().
-  Version endUpdate(const AppliedUpdate& update, ByteBudget::Lease room = {});
-  /// Resolves once an update with a gradient of so many bytes may wait for the disk; at once without a log.
-  /// To be called before the shard's lock is taken. With 0 bytes: resolves once all earlier callers have
-  /// their room.
-  kj::Promise<ByteBudget::Lease> roomToLog(uint64_t gradientBytes) const;
-  /// Whether updates are written down.
-  bool logs() const { return log_ != nullptr; }
-  /// The newest update's number in the log; 0 without a log. Only with the lock held.
-  uint64_t logged() const { return logged_; }
-  /// Resolves once the update with the number `logged` in the log is on the disk; at once for 0.
-  kj::Promise<void> whenDurable(uint64_t logged) const;
-  /// Sets the log of the shard's updates. To be called before anybody pushes.
-  void setLog(std::shared_ptr<UpdateLog> log) { log_ = std::move(log); }
-  /// Counts an update that raced with others; gives the version that it made.
-  Version endUpdate() { return {applied_.fetch_add(1, std::memory_order_acq_rel) + 1}; }
-
-  /// Goes on from a checkpoint: `applied` updates so far, the last of each trainer, and `stateBegan`. Before
-  /// anybody else uses the shard.
-  void restore(Version applied, PushedRanges pushed, Version stateBegan = {}) {
-    stateBegan_ = stateBegan;
-    begun_.store(applied.value, std::memory_order_relaxed);
-    applied_.store(applied.value, std::memory_order_release);
-    pushed_ = std::move(pushed);
-    divided_ = pushed_.divided();
-  }
-  /// Which pushes became part of the shard, under a policy that applies under the lock. Only with the lock
-  /// held.
-  const PushedRanges& pushed() const { return pushed_; }
-  /// True if some pushes are in some of the shard's elements only. Once false, it stays false.
-  bool divided() const { return divided_; }
 
   /// The last snapshot, while a pull still uses it. Only with the lock held.
   std::weak_ptr<const ShardSnapshot>& lastSnapshot() { return lastSnapshot_; }
 
  private:
-  const ShardRange range_;
-  const size_t device_;
+  /// The version's word in the memory file where the weights lie in one.
+  static std::atomic<uint64_t>* versionIn(const ShardStorage& storage) {
+    const auto place = storage.sharedPlace();
+    return place ? &sharedWord(*place->file, place->versionAt) : nullptr;
+  }
+
   std::unique_ptr<ShardStorage> storage_;
   const std::optional<SharedPlace> place_;
-  ShardLock lock_;
-  Version stateBegan_;
-  std::atomic<uint64_t> begun_{0};
-  std::atomic<uint64_t> ownApplied_{0};
-  std::atomic<uint64_t>& applied_;  // in the shared memory, for trainers that read there, or ownApplied_
   std::weak_ptr<const ShardSnapshot> lastSnapshot_;
-  PushedRanges pushed_;
-  std::atomic<bool> divided_{false};
-  std::shared_ptr<UpdateLog> log_;
-  uint64_t logged_ = 0;
 };
 
 }  // namespace psd

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include <kj/async.h>
 
 #include "common/budget/byte_budget.h"
 #include "common/types/ids.h"
+#include "common/types/row_ids.h"
 #include "server/optimizer/option.h"
 #include "server/store/gradient.h"
 
@@ -30,12 +32,33 @@ enum class UpdatePart : uint32_t {
   last = 2,
 };
 
+/// So many updates of ids, one after the other in a list, that an admission filter with these terms counts. A
+/// value type.
+struct CountedRun {
+  uint32_t table = 0;                  ///< index into ModelSpec::tables
+  uint32_t count = 0;                  ///< never 0
+  uint32_t pushes = 0, blockBits = 0;  ///< AdmissionFilter::Terms
+  bool operator==(const CountedRun&) const = default;
+};
+
+/// What happened to rows of a row shard beside an update: some were evicted before it, and ids without a row
+/// were counted with it. A view of memory that the caller keeps.
+struct RowsBeside {
+  RowIds evicted;
+  std::span<const CountedRun> counted;
+  std::span<const uint64_t> countedIds;  ///< run after run
+
+  bool empty() const { return evicted.empty() && countedIds.empty(); }
+};
+
 /// One update of a whole shard as the optimizer ran it. A view of memory that the caller keeps.
 struct AppliedUpdate {
   UpdateScalars scalars;
-  Gradient gradient;  ///< what the optimizer got
+  Gradient gradient;  ///< what the optimizer got; of a row shard row after row
   std::span<const UpdateSource> sources;
   UpdatePart part = UpdatePart::whole;
+  std::optional<RowIds> rows = {};  ///< of a row shard: whose gradients these are
+  RowsBeside beside = {};           ///< of a row shard
 };
 
 /// The log of all shards' updates, each shard's in the order in which it made them. Thread-safe.

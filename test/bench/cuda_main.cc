@@ -1,6 +1,6 @@
 // psd-bench-cuda: the CUDA store's kernels, bytes moved over time, beside a device-to-device copy of the same
-// run. Prints a table, or one JSON object. Exit status 4: this machine has no CUDA device; 1 where
-// PSD_REQUIRE_CUDA is set.
+// run; and gathers and steps of embedding rows, beside those of rows in host memory. Prints a table, or one
+// JSON object. Exit status 4: this machine has no CUDA device; 1 where PSD_REQUIRE_CUDA is set.
 
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +11,7 @@
 
 #include "server/store/backend.h"
 #include "test/bench/cuda_kernels.h"
+#include "test/bench/cuda_rows.h"
 
 namespace psd::bench {
 namespace {
@@ -23,6 +24,7 @@ constexpr uint64_t kMillion = 1'000'000;
 struct Arguments {
   int device = 0;
   std::vector<uint64_t> elements = {16 * kMillion, 64 * kMillion, 256 * kMillion};
+  RowWork rows;
   uint32_t rounds = 7;
   bool json = false;
 };
@@ -31,6 +33,7 @@ struct Measured {
   std::string device;
   std::vector<KernelTiming> kernels;
   std::vector<HogwildTiming> hogwild;
+  std::vector<RowTiming> rows;
   std::vector<std::string> unmeasured;  // with the reason
 };
 
@@ -49,11 +52,21 @@ Result<Measured> measureAll(const Arguments& arguments) {
     }
   }
   PSD_ASSIGN_OR_RETURN(out.hogwild, bench.hogwild(arguments.elements.front(), arguments.rounds));
+  RowWork rows = arguments.rows;
+  rows.rounds = arguments.rounds;
+  auto timings = timeRows(arguments.device, rows);
+  if (timings.ok()) {
+    out.rows = *std::move(timings);
+  } else if (timings.error().code == ErrorCode::overloaded) {
+    out.unmeasured.push_back(std::to_string(rows.rows) + " rows: " + timings.message());
+  } else {
+    return timings.error();
+  }
   return out;
 }
 
 void printJson(const Measured& measured) {
-  Json kernels = Json::array(), hogwild = Json::array();
+  Json kernels = Json::array(), hogwild = Json::array(), rows = Json::array();
   for (const KernelTiming& each : measured.kernels) {
     kernels.push_back({{"optimizer", each.optimizer},
                        {"elements", each.elements},
@@ -68,9 +81,18 @@ void printJson(const Measured& measured) {
                        {"median_s", each.seconds},
                        {"bytes_per_s", each.bytesPerSecond()}});
   }
+  for (const RowTiming& each : measured.rows) {
+    rows.push_back({{"operation", each.operation},
+                    {"dim", each.dim},
+                    {"batch", each.batch},
+                    {"median_s", each.seconds},
+                    {"rows_per_s", each.rowsPerSecond()},
+                    {"host_rows_per_s", each.hostRowsPerSecond()}});
+  }
   const Json out = {{"device", measured.device},
                     {"kernels", kernels},
                     {"hogwild", hogwild},
+                    {"rows", rows},
                     {"unmeasured", measured.unmeasured}};
   std::printf("%s\n", out.dump().c_str());
 }
@@ -87,6 +109,11 @@ void printTable(const Measured& measured) {
     std::printf("hogwild sgd of %llu parameters on %u stream(s): %.1f GB/s\n",
                 static_cast<unsigned long long>(each.elements), each.streams, each.bytesPerSecond() / 1e9);
   }
+  for (const RowTiming& each : measured.rows) {
+    std::printf("rows of %u, %llu a call, %s: %.1f million/s, in host memory %.1f\n", each.dim,
+                static_cast<unsigned long long>(each.batch), each.operation.c_str(),
+                each.rowsPerSecond() / 1e6, each.hostRowsPerSecond() / 1e6);
+  }
   for (const std::string& each : measured.unmeasured) std::printf("not measured: %s\n", each.c_str());
 }
 
@@ -96,6 +123,10 @@ int run(int argc, char** argv) {
   app.add_option("--device", arguments.device, "number of the CUDA device")->check(CLI::Range(0, 1023));
   app.add_option("--elements", arguments.elements, "parameters; repeatable")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
+  app.add_option("--rows", arguments.rows.rows, "embedding rows in a table")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 31));
+  app.add_option("--batch", arguments.rows.batch, "embedding rows of a call")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 24));
   app.add_option("--rounds", arguments.rounds, "of every measurement, after one to warm up")
       ->check(CLI::Range(1, 10'000));
   app.add_flag("--json", arguments.json, "print one JSON object");

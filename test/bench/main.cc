@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "test/bench/bench_program.h"
 #include "test/bench/references.h"
 
 namespace psd::bench {
@@ -42,6 +43,8 @@ struct Arguments {
   uint32_t window = 4;
   int bufferBytes = 0;
   double seconds = 1;
+  std::string rowTransport = "unix";
+  RowWireOptions rows;
 };
 
 void print(const Timing& timing, uint64_t bytesPerIteration) {
@@ -70,6 +73,18 @@ void runCombine(const Arguments& arguments) {
   const MemoryTiming measured =
       measureCombine(arguments.combine, arguments.gradients, arguments.bytes, arguments.seconds);
   print(measured.timing, measured.bytesMoved);
+}
+
+void runRows(const Arguments& arguments) {
+  RowWireOptions options = arguments.rows;
+  options.ring = arguments.rowTransport == "ring";
+  options.kind = arguments.rowTransport == "tcp" ? StreamKind::tcp : StreamKind::unixSocket;
+  const RowWireTiming measured = measureRowWire(options, arguments.seconds);
+  const Json out = {{"iterations", measured.timing.iterations},
+                    {"median_s", measured.timing.median},
+                    {"best_s", measured.timing.best},
+                    {"rows_per_s", measured.rowsPerSecond}};
+  std::printf("%s\n", out.dump().c_str());
 }
 
 int run(int argc, char** argv) {
@@ -103,6 +118,17 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(1, 1024));
   stream->add_option("--buffer", arguments.bufferBytes, "bytes of the sockets' buffers; 0: the system's")
       ->check(CLI::Range(0, 1 << 30));
+  CLI::App* rows = add("rows", "rows of an embedding table between two processes", runRows);
+  rows->add_option("--transport", arguments.rowTransport, "unix, tcp or ring")
+      ->check(CLI::IsMember({"unix", "tcp", "ring"}));
+  rows->add_option("--direction", arguments.rows.direction, "pull or push (applied by SGD)")
+      ->transform(CLI::Transformer(kDirections));
+  const CLI::Range counts(1, 1 << 30);
+  rows->add_option("--rows", arguments.rows.rows, "of the table")->check(counts);
+  rows->add_option("--ids", arguments.rows.ids, "of one transfer")->check(counts);
+  rows->add_option("--dim", arguments.rows.dim, "floats of a row")->check(CLI::Range(1, 4096));
+  rows->add_option("--skew", arguments.rows.skew, "exponent of Zipf's law; 0: all ids alike")
+      ->check(CLI::Range(0., 10.));
   addKind(add("pingpong", "eight bytes there and back",
               [](const Arguments& a) { print(measurePingPong(a.kind, a.seconds), 8); }));
   CLI::App* memory = add("memory", "a loop of one thread over arrays of --size", runMemory);
@@ -132,10 +158,5 @@ int run(int argc, char** argv) {
 }  // namespace psd::bench
 
 int main(int argc, char** argv) {
-  try {
-    return psd::bench::run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "psd-bench-references: %s\n", error.what());
-    return 1;
-  }
+  return psd::bench::runProgram("psd-bench-references", psd::bench::run, argc, argv);
 }

@@ -45,6 +45,27 @@ enum class CombineOperation { mean, median, trimmedMean, distances };
 /// distances between them.
 MemoryTiming measureCombine(CombineOperation operation, uint32_t gradients, uint64_t bytes, double seconds);
 
+/// Rows of an embedding table between two processes: the peer looks them up in a table like psd's own.
+/// `ring`: ids and values lie in memory that both have, and a few bytes over the stream say so; else they
+/// travel over it. `ids` are drawn for each transfer, by Zipf's law with the exponent `skew` unless that is
+/// 0, and each is sent once.
+struct RowWireOptions {
+  StreamKind kind = StreamKind::unixSocket;
+  bool ring = false;
+  Direction direction = Direction::pull;  ///< push: applied by plain SGD
+  uint64_t rows = 1'000'000;
+  uint64_t ids = 100'000;
+  uint32_t dim = 32;
+  double skew = 0;
+};
+
+struct RowWireTiming {
+  Timing timing;
+  double rowsPerSecond = 0;  ///< in the median
+};
+
+RowWireTiming measureRowWire(const RowWireOptions& options, double seconds);
+
 /// Cap'n Proto's own two-party server and client, as they come: an empty call (bytes = 0), or one answer
 /// that carries `bytes`.
 Timing measureCapnp(StreamKind kind, uint64_t bytes, double seconds);

@@ -7,7 +7,7 @@
 
 #include "test/contract/codec_trainer.h"
 
-namespace psd {
+namespace psd::codec_contract_test {
 namespace {
 
 using testing::codecNamed;
@@ -264,4 +264,4 @@ TEST_CASE("a codec's spec gives the codec again") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::codec_contract_test

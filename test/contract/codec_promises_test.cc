@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
+#include "common/codec/row_codec.h"
 #include "test/contract/codec_trainer.h"
 
-namespace psd {
+namespace psd::codec_promises_test {
 namespace {
 
 using testing::codecNamed;
@@ -228,6 +230,56 @@ TEST_CASE("codecs are as small as docs/codecs.md says") {
   CHECK(ratio("onebit") > 30);
 }
 
+TEST_CASE("rows come back as near as their own largest value allows, whatever rows are beside them") {
+  // A block of 1024 values would share one scale: here neighbours are 10^6 times as large.
+  const RowBlock blocks[] = {{40, 5}, {3, 1100}, {0, 7}, {20, 16}, {1, 1}};
+  Random random(3);
+  std::vector<float> values;
+  std::vector<std::pair<size_t, float>> bounds;  // of each value: its row's end, what it may be off by
+  for (const RowBlock& block : blocks) {
+    for (uint64_t row = 0; row < block.rows; row++) {
+      const float scale = row % 2 == 0 ? 1e3f : 1e-3f;
+      for (const float value : normalValues(block.dim, random)) values.push_back(scale * value);
+      bounds.emplace_back(values.size(), 6 * scale / 200);
+    }
+  }
+  for (const char* const name : {"none", "fp16", "bf16", "int8"}) {
+    INFO(name);
+    const auto codec = codecNamed(name);
+    const uint64_t bytes = encodedRowBytes(*codec, blocks);
+    std::vector<uint64_t> memory(bytes / 8 + 2);
+    auto* const out = reinterpret_cast<std::byte*>(memory.data());
+    PSD_REQUIRE_OK(encodeRows(*codec, blocks, values, out));
+    const std::span<const std::byte> code(out, bytes);
+    PSD_REQUIRE_OK(checkRowBytes(*codec, blocks, code));
+    std::vector<float> decoded(values.size());
+    decodeRows(*codec, blocks, code, decoded);
+    size_t at = 0;
+    for (const auto& [end, bound] : bounds) {
+      for (; at < end; at++) CHECK(std::abs(decoded[at] - values[at]) <= bound);
+    }
+    CHECK_FALSE(checkRowBytes(*codec, blocks, code.first(bytes - 1)).ok());
+    CHECK_FALSE(checkRowBytes(*codec, blocks, {out, bytes + 4}).ok());
+  }
+  const RowBlock rows[] = {{100, 32}};
+  CHECK(encodedRowBytes(*codecNamed("int8"), rows) == 100 * 36);
+  CHECK(encodedRowBytes(*codecNamed("bf16"), rows) == 100 * 64);
+}
+
+TEST_CASE("a row of which a scale is no number is refused, wherever it is") {
+  const RowBlock blocks[] = {{3, 5}};
+  const std::vector<float> values(15, 1.f);
+  const auto codec = codecNamed("int8");
+  std::vector<uint64_t> memory(encodedRowBytes(*codec, blocks) / 8 + 1);
+  auto* const out = reinterpret_cast<std::byte*>(memory.data());
+  PSD_REQUIRE_OK(encodeRows(*codec, blocks, values, out));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(out + 2 * 12, &nan, sizeof nan);  // a row takes 4 + 5 bytes, and 3 to the next multiple of 4
+  const Status status = checkRowBytes(*codec, blocks, {out, 36});
+  REQUIRE_FALSE(status.ok());
+  CHECK(status.error().code == ErrorCode::nonFinite);
+}
+
 TEST_CASE("a codec that is not there, or an option, is refused with what there is") {
   const auto problem = [](const char* spec) { return makeCodec(spec).status().message(); };
   CHECK(problem("topq") == "'topq' is not a codec; did you mean 'topk'?");
@@ -243,4 +295,4 @@ TEST_CASE("a codec that is not there, or an option, is refused with what there i
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::codec_promises_test

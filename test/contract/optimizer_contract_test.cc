@@ -11,7 +11,7 @@
 #include "test/support/any_optimizer.h"
 #include "test/support/async_backend.h"
 
-namespace psd {
+namespace psd::optimizer_contract_test {
 namespace {
 
 using testing::DeviceShard;
@@ -270,4 +270,4 @@ TEST_CASE("an optimizer's default needs its name alone, and what its options may
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::optimizer_contract_test

@@ -6,7 +6,7 @@
 #include "server/policy/bounded_staleness.h"
 #include "test/contract/policy_trainer.h"
 
-namespace psd {
+namespace psd::policy_bound_test {
 namespace {
 
 using testing::eachDevice;
@@ -126,4 +126,4 @@ TEST_CASE("bounded_staleness answers those that wait when there is nothing to wa
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::policy_bound_test

@@ -8,7 +8,7 @@
 
 #include "test/contract/policy_trainer.h"
 
-namespace psd {
+namespace psd::policy_contract_test {
 namespace {
 
 using testing::allAre;
@@ -312,4 +312,4 @@ TEST_CASE("concurrent pushes end between what is provable") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::policy_contract_test

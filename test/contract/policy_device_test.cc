@@ -7,7 +7,7 @@
 
 #include "test/contract/policy_trainer.h"
 
-namespace psd {
+namespace psd::policy_device_test {
 namespace {
 
 using testing::AsyncBackend;
@@ -92,4 +92,4 @@ TEST_CASE("delay compensation keeps nothing of a trainer that left while it pull
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::policy_device_test

@@ -4,7 +4,7 @@
 #include "test/contract/policy_trainer.h"
 #include "test/support/failing_backend.h"
 
-namespace psd {
+namespace psd::policy_failure_test {
 namespace {
 
 using testing::eachDevice;
@@ -73,4 +73,4 @@ TEST_CASE("what is late while a round is applied stays so when the round fails")
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::policy_failure_test

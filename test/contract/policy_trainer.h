@@ -92,6 +92,7 @@ class Update {
     push_.trainer = trainer;
     push_.step = step;
     push_.samples = 1;
+    push_.total = shard_.range().count;
   }
 
   /// Goes on by itself, as a call does.

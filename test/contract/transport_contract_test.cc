@@ -8,18 +8,17 @@
 #include <vector>
 
 #include "common/types/model_layout.h"
+#include "test/contract/transport_rig.h"
 #include "test/cuda/device_array.h"
 #include "test/cuda/device_or_skip.h"
-#include "test/integration/daemon_process.h"
 #include "test/support/random.h"
-#include "trainer/client/handshake.h"
 #include "trainer/client/transport/by_way_of_host.h"
 #include "trainer/client/transport/codec_transport.h"
 #include "trainer/client/transport/device_rings.h"
 #include "trainer/client/transport/host_ring.h"
 #include "trainer/client/transport/slice_queue.h"
 
-namespace psd {
+namespace psd::transport_contract_test {
 namespace {
 
 using namespace testing;
@@ -27,7 +26,7 @@ using namespace testing;
 constexpr uint64_t kGrain = kLayoutGrainElements;
 constexpr uint64_t kSliceMost = 64 * kGrain;
 constexpr uint32_t kShards = 2;
-constexpr uint32_t kWindow = 4;
+constexpr uint32_t kWindow = TransportRig::kWindow;
 const ModelSpec kModel{"net", {{"w", DType::f32, {40 * kSliceMost + 3 * kGrain}}, {"b", DType::f32, {7}}}};
 
 template <class T>
@@ -82,7 +81,7 @@ class Values {
 
 /// A trainer alone with a daemon, whose model is all zeros and whose updates subtract the gradient. Owned by
 /// one thread.
-struct Rig {
+struct Rig : TransportRig {
   explicit Rig(const Way& way) : way(way) {
     deviceOrSkip();
     std::vector<std::string> settings = {
@@ -91,20 +90,7 @@ struct Rig {
     // Half precision has all integers that are drawn here.
     if (way.codec) settings.push_back(R"(codecs={"push":{"default":"fp16"},"pull":{"default":"fp16"}})");
     setenv("PSD_TEST_DEVICE", way.onDevice ? "cuda:0" : "cpu", 1);
-    daemon.start(settings);
-    auto fd = connectTo(parseAddress(daemon.address()).value(), std::chrono::seconds(60));
-    PSD_REQUIRE_OK(fd);
-    connection =
-        kj::heap<DaemonConnection>(io, std::move(*fd), daemon.address(), std::chrono::microseconds(0), true);
-    transports = kj::heap<Transports>(*connection, way.wanted, way.onDevice ? 0 : -1);
-    PSD_REQUIRE_OK(wait(logIn(*connection)));
-    JoinRequest join;
-    join.incarnation = 1;
-    auto in = wait(joinAs(*connection, join, kModel, UINT64_MAX));
-    PSD_REQUIRE_OK(in);
-    REQUIRE(in->answer.mustInitialize);
-    terms = in->terms;
-    PSD_REQUIRE_OK(wait(transports->open(std::move(in->offer), terms, kWindow)));
+    join(settings, kModel, way.wanted, way.onDevice ? 0 : -1);
     if (way.codec) {
       transports->useCodecs(std::make_shared<EncodedPushes>(terms.codec, terms.slices, 1), terms.pullCodec);
     }
@@ -114,19 +100,7 @@ struct Rig {
     pulls = choice->pull;
     bringZeros();
   }
-  ~Rig() { end({ErrorCode::unavailable, "the end of the test"}); }
 
-  /// For a minute at most.
-  template <class T>
-  T wait(kj::Promise<T> promise) {
-    return io.provider->getTimer().timeoutAfter(60 * kj::SECONDS, kj::mv(promise)).wait(io.waitScope);
-  }
-  /// What a Channel does whose connection is of no use any more.
-  void end(const Error& why) {
-    connection->end(why);
-    transports->close(why);
-    connection->tearDown();
-  }
   void bringZeros() {
     for (const Slice& slice : terms.slices) {
       auto request = connection->trainer().initializeRequest();
@@ -135,7 +109,7 @@ struct Rig {
       request.initValues(static_cast<unsigned>(slice.count * sizeof(float)));
       REQUIRE(wait(request.send().dropPipeline()).getStatus().isOk());
     }
-    REQUIRE(wait(connection->trainer().initializedRequest().send().dropPipeline()).getStatus().isOk());
+    initialized();
   }
 
   uint64_t elements() const { return terms.plan.totalElements(); }
@@ -183,12 +157,6 @@ struct Rig {
   }
 
   const Way& way;
-  kj::AsyncIoContext io = kj::setupAsyncIo();
-  TempDir folder;
-  DaemonProcess daemon{folder};
-  kj::Own<DaemonConnection> connection;
-  kj::Own<Transports> transports;
-  SessionTerms terms;
   SliceTransport* pushes = nullptr;
   SliceTransport* pulls = nullptr;
 };
@@ -214,7 +182,7 @@ std::vector<Slice> oddSlices(const SessionTerms& terms, Random& random) {
       uint64_t count = random.between(1, most / kGrain) * kGrain;
       if (offset == 0 || left <= kGrain) count = kGrain;
       if (left > kGrain) count = std::min(count, left - kGrain);
-      slices.push_back({shard.id, offset, std::min(count, left), shard.begin + offset});
+      slices.push_back({shard.id, offset, std::min(count, left), shard.begin + offset, shard.count});
       offset += slices.back().count;
     }
   }
@@ -425,4 +393,4 @@ TEST_CASE("Transport contract: a place of which no answer came is not used again
   });
 }
 
-}  // namespace psd
+}  // namespace psd::transport_contract_test

@@ -4,7 +4,7 @@
 #include "test/cuda/device_or_skip.h"
 #include "test/support/combine_checks.h"
 
-namespace psd {
+namespace psd::combine_cuda_test {
 namespace {
 
 using testing::CombineBench;
@@ -89,4 +89,4 @@ TEST_CASE("no more is staged on CUDA than the limit allows, and there is room ag
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::combine_cuda_test

@@ -15,7 +15,7 @@
 #include "test/support/random.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::device_ring_test {
 namespace {
 
 using namespace testing;
@@ -247,4 +247,4 @@ TEST_CASE("Device ring: what a trainer had is the daemon's again when it is gone
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::device_ring_test

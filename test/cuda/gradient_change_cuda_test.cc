@@ -4,7 +4,7 @@
 #include "test/cuda/device_or_skip.h"
 #include "test/support/change_checks.h"
 
-namespace psd {
+namespace psd::gradient_change_cuda_test {
 namespace {
 
 using testing::deviceOrSkip;
@@ -29,4 +29,4 @@ TEST_CASE("what a round combines to on CUDA has its norm, and is clipped as a re
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::gradient_change_cuda_test

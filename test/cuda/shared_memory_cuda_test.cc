@@ -15,7 +15,7 @@
 #include "test/support/random.h"
 #include "test/support/storage_calls.h"
 
-namespace psd {
+namespace psd::shared_memory_cuda_test {
 namespace {
 
 using testing::copyOf;
@@ -123,4 +123,4 @@ TEST_CASE("a device that has no room for shared memory says so") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::shared_memory_cuda_test

@@ -15,7 +15,7 @@
 #include "test/support/random.h"
 #include "test/support/storage_calls.h"
 
-namespace psd {
+namespace psd::storage_cuda_test {
 namespace {
 
 using testing::copyOf;
@@ -323,4 +323,4 @@ TEST_CASE("a device that is not there is refused, on any machine") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::storage_cuda_test

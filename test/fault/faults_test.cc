@@ -16,7 +16,7 @@
 #include "test/support/local_server.h"
 #include "test/support/random.h"
 
-namespace psd {
+namespace psd::faults_test {
 namespace {
 
 using testing::FaultProxy;
@@ -183,4 +183,4 @@ TEST_CASE("Faults: every acknowledged push is in the model, once") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::faults_test

@@ -15,7 +15,7 @@
 #include "test/support/raw_peer.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::memory_test {
 namespace {
 
 using namespace testing;
@@ -135,4 +135,4 @@ TEST_CASE("Memory: what peers make the daemon hold stays within its limits, what
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::memory_test

@@ -10,6 +10,7 @@
 
 namespace psd::fuzz {
 namespace {
+namespace checkpoint_fuzz {
 
 constexpr std::string_view kManifestKey = "\n  \"manifest_crc32c\": \"", kDepartedKey = "\n  \"crc32c\": \"";
 
@@ -38,10 +39,13 @@ struct Saved {
   testing::MemoryEnv env;
   std::string manifest;
   std::string shard;  // bytes of the first one
+  std::string rows;   // bytes of the file of the row shard
   Saved() {
     saveSmallStore(env);
     manifest = env.bytes("/data/checkpoint-0000000001/manifest.json");
     shard = env.bytes("/data/checkpoint-0000000001/shard-00000.safetensors");
+    rows = env.bytes("/data/checkpoint-0000000001/rows-00002-000000.safetensors");
+    require(!rows.empty(), "there are rows");
   }
 };
 
@@ -50,42 +54,50 @@ Saved& saved() {
   return saved;
 }
 
-void readShard(const std::string& bytes) {
+/// `ofRows`: the bytes are those of the row shard's file, else of the first shard's.
+void readValues(const std::string& bytes, bool ofRows) {
   testing::MemoryEnv& env = saved().env;
-  env.put("/data/checkpoint-0000000001/shard-00000.safetensors", bytes);
   auto manifest = parseManifest(saved().manifest, "saved");
   require(manifest.ok(), "the manifest is whole");
-  manifest->shards[0].bytes = bytes.size();
-  manifest->shards[0].crc = crc32c(bytesOf(bytes));
+  env.put("/data/checkpoint-0000000001/shard-00000.safetensors", saved().shard);
+  env.put("/data/checkpoint-0000000001/rows-00002-000000.safetensors", saved().rows);
+  ManifestFile& file = ofRows ? manifest->rowShards[0].files[0] : manifest->shards[0];
+  env.put("/data/checkpoint-0000000001/" + file.file, bytes);
+  file.bytes = bytes.size();
+  file.crc = crc32c(bytesOf(bytes));
   env.put("/data/checkpoint-0000000001/manifest.json", formatManifest(*manifest));
   const auto checkpoint = openCheckpoint(env, "/data/checkpoint-0000000001");
   require(checkpoint.ok(), "its checksums are right");
   const auto store = makeSmallStore();
   if (!restoreStore(env, *checkpoint, *store).ok()) return;
   require(exportCheckpoint(env, *checkpoint, "/model").ok(), "what can be restored can be exported");
+  static_cast<void>(exportTable(env, *checkpoint, "t", "/table"));  // which may have lost all rows
 }
 
-/// Input: 'm' and a manifest without its last lines, 't' and such a trainers.json, or anything else and a
-/// shard's file.
+/// Input: 'm' and a manifest without its last lines, 't' and such a trainers.json, 'r' and a file of rows, or
+/// anything else and a shard's file.
 void run(Bytes input) {
   if (input.empty()) return;
   const std::string_view rest = textOf(input.subspan(1));
   const char what = static_cast<char>(input[0]);
   if (what == 'm') return readText(rest, kManifestKey, parseManifest, formatManifest);
   if (what == 't') return readText(rest, kDepartedKey, parseDeparted, formatDeparted);
-  readShard(std::string(rest));
+  readValues(std::string(rest), what == 'r');
 }
 
 std::vector<std::string> seeds() {
   const std::string& manifest = saved().manifest;
   const std::string departed = formatDeparted({3, {Rank{0}, Rank{2}}});
   return {"m" + manifest.substr(0, manifest.size() - sealBytes(kManifestKey)),
-          "t" + departed.substr(0, departed.size() - sealBytes(kDepartedKey)), "s" + saved().shard};
+          "t" + departed.substr(0, departed.size() - sealBytes(kDepartedKey)), "s" + saved().shard,
+          "r" + saved().rows};
 }
 
+}  // namespace checkpoint_fuzz
 }  // namespace
 
-const FuzzTarget kCheckpointTarget{
-    "checkpoint", "a checkpoint's manifest, trainers.json or the file of a shard", run, seeds};
+const FuzzTarget kCheckpointTarget{"checkpoint",
+                                   "a checkpoint's manifest, trainers.json or the file of a shard or of rows",
+                                   checkpoint_fuzz::run, checkpoint_fuzz::seeds};
 
 }  // namespace psd::fuzz

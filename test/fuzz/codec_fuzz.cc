@@ -9,6 +9,7 @@
 
 namespace psd::fuzz {
 namespace {
+namespace codec_fuzz {
 
 constexpr uint64_t kCountMax = 1 << 16;  // a larger gradient is only slower
 
@@ -70,8 +71,10 @@ std::vector<std::string> seeds() {
   return seeds;
 }
 
+}  // namespace codec_fuzz
 }  // namespace
 
-const FuzzTarget kCodecTarget{"codec", "a gradient's bytes in every codec", run, seeds};
+const FuzzTarget kCodecTarget{"codec", "a gradient's bytes in every codec", codec_fuzz::run,
+                              codec_fuzz::seeds};
 
 }  // namespace psd::fuzz

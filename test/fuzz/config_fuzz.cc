@@ -6,6 +6,7 @@
 
 namespace psd::fuzz {
 namespace {
+namespace config_fuzz {
 
 /// Input that begins with '=' is an assignment, all other a file.
 void run(Bytes input) {
@@ -49,8 +50,10 @@ std::vector<std::string> seeds() {
   };
 }
 
+}  // namespace config_fuzz
 }  // namespace
 
-const FuzzTarget kConfigTarget{"config", "a configuration file or an assignment of --set", run, seeds};
+const FuzzTarget kConfigTarget{"config", "a configuration file or an assignment of --set", config_fuzz::run,
+                               config_fuzz::seeds};
 
 }  // namespace psd::fuzz

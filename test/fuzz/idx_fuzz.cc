@@ -9,6 +9,7 @@
 
 namespace psd::fuzz {
 namespace {
+namespace idx_fuzz {
 
 /// Input: the rank (1 byte), the file.
 void run(Bytes input) {
@@ -48,8 +49,9 @@ std::vector<std::string> seeds() {
   return {'\0' + labels, '\2' + images, '\0' + compressed(labels), '\2' + compressed(images)};
 }
 
+}  // namespace idx_fuzz
 }  // namespace
 
-const FuzzTarget kIdxTarget{"idx", "an IDX file, plain or compressed", run, seeds};
+const FuzzTarget kIdxTarget{"idx", "an IDX file, plain or compressed", idx_fuzz::run, idx_fuzz::seeds};
 
 }  // namespace psd::fuzz

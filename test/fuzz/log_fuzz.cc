@@ -10,6 +10,7 @@
 
 namespace psd::fuzz {
 namespace {
+namespace log_fuzz {
 
 constexpr uint64_t kHistory = 77;
 
@@ -33,6 +34,21 @@ std::string seedSegment(const std::string& codecSpec) {
       sealRecords(batch, record);
       bytes.insert(bytes.end(), batch.begin(), batch.end());
     }
+    // Rows, beside which others are evicted and counted.
+    const std::vector<uint64_t> ids = {1, 2, 3}, evicted = {number}, counted = {3, 9};
+    const RowRun run{0, 3}, out{0, 1};
+    const CountedRun counts{0, 2, 3, 2};
+    const std::vector<float> gradient(6, 0.25f);
+    const UpdateSource source{Rank{1}, 32, 5, Step{number}, Version{number - 1}, 0};
+    std::vector<std::byte> batch;
+    appendRecord(batch, record, store->rowShard(0).id(),
+                 {.scalars = {number, 0.1},
+                  .gradient = std::span<const float>(gradient),
+                  .sources = {&source, 1},
+                  .rows = RowIds{{&run, 1}, ids},
+                  .beside = {{{&out, 1}, evicted}, {&counts, 1}, counted}});
+    sealRecords(batch, record++);
+    bytes.insert(bytes.end(), batch.begin(), batch.end());
   }
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -90,8 +106,9 @@ std::vector<std::string> seeds() {
   return seeds;
 }
 
+}  // namespace log_fuzz
 }  // namespace
 
-const FuzzTarget kLogTarget{"log", "a segment of the log", run, seeds};
+const FuzzTarget kLogTarget{"log", "a segment of the log", log_fuzz::run, log_fuzz::seeds};
 
 }  // namespace psd::fuzz

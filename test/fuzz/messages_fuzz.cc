@@ -21,10 +21,15 @@
 
 namespace psd::fuzz {
 namespace {
+namespace messages_fuzz {
 
 using Json = nlohmann::ordered_json;
 
-const ModelSpec kModel{"fuzzed", {{"w", DType::f32, {32, 16}}, {"b", DType::f32, {16}}}};
+const ModelSpec kModel{"fuzzed",
+                       {{"w", DType::f32, {32, 16}}, {"b", DType::f32, {16}}},
+                       {{"t", 3, {RowInitial::Kind::uniform, 0.1f, 1}}}};
+constexpr uint32_t kRowShard = 2;  // after two dense shards
+constexpr uint64_t kRowIds[] = {0, 7, UINT64_MAX};
 constexpr uint64_t kShardElements = 256;  // of the first of two shards
 constexpr int kQuietMs = 2;               // so long without an answer, and no more are waited for
 constexpr std::chrono::seconds kTimeout{60};
@@ -186,7 +191,8 @@ void push(RpcScript& script, uint32_t session, uint64_t step, uint32_t shard, co
     head.setStep(step);
     head.setShard(shard);
     head.setSamples(8);
-    head.setParts(2);
+    head.setParts(3);
+    head.setTotal(gradient.size());
     params.setGradient({reinterpret_cast<const kj::byte*>(bytes), (*codec)->encodedBytes(gradient.size())});
     if (spec.empty()) return;
     params.setCodec(std::string((*codec)->name()).c_str());
@@ -202,6 +208,37 @@ void pull(RpcScript& script, uint32_t reader, const char* codec) {
   });
 }
 
+/// Names the rows of a call.
+void nameRows(auto& params, uint64_t rows) {
+  if (rows > 0) {
+    auto run = params.initRuns(1)[0];
+    run.setCount(static_cast<uint32_t>(rows));
+  }
+  params.setIds({reinterpret_cast<const kj::byte*>(kRowIds), rows * sizeof(uint64_t)});
+}
+
+void pushRows(RpcScript& script, uint32_t session, uint64_t step, uint64_t rows) {
+  const std::vector<float> gradient(rows * 3, 0.25f);
+  script.call<Trainer, Trainer::PushRowsParams>(session, kFirstPointer, "pushRows", [&](auto params) {
+    auto head = params.initHead();
+    head.setStep(step);
+    head.setShard(kRowShard);
+    head.setSamples(8);
+    head.setParts(3);
+    head.setTotal(rows);
+    nameRows(params, rows);
+    params.setGradient(dataOf(gradient));
+  });
+}
+
+void pullRows(RpcScript& script, uint32_t reader) {
+  script.call<Reader, Reader::PullRowsParams>(reader, kFirstPointer, "pullRows", [&](auto params) {
+    params.setPull(1);
+    params.setShard(kRowShard);
+    nameRows(params, std::size(kRowIds));
+  });
+}
+
 std::string trainer(const char* codec) {
   RpcScript script;
   const uint32_t session = join(script, login(script), codec);
@@ -211,14 +248,32 @@ std::string trainer(const char* codec) {
   pull(script, session, "");
   for (uint64_t step : {1, 2}) {
     for (uint32_t shard : {0u, 1u}) push(script, session, step, shard, codec);
+    pushRows(script, session, step, step == 1 ? std::size(kRowIds) : 0);
+    pullRows(script, session);
   }
   script.call<Trainer, Trainer::OpenRingParams>(session, kFirstPointer, "openRing",
                                                 [](auto params) { params.setBytes(1 << 16); });
   script.call<Trainer, Trainer::PushSharedParams>(session, kFirstPointer, "pushShared", [](auto params) {
     params.initHead().setStep(3);
-    params.getHead().setParts(2);
+    params.getHead().setParts(3);
+    params.getHead().setTotal(kShardElements);
     params.setCount(kShardElements);
   });
+  script.call<Trainer, Trainer::PushRowsSharedParams>(session, kFirstPointer, "pushRowsShared",
+                                                      [](auto params) {
+                                                        params.initHead().setStep(3);
+                                                        params.getHead().setShard(kRowShard);
+                                                        params.getHead().setParts(3);
+                                                        params.getHead().setTotal(std::size(kRowIds));
+                                                        nameRows(params, std::size(kRowIds));
+                                                        params.setAt(1 << 12);
+                                                      });
+  script.call<Trainer, Trainer::PullRowsSharedParams>(session, kFirstPointer, "pullRowsShared",
+                                                      [](auto params) {
+                                                        params.setShard(kRowShard);
+                                                        nameRows(params, std::size(kRowIds));
+                                                        params.setAt(1 << 13);
+                                                      });
   script.call<Trainer, Trainer::LeaveParams>(session, kFirstPointer, "leave", [](auto) {});
   return script.bytes();
 }
@@ -230,6 +285,7 @@ std::string observer(const char* codec) {
   const uint32_t reader = script.call<Reading, Reading::ObserveParams>(
       granted, kReading, "observe", [](auto params) { wire::writeModel(kModel, params.initModel()); });
   pull(script, reader, codec);
+  pullRows(script, reader);
   return script.bytes();
 }
 
@@ -260,8 +316,10 @@ std::vector<std::string> seeds() {
   return seeds;
 }
 
+}  // namespace messages_fuzz
 }  // namespace
 
-const FuzzTarget kMessagesTarget{"messages", "what a peer of the daemon sends", run, seeds};
+const FuzzTarget kMessagesTarget{"messages", "what a peer of the daemon sends", messages_fuzz::run,
+                                 messages_fuzz::seeds};
 
 }  // namespace psd::fuzz

@@ -6,6 +6,7 @@
 
 namespace psd::fuzz {
 namespace {
+namespace safetensors_fuzz {
 
 void run(Bytes input) {
   testing::MemoryEnv env;
@@ -36,8 +37,10 @@ std::vector<std::string> seeds() {
   return {env.bytes("/file")};
 }
 
+}  // namespace safetensors_fuzz
 }  // namespace
 
-const FuzzTarget kSafetensorsTarget{"safetensors", "a safetensors file", run, seeds};
+const FuzzTarget kSafetensorsTarget{"safetensors", "a safetensors file", safetensors_fuzz::run,
+                                    safetensors_fuzz::seeds};
 
 }  // namespace psd::fuzz

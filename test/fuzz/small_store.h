@@ -12,12 +12,12 @@
 
 namespace psd::fuzz {
 
-/// A model of two shards for what is read into a store.
+/// A model of two shards and a row shard for what is read into a store.
 inline std::shared_ptr<ParameterStore> makeSmallStore() {
   ObjectReader reader(nlohmann::ordered_json{{"type", "adagrad"}, {"lr", 0.1}});
   const Optimizer optimizer = readOptimizer(reader);
   require(reader.finish().ok(), "the optimizer is right");
-  const ModelSpec model{"small", {{"w", DType::f32, {4, 8}}, {"b", DType::f32, {8}}}};
+  const ModelSpec model{"small", {{"w", DType::f32, {4, 8}}, {"b", DType::f32, {8}}}, {{"t", 2, {}}}};
   auto store = ParameterStore::create(model, 2, {makeCpuBackend()}, optimizer);
   require(store.ok(), "a small store can be made");
   return *std::move(store);
@@ -30,12 +30,29 @@ inline CheckpointSource sourceOf(std::shared_ptr<ParameterStore> store) {
   return source;
 }
 
+/// Some rows, and counts of others that are not admitted.
+inline void addRows(ParameterStore& store) {
+  store.setRowRules(0, {.admit = {.pushes = 2, .counters = 256}});
+  RowShard& shard = store.rowShard(0);
+  const std::vector<uint64_t> ids = {1, 2, 3, UINT64_MAX};
+  const std::vector<float> gradients(2 * ids.size(), 0.5f);
+  for (uint32_t count : {4u, 3u}) {
+    const RowRun run{0, count};
+    const StagedRows part{
+        {{&run, 1}, std::span(ids).first(count)}, std::span(gradients).first(2 * count), nullptr};
+    require(shard.update(part, {}, shard.scalars(shard.beginUpdateAlone())).ok(), "there is room for rows");
+    shard.endUpdate();
+  }
+}
+
 /// Takes checkpoint 1 of a small store into "/data".
 inline void saveSmallStore(testing::MemoryEnv& env) {
   DurabilityConfig config;
   config.type = DurabilityConfig::Type::checkpoint;
   config.path = "/data";
-  require(Checkpointer(env, config, sourceOf(makeSmallStore()), 1).takeNow().ok(), "a checkpoint is taken");
+  const auto store = makeSmallStore();
+  addRows(*store);
+  require(Checkpointer(env, config, sourceOf(store), 1).takeNow().ok(), "a checkpoint is taken");
 }
 
 }  // namespace psd::fuzz

@@ -8,6 +8,7 @@
 
 namespace psd::fuzz {
 namespace {
+namespace status_fuzz {
 
 void run(Bytes input) {
   const auto parsed = parseJson(textOf(input), "input");
@@ -27,8 +28,9 @@ std::vector<std::string> seeds() {
   return {jsonText(statusJson(DaemonStatus())), jsonText(statusJson(testing::sampleStatus()))};
 }
 
+}  // namespace status_fuzz
 }  // namespace
 
-const FuzzTarget kStatusTarget{"status", "a daemon's status document", run, seeds};
+const FuzzTarget kStatusTarget{"status", "a daemon's status document", status_fuzz::run, status_fuzz::seeds};
 
 }  // namespace psd::fuzz

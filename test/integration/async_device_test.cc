@@ -15,7 +15,7 @@
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::async_device_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -259,4 +259,4 @@ TEST_CASE("Asynchronous device: a model has its values when they are written, no
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::async_device_test

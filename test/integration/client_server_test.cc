@@ -13,7 +13,7 @@
 #include "test/support/random.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::client_server_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -424,4 +424,4 @@ TEST_CASE("Client and server: trainers that disagree are told how, and may try a
   CHECK(pulled(*other, model) == values);
 }
 
-}  // namespace psd
+}  // namespace psd::client_server_test

@@ -15,7 +15,7 @@
 #include "trainer/client/transport/gradient_encoder.h"
 #include "trainer/client/transport/slices.h"
 
-namespace psd {
+namespace psd::codec_test {
 namespace {
 
 using namespace testing;
@@ -306,4 +306,4 @@ TEST_CASE("a slice with bad bytes is refused whole, and may come again") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::codec_test

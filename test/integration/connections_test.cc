@@ -15,7 +15,7 @@
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::connections_test {
 namespace {
 
 using testing::LocalServer;
@@ -330,4 +330,4 @@ TEST_CASE("Connections: without a further one the trainer stays in, and without 
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::connections_test

@@ -8,7 +8,7 @@
 #include "test/support/temp_dir.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::daemon_log_test {
 namespace {
 
 using testing::DaemonProcess;
@@ -41,4 +41,4 @@ TEST_CASE("a join with an endless name is one short line, and answered with anot
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::daemon_log_test

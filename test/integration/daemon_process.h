@@ -71,7 +71,8 @@ class DaemonProcess {
     return wait();
   }
 
-  /// The same for one that ends by itself; ctest bounds the wait.
+  /// Waits for a daemon that ends by itself, and gives its exit status, or −1 where a signal ended it; ctest
+  /// bounds the wait.
   int wait() {
     if (pid_ <= 0) return -1;
     int status = 0;

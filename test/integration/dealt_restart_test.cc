@@ -15,7 +15,7 @@
 #include "test/support/temp_dir.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::dealt_restart_test {
 namespace {
 
 using testing::DaemonProcess;
@@ -235,4 +235,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::dealt_restart_test

@@ -12,7 +12,7 @@
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::dealt_samples_test {
 namespace {
 
 using testing::LocalServer;
@@ -269,4 +269,4 @@ TEST_CASE("trainers learn where they weigh gradients themselves, also after a re
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::dealt_samples_test

@@ -20,7 +20,7 @@
 #include "test/support/temp_dir.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::durability_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -335,4 +335,4 @@ TEST_CASE("a model from a file waits for the first trainer's order of tensors, a
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::durability_test

@@ -17,7 +17,7 @@
 #include "trainer/loop/training_loop.h"
 #include "trainer/model/model_list.h"
 
-namespace psd {
+namespace psd::equivalence_test {
 namespace {
 
 constexpr uint64_t kSteps = 60;
@@ -39,20 +39,21 @@ class LibTorchClient final : public Client {
     return JoinInfo{true, "one process", "cpu", 1, ""};
   }
   Result<JoinInfo> observe(const ModelSpec&) override { return Error{ErrorCode::notReady, "not a daemon"}; }
-  Pending<PullInfo> pull(std::span<float> destination) override {
+  Pending<PullInfo> pull(std::span<float> destination, RowBatch* /*rows*/) override {
     std::copy_n(weights_.data_ptr<float>(), destination.size(), destination.begin());
     return testing::ready<PullInfo>(PullInfo{});
   }
-  Pending<PushInfo> push(Step, std::span<const float> gradient, uint32_t,
-                         const std::vector<Version>&) override {
+  Pending<PushInfo> push(Step, std::span<const float> gradient, uint32_t, const std::vector<Version>&,
+                         const RowBatch*) override {
     weights_.mutable_grad() = torch::empty_like(weights_);
     std::copy(gradient.begin(), gradient.end(), weights_.mutable_grad().data_ptr<float>());
     optimizer_->step();
     return testing::ready<PushInfo>(PushInfo{});
   }
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
-                                         const std::vector<Version>& basis) override {
-    return std::make_unique<testing::LatePush>([=, this] { return push(step, gradient, samples, basis); });
+                                         const std::vector<Version>& basis, const RowBatch* rows) override {
+    return std::make_unique<testing::LatePush>(
+        [=, this] { return push(step, gradient, samples, basis, rows); });
   }
   Result<PingInfo> ping(uint64_t, uint32_t) override { return PingInfo{}; }
   Status leave() override { return {}; }
@@ -68,11 +69,11 @@ class LibTorchClient final : public Client {
 
 /// The parameters after kSteps of the mlp on the synthetic set.
 std::vector<float> train(Client& client) {
-  auto entry = findModel("mlp");
-  PSD_REQUIRE_OK(entry);
+  auto choice = chooseModel("mlp");
+  PSD_REQUIRE_OK(choice);
   ModelOptions options;
   options.seed = kSeed;
-  auto model = makeModel(**entry, options);
+  auto model = makeModel(*choice, options);
   PSD_REQUIRE_OK(model);
   auto data = makeSynthetic(640, Split::train, kSeed);
   LoopOptions loopOptions;
@@ -117,11 +118,11 @@ constexpr uint32_t kBatch = 32;  // of all trainers together
 constexpr uint64_t kRounds = 100;
 
 std::unique_ptr<Model> makeMlp() {
-  auto entry = findModel("mlp");
-  PSD_REQUIRE_OK(entry);
+  auto choice = chooseModel("mlp");
+  PSD_REQUIRE_OK(choice);
   ModelOptions options;
   options.seed = kSeed;
-  auto model = makeModel(**entry, options);
+  auto model = makeModel(*choice, options);
   PSD_REQUIRE_OK(model);
   return std::move(*model);
 }
@@ -143,7 +144,7 @@ Status trainParts(Client& client, Model& model, const Dataset& data, uint32_t be
   for (uint64_t step = 1; step <= kRounds; step++) {
     PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client.pull(model.parameters()).wait());
     const Batch batch = samplesOf(data, step, begin, count);
-    PSD_RETURN_IF_ERROR(model.computeGradients({batch.images, batch.labels}));
+    PSD_RETURN_IF_ERROR(model.computeGradients(batch));
     PSD_ASSIGN_OR_RETURN(const PushInfo pushed,
                          client.push(Step{step}, model.gradients(), count, pulled.versions).wait());
     if (pushed.outcome != PushOutcome::applied) return {ErrorCode::internal, "a push was not applied"};
@@ -240,4 +241,4 @@ TEST_CASE("One trainer equals one process: Adam") {
   }
 }
 
-}  // namespace psd
+}  // namespace psd::equivalence_test

@@ -11,7 +11,7 @@
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::feedback_test {
 namespace {
 
 using testing::LocalServer;
@@ -200,4 +200,4 @@ TEST_CASE("Feedback: a slice that comes again is told what became of its own sha
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::feedback_test

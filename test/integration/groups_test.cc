@@ -9,7 +9,7 @@
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::groups_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -179,4 +179,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::groups_test

@@ -11,7 +11,7 @@
 #include "test/integration/raw_trainer.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::hogs_test {
 namespace {
 
 using namespace testing;
@@ -70,7 +70,7 @@ TEST_CASE("Hogs: a trainer that dies while the daemon does not listen to it is l
     turnUntil(io, [&] { return counter(server, "paused_calls") == 1; });
   }
   trainer = nullptr;
-  turnUntil(io, [&] { return isOut(statusOf(server), 0); });
+  turnUntil(io, [&] { return isOut(server.status(), 0); });
 }
 
 TEST_CASE("Hogs: a trainer that the daemon does not listen to, and that stands still, is lost") {
@@ -82,7 +82,7 @@ TEST_CASE("Hogs: a trainer that the daemon does not listen to, and that stands s
   server.statusWhen([](const Json& status) { return status["trainers"].size() == 2; });
   const auto waiting = trainer.pullAhead(100);
   turnUntil(io, [&] { return counter(server, "paused_calls") == 1; });
-  turnUntil(io, [&] { return isOut(statusOf(server), 0); });
+  turnUntil(io, [&] { return isOut(server.status(), 0); });
 }
 
 TEST_CASE("Hogs: an old connection that the daemon does not listen to keeps no trainer in") {
@@ -96,7 +96,7 @@ TEST_CASE("Hogs: an old connection that the daemon does not listen to keeps no t
   turnUntil(io, [&] { return counter(server, "paused_calls") == 1; });
   RawTrainer after(io, server, 0, 2, {.incarnation = 7});
   CHECK(after.resumed());
-  turnUntil(io, [&] { return isOut(statusOf(server), 0); });
+  turnUntil(io, [&] { return isOut(server.status(), 0); });
 }
 
 TEST_CASE("Hogs: what was lost by its lease keeps no connection") {
@@ -105,9 +105,9 @@ TEST_CASE("Hogs: what was lost by its lease keeps no connection") {
   LocalServer server(settings);
   auto io = kj::setupAsyncIo();
   RawTrainer trainer(io, server, 0, 1);
-  turnUntil(io, [&] { return nobodyIsIn(statusOf(server)); });
+  turnUntil(io, [&] { return nobodyIsIn(server.status()); });
   // The one that asks is open.
-  turnUntil(io, [&] { return statusOf(server)["gauges"]["connections_open"] == 1; });
+  turnUntil(io, [&] { return server.status()["gauges"]["connections_open"] == 1; });
   CHECK_THROWS(trainer.keepAlive());
 }
 
@@ -160,7 +160,7 @@ TEST_CASE("Hogs: parked calls hold nothing of what others need, however large th
     }
     hogs.back()->peer().wait(hogs.back()->peer().reading().pingRequest().send().ignoreResult());
   }
-  CHECK(statusOf(server)["in_flight_bytes"] == 0);
+  CHECK(server.status()["in_flight_bytes"] == 0);
   std::thread([&] { trainHonestly(server, 0, 5); }).join();
 }
 
@@ -227,10 +227,10 @@ TEST_CASE("Hogs: readers that stop in the midst of a pull hold copies within the
                           .getReader());
     slices.push_back(read(readers.back(), 0).ignoreResult().eagerlyEvaluate(nullptr));
     std::thread([&] { trainHonestly(server, 0, 1); }).join();  // so that the next one reads another version
-    CHECK(statusOf(server)["snapshot_bytes"].get<uint64_t>() <= 3 * shardBytes);
+    CHECK(server.status()["snapshot_bytes"].get<uint64_t>() <= 3 * shardBytes);
   }
   for (auto& slice : slices) peers.front()->wait(kj::mv(slice));
-  turnUntil(io, [&] { return statusOf(server)["snapshot_bytes"] == 0; });
+  turnUntil(io, [&] { return server.status()["snapshot_bytes"] == 0; });
   // Whoever goes on with such a pull is told to begin anew, and can.
   const auto late = peers.back()->wait(read(readers.back(), 16).dropPipeline());
   REQUIRE(late.isError());
@@ -253,7 +253,7 @@ TEST_CASE("Hogs: a pull that the policy lets wait is not given up for that") {
   PSD_REQUIRE_OK(behind.awaitModel());
   auto waiting = ahead.pullAhead(1);
   PSD_REQUIRE_OK(behind.pull(0, 0, 16));  // begun, and not gone on with: it shows when the time is over
-  turnUntil(io, [&] { return statusOf(server)["snapshot_bytes"] == 0; });
+  turnUntil(io, [&] { return server.status()["snapshot_bytes"] == 0; });
   const Status late = behind.pull(0, 16, 16);
   REQUIRE_FALSE(late.ok());
   CHECK(late.error().code == ErrorCode::deadlineExceeded);
@@ -290,4 +290,4 @@ TEST_CASE("Hogs: floods of questions for the status hold up neither trainers nor
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::hogs_test

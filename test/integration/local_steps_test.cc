@@ -12,10 +12,9 @@
 #include "test/unit/trainer/softmax_model.h"
 #include "trainer/client/client.h"
 #include "trainer/dataset/synthetic.h"
-#include "trainer/loop/batches.h"
 #include "trainer/loop/training_loop.h"
 
-namespace psd {
+namespace psd::local_steps_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -93,7 +92,7 @@ class Reference {
     if (steps_ % perEpoch == 0) part_ = sharder_.part(steps_ / perEpoch);
     data_->fill(std::span(part_).subspan(steps_ % perEpoch * kBatch, kBatch), batch_);
     steps_++;
-    PSD_REQUIRE_OK(model_.computeGradients(viewOf(batch_), {}));
+    PSD_REQUIRE_OK(model_.computeGradients(batch_, {}));
     for (size_t i = 0; i < weights().size(); i++) {
       weights()[i] -= static_cast<float>(kRate) * model_.gradients()[i];
     }
@@ -210,4 +209,4 @@ TEST_CASE("a daemon does not go over to or from steps that trainers take by them
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::local_steps_test

@@ -12,7 +12,7 @@
 #include "test/integration/raw_trainer.h"
 #include "test/support/async_backend.h"
 
-namespace psd {
+namespace psd::protocol_limits_test {
 namespace {
 
 using namespace testing;
@@ -54,7 +54,7 @@ TEST_CASE("Protocol: a message beyond the limit ends its connection, and no othe
   } else {
     FAIL("the message was answered");
   }
-  turnUntil(io, [&] { return statusOf(server)["trainers_lost"] == 1; });
+  turnUntil(io, [&] { return server.status()["trainers_lost"] == 1; });
   CHECK(counter(server, "connections_dropped") == 1);
   // It was to bring the values; that is the other's part now.
   auto awaited = other.peer().wait(other.session().awaitModelRequest().send().dropPipeline());
@@ -79,7 +79,7 @@ TEST_CASE("Protocol: a peer that asks and never reads costs little and is droppe
   CHECK(counter(server, "refused_overload") > 0);
   // Of both sides: they share this process.
   if (!kSanitized && !testsCuda()) CHECK(residentBytes() - before < 100 << 20);
-  turnUntil(io, [&] { return statusOf(server)["trainers_lost"] == 1; });
+  turnUntil(io, [&] { return server.status()["trainers_lost"] == 1; });
   CHECK(!RawTrainer(io, server, 0, 1).mustInitialize());
 }
 
@@ -239,8 +239,8 @@ TEST_CASE("Protocol: a peer that never reads, and is gone, is missed") {
     turnUntil(io, [&] { return counter(server, "pull_slices") > 0; });
   }
   trainer = nullptr;
-  turnUntil(io, [&] { return statusOf(server)["trainers_lost"] == 1; });
+  turnUntil(io, [&] { return server.status()["trainers_lost"] == 1; });
   CHECK(counter(server, "connections_dropped") == 0);
 }
 
-}  // namespace psd
+}  // namespace psd::protocol_limits_test

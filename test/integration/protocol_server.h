@@ -1,6 +1,5 @@
 #pragma once
 
-#include <future>
 #include <string>
 
 #include <kj/async-io.h>
@@ -22,13 +21,8 @@ inline Json config(const std::string& policy = "locked") {
           {"limits", {{"slice_bytes", kSliceMost * sizeof(float)}}}};
 }
 
-/// The status, fetched by a thread without an event loop of its own.
-inline Json statusOf(const LocalServer& server) {
-  return std::async(std::launch::async, [&] { return server.status(); }).get();
-}
-
 inline uint64_t counter(const LocalServer& server, const char* name) {
-  return statusOf(server)["counters"][name].get<uint64_t>();
+  return server.status()["counters"][name].get<uint64_t>();
 }
 
 /// Lets `io` turn until `condition()` holds, for a minute at most.

@@ -17,7 +17,7 @@
 #include "test/support/temp_dir.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::protocol_test {
 namespace {
 
 using namespace testing;
@@ -294,7 +294,7 @@ TEST_CASE("Protocol: slices of one push that do not fit together") {
   PSD_REQUIRE_OK(trainer.push({7, 1, 1024}, ones(976)));
   PSD_REQUIRE_OK(trainer.push({7, 1, 0}, ones(1024)));
   CHECK(modelOf(server) == std::vector<float>(kElements, -1.0f));
-  CHECK(statusOf(server)["shards"][1]["version"] == 1);
+  CHECK(server.status()["shards"][1]["version"] == 1);
 }
 
 TEST_CASE("Protocol: a trainer that left is gone") {
@@ -306,7 +306,7 @@ TEST_CASE("Protocol: a trainer that left is gone") {
   checkRefused(trainer.push({}, ones(16)), ErrorCode::notReady, "left");
   checkRefused(trainer.pull(0, 0, 16), ErrorCode::notReady, "left");
   PSD_REQUIRE_OK(trainer.leave());
-  Json status = statusOf(server);
+  Json status = server.status();
   CHECK(status["trainers"].empty());
   CHECK(status["trainers_lost"] == 0);
   CHECK(!RawTrainer(io, server, 0, 1).mustInitialize());  // the rank is free, the model keeps its values
@@ -322,7 +322,7 @@ TEST_CASE("Protocol: a trainer that vanishes in mid-push leaves nothing behind u
     PSD_REQUIRE_OK(vanishes.push({1, 0, 0}, std::vector<float>(1024, 100.0f)));
     PSD_REQUIRE_OK(vanishes.push({1, 1, 1024}, std::vector<float>(976, 100.0f)));
   }
-  turnUntil(io, [&] { return statusOf(server)["trainers_lost"] == 1; });
+  turnUntil(io, [&] { return server.status()["trainers_lost"] == 1; });
   CHECK(modelOf(server) == std::vector<float>(kElements, 0.0f));
   for (uint32_t shard : {0u, 1u}) {
     PSD_REQUIRE_OK(stays.push({1, shard, 1024}, ones(976)));
@@ -347,7 +347,7 @@ TEST_CASE("Protocol: when the bringer of the values is gone, one that waits brin
     PSD_RETURN_IF_ERROR(client->leave());
     return info;
   });
-  turnUntil(io, [&] { return statusOf(server)["trainers"].size() == 2; });
+  turnUntil(io, [&] { return server.status()["trainers"].size() == 2; });
   CHECK(waits.wait_for(std::chrono::seconds(0)) == std::future_status::timeout);
   bringer = nullptr;
   auto info = waits.get();
@@ -356,4 +356,4 @@ TEST_CASE("Protocol: when the bringer of the values is gone, one that waits brin
   CHECK(modelOf(server) == std::vector<float>(kElements, 2.0f));
 }
 
-}  // namespace psd
+}  // namespace psd::protocol_test

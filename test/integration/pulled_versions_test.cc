@@ -10,7 +10,7 @@
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::pulled_versions_test {
 namespace {
 
 using testing::LocalServer;
@@ -77,4 +77,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::pulled_versions_test

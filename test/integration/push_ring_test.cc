@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <future>
 #include <limits>
 #include <thread>
 #include <vector>
@@ -12,7 +11,7 @@
 #include "common/os/shared_memory.h"
 #include "test/integration/raw_trainer.h"
 
-namespace psd {
+namespace psd::push_ring_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -82,11 +81,6 @@ class RingTrainer : public RawTrainer {
   uint64_t pulls_ = 0;
 };
 
-/// The status, fetched by a thread without an event loop of its own.
-Json statusOf(const LocalServer& server) {
-  return std::async(std::launch::async, [&] { return server.status(); }).get();
-}
-
 void checkRefused(const Status& status, ErrorCode code, const std::string& words) {
   REQUIRE(!status.ok());
   INFO(status.message());
@@ -114,7 +108,7 @@ TEST_CASE("Ring: what lies in it is applied from anywhere in it, again and again
       sum += value;
       CHECK(trainer.values() == std::vector<float>(kSliceMost, -sum));
     }
-    const Json status = statusOf(server);
+    const Json status = server.status();
     CHECK(status["ring_bytes"] == kRingBytes);
     CHECK(status["counters"]["push_bytes"] == step * kShardElements * sizeof(float));
     CHECK(status["counters"]["updates"] == step);
@@ -151,7 +145,7 @@ TEST_CASE("Ring: places that are not in it are refused, and messages go as befor
     INFO(place.at << ", " << place.count);
     checkRefused(trainer.pushShared({}, place.at, place.count), ErrorCode::badSlice, place.why);
   }
-  CHECK(statusOf(server)["counters"]["refused_slices"] == std::size(places));
+  CHECK(server.status()["counters"]["refused_slices"] == std::size(places));
   *trainer.at(64 + 17 * sizeof(float)) = std::numeric_limits<float>::quiet_NaN();
   checkRefused(trainer.pushShared({}, 64, kSliceMost), ErrorCode::nonFinite, "NaN");
   CHECK(trainer.values() == std::vector<float>(kSliceMost, 0.0f));
@@ -175,7 +169,7 @@ TEST_CASE("Ring: rings that cannot be") {
   checkRefused(statusFrom(far.peer().wait(request.send().dropPipeline()).getError()),
                ErrorCode::invalidArgument, "needs a Unix socket");
   PSD_REQUIRE_OK(second.openRing(kRingBytes - 64));
-  CHECK(statusOf(server)["ring_bytes"] == 2 * kRingBytes - 64);
+  CHECK(server.status()["ring_bytes"] == 2 * kRingBytes - 64);
 }
 
 TEST_CASE("Ring: all together are bounded, and what a lost trainer had is free again") {
@@ -189,7 +183,7 @@ TEST_CASE("Ring: all together are bounded, and what a lost trainer had is free a
   lost = nullptr;
   auto& timer = io.provider->getTimer();
   const auto deadline = timer.now() + 60 * kj::SECONDS;
-  while (statusOf(server)["ring_bytes"] != kRingBytes) {
+  while (server.status()["ring_bytes"] != kRingBytes) {
     REQUIRE(timer.now() < deadline);
     timer.afterDelay(5 * kj::MILLISECONDS).wait(io.waitScope);
   }
@@ -221,8 +215,8 @@ TEST_CASE("Ring: a trainer that writes while the daemon reads gets an answer, an
     scribbler.join();
     CHECK(answered == 300);
     PSD_REQUIRE_OK(trainer.leave());
-    CHECK(statusOf(server)["state"] == "serving");
+    CHECK(server.status()["state"] == "serving");
   }
 }
 
-}  // namespace psd
+}  // namespace psd::push_ring_test

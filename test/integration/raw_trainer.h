@@ -80,7 +80,7 @@ class RawTrainer {
     mustInitialize_ = joined.getMustInitialize();
     resumed_ = joined.getResumed();
     daemon_ = joined.getDaemon();
-    shards_ = joined.getAccess().getShards().size();
+    for (const auto shard : joined.getAccess().getShards()) elements_.push_back(shard.getCount());
     session_ = kj::heap<schema::Trainer::Client>(joined.getSession());
   }
 
@@ -118,6 +118,7 @@ class RawTrainer {
     std::string codec = {};  // with the bytes of `count` values
     uint32_t count = 0;
     uint32_t parts = 0;  // 0: all shards of the model
+    uint64_t total = 0;  // 0: what a shard of the model has
   };
   void fill(schema::PushHead::Builder head, const Slice& slice) const {
     head.setStep(slice.step);
@@ -125,7 +126,8 @@ class RawTrainer {
     head.setOffset(slice.offset);
     head.setBasis(slice.basis);
     head.setSamples(1);
-    head.setParts(slice.parts == 0 ? shards_ : slice.parts);
+    head.setParts(slice.parts == 0 ? static_cast<uint32_t>(elements_.size()) : slice.parts);
+    head.setTotal(slice.total == 0 && slice.shard < elements_.size() ? elements_[slice.shard] : slice.total);
   }
   Status push(Slice slice, const std::vector<float>& gradient) { return push(slice, dataOf(gradient)); }
   Status push(Slice slice, capnp::Data::Reader gradient) {
@@ -221,7 +223,7 @@ class RawTrainer {
   RawPeer peer_;
   bool mustInitialize_ = false, resumed_ = false;
   uint64_t daemon_ = 0;
-  uint32_t shards_ = 0;
+  std::vector<uint64_t> elements_;  // by shard
   kj::Own<schema::Trainer::Client> session_;
 };
 

@@ -12,7 +12,7 @@
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 
-namespace psd {
+namespace psd::rejoin_test {
 namespace {
 
 using testing::dataOf;
@@ -285,4 +285,4 @@ TEST_CASE("Rejoin: one whose rank another took does not come back") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::rejoin_test

@@ -9,7 +9,7 @@
 #include "test/support/async_backend.h"
 #include "test/support/device_backend.h"
 
-namespace psd {
+namespace psd::reload_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -374,4 +374,4 @@ TEST_CASE("Reload: one that is refused because a gradient is half there leaves e
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::reload_test

@@ -7,7 +7,7 @@
 
 #include "test/integration/reload_trainers.h"
 
-namespace psd {
+namespace psd::reload_values_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -270,4 +270,4 @@ TEST_CASE("Reload: what is logged changes") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::reload_values_test

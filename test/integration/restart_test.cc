@@ -18,7 +18,7 @@
 #include "test/support/temp_dir.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::restart_test {
 namespace {
 
 using testing::DaemonProcess;
@@ -197,4 +197,4 @@ TEST_CASE("a client goes on over many deaths of the daemon, and every push is in
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::restart_test

@@ -12,7 +12,7 @@
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::sessions_test {
 namespace {
 
 using testing::LocalServer;
@@ -272,4 +272,4 @@ TEST_CASE("Sessions: the status tells what a trainer waits for") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::sessions_test

@@ -14,7 +14,7 @@
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::silence_test {
 namespace {
 
 using testing::FaultProxy;
@@ -146,4 +146,4 @@ TEST_CASE("Silence: who waits for long to be let in is told") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::silence_test

@@ -11,7 +11,7 @@
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::transport_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -240,4 +240,4 @@ TEST_CASE("transport: the daemon's end shows in a pull that needs no call, and t
   CHECK(sameBits(client->view(), initial));
 }
 
-}  // namespace psd
+}  // namespace psd::transport_test

@@ -9,7 +9,7 @@
 #include "test/support/random.h"
 #include "trainer/loop/sample_pace.h"
 
-namespace psd {
+namespace psd::batch_simulation_test {
 namespace {
 
 constexpr uint32_t kNominal = 64;
@@ -97,4 +97,4 @@ TEST_CASE("seconds per step become alike whatever the speeds, and again after on
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::batch_simulation_test

@@ -5,7 +5,7 @@
 #include "server/policy/step_clocks.h"
 #include "test/simulation/schedules.h"
 
-namespace psd {
+namespace psd::clocks_simulation_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -175,4 +175,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::clocks_simulation_test

@@ -8,7 +8,7 @@
 #include "server/push/push_ledger.h"
 #include "test/simulation/schedules.h"
 
-namespace psd {
+namespace psd::ledger_simulation_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -17,6 +17,18 @@ using testing::VirtualTime;
 using Known = PushLedger::Known;
 
 constexpr uint64_t kSlice = 16;  // elements
+
+/// A shard.
+struct Shape {
+  uint64_t elements = 0;
+  uint32_t group = 0;
+};
+
+std::vector<uint32_t> groupsOf(const std::vector<Shape>& shapes) {
+  std::vector<uint32_t> groups;
+  for (const Shape& shape : shapes) groups.push_back(shape.group);
+  return groups;
+}
 
 /// How the policy of a group answers.
 enum class Manner {
@@ -68,7 +80,7 @@ class LedgerWorld {
     uint64_t session;
   };
 
-  std::vector<PushLedger::ShardShape> drawShards() {
+  std::vector<uint32_t> drawShards() {
     const uint64_t shards = random_.between(1, 4);
     uint32_t group = 0;
     for (uint64_t i = 0; i < shards; i++) {
@@ -77,11 +89,18 @@ class LedgerWorld {
     }
     for (uint32_t i = 0; i <= group; i++) manners_.push_back(static_cast<Manner>(random_.between(0, 2)));
     inflight_ = random_.between(1, 3);
-    return shapes_;
+    return groupsOf(shapes_);
   }
 
   SliceHead headOf(Step step, uint32_t shard, uint64_t offset) const {
-    return {step, shard, offset, kSlice, Version{step.value}, 1, static_cast<uint32_t>(shapes_.size())};
+    return {step,
+            shard,
+            offset,
+            kSlice,
+            Version{step.value},
+            1,
+            static_cast<uint32_t>(shapes_.size()),
+            shapes_[shard].elements};
   }
   Manner mannerOf(uint32_t shard) const { return manners_[shapes_[shard].group]; }
   void later(uint64_t msMax, std::function<void()> event) {
@@ -105,8 +124,8 @@ class LedgerWorld {
     ledger_.endSession();
     session_++;  // nothing of before counts any more
     for (auto& queue : sent_) queue.clear();
-    // As the dealer of samples does: once nothing of what was pushed is with a policy. What a live policy has
-    // applied stays.
+    // As whoever assigns samples does: once nothing of what was pushed is with a policy. What a live policy
+    // has applied stays.
     const bool live = std::find(manners_.begin(), manners_.end(), Manner::live) != manners_.end();
     if (!live && withPolicies_ == 0 && waits_.empty() && random_.oneIn(2))
       ledger_.drop(Step{done_ + 1}), drops_++;
@@ -229,7 +248,7 @@ class LedgerWorld {
       enter(slice.step, slice.shard, slice.offset);
       return PushAnswer{PushOutcome::applied, Version{1}};
     }
-    if (part.push.taken < part.elements) return PushAnswer{PushOutcome::received, Version{1}};
+    if (part.push.taken < part.push.total) return PushAnswer{PushOutcome::received, Version{1}};
     const PushOutcome outcome = random_.oneIn(6) ? PushOutcome::stale : PushOutcome::applied;
     if (manner == Manner::gathers) {
       if (outcome == PushOutcome::applied) enterAll(slice.step, slice.shard);
@@ -241,7 +260,8 @@ class LedgerWorld {
     }
     for (const uint32_t i : group) {
       const auto& other = step.parts[i];
-      if (!other || other->push.taken < other->elements) return PushAnswer{PushOutcome::received, Version{1}};
+      if (!other || other->push.taken < other->push.total)
+        return PushAnswer{PushOutcome::received, Version{1}};
     }
     auto wait = std::make_shared<Wait>();
     waits_[&step].emplace_back(slice.shard, wait);
@@ -318,7 +338,7 @@ class LedgerWorld {
   const uint64_t steps_;
   uint64_t inflight_ = 1;
   bool refuses_ = false;
-  std::vector<PushLedger::ShardShape> shapes_;
+  std::vector<Shape> shapes_;
   std::vector<Manner> manners_;  // by group
   PushLedger ledger_;
   uint64_t session_ = 0, begun_ = 0, done_ = 0, deaths_ = 0;
@@ -357,7 +377,7 @@ TEST_CASE(
 /// policies that answer at once, or later, or refuse.
 class RudeWorld {
  public:
-  explicit RudeWorld(Random& random) : random_(random), ledger_(kShapes, underWay_) {}
+  explicit RudeWorld(Random& random) : random_(random), ledger_(groupsOf(kShapes), underWay_) {}
 
   void run() {
     for (int i = 0; i < 200; i++) {
@@ -373,7 +393,7 @@ class RudeWorld {
     refuses_ = false;
     ledger_.beginSession();
     for (uint32_t shard = 0; shard < kShapes.size(); shard++) {
-      push({Step{1000}, shard, 0, kShapes[shard].elements, Version{1}, 1, kParts});
+      push({Step{1000}, shard, 0, kShapes[shard].elements, Version{1}, 1, kParts, kShapes[shard].elements});
       while (!atWork_.empty()) answerOne();
     }
     completing_.clear();  // which keeps steps
@@ -390,8 +410,7 @@ class RudeWorld {
     SliceHead head;
     PushLedger::Admitted in;
   };
-  static inline const std::vector<PushLedger::ShardShape> kShapes = {
-      {2 * kSlice, 0}, {kSlice, 0}, {2 * kSlice, 1}};
+  static inline const std::vector<Shape> kShapes = {{2 * kSlice, 0}, {kSlice, 0}, {2 * kSlice, 1}};
   static constexpr uint32_t kParts = 3;
 
   void send() {
@@ -400,7 +419,8 @@ class RudeWorld {
     const uint64_t count = random_.oneIn(3) ? elements : kSlice;
     const uint64_t offset = count == elements ? 0 : random_.below(elements / kSlice) * kSlice;
     const uint32_t parts = random_.oneIn(5) ? static_cast<uint32_t>(random_.between(0, 5)) : kParts;
-    push({Step{random_.between(1, 12)}, shard, offset, count, Version{random_.between(1, 2)}, 1, parts});
+    push({Step{random_.between(1, 12)}, shard, offset, count, Version{random_.between(1, 2)}, 1, parts,
+          random_.oneIn(10) ? offset + count : elements});
   }
 
   void push(const SliceHead& head) {
@@ -421,7 +441,7 @@ class RudeWorld {
     // A policy gathers what it gets, and would count what comes twice.
     uint64_t& had = gathered_[admitted->part];
     had += head.count;
-    REQUIRE(had <= kShapes[head.shard].elements);
+    REQUIRE(had <= admitted->part->push.total);
     atWork_.push_back({head, *admitted});
   }
 
@@ -436,7 +456,7 @@ class RudeWorld {
       gathered_[part] -= one.head.count;
     } else {
       part->push.taken += one.head.count;
-      if (part->push.taken == part->elements) {
+      if (part->push.taken == part->push.total) {
         // Under one policy a shard's part of a step becomes whole once, whoever sends what.
         REQUIRE(whole_.insert({one.head.step, one.head.shard}).second);
         answer->outcome = random_.oneIn(2) ? PushOutcome::applied : PushOutcome::late;
@@ -482,4 +502,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::ledger_simulation_test

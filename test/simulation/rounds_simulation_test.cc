@@ -6,7 +6,7 @@
 
 #include "test/simulation/schedules.h"
 
-namespace psd {
+namespace psd::rounds_simulation_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -265,4 +265,4 @@ TEST_CASE("any schedule of joins, deaths and delays: no round twice, none lost, 
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::rounds_simulation_test

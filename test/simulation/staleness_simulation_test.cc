@@ -8,7 +8,7 @@
 #include "server/policy/step_clocks.h"
 #include "test/simulation/schedules.h"
 
-namespace psd {
+namespace psd::staleness_simulation_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -265,4 +265,4 @@ TEST_CASE(
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::staleness_simulation_test

@@ -16,11 +16,14 @@
 
 namespace psd::testing {
 
-/// Calls `visit` with a default value of each optimizer in the list.
+/// Calls `visit` with a default value of each optimizer in the list that is for tensors.
 template <class Visit>
 void eachAlgorithm(Visit visit) {
+  const auto visitOne = [&]<class Algorithm>(const Algorithm& usual) {
+    if constexpr (!kForRowsAlone<Algorithm>) visit(usual);
+  };
   [&]<size_t... kIndices>(std::index_sequence<kIndices...>) {
-    (visit(std::variant_alternative_t<kIndices, AnyOptimizer>{}), ...);
+    (visitOne(std::variant_alternative_t<kIndices, AnyOptimizer>{}), ...);
   }
   (std::make_index_sequence<std::variant_size_v<AnyOptimizer>>());
 }
@@ -51,7 +54,8 @@ struct OptionDrawer {
   }
 };
 
-/// Every optimizer in the list, as it is by default and with `draws` choices of its options.
+/// Every optimizer in the list that is for tensors, as it is by default and with `draws` choices of its
+/// options.
 inline std::vector<Optimizer> everyOptimizer(uint64_t draws, Draw draw = Draw::any) {
   std::vector<Optimizer> all;
   eachAlgorithm([&]<class Algorithm>(const Algorithm& usual) {

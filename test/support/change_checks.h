@@ -112,7 +112,8 @@ inline void checkChanges(Backend& backend, size_t elements, const Codec* codec =
   }
 }
 
-/// The same for gradients of a round: their squared norm, and what clipping makes of their sum.
+/// Holds a backend to the reference for the gradients of a round: their squared norm, and what clipping makes
+/// of their sum.
 inline void checkCombinedChanges(Backend& backend, size_t elements) {
   INFO(elements << " elements");
   Random random(elements);

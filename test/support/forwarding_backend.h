@@ -78,6 +78,9 @@ class WrappingBackend : public Backend {
     for (auto& storage : storages) storage = wrap(std::move(storage));
     return storages;
   }
+  Result<std::unique_ptr<RowStorage>> makeRowStorage(uint32_t dim, const Optimizer& optimizer) override {
+    return inner_->makeRowStorage(dim, optimizer);
+  }
 
  protected:
   virtual std::unique_ptr<ShardStorage> wrap(std::unique_ptr<ShardStorage> storage) = 0;

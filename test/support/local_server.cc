@@ -41,6 +41,8 @@ LocalServer::LocalServer(nlohmann::ordered_json config, std::shared_ptr<Backend>
       return readDaemonConfig(next_);
     });
     endUnlessOk(server.start());
+    loops_ = server.loops().wait(io.waitScope);
+    controlLoop_ = &server.controlLoop();
     started.set_value(server.addresses().front().toString());
     const auto whenQuiet = [this] {
       const std::lock_guard lock(mutex_);
@@ -72,6 +74,7 @@ Result<std::string> LocalServer::reload(nlohmann::ordered_json config) {
 }
 
 LocalServer::~LocalServer() {
+  loops_.clear();
   endUnlessOk(stopDaemon(parsed(address_), "end of the test", kAdminTimeout));
   thread_.join();
 }

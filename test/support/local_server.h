@@ -5,12 +5,18 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "common/status/status.h"
 #include "server/store/backend.h"
 #include "test/support/temp_dir.h"
+
+namespace psd {
+class ControlLoop;
+class EventLoop;
+}  // namespace psd
 
 namespace psd::testing {
 
@@ -30,6 +36,10 @@ class LocalServer {
   const std::string& address() const { return address_; }
   /// "unix:///…"
   std::string unixAddress() const { return "unix://" + folder_.file("psd.sock"); }
+  /// An event loop, numbered from 0, and the way from there to the control loop: for a LocalClient, which is
+  /// to end before this.
+  const std::shared_ptr<EventLoop>& loop(size_t index) const { return loops_.at(index); }
+  ControlLoop& controlLoop() const { return *controlLoop_; }
   /// Goes over to another configuration, as `psd reload` does when the file has changed.
   Result<std::string> reload(nlohmann::ordered_json config);
   /// What `psd status --json` shows. Also for a thread with an event loop of its own.
@@ -43,6 +53,8 @@ class LocalServer {
 
   TempDir folder_;  // of the Unix socket
   std::string address_;
+  std::vector<std::shared_ptr<EventLoop>> loops_;
+  ControlLoop* controlLoop_ = nullptr;
   std::mutex mutex_;             // guards what follows
   nlohmann::ordered_json next_;  // for the server to read again
   std::function<void()> whenQuiet_ = [] {};

@@ -24,6 +24,9 @@ inline std::shared_ptr<Backend> openTestCuda() {
   return *backend;
 }
 
+/// The device of tests that do not care.
+inline std::shared_ptr<Backend> testBackend() { return testsCuda() ? openTestCuda() : makeCpuBackend(); }
+
 /// For a test of what only the CPU's memory can do: skipped on another device.
 inline void needsCpu() {
   if (testsCuda()) skipTest("of shards on the CPU alone");

@@ -55,12 +55,14 @@ double DigitsNetwork::gradient(std::span<const float> parameters, const Batch& b
   const float* weight2 = parameters.data() + begin(kWeight2);
   const size_t hidden = hidden_.size();
   double loss = 0;
+  const auto images = batch.values<float>("image");
+  const auto labels = batch.values<int64_t>("label");
   for (size_t n = 0; n < batch.size(); n++) {
-    const float* image = batch.images.data() + n * kPixels;
+    const float* image = images.data() + n * kPixels;
     forward(parameters.data(), image);
-    loss -= std::log(std::max(probabilities_[batch.labels[n]], 1e-30f));
+    loss -= std::log(std::max(probabilities_[labels[n]], 1e-30f));
     float* error = probabilities_;
-    error[batch.labels[n]] -= 1;
+    error[labels[n]] -= 1;
     for (size_t c = 0; c < kClasses; c++) error[c] /= samples;
 
     for (size_t h = 0; h < hidden; h++) {
@@ -83,11 +85,13 @@ double DigitsNetwork::gradient(std::span<const float> parameters, const Batch& b
 
 DigitsNetwork::Score DigitsNetwork::score(std::span<const float> parameters, const Batch& batch) {
   Score score;
+  const auto images = batch.values<float>("image");
+  const auto labels = batch.values<int64_t>("label");
   for (size_t n = 0; n < batch.size(); n++) {
-    forward(parameters.data(), batch.images.data() + n * kPixels);
-    score.loss -= std::log(std::max(probabilities_[batch.labels[n]], 1e-30f));
+    forward(parameters.data(), images.data() + n * kPixels);
+    score.loss -= std::log(std::max(probabilities_[labels[n]], 1e-30f));
     const auto best = std::max_element(probabilities_, probabilities_ + kClasses) - probabilities_;
-    score.accuracy += best == batch.labels[n];
+    score.accuracy += best == labels[n];
   }
   score.loss /= static_cast<double>(batch.size());
   score.accuracy /= static_cast<double>(batch.size());

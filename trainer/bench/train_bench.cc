@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "common/types/stopwatch.h"
-#include "trainer/loop/batches.h"
 
 namespace psd {
 namespace {
@@ -35,7 +34,7 @@ class LocalTraining {
       index = static_cast<uint32_t>((index + indices_.size()) % data_.sampleCount());
     }
     data_.fill(indices_, batch_);
-    PSD_RETURN_IF_ERROR(model_.computeGradients(viewOf(batch_)).status());
+    PSD_RETURN_IF_ERROR(model_.computeGradients(batch_).status());
     const std::span<float> weights = model_.parameters();
     const std::span<const float> gradients = model_.gradients();
     for (size_t i = 0; i < weights.size(); ++i) weights[i] -= kLearningRate * gradients[i];

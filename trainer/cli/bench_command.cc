@@ -5,7 +5,7 @@
 #include "trainer/bench/train_bench.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/setup.h"
-#include "trainer/loop/batches.h"
+#include "trainer/loop/fit.h"
 #include "trainer/model/device.h"
 
 namespace psd {
@@ -26,6 +26,12 @@ Status runBenchCommand(const BenchCommand& command, const Connect& connect, std:
   BenchOptions options = command.options;
   PSD_ASSIGN_OR_RETURN(options.client.cudaDevice, transferDevice(command.device));
   PSD_ASSIGN_OR_RETURN(const BenchReport report, runBench(options, connect));
+  out << (command.json ? formatJson(report) : formatText(report)) << std::endl;
+  return {};
+}
+
+Status runRowsBenchCommand(const RowsBenchCommand& command, const Connect& connect, std::ostream& out) {
+  PSD_ASSIGN_OR_RETURN(const RowsBenchReport report, runRowsBench(command.options, connect));
   out << (command.json ? formatJson(report) : formatText(report)) << std::endl;
   return {};
 }

@@ -26,7 +26,7 @@ struct OperationFlag {
 
 std::vector<OperationFlag> operationFlags() {
   const std::vector<std::string_view> train{kTrainOperation}, transfer{"pull", "push", "pushpull"},
-      any{"pull", "push", "pushpull", kTrainOperation};
+      rows{kRowsOperation}, any{"pull", "push", "pushpull", kTrainOperation, kRowsOperation};
   return {{"--transport", any},
           {"--size", transfer},
           {"--trainers", {"pull", "push", "pushpull", "latency"}},
@@ -34,14 +34,21 @@ std::vector<OperationFlag> operationFlags() {
           {"--chunk", any},
           {"--window", any},
           {"--connections", any},
+          {"--ids", rows},
+          {"--dim", rows},
+          {"--tables", rows},
+          {"--table-rows", rows},
+          {"--skew", rows},
+          {"--create", rows},
+          {"--creators", rows},
           {"--model", train},
           {"--device", {"pull", "push", "pushpull", kTrainOperation}},
           {"--batch-size", train},
           {"--threads", train},
           {"--inflight", train},
           {"--prefetch", train},
-          {"--codec", {"push", "pushpull", kTrainOperation}},
-          {"--pull-codec", {"pull", "pushpull", kTrainOperation}}};
+          {"--codec", {"push", "pushpull", kTrainOperation, kRowsOperation}},
+          {"--pull-codec", {"pull", "pushpull", kTrainOperation, kRowsOperation}}};
 }
 
 /// Of the commands that train.
@@ -50,7 +57,8 @@ void addOverlapFlags(CLI::App& app, RawFlags& flags) {
                  "pushes that may be unanswered while the next step computes; 0 waits for each")
       ->type_name("N")
       ->capture_default_str();
-  app.add_flag("--prefetch", flags.prefetch, "pull the parameters of the next step while this one computes");
+  app.add_flag("--prefetch", flags.prefetch,
+               "pull the parameters and rows of the next step while this one computes");
 }
 
 /// Of the commands that pull and push.
@@ -91,7 +99,8 @@ std::string operationHelp() {
   for (const BenchOperationName& entry : benchOperations()) {
     text += std::string(entry.name) + ": " + std::string(entry.summary) + "; ";
   }
-  return text + std::string(kTrainOperation) + ": a training step, with and without the daemon";
+  return text + std::string(kTrainOperation) + ": a training step, with and without the daemon; " +
+         std::string(kRowsOperation) + ": rows of embedding tables, pulled and pushed in turns";
 }
 
 void addConnectionFlags(CLI::App& app, RawFlags& flags) {
@@ -116,7 +125,7 @@ void addConnectionFlags(CLI::App& app, RawFlags& flags) {
 
 void addCommonFlags(CLI::App& app, RawFlags& flags) {
   addConnectionFlags(app, flags);
-  app.add_option("--model", flags.model, modelHelp())->type_name("NAME")->capture_default_str();
+  app.add_option("--model", flags.model, modelHelp())->type_name("MODEL")->capture_default_str();
   app.add_option("--data", flags.data, dataHelp())->type_name("DATA");
   app.add_option("--device", flags.device,
                  "auto | cpu | cuda:N; auto: a GPU if there is one [LOCAL_RANK, else the rank]")
@@ -145,7 +154,15 @@ void addBenchFlags(CLI::App& app, RawFlags& flags) {
   add("--chunk", flags.chunk, "of one slice on the wire, at most; auto: 1 MiB", "BYTES");
   add("--window", flags.window, "slices in flight at a time", "N");
   add("--seconds", flags.seconds, "how long to measure", "SECONDS");
-  add("--model", flags.model, "train: the model", "NAME");
+  add("--ids", flags.ids, "rows: of one pull or push, drawn anew for each", "N");
+  add("--dim", flags.dim, "rows: floats of a row", "N");
+  add("--tables", flags.tables, "rows: that share ids and rows", "N");
+  add("--table-rows", flags.tableRows, "rows: that there are, of all tables together", "N");
+  add("--skew", flags.skew, "rows: exponent of Zipf's law, by which ids are drawn; 0: all alike", "NUMBER");
+  app.add_flag("--create", flags.create,
+               "rows: push the rows until all are there, in place of pulls and pushes");
+  add("--creators", flags.creators, "rows: further trainers that make rows meanwhile", "N");
+  add("--model", flags.model, "train: the model", "MODEL");
   app.add_option(
          "--device", flags.device,
          "train: auto | cpu | cuda:N; of transfers cpu (if not given) | cuda:N: where the values are at "
@@ -189,6 +206,10 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
                  "how long to try to come back when the connection breaks; 0: not at all")
       ->type_name("SECONDS")
       ->capture_default_str();
+  app.add_flag(
+      "--go-on-without-rows", flags.goOnWithoutRows,
+      "should the daemon come back without the rows of embedding tables, go on with rows as they begin, "
+      "instead of failing");
   app.add_option(
          "--data-plan", flags.dataPlan,
          "static: each rank trains the same share of every epoch; dynamic: the daemon deals the samples")
@@ -203,6 +224,14 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
          "file, else one of torch.jit.save; default: drawn with --seed")
       ->type_name("FILE");
   app.add_option("--metrics", flags.metrics, "add one JSON line per step to FILE")->type_name("FILE");
+}
+
+void addEvalFlags(CLI::App& app, RawFlags& flags) {
+  app.add_option("--every", flags.every,
+                 "score again and again, so often, until a signal or the daemon's end; default: once")
+      ->type_name("SECONDS");
+  app.add_flag("--json", flags.json, "print one JSON object per score");
+  app.add_option("--metrics", flags.metrics, "add one JSON line per score to FILE")->type_name("FILE");
 }
 
 }  // namespace psd

@@ -11,7 +11,7 @@
 
 namespace psd {
 
-inline constexpr std::string_view kTrainOperation = "train";  // of bench
+inline constexpr std::string_view kTrainOperation = "train", kRowsOperation = "rows";  // of bench
 
 /// The flags as written. Numbers stay text, so that flags and environment variables are checked alike.
 struct RawFlags {
@@ -20,10 +20,12 @@ struct RawFlags {
   std::string model = "mnist_cnn", data, device = "auto", logLevel = "info";
   std::string batchSize = "32", seed = "1", connectTimeout = "30", retryTimeout = "60", transport = "auto",
               inflight = "0", connections = "1", spin = "0", codec, pullCodec, dataPlan = "static";
-  std::optional<std::string> threads;
-  bool json = false, prefetch = false;
+  std::optional<std::string> threads, every;
+  bool json = false, prefetch = false, goOnWithoutRows = false;
   std::string operation, size = "64M", trainers = "1", outstanding = "1", seconds = "2", chunk = "auto",
-                         window = "4";
+                         window = "4", ids = "100000", dim = "32", tables = "1", tableRows = "1000000",
+                         skew = "0", creators = "0";
+  bool create = false;
 };
 
 /// What they take, for people.
@@ -35,6 +37,7 @@ std::string parameterCodecHelp();
 void addCommonFlags(CLI::App& app, RawFlags& flags);      // of the commands that compute
 void addConnectionFlags(CLI::App& app, RawFlags& flags);  // of bench; in addCommonFlags() too
 void addTrainFlags(CLI::App& app, RawFlags& flags);
+void addEvalFlags(CLI::App& app, RawFlags& flags);
 void addBenchFlags(CLI::App& app, RawFlags& flags);
 
 /// Refuses what was given to bench and `operation` has no use for.

@@ -17,6 +17,7 @@ namespace {
 
 constexpr double kConnectTimeoutSecondsMax = 86'400;
 constexpr double kRetryTimeoutSecondsMax = 30 * 86'400;
+constexpr double kEverySecondsMax = 86'400;
 constexpr uint64_t kThreadsMax = 4096;
 constexpr uint64_t kBatchSizeMax = 1u << 20;
 constexpr std::string_view kAutoBatch = "auto";
@@ -25,6 +26,8 @@ constexpr uint64_t kStepsMax = 1ull << 40;
 constexpr uint64_t kInflightMax = 64;
 constexpr uint64_t kBenchBytesMax = 1ull << 40;
 constexpr uint64_t kBenchTrainersMax = 1024;
+constexpr uint64_t kBenchRowsMax = 1ull << 32, kBenchDimMax = 4096, kBenchTablesMax = 4096;
+constexpr double kBenchSkewMax = 10;
 constexpr double kBenchSecondsMax = 86'400;
 constexpr uint64_t kChunkBytesMin = 4096;
 constexpr uint64_t kChunkBytesMax = 64u << 20;
@@ -186,6 +189,7 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
       readMilliseconds({"--retry-timeout", flags.retryTimeout}, kRetryTimeoutSecondsMax, Zero::allowed));
   PSD_RETURN_IF_ERROR(readOverlap(flags, loop));
   PSD_RETURN_IF_ERROR(readConnections(flags, train.common.client));
+  train.common.client.goOnWithoutRows = flags.goOnWithoutRows;
   if (flags.epochs) {
     PSD_ASSIGN_OR_RETURN(loop.epochs, parseInteger({"--epochs", *flags.epochs}, 1, kEpochsMax));
   }
@@ -219,8 +223,14 @@ EnvironmentGetter withoutRank(const EnvironmentGetter& environment) {
 }
 
 Result<Command> readEval(const RawFlags& flags, const EnvironmentGetter& environment, uint32_t cores) {
-  PSD_ASSIGN_OR_RETURN(CommonOptions common, readCommon(flags, withoutRank(environment), cores));
-  return Command(EvalCommand{std::move(common), flags.json});
+  EvalCommand eval;
+  PSD_ASSIGN_OR_RETURN(eval.common, readCommon(flags, withoutRank(environment), cores));
+  if (flags.every) {
+    PSD_ASSIGN_OR_RETURN(eval.every, readMilliseconds({"--every", *flags.every}, kEverySecondsMax));
+  }
+  PSD_ASSIGN_OR_RETURN(eval.metricsFile, readFileName("--metrics", flags.metrics));
+  eval.json = flags.json;
+  return Command(std::move(eval));
 }
 
 Result<Command> readTrainBench(RawFlags flags, const EnvironmentGetter& environment, uint32_t cores) {
@@ -238,11 +248,38 @@ Result<Command> readTrainBench(RawFlags flags, const EnvironmentGetter& environm
   return Command(std::move(bench));
 }
 
+Result<Command> readRowsBench(const RawFlags& flags, const EnvironmentGetter& environment) {
+  RowsBenchCommand bench;
+  RowsBenchOptions& options = bench.options;
+  PSD_ASSIGN_OR_RETURN(options.client, readConnection(flags, environment));
+  PSD_RETURN_IF_ERROR(checkLogLevel(flags.logLevel));
+  PSD_RETURN_IF_ERROR(readTransfer(flags, options.client));
+  PSD_ASSIGN_OR_RETURN(options.ids, parseInteger({"--ids", flags.ids}, 1, kBenchRowsMax));
+  PSD_ASSIGN_OR_RETURN(options.rows, parseInteger({"--table-rows", flags.tableRows}, 1, kBenchRowsMax));
+  PSD_ASSIGN_OR_RETURN(const uint64_t dim, parseInteger({"--dim", flags.dim}, 1, kBenchDimMax));
+  PSD_ASSIGN_OR_RETURN(const uint64_t tables, parseInteger({"--tables", flags.tables}, 1, kBenchTablesMax));
+  PSD_ASSIGN_OR_RETURN(const uint64_t creators,
+                       parseInteger({"--creators", flags.creators}, 0, kBenchTrainersMax));
+  PSD_ASSIGN_OR_RETURN(options.skew, parseNumber({"--skew", flags.skew}, 0, kBenchSkewMax));
+  options.dim = static_cast<uint32_t>(dim);
+  options.tables = static_cast<uint32_t>(tables);
+  options.creators = static_cast<uint32_t>(creators);
+  options.create = flags.create;
+  PSD_ASSIGN_OR_RETURN(options.seconds, parseSeconds({"--seconds", flags.seconds}, kBenchSecondsMax));
+  bench.json = flags.json;
+  bench.logLevel = flags.logLevel;
+  return Command(std::move(bench));
+}
+
 Result<Command> readBench(const CLI::App& app, const RawFlags& flags, const EnvironmentGetter& environment,
                           uint32_t cores) {
   if (flags.operation == kTrainOperation) {
     PSD_RETURN_IF_ERROR(checkBenchFlags(app, flags.operation));
     return readTrainBench(flags, environment, cores);
+  }
+  if (flags.operation == kRowsOperation) {
+    PSD_RETURN_IF_ERROR(checkBenchFlags(app, flags.operation));
+    return readRowsBench(flags, environment);
   }
   BenchCommand bench;
   BenchOptions& options = bench.options;
@@ -283,9 +320,9 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
   CLI::App* train = app.add_subcommand("train", "pull, compute gradients, push, until done");
   addCommonFlags(*train, flags);
   addTrainFlags(*train, flags);
-  CLI::App* eval = app.add_subcommand("eval", "report the daemon's model's loss and accuracy");
+  CLI::App* eval = app.add_subcommand("eval", "score the daemon's model, once or while others train it");
   addCommonFlags(*eval, flags);
-  eval->add_flag("--json", flags.json, "print one JSON object");
+  addEvalFlags(*eval, flags);
   CLI::App* bench = app.add_subcommand(
       "bench",
       "measure a running daemon that holds no other model; to train, start the daemon again after it");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "common/status/status.h"
 #include "trainer/bench/bench.h"
+#include "trainer/bench/rows_bench.h"
 #include "trainer/cli/environment.h"
 #include "trainer/client/client.h"
 #include "trainer/loop/training_loop.h"
@@ -35,6 +37,8 @@ struct TrainCommand {
 struct EvalCommand {
   CommonOptions common;
   bool json = false;
+  std::chrono::milliseconds every{0};  ///< between two scores; 0: there is one
+  std::string metricsFile;             ///< empty: none
 };
 
 struct BenchCommand {
@@ -57,7 +61,15 @@ struct PrintText {
   std::string text;
 };
 
-using Command = std::variant<TrainCommand, EvalCommand, BenchCommand, TrainBenchCommand, PrintText>;
+/// bench rows: rows of embedding tables.
+struct RowsBenchCommand {
+  RowsBenchOptions options;
+  bool json = false;
+  std::string logLevel = "info";
+};
+
+using Command =
+    std::variant<TrainCommand, EvalCommand, BenchCommand, TrainBenchCommand, RowsBenchCommand, PrintText>;
 
 /// Reads the command line and, where a flag is not given, the environment. Every error is one line that
 /// names the flag or variable. Pure but for the number of CPU cores, which `cores` gives.

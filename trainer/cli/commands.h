@@ -17,11 +17,13 @@ using Connect = std::function<Result<std::unique_ptr<Client>>(const ClientOption
 /// set. Returns 0, or the signal that ended it early: then it has left the daemon politely.
 Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::ostream& out, bool terminal);
 
-/// Prints loss and accuracy of the daemon's model.
-Status runEval(const EvalCommand& command, const Connect& connect, std::ostream& out);
+/// Prints how well the daemon's model does on the test set; with EvalCommand::every, again and again until
+/// the daemon is gone. Returns 0, or the signal that ended that.
+Result<int> runEval(const EvalCommand& command, const Connect& connect, std::ostream& out);
 
 /// Measures a running daemon and prints the figures.
 Status runBenchCommand(const BenchCommand& command, const Connect& connect, std::ostream& out);
+Status runRowsBenchCommand(const RowsBenchCommand& command, const Connect& connect, std::ostream& out);
 Status runTrainBenchCommand(const TrainBenchCommand& command, const Connect& connect, std::ostream& out);
 
 /// The whole program: exit status 0, 1 (failed), 2 (wrong usage) or 128 + signal. Problems go to standard

@@ -31,17 +31,18 @@ int report(const Error& error) {
   return error.code == ErrorCode::invalidArgument ? kExitUsage : kExitFailed;
 }
 
-int train(const TrainCommand& command) {
-  const bool terminal = isatty(STDOUT_FILENO) == 1;
-  const Result<int> signal = runTrain(command, Client::connect, std::cout, terminal);
+/// Of a command that ends with 0 or a signal.
+int exitStatus(const Result<int>& signal) {
   if (!signal.ok()) return report(signal.error());
   return *signal == 0 ? 0 : 128 + *signal;
 }
 
-int eval(const EvalCommand& command) {
-  const Status done = runEval(command, Client::connect, std::cout);
-  return done.ok() ? 0 : report(done.error());
+int train(const TrainCommand& command) {
+  const bool terminal = isatty(STDOUT_FILENO) == 1;
+  return exitStatus(runTrain(command, Client::connect, std::cout, terminal));
 }
+
+int eval(const EvalCommand& command) { return exitStatus(runEval(command, Client::connect, std::cout)); }
 
 int bench(const BenchCommand& command) {
   const Status done = runBenchCommand(command, Client::connect, std::cout);
@@ -50,6 +51,11 @@ int bench(const BenchCommand& command) {
 
 int trainBench(const TrainBenchCommand& command) {
   const Status done = runTrainBenchCommand(command, Client::connect, std::cout);
+  return done.ok() ? 0 : report(done.error());
+}
+
+int rowsBench(const RowsBenchCommand& command) {
+  const Status done = runRowsBenchCommand(command, Client::connect, std::cout);
   return done.ok() ? 0 : report(done.error());
 }
 
@@ -62,14 +68,17 @@ int run(const Command& command) {
   const auto* evaluation = std::get_if<EvalCommand>(&command);
   const auto* measurement = std::get_if<BenchCommand>(&command);
   const auto* stepMeasurement = std::get_if<TrainBenchCommand>(&command);
+  const auto* rowMeasurement = std::get_if<RowsBenchCommand>(&command);
   const std::string& logLevel = training          ? training->common.logLevel
                                 : evaluation      ? evaluation->common.logLevel
                                 : stepMeasurement ? stepMeasurement->common.logLevel
+                                : rowMeasurement  ? rowMeasurement->logLevel
                                                   : measurement->logLevel;
   const Status logging = initLogging({.level = logLevel});
   if (!logging.ok()) return report(logging.error());
   if (training) return train(*training);
   if (stepMeasurement) return trainBench(*stepMeasurement);
+  if (rowMeasurement) return rowsBench(*rowMeasurement);
   return evaluation ? eval(*evaluation) : bench(*measurement);
 }
 

@@ -24,18 +24,18 @@ Result<std::unique_ptr<Dataset>> openData(const CommonOptions& options, Split sp
 }
 
 Result<std::unique_ptr<Model>> buildModel(const CommonOptions& options) {
-  const Result<const ModelEntry*> entry = findModel(options.model);
-  if (!entry.ok()) return prefixed("--model", entry.error());
+  const Result<ModelChoice> choice = chooseModel(options.model);
+  if (!choice.ok()) return prefixed("--model", choice.error());
   std::string note;
   const auto device = chooseDevice(options.device, options.placement.localRank, note);
   if (!device.ok()) return prefixed("--device", device.error());
   if (!note.empty()) spdlog::warn("{}", note);
   ModelOptions model{options.seed, options.placement.rank, device.value(), options.threads};
-  auto made = makeModel(**entry, model);
+  auto made = makeModel(*choice, model);
   if (made.ok() || model.device.isCpu() || options.device != "auto") return made;
   spdlog::warn("{}; using the CPU", made.message());
   model.device = Device{};
-  return makeModel(**entry, model);
+  return makeModel(*choice, model);
 }
 
 }  // namespace psd

@@ -13,7 +13,7 @@
 #include "trainer/cli/setup.h"
 #include "trainer/cli/stop_signals.h"
 #include "trainer/eval/evaluate.h"
-#include "trainer/loop/batches.h"
+#include "trainer/loop/fit.h"
 #include "trainer/loop/metrics.h"
 #include "trainer/loop/progress.h"
 #include "trainer/model/initial_values.h"
@@ -40,7 +40,7 @@ Result<Material> prepare(const TrainCommand& command) {
   if (material.train->sampleCount() < membership.worldSize) {
     return Error{ErrorCode::invalidArgument, "--world-size: " + std::to_string(membership.worldSize) +
                                                  " trainers for " + material.train->describe() +
-                                                 "; expected at least one image each"};
+                                                 "; expected at least one sample each"};
   }
   if (membership.rank == kScoringRank || membership.anyRank) {
     PSD_ASSIGN_OR_RETURN(material.test, openData(command.common, Split::test));
@@ -108,21 +108,22 @@ Error afterGoodbye(Client& client, const Error& error) {
 
 /// Trains and says goodbye to the daemon. A signal ends the loop between two steps. Where the final model
 /// is to be scored it is pulled after this trainer's last push; others may still be training.
-Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& material, Progress& progress,
+Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& material,
+                              std::optional<Evaluation>& final, Progress& progress,
                               const StopSignals& signals) {
   std::vector<LoopObserver*> observers{&progress};
   if (material.metrics) observers.push_back(material.metrics.get());
   auto summary = loop.run(observers, [&] { return signals.received() != 0; });
   progress.finish();
   if (!summary.ok()) return afterGoodbye(client, summary.error());
-  if (material.test && !summary->interrupted) {
-    const Status pulled = client.pull(material.model->parameters()).wait().status();
+  if (final && !summary->interrupted) {
+    const Status pulled = final->pull(client).status();
     summary->interrupted = !pulled.ok() && pulled.error().code == ErrorCode::interrupted;
     if (!summary->interrupted && !pulled.ok()) return afterGoodbye(client, pulled.error());
   }
   PSD_RETURN_IF_ERROR(client.leave());
   // Whoever is to score the model still has something to stop.
-  return Outcome{*summary, summary->interrupted || material.test ? signals.received() : 0};
+  return Outcome{*summary, summary->interrupted || final ? signals.received() : 0};
 }
 
 /// What a signal does: first it is said, then, where a step takes long because others hold it up, what is
@@ -158,14 +159,16 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
   logStart(command, material, *info, loop.membership());
 
   const Rank rank = loop.membership().rank;
-  if (rank != kScoringRank) material.test = nullptr;
+  std::optional<Evaluation> final;  // of the test set
+  if (rank == kScoringRank) final.emplace(*material.model, *material.test);
   progress.emplace(out, terminal, rank);
-  PSD_ASSIGN_OR_RETURN(const Outcome outcome, trainAndLeave(loop, *client, material, *progress, *signals));
+  PSD_ASSIGN_OR_RETURN(const Outcome outcome,
+                       trainAndLeave(loop, *client, material, final, *progress, *signals));
   signals.reset();  // from here on there is nobody to say goodbye to
   out << formatSummary(rank, outcome.summary) << std::endl;
   if (material.metrics) PSD_RETURN_IF_ERROR(material.metrics->finish());
-  if (material.test && outcome.signal == 0) {
-    PSD_ASSIGN_OR_RETURN(const Score score, evaluatePulled(*material.model, *material.test));
+  if (final && outcome.signal == 0) {
+    PSD_ASSIGN_OR_RETURN(const Score score, final->score());
     out << "rank " << rank.value << "  test " << formatScore(score, material.test->describe()) << std::endl;
   }
   return outcome.signal;

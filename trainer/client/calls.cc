@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "trainer/client/notices.h"
+
 namespace psd {
 namespace {
 
@@ -9,14 +11,24 @@ constexpr char kWhoHoldsUp[] = "; psd status tells for whom";
 
 }  // namespace
 
-PullCall::PullCall(CallHost& client, const Links& links, std::span<float> destination, bool onDevice)
-    : client_(client), links_(links), destination_(destination), onDevice_(onDevice) {
+PullCall::PullCall(CallHost& client, const Links& links, std::span<float> destination, bool onDevice,
+                   RowBatch* rows)
+    : client_(client), links_(links), destination_(destination), onDevice_(onDevice), rows_(rows) {
   send();
 }
 
 void PullCall::send() {
   connection_ = links_.number();
   copy_ = nullptr;
+  if (rows_) {
+    rows_->leaveLostMemory();
+    const auto pull = [rows = rows_](Channel& channel) { return channel.pullRows(*rows); };
+    if (destination_.empty()) {  // rows alone
+      values_ = links_.startOnAll<PullInfo>(pull);
+      return;
+    }
+    rowValues_ = links_.startOnAll<PullInfo>(pull);
+  }
   if (const auto& shared = links_.sharedModel(); shared && shared->readable() && !onDevice_) {
     copy_ = std::make_shared<SharedCopy>(shared, destination_);
     values_ =
@@ -28,12 +40,23 @@ void PullCall::send() {
   });
 }
 
+Result<PullInfo> PullCall::answers() {
+  Result<PullInfo> values = values_.get();
+  if (!rowValues_.asked()) return values;
+  const Result<PullInfo> rows = rowValues_.get();  // all have ended before an error is told
+  if (!values.ok()) return values;
+  PSD_RETURN_IF_ERROR(rows);
+  values->add(*rows);
+  return values;
+}
+
 Result<PullInfo> PullCall::wait() {
   for (;;) {
     // This thread has nothing else to do. Whether the connection still stands is the I/O thread's to say.
     while (copy_ && copy_->copyPiece()) continue;
-    if (!values_.readyWithin(kLongWait)) client_.tellWait(std::string("parameters") + kWhoHoldsUp);
-    Result<PullInfo> values = values_.get();
+    if (!values_.readyWithin(kLongWait) || !rowValues_.readyWithin(kLongWait))
+      client_.tellWait(std::string("parameters") + kWhoHoldsUp);
+    Result<PullInfo> values = answers();
     if (values.ok()) {
       client_.count(*values);
       return values;
@@ -67,6 +90,19 @@ void PushCall::send() {
     complete.insert(complete.end(), more.begin(), more.end());
   }
   sendReady(complete);
+  if (rowsReady_) sendRows();
+}
+
+void PushCall::rowsReady() {
+  rowsReady_ = true;
+  if (sent()) return sendRows();
+  client_.sendDue();
+}
+
+void PushCall::sendRows() const {
+  for (uint32_t link = 0; link < slices_->links; link++) {
+    links_.at(link).post([step = request_.step](Channel& channel) { channel.rowsReady(step); });
+  }
 }
 
 void PushCall::ready(uint64_t begin, uint64_t count) {
@@ -137,7 +173,7 @@ Result<PushInfo> PushCall::wait() {
     }
     Result<PushInfo> answer = answer_.get();
     if (answer.ok()) {
-      client_.count(*answer);
+      client_.count(*answer, request_.rows && request_.rows->rowCount() > 0);
       return answer;
     }
     // Which sends it again, with the others.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,9 +14,6 @@ namespace psd {
 
 /// What calls end with after Client::interrupt().
 inline Error interruptedError() { return {ErrorCode::interrupted, "this trainer was told to stop"}; }
-
-/// How long a call that others may hold up waits before it says so.
-inline constexpr std::chrono::milliseconds kLongWait{3'000};
 
 /// What the client that makes calls does for them. Used by the client's thread.
 class CallHost {
@@ -37,30 +33,33 @@ class CallHost {
   /// After a call of connection `broken` failed with `cause`: connects and joins again, and sends what was
   /// not answered; nothing where that has been done since. The error is what to tell the caller.
   virtual Status recover(uint64_t broken, const Error& cause) = 0;
-  /// Counts the bytes of an answered call.
+  /// Counts the bytes of an answered call. `rows`: it had some.
   virtual void count(const PullInfo& info) = 0;
-  virtual void count(const PushInfo& info) = 0;
+  virtual void count(const PushInfo& info, bool rows) = 0;
 };
 
 /// A pull, from its beginning to its values, whatever becomes of connections meanwhile. Used by the client's
 /// thread.
 class PullCall final : public Pending<PullInfo>::Impl {
  public:
-  /// `onDevice`: where the destination is, as PushRequest::onDevice.
-  PullCall(CallHost& client, const Links& links, std::span<float> destination, bool onDevice);
-  bool done() const override { return values_.ready(); }
+  /// `onDevice`: where the destination is, as PushRequest::onDevice. `rows`: to be filled in too; null: none.
+  PullCall(CallHost& client, const Links& links, std::span<float> destination, bool onDevice, RowBatch* rows);
+  bool done() const override { return values_.ready() && rowValues_.ready(); }
   Result<PullInfo> wait() override;
 
  private:
   void send();
+  Result<PullInfo> answers();
 
   CallHost& client_;
   const Links& links_;
   const std::span<float> destination_;
   const bool onDevice_;
+  RowBatch* const rows_;
   uint64_t connection_ = 0;           // connection that the call was sent on
   std::shared_ptr<SharedCopy> copy_;  // null: the values come slice by slice
-  Answers<PullInfo> values_;
+  Answers<PullInfo> values_;          // of a pull of rows alone, the rows'
+  Answers<PullInfo> rowValues_;       // asked for beside others
 };
 
 /// A push, from its beginning to its answer, whatever becomes of connections meanwhile. Used by the client's
@@ -73,6 +72,8 @@ class PushCall {
   /// See PartialPush::ready().
   void ready(uint64_t begin, uint64_t count);
   uint64_t missing() const { return coverage_.missing(); }
+  /// The gradients of the rows are final.
+  void rowsReady();
   /// Sends nothing more, and waits for the answers to what was sent.
   void giveUp();
 
@@ -93,6 +94,7 @@ class PushCall {
 
  private:
   void sendReady(const std::vector<size_t>& slices) const;
+  void sendRows() const;
 
   CallHost& client_;
   const Links& links_;
@@ -102,6 +104,7 @@ class PushCall {
   Coverage coverage_;                                    // of slices_
   uint64_t connection_ = 0;                              // connection that the call was sent on
   bool givenUp_ = false;
+  bool rowsReady_ = false;
   Answers<PushInfo> answer_;
 };
 

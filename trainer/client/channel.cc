@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <numeric>
+#include <set>
 #include <utility>
 
 #include "common/text/text.h"
@@ -22,17 +24,18 @@ double secondsSince(Clock::time_point start) {
 }
 
 /// Of a shard's slices the oldest version counts: updates may land between them.
-Status add(PullInfo& info, const Slice& slice, const Result<SlicePulled>& pulled) {
+Status add(PullInfo& info, ShardId shard, const Result<SlicePulled>& pulled) {
   if (!pulled.ok()) return pulled.status();
-  Version& oldest = info.versions[slice.shard.value];
+  Version& oldest = info.versions[shard.value];
   oldest = std::min(oldest, pulled->version);
   info.bytes += pulled->bytes;
+  info.knownRows += pulled->known;
   return {};
 }
 
-Status add(PushInfo& info, const Slice& slice, const SlicePushed& pushed) {
+Status add(PushInfo& info, ShardId shard, const SlicePushed& pushed) {
   if (!pushed.status.ok()) return pushed.status;
-  Version& newest = info.versions[slice.shard.value];
+  Version& newest = info.versions[shard.value];
   newest = std::max(newest, pushed.version);
   info.staleness = std::max(info.staleness, pushed.staleness);
   info.outcome = std::max(info.outcome, pushed.outcome);
@@ -43,7 +46,7 @@ Status add(PushInfo& info, const Slice& slice, const SlicePushed& pushed) {
 /// The elements of the shards that are marked, those of neighbours as one range.
 std::vector<ElementRange> elementsOf(const ShardPlan& plan, capnp::List<bool>::Reader marked) {
   std::vector<ElementRange> ranges;
-  for (kj::uint i = 0; i < marked.size(); i++) {
+  for (kj::uint i = 0; i < std::min<size_t>(marked.size(), plan.shards.size()); i++) {
     if (!marked[i]) continue;
     const ShardRange& shard = plan.shards[i];
     if (!ranges.empty() && ranges.back().begin + ranges.back().count == shard.begin) {
@@ -55,19 +58,34 @@ std::vector<ElementRange> elementsOf(const ShardPlan& plan, capnp::List<bool>::R
   return ranges;
 }
 
+/// The tables of the row shards that are marked, whose marks follow those of the plan's shards.
+std::vector<uint32_t> tablesOf(const SessionTerms& terms, capnp::List<bool>::Reader marked) {
+  std::set<uint32_t> tables;
+  for (const RowShardTerms& shard : terms.rowShards) {
+    if (shard.id.value < marked.size() && marked[shard.id.value])
+      tables.insert(shard.tables.begin(), shard.tables.end());
+  }
+  return {tables.begin(), tables.end()};
+}
+
 /// `sized`: the daemon was asked to choose the number.
-Result<DealtSamples> readSamples(schema::SamplesResult::Reader answer, const ShardPlan& plan, bool sized) {
+Result<DealtSamples> readSamples(schema::SamplesResult::Reader answer, const SessionTerms& terms,
+                                 bool sized) {
   using What = DealtSamples::What;
   if (answer.isError()) return sanitized(wire::readError(answer.getError()));
   if (answer.isFinished()) return DealtSamples{.what = What::finished};
   if (!answer.isDealt()) return DealtSamples{};
   const auto dealt = answer.getDealt();
   const auto unweighted = dealt.getUnweighted();
-  if (unweighted.size() != (sized ? plan.shards.size() : 0)) {
+  if (unweighted.size() != (sized ? terms.blockCount() : 0)) {
     return Error{ErrorCode::protocolMismatch, "the daemon does not tell which shards weigh gradients"};
   }
-  return DealtSamples{What::range, dealt.getEpoch(), dealt.getBegin(), dealt.getCount(),
-                      elementsOf(plan, unweighted)};
+  return DealtSamples{What::range,
+                      dealt.getEpoch(),
+                      dealt.getBegin(),
+                      dealt.getCount(),
+                      elementsOf(terms.plan, unweighted),
+                      tablesOf(terms, unweighted)};
 }
 
 }  // namespace
@@ -169,9 +187,11 @@ kj::Promise<Result<ModelSpec>> Channel::observe(const ModelSpec& model) {
 std::shared_ptr<EncodedPushes> Channel::carry(uint32_t number, uint32_t links,
                                               const std::shared_ptr<EncodedPushes>& encoder) {
   links_ = links;
+  number_ = number;
   carried_.clear();
   std::copy_if(terms_.slices.begin(), terms_.slices.end(), std::back_inserter(carried_),
-               [&](const Slice& slice) { return linkOf(slice, links) == number; });
+               [&](const Slice& slice) { return linkOf(slice.shard, links) == number; });
+  transports_.useRowCodecs(terms_.codec, terms_.pullCodec);
   std::shared_ptr<EncodedPushes> own;
   // Another daemon may cut the model otherwise: then what was left out of the pushes before is given up.
   if (terms_.codec && encoder && encoder->fits(*terms_.codec, carried_)) own = encoder;
@@ -230,11 +250,11 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, bool o
     const auto way = transports_.choose(onDevice);
     if (!way.ok()) return Result<PullInfo>(way.error());
     auto info = kj::heap<PullInfo>();
-    info->versions.resize(terms_.plan.shards.size(), kUnread);
+    info->versions.resize(terms_.blockCount(), kUnread);
     const auto send = [destination, number = ++lastPull_, &transport = *way->pull,
                        &info = *info](const Slice& slice) {
       return transport.pull(number, slice, destination.subspan(slice.arena, slice.count))
-          .then([&info, slice](Result<SlicePulled> pulled) { return add(info, slice, pulled); });
+          .then([&info, slice](Result<SlicePulled> pulled) { return add(info, slice.shard, pulled); });
     };
     return sendInWindow(carried_, window_, send)
         .then([start, info = kj::mv(info)](Status status) mutable -> Result<PullInfo> {
@@ -246,8 +266,43 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, bool o
   });
 }
 
+std::vector<RowSlice> Channel::carriedRows(const RowBatch* rows) const {
+  std::vector<RowSlice> slices =
+      rows ? cutRows(*rows, terms_.rowShards, terms_.rowValuesMax) : noRows(terms_.rowShards);
+  std::erase_if(slices, [this](const RowSlice& slice) { return linkOf(slice.shard, links_) != number_; });
+  return slices;
+}
+
+kj::Promise<Result<PullInfo>> Channel::pullRows(RowBatch& rows) {
+  return connection_.call([this, &rows]() -> kj::Promise<Result<PullInfo>> {
+    if (!connection_.canPull()) {
+      return Result<PullInfo>(ErrorCode::invalidArgument, "pull() comes after join() or observe()");
+    }
+    const auto start = Clock::now();
+    auto info = kj::heap<PullInfo>();
+    info->versions.resize(terms_.blockCount(), kUnread);
+    auto slices = kj::heap<std::vector<RowSlice>>(carriedRows(&rows));
+    std::erase_if(*slices, [](const RowSlice& slice) { return slice.count == 0; });
+    const auto send = [this, &rows, &slices = *slices, number = ++lastPull_, &info = *info](size_t index) {
+      const RowSlice& slice = slices[index];
+      return transports_.rows()
+          .pull(number, slice, rows)
+          .then(
+              [&info, shard = slice.shard](Result<SlicePulled> pulled) { return add(info, shard, pulled); });
+    };
+    return sendInWindow(slices->size(), window_, send)
+        .attach(kj::mv(slices))
+        .then([start, info = kj::mv(info)](Status status) mutable -> Result<PullInfo> {
+          if (!status.ok()) return status.error();
+          info->seconds = secondsSince(start);
+          std::ranges::replace(info->versions, kUnread, Version{});
+          return std::move(*info);
+        });
+  });
+}
+
 kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
-  request.parts = static_cast<uint32_t>(terms_.plan.shards.size());
+  request.parts = static_cast<uint32_t>(terms_.blockCount());
   return connection_.call([this, request = std::move(request)]() -> kj::Promise<Result<PushInfo>> {
     if (!connection_.canPush()) {
       return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
@@ -257,13 +312,17 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
     if (!way.ok()) return Result<PushInfo>(way.error());
     SliceTransport& transport = *way->push;
     const auto info = std::make_shared<PushInfo>();
-    info->versions.resize(terms_.plan.shards.size());
-    const auto send = [this, request, info, &transport](size_t index) {
+    info->versions.resize(terms_.blockCount());
+    // The slices of the arena first, then those of rows.
+    const auto rows = std::make_shared<const std::vector<RowSlice>>(carriedRows(request.rows));
+    const auto send = [this, request, info, rows, &transport](size_t index) {
+      if (index >= carried_.size()) return sendRows(request, (*rows)[index - carried_.size()], *info);
       const Slice& slice = carried_[index];
       return transport.push(request, slice, {request.gradient.subspan(slice.arena, slice.count), nullptr})
-          .then([info, slice](const SlicePushed& pushed) { return add(*info, slice, pushed); });
+          .then([info, slice](const SlicePushed& pushed) { return add(*info, slice.shard, pushed); });
     };
-    return pushes_.add(request.step, carried_.size(), std::min(window_, transport.window()), send)
+    return pushes_
+        .add(request.step, carried_.size() + rows->size(), std::min(window_, transport.window()), send)
         .then([this, request, start, info](Status status) -> Result<PushInfo> {
           const bool answered = status.ok() || !isLost(status.error());
           if (answered && links_ == 1) concludePush(request.step, *request.dropped);
@@ -272,6 +331,23 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
           return std::move(*info);
         });
   });
+}
+
+kj::Promise<Status> Channel::sendRows(const PushRequest& request, const RowSlice& slice, PushInfo& info) {
+  return transports_.rows()
+      .push(request, slice)
+      .then([&request, &info, shard = slice.shard](const SlicePushed& pushed) {
+        request.dropped->insert(request.dropped->end(), pushed.dropped.begin(), pushed.dropped.end());
+        return add(info, shard, pushed);
+      });
+}
+
+void Channel::rowsReady(Step step) {
+  std::vector<size_t> slices(pushes_.slicesOf(step));
+  std::iota(slices.begin(), slices.end(), size_t{0});
+  slices.erase(slices.begin(),
+               slices.begin() + static_cast<ptrdiff_t>(std::min(carried_.size(), slices.size())));
+  pushes_.ready(step, slices);
 }
 
 kj::Promise<Result<DealtSamples>> Channel::takeSamples(const SamplesRequest& samples) {
@@ -290,7 +366,7 @@ kj::Promise<Result<DealtSamples>> Channel::takeSamples(const SamplesRequest& sam
     request.setSampleSeconds(samples.sampleSeconds);
     return request.send().then(
         [this, sized = samples.nominal != 0](capnp::Response<schema::SamplesResult> answer) {
-          return readSamples(answer, terms_.plan, sized);
+          return readSamples(answer, terms_, sized);
         });
   });
 }

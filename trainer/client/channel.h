@@ -54,11 +54,15 @@ class Channel {
   kj::Promise<Result<PullInfo>> pullShared(std::shared_ptr<SharedCopy> copy) {
     return copyOnLoop(std::move(copy), connection_);
   }
+  /// Fills in the values of the rows that this connection carries.
+  kj::Promise<Result<PullInfo>> pullRows(RowBatch& rows);
   /// Begins a push, of which pushReady() sends the slices; resolves when all are answered. Pushes may be
   /// under way together; each one's slices are sent before those of the next.
   kj::Promise<Result<PushInfo>> beginPush(PushRequest request);
   /// Slices of the push of `step` are final, by their index among those that this connection carries.
   void pushReady(Step step, const std::vector<size_t>& slices) { pushes_.ready(step, slices); }
+  /// The gradients of the rows of the push of `step` are final.
+  void rowsReady(Step step);
   /// Sends nothing more of the push of `step`.
   void giveUpPush(Step step) { pushes_.giveUp(step); }
   /// See SliceTransport::conclude(); where there are several connections.
@@ -81,6 +85,9 @@ class Channel {
   /// Watches over the session that the connection has now.
   void watchSession();
   void watchNotice();
+  /// The slices of rows that this connection carries, one at least of each row shard.
+  std::vector<RowSlice> carriedRows(const RowBatch* rows) const;
+  kj::Promise<Status> sendRows(const PushRequest& request, const RowSlice& slice, PushInfo& info);
   kj::Promise<Status> initializeSlice(const Slice& slice, std::span<const float> values);
   /// Makes `left` calls one after the other.
   kj::Promise<void> pingOnAndOn(uint64_t left, std::vector<double>& seconds);
@@ -95,7 +102,8 @@ class Channel {
   kj::Promise<void> lost_ = kj::READY_NOW;    // marks the end of a connection that no call waits on
   SessionTerms terms_;
   std::vector<Slice> carried_;  // of terms_.slices
-  uint32_t links_ = 1;          // how many connections share terms_.slices, this one included
+  uint32_t links_ = 1;          // how many connections share the slices, this one included
+  uint32_t number_ = 0;         // of this one among them
   uint64_t lastPull_ = 0;
   SliceQueue pushes_;
 };

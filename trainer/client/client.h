@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,7 @@
 #include "common/types/model_spec.h"
 #include "common/types/push_outcome.h"
 #include "common/types/samples.h"
+#include "trainer/client/row_batch.h"
 
 namespace psd {
 
@@ -61,6 +63,9 @@ struct ClientOptions {
   std::string codec;
   /// How parameters are to travel in messages; empty: as the daemon says.
   std::string pullCodec;
+  /// Whether a trainer that comes back goes on where the daemon has lost the rows of the model's embedding
+  /// tables, which no trainer can bring: they are then as they begin. Else its calls fail (unavailable).
+  bool goOnWithoutRows = false;
   /// How long a trainer whose connection broke tries to come back; 0: the first fault is final.
   std::chrono::milliseconds retryTimeout{0};
   /// Called, on the client's thread, with what keeps the client; null: nobody is told.
@@ -81,9 +86,11 @@ struct JoinInfo {
   std::string device;                 ///< where the shards are, for people
   uint32_t shardCount = 0;
   std::string serverVersion;
+  uint32_t rowShardCount = 0;  ///< parts that the embedding tables are cut into
   /// How parameters come: "shm", "rpc", or "cuda" where useDeviceMemory() may be.
   std::string pullTransport = "rpc";
   std::string pushTransport = "rpc";  ///< how gradients go
+  std::string rowTransport;           ///< how rows go, both ways; empty: the model has no tables
   std::string codec = "none";         ///< of pushes, with its options
   std::string pullCodec = "none";     ///< of pulls; "none" through shared memory, which needs none
   LocalSteps local;                   ///< whether trainers take steps by themselves, and what they push then
@@ -93,9 +100,20 @@ struct JoinInfo {
 };
 
 struct PullInfo {
-  std::vector<Version> versions;  ///< per shard, the version that was read; the oldest where it changed
-  double seconds = 0;             ///< from the call to the last byte
-  uint64_t bytes = 0;             ///< of values, as they came
+  /// Per shard, then per row shard, the version that was read; the oldest where it changed.
+  std::vector<Version> versions;
+  double seconds = 0;      ///< from the call to the last byte
+  uint64_t bytes = 0;      ///< of values, as they came
+  uint64_t knownRows = 0;  ///< of tables that some push has touched, among those pulled
+
+  /// Adds what another part of the same pull came to.
+  void add(const PullInfo& part) {
+    versions.resize(std::max(versions.size(), part.versions.size()));
+    for (size_t i = 0; i < part.versions.size(); i++) versions[i] = std::max(versions[i], part.versions[i]);
+    seconds = std::max(seconds, part.seconds);
+    bytes += part.bytes;
+    knownRows += part.knownRows;
+  }
 };
 
 /// Elements [begin, begin + count) of the arena.
@@ -115,10 +133,11 @@ struct DealtSamples {
   /// With `nominal`: where the policy applies every gradient by itself, in order and not adjacent. There the
   /// trainer pushes count / nominal times its gradient; elsewhere the policy sees to its samples.
   std::vector<ElementRange> unweighted;
+  std::vector<uint32_t> unweightedTables;  ///< likewise the tables whose rows' gradients the trainer weighs
 };
 
 struct PushInfo {
-  std::vector<Version> versions;  ///< per shard, the newest that an answer told of
+  std::vector<Version> versions;  ///< per shard, then per row shard, the newest that an answer told of
   /// Largest over the shards of: version when applied − version the gradient was computed from.
   uint64_t staleness = 0;
   double seconds = 0;
@@ -201,8 +220,12 @@ class Client {
   /// nothing changes, where the daemon shares no such memory with this trainer.
   virtual bool useDeviceMemory() { return false; }
 
-  /// Starts to fill `destination` with the parameters.
-  virtual Pending<PullInfo> pull(std::span<float> destination) = 0;
+  /// Starts to fill `destination` with the dense parameters, and the rows of `rows`, unless that is null,
+  /// with their values. With an empty destination and rows only these are pulled.
+  virtual Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) = 0;
+
+  /// An empty batch of rows of the model's tables, after join() or observe().
+  virtual RowBatch makeRowBatch() const { return RowBatch({}); }
 
   /// The parameters in the daemon's own memory, without a copy: they change while they are read, each element
   /// whole. Valid as long as this object, or until the trainer is back after its connection broke; no longer
@@ -217,15 +240,17 @@ class Client {
   /// Starts to push one gradient. `step` rises with every push, from 1. `samples` is the number of examples
   /// behind it. `basis` is what PullInfo::versions says of the values that it was computed from; shards that
   /// it leaves out count from version 0. Pushes may be under way together: they reach each shard in the
-  /// order of these calls. Over several connections one is sent when those before it are answered and the
-  /// client's thread is in some call.
+  /// order of these calls. `rows`: with the gradients of its rows; null: the gradient has none. Over several
+  /// connections one is sent when those before it are answered and the client's thread is in some call.
   virtual Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
-                                 const std::vector<Version>& basis) = 0;
+                                 const std::vector<Version>& basis, const RowBatch* rows = nullptr) = 0;
 
   /// Starts to push a gradient that is still being computed, with arguments as for push(). Pushes that start
-  /// later are sent after this one.
+  /// later are sent after this one. `rows`: of which the gradients are final when finish() is called; null:
+  /// the gradient has none of rows.
   virtual std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
-                                                 const std::vector<Version>& basis) = 0;
+                                                 const std::vector<Version>& basis,
+                                                 const RowBatch* rows = nullptr) = 0;
 
   /// Samples that the daemon deals, so that every one of every epoch is in one gradient, however fast
   /// trainers are and though some die. After join(). Asked again for a

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -23,6 +24,33 @@ Status readLocalSteps(schema::ModelAccess::Reader access, LocalSteps& steps) {
   return {ErrorCode::protocolMismatch, "the daemon's local steps make no sense"};
 }
 
+/// Fails unless every id of every table lies in one of the row shards, in the order of these.
+Status checkRowShards(const ModelSpec& model, const std::vector<RowShardTerms>& shards) {
+  const Error bad{ErrorCode::protocolMismatch, "the daemon's row shards do not hold the model's tables"};
+  std::vector<uint64_t> next(model.tables.size());  // first hash that no shard has, by table
+  std::vector<bool> whole(model.tables.size());
+  for (const RowShardTerms& shard : shards) {
+    if (shard.hashLast < shard.hashFirst || !std::ranges::is_sorted(shard.tables)) return bad;
+    for (const uint32_t table : shard.tables) {
+      if (table >= next.size() || whole[table] || shard.hashFirst != next[table]) return bad;
+      next[table] = shard.hashLast + 1;
+      whole[table] = next[table] == 0;
+    }
+  }
+  return std::ranges::all_of(whole, std::identity()) ? Status() : Status(bad);
+}
+
+Status readRowShards(schema::ModelAccess::Reader access, const ModelSpec& model, SessionTerms& terms) {
+  for (const auto shard : access.getRowShards()) {
+    RowShardTerms& of = terms.rowShards.emplace_back();
+    of.id = ShardId{static_cast<uint32_t>(terms.blockCount() - 1)};
+    of.hashFirst = shard.getHashFirst();
+    of.hashLast = shard.getHashLast();
+    for (const uint32_t table : shard.getTables()) of.tables.push_back(table);
+  }
+  return checkRowShards(model, terms.rowShards);
+}
+
 Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const ModelSpec& model,
                   SessionTerms& terms) {
   PSD_ASSIGN_OR_RETURN(terms.plan, wire::readPlan(access.getShards()));
@@ -32,8 +60,9 @@ Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const
             fmt::format("the daemon's shards hold {} elements; this model's layout has {}",
                         terms.plan.totalElements(), expected)};
   }
-  terms.slices =
-      cutIntoSlices(terms.plan, std::min(chunkBytes / sizeof(float), access.getSliceElementsMax()));
+  terms.rowValuesMax = std::min(chunkBytes / sizeof(float), access.getSliceElementsMax());
+  terms.slices = cutIntoSlices(terms.plan, terms.rowValuesMax);
+  PSD_RETURN_IF_ERROR(readRowShards(access, model, terms));
   terms.policy = printable(wire::textIn(access.getPolicy()));
   terms.device = printable(wire::textIn(access.getDevice()));
   return readLocalSteps(access, terms.localSteps);
@@ -76,8 +105,8 @@ Result<Admission> readJoined(DaemonConnection& connection, schema::JoinResult::J
   terms.incarnation = incarnation;
   terms.attachment = joined.getAttachment();
   terms.leaseMs = joined.getLeaseMs();
-  in.answer = {terms.rank, joined.getWorldSize(), joined.getMustInitialize(), joined.getResumed(),
-               joined.getDaemon()};
+  in.answer = {terms.rank,          joined.getWorldSize(), joined.getMustInitialize(),
+               joined.getResumed(), joined.getDaemon(),    joined.getGoesOn()};
   in.offer = readOffer(joined.getAccess());
   connection.setTrainer(joined.getSession());
   return in;

@@ -36,6 +36,7 @@ struct JoinAnswer {
   bool mustInitialize = false;
   bool resumed = false;  ///< the session from before goes on
   uint64_t daemon = 0;   ///< which process the daemon is
+  bool goesOn = false;   ///< with what a daemon before it had saved
 };
 
 /// A daemon that lets a trainer in, or look.

@@ -1,12 +1,23 @@
 #include "trainer/client/rpc_client.h"
 
-#include "common/os/random_id.h"
-#include "common/types/model_layout.h"
+#include <algorithm>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "trainer/client/attempts.h"
 
 namespace psd {
 namespace {
 
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kLongConnect{1'000};
+
+std::string seconds(milliseconds time) {
+  return fmt::format("{:.1f} s", static_cast<double>(time.count()) / 1e3);
+}
 
 /// A result that is there already.
 template <class T>
@@ -43,10 +54,13 @@ class RpcPartialPush final : public PartialPush {
   void ready(uint64_t begin, uint64_t count) override { call_->ready(begin, count); }
   Pending<PushInfo> finish() override {
     const std::shared_ptr<PushCall> call = std::move(call_);
-    if (call->missing() == 0) return Pending<PushInfo>(std::make_unique<PushAnswerPending>(call));
+    if (call->missing() == 0) {
+      call->rowsReady();
+      return Pending<PushInfo>(std::make_unique<PushAnswerPending>(call));
+    }
     call->giveUp();
     return failed<PushInfo>(
-        {ErrorCode::invalidArgument, std::to_string(call->missing()) + " elements were not reported"});
+        {ErrorCode::invalidArgument, fmt::format("{} elements were not reported", call->missing())});
   }
 
  private:
@@ -67,118 +81,58 @@ class FailedPush final : public PartialPush {
 }  // namespace
 
 RpcClient::RpcClient(const ClientOptions& options, std::unique_ptr<Link> first)
-    : options_(options), incarnation_(drawId()), links_(std::move(first)), interruptible_(links_.first()) {}
+    : options_(options),
+      links_(std::move(first)),
+      notices_(options.onEvent),
+      session_(options_, links_, notices_),
+      interruptible_(links_.first()) {}
 
 Result<JoinInfo> RpcClient::join(const Membership& membership, const ModelSpec& model,
                                  const std::function<std::span<const float>()>& initialValues) {
-  trainer_ = Trainer{membership, model, initialValues};
+  session_.become({membership, model, initialValues});
   const uint64_t connection = links_.number();
-  if (Status status = joinOnce(milliseconds(0)); !status.ok())
+  if (Status status = session_.join(held_, milliseconds(0)); !status.ok())
     PSD_RETURN_IF_ERROR(recover(connection, status.error()));
-  return info_;
+  return session_.info();
 }
 
-Result<JoinAnswer> RpcClient::askToJoin(const JoinRequest& request, milliseconds timeout) {
-  const auto join = [this, &request](Channel& channel) { return channel.join(request, trainer_->model); };
-  // The channel itself notices a daemon that falls silent.
-  if (timeout.count() == 0)
-    return outwait(first().start<JoinAnswer>(join), "the daemon's answer to the join");
-  return first().call<Result<JoinAnswer>>([&](Channel& channel, kj::Timer& timer) {
-    return timer.timeoutAfter(timeout.count() * kj::MILLISECONDS, join(channel));
-  });
-}
-
-Status RpcClient::joinOnce(milliseconds timeout) {
-  // Who comes back asks for what was agreed before, so that what was sent can be sent again as it was.
-  const bool before = joined_.daemon != 0;
-  JoinRequest request{trainer_->membership,
-                      incarnation_,
-                      joined_.daemon,
-                      {before ? info_.codec : options_.codec, options_.pullCodec},
-                      {}};
-  for (const auto& [step, held] : held_) request.held.push_back(held);
-  PSD_ASSIGN_OR_RETURN(joined_, askToJoin(request, timeout));
-  trainer_->membership = {joined_.rank, joined_.worldSize};  // to come back to
-  elements_ = ModelLayout(trainer_->model).totalElements();
-  JoinInfo info = describe();
-  if (before && info.local != info_.local) {
-    return {
-        ErrorCode::invalidArgument,
-        "the daemon came back with policy '" + info.policy +
-            "', under which trainers take other steps by themselves than before; start this trainer anew"};
-  }
-  info_ = std::move(info);
-  info_.rank = joined_.rank;
-  info_.worldSize = joined_.worldSize;
-  StartRole role = StartRole::bringValues;
-  if (!joined_.mustInitialize) {
-    const auto told = first().start<StartRole>([](Channel& channel) { return channel.awaitModel(); });
-    PSD_ASSIGN_OR_RETURN(role, outwait(told, "the model's initial values, which another trainer brings"));
-  }
-  if (role == StartRole::bringValues) {
-    const std::span<const float> values = trainer_->initialValues();
-    PSD_RETURN_IF_ERROR(checkSize("the initial values", values.size()));
-    PSD_RETURN_IF_ERROR(first().call<Result<PushInfo>>(
-        [&](Channel& channel, kj::Timer&) { return channel.bringValues(values); }));
-    info_.broughtInitialValues = true;
-  }
-  return attachOthers(timeout);
-}
-
-Result<JoinInfo> RpcClient::observe(const ModelSpec& model) {
-  const auto told = first().start<ModelSpec>([&model](Channel& channel) { return channel.observe(model); });
-  PSD_ASSIGN_OR_RETURN(const ModelSpec served, outwait(told, "the daemon's answer"));
-  elements_ = ModelLayout(served).totalElements();
-  return describe();
-}
-
-JoinInfo RpcClient::describe() {
-  links_.useFirst();
-  JoinInfo info;
-  first().look([&](Channel& channel) {
-    const SessionTerms& terms = channel.terms();
-    info.policy = terms.policy;
-    info.local = terms.localSteps;
-    info.device = terms.device;
-    info.shardCount = static_cast<uint32_t>(terms.plan.shards.size());
-    info.pullTransport = channel.transports().pullName();
-    info.pushTransport = channel.transports().pushName();
-    if (terms.codec) info.codec = terms.codec->spec();
-    if (terms.pullCodec && !links_.sharedModel()) info.pullCodec = terms.pullCodec->spec();
-  });
-  info.serverVersion = serverVersion_;
-  return info;
-}
+Result<JoinInfo> RpcClient::observe(const ModelSpec& model) { return session_.observe(model); }
 
 bool RpcClient::useDeviceMemory() {
-  if (info_.pullTransport == "cuda") onDevice_ = true;
+  if (session_.info().pullTransport == "cuda") onDevice_ = true;
   return onDevice_;
 }
 
-Pending<PullInfo> RpcClient::pull(std::span<float> destination) {
+Pending<PullInfo> RpcClient::pull(std::span<float> destination, RowBatch* rows) {
   sendDue();
-  if (Status size = checkSize("the destination of a pull", destination.size()); !size.ok()) {
+  const bool rowsAlone = destination.empty() && rows != nullptr;
+  if (Status size = session_.checkSize("the destination of a pull", destination.size());
+      !size.ok() && !rowsAlone) {
     return failed<PullInfo>(size.error());
   }
-  return Pending<PullInfo>(std::make_unique<PullCall>(host(), links_, destination, onDevice_));
+  return Pending<PullInfo>(std::make_unique<PullCall>(host(), links_, destination, onDevice_, rows));
 }
 
 Pending<PushInfo> RpcClient::push(Step step, std::span<const float> gradient, uint32_t samples,
-                                  const std::vector<Version>& basis) {
-  std::unique_ptr<PartialPush> push = beginPush(step, gradient, samples, basis);
+                                  const std::vector<Version>& basis, const RowBatch* rows) {
+  std::unique_ptr<PartialPush> push = beginPush(step, gradient, samples, basis, rows);
   push->ready(0, gradient.size());
   return push->finish();
 }
 
 std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const float> gradient,
-                                                  uint32_t samples, const std::vector<Version>& basis) {
-  if (Status size = checkSize("a gradient", gradient.size()); !size.ok()) {
+                                                  uint32_t samples, const std::vector<Version>& basis,
+                                                  const RowBatch* rows) {
+  if (Status size = session_.checkSize("a gradient", gradient.size()); !size.ok()) {
     return std::make_unique<FailedPush>(failed<PushInfo>(size.error()));
   }
-  const auto push = std::make_shared<PushCall>(
-      host(), links_,
-      PushRequest{
-          .step = step, .gradient = gradient, .samples = samples, .basis = basis, .onDevice = onDevice_});
+  const auto push = std::make_shared<PushCall>(host(), links_,
+                                               PushRequest{.step = step,
+                                                           .gradient = gradient,
+                                                           .samples = samples,
+                                                           .basis = basis,
+                                                           .rows = rows,
+                                                           .onDevice = onDevice_});
   pushes_.push_back(push);
   sendDue();
   return std::make_unique<RpcPartialPush>(push);
@@ -204,9 +158,9 @@ void RpcClient::sendDue() {
 Result<DealtSamples> RpcClient::takeSamples(const SamplesRequest& request) {
   for (;;) {
     const uint64_t connection = links_.number();
-    const auto told =
-        first().start<DealtSamples>([request](Channel& channel) { return channel.takeSamples(request); });
-    auto dealt = outwait(told, "samples: others have what is left");
+    const auto told = links_.first().start<DealtSamples>(
+        [request](Channel& channel) { return channel.takeSamples(request); });
+    auto dealt = notices_.outwait(told, "samples: others have what is left");
     if (dealt.ok()) {
       if (dealt->what == DealtSamples::What::range) {
         held_[request.step] = {request.step, {dealt->epoch, dealt->begin, dealt->count}};
@@ -218,7 +172,7 @@ Result<DealtSamples> RpcClient::takeSamples(const SamplesRequest& request) {
 }
 
 Result<PingInfo> RpcClient::ping(uint64_t calls, uint32_t outstanding) {
-  return first().call<Result<PingInfo>>(
+  return links_.first().call<Result<PingInfo>>(
       [&](Channel& channel, kj::Timer&) { return channel.ping(calls, outstanding); });
 }
 
@@ -237,7 +191,7 @@ Status RpcClient::leave() {
     const uint64_t connection = links_.number();
     links_.standAlone();  // to the others the session is over before the answer is here
     // The answer may take long: it comes when the departure is on the daemon's disk.
-    const auto left = first().call<Status>([this](Channel& channel, kj::Timer&) {
+    const auto left = links_.first().call<Status>([this](Channel& channel, kj::Timer&) {
       const milliseconds lease(channel.terms().leaseMs);
       if (lease.count() == 0 || lease > options_.silence) channel.watchSilence(options_.silence);
       return channel.leave();
@@ -252,10 +206,92 @@ Status RpcClient::leave() {
   return {};  // interrupt() has said it
 }
 
-Status RpcClient::checkSize(const char* what, size_t elements) const {
-  if (elements_ != 0 && elements == elements_) return {};
-  return {ErrorCode::invalidArgument, std::string(what) + " has " + std::to_string(elements) +
-                                          " elements; the model's layout has " + std::to_string(elements_)};
+Status RpcClient::connect(milliseconds timeout) {
+  const Clock::time_point deadline = Clock::now() + timeout;
+  const Clock::time_point longWait = Clock::now() + kLongConnect;
+  for (Backoff backoff(session_.incarnation());;) {
+    Status status = session_.connect(soonUntil(deadline));
+    if (status.ok() || !worthConnectingAgain(status.error())) return status;
+    if (Clock::now() >= longWait) {
+      tellWait(fmt::format("a psd daemon, {} at most: {}", seconds(timeout), status.message()));
+    }
+    if (leftUntil(deadline) == milliseconds(0)) {
+      return {ErrorCode::unavailable,
+              fmt::format("no psd daemon answered within {} ms: {}", timeout.count(), status.message())};
+    }
+    std::this_thread::sleep_for(std::min(backoff.next(), leftUntil(deadline)));
+  }
+}
+
+bool RpcClient::mayRecover(const Error& error) const {
+  return session_.hasTrainer() && !gaveUp_ && !interrupted_ && options_.retryTimeout.count() > 0 &&
+         isLost(error);
+}
+
+Status RpcClient::recover(uint64_t broken, const Error& cause) {
+  if (interrupted_) return interruptedError();
+  if (!mayRecover(cause)) return cause;
+  if (broken != links_.number()) return {};
+  const Clock::time_point start = Clock::now();
+  forgetSettledPushes();
+  notices_.tell(ClientEvent::What::broke,
+                fmt::format("{}; trying again for up to {}", cause.message, seconds(options_.retryTimeout)));
+  Status back = comeBack(cause);
+  if (!back.ok()) {
+    gaveUp_ = true;
+    return back;
+  }
+  const size_t resent = resendPushes();
+  const auto taken = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
+  const char* const how = session_.info().broughtInitialValues
+                              ? "the daemon had no model, this trainer brought its newest parameters"
+                          : session_.resumed() ? "the session goes on"
+                                               : "a new session";
+  notices_.tell(ClientEvent::What::back,
+                fmt::format("back after {}: {}, pushes sent again: {}", seconds(taken), how, resent));
+  return {};
+}
+
+Status RpcClient::comeBack(const Error& cause) {
+  const Clock::time_point deadline = Clock::now() + options_.retryTimeout;
+  Backoff backoff(session_.incarnation() + links_.number());
+  const auto servers = static_cast<int64_t>(options_.servers.size());
+  for (Error last = cause;;) {
+    links_.fail(last);
+    if (interrupted_) return interruptedError();
+    Status status = session_.connect(std::min(soonUntil(deadline), kAttemptTimeout * servers));
+    if (status.ok() && interrupted_)
+      return interruptedError();  // interrupt() came before there was a connection to fail
+    if (status.ok()) status = session_.join(held_, soonUntil(deadline));
+    if (status.ok()) return {};
+    last = status.error();
+    if (!isOutOfReach(last)) return last;
+    if (leftUntil(deadline) == milliseconds(0)) {
+      return {ErrorCode::unavailable, fmt::format("{}; no way back within {}: {}", cause.message,
+                                                  seconds(options_.retryTimeout), last.message)};
+    }
+    std::this_thread::sleep_for(std::min(backoff.next(), leftUntil(deadline)));
+  }
+}
+
+size_t RpcClient::resendPushes() {
+  size_t count = 0;
+  for (const std::shared_ptr<PushCall>& push : pushes_) {
+    if (push->settled() || !push->sent()) continue;
+    push->forgetAnswer();
+    count++;
+  }
+  sendDue();
+  return count;
+}
+
+Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
+  if (options.servers.empty()) return Error{ErrorCode::invalidArgument, "no server address is given"};
+  for (const std::string& server : options.servers) PSD_RETURN_IF_ERROR(parseAddress(server).status());
+  PSD_ASSIGN_OR_RETURN(auto first, Link::make());
+  auto client = std::make_unique<RpcClient>(options, std::move(first));
+  PSD_RETURN_IF_ERROR(client->connect(options.connectTimeout));
+  return std::unique_ptr<Client>(std::move(client));
 }
 
 }  // namespace psd

@@ -14,7 +14,8 @@ constexpr float kPixelDeviation = 0.3081f;
 ByteImages::ByteImages(ImageShape shape, uint32_t classCount, std::vector<uint8_t> pixels,
                        std::vector<uint8_t> labels, std::string description)
     : shape_(shape),
-      classCount_(classCount),
+      columns_{{std::string(kImage), ElementType::f32, {shape.channels, shape.height, shape.width}},
+               {std::string(kLabel), ElementType::i64, {}, classCount}},
       pixels_(std::move(pixels)),
       labels_(std::move(labels)),
       description_(std::move(description)) {
@@ -25,13 +26,13 @@ ByteImages::ByteImages(ImageShape shape, uint32_t classCount, std::vector<uint8_
 
 void ByteImages::fill(std::span<const uint32_t> indices, Batch& batch) const {
   const size_t imageElements = shape_.elementCount();
-  batch.images.resize(indices.size() * imageElements);
-  batch.labels.resize(indices.size());
-  float* out = batch.images.data();
+  batch.reshape(columns_, indices.size());
+  float* out = batch.values<float>(kImage).data();
+  const std::span<int64_t> labels = batch.values<int64_t>(kLabel);
   for (size_t i = 0; i < indices.size(); ++i) {
     const uint8_t* image = pixels_.data() + indices[i] * imageElements;
     for (size_t pixel = 0; pixel < imageElements; ++pixel) *out++ = normalised_[image[pixel]];
-    batch.labels[i] = labels_[indices[i]];
+    labels[i] = labels_[indices[i]];
   }
 }
 

@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "trainer/task/batch.h"
 
 namespace psd {
 
@@ -19,32 +22,26 @@ struct ImageShape {
   bool operator==(const ImageShape&) const = default;
 };
 
-/// Labelled images in host memory, as a model takes them. Reused from step to step, so that its
-/// memory is allocated once. Owned by one thread.
-struct Batch {
-  std::vector<float> images;    ///< [size, channels, height, width], normalised
-  std::vector<int64_t> labels;  ///< [size], 0 … classCount − 1
-
-  size_t size() const { return labels.size(); }
-};
-
 /// Which part of a data set.
 enum class Split { train, test };
 
-/// Labelled images. Immutable once opened, so thread-safe.
+/// Samples, each of which is one tensor per column. Immutable once opened, so thread-safe.
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
   virtual size_t sampleCount() const = 0;
-  virtual ImageShape imageShape() const = 0;
-  virtual uint32_t classCount() const = 0;
+  /// What each sample has; the same for every split.
+  virtual const std::vector<ColumnSpec>& columns() const = 0;
   /// For people: "60000 images from /data/mnist".
   virtual std::string describe() const = 0;
 
   /// Replaces what `batch` holds by the samples named, in that order. Indices are below sampleCount().
   virtual void fill(std::span<const uint32_t> indices, Batch& batch) const = 0;
 };
+
+/// Columns of labelled images: f32 [channels, height, width], normalised, and i64, the class.
+inline constexpr std::string_view kImage = "image", kLabel = "label";
 
 /// Images that are kept as bytes and normalised as (pixel / 255 − mean) / deviation when a batch is
 /// filled. Immutable, so thread-safe.
@@ -55,14 +52,13 @@ class ByteImages : public Dataset {
              std::string description);
 
   size_t sampleCount() const override { return labels_.size(); }
-  ImageShape imageShape() const override { return shape_; }
-  uint32_t classCount() const override { return classCount_; }
+  const std::vector<ColumnSpec>& columns() const override { return columns_; }
   std::string describe() const override { return description_; }
   void fill(std::span<const uint32_t> indices, Batch& batch) const override;
 
  private:
   ImageShape shape_;
-  uint32_t classCount_;
+  std::vector<ColumnSpec> columns_;
   std::vector<uint8_t> pixels_;
   std::vector<uint8_t> labels_;
   std::string description_;

@@ -4,8 +4,12 @@
 #include <filesystem>
 
 #include "common/text/text.h"
+#include "trainer/dataset/clicks.h"
 #include "trainer/dataset/mnist.h"
+#include "trainer/dataset/movielens.h"
+#include "trainer/dataset/ratings.h"
 #include "trainer/dataset/synthetic.h"
+#include "trainer/dataset/text.h"
 
 namespace psd {
 namespace {
@@ -31,9 +35,24 @@ Result<std::unique_ptr<Dataset>> openSyntheticEntry(const std::string& samples, 
   return makeSynthetic(count, split, seed);
 }
 
+Result<std::unique_ptr<Dataset>> openTextEntry(const std::string& argument, Split split, uint64_t) {
+  return openText(argument, split);
+}
+
+Result<std::unique_ptr<Dataset>> openMovielensEntry(const std::string& folder, Split split, uint64_t) {
+  if (folder.empty()) {
+    return Error{ErrorCode::invalidArgument, "movielens: the folder is missing; expected movielens:DIR"};
+  }
+  return openMovielens(folder, split);
+}
+
 constexpr DatasetEntry kDatasets[] = {
     {"mnist", "DIR or mnist:DIR, a folder with the MNIST files", openMnistEntry},
     {"synthetic", "synthetic[:N], N made-up training images", openSyntheticEntry},
+    {"text", "text:FILE[:level=word|char,vocabulary=10000,length=32], a text in UTF-8", openTextEntry},
+    {"movielens", "movielens:DIR, a folder with MovieLens's ratings.csv", openMovielensEntry},
+    {"ratings", "ratings[:samples=100000,users=2000,items=1000,noise=0.3], made-up ratings", openRatings},
+    {"clicks", "clicks[:samples=200000,scale=100], made-up clicks", openClicks},
 };
 
 std::string usage() {

@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 #include <span>
 #include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "common/config/json_file.h"
-#include "trainer/loop/batches.h"
 #include "trainer/loop/non_finite.h"
+#include "trainer/loop/rows_of_batch.h"
 
 namespace psd {
 namespace {
@@ -20,30 +20,60 @@ constexpr size_t kBatchSize = 256;  // large enough to be fast, some 100 MB in t
 
 }  // namespace
 
-Result<Score> evaluate(Model& model, const Dataset& dataset) {
-  std::vector<uint32_t> order(dataset.sampleCount());
-  std::iota(order.begin(), order.end(), 0u);
-  Batch batch;
+size_t Evaluation::batchCount() const { return (dataset_.sampleCount() + kBatchSize - 1) / kBatchSize; }
+
+void Evaluation::fillBatch(size_t number) {
+  const size_t begin = number * kBatchSize;
+  std::vector<uint32_t> samples(std::min(kBatchSize, dataset_.sampleCount() - begin));
+  std::iota(samples.begin(), samples.end(), static_cast<uint32_t>(begin));
+  dataset_.fill(samples, batch_);
+}
+
+void Evaluation::makeRows(Client& client) {
+  lookups_.assign(batchCount(), {});
+  std::vector<RowBatch::Feature> features;
+  for (size_t i = 0; i < lookups_.size(); ++i) {
+    fillBatch(i);
+    lookups_[i] = model_.lookUp(batch_, Purpose::scoring);
+    const auto more = featuresOf(lookups_[i]);
+    features.insert(features.end(), more.begin(), more.end());
+  }
+  if (!rows_) rows_.emplace(client.makeRowBatch());
+  rows_->make(features);
+}
+
+Result<PullInfo> Evaluation::pull(Client& client) {
+  if (!model_.spec().tables.empty()) makeRows(client);
+  return client.pull(model_.parameters(), rows_ ? &*rows_ : nullptr).wait();
+}
+
+Result<Score> Evaluation::scoreAll(const ShouldStop& shouldStop) {
   Score total;
-  for (size_t begin = 0; begin < order.size(); begin += kBatchSize) {
-    const size_t count = std::min(kBatchSize, order.size() - begin);
-    dataset.fill(std::span(order).subspan(begin, count), batch);
-    PSD_ASSIGN_OR_RETURN(const Score score, model.score(viewOf(batch)));
+  size_t lookups = 0;  // of the batches before
+  for (size_t i = 0; i < batchCount(); ++i) {
+    if (shouldStop && shouldStop()) return Error{ErrorCode::interrupted, "the scoring was told to stop"};
+    fillBatch(i);
+    if (rows_) {
+      batch_.rows().lookups = lookups_[i];
+      showRows(*rows_, lookups, batch_);
+      lookups += lookups_[i].size();
+    }
+    PSD_ASSIGN_OR_RETURN(const Score score, model_.score(batch_));
     total += score;
   }
   return total;
 }
 
-Result<Score> evaluatePulled(Model& model, const Dataset& dataset) {
-  PSD_ASSIGN_OR_RETURN(const auto parameters, model.onHost(model.parameters()));
-  if (const std::string where = describeNonFinite(model.spec(), parameters); !where.empty()) {
+Result<Score> Evaluation::score(const ShouldStop& shouldStop) {
+  PSD_ASSIGN_OR_RETURN(const auto parameters, model_.onHost(model_.parameters()));
+  if (const std::string where = describeNonFinite(model_.spec(), parameters); !where.empty()) {
     return Error{ErrorCode::nonFinite,
                  "the daemon's parameters are not finite: " + where + "; was the learning rate too high?"};
   }
-  PSD_ASSIGN_OR_RETURN(const Score score, evaluate(model, dataset));
-  if (!std::isfinite(score.meanLoss())) {
+  PSD_ASSIGN_OR_RETURN(const Score score, scoreAll(shouldStop));
+  if (!std::isfinite(score.loss())) {
     return Error{ErrorCode::nonFinite,
-                 "the loss on " + dataset.describe() +
+                 "the loss on " + dataset_.describe() +
                      " is not finite, though the daemon's parameters are: they are too large; was the "
                      "learning rate too high?"};
   }
@@ -52,27 +82,37 @@ Result<Score> evaluatePulled(Model& model, const Dataset& dataset) {
 
 Result<EvalReport> evaluateServer(Client& client, Model& model, const Dataset& dataset) {
   PSD_RETURN_IF_ERROR(client.observe(model.spec()));
-  PSD_ASSIGN_OR_RETURN(PullInfo pulled, client.pull(model.parameters()).wait());
-  PSD_ASSIGN_OR_RETURN(const Score score, evaluatePulled(model, dataset));
+  return evaluateObserved(client, model, dataset);
+}
+
+Result<EvalReport> evaluateObserved(Client& client, Model& model, const Dataset& dataset,
+                                    const ShouldStop& shouldStop) {
+  Evaluation evaluation(model, dataset);
+  PSD_ASSIGN_OR_RETURN(PullInfo pulled, evaluation.pull(client));
+  PSD_ASSIGN_OR_RETURN(const Score score, evaluation.score(shouldStop));
   return EvalReport{model.spec().name, dataset.describe(), std::move(pulled.versions), score};
 }
 
 std::string formatScore(const Score& score, const std::string& data) {
-  char text[96];
-  std::snprintf(text, sizeof text, "loss %.4f, accuracy %.2f %% on ", score.meanLoss(),
-                100 * score.accuracy());
-  return text + data;
+  return score.toString() + " on " + data;
 }
 
-std::string formatJson(const EvalReport& report) {
-  nlohmann::ordered_json versions = nlohmann::ordered_json::array();
-  for (const Version version : report.versions) versions.push_back(version.value);
-  const nlohmann::ordered_json json = {{"model", report.model},
-                                       {"data", report.data},
-                                       {"samples", report.score.samples},
-                                       {"loss", report.score.meanLoss()},
-                                       {"accuracy", report.score.accuracy()},
-                                       {"versions", std::move(versions)}};
+std::string formatVersions(const std::vector<Version>& versions) {
+  const auto [least, most] = std::minmax_element(versions.begin(), versions.end(),
+                                                 [](Version a, Version b) { return a.value < b.value; });
+  if (least->value == most->value) return fmt::format("version {}", most->value);
+  return fmt::format("versions {} to {}", least->value, most->value);
+}
+
+std::string formatJson(const EvalReport& report, std::optional<double> seconds) {
+  nlohmann::ordered_json json;
+  if (seconds) json["seconds"] = *seconds;
+  json["model"] = report.model;
+  json["data"] = report.data;
+  json["samples"] = report.score.samples;
+  for (const Metric& metric : report.score.metrics) json[metric.name] = metric.value();
+  json["versions"] = nlohmann::ordered_json::array();
+  for (const Version version : report.versions) json["versions"].push_back(version.value);
   return jsonText(json);
 }
 

@@ -19,7 +19,9 @@ struct StepReport {
   uint64_t stale = 0;          ///< and because they were too old
   uint64_t inflight = 0;       ///< pushes not answered at the step's end
   uint64_t pushBytes = 0;      ///< PushInfo::bytes of the newest push that was answered
-  uint64_t gradientBytes = 0;  ///< of the gradient as float32
+  uint64_t gradientBytes = 0;  ///< of the gradient as float32, rows included
+  uint64_t rows = 0;           ///< of embedding tables in the step, each once
+  uint64_t knownRows = 0;      ///< of these, touched by some push before
   double pullSeconds = 0;      ///< waited for parameters
   double computeSeconds = 0;   ///< batch, loss and gradients
   double pushSeconds = 0;      ///< waited for answers to pushes

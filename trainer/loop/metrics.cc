@@ -1,37 +1,12 @@
 #include "trainer/loop/metrics.h"
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <utility>
-
 #include <nlohmann/json.hpp>
 
 namespace psd {
 
-namespace {
-
-/// Whether the file is one whose last line was cut off, with its writer.
-bool endsInMidLine(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return false;
-  std::ifstream file(path, std::ios::binary);
-  return file.seekg(-1, std::ios::end) && file.get() != '\n';
-}
-
-}  // namespace
-
-MetricsWriter::MetricsWriter(std::string path) : path_(std::move(path)), file_(path_, std::ios::app) {
-  if (file_ && endsInMidLine(path_)) file_ << '\n';
-}
-
 Result<std::unique_ptr<MetricsWriter>> MetricsWriter::create(const std::string& path) {
-  errno = 0;
-  std::unique_ptr<MetricsWriter> writer(new MetricsWriter(path));
-  if (!writer->file_) {
-    return Error{ErrorCode::io, path + ": cannot be written: " + std::strerror(errno)};
-  }
-  return writer;
+  PSD_ASSIGN_OR_RETURN(auto lines, JsonLines::create(path));
+  return std::unique_ptr<MetricsWriter>(new MetricsWriter(std::move(lines)));
 }
 
 void MetricsWriter::onStep(const StepReport& report) {
@@ -45,6 +20,8 @@ void MetricsWriter::onStep(const StepReport& report) {
       {"late", report.late},
       {"stale", report.stale},
       {"inflight", report.inflight},
+      {"rows", report.rows},
+      {"known_rows", report.knownRows},
       {"pull_s", report.pullSeconds},
       {"compute_s", report.computeSeconds},
       {"push_s", report.pushSeconds},
@@ -52,13 +29,7 @@ void MetricsWriter::onStep(const StepReport& report) {
       {"compression", report.pushBytes == 0 ? 0
                                             : static_cast<double>(report.gradientBytes) /
                                                   static_cast<double>(report.pushBytes)}};
-  file_ << line.dump() << '\n' << std::flush;
-}
-
-Status MetricsWriter::finish() {
-  file_.close();
-  if (file_) return {};
-  return {ErrorCode::io, path_ + ": not every line could be written; is the disk full?"};
+  lines_->add(line.dump());
 }
 
 }  // namespace psd

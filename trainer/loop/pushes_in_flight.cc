@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "trainer/loop/non_finite.h"
+#include "trainer/loop/rows_of_batch.h"
 
 namespace psd {
 
@@ -27,7 +28,8 @@ Error PushesInFlight::explain(const PushInFlight& push, const Error& refusal) co
   if (refusal.code != ErrorCode::nonFinite) return refusal;
   const auto gradient = model_.onHost(push.gradient);
   if (!gradient.ok()) return refusal;
-  const std::string where = describeNonFinite(model_.spec(), *gradient);
+  std::string where = describeNonFinite(model_.spec(), *gradient);
+  if (where.empty() && push.rows) where = describeNonFiniteRows(model_.spec(), *push.rows);
   if (where.empty()) return refusal;
   return {ErrorCode::nonFinite, "the gradient of " + where + " (loss " + std::to_string(push.loss) +
                                     "), so the daemon refused it; a lower learning rate may help"};

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <span>
 
 #include "common/status/status.h"
@@ -16,7 +17,8 @@ struct PushInFlight {
   uint64_t step = 0;
   uint64_t epoch = 0;
   double loss = 0;
-  std::span<const float> gradient;  ///< unchanged until the answer is taken
+  std::span<const float> gradient;       ///< unchanged until the answer is taken
+  std::shared_ptr<const RowBatch> rows;  ///< likewise; null: the model has no tables
   Pending<PushInfo> answer;
 };
 

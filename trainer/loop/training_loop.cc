@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "common/types/stopwatch.h"
-#include "trainer/loop/batches.h"
 #include "trainer/loop/gradient_weight.h"
 
 namespace psd {
@@ -15,6 +14,7 @@ TrainingLoop::TrainingLoop(Client& client, Model& model, const Dataset& train, c
       model_(model),
       train_(train),
       options_(options),
+      samples_(client, train, options_),
       pushes_(model, [this](const PushInfo& answer) { tally_.addAnswer(answer); }) {}
 
 std::span<const float> TrainingLoop::newestParameters() {
@@ -31,15 +31,7 @@ Result<JoinInfo> TrainingLoop::join() {
     client_.useDeviceMemory();
   }
   if (info.local.period != 0) {
-    if (options_.inflight > 0 || options_.prefetch) {
-      return Error{ErrorCode::invalidArgument, "--inflight and --prefetch do not go with policy " +
-                                                   info.policy +
-                                                   ", under which trainers take steps by themselves"};
-    }
-    if (options_.dealtSamples) {
-      return Error{ErrorCode::invalidArgument, "--data-plan dynamic does not go with policy " + info.policy +
-                                                   ", under which not every step is pushed"};
-    }
+    PSD_RETURN_IF_ERROR(checkLocalSteps(info));
     own_.emplace(client_, model_, info.local);
   }
   if (options_.membership.anyRank) {
@@ -51,10 +43,24 @@ Result<JoinInfo> TrainingLoop::join() {
     return Error{ErrorCode::invalidArgument, std::to_string(membership.worldSize) + " trainers for " +
                                                  train_.describe() + "; expected at least one sample each"};
   }
-  const auto samples = static_cast<uint32_t>(train_.sampleCount());
-  sharder_ = options_.dealtSamples ? Sharder(options_.seed, samples, Rank{0}, 1)
-                                   : Sharder(options_.seed, samples, membership.rank, membership.worldSize);
+  samples_.begin(membership);
   return info;
+}
+
+Status TrainingLoop::checkLocalSteps(const JoinInfo& info) const {
+  const auto refused = [&](const std::string& what, const std::string& why) {
+    return Error{ErrorCode::invalidArgument,
+                 what + " not go with policy " + info.policy + ", under which " + why};
+  };
+  if (options_.inflight > 0 || options_.prefetch) {
+    return refused("--inflight and --prefetch do", "trainers take steps by themselves");
+  }
+  if (options_.dealtSamples) return refused("--data-plan dynamic does", "not every step is pushed");
+  if (!model_.spec().tables.empty()) {
+    return refused("the embedding tables of model " + model_.spec().name + " do",
+                   "trainers take steps by themselves");
+  }
+  return {};
 }
 
 Result<TrainingSummary> TrainingLoop::run(const std::vector<LoopObserver*>& observers,
@@ -65,8 +71,10 @@ Result<TrainingSummary> TrainingLoop::run(const std::vector<LoopObserver*>& obse
   const auto told = [](const Error& error) { return error.code == ErrorCode::interrupted; };
   if (!interrupted.ok() && told(interrupted.error())) interrupted = true;
   // What is still under way reads and writes the model's arrays; after an error, it changes nothing.
-  if (prefetched_) (void)prefetched_->wait();
-  prefetched_.reset();
+  for (Input* const each : {&input_, &next_}) {
+    if (each->pull) (void)each->pull->wait();
+    each->pull.reset();
+  }
   const Status answered = interrupted.ok() ? pushes_.reduceTo(0) : Status();
   pushes_.abandon();
   PSD_RETURN_IF_ERROR(interrupted);
@@ -79,141 +87,106 @@ Result<bool> TrainingLoop::runSteps(const std::vector<LoopObserver*>& observers,
                                     const std::function<bool()>& shouldStop) {
   for (uint64_t step = 1;; ++step) {
     if (shouldStop()) return true;
-    StepReport report;
-    report.step = step;
-    PSD_ASSIGN_OR_RETURN(const bool more, takeStep(report));
+    PSD_ASSIGN_OR_RETURN(const bool more, takeStep(step));
     if (!more) return false;
     if (own_) {
-      PSD_RETURN_IF_ERROR(takeOwnStep(*own_, report));
+      PSD_RETURN_IF_ERROR(takeOwnStep(*own_));
     } else {
-      PSD_RETURN_IF_ERROR(takeParameters(report));
-      PSD_RETURN_IF_ERROR(computeAndPush(report));
+      PSD_RETURN_IF_ERROR(takeParameters());
+      PSD_RETURN_IF_ERROR(computeAndPush());
     }
-    pace_.add(report.samples, report.computeSeconds);
+    const StepReport& report = input_.report;
+    samples_.took(report.samples, report.computeSeconds);
     tally_.addStep(report);
     for (LoopObserver* observer : observers) observer->onStep(report);
   }
 }
 
-uint64_t TrainingLoop::stepsPerEpoch() const {
-  return (uint64_t{sharder_->partSize()} + options_.batchSize - 1) / options_.batchSize;
-}
-
-uint64_t TrainingLoop::totalSteps() const {
-  if (options_.dealtSamples) {
-    const uint64_t batches = options_.epochs * stepsPerEpoch(), trainers = options_.membership.worldSize;
-    return (batches + trainers - 1) / trainers;
+Result<bool> TrainingLoop::takeStep(uint64_t step) {
+  if (next_.pull) {
+    std::swap(input_, next_);
+    return true;
   }
-  return options_.steps != 0 ? options_.steps : options_.epochs * stepsPerEpoch();
-}
-
-void TrainingLoop::fillBatch(const StepReport& report) {
-  const uint64_t epoch = report.epoch - 1;
-  if (part_.empty() || epoch != partEpoch_) part_ = sharder_->part(epoch);
-  partEpoch_ = epoch;
-  uint64_t begin = dealt_.begin, count = dealt_.count;
-  if (!options_.dealtSamples) {
-    begin = (report.step - 1) % stepsPerEpoch() * options_.batchSize;
-    count = std::min<uint64_t>(options_.batchSize, part_.size() - begin);
-  }
-  train_.fill(std::span(part_).subspan(begin, count), batch_);
-}
-
-Result<bool> TrainingLoop::takeStep(StepReport& report) {
-  if (options_.dealtSamples) {
-    auto dealt = takeSamples(report.step);
-    if (!dealt.ok()) return atStep(report.step, dealt_.epoch + 1, dealt.error());
-    if (dealt->what == DealtSamples::What::finished) return false;
-    dealt_ = *dealt;
-  } else if (report.step > totalSteps()) {
-    return false;
-  }
-  describe(report);
-  return true;
-}
-
-Result<DealtSamples> TrainingLoop::takeSamples(uint64_t step) {
-  SamplesRequest request{.step = Step{step},
-                         .count = options_.batchSize,
-                         .samples = train_.sampleCount(),
-                         .epochs = options_.epochs,
-                         .firstEpoch = dealt_.epoch};
-  if (options_.autoBatch) {
-    request.count *= kAutoBatchMost;
-    request.nominal = options_.batchSize;
-    request.sampleSeconds = pace_.sampleSeconds();
-  }
-  PSD_ASSIGN_OR_RETURN(DealtSamples dealt, client_.takeSamples(request));
-  if (dealt.what == DealtSamples::What::nothingNow) {
+  input_.report = {.step = step};
+  PSD_ASSIGN_OR_RETURN(StepSamples::Next next, samples_.take(input_.report, /*wait=*/false));
+  if (next == StepSamples::Next::nothingNow) {
     PSD_RETURN_IF_ERROR(pushes_.reduceTo(0));
-    request.wait = true;
-    PSD_ASSIGN_OR_RETURN(dealt, client_.takeSamples(request));
+    PSD_ASSIGN_OR_RETURN(next, samples_.take(input_.report, /*wait=*/true));
   }
-  const uint64_t samples = train_.sampleCount();
-  if (dealt.what == DealtSamples::What::range &&
-      (dealt.epoch >= options_.epochs || dealt.count == 0 || dealt.count > request.count ||
-       dealt.count > samples || dealt.begin > samples - dealt.count)) {
-    return Error{ErrorCode::protocolMismatch, "the daemon dealt samples that were not asked for"};
-  }
-  return dealt;
+  return next == StepSamples::Next::samples;
 }
 
-void TrainingLoop::describe(StepReport& report) const {
-  report.autoBatch = options_.autoBatch;
-  if (options_.dealtSamples) {
-    report.totalSteps = std::max(report.step, totalSteps());
-    report.epoch = dealt_.epoch + 1;
-    report.totalEpochs = options_.epochs;
-    report.endsEpoch = dealt_.begin + dealt_.count == train_.sampleCount();
-    return;
-  }
-  report.totalSteps = totalSteps();
-  report.epoch = (report.step - 1) / stepsPerEpoch() + 1;
-  report.totalEpochs = (totalSteps() - 1) / stepsPerEpoch() + 1;
-  report.endsEpoch = report.step % stepsPerEpoch() == 0 || report.step == totalSteps();
+void TrainingLoop::fillBatch(Input& input) {
+  samples_.fill(input.batch);
+  input.dealt = samples_.dealt();
+  input.report.samples = static_cast<uint32_t>(input.batch.size());
 }
 
-Status TrainingLoop::takeParameters(StepReport& report) {
+void TrainingLoop::beginPull(Input& input, std::span<float> destination) {
+  if (model_.spec().tables.empty()) {
+    input.pull = client_.pull(destination);
+    fillBatch(input);  // while the parameters arrive
+  } else {
+    fillBatch(input);
+    input.rows = nullptr;  // which may be used again
+    input.rows = rowBatches_.take(client_);
+    input.batch.rows().lookups = model_.lookUp(input.batch, Purpose::training);
+    input.rows->make(featuresOf(input.batch.rows().lookups));
+    showRows(*input.rows, 0, input.batch);
+    input.report.rows = input.rows->rowCount();
+    input.pull = client_.pull(destination, input.rows.get());
+  }
+}
+
+Status TrainingLoop::takeParameters() {
+  StepReport& report = input_.report;
+  const bool spare = input_.pull.has_value();
   Stopwatch stopwatch;
-  const bool spare = prefetched_.has_value();
-  Pending<PullInfo> pull = spare ? std::move(*prefetched_) : client_.pull(model_.parameters());
-  prefetched_.reset();
-  fillBatch(report);  // while the parameters arrive
-  report.samples = static_cast<uint32_t>(batch_.size());
+  if (!spare) beginPull(input_, model_.parameters());
   report.computeSeconds = stopwatch.lap();
-  const Result<PullInfo> pulled = pull.wait();
+  const Result<PullInfo> pulled = input_.pull->wait();
+  input_.pull.reset();
   if (!pulled.ok()) return atStep(report.step, report.epoch, pulled.error());
   report.pullSeconds = stopwatch.lap();
+  report.knownRows = pulled->knownRows;
   basis_ = pulled->versions;
   if (spare) model_.swapParameters();
-  if (options_.prefetch && (options_.dealtSamples || report.step < report.totalSteps)) {
-    prefetched_ = client_.pull(model_.spareParameters());
-  }
+  return options_.prefetch ? prefetch() : Status();
+}
+
+Status TrainingLoop::prefetch() {
+  next_.report = {.step = input_.report.step + 1};
+  PSD_ASSIGN_OR_RETURN(const StepSamples::Next next, samples_.take(next_.report, /*wait=*/false));
+  if (next != StepSamples::Next::samples) return {};
+  const Stopwatch stopwatch;
+  beginPull(next_, model_.spareParameters());
+  input_.report.computeSeconds += stopwatch.seconds();
   return {};
 }
 
-Status TrainingLoop::computeAndPush(StepReport& report) {
+Status TrainingLoop::computeAndPush() {
+  StepReport& report = input_.report;
   Stopwatch stopwatch;
-  const Result<double> loss = beginPush(report);
+  const Result<double> loss = beginPush();
   if (!loss.ok()) return atStep(report.step, report.epoch, loss.error());
   report.loss = *loss;
   report.computeSeconds += stopwatch.lap();
   PSD_RETURN_IF_ERROR(pushes_.reduceTo(options_.inflight));
   report.pushSeconds = stopwatch.lap();
   tally_.describe(report);
-  report.gradientBytes = model_.gradients().size_bytes();
+  report.gradientBytes = model_.gradients().size_bytes() + (input_.rows ? valueBytes(*input_.rows) : 0);
   report.inflight = pushes_.count();
   return {};
 }
 
-Status TrainingLoop::takeOwnStep(OwnSteps& own, StepReport& report) {
+Status TrainingLoop::takeOwnStep(OwnSteps& own) {
+  StepReport& report = input_.report;
   Stopwatch stopwatch;
   const auto here = [&](const Error& error) { return atStep(report.step, report.epoch, error); };
   if (Status begun = own.begin(); !begun.ok()) return here(begun.error());
   report.pullSeconds = stopwatch.lap();
-  fillBatch(report);
-  report.samples = static_cast<uint32_t>(batch_.size());
-  const Result<double> loss = model_.computeGradients(viewOf(batch_));
+  fillBatch(input_);
+  const Result<double> loss = model_.computeGradients(input_.batch);
   if (!loss.ok()) return here(loss.error());
   own.step(report.samples);
   report.loss = *loss;
@@ -221,7 +194,7 @@ Status TrainingLoop::takeOwnStep(OwnSteps& own, StepReport& report) {
   if (own.due(report.step == report.totalSteps)) {
     Result<Pending<PushInfo>> answer = own.exchange(++exchanges_);
     if (!answer.ok()) return here(answer.error());
-    pushes_.add({report.step, report.epoch, *loss, model_.spareParameters(), *std::move(answer)});
+    pushes_.add({report.step, report.epoch, *loss, model_.spareParameters(), nullptr, *std::move(answer)});
     PSD_RETURN_IF_ERROR(pushes_.reduceTo(0));
     report.pushSeconds = stopwatch.lap();
   }
@@ -230,31 +203,44 @@ Status TrainingLoop::takeOwnStep(OwnSteps& own, StepReport& report) {
   return {};
 }
 
-Result<double> TrainingLoop::beginPush(const StepReport& report) {
+Result<double> TrainingLoop::beginPush() {
   model_.rotateGradients();  // the oldest array: its push is answered
   const std::span<const float> gradient = model_.gradients();
+  const StepReport& report = input_.report;
+  const Step step{report.step};
+  const RowBatch* const rows = input_.rows.get();
   const auto sent = [&](double loss, Pending<PushInfo> answer) {
-    pushes_.add({report.step, report.epoch, loss, gradient, std::move(answer)});
+    pushes_.add({report.step, report.epoch, loss, gradient, input_.rows, std::move(answer)});
     return loss;
   };
   if (options_.inflight == 0) {
-    PSD_ASSIGN_OR_RETURN(const double loss, model_.computeGradients(viewOf(batch_)));
+    PSD_ASSIGN_OR_RETURN(const double loss, model_.computeGradients(input_.batch));
     weigh(0, gradient.size());
-    return sent(loss, client_.push(Step{report.step}, gradient, report.samples, basis_));
+    weighRows();
+    return sent(loss, client_.push(step, gradient, report.samples, basis_, rows));
   }
-  const auto push = client_.beginPush(Step{report.step}, gradient, report.samples, basis_);
+  const auto push = client_.beginPush(step, gradient, report.samples, basis_, rows);
   PSD_ASSIGN_OR_RETURN(const double loss,
-                       model_.computeGradients(viewOf(batch_), [&](uint64_t begin, uint64_t count) {
+                       model_.computeGradients(input_.batch, [&](uint64_t begin, uint64_t count) {
                          weigh(begin, count);
                          push->ready(begin, count);
                        }));
+  weighRows();
   return sent(loss, push->finish());
 }
 
+float TrainingLoop::weight() const {
+  return static_cast<float>(input_.dealt.count) / static_cast<float>(options_.batchSize);
+}
+
 void TrainingLoop::weigh(uint64_t begin, uint64_t count) {
-  if (dealt_.unweighted.empty() || dealt_.count == options_.batchSize) return;
-  scaleGradient(model_.gradients(), {begin, count}, dealt_.unweighted,
-                static_cast<float>(dealt_.count) / static_cast<float>(options_.batchSize));
+  if (input_.dealt.unweighted.empty() || input_.dealt.count == options_.batchSize) return;
+  scaleGradient(model_.gradients(), {begin, count}, input_.dealt.unweighted, weight());
+}
+
+void TrainingLoop::weighRows() {
+  if (!input_.rows || input_.dealt.count == options_.batchSize) return;
+  scaleRowGradients(*input_.rows, input_.dealt.unweightedTables, weight());
 }
 
 }  // namespace psd

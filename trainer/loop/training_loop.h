@@ -2,45 +2,23 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "common/status/status.h"
 #include "trainer/client/client.h"
 #include "trainer/dataset/dataset.h"
-#include "trainer/dataset/sharder.h"
 #include "trainer/loop/loop_observer.h"
+#include "trainer/loop/loop_options.h"
 #include "trainer/loop/own_steps.h"
 #include "trainer/loop/pushes_in_flight.h"
-#include "trainer/loop/sample_pace.h"
+#include "trainer/loop/rows_of_batch.h"
+#include "trainer/loop/step_samples.h"
 #include "trainer/loop/tally.h"
 #include "trainer/model/model.h"
 
 namespace psd {
-
-/// A batch of which the daemon chooses the size has at most so many times LoopOptions::batchSize samples.
-inline constexpr uint32_t kAutoBatchMost = 8;
-
-struct LoopOptions {
-  Membership membership;
-  uint32_t batchSize = 32;  ///< samples per step; the last step of an epoch takes what is left
-  uint64_t epochs = 1;
-  uint64_t steps = 0;  ///< if not 0: train this many steps instead of whole epochs
-  uint64_t seed = 1;   ///< of the order of the samples; the same for all trainers
-  /// Pushes that may be unanswered when the next step begins; 0: each is waited for. If not 0, gradients are
-  /// sent while the rest of them is computed.
-  uint32_t inflight = 0;
-  /// Whether the daemon deals the samples, step by step, instead of a fixed part to each rank. Then `steps`
-  /// is 0.
-  bool dealtSamples = false;
-  /// With dealtSamples: the daemon chooses the size of each batch, so that all trainers compute as long for a
-  /// step, and together have about as many samples as with `batchSize` each.
-  bool autoBatch = false;
-  /// Whether the parameters of the next step are pulled while this one computes.
-  bool prefetch = false;
-  /// The model as the daemon knows it, if other than by its own names.
-  std::optional<ModelSpec> presentedAs = {};
-};
 
 /// One trainer's work: join, then per step pull, compute, push, one after the other or overlapping as the
 /// options say; or, where the policy is one of local steps, steps by itself with exchanges between them.
@@ -62,42 +40,49 @@ class TrainingLoop {
                               const std::function<bool()>& shouldStop);
 
  private:
+  /// What a step computes with, beside the parameters.
+  struct Input {
+    StepReport report;
+    DealtSamples dealt;
+    Batch batch;
+    std::shared_ptr<RowBatch> rows;         ///< of `batch`; null: the model has no tables
+    std::optional<Pending<PullInfo>> pull;  ///< under way: of the parameters and rows
+  };
+
+  Status checkLocalSteps(const JoinInfo& info) const;
   /// The newest parameters that this trainer has, in host memory.
   std::span<const float> newestParameters();
-  uint64_t stepsPerEpoch() const;
-  /// Steps of the whole run; with dealt samples, about as many as will come to this trainer.
-  uint64_t totalSteps() const;
-  void fillBatch(const StepReport& report);
-  /// Whether there is another step. With dealt samples this gets them.
-  Result<bool> takeStep(StepReport& report);
-  Result<DealtSamples> takeSamples(uint64_t step);
   /// Takes one step after the other. True if shouldStop() ended that.
   Result<bool> runSteps(const std::vector<LoopObserver*>& observers, const std::function<bool()>& shouldStop);
-  void describe(StepReport& report) const;
-  /// Brings the parameters of a step, and fills its batch. Fills the seconds and samples of `report`. Errors
-  /// name the step.
-  Status takeParameters(StepReport& report);
-  /// Computes the gradient of a step and pushes it. Fills the seconds, loss and staleness of `report`. Errors
-  /// name the step.
-  Status computeAndPush(StepReport& report);
+  /// Makes `step` the one that input_ is of. Whether there is such a step.
+  Result<bool> takeStep(uint64_t step);
+  /// Fills the batch with the samples that were taken.
+  void fillBatch(Input& input);
+  /// Fills the batch, and begins to bring its rows, and the parameters into `destination`.
+  void beginPull(Input& input, std::span<float> destination);
+  /// Brings the parameters and rows of the step, and, if it is to be, begins with those of the next one.
+  Status takeParameters();
+  Status prefetch();
+  /// Computes the gradient of the step and pushes it. Fills the seconds, loss and staleness of the report.
+  /// Errors name the step.
+  Status computeAndPush();
   /// Takes a step under a policy of local steps, in place of takeParameters() and computeAndPush().
-  Status takeOwnStep(OwnSteps& own, StepReport& report);
-  Result<double> beginPush(const StepReport& report);
+  Status takeOwnStep(OwnSteps& own);
+  Result<double> beginPush();
   /// Scales elements of the gradient, which are final, by the samples behind it where no policy does that.
   void weigh(uint64_t begin, uint64_t count);
+  void weighRows();
+  float weight() const;
 
   Client& client_;
   Model& model_;
   const Dataset& train_;
   LoopOptions options_;
-  std::optional<Sharder> sharder_;  ///< once joined
-  std::vector<uint32_t> part_;  ///< this trainer's samples in the current epoch, or all where they are dealt
-  uint64_t partEpoch_ = 0;      ///< from 0
-  DealtSamples dealt_;          ///< the newest
-  SamplePace pace_;
-  Batch batch_;
-  std::vector<Version> basis_;                   ///< of model_.parameters()
-  std::optional<Pending<PullInfo>> prefetched_;  ///< fills model_.spareParameters()
+  StepSamples samples_;
+  RowBatchPool rowBatches_;
+  Input input_;                 ///< of the current step
+  Input next_;                  ///< prefetched, if its pull is under way: into model_.spareParameters()
+  std::vector<Version> basis_;  ///< of model_.parameters() and the rows of input_
   Tally tally_;
   PushesInFlight pushes_;
   std::optional<OwnSteps> own_;  ///< under a policy of local steps

@@ -2,16 +2,18 @@
 
 #include <torch/nn/modules/linear.h>
 
-#include "trainer/model/network.h"
+#include "trainer/model/classifier.h"
+#include "trainer/model/model_list.h"
 
 namespace psd {
 namespace {
 
 /// One hidden layer of 256; 203,530 parameters.
-class Mlp : public Network {
+class Mlp : public Classifier {
  public:
   Mlp()
-      : fc1_(register_module("fc1", torch::nn::Linear(28 * 28, 256))),
+      : Classifier({1, 28, 28}, 10),
+        fc1_(register_module("fc1", torch::nn::Linear(28 * 28, 256))),
         fc2_(register_module("fc2", torch::nn::Linear(256, 10))) {}
 
   torch::Tensor forward(const torch::Tensor& images) override {
@@ -26,6 +28,8 @@ class Mlp : public Network {
 
 }  // namespace
 
-std::shared_ptr<Network> makeMlp() { return std::make_shared<Mlp>(); }
+NetworkMaker readMlp(NamedOptions&) {
+  return [] { return std::make_shared<Mlp>(); };
+}
 
 }  // namespace psd

@@ -3,16 +3,18 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
-#include "trainer/model/network.h"
+#include "trainer/model/classifier.h"
+#include "trainer/model/model_list.h"
 
 namespace psd {
 namespace {
 
 /// The net of PyTorch's examples/mnist; 1,199,882 parameters.
-class MnistCnn : public Network {
+class MnistCnn : public Classifier {
  public:
   MnistCnn()
-      : conv1_(register_module("conv1", torch::nn::Conv2d(1, 32, 3))),
+      : Classifier({1, 28, 28}, 10),
+        conv1_(register_module("conv1", torch::nn::Conv2d(1, 32, 3))),
         conv2_(register_module("conv2", torch::nn::Conv2d(32, 64, 3))),
         fc1_(register_module("fc1", torch::nn::Linear(9216, 128))),
         fc2_(register_module("fc2", torch::nn::Linear(128, 10))) {}
@@ -34,6 +36,8 @@ class MnistCnn : public Network {
 
 }  // namespace
 
-std::shared_ptr<Network> makeMnistCnn() { return std::make_shared<MnistCnn>(); }
+NetworkMaker readMnistCnn(NamedOptions&) {
+  return [] { return std::make_shared<MnistCnn>(); };
+}
 
 }  // namespace psd

@@ -9,35 +9,15 @@
 #include "common/status/status.h"
 #include "common/types/ids.h"
 #include "common/types/model_spec.h"
+#include "trainer/task/batch.h"
+#include "trainer/task/score.h"
 
 namespace psd {
 
-/// Labelled images in host memory. A view.
-struct BatchView {
-  std::span<const float> images;    ///< [n, …inputShape], n = labels.size()
-  std::span<const int64_t> labels;  ///< [n]
-};
-
-/// How well a model does on some samples. A value type.
-struct Score {
-  double lossSum = 0;  ///< over the samples
-  uint64_t correct = 0;
-  uint64_t samples = 0;
-
-  double meanLoss() const { return lossSum / static_cast<double>(samples); }
-  double accuracy() const { return static_cast<double>(correct) / static_cast<double>(samples); }
-  Score& operator+=(const Score& other) {
-    lossSum += other.lossSum;
-    correct += other.correct;
-    samples += other.samples;
-    return *this;
-  }
-};
-
-/// A classifier whose parameters and gradients are two flat arrays, laid out by ModelLayout(spec()): what
-/// a pull fills and a push sends. On the CPU these arrays are the memory in which the model computes, so
-/// nothing is copied; for a CUDA device they are at first pinned host copies, which the calls below carry
-/// over.
+/// What is trained: a loss of named tensors and of parameters. Parameters and gradients are two flat arrays,
+/// laid out by ModelLayout(spec()): what a pull fills and a push sends. On the CPU these arrays are the
+/// memory in which the model computes, so nothing is copied; for a CUDA device they are at first pinned host
+/// copies, which the calls below carry over. Rows of embedding tables come with the batch, in host memory.
 ///
 /// Owned by one thread. Free of LibTorch, so that its users compile quickly and tests can stand in.
 class Model {
@@ -45,9 +25,8 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelSpec& spec() const = 0;
-  /// Shape of one sample.
-  virtual std::vector<uint64_t> inputShape() const = 0;
-  virtual uint32_t classCount() const = 0;
+  /// The columns of a batch that it takes; others it passes over.
+  virtual std::vector<ColumnSpec> inputs() const = 0;
   /// For people: "cpu" or "cuda:0".
   virtual std::string device() const = 0;
 
@@ -85,14 +64,20 @@ class Model {
   /// gradients() becomes the array that was it the longest ago; the others keep what they hold.
   virtual void rotateGradients() = 0;
 
+  /// Which rows of the tables of spec() a batch takes, for its BatchRows. What is drawn by chance, such as
+  /// the candidates of a sampled softmax, is drawn here: to be called once for each batch that is trained on,
+  /// in their order.
+  virtual std::vector<RowLookup> lookUp(const Batch&, Purpose) { return {}; }
+
   /// Told that elements [begin, begin + count) of gradients() are final, padding included.
   using GradientsFinal = std::function<void(uint64_t begin, uint64_t count)>;
-  /// Replaces gradients() by those of the mean loss over the batch (as in training: with dropout), and
-  /// returns that loss. `whenFinal`, if given, is called on this thread for every element once, as early as
-  /// can be, and may change those; after an error, not for all.
-  virtual Result<double> computeGradients(const BatchView& batch, const GradientsFinal& whenFinal = {}) = 0;
-  /// Scores the batch as in use: without dropout.
-  virtual Result<Score> score(const BatchView& batch) = 0;
+  /// Replaces gradients() by those of the mean loss over the batch (as in training: with dropout), adds those
+  /// of its rows to what its BatchRows say, and returns that loss. `whenFinal`, if given, is called on this
+  /// thread for every element once, as early as can be, and may change those; after an error, not for all.
+  virtual Result<double> computeGradients(const Batch& batch, const GradientsFinal& whenFinal = {}) = 0;
+  /// Scores the batch as in use: without dropout. "loss" is the first metric, what computeGradients() has the
+  /// gradients of.
+  virtual Result<Score> score(const Batch& batch) = 0;
 };
 
 }  // namespace psd

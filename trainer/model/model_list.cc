@@ -1,26 +1,43 @@
 #include "trainer/model/model_list.h"
 
+#include <utility>
+#include <vector>
+
 #include "common/text/text.h"
 
 namespace psd {
 
 // One per file of this folder.
-std::shared_ptr<Network> makeMlp();
-std::shared_ptr<Network> makeMnistCnn();
+NetworkMaker readDlrm(NamedOptions& options);
+NetworkMaker readLstmLm(NamedOptions& options);
+NetworkMaker readMf(NamedOptions& options);
+NetworkMaker readMlp(NamedOptions& options);
+NetworkMaker readMnistCnn(NamedOptions& options);
 
 std::span<const ModelEntry> modelList() {
   static const ModelEntry kModels[] = {
-      {"mlp", "784-256-10, ReLU", {1, 28, 28}, 10, makeMlp},
-      {"mnist_cnn", "the convolutional net of PyTorch's MNIST example", {1, 28, 28}, 10, makeMnistCnn},
+      {"mlp", "784-256-10, ReLU", readMlp},
+      {"mnist_cnn", "the convolutional net of PyTorch's MNIST example", readMnistCnn},
+      {"lstm_lm",
+       "language model for texts, [:embedding=256,hidden=512,vocabulary=10000,dropout=0,candidates=0]",
+       readLstmLm},
+      {"mf", "matrix factorisation for ratings, [:dim=32,decay=0.05]", readMf},
+      {"dlrm", "recommender for clicks, [:dim=16,hidden=64,numbers=13,categories=26]", readDlrm},
   };
   return kModels;
 }
 
-Result<const ModelEntry*> findModel(std::string_view name) {
+Result<ModelChoice> chooseModel(std::string_view text) {
+  const size_t colon = text.find(':');
+  const std::string_view name = text.substr(0, colon);
   std::vector<std::string_view> names;
   for (const ModelEntry& entry : modelList()) {
-    if (entry.name == name) return &entry;
     names.push_back(entry.name);
+    if (entry.name != name) continue;
+    NamedOptions options("model", name, colon == std::string_view::npos ? "" : text.substr(colon + 1));
+    NetworkMaker makeNetwork = entry.read(options);
+    PSD_RETURN_IF_ERROR(options.finish());
+    return ModelChoice{&entry, options.spec(), std::move(makeNetwork)};
   }
   const std::string_view near = nearest(name, names);
   return Error{ErrorCode::invalidArgument,

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "common/status/status.h"
+#include "common/text/named_options.h"
 #include "common/types/ids.h"
 #include "trainer/model/device.h"
 #include "trainer/model/model.h"
@@ -15,21 +16,29 @@
 namespace psd {
 
 class Network;
+using NetworkMaker = std::function<std::shared_ptr<Network>()>;
 
-/// One model that `--model` can name.
+/// One kind of model that `--model` can name.
 struct ModelEntry {
   std::string_view name;
   std::string_view description;
-  std::vector<uint64_t> inputShape;
-  uint32_t classCount = 0;
-  std::shared_ptr<Network> (*makeNetwork)();
+  /// What makes a network with these options.
+  NetworkMaker (*read)(NamedOptions& options);
+};
+
+/// A model of the list with its options. A value type.
+struct ModelChoice {
+  const ModelEntry* entry = nullptr;
+  std::string spec;  ///< "lstm_lm:embedding=256,…" with every option
+  NetworkMaker makeNetwork;
 };
 
 /// Every model there is. A new one is one file and one line in model_list.cc.
 std::span<const ModelEntry> modelList();
 
-/// The entry of that name; the error lists all and suggests the nearest.
-Result<const ModelEntry*> findModel(std::string_view name);
+/// The model that NAME[:option=value[,option=value]] names; the error lists all and suggests the nearest, or
+/// is about the option.
+Result<ModelChoice> chooseModel(std::string_view text);
 
 struct ModelOptions {
   /// The initial values are a pure function of it, whichever rank or device.
@@ -41,6 +50,6 @@ struct ModelOptions {
 
 /// Builds a model with LibTorch. Uses LibTorch's global random generator and thread pool, so one model
 /// trains in a process at a time.
-Result<std::unique_ptr<Model>> makeModel(const ModelEntry& entry, const ModelOptions& options);
+Result<std::unique_ptr<Model>> makeModel(const ModelChoice& choice, const ModelOptions& options);
 
 }  // namespace psd

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,13 +11,13 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/cuda.h>
-#include <torch/nn/functional/loss.h>
 #include <torch/utils.h>
 
 #include "common/os/huge_pages.h"
 #include "common/types/model_layout.h"
 #include "trainer/model/model_list.h"
 #include "trainer/model/network.h"
+#include "trainer/model/row_leaves.h"
 
 namespace psd {
 namespace {
@@ -26,8 +27,19 @@ torch::Device torchDevice(const Device& device) {
                         : torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(device.cuda));
 }
 
+torch::ScalarType torchType(ElementType type) {
+  switch (type) {
+    case ElementType::f32: return torch::kFloat32;
+    case ElementType::f64: return torch::kFloat64;
+    case ElementType::i32: return torch::kInt32;
+    case ElementType::i64: return torch::kInt64;
+    case ElementType::u8: return torch::kUInt8;
+  }
+  return torch::kFloat32;
+}
+
 ModelSpec describe(std::string_view name, const Network& network) {
-  ModelSpec spec{std::string(name), {}};
+  ModelSpec spec{std::string(name), {}, network.tables()};
   for (const auto& parameter : network.named_parameters()) {
     const auto sizes = parameter.value().sizes();
     spec.tensors.push_back({parameter.key(), DType::f32, {sizes.begin(), sizes.end()}});
@@ -58,13 +70,15 @@ class FinalHook : public torch::autograd::PostAccumulateGradHook {
 /// model computes in the arrays themselves, the views move along when arrays take turns. Owned by one thread.
 class TorchModel : public Model {
  public:
-  TorchModel(const ModelEntry& entry, const ModelOptions& options)
-      : entry_(entry), device_(torchDevice(options.device)), seed_(options.seed), inPlace_(device_.is_cpu()) {
+  TorchModel(const ModelChoice& choice, const ModelOptions& options)
+      : device_(torchDevice(options.device)), seed_(options.seed), inPlace_(device_.is_cpu()) {
     torch::manual_seed(seed_);
-    network_ = entry.makeNetwork();
+    network_ = choice.makeNetwork();
+    inputs_ = network_->inputs();
     tensors_ = network_->parameters();
-    spec_ = describe(entry.name, *network_);
+    spec_ = describe(choice.entry->name, *network_);
     layout_ = ModelLayout(spec_);
+    rows_.emplace(spec_.tables, device_);
     allocate();
     keepInitialValues();
     bindViews();
@@ -73,8 +87,7 @@ class TorchModel : public Model {
   }
 
   const ModelSpec& spec() const override { return spec_; }
-  std::vector<uint64_t> inputShape() const override { return entry_.inputShape; }
-  uint32_t classCount() const override { return entry_.classCount; }
+  std::vector<ColumnSpec> inputs() const override { return inputs_; }
   std::string device() const override { return device_.str(); }
   int cudaDevice() const override { return device_.is_cpu() ? -1 : device_.index(); }
   std::span<float> parameters() override { return flat(parameterArrays_.front()); }
@@ -110,7 +123,7 @@ class TorchModel : public Model {
   }
 
   void becomeRank(Rank rank) override {
-    // The generator serves nothing but dropout any more (golden ratio: Knuth).
+    // The generator serves nothing but dropout and lookups any more (golden ratio: Knuth).
     torch::manual_seed(seed_ + 0x9e3779b97f4a7c15ull * (rank.value + 1ull));
   }
 
@@ -140,18 +153,23 @@ class TorchModel : public Model {
     if (inPlace_) bindViews();
   }
 
-  Result<double> computeGradients(const BatchView& batch, const GradientsFinal& whenFinal) override {
+  std::vector<RowLookup> lookUp(const Batch& batch, Purpose purpose) override {
+    return network_->lookUp(batch, purpose);
+  }
+
+  Result<double> computeGradients(const Batch& batch, const GradientsFinal& whenFinal) override {
     try {
       network_->train();
       uploadParameters();
       gradients_.zero_();
       final_.assign(tensors_.size(), false);
-      const torch::Tensor loss = torch::nll_loss(network_->forward(images(batch)), labels(batch));
+      const torch::Tensor loss = network_->loss(tensorsOf(batch, Purpose::training));
       // On the CPU backward() runs its hooks on this thread; a CUDA device's gradients are final here when
       // the device has come to its end, for which item() waits.
       whenFinal_ = device_.is_cpu() ? whenFinal : GradientsFinal();
       loss.backward();
       if (!inPlace_) gradientArrays_.front().copy_(gradients_);
+      rows_->addGradients(batch.rows());
       const auto value = loss.item<double>();
       whenFinal_ = whenFinal;
       for (size_t i = 0; i < tensors_.size(); ++i) reportFinal(i);
@@ -161,17 +179,12 @@ class TorchModel : public Model {
     }
   }
 
-  Result<Score> score(const BatchView& batch) override {
+  Result<Score> score(const Batch& batch) override {
     try {
       const torch::NoGradGuard noGradients;
       network_->eval();
       uploadParameters();
-      const torch::Tensor target = labels(batch);
-      const torch::Tensor output = network_->forward(images(batch));
-      const torch::Tensor lossSum = torch::nll_loss(output, target, {}, at::Reduction::Sum);
-      const torch::Tensor correct = output.argmax(1).eq(target).sum();
-      return Score{lossSum.item<double>(), static_cast<uint64_t>(correct.item<int64_t>()),
-                   batch.labels.size()};
+      return network_->score(tensorsOf(batch, Purpose::scoring));
     } catch (const std::exception& exception) {
       return translate(exception, device());
     }
@@ -246,31 +259,36 @@ class TorchModel : public Model {
     if (!inPlace_) parameters_.copy_(parameterArrays_.front(), /*non_blocking=*/true);
   }
 
-  torch::Tensor images(const BatchView& batch) const {
-    std::vector<int64_t> shape{static_cast<int64_t>(batch.labels.size())};
-    shape.insert(shape.end(), entry_.inputShape.begin(), entry_.inputShape.end());
-    // from_blob() takes no const pointer; the tensor is only read.
-    return torch::from_blob(const_cast<float*>(batch.images.data()), shape, torch::kFloat32).to(device_);
-  }
-
-  torch::Tensor labels(const BatchView& batch) const {
-    return torch::from_blob(const_cast<int64_t*>(batch.labels.data()),
-                            {static_cast<int64_t>(batch.labels.size())}, torch::kInt64)
-        .to(device_);
+  /// The batch's tensors that the network takes, on the device.
+  Tensors tensorsOf(const Batch& batch, Purpose purpose) {
+    Tensors tensors;
+    for (const BatchTensor& each : batch.tensors()) {
+      const auto isInput = [&](const ColumnSpec& input) { return input.name == each.column.name; };
+      if (std::none_of(inputs_.begin(), inputs_.end(), isInput)) continue;
+      std::vector<int64_t> shape{static_cast<int64_t>(batch.size())};
+      shape.insert(shape.end(), each.column.shape.begin(), each.column.shape.end());
+      // from_blob() takes no const pointer; the tensor is only read.
+      tensors.emplace(each.column.name, torch::from_blob(const_cast<std::byte*>(each.bytes.data()), shape,
+                                                         torchType(each.column.type))
+                                            .to(device_));
+    }
+    rows_->addTo(tensors, batch.rows(), purpose);
+    return tensors;
   }
 
   static std::span<float> flat(const torch::Tensor& tensor) {
     return {tensor.data_ptr<float>(), static_cast<size_t>(tensor.numel())};
   }
 
-  const ModelEntry& entry_;  ///< of modelList(), which lives as long as the program
   torch::Device device_;
   const uint64_t seed_;
   std::shared_ptr<Network> network_;
+  std::vector<ColumnSpec> inputs_;  ///< of network_
   ModelSpec spec_;
   ModelLayout layout_{ModelSpec{}};
   std::vector<torch::Tensor> tensors_;  ///< of network_, in the order of spec_
-  torch::Tensor parameters_;            ///< [totalElements], on the device
+  std::optional<RowLeaves> rows_;
+  torch::Tensor parameters_;  ///< [totalElements], on the device
   torch::Tensor gradients_;
   /// In order of their turns, the first is parameters(): in pinned host memory, or, in place, with the tensor
   /// above as the first.
@@ -284,10 +302,10 @@ class TorchModel : public Model {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> makeModel(const ModelEntry& entry, const ModelOptions& options) {
+Result<std::unique_ptr<Model>> makeModel(const ModelChoice& choice, const ModelOptions& options) {
   try {
     at::set_num_threads(static_cast<int>(options.threads));
-    return std::unique_ptr<Model>(std::make_unique<TorchModel>(entry, options));
+    return std::unique_ptr<Model>(std::make_unique<TorchModel>(choice, options));
   } catch (const std::exception& exception) {
     return translate(exception, options.device.toString());
   }

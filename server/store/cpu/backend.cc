@@ -243,6 +243,10 @@ class CpuBackend : public Backend {
     return shards;
   }
 
+  Result<std::unique_ptr<RowStorage>> makeRowStorage(uint32_t dim, const Optimizer& optimizer) override {
+    return makeCpuRowStorage(dim, optimizer);
+  }
+
  private:
   Result<std::shared_ptr<Arena>> mapWeights(uint64_t elements, uint64_t shards) const {
     if (sharing_) {

@@ -3,12 +3,13 @@
 #include "server/store/cuda/combine.cuh"
 #include "server/store/cuda/lane.cuh"
 #include "server/store/cuda/storage.cuh"
+#include "server/store/rows/cuda/row_storage.cuh"
 
 namespace psd {
 namespace {
 
-/// Free when the parameters have their memory, for what comes after them and would fail with a model in
-/// place: the lanes of the event loops, of a round and of a checkpoint.
+/// Free when the parameters, and each chunk of rows, have their memory, for what comes after them and would
+/// fail with a model in place: the lanes of the event loops, of a round and of a checkpoint.
 constexpr uint64_t kBesideParametersBytes = uint64_t{256} << 20;
 
 /// One CUDA device. Thread-safe.
@@ -62,11 +63,18 @@ class CudaBackend : public Backend {
     return std::move(shards);  // nvcc does not move by itself into a Result
   }
 
+  Result<std::unique_ptr<RowStorage>> makeRowStorage(uint32_t dim, const Optimizer& optimizer) override {
+    PSD_RETURN_IF_ERROR(rowStreams_->prepare());
+    return std::unique_ptr<RowStorage>(
+        std::make_unique<CudaRowStorage>(device_, kBesideParametersBytes, dim, optimizer, rowStreams_));
+  }
+
  private:
   const int device_;
   const std::string model_;
   const std::shared_ptr<StagingPool> gradients_ = makeDevicePool();
   const std::shared_ptr<StagingPool> copies_ = makeDevicePool();
+  const std::shared_ptr<RowStreams> rowStreams_ = std::make_shared<RowStreams>(device_);
 };
 
 /// How many devices there are, and why there are none.

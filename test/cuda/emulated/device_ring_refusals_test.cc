@@ -5,7 +5,7 @@
 #include "test/integration/protocol_server.h"
 #include "test/integration/raw_trainer.h"
 
-namespace psd {
+namespace psd::device_ring_refusals_test {
 namespace {
 
 using namespace testing;
@@ -117,7 +117,7 @@ TEST_CASE("Device ring: rings that cannot be, and those of others when they are 
   PSD_REQUIRE_OK(second.openRing());
   checkRefused(third.openRing(64), ErrorCode::overloaded, "limits.all_rings_bytes allows 4194304");
   first = nullptr;
-  turnUntil(io, [&] { return statusOf(server)["ring_bytes"] == kSharedUnitBytes; });
+  turnUntil(io, [&] { return server.status()["ring_bytes"] == kSharedUnitBytes; });
   PSD_REQUIRE_OK(third.openRing());
 }
 
@@ -145,4 +145,4 @@ TEST_CASE("Device ring: the CPU has none") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::device_ring_refusals_test

@@ -4,19 +4,45 @@
 #include <future>
 #include <vector>
 
-#include "server/store/backend.h"
+#include "server/store/parameter_store.h"
 #include "test/cuda/emulated/device.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::failing_device_test {
 namespace {
 
 using Catch::Matchers::Contains;
 
 constexpr int kFirst = 0, kSecond = 1;  // a device fails once
 constexpr std::chrono::minutes kPatience{1};
+
+TEST_CASE("rows that a full device has no memory for are refused whole, and leave nothing behind") {
+  constexpr size_t kKept = size_t{256} << 20, kChunk = size_t{8} << 20;
+  const auto device = makeCudaBackend(kFirst);
+  PSD_REQUIRE_OK(device);
+  const ModelSpec model{"m", {}, {{"a", 4, {}}, {"b", 4, {}}}};
+  const auto store = ParameterStore::create(model, 1, {*device}, {{}, {Optimizer{}}, {0, 0}});
+  PSD_REQUIRE_OK(store);
+  RowShard& shard = (*store)->rowShard(0);
+  const std::vector<RowRun> runs = {{0, 2}, {1, 2}};
+  const std::vector<uint64_t> ids = {1, 2, 1, 2};
+  const std::vector<float> gradients(16, 1.f);
+  const auto update = [&] {
+    return shard.update({{runs, ids}, gradients, nullptr}, {}, shard.scalars(shard.beginUpdateAlone()));
+  };
+  emulated::leaveFree(kFirst, kKept + kChunk + kChunk / 2);  // for the rows of one table
+  const Status full = update();
+  REQUIRE_FALSE(full.ok());
+  CHECK(full.error().code == ErrorCode::overloaded);
+  CHECK_THAT(full.message(), Contains("cuda:0: cannot hold 8388608 bytes") && Contains("have to stay so"));
+  CHECK(shard.size().rows == 0);
+  CHECK(shard.size().bytes == 0);
+  emulated::leaveFree(kFirst, size_t{1} << 30);
+  PSD_REQUIRE_OK(update());
+  CHECK(shard.size().rows == 4);
+}
 
 TEST_CASE("operations on a device that fails end with its error, those that are queued too") {
   constexpr uint64_t kElements = 100'000;
@@ -28,6 +54,12 @@ TEST_CASE("operations on a device that fails end with its error, those that are 
   ShardStorage& storage = *shards->front();
   const std::vector<float> gradient(kElements, 1.f);
   std::vector<std::promise<Status>> ends(2 * kOperations);
+  auto rows = (*device)->makeRowStorage(4, Optimizer{});
+  PSD_REQUIRE_OK(rows);
+  RowTable table({}, *std::move(rows), std::make_shared<Epochs>());
+  const std::vector<uint64_t> ids = {1, 2, 3}, more = {4};
+  PSD_REQUIRE_OK(table.insertMissing(ids, Version{1}));
+  PSD_REQUIRE_OK(table.state());
   const auto lane = (*device)->makeLane();  // goes first, and waits for the callbacks
   for (int i = 0; i < kOperations; i++) {
     if (i == kOperations / 2) emulated::failDevice(kFirst);
@@ -42,9 +74,14 @@ TEST_CASE("operations on a device that fails end with its error, those that are 
     if (i >= kOperations) REQUIRE_FALSE(status.ok());
     if (!status.ok()) CHECK_THAT(status.message(), Contains("cuda:0: ") && Contains("launch failure"));
   }
-  const auto more = (*device)->allocate(std::vector<uint64_t>{kElements}, Optimizer{});
-  REQUIRE_FALSE(more.ok());
-  CHECK_THAT(more.message(), Contains("cuda:0: ") && Contains("launch failure"));
+  const auto another = (*device)->allocate(std::vector<uint64_t>{kElements}, Optimizer{});
+  REQUIRE_FALSE(another.ok());
+  CHECK_THAT(another.message(), Contains("cuda:0: ") && Contains("launch failure"));
+  std::vector<float> values(ids.size() * 4);
+  table.gather(ids, values);
+  CHECK_THAT(table.state().message(), Contains("cuda:0: ") && Contains("launch failure"));
+  CHECK_THAT(table.insertMissing(more, Version{2}).message(), Contains("cuda:0: "));
+  CHECK(table.size().rows == ids.size());
 }
 
 TEST_CASE("a daemon whose device fails tells its trainers, and goes on answering") {
@@ -73,4 +110,4 @@ TEST_CASE("a daemon whose device fails tells its trainers, and goes on answering
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::failing_device_test

@@ -14,7 +14,7 @@
 #include "test/cuda/emulated/two_processes.h"
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::ipc_test {
 namespace {
 
 using testing::Ends;
@@ -318,4 +318,4 @@ TEST_CASE("a program that exports its symbols has the runtime by name") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::ipc_test

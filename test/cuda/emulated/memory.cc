@@ -94,6 +94,11 @@ size_t Memory::freeBytes() const {
   return bytesMax_ - usedBytes_;
 }
 
+void Memory::leaveFree(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  usedBytes_ = bytesMax_ - bytes;
+}
+
 bool Memory::holds(const void* memory, size_t bytes) const {
   const std::lock_guard lock(mutex_);
   const auto* const begin = static_cast<const std::byte*>(memory);

@@ -34,6 +34,8 @@ class Memory {
   /// Whether `memory` was what allocate() or open() gave.
   bool release(void* memory);
   size_t freeBytes() const;
+  /// From now on no more than so many bytes are free: others have the rest.
+  void leaveFree(size_t bytes);
 
   /// For other processes; none where allocate() did not give `memory`. One of not just whole blocks ends the
   /// program.

@@ -47,6 +47,8 @@ Stream* streamOf(RuntimeDevice& device, Stream* stream) {
 
 void failDevice(int device) { runtime().devices.at(device).device.failed = true; }
 
+void leaveFree(int device, size_t bytes) { runtime().devices.at(device).device.memory.leaveFree(bytes); }
+
 void queueKernel(uint32_t blocks, uint32_t threads, cudaStream_t stream, std::function<void()> kernel) {
   onStream(stream, [&](Stream& own) {
     if (blocks == 0 || threads == 0 || threads > kThreadsMax) return cudaErrorInvalidConfiguration;
@@ -176,6 +178,10 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) {
   return cudaSuccess;
 }
 
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
+  return cudaEventCreate(event);
+}
+
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   current();
   delete event;
@@ -199,9 +205,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  current();
+  RuntimeDevice& device = current();
   if (event->recorded.valid()) event->recorded.wait();
-  return cudaSuccess;
+  return answer(device.device.failed ? cudaErrorLaunchFailure : cudaSuccess);
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {

@@ -11,7 +11,7 @@
 #include "test/support/arena_values.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::trainer_device_failure_test {
 namespace {
 
 using namespace testing;
@@ -53,4 +53,4 @@ TEST_CASE("Device ring: a trainer whose device fails is told so, and does not co
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::trainer_device_failure_test

@@ -8,7 +8,7 @@
 #include "test/support/catch.h"
 #include "test/support/event_loop.h"
 
-namespace psd {
+namespace psd::byte_budget_test {
 namespace {
 
 using testing::TestLoop;
@@ -128,4 +128,4 @@ TEST_CASE("those who wait on several threads all get their turn") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::byte_budget_test

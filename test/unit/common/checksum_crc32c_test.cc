@@ -4,7 +4,7 @@
 #include "test/support/catch.h"
 #include "test/support/random.h"
 
-namespace psd {
+namespace psd::checksum_crc32c_test {
 namespace {
 
 uint32_t crcOf(const std::string& text, uint32_t previous = 0) {
@@ -32,4 +32,4 @@ TEST_CASE("CRC-32C adds up over pieces, with the instruction as with tables") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::checksum_crc32c_test

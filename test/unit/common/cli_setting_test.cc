@@ -3,7 +3,7 @@
 #include "common/cli/setting.h"
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::cli_setting_test {
 
 TEST_CASE("seconds may have fractions and have bounds") {
   CHECK(*parseSeconds({"--t", "0.25"}, 10) == 0.25);
@@ -25,6 +25,16 @@ TEST_CASE("whole numbers are whole and in range") {
   }
 }
 
+TEST_CASE("numbers may have fractions and have bounds") {
+  CHECK(*parseNumber({"--x", "1.05"}, 0, 2) == 1.05);
+  CHECK(*parseNumber({"--x", "0"}, 0, 2) == 0);
+  for (const std::string text : {"-0.1", "2.1", "nan", "inf", "", "1x"}) {
+    const auto parsed = parseNumber({"--x", text}, 0, 2);
+    REQUIRE_FALSE(parsed.ok());
+    CHECK(parsed.message() == "--x: '" + text + "' is not a number from 0 to 2");
+  }
+}
+
 TEST_CASE("bytes may have a unit") {
   CHECK(*parseBytes({"--b", "3K"}, 1, 1 << 20) == 3072);
   CHECK(*parseBytes({"--b", "17"}, 1, 1 << 20) == 17);
@@ -35,4 +45,4 @@ TEST_CASE("bytes may have a unit") {
   }
 }
 
-}  // namespace psd
+}  // namespace psd::cli_setting_test

@@ -4,7 +4,7 @@
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
 
-namespace psd {
+namespace psd::config_json_file_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -154,4 +154,4 @@ TEST_CASE("a document becomes text whatever bytes are in it") {
   CHECK(jsonText(Json("caf\u00e9")) == "\"caf\u00e9\"");
 }
 
-}  // namespace psd
+}  // namespace psd::config_json_file_test

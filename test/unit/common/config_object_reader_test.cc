@@ -5,7 +5,7 @@
 #include "common/config/object_reader.h"
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::config_object_reader_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -196,4 +196,4 @@ TEST_CASE("fail() keeps the first failure, under the path of its object") {
   CHECK(status.error().code == ErrorCode::invalidArgument);
 }
 
-}  // namespace psd
+}  // namespace psd::config_object_reader_test

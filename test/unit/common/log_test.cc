@@ -13,7 +13,7 @@
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
 
-namespace psd {
+namespace psd::log_test {
 namespace {
 
 using testing::readFile;
@@ -142,4 +142,4 @@ TEST_CASE("a log file that cannot be opened is an error with path and reason") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::log_test

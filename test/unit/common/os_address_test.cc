@@ -3,7 +3,7 @@
 #include "common/os/address.h"
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::os_address_test {
 namespace {
 
 Address parsed(const std::string& text) {
@@ -76,4 +76,4 @@ TEST_CASE("what is no address is refused with the reason and both forms") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::os_address_test

@@ -11,7 +11,7 @@
 #include "test/support/memory_env.h"
 #include "test/support/temp_dir.h"
 
-namespace psd {
+namespace psd::os_env_test {
 namespace {
 
 using testing::kSurvivals;
@@ -247,4 +247,4 @@ TEST_CASE("an atomic write to a name without a folder lands in the current one")
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::os_env_test

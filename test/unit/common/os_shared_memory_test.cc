@@ -9,7 +9,7 @@
 #include "common/os/shared_memory.h"
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::os_shared_memory_test {
 namespace {
 
 constexpr uint64_t kBytes = 10'000;  // not whole pages
@@ -91,4 +91,4 @@ TEST_CASE("descriptors can be passed over Unix sockets only") {
   CHECK(!canPassDescriptors(-1));
 }
 
-}  // namespace psd
+}  // namespace psd::os_shared_memory_test

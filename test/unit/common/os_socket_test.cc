@@ -14,7 +14,7 @@
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
 
-namespace psd {
+namespace psd::os_socket_test {
 namespace {
 
 using testing::TempDir;
@@ -250,4 +250,4 @@ TEST_CASE("a host without an address is refused by its name") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::os_socket_test

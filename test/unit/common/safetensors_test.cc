@@ -10,7 +10,7 @@
 #include "test/support/random.h"
 #include "test/support/temp_dir.h"
 
-namespace psd {
+namespace psd::safetensors_test {
 namespace {
 
 using testing::MemoryEnv;
@@ -137,7 +137,7 @@ TEST_CASE("a file that is not of the format is refused with the reason") {
   CHECK(refusalOf(fileOf("{\"w\":{}}", 0)) == json);
   CHECK(refusalOf(fileOf("{\"caf\xe9\":" + tensor("[1]", "[0,4]") + "}", 4)) == json);
   CHECK(refusalOf(fileOf("[1]", 0)) == "its header is not a JSON object");
-  CHECK(refusalOf(fileOf("{}", 0)) == "the model has no tensors");
+  CHECK(refusalOf(fileOf("{}", 0)) == "the model has neither tensors nor tables");
   CHECK(refusalOf(fileOf("{\"w x\":" + tensor("[1]", "[0,4]") + "}", 4)) ==
         "a tensor of the model has a name with other characters than visible ASCII");
 }
@@ -248,4 +248,4 @@ TEST_CASE("random damage to a file never does more than an error") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::safetensors_test

@@ -35,6 +35,16 @@ DOCUMENTS = [
     {"optimizer": {"type": "adam", "schedule": {"type": "cosine", "total_updates": 10}}},
     {"optimizer": {"type": "adamw"}},
     {"model": {"tensors": [{"name": "w", "shape": [2, 3]}]}},
+    {"model": {"tables": [{"name": "user", "dim": 4}]}, "row_shards": 2,
+     "tables": [{"match": ["user"], "max_rows": 9}]},
+    {"model": {"tables": [{"name": "user", "dim": 4}]},
+     "tables": [{"match": ["user"], "evict": {"by": "age", "updates": 9}, "admit": {"after_pushes": 2}}]},
+    {"model": {"tables": [{"name": "user", "dim": 4}]},
+     "tables": [{"match": ["user"], "max_rows": 9, "evict": {"by": "least_recent"}, "admit": {"probability": 0.5}}]},
+    {"model": {"tables": [{"name": "user", "dim": 4}]},
+     "tables": [{"match": ["user"], "evict": {"by": "norm", "below": 0.5}}]},
+    {"model": {"tables": [{"name": "user", "dim": 4, "initial": {"type": "normal"}}]},
+     "optimizer": {"type": "rowwise_adagrad"}},
     {"model": {"file": "values.safetensors"}},
     {"policy": {"type": "locked"}},
     {"policy": {"type": "bounded_staleness"}},
@@ -57,7 +67,8 @@ DOCUMENTS = [
     {"policy": {"type": "locked"}, "durability": {"type": "log", "path": "saved"}},
 ]
 # Without a default in the schema: left out when not given …
-OPTIONAL = {"device", "devices", "shards", "model", "world_size", "staleness", "max", "delay_compensation", "clip"}
+OPTIONAL = {"device", "devices", "shards", "row_shards", "max_rows", "model", "world_size", "staleness", "max",
+            "delay_compensation", "clip", "evict", "admit"}
 # … worked out from the machine, or read by editors only.
 COMPUTED = {"threads", "quorum"}
 FOR_EDITORS = {"$schema"}
@@ -206,7 +217,7 @@ class SchemaTest(unittest.TestCase):
         for document in DOCUMENTS:
             read.update(present(SCHEMA, self.effective(document)))
         for schedule in ({"type": "step", "every_updates": 1}, {"type": "cosine", "total_updates": 1}, {}):
-            for optimizer in ("sgd", "adagrad", "rmsprop", "adam", "adamw"):
+            for optimizer in ("sgd", "adagrad", "rowwise_adagrad", "rmsprop", "adam", "adamw"):
                 document = {"optimizer": {"type": optimizer, "schedule": schedule}}
                 read.update(present(SCHEMA, self.effective(document)))
         self.assertEqual({"." + key for key in FOR_EDITORS}, set(declared(SCHEMA)) - read)
@@ -290,6 +301,19 @@ class SchemaTest(unittest.TestCase):
             {"model": {}},
             {"model": {"tensors": []}},
             {"model": {"tensors": [{"name": "w"}]}},
+            {"model": {"tensors": [], "tables": []}},
+            {"model": {"tables": [{"name": "user"}]}},
+            {"model": {"tables": [{"name": "user", "dim": 4097}]}},
+            {"model": {"tables": [{"name": "user", "dim": 4, "initial": {"type": "ones"}}]}},
+            {"tables": [{}]},
+            {"tables": [{"match": "a", "evict": {"by": "age"}}]},
+            {"tables": [{"match": "a", "evict": {"by": "size"}}]},
+            {"tables": [{"match": "a", "evict": {"by": "norm", "updates": 2}}]},
+            {"tables": [{"match": "a", "max_rows": 9, "evict": {"by": "least_recent", "updates": 2}}]},
+            {"tables": [{"match": "a", "admit": {}}]},
+            {"tables": [{"match": "a", "admit": {"after_pushes": 2, "probability": 0.5}}]},
+            {"tables": [{"match": "a", "admit": {"counters": 64, "probability": 0.5}}]},
+            {"row_shards": 0},
             {"model": {"tensors": [{"name": "w", "shape": [0]}]}},
             {"model": {"file": "a", "tensors": [{"name": "w", "shape": [1]}]}},
             {"codecs": {"push": {"allowed": ["zip"]}}},

@@ -5,7 +5,7 @@
 
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::status_test {
 namespace {
 
 TEST_CASE("what may pass by itself is told from what will not") {
@@ -22,4 +22,4 @@ TEST_CASE("what may pass by itself is told from what will not") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::status_test

@@ -2,7 +2,7 @@
 
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::text_test {
 namespace {
 
 TEST_CASE("texts are joined with the separator between them, empty ones too") {
@@ -61,4 +61,4 @@ TEST_CASE("UTF-8 is told from what is none") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::text_test

@@ -2,7 +2,7 @@
 #include "test/support/catch.h"
 #include "test/support/random.h"
 
-namespace psd {
+namespace psd::types_model_layout_test {
 namespace {
 
 TEST_CASE("tensors lie end to end, each begun at the grain") {
@@ -51,4 +51,4 @@ TEST_CASE("an element is found in its tensor, padding in the tensor before it") 
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::types_model_layout_test

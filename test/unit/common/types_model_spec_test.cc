@@ -5,7 +5,7 @@
 #include "common/types/model_spec.h"
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::types_model_spec_test {
 namespace {
 
 using Shape = std::vector<uint64_t>;
@@ -87,7 +87,7 @@ TEST_CASE("a model that can be held is taken") {
 }
 
 TEST_CASE("a model that cannot be held is refused by the tensor's name") {
-  CHECK(refusalOf({}) == "the model has no tensors");
+  CHECK(refusalOf({}) == "the model has neither tensors nor tables");
   CHECK(refusalOf({{"", DType::f32, {1}}}) == "a tensor of the model has an empty name");
   const std::string badName = "a tensor of the model has a name with other characters than visible ASCII";
   CHECK(refusalOf({{"two words", DType::f32, {1}}}) == badName);
@@ -134,4 +134,4 @@ TEST_CASE("the difference of two models names the first tensor that differs") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::types_model_spec_test

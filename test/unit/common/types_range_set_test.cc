@@ -4,7 +4,7 @@
 #include "test/support/catch.h"
 #include "test/support/random.h"
 
-namespace psd {
+namespace psd::types_range_set_test {
 namespace {
 
 TEST_CASE("ranges that touch merge, ranges that overlap are refused") {
@@ -83,4 +83,4 @@ TEST_CASE("a range set agrees with a bitmap") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::types_range_set_test

@@ -3,7 +3,7 @@
 #include "common/budget/byte_budget.h"
 #include "test/unit/common/wire_streams.h"
 
-namespace psd {
+namespace psd::wire_budget_test {
 namespace {
 
 using namespace testing;
@@ -105,4 +105,4 @@ TEST_CASE("a connection that ends while it waits or holds gives everything back"
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::wire_budget_test

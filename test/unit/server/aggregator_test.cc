@@ -10,7 +10,7 @@
 #include "test/support/catch.h"
 #include "test/support/random.h"
 
-namespace psd {
+namespace psd::aggregator_test {
 namespace {
 
 using Kind = Combination::Kind;
@@ -139,4 +139,4 @@ TEST_CASE("what cannot be is refused with its place") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::aggregator_test

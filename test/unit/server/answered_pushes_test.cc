@@ -4,7 +4,7 @@
 
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::answered_pushes_test {
 namespace {
 
 TEST_CASE("answered pushes are found by their step, and others are not") {
@@ -31,4 +31,4 @@ TEST_CASE("answered pushes: the newest stay, and memory does not grow") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::answered_pushes_test

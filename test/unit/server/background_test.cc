@@ -5,7 +5,7 @@
 #include "test/support/catch.h"
 #include "test/support/event_loop.h"
 
-namespace psd {
+namespace psd::background_test {
 namespace {
 
 using testing::TestLoop;
@@ -41,4 +41,4 @@ TEST_CASE("work that nobody waits for any more is finished all the same") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::background_test

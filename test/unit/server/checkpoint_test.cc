@@ -11,7 +11,7 @@
 #include "test/support/memory_env.h"
 #include "test/unit/server/checkpoint_store.h"
 
-namespace psd {
+namespace psd::checkpoint_test {
 namespace {
 
 using namespace testing;
@@ -310,11 +310,11 @@ TEST_CASE("a manifest holds the plan by which samples are dealt, if there is one
 
   SamplePlan plan;
   PSD_REQUIRE_OK(plan.begin(10, 3, 1));
-  const TrainerLife life{Rank{1}, 77};
-  for (uint64_t step : {1, 2, 3}) plan.take(LifeId{1}, life, Step{step}, 4);
-  plan.giveBack(LifeId{1}, Step{1});
+  const TrainerProcess process{Rank{1}, 77};
+  for (uint64_t step : {1, 2, 3}) plan.take(ProcessId{1}, process, Step{step}, 4);
+  plan.giveBack(ProcessId{1}, Step{1});
   plan.beginShard();
-  plan.done(LifeId{1}, Step{2});
+  plan.done(ProcessId{1}, Step{2});
   manifest.samples = plan.saved();
   const auto parsed = parseManifest(formatManifest(manifest), "m");
   PSD_REQUIRE_OK(parsed);
@@ -330,25 +330,25 @@ TEST_CASE("a manifest holds the plan by which samples are dealt, if there is one
 TEST_CASE("of a restored plan is done what all shards hold") {
   auto store = trainedStore(2, kSgd);
   Manifest manifest = describeStore(*store, {"locked"});
-  const TrainerLife life{Rank{1}, 77};
+  const TrainerProcess process{Rank{1}, 77};
   // Shard 0 has steps 9 and 8, shard 1 steps 10 and 9; neither has 7.
   manifest.shards[0].pushed = {manifest.shards[0].range.count,
-                               {{life.rank, life.incarnation, Step{9}, Version{5}, 0, 0b01}}};
+                               {{process.rank, process.incarnation, Step{9}, Version{5}, 0, 0b01}}};
   manifest.shards[1].pushed = {manifest.shards[1].range.count,
-                               {{life.rank, life.incarnation, Step{10}, Version{5}, 0, 0b01}}};
+                               {{process.rank, process.incarnation, Step{10}, Version{5}, 0, 0b01}}};
   SamplePlan plan;
   PSD_REQUIRE_OK(plan.begin(60, 1));
-  for (uint64_t step : {7, 8, 9, 10, 11}) plan.take(LifeId{1}, life, Step{step}, 10);
+  for (uint64_t step : {7, 8, 9, 10, 11}) plan.take(ProcessId{1}, process, Step{step}, 10);
   manifest.samples = plan.saved();
   SamplesReplay replay(manifest);
   const SamplePlan before = SamplesReplay(manifest).finish();
   CHECK(before.doneCount() == 20);      // step 9; and 8, which shard 1 has dropped
   CHECK(before.underWayCount() == 20);  // 10, which shard 0 may yet get, and 11
   const auto source = [&](uint64_t step) {
-    return std::vector<UpdateSource>{{life.rank, 10, life.incarnation, Step{step}, Version{4}, 0}};
+    return std::vector<UpdateSource>{{process.rank, 10, process.incarnation, Step{step}, Version{4}, 0}};
   };
   replay.update(ShardId{0}, source(10));
-  PSD_REQUIRE_OK(replay.deal({plan.terms(), {{Step{12}, {0, 50, 10}}, life, 6}}));
+  PSD_REQUIRE_OK(replay.deal({plan.terms(), {{Step{12}, {0, 50, 10}}, process, 6}}));
   for (uint32_t shard : {0, 1}) replay.update(ShardId{shard}, source(12));
   const SamplePlan after = std::move(replay).finish();
   CHECK(after.doneCount() == 40);
@@ -356,4 +356,4 @@ TEST_CASE("of a restored plan is done what all shards hold") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::checkpoint_test

@@ -1,6 +1,6 @@
 #include "test/support/combine_checks.h"
 
-namespace psd {
+namespace psd::combine_test {
 namespace {
 
 using testing::CombineBench;
@@ -74,4 +74,4 @@ TEST_CASE("what is combined goes through the optimizer with its state") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::combine_test

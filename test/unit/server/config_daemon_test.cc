@@ -8,7 +8,7 @@
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
 
-namespace psd {
+namespace psd::config_daemon_test {
 namespace {
 
 Result<LoadedConfig> read(const std::string& text) { return readDaemonConfig(*parseJson(text, "test")); }
@@ -139,8 +139,45 @@ TEST_CASE("each wrong value has its one line") {
       {R"({"policy": {"tpye": "locked"}})", "policy.tpye: unknown key; did you mean 'type'?"},
       {R"({"color": 1})",
        "color: unknown key; valid keys: listen, device, devices, shards, threads, spin_us, policy, "
-       "optimizer, groups, model, world_size, codecs, membership, shm_writable, exit_when_done, save, "
+       "optimizer, groups, row_shards, tables, model, world_size, codecs, membership, shm_writable, "
+       "exit_when_done, save, "
        "durability, log, limits"},
+      {R"({"durability": {"full_every": 2}})",
+       "durability.full_every: goes with type checkpoint or log, not with 'none'"},
+      {R"({"durability": {"type": "checkpoint", "path": "x", "full_every": 0}})",
+       "durability.full_every: must be an integer from 1 to 1000, not 0"},
+      {R"({"tables": [{"match": "a", "evict": {}}]})",
+       R"(tables[0].evict.by: is needed: "age", "least_recent" or "norm")"},
+      {R"({"tables": [{"match": "a", "evict": {"by": "size"}}]})",
+       R"(tables[0].evict.by: must be one of "age", "least_recent", "norm", not "size")"},
+      {R"({"tables": [{"match": "a", "evict": {"by": "age"}}]})",
+       "tables[0].evict.updates: is needed: how many updates without a row make it due"},
+      {R"({"tables": [{"match": "a", "evict": {"by": "age", "updates": 0}}]})",
+       "tables[0].evict.updates: must be an integer from 1 to 549755813888, not 0"},
+      {R"({"tables": [{"match": "a", "evict": {"by": "age", "updates": 9, "below": 1}}]})",
+       "tables[0].evict.below: goes with by norm, not with 'age'"},
+      {R"({"tables": [{"match": "a", "evict": {"by": "norm"}}]})",
+       "tables[0].evict.below: is needed: the norm from which a row stays"},
+      {R"({"tables": [{"match": "a", "evict": {"by": "norm", "below": -1}}]})",
+       "tables[0].evict.below: must be a number from 0 to 1000000, not -1"},
+      {R"({"tables": [{"match": "a", "evict": {"by": "least_recent"}}]})",
+       "tables[0].evict.by: least_recent makes room where max_rows is reached, and there is no max_rows"},
+      {R"({"tables": [{"match": "a", "max_rows": 5, "evict": {"by": "least_recent", "updates": 3}}]})",
+       "tables[0].evict.updates: goes with by age or norm, not with 'least_recent'"},
+      {R"({"tables": [{"match": "a", "evict": {"by": "age", "update": 3}}]})",
+       "tables[0].evict.update: unknown key; did you mean 'updates'?"},
+      {R"({"tables": [{"match": "a", "admit": {}}]})",
+       "tables[0].admit: needs 'after_pushes' or 'probability'"},
+      {R"({"tables": [{"match": "a", "admit": {"after_pushes": 2, "probability": 0.5}}]})",
+       "tables[0].admit: holds 'after_pushes' and 'probability'; give only one of the two"},
+      {R"({"tables": [{"match": "a", "admit": {"after_pushes": 1}}]})",
+       "tables[0].admit.after_pushes: must be an integer from 2 to 255, not 1"},
+      {R"({"tables": [{"match": "a", "admit": {"after_pushes": 2, "counters": 63}}]})",
+       "tables[0].admit.counters: must be an integer from 64 to 268435456, not 63"},
+      {R"({"tables": [{"match": "a", "admit": {"probability": 1.5}}]})",
+       "tables[0].admit.probability: must be a number from 0 to 1, not 1.5"},
+      {R"({"tables": [{"match": "a", "admit": {"probability": 0.5, "counters": 64}}]})",
+       "tables[0].admit.counters: goes with after_pushes, not with 'probability'"},
       {R"({"durability": {"path": "x"}})",
        "durability.path: goes with type checkpoint or log, not with 'none'"},
       {R"({"durability": {"type": "checkpoint", "path": "x", "segment_bytes": 65536}})",
@@ -228,11 +265,11 @@ TEST_CASE("what ends a round that takes too long goes with a limit for it") {
 TEST_CASE("each wrong model has its one line") {
   auto [model, message] = GENERATE(table<std::string, std::string>({
       {R"(null)", "model: must be an object, not null"},
-      {R"({})", "model: needs 'tensors' or 'file'"},
+      {R"({})", "model: needs 'tensors', 'tables' or 'file'"},
       {R"({"file": "a", "tensors": [{"name": "w", "shape": [2]}]})",
-       "model: holds 'tensors' and 'file'; give only one of the two"},
+       "model: holds 'tensors' or 'tables', and 'file'; give only one of the two"},
       {R"({"file": ""})", "model.file: must be the path of a .safetensors file, not \"\""},
-      {R"({"tensors": []})", "model.tensors: the model has no tensors"},
+      {R"({"tensors": []})", "model.tensors: the model has neither tensors nor tables"},
       {R"({"tensors": [{"shape": [2]}]})", "model.tensors[0].name: is needed"},
       {R"({"tensors": [{"name": "w"}]})", "model.tensors[0].shape: is needed, as [128, 784]; [] is a scalar"},
       {R"({"tensors": [{"name": "w", "shap": [2]}]})",
@@ -369,10 +406,10 @@ TEST_CASE("a tensor belongs to the first group that matches it") {
   const auto assigned = assignGroups(
       modelWith({"conv.weight", "conv.bias", "fc1.weight", "fc1.bias", "scale", "fc10.bias"}), groups);
   PSD_REQUIRE_OK(assigned);
-  CHECK(*assigned == std::vector<uint32_t>{2, 1, 0, 0, 1, 1});
+  CHECK(assigned->ofTensor == std::vector<uint32_t>{2, 1, 0, 0, 1, 1});
   const auto all = assignGroups(modelWith({"fc1.weight", "scale"}), groups);
   PSD_REQUIRE_OK(all);  // nothing is left for the others
-  CHECK(*all == std::vector<uint32_t>{0, 1});
+  CHECK(all->ofTensor == std::vector<uint32_t>{0, 1});
 }
 
 TEST_CASE("a group without a tensor is refused with its path") {
@@ -388,4 +425,4 @@ TEST_CASE("a group without a tensor is refused with its path") {
         "groups[0].match: x y? matches no tensor of model 'net', whose tensors are a ... b");
 }
 
-}  // namespace psd
+}  // namespace psd::config_daemon_test

@@ -6,7 +6,7 @@
 #include "test/support/catch.h"
 #include "test/support/memory_env.h"
 
-namespace psd {
+namespace psd::departed_test {
 namespace {
 
 using namespace testing;
@@ -94,4 +94,4 @@ TEST_CASE("who has come and gone counts for the daemon that goes on, and for no 
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::departed_test

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "server/push/push_ring.h"
+#include "server/push/shared_ring.h"
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::descriptor_budget_test {
 namespace {
 
 using Catch::Contains;
@@ -80,9 +80,9 @@ TEST_CASE("a limit that leaves no connection at all is an error that names the o
 TEST_CASE("a ring takes one of the descriptors that are left for rings, until its memory is gone") {
   const auto bytes = ByteBudget::make(1 << 20), files = ByteBudget::make(1);
   const Limits limits;
-  auto first = PushRing::make(4096, limits, *bytes, *files);
+  auto first = SharedRing::make(4096, limits, *bytes, *files);
   PSD_REQUIRE_OK(first);
-  const auto second = PushRing::make(4096, limits, *bytes, *files);
+  const auto second = SharedRing::make(4096, limits, *bytes, *files);
   REQUIRE_FALSE(second.ok());
   CHECK(second.error().code == ErrorCode::overloaded);
   CHECK_THAT(second.message(), Contains("file descriptor"));
@@ -90,10 +90,10 @@ TEST_CASE("a ring takes one of the descriptors that are left for rings, until it
   std::shared_ptr<SharedMemory> kept = (*first)->memory();
   first->reset();
   CHECK(bytes->used() == 4096);
-  CHECK_FALSE(PushRing::make(4096, limits, *bytes, *files).ok());
+  CHECK_FALSE(SharedRing::make(4096, limits, *bytes, *files).ok());
   kept = nullptr;
   CHECK(bytes->used() == 0);
-  PSD_REQUIRE_OK(PushRing::make(4096, limits, *bytes, *files));
+  PSD_REQUIRE_OK(SharedRing::make(4096, limits, *bytes, *files));
 }
 
 TEST_CASE("this process has some descriptors, and keeps more than are open") {
@@ -103,4 +103,4 @@ TEST_CASE("this process has some descriptors, and keeps more than are open") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::descriptor_budget_test

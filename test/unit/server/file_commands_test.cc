@@ -7,7 +7,7 @@
 #include "test/support/memory_env.h"
 #include "test/unit/server/checkpoint_store.h"
 
-namespace psd {
+namespace psd::file_commands_test {
 namespace {
 
 using namespace testing;
@@ -77,7 +77,7 @@ TEST_CASE("files are read beside a daemon that removes them") {
       ++removed;
     });
     Status done;
-    if (command == "export") done = exportModel(env, kFolder, "/model.safetensors");
+    if (command == "export") done = exportModel(env, kFolder, "", "/model.safetensors");
     if (command == "inspect") done = inspect(env, kFolder);
     if (command == "replay") done = replay(env, kFolder, std::nullopt, "/model.safetensors");
     PSD_REQUIRE_OK(done);
@@ -94,7 +94,7 @@ TEST_CASE("what is damaged is told of, and what is missing for good") {
   bytes.back() ^= 1;
   daemon.disk.put(shard, bytes);
   CHECK(inspect(daemon.disk, kFolder).message().find(shard) != std::string::npos);
-  CHECK(exportModel(daemon.disk, kFolder, "/model.safetensors").message() ==
+  CHECK(exportModel(daemon.disk, kFolder, "", "/model.safetensors").message() ==
         "there is no whole checkpoint in '/saved'");
   PSD_REQUIRE_OK(daemon.disk.remove(shard));
   CHECK(inspect(daemon.disk, kFolder).message().find(shard) != std::string::npos);
@@ -104,9 +104,9 @@ TEST_CASE("what is damaged is told of, and what is missing for good") {
 TEST_CASE("a daemon that is always faster is not waited for without end") {
   WorkingDaemon daemon;
   BusyEnv env(daemon.disk, [&](uint64_t) { daemon.save(); });
-  CHECK(!exportModel(env, kFolder, "/model.safetensors").ok());
+  CHECK(!exportModel(env, kFolder, "", "/model.safetensors").ok());
   CHECK(env.looks() < 1000);
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::file_commands_test

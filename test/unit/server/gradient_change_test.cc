@@ -5,7 +5,7 @@
 #include "test/support/change_checks.h"
 #include "test/support/finite_values.h"
 
-namespace psd {
+namespace psd::gradient_change_test {
 namespace {
 
 using testing::Random;
@@ -94,4 +94,4 @@ TEST_CASE("a squared norm is that of a reference in double, for huge values too"
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::gradient_change_test

@@ -48,4 +48,24 @@ TEST_CASE("nor can a key of the policy, of which the daemon's optimizer is made"
         std::string::npos);
 }
 
+TEST_CASE("the rules of tables can change, those of admission not under a log") {
+  const auto change = [](const std::string& durability, const std::string& next) {
+    const auto document = [&](const std::string& rules) {
+      return read(R"({"policy": {"type": "locked"}, "durability": )" + durability +
+                  R"(, "tables": [{"match": "a", )" + rules + "}]}");
+    };
+    return checkLiveChange(document(R"("max_rows": 5, "evict": {"by": "least_recent"})"), document(next));
+  };
+  const std::string evict = R"("max_rows": 6, "evict": {"by": "age", "updates": 3})";
+  const std::string admit = R"("max_rows": 5, "evict": {"by": "least_recent"}, "admit": {"after_pushes": 3})";
+  CHECK(change(kLog, evict).ok());
+  CHECK(change(kCheckpoint, evict).ok());
+  CHECK(change(kCheckpoint, admit).ok());
+  CHECK(
+      change(kLog, admit).message() ==
+      "tables[0].admit: cannot change while the daemon runs with durability.type log, which replays with one "
+      R"(value (none -> {"after_pushes":3,"counters":4194304}))");
+  CHECK_FALSE(change(kCheckpoint, R"("row_steps": false)").ok());
+}
+
 }  // namespace psd::live_change_test

@@ -7,7 +7,7 @@
 #include "test/contract/policy_trainer.h"
 #include "test/support/forwarding_backend.h"
 
-namespace psd {
+namespace psd::locked_log_test {
 namespace {
 
 using namespace testing;
@@ -97,6 +97,7 @@ struct Fixture {
     push.trainer = kTrainer;
     push.step = Step{step};
     push.samples = 1;
+    push.total = kElements;
     return push;
   }
   kj::Promise<Result<PushAnswer>> start(ShardPush& push, uint64_t offset, Gradient gradient) {
@@ -203,4 +204,4 @@ TEST_CASE("a push that some elements have already is applied to the others alone
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::locked_log_test

@@ -8,7 +8,7 @@
 #include "test/support/catch.h"
 #include "test/unit/server/daemon_life.h"
 
-namespace psd {
+namespace psd::log_base_test {
 namespace {
 
 using namespace testing;
@@ -332,4 +332,4 @@ TEST_CASE("a damaged checkpoint takes no place from a whole one") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::log_base_test

@@ -8,7 +8,7 @@
 #include "test/support/event_loop.h"
 #include "test/support/memory_env.h"
 
-namespace psd {
+namespace psd::log_test {
 namespace {
 
 using namespace testing;
@@ -222,4 +222,4 @@ TEST_CASE("what is in the folder is never written over, even when it cannot be l
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::log_test

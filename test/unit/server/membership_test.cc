@@ -8,7 +8,7 @@
 #include "test/support/catch.h"
 #include "test/support/random.h"
 
-namespace psd {
+namespace psd::membership_test {
 namespace {
 
 using testing::Random;
@@ -395,4 +395,4 @@ TEST_CASE("any order of joins, leaves and losses keeps the rules") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::membership_test

@@ -6,7 +6,7 @@
 #include "server/policy/pulled_weights.h"
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::modifiers_test {
 namespace {
 
 Result<Modifiers> read(const char* json, const ModifierRefusals& refusals = {}) {
@@ -154,4 +154,4 @@ TEST_CASE("what trainers pulled is found by its version, and let go of in time")
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::modifiers_test

@@ -6,13 +6,18 @@
 #include <random>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "server/optimizer/optimizer.h"
 #include "test/support/catch.h"
 #include "test/support/storage_calls.h"
 
-namespace psd {
+namespace psd::optimizer_oracle_test {
 namespace {
 
 constexpr int64_t kElements = 333;
@@ -184,4 +189,4 @@ TEST_CASE("adamw equals LibTorch's") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::optimizer_oracle_test

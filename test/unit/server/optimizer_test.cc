@@ -5,7 +5,7 @@
 #include "server/optimizer/optimizer_config.h"
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::optimizer_test {
 namespace {
 
 using nlohmann::ordered_json;
@@ -216,4 +216,4 @@ TEST_CASE("bad options are refused with the path and the reason") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::optimizer_test

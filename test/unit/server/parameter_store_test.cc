@@ -9,7 +9,7 @@
 #include "test/support/storage_calls.h"
 #include "test/support/temp_dir.h"
 
-namespace psd {
+namespace psd::parameter_store_test {
 namespace {
 
 using testing::Random;
@@ -105,7 +105,7 @@ TEST_CASE("more backends than shards leave some empty") {
 TEST_CASE("a store of a bad model or of too much is refused") {
   auto none = ParameterStore::create({}, 1, {makeCpuBackend()}, Optimizer{});
   REQUIRE_FALSE(none.ok());
-  CHECK(none.message() == "the model has no tensors");
+  CHECK(none.message() == "the model has neither tensors nor tables");
   auto huge = ParameterStore::create({"", {{"w", DType::f32, {uint64_t{1} << 40}}}}, 1, {makeCpuBackend()},
                                      Optimizer{});
   REQUIRE_FALSE(huge.ok());
@@ -193,4 +193,4 @@ TEST_CASE("parameters that cannot be saved leave the old file and name the path"
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::parameter_store_test

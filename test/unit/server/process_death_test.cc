@@ -6,7 +6,7 @@
 #include "test/support/catch.h"
 #include "test/unit/server/daemon_life.h"
 
-namespace psd {
+namespace psd::process_death_test {
 namespace {
 
 using namespace testing;
@@ -114,4 +114,4 @@ TEST_CASE("a write whose sync failed is written anew by the daemon that reads it
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::process_death_test

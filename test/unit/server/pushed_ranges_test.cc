@@ -2,7 +2,7 @@
 
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::pushed_ranges_test {
 namespace {
 
 constexpr uint64_t kLife = 77;
@@ -85,4 +85,4 @@ TEST_CASE("what each range has of one life of a trainer") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::pushed_ranges_test

@@ -4,7 +4,7 @@
 #include "test/support/catch.h"
 #include "test/unit/server/daemon_life.h"
 
-namespace psd {
+namespace psd::read_errors_test {
 namespace {
 
 using namespace testing;
@@ -108,4 +108,4 @@ TEST_CASE("a file of those who were done that cannot be read is an error, and st
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::read_errors_test

@@ -10,10 +10,10 @@
 namespace psd::sample_plan_test {
 namespace {
 
-constexpr LifeId kOne{1}, kTwo{2};
+constexpr ProcessId kOne{1}, kTwo{2};
 
-/// A trainer's life; that of a trainer, unless it says otherwise.
-TrainerLife lifeOf(LifeId trainer) {
+/// A process of a trainer; that of a trainer, unless it says otherwise.
+TrainerProcess processOf(ProcessId trainer) {
   return {Rank{static_cast<uint32_t>(trainer.value)}, 100 + trainer.value};
 }
 
@@ -23,8 +23,8 @@ SamplePlan planOf(uint64_t samples, uint64_t epochs, uint64_t firstEpoch = 0) {
   return plan;
 }
 
-std::optional<SampleRange> take(SamplePlan& plan, LifeId trainer, uint64_t step, uint64_t count) {
-  const auto deal = plan.take(trainer, lifeOf(trainer), Step{step}, count);
+std::optional<SampleRange> take(SamplePlan& plan, ProcessId trainer, uint64_t step, uint64_t count) {
+  const auto deal = plan.take(trainer, processOf(trainer), Step{step}, count);
   return deal ? std::optional(deal->range) : std::nullopt;
 }
 
@@ -84,14 +84,14 @@ TEST_CASE("a plan that was saved goes on, and who comes back has what it had") {
   SamplePlan after = restored(plan);
   CHECK(after.doneCount() == 4);
   CHECK(after.underWayCount() == 6);
-  CHECK_FALSE(take(after, LifeId{9}, 1, 10) == SampleRange{0, 4, 4});  // that waits
-  const auto back = after.comeBack(LifeId{5}, lifeOf(kOne), {{Step{2}, {0, 8, 2}}});
+  CHECK_FALSE(take(after, ProcessId{9}, 1, 10) == SampleRange{0, 4, 4});  // that waits
+  const auto back = after.comeBack(ProcessId{5}, processOf(kOne), {{Step{2}, {0, 8, 2}}});
   CHECK(back.claimed.empty());
   CHECK(back.lost.empty());
-  CHECK(take(after, LifeId{5}, 2, 4) == SampleRange{0, 8, 2});
-  after.done(LifeId{5}, Step{2});
+  CHECK(take(after, ProcessId{5}, 2, 4) == SampleRange{0, 8, 2});
+  after.done(ProcessId{5}, Step{2});
   after.giveUpAway();
-  CHECK(take(after, LifeId{9}, 2, 10) == SampleRange{0, 4, 4});
+  CHECK(take(after, ProcessId{9}, 2, 10) == SampleRange{0, 4, 4});
   CHECK(after.doneCount() == 6);
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("who comes back does not go on with what others have, is done, or it d
   SamplePlan after = restored(plan);
   // 12 to 15 were dealt when the plan had been saved; 16 to 19 too, and are another's by now.
   REQUIRE(take(after, kTwo, 5, 4) == SampleRange{0, 12, 4});
-  const auto back = after.comeBack(LifeId{5}, lifeOf(kOne),
+  const auto back = after.comeBack(ProcessId{5}, processOf(kOne),
                                    {{Step{1}, {0, 0, 4}},
                                     {Step{3}, {0, 16, 4}},
                                     {Step{4}, {0, 12, 4}},
@@ -112,9 +112,9 @@ TEST_CASE("who comes back does not go on with what others have, is done, or it d
                                     {Step{6}, {0, 18, 3}},
                                     {Step{7}, {1, 0, 1}}});
   REQUIRE(back.claimed.size() == 1);
-  CHECK(back.claimed[0] == SampleDeal{{Step{3}, {0, 16, 4}}, lifeOf(kOne), 5});
+  CHECK(back.claimed[0] == SampleDeal{{Step{3}, {0, 16, 4}}, processOf(kOne), 5});
   CHECK(back.lost == std::vector<Step>{Step{4}, Step{5}, Step{6}, Step{7}, Step{2}});
-  CHECK(after.openSteps(LifeId{5}) == 2);
+  CHECK(after.openSteps(ProcessId{5}) == 2);
   CHECK(take(after, kTwo, 6, 9) == SampleRange{0, 4, 4});
 }
 
@@ -130,8 +130,8 @@ TEST_CASE("what gets done while shards are being saved is saved as what some of 
   CHECK(plan.finished());
   const SavedSamples saved = plan.saved();
   REQUIRE(saved.underWay.size() == 2);
-  CHECK(saved.underWay[0] == SavedDeal{{{Step{2}, {0, 5, 5}}, lifeOf(kOne)}, 2});
-  CHECK(saved.underWay[1] == SavedDeal{{{Step{3}, {0, 10, 5}}, lifeOf(kOne)}, 3});
+  CHECK(saved.underWay[0] == SavedDeal{{{Step{2}, {0, 5, 5}}, processOf(kOne)}, 2});
+  CHECK(saved.underWay[1] == SavedDeal{{{Step{3}, {0, 10, 5}}, processOf(kOne)}, 3});
   plan.endSaving();
   CHECK(plan.saved().underWay.empty());
 }
@@ -181,13 +181,13 @@ TEST_CASE("whatever trainers do, every sample of every epoch is done once") {
     testing::Random random(seed);
     const uint64_t samples = random.between(1, 50), epochs = random.between(1, 3);
     SamplePlan plan = planOf(samples, epochs);
-    std::map<std::pair<LifeId, Step>, SampleRange> open;
+    std::map<std::pair<ProcessId, Step>, SampleRange> open;
     std::vector<std::vector<int>> counts(epochs, std::vector<int>(samples));
     uint64_t nextTrainer = 4, nextStep = 1;
-    std::vector<LifeId> in = {LifeId{1}, LifeId{2}, LifeId{3}};
+    std::vector<ProcessId> in = {ProcessId{1}, ProcessId{2}, ProcessId{3}};
     for (int i = 0; !plan.finished(); i++) {
       REQUIRE(i < 100'000);
-      LifeId& trainer = in[random.below(in.size())];
+      ProcessId& trainer = in[random.below(in.size())];
       const bool takes = open.empty() || random.oneIn(2);
       if (takes) {
         const Step step{nextStep++};
@@ -196,7 +196,7 @@ TEST_CASE("whatever trainers do, every sample of every epoch is done once") {
       } else if (random.oneIn(10)) {  // it dies, and another comes
         plan.leave(trainer);
         std::erase_if(open, [&](const auto& entry) { return entry.first.first == trainer; });
-        trainer = LifeId{nextTrainer++};
+        trainer = ProcessId{nextTrainer++};
       } else {
         auto over = std::next(open.begin(), static_cast<ptrdiff_t>(random.below(open.size())));
         const auto [key, range] = *over;

@@ -12,7 +12,7 @@
 #include "test/support/random.h"
 #include "test/unit/server/daemon_life.h"
 
-namespace psd {
+namespace psd::samples_replay_test {
 namespace {
 
 using namespace testing;
@@ -26,9 +26,9 @@ struct SimulatedShard {
   std::map<uint64_t, int> counts;  // by epoch × samples + place
 
   /// Whether what became of the push of a step is known.
-  std::optional<bool> applied(const TrainerLife& life, Step step) const {
+  std::optional<bool> applied(const TrainerProcess& process, Step step) const {
     for (const AppliedPush& push : pushes) {
-      if (push.rank == life.rank && push.incarnation == life.incarnation && push.step >= step) {
+      if (push.rank == process.rank && push.incarnation == process.incarnation && push.step >= step) {
         return holds(push, step);
       }
     }
@@ -51,8 +51,8 @@ struct SimulatedTrainer {
     bool applied = false;  // to some
     size_t logged = 0;     // records that were there then
   };
-  TrainerLife life;
-  LifeId id;  // 0: it is away
+  TrainerProcess process;
+  ProcessId id;  // 0: it is away
   uint64_t steps = 0;
   std::map<Step, Push> held;
   std::set<Step> dropped;  // by the daemon, as long as that lives
@@ -104,7 +104,7 @@ class Simulation {
 
   void beginLife(SimulatedTrainer& trainer) {
     const Rank rank{static_cast<uint32_t>(&trainer - trainers_.data())};
-    trainer = {.life = {rank, ++lastIncarnation_}, .id = {++lastId_}};
+    trainer = {.process = {rank, ++lastIncarnation_}, .id = {++lastId_}};
   }
 
   void turn() {
@@ -120,7 +120,7 @@ class Simulation {
 
   void take(SimulatedTrainer& trainer) {
     const Step step{trainer.steps + 1};
-    const auto deal = plan_.take(trainer.id, trainer.life, step, random_.between(1, 8));
+    const auto deal = plan_.take(trainer.id, trainer.process, step, random_.between(1, 8));
     if (!deal) return;
     trainer.steps++;
     trainer.held[step] = {deal->range};
@@ -141,11 +141,11 @@ class Simulation {
     const bool fresh = push.shard == 0 && !halfThere(trainer);
     if (fresh && random_.oneIn(8)) trainer.dropped.insert(step);  // it is stale
     SimulatedShard& shard = shards_[push.shard];
-    if (const auto known = shard.applied(trainer.life, step)) {
+    if (const auto known = shard.applied(trainer.process, step)) {
       push.applied = push.applied || *known;
     } else if (!trainer.dropped.contains(step)) {
       push.applied = true;
-      const UpdateSource source{trainer.life.rank, 1, trainer.life.incarnation, step, {}, 0};
+      const UpdateSource source{trainer.process.rank, 1, trainer.process.incarnation, step, {}, 0};
       const LoggedUpdate update{push.shard, Version{shard.version.value + 1}, source, push.range};
       apply(update);
       log_.push_back(update);
@@ -176,7 +176,7 @@ class Simulation {
     for (const auto& [step, push] : trainer.held) {
       if (push.shard > 0 && push.shard < shards_.size()) return true;
       std::set<std::optional<bool>> fates;
-      for (const SimulatedShard& shard : shards_) fates.insert(shard.applied(trainer.life, step));
+      for (const SimulatedShard& shard : shards_) fates.insert(shard.applied(trainer.process, step));
       if (fates.size() > 1 && fates.contains(true)) return true;
     }
     return false;
@@ -201,7 +201,7 @@ class Simulation {
     trainer.id = {++lastId_};
     std::vector<HeldSamples> held;
     for (const auto& [step, push] : trainer.held) held.push_back({step, push.range});
-    const auto back = plan_.comeBack(trainer.id, trainer.life, held);
+    const auto back = plan_.comeBack(trainer.id, trainer.process, held);
     for (const SampleDeal& deal : back.claimed) log_.push_back(LoggedDeal{plan_.terms(), deal});
     trainer.dropped = {back.lost.begin(), back.lost.end()};
   }
@@ -278,8 +278,8 @@ TEST_CASE("with checkpoints alone, what is not in the model is dealt again and n
 TEST_CASE("after a crash at any operation the samples that are done are those in the model") {
   const Survival survival = GENERATE(from_range(std::begin(kSurvivals), std::end(kSurvivals)));
   TestLoop loop;
-  const TrainerLife trainer{Rank{3}, 11};  // that of push()
-  const auto beginPlan = [&](Life& daemon, LifeId id) {
+  const TrainerProcess trainer{Rank{3}, 11};  // that of push()
+  const auto beginPlan = [&](Life& daemon, ProcessId id) {
     const auto plan = daemon.durability->samples();
     if (!plan->lockExclusive()->begun()) PSD_REQUIRE_OK(plan->lockExclusive()->begin(100, 1));
     plan->lockExclusive()->comeBack(id, trainer, {});
@@ -293,13 +293,13 @@ TEST_CASE("after a crash at any operation the samples that are done are those in
     for (uint64_t life = 1; life <= 2; life++) {
       Life daemon(env, 1);
       if (!daemon.store || !daemon.begin()) break;
-      const auto plan = beginPlan(daemon, LifeId{life});
+      const auto plan = beginPlan(daemon, ProcessId{life});
       for (int i = 1; i <= 3; i++) {
         const Step step{++last};
-        const auto deal = plan->lockExclusive()->take(LifeId{life}, trainer, step, 1);
+        const auto deal = plan->lockExclusive()->take(ProcessId{life}, trainer, step, 1);
         daemon.durability->dealt({plan->lockExclusive()->terms(), *deal});
         const uint64_t logged = push(*daemon.store, 0, countingGradient(*daemon.store, 0), step);
-        if (i != 3) plan->lockExclusive()->done(LifeId{life}, step);
+        if (i != 3) plan->lockExclusive()->done(ProcessId{life}, step);
         if (i == 2) static_cast<void>(daemon.durability->finish());  // a checkpoint in between
         loop.wait(daemon.store->shard(0).whenDurable(logged));
       }
@@ -315,4 +315,4 @@ TEST_CASE("after a crash at any operation the samples that are done are those in
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::samples_replay_test

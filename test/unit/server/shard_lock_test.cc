@@ -8,7 +8,7 @@
 #include "test/support/event_loop.h"
 #include "test/support/random.h"
 
-namespace psd {
+namespace psd::shard_lock_test {
 namespace {
 
 using testing::onThreads;
@@ -149,4 +149,4 @@ TEST_CASE("threads that hold the lock over a turn of their loop, or give up, los
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::shard_lock_test

@@ -6,7 +6,7 @@
 #include "test/support/catch.h"
 #include "test/support/random.h"
 
-namespace psd {
+namespace psd::sorting_network_test {
 namespace {
 
 void apply(const std::vector<Comparator>& network, std::vector<int>& values) {
@@ -71,4 +71,4 @@ TEST_CASE("the networks that are known at compile time sort") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::sorting_network_test

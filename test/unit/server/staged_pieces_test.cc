@@ -7,7 +7,7 @@
 
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::staged_pieces_test {
 namespace {
 
 constexpr uint64_t kPiece = 16 * 1024;  // floats: what a buffer is rounded to
@@ -131,4 +131,4 @@ TEST_CASE("a failure of a piece or of a wait ends the operation") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::staged_pieces_test

@@ -2,7 +2,7 @@
 
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::step_clocks_test {
 namespace {
 
 using Released = StepClocks::Released;
@@ -12,7 +12,7 @@ constexpr SessionId kA{1}, kB{2}, kC{3};
 TimePoint at(int ms) { return TimePoint{} + std::chrono::milliseconds(ms); }
 
 /// The clocks of trainers that are in.
-StepClocks clocks(uint64_t bound, const std::vector<SessionId>& trainers) {
+StepClocks clocksOf(uint64_t bound, const std::vector<SessionId>& trainers) {
   StepClocks made(bound);
   for (SessionId session : trainers) made.join(session);
   return made;
@@ -24,7 +24,7 @@ void step(StepClocks& clocks, SessionId session, int times) {
 }
 
 TEST_CASE("a trainer reads until it is more than the bound ahead of the slowest") {
-  StepClocks clocks = psd::clocks(2, {kA, kB});
+  StepClocks clocks = clocksOf(2, {kA, kB});
   for (int i = 0; i < 2; i++) {
     step(clocks, kA, 1);
     CHECK(clocks.read(kA, at(0)));
@@ -38,7 +38,7 @@ TEST_CASE("a trainer reads until it is more than the bound ahead of the slowest"
 }
 
 TEST_CASE("bound 0 is lock-step") {
-  StepClocks clocks = psd::clocks(0, {kA, kB, kC});
+  StepClocks clocks = clocksOf(0, {kA, kB, kC});
   step(clocks, kA, 1);
   CHECK_FALSE(clocks.read(kA, at(0)));
   step(clocks, kC, 1);
@@ -48,7 +48,7 @@ TEST_CASE("bound 0 is lock-step") {
 }
 
 TEST_CASE("who leaves holds nobody back") {
-  StepClocks clocks = psd::clocks(1, {kA, kB, kC});
+  StepClocks clocks = clocksOf(1, {kA, kB, kC});
   step(clocks, kA, 2);
   CHECK_FALSE(clocks.read(kA, at(0)));
   CHECK(clocks.leave(kB).empty());  // kC is as slow
@@ -59,7 +59,7 @@ TEST_CASE("who leaves holds nobody back") {
 }
 
 TEST_CASE("a waiting trainer that leaves is not released later") {
-  StepClocks clocks = psd::clocks(0, {kA, kB});
+  StepClocks clocks = clocksOf(0, {kA, kB});
   step(clocks, kA, 1);
   CHECK_FALSE(clocks.read(kA, at(0)));
   CHECK(clocks.leave(kA).empty());
@@ -68,7 +68,7 @@ TEST_CASE("a waiting trainer that leaves is not released later") {
 }
 
 TEST_CASE("who joins begins at the slowest clock") {
-  StepClocks clocks = psd::clocks(1, {kA, kB});
+  StepClocks clocks = clocksOf(1, {kA, kB});
   step(clocks, kA, 2);
   step(clocks, kB, 1);
   clocks.join(kC);
@@ -79,7 +79,7 @@ TEST_CASE("who joins begins at the slowest clock") {
 }
 
 TEST_CASE("after everybody left the clocks go on where the slowest was") {
-  StepClocks clocks = psd::clocks(5, {kA, kB});
+  StepClocks clocks = clocksOf(5, {kA, kB});
   step(clocks, kA, 4);
   step(clocks, kB, 2);
   clocks.leave(kA);
@@ -90,14 +90,14 @@ TEST_CASE("after everybody left the clocks go on where the slowest was") {
 }
 
 TEST_CASE("an observer reads at any time and has no clock") {
-  StepClocks clocks = psd::clocks(0, {kA});
+  StepClocks clocks = clocksOf(0, {kA});
   CHECK(clocks.read(kB, at(0)));
   CHECK(clocks.advance(kB).empty());
   CHECK_FALSE(clocks.clock(kB));
 }
 
 TEST_CASE("a wait tells for whom, since when and how far ahead") {
-  StepClocks clocks = psd::clocks(1, {kA, kB, kC});
+  StepClocks clocks = clocksOf(1, {kA, kB, kC});
   step(clocks, kA, 3);
   CHECK_FALSE(clocks.read(kA, at(10)));
   CHECK_FALSE(clocks.read(kA, at(20)));  // asking again does not begin anew
@@ -114,4 +114,4 @@ TEST_CASE("a wait tells for whom, since when and how far ahead") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::step_clocks_test

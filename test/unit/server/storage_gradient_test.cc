@@ -6,7 +6,7 @@
 #include "test/contract/codec_trainer.h"
 #include "test/support/storage_calls.h"
 
-namespace psd {
+namespace psd::storage_gradient_test {
 namespace {
 
 using testing::codecNamed;
@@ -70,4 +70,4 @@ TEST_CASE("only plain gradient descent leaves weights alone where a gradient is 
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::storage_gradient_test

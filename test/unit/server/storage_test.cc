@@ -12,7 +12,7 @@
 #include "test/support/catch.h"
 #include "test/support/storage_calls.h"
 
-namespace psd {
+namespace psd::storage_test {
 namespace {
 
 using testing::copyOf;
@@ -302,4 +302,4 @@ TEST_CASE("a staging pool reuses its buffers and keeps to its limits") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::storage_test

@@ -8,7 +8,7 @@
 #include "test/contract/policy_trainer.h"
 #include "test/unit/server/daemon_life.h"
 
-namespace psd {
+namespace psd::sync_log_test {
 namespace {
 
 using namespace testing;
@@ -229,4 +229,4 @@ TEST_CASE("an update that failed in a later shard is repeated as far as it came"
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::sync_log_test

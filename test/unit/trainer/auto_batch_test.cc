@@ -9,7 +9,7 @@
 #include "trainer/loop/gradient_weight.h"
 #include "trainer/loop/training_loop.h"
 
-namespace psd {
+namespace psd::auto_batch_test {
 namespace {
 
 using testing::FakeClient;
@@ -137,4 +137,4 @@ TEST_CASE("more samples than were asked for are refused") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::auto_batch_test

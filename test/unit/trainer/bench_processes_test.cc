@@ -8,7 +8,7 @@
 #include "test/support/catch.h"
 #include "trainer/bench/processes.h"
 
-namespace psd {
+namespace psd::bench_processes_test {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -95,4 +95,4 @@ TEST_CASE("a process that fails, throws or dies is reported, and nobody waits fo
   CHECK(finished.value() == 4 * 2);
 }
 
-}  // namespace psd
+}  // namespace psd::bench_processes_test

@@ -5,7 +5,7 @@
 #include "test/support/catch.h"
 #include "test/unit/trainer/fake_client.h"
 
-namespace psd {
+namespace psd::bench_test {
 namespace {
 
 using testing::FakeClient;
@@ -61,4 +61,4 @@ TEST_CASE("a load of which nothing was applied has no figures") {
   CHECK(daemon.left == 1);
 }
 
-}  // namespace psd
+}  // namespace psd::bench_test

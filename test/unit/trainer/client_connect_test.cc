@@ -5,7 +5,7 @@
 #include "test/support/catch.h"
 #include "trainer/client/client.h"
 
-namespace psd {
+namespace psd::client_connect_test {
 
 #ifndef __SANITIZE_ADDRESS__
 // UndefinedBehaviorSanitizer itself opens pipes to look at objects, and takes them for broken where it
@@ -32,4 +32,4 @@ TEST_CASE("a client that gets no descriptors says so") {
 }
 #endif
 
-}  // namespace psd
+}  // namespace psd::client_connect_test

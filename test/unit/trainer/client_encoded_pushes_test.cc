@@ -4,7 +4,7 @@
 #include "test/contract/codec_trainer.h"
 #include "trainer/client/transport/encoded_pushes.h"
 
-namespace psd {
+namespace psd::client_encoded_pushes_test {
 namespace {
 
 using testing::codecNamed;
@@ -96,4 +96,4 @@ TEST_CASE("a connection goes on with the pushes of the one before where codec an
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::client_encoded_pushes_test

@@ -11,7 +11,7 @@
 #include "trainer/client/coverage.h"
 #include "trainer/client/transport/slice_queue.h"
 
-namespace psd {
+namespace psd::client_push_queue_test {
 namespace {
 
 using testing::Random;
@@ -212,4 +212,4 @@ TEST_CASE("slices are complete when the last of their elements is reported") {
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::client_push_queue_test

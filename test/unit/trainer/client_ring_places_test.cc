@@ -5,7 +5,7 @@
 #include "test/support/catch.h"
 #include "trainer/client/transport/ring_places.h"
 
-namespace psd {
+namespace psd::client_ring_places_test {
 namespace {
 
 using Place = RingPlaces::Place;
@@ -63,4 +63,4 @@ TEST_CASE("a place of which no answer came is never taken again, nor any other o
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::client_ring_places_test

@@ -6,7 +6,7 @@
 #include "test/support/random.h"
 #include "trainer/client/transport/slices.h"
 
-namespace psd {
+namespace psd::client_slices_test {
 namespace {
 
 using testing::Random;
@@ -86,4 +86,4 @@ TEST_CASE("slices are divided by their shards, and each connection's stay in ord
 }
 
 }  // namespace
-}  // namespace psd
+}  // namespace psd::client_slices_test

@@ -7,7 +7,7 @@
 
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::command_line_test {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -59,6 +59,7 @@ TEST_CASE("train's defaults") {
   CHECK(command.loop.inflight == 0);
   CHECK(command.common.client.connections == 1);
   CHECK_FALSE(command.loop.prefetch);
+  CHECK_FALSE(command.common.client.goOnWithoutRows);
   CHECK_FALSE(command.loop.dealtSamples);
   CHECK_FALSE(command.loop.autoBatch);
   CHECK_FALSE(command.loop.membership.anyRank);
@@ -94,12 +95,14 @@ TEST_CASE("every train flag arrives") {
                                       "--inflight",
                                       "2",
                                       "--prefetch",
+                                      "--go-on-without-rows",
                                       "--init",
                                       "begin.pt",
                                       "--metrics",
                                       "m.jsonl"});
   CHECK(command.loop.inflight == 2);
   CHECK(command.loop.prefetch);
+  CHECK(command.common.client.goOnWithoutRows);
   CHECK(command.common.client.servers == std::vector<std::string>{"tcp://h:1", "unix:///s"});
   CHECK(command.loop.membership.rank == Rank{1});
   CHECK(command.loop.membership.worldSize == 4);
@@ -150,12 +153,28 @@ TEST_CASE("the cores are shared among the trainers of a machine") {
   CHECK(train({}, {{"RANK", "3"}, {"WORLD_SIZE", "16"}, {"LOCAL_WORLD_SIZE", "2"}}).common.threads == 4);
 }
 
+TEST_CASE("eval goes on where it is told how often") {
+  const auto command =
+      parse({"eval", "--server", "tcp://h:2", "--data", "d", "--every", "0.25", "--metrics", "m"});
+  PSD_REQUIRE_OK(command);
+  CHECK(std::get<EvalCommand>(*command).every == std::chrono::milliseconds(250));
+  CHECK(std::get<EvalCommand>(*command).metricsFile == "m");
+  for (const char* every : {"0", "-1", "often", "86401"}) {
+    CHECK_THAT(parse({"eval", "--server", "tcp://h:2", "--data", "d", "--every", every}).message(),
+               Contains("--every: ") && Contains(every));
+  }
+  CHECK_THAT(parse({"train", "--server", "tcp://h:2", "--data", "d", "--every", "1"}).message(),
+             Contains("--every"));
+}
+
 TEST_CASE("eval has no rank, whatever the environment says") {
   auto command = parse({"eval", "--data", "d", "--json"},
                        {{"PSD_SERVER", "tcp://h:2"}, {"RANK", "x"}, {"WORLD_SIZE", "y"}});
   PSD_REQUIRE_OK(command);
   const auto& eval = std::get<EvalCommand>(*command);
   CHECK(eval.json);
+  CHECK(eval.every.count() == 0);
+  CHECK(eval.metricsFile.empty());
   CHECK(eval.common.client.servers == std::vector<std::string>{"tcp://h:2"});
   CHECK(eval.common.threads == kCores);
 }
@@ -210,6 +229,30 @@ TEST_CASE("both --version and --help print") {
                  Contains("synthetic[:N]"));
 }
 
+TEST_CASE("bench rows: what is pulled and pushed") {
+  const auto plain = parse({"bench", "rows", "--server", "tcp://h:1"});
+  PSD_REQUIRE_OK(plain);
+  CHECK(std::get<RowsBenchCommand>(*plain).options.ids == 100'000);
+  const auto chosen =
+      parse({"bench", "rows", "--server", "tcp://h:1", "--ids", "2048", "--dim", "16", "--tables", "26",
+             "--table-rows", "5000", "--skew", "1.05", "--create", "--creators", "2", "--json"});
+  PSD_REQUIRE_OK(chosen);
+  const auto& command = std::get<RowsBenchCommand>(*chosen);
+  CHECK(command.json);
+  CHECK(command.options.ids == 2048);
+  CHECK(command.options.dim == 16);
+  CHECK(command.options.tables == 26);
+  CHECK(command.options.rows == 5000);
+  CHECK(command.options.skew == 1.05);
+  CHECK(command.options.create);
+  CHECK(command.options.creators == 2);
+  for (const char* flag : {"--dim", "--tables", "--ids", "--table-rows"}) {
+    const auto refused = parse({"bench", "rows", "--server", "tcp://h:1", flag, "0"});
+    REQUIRE_FALSE(refused.ok());
+    CHECK_THAT(refused.message(), Contains(flag));
+  }
+}
+
 TEST_CASE("bench refuses flags that the operation has no use for") {
   const auto problem = [](const char* operation, const char* flag, const char* value) {
     std::vector<const char*> arguments{"bench", operation, "--server", "tcp://h:1", flag};
@@ -221,28 +264,35 @@ TEST_CASE("bench refuses flags that the operation has no use for") {
     std::vector<const char*> operations;  // that take it
   };
   const std::vector<Case> cases = {
-      {"--transport", "rpc", {"pull", "push", "pushpull", "train"}},
+      {"--transport", "rpc", {"pull", "push", "pushpull", "train", "rows"}},
       {"--size", "1M", {"pull", "push", "pushpull"}},
       {"--trainers", "2", {"pull", "push", "pushpull", "latency"}},
       {"--outstanding", "2", {"latency"}},
-      {"--chunk", "1M", {"pull", "push", "pushpull", "train"}},
-      {"--window", "2", {"pull", "push", "pushpull", "train"}},
-      {"--connections", "2", {"pull", "push", "pushpull", "train"}},
+      {"--chunk", "1M", {"pull", "push", "pushpull", "train", "rows"}},
+      {"--window", "2", {"pull", "push", "pushpull", "train", "rows"}},
+      {"--connections", "2", {"pull", "push", "pushpull", "train", "rows"}},
+      {"--ids", "5", {"rows"}},
+      {"--dim", "5", {"rows"}},
+      {"--tables", "5", {"rows"}},
+      {"--table-rows", "5", {"rows"}},
+      {"--skew", "1.05", {"rows"}},
+      {"--create", nullptr, {"rows"}},
+      {"--creators", "1", {"rows"}},
       {"--model", "mlp", {"train"}},
       {"--device", "cpu", {"pull", "push", "pushpull", "train"}},
       {"--batch-size", "8", {"train"}},
       {"--threads", "1", {"train"}},
       {"--inflight", "3", {"train"}},
       {"--prefetch", nullptr, {"train"}},
-      {"--codec", "topk", {"push", "pushpull", "train"}},
-      {"--pull-codec", "fp16", {"pull", "pushpull", "train"}},
-      {"--seconds", "1", {"pull", "push", "pushpull", "latency", "train"}},
-      {"--json", nullptr, {"pull", "push", "pushpull", "latency", "train"}},
+      {"--codec", "topk", {"push", "pushpull", "train", "rows"}},
+      {"--pull-codec", "fp16", {"pull", "pushpull", "train", "rows"}},
+      {"--seconds", "1", {"pull", "push", "pushpull", "latency", "train", "rows"}},
+      {"--json", nullptr, {"pull", "push", "pushpull", "latency", "train", "rows"}},
   };
   for (const auto& [flag, value, operations] : cases) {
     std::string text;
     for (const char* operation : operations) text += (text.empty() ? "" : " | ") + std::string(operation);
-    for (const std::string operation : {"pull", "push", "pushpull", "latency", "train"}) {
+    for (const std::string operation : {"pull", "push", "pushpull", "latency", "train", "rows"}) {
       INFO("bench " << operation << " " << flag);
       const bool takes = std::count(operations.begin(), operations.end(), operation) > 0;
       CHECK(problem(operation.c_str(), flag, value) ==
@@ -302,4 +352,4 @@ TEST_CASE("wrong usage is one line that names the flag") {
   CHECK_THAT(problem(parseTrain({"--log-level", "loud"})), StartsWith("--log-level: 'loud' is not"));
 }
 
-}  // namespace psd
+}  // namespace psd::command_line_test

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <string>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "test/support/catch.h"
@@ -16,7 +17,7 @@
 #include "test/unit/trainer/idx_writer.h"
 #include "trainer/cli/stop_signals.h"
 
-namespace psd {
+namespace psd::commands_test {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -79,6 +80,71 @@ TEST_CASE("train learns, leaves, and rank 0 scores the test set, and eval agrees
   CHECK(report["versions"] == nlohmann::json{26});
 }
 
+TEST_CASE("eval --every goes on until a signal, and each score is on the screen and in the file") {
+  FakeDaemon daemon;
+  std::ostringstream out;
+  PSD_REQUIRE_OK(runTrain(trainMlp(), connectTo(daemon), out, false));
+  struct Interrupting : FakeClient {
+    using FakeClient::FakeClient;
+    Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override {
+      if (++pulls == 3) std::raise(SIGTERM);
+      return FakeClient::pull(destination, rows);
+    }
+    int pulls = 0;
+  };
+  const testing::TempDir folder;
+  EvalCommand command{mlpOnSynthetic()};
+  command.every = std::chrono::milliseconds(1);
+  command.metricsFile = folder.file("scores.jsonl");
+  std::ostringstream human;
+  const auto signal = runEval(command, connectAs<Interrupting>(daemon), human);
+  PSD_REQUIRE_OK(signal);
+  CHECK(*signal == SIGTERM);
+  CHECK_THAT(human.str(), Contains(" s  version 26  loss ") && Contains("% on 100 synthetic images\n"));
+  CHECK(std::ranges::count(human.str(), '\n') == 2);  // the third was given up
+
+  std::istringstream written(testing::readFile(command.metricsFile));
+  double before = -1;
+  int lines = 0;
+  for (std::string line; std::getline(written, line); ++lines) {
+    const auto score = nlohmann::json::parse(line);
+    CHECK(score["seconds"] > before);
+    before = score["seconds"];
+    CHECK(score["samples"] == 100);
+    CHECK(score["versions"] == nlohmann::json{26});
+    CHECK_THAT(human.str(), Contains(fmt::format("loss {:.4f}", score["loss"].get<double>())));
+  }
+  CHECK(lines == 2);
+}
+
+TEST_CASE("eval --every is done when the daemon that it has scored is gone, and other errors are errors") {
+  FakeDaemon daemon;
+  std::ostringstream trained;
+  PSD_REQUIRE_OK(runTrain(trainMlp(), connectTo(daemon), trained, false));
+  struct Ending : FakeClient {
+    Ending(FakeDaemon& daemon) : FakeClient(daemon), daemon(daemon) {}
+    Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override {
+      if (daemon.version++ == daemon.failPushAtStep) return testing::ready<PullInfo>(daemon.failure);
+      return FakeClient::pull(destination, rows);
+    }
+    FakeDaemon& daemon;
+  };
+  EvalCommand command{mlpOnSynthetic()};
+  command.every = std::chrono::milliseconds(1);
+  const auto run = [&](uint64_t failAfter, ErrorCode code) {
+    daemon.version = 0;
+    daemon.failPushAtStep = failAfter;
+    daemon.failure = {code, "over"};
+    std::ostringstream out;
+    return runEval(command, connectAs<Ending>(daemon), out);
+  };
+  for (const ErrorCode end : {ErrorCode::unavailable, ErrorCode::shuttingDown}) {
+    CHECK(run(2, end).value() == 0);
+    CHECK(run(0, end).message() == "over");  // nothing was scored
+  }
+  CHECK(run(2, ErrorCode::modelMismatch).message() == "over");
+}
+
 TEST_CASE("another rank reports its loss and leaves the test set alone") {
   FakeDaemon daemon;
   std::ostringstream out;
@@ -119,9 +185,9 @@ TEST_CASE("a signal ends training between steps, with a goodbye and no score") {
   struct Interrupting : FakeClient {
     using FakeClient::FakeClient;
     Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
-                           const std::vector<Version>& basis) override {
+                           const std::vector<Version>& basis, const RowBatch* rows) override {
       if (step.value == 3) std::raise(SIGTERM);
-      return FakeClient::push(step, gradient, samples, basis);
+      return FakeClient::push(step, gradient, samples, basis, rows);
     }
   };
   std::ostringstream out;
@@ -137,8 +203,8 @@ TEST_CASE("a signal ends the wait for the final parameters like that for any oth
   FakeDaemon daemon;
   struct Interrupting : FakeClient {
     Interrupting(FakeDaemon& daemon) : FakeClient(daemon), daemon(daemon) {}
-    Pending<PullInfo> pull(std::span<float> destination) override {
-      if (daemon.steps.size() < kAllSteps) return FakeClient::pull(destination);
+    Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override {
+      if (daemon.steps.size() < kAllSteps) return FakeClient::pull(destination, rows);
       std::raise(SIGTERM);
       return testing::ready<PullInfo>(Error{ErrorCode::interrupted, "told to stop"});
     }
@@ -191,9 +257,9 @@ TEST_CASE("final parameters that are not finite are an error, not a score") {
   FakeDaemon daemon;
   struct Overflowing : FakeClient {
     Overflowing(FakeDaemon& daemon) : FakeClient(daemon), daemon(daemon) {}
-    Pending<PullInfo> pull(std::span<float> destination) override {
+    Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override {
       if (daemon.steps.size() == kAllSteps) daemon.values[3] = std::numeric_limits<float>::quiet_NaN();
-      return FakeClient::pull(destination);
+      return FakeClient::pull(destination, rows);
     }
     FakeDaemon& daemon;
   };
@@ -230,6 +296,16 @@ TEST_CASE("wrong input is found before the daemon is bothered, and names the fla
     testing::writeFile(folder.file("train-images-idx3-ubyte"), "short");
     command.common.data = folder.path();
     expected = "--data: ";
+  }
+  SECTION("data that the model does not take") {
+    command.common.model = "lstm_lm:embedding=2,hidden=2,vocabulary=9";
+    expected =
+        "the data (400 synthetic images) has image f32[1,28,28], label i64 below 10, but the model "
+        "lstm_lm takes tokens i64[any] below 9";
+  }
+  SECTION("an option of the model") {
+    command.common.model = "lstm_lm:hiden=2";
+    expected = "--model: model 'lstm_lm': 'hiden' is no option of it; expected embedding, hidden";
   }
   SECTION("model") {
     command.common.model = "mlpp";
@@ -271,4 +347,4 @@ TEST_CASE("signals are remembered and told of only while asked for") {
   CHECK(again.received() == 0);
 }
 
-}  // namespace psd
+}  // namespace psd::commands_test

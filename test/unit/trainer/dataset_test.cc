@@ -10,7 +10,7 @@
 #include "trainer/dataset/mnist.h"
 #include "trainer/dataset/synthetic.h"
 
-namespace psd {
+namespace psd::dataset_test {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -34,6 +34,16 @@ struct MnistFolder {
   TempDir folder;
 };
 
+std::vector<float> imagesOf(const Batch& batch) {
+  const auto values = batch.values<float>("image");
+  return {values.begin(), values.end()};
+}
+
+std::vector<int64_t> labelsOf(const Batch& batch) {
+  const auto values = batch.values<int64_t>("label");
+  return {values.begin(), values.end()};
+}
+
 std::string pixelsOf(uint32_t images) { return std::string(images * 28 * 28, '\1'); }
 
 }  // namespace
@@ -43,19 +53,18 @@ TEST_CASE("a data set normalises pixels and keeps the order asked for") {
   const auto train = openMnist(mnist.folder.path(), Split::train);
   PSD_REQUIRE_OK(train);
   CHECK((*train)->sampleCount() == 12);
-  CHECK((*train)->imageShape() == ImageShape{1, 28, 28});
-  CHECK((*train)->classCount() == 10);
+  CHECK(describeColumns((*train)->columns()) == "image f32[1,28,28], label i64 below 10");
 
   Batch batch;
   const std::vector<uint32_t> indices{11, 0, 5};
   (*train)->fill(indices, batch);
   REQUIRE(batch.size() == 3);
-  REQUIRE(batch.images.size() == 3 * 784);
-  CHECK(batch.labels == std::vector<int64_t>{1, 0, 5});
+  REQUIRE(imagesOf(batch).size() == 3 * 784);
+  CHECK(labelsOf(batch) == std::vector<int64_t>{1, 0, 5});
   for (size_t i = 0; i < indices.size(); ++i) {
     const float expected = (static_cast<float>(indices[i]) / 255.f - 0.1307f) / 0.3081f;
-    CHECK(std::abs(batch.images[i * 784] - expected) < 1e-6f);
-    CHECK(std::abs(batch.images[i * 784 + 783] - expected) < 1e-6f);
+    CHECK(std::abs(imagesOf(batch)[i * 784] - expected) < 1e-6f);
+    CHECK(std::abs(imagesOf(batch)[i * 784 + 783] - expected) < 1e-6f);
   }
 
   const auto test = openMnist(mnist.folder.path(), Split::test);
@@ -73,7 +82,7 @@ TEST_CASE("gzip files read like plain ones") {
   PSD_REQUIRE_OK(train);
   Batch batch;
   (*train)->fill(std::vector<uint32_t>{7}, batch);
-  CHECK(batch.labels[0] == 7);
+  CHECK(labelsOf(batch)[0] == 7);
 }
 
 TEST_CASE("a cut-off gzip file is named") {
@@ -158,12 +167,12 @@ TEST_CASE("the synthetic set is a pure function of its arguments") {
   Batch first, second;
   makeSynthetic(100, Split::train, 7)->fill(indices, first);
   makeSynthetic(100, Split::train, 7)->fill(indices, second);
-  CHECK(first.images == second.images);
-  CHECK(first.labels == second.labels);
+  CHECK(imagesOf(first) == imagesOf(second));
+  CHECK(labelsOf(first) == labelsOf(second));
   makeSynthetic(100, Split::train, 8)->fill(indices, second);
-  CHECK(first.images != second.images);
+  CHECK(imagesOf(first) != imagesOf(second));
   makeSynthetic(100, Split::test, 7)->fill(indices, second);
-  CHECK(first.images != second.images);
+  CHECK(imagesOf(first) != imagesOf(second));
 }
 
 TEST_CASE("synthetic images lie nearest to their own class's mean, in both splits") {
@@ -175,8 +184,9 @@ TEST_CASE("synthetic images lie nearest to their own class's mean, in both split
   std::vector<int> counts(10);
   for (uint32_t i = 0; i < train->sampleCount(); ++i) {
     train->fill(std::vector<uint32_t>{i}, batch);
-    ++counts[batch.labels[0]];
-    for (size_t p = 0; p < 784; ++p) means[batch.labels[0]][p] += batch.images[p];
+    ++counts[labelsOf(batch)[0]];
+    const auto image = imagesOf(batch);
+    for (size_t p = 0; p < 784; ++p) means[labelsOf(batch)[0]][p] += image[p];
   }
   for (int c = 0; c < 10; ++c) {
     CHECK(counts[c] > 120);
@@ -185,19 +195,20 @@ TEST_CASE("synthetic images lie nearest to their own class's mean, in both split
   int correct = 0;
   for (uint32_t i = 0; i < test->sampleCount(); ++i) {
     test->fill(std::vector<uint32_t>{i}, batch);
+    const auto image = imagesOf(batch);
     int nearestClass = -1;
     float nearestDistance = 0;
     for (int c = 0; c < 10; ++c) {
       float distance = 0;
       for (size_t p = 0; p < 784; ++p) {
-        distance += (batch.images[p] - means[c][p]) * (batch.images[p] - means[c][p]);
+        distance += (image[p] - means[c][p]) * (image[p] - means[c][p]);
       }
       if (nearestClass < 0 || distance < nearestDistance) {
         nearestClass = c;
         nearestDistance = distance;
       }
     }
-    correct += nearestClass == batch.labels[0];
+    correct += nearestClass == labelsOf(batch)[0];
   }
   CHECK(correct >= 495);
 }
@@ -223,4 +234,4 @@ TEST_CASE("what --data names: a folder or a listed set") {
   CHECK_THAT(open("mnist").message(), Contains("expected mnist:DIR"));
 }
 
-}  // namespace psd
+}  // namespace psd::dataset_test

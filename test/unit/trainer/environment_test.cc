@@ -5,7 +5,7 @@
 
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::environment_test {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -123,4 +123,4 @@ TEST_CASE("bad addresses name the flag or variable") {
   CHECK_THAT(servers({"tcp://*:5500"}, {}).message(), Contains("only good for listening"));
 }
 
-}  // namespace psd
+}  // namespace psd::environment_test

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -62,9 +63,11 @@ struct FakeDaemon {
   std::vector<float> values;  ///< empty until the first trainer has joined
   uint64_t version = 0;
   uint64_t modelSignature = 0;
-  std::vector<uint64_t> steps;      ///< of every push, in order
-  std::vector<uint32_t> samples;    ///< of every push, in order
-  std::vector<uint64_t> staleness;  ///< of every push, in order
+  std::vector<TableSpec> tables;
+  std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> rows;  ///< that were pushed, by table and id
+  std::vector<uint64_t> steps;                                       ///< of every push, in order
+  std::vector<uint32_t> samples;                                     ///< of every push, in order
+  std::vector<uint64_t> staleness;                                   ///< of every push, in order
   /// What becomes of the next pushes; of more: applied. While one is dropped, other trainers make a version.
   std::deque<PushOutcome> outcomes;
   int left = 0;
@@ -77,8 +80,18 @@ struct FakeDaemon {
   int openPushes = 0;
   int mostOpenPushes = 0;
   std::vector<const float*> destinations;  ///< of every pull, in order
-  std::deque<DealtSamples> deal;           ///< what is still to be dealt; then all is finished
-  std::vector<SamplesRequest> requests;    ///< in order
+  std::vector<uint64_t> pulledRows;        ///< of every pull, in order
+
+  /// What a row is now.
+  std::vector<float> row(uint32_t table, uint64_t id) const {
+    const auto known = rows.find({table, id});
+    if (known != rows.end()) return known->second;
+    std::vector<float> values(tables[table].dim);
+    tables[table].initial.fill(id, values);
+    return values;
+  }
+  std::deque<DealtSamples> deal;         ///< what is still to be dealt; then all is finished
+  std::vector<SamplesRequest> requests;  ///< in order
 };
 
 /// Owned by one thread.
@@ -93,6 +106,7 @@ class FakeClient : public Client {
       const auto initial = initialValues();
       daemon_.values.assign(initial.begin(), initial.end());
       daemon_.modelSignature = model.signature();
+      daemon_.tables = model.tables;
       info.broughtInitialValues = true;
     }
     info.local = daemon_.local;
@@ -109,18 +123,30 @@ class FakeClient : public Client {
     return JoinInfo{false, "fake", "cpu", 1, "0"};
   }
 
-  Pending<PullInfo> pull(std::span<float> destination) override {
+  RowBatch makeRowBatch() const override { return RowBatch(daemon_.tables); }
+
+  Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override {
     std::copy(daemon_.values.begin(), daemon_.values.end(), destination.begin());
     daemon_.destinations.push_back(destination.data());
+    daemon_.pulledRows.push_back(rows ? rows->rowCount() : 0);
     PullInfo info{{Version{daemon_.version}}, 0.0};
+    for (uint32_t table = 0; rows && table < rows->tableCount(); ++table) {
+      for (size_t i = 0; i < rows->rowCount(table); ++i) {
+        const uint64_t id = rows->ids(table)[i];
+        info.knownRows += daemon_.rows.contains({table, id});
+        const std::vector<float> values = daemon_.row(table, id);
+        std::ranges::copy(values, rows->rows(table).begin() + static_cast<ptrdiff_t>(i * values.size()));
+      }
+    }
     return daemon_.isSlow ? slow<PullInfo>(info, daemon_.openPulls) : ready<PullInfo>(info);
   }
 
   Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
-                         const std::vector<Version>& basis) override {
+                         const std::vector<Version>& basis, const RowBatch* rows) override {
     if (step.value == daemon_.failPushAtStep) return answer(daemon_.failure);
-    for (const float value : gradient) {
-      if (!std::isfinite(value)) return answer(Error{ErrorCode::nonFinite, "refused"});
+    if (!isFinite(gradient)) return answer(Error{ErrorCode::nonFinite, "refused"});
+    for (uint32_t table = 0; rows && table < rows->tableCount(); ++table) {
+      if (!isFinite(rows->gradients(table))) return answer(Error{ErrorCode::nonFinite, "refused"});
     }
     daemon_.steps.push_back(step.value);
     daemon_.samples.push_back(samples);
@@ -135,13 +161,14 @@ class FakeClient : public Client {
       for (size_t i = 0; i < gradient.size(); ++i) {
         daemon_.values[i] -= daemon_.learningRate * gradient[i];
       }
+      if (rows) apply(*rows);
     }
     return answer(PushInfo{{Version{daemon_.version}}, staleness, 0.0, outcome});
   }
 
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
-                                         const std::vector<Version>& basis) override {
-    return std::make_unique<LatePush>([=, this] { return push(step, gradient, samples, basis); });
+                                         const std::vector<Version>& basis, const RowBatch* rows) override {
+    return std::make_unique<LatePush>([=, this] { return push(step, gradient, samples, basis, rows); });
   }
 
   void interrupt() override {}
@@ -169,6 +196,22 @@ class FakeClient : public Client {
     auto pending = slow<PushInfo>(std::move(result), daemon_.openPushes);
     daemon_.mostOpenPushes = std::max(daemon_.mostOpenPushes, daemon_.openPushes);
     return pending;
+  }
+
+  static bool isFinite(std::span<const float> values) {
+    return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+  }
+
+  void apply(const RowBatch& rows) {
+    for (uint32_t table = 0; table < rows.tableCount(); ++table) {
+      for (size_t i = 0; i < rows.rowCount(table); ++i) {
+        std::vector<float> row = daemon_.row(table, rows.ids(table)[i]);
+        for (size_t d = 0; d < row.size(); ++d) {
+          row[d] -= daemon_.learningRate * rows.gradients(table)[i * row.size() + d];
+        }
+        daemon_.rows[{table, rows.ids(table)[i]}] = std::move(row);
+      }
+    }
   }
 
   FakeDaemon& daemon_;

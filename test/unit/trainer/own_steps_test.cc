@@ -8,7 +8,6 @@
 #include "test/unit/trainer/fake_client.h"
 #include "test/unit/trainer/softmax_model.h"
 #include "trainer/dataset/synthetic.h"
-#include "trainer/loop/batches.h"
 #include "trainer/loop/training_loop.h"
 
 namespace psd::own_steps_test {
@@ -51,7 +50,7 @@ class PlainSteps {
     if (step_ % kStepsPerEpoch == 0) part_ = sharder_.part(step_ / kStepsPerEpoch);
     data_->fill(std::span(part_).subspan(step_ % kStepsPerEpoch * kBatch, kBatch), batch_);
     step_++;
-    PSD_REQUIRE_OK(model_.computeGradients(viewOf(batch_), {}));
+    PSD_REQUIRE_OK(model_.computeGradients(batch_, {}));
     for (size_t i = 0; i < weights().size(); i++) {
       weights()[i] -= static_cast<float>(kRate) * model_.gradients()[i];
     }

@@ -13,7 +13,7 @@
 #include "trainer/eval/evaluate.h"
 #include "trainer/loop/metrics.h"
 
-namespace psd {
+namespace psd::progress_test {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -29,6 +29,8 @@ StepReport report(uint64_t step, uint64_t totalSteps, bool endsEpoch = false) {
   report.staleness = 1;
   report.late = 4;
   report.inflight = 2;
+  report.rows = 70;
+  report.knownRows = 60;
   report.pushBytes = 100;
   report.gradientBytes = 4000;
   report.pullSeconds = 0.25;
@@ -155,6 +157,8 @@ TEST_CASE("metrics are JSON lines that can be followed while they are written") 
                                {"late", 4},
                                {"stale", 0},
                                {"inflight", 2},
+                               {"rows", 70},
+                               {"known_rows", 60},
                                {"pull_s", 0.25},
                                {"compute_s", 0.5},
                                {"push_s", 0.25},
@@ -194,7 +198,9 @@ TEST_CASE("metrics that did not reach the disk are an error in the end") {
 }
 
 TEST_CASE("scores read as people and programs expect") {
-  const Score score{50, 975, 1000};
+  const Score score{
+      1000,
+      {Metric::of("loss", MetricKind::mean, 50, 1000), Metric::of("accuracy", MetricKind::share, 975, 1000)}};
   CHECK(formatScore(score, "1000 images") == "loss 0.0500, accuracy 97.50 % on 1000 images");
   const auto json = nlohmann::json::parse(formatJson({"mlp", "d", {Version{3}, Version{4}}, score}));
   CHECK(json["accuracy"] == 0.975);
@@ -202,6 +208,10 @@ TEST_CASE("scores read as people and programs expect") {
   CHECK(json["samples"] == 1000);
   CHECK(json["model"] == "mlp");
   CHECK(json["versions"] == nlohmann::json{3, 4});
+  CHECK_FALSE(json.contains("seconds"));
+  CHECK(nlohmann::json::parse(formatJson({"mlp", "d", {Version{3}}, score}, 1.5))["seconds"] == 1.5);
+  CHECK(formatVersions({Version{4}, Version{4}}) == "version 4");
+  CHECK(formatVersions({Version{4}, Version{3}, Version{5}}) == "versions 3 to 5");
 }
 
-}  // namespace psd
+}  // namespace psd::progress_test

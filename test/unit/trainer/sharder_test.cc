@@ -6,7 +6,7 @@
 
 #include "test/support/catch.h"
 
-namespace psd {
+namespace psd::sharder_test {
 
 TEST_CASE("the parts of an epoch are disjoint, cover all samples and differ by at most one") {
   for (const uint32_t samples : {1u, 2u, 7u, 64u, 1000u}) {
@@ -55,4 +55,4 @@ TEST_CASE("every sample gets to every place: the shuffle is even") {
   }
 }
 
-}  // namespace psd
+}  // namespace psd::sharder_test

@@ -29,8 +29,9 @@ class SoftmaxModel : public Model {
 
   const ModelSpec& spec() const override { return spec_; }
   void becomeRank(Rank given) override { rank = given.value; }
-  std::vector<uint64_t> inputShape() const override { return {1, 28, 28}; }
-  uint32_t classCount() const override { return kClasses; }
+  std::vector<ColumnSpec> inputs() const override {
+    return {{"image", ElementType::f32, {1, 28, 28}}, {"label", ElementType::i64, {}, kClasses}};
+  }
   std::string device() const override { return "cpu"; }
   std::span<float> parameters() override { return parameters_.front(); }
   std::span<float> gradients() override { return gradients_.front(); }
@@ -48,19 +49,21 @@ class SoftmaxModel : public Model {
     std::rotate(gradients_.begin(), gradients_.begin() + 1, gradients_.end());
   }
 
-  Result<double> computeGradients(const BatchView& batch, const GradientsFinal& whenFinal) override {
+  Result<double> computeGradients(const Batch& batch, const GradientsFinal& whenFinal) override {
     std::vector<float>& gradients = gradients_.front();
     std::fill(gradients.begin(), gradients.end(), 0.f);
-    const auto samples = static_cast<float>(batch.labels.size());
+    const auto samples = static_cast<float>(batch.size());
+    const auto images = batch.values<float>("image");
+    const auto labels = batch.values<int64_t>("label");
     double loss = 0;
-    for (size_t n = 0; n < batch.labels.size(); ++n) {
+    for (size_t n = 0; n < batch.size(); ++n) {
       std::vector<float> error = probabilities(batch, n);
-      loss -= std::log(error[batch.labels[n]]) / samples;
-      error[batch.labels[n]] -= 1;
+      loss -= std::log(error[labels[n]]) / samples;
+      error[labels[n]] -= 1;
       for (size_t c = 0; c < kClasses; ++c) {
         float* row = gradients.data() + layout_.places()[0].begin + c * kPixels;
         for (size_t p = 0; p < kPixels; ++p) {
-          row[p] += error[c] * batch.images[n * kPixels + p] / samples;
+          row[p] += error[c] * images[n * kPixels + p] / samples;
         }
         gradients[layout_.places()[1].begin + c] += error[c] / samples;
       }
@@ -72,27 +75,32 @@ class SoftmaxModel : public Model {
     return loss;
   }
 
-  Result<Score> score(const BatchView& batch) override {
-    Score score{0, 0, batch.labels.size()};
-    for (size_t n = 0; n < batch.labels.size(); ++n) {
+  Result<Score> score(const Batch& batch) override {
+    const auto labels = batch.values<int64_t>("label");
+    double lossSum = 0, correct = 0;
+    for (size_t n = 0; n < batch.size(); ++n) {
       const std::vector<float> p = probabilities(batch, n);
-      score.lossSum -= std::log(p[batch.labels[n]]);
-      score.correct += std::max_element(p.begin(), p.end()) - p.begin() == batch.labels[n];
+      lossSum -= std::log(p[labels[n]]);
+      correct += std::max_element(p.begin(), p.end()) - p.begin() == labels[n];
     }
-    return score;
+    const auto samples = static_cast<double>(batch.size());
+    return Score{batch.size(),
+                 {Metric::of("loss", MetricKind::mean, lossSum, samples),
+                  Metric::of("accuracy", MetricKind::share, correct, samples)}};
   }
 
  private:
   static constexpr size_t kClasses = 10;
   static constexpr size_t kPixels = 28 * 28;
 
-  std::vector<float> probabilities(const BatchView& batch, size_t n) const {
+  std::vector<float> probabilities(const Batch& batch, size_t n) const {
     const std::vector<float>& parameters = parameters_.front();
+    const auto image = batch.values<float>("image").subspan(n * kPixels, kPixels);
     std::vector<float> p(kClasses);
     for (size_t c = 0; c < kClasses; ++c) {
       const float* row = parameters.data() + layout_.places()[0].begin + c * kPixels;
       p[c] = parameters[layout_.places()[1].begin + c];
-      for (size_t i = 0; i < kPixels; ++i) p[c] += row[i] * batch.images[n * kPixels + i];
+      for (size_t i = 0; i < kPixels; ++i) p[c] += row[i] * image[i];
     }
     const float largest = *std::max_element(p.begin(), p.end());
     float sum = 0;

@@ -7,7 +7,7 @@
 #include "test/unit/trainer/softmax_model.h"
 #include "trainer/dataset/synthetic.h"
 
-namespace psd {
+namespace psd::train_bench_test {
 namespace {
 
 using Catch::Matchers::Contains;
@@ -20,7 +20,7 @@ constexpr uint64_t kBlock = 5;  // steps in turns with and without the daemon
 
 /// Fails from its second block on.
 struct FailingModel : SoftmaxModel {
-  Result<double> computeGradients(const BatchView& batch, const GradientsFinal& whenFinal) override {
+  Result<double> computeGradients(const Batch& batch, const GradientsFinal& whenFinal) override {
     if (++calls > kBlock) return Error{ErrorCode::internal, "out of luck"};
     return SoftmaxModel::computeGradients(batch, whenFinal);
   }
@@ -104,4 +104,4 @@ TEST_CASE("a report of bench train in both forms") {
              StartsWith("train  policy hogwild, cpu, 40 steps") && Contains("ratio") && Contains("1.500"));
 }
 
-}  // namespace psd
+}  // namespace psd::train_bench_test

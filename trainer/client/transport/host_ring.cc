@@ -6,27 +6,23 @@
 
 namespace psd {
 
-kj::Promise<HostRing::Opened> HostRing::open(DaemonConnection& connection, RingSizes sizes) {
+kj::Promise<Result<std::shared_ptr<SharedMemory>>> openRing(DaemonConnection& connection, uint64_t bytes,
+                                                            uint64_t residentBytes) {
+  using Opened = Result<std::shared_ptr<SharedMemory>>;
   auto request = connection.trainer().openRingRequest();
-  request.setBytes(sizes.placeBytes * sizes.places);
-  return request.send().then([&connection,
-                              sizes](capnp::Response<schema::RingResult> answer) -> kj::Promise<Opened> {
-    if (answer.isError()) return Opened(sanitized(wire::readError(answer.getError())));
-    auto memory = answer.getMemory();
-    auto fd = memory.getFd();
-    return fd
-        .then([&connection, sizes](kj::Maybe<int> fd) -> Opened {
-          PSD_ASSIGN_OR_RETURN(
-              auto mapped,
-              SharedMemory::open(fd.orDefault(-1), sizes.placeBytes * sizes.places, SharedAccess::readWrite));
-          return std::make_unique<HostRing>(connection, std::move(mapped), sizes);
-        })
-        .attach(kj::mv(memory));  // the descriptor is its
-  });
+  request.setBytes(bytes);
+  return request.send().then(
+      [bytes, residentBytes](capnp::Response<schema::RingResult> answer) -> kj::Promise<Opened> {
+        if (answer.isError()) return Opened(sanitized(wire::readError(answer.getError())));
+        auto memory = answer.getMemory();
+        auto fd = memory.getFd();
+        return fd
+            .then([bytes, residentBytes](kj::Maybe<int> fd) -> Opened {
+              return SharedMemory::open(fd.orDefault(-1), bytes, SharedAccess::readWrite, residentBytes);
+            })
+            .attach(kj::mv(memory));  // the descriptor is its
+      });
 }
-
-HostRing::HostRing(DaemonConnection& connection, std::shared_ptr<SharedMemory> memory, RingSizes sizes)
-    : connection_(connection), memory_(std::move(memory)), places_(0, sizes.placeBytes, sizes.places) {}
 
 kj::Promise<SlicePushed> HostRing::push(const PushRequest& push, const Slice& slice,
                                         const SliceValues& values) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "common/os/shared_memory.h"
 #include "trainer/client/transport/daemon_connection.h"
@@ -9,15 +10,18 @@
 
 namespace psd {
 
+/// Has the daemon make the session's ring of so many bytes, and maps it: `residentBytes` from its begin on at
+/// once, the rest as it is touched.
+kj::Promise<Result<std::shared_ptr<SharedMemory>>> openRing(DaemonConnection& connection, uint64_t bytes,
+                                                            uint64_t residentBytes);
+
 /// Pushes through host memory shared with the daemon, in places of one slice each. All its books are here;
 /// the daemon only reads where it is told to. Belongs to the connection's event loop.
 class HostRing final : public SliceTransport {
  public:
-  using Opened = Result<std::unique_ptr<HostRing>>;
-
-  /// Has the daemon make a ring, and maps it.
-  static kj::Promise<Opened> open(DaemonConnection& connection, RingSizes sizes);
-  HostRing(DaemonConnection& connection, std::shared_ptr<SharedMemory> memory, RingSizes sizes);
+  /// `sizes`: from the begin of `memory` on.
+  HostRing(DaemonConnection& connection, std::shared_ptr<SharedMemory> memory, RingSizes sizes)
+      : connection_(connection), memory_(std::move(memory)), places_(0, sizes.placeBytes, sizes.places) {}
 
   const char* name() const override { return "shm"; }
   bool canPush() const override { return true; }

@@ -15,12 +15,21 @@ MessageTransport::MessageTransport(DaemonConnection& connection) : connection_(c
 
 kj::ArrayPtr<capnp::word> MessageTransport::placeFor(capnp::rpc::Message::Reader envelope, size_t words) {
   if (!envelope.isReturn() || !envelope.getReturn().isResults()) return nullptr;
+  // A RowsResult begins as a PullResult does.
   auto result = envelope.getReturn().getResults().getContent().getAs<schema::PullResult>();
   if (!result.isSlice()) return nullptr;
   auto slice = result.getSlice();
   auto place = places_.find({slice.getPull(), slice.getShard(), slice.getOffset()});
   if (place == places_.end() || place->second.size_bytes() != words * sizeof(capnp::word)) return nullptr;
   return kj::arrayPtr(reinterpret_cast<capnp::word*>(place->second.data()), words);
+}
+
+std::shared_ptr<const void> MessageTransport::expect(uint64_t pull, ShardId shard, uint64_t offset,
+                                                     std::span<float> into) {
+  if (into.empty()) return nullptr;
+  const Key key{pull, shard.value, offset};
+  places_[key] = into;
+  return {nullptr, [this, key](const void*) { places_.erase(key); }};
 }
 
 kj::Promise<SlicePushed> MessageTransport::push(const PushRequest& push, const Slice& slice,
@@ -51,8 +60,6 @@ kj::Promise<SlicePushed> MessageTransport::pushEncoded(const PushRequest& push, 
 
 kj::Promise<Result<SlicePulled>> MessageTransport::pull(uint64_t pull, const Slice& slice,
                                                         std::span<float> into) {
-  const Key key{pull, slice.shard.value, slice.offset};
-  places_[key] = into;
   return pullEncoded(pull, slice, "",
                      [into](std::span<const std::byte> bytes) -> Status {
                        if (bytes.size() != into.size_bytes()) {
@@ -66,7 +73,7 @@ kj::Promise<Result<SlicePulled>> MessageTransport::pull(uint64_t pull, const Sli
                        }
                        return {};
                      })
-      .attach(kj::defer([this, key] { places_.erase(key); }));
+      .attach(expect(pull, slice.shard, slice.offset, into));
 }
 
 kj::Promise<Result<SlicePulled>> MessageTransport::pullEncoded(uint64_t pull, const Slice& slice,

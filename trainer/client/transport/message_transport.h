@@ -2,6 +2,8 @@
 
 #include <functional>
 #include <map>
+#include <memory>
+#include <span>
 #include <string_view>
 #include <tuple>
 
@@ -22,6 +24,10 @@ class MessageTransport final : public SliceTransport {
   kj::Promise<SlicePushed> push(const PushRequest& push, const Slice& slice,
                                 const SliceValues& values) override;
   kj::Promise<Result<SlicePulled>> pull(uint64_t pull, const Slice& slice, std::span<float> into) override;
+
+  /// Where the float32 values of a slice of a pull are to be read to, dense or of rows, while what this gives
+  /// is kept. Empty: into any memory.
+  std::shared_ptr<const void> expect(uint64_t pull, ShardId shard, uint64_t offset, std::span<float> into);
 
   /// push() and pull() of what the codec of this name makes of the values.
   kj::Promise<SlicePushed> pushEncoded(const PushRequest& push, const Slice& slice, std::string_view codec,

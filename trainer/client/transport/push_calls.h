@@ -22,6 +22,7 @@ inline void describe(schema::PushHead::Builder head, const PushRequest& push, co
   head.setBasis(shard < push.basis.size() ? push.basis[shard].value : 0);
   head.setSamples(push.samples);
   head.setParts(push.parts);
+  head.setTotal(slice.total);
 }
 
 inline PushOutcome outcomeOf(schema::PushOutcome outcome) {

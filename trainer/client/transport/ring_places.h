@@ -52,6 +52,8 @@ class RingPlaces {
   uint32_t count() const { return count_; }
   /// ErrorCode::badSlice for one that has no room in a place.
   Status checkSlice(uint64_t bytes) const;
+  /// Whether a slice of so many bytes may take() a place now.
+  bool hasRoom(uint64_t bytes) const { return bytes <= bytes_ && (lost_ || !free_.empty()); }
   /// Takes a place: one must be free, or the ring lost.
   Place take();
   /// Takes a place once one is free, after those who waited before.

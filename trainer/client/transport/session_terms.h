@@ -8,6 +8,7 @@
 #include "common/codec/codec.h"
 #include "common/types/ids.h"
 #include "common/types/local_steps.h"
+#include "trainer/client/transport/row_slices.h"
 #include "trainer/client/transport/slices.h"
 
 namespace psd {
@@ -20,10 +21,15 @@ struct SessionTerms {
   uint64_t leaseMs = 0;     ///< 0: none is granted
   ShardPlan plan;
   std::vector<Slice> slices;               ///< of the whole model
+  std::vector<RowShardTerms> rowShards;    ///< numbered on after the plan's shards
+  uint64_t rowValuesMax = 0;               ///< in one slice of rows
   std::shared_ptr<const Codec> codec;      ///< of pushes; null: float32
   std::shared_ptr<const Codec> pullCodec;  ///< of pulls; null: float32
   LocalSteps localSteps;
   std::string policy, device;  ///< for people
+
+  /// Parts of a gradient, and versions of a pull: one of each shard.
+  size_t blockCount() const { return plan.shards.size() + rowShards.size(); }
 };
 
 }  // namespace psd

@@ -12,7 +12,8 @@ kj::Promise<Status> SliceQueue::add(Step step, size_t slices, uint32_t window, S
                   "a push of step " + std::to_string(step.value) + " is under way already");
   }
   auto done = kj::newPromiseAndFulfiller<Status>();
-  pushes_.push_back({step, slices, std::max<size_t>(window, 1), std::move(send), kj::mv(done.fulfiller), {}});
+  pushes_.push_back(
+      {step, slices, slices, std::max<size_t>(window, 1), std::move(send), kj::mv(done.fulfiller), {}});
   finishIfDone(std::prev(pushes_.end()));
   return kj::mv(done.promise);
 }
@@ -30,6 +31,11 @@ void SliceQueue::giveUp(Step step) {
   stop(*push, {ErrorCode::invalidArgument, "the push was given up"});
   finishIfDone(push);
   sendOn();
+}
+
+size_t SliceQueue::slicesOf(Step step) {
+  const Place push = find(step);
+  return push == pushes_.end() ? 0 : push->slices;
 }
 
 void SliceQueue::stopAll(const Error& why) {
@@ -94,15 +100,19 @@ void SliceQueue::finishIfDone(Place push) {
   pushes_.erase(push);
 }
 
-kj::Promise<Status> sendInWindow(const std::vector<Slice>& slices, uint32_t window,
-                                 std::function<kj::Promise<Status>(const Slice&)> send) {
+kj::Promise<Status> sendInWindow(size_t slices, uint32_t window, SliceQueue::Send send) {
   auto queue = kj::heap<SliceQueue>();
-  auto sent = queue->add(Step{}, slices.size(), window,
-                         [&slices, send = std::move(send)](size_t index) { return send(slices[index]); });
-  std::vector<size_t> all(slices.size());
+  auto sent = queue->add(Step{}, slices, window, std::move(send));
+  std::vector<size_t> all(slices);
   std::iota(all.begin(), all.end(), size_t{0});
   queue->ready(Step{}, all);
   return sent.attach(kj::mv(queue));
+}
+
+kj::Promise<Status> sendInWindow(const std::vector<Slice>& slices, uint32_t window,
+                                 std::function<kj::Promise<Status>(const Slice&)> send) {
+  return sendInWindow(slices.size(), window,
+                      [&slices, send = std::move(send)](size_t index) { return send(slices[index]); });
 }
 
 }  // namespace psd

@@ -31,12 +31,15 @@ class SliceQueue final : private kj::TaskSet::ErrorHandler {
   /// Slices of a push may be sent, each told once, in this order. Of a push that is done: nothing happens.
   void ready(Step step, const std::vector<size_t>& slices);
   void giveUp(Step step);
+  /// How many slices a push has; 0 once it is done.
+  size_t slicesOf(Step step);
   /// Sends nothing more, and every push resolves with `why` once what it sent is answered.
   void stopAll(const Error& why);
 
  private:
   struct Push {
     Step step;
+    size_t slices;
     size_t unsent;
     size_t window;
     Send send;
@@ -63,9 +66,10 @@ class SliceQueue final : private kj::TaskSet::ErrorHandler {
   kj::TaskSet answers_;
 };
 
-/// Calls `send` for every slice in order, with at most `window` unanswered at a time. After the first error
+/// Calls `send` for every slice, from 0 on, with at most `window` unanswered at a time. After the first error
 /// no further slice is sent; the promise resolves, with that error, once all that were sent are answered.
-/// `slices` outlive it.
+kj::Promise<Status> sendInWindow(size_t slices, uint32_t window, SliceQueue::Send send);
+/// Calls `send` for each of these slices, which outlive the promise, as sendInWindow() does by number.
 kj::Promise<Status> sendInWindow(const std::vector<Slice>& slices, uint32_t window,
                                  std::function<kj::Promise<Status>(const Slice&)> send);
 

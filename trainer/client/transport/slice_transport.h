@@ -10,6 +10,7 @@
 #include "common/status/status.h"
 #include "common/types/ids.h"
 #include "common/types/push_outcome.h"
+#include "trainer/client/row_batch.h"
 #include "trainer/client/transport/slices.h"
 
 namespace psd {
@@ -19,9 +20,10 @@ struct PushRequest {
   Step step;
   std::span<const float> gradient;
   uint32_t samples = 0;
-  uint32_t parts = 0;          ///< shards that the gradient has a part of; set by who begins to send it
-  std::vector<Version> basis;  ///< per shard; 0 where it is too short
-  bool onDevice = false;       ///< where `gradient` is: ClientOptions::cudaDevice, or host memory
+  uint32_t parts = 0;              ///< shards that the gradient has a part of; set by who begins to send it
+  std::vector<Version> basis;      ///< per shard; 0 where it is too short
+  const RowBatch* rows = nullptr;  ///< with their gradients; null: the gradient has none of rows
+  bool onDevice = false;           ///< where `gradient` is: ClientOptions::cudaDevice, or host memory
   /// The shards that dropped their part, put here by the one that is told so of the connections that carry
   /// the push. To be read once all of these have their answers.
   std::shared_ptr<std::vector<ShardId>> dropped = std::make_shared<std::vector<ShardId>>();
@@ -47,6 +49,7 @@ struct SlicePushed {
 struct SlicePulled {
   Version version;     ///< of the shard, when it was read
   uint64_t bytes = 0;  ///< of values, as they came
+  uint64_t known = 0;  ///< of a slice of rows, those that some push has touched
 };
 
 /// A way for values to travel between this process and the daemon, slice by slice. Chosen when a pull or a

@@ -11,7 +11,7 @@ DividedSlices::DividedSlices(std::vector<Slice> all, uint32_t links) : slices(st
   std::vector<size_t> counts(links);
   places.reserve(slices.size());
   for (const Slice& slice : slices) {
-    const uint32_t link = linkOf(slice, links);
+    const uint32_t link = linkOf(slice.shard, links);
     places.push_back({link, counts[link]++});
   }
 }
@@ -25,7 +25,8 @@ std::vector<Slice> cutIntoSlices(const ShardPlan& plan, uint64_t elementsMax) {
     uint64_t even = (shard.count + pieces - 1) / pieces;
     uint64_t piece = std::min((even + kGrain - 1) / kGrain * kGrain, most);
     for (uint64_t offset = 0; offset < shard.count; offset += piece) {
-      slices.push_back({shard.id, offset, std::min(piece, shard.count - offset), shard.begin + offset});
+      slices.push_back(
+          {shard.id, offset, std::min(piece, shard.count - offset), shard.begin + offset, shard.count});
     }
   }
   return slices;

@@ -13,12 +13,13 @@ struct Slice {
   uint64_t offset = 0;
   uint64_t count = 0;
   uint64_t arena = 0;  ///< where it begins in the flat arena
+  uint64_t total = 0;  ///< of the whole shard
 
   bool operator==(const Slice&) const = default;
 };
 
-/// Which of so many connections of a trainer carries a slice: all of a shard go over one, in order.
-inline uint32_t linkOf(const Slice& slice, uint32_t links) { return slice.shard.value % links; }
+/// Which of so many connections of a trainer carries a shard's slices: all of a shard go over one, in order.
+inline uint32_t linkOf(ShardId shard, uint32_t links) { return shard.value % links; }
 
 /// The slices of a model, and over which connection each goes. Immutable.
 struct DividedSlices {

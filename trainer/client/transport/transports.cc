@@ -14,6 +14,7 @@ Transports::Transports(DaemonConnection& connection, Transport wanted, int cudaD
       wanted_(wanted),
       cudaDevice_(cudaDevice),
       messages_(connection),
+      messageRows_(connection, messages_),
       host_{&messages_, &messages_} {}
 
 void Transports::prefer(std::unique_ptr<SliceTransport> transport) {
@@ -60,7 +61,7 @@ kj::Promise<Status> Transports::openDeviceRings(const TransportOffer& offer, con
                                                 uint32_t window) {
   // Steps that a trainer takes by itself are taken in host memory, and codecs work there.
   if (cudaDevice_ < 0 || !connection_.canPush() || terms.codec || terms.pullCodec ||
-      terms.localSteps.period != 0 || offer.deviceOfShard.empty()) {
+      terms.localSteps.period != 0 || offer.deviceOfShard.empty() || terms.slices.empty()) {
     return Status();
   }
   if (offer.deviceOfShard.size() != terms.plan.shards.size()) {
@@ -90,17 +91,42 @@ kj::Promise<Status> Transports::openHostRing(const TransportOffer& offer, const 
     return doWithout({ErrorCode::invalidArgument,
                       "gradients go in messages where a codec is used, here " + terms.codec->spec()});
   }
-  const auto sizes = RingSizes::of(terms.slices, offer.ringBytesMax, window);
-  if (sizes.places == 0) {
-    return doWithout({ErrorCode::invalidArgument,
-                      fmt::format("a ring of {} bytes, the daemon's most, holds no slice of {}",
-                                  offer.ringBytesMax, sizes.placeBytes)});
+  RingSizes dense;
+  if (!terms.slices.empty()) {
+    dense = RingSizes::of(terms.slices, offer.ringBytesMax, window);
+    if (dense.places == 0) {
+      return doWithout({ErrorCode::invalidArgument,
+                        fmt::format("a ring of {} bytes, the daemon's most, holds no slice of {}",
+                                    offer.ringBytesMax, dense.placeBytes)});
+    }
   }
-  return HostRing::open(connection_, sizes).then([this](HostRing::Opened opened) -> Status {
-    if (!opened.ok()) return doWithout(opened.error());
-    prefer(std::move(*opened));
-    return {};
-  });
+  const uint64_t left = offer.ringBytesMax - dense.placeBytes * dense.places;
+  const RowRingSizes rows = RowRingSizes::of(terms.rowShards.empty() ? 0 : terms.rowValuesMax, left, window);
+  if (rows.bytes() == 0) {
+    if (dense.places > 0) return openHostRing(dense, rows);
+    return doWithout({ErrorCode::invalidArgument,
+                      fmt::format("a ring of {} bytes, the daemon's most, holds no two slices of {} values",
+                                  offer.ringBytesMax, terms.rowValuesMax)});
+  }
+  return openHostRing(dense, rows);
+}
+
+kj::Promise<Status> Transports::openHostRing(const RingSizes& dense, const RowRingSizes& rows) {
+  const uint64_t denseBytes = dense.placeBytes * dense.places;
+  return openRing(connection_, denseBytes + rows.bytes(), denseBytes)
+      .then([this, dense, rows,
+             denseBytes](Result<std::shared_ptr<SharedMemory>> memory) -> kj::Promise<Status> {
+        if (!memory.ok() && memory.error().code == ErrorCode::overloaded && rows.blockBytes > 0) {
+          return openHostRing(dense, {rows.places, 0});  // all rings together have become too large
+        }
+        if (!memory.ok()) return doWithout(memory.error());
+        if (dense.places > 0) prefer(std::make_unique<HostRing>(connection_, *memory, dense));
+        if (rows.places.places > 0) {
+          ringRows_ =
+              std::make_unique<RingRows>(connection_, messageRows_, *std::move(memory), denseBytes, rows);
+        }
+        return Status();
+      });
 }
 
 kj::Promise<Status> Transports::openSharedModel(TransportOffer& offer, const SessionTerms& terms) {
@@ -112,6 +138,7 @@ kj::Promise<Status> Transports::openSharedModel(TransportOffer& offer, const Ses
       return {};
     });
   }
+  if (terms.slices.empty()) return Status();  // a model of tables alone
   return doWithout(
       {ErrorCode::invalidArgument, offer.notShared.empty() ? "the daemon offers none" : offer.notShared});
 }
@@ -124,6 +151,7 @@ void Transports::close(const Error& why) {
   for (const auto& transport : others_) transport->close(why);
   if (rings_) rings_->close(why);
   if (byHost_) byHost_->close(why);
+  if (ringRows_) ringRows_->close();
 }
 
 }  // namespace psd

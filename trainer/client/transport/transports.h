@@ -7,7 +7,9 @@
 #include "trainer/client/client.h"
 #include "trainer/client/transport/daemon_connection.h"
 #include "trainer/client/transport/encoded_pushes.h"
+#include "trainer/client/transport/message_rows.h"
 #include "trainer/client/transport/message_transport.h"
+#include "trainer/client/transport/ring_rows.h"
 #include "trainer/client/transport/session_terms.h"
 #include "trainer/client/transport/shared_model.h"
 #include "trainer/client/transport/slice_transport.h"
@@ -45,6 +47,16 @@ class Transports {
 
   /// The daemon's parameters in this process; null where they are to be pulled.
   const std::shared_ptr<const SharedModel>& sharedModel() const { return shared_; }
+  /// From now on rows in messages go through these codecs, as MessageRows has it.
+  void useRowCodecs(const std::shared_ptr<const Codec>& pushes, const std::shared_ptr<const Codec>& pulls) {
+    messageRows_.useCodecs(pushes, pulls);
+  }
+  /// Where rows of embedding tables go.
+  RowTransport& rows() { return ringRows_ ? static_cast<RowTransport&>(*ringRows_) : messageRows_; }
+  /// For batches of rows to lie in; null where rows go in messages.
+  std::shared_ptr<RingBlocks> rowBlocks() const { return ringRows_ ? ringRows_->blocks() : nullptr; }
+  const char* rowName() const { return ringRows_ ? ringRows_->name() : messageRows_.name(); }
+
   /// What people call the way of pulls and of pushes.
   std::string pullName() const { return rings_ ? rings_->name() : shared_ ? "shm" : host_.pull->name(); }
   std::string pushName() const { return rings_ ? rings_->name() : host_.push->name(); }
@@ -57,6 +69,8 @@ class Transports {
   kj::Promise<Status> openDeviceRings(const TransportOffer& offer, const SessionTerms& terms,
                                       uint32_t window);
   kj::Promise<Status> openHostRing(const TransportOffer& offer, const SessionTerms& terms, uint32_t window);
+  /// Has the daemon make a ring that is divided so.
+  kj::Promise<Status> openHostRing(const RingSizes& dense, const RowRingSizes& rows);
   kj::Promise<Status> openSharedModel(TransportOffer& offer, const SessionTerms& terms);
   /// What opening comes to that failed for this reason: messages do as well, if they may.
   Status doWithout(const Error& why) const;
@@ -67,6 +81,8 @@ class Transports {
   const Transport wanted_;
   const int cudaDevice_;
   MessageTransport messages_;
+  MessageRows messageRows_;
+  std::unique_ptr<RingRows> ringRows_;  // null: rows go in messages
   std::vector<std::unique_ptr<SliceTransport>> others_;
   Choice host_;
   std::unique_ptr<SliceTransport> rings_;      // of devices; null where the daemon shares none

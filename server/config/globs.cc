@@ -1,0 +1,42 @@
+#include "server/config/globs.h"
+
+#include <algorithm>
+
+#include <fnmatch.h>
+
+namespace psd {
+namespace {
+
+/// What keeps the glob from being one; empty: nothing.
+std::string globFault(const std::string& glob) {
+  if (glob.empty()) return "holds \"\", which matches no tensor; write names, as \"fc*\"";
+  for (size_t i = 0; i < glob.size(); i++) {
+    if (glob[i] == '\\') {
+      i++;  // what follows stands for itself
+      continue;
+    }
+    if (glob[i] != '[') continue;
+    const size_t first = i + 1 + (glob.find_first_of("!^", i + 1) == i + 1);
+    i = glob.find(']', first + 1);  // as the first character ']' stands for itself
+    if (i == std::string::npos) return "\"" + glob + "\" lacks the ']' for its '['; \"\\\\[\" is a plain one";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<std::string> readGlobs(ObjectReader& entry, const std::string& what) {
+  std::vector<std::string> globs = entry.textOrTexts("match");
+  if (globs.empty()) entry.fail("match", "is needed: " + what);
+  for (const std::string& glob : globs) {
+    if (const std::string fault = globFault(glob); !fault.empty()) entry.fail("match", fault);
+  }
+  return globs;
+}
+
+bool anyMatches(const std::vector<std::string>& globs, const std::string& name) {
+  return std::ranges::any_of(
+      globs, [&](const std::string& glob) { return fnmatch(glob.c_str(), name.c_str(), 0) == 0; });
+}
+
+}  // namespace psd

@@ -1,0 +1,439 @@
+#include "server/coordination/coordinator.h"
+
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
+
+#include "common/os/random_id.h"
+#include "common/text/text.h"
+#include "server/metrics/steady_clock.h"
+
+namespace psd {
+namespace {
+
+constexpr size_t kRefusalBytesMax = 1000;  // two tensors with all that is shown of them fit
+
+/// Stands, in leases, for all trainers that were in when a daemon before this one died. Sessions are numbered
+/// from 1.
+constexpr SessionId kPriorRunTrainers{0};
+
+void logRefused(const Candidate& candidate, const std::string& why) {
+  spdlog::warn("refused {} (process {} on {}): {}",
+               candidate.anyRank ? "a trainer of any rank" : fmt::format("rank {}", candidate.rank.value),
+               candidate.pid, candidate.host, oneLine(why, kRefusalBytesMax));
+}
+
+/// "rank 3 (process 4711 on node7)"
+std::string named(const Candidate& trainer) {
+  return fmt::format("rank {} (process {} on {})", trainer.rank.value, trainer.pid, trainer.host);
+}
+
+/// What a trainer waits for; empty: for nothing, it computes.
+const char* waitsFor(const SessionCounters& counters) {
+  if (counters.waitForModel.value() != 0) return "model";
+  if (counters.waitForSamples.value() != 0) return "samples";
+  if (counters.waitForPush.value() != 0) return "push";
+  return counters.waitForParameters.value() != 0 ? "pull" : "";
+}
+
+/// A trainer's status but for what its lease and its samples add.
+TrainerStatus statusOf(const Candidate& trainer, const SessionCounters& counters) {
+  const uint64_t now = steadyMs(), seen = counters.lastSeenMs.value();
+  return {.rank = trainer.rank.value,
+          .host = trainer.host,
+          .pid = trainer.pid,
+          .incarnation = fmt::format("{:016x}", trainer.incarnation),
+          .step = counters.step.value(),
+          .staleness = counters.staleness.value(),
+          .batch = counters.samples.value(),
+          .pulledBytes = counters.bytesPulled.value(),
+          .pushedBytes = counters.bytesPushed.value(),
+          .pulledValueBytes = counters.valueBytesPulled.value(),
+          .pushedValueBytes = counters.valueBytesPushed.value(),
+          .codec = trainer.codec,
+          .pullCodec = trainer.pullCodec,
+          .lastSeenSeconds = static_cast<double>(now > seen ? now - seen : 0) / 1000,
+          .waitsFor = waitsFor(counters),
+          .connections = counters.connections.value()};
+}
+
+}  // namespace
+
+Coordinator::Coordinator(const RunTerms& terms, Hosting& hosting, DaemonMetrics& metrics)
+    : terms_(terms),
+      hosting_(hosting),
+      metrics_(metrics),
+      roster_(terms.worldSize, terms.worldSizeMin),
+      leases_({terms.lease, terms.grace}),
+      samples_(hosting),
+      finished_(hosting),
+      processes_(hosting),
+      daemonId_(drawId()),
+      ranksGivenUp_(ranksPair_.promise.fork()) {}
+
+bool Coordinator::begin(const PriorRun& prior) {
+  goesOn_ = prior.goesOn;
+  if (prior.hasValues) arrival_.skip();
+  const bool hasPlan = samples_.recall(terms_.exitWhenDone);
+  const std::optional<Departed>& departed = prior.departed;
+  const bool goesOn = departed && roster_.recall(departed->worldSize, departed->ranks);
+  if (goesOn && !departed->ranks.empty()) {
+    finished_.recall(departed->ranks);
+    spdlog::info("{} of {} ranks have come and gone before", departed->ranks.size(), departed->worldSize);
+    endIfDone();
+  }
+  std::set<Rank> ranks = prior.ranks;
+  for (const Rank gone : roster_.departed()) ranks.erase(gone);
+  if (hasPlan || !ranks.empty()) {
+    leases_.grant(kPriorRunTrainers);
+    leases_.disconnected(kPriorRunTrainers);
+  }
+  roster_.keep(std::move(ranks));
+  return goesOn;
+}
+
+// --- Joining -----------------------------------------------------------------------------------------
+
+kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::vector<HeldSamples> held,
+                                                    ModelSpec model) {
+  if (end_.requested()) return Result<SessionGrant>(end_.error());
+  if (model.empty()) {
+    return Result<SessionGrant>(ErrorCode::invalidArgument,
+                                "a trainer's model has at least one tensor or table");
+  }
+  candidate.returns = candidate.lastDaemon == daemonId_;
+  if (!hosting_.hasModel() && !roster_.mayHaveRankLater(candidate)) {  // one is made for somebody who fits
+    Candidate asked = candidate;
+    Status fits = roster_.place(asked);
+    if (fits.ok()) fits = roster_.mayJoin(asked);
+    if (!fits.ok()) {
+      logRefused(candidate, fits.message());
+      return Result<SessionGrant>(fits.error());
+    }
+  }
+  return hosting_.provide(model).then(
+      [this, candidate = std::move(candidate), held = std::move(held),
+       model = std::move(model)](Status status) mutable -> kj::Promise<Result<SessionGrant>> {
+        // Until now it may have gone again, with the last of those who had joined.
+        if (status.ok() && !hosting_.hosts(model)) {
+          return join(std::move(candidate), std::move(held), std::move(model));
+        }
+        if (status.ok() && !end_.requested() && roster_.mayHaveRankLater(candidate)) {
+          return ranksGivenUp_.addBranch().then([this, candidate = std::move(candidate),
+                                                 held = std::move(held), model = std::move(model)]() mutable {
+            return join(std::move(candidate), std::move(held), std::move(model));
+          });
+        }
+        Result<SessionGrant> admitted =
+            status.ok() ? admit(candidate, held) : Result<SessionGrant>(status.error());
+        if (!admitted.ok()) {
+          logRefused(candidate, admitted.message());
+          dropUnclaimed();
+          return admitted;
+        }
+        return whenKeptFor(*admitted);
+      });
+}
+
+kj::Promise<Result<SessionGrant>> Coordinator::whenKeptFor(SessionGrant grant) {
+  const auto told = std::make_shared<bool>(false);
+  auto hungUp = kj::defer([this, told, session = grant.trainer.session, attachment = grant.attachment] {
+    if (!*told) disconnected(session, attachment);
+  });
+  return whenFinishedRanksKept()
+      .then([told, grant = std::move(grant)]() mutable {
+        *told = true;
+        return Result<SessionGrant>(std::move(grant));
+      })
+      .attach(kj::mv(hungUp));
+}
+
+Result<SessionGrant> Coordinator::admit(Candidate candidate, const std::vector<HeldSamples>& held) {
+  if (end_.requested()) return end_.error();
+  if (roster_.needsRoom(candidate)) endOneDisconnected();
+  PSD_RETURN_IF_ERROR(roster_.place(candidate));
+  if (candidate.worldSize > terms_.ranksMax) {
+    return Error{ErrorCode::invalidArgument, fmt::format("a world size of {}: limits.connections allows {}",
+                                                         candidate.worldSize, terms_.ranksMax)};
+  }
+  PSD_RETURN_IF_ERROR(hosting_.mayTrain({candidate.rank, candidate.incarnation}, candidate.worldSize));
+  PSD_RETURN_IF_ERROR(roster_.mayJoin(candidate));
+  if (auto holder = roster_.holderOf(candidate.rank)) {
+    const Candidate& other = roster_.sessions().at(*holder);
+    if (candidate.incarnation != 0 && other.incarnation == candidate.incarnation) {
+      return resume(*holder, candidate);
+    }
+    if (!candidate.returns && !leases_.connected(*holder)) {
+      forget(*holder, Departure::lost, "a new trainer takes its rank");
+    }
+  }
+  return enter(candidate, held);
+}
+
+Result<SessionGrant> Coordinator::enter(const Candidate& candidate, const std::vector<HeldSamples>& held) {
+  PSD_ASSIGN_OR_RETURN(SessionId id, roster_.join(candidate));
+  Session& session = sessions_[id];
+  session.candidate = candidate;
+  const TrainerProcess process{candidate.rank, candidate.incarnation};
+  const bool goesOn = processes_.knows(process);
+  session.process = processes_.enter(process);
+  leases_.grant(id);
+  const TrainerRef trainer{id, candidate.rank, candidate.incarnation};
+  hosting_.sessionBegan(session.process.id, trainer);
+  if (goesOn) {
+    samples_.rejoin(id, session.process.id, candidate);
+  } else {
+    samples_.join(id, session.process.id, candidate, held);
+  }
+  hosting_.countIn(trainer);
+  metrics_.trainersJoined.add();
+  keepFinishedRanks();  // the rank may have been among the departed
+  SessionGrant grant = describe(id, arrival_.join(id));
+  spdlog::info("rank {} of {} joined (process {} on {}){}", candidate.rank.value, candidate.worldSize,
+               candidate.pid, candidate.host,
+               grant.role == ModelStart::Role::bringValues ? " and brings the initial values" : "");
+  return grant;
+}
+
+SessionGrant Coordinator::resume(SessionId id, const Candidate& candidate) {
+  Session& session = sessions_.at(id);
+  session.candidate.codec = candidate.codec;  // a connection's own affair
+  session.candidate.pullCodec = candidate.pullCodec;
+  session.epoch->attachment++;
+  leases_.grant(id);
+  metrics_.trainersReturned.add();
+  spdlog::info("{} is back after step {}", named(session.candidate), session.process.counters->step.value());
+  SessionGrant grant = describe(id, arrival_.roleOf(id));
+  grant.resumed = true;
+  return grant;
+}
+
+Result<SessionGrant> Coordinator::attach(const AttachRequest& request) {
+  if (end_.requested()) return end_.error();
+  const auto holder = roster_.holderOf(request.rank);
+  const Session* session = holder ? &sessions_.at(*holder) : nullptr;
+  if (!session || request.incarnation == 0 || session->candidate.incarnation != request.incarnation ||
+      session->epoch->attachment != request.attachment) {
+    return Error{ErrorCode::sessionEnded,
+                 fmt::format("rank {} has not joined as the one that asks for another connection",
+                             request.rank.value)};
+  }
+  SessionGrant grant = describe(*holder, arrival_.roleOf(*holder));
+  grant.further = true;
+  return grant;
+}
+
+SessionGrant Coordinator::describe(SessionId id, ModelStart::Role role) const {
+  const Session& session = sessions_.at(id);
+  session.process.counters->heard();
+  return {.trainer = {id, session.candidate.rank, session.candidate.incarnation},
+          .process = session.process.id,
+          .role = role,
+          .counters = session.process.counters,
+          .epoch = session.epoch,
+          .attachment = session.epoch->attachment,
+          .worldSize = session.candidate.worldSize,
+          .daemonId = daemonId_,
+          .goesOn = goesOn_,
+          .codec = session.candidate.codec,
+          .pullCodec = session.candidate.pullCodec};
+}
+
+// --- The first values --------------------------------------------------------------------------------
+
+kj::Promise<Result<ModelStart::Role>> Coordinator::awaitModel(SessionId session) {
+  if (end_.requested()) return Result<ModelStart::Role>(end_.error());
+  if (!arrival_.ready() && sessions_.count(session) == 0) {
+    return Result<ModelStart::Role>(ErrorCode::notReady, "the session has ended");
+  }
+  return arrival_.await(session);
+}
+
+kj::Promise<Status> Coordinator::initialized(SessionId session) {
+  if (!arrival_.complete(session)) {
+    return Status(ErrorCode::invalidArgument, "this trainer was not asked for the initial values");
+  }
+  return hosting_.keepValues().then(
+      [this] {
+        arrival_.open();
+        spdlog::info("the model has its initial values");
+        return Status();
+      },
+      [this](kj::Exception&& exception) -> Status {  // no thread
+        requestStop(fmt::format("nothing can be saved: {}", exception.getDescription().cStr()));
+        return end_.error();
+      });
+}
+
+void Coordinator::dropUnclaimed() {
+  // A model that never got its values binds nobody.
+  if (!sessions_.empty() || arrival_.complete()) return;
+  if (hosting_.dropUnclaimed()) processes_.endAll();
+}
+
+// --- Who is lost -------------------------------------------------------------------------------------
+
+void Coordinator::disconnected(SessionId session, uint32_t attachment) {
+  auto entry = sessions_.find(session);
+  if (entry == sessions_.end() || entry->second.epoch->attachment != attachment) return;
+  leases_.disconnected(session);
+  const Candidate& trainer = entry->second.candidate;
+  if (end_.restarting()) {  // the trainer stays in, so that no round goes on without it
+    spdlog::info("{} has hung up after {} steps, to come back to the next daemon", named(trainer),
+                 entry->second.process.counters->step.value());
+    return;
+  }
+  if (end_.requested()) return depart(session, Departure::lost, "its connection closed");
+  if (terms_.grace.count() != 0) {
+    spdlog::info("{} is no longer connected; it has {} ms to come back", named(trainer),
+                 terms_.grace.count());
+  }
+  endExpired();
+}
+
+std::chrono::milliseconds Coordinator::lookAtLeases(std::chrono::milliseconds now) {
+  leases_.advance(now);
+  for (auto& [id, session] : sessions_) {
+    const uint64_t heardMs = session.process.counters->lastSeenMs.value();
+    if (heardMs != session.heardMs && leases_.connected(id)) leases_.grant(id);
+    session.heardMs = heardMs;
+  }
+  endExpired();
+  return leases_.interval();
+}
+
+void Coordinator::endOneDisconnected() {
+  for (const auto& [session, entry] : sessions_) {
+    if (leases_.connected(session)) continue;
+    forget(session, Departure::lost, "a new trainer takes its rank");
+    return;
+  }
+}
+
+void Coordinator::endDisconnected() {
+  std::vector<SessionId> gone;
+  for (const auto& [session, entry] : sessions_) {
+    if (!leases_.connected(session)) gone.push_back(session);
+  }
+  for (SessionId session : gone) depart(session, Departure::lost, "its connection closed");
+}
+
+void Coordinator::endExpired() {
+  if (end_.restarting()) return;
+  for (SessionId session : leases_.expired()) {
+    if (session == kPriorRunTrainers) {
+      giveUpPriorRunTrainers();
+      continue;
+    }
+    depart(session, Departure::lost,
+           leases_.connected(session)
+               ? fmt::format("not heard of for membership.lease_ms ({})", terms_.lease.count())
+               : "its connection closed");
+  }
+}
+
+void Coordinator::giveUpPriorRunTrainers() {
+  leases_.release(kPriorRunTrainers);
+  samples_.giveUpPriorRunTrainers();
+  roster_.keep({});
+  ranksPair_.fulfiller->fulfill();
+}
+
+// --- Who is gone -------------------------------------------------------------------------------------
+
+kj::Promise<void> Coordinator::leave(SessionId session) {
+  depart(session, Departure::left, "left");
+  return whenFinishedRanksKept();
+}
+
+void Coordinator::depart(SessionId session, Departure how, const std::string& why) {
+  if (sessions_.count(session) == 0) return;
+  forget(session, how, why);
+  dropUnclaimed();
+  // Who comes now begins a run of its own, unless it is one that the run of before still waits for.
+  if (sessions_.empty() && !terms_.exitWhenDone) samples_.closeFinished();
+  keepFinishedRanks();
+}
+
+void Coordinator::forget(SessionId session, Departure how, const std::string& why) {
+  auto entry = sessions_.find(session);
+  entry->second.epoch->attachment = SessionEpoch::kEnded;
+  const TrainerProcesses::Process process = entry->second.process;
+  const Candidate gone = entry->second.candidate;
+  hosting_.sessionEnded(process.id);
+  leases_.release(session);
+  const uint64_t steps = process.counters->step.value();
+  if (how == Departure::left) {
+    spdlog::info("rank {} left after {} steps", gone.rank.value, steps);
+  } else {
+    spdlog::warn("{} is lost after {} steps: {}", named(gone), steps, why);
+  }
+  sessions_.erase(entry);
+  roster_.depart(session, end_.requested() && how == Departure::lost ? Departure::sentAway : how);
+  hosting_.countOut(session);
+  samples_.leave(session);
+  if (how == Departure::left) processes_.end(gone.rank);  // a process that left does not come back
+  if (const auto next = arrival_.depart(session)) {
+    spdlog::warn("the trainer that brought the initial values is gone; rank {} brings them",
+                 sessions_.at(*next).candidate.rank.value);
+  }
+}
+
+// --- The end -----------------------------------------------------------------------------------------
+
+void Coordinator::keepFinishedRanks() {
+  if (!terms_.exitWhenDone) return;
+  if (!terms_.keepsRanks) return endIfDone();
+  // Who leaves is told so before everybody is told of the end.
+  finished_.keep({roster_.worldSize(), roster_.departed()}, [this] { endIfDone(); });
+}
+
+void Coordinator::endIfDone() {
+  if (end_.requested() || !roster_.everyoneDone()) return;
+  const bool fixed = roster_.worldSizeMin() == roster_.worldSize();
+  const uint64_t lost = roster_.lostCount();
+  requestStop(fmt::format("all {}trainers are {}", fixed ? fmt::format("{} ", roster_.worldSize()) : "",
+                          lost == 0 ? "done" : fmt::format("gone; lost on the way: {}", lost)));
+}
+
+void Coordinator::requestStop(std::string reason, EndOf what) {
+  const bool begins = end_.request(std::move(reason), what, !sessions_.empty());
+  samples_.endWaits(end_.error());
+  if (!begins) return;
+  arrival_.endWaits(end_.error());
+  ranksPair_.fulfiller->fulfill();
+  if (!end_.restarting()) endDisconnected();
+  end_.begin();
+}
+
+bool Coordinator::close() {
+  finished_.close();
+  // Where another daemon is to find that out, the run goes on.
+  const bool over = terms_.exitWhenDone && roster_.everyoneDone() && !end_.restarting();
+  if (over) samples_.closeFinished();
+  return over;
+}
+
+std::vector<std::pair<Rank, std::string>> Coordinator::pushCodecs() const {
+  std::vector<std::pair<Rank, std::string>> codecs;
+  for (const auto& [id, session] : sessions_) {
+    codecs.emplace_back(session.candidate.rank, session.candidate.codec);
+  }
+  return codecs;
+}
+
+void Coordinator::fillStatus(DaemonStatus& status) const {
+  status.state = end_.requested() ? "stopping" : arrival_.ready() ? "serving" : "waiting for a model";
+  status.worldSize = roster_.worldSize();
+  status.worldSizeMin = roster_.worldSizeMin();
+  status.trainersLost = roster_.lostCount();
+  for (const auto& [id, session] : sessions_) {
+    TrainerStatus trainer = statusOf(session.candidate, *session.process.counters);
+    trainer.nominalBatch = samples_.nominalOf(id);
+    trainer.connected = leases_.connected(id);
+    trainer.leaseLeftSeconds = static_cast<double>(leases_.left(id).count()) / 1000;
+    status.trainers.push_back(std::move(trainer));
+  }
+  status.samples = samples_.status();
+}
+
+}  // namespace psd

@@ -1,0 +1,172 @@
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <kj/async.h>
+#include <kj/timer.h>
+
+#include "server/coordination/daemon_end.h"
+#include "server/coordination/finished_ranks.h"
+#include "server/coordination/hosting.h"
+#include "server/coordination/model_arrival.h"
+#include "server/coordination/sample_assigner.h"
+#include "server/coordination/trainer_processes.h"
+#include "server/membership/leases.h"
+#include "server/membership/roster.h"
+#include "server/membership/session_epoch.h"
+#include "server/metrics/counters.h"
+#include "server/status/daemon_status.h"
+
+namespace psd {
+
+/// What a run goes by. A value type.
+struct RunTerms {
+  uint32_t worldSize = 0;     ///< trainers at most; 0: what the first one says
+  uint32_t worldSizeMin = 0;  ///< ranks that make the world complete; 0: all
+  uint32_t ranksMax = 0;      ///< of any world: each rank that ever was in is remembered
+  std::chrono::milliseconds lease{0};
+  std::chrono::milliseconds grace{0};
+  bool exitWhenDone = false;  ///< the run ends once all trainers have joined and left
+  bool keepsRanks = false;    ///< a daemon after this one is told which trainers have come and gone
+};
+
+/// What a daemon before this one left. A value type.
+struct PriorRun {
+  bool hasValues = false;            ///< the model that is hosted at the start has its values
+  bool goesOn = false;               ///< as another daemon had saved them
+  std::set<Rank> ranks;              ///< whose pushes are in the parameters
+  std::optional<Departed> departed;  ///< the trainers that have come and gone
+};
+
+/// What a trainer gets when it joins. A value type.
+struct SessionGrant {
+  TrainerRef trainer;
+  ProcessId process;
+  ModelStart::Role role = ModelStart::Role::wait;
+  std::shared_ptr<SessionCounters> counters;
+  std::shared_ptr<const SessionEpoch> epoch;
+  uint32_t attachment = 0;  ///< of this connection
+  uint32_t worldSize = 0;
+  uint64_t daemonId = 0;
+  bool goesOn = false;    ///< PriorRun::goesOn
+  bool resumed = false;   ///< the session of before goes on
+  bool further = false;   ///< this is one more connection beside the one that joined
+  std::string codec;      ///< agreed for pushes, with its options
+  std::string pullCodec;  ///< agreed for pulls, with its options
+};
+
+/// How a trainer that has joined asks for one more connection. A value type.
+struct AttachRequest {
+  Rank rank;
+  uint64_t incarnation = 0;
+  uint32_t attachment = 0;  ///< SessionGrant::attachment of its join
+};
+
+/// Decides who is in: trainers that join, come back, are lost or leave, their leases, who brings the first
+/// values, and when the run is over. It holds no parameters; what its decisions mean for them, a Hosting is
+/// told.
+///
+/// Owned by the control loop's thread, on which every method is called.
+class Coordinator final {
+ public:
+  /// `hosting` and `metrics` outlive it.
+  Coordinator(const RunTerms& terms, Hosting& hosting, DaemonMetrics& metrics);
+
+  /// Goes on with what a daemon before this one left; with exitWhenDone it begins to end where all trainers
+  /// have come and gone. Once, before any trainer. False where `prior.departed` is of another run, and to be
+  /// forgotten.
+  bool begin(const PriorRun& prior);
+  /// Goes by other terms from now on. World size and lease stay.
+  void follow(const RunTerms& terms) { terms_ = terms; }
+
+  /// `held`: samples that the trainer was assigned, maybe by a daemon before, and not told what became of
+  /// their gradients.
+  kj::Promise<Result<SessionGrant>> join(Candidate candidate, std::vector<HeldSamples> held, ModelSpec model);
+  Result<SessionGrant> attach(const AttachRequest& request);
+  /// Whether the trainer is to bring the values; parked until that is known or the values are there.
+  kj::Promise<Result<ModelStart::Role>> awaitModel(SessionId session);
+  /// The trainer has brought the values.
+  kj::Promise<Status> initialized(SessionId session);
+  /// The trainer said goodbye; resolves once a daemon after this one would know.
+  kj::Promise<void> leave(SessionId session);
+  /// The trainer's connection is gone; so is the trainer, unless it comes back within the grace.
+  void disconnected(SessionId session, uint32_t attachment);
+  /// Ends the sessions of trainers whose lease or grace has run out. Gives how soon it is to be called again.
+  /// `now`: see Leases::advance().
+  std::chrono::milliseconds lookAtLeases(std::chrono::milliseconds now);
+
+  /// Begins to end the daemon, see DaemonEnd::request(): answers what waits here.
+  void requestStop(std::string reason, EndOf what = EndOf::run);
+  /// The daemon ends: nobody is waited for to come back.
+  void endDisconnected();
+  /// The parameters are about to be saved for the last time. Whether the run is over, so that the next daemon
+  /// begins one of its own.
+  bool close();
+  DaemonEnd& end() { return end_; }
+  /// Resolves once who has come and gone is kept as of now, or cannot be, which the log says.
+  kj::Promise<void> whenFinishedRanksKept() { return finished_.whenKept(); }
+
+  SampleAssigner& samples() { return samples_; }
+  uint32_t worldSize() const { return roster_.worldSize(); }
+  /// The codec that each trainer which is in pushes with.
+  std::vector<std::pair<Rank, std::string>> pushCodecs() const;
+  /// State, trainers, samples. The daemon adds the rest.
+  void fillStatus(DaemonStatus& status) const;
+
+ private:
+  struct Session {
+    Candidate candidate;
+    TrainerProcesses::Process process;
+    std::shared_ptr<SessionEpoch> epoch = std::make_shared<SessionEpoch>();
+    uint64_t heardMs = 0;  // counters->lastSeenMs when it was last looked at
+  };
+
+  Result<SessionGrant> admit(Candidate candidate, const std::vector<HeldSamples>& held);
+  /// The grant, once who has come and gone is kept. A trainer that does not wait for it has hung up.
+  kj::Promise<Result<SessionGrant>> whenKeptFor(SessionGrant grant);
+  /// Begins a session of a candidate whose rank is free.
+  Result<SessionGrant> enter(const Candidate& candidate, const std::vector<HeldSamples>& held);
+  /// Goes on with a trainer's session over its new connection.
+  SessionGrant resume(SessionId session, const Candidate& candidate);
+  SessionGrant describe(SessionId session, ModelStart::Role role) const;
+  /// Drops the model if nobody is in and it never got its values.
+  void dropUnclaimed();
+  /// Ends a session as forget() does, and what nobody needs then: a model without values, a finished plan of
+  /// samples, the run. `why` completes "rank 3 … is lost after 5 steps: ".
+  void depart(SessionId session, Departure how, const std::string& why);
+  /// Ends a session and frees its rank, without what depart() does besides. `why`: see depart().
+  void forget(SessionId session, Departure how, const std::string& why);
+  /// Keeps who has come and gone, if that changed, and begins to end if those are all.
+  void keepFinishedRanks();
+  void endIfDone();
+  /// Nobody waits any longer for trainers that were in when a daemon before this one died.
+  void giveUpPriorRunTrainers();
+  /// Frees a rank when all are taken: ends the session of a trainer that is not connected.
+  void endOneDisconnected();
+  void endExpired();
+
+  RunTerms terms_;
+  Hosting& hosting_;
+  DaemonMetrics& metrics_;
+  Roster roster_;
+  Leases leases_;
+  ModelArrival arrival_;
+  SampleAssigner samples_;
+  FinishedRanks finished_;
+  TrainerProcesses processes_;
+  std::map<SessionId, Session> sessions_;
+  const uint64_t daemonId_;
+  bool goesOn_ = false;  // PriorRun::goesOn
+  DaemonEnd end_;
+  kj::PromiseFulfillerPair<void> ranksPair_ = kj::newPromiseAndFulfiller<void>();
+  kj::ForkedPromise<void> ranksGivenUp_;  // nobody waits any more for trainers of a daemon before
+};
+
+}  // namespace psd

@@ -1,0 +1,28 @@
+#include "server/coordination/finished_ranks.h"
+
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+namespace psd {
+
+void FinishedRanks::keep(const Departed& departed, std::function<void()> then) {
+  if (closed_ || departed.ranks == kept_) return then();
+  kept_ = departed.ranks;
+  done_ = done_
+              .addBranch()  // one after the other: the newest stays
+              .then([this, departed] { return hosting_.keepFinishedRanks(departed); })
+              .catch_([](kj::Exception&& exception) {  // no thread
+                return Status(ErrorCode::internal, exception.getDescription().cStr());
+              })
+              .then([this, departed, then = std::move(then)](const Status& kept) {
+                if (!kept.ok()) {
+                  spdlog::error("a daemon after this one would wait for trainers that are done: {}",
+                                kept.message());
+                }
+                if (departed.ranks == kept_) then();
+              })
+              .fork();
+}
+
+}  // namespace psd

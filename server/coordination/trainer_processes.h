@@ -1,0 +1,56 @@
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "server/coordination/hosting.h"
+
+namespace psd {
+
+/// The newest process of each rank. A process may span sessions: it was counted as gone and came back. Owned
+/// by the control loop's thread.
+class TrainerProcesses {
+ public:
+  struct Process {
+    ProcessId id;
+    uint64_t incarnation = 0;
+    std::shared_ptr<SessionCounters> counters;
+  };
+
+  /// `hosting`, which is told of what begins and ends here, outlives it.
+  explicit TrainerProcesses(Hosting& hosting) : hosting_(hosting) {}
+
+  /// Whether the candidate is the newest process of its rank.
+  bool knows(const TrainerProcess& candidate) const {
+    const auto newest = ofRank_.find(candidate.rank);
+    return candidate.incarnation != 0 && newest != ofRank_.end() &&
+           newest->second.incarnation == candidate.incarnation;
+  }
+  /// The process that the candidate is, else one that takes the place of the newest of its rank.
+  const Process& enter(const TrainerProcess& candidate) {
+    if (knows(candidate)) return ofRank_[candidate.rank];
+    end(candidate.rank);
+    Process& process = ofRank_[candidate.rank];
+    process = {ProcessId{++last_}, candidate.incarnation, std::make_shared<SessionCounters>()};
+    hosting_.processBegan(process.id, candidate, process.counters);
+    return process;
+  }
+  /// The newest process of the rank does not come back.
+  void end(Rank rank) {
+    const auto newest = ofRank_.find(rank);
+    if (newest == ofRank_.end()) return;
+    hosting_.processEnded(newest->second.id);
+    ofRank_.erase(newest);
+  }
+  void endAll() {
+    for (const auto& [rank, process] : ofRank_) hosting_.processEnded(process.id);
+    ofRank_.clear();
+  }
+
+ private:
+  Hosting& hosting_;
+  std::map<Rank, Process> ofRank_;
+  uint64_t last_ = 0;
+};
+
+}  // namespace psd

@@ -1,0 +1,130 @@
+#include "server/hosting/parameter_host.h"
+
+#include <algorithm>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "server/config/round_checks.h"
+
+namespace psd {
+
+ParameterHost::ParameterHost(std::shared_ptr<const DaemonConfig> config,
+                             std::vector<std::shared_ptr<Backend>> backends, Env& env, DaemonMetrics& metrics,
+                             const MemoryBudgets& budgets, StepOutcomes& outcomes)
+    : config_(std::move(config)),
+      backends_(std::move(backends)),
+      env_(env),
+      metrics_(metrics),
+      budgets_(budgets),
+      outcomes_(outcomes) {}
+
+Result<PriorRun> ParameterHost::prepare() {
+  PSD_ASSIGN_OR_RETURN(durability_, Durability::open(env_, config_->durability, budgets_.logPending,
+                                                     &metrics_.logSyncSeconds));
+  models_ = std::make_unique<ModelHost>(config_, backends_, env_, *durability_, metrics_, budgets_.snapshots);
+  PSD_ASSIGN_OR_RETURN(const std::optional<Checkpoint> checkpoint, durability_->find());
+  PSD_RETURN_IF_ERROR(checkpoint ? models_->goOnFrom(*checkpoint) : models_->load());
+  PriorRun prior{
+      .hasValues = models_->ready(), .goesOn = checkpoint.has_value(), .ranks = models_->ranksBefore()};
+  if (config_->exitWhenDone) {
+    PSD_ASSIGN_OR_RETURN(prior.departed, durability_->departed());
+  }
+  return prior;
+}
+
+Status ParameterHost::mayFollow(const DaemonConfig& config, uint32_t trainers,
+                                std::span<const std::pair<Rank, std::string>> pushCodecs) const {
+  for (const auto& [rank, spec] : pushCodecs) {
+    PSD_ASSIGN_OR_RETURN(const auto codec, makeCodec(spec));
+    if (Status fits = checkPushCodec(*codec, config.groups); !fits.ok()) {
+      return {fits.error().code, fmt::format("rank {} pushes: {}", rank.value, fits.message())};
+    }
+  }
+  if (const auto model = models_ ? models_->model() : nullptr) {
+    PSD_RETURN_IF_ERROR(assignGroups(model->store->model(), config.groups).status());
+  }
+  return checkRounds(config, backends_, std::max(trainers, config.worldSize ? config.worldSize->max : 0));
+}
+
+void ParameterHost::adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies) {
+  config_ = std::move(config);
+  models_->adopt(config_, keepPolicies);
+}
+
+ParameterHost::Process* ParameterHost::find(ProcessId id) {
+  const auto entry = processes_.find(id);
+  return entry == processes_.end() ? nullptr : &entry->second;
+}
+
+ParameterHost::Place ParameterHost::placeOf(ProcessId id, const std::shared_ptr<EventLoop>& loop) {
+  Process* process = find(id);
+  if (!process) return {};
+  if (!process->pushes) {
+    process->pushes = PushServer::make(id, loop, process->model, process->counters,
+                                       models_->savedOf(process->process), outcomes_);
+    process->pushes->beginSession(process->trainer);
+    for (const Step step : process->dropped) process->pushes->drop(step);
+    process->dropped.clear();
+  }
+  return {process->model, process->pushes};
+}
+
+Result<std::shared_ptr<ServedModel>> ParameterHost::observe(const ModelSpec& model) const {
+  if (!models_->ready()) {
+    return Error{ErrorCode::notReady,
+                 "the daemon has no model yet; a trainer brings it, or `model.file` in its config"};
+  }
+  if (!model.empty()) {
+    PSD_RETURN_IF_ERROR(checkSameModel(models_->model()->store->model(), model));
+  }
+  return models_->model();
+}
+
+Status ParameterHost::mayTrain(const TrainerProcess& process, uint32_t worldSize) const {
+  PSD_RETURN_IF_ERROR(checkRounds(*config_, backends_, worldSize));
+  if (!models_->superseded(process)) return {};
+  return {ErrorCode::rankTaken, fmt::format("rank {} was taken over by another process", process.rank.value)};
+}
+
+void ParameterHost::processBegan(ProcessId id, const TrainerProcess& process,
+                                 std::shared_ptr<SessionCounters> counters) {
+  processes_[id] = {.process = process, .counters = std::move(counters), .model = models_->model()};
+}
+
+void ParameterHost::sessionBegan(ProcessId id, const TrainerRef& trainer) {
+  Process& process = processes_.at(id);
+  process.trainer = trainer;
+  if (process.pushes) process.pushes->beginSession(trainer);
+}
+
+void ParameterHost::sessionEnded(ProcessId id) {
+  if (Process* process = find(id); process && process->pushes) process->pushes->endSession();
+}
+
+kj::Promise<void> ParameterHost::whenLanded(ProcessId id) {
+  const Process* process = find(id);
+  if (!process || !process->pushes) return kj::READY_NOW;
+  return process->pushes->whenLanded().attach(std::shared_ptr(process->pushes));
+}
+
+void ParameterHost::drop(ProcessId id, Step step) {
+  Process* process = find(id);
+  if (!process) return;
+  if (process->pushes) return process->pushes->drop(step);
+  process->dropped.push_back(step);
+}
+
+kj::Promise<Status> ParameterHost::keepFinishedRanks(Departed departed) {
+  return background_.run<Status>(
+      [this, departed = std::move(departed)] { return durability_->keepFinishedRanks(departed); });
+}
+
+void ParameterHost::fillStatus(DaemonStatus& status) const {
+  models_->fillStatus(status);
+  status.durability = durability_->status();
+  status.counters = MetricValues<Counter>(metrics_);
+  status.gauges = MetricValues<Gauge>(metrics_);
+  status.histograms = MetricValues<Histogram>(metrics_);
+}
+
+}  // namespace psd

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/checkpoint/durability.h"
+#include "server/coordination/coordinator.h"
+#include "server/coordination/hosting.h"
+#include "server/limits/memory_budgets.h"
+#include "server/loop/background.h"
+#include "server/model/model_host.h"
+#include "server/push/push_server.h"
+
+namespace psd {
+
+/// Holds the parameters: the model that is served, what is saved of it, and what each process of a trainer
+/// pushes. Who is in, a Coordinator tells it.
+///
+/// Owned by the control loop's thread, on which every method is called.
+class ParameterHost final : public Hosting {
+ public:
+  /// The rest of a session: what a trainer pulls from and pushes to. Null where its process is gone.
+  struct Place {
+    std::shared_ptr<ServedModel> model;
+    std::shared_ptr<PushServer> pushes;
+  };
+
+  /// `env`, `metrics`, `budgets` and `outcomes` outlive it.
+  ParameterHost(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
+                Env& env, DaemonMetrics& metrics, const MemoryBudgets& budgets, StepOutcomes& outcomes);
+
+  /// Goes on from a checkpoint, or loads or allocates the model that the config names. Blocks; before
+  /// anything else, after mayFollow().
+  Result<PriorRun> prepare();
+  /// Begins to save the model, if it has its values. Blocks; once, before any trainer.
+  void beginSaving() { models_->beginSavingAtOnce(); }
+  /// Whether the devices could do what the policies of `config` ask for among so many trainers (0: not known
+  /// yet), which push with these codecs.
+  Status mayFollow(const DaemonConfig& config, uint32_t trainers,
+                   std::span<const std::pair<Rank, std::string>> pushCodecs) const;
+  /// Goes over to another configuration, see ModelHost::adopt().
+  void adopt(std::shared_ptr<const DaemonConfig> config, const std::vector<bool>& keepPolicies);
+
+  /// Where a trainer's process trains. `loop`: the caller's; what the process pushes is worked on there, or
+  /// where it was worked on before.
+  Place placeOf(ProcessId id, const std::shared_ptr<EventLoop>& loop);
+  /// The model for a reader; an empty `model` matches any.
+  Result<std::shared_ptr<ServedModel>> observe(const ModelSpec& model) const;
+
+  /// From prepare() on.
+  ModelHost& models() { return *models_; }
+  /// Saves what `durability` has not saved yet. Blocks; when no update comes any more.
+  Status saveLast() { return durability_->finish(); }
+  /// The next daemon begins a run of its own. Blocks.
+  Status forgetFinishedRanks() { return durability_->forgetFinishedRanks(); }
+  /// Model, shards, and what is saved.
+  void fillStatus(DaemonStatus& status) const;
+
+  kj::Promise<Status> provide(ModelSpec model) override { return models_->provide(std::move(model)); }
+  bool hosts(const ModelSpec& model) const override { return models_->serves(model); }
+  bool hasModel() const override { return models_->model() != nullptr; }
+  bool dropUnclaimed() override { return models_->dropUnclaimed(); }
+  kj::Promise<void> keepValues() override { return models_->keepValues(); }
+  Status mayTrain(const TrainerProcess& process, uint32_t worldSize) const override;
+  void processBegan(ProcessId id, const TrainerProcess& process,
+                    std::shared_ptr<SessionCounters> counters) override;
+  void processEnded(ProcessId id) override { processes_.erase(id); }
+  void sessionBegan(ProcessId id, const TrainerRef& trainer) override;
+  void sessionEnded(ProcessId id) override;
+  void countIn(const TrainerRef& trainer) override { models_->join(trainer); }
+  void countOut(SessionId session) override { models_->leave(session); }
+  kj::Promise<void> whenLanded(ProcessId id) override;
+  void drop(ProcessId id, Step step) override;
+  GuardedSamples& samplePlan() override { return *durability_->samples(); }
+  void assigned(const PlanTerms& plan, const SampleDeal& deal) override { durability_->dealt({plan, deal}); }
+  kj::Promise<Status> keepFinishedRanks(Departed departed) override;
+
+ private:
+  struct Process {
+    TrainerProcess process;
+    std::shared_ptr<SessionCounters> counters;
+    std::shared_ptr<ServedModel> model;
+    TrainerRef trainer;                  // of its newest session
+    std::vector<Step> dropped;           // before `pushes` was made
+    std::shared_ptr<PushServer> pushes;  // once a loop serves the process
+  };
+
+  Process* find(ProcessId id);
+
+  std::shared_ptr<const DaemonConfig> config_;
+  const std::vector<std::shared_ptr<Backend>> backends_;
+  Env& env_;
+  DaemonMetrics& metrics_;
+  const MemoryBudgets& budgets_;
+  StepOutcomes& outcomes_;
+  // From prepare() on.
+  std::unique_ptr<Durability> durability_;
+  std::unique_ptr<ModelHost> models_;
+  std::map<ProcessId, Process> processes_;
+  Background background_;
+};
+
+}  // namespace psd

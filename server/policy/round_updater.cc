@@ -1,0 +1,237 @@
+#include "server/policy/round_updater.h"
+
+#include "server/policy/merged_rows.h"
+#include "server/policy/store_promise.h"
+#include "server/store/squared_norm.h"
+
+namespace psd {
+
+RoundUpdater::RoundUpdater(const PolicyScope& scope, std::shared_ptr<const Aggregator> aggregator, Clip clip)
+    : aggregator_(std::move(aggregator)),
+      clip_(clip),
+      shards_(scope.shards()),
+      rowShards_(scope.rowShards()),
+      blocks_(shards_.begin(), shards_.end()),
+      lanes_(scope.store.makeLanes()) {
+  blocks_.insert(blocks_.end(), rowShards_.begin(), rowShards_.end());
+}
+
+kj::Promise<RoundUpdater::Outcome> RoundUpdater::apply(Round round, std::vector<int64_t> first) {
+  auto work = std::make_shared<Work>(Work{std::move(round), std::move(first), {}});
+  return combine(work).then([this, work](Status status) -> kj::Promise<Outcome> {
+    if (!status.ok()) return Outcome{status.error()};
+    return makeRows(work, 0).then([this, work](Status status) -> kj::Promise<Outcome> {
+      if (!status.ok()) return Outcome{status.error()};
+      return applyBlocks(work, 0);
+    });
+  });
+}
+
+// --- How the gradients become one --------------------------------------------------------------------
+
+RoundUpdater::Gradients RoundUpdater::gradientsOf(const Work& work, size_t shard) {
+  auto gradients = std::make_shared<std::vector<StagedGradient>>();
+  for (const auto& part : *work.round) gradients->push_back(part->shards[shard]);
+  return gradients;
+}
+
+kj::Promise<void> RoundUpdater::mergeRowsOf(WorkPtr work) const {
+  const size_t next = work->rows.size();
+  if (next == rowShards_.size()) return kj::READY_NOW;
+  std::vector<StagedRows> parts;
+  for (const auto& part : *work->round) parts.push_back(part->rows[next]);
+  work->rows.push_back(mergeRows(*rowShards_[next], parts, work->combination.weights));
+  return kj::evalLater([this, work] { return mergeRowsOf(work); });
+}
+
+kj::Promise<Status> RoundUpdater::combine(WorkPtr work) {
+  auto combine = [this, work](Result<SquaredDistances> distances) -> kj::Promise<Status> {
+    if (!distances.ok()) return Status(distances.error());
+    std::vector<uint32_t> samples;
+    for (const auto& part : *work->round) samples.push_back(part->samples);
+    work->combination = aggregator_->combine(samples, *distances);
+    return mergeRowsOf(work).then([this, work] { return clip(work); });
+  };
+  if (!aggregator_->needsDistances()) return combine(SquaredDistances());
+  return addDistances(work, SquaredDistances(work->round->size()), 0).then(kj::mv(combine));
+}
+
+kj::Promise<Status> RoundUpdater::clip(WorkPtr work) {
+  if (clip_.value) work->combination.change.limit = static_cast<float>(*clip_.value);
+  if (!clip_.norm) return Status();
+  double square = 0;
+  for (const StagedRows& rows : work->rows) square += squaredNorm(rows.gradients);
+  return addSquares(work, square, 0).then([this, work](Result<double> square) -> Status {
+    if (!square.ok()) return square.status();
+    work->combination.change.scale = static_cast<float>(clip_.scale(*square));
+    return {};
+  });
+}
+
+kj::Promise<Result<SquaredDistances>> RoundUpdater::addDistances(WorkPtr work, SquaredDistances sum,
+                                                                 size_t next) {
+  if (next == shards_.size()) return Result<SquaredDistances>(std::move(sum));
+  Shard& shard = *shards_[next];
+  auto gradients = gradientsOf(*work, next);
+  return storePromise<Result<SquaredDistances>>(shard,
+                                                [&](ShardStorage::DistancesDone done) {
+                                                  shard.storage().squaredDistances(
+                                                      *lanes_[shard.device()], *gradients, std::move(done));
+                                                })
+      .then([this, work, gradients, sum = std::move(sum),
+             next](Result<SquaredDistances> part) mutable -> kj::Promise<Result<SquaredDistances>> {
+        if (!part.ok()) return part;
+        sum += *part;
+        return addDistances(work, std::move(sum), next + 1);
+      });
+}
+
+kj::Promise<Result<double>> RoundUpdater::addSquares(WorkPtr work, double sum, size_t next) {
+  if (next == shards_.size()) return Result<double>(sum);
+  Shard& shard = *shards_[next];
+  auto gradients = gradientsOf(*work, next);
+  return storePromise<Result<double>>(shard,
+                                      [&](ShardStorage::SquareDone done) {
+                                        shard.storage().combinedSquare(*lanes_[shard.device()], *gradients,
+                                                                       work->combination, std::move(done));
+                                      })
+      .then([this, work, gradients, sum, next](Result<double> part) -> kj::Promise<Result<double>> {
+        if (!part.ok()) return part;
+        return addSquares(work, sum + *part, next + 1);
+      });
+}
+
+// --- Rows that are new -------------------------------------------------------------------------------
+
+kj::Promise<Status> RoundUpdater::makeRows(WorkPtr work, size_t next) {
+  if (next == rowShards_.size()) return Status();
+  RowShard& shard = *rowShards_[next];
+  using Prepared = Result<RowShard::Prepared>;
+  return shard.lock()
+      .acquire()
+      .then([&shard, work, next](ShardLock::Guard) -> Prepared {
+        const Version version{shard.version().value + 1};
+        shard.evictDue(version.value, work->rows[next].rows);
+        return shard.prepare(work->rows[next], version);
+      })
+      .then([this, work, next](Prepared prepared) -> kj::Promise<Status> {
+        if (!prepared.ok()) {
+          return takeBackRows(work).then([status = prepared.status()] { return status; });
+        }
+        work->prepared.push_back(*std::move(prepared));
+        return makeRows(work, next + 1);
+      });
+}
+
+kj::Promise<void> RoundUpdater::takeBackRows(WorkPtr work) {
+  if (work->prepared.empty()) return kj::READY_NOW;
+  RowShard& shard = *rowShards_[work->prepared.size() - 1];
+  return shard.lock().acquire().then([this, &shard, work](ShardLock::Guard) {
+    // Rows that cannot be taken out for want of memory hold what they begin with, as if they were not there.
+    static_cast<void>(shard.takeBack(work->prepared.back().created));
+    work->prepared.pop_back();
+    return takeBackRows(work);
+  });
+}
+
+// --- The update of each block ------------------------------------------------------------------------
+
+uint64_t RoundUpdater::bytesToLog(const Work& work, size_t index) const {
+  if (index < shards_.size()) return blocks_[index]->range().count * sizeof(float);
+  return work.rows[index - shards_.size()].bytes();
+}
+
+kj::Promise<RoundUpdater::Outcome> RoundUpdater::applyBlocks(WorkPtr work, size_t next) {
+  ParameterBlock& block = *blocks_[next];
+  return block.roomToLog(bytesToLog(*work, next))
+      .then([this, &block, work, next](ByteBudget::Lease room) {
+        return block.lock().acquire().then([this, &block, work, next,
+                                            room = std::move(room)](ShardLock::Guard guard) mutable {
+          return applyBlock(work, next, std::move(room)).then([&block, guard = kj::mv(guard)](Status status) {
+            return status.ok() ? Result<uint64_t>(block.logged()) : Result<uint64_t>(status.error());
+          });
+        });
+      })
+      .then([this, work, next](Result<uint64_t> logged) -> kj::Promise<Outcome> {
+        if (!logged.ok()) return Outcome{logged.error(), next};
+        if (next + 1 == blocks_.size()) return Outcome{*logged, blocks_.size()};
+        return applyBlocks(work, next + 1);
+      });
+}
+
+kj::Promise<Status> RoundUpdater::applyBlock(WorkPtr work, size_t index, ByteBudget::Lease room) {
+  ParameterBlock& block = *blocks_[index];
+  const UpdateScalars scalars = block.scalars(block.beginUpdateAlone());
+  if (index >= shards_.size()) return updateRowsOf(*work, index, scalars, std::move(room));
+  if (!block.logs()) return update(work, index, scalars);
+  return updateLogged(work, index, scalars, std::move(room));
+}
+
+kj::Promise<Status> RoundUpdater::update(WorkPtr work, size_t index, const UpdateScalars& scalars) {
+  Shard& shard = *shards_[index];
+  auto gradients = gradientsOf(*work, index);
+  return storePromise<Status>(shard,
+                              [&](ShardStorage::Done done) {
+                                shard.storage().applyCombined(*lanes_[shard.device()], *gradients,
+                                                              work->combination, scalars, std::move(done));
+                              })
+      .then([this, index, work, gradients, scalars](Status status) {
+        if (status.ok()) endUpdate(*work, index, {scalars, std::span<const float>(), {}}, {});
+        return status;
+      });
+}
+
+kj::Promise<Status> RoundUpdater::updateLogged(WorkPtr work, size_t index, const UpdateScalars& scalars,
+                                               ByteBudget::Lease room) {
+  Shard& shard = *shards_[index];
+  auto gradients = gradientsOf(*work, index);
+  return storePromise<Result<ReadView>>(shard,
+                                        [&](ShardStorage::ReadDone done) {
+                                          shard.storage().combine(*lanes_[shard.device()], *gradients,
+                                                                  work->combination, std::move(done));
+                                        })
+      .then([this, &shard, gradients, scalars, work, index,
+             room = std::move(room)](Result<ReadView> combined) mutable -> kj::Promise<Status> {
+        if (!combined.ok()) return combined.status();
+        const Gradient gradient = combined->values;
+        return storePromise<Status>(shard,
+                                    [&](ShardStorage::Done done) {
+                                      shard.storage().apply(*lanes_[shard.device()], 0, gradient, scalars,
+                                                            std::move(done));
+                                    })
+            .then([this, index, work, scalars, gradient, owner = combined->owner,
+                   room = std::move(room)](Status status) mutable {
+              if (status.ok()) endUpdate(*work, index, {scalars, gradient, {}}, std::move(room));
+              return status;
+            });
+      });
+}
+
+Status RoundUpdater::updateRowsOf(Work& work, size_t index, const UpdateScalars& scalars,
+                                  ByteBudget::Lease room) {
+  RowShard::Prepared& prepared = work.prepared[index - shards_.size()];
+  const RowChange change{.scale = work.combination.change.scale, .limit = work.combination.change.limit};
+  RowShard& shard = *rowShards_[index - shards_.size()];
+  PSD_RETURN_IF_ERROR(shard.update(prepared, change, scalars, Version{scalars.number}));
+  endUpdate(work, index,
+            {.scalars = scalars,
+             .gradient = prepared.part.gradients,
+             .rows = prepared.part.rows,
+             .beside = prepared.beside()},
+            std::move(room));
+  return {};
+}
+
+void RoundUpdater::endUpdate(const Work& work, size_t index, AppliedUpdate update, ByteBudget::Lease room) {
+  std::vector<UpdateSource> sources;
+  for (const auto& part : *work.round) {
+    const TrainerRef& trainer = part->trainer;
+    sources.push_back({trainer.rank, part->samples, trainer.incarnation, part->step,
+                       Version{static_cast<uint64_t>(work.first[index]) + *part->round}, 0});
+  }
+  update.sources = sources;
+  if (blocks_.size() > 1) update.part = index + 1 < blocks_.size() ? UpdatePart::goesOn : UpdatePart::last;
+  blocks_[index]->endUpdate(update, std::move(room));
+}
+
+}  // namespace psd

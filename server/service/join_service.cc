@@ -1,0 +1,88 @@
+#include "server/service/join_service.h"
+
+#include <utility>
+
+namespace psd {
+namespace {
+
+/// What the control loop gives for a request.
+struct Let {
+  SessionGrant grant;
+  ParameterHost::Place place;
+};
+
+Result<Let> place(const Result<SessionGrant>& grant, ParameterHost& host,
+                  const std::shared_ptr<EventLoop>& loop) {
+  if (!grant.ok()) return grant.error();
+  Let let{*grant, host.placeOf(grant->process, loop)};
+  if (let.place.pushes) return let;
+  return Error{ErrorCode::sessionEnded, "the trainer was lost while it joined"};
+}
+
+Result<JoinedTrainer> serve(Result<Let> let, EventLoop& loop, ControlLoop& control) {
+  if (!let.ok()) return let.error();
+  auto service = std::make_unique<TrainerService>(loop, control, let->grant, let->place);
+  return JoinedTrainer{std::move(let->grant), std::move(let->place.model), std::move(service)};
+}
+
+}  // namespace
+
+Error JoinService::refused(Error error) {
+  loop_->environment().counters.joinsRefused.add();
+  return error;
+}
+
+Status JoinService::agree(Candidate& candidate) const {
+  const CodecsConfig& codecs = loop_->config().codecs;
+  const auto of = [](const char* what, const Error& error) {
+    return Status(error.code, std::string(what) + error.message);
+  };
+  auto codec = codecs.push.choose(candidate.codec);
+  if (!codec.ok()) return of("pushes: ", codec.error());
+  if (Status fits = checkPushCodec(**codec, loop_->config().groups); !fits.ok()) {
+    return of("pushes: ", fits.error());
+  }
+  auto pullCodec = codecs.pull.choose(candidate.pullCodec);
+  if (!pullCodec.ok()) return of("pulls: ", pullCodec.error());
+  candidate.codec = (*codec)->spec();
+  candidate.pullCodec = (*pullCodec)->spec();
+  return {};
+}
+
+kj::Promise<Result<JoinedTrainer>> JoinService::join(Request request) {
+  using Answer = Result<JoinedTrainer>;
+  if (Status agreed = agree(request.candidate); !agreed.ok()) return Answer(refused(agreed.error()));
+  if (!request.held.empty()) control_.samplesAreAssigned();
+  return control_
+      .run([request = std::move(request), loop = loop_](Coordinator& coordinator,
+                                                        ParameterHost& host) mutable {
+        return coordinator
+            .join(std::move(request.candidate), std::move(request.held), std::move(request.model))
+            .then([&host, loop = std::move(loop)](const Result<SessionGrant>& grant) {
+              return place(grant, host, loop);
+            });
+      })
+      .then([this](Result<Let> let) -> Answer {
+        if (!let.ok()) return refused(let.error());
+        return serve(std::move(let), *loop_, control_);
+      });
+}
+
+kj::Promise<Result<JoinedTrainer>> JoinService::attach(const AttachRequest& request) {
+  return control_
+      .run([request, loop = loop_](Coordinator& coordinator, ParameterHost& host) {
+        return place(coordinator.attach(request), host, loop);
+      })
+      .then([this](Result<Let> let) { return serve(std::move(let), *loop_, control_); });
+}
+
+kj::Promise<Result<std::shared_ptr<ServedModel>>> JoinService::observe(ModelSpec model) {
+  return control_.run(
+      [model = std::move(model)](Coordinator& coordinator,
+                                 ParameterHost& host) -> Result<std::shared_ptr<ServedModel>> {
+        if (coordinator.end().requested()) return coordinator.end().error();
+        return host.observe(model);
+      });
+}
+
+}  // namespace psd

@@ -1,0 +1,239 @@
+#include "server/service/trainer_service.h"
+
+#include <utility>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "common/text/text.h"
+#include "server/model/slice_checks.h"
+
+namespace psd {
+namespace {
+
+/// What decodes a codec agreed as `spec`; null for float32. It lives as long as the program.
+const Codec* decoderOf(const std::string& spec) {
+  const std::string name = spec.substr(0, spec.find(':'));
+  return name == "none" ? nullptr : findDecoder(name);
+}
+
+/// Of calls that may wait for long each session has one of a kind.
+Error waitsAlready(const std::string& call) {
+  return {ErrorCode::invalidArgument, "another " + call + " of this session waits already"};
+}
+
+Error notAsked() { return {ErrorCode::invalidArgument, "this trainer was not asked for the initial values"}; }
+
+}  // namespace
+
+TrainerService::TrainerService(EventLoop& loop, ControlLoop& control, const SessionGrant& grant,
+                               const ParameterHost::Place& place)
+    : loop_(loop),
+      control_(control),
+      session_(grant.trainer.session),
+      counters_(grant.counters),
+      attachment_{grant.epoch, grant.attachment},
+      further_(grant.further),
+      place_(place),
+      codec_(decoderOf(grant.codec)),
+      pulls_(loop, place_.model, grant.trainer, counters_, decoderOf(grant.pullCodec)),
+      rings_(loop, place_.model),
+      initialValues_(loop, place_.model),
+      role_(grant.role) {
+  counters_->connections.add();
+}
+
+TrainerService::~TrainerService() noexcept(false) { disconnected(); }
+
+void TrainerService::disconnected() {
+  if (std::exchange(reported_, true)) return;
+  counters_->connections.subtract();
+  if (further_ || left_ || !loop_.running()) return;
+  loop_.detach(control_.run(
+      [session = session_, attachment = attachment_.number](Coordinator& coordinator, ParameterHost&) {
+        coordinator.disconnected(session, attachment);
+      }));
+}
+
+void TrainerService::excuseSilence() {
+  if (attachment_.isCurrent()) counters_->heard();
+}
+
+Status TrainerService::renewLease() {
+  const uint32_t current = attachment_.epoch->attachment;
+  if (left_ || current == attachment_.number) {
+    counters_->heard();
+    return {};
+  }
+  if (current != SessionEpoch::kEnded) {
+    return {ErrorCode::sessionEnded, "this trainer has joined again over another connection"};
+  }
+  return {ErrorCode::sessionEnded,
+          fmt::format("the daemon counts this trainer as gone: it was not heard of for membership.lease_ms "
+                      "({})",
+                      loop_.config().membership.leaseMs)};
+}
+
+Status TrainerService::mayTrain() {
+  PSD_RETURN_IF_ERROR(renewLease());
+  if (left_) return {ErrorCode::notReady, "this trainer has left"};
+  if (role_ != ModelStart::Role::go) return {ErrorCode::notReady, "the model has no values yet"};
+  return {};
+}
+
+template <class T>
+kj::Promise<T> TrainerService::park(bool& parked, kj::Promise<T> waiting) {
+  parked = true;
+  return waiting.attach(kj::defer([&parked] { parked = false; }));
+}
+
+// --- The first values --------------------------------------------------------------------------------
+
+kj::Promise<Status> TrainerService::initialize(uint32_t shard, uint64_t offset,
+                                               std::span<const float> values) {
+  if (Status may = renewLease(); !may.ok()) return may;
+  if (role_ == ModelStart::Role::bringValues) return initialValues_.write(shard, offset, values);
+  countRefusal(loop_.environment().counters, notAsked());
+  return Status(notAsked());
+}
+
+kj::Promise<Status> TrainerService::initialized() {
+  if (Status may = renewLease(); !may.ok()) return may;
+  if (role_ != ModelStart::Role::bringValues) return Status(notAsked());
+  KJ_IF_MAYBE (written, initialValues_.whenWritten()) {
+    return written->then([this] { return initialized(); });
+  }
+  if (Status complete = initialValues_.complete(); !complete.ok()) return complete;
+  // Without a turn of the loop before it: calls of a trainer that waits for no answer take effect in their
+  // order.
+  return control_
+      .run([session = session_](Coordinator& coordinator, ParameterHost&) {
+        return coordinator.initialized(session);
+      })
+      .then([this](Status kept) {
+        if (kept.ok()) role_ = ModelStart::Role::go;
+        return kept;
+      });
+}
+
+kj::Promise<Result<ModelStart::Role>> TrainerService::awaitModel() {
+  using Answer = Result<ModelStart::Role>;
+  if (Status may = renewLease(); !may.ok()) return Answer(may.error());
+  if (awaitsModel_) return Answer(waitsAlready("awaitModel()"));
+  counters_->waitForModel.add();
+  auto role = control_.run([session = session_](Coordinator& coordinator, ParameterHost&) {
+    return coordinator.awaitModel(session);
+  });
+  return park(awaitsModel_, kj::mv(role))
+      .attach(kj::defer([counters = counters_] { counters->waitForModel.subtract(); }))
+      .then([this](Answer role) {
+        if (role.ok()) role_ = *role;
+        return role;
+      });
+}
+
+// --- Pushes ------------------------------------------------------------------------------------------
+
+Result<Gradient> TrainerService::gradientOf(std::string_view codec, std::span<const std::byte> bytes,
+                                            uint64_t count) const {
+  if (codec_ == nullptr || codec != codec_->name()) return notAgreed(printable(codec), codec_);
+  return Gradient(*codec_, bytes, count);
+}
+
+uint64_t TrainerService::valueCount(const RowIds& rows) const {
+  uint64_t count = 0;
+  const auto& tables = place_.model->store->model().tables;
+  for (const RowRun& run : rows.runs) {
+    if (run.table < tables.size()) count += uint64_t{run.count} * tables[run.table].dim;
+  }
+  return count;
+}
+
+Result<Gradient> TrainerService::gradientOfRows(std::string_view codec, std::span<const std::byte> bytes,
+                                                const RowIds& rows) const {
+  const uint64_t count = valueCount(rows);
+  PSD_ASSIGN_OR_RETURN(const Gradient gradient, gradientOf(codec, bytes, count));
+  if (count == 0) return Error{ErrorCode::badSlice, "a slice without rows goes without a codec"};
+  if (gradient.codec()->suitsParameters()) return gradient;
+  return Error{ErrorCode::badSlice, fmt::format("codec {} is not for rows; push them as float32", codec)};
+}
+
+Result<Gradient> TrainerService::gradientInRing(uint64_t at, uint64_t count) const {
+  PSD_ASSIGN_OR_RETURN(const SharedRing* ring, rings_.host());
+  PSD_ASSIGN_OR_RETURN(const auto values, ring->floatsAt(at, count));
+  return Gradient::inSharedMemory(values);
+}
+
+Result<Gradient> TrainerService::rowGradientInRing(uint64_t at, const RowIds& rows) const {
+  return gradientInRing(at, valueCount(rows));
+}
+
+Result<TrainerService::InDeviceRing> TrainerService::gradientInDeviceRing(uint32_t shard, uint64_t at,
+                                                                          uint64_t count) const {
+  PSD_ASSIGN_OR_RETURN(auto ring, rings_.onDeviceOf(shard));
+  PSD_ASSIGN_OR_RETURN(const auto values, ring->floatsAt(at, count));
+  PSD_ASSIGN_OR_RETURN(auto lease, ring->leaseCopy(values.size_bytes()));
+  using RingWithCopy = std::pair<std::shared_ptr<DeviceRing>, ByteBudget::Lease>;
+  return InDeviceRing{Gradient::onDevice(values),
+                      std::make_shared<const RingWithCopy>(std::move(ring), std::move(lease))};
+}
+
+PushReply TrainerService::refused(const Error& error) const {
+  countRefusal(loop_.environment().counters, error);
+  return {error};
+}
+
+kj::Promise<PushReply> TrainerService::push(PushSlice slice) {
+  if (Status may = mayTrain(); !may.ok()) return PushReply{may.error()};
+  slice.attachment = attachment_;
+  return place_.pushes->push(std::move(slice), loop_.config().limits);
+}
+
+// --- Samples, and the end ----------------------------------------------------------------------------
+
+kj::Promise<Result<SamplesForStep>> TrainerService::takeSamples(const SamplesRequest& request) {
+  using Answer = Result<SamplesForStep>;
+  if (Status may = mayTrain(); !may.ok()) return Answer(may.error());
+  if (awaitsSamples_) return Answer(waitsAlready("takeSamples()"));
+  control_.samplesAreAssigned();
+  counters_->waitForSamples.add();
+  auto taken = control_.run([session = session_, request](Coordinator& coordinator, ParameterHost&) {
+    return coordinator.samples().take(session, request);
+  });
+  return park(awaitsSamples_, kj::mv(taken))
+      .attach(kj::defer([counters = counters_] { counters->waitForSamples.subtract(); }))
+      .then([this, weighed = request.nominal != 0](const Result<Samples>& samples) -> Answer {
+        if (!samples.ok()) return samples.error();
+        return SamplesForStep{*samples, samples->range && weighed ? unweighted() : std::vector<bool>()};
+      });
+}
+
+std::vector<bool> TrainerService::unweighted() const {
+  const ParameterStore& store = *place_.model->store;
+  std::vector<bool> out;
+  for (size_t i = 0; i < store.blockCount(); i++) {
+    // Rounds weigh the gradients that they combine, or count them alike on purpose.
+    out.push_back(!loop_.config().groups[store.block(i).group()].policy.traits.rounds);
+  }
+  return out;
+}
+
+kj::Promise<Status> TrainerService::leave() {
+  if (Status may = renewLease(); !may.ok()) return may;
+  left_ = true;
+  // At once, though a push of its own may wait for others: it need not be there when they come.
+  return control_
+      .run([session = session_](Coordinator& coordinator, ParameterHost&) {
+        return coordinator.leave(session);
+      })
+      .then([] { return Status(); });
+}
+
+kj::Promise<Result<EndNotice>> TrainerService::notice() {
+  using Answer = Result<EndNotice>;
+  if (awaitsNotice_) return Answer(waitsAlready("notice()"));
+  auto told =
+      control_.run([](Coordinator& coordinator, ParameterHost&) { return coordinator.end().whenNotified(); });
+  return park(awaitsNotice_, kj::mv(told)).then([](EndNotice notice) { return Answer(std::move(notice)); });
+}
+
+}  // namespace psd

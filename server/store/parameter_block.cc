@@ -1,0 +1,25 @@
+#include "server/store/parameter_block.h"
+
+namespace psd {
+
+kj::Promise<ByteBudget::Lease> ParameterBlock::roomToLog(uint64_t gradientBytes) const {
+  if (!log_) return ByteBudget::Lease();
+  return log_->room(gradientBytes);
+}
+
+Version ParameterBlock::endUpdate(const AppliedUpdate& update, ByteBudget::Lease room) {
+  const Version made = endUpdate();
+  for (const UpdateSource& source : update.sources) {
+    pushed_.note({source.rank, source.incarnation, source.step, made, source.staleness});
+  }
+  if (divided_ && !pushed_.divided()) divided_ = false;
+  if (log_) logged_ = log_->append(range_.id, update, std::move(room));
+  return made;
+}
+
+kj::Promise<void> ParameterBlock::whenDurable(uint64_t logged) const {
+  if (!log_ || logged == 0) return kj::READY_NOW;
+  return log_->whenDurable(logged);
+}
+
+}  // namespace psd

@@ -1,0 +1,276 @@
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "common/types/row_initial_values.h"
+#include "server/store/cuda/launch.cuh"
+#include "server/store/cuda/step.cuh"
+#include "server/store/gradient_change.h"
+#include "server/store/rows/cuda/row_kernels.cuh"
+#include "server/store/rows/row_squares.h"
+
+namespace psd {
+namespace {
+
+/// Rows of which a block adds up squares at a time, by kSquareLanes threads each.
+constexpr uint32_t kRowsPerBlock = kThreadsPerBlock / kSquareLanes;
+
+/// Calls visit(row, float of it) for each float of the rows, which are less than 2^32.
+template <class Visit>
+__device__ void eachFloat(uint32_t rows, uint32_t width, const Visit& visit) {
+  const uint32_t stride = gridDim.x * blockDim.x, all = rows * width;
+  for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < all; i += stride) visit(i / width, i % width);
+}
+
+__global__ void gatherRowsKernel(const DevicePlane plane, float* out) {
+  eachFloat(plane.count, plane.width, [&](uint32_t row, uint32_t i) {
+    out[uint64_t{row} * plane.width + i] = plane.places[row][plane.offset + i];
+  });
+}
+
+__global__ void scatterRowsKernel(const DevicePlane plane, const float* values) {
+  eachFloat(plane.count, plane.width, [&](uint32_t row, uint32_t i) {
+    plane.places[row][plane.offset + i] = values[uint64_t{row} * plane.width + i];
+  });
+}
+
+__global__ void fillRowsKernel(const DevicePlane plane, float value) {
+  eachFloat(plane.count, plane.width,
+            [&](uint32_t row, uint32_t i) { plane.places[row][plane.offset + i] = value; });
+}
+
+/// Initial value `index` of a row, as RowInitial::fill() has it.
+__device__ float initialRowValue(const RowInitial& initial, RowKey key, uint32_t index) {
+  if (initial.kind == RowInitial::Kind::zero) return 0.f;
+  if (initial.kind == RowInitial::Kind::normal) {
+    return normalRowValue(key, index, normalRowStep(initial.scale));
+  }
+  return uniformRowValue(key, index, uniformRowStep(initial.scale), initial.scale);
+}
+
+__global__ void initialRowsKernel(const DevicePlane plane, const uint64_t* ids, const RowInitial initial) {
+  eachFloat(plane.count, plane.width, [&](uint32_t row, uint32_t i) {
+    plane.places[row][plane.offset + i] = initialRowValue(initial, rowKey(initial.seed, ids[row]), i);
+  });
+}
+
+/// gradients = what the change makes of them. kSquareLanes threads have a row; all of a block go the same
+/// way, since they wait for each other.
+__global__ void changeRowsKernel(const RowChange change, float* gradients, uint32_t count, uint32_t dim) {
+  __shared__ float sums[kThreadsPerBlock];
+  __shared__ float factors[kRowsPerBlock];
+  constexpr float kAsItIs = -1;  // no factor
+  const ElementChange element{change.scale, change.limit, 0};
+  const bool bounded = change.rowNorm != std::numeric_limits<float>::infinity();
+  const uint32_t lane = threadIdx.x % kSquareLanes, own = threadIdx.x / kSquareLanes;
+  for (uint64_t first = uint64_t{blockIdx.x} * kRowsPerBlock; first < count;
+       first += uint64_t{gridDim.x} * kRowsPerBlock) {
+    const bool there = first + own < count;
+    float* const g = gradients + (first + own) * dim;
+    float sum = 0;
+    for (uint32_t i = lane; there && i < dim; i += kSquareLanes) {
+      const float value = element.clipped(g[i]);
+      g[i] = value;
+      sum += value * value;
+    }
+    if (!bounded) continue;
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    if (lane == 0) {
+      addSquareLanes(sums + threadIdx.x);
+      const float norm = sqrtf(sums[threadIdx.x]);
+      factors[own] = norm > change.rowNorm ? change.rowNorm / norm : kAsItIs;
+    }
+    __syncthreads();
+    const float factor = factors[own];
+    if (factor == kAsItIs) continue;
+    for (uint32_t i = lane; there && i < dim; i += kSquareLanes) g[i] *= factor;
+  }
+}
+
+/// Of the update's gradients the first that is the row's.
+__device__ uint32_t beginOf(const DeviceUpdate& update, uint32_t row) {
+  return row == 0 ? 0 : update.ends[row - 1];
+}
+
+template <class Step>
+__device__ const Step& stepOf(const DeviceUpdate& update, uint32_t gradient) {
+  const uint32_t index = update.stepOf == nullptr ? 0 : update.stepOf[gradient];
+  return static_cast<const Step*>(update.steps)[index];
+}
+
+/// A thread makes all steps of four weights, or of one where rows are not made of fours.
+template <class Step, size_t... kSlots>
+__global__ void stepRowsKernel(const DeviceUpdate update, const Step*, std::index_sequence<kSlots...>) {
+  const uint32_t dim = update.dim;
+  const bool fours = dim % 4 == 0;
+  eachFloat(update.count, fours ? dim / 4 : dim, [&](uint32_t row, uint32_t i) {
+    float* const w = update.rows[row];
+    for (uint32_t k = beginOf(update, row); k < update.ends[row]; ++k) {
+      const Step& step = stepOf<Step>(update, k);
+      const float* const g = update.gradients + uint64_t{k} * dim;
+      if (fours) {
+        stepFour(step, NoChange{}, 0, reinterpret_cast<Four*>(w) + i, reinterpret_cast<const Four*>(g)[i],
+                 reinterpret_cast<Four*>(w + (1 + kSlots) * dim) + i...);
+      } else {
+        stepOne(step, NoChange{}, 0, w + i, g[i], w + (1 + kSlots) * dim + i...);
+      }
+    }
+  });
+}
+
+/// Steps of whole rows: kSquareLanes threads have a row. All of a block make as many turns, since they wait
+/// for each other.
+template <class Step>
+__global__ void stepWholeRowsKernel(const DeviceUpdate update, const Step*) {
+  __shared__ float sums[kThreadsPerBlock];
+  __shared__ float factors[kRowsPerBlock];
+  const uint32_t dim = update.dim;
+  const uint32_t lane = threadIdx.x % kSquareLanes, own = threadIdx.x / kSquareLanes;
+  for (uint64_t first = uint64_t{blockIdx.x} * kRowsPerBlock; first < update.count;
+       first += uint64_t{gridDim.x} * kRowsPerBlock) {
+    const auto row = static_cast<uint32_t>(first + own);
+    const bool there = row < update.count;
+    const uint32_t begin = there ? beginOf(update, row) : 0;
+    const uint32_t end = there ? update.ends[row] : 0;
+    float* const w = there ? update.rows[row] : nullptr;
+    uint32_t turns = 0;
+    for (auto other = static_cast<uint32_t>(first); other < first + kRowsPerBlock && other < update.count;
+         ++other) {
+      const uint32_t gradients = update.ends[other] - beginOf(update, other);
+      turns = turns > gradients ? turns : gradients;
+    }
+    for (uint32_t turn = 0; turn < turns; ++turn) {
+      const bool steps = begin + turn < end;
+      const float* const g = update.gradients + (uint64_t{begin} + turn) * dim;
+      const Step& step = stepOf<Step>(update, begin + turn);
+      float sum = 0;
+      for (uint32_t i = lane; steps && i < dim; i += kSquareLanes) {
+        const float value = step.gradient(w[i], g[i]);
+        sum += value * value;
+      }
+      sums[threadIdx.x] = sum;
+      __syncthreads();
+      if (steps && lane == 0) {
+        addSquareLanes(sums + threadIdx.x);
+        float state = *update.rowSlots[row];
+        factors[own] = step.factor(sums[threadIdx.x] / static_cast<float>(dim), state);
+        *update.rowSlots[row] = state;
+      }
+      __syncthreads();
+      for (uint32_t i = lane; steps && i < dim; i += kSquareLanes) {
+        w[i] -= factors[own] * step.gradient(w[i], g[i]);
+      }
+    }
+  }
+}
+
+/// Writes functors of one type to memory; those of numbers that came lately are not written again.
+template <class Step>
+class StepWriter {
+ public:
+  StepWriter(const Optimizer& optimizer, const UpdateScalars& scalars, std::byte* steps)
+      : optimizer_(optimizer), scalars_(scalars), steps_(steps) {
+    static_assert(std::is_trivially_copyable_v<Step> && sizeof(Step) <= StagedSteps::kStepBytesMax);
+  }
+
+  /// Which of the functors is that of the update number.
+  uint32_t of(uint64_t number) {
+    const size_t place = number % kKept;
+    if (numbers_[place] == number) return indices_[place];
+    UpdateScalars scalars = scalars_;
+    scalars.number = number;
+    scalars.before = 0;
+    optimizer_.visitStep(scalars, [&]<class Other>(const Other& step) {
+      if constexpr (std::is_same_v<Other, Step>) add(step);
+    });
+    numbers_[place] = number;
+    return indices_[place] = count_ - 1;
+  }
+  void add(const Step& step) { std::memcpy(steps_ + sizeof(Step) * count_++, &step, sizeof(Step)); }
+  uint64_t bytes() const { return sizeof(Step) * count_; }
+
+ private:
+  static constexpr size_t kKept = 64;
+
+  const Optimizer& optimizer_;
+  const UpdateScalars& scalars_;
+  std::byte* const steps_;
+  uint32_t count_ = 0;
+  std::array<uint64_t, kKept> numbers_{};  // 0 is no number
+  std::array<uint32_t, kKept> indices_{};
+};
+
+}  // namespace
+
+cudaError_t gatherOnDevice(const DevicePlane& plane, float* out, cudaStream_t stream) {
+  cudaGetLastError();  // what an earlier call left behind says nothing about this launch
+  gatherRowsKernel<<<blocksFor(uint64_t{plane.count} * plane.width), kThreadsPerBlock, 0, stream>>>(plane,
+                                                                                                    out);
+  return cudaGetLastError();
+}
+
+cudaError_t scatterOnDevice(const DevicePlane& plane, const float* values, cudaStream_t stream) {
+  cudaGetLastError();
+  scatterRowsKernel<<<blocksFor(uint64_t{plane.count} * plane.width), kThreadsPerBlock, 0, stream>>>(plane,
+                                                                                                     values);
+  return cudaGetLastError();
+}
+
+cudaError_t fillPlaneOnDevice(const DevicePlane& plane, float value, cudaStream_t stream) {
+  cudaGetLastError();
+  fillRowsKernel<<<blocksFor(uint64_t{plane.count} * plane.width), kThreadsPerBlock, 0, stream>>>(plane,
+                                                                                                  value);
+  return cudaGetLastError();
+}
+
+cudaError_t fillInitialOnDevice(const DevicePlane& plane, const uint64_t* ids, const RowInitial& initial,
+                                cudaStream_t stream) {
+  cudaGetLastError();
+  initialRowsKernel<<<blocksFor(uint64_t{plane.count} * plane.width), kThreadsPerBlock, 0, stream>>>(
+      plane, ids, initial);
+  return cudaGetLastError();
+}
+
+uint64_t StagedSteps::write(const Optimizer& optimizer, const RowUpdate& update,
+                            std::span<const uint32_t> order, std::byte* steps, uint32_t* stepOf) {
+  uint64_t bytes = 0;
+  optimizer.visitStep(update.scalars, [&]<class Step>(const Step& step) {
+    StepWriter<Step> writer(optimizer, update.scalars, steps);
+    if (update.numbers.empty()) writer.add(step);
+    for (size_t k = 0; k < order.size() && !update.numbers.empty(); ++k) {
+      stepOf[k] = writer.of(update.numbers[order[k]]);
+    }
+    bytes = writer.bytes();
+  });
+  optimizer.visitRowStep(update.scalars, [&]<class Step>(const Step& step) {
+    static_assert(std::is_trivially_copyable_v<Step> && sizeof(Step) <= kStepBytesMax);
+    std::memcpy(steps, &step, sizeof(Step));
+    bytes = sizeof(Step);
+  });
+  return bytes;
+}
+
+cudaError_t applyRowsOnDevice(const Optimizer& optimizer, const UpdateScalars& scalars,
+                              const RowChange& change, const DeviceUpdate& update, cudaStream_t stream) {
+  cudaGetLastError();
+  if (!change.none()) {
+    changeRowsKernel<<<blocksFor(uint64_t{update.gradientCount} * kSquareLanes), kThreadsPerBlock, 0,
+                       stream>>>(change, update.gradients, update.gradientCount, update.dim);
+  }
+  optimizer.visitStep(scalars, [&]<class Step>(const Step&) {
+    const uint32_t each = update.dim % 4 == 0 ? update.dim / 4 : update.dim;
+    stepRowsKernel<<<blocksFor(uint64_t{update.count} * each), kThreadsPerBlock, 0, stream>>>(
+        update, static_cast<const Step*>(nullptr), std::make_index_sequence<Step::kSlots>());
+  });
+  optimizer.visitRowStep(scalars, [&]<class Step>(const Step&) {
+    stepWholeRowsKernel<<<blocksFor(uint64_t{update.count} * kSquareLanes), kThreadsPerBlock, 0, stream>>>(
+        update, static_cast<const Step*>(nullptr));
+  });
+  return cudaGetLastError();
+}
+
+}  // namespace psd

@@ -1,0 +1,42 @@
+#include "server/store/rows/row_gate.h"
+
+#include <cmath>
+
+namespace psd {
+
+void RowGate::setRules(const RowRules& rules) {
+  const std::lock_guard lock(mutex_);
+  next_ = rules;
+  sweeps_ = rules.evict.pass() > 0;
+  newest_.fetch_add(1, std::memory_order_release);
+}
+
+bool RowGate::follow() {
+  const uint64_t newest = newest_.load(std::memory_order_acquire);
+  if (newest == followed_) return false;
+  followed_ = newest;
+  const std::lock_guard lock(mutex_);
+  rules_ = next_;
+  if (rules_.admit.counts()) {
+    filterOf(AdmissionFilter::Terms::of(rules_.admit.pushes, rules_.admit.counters));
+  } else {
+    filter_.reset();
+  }
+  return true;
+}
+
+bool RowGate::admits(uint64_t id, uint64_t number) const {
+  if (rules_.admit.counts() && filter_->count(rowHash(id)) + 1 < rules_.admit.pushes) return false;
+  if (rules_.admit.probability >= 1) return true;
+  const uint64_t drawn = splitMix(splitMix(seed_ ^ rowHash(id)) + number);
+  return std::ldexp(static_cast<double>(drawn >> 11), -53) < rules_.admit.probability;
+}
+
+void RowGate::count(uint64_t id, const AdmissionFilter::Terms& terms) { filterOf(terms).add(rowHash(id)); }
+
+AdmissionFilter& RowGate::filterOf(const AdmissionFilter::Terms& terms) {
+  if (!filter_ || filter_->terms() != terms) filter_.emplace(terms, range_);
+  return *filter_;
+}
+
+}  // namespace psd

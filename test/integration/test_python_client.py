@@ -1,0 +1,204 @@
+"""The Python package with numpy: trains, fails in one line, and lets Ctrl-C through. Real daemons."""
+
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import processes
+
+import psd
+
+LINE = psd.Model("line", {"weight": (1,), "bias": ()})
+
+
+def gradient_of(values, random, samples=16):
+    """Of the mean squared error of y = 2x + 1."""
+    parameters = LINE.views(values)
+    x = random.uniform(-1, 1, samples).astype(np.float32)
+    error = parameters["weight"] * x + parameters["bias"] - (2 * x + 1)
+    return LINE.flatten({"weight": [np.mean(2 * error * x)], "bias": np.mean(2 * error)})
+
+
+class PythonClient(processes.ProcessTest):
+    def client(self, daemon, **options):
+        client = psd.Client(daemon.address, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def joined(self, daemon, model=LINE, rank=0, world_size=1, **options):
+        client = self.client(daemon, **options)
+        client.join(model, model.zeros(), rank, world_size)
+        return client
+
+    def test_fits_a_line_with_pulls_and_pushes_of_each_kind(self):
+        daemon = self.daemon(policy="locked", optimizer='{"type":"sgd","lr":0.1}')
+        values, random = LINE.zeros(), np.random.default_rng(1)
+        with psd.Client(daemon.address) as client:
+            info = client.join(LINE, values, 0, 1)
+            self.assertTrue(info.brought_initial_values)
+            for step in range(300):
+                pulled = client.begin_pull(values)
+                versions = pulled.wait().versions
+                gradient = gradient_of(values, random)
+                if step % 2:
+                    push = client.partial_push(gradient, 16, basis=versions)
+                    push.ready(16, LINE.size - 16)
+                    push.ready(0, 16)
+                    answer = push.finish().wait()
+                else:
+                    answer = client.push(gradient, 16, basis=versions)
+                self.assertEqual((answer.outcome, answer.staleness), ("applied", 0))
+            client.pull(values)
+        self.assertAlmostEqual(float(LINE.views(values)["weight"][0]), 2, 2)
+        self.assertAlmostEqual(float(LINE.views(values)["bias"]), 1, 2)
+        self.assertEqual(daemon.status()["trainers"], [])
+
+    def test_arrays_that_nobody_waits_for_may_go(self):
+        daemon = self.daemon()
+        model = psd.Model("large", {"w": (1 << 20,)})
+        client = self.joined(daemon, model)
+        for _ in range(20):  # dropped at once, arrays and all
+            client.begin_push(np.ones(model.size, np.float32))
+            client.begin_pull(np.empty(model.size, np.float32))
+        client.partial_push(np.ones(model.size, np.float32)).ready(0, 16)
+        values = model.zeros()
+        client.pull(values)
+        self.assertGreaterEqual(client.bytes_pulled, values.nbytes)
+
+    def test_rows_of_tables(self):
+        daemon = self.daemon(policy="locked", optimizer='{"type":"sgd","lr":1.0}')
+        model = psd.Model("rows", {"bias": (1,)}, [psd.Table("item", 4, "zero"), psd.Table("user", 2, "uniform", 0.1, 7)])
+        client = self.joined(daemon, model)
+        values, rows = model.zeros(), client.rows()
+        self.assertFalse(rows)
+        ids = np.array([5, 2**63, 5, 0], np.uint64)
+        rows.make([("item", ids), ("user", np.array([-1, 3], np.int64))])
+        client.pull(values, rows)
+        self.assertEqual(len(rows), 5)
+        self.assertEqual(rows.values("item").shape, (3, 4))
+        self.assertIn(2**64 - 1, rows.ids("user"))
+        first = rows.values("user").copy()
+        self.assertTrue(np.all(np.abs(first) <= 0.1) and np.any(first != 0))
+        np.add.at(rows.gradients("item"), rows.places(0), -np.ones((4, 4), np.float32))
+        kept = rows.values("item")
+        client.push(model.zeros(), rows=rows)
+        rows.make([("item", ids)])
+        client.pull(values, rows)
+        self.assertEqual(rows.values("item")[rows.places(0)][:, 0].tolist(), [2, 1, 2, 1])  # id 5 came twice
+        self.assertTrue(np.all(kept == 0), "an array is left as it was by the next make()")
+        for wrong, message in (("nothing", "the model has no table 'nothing'"), ("item", "feature 3 of a batch")):
+            with self.assertRaisesRegex(psd.InvalidArgument, message):
+                rows.values(wrong)
+                rows.places(3)
+
+    def test_what_is_wrong_is_said_in_one_line(self):
+        daemon = self.daemon()
+        client = self.joined(daemon)
+        wrong = [
+            (lambda: client.pull(np.zeros(LINE.size)), TypeError, "destination of a pull must be .*float32.*float64"),
+            (lambda: client.pull(np.zeros(7, np.float32)), psd.InvalidArgument, "has 7 elements; the model's layout has 32"),
+            (lambda: client.push(np.zeros((2, 16), np.float32)), TypeError, r"gradient.*shape \(2, 16\)"),
+            (lambda: client.push(np.full(LINE.size, np.nan, np.float32)), psd.NonFinite, "shard 0 holds NaN"),
+            (lambda: self.joined(daemon, rank=0, world_size=1), psd.RankTaken, "rank 0"),
+            (lambda: self.joined(daemon, psd.Model("other", {"w": (3,)}), 0, 1), psd.ModelMismatch, "w f32"),
+            (lambda: psd.Model("none"), psd.InvalidArgument, "neither tensors nor tables"),
+            (lambda: psd.Client("nonsense"), psd.InvalidArgument, "nonsense"),
+            (lambda: psd.Client("unix:///nowhere/psd.sock", connect_timeout=0.1), psd.Unavailable, "nowhere"),
+            (lambda: psd.Client("tcp://localhost:1", transport="pigeon"), psd.InvalidArgument, "pigeon"),
+            (lambda: pickle.dumps(client), TypeError, "cannot be pickled"),
+        ]
+        for call, kind, message in wrong:
+            with self.subTest(message), self.assertRaisesRegex(kind, message) as raised:
+                call()
+            self.assertNotIn("\n", str(raised.exception))
+        with self.assertRaises(psd.Error) as taken:
+            self.joined(daemon, rank=0, world_size=1)
+        self.assertEqual(taken.exception.code, "rank taken")
+        self.assertTrue(client.pull(LINE.zeros()).versions, "the session goes on")
+        client.close()
+        with self.assertRaisesRegex(psd.InvalidArgument, "closed"):
+            client.pull(LINE.zeros())
+
+    def test_a_fork_is_refused_and_harms_nobody(self):
+        client = self.joined(self.daemon())
+        child = os.fork()
+        if child == 0:
+            try:
+                client.pull(LINE.zeros())
+            except psd.InvalidArgument as error:
+                os._exit(42 if "forked" in str(error) else 1)
+            os._exit(1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 42)
+        client.pull(LINE.zeros())
+
+    def test_threads_may_share_a_client(self):
+        client = self.joined(self.daemon(policy="locked"))
+        def work():
+            for _ in range(50):
+                client.push(LINE.zeros())
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(client.pull(LINE.zeros()).versions[0], 200)
+
+    def test_a_killed_daemon_comes_back(self):
+        address = self.unix_address()
+        settings = {"durability__type": "log", "durability__path": str(self.folder / "saved")}
+        daemon = self.daemon(listen=(address,), policy="locked", optimizer='{"type":"sgd","lr":1.0}', **settings)
+        events = []
+        client = self.joined(daemon, on_event=lambda what, line: events.append(what))
+        gradient, values = LINE.flatten({"weight": [-1], "bias": 0}), LINE.zeros()
+        for step in range(1, 21):
+            client.push(gradient)
+            if step % 7 == 0:
+                daemon.kill()
+                daemon = self.daemon(listen=(address,), policy="locked", optimizer='{"type":"sgd","lr":1.0}', **settings)
+        client.pull(values)
+        self.assertEqual(float(LINE.views(values)["weight"][0]), 20)
+        self.assertEqual(set(events), {"broke", "back"})
+
+    def interrupted(self, code, daemon):
+        """Seconds from a Ctrl-C to the end of a script that waits, and what it said."""
+        process = subprocess.Popen([sys.executable, "-c", "import psd, sys\n" + code, daemon.address], text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "waits\n")
+        return process
+
+    def test_ctrl_c_ends_what_waits(self):
+        daemon = self.daemon(policy="sync")
+        self.joined(daemon, psd.Model("m", {"w": (1,)}), 1, 2)  # whom a round waits for
+        join = "c = psd.Client(sys.argv[1]); m = psd.Model('m', {'w': (1,)}); c.join(m, m.zeros(), 0, 2)\n"
+        scripts = {"a push": join + "print('waits', flush=True); c.push(m.zeros())",
+                   "connecting": "print('waits', flush=True); psd.Client('unix:///nowhere/psd.sock')"}
+        for what, script in scripts.items():
+            with self.subTest(what):
+                process = self.interrupted(script, daemon)
+                if what == "a push":
+                    daemon.until_status("the push waits", lambda status: any(
+                        each["step"] == 1 for each in status["trainers"]))
+                process.send_signal(signal.SIGINT)
+                _, err = process.communicate(timeout=processes.WAIT_S)
+                self.assertIn("KeyboardInterrupt", err.splitlines()[-1])
+                self.assertEqual(process.returncode, -signal.SIGINT)
+
+    def test_events_go_to_the_log(self):
+        address = self.unix_address()
+        client = self.joined(self.daemon(listen=(address,)), retry_timeout=0.3)
+        with self.assertLogs("psd", logging.WARNING) as logs:
+            self.processes[-1].kill()
+            with self.assertRaises(psd.Unavailable) as gone:
+                client.pull(LINE.zeros())
+        self.assertTrue(gone.exception.retryable)
+        self.assertIn("trying again", logs.output[0])
+
+
+if __name__ == "__main__":
+    processes.main()

@@ -1,0 +1,193 @@
+"""psd.torch.Optimizer: the same steps as a local optimizer, and what PyTorch's programs do besides."""
+
+import os
+import subprocess
+import sys
+
+import processes
+import torch
+from torch import nn
+
+import psd
+import psd.torch
+
+
+def make_model():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+
+
+def batches(count=20):
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(count):
+        x = torch.randn(32, 8, generator=generator)
+        yield x, x.sum(1, keepdim=True)
+
+
+def train(model, optimizer, clip=None, parts=1):
+    for x, y in batches():
+        optimizer.zero_grad()
+        for some_x, some_y in zip(x.chunk(parts), y.chunk(parts)):
+            (nn.functional.mse_loss(model(some_x), some_y) / parts).backward()
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+
+
+class PythonTorch(processes.ProcessTest):
+    def served(self, model, optimizer='{"type":"sgd","lr":0.05,"momentum":0.9}', **options):
+        daemon = self.daemon(policy="locked", optimizer=optimizer)
+        served = psd.torch.Optimizer(model, daemon.address, rank=0, world_size=1, **options)
+        self.addCleanup(served.client.close)
+        return served
+
+    def assert_same(self, mine, other):
+        for (name, one), (_, two) in zip(mine.named_parameters(), other.named_parameters()):
+            torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+
+    def test_takes_the_steps_of_a_local_optimizer(self):
+        for options, more in (({}, {}), ({"overlap": True}, {}), ({}, {"clip": 0.1}), ({}, {"parts": 4})):
+            with self.subTest(**options, **more):
+                mine, local = make_model(), make_model()
+                with self.served(mine, **options) as optimizer:
+                    train(mine, optimizer, **more)
+                train(local, torch.optim.SGD(local.parameters(), 0.05, 0.9), **more)
+                self.assert_same(mine, local)
+
+    def test_gradients_may_be_set_to_none(self):
+        mine, local = make_model(), make_model()
+        optimizer = self.served(mine)
+        mine.zero_grad(set_to_none=True)  # the module's own, which drops the views
+        for model, steps in ((mine, optimizer), (local, torch.optim.SGD(local.parameters(), 0.05, 0.9))):
+            for x, y in batches(5):
+                nn.functional.mse_loss(model(x), y).backward()
+                steps.step()
+                model.zero_grad()
+        self.assert_same(mine, local)
+
+    def test_frozen_and_tied_parameters_and_those_without_a_gradient(self):
+        class Tied(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(3)
+                self.a, self.b, self.frozen, self.unused = (nn.Linear(8, 8) for _ in range(4))
+                self.b.weight = self.a.weight
+                self.frozen.requires_grad_(False)
+
+            def forward(self, x):
+                return self.frozen(self.b(self.a(x))).mean(1, keepdim=True)
+
+        mine, local = Tied(), Tied()
+        optimizer = self.served(mine)
+        self.assertEqual(list(optimizer.model.shapes), ["a.weight", "a.bias", "b.bias", "unused.weight", "unused.bias"])
+        train(mine, optimizer)
+        train(local, torch.optim.SGD([p for p in local.parameters() if p.requires_grad], 0.05, 0.9))
+        self.assert_same(mine, local)
+        self.assertEqual(mine.state_dict()["b.weight"].data_ptr(), mine.a.weight.data_ptr())
+
+    def test_the_scaler_of_mixed_precision(self):
+        mine, local = make_model(), make_model()
+        for model, optimizer in ((mine, self.served(mine)), (local, torch.optim.SGD(local.parameters(), 0.05, 0.9))):
+            scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+            for x, y in batches():
+                optimizer.zero_grad()
+                scaler.scale(nn.functional.mse_loss(model(x), y)).backward()
+                scaler.step(optimizer)
+                scaler.update()
+        self.assert_same(mine, local)
+
+    def test_rows_of_tables_take_the_steps_of_local_embeddings(self):
+        class Ratings(nn.Module):
+            def __init__(self, user, item):
+                super().__init__()
+                torch.manual_seed(4)
+                self.user, self.item, self.scale = user, item, nn.Linear(4, 1)
+
+            def forward(self, users, items):
+                return self.scale(self.user(users) * self.item(items).sum(1)).squeeze(1)
+
+        mine = Ratings(psd.torch.Embedding("user", 4, initial="normal", scale=0.5), psd.torch.Embedding("item", 4, scale=0.5, seed=2))
+        with self.assertRaisesRegex(psd.InvalidArgument, "'user' has no daemon"):
+            mine(torch.zeros(1, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64))
+        optimizer = self.served(mine, optimizer='{"type":"sgd","lr":0.1}')
+        local = Ratings(nn.Embedding(50, 4), nn.Embedding(50, 4))
+        far = 1 << 40  # no table of that size is anywhere
+        with torch.no_grad():
+            everybody = torch.arange(50)
+            local.user.weight.copy_(mine.user(everybody * far))
+            local.item.weight.copy_(mine.item(-everybody))
+        steps = torch.optim.SGD(local.parameters(), 0.1)
+        generator = torch.Generator().manual_seed(5)
+        for _ in range(30):
+            users = torch.randint(50, (16,), generator=generator)
+            items = torch.randint(50, (16, 3), generator=generator)
+            wanted = torch.randn(16, generator=generator)
+            for model, each, ids in ((mine, optimizer, (users * far, -items)), (local, steps, (users, items))):
+                each.zero_grad()
+                nn.functional.mse_loss(model(*ids), wanted).backward()
+                each.step()
+        with torch.no_grad():
+            torch.testing.assert_close(mine.user(everybody * far), local.user.weight, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(mine.item(-everybody), local.item.weight, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(mine.scale.weight, local.scale.weight, rtol=1e-4, atol=1e-5)
+            self.assertEqual(mine.user(torch.zeros(2, 0, dtype=torch.int64)).shape, (2, 0, 4))
+        with self.assertRaisesRegex(TypeError, "ids of table 'user' are integers, not torch.float32"):
+            mine.user(torch.ones(1))
+
+    def test_what_cannot_be_is_refused(self):
+        model = make_model()
+        optimizer = self.served(model, overlap=True)
+        wrong = [
+            (lambda: torch.optim.lr_scheduler.StepLR(optimizer, 1), psd.InvalidArgument, "configuration"),
+            (lambda: optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]}), psd.InvalidArgument, "whole model"),
+            (lambda: optimizer.load_state_dict({"state": {0: {}}}), psd.InvalidArgument, "no state"),
+            (lambda: psd.torch.Optimizer(nn.Linear(2, 2).half(), "tcp://localhost:1"), psd.InvalidArgument, "'weight' is torch.float16"),
+            (lambda: psd.torch.Optimizer(nn.ReLU(), "tcp://localhost:1"), psd.InvalidArgument, "no parameter"),
+        ]
+        for call, kind, message in wrong:
+            with self.subTest(message), self.assertRaisesRegex(kind, message):
+                call()
+        x, y = next(batches())
+        nn.functional.mse_loss(model(x), y).backward()
+        with self.assertRaisesRegex(psd.Error, "overlap=False"):
+            nn.functional.mse_loss(model(x), y).backward()
+        daemon = self.daemon(policy="local_sgd", policy__period="4")
+        with self.assertRaisesRegex(psd.InvalidArgument, "local_sgd"):
+            psd.torch.Optimizer(make_model(), daemon.address, rank=0, world_size=1)
+
+    def test_clipping_of_gradients_that_have_left_is_found(self):
+        model = make_model()
+        optimizer = self.served(model, overlap=True)
+        x, y = next(batches())
+        nn.functional.mse_loss(model(x), y).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        with self.assertRaisesRegex(psd.Error, "changed after it had been sent"):
+            optimizer.step()
+
+    def test_trainers_of_torchrun_share_a_model(self):
+        daemon = self.daemon(policy="sync", optimizer='{"type":"sgd","lr":0.05}')
+        script = self.write("train.py", """
+import torch, psd.torch
+from torch import nn
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = nn.Linear(8, 1)
+with psd.torch.Optimizer(model) as optimizer:
+    for step in range(100):
+        x = torch.randn(16, 8)
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
+        optimizer.step(samples=16)
+print("error", float((model.weight - 1).abs().max()))
+""")
+        run = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+                              str(script)], env={**os.environ, "PSD_SERVER": daemon.address}, text=True,
+                             capture_output=True, timeout=processes.WAIT_S * 3)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        errors = [float(line.split()[1]) for line in run.stdout.splitlines() if line.startswith("error")]
+        self.assertEqual(len(errors), 2)
+        self.assertLess(max(errors), 0.05)
+
+
+if __name__ == "__main__":
+    processes.main()

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "server/service/join_service.h"
+#include "trainer/client/client.h"
+#include "trainer/client/transport/row_slices.h"
+#include "trainer/client/transport/slices.h"
+
+namespace psd::testing {
+
+class LocalSession;
+
+/// A trainer or reader in the daemon's own process: a Client over the daemon's services on one of its event
+/// loops, without a socket and without messages.
+///
+/// Owned by one thread, which is none of the daemon's, and ends before the daemon's Server. It never comes
+/// back: the first fault is final.
+class LocalClient final : public Client {
+ public:
+  /// `control` outlives it. `sliceElements`: of a slice, at most; the daemon may allow less.
+  LocalClient(std::shared_ptr<EventLoop> loop, ControlLoop& control, uint64_t sliceElements = 256 << 10);
+  ~LocalClient() override;
+
+  Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
+                        const std::function<std::span<const float>()>& initialValues) override;
+  Result<JoinInfo> observe(const ModelSpec& model) override;
+  Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override;
+  RowBatch makeRowBatch() const override {
+    return RowBatch(tables_, static_cast<uint32_t>(rowShards_.size()));
+  }
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
+                         const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
+                                         const std::vector<Version>& basis,
+                                         const RowBatch* rows = nullptr) override;
+  Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
+  Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;
+  Status leave() override;
+  void interrupt() override;
+  uint64_t bytesPulled() const override;
+  uint64_t bytesPushed() const override;
+
+ private:
+  class Sending;
+
+  /// Runs `work()` on the loop, unless that has ended.
+  template <class Work>
+  void onLoop(Work work);
+  /// Begins `work(session)`, which gives a promise, on the loop. An Error where the session or the loop ends
+  /// before the promise is kept.
+  template <class T, class Work>
+  std::future<Result<T>> start(Work work);
+  /// Cuts the model into slices as the daemon allows.
+  void learnPlan();
+  Status checkSize(size_t elements) const;
+  uint32_t blockCount() const;
+  /// The rows of a batch as the daemon takes them; null: of a gradient without rows.
+  std::vector<RowSlice> cut(const RowBatch* rows) const;
+
+  const std::shared_ptr<EventLoop> loop_;
+  std::shared_ptr<LocalSession> session_;  // touched on the loop only
+  ShardPlan plan_;                         // like the next, from join() or observe() on
+  std::vector<Slice> slices_;
+  std::vector<TableSpec> tables_;
+  std::vector<RowShardTerms> rowShards_;
+  uint64_t sliceElements_;
+};
+
+}  // namespace psd::testing

@@ -1,0 +1,307 @@
+#include "server/coordination/coordinator.h"
+
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "test/support/catch.h"
+#include "test/support/event_loop.h"
+
+namespace psd {
+namespace {
+
+using testing::TestLoop;
+using Role = ModelStart::Role;
+using std::chrono::milliseconds;
+
+const ModelSpec kModel{"net", {{"w", DType::f32, {8}}}};
+const ModelSpec kOther{"other", {{"w", DType::f32, {9}}}};
+
+/// A hosting side without parameters, which notes what it is told. Owned by one thread.
+class FakeHosting final : public Hosting {
+ public:
+  kj::Promise<Status> provide(ModelSpec model) override {
+    if (hosted && hosted->signature() != model.signature()) {
+      return Status(ErrorCode::modelMismatch, "another model");
+    }
+    hosted = std::move(model);
+    return Status();
+  }
+  bool hosts(const ModelSpec& model) const override {
+    return hosted && hosted->signature() == model.signature();
+  }
+  bool hasModel() const override { return hosted.has_value(); }
+  bool dropUnclaimed() override {
+    hosted.reset();
+    return true;
+  }
+  kj::Promise<void> keepValues() override {
+    told.push_back("keep values");
+    return kj::READY_NOW;
+  }
+  Status mayTrain(const TrainerProcess&, uint32_t) const override { return mayTrainAnswer; }
+  void processBegan(ProcessId id, const TrainerProcess&, std::shared_ptr<SessionCounters> counters) override {
+    note("begins", id);
+    newest = std::move(counters);
+  }
+  void processEnded(ProcessId id) override { note("ends", id); }
+  void sessionBegan(ProcessId id, const TrainerRef&) override { note("session of", id); }
+  void sessionEnded(ProcessId id) override { note("no session of", id); }
+  void countIn(const TrainerRef& trainer) override { countedIn.insert(trainer.session); }
+  void countOut(SessionId session) override { countedIn.erase(session); }
+  kj::Promise<void> whenLanded(ProcessId) override { return kj::READY_NOW; }
+  void drop(ProcessId, Step step) override { dropped.push_back(step); }
+  GuardedSamples& samplePlan() override { return plan; }
+  void assigned(const PlanTerms&, const SampleDeal&) override { assignments++; }
+  kj::Promise<Status> keepFinishedRanks(Departed departed) override {
+    kept = std::move(departed);
+    if (slowDisk) return kj::NEVER_DONE;
+    return Status();
+  }
+
+  std::vector<std::string> takeTold() { return std::exchange(told, {}); }
+
+  std::optional<ModelSpec> hosted;
+  Status mayTrainAnswer;
+  std::shared_ptr<SessionCounters> newest;  // of the process that began last
+  std::set<SessionId> countedIn;
+  std::vector<Step> dropped;
+  int assignments = 0;
+  std::optional<Departed> kept;
+  bool slowDisk = false;  // what is to be kept is never kept
+  GuardedSamples plan;
+  std::vector<std::string> told;
+
+ private:
+  void note(const char* what, ProcessId id) { told.push_back(fmt::format("{} {}", what, id.value)); }
+};
+
+/// A coordinator and its world. Owned by one thread.
+struct World {
+  explicit World(const RunTerms& terms = {}) : coordinator(completed(terms), hosting, metrics) {
+    coordinator.begin({});
+  }
+
+  static RunTerms completed(RunTerms terms) {
+    if (terms.ranksMax == 0) terms.ranksMax = 100;
+    if (terms.lease.count() == 0) terms.lease = milliseconds(1000);
+    return terms;
+  }
+  Result<SessionGrant> join(uint32_t rank, uint32_t worldSize, uint64_t incarnation,
+                            const ModelSpec& model = kModel) {
+    Candidate candidate{.rank = Rank{rank}, .worldSize = worldSize, .incarnation = incarnation};
+    return loop.wait(coordinator.join(candidate, {}, model));
+  }
+  SessionGrant mustJoin(uint32_t rank, uint32_t worldSize, uint64_t incarnation) {
+    auto grant = join(rank, worldSize, incarnation);
+    PSD_REQUIRE_OK(grant);
+    return *grant;
+  }
+  DaemonStatus status() const {
+    DaemonStatus status;
+    coordinator.fillStatus(status);
+    return status;
+  }
+
+  TestLoop loop;
+  FakeHosting hosting;
+  DaemonMetrics metrics;
+  Coordinator coordinator;
+};
+
+TEST_CASE("Coordinator: the first trainer brings the values, and the next one when it is lost") {
+  World world;
+  const SessionGrant first = world.mustJoin(0, 2, 11), second = world.mustJoin(1, 2, 12);
+  CHECK(first.role == Role::bringValues);
+  CHECK(second.role == Role::wait);
+  CHECK(world.status().state == "waiting for a model");
+  auto waits = world.coordinator.awaitModel(second.trainer.session);
+  CHECK_FALSE(world.loop.resolved(waits));
+  CHECK_FALSE(world.loop.wait(world.coordinator.initialized(second.trainer.session)).ok());
+  world.coordinator.disconnected(first.trainer.session, first.attachment);  // no grace
+  CHECK(world.loop.wait(kj::mv(waits)).value() == Role::bringValues);
+  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(second.trainer.session)));
+  CHECK(world.hosting.takeTold().back() == "keep values");
+  CHECK(world.status().state == "serving");
+  CHECK(world.mustJoin(0, 2, 13).role == Role::go);
+}
+
+TEST_CASE("Coordinator: who hangs up before it hears that it is in has its rank free again") {
+  World world({.exitWhenDone = true, .keepsRanks = true});
+  world.hosting.slowDisk = true;
+  const SessionGrant left = world.mustJoin(0, 2, 11);
+  auto goodbye = world.coordinator.leave(left.trainer.session);
+  auto join = world.coordinator.join({.rank = Rank{0}, .worldSize = 2, .incarnation = 12}, {}, kModel);
+  CHECK_FALSE(world.loop.resolved(join));  // waits for the disk
+  CHECK(world.status().trainers.size() == 1);
+  join = nullptr;
+  CHECK(world.status().trainers.empty());
+}
+
+TEST_CASE("Coordinator: a model that nobody brought values to goes with the last trainer") {
+  World world;
+  const SessionGrant only = world.mustJoin(0, 1, 11);
+  CHECK(world.hosting.hosted);
+  world.loop.wait(world.coordinator.leave(only.trainer.session));
+  CHECK_FALSE(world.hosting.hosted);
+  PSD_REQUIRE_OK(world.join(0, 1, 12, kOther));
+  CHECK(world.join(1, 2, 13).error().code == ErrorCode::modelMismatch);
+}
+
+TEST_CASE("Coordinator: the hosting side is told of processes and their sessions, in order") {
+  using Told = std::vector<std::string>;
+  World world({.grace = milliseconds(500)});
+  const SessionGrant first = world.mustJoin(0, 2, 11), other = world.mustJoin(1, 2, 12);
+  CHECK(world.hosting.takeTold() == Told{"begins 1", "session of 1", "begins 2", "session of 2"});
+  CHECK(world.hosting.countedIn == std::set{first.trainer.session, other.trainer.session});
+
+  world.coordinator.disconnected(first.trainer.session, first.attachment);
+  const SessionGrant back = world.mustJoin(0, 2, 11);  // within the grace: the session goes on
+  CHECK(back.resumed);
+  CHECK(back.trainer.session == first.trainer.session);
+  CHECK(back.attachment == first.attachment + 1);
+  CHECK(world.hosting.takeTold() == Told{});
+
+  world.coordinator.disconnected(first.trainer.session, first.attachment);  // of the older connection
+  CHECK(world.status().trainers[0].connected);
+
+  world.loop.wait(world.coordinator.leave(other.trainer.session));
+  CHECK(world.hosting.takeTold() == Told{"no session of 2", "ends 2"});
+  CHECK(world.hosting.countedIn == std::set{first.trainer.session});
+  CHECK(other.epoch->attachment == SessionEpoch::kEnded);
+}
+
+TEST_CASE("Coordinator: a lost process that comes back is known, another one takes its place") {
+  using Told = std::vector<std::string>;
+  World world;
+  const SessionGrant other = world.mustJoin(1, 2, 10);
+  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(other.trainer.session)));
+  const SessionGrant first = world.mustJoin(0, 2, 11);
+  world.hosting.takeTold();
+  world.coordinator.disconnected(first.trainer.session, first.attachment);
+  CHECK(world.hosting.takeTold() == Told{"no session of 2"});
+  CHECK(world.status().trainersLost == 1);
+
+  const SessionGrant back = world.mustJoin(0, 2, 11);
+  CHECK_FALSE(back.resumed);
+  CHECK(back.process == first.process);
+  CHECK(world.hosting.takeTold() == Told{"session of 2"});
+  CHECK(world.join(0, 2, 12).error().code == ErrorCode::rankTaken);
+
+  world.coordinator.disconnected(back.trainer.session, back.attachment);
+  CHECK(world.mustJoin(0, 2, 12).process != first.process);
+  CHECK(world.hosting.takeTold() == Told{"no session of 2", "ends 2", "begins 3", "session of 3"});
+}
+
+TEST_CASE("Coordinator: a trainer that is not heard of for a lease is lost") {
+  World world;
+  const SessionGrant heard = world.mustJoin(0, 2, 11);
+  const auto counters = world.hosting.newest;
+  const SessionGrant silent = world.mustJoin(1, 2, 12);
+  const milliseconds step = world.coordinator.lookAtLeases(milliseconds(0));
+  for (milliseconds now = step; now <= milliseconds(2000); now += step) {
+    counters->lastSeenMs.set(static_cast<uint64_t>(now.count()) + 1);
+    world.coordinator.lookAtLeases(now);
+  }
+  CHECK(world.hosting.countedIn == std::set{heard.trainer.session});
+  CHECK(silent.epoch->attachment == SessionEpoch::kEnded);
+  CHECK(heard.epoch->attachment != SessionEpoch::kEnded);
+}
+
+TEST_CASE("Coordinator: whom the hosting side refuses is not in") {
+  World world;
+  world.hosting.mayTrainAnswer = Status(ErrorCode::rankTaken, "taken over");
+  CHECK(world.join(0, 1, 11).error().code == ErrorCode::rankTaken);
+  CHECK(world.hosting.takeTold().empty());
+  CHECK_FALSE(world.hosting.hosted);  // nobody claims it
+  CHECK(world.status().trainers.empty());
+}
+
+TEST_CASE("Coordinator: the run ends when all have come and gone, once that is kept") {
+  World world({.exitWhenDone = true, .keepsRanks = true});
+  const SessionGrant first = world.mustJoin(0, 2, 11);
+  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session)));
+  const SessionGrant second = world.mustJoin(1, 2, 12);
+  world.loop.wait(world.coordinator.leave(first.trainer.session));
+  CHECK(world.hosting.kept == Departed{2, {Rank{0}}});
+  CHECK_FALSE(world.coordinator.end().requested());
+  world.loop.wait(world.coordinator.leave(second.trainer.session));
+  CHECK(world.hosting.kept == Departed{2, {Rank{0}, Rank{1}}});
+  world.loop.wait(world.coordinator.end().whenBegun());
+  CHECK(world.coordinator.close());
+  CHECK(world.join(0, 2, 13).error().code == ErrorCode::shuttingDown);
+}
+
+TEST_CASE("Coordinator: a run goes on where a daemon before kept who was done") {
+  const TestLoop loop;
+  FakeHosting hosting;
+  DaemonMetrics metrics;
+  const RunTerms terms = World::completed({.worldSize = 2, .exitWhenDone = true, .keepsRanks = true});
+  SECTION("with the trainers that are left") {
+    Coordinator coordinator(terms, hosting, metrics);
+    CHECK(coordinator.begin({.hasValues = true, .departed = Departed{2, {Rank{0}}}}));
+    CHECK_FALSE(coordinator.end().requested());
+  }
+  SECTION("to its end where none is left") {
+    Coordinator coordinator(terms, hosting, metrics);
+    CHECK(coordinator.begin({.hasValues = true, .departed = Departed{2, {Rank{0}, Rank{1}}}}));
+    CHECK(coordinator.end().requested());
+  }
+  SECTION("not where that was another world") {
+    Coordinator coordinator(terms, hosting, metrics);
+    CHECK_FALSE(coordinator.begin({.hasValues = true, .departed = Departed{3, {Rank{0}}}}));
+  }
+}
+
+TEST_CASE(
+    "Coordinator: samples of a trainer that is gone go to another, and what it pushes of them is dropped") {
+  World world;
+  const SessionGrant first = world.mustJoin(0, 2, 11);
+  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session)));
+  const SessionGrant second = world.mustJoin(1, 2, 12);
+  SampleAssigner& samples = world.coordinator.samples();
+  const SamplesRequest request{.step = Step{1}, .count = 10, .samples = 10, .epochs = 1, .wait = true};
+  const auto taken = world.loop.wait(samples.take(first.trainer.session, request));
+  PSD_REQUIRE_OK(taken);
+  CHECK(taken->range == SampleRange{0, 0, 10});
+  CHECK(world.hosting.assignments == 1);
+
+  auto waits = samples.take(second.trainer.session, request);
+  CHECK_FALSE(world.loop.resolved(waits));
+  CHECK(world.hosting.countedIn == std::set{first.trainer.session});  // nobody waits for one that waits
+  world.coordinator.disconnected(first.trainer.session, first.attachment);
+  const auto handed = world.loop.wait(kj::mv(waits));
+  PSD_REQUIRE_OK(handed);
+  CHECK(handed->range == SampleRange{0, 0, 10});
+  CHECK(world.hosting.dropped == std::vector{Step{1}});
+  CHECK(world.hosting.countedIn == std::set{second.trainer.session});
+
+  samples.stepOver(second.process, Step{1}, true);
+  SamplesRequest next = request;
+  next.step = Step{2};
+  CHECK(world.loop.wait(samples.take(second.trainer.session, next))->finished);
+}
+
+TEST_CASE("Coordinator: at the end whoever waits is told, and restarting keeps trainers in") {
+  World world;
+  const SessionGrant first = world.mustJoin(0, 2, 11), second = world.mustJoin(1, 2, 12);
+  auto waits = world.coordinator.awaitModel(second.trainer.session);
+  world.coordinator.requestStop("SIGTERM", EndOf::daemon);
+  CHECK(world.loop.wait(kj::mv(waits)).error().code == ErrorCode::unavailable);
+  world.coordinator.disconnected(first.trainer.session, first.attachment);
+  CHECK(world.status().trainers.size() == 2);
+  world.coordinator.requestStop("SIGINT");  // the run ends after all
+  CHECK_FALSE(world.coordinator.end().restarting());
+  CHECK(world.loop.wait(world.coordinator.samples().take(second.trainer.session, {})).error().code ==
+        ErrorCode::shuttingDown);
+  world.coordinator.endDisconnected();
+  CHECK(world.status().trainers.size() == 1);
+  CHECK_FALSE(world.coordinator.close());
+}
+
+}  // namespace
+}  // namespace psd

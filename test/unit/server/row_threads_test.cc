@@ -1,0 +1,158 @@
+// Tables under several threads; with ThreadSanitizer, proof that only the loops that say so race.
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <thread>
+#include <vector>
+
+#include "test/support/row_ids.h"
+#include "test/support/row_model.h"
+
+namespace psd {
+namespace {
+
+using testing::makeTable;
+using testing::Random;
+
+constexpr uint32_t kDim = 19;
+
+/// Rows that hold what tells whose they are: their initial values and no other row's.
+void requireOwn(std::span<const uint64_t> ids, std::span<const float> out, std::atomic<uint64_t>& wrong) {
+  std::vector<float> own(kDim);
+  for (size_t i = 0; i < ids.size(); i++) {
+    RowInitial{}.fill(ids[i], own);
+    if (!std::equal(own.begin(), own.end(), out.begin() + static_cast<ptrdiff_t>(i * kDim))) ++wrong;
+  }
+}
+
+TEST_CASE("readers see whole rows of their ids while a writer makes rows and takes them out") {
+  const auto table = makeTable(kDim);
+  constexpr uint64_t kIds = 30'000, kWrites = 60;
+  std::atomic<bool> done{false};
+  std::atomic<uint64_t> wrong{0}, known{0}, moved{0};
+  std::vector<std::thread> readers;
+  for (uint64_t seed = 0; seed < 3; seed++) {
+    readers.emplace_back([&, seed] {
+      Random random(seed);
+      std::vector<uint64_t> ids(200);
+      std::vector<float> out(ids.size() * kDim);
+      std::vector<uint32_t> rows(ids.size());
+      do {
+        for (uint64_t& id : ids) id = random.below(kIds);
+        known += table->gather(ids, out);
+        requireOwn(ids, out, wrong);
+        // A row number stays its id's while a guard lives, so that both times the same row is read.
+        const Epochs::Guard guard(table->epochs());
+        table->find(ids, rows);
+        for (size_t i = 0; i < rows.size(); i++) {
+          if (rows[i] == kNoRow) continue;
+          table->readPlane(0, std::span(rows).subspan(i, 1), std::span(out).subspan(i * kDim, kDim));
+          std::vector<float> own(kDim);
+          RowInitial{}.fill(ids[i], own);
+          if (!std::equal(own.begin(), own.end(), out.begin() + static_cast<ptrdiff_t>(i * kDim))) ++moved;
+        }
+      } while (!done);
+    });
+  }
+  Random random(99);
+  for (uint64_t write = 0; write < kWrites; write++) {
+    std::vector<uint64_t> ids(2000);
+    for (uint64_t& id : ids) id = random.below(kIds);
+    PSD_REQUIRE_OK(table->insertMissing(ids, Version{write}));
+    for (uint64_t& id : ids) id = random.below(kIds);
+    if (write % 2 == 1) PSD_REQUIRE_OK(table->erase(ids));
+  }
+  done = true;
+  for (std::thread& reader : readers) reader.join();
+  CHECK(wrong == 0);
+  CHECK(moved == 0);
+  CHECK(known > 0);
+  CHECK(table->size().splits > 0);
+}
+
+TEST_CASE("gradients of several threads at once reach rows of their own whole, and shared ones as floats") {
+  const auto table = makeTable(kDim, {}, {.initial = {RowInitial::Kind::zero}});
+  constexpr uint64_t kThreads = 4, kOwn = 500, kTimes = 40, kShared = 1 << 30;
+  std::vector<uint64_t> all;
+  for (uint64_t id = 0; id < kThreads * kOwn; id++) all.push_back(id);
+  for (uint64_t id = 0; id < 50; id++) all.push_back(kShared + id);
+  PSD_REQUIRE_OK(table->insertMissing(all, Version{1}));
+  std::vector<std::thread> threads;
+  for (uint64_t thread = 0; thread < kThreads; thread++) {
+    threads.emplace_back([&, thread] {
+      std::vector<uint64_t> ids;
+      for (uint64_t i = 0; i < kOwn; i++) ids.push_back(thread * kOwn + i);
+      for (uint64_t id = 0; id < 50; id++) ids.push_back(kShared + id);
+      const std::vector<float> gradients(ids.size() * kDim, -1.f);
+      for (uint64_t time = 0; time < kTimes; time++) {
+        table->apply(ids, gradients, {}, {1, 1.}, time % 2 == 0, Version{time});
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<float> out(all.size() * kDim);
+  CHECK(table->gather(all, out) == all.size());
+  for (size_t i = 0; i < out.size(); i++) {
+    if (i < kThreads * kOwn * kDim) {
+      REQUIRE(out[i] == kTimes);
+    } else {
+      // Lost updates apart: no less than one thread's last, no more than all.
+      REQUIRE(out[i] >= 1);
+      REQUIRE(out[i] <= kThreads * kTimes);
+      REQUIRE(out[i] == std::floor(out[i]));
+    }
+  }
+}
+
+TEST_CASE("gradients for rows that are taken out meanwhile change no other row") {
+  const auto table = makeTable(kDim, {}, {.initial = {RowInitial::Kind::zero}});
+  constexpr uint64_t kStay = 3000, kGo = 3000;
+  std::vector<uint64_t> stay, go;
+  for (uint64_t id = 0; id < kStay; id++) stay.push_back(id);
+  for (uint64_t id = 0; id < kGo; id++) go.push_back(1'000'000 + id);
+  PSD_REQUIRE_OK(table->insertMissing(stay, Version{1}));
+  std::atomic<bool> done{false};
+  std::thread pushing([&] {
+    const std::vector<float> gradients(go.size() * kDim, 1.f);
+    do {
+      table->apply(go, gradients, {}, {1, 1.}, true, Version{2});
+    } while (!done);
+  });
+  uint64_t next = 2'000'000;
+  for (int time = 0; time < 30; time++) {
+    PSD_REQUIRE_OK(table->insertMissing(go, Version{1}));
+    PSD_REQUIRE_OK(table->erase(go));
+    // Rows that others get where those were.
+    std::vector<uint64_t> others;
+    for (uint64_t i = 0; i < 500; i++) others.push_back(next++);
+    PSD_REQUIRE_OK(table->insertMissing(others, Version{1}));
+    stay.insert(stay.end(), others.begin(), others.end());
+  }
+  done = true;
+  pushing.join();
+  std::vector<float> out(stay.size() * kDim);
+  CHECK(table->gather(stay, out) == stay.size());
+  CHECK(std::count(out.begin(), out.end(), 0.f) == static_cast<ptrdiff_t>(out.size()));
+}
+
+TEST_CASE("guards of more threads than there are places wait for each other") {
+  Epochs epochs;
+  std::atomic<uint64_t> ended{0};
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < 2 * Epochs::kGuardsMax; i++) {
+    threads.emplace_back([&] {
+      for (int time = 0; time < 50; time++) {
+        const Epochs::Guard guard(epochs);
+        epochs.passed(epochs.stamp());
+        ++ended;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(ended == 100 * Epochs::kGuardsMax);
+  CHECK(epochs.passed(epochs.stamp()));
+}
+
+}  // namespace
+}  // namespace psd

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <random>
+
+#include "trainer/client/transport/daemon_connection.h"
+
+// What attempts to come to a daemon go by.
+
+namespace psd {
+
+/// Most that one attempt takes where there are others to make: a daemon that is there answers sooner, and who
+/// waits may be asked to stop.
+inline constexpr std::chrono::milliseconds kAttemptTimeout{5'000};
+
+/// Time left until `deadline`; 0 when it has passed.
+inline std::chrono::milliseconds leftUntil(std::chrono::steady_clock::time_point deadline) {
+  using std::chrono::milliseconds;
+  const auto left = deadline - std::chrono::steady_clock::now();
+  return std::max(std::chrono::duration_cast<milliseconds>(left), milliseconds(0));
+}
+
+/// The same, at least 1 ms: for an attempt that is made in any case.
+inline std::chrono::milliseconds soonUntil(std::chrono::steady_clock::time_point deadline) {
+  return std::max(leftUntil(deadline), std::chrono::milliseconds(1));
+}
+
+/// isLost() of an attempt to come to a daemon, which may take too long.
+inline bool isOutOfReach(const Error& error) {
+  return isLost(error) || error.code == ErrorCode::deadlineExceeded;
+}
+
+inline bool worthConnectingAgain(const Error& error) {
+  return isOutOfReach(error) || error.code == ErrorCode::shuttingDown;
+}
+
+/// How long to pause between attempts: twice as long each time up to a bound, less a random part of up to
+/// half, so that many who lost the same peer do not all come back at once. Pure but for the seed; owned by
+/// one thread.
+class Backoff {
+ public:
+  explicit Backoff(uint64_t seed) : random_(seed) {}
+
+  std::chrono::milliseconds next() {
+    const int64_t whole = next_.count();
+    next_ = std::min(next_ * 2, std::chrono::milliseconds(500));
+    return std::chrono::milliseconds(std::uniform_int_distribution<int64_t>((whole + 1) / 2, whole)(random_));
+  }
+
+ private:
+  std::chrono::milliseconds next_{20};
+  std::mt19937_64 random_;
+};
+
+}  // namespace psd

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "trainer/client/client.h"
+#include "trainer/client/link.h"
+
+namespace psd {
+
+/// How long a call that others may hold up waits before it says so.
+inline constexpr std::chrono::milliseconds kLongWait{3'000};
+
+/// Tells a client's user what keeps it. Owned by the client's thread.
+class Notices {
+ public:
+  using Callback = std::function<void(const ClientEvent&)>;
+
+  /// `callback` may be null: nobody is told.
+  explicit Notices(Callback callback) : callback_(std::move(callback)) {}
+
+  void tell(ClientEvent::What what, std::string line) const {
+    if (callback_) callback_({what, std::move(line)});
+  }
+  /// Says, once a minute at most, that the client waits long for `what`.
+  void tellWait(const std::string& what) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < nextWait_) return;
+    nextWait_ = now + std::chrono::minutes(1);
+    tell(ClientEvent::What::waits, "waiting for " + what);
+  }
+  /// Waits for an answer that other trainers may hold up.
+  template <class T>
+  Result<T> outwait(const Link::Future<T>& answer, const std::string& what) {
+    if (answer.wait_for(kLongWait) != std::future_status::ready) tellWait(what);
+    return answer.get();
+  }
+
+ private:
+  const Callback callback_;
+  std::chrono::steady_clock::time_point nextWait_{};
+};
+
+}  // namespace psd

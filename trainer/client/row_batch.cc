@@ -1,0 +1,145 @@
+#include "trainer/client/row_batch.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <numeric>
+
+#include "common/plan/shard_plan.h"
+#include "common/types/model_layout.h"
+#include "common/types/row_hash.h"
+
+namespace psd {
+namespace {
+
+constexpr size_t kPrefetch = 16;  // ids
+
+/// Of so many shards, as planRowShards() cuts the hashes.
+uint32_t shardOf(uint64_t hash, uint64_t shards) {
+  static_assert(kRowHashUnits == uint64_t{1} << 32);
+  return static_cast<uint32_t>((((hash >> 32) + 1) * shards - 1) >> 32);
+}
+
+}  // namespace
+
+void RowValues::resize(size_t count) {
+  count_ = count;
+  const bool enough = count <= room_ && !lost();
+  if (enough && block_.ring) return;
+  const size_t room = enough ? room_ : count + count / 4 + 1;
+  if (!enough) block_ = {};  // first, so that its room can be taken again
+  if (auto inRing = memory_->takeInRing(room * sizeof(float)); inRing.values) {
+    block_ = std::move(inRing);
+  } else if (!enough) {
+    block_ = RowMemory::takeOnHeap(room * sizeof(float));
+  }
+  room_ = room;
+}
+
+RowBatch::RowBatch(const std::vector<TableSpec>& tables, uint32_t shards,
+                   std::shared_ptr<const RowMemory> memory)
+    : shards_(std::max(1u, shards)),
+      values_(memory ? memory : std::make_shared<const RowMemory>()),
+      gradients_(memory ? memory : std::make_shared<const RowMemory>()) {
+  for (const TableSpec& table : tables) {
+    tables_.emplace_back();
+    tables_.back().dim = table.dim;
+    tables_.back().shardEnds.resize(shards_);
+  }
+}
+
+uint64_t RowBatch::rowCount() const {
+  uint64_t rows = 0;
+  for (const Table& table : tables_) rows += table.ids.size();
+  return rows;
+}
+
+void RowBatch::make(std::span<const Feature> features) {
+  places_.resize(features.size());
+  size_t values = 0;
+  for (uint32_t table = 0; table < tables_.size(); table++) {
+    makeTable(table, features);
+    constexpr size_t kGrain = kLayoutGrainElements;
+    tables_[table].begin = values;
+    values += (tables_[table].ids.size() * tables_[table].dim + kGrain - 1) / kGrain * kGrain;
+  }
+  values_.resize(values);
+  gradients_.resize(values);
+  std::ranges::fill(gradients_.span(), 0.f);
+}
+
+void RowBatch::leaveLostMemory() {
+  if (values_.lost()) values_.resize(values_.span().size());
+}
+
+void RowBatch::makeTable(uint32_t table, std::span<const Feature> features) {
+  Table& of = tables_[table];
+  of.ids.clear();
+  uint64_t most = 0;
+  for (const Feature& feature : features) most += feature.table == table ? feature.ids.size() : 0;
+  if (++stamp_ == 0 || entries_.size() < 2 * most) {
+    entries_.assign(std::max(entries_.size(), std::bit_ceil(2 * most + 1)), Entry());
+    stamp_ = 1;
+  }
+  for (size_t i = 0; i < features.size(); i++) {
+    if (features[i].table == table) enter(features[i].ids, of.ids, places_[i]);
+  }
+  if (shards_ == 1) {
+    of.shardEnds[0] = static_cast<uint32_t>(of.ids.size());
+    return;
+  }
+  sortByShard(of);
+  for (size_t i = 0; i < features.size(); i++) {
+    if (features[i].table != table) continue;
+    for (int64_t& place : places_[i]) place = placeOf_[static_cast<size_t>(place)];
+  }
+}
+
+void RowBatch::enter(std::span<const uint64_t> ids, std::vector<uint64_t>& unique,
+                     std::vector<int64_t>& places) {
+  const size_t mask = entries_.size() - 1;
+  std::array<uint64_t, kPrefetch> hashes;
+  const auto foresee = [&](size_t k) {
+    hashes[k % kPrefetch] = rowHash(ids[k]);
+    __builtin_prefetch(&entries_[hashes[k % kPrefetch] & mask], 1);
+  };
+  places.resize(ids.size());
+  for (size_t k = 0; k < std::min(ids.size(), kPrefetch); k++) foresee(k);
+  for (size_t k = 0; k < ids.size(); k++) {
+    const uint64_t hash = hashes[k % kPrefetch];
+    if (k + kPrefetch < ids.size()) foresee(k + kPrefetch);
+    places[k] = enter(ids[k], hash, unique);
+  }
+}
+
+uint32_t RowBatch::enter(uint64_t id, uint64_t hash, std::vector<uint64_t>& unique) {
+  const size_t mask = entries_.size() - 1;
+  for (size_t at = hash & mask;; at = (at + 1) & mask) {
+    Entry& entry = entries_[at];
+    if (entry.stamp != stamp_) {
+      entry = {id, stamp_, static_cast<uint32_t>(unique.size())};
+      unique.push_back(id);
+      return entry.row;
+    }
+    if (entry.id == id) return entry.row;
+  }
+}
+
+void RowBatch::sortByShard(Table& table) {
+  std::vector<uint32_t> next(shards_ + 1);
+  placeOf_.resize(table.ids.size());
+  sorted_.resize(table.ids.size());
+  for (size_t i = 0; i < table.ids.size(); i++) {
+    placeOf_[i] = shardOf(rowHash(table.ids[i]), shards_);
+    next[placeOf_[i] + 1]++;
+  }
+  std::partial_sum(next.begin(), next.end(), next.begin());
+  std::copy(next.begin() + 1, next.end(), table.shardEnds.begin());
+  for (size_t i = 0; i < table.ids.size(); i++) {
+    placeOf_[i] = next[placeOf_[i]]++;
+    sorted_[placeOf_[i]] = table.ids[i];
+  }
+  table.ids.swap(sorted_);
+}
+
+}  // namespace psd

@@ -1,0 +1,186 @@
+#include "trainer/client/session.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "common/os/random_id.h"
+#include "common/os/socket.h"
+#include "common/types/model_layout.h"
+#include "trainer/client/attempts.h"
+
+namespace psd {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+/// How many row shards hold the rows of a table; of tables that differ in that, the most.
+uint32_t rowShardsOfTable(const std::vector<RowShardTerms>& shards) {
+  std::map<uint32_t, uint32_t> ofTable;
+  uint32_t most = 1;
+  for (const RowShardTerms& shard : shards) {
+    for (const uint32_t table : shard.tables) most = std::max(most, ++ofTable[table]);
+  }
+  return most;
+}
+
+}  // namespace
+
+Session::Session(const ClientOptions& options, Links& links, Notices& notices)
+    : options_(options), links_(links), notices_(notices), incarnation_(drawId()) {}
+
+Status Session::connectOnce(const std::string& server, milliseconds timeout) {
+  const Clock::time_point deadline = Clock::now() + timeout;
+  PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
+  PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
+  PSD_ASSIGN_OR_RETURN(serverVersion_,
+                       links_.first().open(std::move(fd), server, options_, soonUntil(deadline)));
+  links_.countChannel();
+  server_ = server;
+  return {};
+}
+
+Status Session::connect(milliseconds timeout) {
+  const Clock::time_point deadline = Clock::now() + timeout;
+  Status last;
+  for (size_t i = 0, servers = options_.servers.size(); i < servers; i++) {
+    // Where there are others, one that does not answer keeps nobody from them for long.
+    milliseconds share = leftUntil(deadline) / static_cast<int64_t>(servers - i);
+    if (servers > 1) share = std::min(share, kAttemptTimeout);
+    last = connectOnce(options_.servers[i], std::max(share, milliseconds(1)));
+    if (last.ok() || !worthConnectingAgain(last.error())) return last;
+  }
+  return last;
+}
+
+Result<JoinAnswer> Session::askToJoin(const JoinRequest& request, milliseconds timeout) {
+  const auto join = [this, &request](Channel& channel) { return channel.join(request, trainer_->model); };
+  // The channel itself notices a daemon that falls silent.
+  if (timeout.count() == 0) {
+    return notices_.outwait(links_.first().start<JoinAnswer>(join), "the daemon's answer to the join");
+  }
+  return links_.first().call<Result<JoinAnswer>>([&](Channel& channel, kj::Timer& timer) {
+    return timer.timeoutAfter(timeout.count() * kj::MILLISECONDS, join(channel));
+  });
+}
+
+Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeout) {
+  // Who comes back asks for what was agreed before, so that what was sent can be sent again as it was.
+  const bool before = joined_.daemon != 0;
+  JoinRequest request{trainer_->membership,
+                      incarnation_,
+                      joined_.daemon,
+                      {before ? info_.codec : options_.codec, options_.pullCodec},
+                      {}};
+  for (const auto& [step, samples] : held) request.held.push_back(samples);
+  const uint64_t lastDaemon = joined_.daemon;
+  PSD_ASSIGN_OR_RETURN(joined_, askToJoin(request, timeout));
+  if (rowsSeen_ && joined_.daemon != lastDaemon && !joined_.goesOn && !options_.goOnWithoutRows) {
+    return {ErrorCode::modelMismatch,
+            "the daemon came back without the rows of the embedding tables, which `durability` of type "
+            "\"log\" keeps; "
+            "start the trainers anew, or let them go on with rows as they begin (psd-trainer "
+            "--go-on-without-rows; goOnWithoutRows and go_on_without_rows in programs)"};
+  }
+  trainer_->membership = {joined_.rank, joined_.worldSize};  // to come back to
+  elements_ = ModelLayout(trainer_->model).totalElements();
+  tables_ = trainer_->model.tables;
+  JoinInfo info = describe();
+  if (before && info.local != info_.local) {
+    return {ErrorCode::invalidArgument,
+            fmt::format("the daemon came back with policy '{}', under which trainers take other steps by "
+                        "themselves than before; start this trainer anew",
+                        info.policy)};
+  }
+  info_ = std::move(info);
+  info_.rank = joined_.rank;
+  info_.worldSize = joined_.worldSize;
+  PSD_RETURN_IF_ERROR(awaitModel());
+  return attachOthers(timeout);
+}
+
+Status Session::awaitModel() {
+  StartRole role = StartRole::bringValues;
+  if (!joined_.mustInitialize) {
+    const auto told = links_.first().start<StartRole>([](Channel& channel) { return channel.awaitModel(); });
+    PSD_ASSIGN_OR_RETURN(role,
+                         notices_.outwait(told, "the model's initial values, which another trainer brings"));
+  }
+  if (role != StartRole::bringValues) return {};
+  const std::span<const float> values = trainer_->initialValues();
+  PSD_RETURN_IF_ERROR(checkSize("the initial values", values.size()));
+  PSD_RETURN_IF_ERROR(links_.first().call<Result<PushInfo>>(
+      [&](Channel& channel, kj::Timer&) { return channel.bringValues(values); }));
+  info_.broughtInitialValues = true;
+  return {};
+}
+
+Status Session::attachOthers(milliseconds timeout) {
+  const SessionTerms terms = links_.first().look([](Channel& channel) { return channel.terms(); });
+  uint32_t links = std::min(options_.connections, info_.shardCount + info_.rowShardCount);
+  // Memory is shared with the first alone.
+  for (const std::string& way : {info_.pullTransport, info_.pushTransport, info_.rowTransport}) {
+    if (!way.empty() && way != "rpc") links = 1;
+  }
+  timeout = timeout.count() == 0 ? options_.connectTimeout : std::min(timeout, kAttemptTimeout);
+  for (uint32_t i = 1; i < links; i++) {
+    PSD_ASSIGN_OR_RETURN(Link* const link, links_.make(i));
+    if (Status status = attach(*link, terms, timeout); !status.ok()) {
+      return {status.error().code, fmt::format("connection {} of {}: {}", i + 1, links, status.message())};
+    }
+  }
+  links_.divide(links);
+  info_.connections = links;
+  return {};
+}
+
+Status Session::attach(Link& link, const SessionTerms& terms, milliseconds timeout) {
+  const Clock::time_point deadline = Clock::now() + timeout;
+  PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server_));
+  PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
+  PSD_RETURN_IF_ERROR(link.open(std::move(fd), server_, options_, soonUntil(deadline)));
+  return link.call<Status>([&](Channel& channel, kj::Timer& timer) {
+    return timer.timeoutAfter(soonUntil(deadline).count() * kj::MILLISECONDS, channel.attach(terms));
+  });
+}
+
+Result<JoinInfo> Session::observe(const ModelSpec& model) {
+  const auto told =
+      links_.first().start<ModelSpec>([&model](Channel& channel) { return channel.observe(model); });
+  PSD_ASSIGN_OR_RETURN(const ModelSpec served, notices_.outwait(told, "the daemon's answer"));
+  elements_ = ModelLayout(served).totalElements();
+  tables_ = served.tables;
+  return describe();
+}
+
+JoinInfo Session::describe() {
+  links_.useFirst();
+  JoinInfo info;
+  links_.first().look([&](Channel& channel) {
+    const SessionTerms& terms = channel.terms();
+    info.policy = terms.policy;
+    info.local = terms.localSteps;
+    info.device = terms.device;
+    info.shardCount = static_cast<uint32_t>(terms.plan.shards.size());
+    info.rowShardCount = static_cast<uint32_t>(terms.rowShards.size());
+    rowShards_ = rowShardsOfTable(terms.rowShards);
+    info.pullTransport = channel.transports().pullName();
+    info.pushTransport = channel.transports().pushName();
+    if (!terms.rowShards.empty()) info.rowTransport = channel.transports().rowName();
+    rowMemory_->use(channel.transports().rowBlocks());
+    if (terms.codec) info.codec = terms.codec->spec();
+    if (terms.pullCodec && !links_.sharedModel()) info.pullCodec = terms.pullCodec->spec();
+  });
+  info.serverVersion = serverVersion_;
+  return info;
+}
+
+Status Session::checkSize(const char* what, size_t elements) const {
+  if (elements == elements_) return {};
+  return {ErrorCode::invalidArgument, fmt::format("{} has {} elements; the model's layout has {}", what,
+                                                  elements, elements_.value_or(0))};
+}
+
+}  // namespace psd

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "trainer/client/client.h"
+#include "trainer/client/handshake.h"
+#include "trainer/client/links.h"
+#include "trainer/client/notices.h"
+
+namespace psd {
+
+/// What a client has agreed on with its daemon, and how it comes to that: connects, joins or observes, and
+/// brings further connections along. Each call is one attempt; whether to make another is the caller's.
+/// Owned by the client's thread.
+class Session {
+ public:
+  /// Who this trainer is.
+  struct Trainer {
+    Membership membership;
+    ModelSpec model;
+    std::function<std::span<const float>()> initialValues;
+  };
+
+  /// The others outlive this object.
+  Session(const ClientOptions& options, Links& links, Notices& notices);
+
+  /// One attempt at each server, all within `timeout`; the first link's channel is replaced when one of them
+  /// answers.
+  Status connect(std::chrono::milliseconds timeout);
+  /// Joins over the channel as it is, and brings values if asked to. `held`: samples dealt to this trainer
+  /// and not yet pushed. The daemon answers the join within `timeout`, or it fails; 0: however long it takes.
+  Status join(const std::map<Step, HeldSamples>& held, std::chrono::milliseconds timeout);
+  /// What joining would have told. The model of a daemon that is observed.
+  Result<JoinInfo> observe(const ModelSpec& model);
+
+  /// From now on join() is for this trainer.
+  void become(Trainer trainer) { trainer_ = std::move(trainer); }
+  bool hasTrainer() const { return trainer_.has_value(); }
+  /// Drawn once in a trainer's life.
+  uint64_t incarnation() const { return incarnation_; }
+  /// Of the last join().
+  const JoinInfo& info() const { return info_; }
+  /// Some push has touched rows of the tables: from now on they can be lost.
+  void noteRows() { rowsSeen_ = true; }
+  /// Whether the last join() found the session of the one before.
+  bool resumed() const { return joined_.resumed; }
+  /// See Client::makeRowBatch().
+  RowBatch makeRowBatch() const { return RowBatch(tables_, rowShards_, rowMemory_); }
+  /// Whether `elements` is the length of the model's layout; the error names `what` has them.
+  Status checkSize(const char* what, size_t elements) const;
+
+ private:
+  Status connectOnce(const std::string& server, std::chrono::milliseconds timeout);
+  Result<JoinAnswer> askToJoin(const JoinRequest& request, std::chrono::milliseconds timeout);
+  /// Waits for the model, or brings it its initial values.
+  Status awaitModel();
+  /// Further connections, each to be there within `timeout`, or where that is 0 within that of connecting.
+  Status attachOthers(std::chrono::milliseconds timeout);
+  Status attach(Link& link, const SessionTerms& terms, std::chrono::milliseconds timeout);
+  JoinInfo describe();
+
+  const ClientOptions& options_;
+  Links& links_;
+  Notices& notices_;
+  const uint64_t incarnation_;
+  std::optional<Trainer> trainer_;
+  std::string server_, serverVersion_;
+  JoinAnswer joined_;
+  JoinInfo info_;
+  std::optional<uint64_t> elements_;  // of the model's layout, once it is known
+  std::vector<TableSpec> tables_;     // of the model
+  bool rowsSeen_ = false;             // some push has touched rows
+  uint32_t rowShards_ = 1;            // into which the daemon cuts a table, as a rule
+  const std::shared_ptr<RowMemory> rowMemory_ = std::make_shared<RowMemory>();  // of its batches
+};
+
+}  // namespace psd

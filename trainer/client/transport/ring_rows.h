@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+
+#include "common/os/shared_memory.h"
+#include "trainer/client/ring_blocks.h"
+#include "trainer/client/transport/ring_places.h"
+#include "trainer/client/transport/row_transport.h"
+
+namespace psd {
+
+/// What of a ring is for rows.
+struct RowRingSizes {
+  RingSizes places;         ///< of slices, for either direction
+  uint64_t blockBytes = 0;  ///< for batches to lie in
+
+  /// Places for slices of so many values, `window` of them either way at most, and all of `bytesMax` that is
+  /// left then for blocks. Nothing at all where there is no room for a place either way, or 0 values.
+  static RowRingSizes of(uint64_t valuesMax, uint64_t bytesMax, uint32_t window);
+  uint64_t bytes() const { return 2 * places.places * places.placeBytes + blockBytes; }
+};
+
+/// Rows through host memory shared with the daemon: from and to the batch itself where that lies in the ring
+/// and has the rows of the slice as neighbours, else by way of a place of one slice. A slice without rows,
+/// one that is larger than a place, and one that finds no place free go in messages. Belongs to the
+/// connection's event loop.
+class RingRows final : public RowTransport {
+ public:
+  /// `sizes`: from byte `begin` of the ring on. `connection` and `messages` outlive it.
+  RingRows(DaemonConnection& connection, RowTransport& messages, std::shared_ptr<SharedMemory> memory,
+           uint64_t begin, const RowRingSizes& sizes);
+  ~RingRows() override { blocks_->close(); }
+
+  const char* name() const override { return "shm"; }
+  /// For batches to lie in.
+  const std::shared_ptr<RingBlocks>& blocks() const { return blocks_; }
+  /// The connection is about to go.
+  void close() { blocks_->close(); }
+
+  kj::Promise<SlicePushed> push(const PushRequest& push, const RowSlice& slice) override;
+  kj::Promise<Result<SlicePulled>> pull(uint64_t pull, const RowSlice& slice, RowBatch& batch) override;
+
+ private:
+  kj::Promise<SlicePushed> pushAt(uint64_t at, const PushRequest& push, const RowSlice& slice);
+  kj::Promise<Result<SlicePulled>> pullTo(uint64_t at, const RowSlice& slice, const RowBatch& batch);
+  std::span<float> floatsAt(uint64_t at, uint64_t count) const {
+    return {reinterpret_cast<float*>(memory_->data() + at), count};
+  }
+
+  DaemonConnection& connection_;
+  RowTransport& messages_;
+  const std::shared_ptr<SharedMemory> memory_;
+  RingPlaces pushes_, pulls_;
+  const std::shared_ptr<RingBlocks> blocks_;
+};
+
+}  // namespace psd

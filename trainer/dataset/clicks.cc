@@ -1,0 +1,140 @@
+#include "trainer/dataset/clicks.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/text/named_options.h"
+#include "common/types/row_initial.h"
+#include "trainer/dataset/random.h"
+
+namespace psd {
+namespace {
+
+/// Different values of the categories in Criteo's log of seven days (Naumov et al. 2019).
+constexpr std::array<uint32_t, 26> kCriteoIds = {
+    1460, 583,   10131227, 2202608, 305,  24,   12517, 633,     3,  93145, 5683,   8351593, 3194,
+    27,   14992, 5461306,  10,      5652, 2173, 4,     7046547, 18, 15,    286181, 105,     142572};
+constexpr size_t kCategories = kCriteoIds.size(), kNumbers = 13;
+
+/// Ids by how common they are, from 0: about as k^−1.05. In octaves, each 2^−0.05 times as often as the one
+/// before, so that whole numbers do. Immutable.
+class Zipf {
+ public:
+  explicit Zipf(uint32_t ids) : ids_(ids) {
+    constexpr double kRatio = 0.9659363289248456;  // 2^−0.05
+    double weight = 1, sum = 0;
+    for (uint64_t begin = 1; begin <= ids; begin *= 2, weight *= kRatio) {
+      const auto filled = static_cast<double>(std::min<uint64_t>(begin, ids - begin + 1));
+      sum += weight * filled / static_cast<double>(begin);
+      octaves_.push_back(sum);
+    }
+    for (double& octave : octaves_) octave *= 0x1p32 / sum;
+  }
+
+  uint32_t draw(Random& random) const {
+    const auto point = static_cast<double>(random.next() >> 32);
+    const auto octave =
+        std::min<size_t>(static_cast<size_t>(std::ranges::upper_bound(octaves_, point) - octaves_.begin()),
+                         octaves_.size() - 1);
+    const uint32_t begin = 1u << octave;
+    return begin - 1 + random.below(std::min(begin, ids_ - begin + 1));
+  }
+
+ private:
+  const uint32_t ids_;
+  std::vector<double> octaves_;  // of 2^32 draws, so many are in this one or one before
+};
+
+/// Who knows the probabilities. Immutable.
+class Teacher {
+ public:
+  explicit Teacher(uint64_t seed) : effects_{RowInitial::Kind::normal, 1, ~seed}, numbers_(kNumbers) {
+    RowInitial{RowInitial::Kind::normal, kNumberEffect, ~seed + 1}.fill(0, numbers_);
+  }
+
+  float probability(std::span<const float> numbers, std::span<const int64_t> ids) const {
+    float odds = kBase;
+    for (size_t i = 0; i < kNumbers; ++i) odds += numbers_[i] * numbers[i];
+    Row before{};
+    for (size_t i = 0; i < ids.size(); ++i) {
+      Row row;
+      effects_.fill(static_cast<uint64_t>(ids[i]), row);
+      odds += kIdEffect * row[0];
+      for (size_t k = 1; k < row.size(); ++k) odds += kPairEffect * row[k] * before[k];
+      before = row;
+    }
+    return 1 / (1 + std::exp(-odds));
+  }
+
+ private:
+  using Row = std::array<float, 4>;  // an effect, and what is multiplied with the neighbour's
+  static constexpr float kBase = -1.5f, kNumberEffect = 0.2f, kIdEffect = 0.25f, kPairEffect = 0.15f;
+
+  const RowInitial effects_;
+  std::vector<float> numbers_;
+};
+
+/// Samples are made when they are asked for. Immutable, so thread-safe.
+class Clicks : public Dataset {
+ public:
+  Clicks(uint64_t samples, uint64_t scale, Split split, uint64_t seed)
+      : samples_(samples), seed_(seed), split_(split), teacher_(seed) {
+    for (const uint32_t ids : kCriteoIds) {
+      zipf_.emplace_back(std::max(2u, static_cast<uint32_t>(ids / scale)));
+    }
+  }
+
+  size_t sampleCount() const override { return samples_; }
+  const std::vector<ColumnSpec>& columns() const override { return columns_; }
+  std::string describe() const override { return fmt::format("{} made-up clicks", samples_); }
+
+  void fill(std::span<const uint32_t> indices, Batch& batch) const override {
+    batch.reshape(columns_, indices.size());
+    const auto numbers = batch.values<float>("numbers"), probabilities = batch.values<float>("probability");
+    const auto ids = batch.values<int64_t>("categories"), labels = batch.values<int64_t>("label");
+    for (size_t i = 0; i < indices.size(); ++i) {
+      Random random(seed_, 2 * uint64_t{indices[i]} + static_cast<uint64_t>(split_));
+      const auto ofSample = ids.subspan(i * kCategories, kCategories);
+      for (size_t k = 0; k < kCategories; ++k) ofSample[k] = idOf(k, zipf_[k].draw(random));
+      const auto itsNumbers = numbers.subspan(i * kNumbers, kNumbers);
+      RowInitial{RowInitial::Kind::normal, 1, seed_}.fill(random.next(), itsNumbers);
+      probabilities[i] = teacher_.probability(itsNumbers, ofSample);
+      labels[i] = static_cast<float>(random.next() >> 40) * 0x1p-24f < probabilities[i];
+    }
+  }
+
+ private:
+  int64_t idOf(size_t category, uint32_t number) const {
+    return static_cast<int64_t>(splitMix(seed_ ^ (uint64_t{category} << 32 | number)));
+  }
+
+  const std::vector<ColumnSpec> columns_{{"numbers", ElementType::f32, {kNumbers}},
+                                         {"categories", ElementType::i64, {kCategories}},
+                                         {"label", ElementType::i64, {}, 2},
+                                         {"probability", ElementType::f32, {}}};
+  const uint64_t samples_, seed_;
+  const Split split_;
+  const Teacher teacher_;
+  std::vector<Zipf> zipf_;  // by category
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Dataset>> openClicks(const std::string& argument, Split split, uint64_t seed) {
+  constexpr uint64_t kSamplesMax = 4'000'000'000, kScaleMax = 10'000'000;
+  NamedOptions options("data set", "clicks", argument);
+  const uint64_t samples = options.count("samples", 200'000, 10, kSamplesMax);
+  const uint64_t scale = options.count("scale", 100, 1, kScaleMax);
+  PSD_RETURN_IF_ERROR(options.finish());
+  return std::unique_ptr<Dataset>(
+      std::make_unique<Clicks>(split == Split::train ? samples : samples / 10, scale, split, seed));
+}
+
+}  // namespace psd

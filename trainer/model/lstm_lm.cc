@@ -1,0 +1,92 @@
+#include "trainer/model/lstm_lm.h"
+
+#include <algorithm>
+#include <memory>
+
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/rnn.h>
+
+#include "trainer/model/model_list.h"
+
+namespace psd {
+namespace {
+
+/// A language model: embedding, one LSTM layer, a linear layer with a softmax over the whole vocabulary. Of a
+/// sample's tokens it is given all but the last, from a state of zeros, and predicts all but the first. The
+/// loss is the mean cross-entropy of a token, in nats. With the default options 9,266,960 parameters.
+class LstmLanguageModel : public Network {
+ public:
+  explicit LstmLanguageModel(const LstmOptions& options)
+      : options_(options),
+        embedding_(register_module("embedding", torch::nn::Embedding(options.vocabulary, options.embedding))),
+        lstm_(register_module(
+            "lstm",
+            torch::nn::LSTM(torch::nn::LSTMOptions(options.embedding, options.hidden).batch_first(true)))),
+        output_(register_module("output", torch::nn::Linear(options.hidden, options.vocabulary))) {
+    torch::nn::init::uniform_(embedding_->weight, -0.1, 0.1);
+  }
+
+  std::vector<ColumnSpec> inputs() const override {
+    return {{"tokens", ElementType::i64, {ColumnSpec::kAny}, static_cast<uint64_t>(options_.vocabulary)}};
+  }
+
+  torch::Tensor loss(const Tensors& batch) override {
+    const torch::Tensor& tokens = batch.at("tokens");
+    return torch::cross_entropy_loss(logits(tokens), targets(tokens));
+  }
+
+  Score score(const Tensors& batch) override {
+    const torch::Tensor& all = batch.at("tokens");
+    LanguageScore score;
+    for (const torch::Tensor& tokens : all.split(std::max<int64_t>(1, kScoredTokens / all.size(1)))) {
+      score.add(logits(tokens), targets(tokens));
+    }
+    return score.of(all.size(0));
+  }
+
+ private:
+  /// [n, length + 1] → [n · length, vocabulary]
+  torch::Tensor logits(const torch::Tensor& tokens) {
+    torch::Tensor x = embedding_(tokens.slice(1, 0, -1));
+    x = std::get<0>(lstm_(torch::dropout(x, options_.dropout, is_training())));
+    return output_(torch::dropout(x, options_.dropout, is_training()).flatten(0, 1));
+  }
+  static torch::Tensor targets(const torch::Tensor& tokens) { return tokens.slice(1, 1).flatten(); }
+
+  LstmOptions options_;
+  torch::nn::Embedding embedding_;
+  torch::nn::LSTM lstm_;
+  torch::nn::Linear output_;
+};
+
+}  // namespace
+
+void LanguageScore::add(const torch::Tensor& logits, const torch::Tensor& targets) {
+  lossSum_ += torch::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum).item<double>();
+  correct_ += static_cast<double>(logits.argmax(1).eq(targets).sum().item<int64_t>());
+  predicted_ += static_cast<double>(targets.size(0));
+}
+
+Score LanguageScore::of(int64_t samples) const {
+  return {static_cast<uint64_t>(samples),
+          {Metric::of("loss", MetricKind::mean, lossSum_, predicted_),
+           Metric::of("perplexity", MetricKind::exponential, lossSum_, predicted_),
+           Metric::of("accuracy", MetricKind::share, correct_, predicted_)}};
+}
+
+NetworkMaker readLstmLm(NamedOptions& given) {
+  constexpr uint64_t kWidthMax = 1 << 16, kVocabularyMax = 100'000'000, kCandidatesMax = 1 << 20;
+  LstmOptions options;
+  options.embedding = static_cast<int64_t>(given.count("embedding", 256, 1, kWidthMax));
+  options.hidden = static_cast<int64_t>(given.count("hidden", 512, 1, kWidthMax));
+  options.vocabulary = static_cast<int64_t>(given.count("vocabulary", 10'000, 2, kVocabularyMax));
+  options.dropout = given.number("dropout", 0, 0, 0.9);
+  options.candidates = static_cast<int64_t>(given.count("candidates", 0, 0, kCandidatesMax));
+  if (options.candidates > 0) return [options] { return makeSampledLstm(options); };
+  return [options] { return std::make_shared<LstmLanguageModel>(options); };
+}
+
+}  // namespace psd

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "trainer/task/batch_rows.h"
+
+namespace psd {
+
+/// What the values of a batch's tensor are.
+enum class ElementType : uint8_t { f32, f64, i32, i64, u8 };
+
+std::string_view elementTypeName(ElementType type);
+size_t elementBytes(ElementType type);
+
+/// A named tensor per sample, which a data set has or a model takes. A value type.
+struct ColumnSpec {
+  /// Extent of what a model takes in any length.
+  static constexpr uint64_t kAny = 0;
+
+  std::string name;
+  ElementType type = ElementType::f32;
+  std::vector<uint64_t> shape;  ///< of one sample, row-major; empty: a scalar
+  uint64_t bound = 0;           ///< of whole numbers: they are below it, and not negative; 0: not limited
+
+  /// For people: "image f32[1,28,28]", "label i64 below 10", "tokens i64[any] below 10000".
+  std::string toString() const;
+  /// Whether a model that takes this takes what a data set has in `column`.
+  bool takes(const ColumnSpec& column) const;
+  bool operator==(const ColumnSpec&) const = default;
+};
+
+/// "image f32[1,28,28], label i64 below 10"
+std::string describeColumns(std::span<const ColumnSpec> columns);
+
+/// One column of some samples. Its memory is owned by its batch.
+struct BatchTensor {
+  ColumnSpec column;             ///< of one sample
+  std::vector<std::byte> bytes;  ///< [samples, …column.shape]; aligned for any element type
+};
+
+/// Some samples of a data set in host memory, as named tensors whose first dimension is the sample, and the
+/// rows of embedding tables that a model takes for them. Reused from step to step, so that its memory is
+/// allocated once. Owned by one thread.
+class Batch {
+ public:
+  /// Makes it `size` samples of `columns`, the values of which are then to be written, without any rows.
+  void reshape(const std::vector<ColumnSpec>& columns, size_t size);
+
+  size_t size() const { return size_; }
+  const std::vector<BatchTensor>& tensors() const { return tensors_; }
+  /// See Model::lookUp(); filled in by whoever pulls.
+  BatchRows& rows() { return rows_; }
+  const BatchRows& rows() const { return rows_; }
+
+  /// The values of a column, row-major. Empty where there is no such column, or one of another type.
+  template <class T>
+  std::span<T> values(std::string_view column) {
+    const BatchTensor* tensor = find(column, typeOf<T>());
+    if (tensor == nullptr) return {};
+    return {reinterpret_cast<T*>(const_cast<std::byte*>(tensor->bytes.data())),
+            tensor->bytes.size() / sizeof(T)};
+  }
+  template <class T>
+  std::span<const T> values(std::string_view column) const {
+    return const_cast<Batch*>(this)->values<T>(column);
+  }
+
+ private:
+  template <class T>
+  static constexpr ElementType typeOf() {
+    if (std::is_same_v<T, float>) return ElementType::f32;
+    if (std::is_same_v<T, double>) return ElementType::f64;
+    if (std::is_same_v<T, int32_t>) return ElementType::i32;
+    if (std::is_same_v<T, int64_t>) return ElementType::i64;
+    static_assert(std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, int32_t> ||
+                  std::is_same_v<T, int64_t> || std::is_same_v<T, uint8_t>);
+    return ElementType::u8;
+  }
+  const BatchTensor* find(std::string_view column, ElementType type) const;
+
+  size_t size_ = 0;
+  std::vector<BatchTensor> tensors_;
+  BatchRows rows_;
+};
+
+}  // namespace psd
