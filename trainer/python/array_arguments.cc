@@ -1,0 +1,54 @@
+#include "trainer/python/array_arguments.h"
+
+#include <fmt/format.h>
+#include <nanobind/stl/string.h>
+
+namespace nb = nanobind;
+
+namespace psd::python {
+namespace {
+
+std::string textOf(const nb::object& object) { return nb::cast<std::string>(nb::str(object)); }
+
+std::string describe(nb::handle array) {
+  std::string text = textOf(nb::object(array.type().attr("__name__")));
+  for (const char* attribute : {"dtype", "shape", "device"}) {
+    if (nb::hasattr(array, attribute))
+      text += fmt::format(", {} {}", attribute, textOf(array.attr(attribute)));
+  }
+  return text;
+}
+
+template <class Array>
+Array arrayOf(nb::handle array, const char* name, const char* what) {
+  Array cast;
+  if (!nb::try_cast(array, cast, /*convert=*/false) || !cast.is_valid()) {
+    throw nb::type_error(fmt::format("{} must be {}, not {}", name, what, describe(array)).c_str());
+  }
+  return cast;
+}
+
+template <class Id>
+using Ids = nb::ndarray<const Id, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+}  // namespace
+
+Values valuesOf(nb::handle array, const char* name) {
+  return arrayOf<Values>(array, name, "a flat, contiguous, writable float32 array in host memory");
+}
+
+ConstValues constValuesOf(nb::handle array, const char* name) {
+  return arrayOf<ConstValues>(array, name, "a flat, contiguous float32 array in host memory");
+}
+
+std::vector<uint64_t> idsOf(nb::handle array) {
+  Ids<int64_t> negativeToo;
+  if (nb::try_cast(array, negativeToo, false) && negativeToo.is_valid()) {
+    return std::vector<uint64_t>(negativeToo.data(), negativeToo.data() + negativeToo.size());
+  }
+  const auto ids =
+      arrayOf<Ids<uint64_t>>(array, "ids", "a flat, contiguous uint64 or int64 array in host memory");
+  return std::vector<uint64_t>(ids.data(), ids.data() + ids.size());
+}
+
+}  // namespace psd::python

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+namespace psd::python {
+
+/// A flat float32 array in host memory, to be written; what it lies in lives as long as this object. Copied
+/// and dropped with or without the GIL.
+using Values = nanobind::ndarray<float, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+/// Values that are only read.
+using ConstValues =
+    nanobind::ndarray<const float, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+
+inline std::span<float> spanOf(const Values& values) { return {values.data(), values.size()}; }
+inline std::span<const float> spanOf(const ConstValues& values) { return {values.data(), values.size()}; }
+
+/// What a caller gave as `name`, without a copy: from numpy, PyTorch or whatever speaks DLPack or the buffer
+/// protocol. TypeError, naming what came instead. With the GIL.
+Values valuesOf(nanobind::handle array, const char* name);
+ConstValues constValuesOf(nanobind::handle array, const char* name);
+
+/// Row ids of any integer type of 64 bits: a negative one stands for the number with the same bits.
+std::vector<uint64_t> idsOf(nanobind::handle array);
+
+}  // namespace psd::python

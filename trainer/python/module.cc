@@ -1,0 +1,208 @@
+// psd._psd: the client library for Python. The package around it, psd, has the documentation for its users.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "common/types/model_layout.h"
+#include "trainer/python/python_client.h"
+
+namespace nb = nanobind;
+
+namespace psd::python {
+namespace {
+
+using namespace nb::literals;
+
+Transport transportOf(const std::string& name) {
+  if (name == "auto") return Transport::automatic;
+  if (name == "rpc") return Transport::rpc;
+  if (name == "shm") return Transport::shm;
+  raise({ErrorCode::invalidArgument, "transport is 'auto', 'rpc' or 'shm', not '" + name + "'"});
+}
+
+RowInitial::Kind kindOf(const std::string& name) {
+  if (name == "zero") return RowInitial::Kind::zero;
+  if (name == "uniform") return RowInitial::Kind::uniform;
+  if (name == "normal") return RowInitial::Kind::normal;
+  raise({ErrorCode::invalidArgument, "initial is 'zero', 'uniform' or 'normal', not '" + name + "'"});
+}
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+}
+
+std::vector<uint64_t> numbersOf(const std::vector<Version>& versions) {
+  std::vector<uint64_t> numbers;
+  numbers.reserve(versions.size());
+  for (const Version version : versions) numbers.push_back(version.value);
+  return numbers;
+}
+
+void bindModel(nb::module_& m) {
+  nb::class_<ModelSpec>(m, "ModelSpec")
+      .def(nb::init<>())
+      .def_rw("name", &ModelSpec::name)
+      .def(
+          "add_tensor",
+          [](ModelSpec& model, std::string name, std::vector<uint64_t> shape) {
+            model.tensors.push_back({std::move(name), DType::f32, std::move(shape)});
+          },
+          "name"_a, "shape"_a)
+      .def(
+          "add_table",
+          [](ModelSpec& model, std::string name, uint32_t dim, const std::string& initial, float scale,
+             uint64_t seed) {
+            model.tables.push_back({std::move(name), dim, {kindOf(initial), scale, seed}});
+          },
+          "name"_a, "dim"_a, "initial"_a, "scale"_a, "seed"_a)
+      .def("check", [](const ModelSpec& model) { check(validateModel(model)); })
+      .def("signature", &ModelSpec::signature)
+      .def("layout", [](const ModelSpec& model) {
+        const ModelLayout layout(model);
+        std::vector<std::pair<uint64_t, uint64_t>> places;
+        for (const TensorPlace& place : layout.places()) places.emplace_back(place.begin, place.count);
+        return std::make_pair(layout.totalElements(), places);
+      });
+}
+
+void bindAnswers(nb::module_& m) {
+  nb::class_<JoinInfo>(m, "JoinInfo", "What the daemon said when the trainer joined.")
+      .def_ro("brought_initial_values", &JoinInfo::broughtInitialValues)
+      .def_ro("policy", &JoinInfo::policy)
+      .def_ro("device", &JoinInfo::device)
+      .def_ro("shards", &JoinInfo::shardCount)
+      .def_ro("row_shards", &JoinInfo::rowShardCount)
+      .def_ro("server_version", &JoinInfo::serverVersion)
+      .def_ro("pull_transport", &JoinInfo::pullTransport)
+      .def_ro("push_transport", &JoinInfo::pushTransport)
+      .def_ro("codec", &JoinInfo::codec)
+      .def_ro("pull_codec", &JoinInfo::pullCodec)
+      .def_prop_ro("local_period", [](const JoinInfo& info) { return info.local.period; })
+      .def_prop_ro("rank", [](const JoinInfo& info) { return info.rank.value; })
+      .def_ro("world_size", &JoinInfo::worldSize)
+      .def_ro("connections", &JoinInfo::connections);
+  nb::class_<PullInfo>(m, "PullInfo", "What a pull came to.")
+      .def_prop_ro("versions", [](const PullInfo& info) { return numbersOf(info.versions); })
+      .def_ro("seconds", &PullInfo::seconds)
+      .def_ro("bytes", &PullInfo::bytes)
+      .def_ro("known_rows", &PullInfo::knownRows);
+  nb::class_<PushInfo>(m, "PushInfo", "What became of a push.")
+      .def_prop_ro("versions", [](const PushInfo& info) { return numbersOf(info.versions); })
+      .def_prop_ro("outcome",
+                   [](const PushInfo& info) {
+                     constexpr const char* kNames[] = {"received", "applied", "stale", "late"};
+                     return kNames[static_cast<size_t>(info.outcome)];
+                   })
+      .def_ro("staleness", &PushInfo::staleness)
+      .def_ro("seconds", &PushInfo::seconds)
+      .def_ro("bytes", &PushInfo::bytes);
+  nb::class_<DealtSamples>(m, "DealtSamples", "Places [begin, begin + count) of an epoch's order.")
+      .def_prop_ro("what",
+                   [](const DealtSamples& dealt) {
+                     constexpr const char* kNames[] = {"range", "nothing_now", "finished"};
+                     return kNames[static_cast<size_t>(dealt.what)];
+                   })
+      .def_ro("epoch", &DealtSamples::epoch)
+      .def_ro("begin", &DealtSamples::begin)
+      .def_ro("count", &DealtSamples::count);
+}
+
+template <class Info>
+void bindPending(nb::module_& m, const char* name) {
+  nb::class_<PythonPending<Info>>(m, name, "A call under way.")
+      .def_prop_ro("done", &PythonPending<Info>::done)
+      .def("wait", &PythonPending<Info>::wait);
+}
+
+void bindCalls(nb::module_& m) {
+  bindPending<PullInfo>(m, "PendingPull");
+  bindPending<PushInfo>(m, "PendingPush");
+  nb::class_<PythonPartialPush>(m, "PartialPush",
+                                "A push that sends what is final of its gradient while the rest is computed.")
+      .def("ready", &PythonPartialPush::ready, "begin"_a, "count"_a)
+      .def("finish", &PythonPartialPush::finish);
+  nb::class_<PythonRows>(m, "Rows", "The rows of embedding tables that one step uses.")
+      .def("make", &PythonRows::make, "features"_a)
+      .def("ids", &PythonRows::ids, "table"_a)
+      .def("places", &PythonRows::places, "feature"_a)
+      .def("values", &PythonRows::values, "table"_a)
+      .def("gradients", &PythonRows::gradients, "table"_a)
+      .def("__len__", &PythonRows::count);
+}
+
+PythonPending<PushInfo> push(PythonClient& client, uint64_t step, nb::handle gradient, uint32_t samples,
+                             std::vector<uint64_t> basis, const PythonRows* rows) {
+  return client.push({Step{step}, gradient, samples, std::move(basis), rows});
+}
+
+PythonPartialPush beginPush(PythonClient& client, uint64_t step, nb::handle gradient, uint32_t samples,
+                            std::vector<uint64_t> basis, const PythonRows* rows) {
+  return client.beginPush({Step{step}, gradient, samples, std::move(basis), rows});
+}
+
+void construct(PythonClient* self, std::vector<std::string> servers, double connectTimeout,
+               double retryTimeout, const std::string& transport, uint32_t connections, std::string codec,
+               std::string pullCodec, bool goOnWithoutRows, nb::object onEvent) {
+  ClientOptions options;
+  options.servers = std::move(servers);
+  options.connectTimeout = milliseconds(connectTimeout);
+  options.retryTimeout = milliseconds(retryTimeout);
+  options.transport = transportOf(transport);
+  options.connections = connections;
+  options.codec = std::move(codec);
+  options.pullCodec = std::move(pullCodec);
+  options.goOnWithoutRows = goOnWithoutRows;
+  new (self) PythonClient(std::move(options), std::move(onEvent));
+}
+
+void bindClient(nb::module_& m) {
+  nb::class_<PythonClient>(m, "Client")
+      .def("__init__", &construct, "servers"_a, "connect_timeout"_a, "retry_timeout"_a, "transport"_a,
+           "connections"_a, "codec"_a, "pull_codec"_a, "go_on_without_rows"_a, "on_event"_a.none())
+      .def(
+          "join",
+          [](PythonClient& client, const ModelSpec& model, nb::handle initial, uint32_t rank, bool anyRank,
+             uint32_t worldSize) {
+            return client.join({Rank{rank}, worldSize, anyRank}, model, initial);
+          },
+          "model"_a, "initial"_a, "rank"_a, "any_rank"_a, "world_size"_a)
+      .def("observe", &PythonClient::observe, "model"_a)
+      .def("pull", &PythonClient::pull, "into"_a, "rows"_a.none())
+      .def("push", &push, "step"_a, "gradient"_a, "samples"_a, "basis"_a, "rows"_a.none())
+      .def("begin_push", &beginPush, "step"_a, "gradient"_a, "samples"_a, "basis"_a, "rows"_a.none())
+      .def("rows", &PythonClient::rows)
+      .def(
+          "take_samples",
+          [](PythonClient& client, uint64_t step, uint32_t count, uint64_t samples, uint64_t epochs,
+             bool wait) {
+            return client.takeSamples(
+                {.step = Step{step}, .count = count, .samples = samples, .epochs = epochs, .wait = wait});
+          },
+          "step"_a, "count"_a, "samples"_a, "epochs"_a, "wait"_a)
+      .def(
+          "ping",
+          [](PythonClient& client, uint64_t calls, uint32_t outstanding) {
+            return client.ping(calls, outstanding).seconds;
+          },
+          "calls"_a, "outstanding"_a)
+      .def("leave", &PythonClient::leave)
+      .def("interrupt", &PythonClient::interrupt)
+      .def("close", &PythonClient::close)
+      .def_prop_ro("bytes_pulled", &PythonClient::bytesPulled)
+      .def_prop_ro("bytes_pushed", &PythonClient::bytesPushed);
+}
+
+}  // namespace
+}  // namespace psd::python
+
+NB_MODULE(_psd, m) {
+  nb::set_leak_warnings(false);  // what lives when the interpreter ends has been closed by then
+  m.attr("__version__") = PSD_VERSION;
+  psd::python::bindModel(m);
+  psd::python::bindAnswers(m);
+  psd::python::bindCalls(m);
+  psd::python::bindClient(m);
+}

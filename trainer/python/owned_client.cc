@@ -1,0 +1,101 @@
+#include "trainer/python/owned_client.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "trainer/python/errors.h"
+
+namespace nb = nanobind;
+
+namespace psd::python {
+
+OwnedClient::OwnedClient() : process_(getpid()) {}
+
+OwnedClient::~OwnedClient() {
+  if (isAnotherProcess()) {
+    (void)thread_.release();
+    new std::shared_ptr<State>(state_);  // stays, with the threads' locks as they were
+    return;
+  }
+  close();
+}
+
+bool OwnedClient::isAnotherProcess() const { return getpid() != process_; }
+
+void OwnedClient::checkUsable() const {
+  if (isAnotherProcess()) {
+    raise(
+        {ErrorCode::invalidArgument,
+         fmt::format("this client belongs to process {}; a process that was forked makes a client of its own",
+                     process_)});
+  }
+  if (!thread_) raise({ErrorCode::invalidArgument, "this client is closed"});
+}
+
+void OwnedClient::connect(ClientOptions options) {
+  try {
+    check(thread_->run([state = state_, options = std::move(options)] {
+      Result<std::unique_ptr<Client>> client = Client::connect(options);
+      const std::lock_guard lock(state->mutex);
+      if (client.ok()) state->client = std::move(*client);
+      return client.status();
+    }));
+  } catch (const nb::python_error&) {
+    if (!state_->client) thread_->detach();  // a signal: nothing ends a connecting client but its timeout
+    throw;
+  }
+}
+
+void OwnedClient::post(std::function<void(Client&)> work) {
+  checkUsable();
+  thread_->post([state = state_, work = std::move(work)] { work(*state->client); });
+}
+
+void OwnedClient::holdUntil(std::function<bool()> finished) {
+  if (isAnotherProcess() || !thread_) return;
+  thread_->post([state = state_, finished = std::move(finished)]() mutable {
+    state->held.push_back(std::move(finished));
+    state->dropFinished();
+  });
+}
+
+void OwnedClient::dropBeforeClient(std::weak_ptr<void> owner, std::function<void()> drop) {
+  thread_->post([state = state_, owner = std::move(owner), drop = std::move(drop)]() mutable {
+    state->droppedBefore.remove_if([](const auto& entry) { return entry.first.expired(); });
+    state->droppedBefore.emplace_back(std::move(owner), std::move(drop));
+  });
+}
+
+void OwnedClient::interrupt() {
+  checkUsable();
+  const std::lock_guard lock(state_->mutex);
+  if (state_->client) state_->client->interrupt();
+}
+
+void OwnedClient::close() {
+  if (!thread_ || isAnotherProcess()) return;
+  interrupt();
+  thread_->post([state = state_] { state->drop(); });
+  std::unique_ptr<ClientThread> thread = std::move(thread_);
+  const nb::gil_scoped_release free;
+  thread = nullptr;
+}
+
+void OwnedClient::State::dropFinished() {
+  held.remove_if([](const std::function<bool()>& finished) { return finished(); });
+}
+
+void OwnedClient::State::drop() {
+  for (const auto& [owner, drop] : droppedBefore) {
+    if (const std::shared_ptr<void> alive = owner.lock()) drop();
+  }
+  std::unique_ptr<Client> last;
+  {
+    const std::lock_guard lock(mutex);
+    last = std::move(client);
+  }
+  last = nullptr;  // calls that use memory of the caller have ended with it
+  held.clear();
+}
+
+}  // namespace psd::python

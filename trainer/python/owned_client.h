@@ -1,0 +1,70 @@
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include <sys/types.h>
+
+#include "trainer/client/client.h"
+#include "trainer/python/client_thread.h"
+
+namespace psd::python {
+
+/// A Client and the thread that owns it. Python's objects for calls under way share it. Used with the GIL, by
+/// any thread.
+class OwnedClient {
+ public:
+  OwnedClient();
+  /// As close(). In a process that was forked, where there are no threads of its own, it does nothing.
+  ~OwnedClient();
+
+  /// Connects as Client::connect() does; throws its error.
+  void connect(ClientOptions options);
+
+  /// Runs `work(client)` on the thread and gives what it returns; see ClientThread::run(). Throws where the
+  /// client is closed, or another process's.
+  template <class Work>
+  auto run(Work work) {
+    checkUsable();
+    return thread_->run([state = state_, work = std::move(work)]() mutable {
+      state->dropFinished();
+      return work(*state->client);
+    });
+  }
+  /// run() without waiting for it.
+  void post(std::function<void(Client&)> work);
+
+  /// Holds what a call uses that nobody waits for: until `finished`, asked on the thread, is true.
+  void holdUntil(std::function<bool()> finished);
+  /// Calls `drop` on the thread before the client goes, unless `owner` has gone before.
+  void dropBeforeClient(std::weak_ptr<void> owner, std::function<void()> drop);
+
+  /// See Client::interrupt().
+  void interrupt();
+  /// Interrupts the client and drops it. No call may follow.
+  void close();
+
+ private:
+  /// Used on the thread, but for `client`, which interrupt() uses too.
+  struct State {
+    std::mutex mutex;  // guards `client` while the thread does not use it
+    std::unique_ptr<Client> client;
+    std::list<std::function<bool()>> held;
+    std::list<std::pair<std::weak_ptr<void>, std::function<void()>>> droppedBefore;
+
+    void dropFinished();
+    void drop();
+  };
+
+  void checkUsable() const;
+  bool isAnotherProcess() const;
+
+  const pid_t process_;
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::unique_ptr<ClientThread> thread_ = std::make_unique<ClientThread>();  // null once closed
+};
+
+}  // namespace psd::python

@@ -1,0 +1,231 @@
+"""The client for numpy arrays, and whatever gives its memory by DLPack or the buffer protocol."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _psd
+from .errors import InvalidArgument
+
+_log = logging.getLogger("psd")
+_open: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """While Python can still be called by a client's thread."""
+    for client in list(_open):
+        client.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """An embedding table: rows of `dim` float32 values by 64-bit ids. See docs/tables.md."""
+    name: str
+    dim: int
+    initial: str = "uniform"
+    """What a row begins with: "zero", "uniform" (−scale … scale) or "normal" (of deviation scale)."""
+    scale: float = 0.01
+    seed: int = 1
+
+
+class Model:
+    """Names and shapes of what a daemon holds. Its tensors lie in one flat float32 array, at `places`."""
+
+    def __init__(self, name: str, tensors: Mapping[str, Sequence[int]] | None = None, tables: Iterable[Table] = ()):
+        self.name = name
+        self.shapes = {tensor: tuple(int(size) for size in shape) for tensor, shape in (tensors or {}).items()}
+        self.tables = tuple(tables)
+        self._spec = _psd.ModelSpec()
+        self._spec.name = name
+        for tensor, shape in self.shapes.items():
+            self._spec.add_tensor(tensor, list(shape))
+        for table in self.tables:
+            self._spec.add_table(table.name, table.dim, table.initial, table.scale, table.seed)
+        self._spec.check()
+        self.size, places = self._spec.layout()
+        """Elements of a flat array, padding included."""
+        self.places = {tensor: slice(begin, begin + count) for tensor, (begin, count) in zip(self.shapes, places)}
+
+    @classmethod
+    def of(cls, name: str, arrays: Mapping[str, Any], tables: Iterable[Table] = ()) -> Model:
+        """The model of these arrays."""
+        return cls(name, {tensor: np.shape(array) for tensor, array in arrays.items()}, tables)
+
+    @property
+    def signature(self) -> int:
+        """Two models with the same signature may share a daemon."""
+        return self._spec.signature()
+
+    def zeros(self) -> np.ndarray:
+        """A flat array for values or gradients."""
+        return np.zeros(self.size, np.float32)
+
+    def views(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        """The tensors in a flat array, without a copy."""
+        return {tensor: flat[place].reshape(self.shapes[tensor]) for tensor, place in self.places.items()}
+
+    def flatten(self, arrays: Mapping[str, Any], into: np.ndarray | None = None) -> np.ndarray:
+        """Copies the tensors into a flat array."""
+        flat = self.zeros() if into is None else into
+        for tensor, view in self.views(flat).items():
+            view[...] = arrays[tensor]
+        return flat
+
+    def __repr__(self) -> str:
+        return f"Model({self.name!r}, {self.shapes!r}, {self.tables!r})"
+
+
+def _from_environment(name: str) -> int | None:
+    value = os.environ.get(name)
+    if value is None:
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        raise InvalidArgument(f"the environment's {name} is {value!r}, not a number") from None
+
+
+def _tell(what: str, line: str) -> None:
+    _log.log(logging.INFO if what == "back" else logging.WARNING, "%s", line)
+
+
+class Client:
+    """A trainer's connection to a daemon, or an observer's. Calls may come from any thread, one at a time; a signal whose
+    handler raises, Ctrl-C for one, ends a call that waits. With `with`, it leaves at the end of the block."""
+
+    def __init__(self, servers: str | Sequence[str] | None = None, *, connect_timeout: float = 30.0,
+                 retry_timeout: float = 60.0, transport: str = "auto", connections: int = 1, codec: str = "",
+                 pull_codec: str = "", go_on_without_rows: bool = False,
+                 on_event: Callable[[str, str], None] | None = None):
+        """Connects to the first of `servers` that answers: "tcp://host:port" or "unix:///path"; None: the environment's
+        PSD_SERVER. Times in seconds. `retry_timeout`: how long a trainer whose connection broke tries to come back.
+        `on_event(what, line)` is told what keeps the client ("waits", "broke") and when it is "back"; None: the
+        logger "psd" is."""
+        if servers is None:
+            servers = os.environ.get("PSD_SERVER", "")
+            if not servers:
+                raise InvalidArgument('no server is given: "tcp://host:port", or the environment\'s PSD_SERVER')
+        self._client = _psd.Client([servers] if isinstance(servers, str) else list(servers), connect_timeout,
+                                   retry_timeout, transport, connections, codec, pull_codec, go_on_without_rows,
+                                   on_event or _tell)
+        _open.add(self)
+        self.model: Model | None = None
+        self.info: _psd.JoinInfo | None = None
+        self.step = 0
+        """Of the newest push."""
+        self.versions: list[int] = []
+        """That the newest pull read, of each shard: what gradients are said to be computed from."""
+        self._trains = False
+        self._numbering = threading.Lock()  # of pushes, in the order of their steps
+
+    def join(self, model: Model, initial: Any, rank: int | None = None, world_size: int | None = None) -> _psd.JoinInfo:
+        """Joins as a trainer, and waits until the model has values: those of the flat array `initial` if this is the first.
+        It is kept, like the array of each pull: the newest is what this trainer brings to a daemon that came back
+        without a model. `rank` None: the environment's RANK (torchrun sets it), else the lowest that is free;
+        `world_size` None: WORLD_SIZE, else as the daemon says."""
+        rank = _from_environment("RANK") if rank is None else rank
+        world_size = _from_environment("WORLD_SIZE") if world_size is None else world_size
+        self.info = self._client.join(model._spec, initial, rank or 0, rank is None, world_size or 0)
+        self.model, self._trains = model, True
+        return self.info
+
+    def observe(self, model: Model) -> _psd.JoinInfo:
+        """Reads without being a trainer; fails (NotReady) while the model has no values."""
+        self.info = self._client.observe(model._spec)
+        self.model = model
+        return self.info
+
+    def pull(self, into: Any, rows: _psd.Rows | None = None) -> _psd.PullInfo:
+        """Fills the flat array `into` with the parameters, and `rows` with the values of their rows."""
+        info = self._client.pull(into, rows).wait()
+        self.versions = info.versions
+        return info
+
+    def begin_pull(self, into: Any, rows: _psd.Rows | None = None) -> _psd.PendingPull:
+        """Begins a pull. What its answer says in `versions` is the basis of gradients that are computed from it."""
+        return self._client.pull(into, rows)
+
+    def push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
+             rows: _psd.Rows | None = None) -> _psd.PushInfo:
+        """Pushes one gradient, of `samples` examples, and waits for what becomes of it. `basis`: the versions it was computed
+        from; None: those of the newest pull()."""
+        return self.begin_push(gradient, samples, basis=basis, rows=rows).wait()
+
+    def begin_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
+                   rows: _psd.Rows | None = None) -> _psd.PendingPush:
+        """Begins a push; the arrays stay as they are until its answer is there."""
+        with self._numbering:
+            pending = self._client.push(self.step + 1, gradient, samples, self._basis(basis), rows)
+            self.step += 1
+        return pending
+
+    def partial_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
+                     rows: _psd.Rows | None = None) -> _psd.PartialPush:
+        """Begins a push of a gradient that is still being computed: ready(begin, count) says which elements are final, each
+        once, padding included; finish() ends it."""
+        with self._numbering:
+            push = self._client.begin_push(self.step + 1, gradient, samples, self._basis(basis), rows)
+            self.step += 1
+        return push
+
+    def rows(self) -> _psd.Rows:
+        """An empty batch of rows of the model's tables: make([(table, ids), …]) says which, before a pull."""
+        return self._client.rows()
+
+    def take_samples(self, count: int, samples: int, epochs: int, wait: bool = True) -> _psd.DealtSamples:
+        """Samples that the daemon deals for the next push: at most `count` of the `samples` of each of so many epochs."""
+        return self._client.take_samples(self.step + 1, count, samples, epochs, wait)
+
+    def ping(self, calls: int = 1, outstanding: int = 1) -> list[float]:
+        """Seconds of so many empty calls."""
+        return self._client.ping(calls, outstanding)
+
+    @property
+    def bytes_pulled(self) -> int:
+        """Of parameters, as they travelled."""
+        return self._client.bytes_pulled
+
+    @property
+    def bytes_pushed(self) -> int:
+        """Of gradients, as they travelled."""
+        return self._client.bytes_pushed
+
+    def leave(self) -> None:
+        """Says goodbye: the daemon counts this trainer as done."""
+        if self._trains:
+            self._trains = False
+            self._client.leave()
+
+    def interrupt(self) -> None:
+        """Ends every call under way (Interrupted) and says goodbye in their midst. From any thread."""
+        self._client.interrupt()
+
+    def close(self) -> None:
+        """Drops the connection; without leave(), the daemon counts a trainer as lost."""
+        self._client.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.leave()
+        finally:
+            self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a psd.Client cannot be pickled: it is a connection; make one in each process")
+
+    def _basis(self, basis: Sequence[int] | None) -> list[int]:
+        return self.versions if basis is None else list(basis)

@@ -1,0 +1,148 @@
+#include "trainer/python/python_client.h"
+
+#include <nanobind/stl/string.h>
+
+namespace nb = nanobind;
+
+namespace psd::python {
+namespace {
+
+std::vector<Version> versionsOf(const std::vector<uint64_t>& numbers) {
+  std::vector<Version> versions;
+  versions.reserve(numbers.size());
+  for (const uint64_t number : numbers) versions.push_back(Version{number});
+  return versions;
+}
+
+std::shared_ptr<RowBatch> batchOf(const PythonRows* rows) { return rows ? rows->shared() : nullptr; }
+
+/// `onEvent(what, line)`, to be called and dropped on any thread.
+std::function<void(const ClientEvent&)> teller(nb::object onEvent) {
+  const std::shared_ptr<nb::object> callable(new nb::object(std::move(onEvent)), [](nb::object* object) {
+    const nb::gil_scoped_acquire held;
+    delete object;
+  });
+  return [callable](const ClientEvent& event) {
+    const nb::gil_scoped_acquire held;
+    constexpr const char* kNames[] = {"waits", "broke", "back"};
+    try {
+      (*callable)(kNames[static_cast<size_t>(event.what)], event.line);
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("psd.Client's on_event");
+    }
+  };
+}
+
+}  // namespace
+
+PythonPartialPush::~PythonPartialPush() {
+  if (!push_) return;
+  client_->holdUntil([push = std::move(push_)] {
+    push->partial = nullptr;  // gives the push up
+    return true;
+  });
+}
+
+void PythonPartialPush::checkOpen() const {
+  if (!push_) raise({ErrorCode::invalidArgument, "the push was finished before"});
+}
+
+void PythonPartialPush::ready(uint64_t begin, uint64_t count) {
+  checkOpen();
+  const uint64_t elements = push_->gradient.size();
+  if (begin > elements || count > elements - begin) {
+    raise({ErrorCode::invalidArgument, "elements beyond the end of the gradient were reported"});
+  }
+  client_->post([push = push_, begin, count](Client&) {
+    if (push->partial) push->partial->ready(begin, count);
+  });
+}
+
+PythonPending<PushInfo> PythonPartialPush::finish() {
+  checkOpen();
+  using Answer = PythonPending<PushInfo>;
+  const std::shared_ptr<Push> push = std::exchange(push_, nullptr);
+  return {client_, client_->run([push](Client&) {
+            return std::make_shared<Answer::Call>(Answer::Call{push->partial->finish(), [push] {}});
+          })};
+}
+
+PythonClient::PythonClient(ClientOptions options, nb::object onEvent) {
+  if (!onEvent.is_none()) options.onEvent = teller(std::move(onEvent));
+  client_->connect(std::move(options));
+}
+
+JoinInfo PythonClient::join(const Membership& membership, const ModelSpec& model, nb::handle initialValues) {
+  const ConstValues initial = constValuesOf(initialValues, "the initial values");
+  const JoinInfo info = take(client_->run([membership, model, initial, newest = newest_](Client& client) {
+    *newest = initial;
+    return client.join(membership, model, [newest] { return spanOf(*newest); });
+  }));
+  tables_ = model.tables;
+  rowShards_ = info.rowShardCount;
+  return info;
+}
+
+JoinInfo PythonClient::observe(const ModelSpec& model) {
+  const JoinInfo info = take(client_->run([model](Client& client) { return client.observe(model); }));
+  tables_ = model.tables;
+  rowShards_ = info.rowShardCount;
+  return info;
+}
+
+PythonPending<PullInfo> PythonClient::pull(nb::handle destination, const PythonRows* rows) {
+  using Answer = PythonPending<PullInfo>;
+  const Values values = valuesOf(destination, "the destination of a pull");
+  return {client_, client_->run([values, rows = batchOf(rows), newest = newest_](Client& client) {
+            const auto answered = [values, rows, newest] { *newest = ConstValues(values); };
+            return std::make_shared<Answer::Call>(
+                Answer::Call{client.pull(spanOf(values), rows.get()), answered});
+          })};
+}
+
+PythonPending<PushInfo> PythonClient::push(const PushArguments& arguments) {
+  using Answer = PythonPending<PushInfo>;
+  const ConstValues gradient = constValuesOf(arguments.gradient, "the gradient of a push");
+  return {client_,
+          client_->run([step = arguments.step, samples = arguments.samples, gradient,
+                        basis = versionsOf(arguments.basis), rows = batchOf(arguments.rows)](Client& client) {
+            return std::make_shared<Answer::Call>(Answer::Call{
+                client.push(step, spanOf(gradient), samples, basis, rows.get()), [gradient, rows] {}});
+          })};
+}
+
+PythonPartialPush PythonClient::beginPush(const PushArguments& arguments) {
+  const auto push = std::make_shared<PythonPartialPush::Push>();
+  push->gradient = constValuesOf(arguments.gradient, "the gradient of a push");
+  push->rows = batchOf(arguments.rows);
+  client_->run([push, step = arguments.step, samples = arguments.samples,
+                basis = versionsOf(arguments.basis)](Client& client) {
+    push->partial = client.beginPush(step, spanOf(push->gradient), samples, basis, push->rows.get());
+  });
+  client_->dropBeforeClient(push, [push = push.get()] { push->partial = nullptr; });
+  return {client_, push};
+}
+
+DealtSamples PythonClient::takeSamples(const SamplesRequest& request) {
+  return take(client_->run([request](Client& client) { return client.takeSamples(request); }));
+}
+
+PingInfo PythonClient::ping(uint64_t calls, uint32_t outstanding) {
+  return take(client_->run([calls, outstanding](Client& client) { return client.ping(calls, outstanding); }));
+}
+
+PythonRows PythonClient::rows() const { return {tables_, rowShards_}; }
+
+void PythonClient::leave() {
+  check(client_->run([](Client& client) { return client.leave(); }));
+}
+
+uint64_t PythonClient::bytesPulled() {
+  return client_->run([](Client& client) { return client.bytesPulled(); });
+}
+
+uint64_t PythonClient::bytesPushed() {
+  return client_->run([](Client& client) { return client.bytesPushed(); });
+}
+
+}  // namespace psd::python
