@@ -8,6 +8,7 @@ from bench_group import MIB, SIZE, Group
 from bench_loops import Aggregators, Kernels, Optimizers
 from bench_report import Row, gigabytes, mebibytes, microseconds, milliseconds
 from bench_rows import Rows
+from bench_tls import Tls
 
 PIECE = MIB  # of the windowed plain streams
 BUFFERS = (0, MIB)  # of the plain streams' sockets; 0: the system's
@@ -383,4 +384,4 @@ class Devices(Group):
                              None, gigabytes) for operation in ("pull", "push") if "nothing" not in medians]
 
 
-GROUPS = (Transfer, Latency, Train, Rows, Memory, Sizes, Trainers, Connections, Sweep, Devices, Optimizers, Kernels, Aggregators)
+GROUPS = (Transfer, Latency, Train, Rows, Memory, Sizes, Trainers, Connections, Tls, Sweep, Devices, Optimizers, Kernels, Aggregators)

@@ -18,6 +18,9 @@ constexpr std::chrono::milliseconds kReachTimeout{5'000};
 
 /// The address to call: the only one, or the first that can be connected to.
 Result<Address> reachable(const DaemonCall& call) {
+  if (const std::string warning = tokenInTheClear(call.credentials.token, call.servers); !warning.empty()) {
+    std::fprintf(stderr, "psd: %s\n", oneLine(warning, kMessageBytesMax).c_str());
+  }
   std::vector<Address> addresses;
   for (const std::string& server : call.servers) {
     PSD_ASSIGN_OR_RETURN(addresses.emplace_back(), parseAddress(server));
@@ -38,7 +41,7 @@ void printConfig(const LoadedConfig& loaded) { std::puts(jsonText(loaded.effecti
 
 Status printStatus(const DaemonCall& call, bool json) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_ASSIGN_OR_RETURN(const std::string text, fetchStatusJson(address, call.timeout));
+  PSD_ASSIGN_OR_RETURN(const std::string text, fetchStatusJson(address, call.timeout, call.credentials));
   const std::string origin = "the status of " + address.toString();
   PSD_ASSIGN_OR_RETURN(const nlohmann::ordered_json document, parseJson(text, origin));
   if (json) {
@@ -52,7 +55,7 @@ Status printStatus(const DaemonCall& call, bool json) {
 
 Status printHotRows(const DaemonCall& call, bool json) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_ASSIGN_OR_RETURN(const std::string text, fetchHotRowsJson(address, call.timeout));
+  PSD_ASSIGN_OR_RETURN(const std::string text, fetchHotRowsJson(address, call.timeout, call.credentials));
   const std::string origin = "the hot rows of " + address.toString();
   PSD_ASSIGN_OR_RETURN(const nlohmann::ordered_json document, parseJson(text, origin));
   if (json) {
@@ -66,14 +69,14 @@ Status printHotRows(const DaemonCall& call, bool json) {
 
 Status reloadServer(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_ASSIGN_OR_RETURN(const std::string change, reloadDaemon(address, call.timeout));
+  PSD_ASSIGN_OR_RETURN(const std::string change, reloadDaemon(address, call.timeout, call.credentials));
   std::printf("%s: %s\n", address.toString().c_str(), change.c_str());
   return {};
 }
 
 Status stopServer(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_RETURN_IF_ERROR(stopDaemon(address, "psd stop", call.timeout));
+  PSD_RETURN_IF_ERROR(stopDaemon(address, "psd stop", call.timeout, call.credentials));
   std::printf("%s has stopped\n", address.toString().c_str());
   return {};
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/auth/credentials.h"
 #include "common/status/status.h"
 #include "server/config/daemon_config.h"
 
@@ -15,6 +16,7 @@ namespace psd {
 struct DaemonCall {
   std::vector<std::string> servers;  ///< addresses; the first that can be connected to counts
   std::chrono::milliseconds timeout{0};
+  Credentials credentials;
 };
 
 /// `psd check`: the effective configuration as JSON, defaults included.

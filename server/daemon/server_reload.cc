@@ -7,6 +7,29 @@
 #include "server/daemon/server.h"
 
 namespace psd {
+namespace {
+
+/// All that a reload reads.
+struct Reading {
+  LoadedConfig loaded;
+  std::shared_ptr<const AuthRules> rules;
+  std::shared_ptr<const TlsContext> tls;
+};
+
+Result<Reading> readAgain(const Server::Reread& reread) {
+  PSD_ASSIGN_OR_RETURN(LoadedConfig loaded, reread());
+  PSD_ASSIGN_OR_RETURN(auto rules, AuthRules::read(loaded.config.auth));
+  PSD_ASSIGN_OR_RETURN(auto tls, TlsDoor::read(loaded.config.tls));
+  return Reading{std::move(loaded), std::move(rules), std::move(tls)};
+}
+
+}  // namespace
+
+kj::Promise<std::string> Server::follow(std::shared_ptr<const AuthRules> rules) {
+  std::string change = authenticator_.adopt(std::move(rules));
+  return onEveryLoop([](EventLoop& loop) { loop.connections().lookAtAccess(); })
+      .then([change = std::move(change)]() mutable { return std::move(change); });
+}
 
 kj::Promise<Result<std::string>> Server::reload() {
   using Outcome = Result<std::string>;
@@ -17,13 +40,23 @@ kj::Promise<Result<std::string>> Server::reload() {
   if (coordinator_.end().requested()) return Outcome(ErrorCode::shuttingDown, "the daemon is shutting down");
   if (reloading_) return Outcome(ErrorCode::notReady, "another reload is under way");
   reloading_ = true;
-  return background_.run<Result<LoadedConfig>>(reread_)
-      .then([this](Result<LoadedConfig> next) -> kj::Promise<Outcome> {
+  return background_.run<Result<Reading>>([this] { return readAgain(reread_); })
+      .then([this](Result<Reading> next) -> kj::Promise<Outcome> {
         if (!next.ok()) return Outcome(next.error());
-        if (Status may = checkLiveChange(loaded_, *next); !may.ok()) return Outcome(may.error());
-        const Status may = host_.mayFollow(next->config, coordinator_.worldSize(), coordinator_.pushCodecs());
+        if (Status may = checkLiveChange(loaded_, next->loaded); !may.ok()) return Outcome(may.error());
+        const Status may =
+            host_.mayFollow(next->loaded.config, coordinator_.worldSize(), coordinator_.pushCodecs());
         if (!may.ok()) return Outcome(may.error());
-        return changeTo(*std::move(next));
+        return changeTo(std::move(next->loaded))
+            .then([this, rules = std::move(next->rules),
+                   tls = std::move(next->tls)](Outcome outcome) -> kj::Promise<Outcome> {
+              if (!outcome.ok()) return outcome;
+              tlsDoor_.adopt(tls);
+              return follow(rules).then([change = *std::move(outcome)](std::string access) {
+                if (change.empty() && access.empty()) return Outcome("nothing differs");
+                return Outcome(change + (change.empty() || access.empty() ? "" : ", ") + access);
+              });
+            });
       })
       .then([this](Outcome outcome) {
         if (outcome.ok()) {
@@ -41,7 +74,7 @@ kj::Promise<Result<std::string>> Server::reload() {
 kj::Promise<Result<std::string>> Server::changeTo(LoadedConfig next) {
   using Outcome = Result<std::string>;
   std::string change = describeChange(loaded_, next);
-  if (change.empty()) return Outcome("nothing differs");
+  if (change.empty()) return Outcome(std::move(change));
   auto target = std::make_shared<const LoadedConfig>(std::move(next));
   return onEveryLoop([](EventLoop& loop) { loop.gate().close(); })
       .then([this, target] { return changeAtRest(*target); })

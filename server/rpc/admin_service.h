@@ -6,7 +6,7 @@
 
 namespace psd {
 
-/// The operator's calls: status, hot rows, reload and stop. Belongs to the connection's loop.
+/// The operator's calls: reload and stop. Belongs to the connection's loop.
 class AdminService final : public CountedService<schema::Admin> {
  public:
   /// `administration` outlives it.
@@ -14,14 +14,11 @@ class AdminService final : public CountedService<schema::Admin> {
       : CountedService(std::move(connection), true), administration_(administration) {}
 
  protected:
-  kj::Promise<void> status(StatusContext context) override;
-  kj::Promise<void> hotRows(HotRowsContext context) override;
   kj::Promise<void> reload(ReloadContext context) override;
   kj::Promise<void> stop(StopContext context) override;
 
  private:
   Administration& administration_;
-  bool asked_ = false;  // for the status, which is not there yet
 };
 
 }  // namespace psd

@@ -1,7 +1,11 @@
 // psd._psd: the client library for Python. The package around it, psd, has the documentation for its users.
 
+#include <cstdlib>
+#include <optional>
+
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -145,8 +149,16 @@ PythonPartialPush beginPush(PythonClient& client, uint64_t step, nb::handle grad
 
 void construct(PythonClient* self, std::vector<std::string> servers, double connectTimeout,
                double retryTimeout, const std::string& transport, uint32_t connections, std::string codec,
-               std::string pullCodec, bool goOnWithoutRows, nb::object onEvent) {
+               std::string pullCodec, bool goOnWithoutRows, nb::object onEvent,
+               std::optional<std::string> token, CredentialFlags files) {
   ClientOptions options;
+  auto credentials = readCredentials(files, std::getenv);
+  check(credentials.status());
+  options.token = token ? *std::move(token) : std::move(credentials->token);
+  options.tls = std::move(credentials->tls);
+  if (const std::string warning = tokenInTheClear(options.token, servers); !warning.empty()) {
+    nb::module_::import_("warnings").attr("warn")(warning);
+  }
   options.servers = std::move(servers);
   options.connectTimeout = milliseconds(connectTimeout);
   options.retryTimeout = milliseconds(retryTimeout);
@@ -159,9 +171,20 @@ void construct(PythonClient* self, std::vector<std::string> servers, double conn
 }
 
 void bindClient(nb::module_& m) {
+  nb::class_<CredentialFlags>(m, "CredentialFiles",
+                              "Files that tell who this is, and whom to trust; None: not given.")
+      .def(
+          "__init__",
+          [](CredentialFlags* self, std::optional<std::string> tokenFile, std::optional<std::string> tlsCa,
+             std::optional<std::string> tlsCertificate, std::optional<std::string> tlsKey) {
+            new (self) CredentialFlags{std::move(tokenFile), std::move(tlsCa), std::move(tlsCertificate),
+                                       std::move(tlsKey)};
+          },
+          "token_file"_a.none(), "tls_ca"_a.none(), "tls_cert"_a.none(), "tls_key"_a.none());
   nb::class_<PythonClient>(m, "Client")
       .def("__init__", &construct, "servers"_a, "connect_timeout"_a, "retry_timeout"_a, "transport"_a,
-           "connections"_a, "codec"_a, "pull_codec"_a, "go_on_without_rows"_a, "on_event"_a.none())
+           "connections"_a, "codec"_a, "pull_codec"_a, "go_on_without_rows"_a, "on_event"_a.none(),
+           "token"_a.none(), "files"_a)
       .def(
           "join",
           [](PythonClient& client, const ModelSpec& model, nb::handle initial, uint32_t rank, bool anyRank,

@@ -106,9 +106,13 @@ class Client:
     def __init__(self, servers: str | Sequence[str] | None = None, *, connect_timeout: float = 30.0,
                  retry_timeout: float = 60.0, transport: str = "auto", connections: int = 1, codec: str = "",
                  pull_codec: str = "", go_on_without_rows: bool = False,
-                 on_event: Callable[[str, str], None] | None = None):
-        """Connects to the first of `servers` that answers: "tcp://host:port" or "unix:///path"; None: the environment's
-        PSD_SERVER. Times in seconds. `retry_timeout`: how long a trainer whose connection broke tries to come back.
+                 on_event: Callable[[str, str], None] | None = None, token: str | None = None,
+                 token_file: str | os.PathLike[str] | None = None, tls_ca: str | os.PathLike[str] | None = None,
+                 tls_cert: str | os.PathLike[str] | None = None, tls_key: str | os.PathLike[str] | None = None):
+        """Connects to the first of `servers` that answers: "tcp://host:port", "tls://host:port" or "unix:///path"; None: the
+        environment's PSD_SERVER. `token`, or the file that holds it, tells the daemon who this is; None: PSD_TOKEN_FILE,
+        PSD_TOKEN. `tls_ca` says whose daemons to trust at tls://, `tls_cert` and `tls_key` who this is, all files in PEM
+        format; None: PSD_TLS_CA, PSD_TLS_CERT, PSD_TLS_KEY. Times in seconds. `retry_timeout`: how long a trainer whose connection broke tries to come back.
         `on_event(what, line)` is told what keeps the client ("waits", "broke") and when it is "back"; None: the
         logger "psd" is."""
         if servers is None:
@@ -117,7 +121,9 @@ class Client:
                 raise InvalidArgument('no server is given: "tcp://host:port", or the environment\'s PSD_SERVER')
         self._client = _psd.Client([servers] if isinstance(servers, str) else list(servers), connect_timeout,
                                    retry_timeout, transport, connections, codec, pull_codec, go_on_without_rows,
-                                   on_event or _tell)
+                                   on_event or _tell, token,
+                                   _psd.CredentialFiles(*(path if path is None else os.fspath(path)
+                                                          for path in (token_file, tls_ca, tls_cert, tls_key))))
         _open.add(self)
         self.model: Model | None = None
         self.info: _psd.JoinInfo | None = None
