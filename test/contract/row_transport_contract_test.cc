@@ -32,7 +32,6 @@ struct Way {
   bool inRing = false;  ///< the batch lies in the ring
   uint32_t batchShards =
       kRowShards;  ///< where they are not those of the daemon, rows of a slice lie scattered
-  uint64_t floatsAlone = UINT64_MAX;  ///< as RowSliceSizes has it
 };
 
 constexpr Way kWays[] = {
@@ -41,7 +40,6 @@ constexpr Way kWays[] = {
     {"codec", "rpc", Transport::rpc, true},
     {"ring, the batch in it", "shm", Transport::shm, false, true},
     {"ring, the batch on the heap", "shm", Transport::shm},
-    {"ring, each table alone in it", "shm", Transport::shm, false, true, kRowShards, 1},
     {"ring, scattered rows in it", "shm", Transport::shm, false, true, 1},
 };
 
@@ -69,7 +67,7 @@ struct Rig : TransportRig {
     return batch;
   }
   std::vector<RowSlice> slicesOf(const RowBatch& batch) const {
-    return cutRows(batch, terms.rowShards, {terms.rowValuesMax, way.floatsAlone});
+    return cutRows(batch, terms.rowShards, terms.rowValuesMax);
   }
   static PushRequest request(uint64_t step, const RowBatch& batch) {
     return {.step = Step{step}, .samples = 1, .parts = kRowShards, .rows = &batch};

@@ -210,7 +210,7 @@ uint32_t LocalClient::blockCount() const {
 }
 
 std::vector<RowSlice> LocalClient::cut(const RowBatch* rows) const {
-  return rows ? cutRows(*rows, rowShards_, {sliceElements_}) : noRows(rowShards_);
+  return rows ? cutRows(*rows, rowShards_, sliceElements_) : noRows(rowShards_);
 }
 
 Result<JoinInfo> LocalClient::join(const Membership& membership, const ModelSpec& model,

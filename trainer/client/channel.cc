@@ -267,9 +267,8 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, bool o
 }
 
 std::vector<RowSlice> Channel::carriedRows(const RowBatch* rows) const {
-  RowSliceSizes sizes{terms_.rowValuesMax};
-  if (transports_.rowBlocks()) sizes.floatsAlone = RowSliceSizes::kAloneInRing;
-  std::vector<RowSlice> slices = rows ? cutRows(*rows, terms_.rowShards, sizes) : noRows(terms_.rowShards);
+  std::vector<RowSlice> slices =
+      rows ? cutRows(*rows, terms_.rowShards, terms_.rowValuesMax) : noRows(terms_.rowShards);
   std::erase_if(slices, [this](const RowSlice& slice) { return linkOf(slice.shard, links_) != number_; });
   return slices;
 }

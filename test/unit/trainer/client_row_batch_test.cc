@@ -113,13 +113,12 @@ TEST_CASE("a batch lies in the ring while there is one with room, and its values
 TEST_CASE("slices have every row once, in its shard, whether or not the batch is in the shards' order") {
   Random random(5);
   RowBatch batch(kTables, GENERATE(1u, 3u, 4u));
-  const RowSliceSizes sizes{640, GENERATE(UINT64_MAX, 1u, 300u)};
   for (const uint32_t daemonShards : {1u, 3u, 7u}) {
     const std::vector<RowShardTerms> shards = shardsOf(daemonShards, 2);
     const std::vector<uint64_t> a = testing::mixedIds(500, random), b = testing::mixedIds(300, random);
     const RowBatch::Feature features[] = {{0, a}, {1, b}, {0, b}};
     batch.make(features);
-    const std::vector<RowSlice> slices = cutRows(batch, shards, sizes);
+    const std::vector<RowSlice> slices = cutRows(batch, shards, 640);
     const auto rows = rowsOf(slices, batch);
     CHECK(rows.size() == batch.rowCount());
     for (const auto& [row, times] : rows) {
@@ -146,11 +145,10 @@ TEST_CASE("slices have every row once, in its shard, whether or not the batch is
 TEST_CASE("rows of a slice are neighbours where a batch has them in the order of its shards") {
   Random random(6);
   const std::vector<uint64_t> ids = testing::mixedIds(400, random);
-  const auto neighbouring = [&](uint32_t batchShards, const std::vector<RowBatch::Feature>& features,
-                                uint64_t floatsAlone = UINT64_MAX) {
+  const auto neighbouring = [&](uint32_t batchShards, const std::vector<RowBatch::Feature>& features) {
     RowBatch batch(kTables, batchShards);
     batch.make(features);
-    const auto slices = cutRows(batch, shardsOf(3), {640, floatsAlone});
+    const auto slices = cutRows(batch, shardsOf(3), 640);
     return std::ranges::count_if(slices, [&](const RowSlice& slice) {
              const auto values = neighbours(slice, batch, [&](uint32_t table) { return batch.rows(table); });
              if (!values.empty()) CHECK(values.size() == slice.values);
@@ -160,7 +158,6 @@ TEST_CASE("rows of a slice are neighbours where a batch has them in the order of
   CHECK(neighbouring(3, {{0, ids}}));
   CHECK_FALSE(neighbouring(1, {{0, ids}}));
   CHECK_FALSE(neighbouring(3, {{0, ids}, {1, ids}}));
-  CHECK(neighbouring(3, {{0, ids}, {1, ids}}, 100));  // each table in slices of its own
 }
 
 }  // namespace psd::client_row_batch_test

@@ -103,59 +103,36 @@ std::vector<RowSlice> noRows(const std::vector<RowShardTerms>& shards) {
   return slices;
 }
 
-namespace {
-
-/// Fills slices of one row shard, one after the other.
-class SliceCutter {
- public:
-  SliceCutter(const RowSlice& whole, const RowSliceSizes& sizes, std::vector<RowSlice>& slices)
-      : sizes_(sizes), slices_(slices), slice_{.shard = whole.shard, .total = whole.count} {}
-
-  void add(RowSlice::Piece piece, uint64_t dim) {
-    const bool alone = piece.count * dim >= sizes_.floatsAlone;
-    if (alone) finish();
-    while (piece.count > 0) {
-      taken_ += kRowRunFloats;
-      const uint64_t room =
-          taken_ < sizes_.floatsMax ? (sizes_.floatsMax - taken_) / (dim + kRowIdFloats) : 0;
-      if (room == 0 && slice_.count > 0) {
-        finish();
-        continue;
-      }
-      const auto count = static_cast<uint32_t>(std::clamp<uint64_t>(room, 1, piece.count));
-      slice_.pieces.push_back({piece.table, piece.begin, count});
-      slice_.count += count;
-      slice_.values += count * dim;
-      taken_ += count * (dim + kRowIdFloats);
-      piece.begin += count;
-      piece.count -= count;
-    }
-    if (alone) finish();
-  }
-  /// Ends the slice, unless it has no rows and the shard has some.
-  void finish() {
-    if (slice_.count == 0 && slice_.total > 0) return;
-    slices_.push_back(slice_);
-    slice_ = {.shard = slice_.shard, .first = slice_.first + slice_.count, .total = slice_.total};
-    taken_ = 0;
-  }
-
- private:
-  const RowSliceSizes& sizes_;
-  std::vector<RowSlice>& slices_;
-  RowSlice slice_;
-  uint64_t taken_ = 0;  // of floatsMax
-};
-
-}  // namespace
-
 std::vector<RowSlice> cutRows(const RowBatch& batch, const std::vector<RowShardTerms>& shards,
-                              const RowSliceSizes& sizes) {
+                              uint64_t floatsMax) {
   std::vector<RowSlice> slices;
+  uint64_t taken = 0;  // of floatsMax
   for (const RowSlice& whole : divide(batch, shards)) {
-    SliceCutter cutter(whole, sizes, slices);
-    for (const RowSlice::Piece& piece : whole.pieces) cutter.add(piece, batch.dim(piece.table));
-    cutter.finish();
+    RowSlice slice{.shard = whole.shard, .total = whole.count};
+    const auto finish = [&] {
+      slices.push_back(slice);
+      slice = {.shard = whole.shard, .first = slice.first + slice.count, .total = whole.count};
+      taken = 0;
+    };
+    for (RowSlice::Piece piece : whole.pieces) {
+      const uint64_t dim = batch.dim(piece.table);
+      while (piece.count > 0) {
+        taken += kRowRunFloats;
+        const uint64_t room = taken < floatsMax ? (floatsMax - taken) / (dim + kRowIdFloats) : 0;
+        if (room == 0 && slice.count > 0) {
+          finish();
+          continue;
+        }
+        const auto count = static_cast<uint32_t>(std::clamp<uint64_t>(room, 1, piece.count));
+        slice.pieces.push_back({piece.table, piece.begin, count});
+        slice.count += count;
+        slice.values += count * dim;
+        taken += count * (dim + kRowIdFloats);
+        piece.begin += count;
+        piece.count -= count;
+      }
+    }
+    if (slice.count > 0 || whole.count == 0) finish();
   }
   return slices;
 }

@@ -53,19 +53,10 @@ void collectGradients(const RowSlice& slice, const RowBatch& batch, std::span<fl
 /// Puts values, row after row, where the batch has them.
 void placeValues(std::span<const float> values, const RowSlice& slice, RowBatch& batch);
 
-/// How large slices of rows are. A value type.
-struct RowSliceSizes {
-  /// In a ring, pieces of so many float32 values go alone: copying one costs more than another call does.
-  static constexpr uint64_t kAloneInRing = 16'384;
-
-  uint64_t floatsMax = 0;  ///< values, with what their ids take; but one row always
-  uint64_t floatsAlone =
-      UINT64_MAX;  ///< values of neighbours from which on they share a slice with no other table
-};
-
-/// The rows of a batch by shard, in slices. A shard without rows has one slice without rows. A pure function.
+/// The rows of a batch by shard, in slices of at most `floatsMax` float32 values with what their ids take, or
+/// of one row. A shard without rows has one slice without rows. A pure function.
 std::vector<RowSlice> cutRows(const RowBatch& batch, const std::vector<RowShardTerms>& shards,
-                              const RowSliceSizes& sizes);
+                              uint64_t floatsMax);
 
 /// The slices of a gradient without rows.
 std::vector<RowSlice> noRows(const std::vector<RowShardTerms>& shards);
