@@ -93,7 +93,7 @@ TEST_CASE("Auth: a token file is its owner's alone") {
   CHECK_FALSE(readTokenFile(folder.dir.path()).ok());
 }
 
-TEST_CASE("Auth: a token decides alone; else certificate and user do") {
+TEST_CASE("Auth: a token decides alone, without one certificate and user do") {
   const Folder folder;
   folder.hold(lineOf("pool", "trainer", "secret") + lineOf("eve", "reader", "other"));
   Authenticator who;
