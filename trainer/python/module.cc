@@ -177,11 +177,15 @@ void bindClient(nb::module_& m) {
       .def(
           "take_samples",
           [](PythonClient& client, uint64_t step, uint32_t count, uint64_t samples, uint64_t epochs,
-             bool wait) {
-            return client.takeSamples(
-                {.step = Step{step}, .count = count, .samples = samples, .epochs = epochs, .wait = wait});
+             uint64_t firstEpoch, bool wait) {
+            return client.takeSamples({.step = Step{step},
+                                       .count = count,
+                                       .samples = samples,
+                                       .epochs = epochs,
+                                       .firstEpoch = firstEpoch,
+                                       .wait = wait});
           },
-          "step"_a, "count"_a, "samples"_a, "epochs"_a, "wait"_a)
+          "step"_a, "count"_a, "samples"_a, "epochs"_a, "first_epoch"_a, "wait"_a)
       .def(
           "ping",
           [](PythonClient& client, uint64_t calls, uint32_t outstanding) {

@@ -12,8 +12,11 @@ import numpy as np
 import torch
 
 from . import _psd
+from ._dealt_sampler import DealtSampler
 from .client import Client, Model, Table
 from .errors import Error, InvalidArgument
+
+__all__ = ["DealtSampler", "Embedding", "Optimizer"]
 
 _log = logging.getLogger("psd")
 _NOTHING = np.zeros(0, np.float32)
@@ -82,6 +85,7 @@ class Optimizer(torch.optim.Optimizer):
         super().__init__([_Group(params=list(self._parameters.values()) or [torch.zeros(0)])], {})
         self.param_groups = [_Group(group) for group in self.param_groups]
         self.samples = samples
+        self._sampler: DealtSampler | None = None
         tables = {module.table.name: module.table for module in embeddings}
         self.model = Model.of(name or type(model).__name__, self._parameters, tables.values())
         self._lookups: list[_Lookup] = []
@@ -106,9 +110,10 @@ class Optimizer(torch.optim.Optimizer):
             self.client.close()
             raise
         self._attach()
-        self.last_push = None
+        self.last_push: _psd.PushInfo | None = None
         """What became of the newest gradient: a psd.PushInfo."""
-        self._push = None  # that is under way while backward passes run
+        self._push: _psd.PartialPush | None = None  # that is under way while backward passes run
+        self._push_samples = 0  # of it
         self._sent: dict[str, int] = {}  # of it, by name: the version of the gradient that was sent
         if overlap:
             for key, parameter in self._parameters.items():
@@ -123,17 +128,21 @@ class Optimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None, samples: int | None = None) -> Any:
         """Pushes the gradients, waits for what becomes of them, and pulls the parameters. A parameter without a gradient
-        counts as one whose gradient is zero. `samples`: of this step."""
+        counts as one whose gradient is zero. `samples`: of this step; None: those that a DealtSampler took for it, else what
+        the optimizer was made with."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        count = self.samples if samples is None else samples
         if self._push is None:
+            count = self._samples_of_step(samples)
             for key in self._parameters:
                 self._gather(key)
             basis, rows = self._take_rows()
             self.last_push = self.client.push(self._gradients, count, basis=basis, rows=rows)
+        elif samples is not None and samples != self._push_samples:
+            raise InvalidArgument(f"a gradient of {self._push_samples} samples has left already, and step() says {samples}: with "
+                                  "overlap=True set optimizer.samples before the backward pass")
         else:
             self.last_push = self._finish()
         self._pull()
@@ -197,6 +206,14 @@ class Optimizer(torch.optim.Optimizer):
         places = torch.from_numpy(rows.places(0).copy()).to(ids.device)
         return torch.nn.functional.embedding(places, leaf).view(*ids.shape, leaf.shape[1])
 
+    def _samples_of_step(self, given: int | None) -> int:
+        dealt = self._sampler._stepping() if self._sampler is not None else None
+        return next(count for count in (given, dealt, self.samples) if count is not None)
+
+    def _has_non_finite_gradient(self) -> bool:
+        return any(not torch.isfinite(parameter.grad).all() for parameter in self._parameters.values()
+                   if parameter.grad is not None)
+
     def _take_rows(self) -> tuple[list[int], _psd.Rows | None]:
         """The gradients of rows since the last push, and the versions that all gradients were computed from."""
         used = [lookup for lookup in self._lookups if lookup.leaf.grad is not None]
@@ -250,7 +267,8 @@ class Optimizer(torch.optim.Optimizer):
             raise Error(f"the gradient of '{key}' was sent when the backward pass before had made it; gradients that add up "
                         "over several backward passes need overlap=False")
         if self._push is None:
-            self._push = self.client.partial_push(self._gradients, self.samples)
+            self._push_samples = self._samples_of_step(None)
+            self._push = self.client.partial_push(self._gradients, self._push_samples)
         self._gather(key)
         self._ready(key)
         self._sent[key] = self._parameters[key].grad._version
