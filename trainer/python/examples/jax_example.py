@@ -22,7 +22,7 @@ def network(key: jax.Array, sizes: tuple[int, ...]) -> list[dict[str, jax.Array]
 def logits(parameters: Any, x: jax.Array) -> jax.Array:
     for layer in parameters[:-1]:
         x = jnp.tanh(x @ layer["w"] + layer["b"])
-    return (x @ parameters[-1]["w"] + parameters[-1]["b"])[:, 0]
+    return jnp.ravel(x @ parameters[-1]["w"] + parameters[-1]["b"])
 
 
 def loss(parameters: Any, x: jax.Array, y: jax.Array) -> jax.Array:

@@ -31,7 +31,7 @@ def images(folder: pathlib.Path, part: str) -> tuple[Tensor, Tensor]:
 def accuracy(model: nn.Module, inputs: Tensor, labels: Tensor) -> float:
     model.eval()
     with torch.no_grad():
-        right = sum(int((model(x).argmax(1) == y).sum()) for x, y in zip(inputs.split(500), labels.split(500)))
+        right = sum(int((model(x).argmax(1) == y).sum().item()) for x, y in zip(inputs.split(500), labels.split(500)))
     return right / len(labels)
 
 

@@ -26,7 +26,8 @@ class Ratings(nn.Module):
 
     def forward(self, users: Tensor, films: Tensor) -> Tensor:
         user, film = self.users(users), self.films(films)
-        return self.mean + user[:, -1] + film[:, -1] + (user[:, :-1] * film[:, :-1]).sum(1)
+        stars: Tensor = self.mean + user[:, -1] + film[:, -1] + (user[:, :-1] * film[:, :-1]).sum(1)
+        return stars
 
 
 def main() -> None:

@@ -31,7 +31,8 @@ class Trainer:
                  world_size: int | None = None, name: str = "jax", **options: Any):
         """Joins, and waits until the model has values: those of `parameters`, if this is the first trainer. `server`,
         `rank`, `world_size`: as psd.Client has them, from the environment where None; `options`: of psd.Client."""
-        leaves, self._tree = jax.tree_util.tree_flatten_with_path(parameters)
+        leaves, tree = jax.tree_util.tree_flatten_with_path(parameters)
+        self._tree: Any = tree
         self._names = [jax.tree_util.keystr(path, simple=True, separator=".") or "value" for path, _ in leaves]
         self._check_type([leaf for _, leaf in leaves])
         if len(set(self._names)) != len(leaves):
@@ -45,7 +46,7 @@ class Trainer:
         """What became of the newest gradient."""
         self.client = Client(server, **options)
         try:
-            info = self.client.join(self.model, self._values, rank, world_size)
+            info = self._info = self.client.join(self.model, self._values, rank, world_size)
             if info.local_period != 0:
                 raise InvalidArgument(f"the daemon's policy is {info.policy}, under which trainers take steps by themselves; "
                                       "psd.jax.Trainer pushes every gradient: choose hogwild, locked, bounded_staleness or "
@@ -56,8 +57,7 @@ class Trainer:
 
     @property
     def rank(self) -> int:
-        assert self.client.info is not None
-        return self.client.info.rank
+        return self._info.rank
 
     def pull(self) -> Any:
         """The parameters as they are now: arrays of their own, which stay as they are."""
@@ -68,9 +68,9 @@ class Trainer:
     def push(self, gradients: Any, samples: int = 1) -> _psd.PushInfo:
         """Pushes a pytree of gradients like the parameters, of `samples` examples, computed from the newest pull(); waits for
         what becomes of it."""
-        leaves, tree = jax.tree_util.tree_flatten(gradients)
-        if tree != self._tree:
-            raise InvalidArgument(f"the gradients are {tree}; the parameters are {self._tree}")
+        leaves, structure = jax.tree_util.tree_flatten(gradients)
+        if structure != self._tree:
+            raise InvalidArgument(f"the gradients are {structure}; the parameters are {self._tree}")
         self._check_type(leaves)
         for name, leaf in zip(self._names, leaves):
             if np.shape(leaf) != self.model.shapes[name]:
