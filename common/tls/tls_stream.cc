@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kBufferMin = 16u << 10, kBufferMax = 256u << 10;
 constexpr size_t kRecordMax = 16u << 10;   // of what is encrypted
 constexpr size_t kRecordOverhead = 256;    // generous
-constexpr size_t kSmallFillsMax = 32;      // so many in a row, and the buffer for much is given back
+constexpr size_t kSmallInARow = 32;      // so many in a row, and the buffer for much is given back
 constexpr size_t kUnreadMax = 256u << 10;  // of a peer that was refused
 constexpr size_t kNamesMax = 64, kNameMax = 255;
 
@@ -210,7 +210,7 @@ kj::Promise<bool> TlsStream::fill() {
   if (ended_) return false;
   const bool full = in_.end == in_.bytes.size();  // at the last time
   smallFills_ = in_.end <= kBufferMin ? smallFills_ + 1 : 0;
-  if (in_.bytes.size() == 0 || (in_.bytes.size() > kBufferMin && smallFills_ > kSmallFillsMax)) {
+  if (in_.bytes.size() == 0 || (in_.bytes.size() > kBufferMin && smallFills_ > kSmallInARow)) {
     in_.bytes = kj::heapArray<kj::byte>(kBufferMin);
   } else if (full && in_.bytes.size() < kBufferMax) {
     in_.bytes = kj::heapArray<kj::byte>(kBufferMax);
@@ -226,10 +226,12 @@ kj::Promise<bool> TlsStream::fill() {
 
 kj::Promise<void> TlsStream::flush() {
   if (out_.size() == 0) return kj::READY_NOW;
-  sending_ = kj::mv(out_);
-  out_ = {};
+  std::swap(sending_, out_);
+  smallFlushes_ = sending_.size() <= kBufferMin ? smallFlushes_ + 1 : 0;
   return below_->write(sending_.bytes.begin() + sending_.begin, sending_.size()).then([this] {
-    sending_ = {};
+    sending_.begin = sending_.end = 0;
+    const bool idle = sending_.bytes.size() > kBufferMin && smallFlushes_ > kSmallInARow;
+    if (idle) sending_.bytes = nullptr;
   });
 }
 

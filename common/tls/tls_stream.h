@@ -71,7 +71,7 @@ class TlsStream final : public kj::AsyncIoStream {
   SSL* const ssl_;
   Buffer in_, out_, sending_;
   kj::ArrayPtr<const kj::byte> piece_;  // of write() with one
-  size_t smallFills_ = 0;               // in a row
+  size_t smallFills_ = 0, smallFlushes_ = 0;  // in a row
   bool ended_ = false;                  // the peer sends nothing more
   bool shutDown_ = false;               // nor this end
   kj::Promise<void> farewell_ = kj::READY_NOW;

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 
+import certificates
 import numpy as np
 import processes
 
@@ -35,6 +36,34 @@ class PythonClient(processes.ProcessTest):
         client = self.client(daemon, **options)
         client.join(model, model.zeros(), rank, world_size)
         return client
+
+    def test_shows_who_it_is(self):
+        authority = certificates.Authority(self.folder)
+        certificate, key = authority.sign("server", "psd", "IP:127.0.0.1")
+        tokens, secrets = self.folder / "tokens", {}
+        for name, role in (("eve", "reader"), ("pool", "trainer")):
+            made = subprocess.run([processes.PSD, "token", "new", "--name", name, "--role", role, "--file", tokens], check=True,
+                                  capture_output=True, text=True, timeout=processes.WAIT_S)
+            secrets[name] = made.stdout.strip()
+        file = self.write("pool.token", secrets["pool"] + "\n")
+        file.chmod(0o600)
+        daemon = self.daemon(listen=("tls://127.0.0.1:0", self.unix_address()), auth=f'{{"tokens":"{tokens}"}}',
+                             tls=f'{{"certificate":"{certificate}","key":"{key}"}}')
+        trusts = {"tls_ca": authority.path}
+        for given, wrong in (({}, psd.Unauthenticated), ({"token": "wrong"}, psd.Unauthenticated)):
+            with self.assertRaises(wrong) as failed:
+                self.client(daemon, **trusts, **given)
+            self.assertFalse(failed.exception.retryable)
+        with self.assertRaises(psd.Forbidden) as failed:
+            self.joined(daemon, token=secrets["eve"], **trusts)
+        self.assertIn("this takes role trainer; 'eve' has role reader", str(failed.exception))
+        with self.assertRaises(psd.Unauthenticated):  # the system's authorities have not signed it
+            self.client(daemon, token_file=file)
+        client = self.joined(daemon, token_file=file, **trusts)
+        values = LINE.zeros()
+        client.pull(values)
+        client.push(LINE.zeros(), samples=1)
+        client.leave()
 
     def test_fits_a_line_with_pulls_and_pushes_of_each_kind(self):
         daemon = self.daemon(policy="locked", optimizer='{"type":"sgd","lr":0.1}')

@@ -144,6 +144,8 @@ def declared(schema, path=""):
 def present(schema, effective, path=""):
     """The same names as declared(), for what an effective configuration holds."""
     schema = branch(schema, effective)
+    if "propertyNames" in schema:  # names that the user chooses
+        return
     name = schema.get("properties", {}).get("type", {}).get("const", "")
     for key, value in effective.items():
         here = f"{path}.{name}:{key}" if name else f"{path}.{key}"
