@@ -5,6 +5,20 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS psd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT psd)
+install(FILES configs/systemd/psd.service DESTINATION lib/systemd/system COMPONENT psd)
+# What belongs to the prefix /usr is configured in /etc, as GNU's coding standards say; any other prefix has an etc of its own.
+install(CODE "
+  set(folder \"\${CMAKE_INSTALL_PREFIX}/etc/psd\")
+  if(CMAKE_INSTALL_PREFIX STREQUAL \"/usr\")
+    set(folder /etc/psd)
+  endif()
+  if(NOT EXISTS \"\$ENV{DESTDIR}\${folder}/psd.json\")
+    file(INSTALL DESTINATION \"\${folder}\" TYPE FILE FILES \"${PROJECT_SOURCE_DIR}/configs/systemd/psd.json\")
+  endif()" COMPONENT psd)
+file(GLOB examples CONFIGURE_DEPENDS configs/*.json)
+install(FILES ${examples} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd/examples COMPONENT psd)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd RENAME copyright COMPONENT psd)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libpsd-dev RENAME copyright COMPONENT client)
 
 # --- The client library ---------------------------------------------------------------------------------
 # trainer/client/client.h, what it includes, and two headers for its users. test/integration/test_installed.py builds

@@ -49,8 +49,10 @@ class Installed(processes.ProcessTest):
         return source / "build/line"
 
     def test_a_program_finds_the_library_and_trains(self):
-        self.install("psd")
-        prefix = self.install("client")
+        prefix = self.install("psd")
+        self.assertTrue((prefix / "etc/psd/psd.json").is_file())
+        self.assertTrue((prefix / "lib/systemd/system/psd.service").is_file())
+        self.install("client")
         line = self.build_line(prefix)
         processes.PSD = str(prefix / "bin/psd")
         daemon = self.daemon()
