@@ -60,3 +60,5 @@ configure_package_config_file(packaging/psdConfig.cmake.in ${PROJECT_BINARY_DIR}
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/packaging/psdConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/packaging/psdConfig.cmake ${PROJECT_BINARY_DIR}/packaging/psdConfigVersion.cmake
         DESTINATION ${PSD_CMAKE_DIR} COMPONENT client)
+
+include(packaging/cpack.cmake)

@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import subprocess
 import unittest
+from unittest import mock
 
 import processes
 
@@ -54,7 +55,9 @@ class Installed(processes.ProcessTest):
         self.assertTrue((prefix / "lib/systemd/system/psd.service").is_file())
         self.install("client")
         line = self.build_line(prefix)
-        processes.PSD = str(prefix / "bin/psd")
+        patch = mock.patch.object(processes, "PSD", str(prefix / "bin/psd"))
+        patch.start()
+        self.addCleanup(patch.stop)
         daemon = self.daemon()
         trainer = processes.Process(self.folder, "line-0", [line, daemon.address, 0, 1])
         self.processes.append(trainer)
