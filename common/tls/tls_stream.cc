@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kBufferMin = 16u << 10, kBufferMax = 256u << 10;
 constexpr size_t kRecordMax = 16u << 10;   // of what is encrypted
 constexpr size_t kRecordOverhead = 256;    // generous
-constexpr size_t kSmallInARow = 32;      // so many in a row, and the buffer for much is given back
+constexpr size_t kSmallInARow = 32;        // so many in a row, and the buffer for much is given back
 constexpr size_t kUnreadMax = 256u << 10;  // of a peer that was refused
 constexpr size_t kNamesMax = 64, kNameMax = 255;
 

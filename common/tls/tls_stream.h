@@ -70,10 +70,10 @@ class TlsStream final : public kj::AsyncIoStream {
   kj::Own<kj::AsyncIoStream> below_;
   SSL* const ssl_;
   Buffer in_, out_, sending_;
-  kj::ArrayPtr<const kj::byte> piece_;  // of write() with one
+  kj::ArrayPtr<const kj::byte> piece_;        // of write() with one
   size_t smallFills_ = 0, smallFlushes_ = 0;  // in a row
-  bool ended_ = false;                  // the peer sends nothing more
-  bool shutDown_ = false;               // nor this end
+  bool ended_ = false;                        // the peer sends nothing more
+  bool shutDown_ = false;                     // nor this end
   kj::Promise<void> farewell_ = kj::READY_NOW;
 };
 
