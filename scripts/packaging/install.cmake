@@ -24,6 +24,7 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libpsd-dev RENAME
 # trainer/client/client.h, what it includes, and two headers for its users. test/integration/test_installed.py builds
 # against them alone.
 set(PSD_PUBLIC_HEADERS
+  common/auth/credentials.h
   common/os/address.h
   common/os/huge_pages.h
   common/os/shared_memory.h
