@@ -130,10 +130,14 @@ void bindCalls(nb::module_& m) {
       .def("finish", &PythonPartialPush::finish);
   nb::class_<PythonRows>(m, "Rows", "The rows of embedding tables that one step uses.")
       .def("make", &PythonRows::make, "features"_a)
-      .def("ids", &PythonRows::ids, "table"_a)
-      .def("places", &PythonRows::places, "feature"_a)
-      .def("values", &PythonRows::values, "table"_a)
-      .def("gradients", &PythonRows::gradients, "table"_a)
+      .def("ids", &PythonRows::ids, "table"_a,
+           nb::sig("def ids(self, table: str) -> numpy.typing.NDArray[numpy.uint64]"))
+      .def("places", &PythonRows::places, "feature"_a,
+           nb::sig("def places(self, feature: int) -> numpy.typing.NDArray[numpy.int64]"))
+      .def("values", &PythonRows::values, "table"_a,
+           nb::sig("def values(self, table: str) -> numpy.typing.NDArray[numpy.float32]"))
+      .def("gradients", &PythonRows::gradients, "table"_a,
+           nb::sig("def gradients(self, table: str) -> numpy.typing.NDArray[numpy.float32]"))
       .def("__len__", &PythonRows::count);
 }
 
@@ -191,20 +195,24 @@ void bindClient(nb::module_& m) {
              uint32_t worldSize) {
             return client.join({Rank{rank}, worldSize, anyRank}, model, initial);
           },
-          "model"_a, "initial"_a, "rank"_a, "any_rank"_a, "world_size"_a)
+          "model"_a, "initial"_a.none(), "rank"_a, "any_rank"_a, "world_size"_a)
       .def("observe", &PythonClient::observe, "model"_a)
-      .def("pull", &PythonClient::pull, "into"_a, "rows"_a.none())
-      .def("push", &push, "step"_a, "gradient"_a, "samples"_a, "basis"_a, "rows"_a.none())
-      .def("begin_push", &beginPush, "step"_a, "gradient"_a, "samples"_a, "basis"_a, "rows"_a.none())
+      .def("pull", &PythonClient::pull, "into"_a.none(), "rows"_a.none())
+      .def("push", &push, "step"_a, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none())
+      .def("begin_push", &beginPush, "step"_a, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none())
       .def("rows", &PythonClient::rows)
       .def(
           "take_samples",
           [](PythonClient& client, uint64_t step, uint32_t count, uint64_t samples, uint64_t epochs,
-             bool wait) {
-            return client.takeSamples(
-                {.step = Step{step}, .count = count, .samples = samples, .epochs = epochs, .wait = wait});
+             uint64_t firstEpoch, bool wait) {
+            return client.takeSamples({.step = Step{step},
+                                       .count = count,
+                                       .samples = samples,
+                                       .epochs = epochs,
+                                       .firstEpoch = firstEpoch,
+                                       .wait = wait});
           },
-          "step"_a, "count"_a, "samples"_a, "epochs"_a, "wait"_a)
+          "step"_a, "count"_a, "samples"_a, "epochs"_a, "first_epoch"_a, "wait"_a)
       .def(
           "ping",
           [](PythonClient& client, uint64_t calls, uint32_t outstanding) {
@@ -223,7 +231,7 @@ void bindClient(nb::module_& m) {
 
 NB_MODULE(_psd, m) {
   nb::set_leak_warnings(false);  // what lives when the interpreter ends has been closed by then
-  m.attr("__version__") = PSD_VERSION;
+  m.attr("version") = PSD_VERSION;
   psd::python::bindModel(m);
   psd::python::bindAnswers(m);
   psd::python::bindCalls(m);

@@ -1,6 +1,7 @@
 """Train with a psd parameter server: psd.Client for numpy arrays, psd.torch for PyTorch."""
 
-from ._psd import DealtSamples, JoinInfo, PartialPush, PendingPull, PendingPush, PullInfo, PushInfo, Rows, __version__
+from ._psd import DealtSamples, JoinInfo, PartialPush, PendingPull, PendingPush, PullInfo, PushInfo, Rows
+from ._psd import version as __version__
 from .client import Client, Model, Table
 from .errors import (BadSlice, DeadlineExceeded, Error, Forbidden, InputOutputError, Internal, Interrupted, InvalidArgument,
                      ModelMismatch, NonFinite, NotReady, Overloaded, ProtocolMismatch, RankTaken, SessionEnded,

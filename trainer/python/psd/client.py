@@ -188,9 +188,12 @@ class Client:
         """An empty batch of rows of the model's tables: make([(table, ids), …]) says which, before a pull."""
         return self._client.rows()
 
-    def take_samples(self, count: int, samples: int, epochs: int, wait: bool = True) -> _psd.DealtSamples:
-        """Samples that the daemon deals for the next push: at most `count` of the `samples` of each of so many epochs."""
-        return self._client.take_samples(self.step + 1, count, samples, epochs, wait)
+    def take_samples(self, count: int, samples: int, epochs: int, wait: bool = True, *, ahead: int = 0,
+                     first_epoch: int = 0) -> _psd.DealtSamples:
+        """Samples that the daemon deals for the next push, or the one after `ahead` others: at most `count` of the `samples`
+        of each of so many epochs. The same samples when asked again. `wait`: where others have what is left, until it comes
+        back or is done; only when no push is under way. `first_epoch`: where a daemon without a plan begins."""
+        return self._client.take_samples(self.step + 1 + ahead, count, samples, epochs, first_epoch, wait)
 
     def ping(self, calls: int = 1, outstanding: int = 1) -> list[float]:
         """Seconds of so many empty calls."""
