@@ -88,6 +88,11 @@ class PythonClient(processes.ProcessTest):
         self.assertAlmostEqual(float(LINE.views(values)["bias"]), 1, 2)
         self.assertEqual(daemon.status()["trainers"], [])
 
+    def test_flat_arrays_begin_at_a_multiple_of_64_bytes(self):
+        for size in (1, 17, 1 << 20):
+            array = psd.Model("m", {"w": (size,)}).zeros()
+            self.assertEqual((array.ctypes.data % 64, array.size % 16, array.any()), (0, 0, False))
+
     def test_arrays_that_nobody_waits_for_may_go(self):
         daemon = self.daemon()
         model = psd.Model("large", {"w": (1 << 20,)})
