@@ -210,7 +210,8 @@ class PythonClient(processes.ProcessTest):
         codes = re.findall(r"^  (\w+) @\d+;", schema.partition("enum ErrorCode {")[2].partition("}")[0], re.MULTILINE)
         names = {"io": "InputOutputError"}
         classes = [getattr(psd, names.get(code, code[0].upper() + code[1:])) for code in codes]
-        self.assertEqual(len(set(classes)), 16)
+        self.assertEqual(len(set(classes)), len(codes))
+        self.assertGreaterEqual(len(codes), 16)
         for kind in classes:
             error = psd.errors.of(kind.code, "line", True)
             self.assertIs(type(error), kind)
@@ -293,7 +294,7 @@ class PythonClient(processes.ProcessTest):
         with self.assertLogs("psd", logging.WARNING) as logs:
             self.processes[-1].kill()
             with self.assertRaises(psd.Unavailable) as gone:
-                client.pull(LINE.zeros())
+                client.push(LINE.zeros())  # a pull needs no daemon where its memory is shared
         self.assertTrue(gone.exception.retryable)
         self.assertIn("trying again", logs.output[0])
 
