@@ -235,12 +235,20 @@ Result<std::vector<Override>> applyOverrides(Json& document, const ConfigOverrid
   for (const std::string& address : overrides.listen) {
     if (!isUtf8(address)) return notText("--listen", address);
   }
+  if (overrides.http && !isUtf8(*overrides.http)) return notText("--http", *overrides.http);
   if (overrides.device && !isUtf8(*overrides.device)) return notText("--device", *overrides.device);
   if (!overrides.listen.empty()) {
     document["listen"] = overrides.listen;
     for (size_t i = 0; i < overrides.listen.size(); i++) {
       applied.push_back({"--listen " + printable(overrides.listen[i]), element("listen", i)});
     }
+  }
+  if (overrides.http) {
+    if (Status status = applyOverride(document, "http.listen=[]"); !status.ok()) {
+      return Error{status.error().code, "--http: " + status.message()};
+    }
+    document["http"]["listen"] = {*overrides.http};
+    applied.push_back({"--http " + printable(*overrides.http), element("http.listen", 0)});
   }
   if (overrides.device) {
     document.erase("devices");
@@ -275,6 +283,7 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   ObjectReader in(std::move(document));
   DaemonConfig config;
   config.listen = readListen(in);
+  config.http = readHttp(in.object("http"));
   config.devices = readDevices(in);
   if (in.has("shards")) config.shards = static_cast<uint32_t>(in.integer("shards", 1, 1, kShardsMax));
   if (config.shards && *config.shards < config.devices.size()) {

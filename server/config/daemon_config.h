@@ -16,6 +16,7 @@
 #include "server/checkpoint/durability_config.h"
 #include "server/config/codecs_config.h"
 #include "server/config/device_choice.h"
+#include "server/config/http_config.h"
 #include "server/config/parameter_groups.h"
 #include "server/config/tables_config.h"
 #include "server/config/world_size.h"
@@ -60,7 +61,8 @@ struct MembershipConfig {
 /// Everything that a daemon is told. Each field is the key of the same name in the configuration;
 /// docs/configuration.md is the reference. A value type.
 struct DaemonConfig {
-  std::vector<Address> listen;        ///< at least one
+  std::vector<Address> listen;  ///< at least one
+  HttpConfig http;
   std::vector<DeviceChoice> devices;  ///< at least one; shards go round them
   std::optional<uint32_t> shards;     ///< at least as many as devices; nothing: by the model's size
   uint32_t threads = 1;               ///< event loops
@@ -92,8 +94,9 @@ Result<LoadedConfig> readDaemonConfig(nlohmann::ordered_json document);
 /// What the command line lays over the file.
 struct ConfigOverrides {
   std::vector<std::string> listen;       ///< --listen, repeatable: together they replace `listen`
+  std::optional<std::string> http;       ///< --http: replaces `http.listen`
   std::optional<std::string> device;     ///< --device: replaces `device` and `devices`
-  std::vector<std::string> assignments;  ///< --set KEY=VALUE, in order, after the two above
+  std::vector<std::string> assignments;  ///< --set KEY=VALUE, in order, after those above
 };
 
 /// Reads the file at `path` (empty: no file, all defaults), applies the overrides and checks the

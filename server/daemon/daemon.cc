@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include "common/os/text_file.h"
+#include "server/daemon/http_hooks.h"
 #include "server/daemon/server.h"
+#include "server/http/http_side.h"
 
 namespace psd {
 namespace {
@@ -85,12 +87,15 @@ kj::Promise<void> onHangups(kj::UnixEventPort& port, Server& server) {
       .then([&port, &server](Result<std::string>) { return onHangups(port, server); });
 }
 
-void logReady(const Server& server, const DaemonConfig& config, const std::string& devices) {
+void logReady(const Server& server, const HttpSide& http, const DaemonConfig& config,
+              const std::string& devices) {
   std::string addresses;
   for (const Address& address : server.addresses()) addresses += " " + address.toString();
-  spdlog::info("psd {} ready: listening on{}, pid {}, device {}, policy {}, optimizer {}, {} threads",
+  std::string pages;
+  for (const std::string& place : http.places()) pages += (pages.empty() ? ", page " : " ") + place;
+  spdlog::info("psd {} ready: listening on{}, pid {}, device {}, policy {}, optimizer {}, {} threads{}",
                PSD_VERSION, addresses, getpid(), devices, describePolicies(config.groups),
-               describeOptimizers(config.groups), config.threads);
+               describeOptimizers(config.groups), config.threads, pages);
 }
 
 Status saveFinalModel(Env& env, const DaemonConfig& config, ParameterHost& host) {
@@ -146,8 +151,10 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
 
   Server server(io, loaded, std::move(backends), env, std::move(reread), descriptors);
   PSD_RETURN_IF_ERROR(server.start());
+  HttpSide http(io, config.http, httpHooksOf(server));
+  if (!config.http.listen.empty()) PSD_RETURN_IF_ERROR(http.start());
   if (!portFile.empty()) PSD_RETURN_IF_ERROR(writePortFile(env, portFile, server.addresses()));
-  logReady(server, config, devices);
+  logReady(server, http, config, devices);
 
   Status saved;
   auto signals = onSignals(io.unixEventPort, server, endedBySigterm(config.durability))

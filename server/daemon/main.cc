@@ -175,9 +175,15 @@ int run(int argc, char** argv) {
   app.get_formatter()->column_width(34);
 
   ConfigFlags serve;
+  std::vector<std::string> http;
   std::string portFile;
   app.add_option("--config", serve.file, "Configuration file (JSON, comments allowed)")->type_name("FILE");
   serve.addTo(app);
+  app.add_option("--http", http,
+                 std::string("Show a page and answer programs over HTTP; without an address on ") +
+                     psd::kDefaultHttpAddress)
+      ->type_name("[ADDRESS]")
+      ->expected(0, 1);
   app.add_option("--port-file", portFile, "Write the TCP port here once the daemon can be reached")
       ->type_name("FILE");
 
@@ -198,6 +204,10 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return report(psd::usageError(error, app));
+  }
+  if (app.count("--http") > 0) {
+    const bool named = !http.empty() && !http.front().empty();
+    serve.overrides.http = named ? http.front() : psd::kDefaultHttpAddress;
   }
   if (const psd::Status placed = psd::checkOptionsPlaced(app); !placed.ok()) return report(placed);
 

@@ -42,6 +42,7 @@ class Server {
   ParameterHost& host() { return host_; }
   /// For services on an event loop.
   ControlLoop& controlLoop() { return controlLoop_; }
+  Administration& administration() { return administration_; }
   /// The event loops, for services that come over no connection; they may hold them beyond the threads' end.
   kj::Promise<std::vector<std::shared_ptr<EventLoop>>> loops();
 
