@@ -122,10 +122,11 @@ void History::addToMinute(const Point& point) {
   inMinute_ = 0;
 }
 
-std::string History::json() const {
+std::string History::json(std::string_view reports) const {
   std::string text = "{\"series\":[";
   for (size_t i = 0; i < kSeries.size(); i++) text += fmt::format("{}\"{}\"", i > 0 ? "," : "", kSeries[i]);
-  return text + "],\"seconds\":" + seconds_.json() + ",\"minutes\":" + minutes_.json() + "}";
+  return text + "],\"seconds\":" + seconds_.json() + ",\"minutes\":" + minutes_.json() +
+         ",\"reports\":" + std::string(reports) + "}";
 }
 
 }  // namespace psd

@@ -44,8 +44,9 @@ class History {
 
   /// Nothing before the second add().
   const std::optional<Point>& newest() const { return newest_; }
-  /// {"series": [names], "seconds": [[time, values …] …], "minutes": [the same]}, oldest first; null for NaN.
-  std::string json() const;
+  /// {"series": [names], "seconds": [[time, values …] …], "minutes": [the same], "reports": `reports`},
+  /// oldest first; null for NaN. `reports` is JSON.
+  std::string json(std::string_view reports) const;
 
  private:
   /// What the next point is measured against.

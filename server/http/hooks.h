@@ -9,6 +9,7 @@
 
 #include "common/status/status.h"
 #include "server/http/caller.h"
+#include "server/status/daemon_event.h"
 #include "server/status/daemon_status.h"
 
 namespace psd {
@@ -20,6 +21,8 @@ using HttpAction = std::function<kj::Promise<Result<std::string>>(const nlohmann
 /// What the HTTP side asks of the daemon, on the control loop.
 struct HttpHooks {
   std::function<DaemonStatus()> status;
+  std::function<std::string()> reports;  ///< JSON: {rank: {name: [[time, step, value] …]}}
+  std::function<DaemonEvents()> events;
   HttpRoleOf roleOf;
   std::map<std::string, HttpAction> actions;  ///< by name: "reload" is POST /api/reload
 };

@@ -33,6 +33,7 @@ HttpSide::HttpSide(kj::AsyncIoContext& io, const HttpConfig& config, HttpHooks h
       timer_(io.provider->getTimer()),
       config_(config),
       status_(hooks.status),
+      events_(hooks.events),
       names_(builder_),
       table_(builder_.build()),
       replies_(names_, timer_, metrics_, config.timeoutMs * kj::MILLISECONDS),
@@ -106,7 +107,9 @@ void HttpSide::look() {
 }
 
 nlohmann::ordered_json HttpSide::documentOf(const DaemonStatus& status) const {
-  nlohmann::ordered_json document{{"time", unixTime()}, {"status", statusJson(status)}};
+  nlohmann::ordered_json document = statusJson(events_());
+  document["time"] = unixTime();
+  document["status"] = statusJson(status);
   if (const auto& point = history_.newest())
     document["point"] = nlohmann::ordered_json::parse(jsonOfPoint(*point));
   return document;

@@ -46,6 +46,7 @@ class HttpSide final : private kj::TaskSet::ErrorHandler, private kj::HttpServer
   kj::Timer& timer_;
   const HttpConfig config_;
   const std::function<DaemonStatus()> status_;
+  const std::function<DaemonEvents()> events_;
   HttpMetrics metrics_;
   History history_;
   LiveFeed feed_;

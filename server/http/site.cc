@@ -74,7 +74,8 @@ void Site::addPlaces() {
                                  }};
   places_["/api/history.json"] = {
       HttpRole::observer, [this](Response& response) {
-        return replies_.send(response, {.type = "application/json", .content = shared(history_.json())});
+        return replies_.send(
+            response, {.type = "application/json", .content = shared(history_.json(hooks_.reports()))});
       }};
   places_["/api/events"] = {HttpRole::observer, [this](Response& response) { return follow(response); }};
 }

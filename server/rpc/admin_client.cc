@@ -21,10 +21,14 @@ std::string noAnswer(std::chrono::milliseconds timeout) {
   return text;
 }
 
+/// How long the daemon's answer is waited for.
+enum class Patience { asToConnect, endless };
+
 /// Connects, logs in, and runs `talk(admin, network)`; whatever the library throws becomes an Error.
 /// `late` is what to add to it when the daemon was asked and has not answered in time.
 template <class T, class Talk>
-Result<T> withAdmin(const Address& address, std::chrono::milliseconds timeout, const char* late, Talk talk) {
+Result<T> withAdmin(const Address& address, std::chrono::milliseconds timeout, const char* late, Talk talk,
+                    Patience patience = Patience::asToConnect) {
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
   bool asked = false;
   try {
@@ -48,6 +52,7 @@ Result<T> withAdmin(const Address& address, std::chrono::milliseconds timeout, c
           asked = true;
           return talk(answer.getAdmin(), client);
         });
+    if (patience == Patience::endless) return conversation.wait(io.waitScope);
     return io.provider->getTimer()
         .timeoutAfter(timeout.count() * kj::MILLISECONDS, kj::mv(conversation))
         .wait(io.waitScope);
@@ -102,6 +107,77 @@ Result<std::string> reloadDaemon(const Address& address, std::chrono::millisecon
               return std::string(response.getChange().cStr());
             });
       });
+}
+
+Result<std::string> takeCheckpoint(const Address& address, std::chrono::milliseconds timeout) {
+  return withAdmin<std::string>(
+      address, timeout, kGoesOn, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        return admin.checkpointRequest().send().then(
+            [](capnp::Response<schema::Admin::CheckpointResults> response) -> Result<std::string> {
+              PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
+              return std::string(response.getPath().cStr());
+            });
+      });
+}
+
+Result<std::string> removeTrainer(const Address& address, Rank rank, std::chrono::milliseconds timeout) {
+  return withAdmin<std::string>(
+      address, timeout, kGoesOn, [rank](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        auto request = admin.removeTrainerRequest();
+        request.setRank(rank.value);
+        return request.send().then(
+            [](capnp::Response<schema::Admin::RemoveTrainerResults> response) -> Result<std::string> {
+              PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
+              return std::string(response.getRemoved().cStr());
+            });
+      });
+}
+
+Result<std::string> setKey(const Address& address, const std::string& assignment,
+                           std::chrono::milliseconds timeout) {
+  return withAdmin<std::string>(
+      address, timeout, kGoesOn, [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        auto request = admin.setRequest();
+        request.setAssignment(assignment.c_str());
+        return request.send().then(
+            [](capnp::Response<schema::Admin::SetResults> response) -> Result<std::string> {
+              PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
+              return std::string(response.getChange().cStr());
+            });
+      });
+}
+
+Result<std::string> fetchEventsJson(const Address& address, std::chrono::milliseconds timeout) {
+  return withAdmin<std::string>(
+      address, timeout, "", [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        return admin.eventsRequest().send().then(
+            [](capnp::Response<schema::Admin::EventsResults> response) -> Result<std::string> {
+              return std::string(response.getJson().cStr());
+            });
+      });
+}
+
+Status followEvents(const Address& address, std::chrono::milliseconds timeout,
+                    const std::function<Result<uint64_t>(const std::string& json)>& tell) {
+  using Outcome = Result<bool>;
+  std::function<kj::Promise<Outcome>(schema::Admin::Client, uint64_t)> next = [&](schema::Admin::Client admin,
+                                                                                  uint64_t after) {
+    auto request = admin.eventsRequest();
+    request.setAfter(after);
+    request.setWait(true);
+    return request.send().then(
+        [&next, &tell,
+         admin](capnp::Response<schema::Admin::EventsResults> events) mutable -> kj::Promise<Outcome> {
+          const Result<uint64_t> told = tell(events.getJson().cStr());
+          if (!told.ok()) return Outcome(told.error());
+          return next(kj::mv(admin), *told);
+        });
+  };
+  return withAdmin<bool>(
+             address, timeout, "",
+             [&](schema::Admin::Client admin, capnp::TwoPartyClient&) { return next(kj::mv(admin), 0); },
+             Patience::endless)
+      .status();
 }
 
 Status stopDaemon(const Address& address, const std::string& reason, std::chrono::milliseconds timeout) {

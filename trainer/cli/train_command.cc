@@ -16,6 +16,7 @@
 #include "trainer/loop/fit.h"
 #include "trainer/loop/metrics.h"
 #include "trainer/loop/progress.h"
+#include "trainer/loop/reporter.h"
 #include "trainer/model/initial_values.h"
 
 namespace psd {
@@ -111,10 +112,12 @@ Error afterGoodbye(Client& client, const Error& error) {
 Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& material,
                               std::optional<Evaluation>& final, Progress& progress,
                               const StopSignals& signals) {
-  std::vector<LoopObserver*> observers{&progress};
+  Reporter reporter(client);
+  std::vector<LoopObserver*> observers{&progress, &reporter};
   if (material.metrics) observers.push_back(material.metrics.get());
   auto summary = loop.run(observers, [&] { return signals.received() != 0; });
   progress.finish();
+  reporter.finish();
   if (!summary.ok()) return afterGoodbye(client, summary.error());
   if (final && !summary->interrupted) {
     const Status pulled = final->pull(client).status();

@@ -2,6 +2,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -182,6 +183,7 @@ void bindClient(nb::module_& m) {
                 {.step = Step{step}, .count = count, .samples = samples, .epochs = epochs, .wait = wait});
           },
           "step"_a, "count"_a, "samples"_a, "epochs"_a, "wait"_a)
+      .def("report", &PythonClient::report, "step"_a, "values"_a)
       .def(
           "ping",
           [](PythonClient& client, uint64_t calls, uint32_t outstanding) {

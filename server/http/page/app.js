@@ -131,7 +131,12 @@ const asks = {
   checkpoint: ["Take a checkpoint now?", "It is written while trainers go on.", "Take it"],
   stop: ["Stop the daemon?", "The run ends for all trainers. What is configured to be saved is saved.", "Stop"],
 };
-const actions = {};
+const actions = {
+  async remove(trainer) {
+    const text = `Process ${trainer.pid} on ${trainer.host} counts as lost and is not let in again. Another process may take the rank.`;
+    if (await confirmed(`Remove the trainer of rank ${trainer.rank}?`, text, "Remove it")) act("remove", { rank: trainer.rank });
+  },
+};
 
 for (const button of document.querySelectorAll("[data-action]")) {
   button.addEventListener("click", async () => {

@@ -184,6 +184,7 @@ function showTables(status) {
 }
 
 function showDurability(status) {
+  at("checkpoint").hidden = status.durability.type === "none";
   const { type, path, last_checkpoint: last, checkpoints, checkpoint_failures: failures, error, log } = status.durability;
   const rows = [["durability", type === "none" ? "none: the model ends with the daemon" : `${type} in ${path}`]];
   if (type !== "none") {

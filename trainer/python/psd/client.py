@@ -186,6 +186,11 @@ class Client:
         """Samples that the daemon deals for the next push: at most `count` of the `samples` of each of so many epochs."""
         return self._client.take_samples(self.step + 1, count, samples, epochs, wait)
 
+    def report(self, values: dict[str, float]) -> None:
+        """Tells the daemon, for people, how training goes after the newest push: at most 16 values, as {"loss": 0.3}.
+        Does not wait; what comes while a report is on its way is left out."""
+        self._client.report(self.step, values)
+
     def ping(self, calls: int = 1, outstanding: int = 1) -> list[float]:
         """Seconds of so many empty calls."""
         return self._client.ping(calls, outstanding)
