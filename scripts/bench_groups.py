@@ -6,6 +6,7 @@ import time
 import bench_programs
 from bench_group import MIB, SIZE, Group
 from bench_loops import Aggregators, Kernels, Optimizers
+from bench_models import TableModels
 from bench_report import Row, gigabytes, mebibytes, microseconds, milliseconds
 from bench_rows import Rows
 
@@ -383,4 +384,4 @@ class Devices(Group):
                              None, gigabytes) for operation in ("pull", "push") if "nothing" not in medians]
 
 
-GROUPS = (Transfer, Latency, Train, Rows, Memory, Sizes, Trainers, Connections, Sweep, Devices, Optimizers, Kernels, Aggregators)
+GROUPS = (Transfer, Latency, Train, Rows, TableModels, Memory, Sizes, Trainers, Connections, Sweep, Devices, Optimizers, Kernels, Aggregators)

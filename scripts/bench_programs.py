@@ -62,6 +62,24 @@ class Programs:
         script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "torch_rpc.py"
         return self.run([self.python, script, "--size", size, "--seconds", self.seconds], self.seconds)
 
+    def torch_dlrm(self, batch):
+        script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "torch_dlrm.py"
+        return self.run([self.python, script, "--seconds", self.seconds, "--batch-size", batch], self.seconds)
+
+    def training_steps(self, config, *arguments):
+        """What one trainer's --metrics say of each step, over a Unix socket."""
+        with self.daemon(config) as daemon, tempfile.TemporaryDirectory(prefix="psd-bench-") as folder:
+            metrics = pathlib.Path(folder) / "metrics"
+            program = [str(self.folder / "psd-trainer"), "train", "--server", daemon.address["unix"], "--rank", "0",
+                       "--world-size", "1", "--metrics", str(metrics), *map(str, arguments)]
+            try:
+                done = subprocess.run(program, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PROGRAM_S, check=False)
+            except subprocess.TimeoutExpired:
+                raise Failed(f"psd-trainer train did not end within {PROGRAM_S} s") from None
+            if done.returncode != 0:
+                raise Failed(f"psd-trainer train: {last_line(done.stderr)}")
+            return [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+
     def cuda_kernels(self):
         """What psd-bench-cuda says, or None where there is no such program or no GPU."""
         program = self.folder / "psd-bench-cuda"

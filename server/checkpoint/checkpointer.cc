@@ -219,7 +219,7 @@ Checkpointer::Base Checkpointer::baseAfter(const Manifest& manifest, const Check
 std::unique_ptr<RowsCopy> Checkpointer::beginRows(RowShard& shard, size_t index, Manifest& manifest,
                                                   bool live, bool goesOn) const {
   if (config_.fullEvery == 1) return std::make_unique<RowsCopy>(shard, live);
-  auto evicted = shard.takeEvicted();
+  auto evicted = shard.turnover().takeEvicted();
   if (!goesOn || !evicted) return std::make_unique<RowsCopy>(shard, live);
   const EarlierRows& before = base_->rowShards[index];
   manifest.rowShards[index].since = before.version;

@@ -138,7 +138,7 @@ Status Replayer::apply(Shard& shard, const LogRecord& record, const Gradient& gr
 Status Replayer::applyRows(RowShard& shard, const LogRecord& record) {
   UpdateScalars scalars = record.scalars;
   scalars.before = shard.stateBegan().value;
-  PSD_RETURN_IF_ERROR(shard.repeat(record.beside()));
+  PSD_RETURN_IF_ERROR(shard.turnover().repeat(record.beside()));
   const StagedRows all{record.rows(), record.gradient().values(), nullptr};
   // Only a push that is applied by itself can be in some rows already.
   const bool divided = shard.divided() && record.part == UpdatePart::whole && record.sources.size() == 1;

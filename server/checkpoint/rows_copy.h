@@ -18,7 +18,7 @@ class RowsCopy {
   static constexpr uint64_t kHeldBytesMax = uint64_t{256} << 20;
   static constexpr uint64_t kFileBytes = uint64_t{64} << 20;  ///< of a file, about
 
-  /// With the shard's lock held. `live`, `since`: see RowSnapshot. `evicted`: see RowShard::takeEvicted().
+  /// With the shard's lock held. `live`, `since`: see RowSnapshot. `evicted`: see RowTurnover::takeEvicted().
   RowsCopy(RowShard& shard, bool live, std::optional<EarlierRows> since = {},
            std::vector<std::vector<uint64_t>> evicted = {});
   ~RowsCopy();

@@ -112,7 +112,7 @@ Status restoreRows(Env& env, const Checkpoint& checkpoint, RowShard& shard, std:
     }));
   }
   shard.restore(version, PushedRanges(std::move(pushed)), fresh ? version : stateBegan);
-  shard.countBytes();
+  shard.turnover().countBytes();
   return {};
 }
 

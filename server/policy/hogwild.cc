@@ -91,7 +91,7 @@ kj::Promise<Result<PushAnswer>> Hogwild::makeAndApplyRows(RowShard& shard, Shard
   return shard.lock()
       .acquire()
       .then([this, &shard, &push, part = std::move(part), applied](ShardLock::Guard) -> Status {
-        auto prepared = shard.prepare(part, shard.version());
+        auto prepared = shard.turnover().prepare(part, shard.version());
         // Of a slice that is in the model in part, the rest counts as lost like an update that lost a race:
         // if it came again, all of it would be applied.
         if (!prepared.ok() && applied == 0) return prepared.status();
@@ -111,9 +111,9 @@ kj::Promise<Result<PushAnswer>> Hogwild::endRows(RowShard& shard, ShardPush& pus
     return Result<PushAnswer>(PushAnswer{PushOutcome::received, shard.version(), push.staleness});
   }
   const Result<PushAnswer> answer(PushAnswer{PushOutcome::applied, shard.endUpdate(), push.staleness, 1});
-  if (!shard.sweeps()) return answer;
+  if (!shard.turnover().sweeps()) return answer;
   return shard.lock().acquire().then([&shard, answer](ShardLock::Guard) {
-    shard.evictDue(answer->version.value, {});
+    shard.turnover().evictDue(answer->version.value, {});
     return answer;
   });
 }

@@ -257,8 +257,8 @@ Result<PushAnswer> Locked::applyRowsUnderLock(RowShard& shard, WholeRows whole, 
   const bool all = lacking.front().count == shard.range().count;
   const StagedRows part = all ? whole.staged : shard.rowsIn(whole.staged, lacking);
   const Version next{update.number};
-  shard.evictDue(next.value, part.rows);
-  PSD_ASSIGN_OR_RETURN(RowShard::Prepared prepared, shard.prepare(part, next));
+  shard.turnover().evictDue(next.value, part.rows);
+  PSD_ASSIGN_OR_RETURN(PreparedRows prepared, shard.turnover().prepare(part, next));
   PSD_RETURN_IF_ERROR(shard.update(prepared, change, update, next));
   const Version made = shard.endUpdate({.scalars = update,
                                         .gradient = prepared.part.gradients,

@@ -106,13 +106,13 @@ kj::Promise<Result<double>> RoundUpdater::addSquares(WorkPtr work, double sum, s
 kj::Promise<Status> RoundUpdater::makeRows(WorkPtr work, size_t next) {
   if (next == rowShards_.size()) return Status();
   RowShard& shard = *rowShards_[next];
-  using Prepared = Result<RowShard::Prepared>;
+  using Prepared = Result<PreparedRows>;
   return shard.lock()
       .acquire()
       .then([&shard, work, next](ShardLock::Guard) -> Prepared {
         const Version version{shard.version().value + 1};
-        shard.evictDue(version.value, work->rows[next].rows);
-        return shard.prepare(work->rows[next], version);
+        shard.turnover().evictDue(version.value, work->rows[next].rows);
+        return shard.turnover().prepare(work->rows[next], version);
       })
       .then([this, work, next](Prepared prepared) -> kj::Promise<Status> {
         if (!prepared.ok()) {
@@ -128,7 +128,7 @@ kj::Promise<void> RoundUpdater::takeBackRows(WorkPtr work) {
   RowShard& shard = *rowShards_[work->prepared.size() - 1];
   return shard.lock().acquire().then([this, &shard, work](ShardLock::Guard) {
     // Rows that cannot be taken out for want of memory hold what they begin with, as if they were not there.
-    static_cast<void>(shard.takeBack(work->prepared.back().created));
+    static_cast<void>(shard.turnover().takeBack(work->prepared.back().created));
     work->prepared.pop_back();
     return takeBackRows(work);
   });
@@ -209,7 +209,7 @@ kj::Promise<Status> RoundUpdater::updateLogged(WorkPtr work, size_t index, const
 
 Status RoundUpdater::updateRowsOf(Work& work, size_t index, const UpdateScalars& scalars,
                                   ByteBudget::Lease room) {
-  RowShard::Prepared& prepared = work.prepared[index - shards_.size()];
+  PreparedRows& prepared = work.prepared[index - shards_.size()];
   const RowChange change{.scale = work.combination.change.scale, .limit = work.combination.change.limit};
   RowShard& shard = *rowShards_[index - shards_.size()];
   PSD_RETURN_IF_ERROR(shard.update(prepared, change, scalars, Version{scalars.number}));

@@ -48,8 +48,8 @@ class RoundUpdater {
     Round round;
     std::vector<int64_t> first;
     Combination combination;
-    std::vector<StagedRows> rows;              // what the round combines to, by row shard
-    std::vector<RowShard::Prepared> prepared;  // by row shard, of those that were visited
+    std::vector<StagedRows> rows;        // what the round combines to, by row shard
+    std::vector<PreparedRows> prepared;  // by row shard, of those that were visited
   };
   using WorkPtr = std::shared_ptr<Work>;
 

@@ -36,14 +36,14 @@ RowSnapshot::RowSnapshot(RowShard& shard, bool live, std::optional<EarlierRows> 
     if (filter) beside.counts = filter->saved();
     if (!beside.counts.empty()) beside.countTerms = {filter->terms().pushes, filter->terms().blockBits};
   }
-  if (!live_) shard_.setObserver(this);
+  if (!live_) shard_.turnover().setObserver(this);
   // Updates that began before may write rows of versions before. They have ended when anything is read.
   Epochs& epochs = shard_.tables().front().rows->epochs();
   for (const uint64_t stamp = epochs.stamp(); live_ && !epochs.passed(stamp);) std::this_thread::yield();
 }
 
 RowSnapshot::~RowSnapshot() {
-  if (!live_) shard_.setObserver(nullptr);
+  if (!live_) shard_.turnover().setObserver(nullptr);
 }
 
 bool RowSnapshot::untouched(size_t table, uint64_t hash, RowMeta meta) const {

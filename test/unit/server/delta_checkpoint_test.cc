@@ -103,8 +103,8 @@ void step(ParameterStore& store, Random& random, uint64_t ids, size_t count, boo
     const UpdateScalars scalars =
         live ? shard.scalars(shard.beginUpdate()) : shard.scalars(shard.beginUpdateAlone());
     const Version version{live ? shard.version().value : scalars.number};
-    shard.evictDue(scalars.number, part.rows);
-    auto prepared = shard.prepare(part, version);
+    shard.turnover().evictDue(scalars.number, part.rows);
+    auto prepared = shard.turnover().prepare(part, version);
     if (!prepared.ok()) std::abort();  // several threads may be here, and Catch2's macros are for one
     shard.update(*prepared, {}, scalars, version);
     shard.endUpdate();
@@ -333,7 +333,7 @@ TEST_CASE("more evicted rows than are remembered make a row shard's next checkpo
     std::vector<uint64_t> ids(count);
     for (uint32_t i = 0; i < count; i++) ids[i] = first + i;
     const std::vector<float> gradients(uint64_t{count} * 2, 1.f);
-    shard.evictDue(shard.version().value + 1, {});
+    shard.turnover().evictDue(shard.version().value + 1, {});
     PSD_REQUIRE_OK(
         shard.update({{{&run, 1}, ids}, gradients, nullptr}, {}, shard.scalars(shard.beginUpdateAlone())));
     shard.endUpdate();
@@ -341,7 +341,7 @@ TEST_CASE("more evicted rows than are remembered make a row shard's next checkpo
   push(0, 10);
   PSD_REQUIRE_OK(checkpointer.takeNow());
   constexpr uint32_t kAtOnce = 60'000;
-  for (uint64_t i = 0; i <= RowShard::kEvictedMax / kAtOnce + 1; i++) push(i * kAtOnce, kAtOnce);
+  for (uint64_t i = 0; i <= RowTurnover::kEvictedMax / kAtOnce + 1; i++) push(i * kAtOnce, kAtOnce);
   PSD_REQUIRE_OK(checkpointer.takeNow());
   CHECK(open(env, 2).bases.empty());
   CHECK(rowsOf(*restored(env, open(env, 2), 1)) == rowsOf(*store));

@@ -109,8 +109,8 @@ Status update(RowShard& shard, const Push& push) {
   const UpdateScalars scalars = shard.scalars(shard.beginUpdateAlone());
   const Version version{scalars.number};
   const StagedRows part = push.staged();
-  shard.evictDue(version.value, part.rows);
-  PSD_ASSIGN_OR_RETURN(RowShard::Prepared prepared, shard.prepare(part, version));
+  shard.turnover().evictDue(version.value, part.rows);
+  PSD_ASSIGN_OR_RETURN(PreparedRows prepared, shard.turnover().prepare(part, version));
   PSD_REQUIRE_OK(shard.update(prepared, {}, scalars, version));
   shard.endUpdate({.scalars = scalars,
                    .gradient = prepared.part.gradients,

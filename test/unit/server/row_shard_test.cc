@@ -149,10 +149,10 @@ TEST_CASE("rows that were made can be taken back") {
   Part more;
   more.add(kA, {2, 3, 3}, 1);
   more.add(kB, {9}, 1);
-  const auto prepared = shard.prepare(more.staged(), Version{2});
+  const auto prepared = shard.turnover().prepare(more.staged(), Version{2});
   PSD_REQUIRE_OK(prepared);
   CHECK(shard.size().rows == 4);
-  PSD_REQUIRE_OK(shard.takeBack(prepared->created));
+  PSD_REQUIRE_OK(shard.turnover().takeBack(prepared->created));
   CHECK(shard.size().rows == 2);
 }
 

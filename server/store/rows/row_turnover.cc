@@ -1,0 +1,279 @@
+#include "server/store/rows/row_turnover.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "server/store/rows/row_eviction.h"
+
+namespace psd {
+namespace {
+
+/// Ids that repeat are one row.
+void leaveOnce(std::vector<uint64_t>& ids) {
+  std::ranges::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+}
+
+}  // namespace
+
+bool RowTurnover::sweeps() const {
+  return std::ranges::any_of(tables_, [](const RowShardTable& table) { return table.gate->sweeps(); });
+}
+
+void RowTurnover::followRules() {
+  for (const RowShardTable& table : tables_) {
+    if (table.gate->follow()) table.rows->setLimits({.rowsMax = table.gate->rules().rowsMax});
+  }
+}
+
+std::vector<uint32_t> RowTurnover::numbersOf(const RowShardTable& table, const RowIds& rows) const {
+  std::vector<uint32_t> numbers;
+  forEachRun(rows, [&](const RowRun& run, std::span<const uint64_t> ids) {
+    if (run.table != table.index) return;
+    const size_t before = numbers.size();
+    numbers.resize(before + ids.size());
+    table.rows->find(ids, std::span(numbers).subspan(before));
+  });
+  std::erase(numbers, kNoRow);
+  std::ranges::sort(numbers);
+  return numbers;
+}
+
+std::vector<CreatedRows> RowTurnover::missing(const RowIds& rows) const {
+  std::vector<CreatedRows> wanted;
+  forEachRun(rows, [&](const RowRun& run, std::span<const uint64_t> ids) {
+    const RowShardTable& of = tableOf(run);
+    std::vector<uint64_t> missing = of.rows->missing(ids);
+    if (missing.empty()) return;
+    const auto same = std::ranges::find(wanted, &of, &CreatedRows::table);
+    if (same == wanted.end()) {
+      wanted.push_back({&of, std::move(missing)});
+    } else {
+      same->ids.insert(same->ids.end(), missing.begin(), missing.end());
+    }
+  });
+  return wanted;
+}
+
+Status RowTurnover::evict(const RowShardTable& table, const std::vector<uint64_t>& ids) {
+  if (ids.empty()) return {};
+  const RowRun run{table.index, static_cast<uint32_t>(ids.size())};
+  if (observer_) observer_->beforeChange({{&run, 1}, ids});
+  const auto erased = table.rows->erase(ids);
+  std::vector<uint64_t> gone = ids;
+  if (!erased.ok()) {
+    std::erase_if(gone, [&](uint64_t id) { return table.rows->missing({&id, 1}).empty(); });
+  }
+  table.counts->evicted += gone.size();
+  if (block_.logs() && !gone.empty()) {
+    evictedRuns_.push_back({table.index, static_cast<uint32_t>(gone.size())});
+    evictedIds_.insert(evictedIds_.end(), gone.begin(), gone.end());
+  }
+  if (taken_) {
+    auto& ofTable = (*taken_)[static_cast<size_t>(&table - tables_.data())];
+    ofTable.insert(ofTable.end(), gone.begin(), gone.end());
+    takenCount_ += gone.size();
+    if (takenCount_ > kEvictedMax) taken_.reset();
+  }
+  countBytes();
+  return erased.status();
+}
+
+std::optional<std::vector<std::vector<uint64_t>>> RowTurnover::takeEvicted() {
+  takenCount_ = 0;
+  return std::exchange(taken_, std::vector<std::vector<uint64_t>>(tables_.size()));
+}
+
+void RowTurnover::evictDue(uint64_t number, const RowIds& spared) {
+  followRules();
+  for (const RowShardTable& table : tables_) {
+    table.rows->reclaim();
+    if (!table.gate->sweeps()) continue;
+    // What there is no memory to take out now is due again in the next pass.
+    static_cast<void>(
+        evict(table, dueRows(*table.rows, table.gate->rules().evict, number, numbersOf(table, spared))));
+  }
+}
+
+Result<PreparedRows> RowTurnover::prepare(const StagedRows& part, Version version) {
+  followRules();
+  PreparedRows prepared{part, {}, {}, {}, {}, {}};
+  std::vector<CreatedRows> wanted = missing(part.rows);
+  if (wanted.empty()) return prepared;
+  select(wanted, prepared, version);
+  const Status made = makeRows(wanted, part.rows, version);
+  for (const CreatedRows& of : wanted) {
+    if (made.ok()) {
+      of.table->counts->created += of.count;
+    } else {
+      of.table->counts->refused += of.ids.size();
+    }
+  }
+  if (!made.ok()) return made.error();
+  prepared.created = std::move(wanted);
+  return prepared;
+}
+
+void RowTurnover::select(std::vector<CreatedRows>& wanted, PreparedRows& prepared, Version version) const {
+  std::map<uint32_t, std::vector<uint64_t>> refused;  // ids by table, rising
+  for (CreatedRows& of : wanted) {
+    RowGate& gate = *of.table->gate;
+    if (!gate.selects()) continue;
+    leaveOnce(of.ids);
+    if (const AdmissionFilter* const filter = gate.filter()) {
+      const auto& [pushes, blockBits] = filter->terms();
+      prepared.counted.push_back({of.table->index, static_cast<uint32_t>(of.ids.size()), pushes, blockBits});
+      prepared.countedIds.insert(prepared.countedIds.end(), of.ids.begin(), of.ids.end());
+    }
+    const auto end = std::stable_partition(of.ids.begin(), of.ids.end(),
+                                           [&](uint64_t id) { return gate.admits(id, version.value); });
+    if (end != of.ids.end()) refused[of.table->index].assign(end, of.ids.end());
+    of.ids.erase(end, of.ids.end());
+  }
+  std::erase_if(wanted, [](const CreatedRows& of) { return of.ids.empty(); });
+  if (refused.empty()) return;
+  std::vector<size_t> kept;
+  size_t place = 0;
+  forEachRun(prepared.part.rows, [&](const RowRun& run, std::span<const uint64_t> ids) {
+    const auto of = refused.find(run.table);
+    for (const uint64_t id : ids) {
+      const bool out = of != refused.end() && std::ranges::binary_search(of->second, id);
+      if (!out) kept.push_back(place);
+      if (out) tableOf(run).counts->notAdmitted++;
+      place++;
+    }
+  });
+  prepared.part = rowsAt(tables_, prepared.part, kept);
+}
+
+Status RowTurnover::makeRoom(const std::vector<CreatedRows>& wanted, const RowIds& spared, Version version) {
+  for (const CreatedRows& of : wanted) {
+    const RowRules& rules = of.table->gate->rules();
+    if (rules.evict.by == EvictRule::By::never) continue;
+    const uint64_t there = of.table->rows->size().rows;
+    if (of.ids.size() <= rules.rowsMax && there + of.ids.size() <= rules.rowsMax) continue;
+    std::vector<uint64_t> ids = of.ids;
+    std::ranges::sort(ids);
+    const auto count = static_cast<uint64_t>(std::unique(ids.begin(), ids.end()) - ids.begin());
+    if (count > rules.rowsMax || there + count <= rules.rowsMax) continue;
+    PSD_RETURN_IF_ERROR(
+        evict(*of.table, rowsToMakeRoom(*of.table->rows, rules.evict, version.value,
+                                        there + count - rules.rowsMax, numbersOf(*of.table, spared))));
+  }
+  return {};
+}
+
+Status RowTurnover::takeBytes(std::vector<CreatedRows>& wanted, const RowIds& spared, Version version) {
+  uint64_t bytes = 0;
+  const auto take = [&] {
+    bytes = 0;
+    for (const CreatedRows& of : wanted) bytes += of.table->rows->bytesFor(of.ids.size());
+    const bool taken = bytes_->take(bytes);
+    if (taken) counted_ += bytes;
+    return taken;
+  };
+  if (take()) return {};
+  for (CreatedRows& of : wanted) leaveOnce(of.ids);
+  if (take()) return {};
+  uint64_t stillNeeded = 0;
+  for (const CreatedRows& of : wanted) {
+    const EvictRule& rule = of.table->gate->rules().evict;
+    std::vector<uint64_t> ids;
+    if (rule.by != EvictRule::By::never) {
+      ids = rowsToMakeRoom(*of.table->rows, rule, version.value, of.ids.size(), numbersOf(*of.table, spared));
+      PSD_RETURN_IF_ERROR(evict(*of.table, ids));
+      of.table->rows->reclaim();
+    }
+    // Rows that readers still look at are not free yet; the memory taken in place of theirs is the next
+    // rows'.
+    if (ids.empty()) stillNeeded += of.table->rows->bytesFor(of.ids.size());
+  }
+  if (bytes_->take(stillNeeded)) {
+    counted_ += stillNeeded;
+    return {};
+  }
+  return {ErrorCode::overloaded,
+          fmt::format("the embedding tables take {} bytes, {} more are needed, and limits.table_bytes is {}",
+                      bytes_->taken(), bytes, bytes_->most())};
+}
+
+Status RowTurnover::makeRows(std::vector<CreatedRows>& wanted, const RowIds& spared, Version version) {
+  PSD_RETURN_IF_ERROR(makeRoom(wanted, spared, version));
+  PSD_RETURN_IF_ERROR(takeBytes(wanted, spared, version));
+  // Before the first row is there, which updates without a lock would find and then lose with those taken
+  // back.
+  Status status = checkRoom(wanted);
+  for (size_t i = 0; i < wanted.size() && status.ok(); i++) {
+    const auto began = std::chrono::steady_clock::now();
+    const auto made = wanted[i].table->rows->insertMissing(wanted[i].ids, version);
+    const auto took = static_cast<uint64_t>((std::chrono::steady_clock::now() - began).count());
+    status = made.status();
+    if (made.ok()) wanted[i].count = *made;
+    std::atomic<uint64_t>& longest = wanted[i].table->counts->longestInsertNs;
+    longest = std::max<uint64_t>(longest, took);
+  }
+  if (!status.ok()) static_cast<void>(takeBack(wanted));
+  countBytes();
+  return status;
+}
+
+Status RowTurnover::checkRoom(std::vector<CreatedRows>& wanted) {
+  for (CreatedRows& of : wanted) {
+    if (of.table->rows->checkRoom(of.ids.size()).ok()) continue;
+    leaveOnce(of.ids);
+    PSD_RETURN_IF_ERROR(of.table->rows->checkRoom(of.ids.size()));
+  }
+  return {};
+}
+
+Status RowTurnover::takeBack(const std::vector<CreatedRows>& created) {
+  Status status;
+  for (const CreatedRows& of : created) {
+    if (of.count == 0) continue;
+    const auto erased = of.table->rows->erase(of.ids);
+    if (!erased.ok()) status = erased.status();
+  }
+  countBytes();
+  return status;
+}
+
+void RowTurnover::countBytes() {
+  uint64_t now = 0;
+  for (const RowShardTable& table : tables_) {
+    const RowTableSize size = table.rows->size();
+    now += size.bytes + size.indexBytes;
+  }
+  bytes_->change(counted_, now);
+  counted_ = now;
+}
+
+void RowTurnover::count(std::span<const CountedRun> runs, std::span<const uint64_t> ids) const {
+  size_t at = 0;
+  for (const CountedRun& run : runs) {
+    RowGate& gate = *findTable(tables_, run.table)->gate;
+    for (uint32_t i = 0; i < run.count; i++) gate.count(ids[at++], {run.pushes, run.blockBits});
+  }
+}
+
+void RowTurnover::commit(PreparedRows& prepared) {
+  count(prepared.counted, prepared.countedIds);
+  if (observer_) observer_->beforeChange(prepared.part.rows);
+  prepared.evictedRuns = std::exchange(evictedRuns_, {});
+  prepared.evictedIds = std::exchange(evictedIds_, {});
+}
+
+Status RowTurnover::repeat(const RowsBeside& beside) {
+  Status status;
+  forEachRun(beside.evicted, [&](const RowRun& run, std::span<const uint64_t> ids) {
+    const Status gone = evict(tableOf(run), {ids.begin(), ids.end()});
+    if (status.ok()) status = gone;
+  });
+  count(beside.counted, beside.countedIds);
+  return status;
+}
+
+}  // namespace psd
