@@ -10,7 +10,7 @@ NO_NETWORK="is there a network? (its log: .deps/pip.log; without network: script
 CUDA_SONAMES=(libcudart.so.13 libcupti.so.13 libcublas.so.13 libcublasLt.so.13 libcufft.so.12 libcurand.so.10
   libcusparse.so.12 libcusolver.so.12 libnvJitLink.so.13 libcudnn.so.9 libnccl.so.2)
 # What `import torch` and torchrun need beside CUDA, and what the tests import themselves.
-TEST_PACKAGES=(nanobind typing-extensions sympy networkx jinja2 fsspec filelock "setuptools<82" numpy jsonschema)
+TEST_PACKAGES=(nanobind typing-extensions sympy networkx jinja2 fsspec filelock "setuptools<82" numpy jsonschema selenium)
 
 # torch_version PYTHON: empty without torch; reads the package's metadata, since importing it takes seconds.
 torch_version() {

@@ -1,6 +1,7 @@
 #include "server/daemon/daemon.h"
 
 #include <csignal>
+#include <optional>
 
 #include <kj/async-io.h>
 #include <kj/async-unix.h>
@@ -87,12 +88,12 @@ kj::Promise<void> onHangups(kj::UnixEventPort& port, Server& server) {
       .then([&port, &server](Result<std::string>) { return onHangups(port, server); });
 }
 
-void logReady(const Server& server, const HttpSide& http, const DaemonConfig& config,
+void logReady(const Server& server, const std::vector<std::string>& places, const DaemonConfig& config,
               const std::string& devices) {
   std::string addresses;
   for (const Address& address : server.addresses()) addresses += " " + address.toString();
   std::string pages;
-  for (const std::string& place : http.places()) pages += (pages.empty() ? ", page " : " ") + place;
+  for (const std::string& place : places) pages += (pages.empty() ? ", page " : " ") + place;
   spdlog::info("psd {} ready: listening on{}, pid {}, device {}, policy {}, optimizer {}, {} threads{}",
                PSD_VERSION, addresses, getpid(), devices, describePolicies(config.groups),
                describeOptimizers(config.groups), config.threads, pages);
@@ -151,10 +152,13 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
 
   Server server(io, loaded, std::move(backends), env, std::move(reread), descriptors);
   PSD_RETURN_IF_ERROR(server.start());
-  HttpSide http(io, config.http, httpHooksOf(server));
-  if (!config.http.listen.empty()) PSD_RETURN_IF_ERROR(http.start());
+  std::optional<HttpSide> http;
+  if (!config.http.listen.empty()) {
+    http.emplace(io, config.http, httpHooksOf(server));
+    PSD_RETURN_IF_ERROR(http->start());
+  }
   if (!portFile.empty()) PSD_RETURN_IF_ERROR(writePortFile(env, portFile, server.addresses()));
-  logReady(server, http, config, devices);
+  logReady(server, http ? http->places() : std::vector<std::string>(), config, devices);
 
   Status saved;
   auto signals = onSignals(io.unixEventPort, server, endedBySigterm(config.durability))

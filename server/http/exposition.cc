@@ -165,6 +165,14 @@ void writeTrainers(MetricWriter& out, const DaemonStatus& status) {
        [](auto& t) { return t.lastSeenSeconds; });
   each("psd_trainer_connected", Type::gauge, "whether the trainer's connection stands",
        [](auto& t) { return t.connected ? 1 : 0; });
+  out.begin("psd_trainer_reported", Type::gauge,
+            "what the trainer reports of its training, its loss and others");
+  for (const TrainerStatus& trainer : status.trainers) {
+    for (const ReportedStatus& each : trainer.reports) {
+      if (!each.value) continue;
+      out.sample(*each.value, {{"rank", fmt::to_string(trainer.rank)}, {"name", each.name}});
+    }
+  }
   out.begin("psd_waited_for_seconds", Type::gauge, "how long others have waited for the trainer");
   std::map<std::pair<std::string, uint32_t>, double> waited;
   for (const WaitingStatus& waiting : status.waiting) {

@@ -32,12 +32,10 @@ float quantileOf(const HistogramValue& taken, double share) {
 double History::samplesBetween(const Seen& before, const DaemonStatus& now) {
   double samples = 0;
   for (const TrainerStatus& trainer : now.trainers) {
-    const auto old =
-        std::find_if(before.trainers.begin(), before.trainers.end(), [&](const Seen::Trainer& each) {
-          return each.rank == trainer.rank && each.incarnation == trainer.incarnation;
-        });
-    if (old == before.trainers.end() || trainer.step <= old->step) continue;
-    samples += static_cast<double>(trainer.step - old->step) * static_cast<double>(trainer.batch);
+    const auto old = before.trainers.find(trainer.rank);
+    if (old == before.trainers.end() || old->second.incarnation != trainer.incarnation) continue;
+    if (trainer.step <= old->second.step) continue;
+    samples += static_cast<double>(trainer.step - old->second.step) * static_cast<double>(trainer.batch);
   }
   return samples;
 }
@@ -101,7 +99,7 @@ void History::add(double time, const DaemonStatus& status) {
              status.histograms[metrics.applySeconds],
              {}};
   for (const TrainerStatus& trainer : status.trainers) {
-    before_->trainers.push_back({trainer.rank, trainer.incarnation, trainer.step});
+    before_->trainers[trainer.rank] = {trainer.incarnation, trainer.step};
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -55,11 +56,10 @@ class History {
     MetricValues<Counter> counters;
     HistogramValue staleness, apply;
     struct Trainer {
-      uint32_t rank = 0;
       std::string incarnation;
       uint64_t step = 0;
     };
-    std::vector<Trainer> trainers;
+    std::map<uint32_t, Trainer> trainers;  // by rank
   };
   static Values valuesOf(const Seen& before, const DaemonStatus& now, double seconds);
   static double samplesBetween(const Seen& before, const DaemonStatus& now);

@@ -52,10 +52,14 @@ function take(kind, data) {
     state.newest = point[0];
     state.history.seconds.push(point);
     if (state.history.seconds.length > kKept.seconds) state.history.seconds.shift();
-    state.point = Object.fromEntries(state.history.series.map((name, index) => [name, point[index + 1]]));
+    takePoint(point);
   }
   addReports(time);
   draw();
+}
+
+function takePoint(point) {
+  if (point) state.point = Object.fromEntries(state.history.series.map((name, index) => [name, point[index + 1]]));
 }
 
 function draw() {
@@ -87,6 +91,7 @@ async function run() {
       const status = await fetched("/api/status.json");
       state.status = status;
       state.heard = performance.now();
+      takePoint(state.history.seconds.at(-1));
       draw();
       await follow();
     } catch (error) {
@@ -110,9 +115,11 @@ function confirmed(title, text, yes) {
   at("dialog-text").textContent = text;
   at("dialog-yes").textContent = yes;
   const dialog = at("dialog");
-  dialog.returnValue = "no";
-  dialog.showModal();
-  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
+  return new Promise((resolve) => {
+    dialog.oncancel = () => resolve(false);
+    dialog.onsubmit = (event) => resolve(event.submitter.value === "yes");
+    dialog.showModal();
+  });
 }
 
 async function act(name, body = {}) {

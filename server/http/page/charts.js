@@ -1,13 +1,18 @@
 // The charts, drawn by Chart.js from points of the history.
 import { bytes, clock, duration, number } from "/format.js";
 
+/// Bytes are drawn in MiB, so that the axis has round numbers.
+const mebibytes = (value) => bytes(value * 1048576);
+
+const kSpanMin = 30;  // seconds
+
 const SPECS = [
   { id: "gradients", title: "Gradients per second", format: number, lines: [["gradients", "gradients/s", 0]], fill: true },
   { id: "loss", title: "Loss of each rank", format: number, reports: "loss" },
-  { id: "traffic", title: "Traffic per second", format: bytes, lines: [["pull_bytes", "pulled", 0], ["push_bytes", "pushed", 1]] },
+  { id: "traffic", title: "Traffic per second", format: mebibytes, scale: 1 / 1048576, lines: [["pull_bytes", "pulled", 0], ["push_bytes", "pushed", 1]] },
   { id: "staleness", title: "Staleness", format: number, lines: [["staleness_median", "median", 2], ["staleness_99", "99 %", 4]] },
   { id: "apply", title: "From first slice to all shards", format: duration, lines: [["apply_seconds_median", "median", 3], ["apply_seconds_99", "99 %", 4]] },
-  { id: "memory", title: "Memory", format: bytes, lines: [["resident_bytes", "resident", 6], ["held_bytes", "held for peers", 5]] },
+  { id: "memory", title: "Memory", format: mebibytes, scale: 1 / 1048576, lines: [["resident_bytes", "resident", 6], ["held_bytes", "held for peers", 5]] },
 ];
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -38,7 +43,7 @@ class TimeChart {
     return {
       animation: false, parsing: false, normalized: true, responsive: true, maintainAspectRatio: false,
       interaction: { mode: "index", intersect: false, axis: "x" },
-      elements: { point: { radius: 0, hitRadius: 8 }, line: { borderWidth: 1.8, tension: 0.2 } },
+      elements: { point: { radius: 0, hitRadius: 8 }, line: { borderWidth: 1.8, cubicInterpolationMode: "monotone" } },
       plugins: {
         legend: { display: false },
         tooltip: {
@@ -95,13 +100,15 @@ export class Charts {
   draw(history) {
     const fine = history.seconds, coarse = history.minutes;
     const last = fine.length ? fine[fine.length - 1][0] : Date.now() / 1000;
-    const begin = last - this.range;
+    const first = this.range > 600 && coarse.length ? coarse[0][0] : fine.length ? fine[0][0] : last;
+    // A daemon that is young fills the chart as well.
+    const begin = Math.max(last - this.range, Math.min(first, last - kSpanMin));
     const points = this.range > 600 ? joined(coarse, fine) : fine;
     const shown = points.filter((point) => point[0] >= begin);
     for (const chart of this.charts) {
       const lines = chart.spec.reports ? reportLines(history.reports, chart.spec.reports, begin)
-                                       : seriesLines(chart.spec.lines, history.series, shown);
-      chart.show(lines, this.range > 600 ? Math.max(begin, shown.length ? shown[0][0] : begin) : begin, last);
+                                       : seriesLines(chart.spec, history.series, shown);
+      chart.show(lines, begin, last);
     }
   }
 }
@@ -112,10 +119,10 @@ function joined(coarse, fine) {
   return [...coarse, ...fine.filter((point) => point[0] > end)];
 }
 
-function seriesLines(lines, names, points) {
+function seriesLines({ lines, scale = 1 }, names, points) {
   return lines.map(([name, label, colour]) => {
     const at = names.indexOf(name) + 1;
-    return { label, colour: seriesColour(colour), points: points.map((point) => ({ x: point[0], y: point[at] })) };
+    return { label, colour: seriesColour(colour), points: points.map((point) => ({ x: point[0], y: point[at] === null ? null : point[at] * scale })) };
   });
 }
 

@@ -67,7 +67,7 @@ function showTiles(status, point) {
     ["samples", "Samples", number(value("samples")), "/s", samples ? `${number(samples.done)} of ${number(samples.epoch * samples.epochs)} done` : "by steps and batches"],
     ["pulled", "Pulled", bytes(value("pull_bytes")), "/s", `${bytes(status.counters.pull_bytes)} in all`],
     ["pushed", "Pushed", bytes(value("push_bytes")), "/s", `${bytes(status.counters.push_bytes)} in all`],
-    ["staleness", "Staleness", number(value("staleness_median")), "median", `99 % ≤ ${number(value("staleness_99"))}`],
+    ["staleness", "Staleness", number(value("staleness_median") === null ? null : Math.round(value("staleness_median"))), "median", `99 % ≤ ${number(value("staleness_99") === null ? null : Math.ceil(value("staleness_99")))}`],
     ["apply", "Apply", duration(value("apply_seconds_median")), "median", `99 % ≤ ${duration(value("apply_seconds_99"))}`],
     ["rounds", "Rounds", number(status.histograms.round_seconds.count), "", status.histograms.round_seconds.count ? `${duration(status.histograms.round_seconds.sum / status.histograms.round_seconds.count)} each` : "no synchronous group"],
     ["resident", "Memory", bytes(status.resident_bytes), "", `up ${duration(status.uptime_seconds)}`],
@@ -87,20 +87,22 @@ function doing(trainer) {
   return node("span", "computes", "badge good");
 }
 
+const kReportsShown = 5;
+
 function showTrainers(status, actions) {
-  const reported = [...new Set(status.trainers.flatMap((trainer) => (trainer.reports ?? []).map((each) => each.name)))].slice(0, 4);
+  const reported = [...new Set(status.trainers.flatMap((trainer) => (trainer.reports ?? []).map((each) => each.name)))].slice(0, kReportsShown);
   const trainers = [...status.trainers].sort((one, other) => one.rank - other.rank);
   at("trainers-count").textContent = status.world_size ? `${trainers.length} of ${status.world_size}` : String(trainers.length);
   at("trainers-empty").hidden = trainers.length > 0;
   at("trainers").hidden = trainers.length === 0;
-  const heads = ["rank", "process", "doing", "step", ...reported, "batch", "staleness", "pulled", "pushed", "last seen", "lease left"];
+  const heads = ["rank", "process", "doing", "step", ...reported.map((name) => name.replace(/_per_second$/, "/s").replace(/_seconds$/, "")), "batch", "staleness", "pulled", "pushed", "last seen"];
   if (actions.remove) heads.push("");
   table("trainers", heads, trainers.map((trainer) => {
     const value = (name) => trainer.reports.find((each) => each.name === name)?.value;
     const cells = [
       swatch(seriesColour(trainer.rank), trainer.rank), `${trainer.pid}@${trainer.host}`, doing(trainer), String(trainer.step),
-      ...reported.map((name) => number(value(name))), String(trainer.batch), String(trainer.staleness), bytes(trainer.pulled_bytes),
-      bytes(trainer.pushed_bytes), `${duration(trainer.last_seen_seconds)} ago`, duration(trainer.lease_left_seconds)];
+      ...reported.map((name) => (name.endsWith("_seconds") ? duration : number)(value(name))), String(trainer.batch), String(trainer.staleness), bytes(trainer.pulled_bytes),
+      bytes(trainer.pushed_bytes), `${duration(trainer.last_seen_seconds)} ago`];
     if (actions.remove) {
       const button = node("button", "Remove", "small danger");
       button.type = "button";
