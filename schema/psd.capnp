@@ -30,6 +30,8 @@ enum ErrorCode {
   internal @13;
   sessionEnded @14;
   interrupted @15;   # never sent by a daemon
+  unauthenticated @16;
+  forbidden @17;
 }
 
 struct Error {
@@ -143,10 +145,12 @@ struct SharedModel {
 interface Login {
   # The bootstrap capability of a connection: all that a peer has before login() gave it more.
 
-  login @0 (protocolVersion :UInt32, peer :Text) -> LoginResult;
+  login @0 (protocolVersion :UInt32, peer :Text, token :Text) -> LoginResult;
   # Answers with what the caller may do. `peer` names the caller in the daemon's log ("psd-trainer 0.1.0"). Another
-  # protocolVersion than the daemon's is refused with protocolMismatch. A second login() on a connection gives what the first
-  # one gave.
+  # protocolVersion than the daemon's is refused with protocolMismatch. `token` tells who the caller is; empty where a client's
+  # certificate or the user behind a Unix socket does. A daemon without authentication passes it over. unauthenticated: the
+  # daemon does not know the token, or wants one. That answer takes a while, and after some of them the connection ends.
+  # A second login() on a connection gives what the first one gave.
 }
 
 struct LoginResult {
@@ -158,6 +162,9 @@ struct LoginResult {
   reading @3 :Reading;
   training @4 :Training;
   admin @5 :Admin;
+  # Whom the daemon takes the caller for, by name and role (reader, trainer, admin), for people; empty where login() was refused.
+  caller @6 :Text;
+  role @7 :Text;
 }
 
 interface Reading {
@@ -168,6 +175,13 @@ interface Reading {
 
   ping @1 () -> ();
   # Does nothing. Its round trip is the least that any call takes.
+
+  status @2 () -> (json :Text);
+  # The daemon's state as JSON. docs/operations.md lists the fields.
+
+  hotRows @3 () -> (status :Acknowledgement, json :Text);
+  # The rows of each embedding table with the most updates, as JSON. docs/operations.md lists the fields. The daemon looks at
+  # all rows for it. notReady: it does so already.
 }
 
 interface Training {
@@ -373,11 +387,12 @@ interface Trainer extends(Reader) {
   # The trainer is done. Answered when the departure is kept for a daemon after this one; at once where nothing keeps it. Pushes
   # that are still under way may be applied after it or not.
 
-  notice @5 () -> (shuttingDown :Bool, reason :Text, comesBack :Bool);
+  notice @5 () -> (shuttingDown :Bool, reason :Text, comesBack :Bool, revoked :Error);
   # Parked until the daemon is about to end. A session may have one such call outstanding; a second one is answered at once,
   # without `shuttingDown`. The trainer hangs up, for which the daemon waits up to limits.drain_ms. `comesBack`: another daemon is
   # to go on with the model. The trainer then comes back to it as after a connection that broke, and sends again what
-  # was not answered.
+  # was not answered. `revoked`, where it is set: the caller may not train any more (unauthenticated, forbidden), and the daemon
+  # ends the connection; it does not end itself.
 
   keepAlive @8 () -> (status :Acknowledgement);
   # Renews the lease and does nothing else, for a trainer that computes for long or waits in a parked call.
@@ -496,30 +511,25 @@ struct PushResult {
 }
 
 interface Admin {
-  status @0 () -> (json :Text);
-  # The daemon's state as JSON. docs/operations.md lists the fields.
+  # What a caller may do that may administer the daemon.
 
-  reload @2 () -> (status :Acknowledgement, change :Text);
+  reload @0 () -> (status :Acknowledgement, change :Text);
   # Reads the configuration file again and goes over to it as far as that can be while trainers work. `change` tells
   # people what differs. invalidArgument: something in the file is wrong or cannot change now, and nothing has changed.
 
-  hotRows @3 () -> (status :Acknowledgement, json :Text);
-  # The rows of each embedding table with the most updates, as JSON. docs/operations.md lists the fields. The daemon looks at
-  # all rows for it. notReady: it does so already.
-
-  checkpoint @4 () -> (status :Acknowledgement, path :Text);
+  checkpoint @2 () -> (status :Acknowledgement, path :Text);
   # Takes a checkpoint now; answered when it is complete. invalidArgument: the configuration has no durability. notReady: the model
   # has no values, or another such call is under way.
 
-  removeTrainer @5 (rank :UInt32) -> (status :Acknowledgement, removed :Text);
+  removeTrainer @3 (rank :UInt32) -> (status :Acknowledgement, removed :Text);
   # Ends the session of the trainer with that rank. It counts as lost, and that process is not let in again; another one may take
   # the rank. `removed` names the trainer for people. invalidArgument: nobody has the rank.
 
-  set @6 (assignment :Text) -> (status :Acknowledgement, change :Text);
+  set @4 (assignment :Text) -> (status :Acknowledgement, change :Text);
   # Changes one key, "optimizer.lr=0.05", of the configuration that holds, as reload() would. It holds until the next reload or
   # start.
 
-  events @7 (after :UInt64, wait :Bool) -> (json :Text);
+  events @5 (after :UInt64, wait :Bool) -> (json :Text);
   # What happened after the event with that number, of the 256 newest, as JSON. docs/operations.md lists the fields. With `wait`
   # the call is parked until there is something. A connection has one such call outstanding; another one fails.
 

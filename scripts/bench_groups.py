@@ -7,8 +7,10 @@ import bench_programs
 from bench_group import MIB, SIZE, Group
 from bench_loops import Aggregators, Kernels, Optimizers
 from bench_models import TableModels
+from bench_python import Python
 from bench_report import Row, gigabytes, mebibytes, microseconds, milliseconds
 from bench_rows import Rows
+from bench_tls import Tls
 
 PIECE = MIB  # of the windowed plain streams
 BUFFERS = (0, MIB)  # of the plain streams' sockets; 0: the system's
@@ -384,4 +386,5 @@ class Devices(Group):
                              None, gigabytes) for operation in ("pull", "push") if "nothing" not in medians]
 
 
-GROUPS = (Transfer, Latency, Train, Rows, TableModels, Memory, Sizes, Trainers, Connections, Sweep, Devices, Optimizers, Kernels, Aggregators)
+GROUPS = (Transfer, Latency, Train, Python, Rows, TableModels, Memory, Sizes, Trainers, Connections, Tls, Sweep, Devices, Optimizers,
+          Kernels, Aggregators)

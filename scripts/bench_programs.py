@@ -80,6 +80,22 @@ class Programs:
                 raise Failed(f"psd-trainer train: {last_line(done.stderr)}")
             return [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
 
+    def has_package(self):
+        """Whether the build has the Python package, and there is a python3 with torch to run it."""
+        return bool(self.python) and any(self.package().glob("psd/_psd*.so"))
+
+    def package(self):
+        return self.folder.parent / "python"
+
+    def python_client(self, socket, operation, **flags):
+        """A run of test/bench/python_client.py against a daemon of its own; a flag's name is that of the option."""
+        flags.setdefault("seconds", self.seconds)
+        script = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "python_client.py"
+        options = [item for name, value in flags.items() for item in (f"--{name}", value)]
+        with self.daemon() as daemon:
+            return self.run([self.python, script, operation, "--server", daemon.address[socket], "--package", self.package(),
+                             *options], flags["seconds"])
+
     def cuda_kernels(self):
         """What psd-bench-cuda says, or None where there is no such program or no GPU."""
         program = self.folder / "psd-bench-cuda"

@@ -9,8 +9,11 @@ NO_NETWORK="is there a network? (its log: .deps/pip.log; without network: script
 # System libraries that let torch's wheel do without the CUDA wheels it depends on.
 CUDA_SONAMES=(libcudart.so.13 libcupti.so.13 libcublas.so.13 libcublasLt.so.13 libcufft.so.12 libcurand.so.10
   libcusparse.so.12 libcusolver.so.12 libnvJitLink.so.13 libcudnn.so.9 libnccl.so.2)
+# For the tests of the Python package psd: JAX on the CPU (a quarter of a minute), Cap'n Proto, type checks.
+PACKAGE_TEST_PACKAGES=(jax pycapnp mypy)
 # What `import torch` and torchrun need beside CUDA, and what the tests import themselves.
-TEST_PACKAGES=(nanobind typing-extensions sympy networkx jinja2 fsspec filelock "setuptools<82" numpy jsonschema selenium)
+TEST_PACKAGES=(nanobind typing-extensions sympy networkx jinja2 fsspec filelock "setuptools<82" numpy jsonschema selenium
+  "${PACKAGE_TEST_PACKAGES[@]}")
 
 # torch_version PYTHON: empty without torch; reads the package's metadata, since importing it takes seconds.
 torch_version() {
@@ -68,7 +71,7 @@ pip_install() {
 setup_torch() {
   if [ "$(torch_version python3)" = "$TORCH_VERSION" ]; then
     use_machine_torch
-    if [ "$WITH_TESTS" = yes ] && ! "$PSD_PYTHON" -c 'import numpy, jsonschema, nanobind' 2>/dev/null; then
+    if [ "$WITH_TESTS" = yes ] && ! "$PSD_PYTHON" -c 'import numpy, jsonschema, nanobind, jax, capnp, mypy' 2>/dev/null; then
       setup_extras
     fi
     return
@@ -104,7 +107,7 @@ use_machine_torch() {
 
 # setup_extras: what the tests import and the machine's own python lacks, beside it rather than into it.
 setup_extras() {
-  local record=$DEPS/python-extras/.installed packages=(numpy jsonschema nanobind)
+  local record=$DEPS/python-extras/.installed packages=(numpy jsonschema nanobind "${PACKAGE_TEST_PACKAGES[@]}")
   [ "$(cat "$record" 2>/dev/null)" != "${packages[*]}" ] || return 0
   note "installing ${packages[*]} into .deps/python-extras"
   "$PSD_PYTHON" -m pip install --quiet --disable-pip-version-check --upgrade --target "$DEPS/python-extras" \

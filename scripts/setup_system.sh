@@ -61,6 +61,7 @@ missing_tools() {
   have python3 || echo python3
   python3 -c 'import venv, ensurepip' 2>/dev/null || missing_packages python3-venv
   [ "$WITH_TESTS" = no ] || has_python_headers || missing_packages python3-dev
+  [ "$WITH_TESTS" = no ] || have openssl || echo openssl
 }
 
 has_python_headers() {

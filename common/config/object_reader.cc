@@ -192,6 +192,13 @@ void ObjectReader::record(std::string_view key, Json value) {
 
 bool ObjectReader::has(std::string_view key) const { return given(key) != nullptr; }
 
+std::vector<std::string> ObjectReader::keys() const {
+  std::vector<std::string> names;
+  if (node_->json == nullptr) return names;
+  for (const auto& [key, value] : node_->json->items()) names.push_back(key);
+  return names;
+}
+
 bool ObjectReader::hasObject(std::string_view key) const {
   const Json* value = given(key);
   return value != nullptr && value->is_object();

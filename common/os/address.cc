@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include <arpa/inet.h>
 #include <sys/un.h>
 
 #include "common/text/text.h"
@@ -10,12 +11,13 @@ namespace psd {
 namespace {
 
 constexpr std::string_view kTcp = "tcp://";
+constexpr std::string_view kTls = "tls://";
 constexpr std::string_view kUnix = "unix://";
 constexpr size_t kHostBytesMax = 253;  // of a name in the DNS
 
 Error badAddress(std::string_view text, std::string_view why) {
   return {ErrorCode::invalidArgument, "address '" + printable(text) + "': " + std::string(why) +
-                                          "; write tcp://HOST:PORT or unix:///PATH"};
+                                          "; write tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH"};
 }
 
 }  // namespace
@@ -23,7 +25,15 @@ Error badAddress(std::string_view text, std::string_view why) {
 std::string Address::toString() const {
   if (kind == Kind::unixSocket) return std::string(kUnix) + path;
   bool v6 = host.find(':') != std::string::npos;
-  return std::string(kTcp) + (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  return std::string(tls ? kTls : kTcp) + (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+bool isLocal(const Address& address) {
+  if (address.kind == Address::Kind::unixSocket || address.host == "localhost") return true;
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_pton(AF_INET, address.host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  return inet_pton(AF_INET6, address.host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
 Result<Address> parseAddress(std::string_view text) {
@@ -40,8 +50,9 @@ Result<Address> parseAddress(std::string_view text) {
     }
     return address;
   }
-  if (!text.starts_with(kTcp)) return badAddress(text, "unknown scheme");
-  std::string_view rest = text.substr(kTcp.size());
+  address.tls = text.starts_with(kTls);
+  if (!address.tls && !text.starts_with(kTcp)) return badAddress(text, "unknown scheme");
+  std::string_view rest = text.substr(address.tls ? kTls.size() : kTcp.size());
   std::string_view port;
   if (rest.starts_with('[')) {
     size_t close = rest.find(']');

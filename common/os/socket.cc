@@ -163,6 +163,14 @@ std::string peerName(const sockaddr_storage& name, socklen_t length) {
   return std::string(host) + ":" + port;
 }
 
+/// Who made the process at the other end of a Unix socket; nothing where the system does not tell.
+std::optional<uid_t> userBehind(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return {};
+  return peer.uid;
+}
+
 }  // namespace
 
 OwnFd::~OwnFd() {
@@ -220,7 +228,8 @@ Result<AcceptedSocket> acceptFrom(int listening) {
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return AcceptedSocket{};
     return Error{ErrorCode::io, std::strerror(errno)};
   }
-  AcceptedSocket accepted{OwnFd(fd), peerName(name, length)};
+  AcceptedSocket accepted{OwnFd(fd), peerName(name, length), {}};
+  if (name.ss_family == AF_UNIX) accepted.user = userBehind(fd);
   setUp(fd, name.ss_family);
   return accepted;
 }

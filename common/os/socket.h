@@ -71,8 +71,9 @@ Result<ListenSockets> listenOn(const Address& address);
 
 /// An accepted connection.
 struct AcceptedSocket {
-  OwnFd fd;          ///< non-blocking; empty when nobody waits
-  std::string peer;  ///< for people
+  OwnFd fd;                     ///< non-blocking; empty when nobody waits
+  std::string peer;             ///< for people
+  std::optional<uid_t> user{};  ///< whose process it is; known of a Unix socket's peer
 };
 
 /// Accepts one connection and sets it up for the data path; never blocks. An error is the system's reason

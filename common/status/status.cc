@@ -20,6 +20,8 @@ std::string_view errorCodeName(ErrorCode code) {
     case ErrorCode::internal: return "internal error";
     case ErrorCode::sessionEnded: return "session ended";
     case ErrorCode::interrupted: return "interrupted";
+    case ErrorCode::unauthenticated: return "unauthenticated";
+    case ErrorCode::forbidden: return "forbidden";
   }
   return "unknown error";
 }

@@ -26,6 +26,8 @@ enum class ErrorCode : uint16_t {
   internal,           ///< a defect of psd itself
   sessionEnded,       ///< the daemon counts this trainer as gone, or another has its place
   interrupted,        ///< this process was told to stop waiting
+  unauthenticated,    ///< the peer has not shown who it is, or is known no longer
+  forbidden,          ///< the peer's role does not allow it
 };
 
 std::string_view errorCodeName(ErrorCode code);

@@ -51,6 +51,34 @@ std::vector<Address> readListen(ObjectReader& in) {
   return addresses;
 }
 
+/// Other machines may come only where they have to show who they are, or somebody has said that they need
+/// not.
+void checkExposure(ObjectReader& in, const DaemonConfig& config) {
+  for (size_t i = 0; i < config.listen.size(); i++) {
+    const Address& address = config.listen[i];
+    if (address.tls && !config.tls)
+      in.fail(element("listen", i), "tls:// needs `tls`, with certificate and key");
+    const bool asksForCertificates = address.tls && config.tls && config.tls->requireClient;
+    if (isLocal(address) || config.auth || asksForCertificates || config.insecure) continue;
+    in.fail(element("listen", i), address.toString() +
+                                      " can be reached from other machines, and anybody there could train, "
+                                      "read and stop: give `auth` with "
+                                      "tokens, or tls:// with tls.require_client, or say \"insecure\": true "
+                                      "(--insecure) on a network that "
+                                      "you trust");
+  }
+  for (size_t i = 0; i < config.http.listen.size(); i++) {
+    if (isOfThisMachine(config.http.listen[i]) || config.insecure) continue;
+    in.fail(
+        element("http.listen", i),
+        config.http.listen[i].toString() +
+            " can be reached from other machines, and what goes over it is not encrypted: take " +
+            kDefaultHttpAddress +
+            ", and from elsewhere ssh -L or a proxy with TLS, or say \"insecure\": true (--insecure) on a "
+            "network that you trust");
+  }
+}
+
 std::vector<DeviceChoice> readDeviceList(ObjectReader& in) {
   std::vector<std::string> texts = in.texts("devices", {});
   if (texts.empty()) in.fail("devices", "must hold at least one device, as \"cuda:0\"");
@@ -167,6 +195,7 @@ Limits readLimits(ObjectReader in) {
   limits.allOutgoingBytes = in.integer("all_outgoing_bytes", limits.allOutgoingBytes, 64 * kKiB, kTiB);
   limits.pullTimeoutMs = in.integer("pull_timeout_ms", limits.pullTimeoutMs, 1, kDayMs);
   limits.readTimeoutMs = in.integer("read_timeout_ms", limits.readTimeoutMs, 1, kDayMs);
+  limits.loginTimeoutMs = in.integer("login_timeout_ms", limits.loginTimeoutMs, 100, kDayMs);
   limits.writeTimeoutMs = in.integer("write_timeout_ms", limits.writeTimeoutMs, 1, kDayMs);
   limits.drainMs = in.integer("drain_ms", limits.drainMs, 0, kDayMs);
   limits.ringBytes = in.integer("ring_bytes", limits.ringBytes, 0, kTiB);
@@ -250,6 +279,10 @@ Result<std::vector<Override>> applyOverrides(Json& document, const ConfigOverrid
     document["http"]["listen"] = {*overrides.http};
     applied.push_back({"--http " + printable(*overrides.http), element("http.listen", 0)});
   }
+  if (overrides.insecure) {
+    document["insecure"] = true;
+    applied.push_back({"--insecure", "insecure"});
+  }
   if (overrides.device) {
     document.erase("devices");
     document["device"] = *overrides.device;
@@ -283,7 +316,11 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   ObjectReader in(std::move(document));
   DaemonConfig config;
   config.listen = readListen(in);
+  if (in.has("auth")) config.auth = readAuth(in.object("auth"));
+  if (in.has("tls")) config.tls = readTls(in.object("tls"));
+  config.insecure = in.boolean("insecure", config.insecure);
   config.http = readHttp(in.object("http"));
+  checkExposure(in, config);
   config.devices = readDevices(in);
   if (in.has("shards")) config.shards = static_cast<uint32_t>(in.integer("shards", 1, 1, kShardsMax));
   if (config.shards && *config.shards < config.devices.size()) {

@@ -13,12 +13,14 @@
 #include "common/os/env.h"
 #include "common/status/status.h"
 #include "common/types/model_spec.h"
+#include "server/auth/auth_config.h"
 #include "server/checkpoint/durability_config.h"
 #include "server/config/codecs_config.h"
 #include "server/config/device_choice.h"
 #include "server/config/http_config.h"
 #include "server/config/parameter_groups.h"
 #include "server/config/tables_config.h"
+#include "server/config/tls_config.h"
 #include "server/config/world_size.h"
 
 namespace psd {
@@ -44,6 +46,7 @@ struct Limits {
   uint64_t allOutgoingBytes = 1ull << 30;   ///< of answers queued, all connections together
   uint64_t pullTimeoutMs = 10'000;   ///< for a pull that has begun and asks for nothing while it holds a copy
   uint64_t readTimeoutMs = 30'000;   ///< for the rest of a message that has begun
+  uint64_t loginTimeoutMs = 10'000;  ///< for a TLS handshake, and with `auth` until a peer has logged in
   uint64_t writeTimeoutMs = 30'000;  ///< for a peer that does not read what is queued for it
   uint64_t drainMs = 5'000;          ///< for what is in flight at shutdown
   uint64_t ringBytes = 64ull << 20;  ///< memory through which one trainer may push; 0: none
@@ -63,6 +66,9 @@ struct MembershipConfig {
 struct DaemonConfig {
   std::vector<Address> listen;  ///< at least one
   HttpConfig http;
+  std::optional<AuthConfig> auth;     ///< none: who can connect may do everything
+  std::optional<TlsConfig> tls;       ///< given where some address of `listen` is tls://
+  bool insecure = false;              ///< other machines may connect without showing who they are
   std::vector<DeviceChoice> devices;  ///< at least one; shards go round them
   std::optional<uint32_t> shards;     ///< at least as many as devices; nothing: by the model's size
   uint32_t threads = 1;               ///< event loops
@@ -96,6 +102,7 @@ struct ConfigOverrides {
   std::vector<std::string> listen;       ///< --listen, repeatable: together they replace `listen`
   std::optional<std::string> http;       ///< --http: replaces `http.listen`
   std::optional<std::string> device;     ///< --device: replaces `device` and `devices`
+  bool insecure = false;                 ///< --insecure: sets `insecure`
   std::vector<std::string> assignments;  ///< --set KEY=VALUE, in order, after those above
 };
 

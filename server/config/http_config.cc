@@ -2,17 +2,9 @@
 
 #include <string>
 
-#include <arpa/inet.h>
-
 namespace psd {
 
-bool isOfThisMachine(const Address& address) {
-  if (address.kind == Address::Kind::unixSocket || address.host == "localhost") return true;
-  in_addr four{};
-  in6_addr six{};
-  if (inet_pton(AF_INET, address.host.c_str(), &four) == 1) return ntohl(four.s_addr) >> 24 == 127;
-  return inet_pton(AF_INET6, address.host.c_str(), &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
-}
+bool isOfThisMachine(const Address& address) { return isLocal(address) && !address.tls; }
 
 HttpConfig readHttp(ObjectReader in) {
   HttpConfig http;
@@ -22,11 +14,8 @@ HttpConfig readHttp(ObjectReader in) {
     Result<Address> address = parseAddress(texts[i]);
     if (!address.ok()) {
       in.fail(key, address.message());
-    } else if (!isOfThisMachine(*address)) {
-      in.fail(key, "\"" + texts[i] +
-                       "\" can be reached from other machines, and whoever reaches it may stop the daemon; "
-                       "take \"" +
-                       kDefaultHttpAddress + "\", and from elsewhere ssh -L or a proxy that asks who it is");
+    } else if (address->tls) {
+      in.fail(key, "\"" + texts[i] + "\": there is no TLS here; take tcp:// or unix://");
     } else {
       http.listen.push_back(*std::move(address));
     }

@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include "common/os/text_file.h"
+#include "common/text/text.h"
 #include "server/daemon/http_hooks.h"
 #include "server/daemon/server.h"
+#include "server/daemon/service_manager.h"
 #include "server/http/http_side.h"
 
 namespace psd {
@@ -81,11 +83,24 @@ kj::Promise<void> onSignals(kj::UnixEventPort& port, Server& server, EndOf bySig
       });
 }
 
+/// For the service manager.
+std::string stateOf(Server& server) {
+  if (server.coordinator().end().requested()) return "finishing what has begun";
+  const auto model = server.host().models().model();
+  return model ? "serving " + printable(model->store->model().name) : "waiting for a model";
+}
+
 /// SIGHUP: the configuration is read again. The server logs what comes of it.
-kj::Promise<void> onHangups(kj::UnixEventPort& port, Server& server) {
+kj::Promise<void> onHangups(kj::UnixEventPort& port, Server& server, ServiceManager& manager) {
   return port.onSignal(SIGHUP)
-      .then([&server](siginfo_t) { return server.reload(); })
-      .then([&port, &server](Result<std::string>) { return onHangups(port, server); });
+      .then([&server, &manager](siginfo_t) {
+        manager.reloading();
+        return server.reload();
+      })
+      .then([&port, &server, &manager](Result<std::string>) {
+        manager.ready(stateOf(server));
+        return onHangups(port, server, manager);
+      });
 }
 
 void logReady(const Server& server, const std::vector<std::string>& places, const DaemonConfig& config,
@@ -151,7 +166,11 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
   std::signal(SIGPIPE, SIG_IGN);
 
   Server server(io, loaded, std::move(backends), env, std::move(reread), descriptors);
-  PSD_RETURN_IF_ERROR(server.start());
+  ServiceManager manager = ServiceManager::ofEnvironment();
+  {
+    const auto starting = manager.beginLongWork("starting");
+    PSD_RETURN_IF_ERROR(server.start());
+  }
   std::optional<HttpSide> http;
   if (!config.http.listen.empty()) {
     http.emplace(io, config.http, httpHooksOf(server));
@@ -159,16 +178,28 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
   }
   if (!portFile.empty()) PSD_RETURN_IF_ERROR(writePortFile(env, portFile, server.addresses()));
   logReady(server, http ? http->places() : std::vector<std::string>(), config, devices);
+  manager.ready(stateOf(server));
 
   Status saved;
   auto signals = onSignals(io.unixEventPort, server, endedBySigterm(config.durability))
                      .eagerlyEvaluate([](kj::Exception&& exception) {
                        spdlog::error("signals are no longer watched: {}", exception.getDescription().cStr());
                      });
-  auto hangups = onHangups(io.unixEventPort, server).eagerlyEvaluate([](kj::Exception&& exception) {
+  auto hangups = onHangups(io.unixEventPort, server, manager).eagerlyEvaluate([](kj::Exception&& exception) {
     spdlog::error("SIGHUP is no longer watched: {}", exception.getDescription().cStr());
   });
-  server.run([&] { return saved = saveAll(env, config, server); }).wait(io.waitScope);
+  auto telling = manager.keepTelling(io.provider->getTimer(), [&server] { return stateOf(server); })
+                     .eagerlyEvaluate(nullptr);
+  auto ending = server.coordinator()
+                    .end()
+                    .whenBegun()
+                    .then([&manager] { manager.stopping(); })
+                    .eagerlyEvaluate(nullptr);
+  const auto save = [&] {
+    const auto saving = manager.beginLongWork("saving");
+    return saved = saveAll(env, config, server);
+  };
+  server.run(save).wait(io.waitScope);
   if (saved.ok()) {
     spdlog::info("stopped");
   } else if (!config.log.file.empty()) {

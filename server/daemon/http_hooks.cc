@@ -36,6 +36,17 @@ std::string jsonOfReports(const ReportBook& reports) {
   return text + "}";
 }
 
+/// Where callers must show who they are, by the token alone.
+HttpRole roleOf(const Authenticator& authenticator, const HttpCaller& caller) {
+  constexpr std::string_view kScheme = "Bearer ";
+  if (!authenticator.asks()) return HttpRole::admin;
+  if (!caller.authorization.starts_with(kScheme)) return HttpRole::none;
+  const Result<Identity> identity =
+      authenticator.byToken(std::string_view(caller.authorization).substr(kScheme.size()));
+  if (!identity.ok()) return HttpRole::none;
+  return identity->role == Role::admin ? HttpRole::admin : HttpRole::observer;
+}
+
 /// The integer `key` of an action's arguments, and no other.
 Result<uint32_t> onlyInteger(const Json& arguments, const std::string& key) {
   const auto found = arguments.find(key);
@@ -53,7 +64,7 @@ HttpHooks httpHooksOf(Server& server) {
   hooks.status = [&server] { return server.status(); };
   hooks.reports = [&server] { return jsonOfReports(server.coordinator().reports()); };
   hooks.events = [&server] { return server.coordinator().events().after(0); };
-  hooks.roleOf = [](const HttpCaller&) { return HttpRole::admin; };
+  hooks.roleOf = [&server](const HttpCaller& caller) { return roleOf(server.authenticator(), caller); };
   Administration& administration = server.administration();
   hooks.actions["reload"] = [&administration](const Json&) { return administration.reload(); };
   hooks.actions["checkpoint"] = [&administration](const Json&) {

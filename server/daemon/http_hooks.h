@@ -5,8 +5,8 @@
 
 namespace psd {
 
-/// What the HTTP side may ask of this daemon, which outlives it. All callers are of this machine, and may do
-/// everything.
+/// What the HTTP side may ask of this daemon, which outlives it. Without `auth` all callers may do
+/// everything, else what their token says.
 HttpHooks httpHooksOf(Server& server);
 
 }  // namespace psd

@@ -53,7 +53,7 @@ kj::Duration Listener::acceptWaiting(int listening) {
     }
     counters_.connectionsAccepted.add();
     counters_.connectionsOpen.add();
-    handler_(std::move(accepted->fd), std::move(accepted->peer));
+    handler_(*std::move(accepted));
   }
 }
 

@@ -14,7 +14,7 @@ namespace psd {
 /// Accepts connections on one address and hands them on. Owned by the control loop's thread.
 class Listener final : private kj::TaskSet::ErrorHandler {
  public:
-  using Handler = std::function<void(OwnFd fd, std::string peer)>;
+  using Handler = std::function<void(AcceptedSocket accepted)>;
 
   Listener(kj::AsyncIoContext& io, ListenSockets sockets, uint32_t connectionsMax, DaemonMetrics& counters,
            Handler handler);

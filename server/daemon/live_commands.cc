@@ -1,7 +1,10 @@
 #include "server/daemon/live_commands.h"
 
 #include <chrono>
+#include <cstdlib>
+#include <utility>
 
+#include "common/cli/credential_flags.h"
 #include "common/cli/setting.h"
 #include "server/daemon/operator_watch.h"
 
@@ -27,12 +30,14 @@ ServerFlags::ServerFlags(CLI::App& command, const std::string& seconds, const st
   command.add_option("--timeout", seconds_, "How long to wait for the daemon's answer")
       ->capture_default_str()
       ->type_name("SECONDS");
+  addCredentialFlags(command, credentials_);
 }
 
 Result<DaemonCall> ServerFlags::call() const {
   PSD_ASSIGN_OR_RETURN(const double seconds, parseSeconds({"--timeout", seconds_}, kLiveTimeoutSecondsMax));
   const std::chrono::duration<double> most(seconds);
-  return DaemonCall{servers_, std::chrono::ceil<std::chrono::milliseconds>(most)};
+  PSD_ASSIGN_OR_RETURN(Credentials credentials, readCredentials(credentials_, std::getenv));
+  return DaemonCall{servers_, std::chrono::ceil<std::chrono::milliseconds>(most), std::move(credentials)};
 }
 
 Result<uint64_t> parseLooks(const std::string& text) { return parseInteger({"--looks", text}, 0, kLooksMax); }

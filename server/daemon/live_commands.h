@@ -7,13 +7,14 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/auth/credentials.h"
 #include "common/os/env.h"
 #include "common/status/status.h"
 #include "server/daemon/operator_commands.h"
 
 namespace psd {
 
-/// --server and --timeout of one subcommand: which daemon it is about. Its address stays the same, since the
+/// --server, --timeout and what to show the daemon, of one subcommand. Its address stays the same, since the
 /// command line is read into it.
 class ServerFlags {
  public:
@@ -28,6 +29,7 @@ class ServerFlags {
  private:
   std::string seconds_;  // a text until it is checked
   std::vector<std::string> servers_;
+  CredentialFlags credentials_;
 };
 
 /// The subcommands about a running daemon that change one thing or go on looking. Its address stays the same.

@@ -1,6 +1,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/cli/credential_flags.h"
 #include "common/cli/output.h"
 #include "common/cli/setting.h"
 #include "common/cli/usage_error.h"
@@ -19,6 +21,7 @@
 #include "server/daemon/live_commands.h"
 #include "server/daemon/operator_commands.h"
 #include "server/daemon/operator_watch.h"
+#include "server/daemon/token_command.h"
 #include "server/policy/aggregator/aggregator.h"
 #include "server/policy/policy_config.h"
 
@@ -39,6 +42,8 @@ struct ConfigFlags {
         ->type_name("ADDRESS")
         ->expected(1)
         ->take_all();
+    app.add_flag("--insecure", overrides.insecure,
+                 "Let other machines connect without showing who they are; on a network that you trust");
     app.add_option("--device", overrides.device, "auto, cpu or cuda:N, instead of the file's")
         ->type_name("DEVICE");
     app.add_option("--set", overrides.assignments, "Any key, as in --set policy.type=locked; repeatable")
@@ -122,6 +127,7 @@ struct OperatorFlags {
     CLI::App* command;
     std::string seconds;  ///< a text until it is checked
     std::vector<std::string> servers{"tcp://localhost:5500"};
+    psd::CredentialFlags credentials;
   };
   Call status, reload, stop;
   bool json = false, hot = false, watch = false;
@@ -145,6 +151,7 @@ struct OperatorFlags {
       call->command->add_option("--timeout", call->seconds, "How long to wait for the daemon's answer")
           ->capture_default_str()
           ->type_name("SECONDS");
+      psd::addCredentialFlags(*call->command, call->credentials);
     }
     status.command->add_flag("--json", json, "The whole status, for programs");
     status.command->add_flag("--watch", watch, "Again each second");
@@ -180,7 +187,34 @@ struct OperatorFlags {
     PSD_ASSIGN_OR_RETURN(const double seconds,
                          psd::parseSeconds({"--timeout", call.seconds}, kTimeoutSecondsMax));
     const std::chrono::duration<double> most(seconds);
-    return command({call.servers, std::chrono::ceil<std::chrono::milliseconds>(most)});
+    PSD_ASSIGN_OR_RETURN(psd::Credentials credentials, psd::readCredentials(call.credentials, std::getenv));
+    return command(
+        {call.servers, std::chrono::ceil<std::chrono::milliseconds>(most), std::move(credentials)});
+  }
+};
+
+/// What `psd token` is told.
+struct TokenFlags {
+  CLI::App *token, *making;
+  std::string name, role, file;
+
+  explicit TokenFlags(CLI::App& app)
+      : token(app.add_subcommand("token", "Tokens, by which a daemon knows its callers")),
+        making(token->add_subcommand("new",
+                                     "Print a new token, once, and its line for the daemon's auth.tokens")) {
+    token->require_subcommand(1);
+    making->add_option("--name", name, "Whose it is")->required()->type_name("NAME");
+    making->add_option("--role", role, "reader, trainer or admin; each may do what those before it may")
+        ->required()
+        ->type_name("ROLE");
+    making->add_option("--file", file, "Add the line to this file; else it goes to standard error")
+        ->type_name("FILE");
+  }
+
+  /// The outcome; nothing when the command was not chosen.
+  std::optional<psd::Status> run() const {
+    if (*making) return psd::newToken(name, role, file);
+    return {};
   }
 };
 
@@ -232,6 +266,7 @@ int run(int argc, char** argv) {
   const OperatorFlags operators(app);
   const psd::LiveCommands live(app);
   const FileFlags files(app);
+  const TokenFlags tokens(app);
 
   try {
     app.parse(argc, argv);
@@ -247,6 +282,7 @@ int run(int argc, char** argv) {
 
   if (auto outcome = operators.run()) return report(*outcome);
   if (auto outcome = live.run()) return report(*outcome);
+  if (auto outcome = tokens.run()) return report(*outcome);
   auto env = psd::makePosixEnv();
   if (auto outcome = files.run(*env)) return report(*outcome);
   const ConfigFlags& chosen = *checkCommand ? check : serve;

@@ -10,7 +10,6 @@
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
 #include "server/rpc/admin_client.h"
-#include "server/rpc/live_model.h"
 #include "server/status/status_json.h"
 #include "server/status/status_table.h"
 
@@ -23,6 +22,9 @@ constexpr std::chrono::milliseconds kReachTimeout{5'000};
 }  // namespace
 
 Result<Address> reachable(const DaemonCall& call) {
+  if (const std::string warning = tokenInTheClear(call.credentials.token, call.servers); !warning.empty()) {
+    std::fprintf(stderr, "psd: %s\n", oneLine(warning, kMessageBytesMax).c_str());
+  }
   std::vector<Address> addresses;
   for (const std::string& server : call.servers) {
     PSD_ASSIGN_OR_RETURN(addresses.emplace_back(), parseAddress(server));
@@ -41,7 +43,7 @@ void printConfig(const LoadedConfig& loaded) { std::puts(jsonText(loaded.effecti
 
 Status printStatus(const DaemonCall& call, bool json) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_ASSIGN_OR_RETURN(const std::string text, fetchStatusJson(address, call.timeout));
+  PSD_ASSIGN_OR_RETURN(const std::string text, fetchStatusJson(address, call.timeout, call.credentials));
   const std::string origin = "the status of " + address.toString();
   PSD_ASSIGN_OR_RETURN(const nlohmann::ordered_json document, parseJson(text, origin));
   if (json) {
@@ -55,7 +57,7 @@ Status printStatus(const DaemonCall& call, bool json) {
 
 Status printHotRows(const DaemonCall& call, bool json) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_ASSIGN_OR_RETURN(const std::string text, fetchHotRowsJson(address, call.timeout));
+  PSD_ASSIGN_OR_RETURN(const std::string text, fetchHotRowsJson(address, call.timeout, call.credentials));
   const std::string origin = "the hot rows of " + address.toString();
   PSD_ASSIGN_OR_RETURN(const nlohmann::ordered_json document, parseJson(text, origin));
   if (json) {
@@ -69,35 +71,36 @@ Status printHotRows(const DaemonCall& call, bool json) {
 
 Status reloadServer(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_ASSIGN_OR_RETURN(const std::string change, reloadDaemon(address, call.timeout));
+  PSD_ASSIGN_OR_RETURN(const std::string change, reloadDaemon(address, call.timeout, call.credentials));
   std::printf("%s: %s\n", address.toString().c_str(), change.c_str());
   return {};
 }
 
 Status checkpointServer(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_ASSIGN_OR_RETURN(const std::string path, takeCheckpoint(address, call.timeout));
+  PSD_ASSIGN_OR_RETURN(const std::string path, takeCheckpoint(address, call.timeout, call.credentials));
   std::puts(path.c_str());
   return {};
 }
 
 Status removeTrainerOf(const DaemonCall& call, Rank rank) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_ASSIGN_OR_RETURN(const std::string removed, removeTrainer(address, rank, call.timeout));
+  PSD_ASSIGN_OR_RETURN(const std::string removed,
+                       removeTrainer(address, rank, call.timeout, call.credentials));
   std::printf("%s: %s was removed\n", address.toString().c_str(), removed.c_str());
   return {};
 }
 
 Status setKeyOf(const DaemonCall& call, const std::string& assignment) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_ASSIGN_OR_RETURN(const std::string change, setKey(address, assignment, call.timeout));
+  PSD_ASSIGN_OR_RETURN(const std::string change, setKey(address, assignment, call.timeout, call.credentials));
   std::printf("%s: %s\n", address.toString().c_str(), change.c_str());
   return {};
 }
 
 Status exportServer(Env& env, const DaemonCall& call, const std::string& to) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_ASSIGN_OR_RETURN(const LiveModel model, fetchModel(address, call.timeout));
+  PSD_ASSIGN_OR_RETURN(const LiveModel model, fetchModel(address, call.timeout, call.credentials));
   if (model.spec.tensors.empty()) {
     return {
         ErrorCode::invalidArgument,
@@ -119,7 +122,7 @@ Status exportServer(Env& env, const DaemonCall& call, const std::string& to) {
 
 Status stopServer(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_RETURN_IF_ERROR(stopDaemon(address, "psd stop", call.timeout));
+  PSD_RETURN_IF_ERROR(stopDaemon(address, "psd stop", call.timeout, call.credentials));
   std::printf("%s has stopped\n", address.toString().c_str());
   return {};
 }

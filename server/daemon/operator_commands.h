@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/auth/credentials.h"
 #include "common/os/address.h"
 #include "common/status/status.h"
 #include "common/types/ids.h"
@@ -17,6 +18,7 @@ namespace psd {
 struct DaemonCall {
   std::vector<std::string> servers;  ///< addresses; the first that can be connected to counts
   std::chrono::milliseconds timeout{0};
+  Credentials credentials;
 };
 
 /// The address to call: the only one, or the first that can be connected to.

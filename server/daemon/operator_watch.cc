@@ -19,7 +19,7 @@
 namespace psd {
 namespace {
 
-constexpr std::chrono::seconds kLookEvery{1};
+constexpr std::chrono::seconds kWatchEvery{1};
 constexpr size_t kEventBytesMax = 2000;
 
 /// Shows what `show` makes of two looks, again and again.
@@ -30,8 +30,8 @@ Status lookOn(const DaemonCall& call, uint64_t looks,
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   DaemonStatus before;
   for (uint64_t look = 0; looks == 0 || look < looks; look++) {
-    if (look > 0) std::this_thread::sleep_for(kLookEvery);
-    PSD_ASSIGN_OR_RETURN(const std::string text, fetchStatusJson(address, call.timeout));
+    if (look > 0) std::this_thread::sleep_for(kWatchEvery);
+    PSD_ASSIGN_OR_RETURN(const std::string text, fetchStatusJson(address, call.timeout, call.credentials));
     PSD_ASSIGN_OR_RETURN(const auto document, parseJson(text, origin));
     PSD_ASSIGN_OR_RETURN(DaemonStatus now, readStatus(document, origin));
     // Home, the text, and nothing below it: what stands there does not flicker.
@@ -85,8 +85,8 @@ Status printEvents(const DaemonCall& call, bool follow, bool json) {
     if (std::fflush(stdout) != 0) return Error{ErrorCode::io, "standard output cannot be written"};
     return newest;
   };
-  if (follow) return followEvents(address, call.timeout, tell);
-  PSD_ASSIGN_OR_RETURN(const std::string text, fetchEventsJson(address, call.timeout));
+  if (follow) return followEvents(address, call.timeout, call.credentials, tell);
+  PSD_ASSIGN_OR_RETURN(const std::string text, fetchEventsJson(address, call.timeout, call.credentials));
   return tell(text).status();
 }
 

@@ -53,6 +53,10 @@ Server::~Server() {
 }
 
 Status Server::start() {
+  PSD_ASSIGN_OR_RETURN(auto rules, AuthRules::read(loaded_.config.auth));
+  authenticator_.adopt(std::move(rules));
+  PSD_ASSIGN_OR_RETURN(auto tls, TlsDoor::read(loaded_.config.tls));
+  tlsDoor_.adopt(std::move(tls));
   std::vector<ListenSockets> sockets;
   for (const Address& address : loaded_.config.listen) {
     PSD_ASSIGN_OR_RETURN(ListenSockets bound, listenOn(address));
@@ -65,9 +69,10 @@ Status Server::start() {
   }
   const uint32_t most = connectionsMax();
   for (ListenSockets& bound : sockets) {
+    const bool tls = bound.address().tls;
     listeners_.push_back(std::make_unique<Listener>(
         io_, std::move(bound), most, counters_,
-        [this](OwnFd fd, std::string peer) { handOver(std::move(fd), std::move(peer)); }));
+        [this, tls](AcceptedSocket accepted) { handOver(std::move(accepted), tls); }));
   }
   ticks_ = keepTicking().eagerlyEvaluate([](kj::Exception&& exception) {
     spdlog::error("the clock of the policies stands still: {}", exception.getDescription().cStr());
@@ -118,16 +123,29 @@ kj::Promise<void> Server::watchLeases() {
   });
 }
 
-void Server::handOver(OwnFd fd, std::string peer) {
+void Server::handOver(AcceptedSocket accepted, bool tls) {
   EventLoopThread& thread = *threads_[nextThread_++ % threads_.size()];
-  thread.post([this, fd = std::move(fd), peer = std::move(peer)](EventLoop& loop) mutable {
-    // Peers speak Cap'n Proto.
-    const auto bootstrap = [this](std::shared_ptr<Connection> connection) -> capnp::Capability::Client {
-      return kj::heap<LoginService>(std::move(connection), controlLoop_, administration_);
-    };
-    loop.connections().adopt(
-        std::make_shared<Connection>(loop.shared_from_this(), fd.release(), std::move(peer), bootstrap));
+  thread.post([this, accepted = std::move(accepted), tls](EventLoop& loop) mutable {
+    if (tls) {
+      loop.detach(tlsDoor_.meet(loop, std::move(accepted)).then([this, &loop](kj::Maybe<Entrant> entrant) {
+        KJ_IF_MAYBE (in, entrant) serve(loop, kj::mv(*in));
+      }));
+      return;
+    }
+    const int fd = accepted.fd.release();
+    serve(loop, {fd,
+                 wire::wrapSocket(*loop.io().lowLevelProvider, fd),
+                 {std::move(accepted.peer), accepted.user, {}}});
   });
+}
+
+void Server::serve(EventLoop& loop, Entrant entrant) {
+  // Peers speak Cap'n Proto.
+  const auto bootstrap = [this](std::shared_ptr<Connection> connection) -> capnp::Capability::Client {
+    return kj::heap<LoginService>(std::move(connection), controlLoop_, administration_, authenticator_);
+  };
+  loop.connections().adopt(
+      std::make_shared<Connection>(loop.shared_from_this(), kj::mv(entrant), authenticator_, bootstrap));
 }
 
 kj::Promise<std::vector<std::shared_ptr<EventLoop>>> Server::loops() {

@@ -8,8 +8,10 @@
 #include <kj/async-io.h>
 
 #include "common/types/stopwatch.h"
+#include "server/auth/authenticator.h"
 #include "server/config/daemon_config.h"
 #include "server/daemon/listener.h"
+#include "server/daemon/tls_door.h"
 #include "server/hosting/parameter_host.h"
 #include "server/limits/descriptor_budget.h"
 #include "server/loop/background.h"
@@ -40,6 +42,8 @@ class Server {
   std::vector<Address> addresses() const;
   Coordinator& coordinator() { return coordinator_; }
   ParameterHost& host() { return host_; }
+  /// Who may do what, for whatever speaks another protocol to callers. Thread-safe.
+  Authenticator& authenticator() { return authenticator_; }
   /// For services on an event loop.
   ControlLoop& controlLoop() { return controlLoop_; }
   Administration& administration() { return administration_; }
@@ -72,7 +76,7 @@ class Server {
   kj::Promise<bool> poll(std::shared_ptr<Condition> settled, kj::TimePoint deadline);
   kj::Promise<void> onEveryThread(std::function<kj::Promise<void>(EventLoopThread&)> work);
   kj::Promise<void> onEveryLoop(std::function<void(EventLoop&)> work);
-  kj::Promise<Result<std::string>> follow(Reread reread);
+  kj::Promise<Result<std::string>> takeOver(Reread reread);
   /// Tells, as events, of checkpoints that were taken or failed since it was called before.
   void noteCheckpoints();
   kj::Promise<Result<std::string>> changeTo(LoadedConfig next);
@@ -83,7 +87,11 @@ class Server {
   uint32_t connectionsMax() const;
   void warnOfHaste(bool settled) const;
   kj::Promise<void> stopThreads();
-  void handOver(OwnFd fd, std::string peer);
+  void handOver(AcceptedSocket accepted, bool tls);
+  /// Serves a peer that is in.
+  void serve(EventLoop& loop, Entrant entrant);
+  /// From now on other rules of who may do what hold. Gives what has changed, for people.
+  kj::Promise<std::string> follow(std::shared_ptr<const AuthRules> rules);
   kj::Promise<void> keepTicking();
   kj::Promise<void> watchLeases();
 
@@ -98,6 +106,8 @@ class Server {
   ParameterHost host_;
   Coordinator coordinator_;
   ControlLoop controlLoop_;
+  Authenticator authenticator_;
+  TlsDoor tlsDoor_;
   Administration administration_;
   LoopEnvironment environment_;
   std::vector<Address> addresses_;

@@ -8,13 +8,36 @@
 #include "server/daemon/server.h"
 
 namespace psd {
+namespace {
+
+/// All that a reload reads.
+struct Reading {
+  LoadedConfig loaded;
+  std::shared_ptr<const AuthRules> rules;
+  std::shared_ptr<const TlsContext> tls;
+};
+
+Result<Reading> readAgain(const Server::Reread& reread) {
+  PSD_ASSIGN_OR_RETURN(LoadedConfig loaded, reread());
+  PSD_ASSIGN_OR_RETURN(auto rules, AuthRules::read(loaded.config.auth));
+  PSD_ASSIGN_OR_RETURN(auto tls, TlsDoor::read(loaded.config.tls));
+  return Reading{std::move(loaded), std::move(rules), std::move(tls)};
+}
+
+}  // namespace
+
+kj::Promise<std::string> Server::follow(std::shared_ptr<const AuthRules> rules) {
+  std::string change = authenticator_.adopt(std::move(rules));
+  return onEveryLoop([](EventLoop& loop) { loop.connections().lookAtAccess(); })
+      .then([change = std::move(change)]() mutable { return std::move(change); });
+}
 
 kj::Promise<Result<std::string>> Server::reload() {
   // First, so that what comes of this stands in the new file.
   if (Status reopened = reopenLogFile(); !reopened.ok()) {
     spdlog::warn("the log stays in the file of before: {}", reopened.message());
   }
-  return follow(reread_);
+  return takeOver(reread_);
 }
 
 kj::Promise<Result<std::string>> Server::set(const std::string& assignment) {
@@ -22,21 +45,31 @@ kj::Promise<Result<std::string>> Server::set(const std::string& assignment) {
   if (Status status = applyOverride(document, assignment); !status.ok()) {
     return Result<std::string>(status.error());
   }
-  return follow([document = std::move(document)] { return readDaemonConfig(document); });
+  return takeOver([document = std::move(document)] { return readDaemonConfig(document); });
 }
 
-kj::Promise<Result<std::string>> Server::follow(Reread reread) {
+kj::Promise<Result<std::string>> Server::takeOver(Reread reread) {
   using Outcome = Result<std::string>;
   if (coordinator_.end().requested()) return Outcome(ErrorCode::shuttingDown, "the daemon is shutting down");
   if (reloading_) return Outcome(ErrorCode::notReady, "another reload is under way");
   reloading_ = true;
-  return background_.run<Result<LoadedConfig>>(std::move(reread))
-      .then([this](Result<LoadedConfig> next) -> kj::Promise<Outcome> {
+  return background_.run<Result<Reading>>([reread = std::move(reread)] { return readAgain(reread); })
+      .then([this](Result<Reading> next) -> kj::Promise<Outcome> {
         if (!next.ok()) return Outcome(next.error());
-        if (Status may = checkLiveChange(loaded_, *next); !may.ok()) return Outcome(may.error());
-        const Status may = host_.mayFollow(next->config, coordinator_.worldSize(), coordinator_.pushCodecs());
+        if (Status may = checkLiveChange(loaded_, next->loaded); !may.ok()) return Outcome(may.error());
+        const Status may =
+            host_.mayFollow(next->loaded.config, coordinator_.worldSize(), coordinator_.pushCodecs());
         if (!may.ok()) return Outcome(may.error());
-        return changeTo(*std::move(next));
+        return changeTo(std::move(next->loaded))
+            .then([this, rules = std::move(next->rules),
+                   tls = std::move(next->tls)](Outcome outcome) -> kj::Promise<Outcome> {
+              if (!outcome.ok()) return outcome;
+              tlsDoor_.adopt(tls);
+              return follow(rules).then([change = *std::move(outcome)](std::string access) {
+                if (change.empty() && access.empty()) return Outcome("nothing differs");
+                return Outcome(change + (change.empty() || access.empty() ? "" : ", ") + access);
+              });
+            });
       })
       .then([this](Outcome outcome) {
         if (outcome.ok()) {
@@ -56,7 +89,7 @@ kj::Promise<Result<std::string>> Server::follow(Reread reread) {
 kj::Promise<Result<std::string>> Server::changeTo(LoadedConfig next) {
   using Outcome = Result<std::string>;
   std::string change = describeChange(loaded_, next);
-  if (change.empty()) return Outcome("nothing differs");
+  if (change.empty()) return Outcome(std::move(change));
   auto target = std::make_shared<const LoadedConfig>(std::move(next));
   return onEveryLoop([](EventLoop& loop) { loop.gate().close(); })
       .then([this, target] { return changeAtRest(*target); })

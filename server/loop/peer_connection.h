@@ -29,6 +29,10 @@ class PeerConnection {
   /// the peer has gone.
   virtual std::optional<std::string> mustEnd() = 0;
 
+  /// Other rules of who may do what hold from now on: a peer that has lost something is told, and its calls
+  /// refused.
+  virtual void lookAtAccess() {}
+
   /// For people: where the peer is, and what it says of itself.
   virtual const std::string& peer() const = 0;
   /// Bytes of answers that wait for the peer to read.

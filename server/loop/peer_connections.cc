@@ -66,6 +66,10 @@ kj::Promise<void> PeerConnections::sweep() {
   });
 }
 
+void PeerConnections::lookAtAccess() {
+  for (auto& [key, connection] : connections_) connection->lookAtAccess();
+}
+
 bool PeerConnections::nothingQueued() const {
   return std::ranges::all_of(connections_,
                              [](const auto& entry) { return entry.second->queuedBytes() == 0; });

@@ -25,6 +25,9 @@ class PeerConnections final : private kj::TaskSet::ErrorHandler {
   /// Ends all connections at once, and whatever is looked for. Nothing may be adopted after it.
   void closeAll();
 
+  /// See PeerConnection::lookAtAccess().
+  void lookAtAccess();
+
   /// No answer waits for its peer to read it.
   bool nothingQueued() const;
   bool hasTrainers() const;

@@ -18,6 +18,14 @@ struct DaemonMetrics : MetricRegistry {
   Count connectionsDropped{*this,
                            {"connections_dropped", Unit::none,
                             "connections that the daemon ended: garbage, oversized, stalled", true}};
+  Count handshakesRefused{
+      *this,
+      {"handshakes_refused", Unit::none, "connections to tls:// that did not come to a TLS handshake", true}};
+  Count loginsRefused{
+      *this, {"logins_refused", Unit::none, "logins of callers that did not show who they are", true}};
+  Count accessRevoked{*this,
+                      {"access_revoked", Unit::none,
+                       "connections whose caller lost what it had been allowed, after a reload", true}};
   Count trainersJoined{*this, {"trainers_joined", Unit::none, "sessions that began"}};
   Count trainersReturned{*this,
                          {"trainers_returned", Unit::none,

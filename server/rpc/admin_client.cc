@@ -7,8 +7,13 @@
 #include <kj/async-io.h>
 
 #include "common/os/socket.h"
+#include "common/text/text.h"
+#include "common/tls/connect.h"
+#include "common/tls/refusal.h"
 #include "common/wire/convert.h"
+#include "common/wire/login.h"
 #include "schema/psd.capnp.h"
+#include "server/rpc/live_pull.h"
 
 namespace psd {
 namespace {
@@ -24,38 +29,35 @@ std::string noAnswer(std::chrono::milliseconds timeout) {
 /// How long the daemon's answer is waited for.
 enum class Patience { asToConnect, endless };
 
-/// Connects, logs in, and runs `talk(admin, network)`; whatever the library throws becomes an Error.
+/// Connects, logs in, and runs `talk(login, network)`; whatever the library throws becomes an Error.
 /// `late` is what to add to it when the daemon was asked and has not answered in time.
 template <class T, class Talk>
-Result<T> withAdmin(const Address& address, std::chrono::milliseconds timeout, const char* late, Talk talk,
-                    Patience patience = Patience::asToConnect) {
+Result<T> loggedIn(const Address& address, const Credentials& credentials, std::chrono::milliseconds timeout,
+                   const char* late, Talk talk, Patience patience = Patience::asToConnect) {
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
   bool asked = false;
   try {
     auto io = kj::setupAsyncIo();
-    auto socket =
-        io.lowLevelProvider->wrapSocketFd(fd.release(), kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP |
-                                                            kj::LowLevelAsyncIoProvider::ALREADY_CLOEXEC |
-                                                            kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK);
-    capnp::TwoPartyClient client(*socket);
+    auto& timer = io.provider->getTimer();
+    const auto deadline = timer.now() + timeout.count() * kj::MILLISECONDS;
+    PSD_ASSIGN_OR_RETURN(wire::Socket socket,
+                         timer.timeoutAt(deadline, streamOver(io, std::move(fd), address, credentials.tls))
+                             .wait(io.waitScope));
+    capnp::TwoPartyClient client(*socket.stream);
     auto login = client.bootstrap().castAs<schema::Login>().loginRequest();
-    login.setProtocolVersion(wire::kProtocolVersion);
-    login.setPeer("psd " PSD_VERSION);
+    wire::writeLogin("psd " PSD_VERSION, credentials.token, login);
     auto conversation =
         login.send().then([&](capnp::Response<schema::LoginResult> answer) -> kj::Promise<Result<T>> {
           const Status status = wire::readStatus(answer.getStatus());
-          if (!status.ok()) return Result<T>(status.error());
-          if (!answer.hasAdmin()) {
-            return Result<T>(ErrorCode::invalidArgument,
-                             address.toString() + " does not let this caller administer it");
+          if (!status.ok()) {
+            return Result<T>(status.error().code,
+                             address.toString() + ": " + printable(status.message(), 500));
           }
           asked = true;
-          return talk(answer.getAdmin(), client);
+          return talk(answer, client);
         });
     if (patience == Patience::endless) return conversation.wait(io.waitScope);
-    return io.provider->getTimer()
-        .timeoutAfter(timeout.count() * kj::MILLISECONDS, kj::mv(conversation))
-        .wait(io.waitScope);
+    return timer.timeoutAt(deadline, kj::mv(conversation)).wait(io.waitScope);
   } catch (const kj::Exception& exception) {
     if (exception.getType() == kj::Exception::Type::OVERLOADED) {
       return Error{ErrorCode::deadlineExceeded,
@@ -67,39 +69,68 @@ Result<T> withAdmin(const Address& address, std::chrono::milliseconds timeout, c
           fmt::format("{}: the daemon speaks another protocol than version {}, which this program speaks",
                       address.toString(), wire::kProtocolVersion)};
     }
+    if (const std::string_view why = wire::textIn(exception.getDescription()); isTlsRefusal(why)) {
+      return Error{ErrorCode::unauthenticated, address.toString() + ": " + printable(why)};
+    }
     return Error{ErrorCode::unavailable,
                  address.toString() + ": the connection broke" +
                      (asked ? " before the daemon had answered" : "; is this a psd daemon?")};
   }
 }
 
+/// loggedIn() for a caller that is to have role reader; `talk(reading)`.
+template <class Talk>
+Result<std::string> withReading(const Address& address, const Credentials& credentials,
+                                std::chrono::milliseconds timeout, Talk talk) {
+  using Answer = Result<std::string>;
+  return loggedIn<std::string>(
+      address, credentials, timeout, "",
+      [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&) -> kj::Promise<Answer> {
+        if (!login.hasReading()) return Answer(wire::mayNot(address.toString(), "reader", login));
+        return talk(login.getReading());
+      });
+}
+
+/// loggedIn() for a caller that is to have role admin; `talk(admin, network)`.
+template <class T, class Talk>
+Result<T> withAdmin(const Address& address, const Credentials& credentials, std::chrono::milliseconds timeout,
+                    Talk talk) {
+  return loggedIn<T>(
+      address, credentials, timeout, kGoesOn,
+      [&](schema::LoginResult::Reader login, capnp::TwoPartyClient& client) -> kj::Promise<Result<T>> {
+        if (!login.hasAdmin()) return Result<T>(wire::mayNot(address.toString(), "admin", login));
+        return talk(login.getAdmin(), client);
+      });
+}
+
 }  // namespace
 
-Result<std::string> fetchStatusJson(const Address& address, std::chrono::milliseconds timeout) {
-  return withAdmin<std::string>(
-      address, timeout, "", [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
-        return admin.statusRequest().send().then(
-            [](capnp::Response<schema::Admin::StatusResults> response) -> Result<std::string> {
-              return std::string(response.getJson().cStr());
-            });
-      });
+Result<std::string> fetchStatusJson(const Address& address, std::chrono::milliseconds timeout,
+                                    const Credentials& credentials) {
+  return withReading(address, credentials, timeout, [](schema::Reading::Client reading) {
+    return reading.statusRequest().send().then(
+        [](capnp::Response<schema::Reading::StatusResults> response) -> Result<std::string> {
+          return std::string(response.getJson().cStr());
+        });
+  });
 }
 
-Result<std::string> fetchHotRowsJson(const Address& address, std::chrono::milliseconds timeout) {
-  return withAdmin<std::string>(
-      address, timeout, "", [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
-        return admin.hotRowsRequest().send().then(
-            [](capnp::Response<schema::Admin::HotRowsResults> response) -> Result<std::string> {
-              const Status status = wire::readStatus(response.getStatus());
-              if (!status.ok()) return status.error();
-              return std::string(response.getJson().cStr());
-            });
-      });
+Result<std::string> fetchHotRowsJson(const Address& address, std::chrono::milliseconds timeout,
+                                     const Credentials& credentials) {
+  return withReading(address, credentials, timeout, [](schema::Reading::Client reading) {
+    return reading.hotRowsRequest().send().then(
+        [](capnp::Response<schema::Reading::HotRowsResults> response) -> Result<std::string> {
+          const Status status = wire::readStatus(response.getStatus());
+          if (!status.ok()) return status.error();
+          return std::string(response.getJson().cStr());
+        });
+  });
 }
 
-Result<std::string> reloadDaemon(const Address& address, std::chrono::milliseconds timeout) {
+Result<std::string> reloadDaemon(const Address& address, std::chrono::milliseconds timeout,
+                                 const Credentials& credentials) {
   return withAdmin<std::string>(
-      address, timeout, kGoesOn, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+      address, credentials, timeout, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
         return admin.reloadRequest().send().then(
             [](capnp::Response<schema::Admin::ReloadResults> response) -> Result<std::string> {
               Status status = wire::readStatus(response.getStatus());
@@ -109,9 +140,10 @@ Result<std::string> reloadDaemon(const Address& address, std::chrono::millisecon
       });
 }
 
-Result<std::string> takeCheckpoint(const Address& address, std::chrono::milliseconds timeout) {
+Result<std::string> takeCheckpoint(const Address& address, std::chrono::milliseconds timeout,
+                                   const Credentials& credentials) {
   return withAdmin<std::string>(
-      address, timeout, kGoesOn, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+      address, credentials, timeout, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
         return admin.checkpointRequest().send().then(
             [](capnp::Response<schema::Admin::CheckpointResults> response) -> Result<std::string> {
               PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
@@ -120,9 +152,10 @@ Result<std::string> takeCheckpoint(const Address& address, std::chrono::millisec
       });
 }
 
-Result<std::string> removeTrainer(const Address& address, Rank rank, std::chrono::milliseconds timeout) {
+Result<std::string> removeTrainer(const Address& address, Rank rank, std::chrono::milliseconds timeout,
+                                  const Credentials& credentials) {
   return withAdmin<std::string>(
-      address, timeout, kGoesOn, [rank](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+      address, credentials, timeout, [rank](schema::Admin::Client admin, capnp::TwoPartyClient&) {
         auto request = admin.removeTrainerRequest();
         request.setRank(rank.value);
         return request.send().then(
@@ -134,9 +167,9 @@ Result<std::string> removeTrainer(const Address& address, Rank rank, std::chrono
 }
 
 Result<std::string> setKey(const Address& address, const std::string& assignment,
-                           std::chrono::milliseconds timeout) {
+                           std::chrono::milliseconds timeout, const Credentials& credentials) {
   return withAdmin<std::string>(
-      address, timeout, kGoesOn, [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+      address, credentials, timeout, [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
         auto request = admin.setRequest();
         request.setAssignment(assignment.c_str());
         return request.send().then(
@@ -147,9 +180,10 @@ Result<std::string> setKey(const Address& address, const std::string& assignment
       });
 }
 
-Result<std::string> fetchEventsJson(const Address& address, std::chrono::milliseconds timeout) {
+Result<std::string> fetchEventsJson(const Address& address, std::chrono::milliseconds timeout,
+                                    const Credentials& credentials) {
   return withAdmin<std::string>(
-      address, timeout, "", [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+      address, credentials, timeout, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
         return admin.eventsRequest().send().then(
             [](capnp::Response<schema::Admin::EventsResults> response) -> Result<std::string> {
               return std::string(response.getJson().cStr());
@@ -157,7 +191,7 @@ Result<std::string> fetchEventsJson(const Address& address, std::chrono::millise
       });
 }
 
-Status followEvents(const Address& address, std::chrono::milliseconds timeout,
+Status followEvents(const Address& address, std::chrono::milliseconds timeout, const Credentials& credentials,
                     const std::function<Result<uint64_t>(const std::string& json)>& tell) {
   using Outcome = Result<bool>;
   std::function<kj::Promise<Outcome>(schema::Admin::Client, uint64_t)> next = [&](schema::Admin::Client admin,
@@ -173,16 +207,31 @@ Status followEvents(const Address& address, std::chrono::milliseconds timeout,
           return next(kj::mv(admin), *told);
         });
   };
-  return withAdmin<bool>(
-             address, timeout, "",
-             [&](schema::Admin::Client admin, capnp::TwoPartyClient&) { return next(kj::mv(admin), 0); },
+  return loggedIn<bool>(
+             address, credentials, timeout, "",
+             [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&) -> kj::Promise<Outcome> {
+               if (!login.hasAdmin()) return Outcome(wire::mayNot(address.toString(), "admin", login));
+               return next(login.getAdmin(), 0);
+             },
              Patience::endless)
       .status();
 }
 
-Status stopDaemon(const Address& address, const std::string& reason, std::chrono::milliseconds timeout) {
+Result<LiveModel> fetchModel(const Address& address, std::chrono::milliseconds timeout,
+                             const Credentials& credentials) {
+  using Answer = Result<LiveModel>;
+  return loggedIn<LiveModel>(
+      address, credentials, timeout, "",
+      [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&) -> kj::Promise<Answer> {
+        if (!login.hasReading()) return Answer(wire::mayNot(address.toString(), "reader", login));
+        return pullLiveModel(login.getReading());
+      });
+}
+
+Status stopDaemon(const Address& address, const std::string& reason, std::chrono::milliseconds timeout,
+                  const Credentials& credentials) {
   return withAdmin<bool>(
-             address, timeout, kGoesOn,
+             address, credentials, timeout,
              [&](schema::Admin::Client admin, capnp::TwoPartyClient& client) {
                auto request = admin.stopRequest();
                request.setReason(reason.c_str());

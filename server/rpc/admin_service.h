@@ -14,8 +14,6 @@ class AdminService final : public CountedService<schema::Admin> {
       : CountedService(std::move(connection), true), administration_(administration) {}
 
  protected:
-  kj::Promise<void> status(StatusContext context) override;
-  kj::Promise<void> hotRows(HotRowsContext context) override;
   kj::Promise<void> reload(ReloadContext context) override;
   kj::Promise<void> checkpoint(CheckpointContext context) override;
   kj::Promise<void> removeTrainer(RemoveTrainerContext context) override;
@@ -26,7 +24,6 @@ class AdminService final : public CountedService<schema::Admin> {
  private:
   Administration& administration_;
   bool follows_ = false;  // events, in a call that waits
-  bool asked_ = false;    // for the status, which is not there yet
 };
 
 }  // namespace psd

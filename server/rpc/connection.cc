@@ -17,19 +17,19 @@ constexpr unsigned kQuietLooksMax = 3;
 
 }  // namespace
 
-Connection::Connection(std::shared_ptr<EventLoop> loop, int fd, std::string peer, Bootstrap bootstrap)
+Connection::Connection(std::shared_ptr<EventLoop> loop, Entrant entrant, const Authenticator& authenticator,
+                       Bootstrap bootstrap)
     : loop_(std::move(loop)),
-      peer_(std::move(peer)),
+      caller_(std::move(entrant.peer), authenticator, loop_->now()),
       bootstrap_(std::move(bootstrap)),
       heardAt_(loop_->now()),
       unheardSince_(heardAt_),
-      fd_(fd) {
-  endWhenVanished(fd, std::chrono::milliseconds(loop_->config().membership.leaseMs));
-  wire::Socket socket = wire::wrapSocket(*loop_->io().lowLevelProvider, fd);
-  socket_ = kj::mv(socket.stream);
-  passesDescriptors_ = socket.descriptors != nullptr;
+      fd_(entrant.fd),
+      socket_(kj::mv(entrant.socket.stream)) {
+  endWhenVanished(fd_, std::chrono::milliseconds(loop_->config().membership.leaseMs));
+  passesDescriptors_ = entrant.socket.descriptors != nullptr;
   wire::MessageStreamOptions options = streamOptions();
-  options.descriptors = socket.descriptors;
+  options.descriptors = entrant.socket.descriptors;
   stream_ = kj::heap<wire::MessageStream>(*socket_, loop_->pool(), loop_->timer(), std::move(options));
   // The network sends descriptors only where it may take some too; the stream takes none.
   const kj::uint descriptors = passesDescriptors_ ? 1 : 0;
@@ -136,6 +136,8 @@ std::optional<std::string> Connection::mustEnd() {
     const kj::Duration pullTimeout = loop_->config().limits.pullTimeoutMs * kj::MILLISECONDS;
     for (IdleKeeper* keeper : keepers_) keeper->letGoOfIdle(now - pullTimeout);
   }
+  const auto loginTimeout = std::chrono::milliseconds(loop_->config().limits.loginTimeoutMs);
+  if (auto reason = caller_.mustEnd(now, loginTimeout)) return reason;
   if (auto reason = unread()) return reason;
   if (auto reason = standsStill()) return reason;
   if (!paused_ && !stream_->waitsForBudget()) {
@@ -147,6 +149,12 @@ std::optional<std::string> Connection::mustEnd() {
     }
   }
   return forsaken();
+}
+
+void Connection::lookAtAccess() {
+  if (!stream_ || !caller_.lookAgain(loop_->now())) return;
+  loop_->environment().counters.accessRevoked.add();
+  spdlog::warn("{}: {}", peer(), caller_.revoked()->message);
 }
 
 std::optional<std::string> Connection::unread() {

@@ -11,6 +11,7 @@
 
 #include "common/wire/message_stream.h"
 #include "server/loop/event_loop.h"
+#include "server/rpc/caller.h"
 
 namespace psd {
 
@@ -34,13 +35,22 @@ class IdleKeeper {
   virtual void letGoOfIdle(kj::TimePoint since) = 0;
 };
 
+/// A peer that has come in: its socket, and what that tells of who it is.
+struct Entrant {
+  int fd = -1;          ///< of `socket`, which owns it
+  wire::Socket socket;  ///< a connected one, after its TLS handshake where it has one
+  Peer peer;
+};
+
 /// One peer's connection over Cap'n Proto: socket, message stream and RPC system.
 class Connection final : public PeerConnection, public std::enable_shared_from_this<Connection> {
  public:
   /// Makes the capability that the peer begins with.
   using Bootstrap = std::function<capnp::Capability::Client(std::shared_ptr<Connection>)>;
 
-  Connection(std::shared_ptr<EventLoop> loop, int fd, std::string peer, Bootstrap bootstrap);
+  /// `authenticator` outlives it.
+  Connection(std::shared_ptr<EventLoop> loop, Entrant entrant, const Authenticator& authenticator,
+             Bootstrap bootstrap);
 
   void open() override;
   void close() override;
@@ -48,8 +58,10 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   EventLoop& loop() { return *loop_; }
 
   /// "127.0.0.1:53211" or the Unix socket's path; with the peer's own words once it said hello.
-  const std::string& peer() const override { return peer_; }
-  void setPeer(std::string name) { peer_ += " (" + std::move(name) + ")"; }
+  const std::string& peer() const override { return caller_.described(); }
+
+  Caller& caller() { return caller_; }
+  void lookAtAccess() override;
 
   /// Whether the peer can be given descriptors: it is on this machine, at a Unix socket.
   bool passesDescriptors() const { return passesDescriptors_; }
@@ -113,7 +125,7 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
   bool livesUnheard();
 
   const std::shared_ptr<EventLoop> loop_;
-  std::string peer_;
+  Caller caller_;
   Bootstrap bootstrap_;
   std::set<ConnectedTrainer*> trainers_;
   std::set<IdleKeeper*> keepers_;

@@ -8,8 +8,8 @@
 namespace psd {
 
 /// Base of every service of a connection: its calls count against limits.calls, and so does the service
-/// itself, unless it is `fixed`: one of those that each connection has once. `Service` is a generated
-/// interface. Belongs to the connection's loop.
+/// itself, unless it is `fixed`: one of those that each connection has once. Once the caller has lost what it
+/// might do its calls fail. `Service` is a generated interface. Belongs to the connection's loop.
 template <class Service>
 class CountedService : public Service::Server {
  public:
@@ -19,6 +19,9 @@ class CountedService : public Service::Server {
   capnp::Capability::Server::DispatchCallResult dispatchCall(
       uint64_t interface, uint16_t method,
       capnp::CallContext<capnp::AnyPointer, capnp::AnyPointer> context) override {
+    if (const auto& revoked = connection_->caller().revoked()) {
+      return {KJ_EXCEPTION(FAILED, revoked->message.c_str()), false};
+    }
     auto result = Service::Server::dispatchCall(interface, method, context);
     result.promise = connection_->counted(kj::mv(result.promise));
     return result;

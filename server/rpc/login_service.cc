@@ -10,6 +10,11 @@
 #include "server/rpc/training_service.h"
 
 namespace psd {
+namespace {
+
+constexpr kj::Duration kFailureDelay = 500 * kj::MILLISECONDS;
+
+}  // namespace
 
 kj::Promise<void> LoginService::login(LoginContext context) {
   auto params = context.getParams();
@@ -26,18 +31,41 @@ kj::Promise<void> LoginService::login(LoginContext context) {
     wire::writeError(error, results.initStatus().initError());
     return kj::READY_NOW;
   }
-  if (roles_ == nullptr) {
-    connection_->setPeer(name);
-    roles_ = Roles{kj::heap<ReadingService>(connection_, control_),
-                   kj::heap<TrainingService>(connection_, control_),
-                   kj::heap<AdminService>(connection_, administration_)};
-  }
+  const auto caller = connection_->caller().logIn(wire::textIn(params.getToken()), name);
+  if (!caller.ok()) return refuse(context, caller.error());
+  if (roles_ == nullptr) roles_ = rolesOf(caller->role);
   Roles& roles = KJ_ASSERT_NONNULL(roles_);
   results.initStatus().setOk();
+  results.setCaller(caller->name.c_str());
+  results.setRole(std::string(roleName(caller->role)).c_str());
   results.setReading(roles.reading);
-  results.setTraining(roles.training);
-  results.setAdmin(roles.admin);
+  KJ_IF_MAYBE (training, roles.training) results.setTraining(*training);
+  KJ_IF_MAYBE (admin, roles.admin) results.setAdmin(*admin);
   return kj::READY_NOW;
+}
+
+LoginService::Roles LoginService::rolesOf(Role role) {
+  Roles roles{kj::heap<ReadingService>(connection_, control_, administration_), nullptr, nullptr};
+  if (includes(role, Role::trainer)) roles.training = kj::heap<TrainingService>(connection_, control_);
+  if (includes(role, Role::admin)) roles.admin = kj::heap<AdminService>(connection_, administration_);
+  return roles;
+}
+
+kj::Promise<void> LoginService::refuse(LoginContext context, const Error& error) {
+  context.releaseParams();
+  context.allowCancellation();
+  EventLoop& loop = connection_->loop();
+  loop.environment().counters.loginsRefused.add();
+  spdlog::warn("refused the login of {}: {}", connection_->peer(), error.message);
+  auto held = authenticator_.holdBack();
+  if (connection_->caller().failedTooOften() || held == nullptr) {
+    loop.connections().drop(*connection_, held == nullptr ? "too many failed logins wait for their answers"
+                                                          : "too many failed logins");
+    return kj::NEVER_DONE;  // ends with the connection
+  }
+  return loop.timer().afterDelay(kFailureDelay).then([context, error, held]() mutable {
+    wire::writeError(error, context.getResults().initStatus().initError());
+  });
 }
 
 }  // namespace psd

@@ -2,9 +2,11 @@
 
 #include <utility>
 
+#include "common/config/json_file.h"
 #include "common/wire/convert.h"
 #include "server/rpc/model_access.h"
 #include "server/rpc/pull_calls.h"
+#include "server/status/status_json.h"
 
 namespace psd {
 namespace {
@@ -47,6 +49,28 @@ kj::Promise<void> ReadingService::observe(ObserveContext context) {
             out.setReader(kj::heap<ReaderService>(connection_, std::move(*served)));
             return kj::READY_NOW;
           });
+}
+
+kj::Promise<void> ReadingService::status(StatusContext context) {
+  context.releaseParams();
+  context.allowCancellation();
+  // The control loop, which makes it, has other things to do as well.
+  if (asked_) return KJ_EXCEPTION(OVERLOADED, "this connection waits for a status already");
+  asked_ = true;
+  return administration_.status()
+      .then([context](const DaemonStatus& status) mutable {
+        context.getResults().setJson(jsonText(statusJson(status)).c_str());
+      })
+      .attach(kj::defer([this] { asked_ = false; }));
+}
+
+kj::Promise<void> ReadingService::hotRows(HotRowsContext context) {
+  context.releaseParams();
+  return administration_.hotRows().then([context](const Result<HotRowsStatus>& rows) mutable {
+    auto results = context.getResults();
+    wire::writeStatus(rows.status(), results.initStatus());
+    if (rows.ok()) results.setJson(jsonText(statusJson(*rows)).c_str());
+  });
 }
 
 }  // namespace psd

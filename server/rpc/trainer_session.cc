@@ -134,13 +134,17 @@ kj::Promise<void> TrainerSession::leave(LeaveContext context) {
 }
 
 kj::Promise<void> TrainerSession::notice(NoticeContext context) {
-  return park(context, service_->notice()).then([context](const Result<EndNotice>& notice) mutable {
+  auto ended = park(context, service_->notice()).then([context](const Result<EndNotice>& notice) mutable {
     auto results = context.getResults();
     if (!notice.ok()) return results.setReason(notice.message().c_str());
     results.setShuttingDown(true);
     results.setReason(notice->reason.c_str());
     results.setComesBack(notice->comesBack);
   });
+  auto revoked = connection_->caller().whenRevoked().then([this, context]() mutable {
+    wire::writeError(*connection_->caller().revoked(), context.getResults().initRevoked());
+  });
+  return ended.exclusiveJoin(kj::mv(revoked));
 }
 
 }  // namespace psd

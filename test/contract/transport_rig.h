@@ -29,8 +29,8 @@ struct TransportRig {
     daemon.start(settings);
     auto fd = connectTo(parseAddress(daemon.address()).value(), std::chrono::seconds(60));
     PSD_REQUIRE_OK(fd);
-    connection =
-        kj::heap<DaemonConnection>(io, std::move(*fd), daemon.address(), std::chrono::microseconds(0), true);
+    connection = kj::heap<DaemonConnection>(io, wire::wrapSocket(*io.lowLevelProvider, fd->release()),
+                                            daemon.address(), std::chrono::microseconds(0), true);
     transports = kj::heap<Transports>(*connection, wanted, cudaDevice);
     PSD_REQUIRE_OK(wait(logIn(*connection)));
     JoinRequest request;

@@ -124,10 +124,10 @@ void read(const std::string& address, size_t count) {
 void askAndNotRead(const std::string& address, size_t count) {
   auto io = kj::setupAsyncIo();
   Peer peer(io, address);
-  auto admin = peer.login().getAdmin();
+  auto reading = peer.login().getReading();
   std::vector<kj::Promise<void>> asked;
   for (size_t i = 0; i < count; i++) {
-    asked.push_back(admin.statusRequest().send().ignoreResult().eagerlyEvaluate([](kj::Exception&&) {}));
+    asked.push_back(reading.statusRequest().send().ignoreResult().eagerlyEvaluate([](kj::Exception&&) {}));
   }
   io.waitScope.poll();  // sends
   ready();

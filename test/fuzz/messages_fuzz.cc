@@ -292,7 +292,7 @@ std::string observer(const char* codec) {
 std::string operators(bool stop) {
   RpcScript script;
   const uint32_t granted = login(script);
-  script.call<Admin, Admin::StatusParams>(granted, kAdmin, "status", [](auto) {});
+  script.call<Reading, Reading::StatusParams>(granted, kReading, "status", [](auto) {});
   if (!stop) {
     script.call<Admin, Admin::ReloadParams>(granted, kAdmin, "reload", [](auto) {});
   } else {

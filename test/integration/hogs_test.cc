@@ -273,9 +273,9 @@ TEST_CASE("Hogs: floods of questions for the status hold up neither trainers nor
   size_t given = 0, refused = 0;
   for (size_t i = 0; i < kPeers; i++) {
     peers.push_back(std::make_unique<RawPeer>(io, server.address()));
-    auto admin = peers.back()->admin();
+    auto reading = peers.back()->reading();
     for (size_t call = 0; call < kCalls; call++) {
-      answers.push_back(admin.statusRequest().send().then(
+      answers.push_back(reading.statusRequest().send().then(
           [&given](auto&&) { given++; },
           [&refused](kj::Exception&& exception) {
             refused += exception.getType() == kj::Exception::Type::OVERLOADED ? 1 : 0;

@@ -3,11 +3,13 @@
 import logging
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
 import threading
 
+import certificates
 import numpy as np
 import processes
 
@@ -34,6 +36,34 @@ class PythonClient(processes.ProcessTest):
         client = self.client(daemon, **options)
         client.join(model, model.zeros(), rank, world_size)
         return client
+
+    def test_shows_who_it_is(self):
+        authority = certificates.Authority(self.folder)
+        certificate, key = authority.sign("server", "psd", "IP:127.0.0.1")
+        tokens, secrets = self.folder / "tokens", {}
+        for name, role in (("eve", "reader"), ("pool", "trainer")):
+            made = subprocess.run([processes.PSD, "token", "new", "--name", name, "--role", role, "--file", tokens], check=True,
+                                  capture_output=True, text=True, timeout=processes.WAIT_S)
+            secrets[name] = made.stdout.strip()
+        file = self.write("pool.token", secrets["pool"] + "\n")
+        file.chmod(0o600)
+        daemon = self.daemon(listen=("tls://127.0.0.1:0", self.unix_address()), auth=f'{{"tokens":"{tokens}"}}',
+                             tls=f'{{"certificate":"{certificate}","key":"{key}"}}')
+        trusts = {"tls_ca": authority.path}
+        for given, wrong in (({}, psd.Unauthenticated), ({"token": "wrong"}, psd.Unauthenticated)):
+            with self.assertRaises(wrong) as failed:
+                self.client(daemon, **trusts, **given)
+            self.assertFalse(failed.exception.retryable)
+        with self.assertRaises(psd.Forbidden) as failed:
+            self.joined(daemon, token=secrets["eve"], **trusts)
+        self.assertIn("this takes role trainer; 'eve' has role reader", str(failed.exception))
+        with self.assertRaises(psd.Unauthenticated):  # the system's authorities have not signed it
+            self.client(daemon, token_file=file)
+        client = self.joined(daemon, token_file=file, **trusts)
+        values = LINE.zeros()
+        client.pull(values)
+        client.push(LINE.zeros(), samples=1)
+        client.leave()
 
     def test_fits_a_line_with_pulls_and_pushes_of_each_kind(self):
         daemon = self.daemon(policy="locked", optimizer='{"type":"sgd","lr":0.1}')
@@ -123,6 +153,69 @@ class PythonClient(processes.ProcessTest):
         client.close()
         with self.assertRaisesRegex(psd.InvalidArgument, "closed"):
             client.pull(LINE.zeros())
+
+    def test_arrays_that_do_not_fit_are_refused_by_their_name(self):
+        client = self.joined(self.daemon())
+        size, read_only = LINE.size, LINE.zeros()
+        read_only.flags.writeable = False
+        arrays = [(np.zeros(size), "dtype float64"), (np.zeros((2, size // 2), np.float32), rf"shape \(2, {size // 2}\)"),
+                  (np.zeros(2 * size, np.float32)[::2], "not contiguous"), ([0.0] * size, "not list"), (None, "not NoneType")]
+        takers = {"the initial values": lambda array: self.client(self.processes[0]).join(LINE, array, 0, 1),
+                  "the destination of a pull": client.pull, "the gradient of a push": client.push}
+        for name, call in takers.items():
+            own = [(read_only, "read-only")] if "destination" in name else []
+            for array, message in arrays + own:
+                with self.subTest(f"{name}: {message}"), self.assertRaisesRegex(TypeError, f"^{name} must be a flat, .*{message}") as raised:
+                    call(array)
+                self.assertNotIn("\n", str(raised.exception))
+        client.push(read_only)  # which is only read
+        rows = client.rows()
+        for ids, message in ((np.zeros(3), "dtype float64"), (np.zeros((2, 2), np.int64), r"shape \(2, 2\)"), (np.zeros(4, np.uint64)[::2], "not contiguous")):
+            with self.assertRaisesRegex(TypeError, f"^ids must be a flat, .*{message}"):
+                rows.make([("item", ids)])
+
+    def test_arrays_of_dlpack_are_used_where_they_lie(self):
+        class Exchanged:
+            """Nothing but DLPack."""
+
+            def __init__(self, array):
+                self.array = array
+
+            def __dlpack__(self, **options):
+                return self.array.__dlpack__(**options)
+
+            def __dlpack_device__(self):
+                return self.array.__dlpack_device__()
+
+        client = self.joined(self.daemon(policy="locked", optimizer='{"type":"sgd","lr":1.0}'))
+        values, gradient = LINE.zeros(), LINE.flatten({"weight": [-3], "bias": -4})
+        client.push(Exchanged(gradient))
+        client.pull(Exchanged(values))
+        self.assertEqual(LINE.views(values)["weight"].tolist(), [3])
+        # One that is written after the call began, and before it is sent: it is the caller's memory that is sent.
+        push = client.partial_push(Exchanged(gradient))
+        gradient[:] = LINE.flatten({"weight": [-10], "bias": -20})
+        push.ready(0, LINE.size)
+        push.finish().wait()
+        client.pull(values)
+        self.assertEqual((LINE.views(values)["weight"].tolist(), float(LINE.views(values)["bias"])), ([13], 24))
+
+    def test_there_is_a_class_for_each_code_of_the_protocol(self):
+        schema = (processes.REPO / "schema" / "psd.capnp").read_text(encoding="utf-8")
+        codes = re.findall(r"^  (\w+) @\d+;", schema.partition("enum ErrorCode {")[2].partition("}")[0], re.MULTILINE)
+        names = {"io": "InputOutputError"}
+        classes = [getattr(psd, names.get(code, code[0].upper() + code[1:])) for code in codes]
+        self.assertEqual(len(set(classes)), 16)
+        for kind in classes:
+            error = psd.errors.of(kind.code, "line", True)
+            self.assertIs(type(error), kind)
+            self.assertTrue(isinstance(error, psd.Error) and error.retryable)
+        with self.assertRaises(psd.InvalidArgument) as wrong:
+            psd.Client("nonsense")
+        self.assertEqual((wrong.exception.code, wrong.exception.retryable), ("invalid argument", False))
+        with self.assertRaises(psd.Unavailable) as nobody:
+            psd.Client("unix:///nowhere/psd.sock", connect_timeout=0.1)
+        self.assertEqual((nobody.exception.code, nobody.exception.retryable), ("unavailable", True))
 
     def test_a_fork_is_refused_and_harms_nobody(self):
         client = self.joined(self.daemon())

@@ -1,6 +1,9 @@
 """psd.torch.Optimizer: the same steps as a local optimizer, and what PyTorch's programs do besides."""
 
+import io
+import logging
 import os
+import pickle
 import subprocess
 import sys
 
@@ -85,6 +88,69 @@ class PythonTorch(processes.ProcessTest):
         self.assert_same(mine, local)
         self.assertEqual(mine.state_dict()["b.weight"].data_ptr(), mine.a.weight.data_ptr())
 
+    def test_buffers_stay_each_trainers_own(self):
+        daemon = self.daemon(policy="locked")
+        one, other = (nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)) for _ in range(2))
+        with self.assertLogs("psd", logging.INFO) as logs:
+            optimizers = [psd.torch.Optimizer(model, daemon.address, rank=rank, world_size=2) for rank, model in enumerate((one, other))]
+        self.assertIn("buffers stay each trainer's own: 1.running_mean, 1.running_var", logs.output[0])
+        self.assertNotIn("1.running_mean", optimizers[0].model.shapes)
+        self.assertIn("1.weight", optimizers[0].model.shapes)
+        train(one, optimizers[0])
+        train(other, optimizers[1])
+        optimizers[0]._pull()
+        self.assertTrue(torch.equal(one[1].weight, other[1].weight))
+        self.assertFalse(torch.equal(one[1].running_mean, torch.zeros(4)))
+        self.assertEqual((int(one[1].num_batches_tracked), int(other[1].num_batches_tracked)), (20, 20))
+        for optimizer in optimizers:
+            optimizer.close()
+
+    def test_state_dict_has_the_newest_values_and_loads(self):
+        mine, local = make_model(), make_model()
+        optimizer = self.served(mine)
+        train(mine, optimizer)
+        train(local, torch.optim.SGD(local.parameters(), 0.05, 0.9))
+        self.assertEqual(optimizer.state_dict(), {"state": {}, "param_groups": []})
+        optimizer.load_state_dict(optimizer.state_dict())
+        saved = io.BytesIO()
+        torch.save(mine.state_dict(), saved)
+        saved.seek(0)
+        again = make_model()
+        again.load_state_dict(torch.load(saved))
+        self.assert_same(again, local)
+        other = self.served(again)  # another daemon, which begins with what was loaded
+        self.assert_same(again, local)
+        self.assertTrue(other._info.brought_initial_values)
+
+    def test_tensors_go_without_a_copy(self):
+        daemon = self.daemon(policy="locked", optimizer='{"type":"sgd","lr":1.0}')
+        model = psd.Model("flat", {"w": (32,)})
+        with psd.Client(daemon.address) as client:
+            client.join(model, torch.full((32,), 2.0), 0, 1)
+            values, gradient = torch.zeros(32), -torch.ones(32)
+            client.pull(values)
+            self.assertEqual(values.tolist(), [2] * 32)
+            push = client.partial_push(gradient)
+            gradient.fill_(-5)  # of the tensor's own memory is what is sent
+            push.ready(0, 32)
+            push.finish().wait()
+            client.pull(values)
+            self.assertEqual(values.tolist(), [7] * 32)
+            for tensor, message in ((torch.zeros(32, dtype=torch.float64), "torch.float64"), (torch.zeros(64)[::2], "not contiguous"),
+                                    (torch.zeros(2, 16), r"\[2, 16\]")):
+                with self.assertRaisesRegex(TypeError, f"^the gradient of a push must be .*{message}"):
+                    client.push(tensor)
+
+    def test_the_flat_array_is_the_parameters_memory(self):
+        model = make_model()
+        optimizer = self.served(model)
+        x, y = next(batches())
+        nn.functional.mse_loss(model(x), y).backward()
+        for name, parameter in model.named_parameters():
+            place = optimizer.model.places[name]
+            self.assertEqual(parameter.data_ptr(), optimizer._values[place].ctypes.data, name)
+            self.assertEqual(parameter.grad.data_ptr(), optimizer._gradients[place].ctypes.data, name)
+
     def test_the_scaler_of_mixed_precision(self):
         mine, local = make_model(), make_model()
         for model, optimizer in ((mine, self.served(mine)), (local, torch.optim.SGD(local.parameters(), 0.05, 0.9))):
@@ -142,6 +208,7 @@ class PythonTorch(processes.ProcessTest):
             (lambda: optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]}), psd.InvalidArgument, "whole model"),
             (lambda: optimizer.load_state_dict({"state": {0: {}}}), psd.InvalidArgument, "no state"),
             (lambda: psd.torch.Optimizer(nn.Linear(2, 2).half(), "tcp://localhost:1"), psd.InvalidArgument, "'weight' is torch.float16"),
+            (lambda: pickle.dumps(optimizer), TypeError, "cannot be pickled"),
             (lambda: psd.torch.Optimizer(nn.ReLU(), "tcp://localhost:1"), psd.InvalidArgument, "no parameter"),
         ]
         for call, kind, message in wrong:
@@ -151,6 +218,8 @@ class PythonTorch(processes.ProcessTest):
         nn.functional.mse_loss(model(x), y).backward()
         with self.assertRaisesRegex(psd.Error, "overlap=False"):
             nn.functional.mse_loss(model(x), y).backward()
+        with self.assertRaisesRegex(psd.InvalidArgument, "set optimizer.samples before the backward pass"):
+            optimizer.step(samples=32)
         daemon = self.daemon(policy="local_sgd", policy__period="4")
         with self.assertRaisesRegex(psd.InvalidArgument, "local_sgd"):
             psd.torch.Optimizer(make_model(), daemon.address, rank=0, world_size=1)

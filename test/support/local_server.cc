@@ -70,17 +70,17 @@ Result<std::string> LocalServer::reload(nlohmann::ordered_json config) {
     const std::lock_guard lock(mutex_);
     next_ = completed(std::move(config));
   }
-  return reloadDaemon(parsed(address_), kAdminTimeout);
+  return reloadDaemon(parsed(unixAddress()), kAdminTimeout);
 }
 
 LocalServer::~LocalServer() {
   loops_.clear();
-  endUnlessOk(stopDaemon(parsed(address_), "end of the test", kAdminTimeout));
+  endUnlessOk(stopDaemon(parsed(unixAddress()), "end of the test", kAdminTimeout));
   thread_.join();
 }
 
 nlohmann::ordered_json LocalServer::status() const {
-  const auto fetch = [this] { return fetchStatusJson(parsed(address_), kAdminTimeout); };
+  const auto fetch = [this] { return fetchStatusJson(parsed(unixAddress()), kAdminTimeout); };
   auto text = std::async(std::launch::async, fetch).get();
   endUnlessOk(text.status());
   return nlohmann::ordered_json::parse(*text);

@@ -105,11 +105,13 @@ std::string operationHelp() {
 
 void addConnectionFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--server", flags.servers,
-                 "the daemon, tcp://HOST:PORT or unix:///PATH; of several, repeated or with commas between "
+                 "the daemon, tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH; of several, repeated or with "
+                 "commas between "
                  "them, the first that answers is used [PSD_SERVER, else MASTER_ADDR]")
       ->type_name("ADDRESS")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  addCredentialFlags(app, flags.credentials);
   app.add_option("--connect-timeout", flags.connectTimeout, "how long to wait for the daemon")
       ->type_name("SECONDS")
       ->capture_default_str();

@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/cli/credential_flags.h"
 #include "common/status/status.h"
 
 namespace psd {
@@ -26,6 +27,7 @@ struct RawFlags {
                          window = "4", ids = "100000", dim = "32", tables = "1", tableRows = "1000000",
                          skew = "0", creators = "0";
   bool create = false;
+  CredentialFlags credentials;
 };
 
 /// What they take, for people.

@@ -86,6 +86,9 @@ Status checkShared(const ClientOptions& client) {
 Result<ClientOptions> readConnection(const RawFlags& flags, const EnvironmentGetter& environment) {
   ClientOptions client;
   PSD_ASSIGN_OR_RETURN(client.servers, resolveServers(flags.servers, environment));
+  PSD_ASSIGN_OR_RETURN(Credentials credentials, readCredentials(flags.credentials, environment));
+  client.token = std::move(credentials.token);
+  client.tls = std::move(credentials.tls);
   PSD_ASSIGN_OR_RETURN(client.transport, parseTransport(flags.transport));
   PSD_ASSIGN_OR_RETURN(client.connectTimeout, readMilliseconds({"--connect-timeout", flags.connectTimeout},
                                                                kConnectTimeoutSecondsMax));
@@ -219,7 +222,7 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
 EnvironmentGetter withoutRank(const EnvironmentGetter& environment) {
   return [&environment](const char* name) -> const char* {
     const std::string_view text(name);
-    return text == "PSD_SERVER" || text == "MASTER_ADDR" ? environment(name) : nullptr;
+    return text.starts_with("PSD_") || text == "MASTER_ADDR" ? environment(name) : nullptr;
   };
 }
 

@@ -114,7 +114,7 @@ Result<std::vector<std::string>> resolveServers(const std::vector<std::string>& 
   }
   return Error{ErrorCode::invalidArgument,
                "--server is missing (or PSD_SERVER, or MASTER_ADDR in the environment); expected "
-               "tcp://HOST:PORT or unix:///PATH"};
+               "tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH"};
 }
 
 }  // namespace psd

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <malloc.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include "common/cli/output.h"
@@ -76,6 +77,14 @@ int run(const Command& command) {
                                                   : measurement->logLevel;
   const Status logging = initLogging({.level = logLevel});
   if (!logging.ok()) return report(logging.error());
+  const ClientOptions& client = training          ? training->common.client
+                                : evaluation      ? evaluation->common.client
+                                : stepMeasurement ? stepMeasurement->common.client
+                                : rowMeasurement  ? rowMeasurement->options.client
+                                                  : measurement->options.client;
+  if (const std::string warning = tokenInTheClear(client.token, client.servers); !warning.empty()) {
+    spdlog::warn("{}", warning);
+  }
   if (training) return train(*training);
   if (stepMeasurement) return trainBench(*stepMeasurement);
   if (rowMeasurement) return rowsBench(*rowMeasurement);

@@ -124,8 +124,8 @@ struct Outcome {
 /// trainer up; its result.
 Error afterGoodbye(Client& client, const Error& error) {
   // Nobody is there, has been told already, or is to take it for one that was done.
-  for (const ErrorCode code :
-       {ErrorCode::unavailable, ErrorCode::sessionEnded, ErrorCode::interrupted, ErrorCode::shuttingDown}) {
+  for (const ErrorCode code : {ErrorCode::unavailable, ErrorCode::sessionEnded, ErrorCode::interrupted,
+                               ErrorCode::shuttingDown, ErrorCode::unauthenticated, ErrorCode::forbidden}) {
     if (error.code == code) return error;
   }
   std::promise<void> left;

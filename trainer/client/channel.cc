@@ -90,10 +90,12 @@ Result<DealtSamples> readSamples(schema::SamplesResult::Reader answer, const Ses
 
 }  // namespace
 
-Channel::Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, const ClientOptions& options)
+Channel::Channel(kj::AsyncIoContext& io, wire::Socket socket, std::string server,
+                 const ClientOptions& options)
     : chunkBytes_(options.chunkBytes),
       window_(options.window),
-      connection_(io, std::move(fd), std::move(server), options.spin, options.transport != Transport::rpc),
+      token_(options.token),
+      connection_(io, kj::mv(socket), std::move(server), options.spin, options.transport != Transport::rpc),
       transports_(connection_, options.transport, options.cudaDevice) {
   connection_.beforeTearDown([this] {
     silence_ = nullptr;
@@ -121,8 +123,12 @@ void Channel::watchNotice() {
                 .noticeRequest()
                 .send()
                 .then([this](capnp::Response<schema::Trainer::NoticeResults> notice) {
-                  if (!notice.getShuttingDown()) return;
                   const std::string daemon = "the daemon at " + connection_.server();
+                  if (notice.hasRevoked()) {
+                    const Error revoked = sanitized(wire::readError(notice.getRevoked()));
+                    return connection_.foretell({revoked.code, daemon + ": " + revoked.message});
+                  }
+                  if (!notice.getShuttingDown()) return;
                   const std::string reason = printable(wire::textIn(notice.getReason()));
                   connection_.foretell(
                       notice.getComesBack()

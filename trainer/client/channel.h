@@ -28,10 +28,10 @@ enum class StartRole { go, bringValues };
 class Channel {
  public:
   /// See ClientOptions of what they are named after.
-  Channel(kj::AsyncIoContext& io, OwnFd fd, std::string server, const ClientOptions& options);
+  Channel(kj::AsyncIoContext& io, wire::Socket socket, std::string server, const ClientOptions& options);
   ~Channel() { connection_.tearDown(); }
 
-  kj::Promise<Result<std::string>> logIn() { return psd::logIn(connection_); }
+  kj::Promise<Result<std::string>> logIn() { return psd::logIn(connection_, token_); }
   /// From now on, after logIn(), ends the connection when for `silence` nothing has come.
   void watchSilence(std::chrono::milliseconds silence);
   kj::Promise<Result<JoinAnswer>> join(const JoinRequest& request, const ModelSpec& model);
@@ -96,6 +96,7 @@ class Channel {
 
   const uint64_t chunkBytes_;
   const uint32_t window_;
+  const std::string token_;
   DaemonConnection connection_;
   Transports transports_;
   std::unique_ptr<SilenceWatch> silence_;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/auth/credentials.h"
 #include "common/status/status.h"
 #include "common/types/ids.h"
 #include "common/types/local_steps.h"
@@ -40,8 +41,11 @@ struct ClientEvent {
 
 /// How to reach the daemon.
 struct ClientOptions {
-  /// "tcp://host:port" or "unix:///path"; the first that answers is used.
+  /// "tcp://host:port", "tls://host:port" or "unix:///path"; the first that answers is used.
   std::vector<std::string> servers;
+  /// What tells the daemon who this is; empty: nothing. A secret. See readCredentials().
+  std::string token;
+  TlsFiles tls;  ///< for servers at tls://
   /// How long to keep trying while nobody answers, in all.
   std::chrono::milliseconds connectTimeout{30'000};
   /// How long nothing at all may come from the daemon before it counts as gone; for a trainer that is in, the

@@ -11,6 +11,7 @@
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
 #include "common/wire/convert.h"
+#include "common/wire/login.h"
 #include "trainer/client/transport/sanitized.h"
 
 namespace psd {
@@ -112,17 +113,12 @@ Result<Admission> readJoined(DaemonConnection& connection, schema::JoinResult::J
   return in;
 }
 
-Error mayNotTrain(const DaemonConnection& connection) {
-  return {ErrorCode::invalidArgument, connection.server() + " does not let this program train"};
-}
-
 }  // namespace
 
-kj::Promise<Result<std::string>> logIn(DaemonConnection& connection) {
-  return connection.call([&connection] {
+kj::Promise<Result<std::string>> logIn(DaemonConnection& connection, const std::string& token) {
+  return connection.call([&connection, &token] {
     auto request = connection.login().loginRequest();
-    request.setProtocolVersion(wire::kProtocolVersion);
-    request.setPeer("psd-trainer " PSD_VERSION);
+    wire::writeLogin("psd-trainer " PSD_VERSION, token, request);
     return request.send().then(
         [&connection](capnp::Response<schema::LoginResult> answer) -> Result<std::string> {
           const std::string& server = connection.server();
@@ -133,12 +129,10 @@ kj::Promise<Result<std::string>> logIn(DaemonConnection& connection) {
                          fmt::format("{}: the daemon speaks protocol version {}, this program version {}",
                                      server, answer.getProtocolVersion(), wire::kProtocolVersion)};
           }
-          if (!answer.hasReading()) {
-            return Error{ErrorCode::invalidArgument, server + " does not let this program read the model"};
-          }
+          if (!answer.hasReading()) return wire::mayNot(server, "reader", answer);
           kj::Maybe<schema::Training::Client> training;
           if (answer.hasTraining()) training = answer.getTraining();
-          connection.setRoles(answer.getReading(), kj::mv(training));
+          connection.setRoles(answer.getReading(), kj::mv(training), wire::mayNot(server, "trainer", answer));
           return printable(wire::textIn(answer.getServerVersion()));
         },
         [&connection](kj::Exception&& exception) -> Result<std::string> {
@@ -157,7 +151,7 @@ kj::Promise<Result<Admission>> joinAs(DaemonConnection& connection, const JoinRe
                                       const ModelSpec& model, uint64_t chunkBytes) {
   return connection.call([&]() -> kj::Promise<Result<Admission>> {
     auto& training = connection.training();
-    if (training == nullptr) return Result<Admission>(mayNotTrain(connection));
+    if (training == nullptr) return Result<Admission>(connection.mayNotTrain());
     auto request = KJ_ASSERT_NONNULL(training).joinRequest();
     request.setRank(join.membership.rank.value);
     request.setWorldSize(join.membership.worldSize);
@@ -188,7 +182,7 @@ kj::Promise<Result<Admission>> joinAs(DaemonConnection& connection, const JoinRe
 kj::Promise<Status> attachTo(DaemonConnection& connection, const SessionTerms& terms) {
   return connection.call([&]() -> kj::Promise<Status> {
     auto& training = connection.training();
-    if (training == nullptr) return Status(mayNotTrain(connection));
+    if (training == nullptr) return Status(connection.mayNotTrain());
     auto request = KJ_ASSERT_NONNULL(training).attachRequest();
     request.setRank(terms.rank.value);
     request.setIncarnation(terms.incarnation);

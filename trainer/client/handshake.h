@@ -47,8 +47,9 @@ struct Admission {
   TransportOffer offer;
 };
 
-/// Agrees on the protocol. Gives the daemon's version.
-kj::Promise<Result<std::string>> logIn(DaemonConnection& connection);
+/// Agrees on the protocol, and shows the daemon the token, which outlives the call; empty: none. Gives the
+/// daemon's version.
+kj::Promise<Result<std::string>> logIn(DaemonConnection& connection, const std::string& token);
 /// `chunkBytes`: of a slice, at most.
 kj::Promise<Result<Admission>> joinAs(DaemonConnection& connection, const JoinRequest& request,
                                       const ModelSpec& model, uint64_t chunkBytes);

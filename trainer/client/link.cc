@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "common/tls/connect.h"
+
 namespace psd {
 namespace {
 
@@ -53,14 +55,20 @@ void Link::close() {
   });
 }
 
-Result<std::string> Link::open(OwnFd fd, const std::string& server, const ClientOptions& options,
+Result<std::string> Link::open(OwnFd fd, const Address& address, const ClientOptions& options,
                                std::chrono::milliseconds timeout) {
+  const std::string server = address.toString();
   kj::Own<Channel> fresh;
   Result<std::string> version = Error{ErrorCode::unavailable, server + ": no answer in time"};
   try {
     version = io_.runSync([&](kj::AsyncIoContext& io) {
-      fresh = kj::heap<Channel>(io, std::move(fd), server, options);
-      return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS, fresh->logIn());
+      auto loggedIn = streamOver(io, std::move(fd), address, options.tls)
+                          .then([&](Result<wire::Socket> socket) -> kj::Promise<Result<std::string>> {
+                            if (!socket.ok()) return Result<std::string>(socket.error());
+                            fresh = kj::heap<Channel>(io, *kj::mv(socket), server, options);
+                            return fresh->logIn();
+                          });
+      return io.provider->getTimer().timeoutAfter(timeout.count() * kj::MILLISECONDS, kj::mv(loggedIn));
     });
   } catch (const kj::Exception& exception) {
     if (exception.getType() != kj::Exception::Type::OVERLOADED) {

@@ -36,7 +36,7 @@ Status Session::connectOnce(const std::string& server, milliseconds timeout) {
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
   PSD_ASSIGN_OR_RETURN(serverVersion_,
-                       links_.first().open(std::move(fd), server, options_, soonUntil(deadline)));
+                       links_.first().open(std::move(fd), address, options_, soonUntil(deadline)));
   links_.countChannel();
   server_ = server;
   return {};
@@ -140,7 +140,7 @@ Status Session::attach(Link& link, const SessionTerms& terms, milliseconds timeo
   const Clock::time_point deadline = Clock::now() + timeout;
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server_));
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  PSD_RETURN_IF_ERROR(link.open(std::move(fd), server_, options_, soonUntil(deadline)));
+  PSD_RETURN_IF_ERROR(link.open(std::move(fd), address, options_, soonUntil(deadline)));
   return link.call<Status>([&](Channel& channel, kj::Timer& timer) {
     return timer.timeoutAfter(soonUntil(deadline).count() * kj::MILLISECONDS, channel.attach(terms));
   });

@@ -10,12 +10,24 @@ namespace {
 
 std::string textOf(const nb::object& object) { return nb::cast<std::string>(nb::str(object)); }
 
+/// Whether the array says so of itself: by an attribute, of another one's where two are named, or a method.
+bool isFalse(nb::handle array, const char* name, const char* part = nullptr) {
+  if (!nb::hasattr(array, name)) return false;
+  nb::object value = array.attr(name);
+  if (part) value = nb::getattr(value, part, nb::none());
+  if (PyCallable_Check(value.ptr())) value = value();
+  bool says = true;
+  return nb::try_cast(value, says) && !says;
+}
+
 std::string describe(nb::handle array) {
   std::string text = textOf(nb::object(array.type().attr("__name__")));
   for (const char* attribute : {"dtype", "shape", "device"}) {
     if (nb::hasattr(array, attribute))
       text += fmt::format(", {} {}", attribute, textOf(array.attr(attribute)));
   }
+  if (isFalse(array, "flags", "c_contiguous") || isFalse(array, "is_contiguous")) text += ", not contiguous";
+  if (isFalse(array, "flags", "writeable")) text += ", read-only";
   return text;
 }
 

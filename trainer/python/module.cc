@@ -1,8 +1,12 @@
 // psd._psd: the client library for Python. The package around it, psd, has the documentation for its users.
 
+#include <cstdlib>
+#include <optional>
+
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -127,10 +131,14 @@ void bindCalls(nb::module_& m) {
       .def("finish", &PythonPartialPush::finish);
   nb::class_<PythonRows>(m, "Rows", "The rows of embedding tables that one step uses.")
       .def("make", &PythonRows::make, "features"_a)
-      .def("ids", &PythonRows::ids, "table"_a)
-      .def("places", &PythonRows::places, "feature"_a)
-      .def("values", &PythonRows::values, "table"_a)
-      .def("gradients", &PythonRows::gradients, "table"_a)
+      .def("ids", &PythonRows::ids, "table"_a,
+           nb::sig("def ids(self, table: str) -> numpy.typing.NDArray[numpy.uint64]"))
+      .def("places", &PythonRows::places, "feature"_a,
+           nb::sig("def places(self, feature: int) -> numpy.typing.NDArray[numpy.int64]"))
+      .def("values", &PythonRows::values, "table"_a,
+           nb::sig("def values(self, table: str) -> numpy.typing.NDArray[numpy.float32]"))
+      .def("gradients", &PythonRows::gradients, "table"_a,
+           nb::sig("def gradients(self, table: str) -> numpy.typing.NDArray[numpy.float32]"))
       .def("__len__", &PythonRows::count);
 }
 
@@ -146,8 +154,16 @@ PythonPartialPush beginPush(PythonClient& client, uint64_t step, nb::handle grad
 
 void construct(PythonClient* self, std::vector<std::string> servers, double connectTimeout,
                double retryTimeout, const std::string& transport, uint32_t connections, std::string codec,
-               std::string pullCodec, bool goOnWithoutRows, nb::object onEvent) {
+               std::string pullCodec, bool goOnWithoutRows, nb::object onEvent,
+               std::optional<std::string> token, CredentialFlags files) {
   ClientOptions options;
+  auto credentials = readCredentials(files, std::getenv);
+  check(credentials.status());
+  options.token = token ? *std::move(token) : std::move(credentials->token);
+  options.tls = std::move(credentials->tls);
+  if (const std::string warning = tokenInTheClear(options.token, servers); !warning.empty()) {
+    nb::module_::import_("warnings").attr("warn")(warning);
+  }
   options.servers = std::move(servers);
   options.connectTimeout = milliseconds(connectTimeout);
   options.retryTimeout = milliseconds(retryTimeout);
@@ -160,29 +176,44 @@ void construct(PythonClient* self, std::vector<std::string> servers, double conn
 }
 
 void bindClient(nb::module_& m) {
+  nb::class_<CredentialFlags>(m, "CredentialFiles",
+                              "Files that tell who this is, and whom to trust; None: not given.")
+      .def(
+          "__init__",
+          [](CredentialFlags* self, std::optional<std::string> tokenFile, std::optional<std::string> tlsCa,
+             std::optional<std::string> tlsCertificate, std::optional<std::string> tlsKey) {
+            new (self) CredentialFlags{std::move(tokenFile), std::move(tlsCa), std::move(tlsCertificate),
+                                       std::move(tlsKey)};
+          },
+          "token_file"_a.none(), "tls_ca"_a.none(), "tls_cert"_a.none(), "tls_key"_a.none());
   nb::class_<PythonClient>(m, "Client")
       .def("__init__", &construct, "servers"_a, "connect_timeout"_a, "retry_timeout"_a, "transport"_a,
-           "connections"_a, "codec"_a, "pull_codec"_a, "go_on_without_rows"_a, "on_event"_a.none())
+           "connections"_a, "codec"_a, "pull_codec"_a, "go_on_without_rows"_a, "on_event"_a.none(),
+           "token"_a.none(), "files"_a)
       .def(
           "join",
           [](PythonClient& client, const ModelSpec& model, nb::handle initial, uint32_t rank, bool anyRank,
              uint32_t worldSize) {
             return client.join({Rank{rank}, worldSize, anyRank}, model, initial);
           },
-          "model"_a, "initial"_a, "rank"_a, "any_rank"_a, "world_size"_a)
+          "model"_a, "initial"_a.none(), "rank"_a, "any_rank"_a, "world_size"_a)
       .def("observe", &PythonClient::observe, "model"_a)
-      .def("pull", &PythonClient::pull, "into"_a, "rows"_a.none())
-      .def("push", &push, "step"_a, "gradient"_a, "samples"_a, "basis"_a, "rows"_a.none())
-      .def("begin_push", &beginPush, "step"_a, "gradient"_a, "samples"_a, "basis"_a, "rows"_a.none())
+      .def("pull", &PythonClient::pull, "into"_a.none(), "rows"_a.none())
+      .def("push", &push, "step"_a, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none())
+      .def("begin_push", &beginPush, "step"_a, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none())
       .def("rows", &PythonClient::rows)
       .def(
           "take_samples",
           [](PythonClient& client, uint64_t step, uint32_t count, uint64_t samples, uint64_t epochs,
-             bool wait) {
-            return client.takeSamples(
-                {.step = Step{step}, .count = count, .samples = samples, .epochs = epochs, .wait = wait});
+             uint64_t firstEpoch, bool wait) {
+            return client.takeSamples({.step = Step{step},
+                                       .count = count,
+                                       .samples = samples,
+                                       .epochs = epochs,
+                                       .firstEpoch = firstEpoch,
+                                       .wait = wait});
           },
-          "step"_a, "count"_a, "samples"_a, "epochs"_a, "wait"_a)
+          "step"_a, "count"_a, "samples"_a, "epochs"_a, "first_epoch"_a, "wait"_a)
       .def("report", &PythonClient::report, "step"_a, "values"_a)
       .def(
           "ping",
@@ -202,7 +233,7 @@ void bindClient(nb::module_& m) {
 
 NB_MODULE(_psd, m) {
   nb::set_leak_warnings(false);  // what lives when the interpreter ends has been closed by then
-  m.attr("__version__") = PSD_VERSION;
+  m.attr("version") = PSD_VERSION;
   psd::python::bindModel(m);
   psd::python::bindAnswers(m);
   psd::python::bindCalls(m);

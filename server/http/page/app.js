@@ -16,6 +16,9 @@ const headers = () => {
 
 async function fetched(path) {
   const answer = await fetch(path, { headers: headers(), cache: "no-store" });
+  if (answer.status === 401 || answer.status === 403) {
+    sessionStorage.setItem("token", prompt("This daemon asks for a token of a reader or an administrator:") ?? "");
+  }
   if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
   return answer.json();
 }

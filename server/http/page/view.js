@@ -67,8 +67,8 @@ function showTiles(status, point) {
     ["samples", "Samples", number(value("samples")), "/s", samples ? `${number(samples.done)} of ${number(samples.epoch * samples.epochs)} done` : "by steps and batches"],
     ["pulled", "Pulled", bytes(value("pull_bytes")), "/s", `${bytes(status.counters.pull_bytes)} in all`],
     ["pushed", "Pushed", bytes(value("push_bytes")), "/s", `${bytes(status.counters.push_bytes)} in all`],
-    ["staleness", "Staleness", number(value("staleness_median") === null ? null : Math.round(value("staleness_median"))), "median", `99 % ≤ ${number(value("staleness_99") === null ? null : Math.ceil(value("staleness_99")))}`],
-    ["apply", "Apply", duration(value("apply_seconds_median")), "median", `99 % ≤ ${duration(value("apply_seconds_99"))}`],
+    ["staleness", "Staleness", number(value("staleness_median") === null ? null : Math.round(value("staleness_median"))), "", `median; 99 % ≤ ${number(value("staleness_99") === null ? null : Math.ceil(value("staleness_99")))}`],
+    ["apply", "Apply", duration(value("apply_seconds_median")), "", `median; 99 % ≤ ${duration(value("apply_seconds_99"))}`],
     ["rounds", "Rounds", number(status.histograms.round_seconds.count), "", status.histograms.round_seconds.count ? `${duration(status.histograms.round_seconds.sum / status.histograms.round_seconds.count)} each` : "no synchronous group"],
     ["resident", "Memory", bytes(status.resident_bytes), "", `up ${duration(status.uptime_seconds)}`],
   ];

@@ -19,7 +19,7 @@ std::string refusalOf(const std::string& text) {
   CHECK(address.error().code == ErrorCode::invalidArgument);
   const std::string& message = address.message();
   const std::string begin = "address '" + text + "': ";
-  const std::string end = "; write tcp://HOST:PORT or unix:///PATH";
+  const std::string end = "; write tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH";
   REQUIRE(message.size() > begin.size() + end.size());
   CHECK(message.substr(0, begin.size()) == begin);
   CHECK(message.substr(message.size() - end.size()) == end);
@@ -33,7 +33,19 @@ TEST_CASE("every form of a TCP address is understood") {
   CHECK(parsed("tcp://*:65535") == Address{tcp, "*", 65535, ""});
   CHECK(parsed("tcp://[::1]:80") == Address{tcp, "::1", 80, ""});
   CHECK(parsed("tcp://node-7.cluster") == Address{tcp, "node-7.cluster", kDefaultPort, ""});
+  CHECK(parsed("tls://node-7") == Address{tcp, "node-7", kDefaultPort, "", true});
   CHECK(parsed("tcp://[fe80::2]") == Address{tcp, "fe80::2", kDefaultPort, ""});
+}
+
+TEST_CASE("an address that only this machine can come to is known") {
+  for (const char* text :
+       {"tcp://localhost", "tls://127.0.0.1:1", "tcp://127.255.0.9", "tcp://[::1]", "unix:///x"}) {
+    CHECK(isLocal(parsed(text)));
+  }
+  for (const char* text :
+       {"tcp://*", "tls://0.0.0.0", "tcp://[::]", "tcp://128.0.0.1", "tcp://localhost.lab", "tcp://1"}) {
+    CHECK_FALSE(isLocal(parsed(text)));
+  }
 }
 
 TEST_CASE("a Unix address is an absolute path") {
@@ -43,14 +55,15 @@ TEST_CASE("a Unix address is an absolute path") {
 }
 
 TEST_CASE("an address prints as what reads back as the same") {
-  for (const char* text : {"tcp://localhost:1234", "tcp://*:0", "tcp://[::1]:80", "unix:///run/psd.sock"}) {
+  for (const char* text : {"tcp://localhost:1234", "tcp://*:0", "tcp://[::1]:80", "tls://10.0.0.1:7",
+                           "tls://[::1]:80", "unix:///run/psd.sock"}) {
     CHECK(parsed(text).toString() == text);
   }
   CHECK(parsed("tcp://host").toString() == "tcp://host:5500");
   CHECK(parsed("tcp://[::1]").toString() == "tcp://[::1]:5500");
 }
 
-TEST_CASE("what is no address is refused with the reason and both forms") {
+TEST_CASE("what is no address is refused with the reason and all forms") {
   for (const char* text :
        {"", "localhost:1234", "http://host:1", "TCP://host:1", " tcp://host:1", "tcp:/host"}) {
     CHECK(refusalOf(text) == "unknown scheme");

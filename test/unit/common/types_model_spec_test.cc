@@ -49,6 +49,13 @@ TEST_CASE("the parameter count leaves layout padding out") {
       14);
 }
 
+TEST_CASE("the signature is what docs/protocol.md works out") {
+  ModelSpec model = modelOf({{"w", DType::f32, {2, 3}}, {"b", DType::f32, {3}}});
+  CHECK(model.signature() == 0x2a51ff89c8fe4119);
+  model.tables = {{"item", 4, {RowInitial::Kind::uniform, 0.5f, 7}}};
+  CHECK(model.signature() == 0x2521571eb9d51a58);
+}
+
 TEST_CASE("the signature follows names, shapes and order, and nothing else") {
   const ModelSpec model = modelOf({{"w", DType::f32, {2, 3}}, {"b", DType::f32, {3}}});
   CHECK(model.signature() == modelOf(model.tensors, "another name").signature());

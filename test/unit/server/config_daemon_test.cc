@@ -61,7 +61,7 @@ TEST_CASE("an empty document gives the defaults") {
 TEST_CASE("every key reaches its field") {
   auto loaded = read(R"({
     "$schema": "./psd.schema.json",
-    "listen": ["tcp://*:0", "tcp://[::1]:7000", "unix:///run/psd.sock"],
+    "listen": ["tcp://*:0", "tcp://[::1]:7000", "unix:///run/psd.sock"], "insecure": true,
     "devices": ["cuda:0", "cuda:1", "cpu"], "shards": 8, "threads": 2, "spin_us": 70,
     "policy": {"type": "locked"}, "optimizer": {"type": "adam", "lr": 0.001},
     "model": {"name": "m", "tensors": [{"name": "w", "shape": [3, 2]}, {"name": "b", "shape": [], "dtype": "f32"}]},
@@ -138,7 +138,8 @@ TEST_CASE("each wrong value has its one line") {
       {R"({"polcy": {}})", "polcy: unknown key; did you mean 'policy'?"},
       {R"({"policy": {"tpye": "locked"}})", "policy.tpye: unknown key; did you mean 'type'?"},
       {R"({"color": 1})",
-       "color: unknown key; valid keys: listen, device, devices, shards, threads, spin_us, policy, "
+       "color: unknown key; valid keys: listen, auth, tls, insecure, device, devices, shards, threads, "
+       "spin_us, policy, "
        "optimizer, groups, row_shards, tables, model, world_size, codecs, membership, shm_writable, "
        "exit_when_done, save, "
        "durability, log, limits"},
@@ -192,7 +193,8 @@ TEST_CASE("each wrong value has its one line") {
       {R"({"listen": "tcp://a:1"})", "listen: must be a list, not \"tcp://a:1\""},
       {R"({"listen": []})", "listen: must hold at least one address, as \"tcp://localhost:5500\""},
       {R"({"listen": ["tcp://a:1", "http://a"]})",
-       "listen[1]: address 'http://a': unknown scheme; write tcp://HOST:PORT or unix:///PATH"},
+       "listen[1]: address 'http://a': unknown scheme; write tcp://HOST:PORT, tls://HOST:PORT or "
+       "unix:///PATH"},
       {R"({"device": "gpu"})", R"(device: must be "auto", "cpu" or "cuda:N" with N from 0 to 63, not "gpu")"},
       {R"({"devices": []})", "devices: must hold at least one device, as \"cuda:0\""},
       {R"({"devices": ["cpu", "auto"]})", R"(devices[1]: "auto" stands alone, as "device": "auto")"},
@@ -309,9 +311,9 @@ TEST_CASE("flags override the file") {
 }
 
 TEST_CASE("an error names the file or the flag that is to blame") {
-  CHECK(problemWith({.listen = {"tcp://a:1", "a:2"}}) ==
-        "--listen a:2: listen[1]: address 'a:2': unknown scheme; write tcp://HOST:PORT or "
-        "unix:///PATH");
+  CHECK(problemWith({.listen = {"tcp://a:1", "a:2"}, .insecure = true}) ==
+        "--listen a:2: listen[1]: address 'a:2': unknown scheme; write tcp://HOST:PORT, "
+        "tls://HOST:PORT or unix:///PATH");
   CHECK(problemWith({.device = "tpu"}) ==
         R"(--device tpu: device: must be "auto", "cpu" or "cuda:N" with N from 0 to 63, not "tpu")");
   CHECK(problemWith({.assignments = {"policy.tpye=locked"}}) ==

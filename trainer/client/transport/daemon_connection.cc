@@ -3,6 +3,7 @@
 #include <kj/async-unix.h>
 
 #include "common/text/text.h"
+#include "common/tls/refusal.h"
 #include "common/wire/convert.h"
 
 namespace psd {
@@ -15,10 +16,9 @@ constexpr size_t kPooledBytesMax = 16u << 20;
 
 }  // namespace
 
-DaemonConnection::DaemonConnection(kj::AsyncIoContext& io, OwnFd fd, std::string server,
+DaemonConnection::DaemonConnection(kj::AsyncIoContext& io, wire::Socket socket, std::string server,
                                    std::chrono::microseconds spin, bool takeDescriptors)
     : server_(std::move(server)), spinner_(io.unixEventPort, spin), timer_(io.provider->getTimer()) {
-  wire::Socket socket = wire::wrapSocket(*io.lowLevelProvider, fd.release());
   socket_ = kj::mv(socket.stream);
   wire::MessageStreamOptions options;
   options.descriptors = socket.descriptors;
@@ -83,6 +83,7 @@ kj::Promise<void> DaemonConnection::whenDisconnected() {
 kj::Promise<Error> DaemonConnection::broken(kj::Exception&& exception) {
   const std::string reason(wire::textIn(exception.getDescription()));
   const bool lost = exception.getType() == kj::Exception::Type::DISCONNECTED;
+  if (isTlsRefusal(reason)) end({ErrorCode::unauthenticated, server_ + ": " + printable(reason)});
   end({ErrorCode::unavailable,
        "the connection to " + server_ + " broke" + (lost ? "" : ": " + printable(reason))});
   // Off the stack of the call that failed, and before its caller may free what the call references.

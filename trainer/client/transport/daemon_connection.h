@@ -29,8 +29,8 @@ inline bool isLost(const Error& error) {
 class DaemonConnection {
  public:
   /// `takeDescriptors`: whether the daemon may pass memory along.
-  DaemonConnection(kj::AsyncIoContext& io, OwnFd fd, std::string server, std::chrono::microseconds spin,
-                   bool takeDescriptors);
+  DaemonConnection(kj::AsyncIoContext& io, wire::Socket socket, std::string server,
+                   std::chrono::microseconds spin, bool takeDescriptors);
   ~DaemonConnection() { tearDown(); }
 
   const std::string& server() const { return server_; }
@@ -47,10 +47,14 @@ class DaemonConnection {
   bool canPull() const { return reader_ != nullptr; }
   bool canPush() const { return trainer_ != nullptr; }
   /// What the daemon lets this program do.
-  void setRoles(schema::Reading::Client reading, kj::Maybe<schema::Training::Client> training) {
+  void setRoles(schema::Reading::Client reading, kj::Maybe<schema::Training::Client> training,
+                Error mayNotTrain) {
     reading_ = kj::mv(reading);
     training_ = kj::mv(training);
+    mayNotTrain_ = std::move(mayNotTrain);
   }
+  /// Why training() is null.
+  const Error& mayNotTrain() const { return mayNotTrain_; }
   void setReader(schema::Reader::Client reader) { reader_ = kj::mv(reader); }
   void setTrainer(schema::Trainer::Client session);
   /// Who names the memory that large values are to be read into.
@@ -101,6 +105,7 @@ class DaemonConnection {
   kj::Maybe<schema::Login::Client> login_;
   kj::Maybe<schema::Reading::Client> reading_;
   kj::Maybe<schema::Training::Client> training_;
+  Error mayNotTrain_;
   kj::Maybe<schema::Reader::Client> reader_;
   kj::Maybe<schema::Trainer::Client> trainer_;
   std::optional<Error> ended_;

@@ -1,14 +1,15 @@
 """Train with a psd parameter server: psd.Client for numpy arrays, psd.torch for PyTorch."""
 
-from ._psd import DealtSamples, JoinInfo, PartialPush, PendingPull, PendingPush, PullInfo, PushInfo, Rows, __version__
+from ._psd import DealtSamples, JoinInfo, PartialPush, PendingPull, PendingPush, PullInfo, PushInfo, Rows
+from ._psd import version as __version__
 from .client import Client, Model, Table
-from .errors import (BadSlice, DeadlineExceeded, Error, InputOutputError, Internal, Interrupted, InvalidArgument,
+from .errors import (BadSlice, DeadlineExceeded, Error, Forbidden, InputOutputError, Internal, Interrupted, InvalidArgument,
                      ModelMismatch, NonFinite, NotReady, Overloaded, ProtocolMismatch, RankTaken, SessionEnded,
-                     ShuttingDown, Unavailable, WorldSizeMismatch)
+                     ShuttingDown, Unauthenticated, Unavailable, WorldSizeMismatch)
 
 __all__ = [
-    "BadSlice", "Client", "DealtSamples", "DeadlineExceeded", "Error", "InputOutputError", "Internal", "Interrupted",
+    "BadSlice", "Client", "DealtSamples", "DeadlineExceeded", "Error", "Forbidden", "InputOutputError", "Internal", "Interrupted",
     "InvalidArgument", "JoinInfo", "Model", "ModelMismatch", "NonFinite", "NotReady", "Overloaded", "PartialPush",
     "PendingPull", "PendingPush", "ProtocolMismatch", "PullInfo", "PushInfo", "RankTaken", "Rows", "SessionEnded",
-    "ShuttingDown", "Table", "Unavailable", "WorldSizeMismatch", "__version__",
+    "ShuttingDown", "Table", "Unauthenticated", "Unavailable", "WorldSizeMismatch", "__version__",
 ]

@@ -106,9 +106,13 @@ class Client:
     def __init__(self, servers: str | Sequence[str] | None = None, *, connect_timeout: float = 30.0,
                  retry_timeout: float = 60.0, transport: str = "auto", connections: int = 1, codec: str = "",
                  pull_codec: str = "", go_on_without_rows: bool = False,
-                 on_event: Callable[[str, str], None] | None = None):
-        """Connects to the first of `servers` that answers: "tcp://host:port" or "unix:///path"; None: the environment's
-        PSD_SERVER. Times in seconds. `retry_timeout`: how long a trainer whose connection broke tries to come back.
+                 on_event: Callable[[str, str], None] | None = None, token: str | None = None,
+                 token_file: str | os.PathLike[str] | None = None, tls_ca: str | os.PathLike[str] | None = None,
+                 tls_cert: str | os.PathLike[str] | None = None, tls_key: str | os.PathLike[str] | None = None):
+        """Connects to the first of `servers` that answers: "tcp://host:port", "tls://host:port" or "unix:///path"; None: the
+        environment's PSD_SERVER. `token`, or the file that holds it, tells the daemon who this is; None: PSD_TOKEN_FILE,
+        PSD_TOKEN. `tls_ca` says whose daemons to trust at tls://, `tls_cert` and `tls_key` who this is, all files in PEM
+        format; None: PSD_TLS_CA, PSD_TLS_CERT, PSD_TLS_KEY. Times in seconds. `retry_timeout`: how long a trainer whose connection broke tries to come back.
         `on_event(what, line)` is told what keeps the client ("waits", "broke") and when it is "back"; None: the
         logger "psd" is."""
         if servers is None:
@@ -117,7 +121,9 @@ class Client:
                 raise InvalidArgument('no server is given: "tcp://host:port", or the environment\'s PSD_SERVER')
         self._client = _psd.Client([servers] if isinstance(servers, str) else list(servers), connect_timeout,
                                    retry_timeout, transport, connections, codec, pull_codec, go_on_without_rows,
-                                   on_event or _tell)
+                                   on_event or _tell, token,
+                                   _psd.CredentialFiles(*(path if path is None else os.fspath(path)
+                                                          for path in (token_file, tls_ca, tls_cert, tls_key))))
         _open.add(self)
         self.model: Model | None = None
         self.info: _psd.JoinInfo | None = None
@@ -182,9 +188,12 @@ class Client:
         """An empty batch of rows of the model's tables: make([(table, ids), …]) says which, before a pull."""
         return self._client.rows()
 
-    def take_samples(self, count: int, samples: int, epochs: int, wait: bool = True) -> _psd.DealtSamples:
-        """Samples that the daemon deals for the next push: at most `count` of the `samples` of each of so many epochs."""
-        return self._client.take_samples(self.step + 1, count, samples, epochs, wait)
+    def take_samples(self, count: int, samples: int, epochs: int, wait: bool = True, *, ahead: int = 0,
+                     first_epoch: int = 0) -> _psd.DealtSamples:
+        """Samples that the daemon deals for the next push, or the one after `ahead` others: at most `count` of the `samples`
+        of each of so many epochs. The same samples when asked again. `wait`: where others have what is left, until it comes
+        back or is done; only when no push is under way. `first_epoch`: where a daemon without a plan begins."""
+        return self._client.take_samples(self.step + 1 + ahead, count, samples, epochs, first_epoch, wait)
 
     def report(self, values: dict[str, float]) -> None:
         """Tells the daemon, for people, how training goes after the newest push: at most 16 values, as {"loss": 0.3}.

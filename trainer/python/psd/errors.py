@@ -97,9 +97,20 @@ class Interrupted(Error):
     code = "interrupted"
 
 
+class Unauthenticated(Error, PermissionError):
+    """The daemon does not know who this is, or this end does not trust the daemon."""
+    code = "unauthenticated"
+
+
+class Forbidden(Error, PermissionError):
+    """The role that this program has does not allow it."""
+    code = "forbidden"
+
+
 _BY_CODE = {kind.code: kind for kind in (
     InvalidArgument, InputOutputError, Unavailable, DeadlineExceeded, ProtocolMismatch, ModelMismatch, WorldSizeMismatch,
-    RankTaken, BadSlice, NonFinite, NotReady, Overloaded, ShuttingDown, Internal, SessionEnded, Interrupted)}
+    RankTaken, BadSlice, NonFinite, NotReady, Overloaded, ShuttingDown, Internal, SessionEnded, Interrupted, Unauthenticated,
+    Forbidden)}
 
 
 def of(code: str, message: str, retryable: bool) -> Error:

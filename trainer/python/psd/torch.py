@@ -12,14 +12,17 @@ import numpy as np
 import torch
 
 from . import _psd
+from ._dealt_sampler import DealtSampler
 from .client import Client, Model, Table
 from .errors import Error, InvalidArgument
+
+__all__ = ["DealtSampler", "Embedding", "Optimizer"]
 
 _log = logging.getLogger("psd")
 _NOTHING = np.zeros(0, np.float32)
 
 
-class _Group(dict):
+class _Group(dict[str, Any]):
     """A parameter group that has none of a local optimizer's numbers."""
 
     def __missing__(self, key: str) -> Any:
@@ -79,9 +82,10 @@ class Optimizer(torch.optim.Optimizer):
         self._parameters = {key: value for key, value in model.named_parameters() if value.requires_grad}
         embeddings = [module for module in model.modules() if isinstance(module, Embedding)]
         _check(self._parameters, embeddings)
-        super().__init__([_Group(params=list(self._parameters.values()) or [torch.zeros(0)])], {})
+        super().__init__([_Group(params=list(self._parameters.values()) or [torch.nn.Parameter(torch.zeros(0))])], {})
         self.param_groups = [_Group(group) for group in self.param_groups]
         self.samples = samples
+        self._sampler: DealtSampler | None = None
         tables = {module.table.name: module.table for module in embeddings}
         self.model = Model.of(name or type(model).__name__, self._parameters, tables.values())
         self._lookups: list[_Lookup] = []
@@ -93,7 +97,7 @@ class Optimizer(torch.optim.Optimizer):
             self._value_of[key].copy_(parameter.detach())
         self.client = Client(server, **options)
         try:
-            info = self.client.join(self.model, self._values, rank, world_size)
+            info = self._info = self.client.join(self.model, self._values, rank, world_size)
             if overlap and embeddings:
                 raise InvalidArgument("overlap=True is for models without psd.torch.Embedding: gradients of rows are pushed by "
                                       "step()")
@@ -106,9 +110,10 @@ class Optimizer(torch.optim.Optimizer):
             self.client.close()
             raise
         self._attach()
-        self.last_push = None
+        self.last_push: _psd.PushInfo | None = None
         """What became of the newest gradient: a psd.PushInfo."""
-        self._push = None  # that is under way while backward passes run
+        self._push: _psd.PartialPush | None = None  # that is under way while backward passes run
+        self._push_samples = 0  # of it
         self._sent: dict[str, int] = {}  # of it, by name: the version of the gradient that was sent
         if overlap:
             for key, parameter in self._parameters.items():
@@ -118,24 +123,28 @@ class Optimizer(torch.optim.Optimizer):
 
     @property
     def rank(self) -> int:
-        return self.client.info.rank
+        return self._info.rank
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None, samples: int | None = None) -> Any:
         """Pushes the gradients, waits for what becomes of them, and pulls the parameters. A parameter without a gradient
-        counts as one whose gradient is zero. `samples`: of this step."""
+        counts as one whose gradient is zero. `samples`: of this step; None: those that a DealtSampler took for it, else what
+        the optimizer was made with."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        count = self.samples if samples is None else samples
         if self._push is None:
+            count = self._samples_of_step(samples)
             for key in self._parameters:
                 self._gather(key)
             basis, rows = self._take_rows()
             self.last_push = self.client.push(self._gradients, count, basis=basis, rows=rows)
+        elif samples is not None and samples != self._push_samples:
+            raise InvalidArgument(f"a gradient of {self._push_samples} samples has left already, and step() says {samples}: with "
+                                  "overlap=True set optimizer.samples before the backward pass")
         else:
-            self.last_push = self._finish()
+            self.last_push = self._finish(self._push)
         self._pull()
         return loss
 
@@ -197,20 +206,28 @@ class Optimizer(torch.optim.Optimizer):
         places = torch.from_numpy(rows.places(0).copy()).to(ids.device)
         return torch.nn.functional.embedding(places, leaf).view(*ids.shape, leaf.shape[1])
 
+    def _samples_of_step(self, given: int | None) -> int:
+        dealt = self._sampler._stepping() if self._sampler is not None else None
+        return next(count for count in (given, dealt, self.samples) if count is not None)
+
+    def _has_non_finite_gradient(self) -> bool:
+        return any(not torch.isfinite(parameter.grad).all() for parameter in self._parameters.values()
+                   if parameter.grad is not None)
+
     def _take_rows(self) -> tuple[list[int], _psd.Rows | None]:
         """The gradients of rows since the last push, and the versions that all gradients were computed from."""
-        used = [lookup for lookup in self._lookups if lookup.leaf.grad is not None]
+        used = [(lookup, lookup.leaf.grad) for lookup in self._lookups if lookup.leaf.grad is not None]
         self._lookups.clear()
         basis = list(self.client.versions)
         if not used:
             return basis, None
         rows = self.client.rows()
-        rows.make([(lookup.table, lookup.rows.ids(lookup.table)) for lookup in used])
-        for feature, lookup in enumerate(used):
+        rows.make([(lookup.table, lookup.rows.ids(lookup.table)) for lookup, _ in used])
+        for feature, (lookup, gradient) in enumerate(used):
             gradients = torch.from_numpy(rows.gradients(lookup.table))
-            gradients.index_add_(0, torch.from_numpy(rows.places(feature).copy()), lookup.leaf.grad.cpu())
-        for shard in range(self.client.info.shards, self.client.info.shards + self.client.info.row_shards):
-            versions = [lookup.versions[shard] for lookup in used if len(lookup.versions) > shard]
+            gradients.index_add_(0, torch.from_numpy(rows.places(feature).copy()), gradient.cpu())
+        for shard in range(self._info.shards, self._info.shards + self._info.row_shards):
+            versions = [lookup.versions[shard] for lookup, _ in used if len(lookup.versions) > shard]
             basis += [0] * (shard + 1 - len(basis))
             basis[shard] = min(filter(None, versions), default=0)
         return basis, rows
@@ -250,22 +267,25 @@ class Optimizer(torch.optim.Optimizer):
             raise Error(f"the gradient of '{key}' was sent when the backward pass before had made it; gradients that add up "
                         "over several backward passes need overlap=False")
         if self._push is None:
-            self._push = self.client.partial_push(self._gradients, self.samples)
+            self._push_samples = self._samples_of_step(None)
+            self._push = self.client.partial_push(self._gradients, self._push_samples)
         self._gather(key)
-        self._ready(key)
-        self._sent[key] = self._parameters[key].grad._version
+        self._ready(self._push, key)
+        gradient = self._parameters[key].grad
+        assert gradient is not None
+        self._sent[key] = gradient._version
 
-    def _ready(self, key: str) -> None:
+    def _ready(self, push: _psd.PartialPush, key: str) -> None:
         begins = [place.start for place in self.model.places.values()] + [self.model.size]
         begin = self.model.places[key].start
-        self._push.ready(begin, begins[begins.index(begin) + 1] - begin)  # with the padding behind it
+        push.ready(begin, begins[begins.index(begin) + 1] - begin)  # with the padding behind it
 
-    def _finish(self) -> Any:
-        push, sent = self._push, self._sent
+    def _finish(self, push: _psd.PartialPush) -> _psd.PushInfo:
+        sent = self._sent
         for key, parameter in self._parameters.items():
             if key not in sent:
                 self._gather(key)
-                self._ready(key)
+                self._ready(push, key)
             elif parameter.grad is None or parameter.grad._version != sent[key]:
                 self._push, self._sent = None, {}
                 raise Error(f"the gradient of '{key}' was changed after it had been sent, by clipping perhaps, which needs "

@@ -1,15 +1,10 @@
-#include "server/rpc/live_model.h"
+#include "server/rpc/live_pull.h"
 
 #include <algorithm>
 #include <utility>
 
-#include <capnp/rpc-twoparty.h>
-#include <kj/async-io.h>
-
-#include "common/os/socket.h"
 #include "common/types/model_layout.h"
 #include "common/wire/convert.h"
-#include "schema/psd.capnp.h"
 
 namespace psd {
 namespace {
@@ -92,45 +87,16 @@ class LivePull {
   Status outcome_;
 };
 
-Result<LiveModel> pullModel(OwnFd fd, std::chrono::milliseconds timeout) {
-  LiveModel model;
-  auto io = kj::setupAsyncIo();
-  auto socket =
-      io.lowLevelProvider->wrapSocketFd(fd.release(), kj::LowLevelAsyncIoProvider::TAKE_OWNERSHIP |
-                                                          kj::LowLevelAsyncIoProvider::ALREADY_CLOEXEC |
-                                                          kj::LowLevelAsyncIoProvider::ALREADY_NONBLOCK);
-  capnp::TwoPartyClient client(*socket);
-  LivePull pull(model);
-  auto login = client.bootstrap().castAs<schema::Login>().loginRequest();
-  login.setProtocolVersion(wire::kProtocolVersion);
-  login.setPeer("psd " PSD_VERSION);
-  auto pulled = login.send().then([&](capnp::Response<schema::LoginResult> answer) -> kj::Promise<Status> {
-    const Status status = wire::readStatus(answer.getStatus());
-    if (!status.ok()) return Status(status.error());
-    if (!answer.hasReading()) return Status(ErrorCode::invalidArgument, "this caller may not read the model");
-    return pull.run(answer.getReading());
-  });
-  const Status status = io.provider->getTimer()
-                            .timeoutAfter(timeout.count() * kj::MILLISECONDS, kj::mv(pulled))
-                            .wait(io.waitScope);
-  if (!status.ok()) return status.error();
-  return model;
-}
-
 }  // namespace
 
-Result<LiveModel> fetchModel(const Address& address, std::chrono::milliseconds timeout) {
-  PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  try {
-    Result<LiveModel> model = pullModel(std::move(fd), timeout);
-    if (model.ok()) return model;
-    return Error{model.error().code, address.toString() + ": " + model.message()};
-  } catch (const kj::Exception& exception) {
-    const bool late = exception.getType() == kj::Exception::Type::OVERLOADED;
-    return Error{late ? ErrorCode::deadlineExceeded : ErrorCode::unavailable,
-                 address.toString() + (late ? ": the model did not come within --timeout"
-                                            : ": the connection broke; is this a psd daemon?")};
-  }
+kj::Promise<Result<LiveModel>> pullLiveModel(schema::Reading::Client reading) {
+  auto model = kj::heap<LiveModel>();
+  auto pull = kj::heap<LivePull>(*model);
+  auto pulled = pull->run(kj::mv(reading));
+  return pulled.attach(kj::mv(pull)).then([model = kj::mv(model)](const Status& status) -> Result<LiveModel> {
+    if (!status.ok()) return status.error();
+    return std::move(*model);
+  });
 }
 
 }  // namespace psd

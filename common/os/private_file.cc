@@ -1,0 +1,68 @@
+#include "common/os/private_file.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/os/socket.h"
+
+namespace psd {
+namespace {
+
+Error fileError(const std::string& path, std::string_view what) {
+  return {ErrorCode::io, fmt::format("{}: {}: {}", path, what, std::strerror(errno))};
+}
+
+/// The mode of what is open, not of what lies at the path by now.
+Status checkOnlyOwners(int fd, const std::string& path) {
+  struct stat info {};
+  if (fstat(fd, &info) != 0) return fileError(path, "cannot be looked at");
+  if (S_ISDIR(info.st_mode)) return {ErrorCode::io, path + ": is a folder, not a file"};
+  if (!S_ISREG(info.st_mode) || (info.st_mode & (S_IRWXG | S_IRWXO)) == 0) return {};
+  return {ErrorCode::io,
+          fmt::format("{}: group or others may use it (mode {:04o}); it holds secrets: chmod 600 {}", path,
+                      info.st_mode & 07777, path)};
+}
+
+}  // namespace
+
+Result<std::string> readPrivateText(const std::string& path, uint64_t bytesMax, std::string_view what) {
+  const OwnFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return fileError(path, "cannot be read");
+  PSD_RETURN_IF_ERROR(checkOnlyOwners(file.get(), path));
+  std::string text;
+  char piece[4096];
+  for (;;) {
+    const ssize_t got = read(file.get(), piece, sizeof piece);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fileError(path, "cannot be read");
+    if (got == 0) return text;
+    text.append(piece, static_cast<size_t>(got));
+    if (text.size() > bytesMax) {
+      return Error{ErrorCode::io,
+                   fmt::format("{}: has more than {} bytes, which {} has not", path, bytesMax, what)};
+    }
+  }
+}
+
+Status appendPrivateLine(const std::string& path, std::string_view line) {
+  const OwnFd file(open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  if (file.get() < 0) return fileError(path, "cannot be written");
+  PSD_RETURN_IF_ERROR(checkOnlyOwners(file.get(), path));
+  // A last line without its end is not to be made longer.
+  char last = '\n';
+  const off_t size = lseek(file.get(), 0, SEEK_END);
+  if (size > 0 && pread(file.get(), &last, 1, size - 1) != 1) return fileError(path, "cannot be read");
+  const std::string text = (last == '\n' ? "" : "\n") + std::string(line) + "\n";
+  if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      fsync(file.get()) != 0) {
+    return fileError(path, "cannot be written");
+  }
+  return {};
+}
+
+}  // namespace psd

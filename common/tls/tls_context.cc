@@ -1,0 +1,87 @@
+#include "common/tls/tls_context.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <unistd.h>
+
+namespace psd {
+namespace {
+
+/// In place of a question at the terminal.
+int noPassphrase(char*, int, int, void*) { return 0; }
+
+/// Clearer than what OpenSSL says of a file that is not there.
+Status checkReadable(const std::string& file) {
+  if (access(file.c_str(), R_OK) == 0) return {};
+  return {ErrorCode::io, file + ": cannot be read: " + std::strerror(errno)};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<TlsContext>> TlsContext::make(bool server) {
+  PSD_ASSIGN_OR_RETURN(const OpenSsl* const openSsl, OpenSsl::load());
+  SSL_CTX* const made =
+      openSsl->SSL_CTX_new(server ? openSsl->TLS_server_method() : openSsl->TLS_client_method());
+  if (made == nullptr) return Error{ErrorCode::internal, "TLS: " + openSsl->takeReason()};
+  const std::shared_ptr<TlsContext> context(new TlsContext(*openSsl, made));
+  openSsl->SSL_CTX_ctrl(made, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION, nullptr);
+  openSsl->SSL_CTX_ctrl(made, SSL_CTRL_MODE,
+                        SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER, nullptr);
+  // Every connection shows anew who is there: none goes on with what another one agreed on.
+  openSsl->SSL_CTX_ctrl(made, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, nullptr);
+  openSsl->SSL_CTX_set_num_tickets(made, 0);
+  openSsl->SSL_CTX_set_default_passwd_cb(made, noPassphrase);
+  return context;
+}
+
+Error TlsContext::failed(const std::string& file, const std::string& what) const {
+  return {ErrorCode::invalidArgument, file + ": " + what + ", in PEM format: " + openSsl_.takeReason()};
+}
+
+Status TlsContext::use(const std::string& certificate, const std::string& key) const {
+  PSD_RETURN_IF_ERROR(checkReadable(certificate));
+  PSD_RETURN_IF_ERROR(checkReadable(key));
+  if (openSsl_.SSL_CTX_use_certificate_chain_file(context_, certificate.c_str()) != 1) {
+    return failed(certificate, "holds no certificate");
+  }
+  if (openSsl_.SSL_CTX_use_PrivateKey_file(context_, key.c_str(), SSL_FILETYPE_PEM) != 1) {
+    return failed(key, "holds no private key without a passphrase that goes with " + certificate);
+  }
+  return {};
+}
+
+Status TlsContext::trust(const std::string& ca) const {
+  PSD_RETURN_IF_ERROR(checkReadable(ca));
+  if (openSsl_.SSL_CTX_load_verify_locations(context_, ca.c_str(), nullptr) == 1) return {};
+  return failed(ca, "holds no certificates of authorities");
+}
+
+Result<std::shared_ptr<const TlsContext>> TlsContext::forServer(const TlsServerFiles& files) {
+  PSD_ASSIGN_OR_RETURN(const std::shared_ptr<TlsContext> context, make(true));
+  PSD_RETURN_IF_ERROR(context->use(files.certificate, files.key));
+  if (!files.clientCa.empty()) {
+    PSD_RETURN_IF_ERROR(context->trust(files.clientCa));
+    // Told to clients, which may choose a certificate by it.
+    context->openSsl_.SSL_CTX_set_client_CA_list(
+        context->context_, context->openSsl_.SSL_load_client_CA_file(files.clientCa.c_str()));
+    context->openSsl_.SSL_CTX_set_verify(
+        context->context_, SSL_VERIFY_PEER | (files.requireClient ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0),
+        nullptr);
+  }
+  return std::shared_ptr<const TlsContext>(context);
+}
+
+Result<std::shared_ptr<const TlsContext>> TlsContext::forClient(const TlsFiles& files) {
+  PSD_ASSIGN_OR_RETURN(const std::shared_ptr<TlsContext> context, make(false));
+  if (!files.certificate.empty()) PSD_RETURN_IF_ERROR(context->use(files.certificate, files.key));
+  if (files.ca.empty()) {
+    context->openSsl_.SSL_CTX_set_default_verify_paths(context->context_);
+  } else {
+    PSD_RETURN_IF_ERROR(context->trust(files.ca));
+  }
+  context->openSsl_.SSL_CTX_set_verify(context->context_, SSL_VERIFY_PEER, nullptr);
+  return std::shared_ptr<const TlsContext>(context);
+}
+
+}  // namespace psd

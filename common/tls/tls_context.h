@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/auth/credentials.h"
+#include "common/tls/openssl.h"
+
+namespace psd {
+
+/// Files in PEM format for the end of TLS connections that accepts. A value type.
+struct TlsServerFiles {
+  std::string certificate, key;
+  std::string clientCa;        ///< empty: clients are not asked for a certificate
+  bool requireClient = false;  ///< a client without one is refused
+};
+
+/// How one end speaks TLS, 1.3 and nothing older: its certificate, and whom it trusts. Connections that were
+/// made with it go on when it goes. Immutable; thread-safe.
+class TlsContext {
+ public:
+  /// Reads the files; errors name them.
+  static Result<std::shared_ptr<const TlsContext>> forServer(const TlsServerFiles& files);
+  static Result<std::shared_ptr<const TlsContext>> forClient(const TlsFiles& files);
+
+  ~TlsContext() { openSsl_.SSL_CTX_free(context_); }
+  TlsContext(const TlsContext&) = delete;
+  TlsContext& operator=(const TlsContext&) = delete;
+
+  const OpenSsl& openSsl() const { return openSsl_; }
+  SSL_CTX* get() const { return context_; }
+
+ private:
+  TlsContext(const OpenSsl& openSsl, SSL_CTX* context) : openSsl_(openSsl), context_(context) {}
+  static Result<std::shared_ptr<TlsContext>> make(bool server);
+  /// Has this end show who it is.
+  Status use(const std::string& certificate, const std::string& key) const;
+  Status trust(const std::string& ca) const;
+  Error failed(const std::string& file, const std::string& what) const;
+
+  const OpenSsl& openSsl_;
+  SSL_CTX* const context_;
+};
+
+}  // namespace psd

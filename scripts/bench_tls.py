@@ -1,0 +1,98 @@
+"""The group of scripts/bench that measures what TLS costs."""
+
+import os
+import pathlib
+import resource
+import subprocess
+import tempfile
+
+from bench_group import SIZE, Group
+from bench_programs import Failed, last_line
+from bench_report import Row, gigabytes, microseconds
+
+GIB = 1 << 30
+HERTZ = os.sysconf("SC_CLK_TCK")
+LONGER = 8  # so that start and first touch of the memory count for little
+OPERATIONS = {"pull": "pull_bytes", "push": "push_bytes"}
+
+
+def cpu_seconds(value):
+    return f"{value:.2f} s"
+
+
+class Tls(Group):
+    name = "tls"
+    title = "TLS"
+    text = """One trainer, hogwild, plain SGD, 64 MiB in messages over the loopback interface, with TLS 1.3 and without. *CPU* is the time of
+both ends together, kernel included, for each GiB that was pulled or pushed. A round trip is an empty call. The certificate has a key of P-256."""
+    rounds_max = 5
+
+    def __init__(self, programs, quick):
+        super().__init__(programs, quick)
+        self.kept = tempfile.TemporaryDirectory(prefix="psd-bench-")
+        self.folder = pathlib.Path(self.kept.name)
+        self.runs = {}
+
+    def seconds(self):
+        return self.programs.seconds * LONGER
+
+    def measurements(self):
+        self.make_certificate()
+        work = {}
+        for operation in OPERATIONS:
+            for scheme in ("tcp", "tls"):
+                work[f"cpu {operation} {scheme}"] = lambda o=operation, s=scheme: self.run(o, s)["cpu"]
+                work[f"rate {operation} {scheme}"] = lambda o=operation, s=scheme: self.runs[o, s]["rate"]
+        for scheme in ("tcp", "tls"):
+            work[f"call {scheme}"] = lambda s=scheme: self.call(s)
+        return work
+
+    def make_certificate(self):
+        """Signed by itself, so that it is its own authority."""
+        done = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                               "-subj", "/CN=psd", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", self.folder / "key.pem",
+                               "-out", self.folder / "certificate.pem"], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode != 0:
+            raise Failed(f"openssl: {last_line(done.stderr)}")
+
+    def config(self, scheme):
+        files = {"tls": {"certificate": str(self.folder / "certificate.pem"), "key": str(self.folder / "key.pem")}}
+        return {"listen": [f"unix://{self.folder / 'psd.sock'}", f"{scheme}://127.0.0.1:0"], **files}
+
+    def address(self, daemon, scheme):
+        daemon.address["unix"] = f"unix://{self.folder / 'psd.sock'}"
+        return daemon.address["tcp"].replace("tcp://", f"{scheme}://")
+
+    def flags(self, scheme):
+        return {"tls_ca": self.folder / "certificate.pem"} if scheme == "tls" else {}
+
+    def run(self, operation, scheme):
+        with self.programs.daemon(self.config(scheme)) as daemon:
+            address = self.address(daemon, scheme)
+            before = self.cpu(daemon)
+            report = self.programs.trainer(address, operation, transport="rpc", size=SIZE, seconds=self.seconds(), **self.flags(scheme))
+            used = self.cpu(daemon) - before
+            moved = daemon.status()["counters"][OPERATIONS[operation]]
+        self.runs[operation, scheme] = {"cpu": used / (moved / GIB), "rate": report["bytes"] / report["median_s"]}
+        return self.runs[operation, scheme]
+
+    def call(self, scheme):
+        with self.programs.daemon(self.config(scheme)) as daemon:
+            return self.programs.trainer(self.address(daemon, scheme), "latency", **self.flags(scheme))["median_s"]
+
+    @staticmethod
+    def cpu(daemon):
+        """Seconds of the daemon and of all programs that were waited for."""
+        fields = pathlib.Path(f"/proc/{daemon.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return (int(fields[11]) + int(fields[12])) / HERTZ + children.ru_utime + children.ru_stime
+
+    def rows(self, medians):
+        rows = []
+        for operation in OPERATIONS:
+            rows.append(Row.at_most(f"CPU of a GiB, {operation}, TLS", medians[f"cpu {operation} tls"], "TCP", medians[f"cpu {operation} tcp"],
+                                    None, cpu_seconds))
+            rows.append(Row.at_least(f"{operation}, TLS", medians[f"rate {operation} tls"], "TCP", medians[f"rate {operation} tcp"], None,
+                                     gigabytes))
+        rows.append(Row.at_most("round trip, TLS", medians["call tls"], "TCP", medians["call tcp"], None, microseconds))
+        return rows

@@ -1,0 +1,65 @@
+# What `cmake --install` brings, by component:
+#   psd     the daemon
+#   client  the client library: archives, public headers, and what find_package(psd) reads
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+install(TARGETS psd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT psd)
+install(FILES configs/systemd/psd.service DESTINATION lib/systemd/system COMPONENT psd)
+# What belongs to the prefix /usr is configured in /etc, as GNU's coding standards say; any other prefix has an etc of its own.
+install(CODE "
+  set(folder \"\${CMAKE_INSTALL_PREFIX}/etc/psd\")
+  if(CMAKE_INSTALL_PREFIX STREQUAL \"/usr\")
+    set(folder /etc/psd)
+  endif()
+  if(NOT EXISTS \"\$ENV{DESTDIR}\${folder}/psd.json\")
+    file(INSTALL DESTINATION \"\${folder}\" TYPE FILE FILES \"${PROJECT_SOURCE_DIR}/configs/systemd/psd.json\")
+  endif()" COMPONENT psd)
+file(GLOB examples CONFIGURE_DEPENDS configs/*.json)
+install(FILES ${examples} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd/examples COMPONENT psd)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/psd RENAME copyright COMPONENT psd)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libpsd-dev RENAME copyright COMPONENT client)
+
+# --- The client library ---------------------------------------------------------------------------------
+# trainer/client/client.h, what it includes, and two headers for its users. test/integration/test_installed.py builds
+# against them alone.
+set(PSD_PUBLIC_HEADERS
+  common/auth/credentials.h
+  common/os/address.h
+  common/os/huge_pages.h
+  common/os/shared_memory.h
+  common/os/socket.h
+  common/status/status.h
+  common/types/ids.h
+  common/types/local_steps.h
+  common/types/model_layout.h
+  common/types/model_spec.h
+  common/types/push_outcome.h
+  common/types/row_ids.h
+  common/types/row_initial.h
+  common/types/samples.h
+  trainer/client/client.h
+  trainer/client/ring_blocks.h
+  trainer/client/row_batch.h
+  trainer/client/row_memory.h)
+foreach(header ${PSD_PUBLIC_HEADERS})
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/psd/${folder} COMPONENT client)
+endforeach()
+install(FILES schema/psd.capnp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/psd/schema COMPONENT client)
+
+set(PSD_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/psd)
+target_include_directories(psd_common INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/psd>)
+target_compile_features(psd_common INTERFACE $<INSTALL_INTERFACE:cxx_std_20>)
+foreach(library budget common schema wire tls client)
+  set_target_properties(psd_${library} PROPERTIES EXPORT_NAME ${library})
+  install(TARGETS psd_${library} EXPORT psdTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT client)
+endforeach()
+install(EXPORT psdTargets NAMESPACE psd:: DESTINATION ${PSD_CMAKE_DIR} COMPONENT client)
+configure_package_config_file(scripts/packaging/psdConfig.cmake.in ${PROJECT_BINARY_DIR}/packaging/psdConfig.cmake
+                              INSTALL_DESTINATION ${PSD_CMAKE_DIR})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/packaging/psdConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/packaging/psdConfig.cmake ${PROJECT_BINARY_DIR}/packaging/psdConfigVersion.cmake
+        DESTINATION ${PSD_CMAKE_DIR} COMPONENT client)
+
+include(scripts/packaging/cpack.cmake)

@@ -1,0 +1,27 @@
+#include "server/auth/auth_config.h"
+
+namespace psd {
+namespace {
+
+constexpr Role kLocal = Role::admin;
+
+Role readRole(ObjectReader& in, std::string_view key, Role fallback) {
+  // The choice has checked it.
+  return parseRole(in.choice(key, roleName(fallback), {kRoleNames.begin(), kRoleNames.end()})).value();
+}
+
+}  // namespace
+
+AuthConfig readAuth(ObjectReader in) {
+  AuthConfig auth;
+  auth.tokens = in.text("tokens", "");
+  ObjectReader certificates = in.object("certificates");
+  for (const std::string& glob : certificates.keys()) {
+    if (glob.empty()) certificates.fail(glob, "a glob of names is never empty");
+    auth.certificates.push_back({glob, readRole(certificates, glob, Role::reader)});
+  }
+  auth.local = readRole(in, "local", kLocal);
+  return auth;
+}
+
+}  // namespace psd

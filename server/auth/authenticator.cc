@@ -1,0 +1,152 @@
+#include "server/auth/authenticator.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include "common/text/text.h"
+
+namespace psd {
+namespace {
+
+constexpr size_t kTokenBytesMax = 1024;
+
+Error unknown(std::string message) { return {ErrorCode::unauthenticated, std::move(message)}; }
+
+std::string numberOf(uid_t user) { return "user " + std::to_string(user); }
+
+}  // namespace
+
+Result<std::shared_ptr<const AuthRules>> AuthRules::read(const std::optional<AuthConfig>& config) {
+  const std::shared_ptr<AuthRules> rules(new AuthRules(config));
+  if (!config || config->tokens.empty()) return std::shared_ptr<const AuthRules>(rules);
+  const auto failed = [](const Error& error) { return Error{error.code, "auth.tokens: " + error.message}; };
+  auto hasher = Hasher::make();
+  if (!hasher.ok()) return failed(hasher.error());
+  auto tokens = readTokenFile(config->tokens);
+  if (!tokens.ok()) return failed(tokens.error());
+  rules->hasher_ = *hasher;
+  rules->tokens_ = *std::move(tokens);
+  return std::shared_ptr<const AuthRules>(rules);
+}
+
+const KnownToken* AuthRules::find(const Sha256& digest) const {
+  const KnownToken* found = nullptr;
+  for (const KnownToken& token : tokens_) {  // all of them, whichever it is
+    if (hasher_->same(token.digest, digest)) found = &token;
+  }
+  return found;
+}
+
+Result<Access> AuthRules::byToken(std::string_view token) const {
+  const Error stranger = unknown("the daemon does not know this token");
+  if (!hasher_ || token.size() > kTokenBytesMax) return stranger;
+  PSD_ASSIGN_OR_RETURN(const Sha256 digest, hasher_->sha256(token));
+  const KnownToken* const known = find(digest);
+  if (known == nullptr) return stranger;
+  return Access{{known->name, known->role}, digest};
+}
+
+Result<Access> AuthRules::byPeer(const Peer& peer) const {
+  if (!config_) return Access{{"", Role::admin}};
+  for (const CertificateRole& each : config_->certificates) {
+    for (const std::string& name : peer.certificateNames) {
+      if (fnmatch(each.glob.c_str(), name.c_str(), 0) == 0) return Access{{name, each.role}};
+    }
+  }
+  if (peer.user && (*peer.user == geteuid() || *peer.user == 0))
+    return Access{{numberOf(*peer.user), config_->local}};
+  std::string what = "the daemon asks who this is: give a token (--token-file, PSD_TOKEN_FILE or PSD_TOKEN)";
+  if (!config_->certificates.empty()) what += " or a certificate (--tls-cert, --tls-key)";
+  if (!peer.certificateNames.empty()) {
+    what += "; auth.certificates has no role for that of '" + printable(peer.certificateNames.front()) + "'";
+  }
+  if (peer.user) what += "; " + numberOf(*peer.user) + " is neither the daemon's own nor root";
+  return unknown(std::move(what));
+}
+
+Result<Identity> AuthRules::lookAgain(const Access& access, const Peer& peer) const {
+  if (config_ && access.token) {
+    const KnownToken* const known = find(*access.token);
+    if (known == nullptr) return unknown("the token of '" + access.identity.name + "' is not valid any more");
+    return Identity{known->name, known->role};
+  }
+  PSD_ASSIGN_OR_RETURN(const Access now, byPeer(peer));
+  return now.identity;
+}
+
+std::string AuthRules::changesFrom(const AuthRules& before) const {
+  std::string text;
+  const auto add = [&](const std::string& change) { text += (text.empty() ? "" : ", ") + change; };
+  const auto rolesOf = [](const AuthRules& rules) {
+    std::map<std::string, Role> roles;
+    for (const KnownToken& token : rules.tokens_) roles.emplace(token.name, token.role);
+    return roles;
+  };
+  const auto old = rolesOf(before), now = rolesOf(*this);
+  for (const auto& [name, role] : old) {
+    const auto other = now.find(name);
+    if (other == now.end()) {
+      add(fmt::format("token '{}': {} -> none", name, roleName(role)));
+    } else if (other->second != role) {
+      add(fmt::format("token '{}': {} -> {}", name, roleName(role), roleName(other->second)));
+    }
+  }
+  for (const auto& [name, role] : now) {
+    if (!old.contains(name)) add(fmt::format("token '{}': none -> {}", name, roleName(role)));
+  }
+  // A name whose token is another one now, though its role is the same.
+  const auto digestsOf = [&](const AuthRules& rules) {
+    std::set<Sha256> digests;
+    for (const KnownToken& token : rules.tokens_) {
+      if (old.contains(token.name) && now.contains(token.name)) digests.insert(token.digest);
+    }
+    return digests;
+  };
+  if (digestsOf(before) != digestsOf(*this)) add("other tokens of names that stay");
+  return text;
+}
+
+Authenticator::Authenticator() : rules_(AuthRules::read({}).value()) {}
+
+std::shared_ptr<const AuthRules> Authenticator::rules() const {
+  const std::lock_guard lock(mutex_);
+  return rules_;
+}
+
+std::string Authenticator::adopt(std::shared_ptr<const AuthRules> rules) {
+  const std::lock_guard lock(mutex_);
+  std::swap(rules_, rules);
+  return rules_->changesFrom(*rules);
+}
+
+Result<Access> Authenticator::logIn(std::string_view token, const Peer& peer) const {
+  const auto now = rules();
+  return token.empty() || !now->asked() ? now->byPeer(peer) : now->byToken(token);
+}
+
+Result<Identity> Authenticator::byToken(std::string_view token) const {
+  PSD_ASSIGN_OR_RETURN(const Access access, rules()->byToken(token));
+  return access.identity;
+}
+
+Status Authenticator::stillHolds(const Access& access, const Peer& peer) const {
+  PSD_ASSIGN_OR_RETURN(const Identity now, rules()->lookAgain(access, peer));
+  if (includes(now.role, access.identity.role)) return {};
+  return {ErrorCode::forbidden, fmt::format("'{}' has role {} now, and had {}", now.name, roleName(now.role),
+                                            roleName(access.identity.role))};
+}
+
+std::shared_ptr<const void> Authenticator::holdBack() {
+  if (heldBack_->fetch_add(1) >= kHeldBackMax) {
+    heldBack_->fetch_sub(1);
+    return nullptr;
+  }
+  return {heldBack_.get(), [held = heldBack_](const void*) { held->fetch_sub(1); }};
+}
+
+}  // namespace psd

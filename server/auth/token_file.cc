@@ -1,0 +1,104 @@
+#include "server/auth/token_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include "common/os/private_file.h"
+#include "common/text/text.h"
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kFileBytesMax = 4u << 20;
+constexpr size_t kTokensMax = 10'000;  // each login looks at all of them
+constexpr size_t kNameBytesMax = 64;
+constexpr std::string_view kHashName = "sha256:";
+constexpr std::string_view kTokenBegin = "psd_";  // by which it is known for what it is, should it lie about
+
+std::vector<std::string_view> wordsOf(std::string_view line) {
+  constexpr std::string_view kSpace = " \t\r";
+  std::vector<std::string_view> words;
+  for (size_t at = line.find_first_not_of(kSpace); at != std::string_view::npos;
+       at = line.find_first_not_of(kSpace, at)) {
+    const size_t end = std::min(line.find_first_of(kSpace, at), line.size());
+    words.push_back(line.substr(at, end - at));
+    at = end;
+  }
+  return words;
+}
+
+Result<KnownToken> readLine(const std::vector<std::string_view>& words) {
+  if (words.size() != 3) {
+    return Error{ErrorCode::invalidArgument,
+                 fmt::format("expected NAME ROLE sha256:HEX, three words and not {}", words.size())};
+  }
+  KnownToken token;
+  PSD_RETURN_IF_ERROR(checkTokenName(words[0]));
+  token.name = words[0];
+  PSD_ASSIGN_OR_RETURN(token.role, parseRole(words[1]));
+  // What stands here may be the token itself, by mistake: it is not quoted.
+  if (!words[2].starts_with(kHashName)) {
+    return Error{ErrorCode::invalidArgument, "the third word is sha256:HEX, as `psd token new` prints it"};
+  }
+  PSD_ASSIGN_OR_RETURN(token.digest, sha256Of(words[2].substr(kHashName.size())));
+  return token;
+}
+
+}  // namespace
+
+std::string KnownToken::line() const {
+  return fmt::format("{} {} {}{}", name, roleName(role), kHashName, hexOf(digest));
+}
+
+Status checkTokenName(std::string_view name) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("._@-").find(c) != std::string_view::npos;
+  };
+  if (!name.empty() && name.size() <= kNameBytesMax && std::ranges::all_of(name, fits)) return {};
+  return {ErrorCode::invalidArgument,
+          fmt::format("'{}' is no name, which has letters, digits and . _ @ -, at most {}",
+                      printable(name, 80), kNameBytesMax)};
+}
+
+Result<std::vector<KnownToken>> readTokenFile(const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(const std::string text, readPrivateText(path, kFileBytesMax, "a token file"));
+  std::vector<KnownToken> tokens;
+  std::map<std::string, Role> roles;
+  std::string_view rest = text;
+  for (size_t number = 1; !rest.empty(); number++) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    const auto words = wordsOf(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (words.empty() || words[0].starts_with('#')) continue;
+    const auto failed = [&](const std::string& why) {
+      return Error{ErrorCode::invalidArgument, fmt::format("{}, line {}: {}", path, number, why)};
+    };
+    const auto token = readLine(words);
+    if (!token.ok()) return failed(token.message());
+    const auto [known, isNew] = roles.emplace(token->name, token->role);
+    if (known->second != token->role) {
+      return failed(fmt::format("'{}' has role {} in a line before, and a name has one role", token->name,
+                                roleName(known->second)));
+    }
+    if (tokens.size() == kTokensMax)
+      return failed(fmt::format("a token file has at most {} tokens", kTokensMax));
+    tokens.push_back(*token);
+  }
+  return tokens;
+}
+
+Result<std::string> drawToken() {
+  Sha256 random{};
+  if (getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) {
+    return Error{ErrorCode::io, std::string("the system gives no random bytes: ") + std::strerror(errno)};
+  }
+  return std::string(kTokenBegin) + hexOf(random);
+}
+
+}  // namespace psd

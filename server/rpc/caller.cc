@@ -1,0 +1,54 @@
+#include "server/rpc/caller.h"
+
+#include <utility>
+
+namespace psd {
+namespace {
+
+constexpr unsigned kFailuresMax = 5;
+// For a peer that was told to hang up by itself.
+constexpr kj::Duration kGoodbye = 1 * kj::SECONDS;
+
+}  // namespace
+
+Caller::Caller(Peer peer, const Authenticator& authenticator, kj::TimePoint now)
+    : Caller(std::move(peer), authenticator, now, kj::newPromiseAndFulfiller<void>()) {}
+
+Caller::Caller(Peer peer, const Authenticator& authenticator, kj::TimePoint now,
+               kj::PromiseFulfillerPair<void> revocation)
+    : peer_(std::move(peer)),
+      authenticator_(authenticator),
+      cameAt_(now),
+      described_(peer_.where),
+      revokedAt_(now),
+      revoke_(kj::mv(revocation.fulfiller)),
+      revocation_(revocation.promise.fork()) {}
+
+Result<Identity> Caller::logIn(std::string_view token, const std::string& program) {
+  if (access_) return access_->identity;
+  PSD_ASSIGN_OR_RETURN(access_, authenticator_.logIn(token, peer_));
+  described_ += " (" + program + ")";
+  if (!access_->identity.name.empty()) described_ += " as '" + access_->identity.name + "'";
+  return access_->identity;
+}
+
+bool Caller::failedTooOften() { return ++failures_ >= kFailuresMax; }
+
+bool Caller::lookAgain(kj::TimePoint now) {
+  if (!access_ || revoked_) return false;
+  const Status holds = authenticator_.stillHolds(*access_, peer_);
+  if (holds.ok()) return false;
+  revoked_ = holds.error();
+  revokedAt_ = now;
+  revoke_->fulfill();
+  return true;
+}
+
+std::optional<std::string> Caller::mustEnd(kj::TimePoint now, std::chrono::milliseconds loginTimeout) const {
+  if (revoked_ && now - revokedAt_ >= kGoodbye) return revoked_->message;
+  const bool late = now - cameAt_ >= loginTimeout.count() * kj::MILLISECONDS;
+  if (access_ || !late || !authenticator_.asks()) return {};
+  return "it has not logged in for limits.login_timeout_ms (" + std::to_string(loginTimeout.count()) + ")";
+}
+
+}  // namespace psd

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""What psd-trainer bench measures, from Python: a pull or a push of so many bytes, or a training step of mnist_cnn.
+
+Usage: python_client.py pull|push|train --server ADDRESS --package DIR [--transport HOW] [--size BYTES] [--seconds SECONDS].
+DIR holds the package psd. Prints one JSON object with the seconds of the median. A step needs torch; in one process blocks of steps
+with psd.torch.Optimizer and with torch.optim.SGD take turns.
+"""
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import time
+
+BATCH = 32
+BLOCK_STEPS = 10
+
+
+def transfers(arguments):
+    """Seconds of each, one after the other."""
+    import numpy as np
+
+    import psd
+
+    model = psd.Model("bench", {"values": (arguments.size // 4,)})
+    with psd.Client(arguments.server, transport=arguments.transport) as client:
+        values = model.zeros()
+        client.join(model, values, 0, 1)
+        gradient = np.full(model.size, 1e-6, np.float32)
+        call = (lambda: client.pull(values)) if arguments.operation == "pull" else (lambda: client.push(gradient))
+        seconds, deadline = [], None
+        while len(seconds) < 3 or time.perf_counter() < deadline:
+            begun = time.perf_counter()
+            call()
+            if deadline is None:  # the first one warms memory on both sides
+                deadline = time.perf_counter() + arguments.seconds
+                continue
+            seconds.append(time.perf_counter() - begun)
+    return {"bytes": 4 * model.size, "rounds": len(seconds), "median_s": statistics.median(seconds)}
+
+
+def steps(arguments):
+    import torch
+    from torch import nn
+
+    import psd.torch
+
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "trainer" / "python" / "examples"))
+    from mnist import network
+
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    served, local = network(), network()
+    images, classes = torch.randint(256, (1000, 1, 28, 28), dtype=torch.uint8), torch.randint(10, (1000,))
+    with psd.torch.Optimizer(served, arguments.server, rank=0, world_size=1, transport=arguments.transport,
+                             samples=BATCH) as optimizer:
+        pairs = {"server": (served, optimizer), "local": (local, torch.optim.SGD(local.parameters(), 0.01))}
+        seconds = {name: [] for name in pairs}
+        deadline = time.perf_counter() + arguments.seconds
+        while len(seconds["local"]) < 2 * BLOCK_STEPS or time.perf_counter() < deadline:
+            for name, (model, each) in pairs.items():
+                for _ in range(BLOCK_STEPS):
+                    begun = time.perf_counter()
+                    batch = torch.randint(1000, (BATCH,))
+                    each.zero_grad()
+                    nn.functional.cross_entropy(model(images[batch].float() / 255), classes[batch]).backward()
+                    each.step()
+                    seconds[name].append(time.perf_counter() - begun)
+    # The first block warms up.
+    return {"steps": len(seconds["server"]), **{f"{name}_median_s": statistics.median(taken[BLOCK_STEPS:])
+                                                for name, taken in seconds.items()}}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("operation", choices=("pull", "push", "train"))
+    parser.add_argument("--server", required=True)
+    parser.add_argument("--package", required=True)
+    parser.add_argument("--transport", default="auto")
+    parser.add_argument("--size", type=int, default=64 << 20)
+    parser.add_argument("--seconds", type=float, default=2)
+    arguments = parser.parse_args()
+    sys.path.insert(0, arguments.package)
+    print(json.dumps(steps(arguments) if arguments.operation == "train" else transfers(arguments)))
+
+
+if __name__ == "__main__":
+    main()

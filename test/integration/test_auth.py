@@ -1,0 +1,171 @@
+"""Tokens and roles as their users meet them: psd token, token files, flags and environment, users of a Unix socket."""
+
+import os
+import re
+import signal
+import subprocess
+import unittest
+
+import processes
+
+
+class Auth(processes.ProcessTest):
+    def token(self, name, role, file="tokens"):
+        """A new token in the daemon's token file; the path of a file that holds it."""
+        made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", file)
+        self.assert_ends(made)
+        self.assertRegex(made.out, r"^psd_[0-9a-f]{64}\n$")
+        self.assertEqual(made.err, "")
+        path = self.write(f"{name}.token", made.out)
+        path.chmod(0o600)
+        return path
+
+    def asking_daemon(self, *arguments, **settings):
+        """One whose first address is local to the daemon's own user, and the second asks for tokens."""
+        daemon = self.daemon(*arguments, listen=(self.unix_address(), "tcp://127.0.0.1:0"),
+                             auth=f'{{"tokens":"{self.folder / "tokens"}"}}', **settings)
+        daemon.remote = daemon.addresses[1]
+        return daemon
+
+    def psd(self, command, daemon, *arguments, environment=None):
+        return self.start_psd(command, "--server", daemon.remote, *arguments, environment=environment)
+
+    def test_every_way_to_give_a_token(self):
+        trainer = self.token("pool-a", "trainer")
+        secret = trainer.read_text().strip()
+        daemon = self.asking_daemon()
+        for arguments, environment in ((("--token-file", trainer), None), ((), {"PSD_TOKEN_FILE": str(trainer)}),
+                                       ((), {"PSD_TOKEN": secret}),
+                                       (("--token-file", trainer), {"PSD_TOKEN": "another"})):
+            with self.subTest(arguments=arguments, environment=environment):
+                self.assert_ends(self.psd("status", daemon, *arguments, environment=environment))
+                if processes.TRAINER:
+                    job = self.start_trainer("train", "--server", daemon.remote, "--model", "mlp", "--data", "synthetic:64", "--threads", 1,
+                                             "--device", "cpu", "--steps", 2, *arguments, environment=environment)
+                    self.assert_ends(job)
+        for process in self.processes:
+            self.assertNotIn(secret, process.err)
+        self.assert_stops(daemon)
+
+    def test_who_shows_nothing_or_too_little_is_told_in_one_line(self):
+        reader, trainer, admin = (self.token(name, role) for name, role in (("eve", "reader"), ("pool", "trainer"), ("ops", "admin")))
+        daemon = self.asking_daemon()
+        self.assert_fails(self.psd("status", daemon), daemon.remote, "asks who this is", "--token-file")
+        self.assert_fails(self.psd("status", daemon, environment={"PSD_TOKEN": "wrong"}), "does not know this token")
+        for command in ("stop", "reload"):
+            self.assert_fails(self.psd(command, daemon, "--token-file", trainer), "this takes role admin; 'pool' has role trainer")
+        if processes.TRAINER:
+            joins = self.train(daemon.remote, steps=2, more=("--token-file", reader))
+            self.assert_fails(joins, "this takes role trainer; 'eve' has role reader")
+        self.assertEqual(daemon.counter("logins_refused"), 2)
+        self.assertRegex(daemon.err, r"refused the login of 127\.0\.0\.1:[0-9]+: the daemon does not know this token")
+        self.assertNotIn("wrong", daemon.err)
+        stops = self.psd("stop", daemon, "--token-file", admin)
+        self.assert_ends(stops)
+        self.assert_ends(daemon)
+        self.assertIn("as 'ops': psd stop", daemon.err)
+
+    @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
+    def test_a_trainer_ends_with_the_reason_when_its_name_is_removed_or_demoted(self):
+        for role in (None, "reader"):
+            with self.subTest(role=role):
+                token = self.token(f"pool-{role}", "trainer")
+                daemon = self.asking_daemon()
+                trainer = self.train(daemon.remote, steps=10_000_000, more=("--token-file", token))
+                daemon.until_status("it trains", lambda status: status["trainers"] and status["trainers"][0]["step"] > 2)
+                tokens = self.folder / "tokens"
+                kept = [line for line in tokens.read_text().splitlines() if not line.startswith("pool-")]
+                if role:
+                    line = next(line for line in tokens.read_text().splitlines() if line.startswith("pool-"))
+                    kept.append(line.replace("trainer", role))
+                tokens.write_text("".join(line + "\n" for line in kept))
+                daemon.signal(signal.SIGHUP)
+                self.assert_fails(trainer, "has role reader" if role else "is not valid any more")
+                self.assertIn(f"token 'pool-{role}': trainer -> {role or 'none'}", daemon.err)
+                self.assert_stops(daemon)
+                tokens.unlink()
+
+    def test_a_token_file_that_others_may_use_or_that_is_wrong_is_refused(self):
+        self.token("pool", "trainer")
+        tokens = self.folder / "tokens"
+        for mode in (0o640, 0o604, 0o622):
+            tokens.chmod(mode)
+            with self.assertRaises(processes.NotReady) as failed:
+                self.asking_daemon()
+            self.assertIn("chmod 600", str(failed.exception))
+        tokens.chmod(0o600)
+        tokens.write_text("pool trainer oops\n")
+        with self.assertRaises(processes.NotReady) as failed:
+            self.asking_daemon()
+        self.assertIn("line 1: the third word is sha256:HEX", str(failed.exception))
+        self.assertNotIn("oops", str(failed.exception))
+        self.assert_fails(self.start_psd("token", "new", "--name", "pool", "--role", "admin", "--file", "tokens"), "line 1")
+        mine = self.write("open.token", "psd_x\n")
+        mine.chmod(0o644)
+        self.assert_fails(self.start_psd("status", "--token-file", mine), "--token-file", "chmod 600")
+
+    def test_psd_token_refuses_what_a_daemon_would_not_take(self):
+        self.token("pool", "trainer")
+        for name, role, words in (("a b", "reader", "--name: 'a b' is no name"), ("pool", "root", "--role: 'root' is no role"),
+                                  ("pool", "admin", "'pool' has role trainer there")):
+            self.assert_fails(self.start_psd("token", "new", "--name", name, "--role", role, "--file", "tokens"), words)
+        printed = self.start_psd("token", "new", "--name", "eve", "--role", "reader")
+        self.assert_ends(printed)
+        self.assertRegex(printed.err, r"(?m)^eve reader sha256:[0-9a-f]{64}$")
+        self.assertEqual((self.folder / "tokens").stat().st_mode & 0o777, 0o600)
+
+    def test_other_machines_may_connect_only_where_that_was_meant(self):
+        for address in ("tcp://*:0", "tcp://0.0.0.0:0", "tcp://[::]:0"):
+            refused = self.start_psd("--listen", address)
+            self.assert_fails(refused, address, "can be reached from other machines", "auth", "tls.require_client", "--insecure")
+            self.assertEqual(refused.wait(), 2)
+        for arguments in (("--insecure",), ("--set", "insecure=true")):
+            self.assert_stops(self.daemon(*arguments, listen=("tcp://*:0",)))
+        self.token("pool", "trainer")
+        daemon = self.daemon(listen=(self.unix_address(), "tcp://*:0"), auth=f'{{"tokens":"{self.folder / "tokens"}"}}')
+        self.assert_stops(daemon)
+
+    def test_a_token_in_the_clear_is_warned_of_once(self):
+        token = self.token("pool", "reader")
+        # No such machine is needed: the name is refused by the resolver.
+        for process in (self.start_psd("status", "--server", "tcp://psd.invalid:1", "--token-file", token, "--timeout", "5"),
+                        self.start_psd("status", "--server", "tcp://psd.invalid:1,tcp://psd2.invalid:1", "--token-file", token,
+                                       "--timeout", "5")):
+            self.assertGreater(process.wait(), 0)
+            self.assertEqual(process.err.count("in the clear"), 1)
+        local = self.start_psd("status", "--server", "tcp://127.0.0.1:1", "--token-file", token)
+        self.assert_fails(local)
+        self.assertNotIn("in the clear", local.err)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can run a program as another user")
+    def test_of_a_unix_socket_only_the_daemons_user_and_root_need_no_token(self):
+        token = self.token("eve", "reader")
+        daemon = self.asking_daemon()
+        self.assert_ends(self.start_psd("status", "--server", daemon.address))
+        self.folder.chmod(0o755)
+        (self.folder / "psd.sock").chmod(0o777)
+        stranger = {"user": 65534, "group": 65534, "extra_groups": []}
+        if subprocess.run([processes.PSD, "--version"], capture_output=True, check=False, **stranger).returncode != 0:
+            self.skipTest("the program cannot be run by another user here")
+
+        def status(**environment):
+            return subprocess.run([processes.PSD, "status", "--server", daemon.address], capture_output=True, text=True, timeout=processes.WAIT_S,
+                                  check=False, env={**os.environ, **environment}, **stranger)
+
+        refused = status()
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("user 65534 is neither the daemon's own nor root", refused.stderr)
+        self.assertEqual(status(PSD_TOKEN=token.read_text().strip()).returncode, 0)
+        self.assert_stops(daemon)
+
+    def test_the_role_of_the_daemons_own_user_can_be_less(self):
+        self.token("eve", "reader")
+        daemon = self.daemon(listen=(self.unix_address(),), auth=f'{{"tokens":"{self.folder / "tokens"}","local":"reader"}}')
+        self.assert_ends(self.start_psd("status", "--server", daemon.address))
+        complaint = self.assert_fails(self.start_psd("stop", "--server", daemon.address), "this takes role admin")
+        self.assertTrue(re.search(r"'user \d+' has role reader", complaint), complaint)
+        self.assert_stops(daemon)
+
+
+if __name__ == "__main__":
+    processes.main()

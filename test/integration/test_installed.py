@@ -1,0 +1,79 @@
+"""What `cmake --install` brings works from where it lies: a program outside the source tree finds the client library with
+find_package(psd) and trains against the installed daemon. PSD_BUILD_DIR is what is installed from, PSD_LINE_SOURCE the program
+of docs/client.md."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import unittest
+from unittest import mock
+
+import processes
+
+BUILD = os.environ["PSD_BUILD_DIR"]
+CMAKE = os.environ["PSD_CMAKE"]
+
+PROJECT = """
+cmake_minimum_required(VERSION 3.22)
+project(line LANGUAGES C CXX)
+find_package(psd 0.1 CONFIG REQUIRED)
+add_executable(line line.cc headers.cc)
+target_link_libraries(line PRIVATE psd::client)
+"""
+
+
+class Installed(processes.ProcessTest):
+    def command(self, *words, folder=None):
+        done = subprocess.run([str(word) for word in words], cwd=folder or self.folder, text=True, capture_output=True,
+                              stdin=subprocess.DEVNULL, timeout=300, check=False)
+        self.assertEqual(done.returncode, 0, f"{words}\n{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    def install(self, component):
+        prefix = self.folder / "prefix"
+        self.command(CMAKE, "--install", BUILD, "--prefix", prefix, "--component", component)
+        return prefix
+
+    def build_line(self, prefix):
+        """The page's program, built against the installed tree, and a second file that includes each installed header."""
+        source = self.folder / "line"
+        source.mkdir()
+        shutil.copy(os.environ["PSD_LINE_SOURCE"], source / "line.cc")
+        include = prefix / "include/psd"
+        headers = sorted(str(path.relative_to(include)) for path in include.rglob("*.h"))
+        self.assertIn("trainer/client/client.h", headers)
+        (source / "headers.cc").write_text("".join(f'#include "{name}"\n' for name in headers), encoding="utf-8")
+        (source / "CMakeLists.txt").write_text(PROJECT, encoding="utf-8")
+        self.command(CMAKE, "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
+        self.command(CMAKE, "--build", source / "build")
+        return source / "build/line"
+
+    def test_a_program_finds_the_library_and_trains(self):
+        prefix = self.install("psd")
+        self.assertTrue((prefix / "etc/psd/psd.json").is_file())
+        self.assertTrue((prefix / "lib/systemd/system/psd.service").is_file())
+        self.install("client")
+        line = self.build_line(prefix)
+        patch = mock.patch.object(processes, "PSD", str(prefix / "bin/psd"))
+        patch.start()
+        self.addCleanup(patch.stop)
+        daemon = self.daemon()
+        trainer = processes.Process(self.folder, "line-0", [line, daemon.address, 0, 1])
+        self.processes.append(trainer)
+        self.assert_ends(trainer)
+        self.assertIn("y = 2.000 x + 1.000", trainer.out)
+        self.assert_stops(daemon)
+
+    def test_nothing_installed_names_the_build(self):
+        prefix = self.install("client")
+        for path in prefix.rglob("*.cmake"):
+            text = path.read_text(encoding="utf-8")
+            for place in (BUILD, str(processes.REPO)):
+                self.assertNotIn(place, text, path)
+        archives = {path.name for path in pathlib.Path(prefix).rglob("*.a")}
+        self.assertIn("libpsd_client.a", archives)
+
+
+if __name__ == "__main__":
+    processes.main()

@@ -1,0 +1,102 @@
+"""The Debian packages that scripts/package makes of this build (PSD_BUILD_DIR): what they say, and psd out of them."""
+
+import os
+import pathlib
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+import unittest
+from unittest import mock
+
+import processes
+
+BUILD = os.environ["PSD_BUILD_DIR"]
+
+
+def command(*words):
+    done = subprocess.run([str(word) for word in words], text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=300,
+                          check=False)
+    if done.returncode != 0:
+        raise AssertionError(f"{words}\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+class Package(processes.ProcessTest):
+    @classmethod
+    def setUpClass(cls):
+        for tool in ("dpkg-deb", "dpkg-shlibdeps", "cpack"):
+            if not shutil.which(tool):
+                raise unittest.SkipTest(f"{tool} is missing")
+        if (processes.REPO / ".deps/sysroot").is_dir():
+            raise unittest.SkipTest("Cap'n Proto is not the system's")
+        folder = tempfile.TemporaryDirectory(prefix="psd-packages-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.made = pathlib.Path(folder.name)
+        command(processes.REPO / "scripts/package", "--build", BUILD, cls.made)
+        cls.psd = next(cls.made.glob("psd_*.deb"))
+        cls.library = next(cls.made.glob("libpsd-dev_*.deb"))
+
+    def unpacked(self, package):
+        root = self.folder / "root"
+        command("dpkg-deb", "-x", package, root)
+        return root
+
+    def field(self, package, name):
+        return command("dpkg-deb", "-f", package, name).strip()
+
+    def test_nothing_else_is_left_in_the_folder(self):
+        self.assertEqual(sorted(self.made.iterdir()), sorted((self.psd, self.library)))
+
+    def test_what_they_say_of_themselves(self):
+        version = command(processes.PSD, "--version").split()[1]
+        for package, name in ((self.psd, "psd"), (self.library, "libpsd-dev")):
+            with self.subTest(name):
+                self.assertEqual(self.field(package, "Package"), name)
+                self.assertEqual(self.field(package, "Version"), version)
+                self.assertRegex(self.field(package, "Maintainer"), r"^.+ <.+@.+>$")
+                lines = self.field(package, "Description").splitlines()
+                self.assertGreater(len(lines), 1)
+                self.assertLessEqual(max(map(len, lines)), 80)
+                self.assertNotRegex(lines[0], r"^(A|An|The) |\.$")
+                for entry in command("dpkg-deb", "-c", package).splitlines():
+                    self.assertRegex(entry, r"^(d|-)rw[x-]r-[x-]r-[x-] root/root ", "for everybody to read, root's to write")
+                self.assertIn(f"./usr/share/doc/{name}/copyright", command("dpkg-deb", "-c", package))
+        depends = self.field(self.psd, "Depends")
+        for library in ("libc6", "libcapnp", "libstdc++6"):
+            self.assertRegex(depends, rf"(^|, ){re.escape(library)}")
+        self.assertIn("libcapnp-dev", self.field(self.library, "Depends"))
+
+    def test_control_files(self):
+        control = self.folder / "control"
+        command("dpkg-deb", "-e", self.psd, control)
+        self.assertEqual((control / "conffiles").read_text(encoding="ascii"), "/etc/psd/psd.json\n")
+        for name in ("postinst", "prerm", "postrm"):
+            command("sh", "-n", control / name)
+            self.assertTrue((control / name).stat().st_mode & stat.S_IXUSR)
+
+    def test_psd_out_of_the_package(self):
+        root = self.unpacked(self.psd)
+        unit = (root / "usr/lib/systemd/system/psd.service").read_text(encoding="utf-8")
+        program, configuration = re.search(r"ExecStart=(\S+) --config (\S+)", unit).groups()
+        patch = mock.patch.object(processes, "PSD", str(root / program[1:]))
+        patch.start()
+        self.addCleanup(patch.stop)
+        daemon = self.daemon("--config", root / configuration[1:], policy="locked",
+                             durability__path=str(self.folder / "saved"))
+        self.assert_serves(daemon)
+        self.assert_stops(daemon)
+        for example in (root / "usr/share/doc/psd/examples").glob("*.json"):
+            if not example.name.endswith(".schema.json"):
+                self.assert_ends(self.start_psd("check", example))
+
+    def test_the_library_out_of_the_package(self):
+        root = self.unpacked(self.library)
+        self.assertTrue((root / "usr/include/psd/trainer/client/client.h").is_file())
+        self.assertTrue(list(root.rglob("psdConfig.cmake")))
+        self.assertTrue(list(root.rglob("libpsd_client.a")))
+
+
+if __name__ == "__main__":
+    processes.main()

@@ -1,0 +1,46 @@
+"""The package is typed: mypy --strict has nothing to say of it, nor of the examples' use of it."""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import processes
+
+EXAMPLES = processes.REPO / "trainer" / "python" / "examples"
+WRONG = """
+import psd.torch
+client = psd.Client("tcp://host:5500", retry_timeout="long")
+client.pull(client.rows().values(7))
+psd.torch.Embedding("item", "64")
+"""
+
+
+@unittest.skipUnless(importlib.util.find_spec("mypy"), "no mypy (scripts/setup --tests brings it)")
+class PythonTypes(unittest.TestCase):
+    def test_package_and_examples(self):
+        import psd
+
+        package = pathlib.Path(psd.__file__).parent
+        self.assertTrue((package / "py.typed").exists() and (package / "_psd.pyi").exists())
+        examples = sorted(EXAMPLES.glob("*.py"))
+        if not importlib.util.find_spec("jax"):
+            examples = [path for path in examples if path.name != "jax_example.py"]
+        with tempfile.TemporaryDirectory(prefix="psd-") as folder:
+            wrong = pathlib.Path(folder) / "wrong.py"
+            wrong.write_text(WRONG, encoding="utf-8")
+            # PyTorch's own backward() has no annotations.
+            done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--untyped-calls-exclude", "torch", "--cache-dir", folder,
+                                   package, *examples, wrong], env={**os.environ, "MYPYPATH": str(package.parent)}, text=True,
+                                  capture_output=True, timeout=500, check=False)
+        lines = done.stdout.splitlines()
+        self.assertEqual([line for line in lines if "wrong.py" not in line and "error: " in line], [], done.stderr)
+        for number in (3, 4, 5):
+            self.assertTrue(any(f"wrong.py:{number}: error: " in line for line in lines), done.stdout)
+
+
+if __name__ == "__main__":
+    processes.main()

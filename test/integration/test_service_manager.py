@@ -1,0 +1,167 @@
+"""What a service manager is told over NOTIFY_SOCKET (sd_notify(3)), and the unit file that asks for it."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import unittest
+
+import processes
+
+UNIT = processes.REPO / "configs/systemd/psd.service"
+
+
+class Manager:
+    """The socket of a service manager. messages: what was told, each a list of its lines."""
+
+    def __init__(self, name):
+        self.name = str(name)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind("\0" + self.name[1:] if self.name.startswith("@") else self.name)
+        self.socket.setblocking(False)
+        self.messages = []
+
+    def read(self):
+        while True:
+            try:
+                self.messages.append(self.socket.recv(65536).decode().split("\n"))
+            except BlockingIOError:
+                return self.messages
+
+    def wait(self, line, times=1):
+        """Until that line was told so often; the place of the message with the last of them."""
+
+        def look():
+            found = [place for place, lines in enumerate(self.read()) if line in lines]
+            return len(found) >= times and found[times - 1] + 1
+
+        return processes.until(f"{line!r}, {times} time(s), among {self.messages}", look) - 1
+
+    def lines(self):
+        return [line for lines in self.read() for line in lines]
+
+
+class ServiceManager(processes.ProcessTest):
+    def manager(self, name=None):
+        manager = Manager(name or self.folder / "notify")
+        self.addCleanup(manager.socket.close)
+        return manager
+
+    def told(self, manager, *, environment=(), **settings):
+        return self.daemon(environment={"NOTIFY_SOCKET": manager.name, **dict(environment)}, **settings)
+
+    def test_a_life_over_a_path_and_an_abstract_name(self):
+        for name in (self.folder / "notify", f"@psd-test-{os.getpid()}"):
+            with self.subTest(name=name):
+                manager = self.manager(name)
+                saved = {"type": "checkpoint", "path": str(self.folder / f"saved-{len(self.processes)}")}
+                daemon = self.told(manager, durability=saved, policy="locked")
+                place = manager.wait("READY=1")
+                self.assertIn("STATUS=waiting for a model", manager.messages[place])
+                self.assertIn("STATUS=starting", manager.lines()[:place + 1])
+                if processes.TRAINER:
+                    self.assert_ends(self.train(daemon.address, steps=2))
+                    manager.wait("STATUS=serving mlp")
+                self.assertNotIn("STOPPING=1", manager.lines())
+                before = manager.lines().count("EXTEND_TIMEOUT_USEC=30000000")
+                self.assert_stops(daemon)
+                stopping, saving = manager.wait("STOPPING=1"), manager.wait("STATUS=saving")
+                self.assertLess(stopping, saving)
+                self.assertGreater(manager.lines().count("EXTEND_TIMEOUT_USEC=30000000"), before)
+                self.assertFalse([line for line in manager.lines() if line.startswith("WATCHDOG")], "nobody asked for it")
+                self.assertNotIn("warn", daemon.err)
+
+    def test_a_reload(self):
+        manager = self.manager()
+        daemon = self.told(manager)
+        manager.wait("READY=1")
+        before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        daemon.signal(signal.SIGHUP)
+        place = manager.wait("RELOADING=1")
+        after = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        told = next(int(line.partition("=")[2]) for line in manager.messages[place] if line.startswith("MONOTONIC_USEC="))
+        self.assertTrue(before <= told <= after, (before, told, after))
+        self.assertGreater(manager.wait("READY=1", times=2), place)
+        self.assert_stops(daemon)
+
+    def test_signs_of_life_while_it_lives(self):
+        manager = self.manager()
+        daemon = self.told(manager, environment={"WATCHDOG_USEC": "100000"})
+        manager.wait("WATCHDOG=1", times=5)
+        self.assert_stops(daemon)
+
+    def test_a_watchdog_of_another_process(self):
+        manager = self.manager()
+        daemon = self.told(manager, environment={"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"})
+        manager.wait("READY=1")
+        self.assert_stops(daemon)
+        self.assertNotIn("WATCHDOG=1", manager.lines())
+
+    def test_what_is_wrong_is_one_warning(self):
+        long = "/" + 200 * "a"
+        gone = f"{self.folder}/none"
+        for environment, words in (({"NOTIFY_SOCKET": "notify"}, "NOTIFY_SOCKET: 'notify' is neither a path nor '@' with a name"),
+                                   ({"NOTIFY_SOCKET": long}, "is longer than the 107 bytes"),
+                                   ({"NOTIFY_SOCKET": gone}, "none' cannot be connected to: No such file"),
+                                   ({"WATCHDOG_USEC": "soon"}, "WATCHDOG_USEC: 'soon' is not a whole number from 1"),
+                                   ({"WATCHDOG_USEC": "9", "WATCHDOG_PID": "me"}, "WATCHDOG_PID: 'me' is not")):
+            with self.subTest(environment=environment):
+                manager = self.manager(f"@psd-test-{os.getpid()}-{len(self.processes)}")
+                daemon = self.told(manager, environment=environment)
+                self.assert_serves(daemon)
+                self.assert_stops(daemon)
+                warnings = [line for line in daemon.err.splitlines() if " warn" in line]
+                self.assertEqual(len(warnings), 1, daemon.err)
+                self.assertIn(words, warnings[0])
+
+    def test_a_manager_that_goes_away_is_one_warning(self):
+        manager = self.manager()
+        daemon = self.told(manager, environment={"WATCHDOG_USEC": "20000"})
+        manager.wait("WATCHDOG=1")
+        manager.socket.close()
+        processes.until("a warning", lambda: "the service manager is told nothing more: NOTIFY_SOCKET:" in daemon.err)
+        self.assert_serves(daemon)
+        self.assert_stops(daemon)
+        self.assertEqual(daemon.err.count("the service manager"), 1)
+
+
+class UnitFile(processes.ProcessTest):
+    def setUp(self):
+        if not shutil.which("systemd-analyze"):
+            self.skipTest("systemd-analyze is missing")
+
+    def analyze(self, *words):
+        return subprocess.run(["systemd-analyze", *map(str, words)], text=True, capture_output=True, timeout=120, check=False)
+
+    def unit(self):
+        """The unit with the program of this build in place of the installed one."""
+        text = UNIT.read_text(encoding="utf-8")
+        self.assertIn("ExecStart=/usr/bin/psd ", text)
+        return self.write("psd.service", text.replace("/usr/bin/psd ", f"{processes.PSD} "))
+
+    def test_systemd_finds_nothing_wrong(self):
+        done = self.analyze("verify", "--man=no", "--generators=no", self.unit())
+        said = [line for line in (done.stdout + done.stderr).splitlines() if "psd.service" in line]
+        self.assertEqual((done.returncode, said), (0, []), done.stderr)
+        broken = self.write("broken.service", self.unit().read_text(encoding="utf-8").replace("Type=notify", "Typ=notify"))
+        self.assertIn("Typ", self.analyze("verify", "--man=no", "--generators=no", broken).stderr)
+
+    def test_it_is_hardened(self):
+        done = self.analyze("security", "--offline=true", "--threshold=25", self.unit())
+        self.assertEqual(done.returncode, 0, done.stdout[-500:])
+        self.assertRegex(done.stdout, r"Overall exposure level for psd.service: [0-2]\.[0-9]")
+
+    def test_its_configuration_is_right(self):
+        configuration = re.search(r"--config (\S+)", UNIT.read_text(encoding="utf-8"))[1]
+        self.assertEqual(configuration, "/etc/psd/psd.json")
+        check = self.start_psd("check", processes.REPO / "configs/systemd/psd.json")
+        self.assert_ends(check)
+        self.assertEqual(json.loads(check.out)["durability"]["path"], "/var/lib/psd/saved")
+
+
+if __name__ == "__main__":
+    processes.main()

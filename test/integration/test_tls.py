@@ -1,0 +1,171 @@
+"""TLS as its users meet it: certificates of every kind, right and wrong, peers that do not speak it, and reloads."""
+
+import json
+import signal
+import socket
+import unittest
+
+import certificates
+import processes
+
+
+class Tls(processes.ProcessTest):
+    def setUp(self):
+        self.authority = certificates.Authority(self.folder)
+
+    def tls_daemon(self, alternatives="DNS:localhost,IP:127.0.0.1,IP:::1", expired=False, authority=None, listen="tls://127.0.0.1:0",
+                   settings=None, **others):
+        """A daemon with a Unix socket, for the test itself, and TLS."""
+        certificate, key = (authority or self.authority).sign("server", "psd-server", alternatives, expired)
+        tls = {"certificate": str(certificate), "key": str(key), **(settings or {})}
+        daemon = self.daemon(listen=(self.unix_address(), listen), tls=json.dumps(tls), **others)
+        daemon.tls = daemon.addresses[1]
+        return daemon
+
+    def status(self, server, *arguments):
+        return self.start_psd("status", "--server", server, "--tls-ca", self.authority.path, *arguments)
+
+    @staticmethod
+    def named(address, host):
+        return f"tls://{host}:{address.rpartition(':')[2]}"
+
+    def test_trains_shows_and_stops(self):
+        daemon = self.tls_daemon(policy="locked")
+        self.assert_ends(self.status(daemon.tls))
+        if processes.TRAINER:
+            trainer = self.train(daemon.tls, steps=20, more=("--tls-ca", self.authority.path, "--connections", 2))
+            self.assert_ends(trainer)
+            self.assertEqual(daemon.counter("gradients"), 20)
+            self.assert_fails(self.train(daemon.tls, steps=2, more=("--tls-ca", self.authority.path, "--transport", "shm")),
+                              "memory is shared over Unix sockets only")
+        stopped = self.start_psd("stop", "--server", daemon.tls, environment={"PSD_TLS_CA": str(self.authority.path)})
+        self.assert_ends(stopped)
+        self.assert_ends(daemon)
+
+    def test_a_daemon_is_known_by_name_and_by_address(self):
+        daemon = self.tls_daemon("DNS:localhost,IP:127.0.0.1")
+        self.assert_ends(self.status(daemon.tls))
+        self.assert_ends(self.status(self.named(daemon.tls, "localhost")))
+        self.assert_stops(daemon)
+        nameless = self.tls_daemon("DNS:psd.example.org")
+        self.assert_fails(self.status(nameless.tls), "cannot be trusted: IP address mismatch")
+        self.assert_fails(self.status(self.named(nameless.tls, "localhost")), "cannot be trusted: hostname mismatch")
+        self.assert_stops(nameless)
+
+    def test_a_certificate_that_has_expired(self):
+        daemon = self.tls_daemon(expired=True)
+        self.assert_fails(self.status(daemon.tls), "cannot be trusted: certificate has expired")
+        self.assertEqual(daemon.counter("handshakes_refused"), 1)
+        self.assert_stops(daemon)
+
+    def test_a_certificate_of_an_authority_that_is_not_trusted(self):
+        daemon = self.tls_daemon(authority=certificates.Authority(self.folder, "stranger"))
+        self.assert_fails(self.status(daemon.tls), "cannot be trusted: unable to get local issuer certificate")
+        if processes.TRAINER:  # which does not try again and again
+            trainer = self.train(daemon.tls, steps=2, more=("--tls-ca", self.authority.path, "--connect-timeout", 3600))
+            self.assert_fails(trainer, "cannot be trusted")
+        self.assert_stops(daemon)
+
+    def test_clients_show_certificates_where_they_must(self):
+        daemon = self.tls_daemon(settings={"client_ca": str(self.authority.path), "require_client": True},
+                                 auth='{"certificates":{"trainer-*":"trainer","ops":"admin"}}')
+        foreign = certificates.Authority(self.folder, "stranger").sign("rogue", "ops")
+        trainer, admin, other = (self.authority.sign(name) for name in ("trainer-1", "ops", "somebody"))
+
+        def flags(pair):
+            return "--tls-cert", pair[0], "--tls-key", pair[1]
+
+        self.assert_fails(self.status(daemon.tls), "refused by the other end's TLS", "certificate required")
+        self.assert_fails(self.status(daemon.tls, *flags(foreign)), "refused by the other end's TLS", "unknown ca")
+        self.assert_fails(self.status(daemon.tls, *flags(other)), "auth.certificates has no role for that of 'somebody'")
+        self.assert_ends(self.status(daemon.tls, *flags(trainer)))
+        stop = ("stop", "--server", daemon.tls, "--tls-ca", self.authority.path)
+        self.assert_fails(self.start_psd(*stop, *flags(trainer)), "this takes role admin; 'trainer-1' has role trainer")
+        if processes.TRAINER:
+            self.assert_fails(self.train(daemon.tls, steps=2, more=("--tls-ca", self.authority.path, "--connect-timeout", 3600)),
+                              "refused by the other end's TLS")
+            self.assert_ends(self.train(daemon.tls, steps=2, more=("--tls-ca", self.authority.path, *flags(trainer))))
+        self.assert_ends(self.start_psd(*stop, *flags(admin)))
+        self.assert_ends(daemon)
+
+    def test_required_certificates_open_an_address_to_other_machines(self):
+        settings = {"client_ca": str(self.authority.path)}
+        with self.assertRaises(processes.NotReady) as refused:
+            self.tls_daemon(listen="tls://*:0", settings=settings)
+        self.assertIn("can be reached from other machines", str(refused.exception))
+        daemon = self.tls_daemon(listen="tls://*:0", settings={**settings, "require_client": True})
+        self.assert_stops(daemon)
+
+    def test_peers_that_do_not_speak_tls_and_those_that_do_where_nobody_else_does(self):
+        daemon = self.tls_daemon(limits__login_timeout_ms=300)
+        plain = self.daemon()
+        self.assert_fails(self.start_psd("status", "--server", daemon.tls.replace("tls://", "tcp://")), "the connection broke")
+        self.assert_fails(self.status(plain.address.replace("tcp://", "tls://")), "TLS handshake")
+        host, port = "127.0.0.1", int(daemon.tls.rpartition(":")[2])
+        with socket.create_connection((host, port), timeout=processes.WAIT_S) as silent:
+            silent.settimeout(processes.WAIT_S)
+            self.assertEqual(silent.recv(1), b"", "a peer that never shakes hands is cut off")
+        self.assertIn("no TLS handshake within limits.login_timeout_ms (300)", daemon.err)
+        self.assert_ends(self.status(daemon.tls))
+        daemon.until_status("nothing but the asking connection is open", lambda status: status["gauges"]["connections_open"] == 1)
+        self.assertEqual(daemon.counter("handshakes_refused"), 2)
+        self.assert_stops(plain)
+        self.assert_stops(daemon)
+
+    def test_only_the_newest_version_is_spoken(self):
+        import ssl
+        daemon = self.tls_daemon()
+        host, port = "127.0.0.1", int(daemon.tls.rpartition(":")[2])
+        for newest, works in ((ssl.TLSVersion.TLSv1_2, False), (ssl.TLSVersion.TLSv1_3, True)):
+            context = ssl.create_default_context(cafile=self.authority.path)
+            context.maximum_version = newest
+            with socket.create_connection((host, port), timeout=processes.WAIT_S) as connection:
+                if works:
+                    with context.wrap_socket(connection, server_hostname="localhost") as secured:
+                        self.assertEqual(secured.version(), "TLSv1.3")
+                else:
+                    self.assertRaises(ssl.SSLError, context.wrap_socket, connection, server_hostname="localhost")
+        self.assert_stops(daemon)
+
+    @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
+    def test_certificates_are_read_again_while_a_trainer_works(self):
+        daemon = self.tls_daemon()
+        trainer = self.train(daemon.tls, steps=10_000_000, more=("--tls-ca", self.authority.path))
+        trains = daemon.until_status("it trains", lambda status: status["trainers"] and status["trainers"][0]["step"] > 2)
+        self.authority.sign("server", "psd-server-2", "DNS:other.example.org")
+        daemon.signal(signal.SIGHUP)
+        processes.until("the new certificate is shown", lambda: "mismatch" in self.complaint_of(daemon.tls))
+        step = trains["trainers"][0]["step"]
+        daemon.until_status("it goes on", lambda status: status["trainers"] and status["trainers"][0]["step"] > step + 100)
+        self.assertEqual(daemon.status()["counters"]["trainers_returned"], 0)
+        # What is wrong changes nothing.
+        (self.folder / "server.pem").write_text("no certificate\n")
+        self.assert_fails(self.start_psd("reload", "--server", daemon.address), "tls: ", "server.pem: holds no certificate")
+        self.assertIn("mismatch", self.complaint_of(daemon.tls))
+        self.authority.sign("server", "psd-server-3", "IP:127.0.0.1")
+        self.assert_ends(self.start_psd("reload", "--server", daemon.address))
+        self.assert_ends(self.status(daemon.tls))
+        self.assertTrue(trainer.runs())
+        self.assert_stops(daemon)
+
+    def complaint_of(self, server):
+        process = self.status(server)
+        process.wait()
+        return process.err
+
+    def test_files_that_are_wrong_keep_a_daemon_from_its_start(self):
+        certificate, key = self.authority.sign("server")
+        _, other = self.authority.sign("other")
+        wrong = self.write("wrong.pem", "nothing\n")
+        for tls, words in (({"certificate": str(certificate), "key": str(other)}, "holds no private key"),
+                           ({"certificate": str(wrong), "key": str(key)}, "wrong.pem: holds no certificate"),
+                           ({"certificate": str(self.folder / "none.pem"), "key": str(key)}, "none.pem: cannot be read"),
+                           ({"certificate": str(certificate), "key": str(key), "client_ca": str(wrong)}, "authorities")):
+            with self.subTest(tls=tls):
+                with self.assertRaises(processes.NotReady) as failed:
+                    self.daemon(listen=("tls://127.0.0.1:0",), tls=json.dumps(tls))
+                self.assertIn(words, str(failed.exception))
+
+
+if __name__ == "__main__":
+    processes.main()

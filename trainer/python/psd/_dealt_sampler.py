@@ -1,0 +1,95 @@
+"""psd.torch.DealtSampler: the samples of a DataLoader's batches are those that the daemon deals."""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Iterator, Sized
+from typing import TYPE_CHECKING
+
+import torch
+
+from ._psd import DealtSamples
+from .errors import Error, InvalidArgument
+
+if TYPE_CHECKING:
+    from .torch import Optimizer
+
+
+class DealtSampler(torch.utils.data.Sampler[list[int]]):
+    """A batch sampler for torch's DataLoader: each sample of each epoch is in one gradient of one trainer, however fast
+    trainers are, and though some come, go or die. What was dealt to a trainer that is gone, or whose gradient was dropped,
+    is dealt again.
+
+        sampler = psd.torch.DealtSampler(optimizer, data, batch_size=32, epochs=10)
+        for inputs, labels in DataLoader(data, batch_sampler=sampler):      # all epochs; sampler.epoch tells which
+            …
+            optimizer.step()                                                # after each batch, with its number of samples
+
+    One step() belongs to each batch. A batch whose step GradScaler skipped, since its gradient was not finite, comes again.
+    Used by the thread that makes the steps.
+    """
+
+    def __init__(self, optimizer: Optimizer, data: Sized | int, batch_size: int, epochs: int, *, shuffle: bool = True,
+                 seed: int = 0, ahead: int = 0):
+        """`data`: the data set, or how many samples it has. It, `epochs`, `shuffle` and `seed` are the same for all trainers.
+        `ahead`: batches that the workers of a DataLoader fetch before they are asked for, num_workers × prefetch_factor.
+        With it, a pass over the DataLoader ends when others have what is left: `while not sampler.finished:` takes
+        another pass, in which the first batch waits for it."""
+        self._samples = data if isinstance(data, int) else len(data)
+        for name, value in (("data", self._samples), ("batch_size", batch_size), ("epochs", epochs)):
+            if value < 1:
+                raise InvalidArgument(f"a DealtSampler has {name} of at least 1, not {value}")
+        if ahead < 0:
+            raise InvalidArgument(f"ahead is a number of batches, not {ahead}")
+        self.batch_size, self.epochs, self.shuffle, self.seed, self.ahead = batch_size, epochs, shuffle, seed, ahead
+        self.finished = False
+        """Whether all samples of all epochs are done."""
+        self._optimizer = optimizer
+        self._out: collections.deque[DealtSamples] = collections.deque()  # no step() was made of these, in their order
+        self._newest: DealtSamples | None = None
+        self._order = functools.lru_cache(maxsize=2)(self._order_of)
+        optimizer._sampler = self
+
+    @property
+    def epoch(self) -> int:
+        """From 0: of the batch that the next step() is made of, or the newest one."""
+        dealt = self._out[0] if self._out else self._newest
+        return 0 if dealt is None else dealt.epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for dealt in list(self._out):  # of a pass that was given up
+            yield self._indices(dealt)
+        while (taken := self._take()) is not None:
+            yield self._indices(taken)
+
+    def _take(self) -> DealtSamples | None:
+        """The next batch; None where there is none, now or for good."""
+        if len(self._out) > self.ahead:
+            if self.ahead == 0 and self._optimizer._has_non_finite_gradient():
+                return self._out[0]
+            raise Error("the batch before had no step(): each batch has one. To add up gradients of several backward passes, "
+                        "cut the batch. A DataLoader whose workers fetch batches beforehand needs ahead=num_workers × "
+                        "prefetch_factor")
+        dealt = self._optimizer.client.take_samples(
+            self.batch_size, self._samples, self.epochs, wait=not self._out, ahead=len(self._out),
+            first_epoch=0 if self._newest is None else self._newest.epoch)
+        if dealt.what != "range":
+            self.finished = dealt.what == "finished"
+            return None
+        self._newest = dealt
+        self._out.append(dealt)
+        return dealt
+
+    def _stepping(self) -> int | None:
+        """A push begins: of so many samples, if they were dealt."""
+        return self._out.popleft().count if self._out else None
+
+    def _indices(self, dealt: DealtSamples) -> list[int]:
+        places = range(dealt.begin, dealt.begin + dealt.count)
+        return self._order(dealt.epoch)[places.start:places.stop].tolist() if self.shuffle else list(places)
+
+    def _order_of(self, epoch: int) -> torch.Tensor:
+        """Of the samples in an epoch: what every trainer comes to by itself."""
+        generator = torch.Generator().manual_seed((self.seed * 0x9e3779b97f4a7c15 + epoch) % 2**63)
+        return torch.randperm(self._samples, generator=generator)

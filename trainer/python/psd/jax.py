@@ -1,0 +1,105 @@
+"""JAX: parameters and gradients as pytrees of float32 arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import _psd
+from .client import Client, Model
+from .errors import InvalidArgument
+
+__all__ = ["Trainer"]
+
+
+class Trainer:
+    """A trainer whose parameters are a pytree: its leaves, float32 arrays, are the daemon's model, named by their paths.
+
+        with psd.jax.Trainer(parameters) as trainer:
+            for batch in batches:
+                parameters = trainer.pull()
+                trainer.push(gradients_of(parameters, batch), samples=len(batch))
+
+    Which optimizer runs, at which rate and by which policy, the daemon's configuration says. Calls may come from any
+    thread, one at a time.
+    """
+
+    def __init__(self, parameters: Any, server: str | None = None, *, rank: int | None = None,
+                 world_size: int | None = None, name: str = "jax", **options: Any):
+        """Joins, and waits until the model has values: those of `parameters`, if this is the first trainer. `server`,
+        `rank`, `world_size`: as psd.Client has them, from the environment where None; `options`: of psd.Client."""
+        leaves, tree = jax.tree_util.tree_flatten_with_path(parameters)
+        self._tree: Any = tree
+        self._names = [jax.tree_util.keystr(path, simple=True, separator=".") or "value" for path, _ in leaves]
+        self._check_type([leaf for _, leaf in leaves])
+        if len(set(self._names)) != len(leaves):
+            raise InvalidArgument(f"two leaves have one name among {', '.join(sorted(self._names))}")
+        arrays = {name: np.asarray(leaf) for name, (_, leaf) in zip(self._names, leaves)}
+        self.model = Model.of(name, arrays)
+        self._values = self.model.flatten(arrays)
+        self._gradients = self.model.zeros()
+        self._gradient_of = self.model.views(self._gradients)
+        self.last_push: _psd.PushInfo | None = None
+        """What became of the newest gradient."""
+        self.client = Client(server, **options)
+        try:
+            info = self._info = self.client.join(self.model, self._values, rank, world_size)
+            if info.local_period != 0:
+                raise InvalidArgument(f"the daemon's policy is {info.policy}, under which trainers take steps by themselves; "
+                                      "psd.jax.Trainer pushes every gradient: choose hogwild, locked, bounded_staleness or "
+                                      "sync")
+        except BaseException:
+            self.client.close()
+            raise
+
+    @property
+    def rank(self) -> int:
+        return self._info.rank
+
+    def pull(self) -> Any:
+        """The parameters as they are now: arrays of their own, which stay as they are."""
+        self.client.pull(self._values)
+        views = self.model.views(self._values)
+        return jax.tree_util.tree_unflatten(self._tree, [jnp.array(views[name], copy=True) for name in self._names])
+
+    def push(self, gradients: Any, samples: int = 1) -> _psd.PushInfo:
+        """Pushes a pytree of gradients like the parameters, of `samples` examples, computed from the newest pull(); waits for
+        what becomes of it."""
+        leaves, structure = jax.tree_util.tree_flatten(gradients)
+        if structure != self._tree:
+            raise InvalidArgument(f"the gradients are {structure}; the parameters are {self._tree}")
+        self._check_type(leaves)
+        for name, leaf in zip(self._names, leaves):
+            if np.shape(leaf) != self.model.shapes[name]:
+                raise InvalidArgument(f"the gradient of '{name}' has shape {np.shape(leaf)}; the parameter has "
+                                      f"{self.model.shapes[name]}")
+            self._gradient_of[name][...] = leaf
+        self.last_push = self.client.push(self._gradients, samples)
+        return self.last_push
+
+    def close(self) -> None:
+        """Says goodbye and closes the connection."""
+        try:
+            self.client.leave()
+        finally:
+            self.client.close()
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.client.close()
+
+    def _check_type(self, leaves: list[Any]) -> None:
+        if not leaves:
+            raise InvalidArgument("the parameters have no leaf: a pytree of float32 arrays is needed")
+        for name, leaf in zip(self._names, leaves):
+            kind = getattr(leaf, "dtype", type(leaf).__name__)
+            if kind != np.float32:
+                raise InvalidArgument(f"leaf '{name}' is {kind}; the daemon's parameters are float32 arrays")
