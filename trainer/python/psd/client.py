@@ -198,6 +198,11 @@ class Client:
         back or is done; only when no push is under way. `first_epoch`: where a daemon without a plan begins."""
         return self._client.take_samples(self.step + 1 + ahead, count, samples, epochs, first_epoch, wait)
 
+    def report(self, values: dict[str, float]) -> None:
+        """Tells the daemon, for people, how training goes after the newest push: at most 16 values, as {"loss": 0.3}.
+        Does not wait; what comes while a report is on its way is left out."""
+        self._client.report(self.step, values)
+
     def ping(self, calls: int = 1, outstanding: int = 1) -> list[float]:
         """Seconds of so many empty calls."""
         return self._client.ping(calls, outstanding)
