@@ -159,6 +159,7 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
   logStart(command, material, *info, loop.membership());
 
   const Rank rank = loop.membership().rank;
+  if (material.metrics) material.metrics->setRank(rank);
   std::optional<Evaluation> final;  // of the test set
   if (rank == kScoringRank) final.emplace(*material.model, *material.test);
   progress.emplace(out, terminal, rank);
