@@ -59,6 +59,27 @@ std::string wrongWord(const std::string& word, const CLI::App& app, const std::s
   return quoted + ": no such command; " + suggestion(word, names, help);
 }
 
+/// The command that the footer of `command` gives as its example; empty where it has none.
+std::string exampleOf(const CLI::App& command) {
+  constexpr std::string_view kBegin = "Example: ";
+  const std::string footer = command.get_footer();
+  if (!footer.starts_with(kBegin)) return "";
+  return footer.substr(kBegin.size(), footer.find('\n') - kBegin.size());
+}
+
+/// What CLI11 says in its words, such as "--to is required" and "A subcommand is required".
+std::string whatIsMissing(const std::string& what, const CLI::App& command) {
+  constexpr std::string_view kEnd = " is required";
+  std::string text = what;
+  if (text.starts_with("A subcommand")) {
+    text = "a command is missing";
+  } else if (text.ends_with(kEnd)) {
+    text = text.substr(0, text.size() - kEnd.size()) + " is missing";
+  }
+  const std::string example = exampleOf(command);
+  return example.empty() ? text : text + ", as in '" + example + "'";
+}
+
 }  // namespace
 
 Error usageError(const CLI::ParseError& error, const CLI::App& app) {
@@ -74,6 +95,7 @@ Error usageError(const CLI::ParseError& error, const CLI::App& app) {
   } else {
     std::string what = error.what();
     std::replace(what.begin(), what.end(), '\n', ' ');
+    if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) what = whatIsMissing(what, chosenOf(app));
     message = printable(what, 500) + "; " + help;
   }
   return {ErrorCode::invalidArgument, message};

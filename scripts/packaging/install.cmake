@@ -1,10 +1,20 @@
 # What `cmake --install` brings, by component:
-#   psd     the daemon
-#   client  the client library: archives, public headers, and what find_package(psd) reads
+#   psd      the daemon, with its unit for systemd, manual page, completions and examples
+#   trainer  psd-trainer, with manual page and completions
+#   client   the client library: archives, public headers, and what find_package(psd) reads
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
+include(${CMAKE_CURRENT_LIST_DIR}/install_texts.cmake)
+
 install(TARGETS psd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT psd)
+psd_install_texts(psd psd)
+if(TARGET psd-trainer)
+  # Linked with the LibTorch that it was built with, where that lies.
+  set_target_properties(psd-trainer PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS psd-trainer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT trainer)
+  psd_install_texts(psd-trainer trainer)
+endif()
 install(FILES configs/systemd/psd.service DESTINATION lib/systemd/system COMPONENT psd)
 # What belongs to the prefix /usr is configured in /etc, as GNU's coding standards say; any other prefix has an etc of its own.
 install(CODE "

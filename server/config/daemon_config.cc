@@ -309,10 +309,28 @@ std::string blame(const std::string& message, const std::vector<Override>& appli
   return path.empty() ? "" : path + ": ";
 }
 
+/// {"aggregator": "median"} is short for {"aggregator": {"type": "median"}}, of whatever policy.
+void spellOutAggregator(Json& policy) {
+  const auto found = policy.is_object() ? policy.find("aggregator") : policy.end();
+  if (found != policy.end() && found->is_string()) *found = Json{{"type", *found}};
+}
+
+void spellOutAggregators(Json& document) {
+  if (!document.is_object()) return;
+  if (const auto policy = document.find("policy"); policy != document.end()) spellOutAggregator(*policy);
+  const auto groups = document.find("groups");
+  if (groups == document.end() || !groups->is_array()) return;
+  for (Json& group : *groups) {
+    if (!group.is_object()) continue;
+    if (const auto policy = group.find("policy"); policy != group.end()) spellOutAggregator(*policy);
+  }
+}
+
 }  // namespace
 
 Result<LoadedConfig> readDaemonConfig(Json document) {
   if (document.is_object()) document.erase("$schema");
+  spellOutAggregators(document);
   ObjectReader in(std::move(document));
   DaemonConfig config;
   config.listen = readListen(in);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "common/cli/credential_flags.h"
 #include "common/cli/output.h"
 #include "common/cli/setting.h"
+#include "common/cli/text_commands.h"
 #include "common/cli/usage_error.h"
 #include "common/log/log.h"
 #include "common/text/text.h"
@@ -29,6 +31,7 @@ namespace {
 
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
+constexpr int kExitNoAnswer = 3;
 constexpr double kTimeoutSecondsMax = 86'400;
 constexpr uint64_t kUpdateMax = 1ull << 40;
 
@@ -218,6 +221,34 @@ struct TokenFlags {
   }
 };
 
+constexpr const char* kExamples =
+    "Example: psd --config configs/hogwild.json\n"
+    "         psd status\n\n"
+    "Without a configuration it listens on tcp://localhost:5500, where the commands look for it, and\n"
+    "psd-trainer too. Every key is in docs/configuration.md, running it in docs/operations.md; 'psd help\n"
+    "COMMAND' explains a command, 'man psd' all of them where psd is installed.\n\n"
+    "Exit status: 0 done, 1 failed, 2 a command line or configuration that cannot be right, 3 a daemon is\n"
+    "there and gave no answer within --timeout.";
+
+/// The first words of lines of help that each explain one.
+std::vector<std::string> explained(const std::string& help) {
+  std::vector<std::string> words;
+  std::istringstream lines(help);
+  for (std::string line, word; std::getline(lines, line);) {
+    if (std::istringstream(line) >> word) words.push_back(word);
+  }
+  return words;
+}
+
+psd::CompletionWords completionWords() {
+  return {
+      .ofOption = {{"--device", {"auto", "cpu", "cuda:0"}},
+                   {"--role", {"reader", "trainer", "admin"}},
+                   {"--set", {"policy.type=", "policy.aggregator.type=", "optimizer.lr=", "world_size="}}},
+      .ofKey = {{"policy.type", explained(psd::policyHelp())},
+                {"policy.aggregator.type", explained(psd::aggregatorHelp())}}};
+}
+
 /// The configuration once more, for a daemon that runs. What a pipe held is gone, and a FIFO would hold up
 /// the daemon until somebody writes to it.
 psd::Result<psd::LoadedConfig> reread(psd::Env& env, const ConfigFlags& flags) {
@@ -232,6 +263,7 @@ psd::Result<psd::LoadedConfig> reread(psd::Env& env, const ConfigFlags& flags) {
 int report(const psd::Status& status) {
   if (status.ok()) return 0;
   std::fprintf(stderr, "psd: %s\n", psd::oneLine(status.message(), psd::kMessageBytesMax).c_str());
+  if (status.error().code == psd::ErrorCode::deadlineExceeded) return kExitNoAnswer;
   return status.error().code == psd::ErrorCode::invalidArgument ? kExitUsage : kExitFailure;
 }
 
@@ -239,7 +271,7 @@ int run(int argc, char** argv) {
   CLI::App app("psd, a parameter server for machine learning. Without a subcommand it serves.", "psd");
   app.set_version_flag("--version", "psd " PSD_VERSION);
   app.require_subcommand(0, 1);
-  app.get_formatter()->column_width(34);
+  app.footer(kExamples);
 
   ConfigFlags serve;
   std::vector<std::string> http;
@@ -268,6 +300,11 @@ int run(int argc, char** argv) {
   const FileFlags files(app);
   const TokenFlags tokens(app);
 
+  psd::groupOptions(
+      app, {{"The daemon to ask",
+             {"--server", "--timeout", "--token-file", "--tls-ca", "--tls-cert", "--tls-key"}},
+            {"In place of the configuration", {"--listen", "--http", "--insecure", "--device", "--set"}}});
+  const psd::TextCommands texts(app, completionWords());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -280,6 +317,10 @@ int run(int argc, char** argv) {
   }
   if (const psd::Status placed = psd::checkOptionsPlaced(app); !placed.ok()) return report(placed);
 
+  if (auto text = texts.run()) {
+    if (text->ok()) std::fputs((*text)->c_str(), stdout);
+    return report(text->status());
+  }
   if (auto outcome = operators.run()) return report(*outcome);
   if (auto outcome = live.run()) return report(*outcome);
   if (auto outcome = tokens.run()) return report(*outcome);

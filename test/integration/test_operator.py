@@ -39,6 +39,7 @@ class Operator(processes.ProcessTest):
                 self.assertIn(daemon.address, process.out)
         neither = self.start_psd("stop", "--server", f"{self.unix_address('none.sock')},{self.unix_address('nor.sock')}")
         self.assert_fails(neither, "none.sock", "nor.sock")
+        self.assertEqual(neither.wait(), 1, "nobody is there")
         self.assert_stops(daemon)
 
     def test_waits_no_longer_than_it_is_told(self):
@@ -48,6 +49,7 @@ class Operator(processes.ProcessTest):
             process = self.start_psd(command, "--server", daemon.address, "--timeout", "0.2")
             complaint = self.assert_fails(process, daemon.address, "no answer within 0.2 s")
             self.assertNotIn("goes on", complaint, "it was not even asked")
+            self.assertEqual(process.wait(), 3, "it is there and stands still")
         daemon.signal(signal.SIGCONT)
         self.assert_stops(daemon)
 

@@ -108,6 +108,15 @@ class WrongConfiguration(processes.ProcessTest):
         for words in ("  hogwild            updates race", "  local_sgd ", "policy.aggregator.type", "  trimmed_mean  the mean of"):
             self.assertIn(words, help_text.out)
 
+    def test_the_short_form_of_an_aggregator(self):
+        short = self.start_psd("check", "--set", "policy.type=sync", "--set", "policy.aggregator=median")
+        long = self.start_psd("check", "--set", "policy.type=sync", "--set", "policy.aggregator.type=median")
+        for process in (short, long):
+            self.assert_ends(process)
+        self.assertEqual(short.out, long.out)
+        self.assertIn('"median"', short.out)
+        self.refuse(["check", "--set", "policy.type=sync", "--set", "policy.aggregator=medain"], "policy.aggregator", "'median'")
+
     def test_unknown_subcommands(self):
         self.refuse(["statsu"], "'statsu': no such command; did you mean status?")
         self.refuse(["serve"], "'serve': no such command; see psd --help")

@@ -21,7 +21,7 @@ class WrongArguments(processes.ProcessTest):
 
     def test_flags(self):
         self.refuse(["trian"], "trian")
-        self.refuse([], "subcommand")
+        self.refuse([], "a command is missing, as in 'psd-trainer train")
         self.refuse(["train", "--sever", "tcp://localhost", "--data", "synthetic"], "--sever", "did you mean --server?")
         self.refuse(self.train_arguments(steps="many"), "--steps", "'many'")
         self.refuse(self.train_arguments(batch_size=0), "--batch-size", "'0'")

@@ -107,7 +107,8 @@ void addConnectionFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--server", flags.servers,
                  "the daemon, tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH; of several, repeated or with "
                  "commas between "
-                 "them, the first that answers is used [PSD_SERVER, else MASTER_ADDR]")
+                 "them, the first that answers is used [PSD_SERVER, else MASTER_ADDR, else "
+                 "tcp://localhost:5500]")
       ->type_name("ADDRESS")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

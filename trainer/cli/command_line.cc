@@ -8,9 +8,13 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/cli/text_commands.h"
 #include "common/cli/usage_error.h"
 #include "common/codec/codec.h"
+#include "trainer/bench/bench.h"
 #include "trainer/cli/command_flags.h"
+#include "trainer/dataset/dataset_list.h"
+#include "trainer/model/model_list.h"
 
 namespace psd {
 namespace {
@@ -313,6 +317,48 @@ Result<Command> readBench(const CLI::App& app, const RawFlags& flags, const Envi
   return Command(std::move(bench));
 }
 
+constexpr const char* kTrainerExamples =
+    "Example: psd-trainer train --data synthetic --model mlp\n"
+    "         psd-trainer eval --data synthetic --model mlp\n\n"
+    "The daemon is looked for at tcp://localhost:5500 where --server names no other. More is in\n"
+    "docs/trainer.md; 'psd-trainer help COMMAND' explains a command.\n\n"
+    "Exit status: 0 done, 1 failed, 2 a command line that cannot be right, 128 + N ended by signal N.";
+
+const std::vector<OptionGroup> kOptionGroups{
+    {"Daemon",
+     {"--server", "--connect-timeout", "--retry-timeout", "--token-file", "--tls-ca", "--tls-cert",
+      "--tls-key"}},
+    {"Place among the trainers", {"--rank", "--world-size"}},
+    {"Model and data", {"--model", "--data", "--data-plan", "--init", "--seed", "--go-on-without-rows"}},
+    {"Length and steps", {"--epochs", "--steps", "--batch-size", "--inflight", "--prefetch"}},
+    {"Transfer",
+     {"--transport", "--connections", "--spin", "--codec", "--pull-codec", "--chunk", "--window"}},
+    {"This machine", {"--device", "--threads"}},
+    {"Output", {"--every", "--json", "--metrics", "--log-level"}}};
+
+template <class Range, class Name>
+std::vector<std::string> namesOf(const Range& range, const Name& name) {
+  std::vector<std::string> names;
+  for (const auto& entry : range) names.emplace_back(name(entry));
+  return names;
+}
+
+CompletionWords completionWords() {
+  const auto itself = [](std::string_view name) { return name; };
+  auto operations = namesOf(benchOperations(), [](const auto& entry) { return entry.name; });
+  operations.insert(operations.end(), {std::string(kTrainOperation), std::string(kRowsOperation)});
+  return {
+      .ofOption = {{"--model", namesOf(modelList(), [](const ModelEntry& entry) { return entry.name; })},
+                   {"--data", namesOf(datasetList(), [](const DatasetEntry& entry) { return entry.name; })},
+                   {"--codec", namesOf(codecNames(), itself)},
+                   {"--pull-codec", namesOf(parameterCodecNames(), itself)},
+                   {"--transport", {"auto", "rpc", "shm"}},
+                   {"--device", {"auto", "cpu", "cuda:0"}},
+                   {"--data-plan", {"static", "dynamic"}},
+                   {"--log-level", namesOf(kLogLevels, itself)},
+                   {"operation", operations}}};
+}
+
 }  // namespace
 
 Result<Command> parseCommandLine(std::span<const char* const> arguments, const EnvironmentGetter& environment,
@@ -332,6 +378,12 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
       "measure a running daemon that holds no other model; to train, start the daemon again after it");
   addConnectionFlags(*bench, flags);
   addBenchFlags(*bench, flags);
+  app.footer(kTrainerExamples);
+  train->footer("Example: psd-trainer train --data synthetic --model mlp");
+  eval->footer("Example: psd-trainer eval --data synthetic --model mlp");
+  bench->footer("Example: psd-trainer bench pull --size 64M");
+  groupOptions(app, kOptionGroups);
+  const TextCommands texts(app, completionWords());
   try {
     app.parse(static_cast<int>(arguments.size()), arguments.data());
   } catch (const CLI::CallForVersion& version) {
@@ -340,6 +392,10 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
     return Command(PrintText{app.help()});
   } catch (const CLI::ParseError& error) {
     return usageError(error, app);
+  }
+  if (auto text = texts.run()) {
+    if (!text->ok()) return text->error();
+    return Command(PrintText{**std::move(text)});
   }
   if (bench->parsed()) return readBench(*bench, flags, environment, cores);
   return train->parsed() ? readTrain(flags, environment, cores) : readEval(flags, environment, cores);

@@ -112,9 +112,7 @@ Result<std::vector<std::string>> resolveServers(const std::vector<std::string>& 
     const std::string host = isIpv6 ? "[" + master->text + "]" : master->text;
     return checkAddresses("MASTER_ADDR", {"tcp://" + host + ":" + std::to_string(kDefaultPort)});
   }
-  return Error{ErrorCode::invalidArgument,
-               "--server is missing (or PSD_SERVER, or MASTER_ADDR in the environment); expected "
-               "tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH"};
+  return std::vector<std::string>{"tcp://localhost:" + std::to_string(kDefaultPort)};
 }
 
 }  // namespace psd

@@ -196,6 +196,7 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
   if (Status opened = openTensorboard(command, rank, material); !opened.ok()) {
     return afterGoodbye(*client, opened.error());
   }
+  if (material.metrics) material.metrics->setRank(rank);
   std::optional<Evaluation> final;  // of the test set
   if (rank == kScoringRank) final.emplace(*material.model, *material.test);
   progress.emplace(out, terminal, rank);

@@ -1,5 +1,8 @@
 #include "trainer/loop/metrics.h"
 
+#include <chrono>
+#include <cmath>
+
 #include <nlohmann/json.hpp>
 
 namespace psd {
@@ -10,7 +13,10 @@ Result<std::unique_ptr<MetricsWriter>> MetricsWriter::create(const std::string& 
 }
 
 void MetricsWriter::onStep(const StepReport& report) {
+  const std::chrono::duration<double> time = std::chrono::system_clock::now().time_since_epoch();
   const nlohmann::ordered_json line = {
+      {"time", std::round(time.count() * 1000) / 1000},
+      {"rank", rank_.value},
       {"step", report.step},
       {"epoch", report.epoch},
       {"loss", report.loss},

@@ -5,20 +5,23 @@
 #include <utility>
 
 #include "common/status/status.h"
+#include "common/types/ids.h"
 #include "trainer/loop/json_lines.h"
 #include "trainer/loop/loop_observer.h"
 
 namespace psd {
 
-/// Writes one JSON object per step, of StepReport's fields: step, epoch, loss (null when not finite), batch
-/// (its samples), samples_per_s, staleness, late, stale, inflight, rows, known_rows, pull_s, compute_s,
-/// push_s, push_bytes (on the wire) and compression (the gradient's bytes as float32 by those; 0 before the
-/// first answer). Owned by one thread.
+/// Writes one JSON object per step: time (Unix seconds), rank, and of StepReport's fields step, epoch, loss
+/// (null when not finite), batch (its samples), samples_per_s, staleness, late, stale, inflight, rows,
+/// known_rows, pull_s, compute_s, push_s, push_bytes (on the wire) and compression (the gradient's bytes as
+/// float32 by those; 0 before the first answer). Owned by one thread.
 class MetricsWriter : public LoopObserver {
  public:
   /// Errors name the file and the reason.
   static Result<std::unique_ptr<MetricsWriter>> create(const std::string& path);
 
+  /// Before the first step: whose lines they are.
+  void setRank(Rank rank) { rank_ = rank; }
   void onStep(const StepReport& report) override;
   /// Whether every line was written.
   Status finish() { return lines_->finish(); }
@@ -26,6 +29,7 @@ class MetricsWriter : public LoopObserver {
  private:
   explicit MetricsWriter(std::unique_ptr<JsonLines> lines) : lines_(std::move(lines)) {}
   std::unique_ptr<JsonLines> lines_;
+  Rank rank_;
 };
 
 }  // namespace psd

@@ -50,6 +50,7 @@ DOCUMENTS = [
     {"policy": {"type": "bounded_staleness"}},
     {"policy": {"type": "sync"}},
     {"policy": {"type": "sync", "aggregator": {"type": "median"}}},
+    {"policy": {"type": "sync", "aggregator": "median"}},
     {"policy": {"type": "sync", "aggregator": {"type": "trimmed_mean"}}},
     {"policy": {"type": "sync", "aggregator": {"type": "krum"}}},
     {"policy": {"type": "sync", "aggregator": {"type": "multi_krum"}}},

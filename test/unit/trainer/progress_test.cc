@@ -1,6 +1,7 @@
 #include "trainer/loop/progress.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -138,6 +139,11 @@ TEST_CASE("metrics are JSON lines that can be followed while they are written") 
   const std::string path = folder.file("metrics.jsonl");
   auto writer = MetricsWriter::create(path);
   PSD_REQUIRE_OK(writer);
+  (*writer)->setRank(Rank{3});
+  const auto unixSeconds = [] {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  };
+  const double before = unixSeconds();
   (*writer)->onStep(report(1, 2));
   CHECK(lines(testing::readFile(path)).size() == 1);
   StepReport diverged = report(2, 2);
@@ -147,8 +153,12 @@ TEST_CASE("metrics are JSON lines that can be followed while they are written") 
 
   const auto written = lines(testing::readFile(path));
   REQUIRE(written.size() == 2);
-  const auto json = nlohmann::json::parse(written[0]);
-  CHECK(json == nlohmann::json{{"step", 1},
+  auto json = nlohmann::json::parse(written[0]);
+  CHECK(json["time"].get<double>() > before - 0.001);  // rounded to milliseconds
+  CHECK(json["time"].get<double>() < unixSeconds() + 0.001);
+  json.erase("time");
+  CHECK(json == nlohmann::json{{"rank", 3},
+                               {"step", 1},
                                {"epoch", 1},
                                {"loss", 0.5},
                                {"batch", 32},
