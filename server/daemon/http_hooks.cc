@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 namespace psd {
 namespace {
@@ -37,14 +38,19 @@ std::string jsonOfReports(const ReportBook& reports) {
 }
 
 /// Where callers must show who they are, by the token alone.
-HttpRole roleOf(const Authenticator& authenticator, const HttpCaller& caller) {
+HttpRole roleOf(Server& server, const HttpCaller& caller) {
   constexpr std::string_view kScheme = "Bearer ";
+  const Authenticator& authenticator = server.authenticator();
   if (!authenticator.asks()) return HttpRole::admin;
   if (!caller.authorization.starts_with(kScheme)) return HttpRole::none;
   const Result<Identity> identity =
       authenticator.byToken(std::string_view(caller.authorization).substr(kScheme.size()));
-  if (!identity.ok()) return HttpRole::none;
-  return identity->role == Role::admin ? HttpRole::admin : HttpRole::observer;
+  if (!identity.ok()) {
+    server.metrics().loginsRefused.add();
+    spdlog::warn("refused a request over HTTP: {}", identity.error().message);
+    return HttpRole::stranger;
+  }
+  return identity->role == Role::admin ? HttpRole::admin : HttpRole::reader;
 }
 
 /// The integer `key` of an action's arguments, and no other.
@@ -64,7 +70,7 @@ HttpHooks httpHooksOf(Server& server) {
   hooks.status = [&server] { return server.status(); };
   hooks.reports = [&server] { return jsonOfReports(server.coordinator().reports()); };
   hooks.events = [&server] { return server.coordinator().events().after(0); };
-  hooks.roleOf = [&server](const HttpCaller& caller) { return roleOf(server.authenticator(), caller); };
+  hooks.roleOf = [&server](const HttpCaller& caller) { return roleOf(server, caller); };
   Administration& administration = server.administration();
   hooks.actions["reload"] = [&administration](const Json&) { return administration.reload(); };
   hooks.actions["checkpoint"] = [&administration](const Json&) {

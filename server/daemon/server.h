@@ -44,6 +44,7 @@ class Server {
   ParameterHost& host() { return host_; }
   /// Who may do what, for whatever speaks another protocol to callers. Thread-safe.
   Authenticator& authenticator() { return authenticator_; }
+  DaemonMetrics& metrics() { return counters_; }
   /// For services on an event loop.
   ControlLoop& controlLoop() { return controlLoop_; }
   Administration& administration() { return administration_; }

@@ -130,12 +130,12 @@ kj::Promise<void> ServiceManager::keepTelling(kj::Timer& timer, std::function<st
       });
 }
 
-std::unique_ptr<ServiceManager::LongWork> ServiceManager::beginLongWork(const std::string& state) {
+std::shared_ptr<const void> ServiceManager::beginLongWork(const std::string& state) {
   told_ = state;
   tell("STATUS=" + state);
   if (!socket_) return nullptr;
   try {
-    return std::make_unique<LongWork>(socket_, watchdog_);
+    return std::make_shared<LongWork>(socket_, watchdog_);
   } catch (const std::system_error& error) {
     spdlog::warn("the service manager is not asked for more time: {}", error.what());
     return nullptr;

@@ -35,7 +35,7 @@ class ServiceManager {
   /// While it lives, a thread of its own asks for more time, again and again, on behalf of a control loop
   /// that is at work on something long: going on with what was saved, or saving.
   class LongWork;
-  std::unique_ptr<LongWork> beginLongWork(const std::string& state);
+  std::shared_ptr<const void> beginLongWork(const std::string& state);
 
  private:
   /// Until a message cannot be sent: that is said once.

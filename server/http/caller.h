@@ -6,7 +6,12 @@
 namespace psd {
 
 /// What a caller over HTTP may do; each role includes those before it.
-enum class HttpRole { none, observer, admin };
+enum class HttpRole {
+  stranger,  ///< shows a token that nobody has
+  none,      ///< shows no token, where one is needed
+  reader,
+  admin,
+};
 
 /// What a request says of who sent it. A value type.
 struct HttpCaller {

@@ -48,6 +48,9 @@ class Replies {
   kj::Own<kj::AsyncOutputStream> begin(kj::HttpService::Response& response, kj::StringPtr type) const;
   /// Writes a piece of it. Fails once the reader has taken longer than allowed.
   kj::Promise<void> write(kj::AsyncOutputStream& stream, std::shared_ptr<const std::string> text) const;
+  /// Resolves when the answer to a guessed token may go: guessing takes long, on so many connections as there
+  /// may be.
+  kj::Promise<void> late() const { return timer_.afterDelay(500 * kj::MILLISECONDS); }
   /// Bounds what the peer is waited for.
   template <class T>
   kj::Promise<T> inTime(kj::Promise<T> waiting) const {

@@ -64,20 +64,20 @@ void Site::addPlaces() {
   places_["/healthz"] = {HttpRole::none,
                          [this](Response& response) { return text(response, 200, "OK", "ok"); }};
   places_["/readyz"] = {HttpRole::none, [this](Response& response) { return ready(response); }};
-  places_["/metrics"] = {HttpRole::observer, [this](Response& response) {
+  places_["/metrics"] = {HttpRole::reader, [this](Response& response) {
                            return replies_.send(response,
                                                 {.type = "text/plain; version=0.0.4; charset=utf-8",
                                                  .content = shared(exposition(hooks_.status(), metrics_))});
                          }};
-  places_["/api/status.json"] = {HttpRole::observer, [this](Response& response) {
+  places_["/api/status.json"] = {HttpRole::reader, [this](Response& response) {
                                    return json(response, 200, "OK", statusJson(hooks_.status()));
                                  }};
   places_["/api/history.json"] = {
-      HttpRole::observer, [this](Response& response) {
+      HttpRole::reader, [this](Response& response) {
         return replies_.send(
             response, {.type = "application/json", .content = shared(history_.json(hooks_.reports()))});
       }};
-  places_["/api/events"] = {HttpRole::observer, [this](Response& response) { return follow(response); }};
+  places_["/api/events"] = {HttpRole::reader, [this](Response& response) { return follow(response); }};
 }
 
 kj::Promise<void> Site::text(Response& response, kj::uint code, kj::StringPtr reason,
@@ -107,7 +107,7 @@ kj::Promise<void> Site::request(kj::HttpMethod method, kj::StringPtr url, const 
     if (!looks) {
       return replies_.send(response, {.code = 405, .reason = "Method Not Allowed", .allow = "GET, HEAD"});
     }
-    if (roleOf(headers) < place->second.needed) return refuse(response, headers);
+    if (const HttpRole role = roleOf(headers); role < place->second.needed) return refuse(response, role);
     if (method == kj::HttpMethod::HEAD && path == "/api/events") return text(response, 200, "OK", "");
     return place->second.answer(response);
   }
@@ -118,7 +118,7 @@ kj::Promise<void> Site::request(kj::HttpMethod method, kj::StringPtr url, const 
   if (method != kj::HttpMethod::POST) {
     return replies_.send(response, {.code = 405, .reason = "Method Not Allowed", .allow = "POST"});
   }
-  if (roleOf(headers) < HttpRole::admin) return refuse(response, headers);
+  if (const HttpRole role = roleOf(headers); role < HttpRole::admin) return refuse(response, role);
   return act(action->first, action->second, headers, body, response);
 }
 
@@ -136,11 +136,13 @@ HttpRole Site::roleOf(const kj::HttpHeaders& headers) const {
   return hooks_.roleOf(caller);
 }
 
-kj::Promise<void> Site::refuse(Response& response, const kj::HttpHeaders& headers) const {
-  if (headers.get(names_.authorization) == nullptr) {
+kj::Promise<void> Site::refuse(Response& response, HttpRole role) const {
+  if (role == HttpRole::none) {
     return text(response, 401, "Unauthorized", "a token is needed, as Authorization: Bearer TOKEN");
   }
-  return text(response, 403, "Forbidden", "this token is not known, or does not allow that");
+  if (role != HttpRole::stranger) return text(response, 403, "Forbidden", "this token does not allow that");
+  return replies_.late().then(
+      [this, &response] { return text(response, 403, "Forbidden", "this token is not known"); });
 }
 
 kj::Promise<void> Site::act(const std::string& name, const HttpAction& action, const kj::HttpHeaders& headers,

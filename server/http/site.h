@@ -32,7 +32,7 @@ class Site final : public kj::HttpService, private kj::TaskSet::ErrorHandler {
 
   /// Something that is asked for by GET or HEAD.
   struct Place {
-    HttpRole needed = HttpRole::observer;
+    HttpRole needed = HttpRole::reader;
     std::function<kj::Promise<void>(Response&)> answer;
   };
 
@@ -43,8 +43,8 @@ class Site final : public kj::HttpService, private kj::TaskSet::ErrorHandler {
   /// Whether a browser may have been led here by another site's name for this machine.
   bool knowsHost(const kj::HttpHeaders& headers) const;
   HttpRole roleOf(const kj::HttpHeaders& headers) const;
-  /// Answers who may not do something.
-  kj::Promise<void> refuse(Response& response, const kj::HttpHeaders& headers) const;
+  /// Answers who may not do something; who guesses tokens waits for it.
+  kj::Promise<void> refuse(Response& response, HttpRole role) const;
   kj::Promise<void> act(const std::string& name, const HttpAction& action, const kj::HttpHeaders& headers,
                         kj::AsyncInputStream& body, Response& response);
   /// Runs an action whose arguments have come.

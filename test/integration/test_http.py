@@ -305,6 +305,7 @@ class TokenTest(HttpTest):
             status, headers, _ = ask("GET", path)
             self.assertEqual((status, headers.get("WWW-Authenticate")), (401, "Bearer"), path)
             self.assertEqual(ask("GET", path, "wrong")[0], 403, path)
+        self.assertIn("psd_logins_refused_total 4\n", ask("GET", "/metrics", reader)[2])
         for token in (reader, admin):
             self.assertEqual(ask("GET", "/metrics", token)[0], 200)
         self.assertEqual(ask("POST", "/api/reload")[0], 401)
