@@ -23,8 +23,7 @@ std::string functionName(const std::string& program) {
 }
 
 std::vector<std::string> wordsOf(const CLI::Option& option, const CompletionWords& words) {
-  const auto found =
-      words.ofOption.find(option.nonpositional() ? option.get_name() : option.get_name(true));
+  const auto found = words.ofOption.find(option.nonpositional() ? option.get_name() : option.get_name(true));
   return found == words.ofOption.end() ? std::vector<std::string>() : found->second;
 }
 
@@ -59,8 +58,10 @@ std::string valueCases(const std::vector<CommandNode>& tree, const CompletionWor
     for (const CLI::Option* option : node.app->get_options()) {
       if (!takesValue(*option) || !option->nonpositional()) continue;
       std::vector<std::string> patterns;
-      for (const std::string& name : spellings(*option)) patterns.push_back(quotedWord(node.path + " " + name));
-      std::string what = takesPath(*option) ? "files=1" : "choices=" + quotedWord(joined(wordsOf(*option, words), " "));
+      for (const std::string& name : spellings(*option))
+        patterns.push_back(quotedWord(node.path + " " + name));
+      std::string what =
+          takesPath(*option) ? "files=1" : "choices=" + quotedWord(joined(wordsOf(*option, words), " "));
       out += fmt::format("    {}) {} ;;\n", joined(patterns, "|"), what);
     }
   }
@@ -110,29 +111,36 @@ std::string shellBody(const std::vector<CommandNode>& tree, const CompletionWord
 std::string bashScript(const std::string& program, const std::vector<CommandNode>& tree,
                        const CompletionWords& words) {
   const std::string name = functionName(program);
-  std::string out = fmt::format("# bash completion for {0}, as `{0} completion bash` prints it\n{1}() {{\n", program, name);
-  out += "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} at='' key='' choices='' files='' i\n"
-         "  if [[ $cur == '=' ]]; then\n    key=$prev cur=''\n"
-         "  elif [[ $prev == '=' ]]; then\n    key=${COMP_WORDS[COMP_CWORD-2]}\n  fi\n";
+  std::string out =
+      fmt::format("# bash completion for {0}, as `{0} completion bash` prints it\n{1}() {{\n", program, name);
+  out +=
+      "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} at='' key='' choices='' "
+      "files='' i\n"
+      "  if [[ $cur == '=' ]]; then\n    key=$prev cur=''\n"
+      "  elif [[ $prev == '=' ]]; then\n    key=${COMP_WORDS[COMP_CWORD-2]}\n  fi\n";
   out += shellBody(tree, words, "1", "COMP_CWORD", "${COMP_WORDS[i]}");
-  out += "  mapfile -t COMPREPLY < <(compgen -W \"$choices\" -- \"$cur\")\n"
-         "  if [[ -n $files && $cur != -* ]]; then\n"
-         "    mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- \"$cur\")\n"
-         "    compopt -o filenames 2>/dev/null\n  fi\n"
-         "  if [[ ${COMPREPLY[*]} == *= ]]; then\n    compopt -o nospace 2>/dev/null\n  fi\n}\n";
+  out +=
+      "  mapfile -t COMPREPLY < <(compgen -W \"$choices\" -- \"$cur\")\n"
+      "  if [[ -n $files && $cur != -* ]]; then\n"
+      "    mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- \"$cur\")\n"
+      "    compopt -o filenames 2>/dev/null\n  fi\n"
+      "  if [[ ${COMPREPLY[*]} == *= ]]; then\n    compopt -o nospace 2>/dev/null\n  fi\n}\n";
   return out + fmt::format("complete -F {} {}\n", name, program);
 }
 
 std::string zshScript(const std::string& program, const std::vector<CommandNode>& tree,
                       const CompletionWords& words) {
   const std::string name = functionName(program);
-  std::string out = fmt::format("#compdef {0}\n# as `{0} completion zsh` prints it\n{1}() {{\n", program, name);
-  out += "  local cur=${words[CURRENT]} prev=${words[CURRENT-1]} at='' key='' choices='' files='' i\n"
-         "  if [[ $cur == *=* ]]; then\n    key=${cur%%=*}\n    compset -P '*='\n  fi\n";
+  std::string out =
+      fmt::format("#compdef {0}\n# as `{0} completion zsh` prints it\n{1}() {{\n", program, name);
+  out +=
+      "  local cur=${words[CURRENT]} prev=${words[CURRENT-1]} at='' key='' choices='' files='' i\n"
+      "  if [[ $cur == *=* ]]; then\n    key=${cur%%=*}\n    compset -P '*='\n  fi\n";
   out += shellBody(tree, words, "2", "CURRENT", "${words[i]}");
   out += "  compadd -- ${=choices}\n  if [[ -n $files && $cur != -* ]]; then\n    _files\n  fi\n}\n";
-  return out + fmt::format("if [[ ${{funcstack[1]}} == {0} ]]; then\n  {0} \"$@\"\nelse\n  compdef {0} {1}\nfi\n", name,
-                           program);
+  return out +
+         fmt::format("if [[ ${{funcstack[1]}} == {0} ]]; then\n  {0} \"$@\"\nelse\n  compdef {0} {1}\nfi\n",
+                     name, program);
 }
 
 /// In fish's single quotes.
@@ -145,9 +153,11 @@ std::string fishWord(const std::string& text) {
 std::string fishScript(const std::string& program, const std::vector<CommandNode>& tree,
                        const CompletionWords& words) {
   const std::string at = "_" + functionName(program) + "_at";
-  std::string out = fmt::format("# fish completion for {0}, as `{0} completion fish` prints it\nfunction {1}\n", program, at);
-  out += "  set -l at ''\n  set -l skip 0\n  for word in (commandline -opc)[2..-1]\n"
-         "    if test $skip = 1\n      set skip 0\n      continue\n    end\n    switch \"$at $word\"\n";
+  std::string out = fmt::format(
+      "# fish completion for {0}, as `{0} completion fish` prints it\nfunction {1}\n", program, at);
+  out +=
+      "  set -l at ''\n  set -l skip 0\n  for word in (commandline -opc)[2..-1]\n"
+      "    if test $skip = 1\n      set skip 0\n      continue\n    end\n    switch \"$at $word\"\n";
   for (const CommandNode& node : tree) {
     const auto values = valuePatterns(node);
     if (!values.empty()) out += fmt::format("      case {}\n        set skip 1\n", joined(values, " "));
@@ -187,8 +197,8 @@ Result<std::string> completionScript(const CLI::App& app, const std::string& she
   if (shell == "bash") return bashScript(app.get_name(), tree, words);
   if (shell == "zsh") return zshScript(app.get_name(), tree, words);
   if (shell == "fish") return fishScript(app.get_name(), tree, words);
-  return Error{ErrorCode::invalidArgument,
-               "completion: '" + printable(shell) + "' is not a shell that is known; expected bash, zsh or fish"};
+  return Error{ErrorCode::invalidArgument, "completion: '" + printable(shell) +
+                                               "' is not a shell that is known; expected bash, zsh or fish"};
 }
 
 }  // namespace psd

@@ -10,6 +10,7 @@
 namespace psd {
 
 /// A script that lets a shell ("bash", "zsh" or "fish") complete the command lines that `app` reads.
-Result<std::string> completionScript(const CLI::App& app, const std::string& shell, const CompletionWords& words);
+Result<std::string> completionScript(const CLI::App& app, const std::string& shell,
+                                     const CompletionWords& words);
 
 }  // namespace psd

@@ -61,16 +61,18 @@ std::string synopsis(const CommandNode& node, const std::string& program) {
 
 std::string manPage(const CLI::App& app) {
   const std::string program = app.get_name();
-  std::string out = ".TH " + upper(program) + " 1 \"\" \"psd " PSD_VERSION "\" \"User Commands\"\n.SH NAME\n" +
-                    plain(program) + " \\- " + plain(app.get_description()) + "\n.SH SYNOPSIS\n";
+  std::string out = ".TH " + upper(program) +
+                    " 1 \"\" \"psd " PSD_VERSION "\" \"User Commands\"\n.SH NAME\n" + plain(program) +
+                    " \\- " + plain(app.get_description()) + "\n.SH SYNOPSIS\n";
   const std::vector<CommandNode> tree = commandTree(app);
-  for (const CommandNode& node : tree) out += synopsis(node, program) + (&node == &tree.back() ? "" : ".br\n");
+  for (const CommandNode& node : tree)
+    out += synopsis(node, program) + (&node == &tree.back() ? "" : ".br\n");
   out += ".SH OPTIONS\n" + options(app);
   out += ".SH COMMANDS\n";
   for (const CommandNode& node : tree) {
     if (node.path.empty()) continue;
-    out += ".SS " + plain(node.words(program)) + "\n" + plain(node.app->get_description()) + ".\n" + options(*node.app) +
-           asWritten(node.app->get_footer());
+    out += ".SS " + plain(node.words(program)) + "\n" + plain(node.app->get_description()) + ".\n" +
+           options(*node.app) + asWritten(node.app->get_footer());
   }
   if (!app.get_footer().empty()) out += ".SH EXAMPLES AND DOCUMENTATION\n" + asWritten(app.get_footer());
   return out;

@@ -20,8 +20,9 @@ struct OptionGroup {
 /// Puts the options of the program and all its commands into those groups; others stay where they are.
 void groupOptions(CLI::App& app, const std::vector<OptionGroup>& groups);
 
-/// The commands that print texts about the program itself: `help`, `completion` and `man`. Made when all others
-/// are there; from then on help has lines of at most 100 characters. Owned by one thread; `app` outlives it.
+/// The commands that print texts about the program itself: `help`, `completion` and `man`. Made when all
+/// others are there; from then on help has lines of at most 100 characters. Owned by one thread; `app`
+/// outlives it.
 class TextCommands {
  public:
   TextCommands(CLI::App& app, CompletionWords words);

@@ -7,8 +7,8 @@
 namespace psd {
 
 /// One line for what CLI11 found wrong with a command line that `app` was to parse. A word that there is not
-/// is named, with the subcommand that it goes with or the nearest right one, where there is one. What is missing comes
-/// with the command after "Example: " at the beginning of the footer.
+/// is named, with the subcommand that it goes with or the nearest right one, where there is one. What is
+/// missing comes with the command after "Example: " at the beginning of the footer.
 Error usageError(const CLI::ParseError& error, const CLI::App& app);
 
 /// Refuses options of `app` itself that were given with a subcommand, which would pass them over.

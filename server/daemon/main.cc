@@ -208,11 +208,12 @@ std::vector<std::string> explained(const std::string& help) {
 }
 
 psd::CompletionWords completionWords() {
-  return {.ofOption = {{"--device", {"auto", "cpu", "cuda:0"}},
-                       {"--role", {"reader", "trainer", "admin"}},
-                       {"--set", {"policy.type=", "policy.aggregator.type=", "optimizer.lr=", "world_size="}}},
-          .ofKey = {{"policy.type", explained(psd::policyHelp())},
-                    {"policy.aggregator.type", explained(psd::aggregatorHelp())}}};
+  return {
+      .ofOption = {{"--device", {"auto", "cpu", "cuda:0"}},
+                   {"--role", {"reader", "trainer", "admin"}},
+                   {"--set", {"policy.type=", "policy.aggregator.type=", "optimizer.lr=", "world_size="}}},
+      .ofKey = {{"policy.type", explained(psd::policyHelp())},
+                {"policy.aggregator.type", explained(psd::aggregatorHelp())}}};
 }
 
 /// The configuration once more, for a daemon that runs. What a pipe held is gone, and a FIFO would hold up
@@ -259,9 +260,10 @@ int run(int argc, char** argv) {
   const FileFlags files(app);
   const TokenFlags tokens(app);
 
-  psd::groupOptions(app, {{"The daemon to ask",
-                           {"--server", "--timeout", "--token-file", "--tls-ca", "--tls-cert", "--tls-key"}},
-                          {"In place of the configuration", {"--listen", "--http", "--insecure", "--device", "--set"}}});
+  psd::groupOptions(
+      app, {{"The daemon to ask",
+             {"--server", "--timeout", "--token-file", "--tls-ca", "--tls-cert", "--tls-key"}},
+            {"In place of the configuration", {"--listen", "--http", "--insecure", "--device", "--set"}}});
   const psd::TextCommands texts(app, completionWords());
   try {
     app.parse(argc, argv);

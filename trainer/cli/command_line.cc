@@ -325,7 +325,8 @@ constexpr const char* kTrainerExamples =
 
 const std::vector<OptionGroup> kOptionGroups{
     {"Daemon",
-     {"--server", "--connect-timeout", "--retry-timeout", "--token-file", "--tls-ca", "--tls-cert", "--tls-key"}},
+     {"--server", "--connect-timeout", "--retry-timeout", "--token-file", "--tls-ca", "--tls-cert",
+      "--tls-key"}},
     {"Place among the trainers", {"--rank", "--world-size"}},
     {"Model and data", {"--model", "--data", "--data-plan", "--init", "--seed", "--go-on-without-rows"}},
     {"Length and steps", {"--epochs", "--steps", "--batch-size", "--inflight", "--prefetch"}},
@@ -345,15 +346,16 @@ CompletionWords completionWords() {
   const auto itself = [](std::string_view name) { return name; };
   auto operations = namesOf(benchOperations(), [](const auto& entry) { return entry.name; });
   operations.insert(operations.end(), {std::string(kTrainOperation), std::string(kRowsOperation)});
-  return {.ofOption = {{"--model", namesOf(modelList(), [](const ModelEntry& entry) { return entry.name; })},
-                       {"--data", namesOf(datasetList(), [](const DatasetEntry& entry) { return entry.name; })},
-                       {"--codec", namesOf(codecNames(), itself)},
-                       {"--pull-codec", namesOf(parameterCodecNames(), itself)},
-                       {"--transport", {"auto", "rpc", "shm"}},
-                       {"--device", {"auto", "cpu", "cuda:0"}},
-                       {"--data-plan", {"static", "dynamic"}},
-                       {"--log-level", namesOf(kLogLevels, itself)},
-                       {"operation", operations}}};
+  return {
+      .ofOption = {{"--model", namesOf(modelList(), [](const ModelEntry& entry) { return entry.name; })},
+                   {"--data", namesOf(datasetList(), [](const DatasetEntry& entry) { return entry.name; })},
+                   {"--codec", namesOf(codecNames(), itself)},
+                   {"--pull-codec", namesOf(parameterCodecNames(), itself)},
+                   {"--transport", {"auto", "rpc", "shm"}},
+                   {"--device", {"auto", "cpu", "cuda:0"}},
+                   {"--data-plan", {"static", "dynamic"}},
+                   {"--log-level", namesOf(kLogLevels, itself)},
+                   {"operation", operations}}};
 }
 
 }  // namespace

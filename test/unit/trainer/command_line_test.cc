@@ -329,8 +329,9 @@ TEST_CASE("wrong usage is one line that names the flag") {
   CHECK_THAT(problem(parse({"train", "--server", "tcp://h"})), StartsWith("--data is missing"));
   CHECK(std::get<TrainCommand>(*parse({"train", "--data", "d"})).common.client.servers ==
         std::vector<std::string>{"tcp://localhost:5500"});
-  CHECK(problem(parse({})) ==
-        "a command is missing, as in 'psd-trainer train --data synthetic --model mlp'; see psd-trainer --help");
+  CHECK(
+      problem(parse({})) ==
+      "a command is missing, as in 'psd-trainer train --data synthetic --model mlp'; see psd-trainer --help");
   CHECK_THAT(problem(parseTrain({"--steps", "1", "--epochs", "1"})), Contains("exclude each other"));
   CHECK_THAT(problem(parseTrain({"--steps", "0"})), StartsWith("--steps: '0' is not"));
   CHECK_THAT(problem(parseTrain({"--epochs", "1.5"})), StartsWith("--epochs: '1.5' is not"));
