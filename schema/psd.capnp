@@ -434,6 +434,17 @@ interface Trainer extends(Reader) {
   pullRowsShared @15 (shard :UInt32, runs :List(RowRun), ids :Data, at :UInt64) -> SharedRowsResult;
   # pullRows() that writes the values, float32, to the ring from byte `at` on, a multiple of 64. They are there when the answer is.
   # Until then the daemon may write there, also after the connection broke.
+
+  report @16 (step :UInt64, values :List(NamedValue)) -> (status :Acknowledgement);
+  # Tells how training goes at `step`, for people: at most 16 values, each name once. The daemon shows the newest of each rank and
+  # keeps how they came about. invalidArgument: there are more, or a name is none. overloaded: the session's report before is not
+  # answered.
+}
+
+struct NamedValue {
+  # A number that a trainer tells of its training, as its loss.
+  name @0 :Text;       # 1 to 64 letters, digits, or . _ - /
+  value @1 :Float64;
 }
 
 struct PushHead {
@@ -505,6 +516,22 @@ interface Admin {
   reload @0 () -> (status :Acknowledgement, change :Text);
   # Reads the configuration file again and goes over to it as far as that can be while trainers work. `change` tells
   # people what differs. invalidArgument: something in the file is wrong or cannot change now, and nothing has changed.
+
+  checkpoint @2 () -> (status :Acknowledgement, path :Text);
+  # Takes a checkpoint now; answered when it is complete. invalidArgument: the configuration has no durability. notReady: the model
+  # has no values, or another such call is under way.
+
+  removeTrainer @3 (rank :UInt32) -> (status :Acknowledgement, removed :Text);
+  # Ends the session of the trainer with that rank. It counts as lost, and that process is not let in again; another one may take
+  # the rank. `removed` names the trainer for people. invalidArgument: nobody has the rank.
+
+  set @4 (assignment :Text) -> (status :Acknowledgement, change :Text);
+  # Changes one key, "optimizer.lr=0.05", of the configuration that holds, as reload() would. It holds until the next reload or
+  # start.
+
+  events @5 (after :UInt64, wait :Bool) -> (json :Text);
+  # What happened after the event with that number, of the 256 newest, as JSON. docs/operations.md lists the fields. With `wait`
+  # the call is parked until there is something. A connection has one such call outstanding; another one fails.
 
   stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
   # Finishes what is in flight, saves if configured, tells the trainers, exits. Answered when that has begun. With `wait` it is

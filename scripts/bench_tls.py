@@ -1,5 +1,6 @@
 """The group of scripts/bench that measures what TLS costs."""
 
+import atexit
 import os
 import pathlib
 import resource
@@ -29,8 +30,9 @@ both ends together, kernel included, for each GiB that was pulled or pushed. A r
 
     def __init__(self, programs, quick):
         super().__init__(programs, quick)
-        self.kept = tempfile.TemporaryDirectory(prefix="psd-bench-")
-        self.folder = pathlib.Path(self.kept.name)
+        kept = tempfile.TemporaryDirectory(prefix="psd-bench-")
+        atexit.register(kept.cleanup)
+        self.folder = pathlib.Path(kept.name)
         self.runs = {}
 
     def seconds(self):

@@ -12,7 +12,7 @@ CUDA_SONAMES=(libcudart.so.13 libcupti.so.13 libcublas.so.13 libcublasLt.so.13 l
 # For the tests of the Python package psd: JAX on the CPU (a quarter of a minute), Cap'n Proto, type checks.
 PACKAGE_TEST_PACKAGES=(jax pycapnp mypy)
 # What `import torch` and torchrun need beside CUDA, and what the tests import themselves.
-TEST_PACKAGES=(nanobind typing-extensions sympy networkx jinja2 fsspec filelock "setuptools<82" numpy jsonschema
+TEST_PACKAGES=(nanobind typing-extensions sympy networkx jinja2 fsspec filelock "setuptools<82" numpy jsonschema selenium
   "${PACKAGE_TEST_PACKAGES[@]}")
 
 # torch_version PYTHON: empty without torch; reads the package's metadata, since importing it takes seconds.

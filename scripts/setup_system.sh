@@ -12,7 +12,7 @@ CAPNP_DEBS=(
   "libcapnp-dev_0.9.2-2_amd64.deb 187f47ef4012b10c9ebb88a4ed6de096de9d8e126c15f949215860ee23b140e3"
 )
 
-LIBRARY_PACKAGES=(libcli11-dev libspdlog-dev nlohmann-json3-dev catch2 zlib1g-dev libssl-dev)
+LIBRARY_PACKAGES=(libcli11-dev libspdlog-dev nlohmann-json3-dev catch2 zlib1g-dev libssl-dev libjs-chart.js)
 CAPNP_PACKAGES=(capnproto libcapnp-dev)
 
 version_at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }

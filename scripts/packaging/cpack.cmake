@@ -22,6 +22,8 @@ psd holds the parameters of a model in the memory of a CPU or a GPU. Trainers
 pull them and push gradients; the daemon runs the optimizer, and a policy says
 what happens when several push at once.")
 set(CPACK_DEBIAN_PSD_PACKAGE_SHLIBDEPS ON)
+# Loaded when tokens or TLS are configured, so that nothing links it.
+set(CPACK_DEBIAN_PSD_PACKAGE_DEPENDS "libssl3 | libssl3t64")
 set(CPACK_DEBIAN_PSD_PACKAGE_CONTROL_EXTRA
   ${PROJECT_SOURCE_DIR}/scripts/packaging/debian/conffiles
   ${PROJECT_SOURCE_DIR}/scripts/packaging/debian/postinst
@@ -35,5 +37,5 @@ set(CPACK_COMPONENT_CLIENT_DESCRIPTION
 The C++ library with which a program trains against a psd daemon: static
 archives, headers, and what CMake's find_package(psd) reads.")
 set(CPACK_DEBIAN_CLIENT_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_CLIENT_PACKAGE_DEPENDS "libcapnp-dev (>= 0.9), libspdlog-dev")
+set(CPACK_DEBIAN_CLIENT_PACKAGE_DEPENDS "libcapnp-dev (>= 0.9), libspdlog-dev, libssl3 | libssl3t64")
 include(CPack)

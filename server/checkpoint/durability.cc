@@ -258,6 +258,15 @@ Status Durability::forgetFinishedRanks() {
   return config_.enabled() ? removeDeparted(env_, config_.path) : Status();
 }
 
+Result<std::string> Durability::checkpointNow() {
+  const auto saving = checkpointer();
+  if (!saving) return Error{ErrorCode::notReady, "there is nothing to save yet"};
+  PSD_RETURN_IF_ERROR(saving->takeNow());
+  const DurabilityStatus status = saving->status();
+  if (!status.lastCheckpoint) return Error{ErrorCode::shuttingDown, "the daemon is shutting down"};
+  return status.lastCheckpoint->path;
+}
+
 DurabilityStatus Durability::status() const {
   const auto saving = checkpointer();
   DurabilityStatus out = saving ? saving->status() : DurabilityStatus();

@@ -41,6 +41,8 @@ class Durability {
   /// nothing that it goes on from, what is pushed is safe only after a first checkpoint, which is taken here;
   /// where that fails it is tried again by itself. Blocks.
   Status begin(CheckpointSource source);
+  /// Takes a checkpoint; gives its path. ErrorCode::notReady before begin(). Blocks.
+  Result<std::string> checkpointNow();
   /// The daemon ends, and no update comes any more: saves what is not saved yet. Blocks.
   Status finish();
 

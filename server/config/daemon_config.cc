@@ -67,6 +67,16 @@ void checkExposure(ObjectReader& in, const DaemonConfig& config) {
                                       "(--insecure) on a network that "
                                       "you trust");
   }
+  for (size_t i = 0; i < config.http.listen.size(); i++) {
+    if (isOfThisMachine(config.http.listen[i]) || config.insecure) continue;
+    in.fail(
+        element("http.listen", i),
+        config.http.listen[i].toString() +
+            " can be reached from other machines, and what goes over it is not encrypted: take " +
+            kDefaultHttpAddress +
+            ", and from elsewhere ssh -L or a proxy with TLS, or say \"insecure\": true (--insecure) on a "
+            "network that you trust");
+  }
 }
 
 std::vector<DeviceChoice> readDeviceList(ObjectReader& in) {
@@ -254,12 +264,20 @@ Result<std::vector<Override>> applyOverrides(Json& document, const ConfigOverrid
   for (const std::string& address : overrides.listen) {
     if (!isUtf8(address)) return notText("--listen", address);
   }
+  if (overrides.http && !isUtf8(*overrides.http)) return notText("--http", *overrides.http);
   if (overrides.device && !isUtf8(*overrides.device)) return notText("--device", *overrides.device);
   if (!overrides.listen.empty()) {
     document["listen"] = overrides.listen;
     for (size_t i = 0; i < overrides.listen.size(); i++) {
       applied.push_back({"--listen " + printable(overrides.listen[i]), element("listen", i)});
     }
+  }
+  if (overrides.http) {
+    if (Status status = applyOverride(document, "http.listen=[]"); !status.ok()) {
+      return Error{status.error().code, "--http: " + status.message()};
+    }
+    document["http"]["listen"] = {*overrides.http};
+    applied.push_back({"--http " + printable(*overrides.http), element("http.listen", 0)});
   }
   if (overrides.insecure) {
     document["insecure"] = true;
@@ -319,6 +337,7 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   if (in.has("auth")) config.auth = readAuth(in.object("auth"));
   if (in.has("tls")) config.tls = readTls(in.object("tls"));
   config.insecure = in.boolean("insecure", config.insecure);
+  config.http = readHttp(in.object("http"));
   checkExposure(in, config);
   config.devices = readDevices(in);
   if (in.has("shards")) config.shards = static_cast<uint32_t>(in.integer("shards", 1, 1, kShardsMax));

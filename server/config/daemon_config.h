@@ -17,6 +17,7 @@
 #include "server/checkpoint/durability_config.h"
 #include "server/config/codecs_config.h"
 #include "server/config/device_choice.h"
+#include "server/config/http_config.h"
 #include "server/config/parameter_groups.h"
 #include "server/config/tables_config.h"
 #include "server/config/tls_config.h"
@@ -63,7 +64,8 @@ struct MembershipConfig {
 /// Everything that a daemon is told. Each field is the key of the same name in the configuration;
 /// docs/configuration.md is the reference. A value type.
 struct DaemonConfig {
-  std::vector<Address> listen;        ///< at least one
+  std::vector<Address> listen;  ///< at least one
+  HttpConfig http;
   std::optional<AuthConfig> auth;     ///< none: who can connect may do everything
   std::optional<TlsConfig> tls;       ///< given where some address of `listen` is tls://
   bool insecure = false;              ///< other machines may connect without showing who they are
@@ -98,9 +100,10 @@ Result<LoadedConfig> readDaemonConfig(nlohmann::ordered_json document);
 /// What the command line lays over the file.
 struct ConfigOverrides {
   std::vector<std::string> listen;       ///< --listen, repeatable: together they replace `listen`
+  std::optional<std::string> http;       ///< --http: replaces `http.listen`
   std::optional<std::string> device;     ///< --device: replaces `device` and `devices`
   bool insecure = false;                 ///< --insecure: sets `insecure`
-  std::vector<std::string> assignments;  ///< --set KEY=VALUE, in order, after the two above
+  std::vector<std::string> assignments;  ///< --set KEY=VALUE, in order, after those above
 };
 
 /// Reads the file at `path` (empty: no file, all defaults), applies the overrides and checks the

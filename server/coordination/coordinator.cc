@@ -1,5 +1,8 @@
 #include "server/coordination/coordinator.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
@@ -10,17 +13,12 @@
 namespace psd {
 namespace {
 
+constexpr size_t kRemovedMax = 1024;
 constexpr size_t kRefusalBytesMax = 1000;  // two tensors with all that is shown of them fit
 
 /// Stands, in leases, for all trainers that were in when a daemon before this one died. Sessions are numbered
 /// from 1.
 constexpr SessionId kPriorRunTrainers{0};
-
-void logRefused(const Candidate& candidate, const std::string& why) {
-  spdlog::warn("refused {} (process {} on {}): {}",
-               candidate.anyRank ? "a trainer of any rank" : fmt::format("rank {}", candidate.rank.value),
-               candidate.pid, candidate.host, oneLine(why, kRefusalBytesMax));
-}
 
 /// "rank 3 (process 4711 on node7)"
 std::string named(const Candidate& trainer) {
@@ -106,7 +104,7 @@ kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::ve
     Status fits = roster_.place(asked);
     if (fits.ok()) fits = roster_.mayJoin(asked);
     if (!fits.ok()) {
-      logRefused(candidate, fits.message());
+      noteRefused(candidate, fits.message());
       return Result<SessionGrant>(fits.error());
     }
   }
@@ -126,7 +124,7 @@ kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::ve
         Result<SessionGrant> admitted =
             status.ok() ? admit(candidate, held) : Result<SessionGrant>(status.error());
         if (!admitted.ok()) {
-          logRefused(candidate, admitted.message());
+          noteRefused(candidate, admitted.message());
           dropUnclaimed();
           return admitted;
         }
@@ -147,8 +145,21 @@ kj::Promise<Result<SessionGrant>> Coordinator::whenKeptFor(SessionGrant grant) {
       .attach(kj::mv(hungUp));
 }
 
+void Coordinator::noteRefused(const Candidate& candidate, const std::string& why) {
+  const std::string line =
+      fmt::format("{} (process {} on {}): {}",
+                  candidate.anyRank ? "a trainer of any rank" : fmt::format("rank {}", candidate.rank.value),
+                  candidate.pid, candidate.host, oneLine(why, kRefusalBytesMax));
+  spdlog::warn("refused {}", line);
+  events_.add("refused", line);
+}
+
 Result<SessionGrant> Coordinator::admit(Candidate candidate, const std::vector<HeldSamples>& held) {
   if (end_.requested()) return end_.error();
+  if (wasRemoved(candidate)) {
+    return Error{ErrorCode::rankTaken,
+                 "this trainer was removed by an operator; a new process may take its rank"};
+  }
   if (roster_.needsRoom(candidate)) endOneDisconnected();
   PSD_RETURN_IF_ERROR(roster_.place(candidate));
   if (candidate.worldSize > terms_.ranksMax) {
@@ -188,9 +199,11 @@ Result<SessionGrant> Coordinator::enter(const Candidate& candidate, const std::v
   metrics_.trainersJoined.add();
   keepFinishedRanks();  // the rank may have been among the departed
   SessionGrant grant = describe(id, arrival_.join(id));
-  spdlog::info("rank {} of {} joined (process {} on {}){}", candidate.rank.value, candidate.worldSize,
-               candidate.pid, candidate.host,
-               grant.role == ModelStart::Role::bringValues ? " and brings the initial values" : "");
+  const std::string line = fmt::format(
+      "rank {} of {} joined (process {} on {}){}", candidate.rank.value, candidate.worldSize, candidate.pid,
+      candidate.host, grant.role == ModelStart::Role::bringValues ? " and brings the initial values" : "");
+  spdlog::info("{}", line);
+  events_.add("joined", line);
   return grant;
 }
 
@@ -201,7 +214,10 @@ SessionGrant Coordinator::resume(SessionId id, const Candidate& candidate) {
   session.epoch->attachment++;
   leases_.grant(id);
   metrics_.trainersReturned.add();
-  spdlog::info("{} is back after step {}", named(session.candidate), session.process.counters->step.value());
+  const std::string line = fmt::format("{} is back after step {}", named(session.candidate),
+                                       session.process.counters->step.value());
+  spdlog::info("{}", line);
+  events_.add("returned", line);
   SessionGrant grant = describe(id, arrival_.roleOf(id));
   grant.resumed = true;
   return grant;
@@ -256,6 +272,7 @@ kj::Promise<Status> Coordinator::initialized(SessionId session) {
       [this] {
         arrival_.open();
         spdlog::info("the model has its initial values");
+        events_.add("serving", "the model has its initial values");
         return Status();
       },
       [this](kj::Exception&& exception) -> Status {  // no thread
@@ -284,8 +301,10 @@ void Coordinator::disconnected(SessionId session, uint32_t attachment) {
   }
   if (end_.requested()) return depart(session, Departure::lost, "its connection closed");
   if (terms_.grace.count() != 0) {
-    spdlog::info("{} is no longer connected; it has {} ms to come back", named(trainer),
-                 terms_.grace.count());
+    const std::string line = fmt::format("{} is no longer connected; it has {} ms to come back",
+                                         named(trainer), terms_.grace.count());
+    spdlog::info("{}", line);
+    events_.add("disconnected", line);
   }
   endExpired();
 }
@@ -354,6 +373,30 @@ void Coordinator::depart(SessionId session, Departure how, const std::string& wh
   keepFinishedRanks();
 }
 
+bool Coordinator::wasRemoved(const Candidate& candidate) const {
+  return candidate.incarnation != 0 &&
+         std::find(removed_.begin(), removed_.end(), candidate.incarnation) != removed_.end();
+}
+
+Result<std::string> Coordinator::remove(Rank rank) {
+  const auto holder = roster_.holderOf(rank);
+  if (!holder) {
+    return Error{ErrorCode::invalidArgument, fmt::format("no trainer has rank {}", rank.value)};
+  }
+  const Candidate trainer = sessions_.at(*holder).candidate;
+  if (removed_.size() == kRemovedMax) removed_.pop_front();
+  removed_.push_back(trainer.incarnation);
+  depart(*holder, Departure::lost, "removed by an operator");
+  return named(trainer);
+}
+
+Status Coordinator::report(SessionId session, uint64_t step, std::span<const NamedValue> values) {
+  const auto entry = sessions_.find(session);
+  if (entry == sessions_.end()) return {ErrorCode::sessionEnded, "the session has ended"};
+  reports_.add(entry->second.candidate.rank, step, values, unixTimeNow());
+  return {};
+}
+
 void Coordinator::forget(SessionId session, Departure how, const std::string& why) {
   auto entry = sessions_.find(session);
   entry->second.epoch->attachment = SessionEpoch::kEnded;
@@ -363,9 +406,13 @@ void Coordinator::forget(SessionId session, Departure how, const std::string& wh
   leases_.release(session);
   const uint64_t steps = process.counters->step.value();
   if (how == Departure::left) {
-    spdlog::info("rank {} left after {} steps", gone.rank.value, steps);
+    const std::string line = fmt::format("rank {} left after {} steps", gone.rank.value, steps);
+    spdlog::info("{}", line);
+    events_.add("left", line);
   } else {
-    spdlog::warn("{} is lost after {} steps: {}", named(gone), steps, why);
+    const std::string line = fmt::format("{} is lost after {} steps: {}", named(gone), steps, why);
+    spdlog::warn("{}", line);
+    events_.add(wasRemoved(gone) ? "removed" : "lost", line);
   }
   sessions_.erase(entry);
   roster_.depart(session, end_.requested() && how == Departure::lost ? Departure::sentAway : how);
@@ -399,6 +446,7 @@ void Coordinator::requestStop(std::string reason, EndOf what) {
   const bool begins = end_.request(std::move(reason), what, !sessions_.empty());
   samples_.endWaits(end_.error());
   if (!begins) return;
+  events_.add("stopping", end_.error().message);
   arrival_.endWaits(end_.error());
   ranksPair_.fulfiller->fulfill();
   if (!end_.restarting()) endDisconnected();
@@ -431,6 +479,12 @@ void Coordinator::fillStatus(DaemonStatus& status) const {
     trainer.nominalBatch = samples_.nominalOf(id);
     trainer.connected = leases_.connected(id);
     trainer.leaseLeftSeconds = static_cast<double>(leases_.left(id).count()) / 1000;
+    if (const ReportBook::Entry* reported = reports_.find(session.candidate.rank)) {
+      trainer.reportedStep = reported->step;
+      for (const auto& [name, value] : reported->newest) {
+        trainer.reports.push_back({name, std::isfinite(value) ? std::optional(value) : std::nullopt});
+      }
+    }
     status.trainers.push_back(std::move(trainer));
   }
   status.samples = samples_.status();

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,9 +15,11 @@
 #include <kj/timer.h>
 
 #include "server/coordination/daemon_end.h"
+#include "server/coordination/event_log.h"
 #include "server/coordination/finished_ranks.h"
 #include "server/coordination/hosting.h"
 #include "server/coordination/model_arrival.h"
+#include "server/coordination/report_book.h"
 #include "server/coordination/sample_assigner.h"
 #include "server/coordination/trainer_processes.h"
 #include "server/membership/leases.h"
@@ -96,6 +100,11 @@ class Coordinator final {
   kj::Promise<Status> initialized(SessionId session);
   /// The trainer said goodbye; resolves once a daemon after this one would know.
   kj::Promise<void> leave(SessionId session);
+  /// What the trainer tells of its training; `values`: of checkReported().
+  Status report(SessionId session, uint64_t step, std::span<const NamedValue> values);
+  /// Ends the session of the rank's trainer, which counts as lost; its process is not let in again. Names it
+  /// for people.
+  Result<std::string> remove(Rank rank);
   /// The trainer's connection is gone; so is the trainer, unless it comes back within the grace.
   void disconnected(SessionId session, uint32_t attachment);
   /// Ends the sessions of trainers whose lease or grace has run out. Gives how soon it is to be called again.
@@ -114,6 +123,8 @@ class Coordinator final {
   kj::Promise<void> whenFinishedRanksKept() { return finished_.whenKept(); }
 
   SampleAssigner& samples() { return samples_; }
+  EventLog& events() { return events_; }
+  const ReportBook& reports() const { return reports_; }
   uint32_t worldSize() const { return roster_.worldSize(); }
   /// The codec that each trainer which is in pushes with.
   std::vector<std::pair<Rank, std::string>> pushCodecs() const;
@@ -128,6 +139,8 @@ class Coordinator final {
     uint64_t heardMs = 0;  // counters->lastSeenMs when it was last looked at
   };
 
+  /// Logs, and tells as an event, that a trainer is not let in.
+  void noteRefused(const Candidate& candidate, const std::string& why);
   Result<SessionGrant> admit(Candidate candidate, const std::vector<HeldSamples>& held);
   /// The grant, once who has come and gone is kept. A trainer that does not wait for it has hung up.
   kj::Promise<Result<SessionGrant>> whenKeptFor(SessionGrant grant);
@@ -141,6 +154,7 @@ class Coordinator final {
   /// Ends a session as forget() does, and what nobody needs then: a model without values, a finished plan of
   /// samples, the run. `why` completes "rank 3 … is lost after 5 steps: ".
   void depart(SessionId session, Departure how, const std::string& why);
+  bool wasRemoved(const Candidate& candidate) const;
   /// Ends a session and frees its rank, without what depart() does besides. `why`: see depart().
   void forget(SessionId session, Departure how, const std::string& why);
   /// Keeps who has come and gone, if that changed, and begins to end if those are all.
@@ -161,7 +175,10 @@ class Coordinator final {
   SampleAssigner samples_;
   FinishedRanks finished_;
   TrainerProcesses processes_;
+  EventLog events_;
+  ReportBook reports_;
   std::map<SessionId, Session> sessions_;
+  std::deque<uint64_t> removed_;  // incarnations; the newest
   const uint64_t daemonId_;
   bool goesOn_ = false;  // PriorRun::goesOn
   DaemonEnd end_;

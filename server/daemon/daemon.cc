@@ -1,6 +1,7 @@
 #include "server/daemon/daemon.h"
 
 #include <csignal>
+#include <optional>
 
 #include <kj/async-io.h>
 #include <kj/async-unix.h>
@@ -10,8 +11,10 @@
 
 #include "common/os/text_file.h"
 #include "common/text/text.h"
+#include "server/daemon/http_hooks.h"
 #include "server/daemon/server.h"
 #include "server/daemon/service_manager.h"
+#include "server/http/http_side.h"
 
 namespace psd {
 namespace {
@@ -100,12 +103,15 @@ kj::Promise<void> onHangups(kj::UnixEventPort& port, Server& server, ServiceMana
       });
 }
 
-void logReady(const Server& server, const DaemonConfig& config, const std::string& devices) {
+void logReady(const Server& server, const std::vector<std::string>& places, const DaemonConfig& config,
+              const std::string& devices) {
   std::string addresses;
   for (const Address& address : server.addresses()) addresses += " " + address.toString();
-  spdlog::info("psd {} ready: listening on{}, pid {}, device {}, policy {}, optimizer {}, {} threads",
+  std::string pages;
+  for (const std::string& place : places) pages += (pages.empty() ? ", page " : " ") + place;
+  spdlog::info("psd {} ready: listening on{}, pid {}, device {}, policy {}, optimizer {}, {} threads{}",
                PSD_VERSION, addresses, getpid(), devices, describePolicies(config.groups),
-               describeOptimizers(config.groups), config.threads);
+               describeOptimizers(config.groups), config.threads, pages);
 }
 
 Status saveFinalModel(Env& env, const DaemonConfig& config, ParameterHost& host) {
@@ -165,8 +171,13 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
     const auto starting = manager.beginLongWork("starting");
     PSD_RETURN_IF_ERROR(server.start());
   }
+  std::optional<HttpSide> http;
+  if (!config.http.listen.empty()) {
+    http.emplace(io, config.http, httpHooksOf(server));
+    PSD_RETURN_IF_ERROR(http->start());
+  }
   if (!portFile.empty()) PSD_RETURN_IF_ERROR(writePortFile(env, portFile, server.addresses()));
-  logReady(server, config, devices);
+  logReady(server, http ? http->places() : std::vector<std::string>(), config, devices);
   manager.ready(stateOf(server));
 
   Status saved;

@@ -20,7 +20,9 @@
 #include "common/text/text.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/file_commands.h"
+#include "server/daemon/live_commands.h"
 #include "server/daemon/operator_commands.h"
+#include "server/daemon/operator_watch.h"
 #include "server/daemon/token_command.h"
 #include "server/policy/aggregator/aggregator.h"
 #include "server/policy/policy_config.h"
@@ -59,15 +61,20 @@ struct FileFlags {
   CLI::App *exporting, *inspecting, *replaying;
   std::string path, to, table;
   std::optional<std::string> until;
+  psd::ServerFlags server;  ///< of `exporting`
 
   explicit FileFlags(CLI::App& app)
-      : exporting(app.add_subcommand("export", "Write a checkpoint's model as one safetensors file")),
+      : exporting(app.add_subcommand(
+            "export", "Write a checkpoint's model, or a running daemon's, as one safetensors file")),
         inspecting(app.add_subcommand("inspect", "Show and verify what a daemon has saved")),
-        replaying(app.add_subcommand("replay", "Rebuild the model as it was after any update")) {
-    exporting->add_option("checkpoint", path, "A checkpoint, or a folder of them: the newest whole one")
-        ->required()
+        replaying(app.add_subcommand("replay", "Rebuild the model as it was after any update")),
+        server(*exporting, "600", "") {
+    exporting
+        ->add_option(
+            "checkpoint", path,
+            "A checkpoint, or a folder of them: the newest whole one. With --server the file to write")
         ->type_name("PATH");
-    exporting->add_option("--to", to, "The file to write")->required()->type_name("FILE");
+    exporting->add_option("--to", to, "The file to write")->type_name("FILE");
     exporting
         ->add_option("--table", table, "One embedding table in place of the tensors: its keys and values")
         ->type_name("NAME");
@@ -85,13 +92,28 @@ struct FileFlags {
 
   /// The chosen command's outcome; nothing when none of them was chosen.
   std::optional<psd::Status> run(psd::Env& env) const {
-    if (*exporting) return psd::exportModel(env, path, table, to);
+    if (*exporting) return exportFrom(env);
     if (*inspecting) return psd::inspect(env, path);
     if (*replaying) return replay(env);
     return {};
   }
 
  private:
+  psd::Status exportFrom(psd::Env& env) const {
+    const auto wrong = [](const char* what) {
+      return psd::Status(
+          psd::ErrorCode::invalidArgument,
+          std::string(what) + ": psd export CHECKPOINT --to FILE, or psd export --server ADDRESS FILE");
+    };
+    if (!server.given()) {
+      if (path.empty() || to.empty()) return wrong("a checkpoint and --to are needed");
+      return psd::exportModel(env, path, table, to);
+    }
+    if (!table.empty()) return wrong("--table goes with a checkpoint, not with --server");
+    if (path.empty() == to.empty()) return wrong("with --server one file is needed");
+    PSD_ASSIGN_OR_RETURN(const psd::DaemonCall call, server.call());
+    return psd::exportServer(env, call, to.empty() ? path : to);
+  }
   psd::Status replay(psd::Env& env) const {
     std::optional<uint64_t> last;
     if (until) {
@@ -111,7 +133,8 @@ struct OperatorFlags {
     psd::CredentialFlags credentials;
   };
   Call status, reload, stop;
-  bool json = false, hot = false;
+  bool json = false, hot = false, watch = false;
+  std::string looks = "0";
 
   explicit OperatorFlags(CLI::App& app)
       : status{app.add_subcommand("status", "Show the state of a running daemon"), "5"},
@@ -134,6 +157,10 @@ struct OperatorFlags {
       psd::addCredentialFlags(*call->command, call->credentials);
     }
     status.command->add_flag("--json", json, "The whole status, for programs");
+    status.command->add_flag("--watch", watch, "Again each second");
+    status.command->add_option("--looks", looks, "With --watch: end after so many; 0: go on")
+        ->capture_default_str()
+        ->type_name("N");
     status.command->add_flag("--hot", hot,
                              "In its place the ten rows of each embedding table with the most updates");
   }
@@ -143,7 +170,7 @@ struct OperatorFlags {
     using psd::DaemonCall;
     if (*status.command) {
       return calling(status, [this](const DaemonCall& call) {
-        return hot ? psd::printHotRows(call, json) : psd::printStatus(call, json);
+        return watch ? watchOn(call) : hot ? psd::printHotRows(call, json) : psd::printStatus(call, json);
       });
     }
     if (*reload.command) return calling(reload, psd::reloadServer);
@@ -152,6 +179,12 @@ struct OperatorFlags {
   }
 
  private:
+  psd::Status watchOn(const psd::DaemonCall& call) const {
+    if (json || hot)
+      return {psd::ErrorCode::invalidArgument, "--watch goes neither with --json nor with --hot"};
+    PSD_ASSIGN_OR_RETURN(const uint64_t most, psd::parseLooks(looks));
+    return psd::watchStatus(call, most);
+  }
   template <class Command>
   static psd::Status calling(const Call& call, Command command) {
     PSD_ASSIGN_OR_RETURN(const double seconds,
@@ -241,9 +274,15 @@ int run(int argc, char** argv) {
   app.footer(kExamples);
 
   ConfigFlags serve;
+  std::vector<std::string> http;
   std::string portFile;
   app.add_option("--config", serve.file, "Configuration file (JSON, comments allowed)")->type_name("FILE");
   serve.addTo(app);
+  app.add_option("--http", http,
+                 std::string("Show a page and answer programs over HTTP; without an address on ") +
+                     psd::kDefaultHttpAddress)
+      ->type_name("[ADDRESS]")
+      ->expected(0, 1);
   app.add_option("--port-file", portFile, "Write the TCP port here once the daemon can be reached")
       ->type_name("FILE");
 
@@ -257,6 +296,7 @@ int run(int argc, char** argv) {
                        "policy.aggregator.type, of sync and local_sgd:\n" + psd::aggregatorHelp());
 
   const OperatorFlags operators(app);
+  const psd::LiveCommands live(app);
   const FileFlags files(app);
   const TokenFlags tokens(app);
 
@@ -271,6 +311,10 @@ int run(int argc, char** argv) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return report(psd::usageError(error, app));
   }
+  if (app.count("--http") > 0) {
+    const bool named = !http.empty() && !http.front().empty();
+    serve.overrides.http = named ? http.front() : psd::kDefaultHttpAddress;
+  }
   if (const psd::Status placed = psd::checkOptionsPlaced(app); !placed.ok()) return report(placed);
 
   if (auto text = texts.run()) {
@@ -278,6 +322,7 @@ int run(int argc, char** argv) {
     return report(text->status());
   }
   if (auto outcome = operators.run()) return report(*outcome);
+  if (auto outcome = live.run()) return report(*outcome);
   if (auto outcome = tokens.run()) return report(*outcome);
   auto env = psd::makePosixEnv();
   if (auto outcome = files.run(*env)) return report(*outcome);

@@ -4,8 +4,11 @@
 #include <cstdio>
 
 #include "common/config/json_file.h"
+#include "common/os/env.h"
 #include "common/os/socket.h"
+#include "common/safetensors/safetensors.h"
 #include "common/text/text.h"
+#include "common/types/model_layout.h"
 #include "server/rpc/admin_client.h"
 #include "server/status/status_json.h"
 #include "server/status/status_table.h"
@@ -16,7 +19,8 @@ namespace {
 // For one of several addresses; a daemon that is there accepts sooner.
 constexpr std::chrono::milliseconds kReachTimeout{5'000};
 
-/// The address to call: the only one, or the first that can be connected to.
+}  // namespace
+
 Result<Address> reachable(const DaemonCall& call) {
   if (const std::string warning = tokenInTheClear(call.credentials.token, call.servers); !warning.empty()) {
     std::fprintf(stderr, "psd: %s\n", oneLine(warning, kMessageBytesMax).c_str());
@@ -34,8 +38,6 @@ Result<Address> reachable(const DaemonCall& call) {
   }
   return Error{ErrorCode::unavailable, joined(reasons, "; ")};
 }
-
-}  // namespace
 
 void printConfig(const LoadedConfig& loaded) { std::puts(jsonText(loaded.effective, 2).c_str()); }
 
@@ -71,6 +73,50 @@ Status reloadServer(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
   PSD_ASSIGN_OR_RETURN(const std::string change, reloadDaemon(address, call.timeout, call.credentials));
   std::printf("%s: %s\n", address.toString().c_str(), change.c_str());
+  return {};
+}
+
+Status checkpointServer(const DaemonCall& call) {
+  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
+  PSD_ASSIGN_OR_RETURN(const std::string path, takeCheckpoint(address, call.timeout, call.credentials));
+  std::puts(path.c_str());
+  return {};
+}
+
+Status removeTrainerOf(const DaemonCall& call, Rank rank) {
+  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
+  PSD_ASSIGN_OR_RETURN(const std::string removed,
+                       removeTrainer(address, rank, call.timeout, call.credentials));
+  std::printf("%s: %s was removed\n", address.toString().c_str(), removed.c_str());
+  return {};
+}
+
+Status setKeyOf(const DaemonCall& call, const std::string& assignment) {
+  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
+  PSD_ASSIGN_OR_RETURN(const std::string change, setKey(address, assignment, call.timeout, call.credentials));
+  std::printf("%s: %s\n", address.toString().c_str(), change.c_str());
+  return {};
+}
+
+Status exportServer(Env& env, const DaemonCall& call, const std::string& to) {
+  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
+  PSD_ASSIGN_OR_RETURN(const LiveModel model, fetchModel(address, call.timeout, call.credentials));
+  if (model.spec.tensors.empty()) {
+    return {
+        ErrorCode::invalidArgument,
+        address.toString() + ": model '" + model.spec.name +
+            "' has embedding tables alone; psd export CHECKPOINT --table NAME --to FILE writes one of them"};
+  }
+  const auto places = ModelLayout(model.spec).places();
+  PSD_RETURN_IF_ERROR(writeFileAtomically(env, to, [&](WritableFile& file) {
+    return writeSafetensors(
+        file, model.spec, {{"format", "pt"}, {"writer", "psd " PSD_VERSION}},
+        [&](size_t index, const auto& sink) {
+          return sink(std::span(model.values).subspan(places[index].begin, places[index].count));
+        });
+  }));
+  std::printf("wrote model '%s' of %s to '%s'\n", model.spec.name.c_str(), address.toString().c_str(),
+              to.c_str());
   return {};
 }
 

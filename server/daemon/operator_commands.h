@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "common/auth/credentials.h"
+#include "common/os/address.h"
 #include "common/status/status.h"
+#include "common/types/ids.h"
 #include "server/config/daemon_config.h"
 
 namespace psd {
@@ -19,6 +21,9 @@ struct DaemonCall {
   Credentials credentials;
 };
 
+/// The address to call: the only one, or the first that can be connected to.
+Result<Address> reachable(const DaemonCall& call);
+
 /// `psd check`: the effective configuration as JSON, defaults included.
 void printConfig(const LoadedConfig& loaded);
 
@@ -31,6 +36,18 @@ Status printHotRows(const DaemonCall& call, bool json);
 
 /// `psd reload`: the daemon reads its configuration again. Prints what has changed.
 Status reloadServer(const DaemonCall& call);
+
+/// `psd checkpoint`: the daemon takes one now. Prints its path.
+Status checkpointServer(const DaemonCall& call);
+
+/// `psd trainer remove`: ends a trainer's session. Prints who that was.
+Status removeTrainerOf(const DaemonCall& call, Rank rank);
+
+/// `psd set`: changes one key, "optimizer.lr=0.05", while the daemon runs. Prints what has changed.
+Status setKeyOf(const DaemonCall& call, const std::string& assignment);
+
+/// `psd export --server`: writes the model that the daemon has now as a .safetensors file.
+Status exportServer(Env& env, const DaemonCall& call, const std::string& to);
 
 /// `psd stop`: returns once all is saved, nobody is served any more and the connection is closed. The process
 /// may take some moments more.

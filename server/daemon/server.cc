@@ -42,7 +42,8 @@ Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::sha
       coordinator_(runTermsOf(loaded_.config), host_, counters_),
       controlLoop_(kj::getCurrentThreadExecutor(), coordinator_, host_, reports_),
       administration_(
-          controlLoop_, [this] { return status(); }, [this] { return reload(); }),
+          controlLoop_, [this] { return status(); }, [this] { return reload(); },
+          [this](const std::string& assignment) { return set(assignment); }),
       environment_{std::make_shared<const DaemonConfig>(loaded_.config), counters_, budgets_} {}
 
 Server::~Server() {
@@ -84,7 +85,20 @@ kj::Promise<void> Server::keepTicking() {
   // Once the daemon ends no round is closed by the clock: what is left of it goes on with the next daemon, or
   // was told to end.
   const auto interval = !coordinator_.end().requested() && host_.models().tick() ? kTick : kTickIdle;
+  noteCheckpoints();
   return io_.provider->getTimer().afterDelay(interval).then([this] { return keepTicking(); });
+}
+
+void Server::noteCheckpoints() {
+  const DurabilityStatus status = host_.durability();
+  if (status.checkpoints > checkpoints_ && status.lastCheckpoint) {
+    coordinator_.events().add("checkpoint", status.lastCheckpoint->path + " is complete");
+  }
+  if (status.checkpointFailures > checkpointFailures_) {
+    coordinator_.events().add("failed", "a checkpoint: " + status.error);
+  }
+  checkpoints_ = status.checkpoints;
+  checkpointFailures_ = status.checkpointFailures;
 }
 
 Status Server::prepare() {

@@ -46,6 +46,7 @@ class Server {
   Authenticator& authenticator() { return authenticator_; }
   /// For services on an event loop.
   ControlLoop& controlLoop() { return controlLoop_; }
+  Administration& administration() { return administration_; }
   /// The event loops, for services that come over no connection; they may hold them beyond the threads' end.
   kj::Promise<std::vector<std::shared_ptr<EventLoop>>> loops();
 
@@ -58,6 +59,8 @@ class Server {
   /// (limits.drain_ms), all policies change at once, and it goes on. Gives the change, for people. On an
   /// error nothing has changed.
   kj::Promise<Result<std::string>> reload();
+  /// Goes over to the configuration that holds but for one key, "optimizer.lr=0.05", as reload() does.
+  kj::Promise<Result<std::string>> set(const std::string& assignment);
   /// Cuts the waiting of an end that has begun short.
   void hurry() { hurry_ = true; }
 
@@ -73,6 +76,9 @@ class Server {
   kj::Promise<bool> poll(std::shared_ptr<Condition> settled, kj::TimePoint deadline);
   kj::Promise<void> onEveryThread(std::function<kj::Promise<void>(EventLoopThread&)> work);
   kj::Promise<void> onEveryLoop(std::function<void(EventLoop&)> work);
+  kj::Promise<Result<std::string>> takeOver(Reread reread);
+  /// Tells, as events, of checkpoints that were taken or failed since it was called before.
+  void noteCheckpoints();
   kj::Promise<Result<std::string>> changeTo(LoadedConfig next);
   kj::Promise<Status> changeAtRest(const LoadedConfig& next);
   /// No update begins any more; resolves as settle() does when those that have begun are done.
@@ -110,6 +116,7 @@ class Server {
   size_t nextThread_ = 0;
   bool hurry_ = false;
   bool reloading_ = false;
+  uint64_t checkpoints_ = 0, checkpointFailures_ = 0;  // as events tell of them
   Background background_;
   kj::Promise<void> ticks_ = kj::READY_NOW;
   kj::Promise<void> leaseWatch_ = nullptr;

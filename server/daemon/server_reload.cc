@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "common/config/json_file.h"
 #include "common/log/log_file.h"
 #include "server/config/live_change.h"
 #include "server/daemon/server.h"
@@ -32,15 +33,27 @@ kj::Promise<std::string> Server::follow(std::shared_ptr<const AuthRules> rules) 
 }
 
 kj::Promise<Result<std::string>> Server::reload() {
-  using Outcome = Result<std::string>;
   // First, so that what comes of this stands in the new file.
   if (Status reopened = reopenLogFile(); !reopened.ok()) {
     spdlog::warn("the log stays in the file of before: {}", reopened.message());
   }
+  return takeOver(reread_);
+}
+
+kj::Promise<Result<std::string>> Server::set(const std::string& assignment) {
+  nlohmann::ordered_json document = loaded_.effective;
+  if (Status status = applyOverride(document, assignment); !status.ok()) {
+    return Result<std::string>(status.error());
+  }
+  return takeOver([document = std::move(document)] { return readDaemonConfig(document); });
+}
+
+kj::Promise<Result<std::string>> Server::takeOver(Reread reread) {
+  using Outcome = Result<std::string>;
   if (coordinator_.end().requested()) return Outcome(ErrorCode::shuttingDown, "the daemon is shutting down");
   if (reloading_) return Outcome(ErrorCode::notReady, "another reload is under way");
   reloading_ = true;
-  return background_.run<Result<Reading>>([this] { return readAgain(reread_); })
+  return background_.run<Result<Reading>>([reread = std::move(reread)] { return readAgain(reread); })
       .then([this](Result<Reading> next) -> kj::Promise<Outcome> {
         if (!next.ok()) return Outcome(next.error());
         if (Status may = checkLiveChange(loaded_, next->loaded); !may.ok()) return Outcome(may.error());
@@ -62,9 +75,11 @@ kj::Promise<Result<std::string>> Server::reload() {
         if (outcome.ok()) {
           counters_.reloads.add();
           spdlog::info("reloaded the configuration: {}", *outcome);
+          coordinator_.events().add("reload", *outcome);
         } else {
           counters_.reloadsRefused.add();
           spdlog::warn("the configuration stays as it is: {}", outcome.message());
+          coordinator_.events().add("refused", "another configuration: " + outcome.message());
         }
         return outcome;
       })

@@ -119,6 +119,22 @@ kj::Promise<Status> ParameterHost::keepFinishedRanks(Departed departed) {
       [this, departed = std::move(departed)] { return durability_->keepFinishedRanks(departed); });
 }
 
+kj::Promise<Result<std::string>> ParameterHost::checkpointNow() {
+  using Outcome = Result<std::string>;
+  if (!config_->durability.enabled()) {
+    return Outcome(ErrorCode::invalidArgument,
+                   "durability.type is none: this daemon keeps no checkpoints; set checkpoint or log and "
+                   "durability.path, and start it anew");
+  }
+  if (!models_->ready()) return Outcome(ErrorCode::notReady, "the model has no values yet");
+  if (takesCheckpoint_)
+    return Outcome(ErrorCode::notReady, "another checkpoint was asked for, and is under way");
+  takesCheckpoint_ = true;
+  return background_.run<Outcome>([this] { return durability_->checkpointNow(); }).attach(kj::defer([this] {
+    takesCheckpoint_ = false;
+  }));
+}
+
 void ParameterHost::fillStatus(DaemonStatus& status) const {
   models_->fillStatus(status);
   status.durability = durability_->status();

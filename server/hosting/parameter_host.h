@@ -53,10 +53,14 @@ class ParameterHost final : public Hosting {
 
   /// From prepare() on.
   ModelHost& models() { return *models_; }
+  /// Takes a checkpoint; gives its path. ErrorCode::invalidArgument without durability, notReady before there
+  /// is something to save and while another such call is under way.
+  kj::Promise<Result<std::string>> checkpointNow();
   /// Saves what `durability` has not saved yet. Blocks; when no update comes any more.
   Status saveLast() { return durability_->finish(); }
   /// The next daemon begins a run of its own. Blocks.
   Status forgetFinishedRanks() { return durability_->forgetFinishedRanks(); }
+  DurabilityStatus durability() const { return durability_->status(); }
   /// Model, shards, and what is saved.
   void fillStatus(DaemonStatus& status) const;
 
@@ -101,6 +105,7 @@ class ParameterHost final : public Hosting {
   std::unique_ptr<Durability> durability_;
   std::unique_ptr<ModelHost> models_;
   std::map<ProcessId, Process> processes_;
+  bool takesCheckpoint_ = false;
   Background background_;
 };
 

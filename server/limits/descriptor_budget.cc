@@ -63,6 +63,10 @@ DescriptorBudget shareDescriptors(const DaemonConfig& config, uint64_t limit, ui
     budget.kept += local ? kPerUnixAddress : kPerTcpAddress;
     if (local && config.limits.ringBytes > 0) budget.perConnection = 2;
   }
+  for (const Address& address : config.http.listen) {
+    budget.kept += address.kind == Address::Kind::unixSocket ? kPerUnixAddress : kPerTcpAddress;
+  }
+  if (!config.http.listen.empty()) budget.kept += config.http.connections + uint64_t{1};  // and one to refuse
   return budget;
 }
 

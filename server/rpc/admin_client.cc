@@ -13,6 +13,7 @@
 #include "common/wire/convert.h"
 #include "common/wire/login.h"
 #include "schema/psd.capnp.h"
+#include "server/rpc/live_pull.h"
 
 namespace psd {
 namespace {
@@ -25,11 +26,14 @@ std::string noAnswer(std::chrono::milliseconds timeout) {
   return text;
 }
 
+/// How long the daemon's answer is waited for.
+enum class Patience { asToConnect, endless };
+
 /// Connects, logs in, and runs `talk(login, network)`; whatever the library throws becomes an Error.
 /// `late` is what to add to it when the daemon was asked and has not answered in time.
 template <class T, class Talk>
 Result<T> loggedIn(const Address& address, const Credentials& credentials, std::chrono::milliseconds timeout,
-                   const char* late, Talk talk) {
+                   const char* late, Talk talk, Patience patience = Patience::asToConnect) {
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
   bool asked = false;
   try {
@@ -52,6 +56,7 @@ Result<T> loggedIn(const Address& address, const Credentials& credentials, std::
           asked = true;
           return talk(answer, client);
         });
+    if (patience == Patience::endless) return conversation.wait(io.waitScope);
     return timer.timeoutAt(deadline, kj::mv(conversation)).wait(io.waitScope);
   } catch (const kj::Exception& exception) {
     if (exception.getType() == kj::Exception::Type::OVERLOADED) {
@@ -132,6 +137,94 @@ Result<std::string> reloadDaemon(const Address& address, std::chrono::millisecon
               if (!status.ok()) return status.error();
               return std::string(response.getChange().cStr());
             });
+      });
+}
+
+Result<std::string> takeCheckpoint(const Address& address, std::chrono::milliseconds timeout,
+                                   const Credentials& credentials) {
+  return withAdmin<std::string>(
+      address, credentials, timeout, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        return admin.checkpointRequest().send().then(
+            [](capnp::Response<schema::Admin::CheckpointResults> response) -> Result<std::string> {
+              PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
+              return std::string(response.getPath().cStr());
+            });
+      });
+}
+
+Result<std::string> removeTrainer(const Address& address, Rank rank, std::chrono::milliseconds timeout,
+                                  const Credentials& credentials) {
+  return withAdmin<std::string>(
+      address, credentials, timeout, [rank](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        auto request = admin.removeTrainerRequest();
+        request.setRank(rank.value);
+        return request.send().then(
+            [](capnp::Response<schema::Admin::RemoveTrainerResults> response) -> Result<std::string> {
+              PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
+              return std::string(response.getRemoved().cStr());
+            });
+      });
+}
+
+Result<std::string> setKey(const Address& address, const std::string& assignment,
+                           std::chrono::milliseconds timeout, const Credentials& credentials) {
+  return withAdmin<std::string>(
+      address, credentials, timeout, [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        auto request = admin.setRequest();
+        request.setAssignment(assignment.c_str());
+        return request.send().then(
+            [](capnp::Response<schema::Admin::SetResults> response) -> Result<std::string> {
+              PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
+              return std::string(response.getChange().cStr());
+            });
+      });
+}
+
+Result<std::string> fetchEventsJson(const Address& address, std::chrono::milliseconds timeout,
+                                    const Credentials& credentials) {
+  return withAdmin<std::string>(
+      address, credentials, timeout, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        return admin.eventsRequest().send().then(
+            [](capnp::Response<schema::Admin::EventsResults> response) -> Result<std::string> {
+              return std::string(response.getJson().cStr());
+            });
+      });
+}
+
+Status followEvents(const Address& address, std::chrono::milliseconds timeout, const Credentials& credentials,
+                    const std::function<Result<uint64_t>(const std::string& json)>& tell) {
+  using Outcome = Result<bool>;
+  std::function<kj::Promise<Outcome>(schema::Admin::Client, uint64_t)> next = [&](schema::Admin::Client admin,
+                                                                                  uint64_t after) {
+    auto request = admin.eventsRequest();
+    request.setAfter(after);
+    request.setWait(true);
+    return request.send().then(
+        [&next, &tell,
+         admin](capnp::Response<schema::Admin::EventsResults> events) mutable -> kj::Promise<Outcome> {
+          const Result<uint64_t> told = tell(events.getJson().cStr());
+          if (!told.ok()) return Outcome(told.error());
+          return next(kj::mv(admin), *told);
+        });
+  };
+  return loggedIn<bool>(
+             address, credentials, timeout, "",
+             [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&) -> kj::Promise<Outcome> {
+               if (!login.hasAdmin()) return Outcome(wire::mayNot(address.toString(), "admin", login));
+               return next(login.getAdmin(), 0);
+             },
+             Patience::endless)
+      .status();
+}
+
+Result<LiveModel> fetchModel(const Address& address, std::chrono::milliseconds timeout,
+                             const Credentials& credentials) {
+  using Answer = Result<LiveModel>;
+  return loggedIn<LiveModel>(
+      address, credentials, timeout, "",
+      [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&) -> kj::Promise<Answer> {
+        if (!login.hasReading()) return Answer(wire::mayNot(address.toString(), "reader", login));
+        return pullLiveModel(login.getReading());
       });
 }
 

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 
 #include "common/auth/credentials.h"
 #include "common/os/address.h"
 #include "common/status/status.h"
+#include "common/types/ids.h"
+#include "server/rpc/live_model.h"
 
 namespace psd {
 
@@ -22,6 +25,31 @@ Result<std::string> fetchHotRowsJson(const Address& address, std::chrono::millis
 /// Lets the daemon read its configuration again; gives what has changed, for people.
 Result<std::string> reloadDaemon(const Address& address, std::chrono::milliseconds timeout,
                                  const Credentials& credentials = {});
+
+/// Lets the daemon take a checkpoint; gives its path.
+Result<std::string> takeCheckpoint(const Address& address, std::chrono::milliseconds timeout,
+                                   const Credentials& credentials);
+
+/// Ends the session of the rank's trainer; gives who that was, for people.
+Result<std::string> removeTrainer(const Address& address, Rank rank, std::chrono::milliseconds timeout,
+                                  const Credentials& credentials);
+
+/// Changes one key, "optimizer.lr=0.05"; gives what has changed, for people.
+Result<std::string> setKey(const Address& address, const std::string& assignment,
+                           std::chrono::milliseconds timeout, const Credentials& credentials);
+
+/// What happened, as far as the daemon still has it; DaemonEvents as JSON.
+Result<std::string> fetchEventsJson(const Address& address, std::chrono::milliseconds timeout,
+                                    const Credentials& credentials);
+
+/// The same, and then what happens: each time it calls `tell`, which gives the number of the newest event
+/// that it was told of, or an Error that ends it. Else the connection's end does. `timeout`: to connect.
+Status followEvents(const Address& address, std::chrono::milliseconds timeout, const Credentials& credentials,
+                    const std::function<Result<uint64_t>(const std::string& json)>& tell);
+
+/// Pulls a running daemon's parameters, each shard as its policy promises.
+Result<LiveModel> fetchModel(const Address& address, std::chrono::milliseconds timeout,
+                             const Credentials& credentials);
 
 /// Asks the daemon to stop, and waits until it has closed the connection: it is gone. An Error also when it
 /// could not save what it was to save.

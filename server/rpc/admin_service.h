@@ -6,7 +6,7 @@
 
 namespace psd {
 
-/// The operator's calls: reload and stop. Belongs to the connection's loop.
+/// The operator's calls. Belongs to the connection's loop.
 class AdminService final : public CountedService<schema::Admin> {
  public:
   /// `administration` outlives it.
@@ -15,10 +15,15 @@ class AdminService final : public CountedService<schema::Admin> {
 
  protected:
   kj::Promise<void> reload(ReloadContext context) override;
+  kj::Promise<void> checkpoint(CheckpointContext context) override;
+  kj::Promise<void> removeTrainer(RemoveTrainerContext context) override;
+  kj::Promise<void> set(SetContext context) override;
+  kj::Promise<void> events(EventsContext context) override;
   kj::Promise<void> stop(StopContext context) override;
 
  private:
   Administration& administration_;
+  bool follows_ = false;  // events, in a call that waits
 };
 
 }  // namespace psd

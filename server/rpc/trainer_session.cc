@@ -113,6 +113,21 @@ kj::Promise<void> TrainerSession::takeSamples(TakeSamplesContext context) {
       });
 }
 
+kj::Promise<void> TrainerSession::report(ReportContext context) {
+  auto params = context.getParams();
+  const uint64_t step = params.getStep();
+  std::vector<NamedValue> values;
+  for (auto each : params.getValues()) {
+    if (values.size() > kReportedNamesMax) break;  // too many, which the service says
+    const std::string_view name = wire::textIn(each.getName());
+    values.push_back({std::string(name.substr(0, kReportedNameBytesMax + 1)), each.getValue()});
+  }
+  context.releaseParams();
+  return service_->report(step, std::move(values)).then([context](const Status& status) mutable {
+    acknowledge(context, status);
+  });
+}
+
 kj::Promise<void> TrainerSession::leave(LeaveContext context) {
   context.releaseParams();
   return service_->leave().then([context](const Status& status) mutable { acknowledge(context, status); });

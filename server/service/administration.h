@@ -11,10 +11,11 @@ namespace psd {
 /// loops.
 class Administration {
  public:
-  /// `status` and `reload` run on the control loop; the whole daemon's.
+  /// `status`, `reload` and `set` run on the control loop; the whole daemon's.
   Administration(ControlLoop& control, std::function<DaemonStatus()> status,
-                 std::function<kj::Promise<Result<std::string>>()> reload)
-      : control_(control), status_(std::move(status)), reload_(std::move(reload)) {}
+                 std::function<kj::Promise<Result<std::string>>()> reload,
+                 std::function<kj::Promise<Result<std::string>>(std::string assignment)> set)
+      : control_(control), status_(std::move(status)), reload_(std::move(reload)), set_(std::move(set)) {}
 
   kj::Promise<DaemonStatus> status() {
     return control_.run([this](Coordinator&, ParameterHost&) { return status_(); });
@@ -25,6 +26,28 @@ class Administration {
   /// Goes over to the configuration as it reads now; gives the change, for people.
   kj::Promise<Result<std::string>> reload() {
     return control_.run([this](Coordinator&, ParameterHost&) { return reload_(); });
+  }
+  /// Changes one key, "optimizer.lr=0.05", of the configuration that holds; gives the change, for people.
+  kj::Promise<Result<std::string>> set(std::string assignment) {
+    return control_.run([this, assignment = std::move(assignment)](Coordinator&, ParameterHost&) mutable {
+      return set_(std::move(assignment));
+    });
+  }
+  /// Takes a checkpoint now; gives its path once it is complete.
+  kj::Promise<Result<std::string>> checkpoint() {
+    return control_.run([](Coordinator&, ParameterHost& host) { return host.checkpointNow(); });
+  }
+  /// Ends the session of the rank's trainer and lets its process not in again; names it for people.
+  kj::Promise<Result<std::string>> removeTrainer(Rank rank) {
+    return control_.run(
+        [rank](Coordinator& coordinator, ParameterHost&) { return coordinator.remove(rank); });
+  }
+  /// What happened after the event with that number; `wait`: once there is something.
+  kj::Promise<DaemonEvents> events(uint64_t after, bool wait) {
+    return control_.run([after, wait](Coordinator& coordinator, ParameterHost&) -> kj::Promise<DaemonEvents> {
+      if (wait) return coordinator.events().nextAfter(after);
+      return coordinator.events().after(after);
+    });
   }
   /// Ends the run; `wait`: resolves with what came of the daemon's last work.
   kj::Promise<Status> stop(std::string reason, bool wait) {
@@ -39,6 +62,7 @@ class Administration {
   ControlLoop& control_;
   const std::function<DaemonStatus()> status_;
   const std::function<kj::Promise<Result<std::string>>()> reload_;
+  const std::function<kj::Promise<Result<std::string>>(std::string assignment)> set_;
 };
 
 }  // namespace psd

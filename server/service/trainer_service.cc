@@ -217,6 +217,20 @@ std::vector<bool> TrainerService::unweighted() const {
   return out;
 }
 
+kj::Promise<Status> TrainerService::report(uint64_t step, std::vector<NamedValue> values) {
+  if (Status may = renewLease(); !may.ok()) return may;
+  if (Status right = checkReported(values); !right.ok()) return right;
+  if (reports_) {
+    loop_.environment().counters.refusedOverload.add();
+    return Status(ErrorCode::overloaded, "the report before is not answered yet");
+  }
+  auto taken = control_.run(
+      [session = session_, step, values = std::move(values)](Coordinator& coordinator, ParameterHost&) {
+        return coordinator.report(session, step, values);
+      });
+  return park(reports_, kj::mv(taken));
+}
+
 kj::Promise<Status> TrainerService::leave() {
   if (Status may = renewLease(); !may.ok()) return may;
   left_ = true;

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/types/named_value.h"
 #include "server/pull/pull_service.h"
 #include "server/push/push_server.h"
 #include "server/service/control_loop.h"
@@ -85,6 +86,8 @@ class TrainerService {
 
   /// Samples for a step. May wait; one call at a time.
   kj::Promise<Result<SamplesForStep>> takeSamples(const SamplesRequest& request);
+  /// Takes what the trainer tells of its training. One call at a time.
+  kj::Promise<Status> report(uint64_t step, std::vector<NamedValue> values);
   /// Says goodbye: the trainer is done. Resolves once a daemon after this one would know.
   kj::Promise<Status> leave();
   /// Resolves when the daemon ends. One call at a time.
@@ -111,7 +114,7 @@ class TrainerService {
   InitialValues initialValues_;
   ModelStart::Role role_;
   bool left_ = false, reported_ = false;
-  bool awaitsModel_ = false, awaitsSamples_ = false, awaitsNotice_ = false;  // in a call
+  bool awaitsModel_ = false, awaitsSamples_ = false, awaitsNotice_ = false, reports_ = false;  // in a call
 };
 
 }  // namespace psd

@@ -99,6 +99,17 @@ struct RowShardStatus {
   }
 };
 
+/// A value that a trainer reported.
+struct ReportedStatus {
+  std::string name;
+  std::optional<double> value;  ///< nothing: it is infinite, or no number
+
+  static void fields(auto& visit, auto& self) {
+    visit("name", self.name);
+    visit("value", self.value);
+  }
+};
+
 struct TrainerStatus {
   uint32_t rank = 0;
   std::string host;
@@ -116,6 +127,8 @@ struct TrainerStatus {
   bool connected = false;
   uint64_t connections = 0;
   double leaseLeftSeconds = 0;
+  uint64_t reportedStep = 0;
+  std::vector<ReportedStatus> reports;
 
   static void fields(auto& visit, auto& self) {
     visit("rank", self.rank);
@@ -137,6 +150,8 @@ struct TrainerStatus {
     visit("connected", self.connected);
     visit("connections", self.connections);
     visit("lease_left_seconds", self.leaseLeftSeconds);
+    visit("reported_step", self.reportedStep);
+    visit("reports", self.reports);
   }
 };
 

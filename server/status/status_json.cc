@@ -143,12 +143,18 @@ Json statusJson(const DaemonStatus& status) { return jsonOf(status); }
 
 Json statusJson(const HotRowsStatus& status) { return jsonOf(status); }
 
+Json statusJson(const DaemonEvents& events) { return jsonOf(events); }
+
 Result<DaemonStatus> readStatus(const Json& document, std::string_view origin) {
   return readDocument<DaemonStatus>(document, origin);
 }
 
 Result<HotRowsStatus> readHotRows(const Json& document, std::string_view origin) {
   return readDocument<HotRowsStatus>(document, origin);
+}
+
+Result<DaemonEvents> readEvents(const Json& document, std::string_view origin) {
+  return readDocument<DaemonEvents>(document, origin);
 }
 
 }  // namespace psd

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/status/status.h"
+#include "server/status/daemon_event.h"
 #include "server/status/daemon_status.h"
 #include "server/status/hot_rows.h"
 
@@ -13,6 +14,7 @@ namespace psd {
 /// The status document of the protocol.
 nlohmann::ordered_json statusJson(const DaemonStatus& status);
 nlohmann::ordered_json statusJson(const HotRowsStatus& status);
+nlohmann::ordered_json statusJson(const DaemonEvents& events);
 
 /// Reads a status document, which a peer may have made of anything. An Error names `origin`, the first field
 /// that is missing or wrong, and what would be right. Fields that are not known are passed over: the daemon
@@ -20,5 +22,7 @@ nlohmann::ordered_json statusJson(const HotRowsStatus& status);
 Result<DaemonStatus> readStatus(const nlohmann::ordered_json& document, std::string_view origin);
 /// Reads a document of hot rows; errors are those of readStatus().
 Result<HotRowsStatus> readHotRows(const nlohmann::ordered_json& document, std::string_view origin);
+/// Reads a document of events, likewise.
+Result<DaemonEvents> readEvents(const nlohmann::ordered_json& document, std::string_view origin);
 
 }  // namespace psd

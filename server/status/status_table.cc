@@ -8,6 +8,7 @@
 
 #include "common/text/text.h"
 #include "server/status/quantity.h"
+#include "server/status/table_text.h"
 
 namespace psd {
 namespace {
@@ -15,29 +16,7 @@ namespace {
 constexpr uint64_t kHeldBytesMin = 64 << 10;  // any question for the status takes some
 constexpr size_t kLineBytesMax = 8 << 10;     // a daemon may send anything
 
-using Row = std::vector<std::string>;
-
-/// "model      none yet", with the label that each line begins with.
-std::string line(std::string_view label, std::string_view text) {
-  return fmt::format("{:<10} {}\n", label, oneLine(text, kLineBytesMax));
-}
-
-/// Rows of cells under a heading, columns aligned; numbers to the right.
-std::string aligned(const std::vector<Row>& rows) {
-  std::vector<size_t> widths(rows.front().size());
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); i++) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string out;
-  for (const Row& row : rows) {
-    std::string text = "  ";
-    for (size_t i = 0; i < row.size(); i++) {
-      text += i == 0 ? fmt::format("{:<{}}", row[i], widths[i]) : fmt::format("  {:>{}}", row[i], widths[i]);
-    }
-    out += oneLine(text, kLineBytesMax) + "\n";
-  }
-  return out;
-}
+using Row = TextRow;
 
 /// "topk:fraction=0.01 66.1x": how a trainer's gradients travel, and how much smaller than as float32.
 std::string compressionText(const TrainerStatus& trainer) {
@@ -52,16 +31,26 @@ std::string waitsForText(const TrainerStatus& trainer) {
   return trainer.waitsFor.empty() ? "-" : trainer.waitsFor;
 }
 
+/// What the trainer reports as its loss.
+std::string lossText(const TrainerStatus& trainer) {
+  for (const ReportedStatus& each : trainer.reports) {
+    if (each.name == "loss") return each.value ? fmt::format("{:.4g}", *each.value) : "not finite";
+  }
+  return "-";
+}
+
 std::string trainersTable(const std::vector<TrainerStatus>& trainers) {
   const auto any = [&](auto condition) { return std::any_of(trainers.begin(), trainers.end(), condition); };
   const bool codecs = any([](const TrainerStatus& trainer) { return trainer.codec != "none"; });
   const bool several = any([](const TrainerStatus& trainer) { return trainer.connections > 1; });
   const bool sizes = any([](const TrainerStatus& trainer) { return trainer.nominalBatch != 0; });
+  const bool losses = any([](const TrainerStatus& trainer) { return lossText(trainer) != "-"; });
   std::vector<Row> rows = {
       {"rank", "process", "step", "staleness", "pulled", "pushed", "last seen", "lease left", "waits for"}};
   if (codecs) rows.front().push_back("codec");
   if (several) rows.front().push_back("connections");
   if (sizes) rows.front().push_back("batch");
+  if (losses) rows.front().push_back("loss");
   for (const TrainerStatus& trainer : trainers) {
     rows.push_back({fmt::to_string(trainer.rank), fmt::format("{}@{}", trainer.pid, trainer.host),
                     fmt::to_string(trainer.step), fmt::to_string(trainer.staleness),
@@ -71,8 +60,9 @@ std::string trainersTable(const std::vector<TrainerStatus>& trainers) {
     if (codecs) rows.back().push_back(compressionText(trainer));
     if (several) rows.back().push_back(fmt::to_string(trainer.connections));
     if (sizes) rows.back().push_back(fmt::to_string(trainer.batch));
+    if (losses) rows.back().push_back(lossText(trainer));
   }
-  return aligned(rows);
+  return alignedRows(rows);
 }
 
 std::string shardsTable(const std::vector<ShardStatus>& shards) {
@@ -81,7 +71,7 @@ std::string shardsTable(const std::vector<ShardStatus>& shards) {
     rows.push_back({fmt::to_string(shard.id), fmt::to_string(shard.elements), fmt::to_string(shard.version),
                     shard.device});
   }
-  return aligned(rows);
+  return alignedRows(rows);
 }
 
 std::string rowShardsTable(const std::vector<RowShardStatus>& shards) {
@@ -90,7 +80,7 @@ std::string rowShardsTable(const std::vector<RowShardStatus>& shards) {
     rows.push_back(
         {fmt::to_string(shard.id), fmt::to_string(shard.rows), fmt::to_string(shard.version), shard.device});
   }
-  return aligned(rows);
+  return alignedRows(rows);
 }
 
 std::string tablesTable(const std::vector<TableStatus>& tables) {
@@ -102,21 +92,21 @@ std::string tablesTable(const std::vector<TableStatus>& tables) {
                     fmt::to_string(table.pushedRows), fmt::to_string(table.refusedRows),
                     fmt::to_string(table.notAdmittedRows), fmt::to_string(table.evictedRows)});
   }
-  return aligned(rows);
+  return alignedRows(rows);
 }
 
 std::string modelLines(const DaemonStatus& status) {
-  if (!status.model) return line("model", "none yet; the first trainer brings it");
+  if (!status.model) return labelledLine("model", "none yet; the first trainer brings it");
   const ModelStatus& model = *status.model;
-  return line("model", fmt::format("{}, {} parameters in {} tensors{}", model.name, model.parameters,
-                                   model.tensors, model.ready ? "" : ", waiting for its values")) +
+  return labelledLine("model", fmt::format("{}, {} parameters in {} tensors{}", model.name, model.parameters,
+                                           model.tensors, model.ready ? "" : ", waiting for its values")) +
          (status.shards.empty() ? "" : shardsTable(status.shards)) +
          (status.tables.empty() ? "" : tablesTable(status.tables) + rowShardsTable(status.rowShards));
 }
 
 std::string trainersLines(const DaemonStatus& status) {
   const uint32_t least = status.worldSizeMin, most = status.worldSize;
-  const std::string counted = line(
+  const std::string counted = labelledLine(
       "trainers", fmt::format("{} of {}{} in, {} lost so far", status.trainers.size(),
                               least == most ? "" : fmt::format("{} to ", least), most, status.trainersLost));
   return status.trainers.empty() ? counted : counted + trainersTable(status.trainers);
@@ -129,10 +119,10 @@ std::string waitingLine(const WaitingStatus& waiting) {
   });
   if (waiting.joins > 0) reason += fmt::format("{}{} to join", reason.empty() ? "" : "; ", waiting.joins);
   const std::string ranks = joined(waiting.ranks, ", ", [](uint32_t rank) { return fmt::to_string(rank); });
-  return line("waiting",
-              fmt::format("{} in {} ({} of {}) for {}",
-                          waiting.ranks.size() == 1 ? "rank " + ranks + " waits" : "ranks " + ranks + " wait",
-                          waiting.what, waiting.policy, waiting.group, reason));
+  return labelledLine("waiting", fmt::format("{} in {} ({} of {}) for {}",
+                                             waiting.ranks.size() == 1 ? "rank " + ranks + " waits"
+                                                                       : "ranks " + ranks + " wait",
+                                             waiting.what, waiting.policy, waiting.group, reason));
 }
 
 std::string checkpointText(const std::optional<CheckpointStatus>& last) {
@@ -147,11 +137,11 @@ std::string durabilityLines(const DurabilityStatus& durability) {
   std::string text = fmt::format("{} in {}, {}", durability.type, durability.path,
                                  checkpointText(durability.lastCheckpoint));
   if (durability.checkpointFailures > 0) text += fmt::format(", {} failed", durability.checkpointFailures);
-  std::string out = line("durability", text);
-  if (!durability.error.empty()) out += line("", "NOT SAVED: " + durability.error);
+  std::string out = labelledLine("durability", text);
+  if (!durability.error.empty()) out += labelledLine("", "NOT SAVED: " + durability.error);
   if (durability.log && !durability.log->error.empty()) {
-    out += line("", fmt::format("LOG BROKEN: {}, {} updates not written", durability.log->error,
-                                durability.log->lost));
+    out += labelledLine("", fmt::format("LOG BROKEN: {}, {} updates not written", durability.log->error,
+                                        durability.log->lost));
   }
   return out;
 }
@@ -173,7 +163,7 @@ std::string heldLine(const HeldBytes& held, const HeldLimits& limits) {
     if (bytes < kHeldBytesMin) continue;
     texts.push_back(fmt::format("{} {} of {}", limit, bytesText(bytes), bytesText(most)));
   }
-  return texts.empty() ? "" : line("held", joined(texts, ", "));
+  return texts.empty() ? "" : labelledLine("held", joined(texts, ", "));
 }
 
 /// "staleness  median 3, 99 % ≤ 16, most 17"
@@ -187,20 +177,21 @@ std::string histogramLine(const MetricInfo& info, const HistogramValue& value) {
   std::string label(info.name);
   if (const auto unit = label.rfind("_seconds"); unit != std::string::npos) label.resize(unit);
   std::replace(label.begin(), label.end(), '_', ' ');
-  return line(label, fmt::format("median {}, 99 % ≤ {}, most {}", text(value.quantile(0.5)),
-                                 text(value.bound(0.99)), text(value.most)));
+  return labelledLine(label, fmt::format("median {}, 99 % ≤ {}, most {}", text(value.quantile(0.5)),
+                                         text(value.bound(0.99)), text(value.most)));
 }
 
 std::string metricsLines(const DaemonStatus& status) {
   const DaemonMetrics& metrics = daemonMetrics();
   const auto& counters = status.counters;
-  std::string out =
-      line("traffic", fmt::format("{} pulled, {} pushed, {} gradients in {} updates, {} connections open",
-                                  bytesText(counters[metrics.pullBytes]),
-                                  bytesText(counters[metrics.pushBytes]), counters[metrics.gradients],
-                                  counters[metrics.updates], status.gauges[metrics.connectionsOpen]));
+  std::string out = labelledLine(
+      "traffic", fmt::format("{} pulled, {} pushed, {} gradients in {} updates, {} connections open",
+                             bytesText(counters[metrics.pullBytes]), bytesText(counters[metrics.pushBytes]),
+                             counters[metrics.gradients], counters[metrics.updates],
+                             status.gauges[metrics.connectionsOpen]));
   const uint64_t late = counters[metrics.latePushes], stale = counters[metrics.stalePushes];
-  if (late + stale > 0) out += line("gradients", fmt::format("{} dropped as late, {} as stale", late, stale));
+  if (late + stale > 0)
+    out += labelledLine("gradients", fmt::format("{} dropped as late, {} as stale", late, stale));
   for (const Metric<Histogram>* metric : metrics.all<Histogram>()) {
     const HistogramValue& value = status.histograms[*metric];
     if (value.count > 0) out += histogramLine(metric->info(), value);
@@ -211,7 +202,7 @@ std::string metricsLines(const DaemonStatus& status) {
     if (metric->info().isTrouble && count > 0)
       troubles.push_back(fmt::format("{} {}", metric->info().name, count));
   }
-  return troubles.empty() ? out : out + line("refused", joined(troubles, " "));
+  return troubles.empty() ? out : out + labelledLine("refused", joined(troubles, " "));
 }
 
 }  // namespace
@@ -221,9 +212,9 @@ std::string statusTable(const DaemonStatus& status) {
       fmt::format("psd {}  {}  pid {} on {}, up {}, {} resident", status.version, status.state, status.pid,
                   status.host, durationText(status.uptimeSeconds), bytesText(status.residentBytes));
   std::string out = oneLine(heading, kLineBytesMax) + "\n";
-  out += line("listening", joined(status.addresses, ", "));
-  out += line("policy", status.policy);
-  out += line("optimizer", status.optimizer);
+  out += labelledLine("listening", joined(status.addresses, ", "));
+  out += labelledLine("policy", status.policy);
+  out += labelledLine("optimizer", status.optimizer);
   out += modelLines(status);
   out += trainersLines(status);
   for (const WaitingStatus& waiting : status.waiting) out += waitingLine(waiting);
@@ -239,7 +230,7 @@ std::string hotRowsTable(const HotRowsStatus& status) {
       rows.push_back({table.name, row.id, fmt::to_string(row.updates), fmt::to_string(row.version)});
     }
   }
-  return rows.size() == 1 ? "no table has a row\n" : aligned(rows);
+  return rows.size() == 1 ? "no table has a row\n" : alignedRows(rows);
 }
 
 }  // namespace psd

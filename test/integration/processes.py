@@ -200,6 +200,12 @@ class Daemon(Process):
         ready = next(line for line in self.err.splitlines() if "ready: listening on" in line)
         self.addresses = ready.split("listening on ")[1].split(", pid")[0].split()
         self.address = self.addresses[0]
+        self.pages = ready.split(", page ")[1].split() if ", page " in ready else []
+
+    @property
+    def page(self):
+        """Where its page is, as http://127.0.0.1:41234."""
+        return self.pages[0].rstrip("/")
 
     @property
     def port(self):

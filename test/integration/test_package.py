@@ -65,7 +65,7 @@ class Package(processes.ProcessTest):
                     self.assertRegex(entry, r"^(d|-)rw[x-]r-[x-]r-[x-] root/root ", "for everybody to read, root's to write")
                 self.assertIn(f"./usr/share/doc/{name}/copyright", command("dpkg-deb", "-c", package))
         depends = self.field(self.psd, "Depends")
-        for library in ("libc6", "libcapnp", "libstdc++6"):
+        for library in ("libc6", "libcapnp", "libssl3", "libstdc++6"):
             self.assertRegex(depends, rf"(^|, ){re.escape(library)}")
         self.assertIn("libcapnp-dev", self.field(self.library, "Depends"))
 

@@ -88,6 +88,11 @@ class PythonClient(processes.ProcessTest):
         self.assertAlmostEqual(float(LINE.views(values)["bias"]), 1, 2)
         self.assertEqual(daemon.status()["trainers"], [])
 
+    def test_flat_arrays_begin_at_a_multiple_of_64_bytes(self):
+        for size in (1, 17, 1 << 20):
+            array = psd.Model("m", {"w": (size,)}).zeros()
+            self.assertEqual((array.ctypes.data % 64, array.size % 16, array.any()), (0, 0, False))
+
     def test_arrays_that_nobody_waits_for_may_go(self):
         daemon = self.daemon()
         model = psd.Model("large", {"w": (1 << 20,)})
@@ -205,7 +210,8 @@ class PythonClient(processes.ProcessTest):
         codes = re.findall(r"^  (\w+) @\d+;", schema.partition("enum ErrorCode {")[2].partition("}")[0], re.MULTILINE)
         names = {"io": "InputOutputError"}
         classes = [getattr(psd, names.get(code, code[0].upper() + code[1:])) for code in codes]
-        self.assertEqual(len(set(classes)), 16)
+        self.assertEqual(len(set(classes)), len(codes))
+        self.assertGreaterEqual(len(codes), 16)
         for kind in classes:
             error = psd.errors.of(kind.code, "line", True)
             self.assertIs(type(error), kind)
@@ -288,7 +294,7 @@ class PythonClient(processes.ProcessTest):
         with self.assertLogs("psd", logging.WARNING) as logs:
             self.processes[-1].kill()
             with self.assertRaises(psd.Unavailable) as gone:
-                client.pull(LINE.zeros())
+                client.push(LINE.zeros())  # a pull needs no daemon where its memory is shared
         self.assertTrue(gone.exception.retryable)
         self.assertIn("trying again", logs.output[0])
 

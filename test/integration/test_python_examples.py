@@ -1,6 +1,8 @@
 """The examples in trainer/python/examples, as docs/python.md starts them, learn what they are about."""
 
 import importlib.util
+import json
+import pathlib
 import random
 import re
 import subprocess
@@ -68,6 +70,17 @@ class PythonExamples(processes.ProcessTest):
                     for rank in range(2)]
         for accuracies in self.said(trainers, r"accuracy ([\d.]+)%"):
             self.assertGreater(accuracies[0], 95)
+
+    def test_what_scripts_bench_measures(self):
+        import psd
+
+        program, package = processes.REPO / "test" / "bench" / "python_client.py", pathlib.Path(psd.__file__).parents[1]
+        for operation in ("pull", "push", "train"):
+            done = subprocess.run([sys.executable, program, operation, "--server", self.daemon().address, "--package", package,
+                                   "--size", "1000000", "--seconds", "0.01"], text=True, capture_output=True, check=True,
+                                  timeout=SECONDS)
+            report = json.loads(done.stdout)
+            self.assertGreater(report["server_median_s" if operation == "train" else "median_s"], 0)
 
     def test_each_tells_of_itself(self):
         page = (processes.REPO / "docs" / "python.md").read_text(encoding="utf-8")

@@ -105,7 +105,7 @@ class Tls(processes.ProcessTest):
         with socket.create_connection((host, port), timeout=processes.WAIT_S) as silent:
             silent.settimeout(processes.WAIT_S)
             self.assertEqual(silent.recv(1), b"", "a peer that never shakes hands is cut off")
-        self.assertIn("no TLS handshake within limits.login_timeout_ms (300)", daemon.err)
+        processes.until("it is logged", lambda: "no TLS handshake within limits.login_timeout_ms (300)" in daemon.err)
         self.assert_ends(self.status(daemon.tls))
         daemon.until_status("nothing but the asking connection is open", lambda status: status["gauges"]["connections_open"] == 1)
         self.assertEqual(daemon.counter("handshakes_refused"), 2)

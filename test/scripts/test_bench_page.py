@@ -102,7 +102,7 @@ class Page(unittest.TestCase):
         self.assertNotIn("Z80", self.page(self.measured(1), before))
 
     def test_what_groups_show_in_the_head_they_have(self):
-        programs = types.SimpleNamespace(python=None, seconds=1, device="cpu")
+        programs = types.SimpleNamespace(python="python3", has_package=lambda: True, seconds=1, device="cpu")
         for kind in bench_groups.GROUPS:
             group = kind(programs, False)
             if group.summary:
@@ -114,10 +114,10 @@ class Page(unittest.TestCase):
         self.assertEqual(len(set(titles)), len(titles))
 
     def test_every_group_says_what_it_measures(self):
-        cases = itertools.product(("cpu", "cuda:0"), (False, True), bench_groups.GROUPS)
-        for device, quick, group in cases:
-            programs = types.SimpleNamespace(python=None, seconds=1, device=device)
-            with self.subTest(group.name, device=device, quick=quick):
+        cases = itertools.product(("cpu", "cuda:0"), (False, True), (None, "python3"), bench_groups.GROUPS)
+        for device, quick, python, group in cases:
+            programs = types.SimpleNamespace(python=python, has_package=lambda python=python: bool(python), seconds=1, device=device)
+            with self.subTest(group.name, device=device, quick=quick, python=python):
                 work = group(programs, quick).measurements()
                 self.assertTrue(work)
                 self.assertTrue(all(callable(measure) for measure in work.values()))

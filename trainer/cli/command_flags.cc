@@ -227,6 +227,8 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
          "file, else one of torch.jit.save; default: drawn with --seed")
       ->type_name("FILE");
   app.add_option("--metrics", flags.metrics, "add one JSON line per step to FILE")->type_name("FILE");
+  app.add_option("--tensorboard", flags.tensorboard, "write events for TensorBoard to DIR/rank-N")
+      ->type_name("DIR");
 }
 
 void addEvalFlags(CLI::App& app, RawFlags& flags) {

@@ -218,6 +218,7 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
   }
   PSD_ASSIGN_OR_RETURN(train.initFile, readFileName("--init", flags.init));
   PSD_ASSIGN_OR_RETURN(train.metricsFile, readFileName("--metrics", flags.metrics));
+  PSD_ASSIGN_OR_RETURN(train.tensorboardFolder, readFileName("--tensorboard", flags.tensorboard));
   return Command(std::move(train));
 }
 

@@ -30,8 +30,9 @@ struct CommonOptions {
 struct TrainCommand {
   CommonOptions common;
   LoopOptions loop;
-  std::string initFile;     ///< values that the model begins with; empty: the seeded ones
-  std::string metricsFile;  ///< empty: none
+  std::string initFile;           ///< values that the model begins with; empty: the seeded ones
+  std::string metricsFile;        ///< empty: none
+  std::string tensorboardFolder;  ///< of all ranks; empty: none
 };
 
 struct EvalCommand {

@@ -16,6 +16,8 @@
 #include "trainer/loop/fit.h"
 #include "trainer/loop/metrics.h"
 #include "trainer/loop/progress.h"
+#include "trainer/loop/reporter.h"
+#include "trainer/loop/tensorboard.h"
 #include "trainer/model/initial_values.h"
 
 namespace psd {
@@ -31,6 +33,8 @@ struct Material {
   std::unique_ptr<Dataset> test;  ///< for who may be kScoringRank
   std::unique_ptr<Model> model;
   std::unique_ptr<MetricsWriter> metrics;  ///< null without --metrics
+  std::unique_ptr<TensorboardWriter>
+      tensorboard;  ///< null without --tensorboard, and before the rank is known
 };
 
 Result<Material> prepare(const TrainCommand& command) {
@@ -58,7 +62,34 @@ Result<Material> prepare(const TrainCommand& command) {
     }
     material.metrics = std::move(metrics).value();
   }
+  if (!command.tensorboardFolder.empty()) {
+    const Status writable = TensorboardWriter::checkFolder(command.tensorboardFolder);
+    if (!writable.ok()) return Error{writable.error().code, "--tensorboard: " + writable.message()};
+  }
   return material;
+}
+
+/// Opens the file for TensorBoard, whose name has the rank.
+Status openTensorboard(const TrainCommand& command, Rank rank, Material& material) {
+  if (command.tensorboardFolder.empty()) return {};
+  auto events = TensorboardWriter::create(command.tensorboardFolder + "/rank-" + std::to_string(rank.value));
+  if (!events.ok()) return {events.error().code, "--tensorboard: " + events.message()};
+  material.tensorboard = std::move(events).value();
+  return {};
+}
+
+/// Ends what is written beside the output. `score`: of the final model; null: it was not scored.
+Status finishFiles(Material& material, uint64_t steps, const Score* score) {
+  if (material.metrics) PSD_RETURN_IF_ERROR(material.metrics->finish());
+  if (!material.tensorboard) return {};
+  if (score) {
+    std::vector<std::string> tags;
+    for (const Metric& metric : score->metrics) tags.push_back("eval/" + metric.name);
+    std::vector<TensorboardWriter::Scalar> scalars;
+    for (size_t i = 0; i < tags.size(); i++) scalars.emplace_back(tags[i], score->metrics[i].value());
+    material.tensorboard->add(steps, scalars);
+  }
+  return material.tensorboard->finish();
 }
 
 void logStart(const TrainCommand& command, const Material& material, const JoinInfo& info,
@@ -111,10 +142,13 @@ Error afterGoodbye(Client& client, const Error& error) {
 Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& material,
                               std::optional<Evaluation>& final, Progress& progress,
                               const StopSignals& signals) {
-  std::vector<LoopObserver*> observers{&progress};
+  Reporter reporter(client);
+  std::vector<LoopObserver*> observers{&progress, &reporter};
   if (material.metrics) observers.push_back(material.metrics.get());
+  if (material.tensorboard) observers.push_back(material.tensorboard.get());
   auto summary = loop.run(observers, [&] { return signals.received() != 0; });
   progress.finish();
+  reporter.finish();
   if (!summary.ok()) return afterGoodbye(client, summary.error());
   if (final && !summary->interrupted) {
     const Status pulled = final->pull(client).status();
@@ -159,6 +193,9 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
   logStart(command, material, *info, loop.membership());
 
   const Rank rank = loop.membership().rank;
+  if (Status opened = openTensorboard(command, rank, material); !opened.ok()) {
+    return afterGoodbye(*client, opened.error());
+  }
   if (material.metrics) material.metrics->setRank(rank);
   std::optional<Evaluation> final;  // of the test set
   if (rank == kScoringRank) final.emplace(*material.model, *material.test);
@@ -167,10 +204,12 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
                        trainAndLeave(loop, *client, material, final, *progress, *signals));
   signals.reset();  // from here on there is nobody to say goodbye to
   out << formatSummary(rank, outcome.summary) << std::endl;
-  if (material.metrics) PSD_RETURN_IF_ERROR(material.metrics->finish());
   if (final && outcome.signal == 0) {
     PSD_ASSIGN_OR_RETURN(const Score score, final->score());
+    PSD_RETURN_IF_ERROR(finishFiles(material, outcome.summary.steps, &score));
     out << "rank " << rank.value << "  test " << formatScore(score, material.test->describe()) << std::endl;
+  } else {
+    PSD_RETURN_IF_ERROR(finishFiles(material, outcome.summary.steps, nullptr));
   }
   return outcome.signal;
 }

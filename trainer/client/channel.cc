@@ -377,6 +377,22 @@ kj::Promise<Result<DealtSamples>> Channel::takeSamples(const SamplesRequest& sam
   });
 }
 
+void Channel::report(Step step, std::span<const NamedValue> values) {
+  if (reports_ || connection_.ended() || !connection_.canPush()) return;
+  auto request = connection_.trainer().reportRequest();
+  request.setStep(step.value);
+  auto out = request.initValues(static_cast<kj::uint>(values.size()));
+  for (kj::uint i = 0; i < out.size(); i++) {
+    out[i].setName(values[i].name.c_str());
+    out[i].setValue(values[i].value);
+  }
+  reports_ = true;
+  report_ = request.send()
+                .then([this](auto&&) { reports_ = false; })
+                // An older daemon is not asked again; a broken connection shows in the next call.
+                .eagerlyEvaluate([](kj::Exception&&) {});
+}
+
 kj::Promise<void> Channel::pingOnAndOn(uint64_t left, std::vector<double>& seconds) {
   if (left == 0) return kj::READY_NOW;
   const auto start = Clock::now();

@@ -68,6 +68,8 @@ class Channel {
   /// See SliceTransport::conclude(); where there are several connections.
   void concludePush(Step step, const std::vector<ShardId>& dropped) { transports_.conclude(step, dropped); }
   kj::Promise<Result<DealtSamples>> takeSamples(const SamplesRequest& samples);
+  /// See Client::report().
+  void report(Step step, std::span<const NamedValue> values);
   kj::Promise<Result<PingInfo>> ping(uint64_t calls, uint32_t outstanding);
   kj::Promise<Status> leave();
   /// Ends the connection: whatever is under way fails, with `why` where nothing better is known. Resolves
@@ -107,6 +109,8 @@ class Channel {
   uint32_t number_ = 0;         // of this one among them
   uint64_t lastPull_ = 0;
   SliceQueue pushes_;
+  kj::Promise<void> report_ = kj::READY_NOW;  // under way
+  bool reports_ = false;
 };
 
 }  // namespace psd

@@ -14,6 +14,7 @@
 #include "common/types/ids.h"
 #include "common/types/local_steps.h"
 #include "common/types/model_spec.h"
+#include "common/types/named_value.h"
 #include "common/types/push_outcome.h"
 #include "common/types/samples.h"
 #include "trainer/client/row_batch.h"
@@ -262,6 +263,11 @@ class Client {
   virtual Result<DealtSamples> takeSamples(const SamplesRequest&) {
     return Error{ErrorCode::notReady, "this client deals no samples"};
   }
+
+  /// Tells the daemon, for people, how training goes at `step`: at most 16 values, named by 64 letters,
+  /// digits, or . _ - / at most. After join(). Does not wait; while the report before is not answered, and
+  /// where the daemon does not know reports, nothing is sent. An Error is of the values alone.
+  virtual Status report(Step, std::span<const NamedValue> values) { return checkReported(values); }
 
   /// Makes `calls` empty calls, `outstanding` of them unanswered at a time, and waits for all. Allowed at any
   /// time after connect().

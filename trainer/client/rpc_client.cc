@@ -171,6 +171,13 @@ Result<DealtSamples> RpcClient::takeSamples(const SamplesRequest& request) {
   }
 }
 
+Status RpcClient::report(Step step, std::span<const NamedValue> values) {
+  PSD_RETURN_IF_ERROR(checkReported(values));
+  links_.first().post([step, values = std::vector<NamedValue>(values.begin(), values.end())](
+                          Channel& channel) { channel.report(step, values); });
+  return {};
+}
+
 Result<PingInfo> RpcClient::ping(uint64_t calls, uint32_t outstanding) {
   return links_.first().call<Result<PingInfo>>(
       [&](Channel& channel, kj::Timer&) { return channel.ping(calls, outstanding); });

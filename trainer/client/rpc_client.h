@@ -36,6 +36,7 @@ class RpcClient final : public Client, private CallHost {
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
   Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
+  Status report(Step step, std::span<const NamedValue> values) override;
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;
   Status leave() override;
   void interrupt() override;

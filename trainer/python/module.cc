@@ -5,6 +5,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -213,6 +214,7 @@ void bindClient(nb::module_& m) {
                                        .wait = wait});
           },
           "step"_a, "count"_a, "samples"_a, "epochs"_a, "first_epoch"_a, "wait"_a)
+      .def("report", &PythonClient::report, "step"_a, "values"_a)
       .def(
           "ping",
           [](PythonClient& client, uint64_t calls, uint32_t outstanding) {

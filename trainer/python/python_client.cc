@@ -127,6 +127,13 @@ DealtSamples PythonClient::takeSamples(const SamplesRequest& request) {
   return take(client_->run([request](Client& client) { return client.takeSamples(request); }));
 }
 
+void PythonClient::report(uint64_t step, const std::map<std::string, double>& values) {
+  std::vector<NamedValue> named;
+  for (const auto& [name, value] : values) named.push_back({name, value});
+  check(checkReported(named));
+  client_->post([step, named = std::move(named)](Client& client) { (void)client.report(Step{step}, named); });
+}
+
 PingInfo PythonClient::ping(uint64_t calls, uint32_t outstanding) {
   return take(client_->run([calls, outstanding](Client& client) { return client.ping(calls, outstanding); }));
 }

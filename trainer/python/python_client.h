@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -101,6 +103,7 @@ class PythonClient {
   PythonPending<PushInfo> push(const PushArguments& arguments);
   PythonPartialPush beginPush(const PushArguments& arguments);
   DealtSamples takeSamples(const SamplesRequest& request);
+  void report(uint64_t step, const std::map<std::string, double>& values);
   PingInfo ping(uint64_t calls, uint32_t outstanding);
   /// An empty batch of rows of the model's tables.
   PythonRows rows() const;

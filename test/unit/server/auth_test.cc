@@ -93,10 +93,11 @@ TEST_CASE("Auth: a token file is its owner's alone") {
   CHECK_FALSE(readTokenFile(folder.dir.path()).ok());
 }
 
-TEST_CASE("Auth: a token decides alone; else certificate and user do") {
+TEST_CASE("Auth: a token decides alone, without one certificate and user do") {
   const Folder folder;
   folder.hold(lineOf("pool", "trainer", "secret") + lineOf("eve", "reader", "other"));
   Authenticator who;
+  CHECK(who.logIn("any", {"10.0.0.1:1", {}, {"ops"}})->identity.name == "ops");  // without rules, too
   who.adopt(rulesOf({folder.path, {{"node-*.lab", Role::trainer}, {"*", Role::reader}}, Role::admin}));
   const Peer self{"here", geteuid(), {}}, stranger{"here", geteuid() + 1, {}}, far{"10.0.0.1:1", {}, {}};
   const auto roleOf = [&](const std::string& token, const Peer& peer) {

@@ -1,4 +1,4 @@
-"""Train with a psd parameter server: psd.Client for numpy arrays, psd.torch for PyTorch."""
+"""Train with a psd parameter server: psd.Client for numpy arrays, psd.torch for PyTorch, psd.jax for JAX."""
 
 from ._psd import DealtSamples, JoinInfo, PartialPush, PendingPull, PendingPush, PullInfo, PushInfo, Rows
 from ._psd import version as __version__

@@ -17,6 +17,7 @@ from . import _psd
 from .errors import InvalidArgument
 
 _log = logging.getLogger("psd")
+_ALIGNED = 16  # elements
 _open: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
@@ -67,8 +68,10 @@ class Model:
         return self._spec.signature()
 
     def zeros(self) -> np.ndarray:
-        """A flat array for values or gradients."""
-        return np.zeros(self.size, np.float32)
+        """A flat array for values or gradients, which begins at a multiple of 64 bytes."""
+        array = np.zeros(self.size + _ALIGNED, np.float32)
+        begin = -(array.ctypes.data // array.itemsize) % _ALIGNED
+        return array[begin:begin + self.size]
 
     def views(self, flat: np.ndarray) -> dict[str, np.ndarray]:
         """The tensors in a flat array, without a copy."""
@@ -112,9 +115,9 @@ class Client:
         """Connects to the first of `servers` that answers: "tcp://host:port", "tls://host:port" or "unix:///path"; None: the
         environment's PSD_SERVER. `token`, or the file that holds it, tells the daemon who this is; None: PSD_TOKEN_FILE,
         PSD_TOKEN. `tls_ca` says whose daemons to trust at tls://, `tls_cert` and `tls_key` who this is, all files in PEM
-        format; None: PSD_TLS_CA, PSD_TLS_CERT, PSD_TLS_KEY. Times in seconds. `retry_timeout`: how long a trainer whose connection broke tries to come back.
-        `on_event(what, line)` is told what keeps the client ("waits", "broke") and when it is "back"; None: the
-        logger "psd" is."""
+        format; None: PSD_TLS_CA, PSD_TLS_CERT, PSD_TLS_KEY. Times in seconds. `retry_timeout`: how long a trainer whose
+        connection broke tries to come back. `on_event(what, line)` is told what keeps the client ("waits", "broke") and when
+        it is "back"; None: the logger "psd" is."""
         if servers is None:
             servers = os.environ.get("PSD_SERVER", "")
             if not servers:
@@ -194,6 +197,11 @@ class Client:
         of each of so many epochs. The same samples when asked again. `wait`: where others have what is left, until it comes
         back or is done; only when no push is under way. `first_epoch`: where a daemon without a plan begins."""
         return self._client.take_samples(self.step + 1 + ahead, count, samples, epochs, first_epoch, wait)
+
+    def report(self, values: dict[str, float]) -> None:
+        """Tells the daemon, for people, how training goes after the newest push: at most 16 values, as {"loss": 0.3}.
+        Does not wait; what comes while a report is on its way is left out."""
+        self._client.report(self.step, values)
 
     def ping(self, calls: int = 1, outstanding: int = 1) -> list[float]:
         """Seconds of so many empty calls."""

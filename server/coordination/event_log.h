@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+
+#include <kj/async.h>
+
+#include "server/status/daemon_event.h"
+
+namespace psd {
+
+/// What happened in this daemon: the newest kEventsMax of it, each a line. Belongs to the control loop's
+/// thread.
+class EventLog {
+ public:
+  static constexpr size_t kEventsMax = 256, kTextBytesMax = 500;
+
+  void add(std::string_view kind, std::string_view text);
+  /// Those with a larger number than `number`, of the ones that are kept; oldest first.
+  DaemonEvents after(uint64_t number) const;
+  /// after(), once there are some.
+  kj::Promise<DaemonEvents> nextAfter(uint64_t number);
+  uint64_t newest() const { return newest_; }
+
+ private:
+  std::deque<DaemonEvent> events_;
+  uint64_t newest_ = 0;
+  kj::PromiseFulfillerPair<void> pair_ = kj::newPromiseAndFulfiller<void>();
+  kj::ForkedPromise<void> added_ = pair_.promise.fork();
+};
+
+/// The time of an event that happens now.
+double unixTimeNow();
+
+}  // namespace psd

@@ -1,0 +1,92 @@
+#include "server/daemon/http_hooks.h"
+
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace psd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Outcome = Result<std::string>;
+
+std::string jsonOfSeries(const ThinnedSeries& series) {
+  std::string text = "[";
+  for (const ReportedPoint& point : series.points()) {
+    text += fmt::format("{}[{:.1f},{},", text.size() > 1 ? "," : "", point.time, point.step);
+    text += std::isfinite(point.value) ? fmt::format("{:.7g}]", point.value) : "null]";
+  }
+  return text + "]";
+}
+
+/// Names need no escapes: checkReported().
+std::string jsonOfReports(const ReportBook& reports) {
+  std::string text = "{";
+  for (const auto& [rank, entry] : reports.ranks()) {
+    text += fmt::format("{}\"{}\":{{", text.size() > 1 ? "," : "", rank.value);
+    char before = 0;
+    for (const auto& [name, series] : entry.series) {
+      if (before != 0) text += before;
+      text += fmt::format("\"{}\":{}", name, jsonOfSeries(series));
+      before = ',';
+    }
+    text += "}";
+  }
+  return text + "}";
+}
+
+/// Where callers must show who they are, by the token alone.
+HttpRole roleOf(const Authenticator& authenticator, const HttpCaller& caller) {
+  constexpr std::string_view kScheme = "Bearer ";
+  if (!authenticator.asks()) return HttpRole::admin;
+  if (!caller.authorization.starts_with(kScheme)) return HttpRole::none;
+  const Result<Identity> identity =
+      authenticator.byToken(std::string_view(caller.authorization).substr(kScheme.size()));
+  if (!identity.ok()) return HttpRole::none;
+  return identity->role == Role::admin ? HttpRole::admin : HttpRole::observer;
+}
+
+/// The integer `key` of an action's arguments, and no other.
+Result<uint32_t> onlyInteger(const Json& arguments, const std::string& key) {
+  const auto found = arguments.find(key);
+  if (arguments.size() == 1 && found != arguments.end() && found->is_number_unsigned() &&
+      found->get<uint64_t>() <= UINT32_MAX) {
+    return found->get<uint32_t>();
+  }
+  return Error{ErrorCode::invalidArgument, fmt::format("the body must be {{\"{}\": N}}", key)};
+}
+
+}  // namespace
+
+HttpHooks httpHooksOf(Server& server) {
+  HttpHooks hooks;
+  hooks.status = [&server] { return server.status(); };
+  hooks.reports = [&server] { return jsonOfReports(server.coordinator().reports()); };
+  hooks.events = [&server] { return server.coordinator().events().after(0); };
+  hooks.roleOf = [&server](const HttpCaller& caller) { return roleOf(server.authenticator(), caller); };
+  Administration& administration = server.administration();
+  hooks.actions["reload"] = [&administration](const Json&) { return administration.reload(); };
+  hooks.actions["checkpoint"] = [&administration](const Json&) {
+    return administration.checkpoint().then([](Outcome path) -> Outcome {
+      if (!path.ok()) return path;
+      return *path + " is complete";
+    });
+  };
+  hooks.actions["remove"] = [&administration](const Json& arguments) -> kj::Promise<Outcome> {
+    const Result<uint32_t> rank = onlyInteger(arguments, "rank");
+    if (!rank.ok()) return Outcome(rank.error());
+    return administration.removeTrainer(Rank{*rank}).then([](Outcome removed) -> Outcome {
+      if (!removed.ok()) return removed;
+      return *removed + " was removed";
+    });
+  };
+  hooks.actions["stop"] = [&administration](const Json&) {
+    return administration.stop("asked over HTTP", false).then([](const Status& status) {
+      return status.ok() ? Outcome("the daemon ends") : Outcome(status.error());
+    });
+  };
+  return hooks;
+}
+
+}  // namespace psd

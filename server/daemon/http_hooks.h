@@ -1,0 +1,12 @@
+#pragma once
+
+#include "server/daemon/server.h"
+#include "server/http/hooks.h"
+
+namespace psd {
+
+/// What the HTTP side may ask of this daemon, which outlives it. Without `auth` all callers may do
+/// everything, else what their token says.
+HttpHooks httpHooksOf(Server& server);
+
+}  // namespace psd

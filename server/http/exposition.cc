@@ -1,0 +1,226 @@
+#include "server/http/exposition.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace psd {
+namespace {
+
+/// A label's value, or a help text, as the format has it.
+std::string escapedForPrometheus(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') out += '\\';
+    if (c == '\n') {
+      out += "\\n";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
+
+/// Writes one metric after the other. Owned by one thread.
+class MetricWriter {
+ public:
+  enum class Type { counter, gauge, histogram };
+
+  /// Begins a metric, of which sample() gives the values. `help` is a sentence without its end.
+  void begin(std::string name, Type type, std::string_view help) {
+    name_ = std::move(name);
+    constexpr std::string_view kTypes[] = {"counter", "gauge", "histogram"};
+    std::string text(help);  // backquotes are for pages
+    std::erase(text, '`');
+    if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
+    std::string escaped;
+    for (const char c : text) escaped += c == '\\' ? "\\\\" : std::string(1, c);
+    out_ +=
+        fmt::format("# HELP {0} {1}.\n# TYPE {0} {2}\n", name_, escaped, kTypes[static_cast<size_t>(type)]);
+  }
+  template <class T>
+  void sample(T value, Labels labels = {}, std::string_view suffix = "") {
+    out_ += name_;
+    out_ += suffix;
+    char before = '{';
+    for (const auto& [label, text] : labels) {
+      out_ += fmt::format("{}{}=\"{}\"", before, label, escapedForPrometheus(text));
+      before = ',';
+    }
+    if (labels.size() > 0) out_ += '}';
+    out_ += fmt::format(" {}\n", value);
+  }
+  template <class T>
+  void one(std::string name, Type type, std::string_view help, T value) {
+    begin(std::move(name), type, help);
+    sample(value);
+  }
+
+  const std::string& text() const { return out_; }
+
+ private:
+  std::string name_, out_;
+};
+
+using Type = MetricWriter::Type;
+
+void write(MetricWriter& out, const MetricInfo& info, const HistogramValue& value) {
+  out.begin(fmt::format("psd_{}", info.name), Type::histogram, info.help);
+  uint64_t sum = 0;
+  for (const HistogramValue::Bucket& bucket : value.buckets) {
+    sum += bucket.count;
+    out.sample(sum, {{"le", bucket.atMost ? fmt::format("{:g}", *bucket.atMost) : "+Inf"}}, "_bucket");
+  }
+  out.sample(value.sum, {}, "_sum");
+  out.sample(sum, {}, "_count");
+}
+
+void writeMetrics(MetricWriter& out, const DaemonStatus& status, const HttpMetrics& http) {
+  for (const auto* metric : daemonMetrics().all<Counter>()) {
+    out.one(fmt::format("psd_{}_total", metric->info().name), Type::counter, metric->info().help,
+            status.counters[*metric]);
+  }
+  for (const auto* metric : daemonMetrics().all<Gauge>()) {
+    out.one(fmt::format("psd_{}", metric->info().name), Type::gauge, metric->info().help,
+            status.gauges[*metric]);
+  }
+  for (const auto* metric : daemonMetrics().all<Histogram>()) {
+    write(out, metric->info(), status.histograms[*metric]);
+  }
+  for (const auto* metric : http.all<Counter>()) {
+    out.one(fmt::format("psd_{}_total", metric->info().name), Type::counter, metric->info().help,
+            metric->value());
+  }
+  for (const auto* metric : http.all<Gauge>()) {
+    out.one(fmt::format("psd_{}", metric->info().name), Type::gauge, metric->info().help, metric->value());
+  }
+}
+
+void writeDaemon(MetricWriter& out, const DaemonStatus& status) {
+  out.begin("psd_build_info", Type::gauge, "version, policy and optimizer; always 1");
+  out.sample(1, {{"version", status.version}, {"policy", status.policy}, {"optimizer", status.optimizer}});
+  out.one("psd_uptime_seconds", Type::gauge, "since the daemon began to start", status.uptimeSeconds);
+  out.one("psd_serving", Type::gauge,
+          "whether trainers are served: the model has values, and no end has begun",
+          status.state == "serving" ? 1 : 0);
+  out.one("psd_resident_bytes", Type::gauge, "memory of the process", status.residentBytes);
+  const std::pair<const char*, std::pair<uint64_t, uint64_t>> held[] = {
+      {"in_flight", {status.held.inFlight, status.limits.inFlight}},
+      {"rings", {status.held.rings, status.limits.rings}},
+      {"snapshots", {status.held.snapshots, status.limits.snapshots}},
+      {"log_pending", {status.held.logPending, status.limits.logPending}},
+      {"outgoing", {status.held.outgoing, status.limits.outgoing}},
+      {"staged", {status.held.staged, status.limits.staged}}};
+  out.begin("psd_held_bytes", Type::gauge, "what peers make the daemon hold now");
+  for (const auto& [kind, bytes] : held) out.sample(bytes.first, {{"kind", kind}});
+  out.begin("psd_held_limit_bytes", Type::gauge, "what psd_held_bytes stays under");
+  for (const auto& [kind, bytes] : held) out.sample(bytes.second, {{"kind", kind}});
+  out.one("psd_model_parameters", Type::gauge, "parameters of the model that is served, without padding",
+          status.model ? status.model->parameters : 0);
+  out.one("psd_samples_done_total", Type::counter, "samples that are done of those that the daemon deals",
+          status.samples ? status.samples->done : 0);
+}
+
+void writeDurability(MetricWriter& out, const DurabilityStatus& durability) {
+  const LogStatus log = durability.log.value_or(LogStatus());
+  out.one("psd_checkpoints_total", Type::counter, "checkpoints that were taken", durability.checkpoints);
+  out.one("psd_checkpoint_failures_total", Type::counter, "checkpoints that failed",
+          durability.checkpointFailures);
+  out.begin("psd_last_checkpoint_age_seconds", Type::gauge, "since the newest checkpoint was finished");
+  if (durability.lastCheckpoint) out.sample(durability.lastCheckpoint->ageSeconds);
+  out.begin("psd_last_checkpoint_duration_seconds", Type::gauge, "what the newest checkpoint took");
+  if (durability.lastCheckpoint) out.sample(durability.lastCheckpoint->durationSeconds);
+  out.one("psd_durability_failing", Type::gauge, "whether the newest try to save something failed",
+          durability.error.empty() && log.error.empty() ? 0 : 1);
+  out.one("psd_log_records_total", Type::counter, "records written to the log", log.records);
+  out.one("psd_log_written_bytes_total", Type::counter, "bytes written to the log", log.writtenBytes);
+  out.one("psd_log_lost_total", Type::counter, "updates that were not written to the log", log.lost);
+}
+
+void writeTrainers(MetricWriter& out, const DaemonStatus& status) {
+  const auto each = [&](const char* name, Type type, const char* help, auto value) {
+    out.begin(name, type, help);
+    for (const TrainerStatus& trainer : status.trainers) {
+      out.sample(value(trainer), {{"rank", fmt::to_string(trainer.rank)}});
+    }
+  };
+  out.one("psd_trainers", Type::gauge, "trainers that are in", status.trainers.size());
+  out.one("psd_world_size", Type::gauge, "trainers that there may be; 0: not known yet", status.worldSize);
+  out.one("psd_trainers_lost_total", Type::counter, "sessions of trainers that ended without a goodbye",
+          status.trainersLost);
+  each("psd_trainer_step", Type::gauge, "step of the trainer's last push", [](auto& t) { return t.step; });
+  each("psd_trainer_staleness", Type::gauge, "staleness of the trainer's last update",
+       [](auto& t) { return t.staleness; });
+  each("psd_trainer_pulled_bytes_total", Type::counter, "parameters that the trainer pulled",
+       [](auto& t) { return t.pulledBytes; });
+  each("psd_trainer_pushed_bytes_total", Type::counter, "gradients that the trainer pushed",
+       [](auto& t) { return t.pushedBytes; });
+  each("psd_trainer_last_seen_seconds", Type::gauge, "since the trainer's last call",
+       [](auto& t) { return t.lastSeenSeconds; });
+  each("psd_trainer_connected", Type::gauge, "whether the trainer's connection stands",
+       [](auto& t) { return t.connected ? 1 : 0; });
+  out.begin("psd_trainer_reported", Type::gauge,
+            "what the trainer reports of its training, its loss and others");
+  for (const TrainerStatus& trainer : status.trainers) {
+    for (const ReportedStatus& each : trainer.reports) {
+      if (!each.value) continue;
+      out.sample(*each.value, {{"rank", fmt::to_string(trainer.rank)}, {"name", each.name}});
+    }
+  }
+  out.begin("psd_waited_for_seconds", Type::gauge, "how long others have waited for the trainer");
+  std::map<std::pair<std::string, uint32_t>, double> waited;
+  for (const WaitingStatus& waiting : status.waiting) {
+    for (const AwaitedStatus& awaited : waiting.awaited) {
+      double& longest = waited[{waiting.group, awaited.rank}];
+      longest = std::max(longest, awaited.waitedSeconds);
+    }
+  }
+  for (const auto& [who, seconds] : waited) {
+    out.sample(seconds, {{"group", who.first}, {"rank", fmt::to_string(who.second)}});
+  }
+}
+
+void writeBlocks(MetricWriter& out, const DaemonStatus& status) {
+  out.begin("psd_shard_updates_total", Type::counter, "updates applied to the shard or row shard");
+  for (const ShardStatus& shard : status.shards) {
+    out.sample(shard.version, {{"shard", fmt::to_string(shard.id)}, {"group", shard.group}});
+  }
+  for (const RowShardStatus& shard : status.rowShards) {
+    out.sample(shard.version, {{"shard", fmt::to_string(shard.id)}, {"group", shard.group}});
+  }
+  const auto each = [&](const char* name, Type type, const char* help, uint64_t TableStatus::*field) {
+    out.begin(name, type, help);
+    for (const TableStatus& table : status.tables) out.sample(table.*field, {{"table", table.name}});
+  };
+  each("psd_table_rows", Type::gauge, "rows of the embedding table", &TableStatus::rows);
+  each("psd_table_row_bytes", Type::gauge, "memory of the table's rows with optimizer state",
+       &TableStatus::rowBytes);
+  each("psd_table_index_bytes", Type::gauge, "memory of the table's index", &TableStatus::indexBytes);
+  each("psd_table_pulled_rows_total", Type::counter, "rows that were pulled", &TableStatus::pulledRows);
+  each("psd_table_pushed_rows_total", Type::counter, "rows whose gradients were applied",
+       &TableStatus::pushedRows);
+  each("psd_table_new_rows_total", Type::counter, "rows that pushes created", &TableStatus::newRows);
+  each("psd_table_refused_rows_total", Type::counter, "rows that were not created for want of room",
+       &TableStatus::refusedRows);
+  each("psd_table_evicted_rows_total", Type::counter, "rows that were taken out", &TableStatus::evictedRows);
+}
+
+}  // namespace
+
+std::string exposition(const DaemonStatus& status, const HttpMetrics& http) {
+  MetricWriter out;
+  writeDaemon(out, status);
+  writeMetrics(out, status, http);
+  writeTrainers(out, status);
+  writeBlocks(out, status);
+  writeDurability(out, status.durability);
+  return out.text();
+}
+
+}  // namespace psd

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include <kj/async.h>
+#include <nlohmann/json.hpp>
+
+#include "common/status/status.h"
+#include "server/http/caller.h"
+#include "server/status/daemon_event.h"
+#include "server/status/daemon_status.h"
+
+namespace psd {
+
+/// Something that an administrator may have done by POST; gives a line for people. `arguments`: the request's
+/// body, an object. Called on the control loop; what it gives is finished even if the caller hangs up.
+using HttpAction = std::function<kj::Promise<Result<std::string>>(const nlohmann::ordered_json& arguments)>;
+
+/// What the HTTP side asks of the daemon, on the control loop.
+struct HttpHooks {
+  std::function<DaemonStatus()> status;
+  std::function<std::string()> reports;  ///< JSON: {rank: {name: [[time, step, value] …]}}
+  std::function<DaemonEvents()> events;
+  HttpRoleOf roleOf;
+  std::map<std::string, HttpAction> actions;  ///< by name: "reload" is POST /api/reload
+};
+
+}  // namespace psd

@@ -1,0 +1,64 @@
+#include "server/http/live_feed.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/config/json_file.h"
+
+namespace psd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::shared_ptr<const std::string> eventText(std::string_view kind, uint64_t tick, const Json& data) {
+  return std::make_shared<const std::string>(
+      fmt::format("event: {}\nid: {}\ndata: {}\n\n", kind, tick, jsonText(data)));
+}
+
+}  // namespace
+
+Json mergePatch(const Json& before, const Json& next) {
+  if (!before.is_object() || !next.is_object()) return next;
+  Json patch = Json::object();
+  for (const auto& [key, value] : before.items()) {
+    if (!next.contains(key)) patch[key] = nullptr;
+  }
+  for (const auto& [key, value] : next.items()) {
+    const auto old = before.find(key);
+    if (old == before.end()) {
+      patch[key] = value;
+    } else if (*old != value) {
+      patch[key] = mergePatch(*old, value);
+    }
+  }
+  return patch;
+}
+
+void LiveFeed::tick(Json now) {
+  const bool follows = !now_.is_null() && !now.is_null();
+  delta_ = follows ? eventText("delta", tick_ + 1, mergePatch(now_, now)) : nullptr;
+  whole_ = nullptr;
+  now_ = std::move(now);
+  tick_++;
+  auto pair = kj::newPromiseAndFulfiller<void>();
+  auto due = std::exchange(pair_.fulfiller, kj::mv(pair.fulfiller));
+  ticked_ = pair.promise.fork();
+  due->fulfill();
+}
+
+kj::Promise<LiveFeed::Document> LiveFeed::next(uint64_t tick) {
+  return ticked_.addBranch().then([this, tick]() -> kj::Promise<Document> {
+    // Null where this one came after the tick was prepared.
+    if (now_.is_null()) return next(tick);
+    return documentAfter(tick);
+  });
+}
+
+LiveFeed::Document LiveFeed::documentAfter(uint64_t tick) {
+  if (delta_ && tick != 0 && tick + 1 == tick_) return {tick_, delta_};
+  if (!whole_) whole_ = eventText("whole", tick_, now_);
+  return {tick_, whole_};
+}
+
+}  // namespace psd

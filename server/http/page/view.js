@@ -1,0 +1,229 @@
+// Shows the status document: everything of the page but the charts.
+import { bytes, clock, duration, number, plural } from "/format.js";
+import { seriesColour } from "/charts.js";
+
+const at = (id) => document.getElementById(id);
+
+function node(tag, text = "", className = "") {
+  const element = document.createElement(tag);
+  element.textContent = text;
+  if (className) element.className = className;
+  return element;
+}
+
+function table(id, heads, rows) {
+  const head = document.createElement("tr");
+  head.append(...heads.map((text) => node("th", text)));
+  at(id).replaceChildren(head, ...rows.map((cells) => {
+    const row = document.createElement("tr");
+    row.append(...cells.map((cell) => {
+      const place = document.createElement("td");
+      place.append(cell);
+      return place;
+    }));
+    return row;
+  }));
+}
+
+function swatch(colour, text) {
+  const whole = node("span"), mark = node("i", "", "swatch");
+  mark.style.background = colour;
+  whole.append(mark, text);
+  return whole;
+}
+
+/// What a person is to know first: [level, title, reason].
+export function judge(status, silentFor) {
+  if (silentFor > 5) return ["bad", "No word from the daemon", `since ${duration(silentFor)}; trying again`];
+  const { durability, waiting, trainers } = status;
+  const error = durability.error || durability.log?.error;
+  if (error) return ["bad", "Nothing can be saved", error];
+  if (status.state === "stopping") return ["warn", "Stopping", "what has begun is finished and saved"];
+  const name = status.model?.name ?? "a model";
+  if (status.state !== "serving") return ["warn", "Waiting for a model", status.model ? `the first trainer brings the values of ${name}` : "the first trainer brings it"];
+  const away = trainers.filter((trainer) => !trainer.connected);
+  if (away.length) return ["warn", `Serving ${name}`, `rank ${away.map((each) => each.rank).join(", ")} is not connected`];
+  let awaited = null;
+  for (const each of waiting.flatMap((wait) => wait.for)) if (!awaited || each.waited_seconds > awaited.waited_seconds) awaited = each;
+  if (awaited && awaited.waited_seconds > 5) return ["warn", `Serving ${name}`, `rank ${awaited.rank} is waited for since ${duration(awaited.waited_seconds)}`];
+  const size = status.world_size ? `${trainers.length} of ${status.world_size}` : String(trainers.length);
+  const lost = status.trainers_lost ? `, ${plural(status.trainers_lost, "trainer")} lost so far` : "";
+  return ["good", `Serving ${name}`, `${size} trainers are in${lost}`];
+}
+
+function showState(status, silentFor) {
+  const [level, title, reason] = judge(status, silentFor);
+  at("state").dataset.level = level;
+  at("state-title").textContent = title;
+  at("state-reason").textContent = reason;
+  document.title = `${title} · psd`;
+}
+
+function showTiles(status, point) {
+  const value = (name) => point?.[name] ?? null;
+  const samples = status.samples;
+  const tiles = [
+    ["gradients", "Gradients", number(value("gradients")), "/s", `${number(status.counters.gradients)} in all`],
+    ["samples", "Samples", number(value("samples")), "/s", samples ? `${number(samples.done)} of ${number(samples.epoch * samples.epochs)} done` : "by steps and batches"],
+    ["pulled", "Pulled", bytes(value("pull_bytes")), "/s", `${bytes(status.counters.pull_bytes)} in all`],
+    ["pushed", "Pushed", bytes(value("push_bytes")), "/s", `${bytes(status.counters.push_bytes)} in all`],
+    ["staleness", "Staleness", number(value("staleness_median") === null ? null : Math.round(value("staleness_median"))), "", `median; 99 % ≤ ${number(value("staleness_99") === null ? null : Math.ceil(value("staleness_99")))}`],
+    ["apply", "Apply", duration(value("apply_seconds_median")), "", `median; 99 % ≤ ${duration(value("apply_seconds_99"))}`],
+    ["rounds", "Rounds", number(status.histograms.round_seconds.count), "", status.histograms.round_seconds.count ? `${duration(status.histograms.round_seconds.sum / status.histograms.round_seconds.count)} each` : "no synchronous group"],
+    ["resident", "Memory", bytes(status.resident_bytes), "", `up ${duration(status.uptime_seconds)}`],
+  ];
+  at("tiles").replaceChildren(...tiles.map(([id, name, text, unit, more]) => {
+    const tile = node("div", "", "tile"), big = node("div", text, "value");
+    tile.id = `tile-${id}`;
+    if (unit) big.append(node("small", unit));
+    tile.append(node("div", name, "name"), big, node("div", more, "more"));
+    return tile;
+  }));
+}
+
+function doing(trainer) {
+  if (!trainer.connected) return node("span", "not connected", "badge bad");
+  if (trainer.waits_for) return node("span", `waits for ${trainer.waits_for}`, "badge warn");
+  return node("span", "computes", "badge good");
+}
+
+const kReportsShown = 5;
+
+function showTrainers(status, actions) {
+  const reported = [...new Set(status.trainers.flatMap((trainer) => (trainer.reports ?? []).map((each) => each.name)))].slice(0, kReportsShown);
+  const trainers = [...status.trainers].sort((one, other) => one.rank - other.rank);
+  at("trainers-count").textContent = status.world_size ? `${trainers.length} of ${status.world_size}` : String(trainers.length);
+  at("trainers-empty").hidden = trainers.length > 0;
+  at("trainers").hidden = trainers.length === 0;
+  const heads = ["rank", "process", "doing", "step", ...reported.map((name) => name.replace(/_per_second$/, "/s").replace(/_seconds$/, "")), "batch", "staleness", "pulled", "pushed", "last seen"];
+  if (actions.remove) heads.push("");
+  table("trainers", heads, trainers.map((trainer) => {
+    const value = (name) => trainer.reports.find((each) => each.name === name)?.value;
+    const cells = [
+      swatch(seriesColour(trainer.rank), trainer.rank), `${trainer.pid}@${trainer.host}`, doing(trainer), String(trainer.step),
+      ...reported.map((name) => (name.endsWith("_seconds") ? duration : number)(value(name))), String(trainer.batch), String(trainer.staleness), bytes(trainer.pulled_bytes),
+      bytes(trainer.pushed_bytes), `${duration(trainer.last_seen_seconds)} ago`];
+    if (actions.remove) {
+      const button = node("button", "Remove", "small danger");
+      button.type = "button";
+      button.addEventListener("click", () => actions.remove(trainer));
+      cells.push(button);
+    }
+    return cells;
+  }));
+}
+
+function showWaiting(status) {
+  const waits = status.waiting.map((wait) => {
+    const row = node("div", "", "wait");
+    row.append(node("div", `${wait.group} · ${wait.policy}, ${wait.what}`, "quiet"));
+    const who = wait.ranks.length ? `rank ${wait.ranks.join(", ")} waits` : "nobody waits yet";
+    row.append(node("div", who + (wait.for.length ? " for " + wait.for.map((each) => `rank ${each.rank} since ${duration(each.waited_seconds)}`).join(", ") : "")));
+    return row;
+  });
+  const others = status.trainers.filter((trainer) => trainer.waits_for === "model" || trainer.waits_for === "samples");
+  for (const trainer of others) {
+    const row = node("div", `rank ${trainer.rank} waits for ${trainer.waits_for === "model" ? "the model's first values" : "samples"}`, "wait");
+    waits.push(row);
+  }
+  at("waiting").replaceChildren(...(waits.length ? waits : [node("p", "Nobody waits for another trainer.", "none")]));
+}
+
+function gauge(name, used, limit, format = bytes) {
+  const share = limit > 0 ? Math.min(1, used / limit) : 0;
+  const whole = node("div", "", "gauge"), row = node("div", "", "row"), track = node("div", "", "track"), fill = node("span");
+  row.append(node("span", name), node("span", limit ? `${format(used)} of ${format(limit)}` : format(used), "quiet"));
+  fill.style.width = `${(share * 100).toFixed(1)}%`;
+  if (share > 0.9) fill.className = "bad"; else if (share > 0.7) fill.className = "warn";
+  track.append(fill);
+  whole.append(row, track);
+  return whole;
+}
+
+function showMemory(status) {
+  const limits = status.limits;
+  at("memory").replaceChildren(
+    gauge("messages coming in", status.in_flight_bytes, limits.in_flight_bytes),
+    gauge("gradients gathered", status.staged_bytes, limits.staged_bytes),
+    gauge("copies for pulls", status.snapshot_bytes, limits.snapshot_bytes),
+    gauge("answers queued", status.outgoing_bytes, limits.all_outgoing_bytes),
+    gauge("rings", status.ring_bytes, limits.all_rings_bytes),
+    gauge("waiting for the log", status.log_pending_bytes, limits.log_pending_bytes));
+}
+
+const kStripFrom = 17;
+
+function showShards(status) {
+  const shards = [...status.shards.map((each) => ({ ...each, size: each.elements, unit: "elements" })),
+                  ...status.row_shards.map((each) => ({ ...each, size: each.rows, unit: "rows" }))];
+  const most = Math.max(1, ...shards.map((each) => each.version));
+  at("shards-count").textContent = shards.length ? String(shards.length) : "";
+  if (!shards.length) return at("shards").replaceChildren(node("p", "None before there is a model.", "none"));
+  const text = (each) => `${each.id} · ${each.group} · ${number(each.size)} ${each.unit} on ${each.device}`;
+  if (shards.length < kStripFrom) {
+    at("shards").replaceChildren(...shards.map((each) => {
+      const row = gauge(text(each), each.version, 0, (version) => `version ${version}`);
+      row.querySelector(".track span").style.width = `${(100 * each.version / most).toFixed(1)}%`;
+      return row;
+    }));
+    return undefined;
+  }
+  const strip = node("div", "", "strip");
+  strip.append(...shards.slice(0, 1024).map((each) => {
+    const mark = node("span");
+    mark.title = `${text(each)}, version ${each.version}`;
+    mark.style.opacity = String(0.2 + 0.8 * each.version / most);
+    return mark;
+  }));
+  return at("shards").replaceChildren(strip);
+}
+
+function showTables(status) {
+  at("tables-card").hidden = status.tables.length === 0;
+  table("tables", ["table", "dim", "rows", "memory", "pulled", "pushed", "new", "evicted"], status.tables.map((each) => [
+    each.name, String(each.dim), number(each.rows), bytes(each.row_bytes + each.index_bytes), number(each.pulled_rows),
+    number(each.pushed_rows), number(each.new_rows), number(each.evicted_rows)]));
+}
+
+function showDurability(status) {
+  at("checkpoint").hidden = status.durability.type === "none";
+  const { type, path, last_checkpoint: last, checkpoints, checkpoint_failures: failures, error, log } = status.durability;
+  const rows = [["durability", type === "none" ? "none: the model ends with the daemon" : `${type} in ${path}`]];
+  if (type !== "none") {
+    rows.push(["checkpoints", `${checkpoints}${failures ? `, ${failures} failed` : ""}`]);
+    rows.push(["the newest", last ? `${duration(last.age_seconds)} ago, ${bytes(last.written_bytes)} in ${duration(last.duration_seconds)}` : "none yet"]);
+  }
+  if (log) rows.push(["log", `${number(log.records)} records, ${bytes(log.written_bytes)}`]);
+  if (error || log?.error) rows.push(["error", error || log.error]);
+  at("durability").replaceChildren(...rows.flatMap(([name, text]) => [node("dt", name), node("dd", text, name === "error" ? "bad" : "")]));
+}
+
+const kLevels = { lost: "bad", failed: "bad", refused: "warn", disconnected: "warn", removed: "warn" };
+
+function showEvents(events) {
+  at("events-card").hidden = events.length === 0;
+  at("events").replaceChildren(...[...events].reverse().map((event) => {
+    const item = document.createElement("li"), time = node("time", clock(event.time));
+    time.dateTime = new Date(event.time * 1000).toISOString();
+    const kind = node("span");
+    kind.append(node("span", event.kind, `badge ${kLevels[event.kind] ?? ""}`));
+    item.append(time, kind, node("span", event.text));
+    return item;
+  }));
+}
+
+export function show(status, point, events, silentFor, actions) {
+  showState(status, silentFor);
+  at("model").textContent = status.model?.name ?? "psd";
+  const model = status.model ? `${number(status.model.parameters)} parameters in ${plural(status.model.tensors, "tensor")} · ` : "";
+  at("where").textContent = `${model}${status.policy} · ${status.optimizer}`;
+  showTiles(status, point);
+  showTrainers(status, actions);
+  showWaiting(status);
+  showMemory(status);
+  showShards(status);
+  showTables(status);
+  showDurability(status);
+  showEvents(events ?? []);
+  at("footer").textContent = `psd ${status.version} · pid ${status.pid} on ${status.host} · ${status.addresses.join(" · ")} · ${plural(status.threads, "event loop")}`;
+}

@@ -1,0 +1,220 @@
+#include "server/http/site.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <arpa/inet.h>
+#include <spdlog/spdlog.h>
+
+#include "common/config/json_file.h"
+#include "common/text/text.h"
+#include "server/http/assets.h"
+#include "server/http/exposition.h"
+#include "server/status/status_json.h"
+
+namespace psd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::shared_ptr<const std::string> shared(std::string text) {
+  return std::make_shared<const std::string>(std::move(text));
+}
+
+/// A Host header without its port and brackets.
+std::string hostOf(std::string_view header) {
+  if (header.starts_with('[')) {
+    const size_t end = header.find(']');
+    return std::string(header.substr(1, end == std::string_view::npos ? end : end - 1));
+  }
+  return std::string(header.substr(0, header.find(':')));
+}
+
+bool isIpAddress(const std::string& host) {
+  in_addr four{};
+  in6_addr six{};
+  return inet_pton(AF_INET, host.c_str(), &four) == 1 || inet_pton(AF_INET6, host.c_str(), &six) == 1;
+}
+
+}  // namespace
+
+Site::Site(HttpHooks hooks, const HttpConfig& config, const HttpHeaderNames& names, const Replies& replies,
+           HttpMetrics& metrics, const History& history, LiveFeed& feed)
+    : hooks_(std::move(hooks)),
+      names_(names),
+      replies_(replies),
+      metrics_(metrics),
+      history_(history),
+      feed_(feed),
+      hosts_{"localhost"} {
+  for (const Address& address : config.listen) {
+    if (address.kind == Address::Kind::tcp) hosts_.push_back(address.host);
+  }
+  addPlaces();
+}
+
+void Site::addPlaces() {
+  for (const Asset& asset : pageAssets()) {
+    auto content = shared(std::string(asset.content));
+    places_[std::string(asset.path)] = {
+        HttpRole::none, [this, &asset, content](Response& response) {
+          return replies_.send(response, {.type = std::string(asset.type), .content = content});
+        }};
+  }
+  places_["/healthz"] = {HttpRole::none,
+                         [this](Response& response) { return text(response, 200, "OK", "ok"); }};
+  places_["/readyz"] = {HttpRole::none, [this](Response& response) { return ready(response); }};
+  places_["/metrics"] = {HttpRole::observer, [this](Response& response) {
+                           return replies_.send(response,
+                                                {.type = "text/plain; version=0.0.4; charset=utf-8",
+                                                 .content = shared(exposition(hooks_.status(), metrics_))});
+                         }};
+  places_["/api/status.json"] = {HttpRole::observer, [this](Response& response) {
+                                   return json(response, 200, "OK", statusJson(hooks_.status()));
+                                 }};
+  places_["/api/history.json"] = {
+      HttpRole::observer, [this](Response& response) {
+        return replies_.send(
+            response, {.type = "application/json", .content = shared(history_.json(hooks_.reports()))});
+      }};
+  places_["/api/events"] = {HttpRole::observer, [this](Response& response) { return follow(response); }};
+}
+
+kj::Promise<void> Site::text(Response& response, kj::uint code, kj::StringPtr reason,
+                             std::string line) const {
+  return replies_.send(response, {.code = code, .reason = reason, .content = shared(std::move(line) + "\n")});
+}
+
+kj::Promise<void> Site::json(Response& response, kj::uint code, kj::StringPtr reason,
+                             const Json& document) const {
+  return replies_.send(response, {.code = code,
+                                  .reason = reason,
+                                  .type = "application/json",
+                                  .content = shared(jsonText(document) + "\n")});
+}
+
+kj::Promise<void> Site::request(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders& headers,
+                                kj::AsyncInputStream& body, Response& response) {
+  metrics_.requests.add();
+  if (!knowsHost(headers)) {
+    return text(response, 421, "Misdirected Request",
+                "Host: names no address that this daemon listens on, neither localhost nor an IP address");
+  }
+  const std::string_view whole(url.begin(), url.size());
+  const std::string path(whole.substr(0, whole.find('?')));
+  const bool looks = method == kj::HttpMethod::GET || method == kj::HttpMethod::HEAD;
+  if (const auto place = places_.find(path); place != places_.end()) {
+    if (!looks) {
+      return replies_.send(response, {.code = 405, .reason = "Method Not Allowed", .allow = "GET, HEAD"});
+    }
+    if (roleOf(headers) < place->second.needed) return refuse(response, headers);
+    if (method == kj::HttpMethod::HEAD && path == "/api/events") return text(response, 200, "OK", "");
+    return place->second.answer(response);
+  }
+  constexpr std::string_view kApi = "/api/";
+  const auto action =
+      path.starts_with(kApi) ? hooks_.actions.find(path.substr(kApi.size())) : hooks_.actions.end();
+  if (action == hooks_.actions.end()) return text(response, 404, "Not Found", "nothing is here");
+  if (method != kj::HttpMethod::POST) {
+    return replies_.send(response, {.code = 405, .reason = "Method Not Allowed", .allow = "POST"});
+  }
+  if (roleOf(headers) < HttpRole::admin) return refuse(response, headers);
+  return act(action->first, action->second, headers, body, response);
+}
+
+bool Site::knowsHost(const kj::HttpHeaders& headers) const {
+  KJ_IF_MAYBE (value, headers.get(kj::HttpHeaderId::HOST)) {
+    const std::string host = hostOf({value->begin(), value->size()});
+    return isIpAddress(host) || std::find(hosts_.begin(), hosts_.end(), host) != hosts_.end();
+  }
+  return false;
+}
+
+HttpRole Site::roleOf(const kj::HttpHeaders& headers) const {
+  HttpCaller caller;
+  KJ_IF_MAYBE (value, headers.get(names_.authorization)) caller.authorization = value->cStr();
+  return hooks_.roleOf(caller);
+}
+
+kj::Promise<void> Site::refuse(Response& response, const kj::HttpHeaders& headers) const {
+  if (headers.get(names_.authorization) == nullptr) {
+    return text(response, 401, "Unauthorized", "a token is needed, as Authorization: Bearer TOKEN");
+  }
+  return text(response, 403, "Forbidden", "this token is not known, or does not allow that");
+}
+
+kj::Promise<void> Site::act(const std::string& name, const HttpAction& action, const kj::HttpHeaders& headers,
+                            kj::AsyncInputStream& body, Response& response) {
+  // What another site's page sends has either another type or, asked for first, no permission.
+  bool isJson = false;
+  KJ_IF_MAYBE (type, headers.get(kj::HttpHeaderId::CONTENT_TYPE))
+    isJson = type->startsWith("application/json");
+  if (!isJson) return text(response, 415, "Unsupported Media Type", "Content-Type must be application/json");
+  KJ_IF_MAYBE (length, body.tryGetLength()) {
+    if (*length > kBodyBytesMax) {
+      return text(response, 413, "Payload Too Large", "a body has at most 4096 bytes");
+    }
+  }
+  return replies_.inTime(body.readAllBytes(kBodyBytesMax + 1))
+      .then(
+          [this, &name, &action, &response](kj::Array<kj::byte> bytes) -> kj::Promise<void> {
+            if (bytes.size() > kBodyBytesMax) {
+              return text(response, 413, "Payload Too Large", "a body has at most 4096 bytes");
+            }
+            return run(name, action, {reinterpret_cast<const char*>(bytes.begin()), bytes.size()}, response);
+          },
+          [this, &response](kj::Exception&& exception) -> kj::Promise<void> {
+            if (exception.getType() == kj::Exception::Type::OVERLOADED) {
+              return text(response, 408, "Request Timeout", "the body did not come within http.timeout_ms");
+            }
+            if (exception.getType() == kj::Exception::Type::FAILED) {
+              return text(response, 413, "Payload Too Large", "a body has at most 4096 bytes");
+            }
+            return kj::mv(exception);
+          });
+}
+
+kj::Promise<void> Site::run(const std::string& name, const HttpAction& action, const std::string& arguments,
+                            Response& response) {
+  Result<Json> document = parseJson(arguments.empty() ? "{}" : arguments, "the body");
+  if (!document.ok() || !document->is_object()) {
+    return text(response, 400, "Bad Request",
+                document.ok() ? "the body must be an object" : document.message());
+  }
+  spdlog::info("asked over HTTP: {}", name);
+  auto done = action(*document).fork();
+  actions_.add(done.addBranch().ignoreResult());  // goes on when the caller hangs up
+  return done.addBranch().then([this, &response](Result<std::string> outcome) {
+    if (outcome.ok()) return json(response, 200, "OK", {{"message", *outcome}});
+    const bool wrong = outcome.error().code == ErrorCode::invalidArgument;
+    return json(response, wrong ? 400 : 409, wrong ? "Bad Request" : "Conflict",
+                {{"error", outcome.message()}});
+  });
+}
+
+kj::Promise<void> Site::ready(Response& response) const {
+  const std::string state = hooks_.status().state;
+  const bool ready = state == "serving";
+  return text(response, ready ? 200 : 503, ready ? "OK" : "Service Unavailable", state);
+}
+
+kj::Promise<void> Site::follow(Response& response) {
+  auto stream = replies_.begin(response, "text/event-stream");
+  kj::AsyncOutputStream& out = *stream;
+  metrics_.watchers.add();
+  return followOn(out, 0).attach(kj::mv(stream), kj::defer([this] { metrics_.watchers.subtract(); }));
+}
+
+kj::Promise<void> Site::followOn(kj::AsyncOutputStream& stream, uint64_t tick) {
+  return feed_.next(tick).then([this, &stream](LiveFeed::Document document) {
+    return replies_.write(stream, document.text).then([this, &stream, tick = document.tick] {
+      return followOn(stream, tick);
+    });
+  });
+}
+
+void Site::taskFailed(kj::Exception&& exception) {
+  spdlog::warn("something asked over HTTP failed: {}", exception.getDescription().cStr());
+}
+
+}  // namespace psd

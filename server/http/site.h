@@ -1,0 +1,69 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <kj/compat/http.h>
+
+#include "server/config/http_config.h"
+#include "server/http/history.h"
+#include "server/http/hooks.h"
+#include "server/http/live_feed.h"
+#include "server/http/reply.h"
+
+namespace psd {
+
+/// Answers requests: the page and its files, what programs ask for, and what administrators have done by
+/// POST. Belongs to the control loop.
+class Site final : public kj::HttpService, private kj::TaskSet::ErrorHandler {
+ public:
+  /// All but `hooks` and `config` outlive it.
+  Site(HttpHooks hooks, const HttpConfig& config, const HttpHeaderNames& names, const Replies& replies,
+       HttpMetrics& metrics, const History& history, LiveFeed& feed);
+
+  kj::Promise<void> request(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders& headers,
+                            kj::AsyncInputStream& body, Response& response) override;
+
+ private:
+  static constexpr size_t kBodyBytesMax = 4096;
+
+  /// Something that is asked for by GET or HEAD.
+  struct Place {
+    HttpRole needed = HttpRole::observer;
+    std::function<kj::Promise<void>(Response&)> answer;
+  };
+
+  void addPlaces();
+  kj::Promise<void> text(Response& response, kj::uint code, kj::StringPtr reason, std::string line) const;
+  kj::Promise<void> json(Response& response, kj::uint code, kj::StringPtr reason,
+                         const nlohmann::ordered_json& document) const;
+  /// Whether a browser may have been led here by another site's name for this machine.
+  bool knowsHost(const kj::HttpHeaders& headers) const;
+  HttpRole roleOf(const kj::HttpHeaders& headers) const;
+  /// Answers who may not do something.
+  kj::Promise<void> refuse(Response& response, const kj::HttpHeaders& headers) const;
+  kj::Promise<void> act(const std::string& name, const HttpAction& action, const kj::HttpHeaders& headers,
+                        kj::AsyncInputStream& body, Response& response);
+  /// Runs an action whose arguments have come.
+  kj::Promise<void> run(const std::string& name, const HttpAction& action, const std::string& arguments,
+                        Response& response);
+  kj::Promise<void> ready(Response& response) const;
+  kj::Promise<void> follow(Response& response);
+  kj::Promise<void> followOn(kj::AsyncOutputStream& stream, uint64_t tick);
+  void taskFailed(kj::Exception&& exception) override;
+
+  const HttpHooks hooks_;
+  const HttpHeaderNames& names_;
+  const Replies& replies_;
+  HttpMetrics& metrics_;
+  const History& history_;
+  LiveFeed& feed_;
+  std::vector<std::string> hosts_;  // of the configuration
+  std::map<std::string, Place, std::less<>> places_;
+  kj::TaskSet actions_{*this};
+};
+
+}  // namespace psd

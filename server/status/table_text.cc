@@ -1,0 +1,36 @@
+#include "server/status/table_text.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "common/text/text.h"
+
+namespace psd {
+namespace {
+
+constexpr size_t kTableLineBytesMax = 8 << 10;  // a daemon may send anything
+
+}  // namespace
+
+std::string labelledLine(std::string_view label, std::string_view text) {
+  return fmt::format("{:<10} {}\n", label, oneLine(text, kTableLineBytesMax));
+}
+
+std::string alignedRows(const std::vector<TextRow>& rows) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const TextRow& row : rows) {
+    for (size_t i = 0; i < row.size(); i++) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const TextRow& row : rows) {
+    std::string text = "  ";
+    for (size_t i = 0; i < row.size(); i++) {
+      text += i == 0 ? fmt::format("{:<{}}", row[i], widths[i]) : fmt::format("  {:>{}}", row[i], widths[i]);
+    }
+    out += oneLine(text, kTableLineBytesMax) + "\n";
+  }
+  return out;
+}
+
+}  // namespace psd

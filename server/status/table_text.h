@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace psd {
+
+using TextRow = std::vector<std::string>;
+
+/// "model      none yet", with the label that each line begins with.
+std::string labelledLine(std::string_view label, std::string_view text);
+
+/// Rows of cells under a heading, the first row; columns aligned, all but the first to the right.
+std::string alignedRows(const std::vector<TextRow>& rows);
+
+}  // namespace psd

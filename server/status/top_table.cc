@@ -1,0 +1,105 @@
+#include "server/status/top_table.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "common/text/text.h"
+#include "server/status/quantity.h"
+#include "server/status/table_text.h"
+
+namespace psd {
+namespace {
+
+std::string rateText(double perSecond) {
+  return perSecond >= 100 ? fmt::format("{:.0f}", perSecond) : fmt::format("{:.3g}", perSecond);
+}
+
+std::string byteRateText(double perSecond) { return bytesText(static_cast<uint64_t>(perSecond)) + "/s"; }
+
+double rateOf(uint64_t before, uint64_t now, double seconds) {
+  return seconds > 0 ? static_cast<double>(now - std::min(before, now)) / seconds : 0;
+}
+
+const TrainerStatus* sameTrainer(const DaemonStatus& status, const TrainerStatus& trainer) {
+  for (const TrainerStatus& each : status.trainers) {
+    if (each.rank == trainer.rank && each.incarnation == trainer.incarnation) return &each;
+  }
+  return nullptr;
+}
+
+std::string reportedText(const TrainerStatus& trainer, std::string_view name) {
+  for (const ReportedStatus& each : trainer.reports) {
+    if (each.name == name) return each.value ? fmt::format("{:.4g}", *each.value) : "not finite";
+  }
+  return "-";
+}
+
+/// One row for each trainer; adds up what they all do.
+std::string topTrainers(const DaemonStatus& before, const DaemonStatus& now, double seconds,
+                        double& samples) {
+  std::vector<TextRow> rows = {{"rank", "process", "step", "steps/s", "samples/s", "loss", "staleness",
+                                "pulled", "pushed", "last seen", "waits for"}};
+  std::vector<const TrainerStatus*> sorted;
+  for (const TrainerStatus& each : now.trainers) sorted.push_back(&each);
+  std::sort(sorted.begin(), sorted.end(), [](auto* one, auto* other) { return one->rank < other->rank; });
+  for (const TrainerStatus* each : sorted) {
+    const TrainerStatus* const old = sameTrainer(before, *each);
+    const double steps = old ? rateOf(old->step, each->step, seconds) : 0;
+    samples += steps * static_cast<double>(each->batch);
+    rows.push_back({fmt::to_string(each->rank), fmt::format("{}@{}", each->pid, each->host),
+                    fmt::to_string(each->step), rateText(steps),
+                    rateText(steps * static_cast<double>(each->batch)), reportedText(*each, "loss"),
+                    fmt::to_string(each->staleness),
+                    byteRateText(old ? rateOf(old->pulledBytes, each->pulledBytes, seconds) : 0),
+                    byteRateText(old ? rateOf(old->pushedBytes, each->pushedBytes, seconds) : 0),
+                    durationText(each->lastSeenSeconds) + " ago",
+                    !each->connected         ? "its connection"
+                    : each->waitsFor.empty() ? "-"
+                                             : each->waitsFor});
+  }
+  return now.trainers.empty() ? "  nobody is in\n" : alignedRows(rows);
+}
+
+std::string topWaiting(const DaemonStatus& now) {
+  std::string out;
+  for (const WaitingStatus& waiting : now.waiting) {
+    const std::string who = joined(waiting.ranks, ", ", [](uint32_t rank) { return fmt::to_string(rank); });
+    const std::string whom = joined(waiting.awaited, ", ", [](const AwaitedStatus& one) {
+      return fmt::format("{} since {}", one.rank, durationText(one.waitedSeconds));
+    });
+    out += labelledLine("waiting", fmt::format("{} of {}: ranks {} for {}", waiting.what, waiting.group, who,
+                                               whom.empty() ? "others to join" : whom));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string topTable(const DaemonStatus& before, const DaemonStatus& now) {
+  const bool same =
+      before.pid == now.pid && before.host == now.host && before.uptimeSeconds < now.uptimeSeconds;
+  const DaemonStatus none;
+  const DaemonStatus& old = same ? before : none;
+  const double seconds = now.uptimeSeconds - old.uptimeSeconds;
+  const auto& metrics = daemonMetrics();
+  const auto rate = [&](const Metric<Counter>& counter) {
+    return rateOf(old.counters[counter], now.counters[counter], seconds);
+  };
+  double samples = 0;
+  const std::string trainers = topTrainers(old, now, seconds, samples);
+  std::string out = labelledLine(
+      "psd " + oneLine(now.version, 20),
+      fmt::format("{}, {}, up {}, {} resident", now.state, now.model ? now.model->name : "no model yet",
+                  durationText(now.uptimeSeconds), bytesText(now.residentBytes)));
+  out += labelledLine(
+      "rates", fmt::format("{} gradients/s, {} samples/s, {} pulled, {} pushed",
+                           rateText(rate(metrics.gradients)), rateText(samples),
+                           byteRateText(rate(metrics.pullBytes)), byteRateText(rate(metrics.pushBytes))));
+  out += labelledLine("trainers", fmt::format("{} of {} in, {} lost so far", now.trainers.size(),
+                                              now.worldSize, now.trainersLost));
+  return out + trainers + topWaiting(now);
+}
+
+}  // namespace psd

@@ -1,0 +1,214 @@
+"""What configs/monitoring has goes with what a daemon exposes; and the events for TensorBoard can be read.
+
+Prometheus' own tools check it where they are (Debian: prometheus).
+"""
+
+import json
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import unittest
+import urllib.request
+
+from processes import REPO, Process, ProcessTest, main, until
+
+MONITORING = REPO / "configs" / "monitoring"
+PROMTOOL = shutil.which("promtool")
+NAME = re.compile(r"\b(psd_\w+)\b")
+
+
+def exposed(page):
+    """The metrics of a daemon's page, histograms with the names of their series."""
+    with urllib.request.urlopen(page + "/metrics", timeout=60) as answer:
+        text = answer.read().decode()
+    names = set()
+    for name, kind in re.findall(r"^# TYPE (\S+) (\S+)", text, re.MULTILINE):
+        names.update({f"{name}_bucket", f"{name}_sum", f"{name}_count"} if kind == "histogram" else {name})
+    return names
+
+
+def expressions():
+    """(where, expression) of all alerts and panels."""
+    rules = (MONITORING / "alerts.yml").read_text()
+    for name, expression in re.findall(r"- alert: (\w+)\n\s+expr: (.+)", rules):
+        yield name, expression
+    board = json.loads((MONITORING / "grafana.json").read_text())
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            yield f"panel {panel['title']}", target["expr"]
+
+
+class MonitoringTest(ProcessTest):
+    def test_every_metric_that_is_named_is_exposed(self):
+        daemon = self.daemon("--http", "tcp://127.0.0.1:0")  # nobody is in: names must be there all the same
+        known = exposed(daemon.page)
+        found = list(expressions())
+        self.assertGreater(len(found), 25)
+        for where, expression in found:
+            names = set(NAME.findall(expression))
+            self.assertTrue(names or "up{" in expression, where)
+            self.assertEqual(names - known, set(), where)
+
+    def test_panels_are_told_apart(self):
+        board = json.loads((MONITORING / "grafana.json").read_text())
+        ids = [panel["id"] for panel in board["panels"]]
+        self.assertEqual(len(ids), len(set(ids)))
+
+    def test_every_alert_is_documented(self):
+        page = (REPO / "docs" / "monitoring.md").read_text()
+        for name in re.findall(r"- alert: (\w+)", (MONITORING / "alerts.yml").read_text()):
+            self.assertIn(f"| `{name}` |", page)
+
+    def promtool(self, *arguments):
+        done = subprocess.run([PROMTOOL, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    @unittest.skipUnless(PROMTOOL, "promtool is missing: apt install prometheus")
+    def test_rules_fire_when_they_should(self):
+        self.promtool("check", "config", MONITORING / "prometheus.yml")
+        self.assertIn("SUCCESS", self.promtool("test", "rules", MONITORING / "alerts_test.yml"))
+
+    @unittest.skipUnless(PROMTOOL, "promtool is missing: apt install prometheus")
+    def test_panels_ask_what_prometheus_understands(self):
+        rules = [{"record": f"panel:expression:{number}", "expr": expression.replace("$__rate_interval", "1m").replace("$instance", ".*")}
+                 for number, (_, expression) in enumerate(expressions())]
+        path = self.write("panels.yml", json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+        self.promtool("check", "rules", path)
+
+    @unittest.skipUnless(shutil.which("prometheus"), "prometheus is missing")
+    def test_prometheus_scrapes_a_training(self):
+        daemon = self.daemon("--http", "tcp://127.0.0.1:0")
+        self.endless_trainer(daemon)
+        target = daemon.page.removeprefix("http://")
+        config = (MONITORING / "prometheus.yml").read_text().replace("localhost:5580", target).replace("5s", "1s")
+        self.write("prometheus.yml", config)
+        shutil.copy(MONITORING / "alerts.yml", self.folder)
+        scraper = self.start_program("prometheus", "--config.file=prometheus.yml", "--web.listen-address=127.0.0.1:0",
+                                     f"--storage.tsdb.path={self.folder / 'tsdb'}")
+        port = until("Prometheus listens", lambda: self.listening_port(scraper.pid))
+        query = f"http://127.0.0.1:{port}/api/v1/query?query="
+
+        def value(expression):
+            with urllib.request.urlopen(query + urllib.request.quote(expression), timeout=60) as answer:
+                found = json.loads(answer.read())["data"]["result"]
+            return float(found[0]["value"][1]) if found else 0
+
+        until("it is up", lambda: self.quietly(lambda: value('up{job="psd"}') == 1))
+        until("gradients are counted", lambda: value("rate(psd_gradients_total[10s])") > 0)
+        until("the loss is there", lambda: value('psd_trainer_reported{name="loss"}') > 0)
+
+    def quietly(self, condition):
+        try:
+            return condition()
+        except OSError:
+            return False
+
+    def start_program(self, *arguments):
+        process = Process(self.folder, f"program-{len(self.processes)}", arguments)
+        self.processes.append(process)
+        return process
+
+    def listening_port(self, pid):
+        """The TCP port on which a process listens on 127.0.0.1."""
+        sockets = set()
+        for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                sockets.add(str(entry.readlink()))
+            except OSError:
+                pass
+        for line in pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                return int(fields[1].split(":")[1], 16)
+        return None
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def masked(data):
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def fields(message):
+    """(number, value) of a protobuf message, in order."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(message):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+            continue
+        number = {1: "<d", 5: "<f"}.get(key & 7)
+        size = struct.calcsize(number) if number else varint()
+        value = message[at:at + size]
+        at += size
+        yield key >> 3, struct.unpack(number, value)[0] if number else value
+
+
+def scalars(path):
+    """{tag: {step: value}} of a file of events."""
+    data, at, found = path.read_bytes(), 0, {}
+    while at < len(data):
+        (size,) = struct.unpack_from("<Q", data, at)
+        assert struct.unpack_from("<I", data, at + 8)[0] == masked(data[at:at + 8])
+        event = data[at + 12:at + 12 + size]
+        assert struct.unpack_from("<I", data, at + 12 + size)[0] == masked(event)
+        at += 16 + size
+        known = dict(fields(event))
+        for number, value in fields(known.get(5, b"")):
+            assert number == 1
+            scalar = dict(fields(value))
+            found.setdefault(scalar[1].decode(), {})[known.get(2, 0)] = scalar.get(2, 0.0)
+    return found
+
+
+class TensorboardTest(ProcessTest):
+    def test_what_is_written(self):
+        self.assertEqual(crc32c(b"123456789"), 0xE3069283)
+        daemon = self.daemon()
+        metrics = self.folder / "metrics.jsonl"
+        trainer = self.train(daemon.address, steps=7, more=["--tensorboard", self.folder / "runs", "--metrics", metrics])
+        self.assert_ends(trainer)
+        (path,) = (self.folder / "runs" / "rank-0").iterdir()
+        self.assertRegex(path.name, r"^events\.out\.tfevents\.\d+\.")
+        found = scalars(path)
+        self.assertEqual(set(found), {"train/loss", "train/samples_per_s", "psd/staleness", "psd/pull_s", "eval/loss", "eval/accuracy"})
+        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+        for tag, key in (("train/loss", "loss"), ("psd/pull_s", "pull_s"), ("train/samples_per_s", "samples_per_s")):
+            self.assertEqual(list(found[tag]), [1, 2, 3, 4, 5, 6, 7])
+            for line in lines:
+                self.assertAlmostEqual(found[tag][line["step"]] / line[key], 1, places=5)
+        self.assertEqual(list(found["eval/accuracy"]), [7])
+        self.assertIn(f"accuracy {100 * found['eval/accuracy'][7]:.2f} %", trainer.out)
+
+    def test_a_folder_that_cannot_be(self):
+        self.write("file", "")
+        trainer = self.train("tcp://127.0.0.1:1", steps=1, more=["--tensorboard", self.folder / "file" / "runs"])
+        self.assert_fails(trainer, "--tensorboard", "file/runs")
+        self.assert_fails(self.train("tcp://127.0.0.1:1", steps=1, more=["--tensorboard", ""]), "--tensorboard: the file has no name")
+
+
+if __name__ == "__main__":
+    main()

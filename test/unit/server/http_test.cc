@@ -1,0 +1,125 @@
+// The parts of the HTTP side that need no socket: the history, the exposition, what has changed between two
+// documents.
+
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "server/http/exposition.h"
+#include "server/http/history.h"
+#include "server/http/live_feed.h"
+#include "test/support/catch.h"
+#include "test/support/event_loop.h"
+
+namespace psd::http_test {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+DaemonStatus statusAfter(uint64_t gradients, uint64_t step) {
+  DaemonStatus status;
+  status.counters[daemonMetrics().gradients] = gradients;
+  status.trainers.push_back({.rank = 1, .incarnation = "a", .step = step, .batch = 32});
+  status.residentBytes = 1000;
+  return status;
+}
+
+size_t seriesNumber(std::string_view name) {
+  for (size_t i = 0; i < History::kSeries.size(); i++) {
+    if (History::kSeries[i] == name) return i;
+  }
+  FAIL("no series " << name);
+  return 0;
+}
+
+TEST_CASE("a history's point has the rates since the look before") {
+  History history;
+  history.add(100, statusAfter(10, 5));
+  CHECK_FALSE(history.newest());
+  history.add(102, statusAfter(30, 9));
+  REQUIRE(history.newest());
+  const History::Values& values = history.newest()->values;
+  CHECK(values[seriesNumber("gradients")] == 10);
+  CHECK(values[seriesNumber("samples")] == 64);
+  CHECK(values[seriesNumber("resident_bytes")] == 1000);
+  CHECK(std::isnan(values[seriesNumber("staleness_median")]));
+}
+
+TEST_CASE("a history forgets the oldest second, and keeps the means of minutes for a day") {
+  History history;
+  const size_t seconds = (History::kMinutes + 3) * History::kPerMinute;
+  for (size_t i = 0; i <= seconds; i++) history.add(static_cast<double>(i), statusAfter(i * 4, i));
+  const Json json = Json::parse(history.json("{\"3\":{}}"));
+  CHECK(json["reports"].contains("3"));
+  CHECK(json["series"].size() == History::kSeries.size());
+  REQUIRE(json["seconds"].size() == History::kSeconds);
+  REQUIRE(json["minutes"].size() == History::kMinutes);
+  CHECK(json["seconds"].back()[0] == static_cast<double>(seconds));
+  CHECK(json["seconds"].front()[0] == static_cast<double>(seconds - History::kSeconds + 1));
+  CHECK(json["minutes"].back()[1 + seriesNumber("gradients")] == 4);
+  CHECK(json["minutes"].back()[1 + seriesNumber("staleness_99")].is_null());
+}
+
+TEST_CASE("a merge patch makes the next document of the one before") {
+  const Json before = {{"a", 1}, {"b", {{"c", 1}, {"d", 2}}}, {"list", {1, 2}}, {"gone", 3}};
+  const Json next = {{"a", 1}, {"b", {{"c", 1}, {"d", 5}}}, {"list", {1}}, {"new", "x"}};
+  const Json patch = mergePatch(before, next);
+  CHECK(patch == Json{{"gone", nullptr}, {"b", {{"d", 5}}}, {"list", {1}}, {"new", "x"}});
+  Json patched = before;
+  patched.merge_patch(patch);
+  CHECK(patched == next);
+  CHECK(mergePatch(next, next) == Json::object());
+}
+
+TEST_CASE("who has the document before is sent what has changed, all others the whole") {
+  testing::TestLoop loop;
+  LiveFeed feed;
+  auto first = feed.next(0);
+  feed.tick({{"a", 1}, {"b", 2}});
+  const auto whole = loop.wait(kj::mv(first));
+  CHECK(whole.tick == 1);
+  CHECK(whole.text->starts_with("event: whole\nid: 1\ndata: {\"a\":1,\"b\":2}\n\n"));
+  auto follows = feed.next(whole.tick), comes = feed.next(0), follows2 = feed.next(whole.tick);
+  feed.tick({{"a", 1}, {"b", 3}});
+  const auto delta = loop.wait(kj::mv(follows));
+  CHECK(*delta.text == "event: delta\nid: 2\ndata: {\"b\":3}\n\n");
+  CHECK(loop.wait(kj::mv(follows2)).text == delta.text);  // one for all
+  CHECK(loop.wait(kj::mv(comes)).text->starts_with("event: whole\nid: 2"));
+  auto late = feed.next(1);
+  feed.tick({{"a", 1}, {"b", 4}});
+  CHECK(loop.wait(kj::mv(late)).text->starts_with("event: whole\nid: 3"));
+}
+
+TEST_CASE("a tick for which nobody is there leaves nothing to say, and the next one is whole") {
+  testing::TestLoop loop;
+  LiveFeed feed;
+  feed.tick({{"a", 1}});
+  auto waits = feed.next(1);
+  feed.tick(nullptr);
+  CHECK_FALSE(loop.resolved(waits));
+  feed.tick({{"a", 2}});
+  CHECK(loop.wait(kj::mv(waits)).text->starts_with("event: whole\nid: 3"));
+}
+
+TEST_CASE("the exposition explains every metric, with samples or without, and escapes labels") {
+  DaemonStatus status;
+  status.policy = "a \"quoted\"\\ policy\n";
+  status.trainers.push_back({.rank = 3, .step = 7});
+  status.histograms[daemonMetrics().staleness] = {
+      .count = 3, .sum = 4, .most = 3, .buckets = {{.atMost = 1, .count = 2}, {.count = 1}}};
+  const HttpMetrics http;
+  const std::string text = exposition(status, http);
+  CHECK(text.find("policy=\"a \\\"quoted\\\"\\\\ policy\\n\"") != std::string::npos);
+  CHECK(text.find("\npsd_trainer_step{rank=\"3\"} 7\n") != std::string::npos);
+  CHECK(text.find("\n# TYPE psd_table_rows gauge\n") != std::string::npos);
+  CHECK(text.find("psd_staleness_bucket{le=\"1\"} 2\npsd_staleness_bucket{le=\"+Inf\"} 3\n"
+                  "psd_staleness_sum 4\npsd_staleness_count 3\n") != std::string::npos);
+  size_t helps = 0, types = 0;
+  for (size_t at = 0; (at = text.find("# HELP ", at)) != std::string::npos; at++) helps++;
+  for (size_t at = 0; (at = text.find("# TYPE ", at)) != std::string::npos; at++) types++;
+  CHECK(helps == types);
+  CHECK(helps > 60);
+}
+
+}  // namespace
+}  // namespace psd::http_test

@@ -1,0 +1,57 @@
+#include "server/status/top_table.h"
+
+#include <cmath>
+
+#include "test/support/catch.h"
+
+namespace psd::top_table_test {
+namespace {
+
+DaemonStatus statusAt(double uptime, uint64_t gradients, uint64_t step) {
+  DaemonStatus status;
+  status.version = "1";
+  status.pid = 7;
+  status.uptimeSeconds = uptime;
+  status.state = "serving";
+  status.worldSize = 2;
+  status.counters[daemonMetrics().gradients] = gradients;
+  status.trainers.push_back({.rank = 1,
+                             .host = "a",
+                             .pid = 3,
+                             .incarnation = "x",
+                             .step = step,
+                             .batch = 10,
+                             .pushedBytes = step << 20,
+                             .connected = true,
+                             .reports = {{"loss", 0.25}}});
+  return status;
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("rates are of the time between two looks at the same daemon") {
+  const std::string text = topTable(statusAt(10, 100, 50), statusAt(12, 300, 60));
+  CAPTURE(text);
+  CHECK(has(text, "rates      100 gradients/s, 50 samples/s"));
+  CHECK(has(text, "5.0 MiB/s"));
+  CHECK(has(text, "0.25"));
+  CHECK(has(text, "1 of 2 in"));
+}
+
+TEST_CASE("after another daemon's look rates are since the start") {
+  DaemonStatus other = statusAt(1000, 100'000, 50);
+  other.pid = 8;
+  CHECK(has(topTable(other, statusAt(2, 300, 60)), "rates      150 gradients/s, 0 samples/s"));
+  CHECK(has(topTable(DaemonStatus(), statusAt(2, 300, 60)), "rates      150 gradients/s"));
+}
+
+TEST_CASE("a daemon without trainers, and one that tells nonsense, make a table too") {
+  DaemonStatus status;
+  CHECK(has(topTable(status, status), "nobody is in"));
+  status = statusAt(std::nan(""), 5, 6);
+  status.trainers[0].host = "evil\nhost";
+  CHECK_FALSE(has(topTable(statusAt(1, 100, 50), status), "evil\nhost"));
+}
+
+}  // namespace
+}  // namespace psd::top_table_test
