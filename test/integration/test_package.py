@@ -1,5 +1,6 @@
 """The Debian packages that scripts/package makes of this build (PSD_BUILD_DIR): what they say, and psd out of them."""
 
+import json
 import os
 import pathlib
 import re
@@ -93,6 +94,20 @@ class Package(processes.ProcessTest):
         for example in (root / "usr/share/doc/psd/examples").glob("*.json"):
             if not example.name.endswith(".schema.json"):
                 self.assert_ends(self.start_psd("check", example))
+
+    def test_the_command_of_the_container(self):
+        """The container's file is built elsewhere; here its command runs with the package's files."""
+        root = self.unpacked(self.psd)
+        text = (processes.REPO / "configs/container/Containerfile").read_text(encoding="utf-8")
+        command_line = {word: json.loads(list_) for word, list_ in re.findall(r"^(ENTRYPOINT|CMD) (\[.*\])$", text, re.MULTILINE)}
+        self.assertEqual(command_line["ENTRYPOINT"], ["psd"])
+        words = [str(root / word[1:]) if word.startswith("/etc/") else word for word in command_line["CMD"]]
+        self.assertIn("tcp://*:5500", words)
+        words[words.index("tcp://*:5500")] = "tcp://*:0"
+        saved = f"durability.path={self.folder / 'saved'}"
+        daemon = processes.Daemon(self.folder, self._name("psd"), [*words, "--set", saved])
+        self.processes.append(daemon)
+        self.assert_stops(daemon)
 
     def test_the_library_out_of_the_package(self):
         root = self.unpacked(self.library)

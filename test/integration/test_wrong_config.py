@@ -115,7 +115,7 @@ class WrongConfiguration(processes.ProcessTest):
             self.assert_ends(process)
         self.assertEqual(short.out, long.out)
         self.assertIn('"median"', short.out)
-        self.refuse(["check", "--set", "policy.type=sync", "--set", "policy.aggregator=medain"], "policy.aggregator", "'median'")
+        self.refuse(["check", "--set", "policy.type=sync", "--set", "policy.aggregator=medain"], "policy.aggregator.type", 'did you mean "median"?')
 
     def test_unknown_subcommands(self):
         self.refuse(["statsu"], "'statsu': no such command; did you mean status?")

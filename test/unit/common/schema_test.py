@@ -50,7 +50,6 @@ DOCUMENTS = [
     {"policy": {"type": "bounded_staleness"}},
     {"policy": {"type": "sync"}},
     {"policy": {"type": "sync", "aggregator": {"type": "median"}}},
-    {"policy": {"type": "sync", "aggregator": "median"}},
     {"policy": {"type": "sync", "aggregator": {"type": "trimmed_mean"}}},
     {"policy": {"type": "sync", "aggregator": {"type": "krum"}}},
     {"policy": {"type": "sync", "aggregator": {"type": "multi_krum"}}},
@@ -218,6 +217,13 @@ class SchemaTest(unittest.TestCase):
             with self.subTest(document):
                 VALIDATOR.validate(document)
                 VALIDATOR.validate(self.effective(document))
+
+    def test_an_aggregator_by_its_type_alone(self):
+        for policy in ("sync", "local_sgd"):
+            for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum"):
+                short = {"policy": {"type": policy, "aggregator": type}}
+                VALIDATOR.validate(short)
+                self.assertEqual(self.effective(short), self.effective({"policy": {"type": policy, "aggregator": {"type": type}}}))
 
     def test_every_key_of_the_schema_is_read(self):
         read = set()
