@@ -60,7 +60,7 @@ class PythonExamples(processes.ProcessTest):
         run = self.torchrun(EXAMPLES / "transformer.py", text, "--server", daemon.address, "--steps", 160)
         for rank in range(2):
             (perplexities,) = self.said([run], rf"rank {rank} step \d+: perplexity ([\d.]+)")
-            self.assertGreater(perplexities[0], 35)
+            self.assertEqual(len(perplexities), 9)
             self.assertLess(perplexities[-1], 18, "how often each character comes would give 23")
 
     @unittest.skipUnless(importlib.util.find_spec("jax"), "no jax (scripts/setup --tests brings it)")
