@@ -44,6 +44,7 @@ set(PSD_PUBLIC_HEADERS
   common/types/local_steps.h
   common/types/model_layout.h
   common/types/model_spec.h
+  common/types/named_value.h
   common/types/push_outcome.h
   common/types/row_ids.h
   common/types/row_initial.h
