@@ -48,7 +48,7 @@ Result<std::string> readTokenFile(const Said& file) {
   const auto failed = [&](const std::string& why) {
     return Error{ErrorCode::invalidArgument, file.source + ": " + why};
   };
-  auto text = readPrivateText(file.text, kTokenFileBytesMax, "the file of one token");
+  auto text = readPrivateText(file.text, kTokenFileBytesMax, "the file of one token", /*orPipe=*/true);
   if (!text.ok()) return failed(text.message());
   std::string_view rest = *text;
   while (!rest.empty()) {

@@ -242,6 +242,19 @@ Error namedAfter(const std::string& path, Error error) {
   return error;
 }
 
+/// A rename would put a file in the place of a device, a pipe or a link.
+Status checkOrdinary(const std::string& path) {
+  std::error_code ignored;
+  const auto kind = std::filesystem::symlink_status(path, ignored).type();
+  using Kind = std::filesystem::file_type;
+  if (kind == Kind::symlink)
+    return {ErrorCode::io, quotedPath(path) + ": is a symbolic link; name the file itself"};
+  const bool ordinary = kind == Kind::none || kind == Kind::not_found || kind == Kind::regular ||
+                        kind == Kind::directory || kind == Kind::unknown;
+  if (ordinary) return {};
+  return {ErrorCode::io, quotedPath(path) + ": is a device or a pipe, not a file to write"};
+}
+
 }  // namespace
 
 std::unique_ptr<Env> makePosixEnv() { return std::make_unique<PosixEnv>(); }
@@ -253,6 +266,7 @@ std::string folderOf(const std::string& path) {
 
 Status writeFileAtomically(Env& env, const std::string& path,
                            const std::function<Status(WritableFile&)>& write) {
+  PSD_RETURN_IF_ERROR(checkOrdinary(path));
   const std::string temporary = temporaryFor(path);
   auto attempt = [&]() -> Status {
     PSD_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env.create(temporary));
@@ -275,6 +289,7 @@ Status checkWritable(Env& env, const std::string& path) {
     return {ErrorCode::io, quotedPath(path) + ": there is no folder " + quotedPath(folder)};
   }
   if (env.list(path).ok()) return {ErrorCode::io, quotedPath(path) + ": is a folder, not a file to write"};
+  PSD_RETURN_IF_ERROR(checkOrdinary(path));
   const auto file = env.create(temporary);
   if (!file.ok()) return namedAfter(path, file.error());
   PSD_RETURN_IF_ERROR((*file)->close());

@@ -20,6 +20,10 @@ inline void writeLogin(std::string_view program, const std::string& token,
   if (!token.empty()) out.setToken(token.c_str());
 }
 
+/// What the exception begins with that calls of a caller end with that has lost its rights; the reason
+/// follows.
+inline constexpr const char* kRevoked = "revoked: ";
+
 /// Why the daemon at `server` gave no capability for something: the role that it takes, and the one that the
 /// caller has.
 inline Error mayNot(const std::string& server, std::string_view needed, schema::LoginResult::Reader answer) {

@@ -67,7 +67,8 @@ Status checkTokenName(std::string_view name) {
 }
 
 Result<std::vector<KnownToken>> readTokenFile(const std::string& path) {
-  PSD_ASSIGN_OR_RETURN(const std::string text, readPrivateText(path, kFileBytesMax, "a token file"));
+  PSD_ASSIGN_OR_RETURN(const std::string text,
+                       readPrivateText(path, kFileBytesMax, "a token file", /*orPipe=*/false));
   std::vector<KnownToken> tokens;
   std::map<std::string, Role> roles;
   std::string_view rest = text;

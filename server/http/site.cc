@@ -17,17 +17,25 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kEvents = "/api/events";
+
 std::shared_ptr<const std::string> shared(std::string text) {
   return std::make_shared<const std::string>(std::move(text));
 }
 
-/// A Host header without its port and brackets.
+/// A Host header without its port and brackets, in small letters; empty where it is none.
 std::string hostOf(std::string_view header) {
-  if (header.starts_with('[')) {
-    const size_t end = header.find(']');
-    return std::string(header.substr(1, end == std::string_view::npos ? end : end - 1));
+  const bool bracketed = header.starts_with('[');
+  const size_t end = std::min(header.find(bracketed ? ']' : ':'), header.size());
+  std::string host(header.substr(bracketed, end - bracketed));
+  std::string_view port = header.substr(std::min(end + bracketed, header.size()));
+  if (!port.empty() && !port.starts_with(':')) return {};
+  port = port.substr(port.empty() ? 0 : 1);
+  if (!std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; })) return {};
+  for (char& c : host) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
-  return std::string(header.substr(0, header.find(':')));
+  return host;
 }
 
 bool isIpAddress(const std::string& host) {
@@ -77,7 +85,7 @@ void Site::addPlaces() {
         return replies_.send(
             response, {.type = "application/json", .content = shared(history_.json(hooks_.reports()))});
       }};
-  places_["/api/events"] = {HttpRole::reader, [this](Response& response) { return follow(response); }};
+  places_[kEvents] = {HttpRole::reader, nullptr};  // follow()
 }
 
 kj::Promise<void> Site::text(Response& response, kj::uint code, kj::StringPtr reason,
@@ -107,9 +115,12 @@ kj::Promise<void> Site::request(kj::HttpMethod method, kj::StringPtr url, const 
     if (!looks) {
       return replies_.send(response, {.code = 405, .reason = "Method Not Allowed", .allow = "GET, HEAD"});
     }
-    if (const HttpRole role = roleOf(headers); role < place->second.needed) return refuse(response, role);
-    if (method == kj::HttpMethod::HEAD && path == "/api/events") return text(response, 200, "OK", "");
-    return place->second.answer(response);
+    HttpCaller caller = callerOf(headers);
+    if (const HttpRole role = hooks_.roleOf(caller); role < place->second.needed)
+      return refuse(response, role);
+    if (path != kEvents) return place->second.answer(response);
+    return method == kj::HttpMethod::HEAD ? text(response, 200, "OK", "")
+                                          : follow(response, std::move(caller));
   }
   constexpr std::string_view kApi = "/api/";
   const auto action =
@@ -118,7 +129,9 @@ kj::Promise<void> Site::request(kj::HttpMethod method, kj::StringPtr url, const 
   if (method != kj::HttpMethod::POST) {
     return replies_.send(response, {.code = 405, .reason = "Method Not Allowed", .allow = "POST"});
   }
-  if (const HttpRole role = roleOf(headers); role < HttpRole::admin) return refuse(response, role);
+  if (const HttpRole role = hooks_.roleOf(callerOf(headers)); role < HttpRole::admin) {
+    return refuse(response, role);
+  }
   return act(action->first, action->second, headers, body, response);
 }
 
@@ -130,10 +143,10 @@ bool Site::knowsHost(const kj::HttpHeaders& headers) const {
   return false;
 }
 
-HttpRole Site::roleOf(const kj::HttpHeaders& headers) const {
+HttpCaller Site::callerOf(const kj::HttpHeaders& headers) const {
   HttpCaller caller;
   KJ_IF_MAYBE (value, headers.get(names_.authorization)) caller.authorization = value->cStr();
-  return hooks_.roleOf(caller);
+  return caller;
 }
 
 kj::Promise<void> Site::refuse(Response& response, HttpRole role) const {
@@ -200,17 +213,22 @@ kj::Promise<void> Site::ready(Response& response) const {
   return text(response, ready ? 200 : 503, ready ? "OK" : "Service Unavailable", state);
 }
 
-kj::Promise<void> Site::follow(Response& response) {
+kj::Promise<void> Site::follow(Response& response, HttpCaller caller) {
   auto stream = replies_.begin(response, "text/event-stream");
   kj::AsyncOutputStream& out = *stream;
+  auto kept = kj::heap<HttpCaller>(std::move(caller));
+  const HttpCaller& who = *kept;
   metrics_.watchers.add();
-  return followOn(out, 0).attach(kj::mv(stream), kj::defer([this] { metrics_.watchers.subtract(); }));
+  return followOn(out, who, 0).attach(kj::mv(stream), kj::mv(kept), kj::defer([this] {
+                                        metrics_.watchers.subtract();
+                                      }));
 }
 
-kj::Promise<void> Site::followOn(kj::AsyncOutputStream& stream, uint64_t tick) {
-  return feed_.next(tick).then([this, &stream](LiveFeed::Document document) {
-    return replies_.write(stream, document.text).then([this, &stream, tick = document.tick] {
-      return followOn(stream, tick);
+kj::Promise<void> Site::followOn(kj::AsyncOutputStream& stream, const HttpCaller& caller, uint64_t tick) {
+  return feed_.next(tick).then([this, &stream, &caller](LiveFeed::Document document) -> kj::Promise<void> {
+    if (hooks_.roleOf(caller) < HttpRole::reader) return kj::READY_NOW;
+    return replies_.write(stream, document.text).then([this, &stream, &caller, tick = document.tick] {
+      return followOn(stream, caller, tick);
     });
   });
 }

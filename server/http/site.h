@@ -42,7 +42,7 @@ class Site final : public kj::HttpService, private kj::TaskSet::ErrorHandler {
                          const nlohmann::ordered_json& document) const;
   /// Whether a browser may have been led here by another site's name for this machine.
   bool knowsHost(const kj::HttpHeaders& headers) const;
-  HttpRole roleOf(const kj::HttpHeaders& headers) const;
+  HttpCaller callerOf(const kj::HttpHeaders& headers) const;
   /// Answers who may not do something; who guesses tokens waits for it.
   kj::Promise<void> refuse(Response& response, HttpRole role) const;
   kj::Promise<void> act(const std::string& name, const HttpAction& action, const kj::HttpHeaders& headers,
@@ -51,8 +51,9 @@ class Site final : public kj::HttpService, private kj::TaskSet::ErrorHandler {
   kj::Promise<void> run(const std::string& name, const HttpAction& action, const std::string& arguments,
                         Response& response);
   kj::Promise<void> ready(Response& response) const;
-  kj::Promise<void> follow(Response& response);
-  kj::Promise<void> followOn(kj::AsyncOutputStream& stream, uint64_t tick);
+  kj::Promise<void> follow(Response& response, HttpCaller caller);
+  /// Until the reader goes, or may not read any more.
+  kj::Promise<void> followOn(kj::AsyncOutputStream& stream, const HttpCaller& caller, uint64_t tick);
   void taskFailed(kj::Exception&& exception) override;
 
   const HttpHooks hooks_;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/wire/login.h"
 #include "server/rpc/connection.h"
 
 namespace psd {
@@ -20,7 +21,9 @@ class CountedService : public Service::Server {
       uint64_t interface, uint16_t method,
       capnp::CallContext<capnp::AnyPointer, capnp::AnyPointer> context) override {
     if (const auto& revoked = connection_->caller().revoked()) {
-      return {KJ_EXCEPTION(FAILED, revoked->message.c_str()), false};
+      return {kj::Exception(kj::Exception::Type::FAILED, __FILE__, __LINE__,
+                            kj::str(wire::kRevoked, revoked->message.c_str())),
+              false};
     }
     auto result = Service::Server::dispatchCall(interface, method, context);
     result.promise = connection_->counted(kj::mv(result.promise));

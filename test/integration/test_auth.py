@@ -85,6 +85,22 @@ class Auth(processes.ProcessTest):
                 self.assert_stops(daemon)
                 tokens.unlink()
 
+    @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
+    def test_who_watches_ends_with_the_reason_when_its_name_is_removed(self):
+        trainer, reader = self.token("pool", "trainer"), self.token("eve", "reader")
+        daemon = self.asking_daemon()
+        self.train(daemon.remote, steps=10_000_000, more=("--token-file", trainer))
+        daemon.until_status("it trains", lambda status: status["trainers"] and status["trainers"][0]["step"] > 2)
+        watch = self.start_trainer("eval", "--server", daemon.remote, "--model", "mlp", "--data", "synthetic:64", "--threads", 1,
+                                   "--device", "cpu", "--every", 0.05, "--token-file", reader)
+        processes.until("it scores", lambda: "loss" in watch.out)
+        tokens = self.folder / "tokens"
+        tokens.write_text("".join(line for line in tokens.read_text().splitlines(True) if not line.startswith("eve ")))
+        daemon.signal(signal.SIGHUP)
+        self.assert_fails(watch, "the token of 'eve' is not valid any more")
+        self.assertNotIn("message.c_str", watch.err)
+        self.assert_stops(daemon)
+
     def test_a_token_file_that_others_may_use_or_that_is_wrong_is_refused(self):
         self.token("pool", "trainer")
         tokens = self.folder / "tokens"
@@ -93,6 +109,10 @@ class Auth(processes.ProcessTest):
             with self.assertRaises(processes.NotReady) as failed:
                 self.asking_daemon()
             self.assertIn("chmod 600", str(failed.exception))
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe, 0o600)
+        self.assert_fails(self.start_psd("--listen", self.unix_address(), "--set", f"auth.tokens={pipe}"),
+                          "is a device or a pipe, not a file")
         tokens.chmod(0o600)
         tokens.write_text("pool trainer oops\n")
         with self.assertRaises(processes.NotReady) as failed:

@@ -4,6 +4,7 @@ import http.client
 import json
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import urllib.parse
@@ -212,10 +213,10 @@ class ActionsTest(HttpTest):
 
     def test_other_sites(self):
         daemon, page = self.page_of()
-        for host in ("evil.example", "evil.example:80", "localhost.evil.example", ""):
+        for host in ("evil.example", "evil.example:80", "localhost.evil.example", "localhost:evil.example", "[::1].evil.example", ""):
             self.assertEqual(self.ask(page, "GET", "/api/status.json", Host=host)[0], 421, host)
             self.assertEqual(self.ask(page, "POST", "/api/stop", "{}", Host=host, Content_Type="application/json")[0], 421, host)
-        for host in ("localhost", "localhost:8080", "127.0.0.1", "[::1]:80"):
+        for host in ("localhost", "LocalHost:8080", "127.0.0.1", "[::1]:80"):
             self.assertEqual(self.ask(page, "GET", "/api/status.json", Host=host)[0], 200, host)
         # What a browser asks for before another site's page may send JSON gets no permission.
         status, headers, _ = self.ask(page, "OPTIONS", "/api/stop", Origin="http://evil.example",
@@ -311,6 +312,19 @@ class TokenTest(HttpTest):
         self.assertEqual(ask("POST", "/api/reload")[0], 401)
         self.assertEqual(ask("POST", "/api/reload", reader)[0], 403)
         self.assertEqual(ask("POST", "/api/reload", admin)[0], 200)
+        self.assertTrue(daemon.runs())
+
+    def test_who_follows_ends_when_its_token_does(self):
+        reader, admin = self.token("looks", "reader"), self.token("ops", "admin")
+        daemon, page = self.page_of(auth__tokens=str(self.folder / "tokens"), listen=(self.unix_address(),))
+        metrics = lambda: self.ask(page, "GET", "/metrics", None, Authorization=f"Bearer {admin}")[2]
+        raw = self.connect(page)
+        raw.sendall(f"GET /api/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {reader}\r\n\r\n".encode())
+        until("it follows", lambda: "psd_http_watchers 1\n" in metrics())
+        tokens = self.folder / "tokens"
+        tokens.write_text("".join(line for line in tokens.read_text().splitlines(True) if not line.startswith("looks ")))
+        daemon.signal(signal.SIGHUP)
+        until("it was cut off", lambda: "psd_http_watchers 0\n" in metrics())
         self.assertTrue(daemon.runs())
 
 

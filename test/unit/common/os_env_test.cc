@@ -3,7 +3,11 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/os/env.h"
 #include "common/text/text.h"
@@ -128,6 +132,26 @@ TEST_CASE("an atomic write that cannot begin names the file that was asked for")
   const Status status = writeFileAtomically(*env, path, [](WritableFile&) { return Status(); });
   REQUIRE_FALSE(status.ok());
   CHECK(status.message() == "'" + path + "': cannot create: No such file or directory");
+}
+
+TEST_CASE("an atomic write takes the place of no pipe, device or link") {
+  const TempDir folder;
+  const auto env = makePosixEnv();
+  writeFile(folder.file("target"), "old");
+  REQUIRE(::symlink(folder.file("target").c_str(), folder.file("link").c_str()) == 0);
+  REQUIRE(::mkfifo(folder.file("pipe").c_str(), 0600) == 0);
+  const std::pair<std::string, std::string> expected[] = {
+      {folder.file("link"), ": is a symbolic link; name the file itself"},
+      {folder.file("pipe"), ": is a device or a pipe, not a file to write"},
+      {"/dev/null", ": is a device or a pipe, not a file to write"}};
+  for (const auto& [path, why] : expected) {
+    const Status status = writeFileAtomically(*env, path, [](WritableFile&) { return Status(); });
+    REQUIRE_FALSE(status.ok());
+    CHECK(status.message() == "'" + path + "'" + why);
+    CHECK(checkWritable(*env, path).message() == status.message());
+  }
+  CHECK(readFile(folder.file("target")) == "old");
+  CHECK(filesIn(folder).size() == 3);
 }
 
 TEST_CASE("whether a file could be written is known without writing it") {

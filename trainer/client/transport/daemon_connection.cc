@@ -5,6 +5,7 @@
 #include "common/text/text.h"
 #include "common/tls/refusal.h"
 #include "common/wire/convert.h"
+#include "common/wire/login.h"
 
 namespace psd {
 namespace {
@@ -83,6 +84,10 @@ kj::Promise<void> DaemonConnection::whenDisconnected() {
 kj::Promise<Error> DaemonConnection::broken(kj::Exception&& exception) {
   const std::string reason(wire::textIn(exception.getDescription()));
   const bool lost = exception.getType() == kj::Exception::Type::DISCONNECTED;
+  if (const size_t at = reason.find(wire::kRevoked); at != std::string::npos) {
+    const std::string why = reason.substr(at + std::string_view(wire::kRevoked).size());
+    end({ErrorCode::forbidden, server_ + ": " + printable(why)});
+  }
   if (isTlsRefusal(reason)) end({ErrorCode::unauthenticated, server_ + ": " + printable(reason)});
   end({ErrorCode::unavailable,
        "the connection to " + server_ + " broke" + (lost ? "" : ": " + printable(reason))});
