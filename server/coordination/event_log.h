@@ -18,7 +18,7 @@ class EventLog {
   static constexpr size_t kEventsMax = 256, kTextBytesMax = 500;
 
   void add(std::string_view kind, std::string_view text);
-  /// Those with a larger number than `number`, of the ones that are kept; oldest first.
+  /// The events that are kept and have a larger number than `number`, oldest first.
   DaemonEvents after(uint64_t number) const;
   /// after(), once there are some.
   kj::Promise<DaemonEvents> nextAfter(uint64_t number);

@@ -42,8 +42,9 @@ Result<std::string> setKey(const Address& address, const std::string& assignment
 Result<std::string> fetchEventsJson(const Address& address, std::chrono::milliseconds timeout,
                                     const Credentials& credentials);
 
-/// The same, and then what happens: each time it calls `tell`, which gives the number of the newest event
-/// that it was told of, or an Error that ends it. Else the connection's end does. `timeout`: to connect.
+/// Follows the daemon's events, from those that it keeps on: with each batch, as JSON, it calls `tell`, which
+/// gives the number of the newest event that it was told of, or an Error that ends it. Else the connection's
+/// end does. `timeout`: to connect.
 Status followEvents(const Address& address, std::chrono::milliseconds timeout, const Credentials& credentials,
                     const std::function<Result<uint64_t>(const std::string& json)>& tell);
 

@@ -22,7 +22,7 @@ inline std::chrono::milliseconds leftUntil(std::chrono::steady_clock::time_point
   return std::max(std::chrono::duration_cast<milliseconds>(left), milliseconds(0));
 }
 
-/// The same, at least 1 ms: for an attempt that is made in any case.
+/// The time that is left until `deadline`, but at least 1 ms: for an attempt that is made in any case.
 inline std::chrono::milliseconds soonUntil(std::chrono::steady_clock::time_point deadline) {
   return std::max(leftUntil(deadline), std::chrono::milliseconds(1));
 }

@@ -27,7 +27,7 @@ std::vector<RowEntry> walk(const RowIndex& index) {
   return all;
 }
 
-/// The same entries as `expected`, by hash.
+/// Fails unless the index has the entries that `expected` has, in the order of their hashes.
 void requireEqual(const RowIndex& index, const std::map<uint64_t, uint32_t>& expected) {
   std::vector<RowEntry> entries;
   for (const auto& [id, row] : expected) entries.push_back({rowHash(id), id, row});

@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _psd
+from ._training import Training
 from .client import Client, Model
 from .errors import InvalidArgument
 
 __all__ = ["Trainer"]
 
 
-class Trainer:
+class Trainer(Training):
     """A trainer whose parameters are a pytree: its leaves, float32 arrays, are the daemon's model, named by their paths.
 
         with psd.jax.Trainer(parameters) as trainer:
@@ -47,10 +48,7 @@ class Trainer:
         self.client = Client(server, **options)
         try:
             info = self._info = self.client.join(self.model, self._values, rank, world_size)
-            if info.local_period != 0:
-                raise InvalidArgument(f"the daemon's policy is {info.policy}, under which trainers take steps by themselves; "
-                                      "psd.jax.Trainer pushes every gradient: choose hogwild, locked, bounded_staleness or "
-                                      "sync")
+            self._check_policy(info)
         except BaseException:
             self.client.close()
             raise
@@ -79,22 +77,6 @@ class Trainer:
             self._gradient_of[name][...] = leaf
         self.last_push = self.client.push(self._gradients, samples)
         return self.last_push
-
-    def close(self) -> None:
-        """Says goodbye and closes the connection."""
-        try:
-            self.client.leave()
-        finally:
-            self.client.close()
-
-    def __enter__(self) -> Trainer:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.client.close()
 
     def _check_type(self, leaves: list[Any]) -> None:
         if not leaves:

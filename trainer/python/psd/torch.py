@@ -13,6 +13,7 @@ import torch
 
 from . import _psd
 from ._dealt_sampler import DealtSampler
+from ._training import Training
 from .client import Client, Model, Table
 from .errors import Error, InvalidArgument
 
@@ -62,7 +63,7 @@ class _Lookup:
     versions: list[int]
 
 
-class Optimizer(torch.optim.Optimizer):
+class Optimizer(Training, torch.optim.Optimizer):
     """Pushes gradients to a daemon and pulls what became of the parameters. Which optimizer runs there, at which rate and by
     which policy, its configuration says.
 
@@ -101,10 +102,7 @@ class Optimizer(torch.optim.Optimizer):
             if overlap and embeddings:
                 raise InvalidArgument("overlap=True is for models without psd.torch.Embedding: gradients of rows are pushed by "
                                       "step()")
-            if info.local_period != 0:
-                raise InvalidArgument(f"the daemon's policy is {info.policy}, under which trainers take steps by themselves; "
-                                      "psd.torch.Optimizer pushes every gradient: choose hogwild, locked, "
-                                      "bounded_staleness or sync")
+            self._check_policy(info)
             self._pull()
         except BaseException:
             self.client.close()
@@ -156,30 +154,14 @@ class Optimizer(torch.optim.Optimizer):
         for key, parameter in self._parameters.items():
             self._attach_gradient(key, parameter)
 
-    def close(self) -> None:
-        """Says goodbye and closes the connection. The parameters keep their values."""
-        try:
-            self.client.leave()
-        finally:
-            self.client.close()
-
-    def __enter__(self) -> Optimizer:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.client.close()
-
     def state_dict(self) -> dict[str, Any]:
         """Nothing of value: the optimizer's state is the daemon's, which keeps it as its `durability` says."""
         return {"state": {}, "param_groups": []}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if state_dict.get("state"):
-            raise InvalidArgument("a psd.torch.Optimizer has no state: the daemon has it, and brings it back from its "
-                                  "checkpoints (`psd --restore`)")
+            raise InvalidArgument("a psd.torch.Optimizer has no state: the daemon has it, and brings it back from what "
+                                  "its configuration's \"durability\" keeps")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if hasattr(self, "model"):
