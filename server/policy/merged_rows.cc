@@ -42,12 +42,7 @@ std::vector<Entry> entriesOf(const RowShard& shard, std::span<const StagedRows> 
 
 StagedRows mergeRows(const RowShard& shard, std::span<const StagedRows> parts,
                      std::span<const float> weights) {
-  struct Merged {
-    std::vector<RowRun> runs;
-    std::vector<uint64_t> ids;
-    std::vector<float> gradients;
-  };
-  auto merged = std::make_shared<Merged>();
+  auto merged = std::make_shared<CollectedRows>();
   const Entry* before = nullptr;
   const std::vector<Entry> entries = entriesOf(shard, parts, weights);
   for (const Entry& entry : entries) {
@@ -63,9 +58,7 @@ StagedRows mergeRows(const RowShard& shard, std::span<const StagedRows> parts,
     for (uint64_t d = 0; d < dim; d++) sum[d] += weights[entry.part] * gradient[d];
     before = &entry;
   }
-  StagedRows rows{{merged->runs, merged->ids}, merged->gradients, nullptr};
-  rows.owner = std::move(merged);
-  return rows;
+  return CollectedRows::stage(std::move(merged));
 }
 
 }  // namespace psd

@@ -2,6 +2,8 @@
 
 #include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "common/types/row_ids.h"
 #include "server/store/gradient.h"
@@ -23,6 +25,20 @@ struct StagedRows {
   std::shared_ptr<const void> owner;
 
   uint64_t bytes() const { return gradients.size_bytes() + rows.ids.size_bytes() + rows.runs.size_bytes(); }
+};
+
+/// Memory for StagedRows that are put together.
+struct CollectedRows {
+  std::vector<RowRun> runs;
+  std::vector<uint64_t> ids;
+  std::vector<float> gradients;
+
+  /// The rows, which keep `all` for as long as they are kept themselves.
+  static StagedRows stage(std::shared_ptr<const CollectedRows> all) {
+    StagedRows rows{{all->runs, all->ids}, all->gradients, nullptr};
+    rows.owner = std::move(all);
+    return rows;
+  }
 };
 
 }  // namespace psd

@@ -6,12 +6,7 @@ namespace psd {
 
 StagedRows rowsAt(const std::vector<RowShardTable>& tables, const StagedRows& part,
                   std::span<const size_t> places) {
-  struct Kept {
-    std::vector<RowRun> runs;
-    std::vector<uint64_t> ids;
-    std::vector<float> gradients;
-  };
-  auto kept = std::make_shared<Kept>();
+  auto kept = std::make_shared<CollectedRows>();
   size_t first = 0, value = 0, next = 0;
   for (const RowRun& run : part.rows.runs) {
     const uint64_t dim = findTable(tables, run.table)->rows->dim();
@@ -26,9 +21,7 @@ StagedRows rowsAt(const std::vector<RowShardTable>& tables, const StagedRows& pa
     first += run.count;
     value += run.count * dim;
   }
-  StagedRows rows{{kept->runs, kept->ids}, kept->gradients, nullptr};
-  rows.owner = std::move(kept);
-  return rows;
+  return CollectedRows::stage(std::move(kept));
 }
 
 }  // namespace psd
