@@ -1,6 +1,7 @@
 // Embedding tables, from the client library through a daemon to the disk and back.
 
 #include <csignal>
+#include <functional>
 #include <map>
 #include <string>
 #include <thread>
@@ -406,6 +407,25 @@ TEST_CASE("pulls of rows that wait leave room for the pushes that they wait for"
   server.statusWhen([](const Json& status) { return status["trainers"][0]["waits_for"] == "pull"; });
   PSD_REQUIRE_OK(slow.push(random, 1, other->versions));
   PSD_REQUIRE_OK(waits.wait());
+}
+
+TEST_CASE("a trainer with another table is refused, in a line that names it") {
+  const LocalServer server(configOf("hogwild"));
+  const Trainer first(server.address(), Rank{0}, 2);
+  const auto refused = [&](const std::function<void(TableSpec&)>& change) {
+    ModelSpec other = model();
+    change(other.tables[kItem]);
+    const std::vector<float> dense(ModelLayout(other).totalElements());
+    const auto joined =
+        connectTo(server.address())->join({Rank{1}, 2}, other, [&] { return std::span(dense); });
+    REQUIRE_FALSE(joined.ok());
+    CHECK(errorCodeName(joined.error().code) == errorCodeName(ErrorCode::modelMismatch));
+    return joined.message();
+  };
+  CHECK(refused([](TableSpec& table) { table.dim = 9; }).find("table 0 is item rows[9]") !=
+        std::string::npos);
+  CHECK(refused([](TableSpec& table) { table.initial.seed = 4; }).find("seed 4") != std::string::npos);
+  CHECK(refused([](TableSpec& table) { table.name = "film"; }).find("film") != std::string::npos);
 }
 
 TEST_CASE("a table whose rows fit into no slice is refused by its name") {

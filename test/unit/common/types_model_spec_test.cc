@@ -1,3 +1,4 @@
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>
@@ -114,6 +115,30 @@ TEST_CASE("a model that cannot be held is refused by the tensor's name") {
   CHECK(refusalOf({{"w", DType::f32, {3, 0, 2}}}) == "tensor 'w' has a dimension of size 0");
 }
 
+TEST_CASE("tables that cannot be held are refused by their names") {
+  const auto refusalOfTables = [](std::vector<TableSpec> tables) {
+    const Status status = validateModel({"model", {{"w", DType::f32, {1}}}, std::move(tables)});
+    return status.ok() ? "" : status.message();
+  };
+  const RowInitial initial;
+  CHECK(refusalOfTables({{"a", 1, initial}, {"b", kTableDimMax, initial}}).empty());
+  CHECK(refusalOfTables({{"a", 0, initial}}) == "table 'a' has rows of 0 values; from 1 to 4096 are taken");
+  CHECK(refusalOfTables({{"a", kTableDimMax + 1, initial}}) ==
+        "table 'a' has rows of 4097 values; from 1 to 4096 are taken");
+  CHECK(refusalOfTables({{"caf\xc3\xa9", 1, initial}}) ==
+        "a table of the model has a name with other characters than visible ASCII");
+  CHECK(refusalOfTables({{"w", 1, initial}}) == "table 'w' appears twice in the model");
+  for (const float scale : {-1.f, NAN, INFINITY}) {
+    CHECK(refusalOfTables({{"a", 1, {RowInitial::Kind::uniform, scale, 1}}})
+              .find("must be finite and not negative") != std::string::npos);
+  }
+  std::vector<TableSpec> many;
+  for (size_t i = 0; i < kTablesMax; i++) many.push_back({"t" + std::to_string(i), 1, initial});
+  CHECK(refusalOfTables(many).empty());
+  many.push_back({"last", 1, initial});
+  CHECK(refusalOfTables(many) == "the model has 4097 tables; at most 4096 are taken");
+}
+
 TEST_CASE("a model that is too large is refused, however its size overflows") {
   const std::string tooLarge = "tensor 'w' has more than 2^40 elements";
   CHECK(refusalOf({{"w", DType::f32, {kModelElementsMax + 1}}}) == tooLarge);
@@ -138,6 +163,22 @@ TEST_CASE("the difference of two models names the first tensor that differs") {
         "the daemon has 2 tensors and rank 1 has 1; the first that only the daemon has is b f32[3]");
   CHECK(difference({{"w", DType::f32, {2, 3}}, {"b", DType::f32, {3}}, {"c", DType::f32, {}}}) ==
         "the daemon has 2 tensors and rank 1 has 3; the first that only rank 1 has is c f32[]");
+}
+
+TEST_CASE("the difference of two models names the first table that differs, in any of what it has") {
+  const TableSpec item{"item", 4, {RowInitial::Kind::uniform, 0.5f, 7}};
+  const auto difference = [&](std::vector<TableSpec> theirs) {
+    return describeDifference({"mine", {}, {item}}, "the daemon", {"other", {}, std::move(theirs)}, "rank 1");
+  };
+  CHECK(difference({item}).empty());
+  const std::string begin = "table 0 is item rows[4] uniform 0.5 seed 7 in the daemon, but ";
+  CHECK(difference({{"item", 5, item.initial}}) == begin + "item rows[5] uniform 0.5 seed 7 in rank 1");
+  CHECK(difference({{"user", 4, item.initial}}) == begin + "user rows[4] uniform 0.5 seed 7 in rank 1");
+  CHECK(difference({{"item", 4, {RowInitial::Kind::normal, 0.5f, 7}}}) ==
+        begin + "item rows[4] normal 0.5 seed 7 in rank 1");
+  CHECK(difference({{"item", 4, {RowInitial::Kind::uniform, 0.5f, 8}}}) ==
+        begin + "item rows[4] uniform 0.5 seed 8 in rank 1");
+  CHECK(difference({{"item", 4, {RowInitial::Kind::zero, 0, 7}}}) == begin + "item rows[4] from 0 in rank 1");
 }
 
 }  // namespace
