@@ -60,6 +60,7 @@ machine as of psd."""
         kept = {}
 
         def pull():
+            kept.clear()
             kept.update(run())
             return kept["pull"]["rows_per_s"]
         work[f"pull, {name}"] = pull

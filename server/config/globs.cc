@@ -9,7 +9,7 @@ namespace {
 
 /// What keeps the glob from being one; empty: nothing.
 std::string globFault(const std::string& glob) {
-  if (glob.empty()) return "holds \"\", which matches no tensor; write names, as \"fc*\"";
+  if (glob.empty()) return "holds \"\", which matches nothing; write names, as \"fc*\"";
   for (size_t i = 0; i < glob.size(); i++) {
     if (glob[i] == '\\') {
       i++;  // what follows stands for itself

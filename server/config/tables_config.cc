@@ -18,7 +18,7 @@ constexpr double kNormMax = 1e6;
 constexpr uint64_t kPushesMax = 255;
 constexpr uint64_t kCountersMax = AdmissionFilter::kBlockBytes << AdmissionFilter::kBlockBitsMax;
 
-EvictRule readEvict(ObjectReader in, bool hasMaxRows) {
+EvictRule readEvict(ObjectReader in) {
   using By = EvictRule::By;
   EvictRule rule;
   if (!in.has("by")) in.fail("by", "is needed: \"age\", \"least_recent\" or \"norm\"");
@@ -34,9 +34,6 @@ EvictRule readEvict(ObjectReader in, bool hasMaxRows) {
     rule.below = in.number("below", 0, {.min = 0, .max = kNormMax});
   } else {
     in.refuse("below", "goes with by norm, not with '" + by + "'");
-  }
-  if (rule.by == By::leastRecent && !hasMaxRows) {
-    in.fail("by", "least_recent makes room where max_rows is reached, and there is no max_rows");
   }
   return rule;
 }
@@ -68,7 +65,7 @@ TablesConfig readTables(ObjectReader& in) {
     TableConfig table;
     table.match = readGlobs(entry, "the names of embedding tables, as \"item*\"");
     if (entry.has("max_rows")) table.rules.rowsMax = entry.integer("max_rows", 1, 1, kRowsMax);
-    if (entry.has("evict")) table.rules.evict = readEvict(entry.object("evict"), entry.has("max_rows"));
+    if (entry.has("evict")) table.rules.evict = readEvict(entry.object("evict"));
     if (entry.has("admit")) table.rules.admit = readAdmit(entry.object("admit"));
     table.rowSteps = entry.boolean("row_steps", table.rowSteps);
     config.tables.push_back(std::move(table));

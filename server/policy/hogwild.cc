@@ -71,12 +71,13 @@ kj::Promise<Result<PushAnswer>> Hogwild::pushRows(RowShard& shard, ShardPush& pu
     gradients = place;
   }
   StagedRows part{slice.rows, gradients, decoded};
-  if (shard.lacks(slice.rows)) return makeAndApplyRows(shard, push, std::move(part));
+  if (shard.lacks(slice.rows)) return makeAndApplyRows(shard, push, std::move(part), std::move(slice.rows));
   const std::vector<size_t> missed =
       shard.applyRacing(part.rows, part.gradients, rowChange(), scalarsOf(shard, push));
-  if (missed.empty()) return endRows(shard, push, slice.rows.ids.size());
+  if (missed.empty()) return endRows(shard, push, slice.rows);
   // Rows that were evicted between the look and the update begin anew.
-  return makeAndApplyRows(shard, push, shard.rowsAt(part, missed), slice.rows.ids.size() - missed.size());
+  const uint64_t applied = slice.rows.ids.size() - missed.size();
+  return makeAndApplyRows(shard, push, shard.rowsAt(part, missed), std::move(slice.rows), applied);
 }
 
 RowChange Hogwild::rowChange() const { return {.scale = change_.scale, .limit = change_.limit}; }
@@ -86,8 +87,7 @@ UpdateScalars Hogwild::scalarsOf(const ParameterBlock& block, const ShardPush& p
 }
 
 kj::Promise<Result<PushAnswer>> Hogwild::makeAndApplyRows(RowShard& shard, ShardPush& push, StagedRows part,
-                                                          uint64_t applied) {
-  const uint64_t rows = applied + part.rows.ids.size();
+                                                          RowIds slice, uint64_t applied) {
   return shard.lock()
       .acquire()
       .then([this, &shard, &push, part = std::move(part), applied](ShardLock::Guard) -> Status {
@@ -98,22 +98,22 @@ kj::Promise<Result<PushAnswer>> Hogwild::makeAndApplyRows(RowShard& shard, Shard
         if (!prepared.ok()) return {};
         return shard.update(*prepared, rowChange(), scalarsOf(shard, push), shard.version());
       })
-      .then([&shard, &push, rows](const Status& status) -> kj::Promise<Result<PushAnswer>> {
+      .then([&shard, &push, slice](const Status& status) -> kj::Promise<Result<PushAnswer>> {
         if (!status.ok()) return Result<PushAnswer>(status.error());
-        return endRows(shard, push, rows);
+        return endRows(shard, push, slice);
       });
 }
 
-kj::Promise<Result<PushAnswer>> Hogwild::endRows(RowShard& shard, ShardPush& push, uint64_t rows) {
+kj::Promise<Result<PushAnswer>> Hogwild::endRows(RowShard& shard, ShardPush& push, const RowIds& slice) {
   if (Status state = shard.state(); !state.ok()) return Result<PushAnswer>(state.error());
-  push.taken += rows;
+  push.taken += slice.ids.size();
   if (push.taken < push.total) {
     return Result<PushAnswer>(PushAnswer{PushOutcome::received, shard.version(), push.staleness});
   }
   const Result<PushAnswer> answer(PushAnswer{PushOutcome::applied, shard.endUpdate(), push.staleness, 1});
   if (!shard.turnover().sweeps()) return answer;
-  return shard.lock().acquire().then([&shard, answer](ShardLock::Guard) {
-    shard.turnover().evictDue(answer->version.value, {});
+  return shard.lock().acquire().then([&shard, slice, answer](ShardLock::Guard) {
+    shard.turnover().evictDue(answer->version.value, slice);
     return answer;
   });
 }

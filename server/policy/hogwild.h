@@ -37,13 +37,13 @@ class Hogwild final : public UpdatePolicy {
   static PushAnswer dropped(const ParameterBlock& block, const ShardPush& push);
   RowChange rowChange() const;
   UpdateScalars scalarsOf(const ParameterBlock& block, const ShardPush& push) const;
-  /// Makes the rows that are not there, and applies the part under the shard's lock. `applied`: rows of the
-  /// same slice that have their gradients already.
+  /// Makes the rows that are not there, and applies the part, which is of `slice`, under the shard's lock.
+  /// `applied`: rows of the slice that have their gradients already.
   kj::Promise<Result<PushAnswer>> makeAndApplyRows(RowShard& shard, ShardPush& push, StagedRows part,
-                                                   uint64_t applied = 0);
-  /// So many rows of the slice are done; ends the update with its last ones, and evicts the rows that are
-  /// due.
-  static kj::Promise<Result<PushAnswer>> endRows(RowShard& shard, ShardPush& push, uint64_t rows);
+                                                   RowIds slice, uint64_t applied = 0);
+  /// The rows of the slice are done; with the last slice of the part this ends the update, and evicts the
+  /// rows that are due, but for those of this slice.
+  static kj::Promise<Result<PushAnswer>> endRows(RowShard& shard, ShardPush& push, const RowIds& slice);
 
   const std::shared_ptr<StagingPool> staging_;
   const StalenessRule staleness_;

@@ -456,7 +456,12 @@ TEST_CASE("rows go through codecs that suit them") {
     trainer.draw(random, 40, 10);
     const auto pulled = trainer.pull();
     PSD_REQUIRE_OK(pulled);
-    PSD_REQUIRE_OK(trainer.push(random, step, pulled->versions));
+    const auto pushed = trainer.push(random, step, pulled->versions);
+    PSD_REQUIRE_OK(pushed);
+    uint64_t rowBytes = 0;  // as float32
+    for (const uint32_t table : {kItem, kUser}) rowBytes += trainer.batch->rows(table).size_bytes();
+    CHECK((pulled->bytes < rowBytes) == (codec != "topk"));
+    CHECK((pushed->bytes < rowBytes) == (codec != "topk"));
     reference.push(*trainer.batch);
   }
   trainer.draw(random, 40, 10);

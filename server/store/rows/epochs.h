@@ -18,8 +18,9 @@ class Epochs {
   Epochs(const Epochs&) = delete;
   Epochs& operator=(const Epochs&) = delete;
 
-  /// While it lives, nothing that can be reached when it is made is used for anything else. May be nested,
-  /// and end on another thread. To be held shortly: it holds up every writer's memory. Costs some 10 ns.
+  /// While it lives, nothing that can be reached when it is made is used for anything else. Not to be
+  /// nested: who holds one must not wait for another. It may end on another thread. To be held shortly: it
+  /// holds up every writer's memory. Costs some 10 ns.
   class Guard {
    public:
     explicit Guard(Epochs& epochs) : epoch_(epochs.enter()) {}

@@ -13,7 +13,7 @@ namespace psd {
 // Which rows a rule takes out. What comes out depends on the rows, the rule and the update's number alone,
 // not on clocks, row numbers, or the history of the index. For the table's writer.
 
-/// Rows that one update evicts because of what they are; more are left for the next pass.
+/// Rows of a table that one update evicts because of what they are; more are left for the next pass.
 inline constexpr size_t kDueRowsMax = 65'536;
 
 /// The ids of rows that are due before update `number`: of the hashes that this update looks through, those

@@ -69,7 +69,7 @@ class RowIndex {
   /// it had one; kNoRow if there is no room: see kDepthMax, or the system has no memory.
   uint32_t insert(uint64_t id, uint32_t row);
   /// Takes out those of the ids that are there, and appends their row numbers to `rows`; ids may repeat.
-  /// False, with nothing taken out, if the system has no memory.
+  /// False if the system has no memory: then some are taken out, which are in `rows`, and others not.
   bool erase(std::span<const uint64_t> ids, std::vector<uint32_t>& rows);
   /// Makes memory resident for the splits until `entries` entries in all are there. False if the system has
   /// no memory.

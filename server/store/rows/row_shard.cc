@@ -92,8 +92,8 @@ void RowShard::apply(const RowIds& rows, std::span<const float> gradients, const
     const Table& of = *find(run.table);
     const size_t values = ids.size() * of.rows->dim();
     const size_t before = missed != nullptr ? missed->size() : 0;
-    const uint64_t known =
-        of.rows->apply(ids, gradients.subspan(at, values), change, update, of.rowSteps, version, missed);
+    const uint64_t known = of.rows->applyGuarded(ids, gradients.subspan(at, values), change, update,
+                                                 of.rowSteps, version, missed);
     for (size_t i = before; missed != nullptr && i < missed->size(); i++) (*missed)[i] += first;
     of.counts->pushed += known;
     at += values;

@@ -53,17 +53,14 @@ bool RowSnapshot::untouched(size_t table, uint64_t hash, RowMeta meta) const {
 
 void RowSnapshot::beforeChange(const RowIds& rows) {
   std::vector<uint32_t> numbers;
-  size_t begin = 0;
-  for (const RowRun& run : rows.runs) {
-    const auto ids = rows.ids.subspan(begin, run.count);
-    begin += run.count;
-    const auto found = std::ranges::find(shard_.tables(), run.table, &RowShard::Table::index);
-    const auto table = static_cast<size_t>(found - shard_.tables().begin());
-    if (table < table_) continue;
+  forEachRun(rows, [&](const RowRun& run, std::span<const uint64_t> ids) {
+    const RowShardTable* const found = findTable(shard_.tables(), run.table);
+    const auto table = static_cast<size_t>(found - shard_.tables().data());
+    if (table < table_) return;
     numbers.resize(ids.size());
     found->rows->find(ids, numbers);
     putAside(table, ids, numbers);
-  }
+  });
 }
 
 void RowSnapshot::putAside(size_t table, std::span<const uint64_t> ids, std::span<const uint32_t> numbers) {

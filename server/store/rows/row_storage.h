@@ -44,7 +44,7 @@ class RowStorage {
   virtual Status state() const { return {}; }
 
   /// Memory for the rows of a chunk. ErrorCode::overloaded, naming the bytes, when the device has no room.
-  /// `touched`: the memory is made resident at once.
+  /// `touched` is a wish: the memory is to be resident at once, where the system gives it page by page.
   virtual Status open(uint32_t chunk, bool touched) = 0;
   /// Gives the memory of a chunk back.
   virtual void close(uint32_t chunk) = 0;

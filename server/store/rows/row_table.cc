@@ -1,23 +1,11 @@
 #include "server/store/rows/row_table.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
 namespace psd {
-namespace {
-
-/// `limit` is a key of the configuration.
-Error full(uint64_t rows, uint64_t there, std::string_view unit, std::string_view limit, uint64_t most) {
-  return {ErrorCode::overloaded,
-          fmt::format("embedding table: no room for {} more rows beside the {} {} that are "
-                      "there: {} is {}",
-                      rows, there, unit, limit, most)};
-}
-
-}  // namespace
 
 RowTable::RowTable(Options options, std::unique_ptr<RowStorage> storage, std::shared_ptr<Epochs> epochs)
     : options_(options),
@@ -70,10 +58,9 @@ uint64_t RowTable::find(std::span<const uint64_t> ids, std::span<uint32_t> rows)
   return index_.findBatch(ids, rows);
 }
 
-uint64_t RowTable::apply(std::span<const uint64_t> ids, std::span<const float> gradients,
-                         const RowChange& change, const UpdateScalars& update, bool rowSteps, Version version,
-                         std::vector<size_t>* missed) {
-  const Epochs::Guard guard(*epochs_);
+uint64_t RowTable::applyGuarded(std::span<const uint64_t> ids, std::span<const float> gradients,
+                                const RowChange& change, const UpdateScalars& update, bool rowSteps,
+                                Version version, std::vector<size_t>* missed) {
   const uint32_t width = dim();
   std::vector<uint64_t> numbers(std::min<size_t>(storage_->batchRows(), ids.size()));
   uint64_t known = 0;
@@ -93,6 +80,13 @@ uint64_t RowTable::apply(std::span<const uint64_t> ids, std::span<const float> g
     }
     const auto own = std::span<const uint64_t>(numbers).first(rowSteps ? rows.size() : 0);
     storage_->apply(rows, gradients.subspan(first * width, rows.size() * width), {update, own, change}, next);
+    // An older update that raced with this one may have set a word back: who looks for what has changed since
+    // a version finds no older one beside values that are newer.
+    for (const uint32_t row : rows) {
+      if (row == kNoRow) continue;
+      const RowMeta meta = numbers_.meta(row);
+      if (meta.version() < version.value) numbers_.setMeta(row, RowMeta::of(version.value, meta.count()));
+    }
   });
   return known;
 }
@@ -109,12 +103,12 @@ std::vector<uint64_t> RowTable::missing(std::span<const uint64_t> ids) const {
 }
 
 Status RowTable::checkRoom(uint64_t rows) const {
-  const RowLimits& limits = options_.limits;
-  const uint64_t there = index_.entries(), most = std::min<uint64_t>(limits.rowsMax, kNoRow);
-  if (there > most || rows > most - there) return full(rows, there, "rows", "max_rows", most);
-  const uint64_t bytes = numbers_.bytes() + index_.bytes();
-  if (bytes > limits.bytesMax || numbers_.bytesFor(rows) > limits.bytesMax - bytes) {
-    return full(rows, bytes, "bytes", "table_bytes", limits.bytesMax);
+  const uint64_t there = index_.entries(), most = std::min<uint64_t>(options_.limits.rowsMax, kNoRow);
+  if (there > most || rows > most - there) {
+    return {ErrorCode::overloaded,
+            fmt::format("embedding table: no room for {} more rows beside the {} rows that "
+                        "are there: max_rows is {}",
+                        rows, there, most)};
   }
   return {};
 }

@@ -20,8 +20,7 @@ namespace psd {
 
 /// How much a table may hold in one shard. A value type.
 struct RowLimits {
-  uint64_t rowsMax = kNoRow;       ///< at most 2^32 − 1
-  uint64_t bytesMax = UINT64_MAX;  ///< of rows, slots, meta words and index
+  uint64_t rowsMax = kNoRow;  ///< at most 2^32 − 1
 };
 
 /// How much a table holds in one shard. A value type.
@@ -39,12 +38,14 @@ struct RowTableSize {
 ///
 /// An id that is not there has the values of RowInitial: reading never creates a row. Thread-safe in part:
 /// - gather(), find(), missing(), apply(), meta(), readPlane() and size() may be called by any thread at any
-/// time, beside
-///   each other and beside the writer. They take no lock. Calls of apply() race element by element
-///   (Hogwild!), and with gather(); under the shard's lock nothing is lost.
-/// - insertMissing(), erase(), restore(), reserve(), setOptimizer(), setLimits() and next() are the writer's:
-///   one at a time, under the caller's lock. setOptimizer() and restore() of rows that are there want no
-///   apply() beside them.
+///   time, beside each other and beside the writer. They take no lock. Calls of apply() race element by
+///   element (Hogwild!), and with gather(); under the shard's lock nothing is lost.
+/// - applyGuarded(), next() and nextWhere() are for any thread that holds a Guard of epochs(), and for the
+///   writer.
+/// - insertMissing(), erase(), restore(), reserve(), setOptimizer() and setLimits() are the writer's: one at
+/// a
+///   time, under the caller's lock. setOptimizer() and restore() of rows that are there want no apply()
+///   beside them.
 /// Spans of floats hold whole rows, one per id, in the order of the ids. Empty spans are allowed everywhere.
 class RowTable {
  public:
@@ -85,7 +86,7 @@ class RowTable {
   Status checkRoom(uint64_t rows) const;
   /// Makes rows, with initial values and slots and meta word {version, 0}, of the ids that are not there; ids
   /// may repeat. Returns how many it made. All or none: ErrorCode::overloaded, naming the limit, when not all
-  /// fit. An update's own splits of the index may exceed bytesMax by a few segments.
+  /// fit.
   Result<uint64_t> insertMissing(std::span<const uint64_t> ids, Version version);
   /// One optimizer step per id, in order, with its gradient; an id that comes twice has two steps, the second
   /// after the first. Ids that are not there are passed over. `rowSteps`: update.number is the row's own
@@ -94,7 +95,14 @@ class RowTable {
   /// the places in `ids` of the others are appended.
   uint64_t apply(std::span<const uint64_t> ids, std::span<const float> gradients, const RowChange& change,
                  const UpdateScalars& update, bool rowSteps, Version version,
-                 std::vector<size_t>* missed = nullptr);
+                 std::vector<size_t>* missed = nullptr) {
+    const Epochs::Guard guard(*epochs_);
+    return applyGuarded(ids, gradients, change, update, rowSteps, version, missed);
+  }
+  /// apply() by who holds a Guard of epochs(), or the writer's lock.
+  uint64_t applyGuarded(std::span<const uint64_t> ids, std::span<const float> gradients,
+                        const RowChange& change, const UpdateScalars& update, bool rowSteps, Version version,
+                        std::vector<size_t>* missed = nullptr);
   /// Takes out the rows that are there of these ids, which may repeat. Returns how many they were;
   /// ErrorCode::overloaded, with some taken out, when the system has no memory for it.
   Result<uint64_t> erase(std::span<const uint64_t> ids);

@@ -101,19 +101,16 @@ void RowTurnover::evictDue(uint64_t number, const RowIds& spared) {
 
 Result<PreparedRows> RowTurnover::prepare(const StagedRows& part, Version version) {
   followRules();
-  PreparedRows prepared{part, {}, {}, {}, {}, {}};
+  PreparedRows prepared;
+  prepared.part = part;
   std::vector<CreatedRows> wanted = missing(part.rows);
   if (wanted.empty()) return prepared;
   select(wanted, prepared, version);
   const Status made = makeRows(wanted, part.rows, version);
-  for (const CreatedRows& of : wanted) {
-    if (made.ok()) {
-      of.table->counts->created += of.count;
-    } else {
-      of.table->counts->refused += of.ids.size();
-    }
+  if (!made.ok()) {
+    for (const CreatedRows& of : wanted) of.table->counts->refused += of.ids.size();
+    return made.error();
   }
-  if (!made.ok()) return made.error();
   prepared.created = std::move(wanted);
   return prepared;
 }
@@ -140,12 +137,13 @@ void RowTurnover::select(std::vector<CreatedRows>& wanted, PreparedRows& prepare
   size_t place = 0;
   forEachRun(prepared.part.rows, [&](const RowRun& run, std::span<const uint64_t> ids) {
     const auto of = refused.find(run.table);
+    const size_t end = kept.size() + ids.size();
     for (const uint64_t id : ids) {
       const bool out = of != refused.end() && std::ranges::binary_search(of->second, id);
       if (!out) kept.push_back(place);
-      if (out) tableOf(run).counts->notAdmitted++;
       place++;
     }
+    prepared.leftOut.push_back({run.table, static_cast<uint32_t>(end - kept.size())});
   });
   prepared.part = rowsAt(tables_, prepared.part, kept);
 }
@@ -216,7 +214,7 @@ Status RowTurnover::makeRows(std::vector<CreatedRows>& wanted, const RowIds& spa
     std::atomic<uint64_t>& longest = wanted[i].table->counts->longestInsertNs;
     longest = std::max<uint64_t>(longest, took);
   }
-  if (!status.ok()) static_cast<void>(takeBack(wanted));
+  if (!status.ok()) static_cast<void>(takeOut(wanted));
   countBytes();
   return status;
 }
@@ -231,6 +229,11 @@ Status RowTurnover::checkRoom(std::vector<CreatedRows>& wanted) {
 }
 
 Status RowTurnover::takeBack(const std::vector<CreatedRows>& created) {
+  for (const CreatedRows& of : created) of.table->counts->refused += of.count;
+  return takeOut(created);
+}
+
+Status RowTurnover::takeOut(const std::vector<CreatedRows>& created) {
   Status status;
   for (const CreatedRows& of : created) {
     if (of.count == 0) continue;
@@ -261,6 +264,8 @@ void RowTurnover::count(std::span<const CountedRun> runs, std::span<const uint64
 
 void RowTurnover::commit(PreparedRows& prepared) {
   count(prepared.counted, prepared.countedIds);
+  for (const CreatedRows& of : prepared.created) of.table->counts->created += of.count;
+  for (const RowRun& run : prepared.leftOut) tableOf(run).counts->notAdmitted += run.count;
   if (observer_) observer_->beforeChange(prepared.part.rows);
   prepared.evictedRuns = std::exchange(evictedRuns_, {});
   prepared.evictedIds = std::exchange(evictedIds_, {});

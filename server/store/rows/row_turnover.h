@@ -37,6 +37,7 @@ struct PreparedRows {
   std::vector<CreatedRows> created;
   std::vector<CountedRun> counted;
   std::vector<uint64_t> countedIds;
+  std::vector<RowRun> leftOut;      ///< how many gradients are of rows that were not admitted, by table
   std::vector<RowRun> evictedRuns;  ///< set by RowShard::update(), as the next
   std::vector<uint64_t> evictedIds;
 
@@ -66,10 +67,10 @@ class RowTurnover {
   /// part's. ErrorCode::overloaded where a limit or memory forbids some of them: then none is created.
   /// limits.table_bytes may be passed by what the indices grow by.
   Result<PreparedRows> prepare(const StagedRows& part, Version version);
-  /// Takes out what prepare() made, while nothing has updated it.
+  /// Takes out what prepare() made, while nothing has updated it; it counts as refused.
   Status takeBack(const std::vector<CreatedRows>& created);
-  /// What was prepared is about to be updated: counts what was not admitted, tells the observer, and sets
-  /// what has to be written down beside the update.
+  /// What was prepared is about to be updated: counts what was created and what was not admitted, tells the
+  /// observer, and sets what has to be written down beside the update.
   void commit(PreparedRows& prepared);
   /// Does again what the log says of an update's rows; before that update. Before anybody else uses the
   /// shard.
@@ -103,6 +104,7 @@ class RowTurnover {
   static Status checkRoom(std::vector<CreatedRows>& wanted);
   /// Makes the rows of `wanted` and sets their counts; all or none.
   Status makeRows(std::vector<CreatedRows>& wanted, const RowIds& spared, Version version);
+  Status takeOut(const std::vector<CreatedRows>& created);
   Status evict(const RowShardTable& table, const std::vector<uint64_t>& ids);
   /// Counts updates of rows that are not there for admission.
   void count(std::span<const CountedRun> runs, std::span<const uint64_t> ids) const;

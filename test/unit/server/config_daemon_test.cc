@@ -161,8 +161,6 @@ TEST_CASE("each wrong value has its one line") {
        "tables[0].evict.below: is needed: the norm from which a row stays"},
       {R"({"tables": [{"match": "a", "evict": {"by": "norm", "below": -1}}]})",
        "tables[0].evict.below: must be a number from 0 to 1000000, not -1"},
-      {R"({"tables": [{"match": "a", "evict": {"by": "least_recent"}}]})",
-       "tables[0].evict.by: least_recent makes room where max_rows is reached, and there is no max_rows"},
       {R"({"tables": [{"match": "a", "max_rows": 5, "evict": {"by": "least_recent", "updates": 3}}]})",
        "tables[0].evict.updates: goes with by age or norm, not with 'least_recent'"},
       {R"({"tables": [{"match": "a", "evict": {"by": "age", "update": 3}}]})",

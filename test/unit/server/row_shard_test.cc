@@ -1,5 +1,7 @@
 // Row shards: what they take, snapshots that go on beside updates, and rows of several trainers made one.
 
+#include <chrono>
+#include <future>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -154,6 +156,34 @@ TEST_CASE("rows that were made can be taken back") {
   CHECK(shard.size().rows == 4);
   PSD_REQUIRE_OK(shard.turnover().takeBack(prepared->created));
   CHECK(shard.size().rows == 2);
+  const RowShardTable::Counts& a = *shard.tables()[kA].counts;
+  const RowShardTable::Counts& b = *shard.tables()[kB].counts;
+  CHECK(a.created == 2);
+  CHECK(a.refused == 1);
+  CHECK(b.created == 0);
+  CHECK(b.refused == 1);
+  update(shard, more);  // comes again, and has room now
+  CHECK(a.created == 3);
+  CHECK(b.created == 1);
+}
+
+TEST_CASE("an update without a lock takes one guard, and so waits for nobody who waits for it") {
+  const auto store = makeStore(1);
+  RowShard& shard = store->rowShard(0);
+  Part part;
+  part.add(kA, {1, 2}, 1);
+  part.add(kB, {9}, 1);
+  update(shard, part);
+  Epochs& epochs = shard.table(kA)->epochs();
+  std::vector<std::unique_ptr<Epochs::Guard>> others;
+  for (uint32_t i = 1; i < Epochs::kGuardsMax; i++) others.push_back(std::make_unique<Epochs::Guard>(epochs));
+  auto updated = std::async(std::launch::async, [&] {
+    return shard.applyRacing(part.staged().rows, part.gradients, {}, shard.scalars(shard.beginUpdate()));
+  });
+  const bool ended = updated.wait_for(std::chrono::minutes(1)) == std::future_status::ready;
+  others.clear();
+  CHECK(ended);
+  CHECK(updated.get().empty());
 }
 
 /// What a snapshot reads, by table and id.

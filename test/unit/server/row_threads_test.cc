@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <thread>
 #include <vector>
@@ -113,15 +114,18 @@ TEST_CASE("gradients for rows that are taken out meanwhile change no other row")
   for (uint64_t id = 0; id < kGo; id++) go.push_back(1'000'000 + id);
   PSD_REQUIRE_OK(table->insertMissing(stay, Version{1}));
   std::atomic<bool> done{false};
+  std::atomic<uint64_t> met{0};  // gradients whose row was there
   std::thread pushing([&] {
     const std::vector<float> gradients(go.size() * kDim, 1.f);
     do {
-      table->apply(go, gradients, {}, {1, 1.}, true, Version{2});
+      met += table->apply(go, gradients, {}, {1, 1.}, true, Version{2});
     } while (!done);
   });
   uint64_t next = 2'000'000;
   for (int time = 0; time < 30; time++) {
     PSD_REQUIRE_OK(table->insertMissing(go, Version{1}));
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (time == 0 && met == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
     PSD_REQUIRE_OK(table->erase(go));
     // Rows that others get where those were.
     std::vector<uint64_t> others;
@@ -131,6 +135,7 @@ TEST_CASE("gradients for rows that are taken out meanwhile change no other row")
   }
   done = true;
   pushing.join();
+  CHECK(met > 0);
   std::vector<float> out(stay.size() * kDim);
   CHECK(table->gather(stay, out) == stay.size());
   CHECK(std::count(out.begin(), out.end(), 0.f) == static_cast<ptrdiff_t>(out.size()));
