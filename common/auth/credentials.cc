@@ -11,7 +11,6 @@ namespace psd {
 namespace {
 
 constexpr uint64_t kTokenFileBytesMax = 64u << 10;
-constexpr size_t kTokenBytesMax = 1024;
 
 using Getter = std::function<const char*(const char*)>;
 
@@ -61,6 +60,10 @@ Result<std::string> readTokenFile(const Said& file) {
 }
 
 Result<std::string> readToken(const CredentialFlags& flags, const Getter& environment) {
+  if (flags.token) {
+    if (!flags.tokenFile) return checkToken("token", *flags.token);
+    return Error{ErrorCode::invalidArgument, "token and token_file are both given; one of them will do"};
+  }
   if (const auto file = said("--token-file", flags.tokenFile, "PSD_TOKEN_FILE", environment)) {
     return readTokenFile(*file);
   }

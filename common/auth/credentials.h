@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <span>
@@ -8,6 +9,8 @@
 #include "common/status/status.h"
 
 namespace psd {
+
+inline constexpr size_t kTokenBytesMax = 1024;  ///< of a token
 
 /// Files in PEM format for the end of a TLS connection that connects; empty: not given. A value type.
 struct TlsFiles {
@@ -24,11 +27,12 @@ struct Credentials {
 /// What flags or arguments say; nothing: not given.
 struct CredentialFlags {
   std::optional<std::string> tokenFile, tlsCa, tlsCertificate, tlsKey;
+  std::optional<std::string> token;  ///< of a program that has it; never a flag, which others see
 };
 
-/// The flags, else of the environment PSD_TOKEN_FILE or PSD_TOKEN, PSD_TLS_CA, PSD_TLS_CERT and PSD_TLS_KEY.
-/// Reads the file of the token: its first line that is neither empty nor a comment (#). Errors name flag or
-/// variable.
+/// The flags, of which the token decides alone, else of the environment PSD_TOKEN_FILE or PSD_TOKEN,
+/// PSD_TLS_CA, PSD_TLS_CERT and PSD_TLS_KEY. Reads the file of the token: its first line that is neither
+/// empty nor a comment (#). Errors name flag or variable.
 Result<Credentials> readCredentials(const CredentialFlags& flags,
                                     const std::function<const char*(const char*)>& environment);
 

@@ -9,14 +9,22 @@
 namespace psd {
 namespace {
 
-/// The subcommand that was chosen, or `app` itself.
+/// The innermost subcommand that was chosen, or `app` itself.
 const CLI::App& chosenOf(const CLI::App& app) {
   const auto parsed = app.get_subcommands();
-  return parsed.empty() ? app : *parsed.front();
+  return parsed.empty() ? app : chosenOf(*parsed.front());
 }
 
+/// Its words, as "psd trainer remove".
 std::string nameOf(const CLI::App& app, const CLI::App& command) {
-  return &app == &command ? app.get_name() : app.get_name() + " " + command.get_name();
+  if (&app == &command || command.get_parent() == nullptr) return command.get_name();
+  return nameOf(app, *command.get_parent()) + " " + command.get_name();
+}
+
+/// The command and all those below it.
+void collect(const CLI::App& command, std::vector<const CLI::App*>& commands) {
+  commands.push_back(&command);
+  for (const CLI::App* below : command.get_subcommands({})) collect(*below, commands);
 }
 
 std::string goesWith(const CLI::App& app, const std::string& option, const CLI::App& command) {
@@ -37,8 +45,8 @@ std::string wrongOption(const std::string& word, const CLI::App& app, const std:
   const CLI::App& chosen = chosenOf(app);
   const std::string name = word.substr(0, word.find('='));
   if (&chosen != &app && chosen.get_option_no_throw(name) != nullptr) return belongsAfter(app, name);
-  std::vector<const CLI::App*> commands = app.get_subcommands({});
-  commands.insert(commands.begin(), &app);
+  std::vector<const CLI::App*> commands;
+  collect(app, commands);
   for (const CLI::App* other : commands) {
     if (other == &chosen || other->get_option_no_throw(name) == nullptr) continue;
     return goesWith(app, name, *other);

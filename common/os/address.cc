@@ -83,4 +83,9 @@ Result<Address> parseAddress(std::string_view text) {
   return address;
 }
 
+bool isIpAddress(const std::string& host) {
+  in6_addr address{};  // room for either kind
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
 }  // namespace psd

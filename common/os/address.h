@@ -28,6 +28,8 @@ struct Address {
 
 /// Whether only this machine can come to it. Of names that is known of "localhost" alone.
 bool isLocal(const Address& address);
+/// Whether it is an IPv4 or IPv6 address in figures, without brackets.
+bool isIpAddress(const std::string& host);
 
 /// The error quotes the text and shows all forms.
 Result<Address> parseAddress(std::string_view text);

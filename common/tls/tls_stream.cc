@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <kj/debug.h>
 
+#include "common/os/address.h"
 #include "common/tls/refusal.h"
 
 namespace psd {
@@ -18,11 +18,6 @@ constexpr size_t kRecordOverhead = 256;    // generous
 constexpr size_t kSmallInARow = 32;        // so many in a row, and the buffer for much is given back
 constexpr size_t kUnreadMax = 256u << 10;  // of a peer that was refused
 constexpr size_t kNamesMax = 64, kNameMax = 255;
-
-bool isAddress(const std::string& host) {
-  in6_addr address{};
-  return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, host.c_str(), &address) == 1;
-}
 
 /// What peers do is nothing that the library should log: as of a socket that broke.
 kj::Exception disconnected(const std::string& why) {
@@ -123,7 +118,7 @@ kj::Promise<Result<kj::Own<TlsStream>>> TlsStream::connect(kj::Own<kj::AsyncIoSt
   const OpenSsl& openSsl = self.openSsl_;
   openSsl.SSL_set_connect_state(self.ssl_);
   X509_VERIFY_PARAM* const rules = openSsl.SSL_get0_param(self.ssl_);
-  if (isAddress(host)) {
+  if (isIpAddress(host)) {
     openSsl.X509_VERIFY_PARAM_set1_ip_asc(rules, host.c_str());
   } else {
     openSsl.X509_VERIFY_PARAM_set1_host(rules, host.c_str(), host.size());

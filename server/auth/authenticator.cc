@@ -8,12 +8,11 @@
 #include <fnmatch.h>
 #include <unistd.h>
 
+#include "common/auth/credentials.h"
 #include "common/text/text.h"
 
 namespace psd {
 namespace {
-
-constexpr size_t kTokenBytesMax = 1024;
 
 Error unknown(std::string message) { return {ErrorCode::unauthenticated, std::move(message)}; }
 

@@ -15,7 +15,6 @@ namespace psd {
 namespace {
 
 constexpr uint64_t kFileBytesMax = 4u << 20;
-constexpr size_t kTokensMax = 10'000;  // each login looks at all of them
 constexpr size_t kNameBytesMax = 64;
 constexpr std::string_view kHashName = "sha256:";
 constexpr std::string_view kTokenBegin = "psd_";  // by which it is known for what it is, should it lie about

@@ -23,6 +23,9 @@ struct KnownToken {
 /// Whether it can be a name: letters, digits and . _ @ -, at most 64.
 Status checkTokenName(std::string_view name);
 
+/// Each login looks at all of them.
+inline constexpr size_t kTokensMax = 10'000;
+
 /// Reads a token file: lines of KnownToken::line(), empty ones and comments that begin with #. A name may
 /// have several tokens, all of one role. Errors name the path and the line; ErrorCode::io also where group or
 /// others may use it.

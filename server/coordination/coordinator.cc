@@ -8,6 +8,7 @@
 
 #include "common/os/random_id.h"
 #include "common/text/text.h"
+#include "common/types/unix_time.h"
 #include "server/metrics/steady_clock.h"
 
 namespace psd {

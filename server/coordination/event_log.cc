@@ -1,15 +1,11 @@
 #include "server/coordination/event_log.h"
 
-#include <chrono>
 #include <utility>
 
 #include "common/text/text.h"
+#include "common/types/unix_time.h"
 
 namespace psd {
-
-double unixTimeNow() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 void EventLog::add(std::string_view kind, std::string_view text) {
   if (events_.size() == kEventsMax) events_.pop_front();

@@ -31,7 +31,4 @@ class EventLog {
   kj::ForkedPromise<void> added_ = pair_.promise.fork();
 };
 
-/// The time of an event that happens now.
-double unixTimeNow();
-
 }  // namespace psd

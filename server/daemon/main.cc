@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -11,7 +12,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include "common/cli/credential_flags.h"
 #include "common/cli/output.h"
 #include "common/cli/setting.h"
 #include "common/cli/text_commands.h"
@@ -32,7 +32,6 @@ namespace {
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitNoAnswer = 3;
-constexpr double kTimeoutSecondsMax = 86'400;
 constexpr uint64_t kUpdateMax = 1ull << 40;
 
 /// The flags that choose and change a configuration; `psd` and `psd check` share them.
@@ -125,12 +124,12 @@ struct FileFlags {
 
 /// What `psd status`, `psd reload` and `psd stop` are told.
 struct OperatorFlags {
-  /// What one of the commands is told. Each has its own: CLI11 writes PSD_SERVER to the flags of all of them.
   struct Call {
     CLI::App* command;
-    std::string seconds;  ///< a text until it is checked
-    std::vector<std::string> servers{"tcp://localhost:5500"};
-    psd::CredentialFlags credentials;
+    std::unique_ptr<psd::ServerFlags> server;
+
+    Call(CLI::App* of, const std::string& seconds)
+        : command(of), server(std::make_unique<psd::ServerFlags>(*of, seconds)) {}
   };
   Call status, reload, stop;
   bool json = false, hot = false, watch = false;
@@ -143,19 +142,6 @@ struct OperatorFlags {
                "60"},
         stop{app.add_subcommand("stop", "End a running daemon in an orderly way; returns when all is saved"),
              "120"} {
-    for (Call* call : {&status, &reload, &stop}) {
-      call->command
-          ->add_option("--server", call->servers,
-                       "The daemon's address; of several, with commas between them, the first that answers")
-          ->delimiter(',')
-          ->capture_default_str()
-          ->type_name("ADDRESS")
-          ->envname("PSD_SERVER");
-      call->command->add_option("--timeout", call->seconds, "How long to wait for the daemon's answer")
-          ->capture_default_str()
-          ->type_name("SECONDS");
-      psd::addCredentialFlags(*call->command, call->credentials);
-    }
     status.command->add_flag("--json", json, "The whole status, for programs");
     status.command->add_flag("--watch", watch, "Again each second");
     status.command->add_option("--looks", looks, "With --watch: end after so many; 0: go on")
@@ -187,12 +173,8 @@ struct OperatorFlags {
   }
   template <class Command>
   static psd::Status calling(const Call& call, Command command) {
-    PSD_ASSIGN_OR_RETURN(const double seconds,
-                         psd::parseSeconds({"--timeout", call.seconds}, kTimeoutSecondsMax));
-    const std::chrono::duration<double> most(seconds);
-    PSD_ASSIGN_OR_RETURN(psd::Credentials credentials, psd::readCredentials(call.credentials, std::getenv));
-    return command(
-        {call.servers, std::chrono::ceil<std::chrono::milliseconds>(most), std::move(credentials)});
+    PSD_ASSIGN_OR_RETURN(const psd::DaemonCall daemon, call.server->call());
+    return command(daemon);
   }
 };
 
@@ -227,8 +209,8 @@ constexpr const char* kExamples =
     "Without a configuration it listens on tcp://localhost:5500, where the commands look for it, and\n"
     "psd-trainer too. Every key is in docs/configuration.md, running it in docs/operations.md; 'psd help\n"
     "COMMAND' explains a command, 'man psd' all of them where psd is installed.\n\n"
-    "Exit status: 0 done, 1 failed, 2 a command line or configuration that cannot be right, 3 a daemon is\n"
-    "there and gave no answer within --timeout.";
+    "Exit status: 0 done, 1 failed, 2 a command line or configuration that cannot be right, 3 no\n"
+    "answer within --timeout, or the daemon itself gave up waiting.";
 
 /// The first words of lines of help that each explain one.
 std::vector<std::string> explained(const std::string& help) {

@@ -15,6 +15,10 @@ namespace {
 Status checkFits(const std::string& file, const KnownToken& token) {
   if (access(file.c_str(), F_OK) != 0 && errno == ENOENT) return {};
   PSD_ASSIGN_OR_RETURN(const auto known, readTokenFile(file));
+  if (known.size() >= kTokensMax) {
+    return {ErrorCode::invalidArgument, file + ": has " + std::to_string(known.size()) +
+                                            " tokens already, and may have no more; remove a line first"};
+  }
   for (const KnownToken& other : known) {
     if (other.name != token.name || other.role == token.role) continue;
     return {ErrorCode::invalidArgument, file + ": '" + token.name + "' has role " +

@@ -11,7 +11,7 @@
 namespace psd {
 namespace {
 
-/// A label's value, or a help text, as the format has it.
+/// A label's value, as the format has it.
 std::string escapedForPrometheus(std::string_view text) {
   std::string out;
   for (const char c : text) {

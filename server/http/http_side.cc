@@ -1,11 +1,11 @@
 #include "server/http/http_side.h"
 
-#include <chrono>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
+#include "common/types/unix_time.h"
 #include "server/status/status_json.h"
 
 namespace psd {
@@ -13,10 +13,6 @@ namespace {
 
 constexpr auto kLookEvery = 1 * kj::SECONDS;
 constexpr auto kAcceptAgainAfter = 100 * kj::MILLISECONDS;
-
-double unixTime() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 kj::HttpServerSettings settingsFor(const HttpConfig& config, kj::HttpServerErrorHandler& errors) {
   kj::HttpServerSettings settings;
@@ -102,13 +98,13 @@ kj::Promise<void> HttpSide::keepLooking() {
 
 void HttpSide::look() {
   const DaemonStatus status = status_();
-  history_.add(unixTime(), status);
+  history_.add(unixTimeNow(), status);
   feed_.tick(metrics_.watchers.value() == 0 ? nlohmann::ordered_json() : documentOf(status));
 }
 
 nlohmann::ordered_json HttpSide::documentOf(const DaemonStatus& status) const {
   nlohmann::ordered_json document = statusJson(events_());
-  document["time"] = unixTime();
+  document["time"] = unixTimeNow();
   document["status"] = statusJson(status);
   if (const auto& point = history_.newest())
     document["point"] = nlohmann::ordered_json::parse(jsonOfPoint(*point));

@@ -20,12 +20,11 @@ struct HttpHeaderNames {
         referrerPolicy(builder.add("Referrer-Policy")),
         allow(builder.add("Allow")),
         authorization(builder.add("Authorization")),
-        authenticate(builder.add("WWW-Authenticate")),
-        origin(builder.add("Origin")) {}
+        authenticate(builder.add("WWW-Authenticate")) {}
 
   const kj::HttpHeaderTable& table;
   const kj::HttpHeaderId cacheControl, contentSecurityPolicy, contentTypeOptions, referrerPolicy, allow,
-      authorization, authenticate, origin;
+      authorization, authenticate;
 };
 
 /// Sends answers, each with the headers that every answer has, and with a bound on how long its reader may

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include <arpa/inet.h>
 #include <spdlog/spdlog.h>
 
 #include "common/config/json_file.h"
+#include "common/os/address.h"
 #include "common/text/text.h"
 #include "server/http/assets.h"
 #include "server/http/exposition.h"
@@ -36,12 +36,6 @@ std::string hostOf(std::string_view header) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   return host;
-}
-
-bool isIpAddress(const std::string& host) {
-  in_addr four{};
-  in6_addr six{};
-  return inet_pton(AF_INET, host.c_str(), &four) == 1 || inet_pton(AF_INET6, host.c_str(), &six) == 1;
 }
 
 }  // namespace
@@ -115,6 +109,7 @@ kj::Promise<void> Site::request(kj::HttpMethod method, kj::StringPtr url, const 
     if (!looks) {
       return replies_.send(response, {.code = 405, .reason = "Method Not Allowed", .allow = "GET, HEAD"});
     }
+    if (place->second.needed == HttpRole::none) return place->second.answer(response);
     HttpCaller caller = callerOf(headers);
     if (const HttpRole role = hooks_.roleOf(caller); role < place->second.needed)
       return refuse(response, role);

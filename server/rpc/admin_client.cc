@@ -29,6 +29,13 @@ std::string noAnswer(std::chrono::milliseconds timeout) {
 /// How long the daemon's answer is waited for.
 enum class Patience { asToConnect, endless };
 
+/// An error names the daemon that it comes from.
+template <class T>
+Result<T> fromDaemon(const Address& address, Result<T> outcome) {
+  if (outcome.ok() || outcome.message().starts_with(address.toString())) return outcome;
+  return Error{outcome.error().code, address.toString() + ": " + outcome.message()};
+}
+
 /// Connects, logs in, and runs `talk(login, network)`; whatever the library throws becomes an Error.
 /// `late` is what to add to it when the daemon was asked and has not answered in time.
 template <class T, class Talk>
@@ -46,18 +53,19 @@ Result<T> loggedIn(const Address& address, const Credentials& credentials, std::
     capnp::TwoPartyClient client(*socket.stream);
     auto login = client.bootstrap().castAs<schema::Login>().loginRequest();
     wire::writeLogin("psd " PSD_VERSION, credentials.token, login);
-    auto conversation =
-        login.send().then([&](capnp::Response<schema::LoginResult> answer) -> kj::Promise<Result<T>> {
-          const Status status = wire::readStatus(answer.getStatus());
-          if (!status.ok()) {
-            return Result<T>(status.error().code,
-                             address.toString() + ": " + printable(status.message(), 500));
-          }
-          asked = true;
-          return talk(answer, client);
-        });
-    if (patience == Patience::endless) return conversation.wait(io.waitScope);
-    return timer.timeoutAt(deadline, kj::mv(conversation)).wait(io.waitScope);
+    kj::Promise<capnp::Response<schema::LoginResult>> answered = login.send().dropPipeline();
+    auto conversation = timer.timeoutAt(deadline, kj::mv(answered))
+                            .then([&](capnp::Response<schema::LoginResult> answer) -> kj::Promise<Result<T>> {
+                              const Status status = wire::readStatus(answer.getStatus());
+                              if (!status.ok()) {
+                                return Result<T>(status.error().code, address.toString() + ": " +
+                                                                          printable(status.message(), 500));
+                              }
+                              asked = true;
+                              return talk(answer, client);
+                            });
+    if (patience == Patience::endless) return fromDaemon(address, conversation.wait(io.waitScope));
+    return fromDaemon(address, timer.timeoutAt(deadline, kj::mv(conversation)).wait(io.waitScope));
   } catch (const kj::Exception& exception) {
     if (exception.getType() == kj::Exception::Type::OVERLOADED) {
       return Error{ErrorCode::deadlineExceeded,

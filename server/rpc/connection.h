@@ -57,7 +57,7 @@ class Connection final : public PeerConnection, public std::enable_shared_from_t
 
   EventLoop& loop() { return *loop_; }
 
-  /// "127.0.0.1:53211" or the Unix socket's path; with the peer's own words once it said hello.
+  /// "127.0.0.1:53211" or the Unix socket's path; with the peer's own words once it has logged in.
   const std::string& peer() const override { return caller_.described(); }
 
   Caller& caller() { return caller_; }

@@ -114,6 +114,10 @@ class Auth(processes.ProcessTest):
         self.assert_fails(self.start_psd("--listen", self.unix_address(), "--set", f"auth.tokens={pipe}"),
                           "is a device or a pipe, not a file")
         tokens.chmod(0o600)
+        full = self.write("full", "".join(f"n{i} reader sha256:{i:064x}\n" for i in range(10_000)))
+        full.chmod(0o600)
+        self.assert_fails(self.start_psd("token", "new", "--name", "one", "--role", "admin", "--file", full),
+                          "has 10000 tokens already, and may have no more")
         tokens.write_text("pool trainer oops\n")
         with self.assertRaises(processes.NotReady) as failed:
             self.asking_daemon()

@@ -300,8 +300,9 @@ class TokenTest(HttpTest):
         ask = lambda method, path, token=None: self.ask(page, method, path, "{}" if method == "POST" else None,
                                                         **({"Authorization": f"Bearer {token}"} if token else {}),
                                                         **({"Content_Type": "application/json"} if method == "POST" else {}))
-        for path in ("/healthz", "/", "/style.css"):
-            self.assertEqual(ask("GET", path)[0], 200, path)
+        for path in ("/healthz", "/readyz", "/", "/style.css"):
+            for token in (None, "wrong"):
+                self.assertIn(ask("GET", path, token)[0], (200, 503) if path == "/readyz" else (200,), path)
         for path in ("/metrics", "/api/status.json", "/api/history.json", "/api/events"):
             status, headers, _ = ask("GET", path)
             self.assertEqual((status, headers.get("WWW-Authenticate")), (401, "Bearer"), path)

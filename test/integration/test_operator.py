@@ -50,6 +50,8 @@ class Operator(processes.ProcessTest):
             complaint = self.assert_fails(process, daemon.address, "no answer within 0.2 s")
             self.assertNotIn("goes on", complaint, "it was not even asked")
             self.assertEqual(process.wait(), 3, "it is there and stands still")
+        follows = self.start_psd("events", "--follow", "--server", daemon.address, "--timeout", 0.2)
+        self.assert_fails(follows, daemon.address, "no answer within 0.2 s")
         daemon.signal(signal.SIGCONT)
         self.assert_stops(daemon)
 

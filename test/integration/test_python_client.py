@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import unittest.mock
 
 import certificates
 import numpy as np
@@ -59,6 +60,15 @@ class PythonClient(processes.ProcessTest):
         self.assertIn("this takes role trainer; 'eve' has role reader", str(failed.exception))
         with self.assertRaises(psd.Unauthenticated):  # the system's authorities have not signed it
             self.client(daemon, token_file=file)
+        with unittest.mock.patch.dict(os.environ, {"PSD_TOKEN_FILE": "/absent"}):  # what is given decides
+            self.joined(daemon, token=secrets["pool"], **trusts).leave()
+        for options, complaint in (({"token": "x", "token_file": file}, "token and token_file are both given"),
+                                   ({"token": "two words"}, "token: this is no token"),
+                                   ({"connect_timeout": float("inf")}, "connect_timeout is from 0 to"),
+                                   ({"retry_timeout": float("nan")}, "retry_timeout is from 0 to"),
+                                   ({"connect_timeout": -1.0}, "connect_timeout is from 0 to")):
+            with self.assertRaisesRegex(psd.InvalidArgument, complaint):
+                self.client(daemon, **options)
         client = self.joined(daemon, token_file=file, **trusts)
         values = LINE.zeros()
         client.pull(values)

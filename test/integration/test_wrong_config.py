@@ -97,6 +97,9 @@ class WrongConfiguration(processes.ProcessTest):
         self.refuse(["--device", "gpu"], "--device gpu", "cuda:N")
         self.refuse(["--lisen", "tcp://localhost:0"], "--lisen: no such option; did you mean --listen?")
         self.refuse(["status", "--jsn"], "--jsn: no such option; did you mean --json?")
+        self.refuse(["trainer", "remove", "--servr", "x", "3"], "--servr: no such option; did you mean --server?")
+        self.refuse(["token", "new", "--looks", "3"], "--looks: goes with 'psd status', not with 'psd token new'")
+        self.refuse(["trainer", "remove"], "see psd trainer remove --help")
         self.refuse(["status", "--port-file", "port"], "--port-file: goes with 'psd', not with 'psd status'")
         self.refuse(["--port-file", "port", "--listen", self.unix_address()], "--port-file", "tcp://")
         self.assertNotIn(".tmp.", self.refuse(["--listen", "tcp://127.0.0.1:0", "--port-file", "no/such/port"],

@@ -334,7 +334,7 @@ const std::vector<OptionGroup> kOptionGroups{
     {"Transfer",
      {"--transport", "--connections", "--spin", "--codec", "--pull-codec", "--chunk", "--window"}},
     {"This machine", {"--device", "--threads"}},
-    {"Output", {"--every", "--json", "--metrics", "--log-level"}}};
+    {"Output", {"--every", "--json", "--metrics", "--tensorboard", "--log-level"}}};
 
 template <class Range, class Name>
 std::vector<std::string> namesOf(const Range& range, const Name& name) {

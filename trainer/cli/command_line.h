@@ -57,7 +57,7 @@ struct TrainBenchCommand {
   bool json = false;
 };
 
-/// --help or --version was asked for.
+/// Something to print was asked for: help, the version, a manual page or completion.
 struct PrintText {
   std::string text;
 };

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
@@ -35,8 +36,13 @@ RowInitial::Kind kindOf(const std::string& name) {
   raise({ErrorCode::invalidArgument, "initial is 'zero', 'uniform' or 'normal', not '" + name + "'"});
 }
 
-std::chrono::milliseconds milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+std::chrono::milliseconds milliseconds(const char* name, double seconds) {
+  constexpr double kMost = 1e9;
+  if (!(seconds >= 0 && seconds <= kMost)) {
+    raise({ErrorCode::invalidArgument,
+           fmt::format("{} is from 0 to {:.0f} seconds, not {}", name, kMost, seconds)});
+  }
+  return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
 
 std::vector<uint64_t> numbersOf(const std::vector<Version>& versions) {
@@ -157,16 +163,17 @@ void construct(PythonClient* self, std::vector<std::string> servers, double conn
                std::string pullCodec, bool goOnWithoutRows, nb::object onEvent,
                std::optional<std::string> token, CredentialFlags files) {
   ClientOptions options;
+  files.token = std::move(token);
   auto credentials = readCredentials(files, std::getenv);
   check(credentials.status());
-  options.token = token ? *std::move(token) : std::move(credentials->token);
+  options.token = std::move(credentials->token);
   options.tls = std::move(credentials->tls);
   if (const std::string warning = tokenInTheClear(options.token, servers); !warning.empty()) {
     nb::module_::import_("warnings").attr("warn")(warning);
   }
   options.servers = std::move(servers);
-  options.connectTimeout = milliseconds(connectTimeout);
-  options.retryTimeout = milliseconds(retryTimeout);
+  options.connectTimeout = milliseconds("connect_timeout", connectTimeout);
+  options.retryTimeout = milliseconds("retry_timeout", retryTimeout);
   options.transport = transportOf(transport);
   options.connections = connections;
   options.codec = std::move(codec);

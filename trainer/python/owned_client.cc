@@ -41,6 +41,7 @@ void OwnedClient::connect(ClientOptions options) {
       return client.status();
     }));
   } catch (const nb::python_error&) {
+    const std::lock_guard lock(state_->mutex);
     if (!state_->client) thread_->detach();  // a signal: nothing ends a connecting client but its timeout
     throw;
   }

@@ -2,10 +2,11 @@
 import { Charts } from "/charts.js";
 import { show } from "/view.js";
 
-const kKept = { seconds: 600, minutes: 1440 };  // as the daemon keeps them
+const kSecondsKept = 600;  // as the daemon keeps them
+const kHistoryMs = 60_000;
 const kRetryMs = 2000;
 const at = (id) => document.getElementById(id);
-const state = { status: null, point: null, events: [], history: { series: [], seconds: [], minutes: [], reports: {} }, heard: 0 };
+const state = { status: null, point: null, events: [], history: { series: [], seconds: [], minutes: [], reports: {} }, historyRead: 0, heard: 0 };
 let charts = null;
 
 // Where tokens are asked for, the one for this tab.
@@ -39,7 +40,7 @@ function addReports(time) {
       const series = ((state.history.reports[trainer.rank] ??= {})[name] ??= []);
       if (series.length && series[series.length - 1][1] === trainer.reported_step) continue;
       series.push([time, trainer.reported_step, value]);
-      if (series.length > kKept.seconds) series.shift();
+      if (series.length > kSecondsKept) series.shift();
     }
   }
 }
@@ -54,11 +55,14 @@ function take(kind, data) {
   if (point && point[0] !== state.newest) {
     state.newest = point[0];
     state.history.seconds.push(point);
-    if (state.history.seconds.length > kKept.seconds) state.history.seconds.shift();
+    if (state.history.seconds.length > kSecondsKept) state.history.seconds.shift();
     takePoint(point);
   }
   addReports(time);
   draw();
+  if (performance.now() - state.historyRead < kHistoryMs) return;
+  state.historyRead = performance.now();
+  readHistory().then(draw, (error) => console.debug("no history", error));
 }
 
 function takePoint(point) {
@@ -69,6 +73,11 @@ function draw() {
   if (!state.status) return;
   show(state.status, state.point, state.events, (performance.now() - state.heard) / 1000, actions);
   charts?.draw(state.history);
+}
+
+/// What the daemon keeps: its minutes go on, and of long series of losses it drops every other point.
+async function readHistory() {
+  state.history = { reports: {}, ...await fetched("/api/history.json") };
 }
 
 /// Reads the stream of events until it ends.
@@ -90,7 +99,7 @@ async function follow() {
 async function run() {
   for (;;) {
     try {
-      state.history = { reports: {}, ...await fetched("/api/history.json") };
+      await readHistory();
       const status = await fetched("/api/status.json");
       state.status = status;
       state.heard = performance.now();

@@ -35,6 +35,7 @@ class Training:
 
     def _check_policy(self, info: _psd.JoinInfo) -> None:
         if info.local_period != 0:
+            self.client.leave()
             raise InvalidArgument(f"the daemon's policy is {info.policy}, under which trainers take steps by themselves; "
                                   f"{type(self).__module__}.{type(self).__name__} pushes every gradient: choose hogwild, "
                                   "locked, bounded_staleness or sync")

@@ -83,6 +83,8 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._parameters = {key: value for key, value in model.named_parameters() if value.requires_grad}
         embeddings = [module for module in model.modules() if isinstance(module, Embedding)]
         _check(self._parameters, embeddings)
+        if overlap and embeddings:
+            raise InvalidArgument("overlap=True is for models without psd.torch.Embedding: gradients of rows are pushed by step()")
         super().__init__([_Group(params=list(self._parameters.values()) or [torch.nn.Parameter(torch.zeros(0))])], {})
         self.param_groups = [_Group(group) for group in self.param_groups]
         self.samples = samples
@@ -99,9 +101,6 @@ class Optimizer(Training, torch.optim.Optimizer):
         self.client = Client(server, **options)
         try:
             info = self._info = self.client.join(self.model, self._values, rank, world_size)
-            if overlap and embeddings:
-                raise InvalidArgument("overlap=True is for models without psd.torch.Embedding: gradients of rows are pushed by "
-                                      "step()")
             self._check_policy(info)
             self._pull()
         except BaseException:
