@@ -346,8 +346,9 @@ interface Trainer extends(Reader) {
   initialize @0 (shard :UInt32, offset :UInt64, values :Data) -> (status :Acknowledgement);
   # One slice of the initial values, from the trainer that was told mustInitialize. Every element is sent once.
 
-  initialized @1 () -> (status :Acknowledgement);
-  # Says that all initial values are sent. badSlice when some element was not.
+  initialized @1 (step :UInt64) -> (status :Acknowledgement);
+  # Says that all initial values are sent. badSlice when some element was not. `step`: the newest whose gradient the trainer has
+  # begun to push, at a daemon before this one, which is how far its values are; 0: none.
 
   awaitModel @2 () -> AwaitResult;
   # Parked until the model has values, or until this trainer is asked to bring them because the one that was to do so is
@@ -518,8 +519,8 @@ interface Admin {
   # people what differs. invalidArgument: something in the file is wrong or cannot change now, and nothing has changed.
 
   checkpoint @2 () -> (status :Acknowledgement, path :Text);
-  # Takes a checkpoint now; answered when it is complete. invalidArgument: the configuration has no durability. notReady: the model
-  # has no values, or another such call is under way.
+  # Takes a checkpoint that begins after this call; answered when it is complete. Calls that come while one is being taken share
+  # the next. invalidArgument: the configuration has no durability. notReady: the model has no values.
 
   removeTrainer @3 (rank :UInt32) -> (status :Acknowledgement, removed :Text);
   # Ends the session of the trainer with that rank. It counts as lost, and that process is not let in again; another one may take

@@ -20,6 +20,8 @@ std::string numberOf(uid_t user) { return "user " + std::to_string(user); }
 
 }  // namespace
 
+bool Peer::ownUser() const { return user && (*user == geteuid() || *user == 0); }
+
 Result<std::shared_ptr<const AuthRules>> AuthRules::read(const std::optional<AuthConfig>& config) {
   const std::shared_ptr<AuthRules> rules(new AuthRules(config));
   if (!config || config->tokens.empty()) return std::shared_ptr<const AuthRules>(rules);
@@ -59,8 +61,7 @@ Result<Access> AuthRules::byPeer(const Peer& peer) const {
       if (fnmatch(each.glob.c_str(), name.c_str(), 0) == 0) return Access{{name, each.role}};
     }
   }
-  if (peer.user && (*peer.user == geteuid() || *peer.user == 0))
-    return Access{{numberOf(*peer.user), config_->local}};
+  if (peer.ownUser()) return Access{{numberOf(*peer.user), config_->local}};
   std::string what = "the daemon asks who this is: give a token (--token-file, PSD_TOKEN_FILE or PSD_TOKEN)";
   if (!config_->certificates.empty()) what += " or a certificate (--tls-cert, --tls-key)";
   if (!peer.certificateNames.empty()) {

@@ -21,6 +21,10 @@ struct Peer {
   std::optional<uid_t> user{};  ///< of a Unix socket: whose process it is
   std::vector<std::string>
       certificateNames{};  ///< of a client's certificate that was checked; its common name first
+  bool reserved = false;   ///< it came beyond limits.connections, where operators alone are let in
+
+  /// Whether it is a process of the daemon's own user, or of root.
+  bool ownUser() const;
 };
 
 /// Who a caller is, and what it may do.

@@ -9,6 +9,8 @@
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 
+#include "common/text/quantity.h"
+
 namespace psd {
 namespace {
 
@@ -69,9 +71,10 @@ Checkpointer::~Checkpointer() {
 
 Status Checkpointer::takeNow() {
   std::unique_lock hold(mutex_);
-  wanted_ = true;
+  const uint64_t ticket = ++asked_;
   wake_.notify_one();
-  taken_.wait(hold, [this] { return !wanted_ || ending_; });
+  taken_.wait(hold, [this, ticket] { return served_ >= ticket || ending_; });
+  if (served_ < ticket) return {ErrorCode::shuttingDown, "the daemon is shutting down"};
   return outcome_;
 }
 
@@ -84,7 +87,7 @@ Status Checkpointer::finish() {
   wake_.notify_one();
   taken_.notify_all();
   if (thread_.joinable()) thread_.join();
-  return lastOne_ ? outcome_ : Status();
+  return lastOne_ ? lastOutcome_ : Status();
 }
 
 bool Checkpointer::due() const {
@@ -96,21 +99,21 @@ void Checkpointer::run() {
   pthread_setname_np(pthread_self(), "psd-checkpoint");
   std::unique_lock hold(mutex_);
   while (!ending_) {
-    wake_.wait_for(hold, kPoll, [this] { return ending_ || wanted_; });
-    if (ending_ || (!wanted_ && !due())) continue;
+    wake_.wait_for(hold, kPoll, [this] { return ending_ || asked_ != served_; });
+    if (ending_ || (asked_ == served_ && !due())) continue;
+    const uint64_t serving = asked_;  // who asks from now on wants a later one
     hold.unlock();
     const Status status = take();
     hold.lock();
     outcome_ = status;
-    wanted_ = false;
+    served_ = serving;
     taken_.notify_all();
   }
-  outcome_ = Status();
   if (!lastOne_ || (!schedule_.unsaved(updates()) && savedSamples_ == samples())) return;
   hold.unlock();
   const Status status = take();
   hold.lock();
-  outcome_ = status;
+  lastOutcome_ = status;
 }
 
 Status Checkpointer::take() {
@@ -139,8 +142,8 @@ Status Checkpointer::take() {
   lastError_.clear();
   report_ = report;
   pauseSecondsMax_ = std::max(pauseSecondsMax_, report.pauseSeconds);
-  spdlog::info("checkpoint '{}': {} bytes in {:.2f} s, pushes paused for at most {:.1f} ms", report.path,
-               report.bytes, report.seconds, report.pauseSeconds * 1000);
+  spdlog::info("checkpoint '{}': {} bytes in {}, pushes paused for at most {}", report.path, report.bytes,
+               durationText(report.seconds), durationText(report.pauseSeconds));
   return {};
 }
 

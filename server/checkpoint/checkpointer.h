@@ -54,7 +54,7 @@ class Checkpointer {
   /// Ends the thread, without a last checkpoint.
   ~Checkpointer();
 
-  /// Takes a checkpoint now. Blocks.
+  /// Takes a checkpoint that begins after the call. Blocks. shuttingDown: the thread ends before that.
   Status takeNow();
   /// Takes a last checkpoint, if anything changed since the one before, and ends the thread. Blocks. Further
   /// calls do nothing.
@@ -146,9 +146,11 @@ class Checkpointer {
   std::condition_variable wake_;
   std::condition_variable taken_;
   bool ending_ = false;
-  bool wanted_ = false;  // by takeNow()
+  uint64_t asked_ = 0;   // calls of takeNow()
+  uint64_t served_ = 0;  // those before the newest checkpoint that has ended began
   bool lastOne_ = false;
-  Status outcome_;  // of the newest try
+  Status outcome_;      // of the newest try
+  Status lastOutcome_;  // of the one that finish() takes
   std::optional<Report> report_;
   double pauseSecondsMax_ = 0;
   uint64_t copyBytes_ = 0;  // of memory that the images take

@@ -68,14 +68,18 @@ void checkExposure(ObjectReader& in, const DaemonConfig& config) {
                                       "you trust");
   }
   for (size_t i = 0; i < config.http.listen.size(); i++) {
-    if (isOfThisMachine(config.http.listen[i]) || config.insecure) continue;
-    in.fail(
-        element("http.listen", i),
-        config.http.listen[i].toString() +
-            " can be reached from other machines, and what goes over it is not encrypted: take " +
-            kDefaultHttpAddress +
-            ", and from elsewhere ssh -L or a proxy with TLS, or say \"insecure\": true (--insecure) on a "
-            "network that you trust");
+    const Address& address = config.http.listen[i];
+    if (address.tls && !config.tls)
+      in.fail(element("http.listen", i), "tls:// needs `tls`, with certificate and key");
+    const bool safe = address.tls && (config.auth || (config.tls && config.tls->requireClient));
+    if (isLocal(address) || safe || config.insecure) continue;
+    in.fail(element("http.listen", i),
+            address.toString() + " can be reached from other machines" +
+                (address.tls
+                     ? ", and anybody there could act: give `auth` with tokens, or tls.require_client"
+                     : ", and what goes over it is not encrypted: take " + std::string(kDefaultHttpAddress) +
+                           " and from elsewhere ssh -L, or tls:// with `tls` and `auth`") +
+                ", or say \"insecure\": true (--insecure) on a network that you trust");
   }
 }
 

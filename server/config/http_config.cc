@@ -4,8 +4,6 @@
 
 namespace psd {
 
-bool isOfThisMachine(const Address& address) { return isLocal(address) && !address.tls; }
-
 HttpConfig readHttp(ObjectReader in) {
   HttpConfig http;
   const std::vector<std::string> texts = in.texts("listen", {});
@@ -14,8 +12,6 @@ HttpConfig readHttp(ObjectReader in) {
     Result<Address> address = parseAddress(texts[i]);
     if (!address.ok()) {
       in.fail(key, address.message());
-    } else if (address->tls) {
-      in.fail(key, "\"" + texts[i] + "\": there is no TLS here; take tcp:// or unix://");
     } else {
       http.listen.push_back(*std::move(address));
     }

@@ -12,13 +12,10 @@ inline constexpr const char* kDefaultHttpAddress = "tcp://localhost:5580";
 
 /// The page and the endpoints for programs, over HTTP. A value type.
 struct HttpConfig {
-  std::vector<Address> listen;  ///< of this machine; empty: off
+  std::vector<Address> listen;  ///< empty: off
   uint32_t connections = 64;    ///< open at once
   uint64_t timeoutMs = 15'000;  ///< for a request to be complete, and for a peer to read what it is sent
 };
-
-/// Whether nobody beyond this machine reaches the address.
-bool isOfThisMachine(const Address& address);
 
 HttpConfig readHttp(ObjectReader in);
 

@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/os/random_id.h"
+#include "common/text/quantity.h"
 #include "common/text/text.h"
 #include "common/types/unix_time.h"
 #include "server/metrics/steady_clock.h"
@@ -24,6 +25,13 @@ constexpr SessionId kPriorRunTrainers{0};
 /// "rank 3 (process 4711 on node7)"
 std::string named(const Candidate& trainer) {
   return fmt::format("rank {} (process {} on {})", trainer.rank.value, trainer.pid, trainer.host);
+}
+
+/// For people, of a trainer that joined.
+const char* whatItBrings(ModelStart::Role role, const Candidate& trainer) {
+  if (role != ModelStart::Role::bringValues) return "";
+  return trainer.lastDaemon == 0 ? " and brings the initial values"
+                                 : " and brings the parameters that it has: this daemon begins without any";
 }
 
 /// What a trainer waits for; empty: for nothing, it computes.
@@ -200,9 +208,9 @@ Result<SessionGrant> Coordinator::enter(const Candidate& candidate, const std::v
   metrics_.trainersJoined.add();
   keepFinishedRanks();  // the rank may have been among the departed
   SessionGrant grant = describe(id, arrival_.join(id));
-  const std::string line = fmt::format(
-      "rank {} of {} joined (process {} on {}){}", candidate.rank.value, candidate.worldSize, candidate.pid,
-      candidate.host, grant.role == ModelStart::Role::bringValues ? " and brings the initial values" : "");
+  const std::string line =
+      fmt::format("rank {} of {} joined (process {} on {}){}", candidate.rank.value, candidate.worldSize,
+                  candidate.pid, candidate.host, whatItBrings(grant.role, candidate));
   spdlog::info("{}", line);
   events_.add("joined", line);
   return grant;
@@ -265,21 +273,35 @@ kj::Promise<Result<ModelStart::Role>> Coordinator::awaitModel(SessionId session)
   return arrival_.await(session);
 }
 
-kj::Promise<Status> Coordinator::initialized(SessionId session) {
+kj::Promise<Status> Coordinator::initialized(SessionId session, Step step) {
   if (!arrival_.complete(session)) {
     return Status(ErrorCode::invalidArgument, "this trainer was not asked for the initial values");
   }
   return hosting_.keepValues().then(
-      [this] {
+      [this, step, trainer = sessions_.at(session).candidate] {
         arrival_.open();
-        spdlog::info("the model has its initial values");
-        events_.add("serving", "the model has its initial values");
+        tellOfValues(trainer, step);
         return Status();
       },
       [this](kj::Exception&& exception) -> Status {  // no thread
         requestStop(fmt::format("nothing can be saved: {}", exception.getDescription().cStr()));
         return end_.error();
       });
+}
+
+void Coordinator::tellOfValues(const Candidate& trainer, Step step) {
+  if (step.value == 0) {
+    spdlog::info("the model has its initial values");
+    events_.add("serving", "the model has its initial values");
+    return;
+  }
+  const std::string line = fmt::format(
+      "the model has the parameters that {} had at its step {}; updates that it had not pulled are missing, "
+      "and "
+      "the optimizer's state begins anew",
+      named(trainer), step.value);
+  spdlog::warn("{}", line);
+  events_.add("serving", line);
 }
 
 void Coordinator::dropUnclaimed() {
@@ -302,8 +324,8 @@ void Coordinator::disconnected(SessionId session, uint32_t attachment) {
   }
   if (end_.requested()) return depart(session, Departure::lost, "its connection closed");
   if (terms_.grace.count() != 0) {
-    const std::string line = fmt::format("{} is no longer connected; it has {} ms to come back",
-                                         named(trainer), terms_.grace.count());
+    const std::string line = fmt::format("{} is no longer connected; it has {} to come back", named(trainer),
+                                         durationText(terms_.grace));
     spdlog::info("{}", line);
     events_.add("disconnected", line);
   }

@@ -96,8 +96,9 @@ class Coordinator final {
   Result<SessionGrant> attach(const AttachRequest& request);
   /// Whether the trainer is to bring the values; parked until that is known or the values are there.
   kj::Promise<Result<ModelStart::Role>> awaitModel(SessionId session);
-  /// The trainer has brought the values.
-  kj::Promise<Status> initialized(SessionId session);
+  /// The trainer has brought the values, which are those that it had at that step at a daemon before; 0: as
+  /// it began.
+  kj::Promise<Status> initialized(SessionId session, Step step);
   /// The trainer said goodbye; resolves once a daemon after this one would know.
   kj::Promise<void> leave(SessionId session);
   /// What the trainer tells of its training; `values`: of checkReported().
@@ -149,6 +150,8 @@ class Coordinator final {
   /// Goes on with a trainer's session over its new connection.
   SessionGrant resume(SessionId session, const Candidate& candidate);
   SessionGrant describe(SessionId session, ModelStart::Role role) const;
+  /// Tells of the first values, which the trainer had at that step of an earlier daemon's (0: as it began).
+  void tellOfValues(const Candidate& trainer, Step step);
   /// Drops the model if nobody is in and it never got its values.
   void dropUnclaimed();
   /// Ends a session as forget() does, and what nobody needs then: a model without values, a finished plan of

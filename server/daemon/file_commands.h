@@ -16,10 +16,6 @@ namespace psd {
 /// file. `path`: a checkpoint, or a folder with some, of which the newest whole one is taken.
 Status exportModel(Env& env, const std::string& path, const std::string& table, const std::string& to);
 
-/// `psd inspect`: what a checkpoint, a folder of them, a segment of a log or a safetensors file holds, every
-/// checksum verified. An Error when something in it is damaged.
-Status inspect(Env& env, const std::string& path);
-
 /// `psd replay`: the model after update `until` of each shard (nothing: the last), from the checkpoints and
 /// the log in `folder`. With `to` (empty: none) written as one safetensors file.
 Status replay(Env& env, const std::string& folder, std::optional<uint64_t> until, const std::string& to);

@@ -37,12 +37,21 @@ std::string jsonOfReports(const ReportBook& reports) {
   return text + "}";
 }
 
-/// Where callers must show who they are, by the token alone.
+HttpRole roleOf(const Identity& identity) {
+  return identity.role == Role::admin ? HttpRole::admin : HttpRole::reader;
+}
+
+/// Where callers must show who they are: by a token, which decides alone, or by a certificate.
 HttpRole roleOf(Server& server, const HttpCaller& caller) {
   constexpr std::string_view kScheme = "Bearer ";
   const Authenticator& authenticator = server.authenticator();
   if (!authenticator.asks()) return HttpRole::admin;
-  if (!caller.authorization.starts_with(kScheme)) return HttpRole::none;
+  if (!caller.authorization.starts_with(kScheme)) {
+    const std::vector<std::string>& names = caller.peer.certificateNames;
+    if (names.empty()) return HttpRole::none;
+    const Result<Access> access = authenticator.logIn({}, {.where = {}, .certificateNames = names});
+    return access.ok() ? roleOf(access->identity) : HttpRole::none;
+  }
   const Result<Identity> identity =
       authenticator.byToken(std::string_view(caller.authorization).substr(kScheme.size()));
   if (!identity.ok()) {
@@ -50,7 +59,7 @@ HttpRole roleOf(Server& server, const HttpCaller& caller) {
     spdlog::warn("refused a request over HTTP: {}", identity.error().message);
     return HttpRole::stranger;
   }
-  return identity->role == Role::admin ? HttpRole::admin : HttpRole::reader;
+  return roleOf(*identity);
 }
 
 /// The integer `key` of an action's arguments, and no other.
@@ -71,6 +80,11 @@ HttpHooks httpHooksOf(Server& server) {
   hooks.reports = [&server] { return jsonOfReports(server.coordinator().reports()); };
   hooks.events = [&server] { return server.coordinator().events().after(0); };
   hooks.roleOf = [&server](const HttpCaller& caller) { return roleOf(server, caller); };
+  hooks.tls = [&server] { return server.tlsDoor().context(); };
+  hooks.handshakeRefused = [&server](const std::string& why) {
+    server.metrics().handshakesRefused.add();
+    spdlog::warn("refused a connection over HTTP: {}", why);
+  };
   Administration& administration = server.administration();
   hooks.actions["reload"] = [&administration](const Json&) { return administration.reload(); };
   hooks.actions["checkpoint"] = [&administration](const Json&) {

@@ -2,6 +2,9 @@
 
 #include <spdlog/spdlog.h>
 
+#include "server/auth/authenticator.h"
+#include "server/limits/operator_reserve.h"
+
 namespace psd {
 
 Listener::Listener(kj::AsyncIoContext& io, ListenSockets sockets, uint32_t connectionsMax,
@@ -46,14 +49,23 @@ kj::Duration Listener::acceptWaiting(int listening) {
       return 100 * kj::MILLISECONDS;
     }
     if (accepted->fd.get() < 0) return 0 * kj::SECONDS;
-    if (counters_.connectionsOpen.value() >= connectionsMax_) {
+    const uint64_t open = counters_.connectionsOpen.value();
+    const uint64_t forLocal =
+        Peer{.where = {}, .user = accepted->user}.ownUser() ? kLocalOperatorConnections : 0;
+    if (open >= connectionsMax_ + uint64_t{kOperatorConnections} + forLocal) {
       counters_.connectionsRefused.add();
-      spdlog::warn("refused {}: limits.connections ({}) are open", accepted->peer, connectionsMax_);
+      spdlog::warn("refused {}: limits.connections ({}) are open, and those kept for operators",
+                   accepted->peer, connectionsMax_);
       continue;
+    }
+    const bool reserved = open >= connectionsMax_;
+    if (reserved) {
+      spdlog::warn("{}: limits.connections ({}) are open; it can only be an operator's", accepted->peer,
+                   connectionsMax_);
     }
     counters_.connectionsAccepted.add();
     counters_.connectionsOpen.add();
-    handler_(*std::move(accepted));
+    handler_(*std::move(accepted), reserved);
   }
 }
 

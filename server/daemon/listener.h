@@ -14,7 +14,8 @@ namespace psd {
 /// Accepts connections on one address and hands them on. Owned by the control loop's thread.
 class Listener final : private kj::TaskSet::ErrorHandler {
  public:
-  using Handler = std::function<void(AcceptedSocket accepted)>;
+  /// `reserved`: it came beyond `connectionsMax`, where operators alone are let in.
+  using Handler = std::function<void(AcceptedSocket accepted, bool reserved)>;
 
   Listener(kj::AsyncIoContext& io, ListenSockets sockets, uint32_t connectionsMax, DaemonMetrics& counters,
            Handler handler);

@@ -20,6 +20,7 @@
 #include "common/text/text.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/file_commands.h"
+#include "server/daemon/inspect_command.h"
 #include "server/daemon/live_commands.h"
 #include "server/daemon/operator_commands.h"
 #include "server/daemon/operator_watch.h"
@@ -60,6 +61,7 @@ struct FileFlags {
   CLI::App *exporting, *inspecting, *replaying;
   std::string path, to, table;
   std::optional<std::string> until;
+  bool json = false;        ///< of `inspecting`
   psd::ServerFlags server;  ///< of `exporting`
 
   explicit FileFlags(CLI::App& app)
@@ -81,6 +83,7 @@ struct FileFlags {
         ->add_option("path", path, "A checkpoint, a folder of them, a segment of a log, a safetensors file")
         ->required()
         ->type_name("PATH");
+    inspecting->add_flag("--json", json, "One JSON document, for programs");
     replaying->add_option("log", path, "durability.path: the folder with checkpoints and log")
         ->required()
         ->type_name("FOLDER");
@@ -92,7 +95,7 @@ struct FileFlags {
   /// The chosen command's outcome; nothing when none of them was chosen.
   std::optional<psd::Status> run(psd::Env& env) const {
     if (*exporting) return exportFrom(env);
-    if (*inspecting) return psd::inspect(env, path);
+    if (*inspecting) return psd::inspect(env, path, json);
     if (*replaying) return replay(env);
     return {};
   }

@@ -70,9 +70,10 @@ Status Server::start() {
   const uint32_t most = connectionsMax();
   for (ListenSockets& bound : sockets) {
     const bool tls = bound.address().tls;
-    listeners_.push_back(std::make_unique<Listener>(
-        io_, std::move(bound), most, counters_,
-        [this, tls](AcceptedSocket accepted) { handOver(std::move(accepted), tls); }));
+    listeners_.push_back(std::make_unique<Listener>(io_, std::move(bound), most, counters_,
+                                                    [this, tls](AcceptedSocket accepted, bool reserved) {
+                                                      handOver(std::move(accepted), tls, reserved);
+                                                    }));
   }
   ticks_ = keepTicking().eagerlyEvaluate([](kj::Exception&& exception) {
     spdlog::error("the clock of the policies stands still: {}", exception.getDescription().cStr());
@@ -123,19 +124,23 @@ kj::Promise<void> Server::watchLeases() {
   });
 }
 
-void Server::handOver(AcceptedSocket accepted, bool tls) {
+void Server::handOver(AcceptedSocket accepted, bool tls, bool reserved) {
   EventLoopThread& thread = *threads_[nextThread_++ % threads_.size()];
-  thread.post([this, accepted = std::move(accepted), tls](EventLoop& loop) mutable {
+  thread.post([this, accepted = std::move(accepted), tls, reserved](EventLoop& loop) mutable {
     if (tls) {
-      loop.detach(tlsDoor_.meet(loop, std::move(accepted)).then([this, &loop](kj::Maybe<Entrant> entrant) {
-        KJ_IF_MAYBE (in, entrant) serve(loop, kj::mv(*in));
-      }));
+      loop.detach(
+          tlsDoor_.meet(loop, std::move(accepted)).then([this, &loop, reserved](kj::Maybe<Entrant> entrant) {
+            KJ_IF_MAYBE (in, entrant) {
+              in->peer.reserved = reserved;
+              serve(loop, kj::mv(*in));
+            }
+          }));
       return;
     }
     const int fd = accepted.fd.release();
     serve(loop, {fd,
                  wire::wrapSocket(*loop.io().lowLevelProvider, fd),
-                 {std::move(accepted.peer), accepted.user, {}}});
+                 {std::move(accepted.peer), accepted.user, {}, reserved}});
   });
 }
 

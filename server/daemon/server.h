@@ -44,6 +44,8 @@ class Server {
   ParameterHost& host() { return host_; }
   /// Who may do what, for whatever speaks another protocol to callers. Thread-safe.
   Authenticator& authenticator() { return authenticator_; }
+  /// How this daemon speaks TLS, for whatever else listens. Thread-safe.
+  const TlsDoor& tlsDoor() const { return tlsDoor_; }
   DaemonMetrics& metrics() { return counters_; }
   /// For services on an event loop.
   ControlLoop& controlLoop() { return controlLoop_; }
@@ -88,7 +90,7 @@ class Server {
   uint32_t connectionsMax() const;
   void warnOfHaste(bool settled) const;
   kj::Promise<void> stopThreads();
-  void handOver(AcceptedSocket accepted, bool tls);
+  void handOver(AcceptedSocket accepted, bool tls, bool reserved);
   /// Serves a peer that is in.
   void serve(EventLoop& loop, Entrant entrant);
   /// From now on other rules of who may do what hold. Gives what has changed, for people.

@@ -21,13 +21,14 @@ void TlsDoor::adopt(std::shared_ptr<const TlsContext> context) {
   std::swap(context_, context);
 }
 
+std::shared_ptr<const TlsContext> TlsDoor::context() const {
+  const std::lock_guard lock(mutex_);
+  return context_;
+}
+
 kj::Promise<kj::Maybe<Entrant>> TlsDoor::meet(EventLoop& loop, AcceptedSocket accepted) const {
   using Answer = kj::Maybe<Entrant>;
-  std::shared_ptr<const TlsContext> context;
-  {
-    const std::lock_guard lock(mutex_);
-    context = context_;
-  }
+  auto context = this->context();
   const int fd = accepted.fd.release();
   wire::Socket socket = wire::wrapSocket(*loop.io().lowLevelProvider, fd);
   const auto refused = [&loop, peer = accepted.peer](const std::string& why) -> Answer {
@@ -47,7 +48,7 @@ kj::Promise<kj::Maybe<Entrant>> TlsDoor::meet(EventLoop& loop, AcceptedSocket ac
           [fd, refused, peer = accepted.peer](Result<kj::Own<TlsStream>> stream) mutable -> Answer {
             if (!stream.ok()) return refused(stream.message());
             auto names = (*stream)->peerNames();
-            return Entrant{fd, {*kj::mv(stream), nullptr}, {std::move(peer), {}, std::move(names)}};
+            return Entrant{fd, {*kj::mv(stream), nullptr}, {std::move(peer), {}, std::move(names), false}};
           },
           [refused, timeoutMs](kj::Exception&& exception) {
             if (exception.getType() == kj::Exception::Type::OVERLOADED) {

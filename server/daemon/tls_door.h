@@ -23,6 +23,9 @@ class TlsDoor {
   /// From now on peers are met with these files; those that are in stay.
   void adopt(std::shared_ptr<const TlsContext> context);
 
+  /// The files as they were read last; null: there are none.
+  std::shared_ptr<const TlsContext> context() const;
+
   /// Shakes hands on the loop, within limits.login_timeout_ms. Null: the peer is refused, logged and no
   /// longer counted as a connection.
   kj::Promise<kj::Maybe<Entrant>> meet(EventLoop& loop, AcceptedSocket accepted) const;

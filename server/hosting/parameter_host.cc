@@ -16,7 +16,10 @@ ParameterHost::ParameterHost(std::shared_ptr<const DaemonConfig> config,
       env_(env),
       metrics_(metrics),
       budgets_(budgets),
-      outcomes_(outcomes) {}
+      outcomes_(outcomes),
+      askedCheckpoints_([this] {
+        return background_.run<AskedCheckpoints::Outcome>([this] { return durability_->checkpointNow(); });
+      }) {}
 
 Result<PriorRun> ParameterHost::prepare() {
   PSD_ASSIGN_OR_RETURN(durability_, Durability::open(env_, config_->durability, budgets_.logPending,
@@ -127,12 +130,7 @@ kj::Promise<Result<std::string>> ParameterHost::checkpointNow() {
                    "durability.path, and start it anew");
   }
   if (!models_->ready()) return Outcome(ErrorCode::notReady, "the model has no values yet");
-  if (takesCheckpoint_)
-    return Outcome(ErrorCode::notReady, "another checkpoint was asked for, and is under way");
-  takesCheckpoint_ = true;
-  return background_.run<Outcome>([this] { return durability_->checkpointNow(); }).attach(kj::defer([this] {
-    takesCheckpoint_ = false;
-  }));
+  return askedCheckpoints_.ask();
 }
 
 void ParameterHost::fillStatus(DaemonStatus& status) const {

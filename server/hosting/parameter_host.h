@@ -10,6 +10,7 @@
 #include "server/checkpoint/durability.h"
 #include "server/coordination/coordinator.h"
 #include "server/coordination/hosting.h"
+#include "server/hosting/asked_checkpoints.h"
 #include "server/limits/memory_budgets.h"
 #include "server/loop/background.h"
 #include "server/model/model_host.h"
@@ -53,8 +54,8 @@ class ParameterHost final : public Hosting {
 
   /// From prepare() on.
   ModelHost& models() { return *models_; }
-  /// Takes a checkpoint; gives its path. ErrorCode::invalidArgument without durability, notReady before there
-  /// is something to save and while another such call is under way.
+  /// Takes a checkpoint that begins after the call; gives its path. ErrorCode::invalidArgument without
+  /// durability, notReady before there is something to save.
   kj::Promise<Result<std::string>> checkpointNow();
   /// Saves what `durability` has not saved yet. Blocks; when no update comes any more.
   Status saveLast() { return durability_->finish(); }
@@ -105,8 +106,8 @@ class ParameterHost final : public Hosting {
   std::unique_ptr<Durability> durability_;
   std::unique_ptr<ModelHost> models_;
   std::map<ProcessId, Process> processes_;
-  bool takesCheckpoint_ = false;
   Background background_;
+  AskedCheckpoints askedCheckpoints_;
 };
 
 }  // namespace psd

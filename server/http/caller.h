@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace psd {
 
@@ -13,9 +14,16 @@ enum class HttpRole {
   admin,
 };
 
-/// What a request says of who sent it. A value type.
+/// What a connection tells of who is at its other end. A value type.
+struct HttpPeer {
+  bool encrypted = false;                     ///< over TLS
+  std::vector<std::string> certificateNames;  ///< of a client's certificate that was checked
+};
+
+/// Who sent a request. A value type.
 struct HttpCaller {
   std::string authorization;  ///< the header of that name; empty: there is none
+  HttpPeer peer;
 };
 
 /// Says what a caller may do. Called on the control loop; must not block.

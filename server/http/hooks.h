@@ -2,12 +2,14 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
 #include <kj/async.h>
 #include <nlohmann/json.hpp>
 
 #include "common/status/status.h"
+#include "common/tls/tls_context.h"
 #include "server/http/caller.h"
 #include "server/status/daemon_event.h"
 #include "server/status/daemon_status.h"
@@ -24,6 +26,10 @@ struct HttpHooks {
   std::function<std::string()> reports;  ///< JSON: {rank: {name: [[time, step, value] …]}}
   std::function<DaemonEvents()> events;
   HttpRoleOf roleOf;
+  /// What tls:// addresses speak TLS with, as of now; null: nothing any more.
+  std::function<std::shared_ptr<const TlsContext>()> tls;
+  /// Counts and logs a connection that did not come to a TLS handshake.
+  std::function<void(const std::string& why)> handshakeRefused;
   std::map<std::string, HttpAction> actions;  ///< by name: "reload" is POST /api/reload
 };
 

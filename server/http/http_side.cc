@@ -5,6 +5,7 @@
 #include <spdlog/fmt/fmt.h>
 #include <spdlog/spdlog.h>
 
+#include "common/tls/tls_stream.h"
 #include "common/types/unix_time.h"
 #include "server/status/status_json.h"
 
@@ -22,6 +23,13 @@ kj::HttpServerSettings settingsFor(const HttpConfig& config, kj::HttpServerError
   return settings;
 }
 
+/// What a connection, after its handshake, tells of its peer.
+HttpPeer peerOf(kj::AsyncIoStream& stream) {
+  const auto* const tls = dynamic_cast<const TlsStream*>(&stream);
+  if (tls == nullptr) return {};
+  return {.encrypted = true, .certificateNames = tls->peerNames()};
+}
+
 }  // namespace
 
 HttpSide::HttpSide(kj::AsyncIoContext& io, const HttpConfig& config, HttpHooks hooks)
@@ -30,11 +38,16 @@ HttpSide::HttpSide(kj::AsyncIoContext& io, const HttpConfig& config, HttpHooks h
       config_(config),
       status_(hooks.status),
       events_(hooks.events),
+      tls_(hooks.tls),
+      handshakeRefused_(hooks.handshakeRefused),
       names_(builder_),
       table_(builder_.build()),
       replies_(names_, timer_, metrics_, config.timeoutMs * kj::MILLISECONDS),
       site_(std::move(hooks), config, names_, replies_, metrics_, history_, feed_),
-      server_(timer_, *table_, site_, settingsFor(config, *this)),
+      server_(
+          timer_, *table_,
+          [this](kj::AsyncIoStream& stream) { return kj::heap<Visitor>(site_, peerOf(stream)); },
+          settingsFor(config, *this)),
       connections_(*this),
       tasks_(*this) {}
 
@@ -48,7 +61,7 @@ Status HttpSide::start() {
     for (const OwnFd& socket : bound->sockets()) {
       receivers_.push_back(io_.lowLevelProvider->wrapListenSocketFd(
           socket.get(), Flags::ALREADY_CLOEXEC | Flags::ALREADY_NONBLOCK));
-      tasks_.add(accept(*receivers_.back()));
+      tasks_.add(accept(*receivers_.back(), address.tls));
     }
     sockets_.push_back(*std::move(bound));
   }
@@ -62,31 +75,59 @@ std::vector<std::string> HttpSide::places() const {
   for (const ListenSockets& bound : sockets_) {
     const Address& address = bound.address();
     const std::string text = address.toString();
-    places.push_back(address.kind == Address::Kind::tcp ? "http" + text.substr(text.find(':')) + "/" : text);
+    const char* const scheme = address.tls ? "https" : "http";
+    places.push_back(address.kind == Address::Kind::tcp ? scheme + text.substr(text.find(':')) + "/" : text);
   }
   return places;
 }
 
-kj::Promise<void> HttpSide::accept(kj::ConnectionReceiver& receiver) {
+kj::Promise<void> HttpSide::accept(kj::ConnectionReceiver& receiver, bool tls) {
   return receiver.accept().then(
-      [this, &receiver](kj::Own<kj::AsyncIoStream> stream) {
-        admit(kj::mv(stream));
-        return accept(receiver);
+      [this, &receiver, tls](kj::Own<kj::AsyncIoStream> stream) {
+        admit(kj::mv(stream), tls);
+        return accept(receiver, tls);
       },
-      [this, &receiver](kj::Exception&& exception) {  // out of descriptors, maybe
+      [this, &receiver, tls](kj::Exception&& exception) {  // out of descriptors, maybe
         spdlog::warn("http: cannot accept a connection: {}; trying again", exception.getDescription().cStr());
-        return timer_.afterDelay(kAcceptAgainAfter).then([this, &receiver] { return accept(receiver); });
+        return timer_.afterDelay(kAcceptAgainAfter).then([this, &receiver, tls] {
+          return accept(receiver, tls);
+        });
       });
 }
 
-void HttpSide::admit(kj::Own<kj::AsyncIoStream> stream) {
+void HttpSide::admit(kj::Own<kj::AsyncIoStream> stream, bool tls) {
   if (metrics_.connections.value() >= config_.connections) {
     metrics_.connectionsRefused.add();
     return;
   }
   metrics_.connections.add();
-  connections_.add(
-      server_.listenHttp(kj::mv(stream)).attach(kj::defer([this] { metrics_.connections.subtract(); })));
+  auto served = tls ? meet(kj::mv(stream)) : server_.listenHttp(kj::mv(stream));
+  connections_.add(served.attach(kj::defer([this] { metrics_.connections.subtract(); })));
+}
+
+kj::Promise<void> HttpSide::meet(kj::Own<kj::AsyncIoStream> stream) {
+  // A reload may have taken the key away; the address stays.
+  auto context = tls_();
+  if (context == nullptr) {
+    handshakeRefused_("the configuration has no `tls` any more");
+    return kj::READY_NOW;
+  }
+  return timer_
+      .timeoutAfter(config_.timeoutMs * kj::MILLISECONDS,
+                    TlsStream::accept(kj::mv(stream), std::move(context)))
+      .then(
+          [this](Result<kj::Own<TlsStream>> met) -> kj::Promise<void> {
+            if (met.ok()) return server_.listenHttp(*kj::mv(met));
+            handshakeRefused_(met.message());
+            return kj::READY_NOW;
+          },
+          [this](kj::Exception&& exception) -> kj::Promise<void> {
+            handshakeRefused_(
+                exception.getType() == kj::Exception::Type::OVERLOADED
+                    ? fmt::format("no TLS handshake within http.timeout_ms ({})", config_.timeoutMs)
+                    : "the connection broke in the TLS handshake");
+            return kj::READY_NOW;
+          });
 }
 
 kj::Promise<void> HttpSide::keepLooking() {

@@ -14,6 +14,7 @@
 #include "server/http/live_feed.h"
 #include "server/http/reply.h"
 #include "server/http/site.h"
+#include "server/http/visitor.h"
 
 namespace psd {
 
@@ -31,8 +32,10 @@ class HttpSide final : private kj::TaskSet::ErrorHandler, private kj::HttpServer
   std::vector<std::string> places() const;
 
  private:
-  kj::Promise<void> accept(kj::ConnectionReceiver& receiver);
-  void admit(kj::Own<kj::AsyncIoStream> stream);
+  kj::Promise<void> accept(kj::ConnectionReceiver& receiver, bool tls);
+  void admit(kj::Own<kj::AsyncIoStream> stream, bool tls);
+  /// Shakes hands, within http.timeout_ms, and serves.
+  kj::Promise<void> meet(kj::Own<kj::AsyncIoStream> stream);
   kj::Promise<void> keepLooking();
   void look();
   /// What those who follow are told.
@@ -47,6 +50,8 @@ class HttpSide final : private kj::TaskSet::ErrorHandler, private kj::HttpServer
   const HttpConfig config_;
   const std::function<DaemonStatus()> status_;
   const std::function<DaemonEvents()> events_;
+  const std::function<std::shared_ptr<const TlsContext>()> tls_;
+  const std::function<void(const std::string&)> handshakeRefused_;
   HttpMetrics metrics_;
   History history_;
   LiveFeed feed_;

@@ -95,10 +95,12 @@ kj::Promise<void> Site::json(Response& response, kj::uint code, kj::StringPtr re
                                   .content = shared(jsonText(document) + "\n")});
 }
 
-kj::Promise<void> Site::request(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders& headers,
-                                kj::AsyncInputStream& body, Response& response) {
+kj::Promise<void> Site::request(const HttpPeer& peer, kj::HttpMethod method, kj::StringPtr url,
+                                const kj::HttpHeaders& headers, kj::AsyncInputStream& body,
+                                Response& response) {
   metrics_.requests.add();
-  if (!knowsHost(headers)) {
+  // Over TLS the caller has seen in the certificate whom it has come to.
+  if (!peer.encrypted && !knowsHost(headers)) {
     return text(response, 421, "Misdirected Request",
                 "Host: names no address that this daemon listens on, neither localhost nor an IP address");
   }
@@ -110,7 +112,7 @@ kj::Promise<void> Site::request(kj::HttpMethod method, kj::StringPtr url, const 
       return replies_.send(response, {.code = 405, .reason = "Method Not Allowed", .allow = "GET, HEAD"});
     }
     if (place->second.needed == HttpRole::none) return place->second.answer(response);
-    HttpCaller caller = callerOf(headers);
+    HttpCaller caller = callerOf(peer, headers);
     if (const HttpRole role = hooks_.roleOf(caller); role < place->second.needed)
       return refuse(response, role);
     if (path != kEvents) return place->second.answer(response);
@@ -124,7 +126,7 @@ kj::Promise<void> Site::request(kj::HttpMethod method, kj::StringPtr url, const 
   if (method != kj::HttpMethod::POST) {
     return replies_.send(response, {.code = 405, .reason = "Method Not Allowed", .allow = "POST"});
   }
-  if (const HttpRole role = hooks_.roleOf(callerOf(headers)); role < HttpRole::admin) {
+  if (const HttpRole role = hooks_.roleOf(callerOf(peer, headers)); role < HttpRole::admin) {
     return refuse(response, role);
   }
   return act(action->first, action->second, headers, body, response);
@@ -138,17 +140,20 @@ bool Site::knowsHost(const kj::HttpHeaders& headers) const {
   return false;
 }
 
-HttpCaller Site::callerOf(const kj::HttpHeaders& headers) const {
-  HttpCaller caller;
+HttpCaller Site::callerOf(const HttpPeer& peer, const kj::HttpHeaders& headers) const {
+  HttpCaller caller{.authorization = {}, .peer = peer};
   KJ_IF_MAYBE (value, headers.get(names_.authorization)) caller.authorization = value->cStr();
   return caller;
 }
 
 kj::Promise<void> Site::refuse(Response& response, HttpRole role) const {
   if (role == HttpRole::none) {
-    return text(response, 401, "Unauthorized", "a token is needed, as Authorization: Bearer TOKEN");
+    return text(response, 401, "Unauthorized",
+                "a token is needed, as Authorization: Bearer TOKEN, or over TLS a certificate that "
+                "auth.certificates names");
   }
-  if (role != HttpRole::stranger) return text(response, 403, "Forbidden", "this token does not allow that");
+  if (role != HttpRole::stranger)
+    return text(response, 403, "Forbidden", "this token or certificate does not allow that");
   return replies_.late().then(
       [this, &response] { return text(response, 403, "Forbidden", "this token is not known"); });
 }

@@ -18,14 +18,17 @@ namespace psd {
 
 /// Answers requests: the page and its files, what programs ask for, and what administrators have done by
 /// POST. Belongs to the control loop.
-class Site final : public kj::HttpService, private kj::TaskSet::ErrorHandler {
+class Site final : private kj::TaskSet::ErrorHandler {
  public:
+  using Response = kj::HttpService::Response;
+
   /// All but `hooks` and `config` outlive it.
   Site(HttpHooks hooks, const HttpConfig& config, const HttpHeaderNames& names, const Replies& replies,
        HttpMetrics& metrics, const History& history, LiveFeed& feed);
 
-  kj::Promise<void> request(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders& headers,
-                            kj::AsyncInputStream& body, Response& response) override;
+  /// Answers a request of the connection with that peer. All outlive what it gives.
+  kj::Promise<void> request(const HttpPeer& peer, kj::HttpMethod method, kj::StringPtr url,
+                            const kj::HttpHeaders& headers, kj::AsyncInputStream& body, Response& response);
 
  private:
   static constexpr size_t kBodyBytesMax = 4096;
@@ -42,7 +45,7 @@ class Site final : public kj::HttpService, private kj::TaskSet::ErrorHandler {
                          const nlohmann::ordered_json& document) const;
   /// Whether a browser may have been led here by another site's name for this machine.
   bool knowsHost(const kj::HttpHeaders& headers) const;
-  HttpCaller callerOf(const kj::HttpHeaders& headers) const;
+  HttpCaller callerOf(const HttpPeer& peer, const kj::HttpHeaders& headers) const;
   /// Answers who may not do something; who guesses tokens waits for it.
   kj::Promise<void> refuse(Response& response, HttpRole role) const;
   kj::Promise<void> act(const std::string& name, const HttpAction& action, const kj::HttpHeaders& headers,

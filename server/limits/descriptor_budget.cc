@@ -6,6 +6,8 @@
 
 #include <sys/resource.h>
 
+#include "server/limits/operator_reserve.h"
+
 namespace psd {
 namespace {
 
@@ -57,12 +59,15 @@ DescriptorBudget shareDescriptors(const DaemonConfig& config, uint64_t limit, ui
   DescriptorBudget budget;
   budget.limit = limit;
   const uint64_t loops = config.threads + uint64_t{1};  // and the control loop
-  budget.kept = open + loops * kPerLoop + kForItsWork;
+  budget.kept = open + loops * kPerLoop + kForItsWork + kOperatorConnections;
+  bool atUnixSocket = false;
   for (const Address& address : config.listen) {
     const bool local = address.kind == Address::Kind::unixSocket;
     budget.kept += local ? kPerUnixAddress : kPerTcpAddress;
+    atUnixSocket = atUnixSocket || local;
     if (local && config.limits.ringBytes > 0) budget.perConnection = 2;
   }
+  if (atUnixSocket) budget.kept += kLocalOperatorConnections;
   for (const Address& address : config.http.listen) {
     budget.kept += address.kind == Address::Kind::unixSocket ? kPerUnixAddress : kPerTcpAddress;
   }

@@ -1,12 +1,11 @@
 #include "server/rpc/admin_client.h"
 
-#include <cstdio>
-
 #include <capnp/rpc-twoparty.h>
 #include <fmt/format.h>
 #include <kj/async-io.h>
 
 #include "common/os/socket.h"
+#include "common/text/quantity.h"
 #include "common/text/text.h"
 #include "common/tls/connect.h"
 #include "common/tls/refusal.h"
@@ -21,9 +20,7 @@ namespace {
 constexpr const char* kGoesOn = "; the daemon goes on with it, see its log";
 
 std::string noAnswer(std::chrono::milliseconds timeout) {
-  char text[64];
-  std::snprintf(text, sizeof text, "no answer within %g s", static_cast<double>(timeout.count()) / 1000);
-  return text;
+  return "no answer within " + durationText(timeout);
 }
 
 /// How long the daemon's answer is waited for.

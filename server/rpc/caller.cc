@@ -9,6 +9,11 @@ constexpr unsigned kFailuresMax = 5;
 // For a peer that was told to hang up by itself.
 constexpr kj::Duration kGoodbye = 1 * kj::SECONDS;
 
+Error kept() {
+  return {ErrorCode::unavailable,
+          "as many connections are open as limits.connections allows; what is kept beyond is for operators"};
+}
+
 }  // namespace
 
 Caller::Caller(Peer peer, const Authenticator& authenticator, kj::TimePoint now)
@@ -26,11 +31,15 @@ Caller::Caller(Peer peer, const Authenticator& authenticator, kj::TimePoint now,
 
 Result<Identity> Caller::logIn(std::string_view token, const std::string& program) {
   if (access_) return access_->identity;
-  PSD_ASSIGN_OR_RETURN(access_, authenticator_.logIn(token, peer_));
+  PSD_ASSIGN_OR_RETURN(Access access, authenticator_.logIn(token, peer_));
+  if (peer_.reserved && access.identity.role != Role::admin) return kept();
+  access_ = std::move(access);
   described_ += " (" + program + ")";
   if (!access_->identity.name.empty()) described_ += " as '" + access_->identity.name + "'";
   return access_->identity;
 }
+
+Status Caller::mayTrain() const { return peer_.reserved ? Status(kept()) : Status(); }
 
 bool Caller::failedTooOften() { return ++failures_ >= kFailuresMax; }
 
@@ -47,7 +56,7 @@ bool Caller::lookAgain(kj::TimePoint now) {
 std::optional<std::string> Caller::mustEnd(kj::TimePoint now, std::chrono::milliseconds loginTimeout) const {
   if (revoked_ && now - revokedAt_ >= kGoodbye) return revoked_->message;
   const bool late = now - cameAt_ >= loginTimeout.count() * kj::MILLISECONDS;
-  if (access_ || !late || !authenticator_.asks()) return {};
+  if (access_ || !late || (!authenticator_.asks() && !peer_.reserved)) return {};
   return "it has not logged in for limits.login_timeout_ms (" + std::to_string(loginTimeout.count()) + ")";
 }
 

@@ -25,6 +25,8 @@ class Caller {
   /// Finds out who the peer is, by a token if it has given one; `program` is what the peer calls itself. Once
   /// it has succeeded it gives the same again.
   Result<Identity> logIn(std::string_view token, const std::string& program);
+  /// Whether the peer may train: not over a connection that is kept for operators.
+  Status mayTrain() const;
   /// Another login has failed: whether those were so many that the connection is to end.
   bool failedTooOften();
 

@@ -64,8 +64,9 @@ kj::Promise<void> TrainerSession::initialize(InitializeContext context) {
 }
 
 kj::Promise<void> TrainerSession::initialized(InitializedContext context) {
+  const Step step{context.getParams().getStep()};
   context.releaseParams();
-  return service_->initialized().then(
+  return service_->initialized(step).then(
       [context](const Status& status) mutable { acknowledge(context, status); });
 }
 

@@ -49,6 +49,7 @@ kj::Promise<void> TrainingService::join(JoinContext context) {
     return kj::READY_NOW;
   };
   if (auto may = connection_->mayServe(); !may.ok()) return fail(joins_.refused(may.error()));
+  if (auto may = connection_->caller().mayTrain(); !may.ok()) return fail(joins_.refused(may.error()));
   context.allowCancellation();  // the model may take long to load
   auto request = readRequest(params);
   if (!request.ok()) {
@@ -83,6 +84,7 @@ kj::Promise<void> TrainingService::attach(AttachContext context) {
     return kj::READY_NOW;
   };
   if (auto may = connection_->mayServe(); !may.ok()) return fail(may.error());
+  if (auto may = connection_->caller().mayTrain(); !may.ok()) return fail(may.error());
   auto params = context.getParams();
   const AttachRequest request{Rank{params.getRank()}, params.getIncarnation(), params.getAttachment()};
   context.releaseParams();

@@ -96,18 +96,18 @@ kj::Promise<Status> TrainerService::initialize(uint32_t shard, uint64_t offset,
   return Status(notAsked());
 }
 
-kj::Promise<Status> TrainerService::initialized() {
+kj::Promise<Status> TrainerService::initialized(Step step) {
   if (Status may = renewLease(); !may.ok()) return may;
   if (role_ != ModelStart::Role::bringValues) return Status(notAsked());
   KJ_IF_MAYBE (written, initialValues_.whenWritten()) {
-    return written->then([this] { return initialized(); });
+    return written->then([this, step] { return initialized(step); });
   }
   if (Status complete = initialValues_.complete(); !complete.ok()) return complete;
   // Without a turn of the loop before it: calls of a trainer that waits for no answer take effect in their
   // order.
   return control_
-      .run([session = session_](Coordinator& coordinator, ParameterHost&) {
-        return coordinator.initialized(session);
+      .run([session = session_, step](Coordinator& coordinator, ParameterHost&) {
+        return coordinator.initialized(session, step);
       })
       .then([this](Status kept) {
         if (kept.ok()) role_ = ModelStart::Role::go;

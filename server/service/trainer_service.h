@@ -48,8 +48,9 @@ class TrainerService {
   /// A slice of the first values, of the trainer that was asked for them. `values` stay readable until it
   /// resolves.
   kj::Promise<Status> initialize(uint32_t shard, uint64_t offset, std::span<const float> values);
-  /// All values were sent; resolves when trainers may go.
-  kj::Promise<Status> initialized();
+  /// All values were sent, those that the trainer had at that step (0: as it began); resolves when trainers
+  /// may go.
+  kj::Promise<Status> initialized(Step step);
   /// Whether the trainer is to bring the values; waits until that is known or the values are there. One call
   /// at a time.
   kj::Promise<Result<ModelStart::Role>> awaitModel();

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "common/text/quantity.h"
 #include "common/text/text.h"
-#include "server/status/quantity.h"
 #include "server/status/table_text.h"
 
 namespace psd {

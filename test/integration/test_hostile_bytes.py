@@ -10,6 +10,7 @@ import struct
 import processes
 
 MIB = 1 << 20
+OPERATORS = 8  # connections beyond limits.connections, for operators alone
 
 
 def message(*segments):
@@ -231,8 +232,12 @@ class HostileBytes(processes.ProcessTest):
         daemon = self.daemon(limits__connections=5)
         for _ in range(5):
             self.connect(daemon)
+        self.assertEqual(daemon.status()["gauges"]["connections_open"], 6, "an operator is let in")
+        self.assertIn("limits.connections (5) are open; it can only be an operator's", daemon.err)
+        for _ in range(OPERATORS):
+            self.connect(daemon)
         self.assert_hung_up(self.connect(daemon))
-        self.assertIn("limits.connections (5) are open", daemon.err)
+        self.assertIn("limits.connections (5) are open, and those kept for operators", daemon.err)
         self.assert_fails(self.start_psd("status", "--server", daemon.address), daemon.address)
         for peer in self.peers:
             peer.close()
@@ -248,9 +253,9 @@ class HostileBytes(processes.ProcessTest):
 
     def assert_no_more_than(self, daemon, most):
         """Of more connections than that the last ones are hung up on; the others stay until this closes them all."""
-        peers = [self.connect(daemon) for _ in range(most + 1)]
+        peers = [self.connect(daemon) for _ in range(most + OPERATORS + 1)]
         self.assert_hung_up(peers[-1])
-        self.assertIn(f"limits.connections ({most}) are open", daemon.err)
+        self.assertIn(f"limits.connections ({most}) are open, and", daemon.err)
         for peer in peers:
             peer.close()
         processes.until("there is room again", lambda: self.start_psd("status", "--server", daemon.address).wait() == 0)

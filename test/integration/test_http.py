@@ -340,7 +340,12 @@ class AddressTest(HttpTest):
         daemon = self.daemon("--insecure", "--http", "tcp://0.0.0.0:0")
         page = urllib.parse.urlsplit(daemon.page)
         self.assertEqual(self.ask(page, "GET", "/healthz")[0], 200)
-        self.assert_fails(self.start_psd("--http", "tls://localhost:0"), "http.listen[0]", "no TLS here")
+
+    def test_tls_wants_a_certificate_and_beyond_this_machine_to_know_who_comes(self):
+        self.assert_fails(self.start_psd("--http", "tls://localhost:0"), "http.listen[0]", "tls:// needs `tls`")
+        files = '{"certificate":"server.pem","key":"server.key"}'
+        self.assert_fails(self.start_psd("--http", "tls://*:0", "--set", f"tls={files}"), "http.listen[0]",
+                          "anybody there could act: give `auth` with tokens, or tls.require_client")
 
     def test_address_in_use(self):
         _, page = self.page_of()

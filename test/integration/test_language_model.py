@@ -80,7 +80,7 @@ class Watching(LanguageModelTest):
         self.assertEqual(scores, sorted(scores, key=lambda score: (score["seconds"], score["versions"])))
         self.assertEqual(set(scores[0]), {"seconds", "model", "data", "samples", "loss", "perplexity", "accuracy", "versions"})
         self.assertEqual(len(watcher.out.splitlines()), len(scores))
-        self.assertRegex(watcher.out.splitlines()[0], r"^\d+\.\d s  versions? \d+( to \d+)?  loss .*, perplexity .*, accuracy .* % on 39 ")
+        self.assertRegex(watcher.out.splitlines()[0], r"^[\d.]+ m?s  versions? \d+( to \d+)?  loss .*, perplexity .*, accuracy .* % on 39 ")
 
     def test_it_is_no_trainer(self):
         daemon = self.language_daemon(policy="sync", world_size=1)

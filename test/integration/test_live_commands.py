@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import pty
+import socket
 import struct
 import subprocess
 import urllib.parse
@@ -162,6 +163,20 @@ class CheckpointTest(LiveTest):
         self.assertGreaterEqual(daemon.status()["durability"]["checkpoints"], 2)
         until("it is told of", lambda: "checkpoint" in self.kinds(daemon))
 
+    def test_several_at_once(self):
+        saved = self.folder / "saved"
+        daemon = self.daemon(durability=json.dumps({"type": "checkpoint", "path": str(saved), "every_seconds": 0}),
+                             policy="locked")
+        self.endless_trainer(daemon)
+        self.psd("checkpoint", "--server", daemon.address)
+        asked = [self.start_psd("checkpoint", "--server", daemon.address) for _ in range(6)]
+        for each in asked:
+            self.assert_ends(each)
+            self.assertIn("checkpoint-", each.out)
+        taken = daemon.status()["durability"]["checkpoints"]
+        self.assertGreaterEqual(taken, 2)
+        self.assertLessEqual(taken, 7)
+
     def test_without_durability(self):
         daemon = self.daemon("--http", "tcp://127.0.0.1:0")
         self.assert_fails(self.start_psd("checkpoint", "--server", daemon.address), "durability.type is none")
@@ -179,6 +194,54 @@ class SetTest(LiveTest):
                                   ("lr", "write KEY=VALUE"), ("optimizer.lr=[", "optimizer.lr")):
             self.assert_fails(self.start_psd("set", assignment, "--server", daemon.address), words)
         self.assertIn("optimizer.lr: 0.5 -> 0.01", self.psd("reload", "--server", daemon.address))
+
+
+class ReserveTest(LiveTest):
+    """Operators get in where limits.connections are open; trainers do not."""
+
+    def test_a_limit_that_is_too_low_can_be_set_back(self):
+        daemon = self.daemon()
+        first = self.endless_trainer(daemon, 0, 2)
+        self.psd("set", "limits.connections=1", "--server", daemon.address)
+        second = self.train(daemon.address, 1, 2, steps=5, more=("--retry-timeout", 0))
+        self.assert_fails(second, "as many connections are open as limits.connections allows")
+        third = self.train(daemon.address, 1, 2, steps=5)
+        until("it waits", lambda: "limits.connections allows" in third.err and "trying again" in third.err)
+        self.assertIn("serving", self.psd("status", "--server", daemon.address))
+        self.assertIn("limits.connections: 1 -> 4096", self.psd("set", "limits.connections=4096", "--server", daemon.address))
+        self.assert_ends(third)
+        self.assertTrue(first.runs())
+
+    def test_it_takes_role_admin(self):
+        files = {}
+        for name, role in (("looks", "reader"), ("ops", "admin"), ("pool", "trainer")):
+            made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", self.folder / "tokens")
+            self.assert_ends(made)
+            files[name] = self.write(f"{name}.token", made.out)
+            files[name].chmod(0o600)
+        daemon = self.daemon(listen=("tcp://127.0.0.1:0", self.unix_address()), auth__tokens=str(self.folder / "tokens"),
+                             limits__connections=1, limits__login_timeout_ms=2000)
+        with socket.create_connection(("127.0.0.1", daemon.port), timeout=WAIT_S), \
+                socket.create_connection(("127.0.0.1", daemon.port), timeout=WAIT_S) as silent:
+            silent.settimeout(WAIT_S)
+            self.assertEqual(silent.recv(1), b"", "who does not log in is let go of")
+        daemon.address = self.unix_address()
+        holder = self.start_psd("events", "--follow", "--server", daemon.address)
+        daemon.until_status("it holds the one connection", lambda status: status["gauges"]["connections_open"] == 2)
+        look = ("status", "--server", daemon.addresses[0], "--token-file")
+        self.assert_fails(self.start_psd(*look, files["looks"]), "what is kept beyond is for operators")
+        self.psd(*look, files["ops"])
+        self.assertTrue(holder.runs())
+
+    def test_the_daemons_own_user_has_some_more(self):
+        daemon = self.daemon(listen=(self.unix_address(), "tcp://127.0.0.1:0"), limits__connections=1)
+        peers = []
+        for _ in range(9):
+            peers.append(socket.create_connection(("127.0.0.1", daemon.port), timeout=WAIT_S))
+            self.addCleanup(peers[-1].close)
+        self.assert_fails(self.start_psd("status", "--server", daemon.addresses[1]), daemon.addresses[1])
+        self.assertEqual(daemon.status()["gauges"]["connections_open"], 10)
+        self.assertEqual(daemon.counter("connections_refused"), 1)
 
 
 class RemoveTest(LiveTest):

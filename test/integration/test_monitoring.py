@@ -12,6 +12,7 @@ import subprocess
 import unittest
 import urllib.request
 
+import certificates
 from processes import REPO, Process, ProcessTest, main, until
 
 MONITORING = REPO / "configs" / "monitoring"
@@ -69,6 +70,11 @@ class MonitoringTest(ProcessTest):
     @unittest.skipUnless(PROMTOOL, "promtool is missing: apt install prometheus")
     def test_rules_fire_when_they_should(self):
         self.promtool("check", "config", MONITORING / "prometheus.yml")
+        for name in ("alerts.yml", "prometheus_tls.yml"):
+            shutil.copy(MONITORING / name, self.folder)
+        for name in ("psd-ca.pem", "psd.token"):  # it looks for what the configuration names
+            self.write(name, "")
+        self.promtool("check", "config", self.folder / "prometheus_tls.yml")
         self.assertIn("SUCCESS", self.promtool("test", "rules", MONITORING / "alerts_test.yml"))
 
     @unittest.skipUnless(PROMTOOL, "promtool is missing: apt install prometheus")
@@ -81,10 +87,25 @@ class MonitoringTest(ProcessTest):
     @unittest.skipUnless(shutil.which("prometheus"), "prometheus is missing")
     def test_prometheus_scrapes_a_training(self):
         daemon = self.daemon("--http", "tcp://127.0.0.1:0")
-        self.endless_trainer(daemon)
         target = daemon.page.removeprefix("http://")
-        config = (MONITORING / "prometheus.yml").read_text().replace("localhost:5580", target).replace("5s", "1s")
-        self.write("prometheus.yml", config)
+        self.scrape(daemon, (MONITORING / "prometheus.yml").read_text().replace("localhost:5580", target))
+
+    @unittest.skipUnless(shutil.which("prometheus"), "prometheus is missing")
+    def test_prometheus_scrapes_over_tls_with_a_token(self):
+        authority = certificates.Authority(self.folder, "psd-ca")
+        certificate, key = authority.sign("server", "psd-server", "IP:127.0.0.1")
+        made = self.start_psd("token", "new", "--name", "prometheus", "--role", "reader", "--file", self.folder / "tokens")
+        self.assert_ends(made)
+        self.write("psd.token", made.out)
+        tls = json.dumps({"certificate": str(certificate), "key": str(key)})
+        daemon = self.daemon("--http", "tls://127.0.0.1:0", listen=(self.unix_address(),), tls=tls,
+                             auth__tokens=str(self.folder / "tokens"))
+        target = daemon.page.removeprefix("https://")
+        self.scrape(daemon, (MONITORING / "prometheus_tls.yml").read_text().replace("node-1:5580", target))
+
+    def scrape(self, daemon, config):
+        self.endless_trainer(daemon)
+        self.write("prometheus.yml", config.replace("5s", "1s"))
         shutil.copy(MONITORING / "alerts.yml", self.folder)
         scraper = self.start_program("prometheus", "--config.file=prometheus.yml", "--web.listen-address=127.0.0.1:0",
                                      f"--storage.tsdb.path={self.folder / 'tsdb'}")

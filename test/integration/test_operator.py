@@ -47,11 +47,11 @@ class Operator(processes.ProcessTest):
         daemon.signal(signal.SIGSTOP)
         for command in ("status", "reload", "stop"):
             process = self.start_psd(command, "--server", daemon.address, "--timeout", "0.2")
-            complaint = self.assert_fails(process, daemon.address, "no answer within 0.2 s")
+            complaint = self.assert_fails(process, daemon.address, "no answer within 200 ms")
             self.assertNotIn("goes on", complaint, "it was not even asked")
             self.assertEqual(process.wait(), 3, "it is there and stands still")
         follows = self.start_psd("events", "--follow", "--server", daemon.address, "--timeout", 0.2)
-        self.assert_fails(follows, daemon.address, "no answer within 0.2 s")
+        self.assert_fails(follows, daemon.address, "no answer within 200 ms")
         daemon.signal(signal.SIGCONT)
         self.assert_stops(daemon)
 
@@ -84,7 +84,7 @@ class Operator(processes.ProcessTest):
         trainer = self.endless_trainer(daemon)
         trainer.signal(signal.SIGSTOP)  # so the daemon waits for it to hang up
         process = self.start_psd("stop", "--server", daemon.address, "--timeout", "1")
-        self.assert_fails(process, "no answer within 1 s; the daemon goes on with it, see its log")
+        self.assert_fails(process, "no answer within 1.0 s; the daemon goes on with it, see its log")
         self.assertTrue(daemon.runs())
         trainer.kill()
         self.assert_ends(daemon)

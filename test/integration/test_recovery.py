@@ -3,6 +3,7 @@
 
 import collections
 import json
+import re
 import shutil
 import signal
 
@@ -111,6 +112,12 @@ class KilledDaemon(processes.ProcessTest):
         daemon = self.daemon(listen=(self.unix_address(),))
         daemon.until_status("it trains again", lambda status: status["trainers"] and status["shards"][0]["version"] > 2)
         self.assertIn("this trainer brought its newest parameters", trainer.err)
+        self.assertIn("joined (process", daemon.err)
+        self.assertIn(" and brings the parameters that it has: this daemon begins without any", daemon.err)
+        had = re.search(r" warn +the model has the parameters that rank 0 \(process \d+ on \S+\) had at its step (\d+); updates "
+                        r"that it had not pulled are missing, and the optimizer's state begins anew", daemon.err)
+        self.assertGreater(int(had[1]), 0)
+        self.assertNotIn("initial values", daemon.err)
 
 
 class EndOfARun(processes.ProcessTest):

@@ -105,6 +105,43 @@ class SavedFiles(processes.ProcessTest):
         self.assert_fails(self.start_psd("inspect", checkpoint), "shard-00001.safetensors", "is damaged")
         self.assert_fails(self.start_psd("export", self.saved, "--to", "x"), "no whole checkpoint")
 
+    def inspected(self, path, status=0):
+        process = self.start_psd("inspect", "--json", path)
+        self.assertEqual(process.wait(), status, process.err)
+        (line,) = process.out.splitlines()
+        document = json.loads(line)
+        self.assertEqual(document["path"], str(path))
+        self.assertEqual(document["error"] is None, status == 0)
+        return document
+
+    def test_inspect_for_programs(self):
+        self.save()
+        (checkpoint,) = self.saved.glob("checkpoint-*")
+        (segment,) = self.saved.glob("*.psdlog")
+        shown = self.inspected(checkpoint)
+        self.assertEqual(shown["kind"], "checkpoint")
+        self.assertEqual(shown["manifest"], json.loads((checkpoint / "manifest.json").read_text()))
+        self.assertEqual((shown["bases"], shown["samples_done"]), ([], None))
+        shown = self.inspected(self.model)
+        self.assertEqual((shown["kind"], [tensor["name"] for tensor in shown["tensors"]]), ("safetensors", list(TENSORS)))
+        shown = self.inspected(segment)
+        self.assertEqual((shown["kind"], shown["file"], shown["records"], shown["first_record"]), ("segment", segment.name, 0, None))
+        self.assertEqual(shown["bytes"], segment.stat().st_size)
+        shown = self.inspected(self.saved)
+        self.assertEqual((shown["kind"], shown["log_errors"], shown["departed"]), ("folder", [], None))
+        self.assertEqual([(each["number"], each["whole"], each["version"], each["error"]) for each in shown["checkpoints"]],
+                         [(1, True, 0, None)])
+        self.assertEqual([each["file"] for each in shown["segments"]], [segment.name])
+        shard = checkpoint / "shard-00001.safetensors"
+        shard.write_bytes(shard.read_bytes()[:-1])
+        for path in (checkpoint, self.saved):
+            with self.subTest(damaged=path):
+                self.assertIn(shard.name, self.inspected(path, 1)["error"])
+        self.assertFalse(self.inspected(self.saved, 1)["checkpoints"][0]["whole"])
+        absent = self.inspected(self.folder / "absent", 1)
+        self.assertIsNone(absent["kind"])
+        self.assertIn("there is no", absent["error"])
+
     def test_a_manifest_stands_for_its_checkpoint(self):
         self.save()
         (checkpoint,) = self.saved.glob("checkpoint-*")

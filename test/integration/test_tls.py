@@ -1,15 +1,20 @@
 """TLS as its users meet it: certificates of every kind, right and wrong, peers that do not speak it, and reloads."""
 
+import http.client
 import json
+import shutil
 import signal
 import socket
+import ssl
+import subprocess
 import unittest
+import urllib.parse
 
 import certificates
 import processes
 
 
-class Tls(processes.ProcessTest):
+class TlsTest(processes.ProcessTest):
     def setUp(self):
         self.authority = certificates.Authority(self.folder)
 
@@ -22,6 +27,8 @@ class Tls(processes.ProcessTest):
         daemon.tls = daemon.addresses[1]
         return daemon
 
+
+class Tls(TlsTest):
     def status(self, server, *arguments):
         return self.start_psd("status", "--server", server, "--tls-ca", self.authority.path, *arguments)
 
@@ -113,7 +120,6 @@ class Tls(processes.ProcessTest):
         self.assert_stops(daemon)
 
     def test_only_the_newest_version_is_spoken(self):
-        import ssl
         daemon = self.tls_daemon()
         host, port = "127.0.0.1", int(daemon.tls.rpartition(":")[2])
         for newest, works in ((ssl.TLSVersion.TLSv1_2, False), (ssl.TLSVersion.TLSv1_3, True)):
@@ -165,6 +171,131 @@ class Tls(processes.ProcessTest):
                 with self.assertRaises(processes.NotReady) as failed:
                     self.daemon(listen=("tls://127.0.0.1:0",), tls=json.dumps(tls))
                 self.assertIn(words, str(failed.exception))
+
+
+class Https(TlsTest):
+    """The page over TLS: by tokens, by certificates, by a certificate that is changed meanwhile."""
+
+    def https_daemon(self, listen="tls://127.0.0.1:0", timeout_ms=15000, settings=None, **others):
+        http = {"listen": [listen], "timeout_ms": timeout_ms}
+        daemon = self.tls_daemon(settings=settings, http=json.dumps(http), **others)
+        self.assertTrue(daemon.page.startswith("https://"), daemon.page)
+        return daemon
+
+    def context(self, pair=None):
+        context = ssl.create_default_context(cafile=self.authority.path)
+        if pair:
+            context.load_cert_chain(*pair)
+        return context
+
+    def connection(self, daemon, pair=None):
+        page = urllib.parse.urlsplit(daemon.page)
+        connection = http.client.HTTPSConnection("127.0.0.1", page.port, timeout=processes.WAIT_S, context=self.context(pair))
+        self.addCleanup(connection.close)
+        return connection
+
+    def ask(self, daemon, method, path, pair=None, token=None, **headers):
+        connection = self.connection(daemon, pair)
+        headers = {"Content-Type": "application/json", **headers, **({"Authorization": f"Bearer {token}"} if token else {})}
+        connection.request(method, path, "{}" if method == "POST" else None, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+    def token(self, name, role):
+        made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", self.folder / "tokens")
+        self.assert_ends(made)
+        return made.out.strip()
+
+    def test_a_token_goes_encrypted(self):
+        reader, admin = self.token("looks", "reader"), self.token("ops", "admin")
+        # 65,536 shards make a status of megabytes, many records of TLS.
+        daemon = self.https_daemon(auth__tokens=str(self.folder / "tokens"), shards=65536,
+                                   model='{"name":"long","tensors":[{"name":"w","shape":[1048576]}]}')
+        self.assertEqual(self.ask(daemon, "GET", "/")[0], 200)
+        self.assertEqual(self.ask(daemon, "GET", "/healthz", Host="psd.example.org")[0], 200)
+        self.assertEqual(self.ask(daemon, "GET", "/api/status.json")[0], 401)
+        self.assertEqual(self.ask(daemon, "GET", "/api/status.json", token="wrong")[0], 403)
+        status, text = self.ask(daemon, "GET", "/api/status.json", token=reader)
+        self.assertEqual((status, len(json.loads(text)["shards"])), (200, 65536))
+        self.assertEqual(self.ask(daemon, "POST", "/api/reload", token=reader)[0], 403)
+        self.assertEqual(self.ask(daemon, "POST", "/api/reload", token=admin)[0], 200)
+        connection = self.connection(daemon)
+        for _ in range(3):  # over one connection
+            connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {admin}"})
+            answer = connection.getresponse()
+            self.assertIn(b"psd_uptime_seconds", answer.read())
+        connection.request("GET", "/api/events", headers={"Authorization": f"Bearer {reader}"})
+        follows = connection.getresponse()
+        self.assertEqual(follows.readline(), b"event: whole\n")
+        self.assert_stops(daemon)
+
+    def test_who_does_not_shake_hands(self):
+        daemon = self.https_daemon(timeout_ms=300)
+        page = urllib.parse.urlsplit(daemon.page)
+        plain = http.client.HTTPConnection("127.0.0.1", page.port, timeout=processes.WAIT_S)
+        self.addCleanup(plain.close)
+        plain.request("GET", "/healthz")
+        self.assertRaises((http.client.HTTPException, OSError), plain.getresponse)
+        with socket.create_connection(("127.0.0.1", page.port), timeout=processes.WAIT_S) as silent:
+            self.assertEqual(silent.recv(1), b"", "a peer that never shakes hands is cut off")
+        processes.until("it is logged", lambda: "over HTTP: no TLS handshake within http.timeout_ms (300)" in daemon.err)
+        daemon.until_status("both are counted", lambda status: status["counters"]["handshakes_refused"] == 2)
+        strangers = ssl.create_default_context()  # who do not know this authority
+        refuses = http.client.HTTPSConnection("127.0.0.1", page.port, timeout=processes.WAIT_S, context=strangers)
+        self.addCleanup(refuses.close)
+        self.assertRaises(ssl.SSLError, refuses.request, "GET", "/healthz")
+        self.assertEqual(self.ask(daemon, "GET", "/healthz"), (200, "ok\n"))
+        self.assert_stops(daemon)
+
+    def test_certificates_give_roles(self):
+        reader = self.token("looks", "reader")
+        auth = {"tokens": str(self.folder / "tokens"), "certificates": {"trainer-*": "trainer", "ops": "admin"}}
+        daemon = self.https_daemon(settings={"client_ca": str(self.authority.path)}, auth=json.dumps(auth))
+        trainer, admin, other = (self.authority.sign(name) for name in ("trainer-1", "ops", "somebody"))
+        for pair, look, act in ((None, 401, 401), (other, 401, 401), (trainer, 200, 403), (admin, 200, 200)):
+            with self.subTest(pair=pair):
+                self.assertEqual(self.ask(daemon, "GET", "/api/status.json", pair)[0], look)
+                self.assertEqual(self.ask(daemon, "POST", "/api/reload", pair)[0], act)
+        self.assertEqual(self.ask(daemon, "POST", "/api/reload", admin, reader)[0], 403, "a token decides alone")
+        self.assertEqual(self.ask(daemon, "POST", "/api/reload", admin, "wrong")[0], 403)
+        self.assert_stops(daemon)
+
+    def test_required_certificates(self):
+        daemon = self.https_daemon("tls://*:0", settings={"client_ca": str(self.authority.path), "require_client": True})
+        self.assertEqual(self.ask(daemon, "POST", "/api/reload", self.authority.sign("anybody"))[0], 200)
+        with self.assertRaises((ssl.SSLError, http.client.HTTPException, OSError)):
+            self.ask(daemon, "GET", "/healthz")
+        daemon.until_status("it is counted", lambda status: status["counters"]["handshakes_refused"] == 1)
+        self.assert_stops(daemon)
+
+    def test_the_certificate_is_read_again(self):
+        daemon = self.https_daemon()
+
+        def subject():
+            connection = self.connection(daemon)
+            connection.connect()
+            return dict(pair[0] for pair in connection.sock.getpeercert()["subject"])["commonName"]
+
+        old = self.connection(daemon)
+        old.connect()
+        self.assertEqual(subject(), "psd-server")
+        self.authority.sign("server", "psd-server-2", "IP:127.0.0.1")
+        daemon.signal(signal.SIGHUP)
+        processes.until("the new certificate is shown", lambda: subject() == "psd-server-2")
+        old.request("GET", "/healthz")
+        self.assertEqual(old.getresponse().read(), b"ok\n", "a connection from before goes on")
+        self.assert_stops(daemon)
+
+    @unittest.skipUnless(shutil.which("curl"), "curl is missing")
+    def test_as_curl_does_it(self):
+        token = self.write("ops.token", self.token("ops", "admin"))
+        daemon = self.https_daemon(auth__tokens=str(self.folder / "tokens"))
+        done = subprocess.run(["curl", "--silent", "--show-error", "--fail", "--cacert", str(self.authority.path), "-H",
+                               f"Authorization: Bearer {token.read_text()}", f"{daemon.page}/api/status.json"],
+                              capture_output=True, text=True, timeout=processes.WAIT_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["state"], "waiting for a model")
+        self.assert_stops(daemon)
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
     }
     return allOf(written.finish()).then([this](Status status) -> kj::Promise<Status> {
       if (!status.ok()) return status;
-      return trainer_->initialized();
+      return trainer_->initialized(Step{0});
     });
   }
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/os/huge_pages.h"
+#include "common/text/quantity.h"
 #include "common/types/model_layout.h"
 #include "common/types/stopwatch.h"
 #include "trainer/bench/processes.h"
@@ -257,9 +258,9 @@ Result<BenchReport> runBench(const BenchOptions& options, const Connect& connect
       std::any_of(loads.begin(), loads.end(), [](const LoadReport& load) { return !load.rounds.empty(); });
   if (!any) {
     return Error{ErrorCode::notReady,
-                 fmt::format("no gradient was applied within {} s: each came too late, or was too stale for "
+                 fmt::format("no gradient was applied within {}: each came too late, or was too stale for "
                              "the daemon's policy",
-                             options.seconds)};
+                             durationText(options.seconds))};
   }
   return summarise(options, elements * sizeof(float), loads);
 }

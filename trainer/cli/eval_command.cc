@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/text/quantity.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/setup.h"
 #include "trainer/cli/stop_signals.h"
@@ -57,7 +58,7 @@ Result<int> watchServer(const EvalCommand& command, Client& client, const Scorin
                 if (command.json) {
                   out << json << std::endl;
                 } else {
-                  out << fmt::format("{:.1f} s  {}  {}", seconds, formatVersions(report.versions),
+                  out << fmt::format("{}  {}  {}", durationText(seconds), formatVersions(report.versions),
                                      formatScore(report.score, report.data))
                       << std::endl;
                 }

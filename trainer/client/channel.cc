@@ -229,15 +229,17 @@ kj::Promise<Status> Channel::initializeSlice(const Slice& slice, std::span<const
   });
 }
 
-kj::Promise<Result<PushInfo>> Channel::bringValues(std::span<const float> values) {
-  return connection_.call([this, values, start = Clock::now()] {
+kj::Promise<Result<PushInfo>> Channel::bringValues(std::span<const float> values, Step step) {
+  return connection_.call([this, values, step, start = Clock::now()] {
     return sendInWindow(terms_.slices, window_,
                         [this, values](const Slice& slice) {
                           return initializeSlice(slice, values.subspan(slice.arena, slice.count));
                         })
-        .then([this, start](Status status) -> kj::Promise<Result<PushInfo>> {
+        .then([this, step, start](Status status) -> kj::Promise<Result<PushInfo>> {
           if (!status.ok()) return Result<PushInfo>(sanitized(status.error()));
-          return connection_.trainer().initializedRequest().send().then(
+          auto request = connection_.trainer().initializedRequest();
+          request.setStep(step.value);
+          return request.send().then(
               [start](capnp::Response<schema::Trainer::InitializedResults> answer) -> Result<PushInfo> {
                 const Status status = wire::readStatus(answer.getStatus());
                 if (!status.ok()) return sanitized(status.error());

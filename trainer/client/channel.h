@@ -47,7 +47,7 @@ class Channel {
   void whenFailed(std::function<void(const Error&)> tell) { connection_.whenEnded(std::move(tell)); }
 
   kj::Promise<Result<StartRole>> awaitModel();
-  kj::Promise<Result<PushInfo>> bringValues(std::span<const float> values);
+  kj::Promise<Result<PushInfo>> bringValues(std::span<const float> values, Step step);
   /// `onDevice`: where the destination is, as PushRequest::onDevice.
   kj::Promise<Result<PullInfo>> pull(std::span<float> destination, bool onDevice);
   /// Helps with a pull out of the daemon's memory until it is done.

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/quantity.h"
 #include "trainer/client/attempts.h"
 
 namespace psd {
@@ -14,10 +15,6 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kLongConnect{1'000};
-
-std::string seconds(milliseconds time) {
-  return fmt::format("{:.1f} s", static_cast<double>(time.count()) / 1e3);
-}
 
 /// A result that is there already.
 template <class T>
@@ -134,6 +131,7 @@ std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const flo
                                                            .rows = rows,
                                                            .onDevice = onDevice_});
   pushes_.push_back(push);
+  session_.noteStep(step);
   sendDue();
   return std::make_unique<RpcPartialPush>(push);
 }
@@ -220,11 +218,11 @@ Status RpcClient::connect(milliseconds timeout) {
     Status status = session_.connect(soonUntil(deadline));
     if (status.ok() || !worthConnectingAgain(status.error())) return status;
     if (Clock::now() >= longWait) {
-      tellWait(fmt::format("a psd daemon, {} at most: {}", seconds(timeout), status.message()));
+      tellWait(fmt::format("a psd daemon, {} at most: {}", durationText(timeout), status.message()));
     }
     if (leftUntil(deadline) == milliseconds(0)) {
       return {ErrorCode::unavailable,
-              fmt::format("no psd daemon answered within {} ms: {}", timeout.count(), status.message())};
+              fmt::format("no psd daemon answered within {}: {}", durationText(timeout), status.message())};
     }
     std::this_thread::sleep_for(std::min(backoff.next(), leftUntil(deadline)));
   }
@@ -241,8 +239,8 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
   if (broken != links_.number()) return {};
   const Clock::time_point start = Clock::now();
   forgetSettledPushes();
-  notices_.tell(ClientEvent::What::broke,
-                fmt::format("{}; trying again for up to {}", cause.message, seconds(options_.retryTimeout)));
+  notices_.tell(ClientEvent::What::broke, fmt::format("{}; trying again for up to {}", cause.message,
+                                                      durationText(options_.retryTimeout)));
   Status back = comeBack(cause);
   if (!back.ok()) {
     gaveUp_ = true;
@@ -255,7 +253,7 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
                           : session_.resumed() ? "the session goes on"
                                                : "a new session";
   notices_.tell(ClientEvent::What::back,
-                fmt::format("back after {}: {}, pushes sent again: {}", seconds(taken), how, resent));
+                fmt::format("back after {}: {}, pushes sent again: {}", durationText(taken), how, resent));
   return {};
 }
 
@@ -275,7 +273,7 @@ Status RpcClient::comeBack(const Error& cause) {
     if (!isOutOfReach(last)) return last;
     if (leftUntil(deadline) == milliseconds(0)) {
       return {ErrorCode::unavailable, fmt::format("{}; no way back within {}: {}", cause.message,
-                                                  seconds(options_.retryTimeout), last.message)};
+                                                  durationText(options_.retryTimeout), last.message)};
     }
     std::this_thread::sleep_for(std::min(backoff.next(), leftUntil(deadline)));
   }

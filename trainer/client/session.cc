@@ -112,7 +112,7 @@ Status Session::awaitModel() {
   const std::span<const float> values = trainer_->initialValues();
   PSD_RETURN_IF_ERROR(checkSize("the initial values", values.size()));
   PSD_RETURN_IF_ERROR(links_.first().call<Result<PushInfo>>(
-      [&](Channel& channel, kj::Timer&) { return channel.bringValues(values); }));
+      [&](Channel& channel, kj::Timer&) { return channel.bringValues(values, step_); }));
   info_.broughtInitialValues = true;
   return {};
 }

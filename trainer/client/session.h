@@ -47,6 +47,8 @@ class Session {
   uint64_t incarnation() const { return incarnation_; }
   /// Of the last join().
   const JoinInfo& info() const { return info_; }
+  /// A push of that step has begun: its parameters are those of that step, should it have to bring them.
+  void noteStep(Step step) { step_ = step; }
   /// Some push has touched rows of the tables: from now on they can be lost.
   void noteRows() { rowsSeen_ = true; }
   /// Whether the last join() found the session of the one before.
@@ -74,6 +76,7 @@ class Session {
   std::string server_, serverVersion_;
   JoinAnswer joined_;
   JoinInfo info_;
+  Step step_;                         // newest that was begun
   std::optional<uint64_t> elements_;  // of the model's layout, once it is known
   std::vector<TableSpec> tables_;     // of the model
   bool rowsSeen_ = false;             // some push has touched rows

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "common/text/quantity.h"
+
 namespace psd {
 namespace {
 
@@ -49,10 +51,11 @@ std::string formatSummary(Rank rank, const TrainingSummary& summary) {
   }
   const double rate = summary.seconds > 0 ? summary.samples / summary.seconds : 0;
   const std::string text = format(
-      "rank %u  %s after %llu steps, %llu samples in %.1f s (%.0f samples/s), loss %.4f, staleness "
+      "rank %u  %s after %llu steps, %llu samples in %s (%.0f samples/s), loss %.4f, staleness "
       "mean %.1f max %llu",
       rank.value, summary.interrupted ? "stopped" : "done", wide(summary.steps), wide(summary.samples),
-      summary.seconds, rate, summary.loss, summary.stalenessMean, wide(summary.stalenessMax));
+      durationText(summary.seconds).c_str(), rate, summary.loss, summary.stalenessMean,
+      wide(summary.stalenessMax));
   if (summary.late + summary.stale == 0) return text;
   return text + format(", dropped %llu late %llu stale", wide(summary.late), wide(summary.stale));
 }

@@ -113,6 +113,16 @@ struct World {
   Coordinator coordinator;
 };
 
+TEST_CASE("Coordinator: values that a trainer had at a daemon before are told of with its step") {
+  World world;
+  const SessionGrant first = world.mustJoin(0, 1, 11);
+  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session, Step{812})));
+  const DaemonEvents events = world.coordinator.events().after(0);
+  CHECK(events.events.back().kind == "serving");
+  CHECK(events.events.back().text.find(" had at its step 812; updates that it had not pulled are missing") !=
+        std::string::npos);
+}
+
 TEST_CASE("Coordinator: the first trainer brings the values, and the next one when it is lost") {
   World world;
   const SessionGrant first = world.mustJoin(0, 2, 11), second = world.mustJoin(1, 2, 12);
@@ -121,10 +131,10 @@ TEST_CASE("Coordinator: the first trainer brings the values, and the next one wh
   CHECK(world.status().state == "waiting for a model");
   auto waits = world.coordinator.awaitModel(second.trainer.session);
   CHECK_FALSE(world.loop.resolved(waits));
-  CHECK_FALSE(world.loop.wait(world.coordinator.initialized(second.trainer.session)).ok());
+  CHECK_FALSE(world.loop.wait(world.coordinator.initialized(second.trainer.session, {})).ok());
   world.coordinator.disconnected(first.trainer.session, first.attachment);  // no grace
   CHECK(world.loop.wait(kj::mv(waits)).value() == Role::bringValues);
-  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(second.trainer.session)));
+  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(second.trainer.session, {})));
   CHECK(world.hosting.takeTold().back() == "keep values");
   CHECK(world.status().state == "serving");
   CHECK(world.mustJoin(0, 2, 13).role == Role::go);
@@ -179,7 +189,7 @@ TEST_CASE("Coordinator: a lost process that comes back is known, another one tak
   using Told = std::vector<std::string>;
   World world;
   const SessionGrant other = world.mustJoin(1, 2, 10);
-  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(other.trainer.session)));
+  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(other.trainer.session, {})));
   const SessionGrant first = world.mustJoin(0, 2, 11);
   world.hosting.takeTold();
   world.coordinator.disconnected(first.trainer.session, first.attachment);
@@ -224,7 +234,7 @@ TEST_CASE("Coordinator: whom the hosting side refuses is not in") {
 TEST_CASE("Coordinator: the run ends when all have come and gone, once that is kept") {
   World world({.exitWhenDone = true, .keepsRanks = true});
   const SessionGrant first = world.mustJoin(0, 2, 11);
-  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session)));
+  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session, {})));
   const SessionGrant second = world.mustJoin(1, 2, 12);
   world.loop.wait(world.coordinator.leave(first.trainer.session));
   CHECK(world.hosting.kept == Departed{2, {Rank{0}}});
@@ -261,7 +271,7 @@ TEST_CASE(
     "Coordinator: samples of a trainer that is gone go to another, and what it pushes of them is dropped") {
   World world;
   const SessionGrant first = world.mustJoin(0, 2, 11);
-  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session)));
+  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session, {})));
   const SessionGrant second = world.mustJoin(1, 2, 12);
   SampleAssigner& samples = world.coordinator.samples();
   const SamplesRequest request{.step = Step{1}, .count = 10, .samples = 10, .epochs = 1, .wait = true};

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "common/safetensors/safetensors.h"
+#include "server/daemon/inspect_command.h"
 #include "test/support/catch.h"
 #include "test/support/memory_env.h"
 #include "test/unit/server/checkpoint_store.h"
@@ -78,7 +79,7 @@ TEST_CASE("files are read beside a daemon that removes them") {
     });
     Status done;
     if (command == "export") done = exportModel(env, kFolder, "", "/model.safetensors");
-    if (command == "inspect") done = inspect(env, kFolder);
+    if (command == "inspect") done = inspect(env, kFolder, false);
     if (command == "replay") done = replay(env, kFolder, std::nullopt, "/model.safetensors");
     PSD_REQUIRE_OK(done);
     if (command != "inspect") PSD_REQUIRE_OK(SafetensorsReader::open(daemon.disk, "/model.safetensors"));
@@ -93,11 +94,11 @@ TEST_CASE("what is damaged is told of, and what is missing for good") {
   std::string bytes = daemon.disk.bytes(shard);
   bytes.back() ^= 1;
   daemon.disk.put(shard, bytes);
-  CHECK(inspect(daemon.disk, kFolder).message().find(shard) != std::string::npos);
+  CHECK(inspect(daemon.disk, kFolder, false).message().find(shard) != std::string::npos);
   CHECK(exportModel(daemon.disk, kFolder, "", "/model.safetensors").message() ==
         "there is no whole checkpoint in '/saved'");
   PSD_REQUIRE_OK(daemon.disk.remove(shard));
-  CHECK(inspect(daemon.disk, kFolder).message().find(shard) != std::string::npos);
+  CHECK(inspect(daemon.disk, kFolder, false).message().find(shard) != std::string::npos);
   CHECK(!replay(daemon.disk, kFolder, std::nullopt, "").ok());
 }
 

@@ -60,6 +60,35 @@ TEST_CASE("a checkpoint during which a policy took another one's place is begun 
   PSD_REQUIRE_OK(readManifest(env, checkpointPath("/data", 2)));
 }
 
+TEST_CASE("who asks for a checkpoint while one is being taken gets one that begins after that") {
+  MemoryEnv env;
+  const auto durability = Durability::open(env, logConfig());
+  PSD_REQUIRE_OK(durability);
+  std::promise<void> begun, mayEnd;
+  CheckpointSource source = lockedSource(makeStore(kShards, kCounting));
+  source.groups = [&, end = mayEnd.get_future().share(), looks = 0]() mutable {
+    if (looks++ == 0) {
+      begun.set_value();
+      end.wait();
+    }
+    return std::vector<CheckpointSource::Group>{{"locked"}};
+  };
+  Checkpointer checkpointer(env, logConfig(), source, 1);
+  auto first = std::async(std::launch::async, [&] { return checkpointer.takeNow(); });
+  begun.get_future().wait();
+  std::promise<void> asks;
+  auto second = std::async(std::launch::async, [&] {
+    asks.set_value();
+    return checkpointer.takeNow();
+  });
+  asks.get_future().wait();
+  mayEnd.set_value();
+  PSD_REQUIRE_OK(first.get());
+  PSD_REQUIRE_OK(second.get());
+  CHECK(checkpointer.status().checkpoints == 2);
+  PSD_REQUIRE_OK(readManifest(env, checkpointPath("/data", 2)));
+}
+
 TEST_CASE("the copies of a checkpoint take what the largest shards need that are copied together") {
   // Tensors of the groups by turns, and in each a shard of its own: 3 small ones about a large one.
   const uint64_t kSmall = 64, kLarge = 4096;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "server/status/quantity.h"
 #include "test/support/catch.h"
 #include "test/support/sample_status.h"
 
@@ -103,20 +102,6 @@ TEST_CASE("whatever texts and numbers a daemon sends, each line stays one") {
   const std::string table = statusTable(status);
   CHECK(lines(table) == before + 3);  // the other histograms
   CHECK(table.find('\x1b') == std::string::npos);
-}
-
-TEST_CASE("bytes and durations for people") {
-  CHECK(bytesText(0) == "0 B");
-  CHECK(bytesText(1023) == "1023 B");
-  CHECK(bytesText(1536) == "1.5 KiB");
-  CHECK(bytesText(3ull << 40) == "3.0 TiB");
-  const std::pair<double, const char*> durations[] = {
-      {0, "0 s"},           {12e-6, "12 µs"},     {0.00099999, "1.0 ms"},
-      {0.0125, "12.5 ms"},  {0.12, "120 ms"},     {0.99996, "1.0 s"},
-      {3.21, "3.2 s"},      {59.96, "1 min 0 s"}, {184, "3 min 4 s"},
-      {7800, "2 h 10 min"}, {-1, "0 s"},          {3599.7, "1 h 0 min"},
-  };
-  for (const auto& [seconds, text] : durations) CHECK(durationText(seconds) == text);
 }
 
 }  // namespace

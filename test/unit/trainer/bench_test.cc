@@ -57,7 +57,7 @@ TEST_CASE("a load of which nothing was applied has no figures") {
   CHECK(report.error().code == ErrorCode::notReady);
   CHECK(
       report.error().message ==
-      "no gradient was applied within 0.01 s: each came too late, or was too stale for the daemon's policy");
+      "no gradient was applied within 10.0 ms: each came too late, or was too stale for the daemon's policy");
   CHECK(daemon.left == 1);
 }
 

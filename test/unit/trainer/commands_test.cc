@@ -100,7 +100,7 @@ TEST_CASE("eval --every goes on until a signal, and each score is on the screen 
   const auto signal = runEval(command, connectAs<Interrupting>(daemon), human);
   PSD_REQUIRE_OK(signal);
   CHECK(*signal == SIGTERM);
-  CHECK_THAT(human.str(), Contains(" s  version 26  loss ") && Contains("% on 100 synthetic images\n"));
+  CHECK_THAT(human.str(), Contains("s  version 26  loss ") && Contains("% on 100 synthetic images\n"));
   CHECK(std::ranges::count(human.str(), '\n') == 2);  // the third was given up
 
   std::istringstream written(testing::readFile(command.metricsFile));

@@ -1,4 +1,4 @@
-#include "server/status/quantity.h"
+#include "common/text/quantity.h"
 
 #include <algorithm>
 #include <iterator>

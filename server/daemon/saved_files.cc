@@ -1,0 +1,56 @@
+#include "server/daemon/saved_files.h"
+
+#include <algorithm>
+#include <set>
+
+#include "common/text/text.h"
+#include "server/checkpoint/log_format.h"
+#include "server/checkpoint/manifest.h"
+
+namespace psd {
+namespace {
+
+constexpr int kLooksMost = 20;
+
+/// What a daemon that is at work removes from its folder in time: finished checkpoints and segments of the
+/// log.
+std::set<std::string> removableIn(Env& env, const std::string& folder) {
+  std::set<std::string> out;
+  const auto names = env.list(folder);
+  if (!names.ok()) return out;
+  for (const std::string& name : *names) {
+    const auto finished = isCheckpoint(env, folder + "/" + name);
+    if (segmentOf(name) || (finished.ok() && *finished)) out.insert(name);
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<bool> isCheckpoint(Env& env, const std::string& path) {
+  return env.exists(path + "/" + std::string(kManifestName));
+}
+
+Error noCheckpointIn(const std::string& folder) {
+  return {ErrorCode::io, "there is no whole checkpoint in '" + folder + "'"};
+}
+
+Status checkExists(Env& env, const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(const bool there, env.exists(path));
+  if (there) return {};
+  return {ErrorCode::io, "there is no " + quotedPath(path)};
+}
+
+std::string nameIn(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+Status besideDaemon(Env& env, const std::string& folder, const std::function<Status()>& look) {
+  for (int looks = 1;; ++looks) {
+    const std::set<std::string> before = removableIn(env, folder);
+    const Status status = look();
+    if (status.ok() || looks == kLooksMost) return status;
+    const std::set<std::string> after = removableIn(env, folder);
+    if (std::includes(after.begin(), after.end(), before.begin(), before.end())) return status;
+  }
+}
+
+}  // namespace psd

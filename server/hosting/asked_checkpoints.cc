@@ -1,0 +1,35 @@
+#include "server/hosting/asked_checkpoints.h"
+
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+namespace psd {
+
+kj::Promise<AskedCheckpoints::Outcome> AskedCheckpoints::ask() {
+  auto asked = kj::newPromiseAndFulfiller<Outcome>();
+  next_.push_back(kj::mv(asked.fulfiller));
+  if (served_.empty()) begin();
+  return kj::mv(asked.promise);
+}
+
+void AskedCheckpoints::begin() {
+  std::swap(served_, next_);
+  tasks_.add(kj::evalNow([this] { return take_(); })
+                 .catch_([](kj::Exception&& exception) {
+                   return Outcome(ErrorCode::internal, exception.getDescription().cStr());
+                 })
+                 .then([this](const Outcome& outcome) { end(outcome); }));
+}
+
+void AskedCheckpoints::end(const Outcome& outcome) {
+  for (auto& waiting : served_) waiting->fulfill(Outcome(outcome));
+  served_.clear();
+  if (!next_.empty()) begin();
+}
+
+void AskedCheckpoints::taskFailed(kj::Exception&& exception) {
+  spdlog::error("a checkpoint that was asked for: {}", exception.getDescription().cStr());
+}
+
+}  // namespace psd
