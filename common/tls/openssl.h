@@ -11,6 +11,7 @@
 // it, so that who does not speak TLS has not its memory.
 
 #define PSD_LIBSSL_FUNCTIONS(F)         \
+  F(SSL_CTX_check_private_key)          \
   F(SSL_CTX_ctrl)                       \
   F(SSL_CTX_free)                       \
   F(SSL_CTX_load_verify_locations)      \

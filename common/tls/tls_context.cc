@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace psd {
@@ -11,10 +12,15 @@ namespace {
 /// In place of a question at the terminal.
 int noPassphrase(char*, int, int, void*) { return 0; }
 
-/// Clearer than what OpenSSL says of a file that is not there.
-Status checkReadable(const std::string& file) {
-  if (access(file.c_str(), R_OK) == 0) return {};
-  return {ErrorCode::io, file + ": cannot be read: " + std::strerror(errno)};
+/// Clearer than what OpenSSL says of a file that is not there. `orPipe`: the file may be a pipe, which is
+/// waited for.
+Status checkReadable(const std::string& file, bool orPipe) {
+  struct stat info {};
+  if (access(file.c_str(), R_OK) != 0 || stat(file.c_str(), &info) != 0)
+    return {ErrorCode::io, file + ": cannot be read: " + std::strerror(errno)};
+  if (S_ISDIR(info.st_mode)) return {ErrorCode::io, file + ": is a folder, not a file"};
+  if (S_ISREG(info.st_mode) || (S_ISFIFO(info.st_mode) && orPipe)) return {};
+  return {ErrorCode::io, file + ": is a device or a pipe, not a file"};
 }
 
 }  // namespace
@@ -24,7 +30,7 @@ Result<std::shared_ptr<TlsContext>> TlsContext::make(bool server) {
   SSL_CTX* const made =
       openSsl->SSL_CTX_new(server ? openSsl->TLS_server_method() : openSsl->TLS_client_method());
   if (made == nullptr) return Error{ErrorCode::internal, "TLS: " + openSsl->takeReason()};
-  const std::shared_ptr<TlsContext> context(new TlsContext(*openSsl, made));
+  const std::shared_ptr<TlsContext> context(new TlsContext(*openSsl, made, server));
   openSsl->SSL_CTX_ctrl(made, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION, nullptr);
   openSsl->SSL_CTX_ctrl(made, SSL_CTRL_MODE,
                         SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER, nullptr);
@@ -40,19 +46,21 @@ Error TlsContext::failed(const std::string& file, const std::string& what) const
 }
 
 Status TlsContext::use(const std::string& certificate, const std::string& key) const {
-  PSD_RETURN_IF_ERROR(checkReadable(certificate));
-  PSD_RETURN_IF_ERROR(checkReadable(key));
+  PSD_RETURN_IF_ERROR(checkReadable(certificate, !server_));
+  PSD_RETURN_IF_ERROR(checkReadable(key, !server_));
   if (openSsl_.SSL_CTX_use_certificate_chain_file(context_, certificate.c_str()) != 1) {
     return failed(certificate, "holds no certificate");
   }
-  if (openSsl_.SSL_CTX_use_PrivateKey_file(context_, key.c_str(), SSL_FILETYPE_PEM) != 1) {
+  // A key of another kind than the certificate's would be taken, and stand beside it for nothing.
+  if (openSsl_.SSL_CTX_use_PrivateKey_file(context_, key.c_str(), SSL_FILETYPE_PEM) != 1 ||
+      openSsl_.SSL_CTX_check_private_key(context_) != 1) {
     return failed(key, "holds no private key without a passphrase that goes with " + certificate);
   }
   return {};
 }
 
 Status TlsContext::trust(const std::string& ca) const {
-  PSD_RETURN_IF_ERROR(checkReadable(ca));
+  PSD_RETURN_IF_ERROR(checkReadable(ca, !server_));
   if (openSsl_.SSL_CTX_load_verify_locations(context_, ca.c_str(), nullptr) == 1) return {};
   return failed(ca, "holds no certificates of authorities");
 }

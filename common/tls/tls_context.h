@@ -19,7 +19,8 @@ struct TlsServerFiles {
 /// made with it go on when it goes. Immutable; thread-safe.
 class TlsContext {
  public:
-  /// Reads the files; errors name them.
+  /// Reads the files; errors name them. Those of a server are ordinary files: whoever reads them anew, while
+  /// it serves, waits for no pipe.
   static Result<std::shared_ptr<const TlsContext>> forServer(const TlsServerFiles& files);
   static Result<std::shared_ptr<const TlsContext>> forClient(const TlsFiles& files);
 
@@ -31,7 +32,8 @@ class TlsContext {
   SSL_CTX* get() const { return context_; }
 
  private:
-  TlsContext(const OpenSsl& openSsl, SSL_CTX* context) : openSsl_(openSsl), context_(context) {}
+  TlsContext(const OpenSsl& openSsl, SSL_CTX* context, bool server)
+      : openSsl_(openSsl), context_(context), server_(server) {}
   static Result<std::shared_ptr<TlsContext>> make(bool server);
   /// Has this end show who it is.
   Status use(const std::string& certificate, const std::string& key) const;
@@ -40,6 +42,7 @@ class TlsContext {
 
   const OpenSsl& openSsl_;
   SSL_CTX* const context_;
+  const bool server_;
 };
 
 }  // namespace psd

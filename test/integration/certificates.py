@@ -37,6 +37,12 @@ class Authority:
                       "-extfile", extensions, "-startdate", "200101000000Z", "-enddate", "200102000000Z", "-out", certificate,
                       "-notext")
 
+    def other_kind_of_key(self, name):
+        """A key of RSA, where all others are of elliptic curves."""
+        path = self.folder / f"{name}.key"
+        self._openssl("genrsa", "-out", path, "2048")
+        return path
+
     def _key(self, path):
         self._openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", path)
 

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import shutil
 import signal
 import socket
@@ -154,6 +155,29 @@ class Tls(TlsTest):
         self.assertTrue(trainer.runs())
         self.assert_stops(daemon)
 
+    def test_a_reload_takes_no_key_of_another_kind_and_waits_for_no_pipe(self):
+        daemon = self.tls_daemon()
+        key = self.folder / "server.key"
+        kept = key.read_bytes()
+        self.authority.other_kind_of_key("server")
+        self.assert_fails(self.start_psd("reload", "--server", daemon.address), "server.key: holds no private key")
+        self.assert_ends(self.status(daemon.tls))
+        key.unlink()
+        os.mkfifo(key)
+        self.assert_fails(self.start_psd("reload", "--server", daemon.address), "server.key: is a device or a pipe")
+        self.assert_ends(self.status(daemon.tls))
+        key.unlink()
+        key.write_bytes(kept)
+        self.assert_ends(self.start_psd("reload", "--server", daemon.address))
+        self.assert_stops(daemon)
+
+    def test_a_client_says_that_its_key_is_of_another_kind(self):
+        daemon = self.tls_daemon(settings={"client_ca": str(self.authority.path)})
+        certificate, _ = self.authority.sign("client")
+        rsa = self.authority.other_kind_of_key("rsa")
+        self.assert_fails(self.status(daemon.tls, "--tls-cert", certificate, "--tls-key", rsa), "rsa.key: holds no private key")
+        self.assert_stops(daemon)
+
     def complaint_of(self, server):
         process = self.status(server)
         process.wait()
@@ -163,7 +187,13 @@ class Tls(TlsTest):
         certificate, key = self.authority.sign("server")
         _, other = self.authority.sign("other")
         wrong = self.write("wrong.pem", "nothing\n")
+        rsa = self.authority.other_kind_of_key("rsa")
+        pipe = self.folder / "pipe.pem"
+        os.mkfifo(pipe)
         for tls, words in (({"certificate": str(certificate), "key": str(other)}, "holds no private key"),
+                           ({"certificate": str(certificate), "key": str(rsa)}, "rsa.key: holds no private key"),
+                           ({"certificate": str(pipe), "key": str(key)}, "pipe.pem: is a device or a pipe"),
+                           ({"certificate": str(certificate), "key": str(self.folder)}, "is a folder"),
                            ({"certificate": str(wrong), "key": str(key)}, "wrong.pem: holds no certificate"),
                            ({"certificate": str(self.folder / "none.pem"), "key": str(key)}, "none.pem: cannot be read"),
                            ({"certificate": str(certificate), "key": str(key), "client_ca": str(wrong)}, "authorities")):

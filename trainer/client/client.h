@@ -189,10 +189,13 @@ class PartialPush {
   virtual Pending<PushInfo> finish() = 0;
 };
 
+/// Bytes of which the addresses of values and gradients are multiples.
+inline constexpr size_t kValueAlignment = 8;
+
 /// A trainer's connection to a daemon. Usable without LibTorch.
 ///
 /// Values and gradients are flat float32 arrays in the order of `ModelLayout(model)`
-/// (`totalElements()` long, 64-byte aligned; padding elements are zero).
+/// (`totalElements()` long; padding elements are zero). They begin at a multiple of kValueAlignment.
 ///
 /// With ClientOptions::retryTimeout, a trainer whose connection broke, whose daemon is silent, or which the
 /// daemon gave up connects and joins again within whatever call waits, sends anew what was not answered (the

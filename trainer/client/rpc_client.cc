@@ -82,6 +82,7 @@ RpcClient::RpcClient(const ClientOptions& options, std::unique_ptr<Link> first)
       links_(std::move(first)),
       notices_(options.onEvent),
       session_(options_, links_, notices_),
+      faults_(session_.incarnation()),
       interruptible_(links_.first()) {}
 
 Result<JoinInfo> RpcClient::join(const Membership& membership, const ModelSpec& model,
@@ -103,9 +104,9 @@ bool RpcClient::useDeviceMemory() {
 Pending<PullInfo> RpcClient::pull(std::span<float> destination, RowBatch* rows) {
   sendDue();
   const bool rowsAlone = destination.empty() && rows != nullptr;
-  if (Status size = session_.checkSize("the destination of a pull", destination.size());
-      !size.ok() && !rowsAlone) {
-    return failed<PullInfo>(size.error());
+  if (Status fits = session_.checkValues("the destination of a pull", destination);
+      !fits.ok() && !rowsAlone) {
+    return failed<PullInfo>(fits.error());
   }
   return Pending<PullInfo>(std::make_unique<PullCall>(host(), links_, destination, onDevice_, rows));
 }
@@ -120,8 +121,8 @@ Pending<PushInfo> RpcClient::push(Step step, std::span<const float> gradient, ui
 std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const float> gradient,
                                                   uint32_t samples, const std::vector<Version>& basis,
                                                   const RowBatch* rows) {
-  if (Status size = session_.checkSize("a gradient", gradient.size()); !size.ok()) {
-    return std::make_unique<FailedPush>(failed<PushInfo>(size.error()));
+  if (Status fits = session_.checkValues("a gradient", gradient); !fits.ok()) {
+    return std::make_unique<FailedPush>(failed<PushInfo>(fits.error()));
   }
   const auto push = std::make_shared<PushCall>(host(), links_,
                                                PushRequest{.step = step,
@@ -160,6 +161,7 @@ Result<DealtSamples> RpcClient::takeSamples(const SamplesRequest& request) {
         [request](Channel& channel) { return channel.takeSamples(request); });
     auto dealt = notices_.outwait(told, "samples: others have what is left");
     if (dealt.ok()) {
+      faults_.answered();
       if (dealt->what == DealtSamples::What::range) {
         held_[request.step] = {request.step, {dealt->epoch, dealt->begin, dealt->count}};
       }
@@ -238,14 +240,16 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
   if (!mayRecover(cause)) return cause;
   if (broken != links_.number()) return {};
   const Clock::time_point start = Clock::now();
+  const Clock::time_point since = faults_.broke(start);
   forgetSettledPushes();
   notices_.tell(ClientEvent::What::broke, fmt::format("{}; trying again for up to {}", cause.message,
                                                       durationText(options_.retryTimeout)));
-  Status back = comeBack(cause);
+  Status back = comeBack(cause, since + options_.retryTimeout);
   if (!back.ok()) {
     gaveUp_ = true;
     return back;
   }
+  faults_.back(Clock::now());
   const size_t resent = resendPushes();
   const auto taken = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
   const char* const how = session_.info().broughtInitialValues
@@ -257,8 +261,16 @@ Status RpcClient::recover(uint64_t broken, const Error& cause) {
   return {};
 }
 
-Status RpcClient::comeBack(const Error& cause) {
-  const Clock::time_point deadline = Clock::now() + options_.retryTimeout;
+Status RpcClient::comeBack(const Error& cause, Clock::time_point deadline) {
+  if (faults_.again()) {
+    links_.fail(cause);
+    std::this_thread::sleep_for(std::min(faults_.pause(), leftUntil(deadline)));
+    if (leftUntil(deadline) == milliseconds(0)) {
+      return {ErrorCode::unavailable,
+              fmt::format("{}; it broke again and again for {}, before anything was answered", cause.message,
+                          durationText(options_.retryTimeout))};
+    }
+  }
   Backoff backoff(session_.incarnation() + links_.number());
   const auto servers = static_cast<int64_t>(options_.servers.size());
   for (Error last = cause;;) {

@@ -9,6 +9,7 @@
 
 #include "trainer/client/calls.h"
 #include "trainer/client/client.h"
+#include "trainer/client/fault_row.h"
 #include "trainer/client/links.h"
 #include "trainer/client/notices.h"
 #include "trainer/client/session.h"
@@ -59,10 +60,12 @@ class RpcClient final : public Client, private CallHost {
   void outlastOldest() override;
   bool ended() const override { return gaveUp_ || interrupted_; }
   void count(const PullInfo& info) override {
+    faults_.answered();
     bytesPulled_ += info.bytes;
     if (info.knownRows > 0) session_.noteRows();
   }
   void count(const PushInfo& info, bool rows) override {
+    faults_.answered();
     bytesPushed_ += info.bytes;
     if (rows) session_.noteRows();
   }
@@ -74,7 +77,8 @@ class RpcClient final : public Client, private CallHost {
   void sendDue() override;
   void tellWait(const std::string& what) override { notices_.tellWait(what); }
 
-  Status comeBack(const Error& cause);
+  /// Connects and joins again, until `deadline`.
+  Status comeBack(const Error& cause, std::chrono::steady_clock::time_point deadline);
   /// Sends again the pushes that are not answered. Gives how many.
   size_t resendPushes();
   void forgetSettledPushes();
@@ -82,6 +86,7 @@ class RpcClient final : public Client, private CallHost {
   Links links_;
   Notices notices_;
   Session session_;
+  FaultRow faults_;
   bool gaveUp_ = false;    // recover() failed
   bool onDevice_ = false;  // see useDeviceMemory()
   Link& interruptible_;    // the first, for interrupt()

@@ -110,7 +110,7 @@ Status Session::awaitModel() {
   }
   if (role != StartRole::bringValues) return {};
   const std::span<const float> values = trainer_->initialValues();
-  PSD_RETURN_IF_ERROR(checkSize("the initial values", values.size()));
+  PSD_RETURN_IF_ERROR(checkValues("the initial values", values));
   PSD_RETURN_IF_ERROR(links_.first().call<Result<PushInfo>>(
       [&](Channel& channel, kj::Timer&) { return channel.bringValues(values, step_); }));
   info_.broughtInitialValues = true;
@@ -177,10 +177,19 @@ JoinInfo Session::describe() {
   return info;
 }
 
-Status Session::checkSize(const char* what, size_t elements) const {
-  if (elements == elements_) return {};
-  return {ErrorCode::invalidArgument, fmt::format("{} has {} elements; the model's layout has {}", what,
-                                                  elements, elements_.value_or(0))};
+Status Session::checkValues(const char* what, std::span<const float> values) const {
+  if (values.size() != elements_) {
+    return {ErrorCode::invalidArgument, fmt::format("{} has {} elements; the model's layout has {}", what,
+                                                    values.size(), elements_.value_or(0))};
+  }
+  // Messages reference values in place.
+  if (const auto place = reinterpret_cast<uintptr_t>(values.data()) % kValueAlignment; place != 0) {
+    return {ErrorCode::invalidArgument,
+            fmt::format("{} begins {} bytes off a multiple of {} in memory, as a part of an array may: copy it "
+                        "to an array of its own",
+                        what, place, kValueAlignment)};
+  }
+  return {};
 }
 
 }  // namespace psd

@@ -55,8 +55,9 @@ class Session {
   bool resumed() const { return joined_.resumed; }
   /// See Client::makeRowBatch().
   RowBatch makeRowBatch() const { return RowBatch(tables_, rowShards_, rowMemory_); }
-  /// Whether `elements` is the length of the model's layout; the error names `what` has them.
-  Status checkSize(const char* what, size_t elements) const;
+  /// Whether `values` are as long as the model's layout and lie where they can be sent from and brought again;
+  /// the error names `what` they are.
+  Status checkValues(const char* what, std::span<const float> values) const;
 
  private:
   Status connectOnce(const std::string& server, std::chrono::milliseconds timeout);
