@@ -32,6 +32,7 @@ enum ErrorCode {
   interrupted @15;   # never sent by a daemon
   unauthenticated @16;
   forbidden @17;
+  standby @18;       # the daemon serves nobody: it follows another one, or does not know yet whether it is to serve
 }
 
 struct Error {
@@ -182,6 +183,10 @@ interface Reading {
   hotRows @3 () -> (status :Acknowledgement, json :Text);
   # The rows of each embedding table with the most updates, as JSON. docs/operations.md lists the fields. The daemon looks at
   # all rows for it. notReady: it does so already.
+
+  takeover @4 (known :UInt64) -> (epoch :UInt64);
+  # Parked until the daemon serves as the primary of an epoch above `known`. For a trainer that is told by the standby of its
+  # daemon when to come over. A connection has one such call outstanding; another one fails.
 }
 
 interface Training {
@@ -265,6 +270,7 @@ struct JoinResult {
       rank @9 :UInt32;           # rank that the trainer got
       worldSize @10 :UInt32;     # ranks are below it
       attachment @11 :UInt32;    # number of this join, for Training.attach; rises each time that the session is joined
+      epoch @13 :UInt64;         # of the primary that the daemon is, see Reading.takeover; 0: it can have no standby
       goesOn @12 :Bool;          # the daemon began with what a daemon before it had saved. Else the rows of embedding tables that
                                  # trainers had at another daemon are lost.
     }
@@ -534,7 +540,71 @@ interface Admin {
   # What happened after the event with that number, of the 256 newest, as JSON. docs/operations.md lists the fields. With `wait`
   # the call is parked until there is something. A connection has one such call outstanding; another one fails.
 
+  replicate @6 (follower :UInt64, primary :UInt64, name :Text, addresses :List(Text), sink :ReplicaSink) -> ReplicateResult;
+  # A daemon, `follower`, becomes the standby of this one: `sink` gets the model, and from then on every update, until the sink
+  # or the connection is dropped. `primary` is the number of the daemon that the caller means, `name` for people what the caller
+  # is, `addresses` where others reach it. standby: this daemon is no primary, or another one by number. notReady: it has no standby by its configuration, or
+  # another one. unavailable: it is about to end. `follower` 0 asks for `daemon` alone, and gets notReady.
+
+  switchOver @7 () -> (status :Acknowledgement);
+  # The standby becomes the primary, and this daemon its standby, without an answered push being lost or made twice. The connection
+  # ends with that: where it does without an answer, it is done. notReady: there is no standby in sync, or it could not take over.
+  # standby: this daemon is not the primary.
+
+  recover @8 () -> (status :Acknowledgement);
+  # A daemon that waits for a dead primary takes its place with what it has, whatever is lost. invalidArgument: the primary lives, or
+  # this daemon needs no help. notReady: it does not know the plan.
+
   stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
   # Finishes what is in flight, saves if configured, tells the trainers, exits. Answered when that has begun. With `wait` it is
   # answered right before the connection ends: when all is saved, or with the error that kept something from being saved.
+}
+
+struct ReplicateResult {
+  daemon @0 :UInt64;   # number that this daemon drew when it started, whatever the outcome
+  union {
+    following @1 :UInt64;   # the epoch
+    error @2 :Error;
+  }
+}
+
+struct FollowerProgress {
+  # How far a standby is in the records of its primary.
+  held @0 :UInt64;      # number of the first record that it does not hold
+  applied @1 :UInt64;   # number of the first record that it has not applied
+}
+
+struct FollowerAnswer {
+  union {
+    progress @0 :FollowerProgress;
+    error @1 :Error;   # the standby is of no use any more: the primary ends the stream
+  }
+}
+
+interface ReplicaSink {
+  # What a primary tells its standby, in this order: the parts of the image, imageDone(), while records() and beat() may come from
+  # the start. Every call is a sign of life.
+
+  image @0 (path :Text, renamedTo :Text, bytes :Data) -> (status :Acknowledgement);
+  # A part of a checkpoint, as docs/checkpoint_format.md has it, and of the configuration beside it ("config.json"): `bytes` are to
+  # be added to the file at `path`, or the file is called `renamedTo` from now on.
+
+  imageDone @1 (path :Text) -> (status :Acknowledgement);
+  # The checkpoint in the folder `path` is whole. Answered when the standby has the model in place.
+
+  records @2 (bytes :Data) -> FollowerAnswer;
+  # More bytes of the stream of records, as docs/log_format.md has them. Answered when the standby holds them; later where it has
+  # too many that it has not applied.
+
+  beat @3 () -> FollowerAnswer;
+  # A sign of life where there is nothing else to say.
+
+  inSync @4 (revision :UInt64) -> (status :Acknowledgement);
+  # The plan of that revision, or an earlier one, names this standby.
+
+  takeOver @5 (revision :UInt64) -> (status :Acknowledgement);
+  # The plan of that revision names this standby as primary: all that it holds is all there is.
+
+  runEnded @6 (reason :Text) -> (status :Acknowledgement);
+  # The run is over, as after Admin.stop: the standby does not take over, and ends too.
 }

@@ -255,7 +255,7 @@ uint64_t bytesToRead(int fd) {
   return ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
 }
 
-Result<OwnFd> connectTo(const Address& address, std::chrono::milliseconds timeout) {
+Result<OwnFd> connectTo(const Address& address, std::chrono::milliseconds timeout, bool* refused) {
   OwnFd fd;
   int error = 0;
   if (address.kind == Address::Kind::unixSocket) {
@@ -273,6 +273,7 @@ Result<OwnFd> connectTo(const Address& address, std::chrono::milliseconds timeou
       if (error == 0) break;
     }
   }
+  if (refused) *refused = error == ECONNREFUSED || error == ENOENT;
   if (error == 0) return fd;
   ErrorCode code = error == ETIMEDOUT ? ErrorCode::deadlineExceeded : ErrorCode::unavailable;
   return socketError(code, address, "cannot connect", error);

@@ -90,7 +90,8 @@ uint64_t bytesToRead(int fd);
 
 /// Connects, trying each address a name stands for, of which each has its share of `timeout`. Non-blocking
 /// socket on success. ErrorCode::unavailable when nobody listens, deadlineExceeded after `timeout`. Blocks,
-/// and resolving a name may take longer than that.
-Result<OwnFd> connectTo(const Address& address, std::chrono::milliseconds timeout);
+/// and resolving a name may take longer than that. `refused`, where not null: whether the machine of the
+/// address has said that nobody listens there.
+Result<OwnFd> connectTo(const Address& address, std::chrono::milliseconds timeout, bool* refused = nullptr);
 
 }  // namespace psd

@@ -22,13 +22,14 @@ std::string_view errorCodeName(ErrorCode code) {
     case ErrorCode::interrupted: return "interrupted";
     case ErrorCode::unauthenticated: return "unauthenticated";
     case ErrorCode::forbidden: return "forbidden";
+    case ErrorCode::standby: return "standby";
   }
   return "unknown error";
 }
 
 bool isRetryable(ErrorCode code) {
   return code == ErrorCode::unavailable || code == ErrorCode::deadlineExceeded ||
-         code == ErrorCode::overloaded || code == ErrorCode::sessionEnded;
+         code == ErrorCode::overloaded || code == ErrorCode::sessionEnded || code == ErrorCode::standby;
 }
 
 }  // namespace psd

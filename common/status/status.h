@@ -28,6 +28,7 @@ enum class ErrorCode : uint16_t {
   interrupted,        ///< this process was told to stop waiting
   unauthenticated,    ///< the peer has not shown who it is, or is known no longer
   forbidden,          ///< the peer's role does not allow it
+  standby,            ///< the daemon serves nobody: it follows another one
 };
 
 std::string_view errorCodeName(ErrorCode code);

@@ -15,9 +15,8 @@ constexpr uint32_t kRankMax = 64;
 // A line for people; more would only fill the peer's log.
 constexpr size_t kErrorBytesMax = 4096;
 
-static_assert(static_cast<uint16_t>(schema::ErrorCode::FORBIDDEN) ==
-                  static_cast<uint16_t>(ErrorCode::forbidden),
-              "schema::ErrorCode lists the codes of psd::ErrorCode up to forbidden, in the same order");
+static_assert(static_cast<uint16_t>(schema::ErrorCode::STANDBY) == static_cast<uint16_t>(ErrorCode::standby),
+              "schema::ErrorCode lists the codes of psd::ErrorCode up to standby, in the same order");
 
 Status readTables(capnp::List<schema::TableSpec>::Reader in, std::vector<TableSpec>& out) {
   if (in.size() > kTablesMax) {
@@ -54,7 +53,7 @@ void writeError(const Error& error, schema::Error::Builder out) {
 Error readError(schema::Error::Reader in) {
   auto code = static_cast<ErrorCode>(in.getCode());
   // A newer peer's, or none that a peer has.
-  if (code > ErrorCode::forbidden || code == ErrorCode::interrupted) code = ErrorCode::internal;
+  if (code > ErrorCode::standby || code == ErrorCode::interrupted) code = ErrorCode::internal;
   return {code, std::string(textIn(in.getMessage()))};
 }
 

@@ -78,6 +78,12 @@ Status Checkpointer::takeNow() {
   return outcome_;
 }
 
+void Checkpointer::takeSoon() {
+  const std::lock_guard hold(mutex_);
+  asked_++;
+  wake_.notify_one();
+}
+
 Status Checkpointer::finish() {
   {
     std::lock_guard hold(mutex_);
@@ -117,6 +123,8 @@ void Checkpointer::run() {
 }
 
 Status Checkpointer::take() {
+  std::unique_lock<std::mutex> alone;
+  if (source_.oneAtATime) alone = std::unique_lock(*source_.oneAtATime);
   auto written = write(nextNumber_++);
   while (written.ok() && !*written) {
     base_.reset();

@@ -41,6 +41,8 @@ struct CheckpointSource {
   std::shared_ptr<GuardedSamples> samples;  ///< the plan of the samples; null: there is none
   std::shared_ptr<HeldFolder> folder;       ///< that it is saved in; null: nobody has to hold it
   std::set<uint64_t> damaged;               ///< checkpoints there that do not count
+  std::shared_ptr<std::mutex>
+      oneAtATime;  ///< held while a checkpoint of the store is written; null: there are no others
 };
 
 /// Takes checkpoints of a store while it is trained, on a thread of its own: each shard is copied under its
@@ -56,6 +58,8 @@ class Checkpointer {
 
   /// Takes a checkpoint that begins after the call. Blocks. shuttingDown: the thread ends before that.
   Status takeNow();
+  /// Lets a checkpoint be taken now, and does not wait for it.
+  void takeSoon();
   /// Takes a last checkpoint, if anything changed since the one before, and ends the thread. Blocks. Further
   /// calls do nothing.
   Status finish();

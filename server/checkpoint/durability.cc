@@ -205,31 +205,75 @@ std::shared_ptr<Checkpointer> Durability::setCheckpointer(std::shared_ptr<Checkp
 }
 
 Status Durability::begin(CheckpointSource source) {
-  if (!config_.enabled()) return {};
   const std::lock_guard one(beginning_);
+  const bool needsBase = beginWith(std::move(source));
+  return needsBase ? checkpointer()->takeNow() : Status();
+}
+
+void Durability::beginSoon(CheckpointSource source) {
+  const std::lock_guard one(beginning_);
+  static_cast<void>(beginWith(std::move(source)));
+  if (const auto saving = checkpointer()) saving->takeSoon();
+}
+
+bool Durability::beginWith(CheckpointSource source) {
+  source.samples = samples_;
+  source.oneAtATime = oneAtATime_;
+  if (replicated_) {
+    replicated_->beginAnew();
+    const std::lock_guard hold(mutex_);
+    source_ = source;
+  }
+  if (!config_.enabled() && !replicated_) return false;
   setCheckpointer(nullptr);  // ends the one before, and with it the use of its log
   const bool needsBase = logs() && !logEnd_;
   if (logs()) {
     if (Status held = folder_->keep(); !held.ok()) spdlog::error("{}", held.message());
     source.log = openLog(*source.store);
     if (!needsBase) source.log->based();
-    for (size_t i = 0; i < source.store->blockCount(); i++) source.store->block(i).setLog(source.log);
     logEnd_.reset();
     const std::lock_guard hold(mutex_);
     log_ = source.log;
   }
-  source.samples = samples_;
+  std::shared_ptr<UpdateLog> log = source.log;
+  if (replicated_) {
+    replicated_->setDisk(source.log);
+    log = replicated_;
+  }
+  for (size_t i = 0; log && i < source.store->blockCount(); i++) source.store->block(i).setLog(log);
+  if (!config_.enabled()) return false;
   source.folder = folder_;
   source.damaged = damaged_;
   // Where the folder cannot be read now, a later try passes over a number that is there already.
   const auto numbers = listCheckpoints(env_, config_.path, false);
   if (numbers.ok() && !numbers->empty()) nextNumber_ = std::max(nextNumber_, numbers->back() + 1);
-  auto saving = std::make_shared<Checkpointer>(env_, config_, std::move(source), nextNumber_);
-  setCheckpointer(saving);
-  return needsBase ? saving->takeNow() : Status();
+  setCheckpointer(std::make_shared<Checkpointer>(env_, config_, std::move(source), nextNumber_));
+  return needsBase;
+}
+
+Result<std::string> Durability::copyTo(Env& env, const std::string& folder) {
+  std::optional<CheckpointSource> source;
+  {
+    const std::lock_guard hold(mutex_);
+    source = source_;
+  }
+  if (!source) return Error{ErrorCode::notReady, "the model has no values yet"};
+  DurabilityConfig once;
+  once.type = DurabilityConfig::Type::checkpoint;
+  once.path = folder;
+  once.everySeconds = 0;
+  Checkpointer copier(env, once, *std::move(source), 1);
+  PSD_RETURN_IF_ERROR(copier.takeNow());
+  const DurabilityStatus status = copier.status();
+  if (!status.lastCheckpoint) return Error{ErrorCode::unavailable, "the copy was not finished"};
+  return status.lastCheckpoint->path;
 }
 
 void Durability::dealt(const LoggedDeal& deal) const {
+  if (replicated_) {
+    replicated_->append(deal);
+    return;
+  }
   const std::lock_guard hold(mutex_);
   if (log_) log_->append(deal);
 }

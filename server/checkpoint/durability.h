@@ -9,6 +9,7 @@
 #include "server/checkpoint/checkpointer.h"
 #include "server/checkpoint/departed.h"
 #include "server/checkpoint/log_reader.h"
+#include "server/checkpoint/replicated_log.h"
 #include "server/checkpoint/samples_replay.h"
 
 namespace psd {
@@ -34,6 +35,13 @@ class Durability {
   /// The plan by which samples are dealt, which is saved with the model. Any thread may use it under its
   /// lock.
   const std::shared_ptr<GuardedSamples>& samples() const { return samples_; }
+  /// Another daemon follows this one, or will: what is logged goes to `log` too, or alone where there is no
+  /// log on the disk. Before begin().
+  void replicateTo(std::shared_ptr<ReplicatedLog> log) { replicated_ = std::move(log); }
+  /// Writes a checkpoint of the model as it is now to a folder of `env`, where another daemon is to find it;
+  /// gives its path. The records that come from replicateTo()'s log since before the call lead on from it.
+  /// ErrorCode::notReady before begin(). Blocks.
+  Result<std::string> copyTo(Env& env, const std::string& folder);
   /// Writes down a deal of samples, where there is a log: before any push of its gradient.
   void dealt(const LoggedDeal& deal) const;
 
@@ -41,6 +49,9 @@ class Durability {
   /// nothing that it goes on from, what is pushed is safe only after a first checkpoint, which is taken here;
   /// where that fails it is tried again by itself. Blocks.
   Status begin(CheckpointSource source);
+  /// begin() that does not wait for that first checkpoint: what is pushed until then counts on the daemon
+  /// that this one was the standby of having been gone, and on none dying again.
+  void beginSoon(CheckpointSource source);
   /// Takes a checkpoint; gives its path. ErrorCode::notReady before begin(). Blocks.
   Result<std::string> checkpointNow();
   /// The daemon ends, and no update comes any more: saves what is not saved yet. Blocks.
@@ -73,6 +84,8 @@ class Durability {
   Status replayLog(const Checkpoint& checkpoint, ParameterStore& store, SamplesReplay samples);
   void note(const Restored& restored, const std::string& path) const;
   std::shared_ptr<LogWriter> openLog(const ParameterStore& store);
+  /// Begins to save; a log is in use when it returns. Gives whether a first checkpoint is to be taken.
+  bool beginWith(CheckpointSource source);
   std::shared_ptr<Checkpointer> checkpointer() const;
   /// Sets checkpointer_, and returns the one that was there before.
   std::shared_ptr<Checkpointer> setCheckpointer(std::shared_ptr<Checkpointer> checkpointer);
@@ -89,10 +102,14 @@ class Durability {
   std::optional<LogEnd> logEnd_;  // what the next log goes on from
   uint64_t logHistory_ = 0;
 
+  std::shared_ptr<ReplicatedLog> replicated_;                                      // null: nobody follows
+  const std::shared_ptr<std::mutex> oneAtATime_ = std::make_shared<std::mutex>();  // checkpoints of the store
+
   std::mutex beginning_;                        // held by begin() and finish()
   mutable std::mutex mutex_;                    // guards what follows
   std::shared_ptr<Checkpointer> checkpointer_;  // once there is something to save
   std::shared_ptr<LogWriter> log_;              // null without a log, and until there is something to save
+  std::optional<CheckpointSource> source_;      // where others follow: what there is to copy
 };
 
 }  // namespace psd

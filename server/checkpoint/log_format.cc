@@ -15,6 +15,7 @@ static_assert(std::endian::native == std::endian::little, "logs are little endia
 
 constexpr char kMagic[] = "PSDLOG1\n";
 constexpr uint32_t kUpdateRecord = 1, kDealRecord = 2, kRowUpdateRecord = 3, kRowUpdateBesideRecord = 4;
+constexpr uint32_t kDepartedRecord = 5;  // never on a disk
 constexpr uint64_t kRecordBytesMax = 1ull << 42;
 constexpr uint64_t kCodedElementsMax = (1ull << 31) - 1;  // Codec
 
@@ -199,6 +200,18 @@ bool readRows(std::span<const std::byte> bytes, LogRecord& record, bool beside) 
   return parts.fit();
 }
 
+/// False: the ranks do not fit, or are not below the world size.
+bool readDeparted(std::span<const std::byte> bytes, const RecordHeader& header, LogRecord& record) {
+  Departed& departed = record.departed.emplace();
+  const uint64_t count = header.gradientBytes / sizeof(uint32_t);
+  if (header.elements > UINT32_MAX || count > (bytes.size() - kRecordHeaderBytes) / sizeof(uint32_t))
+    return false;
+  departed.worldSize = static_cast<uint32_t>(header.elements);
+  RecordParts parts(bytes, kRecordHeaderBytes);
+  parts.each<uint32_t>(count, [&](uint32_t rank) { departed.ranks.insert(Rank{rank}); });
+  return parts.fit() && (departed.ranks.empty() || departed.ranks.rbegin()->value < departed.worldSize);
+}
+
 LogRecord dealIn(std::span<const std::byte, sizeof(DealBytes)> from) {
   DealBytes bytes;
   std::memcpy(&bytes, from.data(), sizeof bytes);
@@ -329,6 +342,22 @@ void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedDeal
   append(out, &bytes, sizeof bytes);
 }
 
+uint64_t recordBytes(const Departed& departed) {
+  return sizeof(RecordHeader) + padded(departed.ranks.size() * sizeof(uint32_t));
+}
+
+void appendRecord(std::vector<std::byte>& out, uint64_t number, const Departed& departed) {
+  RecordHeader header{};
+  header.type = kDepartedRecord;
+  header.bytes = recordBytes(departed);
+  header.number = number;
+  header.elements = departed.worldSize;
+  header.gradientBytes = departed.ranks.size() * sizeof(uint32_t);
+  append(out, &header, sizeof header);
+  for (const Rank rank : departed.ranks) append(out, &rank.value, sizeof rank.value);
+  pad(out);
+}
+
 void sealRecords(std::span<std::byte> bytes, uint64_t firstOfWrite) {
   while (!bytes.empty()) {
     RecordHeader header = headerIn(bytes);
@@ -369,6 +398,12 @@ Result<std::optional<LogRecord>> parseRecord(std::vector<std::byte> bytes) {
     if (bytes.size() != sizeof(DealBytes)) return bad("is of another size than a deal's");
     LogRecord record = dealIn(std::span(bytes).first<sizeof(DealBytes)>());
     record.bytes = std::move(bytes);
+    return std::optional(std::move(record));
+  }
+  if (header.type == kDepartedRecord) {
+    LogRecord record;
+    record.number = header.number;
+    if (!readDeparted(bytes, header, record)) return bad("its ranks do not fit into it");
     return std::optional(std::move(record));
   }
   if (header.type < kUpdateRecord || header.type > kRowUpdateBesideRecord) {

@@ -11,6 +11,7 @@
 
 #include "common/codec/codec.h"
 #include "common/status/status.h"
+#include "server/membership/roster.h"
 #include "server/membership/sample_plan.h"
 #include "server/store/update_log.h"
 
@@ -45,11 +46,12 @@ struct LoggedDeal {
   SampleDeal deal;
 };
 
-/// One update of a shard, or one deal, read from a log. Owns its bytes.
+/// One update of a shard, one deal, or a list of who has come and gone, read from a log. Owns its bytes.
 struct LogRecord {
-  uint64_t number = 0;             ///< in the log
-  uint64_t firstOfWrite = 0;       ///< see RecordPlace
-  std::optional<LoggedDeal> deal;  ///< if set, the record holds nothing else
+  uint64_t number = 0;               ///< in the log
+  uint64_t firstOfWrite = 0;         ///< see RecordPlace
+  std::optional<LoggedDeal> deal;    ///< if set, the record holds nothing else
+  std::optional<Departed> departed;  ///< if set, the record holds nothing else
   ShardId shard;
   UpdateScalars scalars;
   std::vector<UpdateSource> sources;
@@ -83,11 +85,14 @@ struct LogRecord {
 /// How long the record of an update will be.
 uint64_t recordBytes(const AppliedUpdate& update);
 inline constexpr uint64_t kDealRecordBytes = 120;
+uint64_t recordBytes(const Departed& departed);
 /// Upper bound of the bytes beside the gradient in the record of an update of one push.
 inline constexpr uint64_t kRecordBytesBesides = 256;
 /// Appends a record without its checksum to `out`, whose size is and stays a multiple of 8.
 void appendRecord(std::vector<std::byte>& out, uint64_t number, ShardId shard, const AppliedUpdate& update);
 void appendRecord(std::vector<std::byte>& out, uint64_t number, const LoggedDeal& deal);
+/// For a daemon that follows another one: no log on the disk holds such a record.
+void appendRecord(std::vector<std::byte>& out, uint64_t number, const Departed& departed);
 /// Finishes the records that `bytes` holds one after the other: sets their checksums, and which record is the
 /// first one that this write brings to the disk.
 void sealRecords(std::span<std::byte> bytes, uint64_t firstOfWrite);

@@ -71,11 +71,13 @@ uint64_t LogWriter::append(ShardId shard, const AppliedUpdate& update, ByteBudge
   return number;
 }
 
-void LogWriter::append(const LoggedDeal& deal) {
+uint64_t LogWriter::append(const LoggedDeal& deal) {
   std::lock_guard hold(mutex_);
-  if (broken_) return;  // nothing is lost: the trainer says what it has when it comes back
-  appendRecord(pending_.place(kDealRecordBytes, {}), next_++, deal);
+  if (broken_) return 0;  // nothing is lost: the trainer says what it has when it comes back
+  const uint64_t number = next_++;
+  appendRecord(pending_.place(kDealRecordBytes, {}), number, deal);
   records_++;
+  return number;
 }
 
 kj::Promise<void> LogWriter::whenDurable(uint64_t number) {

@@ -38,8 +38,9 @@ class LogWriter final : public UpdateLog {
 
   kj::Promise<ByteBudget::Lease> room(uint64_t gradientBytes) override;
   uint64_t append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room = {}) override;
-  /// Appends a deal, which goes to the disk with the next update at the latest.
-  void append(const LoggedDeal& deal);
+  /// Appends a deal, which goes to the disk with the next update at the latest. Gives its number in the log,
+  /// or 0 where the log has failed.
+  uint64_t append(const LoggedDeal& deal);
   kj::Promise<void> whenDurable(uint64_t number) override;
 
   /// The place at which the log goes on.

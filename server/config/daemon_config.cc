@@ -234,13 +234,19 @@ uint64_t defaultThreads() {
   return std::clamp<uint64_t>(std::thread::hardware_concurrency(), 1, kDefaultThreadsMax);
 }
 
-/// A log needs policies that tell it of every update.
-void checkLogged(ObjectReader& in, const DaemonConfig& config) {
-  if (config.durability.type != DurabilityConfig::Type::log) return;
+/// The policies that tell of every update, for people.
+std::string recordingPolicies() {
   std::string able;
   for (const PolicyEntry& entry : kPolicyList) {
     if (entry.traits.recordsUpdates) able += (able.empty() ? "" : ", ") + std::string(entry.type);
   }
+  return able;
+}
+
+/// A log needs policies that tell it of every update.
+void checkLogged(ObjectReader& in, const DaemonConfig& config) {
+  if (config.durability.type != DurabilityConfig::Type::log) return;
+  const std::string able = recordingPolicies();
   for (const GroupConfig& group : config.groups) {
     if (group.policy.plan.changesGradients) {
       in.fail("durability.type",
@@ -250,6 +256,25 @@ void checkLogged(ObjectReader& in, const DaemonConfig& config) {
     if (group.policy.traits.recordsUpdates) continue;
     in.fail("durability.type", "\"log\" goes with the policies " + able + ", not with " + group.policy.type +
                                    "; \"checkpoint\" goes with any");
+  }
+}
+
+/// A standby is told of every update, as a log is.
+void checkReplicated(ObjectReader& in, const DaemonConfig& config) {
+  if (config.shmWritable) {
+    in.fail("shm_writable",
+            "goes with no `engine`: a standby is not told of what trainers write into the memory");
+  }
+  for (const GroupConfig& group : config.groups) {
+    if (!group.policy.traits.recordsUpdates) {
+      in.fail("engine", "a standby follows update by update, so it goes with the policies " +
+                            recordingPolicies() + ", not with " + group.policy.type);
+    }
+    if (group.policy.plan.changesGradients) {
+      in.fail("engine",
+              "a standby gets gradients as they were pushed, so it does not go with policy.clip or "
+              "policy.delay_compensation");
+    }
   }
 }
 
@@ -342,6 +367,7 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   if (in.has("tls")) config.tls = readTls(in.object("tls"));
   config.insecure = in.boolean("insecure", config.insecure);
   config.http = readHttp(in.object("http"));
+  if (in.has("engine")) config.engine = readEngine(in.object("engine"), config.insecure);
   checkExposure(in, config);
   config.devices = readDevices(in);
   if (in.has("shards")) config.shards = static_cast<uint32_t>(in.integer("shards", 1, 1, kShardsMax));
@@ -368,6 +394,12 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   config.save = in.text("save", config.save);
   config.durability = readDurability(in.object("durability"));
   checkLogged(in, config);
+  if (config.engine) {
+    config.replication = readReplication(in.object("replication"));
+    checkReplicated(in, config);
+  } else {
+    in.refuse("replication", "goes with `engine`: without one a daemon has no standby");
+  }
   config.log = readLog(in.object("log"));
   config.limits = readLimits(in.object("limits"));
   if (config.worldSize && config.worldSize->max > config.limits.connections) {

@@ -17,11 +17,13 @@
 #include "server/checkpoint/durability_config.h"
 #include "server/config/codecs_config.h"
 #include "server/config/device_choice.h"
+#include "server/config/engine_config.h"
 #include "server/config/http_config.h"
 #include "server/config/parameter_groups.h"
 #include "server/config/tables_config.h"
 #include "server/config/tls_config.h"
 #include "server/config/world_size.h"
+#include "server/replica/replication_config.h"
 
 namespace psd {
 
@@ -66,14 +68,15 @@ struct MembershipConfig {
 struct DaemonConfig {
   std::vector<Address> listen;  ///< at least one
   HttpConfig http;
-  std::optional<AuthConfig> auth;     ///< none: who can connect may do everything
-  std::optional<TlsConfig> tls;       ///< given where some address of `listen` is tls://
-  bool insecure = false;              ///< other machines may connect without showing who they are
-  std::vector<DeviceChoice> devices;  ///< at least one; shards go round them
-  std::optional<uint32_t> shards;     ///< at least as many as devices; nothing: by the model's size
-  uint32_t threads = 1;               ///< event loops
-  std::chrono::microseconds spin{0};  ///< `spin_us`: they stay awake so long after each message
-  std::vector<GroupConfig> groups;    ///< at least one: the last takes the tensors that no other does
+  std::optional<AuthConfig> auth;      ///< none: who can connect may do everything
+  std::optional<TlsConfig> tls;        ///< given where some address of `listen` is tls://
+  bool insecure = false;               ///< other machines may connect without showing who they are
+  std::optional<EngineConfig> engine;  ///< none: this daemon is the only one of its model
+  std::vector<DeviceChoice> devices;   ///< at least one; shards go round them
+  std::optional<uint32_t> shards;      ///< at least as many as devices; nothing: by the model's size
+  uint32_t threads = 1;                ///< event loops
+  std::chrono::microseconds spin{0};   ///< `spin_us`: they stay awake so long after each message
+  std::vector<GroupConfig> groups;     ///< at least one: the last takes the tensors that no other does
   TablesConfig tables;
   std::optional<ModelConfig> model;    ///< none: the first trainer brings it
   std::optional<WorldSize> worldSize;  ///< none: what the first trainer says
@@ -83,6 +86,7 @@ struct DaemonConfig {
   bool exitWhenDone = false;  ///< once all trainers have joined and left
   std::string save;           ///< path for the final model; empty: it is not saved
   DurabilityConfig durability;
+  ReplicationConfig replication;  ///< with an engine
   LogOptions log;
   Limits limits;
 };

@@ -103,6 +103,7 @@ bool Coordinator::begin(const PriorRun& prior) {
 kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::vector<HeldSamples> held,
                                                     ModelSpec model) {
   if (end_.requested()) return Result<SessionGrant>(end_.error());
+  if (const auto away = turnedAway()) return Result<SessionGrant>(*away);
   if (model.empty()) {
     return Result<SessionGrant>(ErrorCode::invalidArgument,
                                 "a trainer's model has at least one tensor or table");
@@ -258,6 +259,7 @@ SessionGrant Coordinator::describe(SessionId id, ModelStart::Role role) const {
           .attachment = session.epoch->attachment,
           .worldSize = session.candidate.worldSize,
           .daemonId = daemonId_,
+          .primaryEpoch = epoch_,
           .goesOn = goesOn_,
           .codec = session.candidate.codec,
           .pullCodec = session.candidate.pullCodec};

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -59,11 +60,12 @@ struct SessionGrant {
   uint32_t attachment = 0;  ///< of this connection
   uint32_t worldSize = 0;
   uint64_t daemonId = 0;
-  bool goesOn = false;    ///< PriorRun::goesOn
-  bool resumed = false;   ///< the session of before goes on
-  bool further = false;   ///< this is one more connection beside the one that joined
-  std::string codec;      ///< agreed for pushes, with its options
-  std::string pullCodec;  ///< agreed for pulls, with its options
+  uint64_t primaryEpoch = 0;  ///< in which the daemon is the primary of its group; 0: it has none
+  bool goesOn = false;        ///< PriorRun::goesOn
+  bool resumed = false;       ///< the session of before goes on
+  bool further = false;       ///< this is one more connection beside the one that joined
+  std::string codec;          ///< agreed for pushes, with its options
+  std::string pullCodec;      ///< agreed for pulls, with its options
 };
 
 /// How a trainer that has joined asks for one more connection. A value type.
@@ -87,6 +89,15 @@ class Coordinator final {
   /// have come and gone. Once, before any trainer. False where `prior.departed` is of another run, and to be
   /// forgotten.
   bool begin(const PriorRun& prior);
+  /// Nobody is let in while `door` gives an Error, which is the answer. Before any trainer.
+  void keepDoor(std::function<std::optional<Error>()> door) { door_ = std::move(door); }
+  /// Why nobody is let in; nothing where the door is open.
+  std::optional<Error> turnedAway() const { return door_ ? door_() : std::nullopt; }
+  /// In which epoch the daemon serves.
+  void setEpoch(uint64_t epoch) { epoch_ = epoch; }
+  uint64_t daemonId() const { return daemonId_; }
+  /// Which trainers have come and gone.
+  Departed departed() const { return {roster_.worldSize(), roster_.departed()}; }
   /// Goes by other terms from now on. World size and lease stay.
   void follow(const RunTerms& terms) { terms_ = terms; }
 
@@ -183,6 +194,8 @@ class Coordinator final {
   std::map<SessionId, Session> sessions_;
   std::deque<uint64_t> removed_;  // incarnations; the newest
   const uint64_t daemonId_;
+  std::function<std::optional<Error>()> door_;
+  uint64_t epoch_ = 0;
   bool goesOn_ = false;  // PriorRun::goesOn
   DaemonEnd end_;
   kj::PromiseFulfillerPair<void> ranksPair_ = kj::newPromiseAndFulfiller<void>();

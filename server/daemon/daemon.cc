@@ -11,6 +11,7 @@
 
 #include "common/os/text_file.h"
 #include "common/text/text.h"
+#include "server/daemon/group_side.h"
 #include "server/daemon/http_hooks.h"
 #include "server/daemon/server.h"
 #include "server/daemon/service_manager.h"
@@ -62,24 +63,19 @@ Status writePortFile(Env& env, const std::string& path, const std::vector<Addres
   return {ErrorCode::invalidArgument, "--port-file: the daemon listens on no tcp:// address"};
 }
 
-/// What SIGTERM, with which service managers also restart, ends: where a next daemon goes on with the model,
-/// the run does not end with this one.
-EndOf endedBySigterm(const DurabilityConfig& durability) {
-  return durability.enabled() && durability.resume == "auto" ? EndOf::daemon : EndOf::run;
-}
-
 /// A first signal asks for an orderly end, a second one for a quick one.
-kj::Promise<void> onSignals(kj::UnixEventPort& port, Server& server, EndOf bySigterm, bool first = true) {
+kj::Promise<void> onSignals(kj::UnixEventPort& port, Server& server, bool first = true) {
   return port.onSignal(SIGTERM)
       .exclusiveJoin(port.onSignal(SIGINT))
-      .then([&port, &server, bySigterm, first](siginfo_t info) {
+      .then([&port, &server, first](siginfo_t info) {
         const bool sigterm = info.si_signo == SIGTERM;
         if (first || (!sigterm && server.coordinator().end().restarting())) {
-          server.coordinator().requestStop(sigterm ? "SIGTERM" : "SIGINT", sigterm ? bySigterm : EndOf::run);
+          server.coordinator().requestStop(sigterm ? "SIGTERM" : "SIGINT",
+                                           sigterm ? server.endedBySigterm() : EndOf::run);
         } else {
           server.hurry();
         }
-        return onSignals(port, server, bySigterm, false);
+        return onSignals(port, server, false);
       });
 }
 
@@ -165,7 +161,7 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
   auto io = kj::setupAsyncIo();
   std::signal(SIGPIPE, SIG_IGN);
 
-  Server server(io, loaded, std::move(backends), env, std::move(reread), descriptors);
+  Server server(io, loaded, std::move(backends), env, std::move(reread), descriptors, GroupSide::make);
   ServiceManager manager = ServiceManager::ofEnvironment();
   {
     const auto starting = manager.beginLongWork("starting");
@@ -176,15 +172,15 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
     http.emplace(io, config.http, httpHooksOf(server));
     PSD_RETURN_IF_ERROR(http->start());
   }
+  if (http) server.setPages(http->places());
   if (!portFile.empty()) PSD_RETURN_IF_ERROR(writePortFile(env, portFile, server.addresses()));
   logReady(server, http ? http->places() : std::vector<std::string>(), config, devices);
   manager.ready(stateOf(server));
 
   Status saved;
-  auto signals = onSignals(io.unixEventPort, server, endedBySigterm(config.durability))
-                     .eagerlyEvaluate([](kj::Exception&& exception) {
-                       spdlog::error("signals are no longer watched: {}", exception.getDescription().cStr());
-                     });
+  auto signals = onSignals(io.unixEventPort, server).eagerlyEvaluate([](kj::Exception&& exception) {
+    spdlog::error("signals are no longer watched: {}", exception.getDescription().cStr());
+  });
   auto hangups = onHangups(io.unixEventPort, server, manager).eagerlyEvaluate([](kj::Exception&& exception) {
     spdlog::error("SIGHUP is no longer watched: {}", exception.getDescription().cStr());
   });
@@ -200,6 +196,7 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
     return saved = saveAll(env, config, server);
   };
   server.run(save).wait(io.waitScope);
+  if (!server.failure().ok()) return server.failure();
   if (saved.ok()) {
     spdlog::info("stopped");
   } else if (!config.log.file.empty()) {

@@ -62,6 +62,12 @@ LiveCommands::LiveCommands(CLI::App& app) {
   set_ = add(app, "set", "Change one key of a running daemon's configuration, until it reads its file again",
              "60");
   set_.app->add_option("assignment", assignment_, "As optimizer.lr=0.05")->required()->type_name("KEY=VALUE");
+  switch_ =
+      add(app, "switch",
+          "Let the standby of a running daemon take its place, and the daemon become the standby", "10");
+  recover_ = add(
+      app, "recover",
+      "Let a daemon that waits for a dead primary take its place with what it has, whatever is lost", "60");
   CLI::App* const trainer = app.add_subcommand("trainer", "Do something to one trainer of a running daemon");
   trainer->require_subcommand(1);
   remove_ = add(*trainer, "remove", "End a trainer's session; its process is not let in again", "5");
@@ -86,6 +92,8 @@ std::optional<Status> LiveCommands::run() const {
   if (*set_.app) {
     return calling(set_, [this](const DaemonCall& call) { return setKeyOf(call, assignment_); });
   }
+  if (*switch_.app) return calling(switch_, switchServer);
+  if (*recover_.app) return calling(recover_, recoverServer);
   if (*remove_.app) {
     return calling(remove_, [this](const DaemonCall& call) -> Status {
       PSD_ASSIGN_OR_RETURN(const uint64_t rank, parseInteger({"RANK", rank_}, 0, UINT32_MAX));

@@ -49,7 +49,7 @@ class LiveCommands {
   static Command add(CLI::App& to, const std::string& name, const std::string& help,
                      const std::string& seconds);
 
-  Command top_, checkpoint_, remove_, set_, events_;
+  Command top_, checkpoint_, remove_, set_, events_, switch_, recover_;
   std::string rank_, assignment_, looks_ = "0";
   bool follow_ = false, json_ = false;
 };

@@ -83,6 +83,20 @@ Status checkpointServer(const DaemonCall& call) {
   return {};
 }
 
+Status switchServer(const DaemonCall& call) {
+  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
+  PSD_RETURN_IF_ERROR(switchOver(address, call.timeout, call.credentials));
+  std::printf("%s: its standby is the primary now\n", address.toString().c_str());
+  return {};
+}
+
+Status recoverServer(const DaemonCall& call) {
+  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
+  PSD_RETURN_IF_ERROR(recoverDaemon(address, call.timeout, call.credentials));
+  std::printf("%s: takes the place of the primary\n", address.toString().c_str());
+  return {};
+}
+
 Status removeTrainerOf(const DaemonCall& call, Rank rank) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
   PSD_ASSIGN_OR_RETURN(const std::string removed,

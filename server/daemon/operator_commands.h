@@ -40,6 +40,12 @@ Status reloadServer(const DaemonCall& call);
 /// `psd checkpoint`: the daemon takes one now. Prints its path.
 Status checkpointServer(const DaemonCall& call);
 
+/// `psd switch`: the standby becomes the primary, and the daemon its standby.
+Status switchServer(const DaemonCall& call);
+
+/// `psd recover`: a daemon that waits for a dead primary takes its place.
+Status recoverServer(const DaemonCall& call);
+
 /// `psd trainer remove`: ends a trainer's session. Prints who that was.
 Status removeTrainerOf(const DaemonCall& call, Rank rank);
 

@@ -30,15 +30,18 @@ RunTerms runTermsOf(const DaemonConfig& config) {
 }
 
 Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::shared_ptr<Backend>> backends,
-               Env& env, Reread reread, DescriptorBudget descriptors)
+               Env& env, Reread reread, DescriptorBudget descriptors, MakeGroup makeGroup)
     : io_(io),
+      env_(env),
       loaded_(std::move(loaded)),
+      replicator_(loaded_.config.engine ? std::make_shared<Replicator>(loaded_.config.replication) : nullptr),
       reread_(std::move(reread)),
+      makeGroup_(std::move(makeGroup)),
       descriptors_(descriptors),
       budgets_(loaded_.config.limits, descriptors_.connectionsMax()),
       reports_(kj::getCurrentThreadExecutor(), coordinator_),
       host_(std::make_shared<const DaemonConfig>(loaded_.config), std::move(backends), env, counters_,
-            budgets_, reports_),
+            budgets_, reports_, replicator_),
       coordinator_(runTermsOf(loaded_.config), host_, counters_),
       controlLoop_(kj::getCurrentThreadExecutor(), coordinator_, host_, reports_),
       administration_(
@@ -48,6 +51,7 @@ Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::sha
 
 Server::~Server() {
   listeners_.clear();
+  group_ = nullptr;
   // Only after a failed start or an exception: an orderly end has stopped the threads already.
   if (!threads_.empty()) stopThreads().wait(io_.waitScope);
 }
@@ -63,7 +67,14 @@ Status Server::start() {
     addresses_.push_back(bound.address());
     sockets.push_back(std::move(bound));
   }
-  PSD_RETURN_IF_ERROR(prepare());
+  PSD_RETURN_IF_ERROR(host_.mayFollow(loaded_.config, 0, {}));
+  PSD_RETURN_IF_ERROR(host_.open());
+  if (loaded_.config.engine) {
+    if (!makeGroup_) return {ErrorCode::internal, "engine: this program has no groups of daemons"};
+    PSD_ASSIGN_OR_RETURN(group_, makeGroup_(*this, io_, env_));
+  } else {
+    PSD_RETURN_IF_ERROR(prepare());
+  }
   for (uint32_t i = 0; i < loaded_.config.threads; i++) {
     threads_.push_back(std::make_unique<EventLoopThread>(environment_, i));
   }
@@ -79,13 +90,15 @@ Status Server::start() {
     spdlog::error("the clock of the policies stands still: {}", exception.getDescription().cStr());
   });
   leaseWatch_ = watchLeases().eagerlyEvaluate(nullptr);
+  if (group_) group_->start();
   return {};
 }
 
 kj::Promise<void> Server::keepTicking() {
   // Once the daemon ends no round is closed by the clock: what is left of it goes on with the next daemon, or
   // was told to end.
-  const auto interval = !coordinator_.end().requested() && host_.models().tick() ? kTick : kTickIdle;
+  const bool serves = !coordinator_.turnedAway() && !coordinator_.end().requested();
+  const auto interval = serves && host_.models().tick() ? kTick : kTickIdle;
   noteCheckpoints();
   return io_.provider->getTimer().afterDelay(interval).then([this] { return keepTicking(); });
 }
@@ -103,7 +116,6 @@ void Server::noteCheckpoints() {
 }
 
 Status Server::prepare() {
-  PSD_RETURN_IF_ERROR(host_.mayFollow(loaded_.config, 0, {}));
   PSD_ASSIGN_OR_RETURN(const PriorRun prior, host_.prepare());
   const bool goesOn = coordinator_.begin(prior);
   host_.beginSaving();
@@ -166,6 +178,7 @@ kj::Promise<std::vector<std::shared_ptr<EventLoop>>> Server::loops() {
 kj::Promise<void> Server::run(std::function<Status()> whenQuiet) {
   return coordinator_.end()
       .whenBegun()
+      .then([this] { return leaveGroup(); })
       .then([this] { return drain(); })
       .then([this](bool settled) {
         warnOfHaste(settled);
@@ -185,9 +198,49 @@ kj::Promise<void> Server::run(std::function<Status()> whenQuiet) {
       .then([this] { return coordinator_.whenFinishedRanksKept(); })
       .then([this, whenQuiet = std::move(whenQuiet)] {
         coordinator_.end().tellOutcome(whenQuiet());
-        return settle([](EventLoop& loop) { return !loop.connections().owesOutcome(); });
+        return endGroup();
       })
+      .then([this] { return settle([](EventLoop& loop) { return !loop.connections().owesOutcome(); }); })
       .then([this](bool) { return stopThreads(); });
+}
+
+kj::Promise<void> Server::leaveGroup() {
+  if (!group_ || !coordinator_.end().restarting()) return kj::READY_NOW;
+  return group_->member().leave();
+}
+
+kj::Promise<void> Server::endGroup() {
+  if (!group_ || coordinator_.end().restarting()) return kj::READY_NOW;
+  return group_->member().endRun(coordinator_.end().error().message);
+}
+
+EndOf Server::endedBySigterm() const {
+  if (group_ && group_->goesOnElsewhere()) return EndOf::daemon;
+  const DurabilityConfig& durability = loaded_.config.durability;
+  return durability.enabled() && durability.resume == "auto" ? EndOf::daemon : EndOf::run;
+}
+
+void Server::fail(const Status& why) {
+  failure_ = why;
+  coordinator_.requestStop(why.message());
+}
+
+kj::Promise<bool> Server::closeGates() {
+  return onEveryLoop([](EventLoop& loop) { loop.gate().close(); }).then([this] {
+    return settle([](EventLoop& loop) { return loop.atRest(); });
+  });
+}
+
+void Server::openGates() {
+  openingGates_ = onEveryLoop([](EventLoop& loop) { loop.gate().open(); }).eagerlyEvaluate(nullptr);
+}
+
+void Server::goBy(LoadedConfig loaded) {
+  loaded_ = std::move(loaded);
+  budgets_.follow(loaded_.config.limits);
+  coordinator_.follow(runTermsOf(loaded_.config));
+  auto config = std::make_shared<const DaemonConfig>(loaded_.config);
+  openingGates_ = onEveryLoop([config](EventLoop& loop) { loop.setConfig(config); }).eagerlyEvaluate(nullptr);
 }
 
 kj::Promise<bool> Server::drain() {
@@ -288,6 +341,7 @@ DaemonStatus Server::status() const {
                    .staged = limits.stagedBytes};
   host_.fillStatus(status);
   coordinator_.fillStatus(status);
+  if (group_) status.group = group_->member().status();
   return status;
 }
 

@@ -11,11 +11,13 @@
 #include "server/auth/authenticator.h"
 #include "server/config/daemon_config.h"
 #include "server/daemon/listener.h"
+#include "server/daemon/server_group.h"
 #include "server/daemon/tls_door.h"
 #include "server/hosting/parameter_host.h"
 #include "server/limits/descriptor_budget.h"
 #include "server/loop/background.h"
 #include "server/loop/event_loop.h"
+#include "server/replica/replicator.h"
 #include "server/service/administration.h"
 
 namespace psd {
@@ -30,16 +32,31 @@ class Server {
  public:
   /// Reads the configuration again, as at the start. Called on a thread of its own; may block.
   using Reread = std::function<Result<LoadedConfig>()>;
+  /// Makes the server's part in its group, where an engine is configured.
+  using MakeGroup =
+      std::function<Result<std::unique_ptr<ServerGroup>>(Server& server, kj::AsyncIoContext& io, Env& env)>;
 
   /// `env` and `io` outlive the server. `descriptors` bounds the connections beside limits.connections.
   Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::shared_ptr<Backend>> backends,
-         Env& env, Reread reread, DescriptorBudget descriptors = {});
+         Env& env, Reread reread, DescriptorBudget descriptors = {}, MakeGroup makeGroup = nullptr);
   ~Server();
 
+  /// Goes on with what a daemon before this one saved, or makes the model that the config names. Blocks.
+  /// start() does so where the daemon is in no group.
+  Status prepare();
+  /// Where what is logged goes to a standby; null: no engine is configured.
+  const std::shared_ptr<Replicator>& replicator() const { return replicator_; }
   /// Binds the addresses, prepares the model that the config names, starts the threads and accepts.
   Status start();
   /// What is listened on, with the ports that were chosen.
   std::vector<Address> addresses() const;
+  /// Where its page is, for who begins anew in its place.
+  void setPages(std::vector<std::string> pages) { pages_ = std::move(pages); }
+  const std::vector<std::string>& pages() const { return pages_; }
+  /// What the daemon could not do, so that it ended; ok() otherwise.
+  const Status& failure() const { return failure_; }
+  /// Ends the daemon with an Error: it cannot serve.
+  void fail(const Status& why);
   Coordinator& coordinator() { return coordinator_; }
   ParameterHost& host() { return host_; }
   /// Who may do what, for whatever speaks another protocol to callers. Thread-safe.
@@ -47,6 +64,13 @@ class Server {
   /// How this daemon speaks TLS, for whatever else listens. Thread-safe.
   const TlsDoor& tlsDoor() const { return tlsDoor_; }
   DaemonMetrics& metrics() { return counters_; }
+  const LoadedConfig& loaded() const { return loaded_; }
+  /// No gradient begins any more. Resolves once those that have begun are done; false: not within
+  /// limits.drain_ms.
+  kj::Promise<bool> closeGates();
+  void openGates();
+  /// Goes by another configuration, before anybody was let in.
+  void goBy(LoadedConfig loaded);
   /// For services on an event loop.
   ControlLoop& controlLoop() { return controlLoop_; }
   Administration& administration() { return administration_; }
@@ -64,6 +88,9 @@ class Server {
   kj::Promise<Result<std::string>> reload();
   /// Goes over to the configuration that holds but for one key, "optimizer.lr=0.05", as reload() does.
   kj::Promise<Result<std::string>> set(const std::string& assignment);
+  /// What SIGTERM, with which service managers also restart, ends: where another daemon goes on with the
+  /// model, now or when it is started, the run does not end with this one.
+  EndOf endedBySigterm() const;
   /// Cuts the waiting of an end that has begun short.
   void hurry() { hurry_ = true; }
 
@@ -72,8 +99,6 @@ class Server {
  private:
   using Condition = std::function<bool(EventLoop&)>;
 
-  /// Goes on with what a daemon before this one saved, or makes the model that the config names. Blocks.
-  Status prepare();
   /// Resolves when `settled(loop)` holds on every loop (true) or drain_ms have passed (false).
   kj::Promise<bool> settle(Condition settled);
   kj::Promise<bool> poll(std::shared_ptr<Condition> settled, kj::TimePoint deadline);
@@ -86,6 +111,10 @@ class Server {
   kj::Promise<Status> changeAtRest(const LoadedConfig& next);
   /// No update begins any more; resolves as settle() does when those that have begun are done.
   kj::Promise<bool> drain();
+  /// Where the run goes on elsewhere: the group does without this daemon from now on.
+  kj::Promise<void> leaveGroup();
+  /// Where the run ends: so it does for the standby.
+  kj::Promise<void> endGroup();
   /// What limits.connections comes to; a warning where the system allows no more.
   uint32_t connectionsMax() const;
   void warnOfHaste(bool settled) const;
@@ -99,8 +128,11 @@ class Server {
   kj::Promise<void> watchLeases();
 
   kj::AsyncIoContext& io_;
+  Env& env_;
   LoadedConfig loaded_;
+  const std::shared_ptr<Replicator> replicator_;  // null: no engine is configured
   const Reread reread_;
+  const MakeGroup makeGroup_;
   const DescriptorBudget descriptors_;
   const Stopwatch uptime_;
   DaemonMetrics counters_;
@@ -113,7 +145,10 @@ class Server {
   TlsDoor tlsDoor_;
   Administration administration_;
   LoopEnvironment environment_;
+  std::unique_ptr<ServerGroup> group_;  // null: no engine is configured, and the daemon is alone
   std::vector<Address> addresses_;
+  std::vector<std::string> pages_;
+  Status failure_;
   std::vector<std::unique_ptr<EventLoopThread>> threads_;
   std::vector<std::unique_ptr<Listener>> listeners_;
   size_t nextThread_ = 0;
@@ -121,6 +156,7 @@ class Server {
   bool reloading_ = false;
   uint64_t checkpoints_ = 0, checkpointFailures_ = 0;  // as events tell of them
   Background background_;
+  kj::Promise<void> openingGates_ = kj::READY_NOW;
   kj::Promise<void> ticks_ = kj::READY_NOW;
   kj::Promise<void> leaseWatch_ = nullptr;
 };

@@ -126,6 +126,7 @@ kj::Promise<Status> Server::changeAtRest(const LoadedConfig& next) {
         const std::vector<bool> keep = samePolicies(loaded_, next);
         return host_.models().settle(keep).then([this, &next, keep] {
           loaded_ = next;
+          if (replicator_) replicator_->beginAnew();  // a standby begins again, with this configuration
           budgets_.follow(loaded_.config.limits);
           host_.adopt(std::make_shared<const DaemonConfig>(loaded_.config), keep);
           coordinator_.follow(runTermsOf(loaded_.config));

@@ -10,21 +10,28 @@ namespace psd {
 
 ParameterHost::ParameterHost(std::shared_ptr<const DaemonConfig> config,
                              std::vector<std::shared_ptr<Backend>> backends, Env& env, DaemonMetrics& metrics,
-                             const MemoryBudgets& budgets, StepOutcomes& outcomes)
+                             const MemoryBudgets& budgets, StepOutcomes& outcomes,
+                             std::shared_ptr<ReplicatedLog> log)
     : config_(std::move(config)),
       backends_(std::move(backends)),
       env_(env),
       metrics_(metrics),
       budgets_(budgets),
       outcomes_(outcomes),
+      log_(std::move(log)),
       askedCheckpoints_([this] {
         return background_.run<AskedCheckpoints::Outcome>([this] { return durability_->checkpointNow(); });
       }) {}
 
-Result<PriorRun> ParameterHost::prepare() {
+Status ParameterHost::open() {
   PSD_ASSIGN_OR_RETURN(durability_, Durability::open(env_, config_->durability, budgets_.logPending,
                                                      &metrics_.logSyncSeconds));
+  if (log_) durability_->replicateTo(log_);
   models_ = std::make_unique<ModelHost>(config_, backends_, env_, *durability_, metrics_, budgets_.snapshots);
+  return {};
+}
+
+Result<PriorRun> ParameterHost::prepare() {
   PSD_ASSIGN_OR_RETURN(const std::optional<Checkpoint> checkpoint, durability_->find());
   PSD_RETURN_IF_ERROR(checkpoint ? models_->goOnFrom(*checkpoint) : models_->load());
   PriorRun prior{
@@ -33,6 +40,29 @@ Result<PriorRun> ParameterHost::prepare() {
     PSD_ASSIGN_OR_RETURN(prior.departed, durability_->departed());
   }
   return prior;
+}
+
+kj::Promise<Result<std::string>> ParameterHost::copyTo(std::shared_ptr<Env> to, FileBeside beside) {
+  return background_.run<Result<std::string>>(
+      [this, to = std::move(to), beside = std::move(beside)]() -> Result<std::string> {
+        PSD_ASSIGN_OR_RETURN(const auto file, to->create(beside.name));
+        PSD_RETURN_IF_ERROR(file->append(std::as_bytes(std::span(beside.text))));
+        PSD_RETURN_IF_ERROR(file->close());
+        return durability_->copyTo(*to, "copy");
+      });
+}
+
+void ParameterHost::showCopy(std::unique_ptr<ParameterStore> copy,
+                             std::shared_ptr<const DaemonConfig> config) {
+  config_ = std::move(config);
+  models_->follow(std::move(copy), config_);
+}
+
+PriorRun ParameterHost::serveCopy(SamplePlan samples, std::optional<Departed> departed) {
+  *durability_->samples()->lockExclusive() = std::move(samples);
+  models_->takeOver();
+  return {
+      .hasValues = true, .goesOn = true, .ranks = models_->ranksBefore(), .departed = std::move(departed)};
 }
 
 Status ParameterHost::mayFollow(const DaemonConfig& config, uint32_t trainers,
@@ -118,8 +148,14 @@ void ParameterHost::drop(ProcessId id, Step step) {
 }
 
 kj::Promise<Status> ParameterHost::keepFinishedRanks(Departed departed) {
-  return background_.run<Status>(
-      [this, departed = std::move(departed)] { return durability_->keepFinishedRanks(departed); });
+  const uint64_t number = log_ ? log_->append(departed) : 0;
+  return background_
+      .run<Status>(
+          [this, departed = std::move(departed)] { return durability_->keepFinishedRanks(departed); })
+      .then([this, number](Status kept) -> kj::Promise<Status> {
+        if (!log_) return kept;
+        return log_->whenDurable(number).then([kept = std::move(kept)] { return kept; });
+      });
 }
 
 kj::Promise<Result<std::string>> ParameterHost::checkpointNow() {

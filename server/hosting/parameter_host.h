@@ -30,13 +30,30 @@ class ParameterHost final : public Hosting {
     std::shared_ptr<PushServer> pushes;
   };
 
-  /// `env`, `metrics`, `budgets` and `outcomes` outlive it.
+  /// `env`, `metrics`, `budgets` and `outcomes` outlive it. `log`: where other daemons follow this one; else
+  /// null.
   ParameterHost(std::shared_ptr<const DaemonConfig> config, std::vector<std::shared_ptr<Backend>> backends,
-                Env& env, DaemonMetrics& metrics, const MemoryBudgets& budgets, StepOutcomes& outcomes);
+                Env& env, DaemonMetrics& metrics, const MemoryBudgets& budgets, StepOutcomes& outcomes,
+                std::shared_ptr<ReplicatedLog> log = nullptr);
 
-  /// Goes on from a checkpoint, or loads or allocates the model that the config names. Blocks; before
-  /// anything else, after mayFollow().
+  /// Takes the folder of what is saved. Before anything else, after mayFollow().
+  Status open();
+  /// Goes on from a checkpoint, or loads or allocates the model that the config names. Blocks; after open().
   Result<PriorRun> prepare();
+  /// Writes a file, and then a checkpoint of the model as it is, to a stream; gives the checkpoint's path.
+  struct FileBeside {
+    std::string name, text;
+  };
+  kj::Promise<Result<std::string>> copyTo(std::shared_ptr<Env> to, FileBeside beside);
+  /// Makes a primary's model of its checkpoint, by the primary's configuration. From any thread; blocks.
+  Result<std::unique_ptr<ParameterStore>> makeCopy(Env& files, const Checkpoint& checkpoint,
+                                                   const DaemonConfig& config) const {
+    return ModelHost::copyFrom(files, checkpoint, config, backends_);
+  }
+  /// Shows the copy, which goes by `config`; nobody may use it before serveCopy().
+  void showCopy(std::unique_ptr<ParameterStore> copy, std::shared_ptr<const DaemonConfig> config);
+  /// The copy is the model from now on, with what its primary knew besides.
+  PriorRun serveCopy(SamplePlan samples, std::optional<Departed> departed);
   /// Begins to save the model, if it has its values. Blocks; once, before any trainer.
   void beginSaving() { models_->beginSavingAtOnce(); }
   /// Whether the devices could do what the policies of `config` ask for among so many trainers (0: not known
@@ -52,7 +69,7 @@ class ParameterHost final : public Hosting {
   /// The model for a reader; an empty `model` matches any.
   Result<std::shared_ptr<ServedModel>> observe(const ModelSpec& model) const;
 
-  /// From prepare() on.
+  /// From open() on.
   ModelHost& models() { return *models_; }
   /// Takes a checkpoint that begins after the call; gives its path. ErrorCode::invalidArgument without
   /// durability, notReady before there is something to save.
@@ -102,7 +119,8 @@ class ParameterHost final : public Hosting {
   DaemonMetrics& metrics_;
   const MemoryBudgets& budgets_;
   StepOutcomes& outcomes_;
-  // From prepare() on.
+  const std::shared_ptr<ReplicatedLog> log_;  // null: nobody follows
+  // From open() on.
   std::unique_ptr<Durability> durability_;
   std::unique_ptr<ModelHost> models_;
   std::map<ProcessId, Process> processes_;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "common/text/text.h"
+#include "server/checkpoint/replay.h"
 #include "server/store/rows/row_heat.h"
 
 namespace psd {
@@ -58,6 +60,30 @@ HotRowsStatus hottestRowsOf(const ParameterStore& store) {
     }
   }
   return status;
+}
+
+/// A store for the model, given its values by `fill`, where there is one.
+Result<std::unique_ptr<ParameterStore>> makeStore(const DaemonConfig& config, ModelSpec model,
+                                                  const std::vector<std::shared_ptr<Backend>>& backends,
+                                                  const std::function<Status(ParameterStore&)>& fill) {
+  StoreGroups groups;
+  PSD_ASSIGN_OR_RETURN(GroupsOfModel of, assignGroups(model, config.groups));
+  groups.groupOfTensor = std::move(of.ofTensor);
+  groups.groupOfTable = std::move(of.ofTable);
+  groups.rowShards = config.tables.rowShards.value_or(config.threads);
+  PSD_ASSIGN_OR_RETURN(const std::vector<TableConfig> tables, assignTables(model, config.tables));
+  PSD_RETURN_IF_ERROR(checkRowsFit(model, config.limits.sliceBytes));
+  for (const TableConfig& table : tables) groups.rowSteps.push_back(table.rowSteps);
+  for (const GroupConfig& group : config.groups) groups.optimizers.push_back(group.optimizer);
+  const auto bySize = std::max<uint32_t>(ShardPlan::countFor(ModelLayout(model).totalElements()),
+                                         static_cast<uint32_t>(backends.size()));
+  PSD_ASSIGN_OR_RETURN(
+      auto store, ParameterStore::create(std::move(model), config.shards.value_or(bySize), backends, groups));
+  if (fill) PSD_RETURN_IF_ERROR(fill(*store));
+  // What was there before stays, even if it is more.
+  for (uint32_t i = 0; i < tables.size(); i++) store->setRowRules(i, tables[i].rules);
+  store->setTableBytesMax(config.limits.tableBytes);
+  return store;
 }
 
 }  // namespace
@@ -195,28 +221,54 @@ bool ModelHost::superseded(const TrainerProcess& process) const {
 
 Result<std::shared_ptr<ServedModel>> ModelHost::build(
     const DaemonConfig& config, ModelSpec model, const std::function<Status(ParameterStore&)>& fill) const {
-  StoreGroups groups;
-  PSD_ASSIGN_OR_RETURN(GroupsOfModel of, assignGroups(model, config.groups));
-  groups.groupOfTensor = std::move(of.ofTensor);
-  groups.groupOfTable = std::move(of.ofTable);
-  groups.rowShards = config.tables.rowShards.value_or(config.threads);
-  PSD_ASSIGN_OR_RETURN(const std::vector<TableConfig> tables, assignTables(model, config.tables));
-  PSD_RETURN_IF_ERROR(checkRowsFit(model, config.limits.sliceBytes));
-  for (const TableConfig& table : tables) groups.rowSteps.push_back(table.rowSteps);
-  for (const GroupConfig& group : config.groups) groups.optimizers.push_back(group.optimizer);
-  const auto bySize = std::max<uint32_t>(ShardPlan::countFor(ModelLayout(model).totalElements()),
-                                         static_cast<uint32_t>(backends_.size()));
-  PSD_ASSIGN_OR_RETURN(auto store, ParameterStore::create(std::move(model), config.shards.value_or(bySize),
-                                                          backends_, groups));
-  if (fill) PSD_RETURN_IF_ERROR(fill(*store));
-  // What was there before stays, even if it is more.
-  for (uint32_t i = 0; i < tables.size(); i++) store->setRowRules(i, tables[i].rules);
-  store->setTableBytesMax(config.limits.tableBytes);
-  Policies policies;
-  for (uint32_t i = 0; i < config.groups.size(); i++) {
-    policies.push_back(makePolicy(config, *store, i, false));
-  }
+  PSD_ASSIGN_OR_RETURN(auto store, makeStore(config, std::move(model), backends_, fill));
+  Policies policies = makePolicies(config, *store);
   return std::make_shared<ServedModel>(std::move(store), std::move(policies));
+}
+
+Policies ModelHost::makePolicies(const DaemonConfig& config, ParameterStore& store) const {
+  Policies policies;
+  for (uint32_t i = 0; i < config.groups.size(); i++) policies.push_back(makePolicy(config, store, i, false));
+  return policies;
+}
+
+Result<std::unique_ptr<ParameterStore>> ModelHost::copyFrom(Env& env, const Checkpoint& checkpoint,
+                                                            const DaemonConfig& config,
+                                                            std::vector<std::shared_ptr<Backend>> backends) {
+  const Manifest& manifest = checkpoint.manifest;
+  DaemonConfig as = config;
+  as.shards = static_cast<uint32_t>(manifest.shards.size());
+  std::map<uint32_t, uint32_t> rowShards;
+  for (const ManifestRowShard& shard : manifest.rowShards)
+    as.tables.rowShards = ++rowShards[shard.range.group];
+  Restored restored;
+  const auto fill = [&](ParameterStore& store) -> Status {
+    if (!sameShape(manifest, store)) {
+      return {ErrorCode::modelMismatch,
+              "the primary's model is cut into other shards, or has other optimizers, than this daemon would "
+              "give it"};
+    }
+    PSD_ASSIGN_OR_RETURN(restored, restoreStore(env, checkpoint, store));
+    return {};
+  };
+  return makeStore(as, manifest.model, backends, fill);
+}
+
+void ModelHost::follow(std::unique_ptr<ParameterStore> copy, std::shared_ptr<const DaemonConfig> config) {
+  config_ = std::move(config);
+  limitStaged();
+  hasValues_ = ready_ = false;
+  Policies policies = makePolicies(*config_, *copy);
+  model_ = std::make_shared<ServedModel>(std::move(copy), std::move(policies));
+}
+
+void ModelHost::takeOver() {
+  ParameterStore& store = *model_->store;
+  model_->setPolicies(makePolicies(*config_, store));  // they count from the versions that there are now
+  saved_.clear();
+  for (size_t i = 0; i < store.blockCount(); i++) saved_.push_back(store.block(i).pushed());
+  hasValues_ = ready_ = true;
+  durability_.beginSoon(savingSource());
 }
 
 std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(const DaemonConfig& config, ParameterStore& store,

@@ -38,6 +38,15 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
 
   /// Goes on from a checkpoint. Blocks; before any trainer.
   Status goOnFrom(const Checkpoint& checkpoint);
+  /// The model of a checkpoint as the primary cut it, to be kept up with the primary's updates. From any
+  /// thread; blocks.
+  static Result<std::unique_ptr<ParameterStore>> copyFrom(Env& env, const Checkpoint& checkpoint,
+                                                          const DaemonConfig& config,
+                                                          std::vector<std::shared_ptr<Backend>> backends);
+  /// Shows the model of copyFrom(), which nobody may use until takeOver().
+  void follow(std::unique_ptr<ParameterStore> copy, std::shared_ptr<const DaemonConfig> config);
+  /// The copy is the model from now on: it is saved, and trainers may go.
+  void takeOver();
   /// Loads or allocates the model, if the configuration names one. Blocks; before any trainer.
   Status load();
   /// Begins to save the model, if it has its values. A failure is logged and tried again. Blocks; before any
@@ -102,6 +111,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// This and reordered() from any thread.
   Result<std::shared_ptr<ServedModel>> build(const DaemonConfig& config, ModelSpec model,
                                              const std::function<Status(ParameterStore&)>& fill = {}) const;
+  Policies makePolicies(const DaemonConfig& config, ParameterStore& store) const;
   std::shared_ptr<UpdatePolicy> makePolicy(const DaemonConfig& config, ParameterStore& store, uint32_t group,
                                            bool started) const;
   /// Whether the model has its values and nobody has trained it, so that its tensors' order is nobody's yet.

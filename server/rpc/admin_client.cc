@@ -185,6 +185,35 @@ Result<std::string> setKey(const Address& address, const std::string& assignment
       });
 }
 
+namespace {
+
+/// A call of the admin's that is answered with a status alone.
+template <class Request>
+Status acknowledged(const Address& address, std::chrono::milliseconds timeout, const Credentials& credentials,
+                    Request make) {
+  return withAdmin<bool>(address, credentials, timeout,
+                         [&](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+                           return make(admin).send().then([](auto&& response) -> Result<bool> {
+                             PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
+                             return true;
+                           });
+                         })
+      .status();
+}
+
+}  // namespace
+
+Status switchOver(const Address& address, std::chrono::milliseconds timeout, const Credentials& credentials) {
+  return acknowledged(address, timeout, credentials,
+                      [](schema::Admin::Client& admin) { return admin.switchOverRequest(); });
+}
+
+Status recoverDaemon(const Address& address, std::chrono::milliseconds timeout,
+                     const Credentials& credentials) {
+  return acknowledged(address, timeout, credentials,
+                      [](schema::Admin::Client& admin) { return admin.recoverRequest(); });
+}
+
 Result<std::string> fetchEventsJson(const Address& address, std::chrono::milliseconds timeout,
                                     const Credentials& credentials) {
   return withAdmin<std::string>(

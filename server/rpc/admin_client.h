@@ -38,6 +38,13 @@ Result<std::string> removeTrainer(const Address& address, Rank rank, std::chrono
 Result<std::string> setKey(const Address& address, const std::string& assignment,
                            std::chrono::milliseconds timeout, const Credentials& credentials);
 
+/// Lets the daemon's standby take its place. notReady: there is none in sync, or it could not in time.
+Status switchOver(const Address& address, std::chrono::milliseconds timeout, const Credentials& credentials);
+
+/// Lets a daemon that waits for a dead primary take its place, whatever is lost.
+Status recoverDaemon(const Address& address, std::chrono::milliseconds timeout,
+                     const Credentials& credentials);
+
 /// What happened, as far as the daemon still has it; DaemonEvents as JSON.
 Result<std::string> fetchEventsJson(const Address& address, std::chrono::milliseconds timeout,
                                     const Credentials& credentials);

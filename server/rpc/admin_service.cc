@@ -3,6 +3,7 @@
 #include "common/config/json_file.h"
 #include "common/text/text.h"
 #include "common/wire/convert.h"
+#include "server/rpc/sink_link.h"
 #include "server/status/status_json.h"
 
 namespace psd {
@@ -57,6 +58,82 @@ kj::Promise<void> AdminService::events(EventsContext context) {
         context.getResults().setJson(jsonText(statusJson(events)).c_str());
       })
       .attach(kj::defer([this] { follows_ = false; }));
+}
+
+namespace {
+
+Result<FollowerRequest> readFollower(schema::Admin::ReplicateParams::Reader params) {
+  constexpr unsigned kAddressesMax = 16;
+  FollowerRequest request{DaemonId{params.getFollower()},
+                          DaemonId{params.getPrimary()},
+                          printable(wire::textIn(params.getName()), 200),
+                          {}};
+  const auto addresses = params.getAddresses();
+  if (addresses.size() > kAddressesMax) {
+    return Error{ErrorCode::invalidArgument,
+                 "a daemon has at most " + std::to_string(kAddressesMax) + " addresses"};
+  }
+  for (const auto text : addresses) {
+    PSD_ASSIGN_OR_RETURN(Address address, parseAddress(wire::textIn(text)));
+    request.addresses.push_back(std::move(address));
+  }
+  return request;
+}
+
+}  // namespace
+
+kj::Promise<void> AdminService::replicate(ReplicateContext context) {
+  const auto params = context.getParams();
+  auto request = readFollower(params);
+  if (!request.ok()) {
+    wire::writeError(request.error(), context.getResults().initError());
+    return kj::READY_NOW;
+  }
+  kj::Own<FollowerLink> link = kj::heap<SinkLink>(params.getSink());
+  const bool hasSink = params.hasSink();
+  if (!hasSink) request->follower = DaemonId{};
+  context.releaseParams();
+  std::shared_ptr<EventLoop> loop = connection_->loop().shared_from_this();
+  return administration_.daemonId().then(
+      [this, context, request = *std::move(request), link = kj::mv(link), loop](uint64_t daemon) mutable {
+        context.getResults().setDaemon(daemon);
+        return administration_.admit(std::move(request), loop)
+            .then([this, context, link = kj::mv(link), loop](Result<GroupMember::Admitted> admitted) mutable {
+              if (!admitted.ok()) return wire::writeError(admitted.error(), context.getResults().initError());
+              context.getResults().setFollowing(admitted->epoch);
+              feed(*std::move(admitted), kj::mv(link), *loop);
+            });
+      });
+}
+
+void AdminService::feed(GroupMember::Admitted admitted, kj::Own<FollowerLink> link, EventLoop& loop) {
+  auto feed = kj::heap<ReplicaFeed>(admitted.replication, admitted.replicator, kj::mv(link), loop.timer(),
+                                    admitted.feed->sharedState());
+  const std::shared_ptr<FeedHandle> handle = admitted.feed;
+  handle->set(feed.get());
+  auto gone = connection_->whenDisconnected().then(
+      [] { return Status(ErrorCode::unavailable, "the connection to the standby broke"); });
+  loop.detach(feed->run(admitted.copy)
+                  .exclusiveJoin(kj::mv(gone))
+                  .then([&administration = administration_, handle](Status why) {
+                    handle->set(nullptr);
+                    return administration.feedEnded(handle, std::move(why));
+                  })
+                  .attach(kj::defer([handle] { handle->set(nullptr); }), kj::mv(feed)));
+}
+
+kj::Promise<void> AdminService::switchOver(SwitchOverContext context) {
+  context.releaseParams();
+  return administration_.switchOver().then([context](const Status& status) mutable {
+    wire::writeStatus(status, context.getResults().initStatus());
+  });
+}
+
+kj::Promise<void> AdminService::recover(RecoverContext context) {
+  context.releaseParams();
+  return administration_.recover().then([context](const Status& status) mutable {
+    wire::writeStatus(status, context.getResults().initStatus());
+  });
 }
 
 kj::Promise<void> AdminService::stop(StopContext context) {

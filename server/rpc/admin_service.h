@@ -19,9 +19,15 @@ class AdminService final : public CountedService<schema::Admin> {
   kj::Promise<void> removeTrainer(RemoveTrainerContext context) override;
   kj::Promise<void> set(SetContext context) override;
   kj::Promise<void> events(EventsContext context) override;
+  kj::Promise<void> replicate(ReplicateContext context) override;
+  kj::Promise<void> switchOver(SwitchOverContext context) override;
+  kj::Promise<void> recover(RecoverContext context) override;
   kj::Promise<void> stop(StopContext context) override;
 
  private:
+  /// Feeds a follower until one of them is gone.
+  void feed(GroupMember::Admitted admitted, kj::Own<FollowerLink> link, EventLoop& loop);
+
   Administration& administration_;
   bool follows_ = false;  // events, in a call that waits
 };

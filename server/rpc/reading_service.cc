@@ -64,6 +64,17 @@ kj::Promise<void> ReadingService::status(StatusContext context) {
       .attach(kj::defer([this] { asked_ = false; }));
 }
 
+kj::Promise<void> ReadingService::takeover(TakeoverContext context) {
+  const uint64_t known = context.getParams().getKnown();
+  context.releaseParams();
+  context.allowCancellation();
+  if (waits_) return KJ_EXCEPTION(OVERLOADED, "this connection waits for a takeover already");
+  waits_ = true;
+  return connection_->parked(administration_.whenServing(known))
+      .then([context](uint64_t epoch) mutable { context.getResults().setEpoch(epoch); })
+      .attach(kj::defer([this] { waits_ = false; }));
+}
+
 kj::Promise<void> ReadingService::hotRows(HotRowsContext context) {
   context.releaseParams();
   return administration_.hotRows().then([context](const Result<HotRowsStatus>& rows) mutable {

@@ -21,11 +21,13 @@ class ReadingService final : public CountedService<schema::Reading> {
   kj::Promise<void> ping(PingContext) override { return kj::READY_NOW; }
   kj::Promise<void> status(StatusContext context) override;
   kj::Promise<void> hotRows(HotRowsContext context) override;
+  kj::Promise<void> takeover(TakeoverContext context) override;
 
  private:
   JoinService joins_;
   Administration& administration_;
   bool asked_ = false;  // for the status, which is not there yet
+  bool waits_ = false;  // for a takeover
 };
 
 }  // namespace psd

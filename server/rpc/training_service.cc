@@ -66,6 +66,7 @@ kj::Promise<void> TrainingService::join(JoinContext context) {
         out.setLeaseMs(connection_->loop().config().membership.leaseMs);
         out.setDaemon(grant.daemonId);
         out.setGoesOn(grant.goesOn);
+        out.setEpoch(grant.primaryEpoch);
         out.setResumed(grant.resumed);
         out.setRank(grant.trainer.rank.value);
         out.setWorldSize(grant.worldSize);

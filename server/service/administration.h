@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 
+#include "server/group/group_member.h"
 #include "server/service/control_loop.h"
 
 namespace psd {
@@ -49,6 +50,44 @@ class Administration {
       return coordinator.events().after(after);
     });
   }
+  /// This daemon's part in its group; null where it has none, as until then. Before any caller.
+  void setGroup(GroupMember* group) { group_ = group; }
+  /// A daemon asks to follow this one, over the connection whose loop this is.
+  kj::Promise<Result<GroupMember::Admitted>> admit(FollowerRequest request, std::shared_ptr<EventLoop> loop) {
+    return control_.run([this, request = std::move(request), loop = std::move(loop)](
+                            Coordinator&, ParameterHost&) mutable -> Result<GroupMember::Admitted> {
+      if (!group_) return noGroup();
+      return group_->admit(request, std::move(loop));
+    });
+  }
+  kj::Promise<void> feedEnded(std::shared_ptr<FeedHandle> feed, Status why) {
+    return control_.run([this, feed = std::move(feed), why = std::move(why)](Coordinator&, ParameterHost&) {
+      if (group_) group_->feedEnded(feed, why);
+    });
+  }
+  /// Resolves once this daemon serves in an epoch above `known`; gives that.
+  kj::Promise<uint64_t> whenServing(uint64_t known) {
+    return control_.run([this, known](Coordinator&, ParameterHost&) -> kj::Promise<uint64_t> {
+      if (!group_) return kj::NEVER_DONE;
+      return group_->whenServing(known);
+    });
+  }
+  /// Number of this daemon's process.
+  kj::Promise<uint64_t> daemonId() {
+    return control_.run([](Coordinator& coordinator, ParameterHost&) { return coordinator.daemonId(); });
+  }
+  /// The standby becomes the primary, and this daemon its standby.
+  kj::Promise<Status> switchOver() {
+    return control_.run([this](Coordinator&, ParameterHost&) -> kj::Promise<Status> {
+      if (!group_) return Status(noGroup());
+      return group_->switchOver();
+    });
+  }
+  /// Takes the place of a dead primary with what is here, whatever is lost.
+  kj::Promise<Status> recover() {
+    return control_.run(
+        [this](Coordinator&, ParameterHost&) { return group_ ? group_->recover() : Status(noGroup()); });
+  }
   /// Ends the run; `wait`: resolves with what came of the daemon's last work.
   kj::Promise<Status> stop(std::string reason, bool wait) {
     return control_.run([reason = std::move(reason), wait](Coordinator& coordinator,
@@ -59,7 +98,13 @@ class Administration {
   }
 
  private:
+  static Error noGroup() {
+    return {ErrorCode::invalidArgument,
+            "this daemon has no standby and is none: its configuration has no `engine`"};
+  }
+
   ControlLoop& control_;
+  GroupMember* group_ = nullptr;
   const std::function<DaemonStatus()> status_;
   const std::function<kj::Promise<Result<std::string>>()> reload_;
   const std::function<kj::Promise<Result<std::string>>(std::string assignment)> set_;

@@ -81,6 +81,7 @@ kj::Promise<Result<std::shared_ptr<ServedModel>>> JoinService::observe(ModelSpec
       [model = std::move(model)](Coordinator& coordinator,
                                  ParameterHost& host) -> Result<std::shared_ptr<ServedModel>> {
         if (coordinator.end().requested()) return coordinator.end().error();
+        if (const auto away = coordinator.turnedAway()) return *away;
         return host.observe(model);
       });
 }

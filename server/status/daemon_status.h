@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "server/metrics/metric_values.h"
+#include "server/status/group_status.h"
 
 namespace psd {
 
@@ -307,6 +308,7 @@ struct DaemonStatus {
   std::optional<SamplesStatus> samples;
   std::vector<WaitingStatus> waiting;
   DurabilityStatus durability;
+  std::optional<GroupStatus> group;  ///< where an engine is configured
   MetricValues<Counter> counters;
   MetricValues<Gauge> gauges;
   MetricValues<Histogram> histograms;
@@ -335,6 +337,7 @@ struct DaemonStatus {
     visit("samples", self.samples);
     visit("waiting", self.waiting);
     visit("durability", self.durability);
+    visit("group", self.group);
     visit("counters", self.counters);
     visit("gauges", self.gauges);
     visit("histograms", self.histograms);

@@ -146,6 +146,28 @@ std::string durabilityLines(const DurabilityStatus& durability) {
   return out;
 }
 
+std::string groupLines(const GroupStatus& group) {
+  std::string text = fmt::format("{} of epoch {}", group.role, group.epoch);
+  if (group.role == "primary") {
+    if (group.follower.empty()) {
+      text += ", alone: no standby follows";
+    } else {
+      text += fmt::format(", {} {}, {} behind",
+                          group.waitsForStandby ? "standby" : "followed, not in sync yet, by", group.follower,
+                          bytesText(group.lagBytes));
+    }
+  } else if (!group.primary.empty()) {
+    text += fmt::format(" under {}, heard {} ago, {} to apply", group.primary,
+                        durationText(group.heardSeconds), bytesText(group.lagBytes));
+  }
+  if (group.takeoverSeconds > 0)
+    text += fmt::format(", took over in {}", durationText(group.takeoverSeconds));
+  std::string out = labelledLine("group", text);
+  if (!group.waits.empty()) out += labelledLine("", "WAITS: " + group.waits);
+  if (!group.engine.empty()) out += labelledLine("", "ENGINE: " + group.engine);
+  return out;
+}
+
 /// What peers make the daemon hold, of what they may.
 std::string heldLine(const HeldBytes& held, const HeldLimits& limits) {
   struct Part {
@@ -219,6 +241,7 @@ std::string statusTable(const DaemonStatus& status) {
   out += trainersLines(status);
   for (const WaitingStatus& waiting : status.waiting) out += waitingLine(waiting);
   out += durabilityLines(status.durability);
+  if (status.group) out += groupLines(*status.group);
   out += heldLine(status.held, status.limits);
   return out + metricsLines(status);
 }

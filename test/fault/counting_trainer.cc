@@ -2,7 +2,7 @@
 // in it. Writes a line to a file for each push that was applied, so that whoever kills it knows what was
 // promised.
 //
-//   counting_trainer ADDRESS RANK WORLD_SIZE PUSHES INFLIGHT FILE DEVICE CHUNK
+//   counting_trainer ADDRESS[,ADDRESS…] RANK WORLD_SIZE PUSHES INFLIGHT FILE DEVICE CHUNK
 //
 // DEVICE: cpu, or cuda:0, where gradients and parameters are in that device's memory as far as the daemon
 // shares memory of its own. INFLIGHT 0: each gradient is that of the parameters that were pulled just before,
@@ -14,6 +14,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,7 @@ const ModelSpec kModel{"counting", {{"a", DType::f32, {3000}}, {"b", DType::f32,
 constexpr std::chrono::seconds kPatience{120};
 
 struct Order {
-  std::string address;
+  std::vector<std::string> addresses;
   Membership membership;
   uint64_t pushes = 0;
   size_t inflight = 1;  // 0: in rounds
@@ -48,9 +49,16 @@ struct Arrays {
 
 std::vector<float> all(float value) { return testing::everyParameter(kModel, value); }
 
+std::vector<std::string> splitAt(char separator, const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, separator);) parts.push_back(part);
+  return parts;
+}
+
 Result<std::unique_ptr<Client>> join(const Order& order, const std::vector<float>& zeros) {
   ClientOptions options;
-  options.servers = {order.address};
+  options.servers = order.addresses;
   options.chunkBytes = order.chunkBytes;
   options.connectTimeout = options.retryTimeout = kPatience;
   if (order.onDevice) options.cudaDevice = 0;
@@ -117,11 +125,13 @@ int main(int argc, char** argv) {
     return 2;
   }
   const auto number = [&](int index) { return std::strtoull(argv[index], nullptr, 10); };
-  const psd::Order order{
-      argv[1],   {psd::Rank{static_cast<uint32_t>(number(2))}, static_cast<uint32_t>(number(3))},
-      number(4), number(5),
-      argv[6],   std::string(argv[7]) != "cpu",
-      number(8)};
+  const psd::Order order{psd::splitAt(',', argv[1]),
+                         {psd::Rank{static_cast<uint32_t>(number(2))}, static_cast<uint32_t>(number(3))},
+                         number(4),
+                         number(5),
+                         argv[6],
+                         std::string(argv[7]) != "cpu",
+                         number(8)};
   const psd::Status status = psd::run(order);
   if (!status.ok()) std::fprintf(stderr, "counting_trainer: %s\n", status.message().c_str());
   return status.ok() ? 0 : 1;

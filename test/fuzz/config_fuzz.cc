@@ -45,6 +45,8 @@ std::vector<std::string> seeds() {
           "model": {"name": "m", "tensors": [{"name": "w", "shape": [2, 3]}]}, "save": "model.safetensors",
           "codecs": {"push": {"allowed": ["int8", "topk"], "default": "topk:fraction=0.1"}},
           "limits": {"slice_bytes": 65536, "connections": 16}, "log": {"level": "debug", "format": "json"}})",
+      R"({"engine": {"type": "etcd", "prefix": "/psd/mnist", "endpoints": ["http://localhost:2379", "https://[::1]"],
+                     "user": "psd", "password_file": "p", "tls": {"ca": "a", "certificate": "b", "key": "c"}}})",
       "=optimizer.lr=0.05",
       R"(=durability={"type": "checkpoint", "path": "x"})",
   };

@@ -7,11 +7,11 @@
 namespace psd::fuzz {
 
 extern const FuzzTarget kConfigTarget, kMessagesTarget, kCodecTarget, kCheckpointTarget, kLogTarget,
-    kSafetensorsTarget, kIdxTarget, kStatusTarget;
+    kSafetensorsTarget, kIdxTarget, kStatusTarget, kPlanTarget, kEtcdTarget;
 
 /// Every reader that is fuzzed. Adding one = its file and a line here and in CMakeLists.txt.
-inline const std::array kFuzzTargets = {&kConfigTarget,     &kMessagesTarget, &kCodecTarget,
-                                        &kCheckpointTarget, &kLogTarget,      &kSafetensorsTarget,
-                                        &kIdxTarget,        &kStatusTarget};
+inline const std::array kFuzzTargets = {
+    &kConfigTarget,      &kMessagesTarget, &kCodecTarget,  &kCheckpointTarget, &kLogTarget,
+    &kSafetensorsTarget, &kIdxTarget,      &kStatusTarget, &kPlanTarget,       &kEtcdTarget};
 
 }  // namespace psd::fuzz

@@ -106,8 +106,8 @@ Result<Admission> readJoined(DaemonConnection& connection, schema::JoinResult::J
   terms.incarnation = incarnation;
   terms.attachment = joined.getAttachment();
   terms.leaseMs = joined.getLeaseMs();
-  in.answer = {terms.rank,          joined.getWorldSize(), joined.getMustInitialize(),
-               joined.getResumed(), joined.getDaemon(),    joined.getGoesOn()};
+  in.answer = {terms.rank,         joined.getWorldSize(), joined.getMustInitialize(), joined.getResumed(),
+               joined.getDaemon(), joined.getGoesOn(),    joined.getEpoch()};
   in.offer = readOffer(joined.getAccess());
   connection.setTrainer(joined.getSession());
   return in;

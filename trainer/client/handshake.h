@@ -37,6 +37,7 @@ struct JoinAnswer {
   bool resumed = false;  ///< the session from before goes on
   uint64_t daemon = 0;   ///< which process the daemon is
   bool goesOn = false;   ///< with what a daemon before it had saved
+  uint64_t epoch = 0;    ///< in which it is the primary of its group; 0: it has none
 };
 
 /// A daemon that lets a trainer in, or look.

@@ -15,6 +15,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kLongConnect{1'000};
+constexpr milliseconds kTakeoverPause{25};
 
 /// A result that is there already.
 template <class T>
@@ -283,11 +284,14 @@ Status RpcClient::comeBack(const Error& cause, Clock::time_point deadline) {
     if (status.ok()) return {};
     last = status.error();
     if (!isOutOfReach(last)) return last;
+    session_.tryAnother();
     if (leftUntil(deadline) == milliseconds(0)) {
       return {ErrorCode::unavailable, fmt::format("{}; no way back within {}: {}", cause.message,
                                                   durationText(options_.retryTimeout), last.message)};
     }
-    std::this_thread::sleep_for(std::min(backoff.next(), leftUntil(deadline)));
+    // One of several may be about to take over from another.
+    const milliseconds most = options_.servers.size() > 1 ? kTakeoverPause : milliseconds::max();
+    std::this_thread::sleep_for(std::min({backoff.next(), leftUntil(deadline), most}));
   }
 }
 

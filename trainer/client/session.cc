@@ -45,11 +45,13 @@ Status Session::connectOnce(const std::string& server, milliseconds timeout) {
 Status Session::connect(milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
   Status last;
+  const size_t first = first_;
   for (size_t i = 0, servers = options_.servers.size(); i < servers; i++) {
+    connected_ = (first + i) % servers;
     // Where there are others, one that does not answer keeps nobody from them for long.
     milliseconds share = leftUntil(deadline) / static_cast<int64_t>(servers - i);
     if (servers > 1) share = std::min(share, kAttemptTimeout);
-    last = connectOnce(options_.servers[i], std::max(share, milliseconds(1)));
+    last = connectOnce(options_.servers[connected_], std::max(share, milliseconds(1)));
     if (last.ok() || !worthConnectingAgain(last.error())) return last;
   }
   return last;
@@ -98,7 +100,23 @@ Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeo
   info_.rank = joined_.rank;
   info_.worldSize = joined_.worldSize;
   PSD_RETURN_IF_ERROR(awaitModel());
-  return attachOthers(timeout);
+  PSD_RETURN_IF_ERROR(attachOthers(timeout));
+  watchOthers();
+  return {};
+}
+
+void Session::watchOthers() {
+  watches_.clear();
+  if (joined_.epoch == 0) return;
+  for (size_t i = 0; i < options_.servers.size(); i++) {
+    if (i == connected_) continue;
+    const std::string& server = options_.servers[i];
+    auto watch = TakeoverWatch::begin(options_, server, joined_.epoch, [this, i, server] {
+      first_ = i;
+      links_.first().failSoon({ErrorCode::unavailable, server + " has taken over"});
+    });
+    if (watch.ok()) watches_.push_back(*std::move(watch));
+  }
 }
 
 Status Session::awaitModel() {
@@ -184,10 +202,11 @@ Status Session::checkValues(const char* what, std::span<const float> values) con
   }
   // Messages reference values in place.
   if (const auto place = reinterpret_cast<uintptr_t>(values.data()) % kValueAlignment; place != 0) {
-    return {ErrorCode::invalidArgument,
-            fmt::format("{} begins {} bytes off a multiple of {} in memory, as a part of an array may: copy it "
-                        "to an array of its own",
-                        what, place, kValueAlignment)};
+    return {
+        ErrorCode::invalidArgument,
+        fmt::format("{} begins {} bytes off a multiple of {} in memory, as a part of an array may: copy it "
+                    "to an array of its own",
+                    what, place, kValueAlignment)};
   }
   return {};
 }

@@ -1,18 +1,23 @@
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "trainer/client/client.h"
 #include "trainer/client/handshake.h"
 #include "trainer/client/links.h"
 #include "trainer/client/notices.h"
+#include "trainer/client/takeover_watch.h"
 
 namespace psd {
 
@@ -54,9 +59,11 @@ class Session {
   /// Whether the last join() found the session of the one before.
   bool resumed() const { return joined_.resumed; }
   /// See Client::makeRowBatch().
+  /// Of several servers: which one connect() begins with next, after one that did not serve.
+  void tryAnother() { first_ = (connected_ + 1) % std::max<size_t>(options_.servers.size(), 1); }
   RowBatch makeRowBatch() const { return RowBatch(tables_, rowShards_, rowMemory_); }
-  /// Whether `values` are as long as the model's layout and lie where they can be sent from and brought again;
-  /// the error names `what` they are.
+  /// Whether `values` are as long as the model's layout and lie where they can be sent from and brought
+  /// again; the error names `what` they are.
   Status checkValues(const char* what, std::span<const float> values) const;
 
  private:
@@ -68,6 +75,8 @@ class Session {
   Status attachOthers(std::chrono::milliseconds timeout);
   Status attach(Link& link, const SessionTerms& terms, std::chrono::milliseconds timeout);
   JoinInfo describe();
+  /// Lets the other servers tell when one of them has taken over from the one that was joined.
+  void watchOthers();
 
   const ClientOptions& options_;
   Links& links_;
@@ -75,6 +84,9 @@ class Session {
   const uint64_t incarnation_;
   std::optional<Trainer> trainer_;
   std::string server_, serverVersion_;
+  std::atomic<size_t> first_{0};  // of the servers: the one to begin with
+  size_t connected_ = 0;          // of the servers: the one of server_
+  std::vector<std::unique_ptr<TakeoverWatch>> watches_;
   JoinAnswer joined_;
   JoinInfo info_;
   Step step_;                         // newest that was begun

@@ -65,12 +65,17 @@ DOCUMENTS = [
     {"groups": [{"match": ["fc*", "conv1.bias"], "policy": {"type": "locked"}, "optimizer": {"type": "adam"}}]},
     {"auth": {"tokens": "tokens", "certificates": {"trainer-*": "trainer"}, "local": "reader"}},
     {"listen": ["tls://localhost:1"], "tls": {"certificate": "c.pem", "key": "c.key"}},
+    {"policy": {"type": "locked"}, "engine": {"endpoints": ["http://10.0.0.1:2379"], "prefix": "/psd/mnist"},
+     "replication": {"wait": "none"}},
+    {"policy": {"type": "locked"},
+     "engine": {"type": "etcd", "endpoints": ["https://etcd-0:2379", "https://[::1]"], "prefix": "/psd", "user": "psd",
+                "password_file": "password", "tls": {"ca": "ca.pem", "certificate": "c.pem", "key": "c.key"}}},
     {"durability": {"type": "checkpoint", "path": "saved"}},
     {"policy": {"type": "locked"}, "durability": {"type": "log", "path": "saved"}},
 ]
 # Without a default in the schema: left out when not given …
 OPTIONAL = {"device", "devices", "shards", "row_shards", "max_rows", "model", "world_size", "staleness", "max",
-            "delay_compensation", "clip", "evict", "admit", "auth", "tls", "certificate", "key", "certificates"}
+            "delay_compensation", "clip", "evict", "admit", "auth", "engine", "replication", "tls", "certificate", "key", "certificates"}
 # … worked out from the machine, or read by editors only.
 COMPUTED = {"threads", "quorum"}
 FOR_EDITORS = {"$schema"}
@@ -307,6 +312,16 @@ class SchemaTest(unittest.TestCase):
             {"devices": ["auto"]},
             {"listen": []},
             {"listen": ["localhost:5500"]},
+            {"engine": {}},
+            {"engine": {"endpoints": [], "prefix": "/psd"}},
+            {"engine": {"endpoints": ["http://a:1"]}},
+            {"engine": {"endpoints": ["http://a:1"], "prefix": "psd"}},
+            {"engine": {"endpoints": ["http://a:1"], "prefix": "/psd/"}},
+            {"engine": {"endpoints": ["http://a:1"], "prefix": "/p d"}},
+            {"engine": {"endpoints": ["tcp://a:1"], "prefix": "/psd"}},
+            {"engine": {"endpoints": ["http://a:1/v3"], "prefix": "/psd"}},
+            {"engine": {"endpoints": ["http://a:1", "http://a:1"], "prefix": "/psd"}},
+            {"engine": {"type": "zookeeper", "endpoints": ["http://a:1"], "prefix": "/psd"}},
             {"exit_when_done": 1},
             {"optimizer": {"type": "sgd", "betas": [0.9, 0.999]}},
             {"optimizer": {"type": "adam", "betas": [0.9]}},

@@ -20,7 +20,8 @@ namespace psd {
 /// True for an error of a daemon that is away or silent, or has given this trainer up, and not for what the
 /// daemon answered itself. What became of what was sent is open then, so that it may be sent again.
 inline bool isLost(const Error& error) {
-  return error.code == ErrorCode::unavailable || error.code == ErrorCode::sessionEnded;
+  return error.code == ErrorCode::unavailable || error.code == ErrorCode::sessionEnded ||
+         error.code == ErrorCode::standby;
 }
 
 /// One connection to a daemon, what can be called over it, and its end. Whatever the RPC library throws is

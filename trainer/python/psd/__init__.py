@@ -5,11 +5,11 @@ from ._psd import version as __version__
 from .client import Client, Model, Table
 from .errors import (BadSlice, DeadlineExceeded, Error, Forbidden, InputOutputError, Internal, Interrupted, InvalidArgument,
                      ModelMismatch, NonFinite, NotReady, Overloaded, ProtocolMismatch, RankTaken, SessionEnded,
-                     ShuttingDown, Unauthenticated, Unavailable, WorldSizeMismatch)
+                     ShuttingDown, Standby, Unauthenticated, Unavailable, WorldSizeMismatch)
 
 __all__ = [
     "BadSlice", "Client", "DealtSamples", "DeadlineExceeded", "Error", "Forbidden", "InputOutputError", "Internal", "Interrupted",
     "InvalidArgument", "JoinInfo", "Model", "ModelMismatch", "NonFinite", "NotReady", "Overloaded", "PartialPush",
     "PendingPull", "PendingPush", "ProtocolMismatch", "PullInfo", "PushInfo", "RankTaken", "Rows", "SessionEnded",
-    "ShuttingDown", "Table", "Unauthenticated", "Unavailable", "WorldSizeMismatch", "__version__",
+    "ShuttingDown", "Standby", "Table", "Unauthenticated", "Unavailable", "WorldSizeMismatch", "__version__",
 ]

@@ -107,10 +107,15 @@ class Forbidden(Error, PermissionError):
     code = "forbidden"
 
 
+class Standby(Error, ConnectionError):
+    """The daemon serves nobody: it follows another one."""
+    code = "standby"
+
+
 _BY_CODE = {kind.code: kind for kind in (
     InvalidArgument, InputOutputError, Unavailable, DeadlineExceeded, ProtocolMismatch, ModelMismatch, WorldSizeMismatch,
     RankTaken, BadSlice, NonFinite, NotReady, Overloaded, ShuttingDown, Internal, SessionEnded, Interrupted, Unauthenticated,
-    Forbidden)}
+    Forbidden, Standby)}
 
 
 def of(code: str, message: str, retryable: bool) -> Error:

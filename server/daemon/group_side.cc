@@ -1,0 +1,200 @@
+#include "server/daemon/group_side.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include "common/config/json_file.h"
+#include "common/os/host.h"
+#include "common/os/text_file.h"
+#include "server/checkpoint/sealed_json.h"
+#include "server/daemon/begin_anew.h"
+#include "server/engine/etcd.h"
+#include "server/rpc/primary_client.h"
+
+namespace psd {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kConfigFile = "config.json";  // beside a copy
+constexpr std::string_view kMarkName = "primary.json";
+constexpr std::string_view kMarkChecksum = "crc32c";
+constexpr std::chrono::milliseconds kDialTime{1'000};
+
+/// What a standby keeps of its own configuration: all that is of its machine and not of the model.
+constexpr std::string_view kOwnKeys[] = {
+    "listen",  "http",   "auth",       "tls", "insecure", "device", "devices",     "threads",
+    "spin_us", "limits", "durability", "log", "save",     "engine", "replication", "$schema"};
+
+std::vector<Address> reachableAt(const std::vector<Address>& listen, const ReplicationConfig& config) {
+  if (!config.addresses.empty()) return config.addresses;
+  std::vector<Address> out;
+  for (Address address : listen) {
+    if (address.kind == Address::Kind::tcp && address.host == "*") address.host = hostName();
+    out.push_back(std::move(address));
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ServerGroup>> GroupSide::make(Server& server, kj::AsyncIoContext& io, Env& env) {
+  const DaemonConfig& config = server.loaded().config;
+  PSD_ASSIGN_OR_RETURN(Credentials credentials, readCredentials(config.replication.credentials, std::getenv));
+  kj::Timer& timer = io.provider->getTimer();
+  PSD_ASSIGN_OR_RETURN(auto engine, Etcd::open(io.provider->getNetwork(), timer, config.engine->etcd));
+  std::unique_ptr<GroupSide> side(new GroupSide(server, env, std::move(engine)));
+  GroupTerms terms{config.replication, config.engine->prefix + "/plan",
+                   reachableAt(server.addresses(), config.replication),
+                   fmt::format("psd on {} (process {})", hostName(), getpid())};
+  side->member_ = std::make_unique<GroupMember>(
+      std::move(terms), DaemonId{server.coordinator().daemonId()}, *side->engine_, *side, server.replicator(),
+      [credentials](PrimaryDial dial) {
+        return std::make_unique<PrimaryClient>(std::move(dial), credentials, kDialTime);
+      },
+      timer);
+  server.administration().setGroup(side->member_.get());
+  server.coordinator().keepDoor([member = side->member_.get()]() -> std::optional<Error> {
+    if (member->serves() > 0) return {};
+    return member->turnedAway();
+  });
+  return std::unique_ptr<ServerGroup>(std::move(side));
+}
+
+GroupSide::GroupSide(Server& server, Env& env, std::unique_ptr<Engine> engine)
+    : server_(server), env_(env), own_(server.loaded().effective), engine_(std::move(engine)) {}
+
+GroupSide::~GroupSide() noexcept(false) {
+  server_.coordinator().keepDoor(nullptr);
+  server_.administration().setGroup(nullptr);
+}
+
+void GroupSide::start() { member_->start(continued()); }
+
+bool GroupSide::goesOnElsewhere() const {
+  const GroupStatus status = member_->status();
+  return member_->serves() == 0 || !status.standby.empty();
+}
+
+// --- As primary ----------------------------------------------------------------------------------------
+
+Status GroupSide::serve(uint64_t epoch) {
+  server_.coordinator().setEpoch(epoch);
+  PSD_RETURN_IF_ERROR(server_.prepare());
+  markFolder(epoch);
+  note("primary", fmt::format("primary of epoch {}", epoch));
+  return {};
+}
+
+bool GroupSide::hasValues() const { return server_.host().models().ready(); }
+
+kj::Promise<Result<std::string>> GroupSide::sendCopy(std::shared_ptr<ImageStream> to) {
+  // Who follows is told what happened before, too.
+  server_.replicator()->append(server_.coordinator().departed());
+  std::string text = jsonText(server_.loaded().effective);
+  return server_.host().copyTo(std::move(to), {kConfigFile, std::move(text)});
+}
+
+kj::Promise<bool> GroupSide::closeGates() { return server_.closeGates(); }
+
+void GroupSide::openGates() { server_.openGates(); }
+
+// --- As standby ----------------------------------------------------------------------------------------
+
+Result<LoadedConfig> GroupSide::asPrimarys(const std::string& text) const {
+  PSD_ASSIGN_OR_RETURN(Json merged, parseJson(text, "the primary's configuration"));
+  if (!merged.is_object())
+    return Error{ErrorCode::invalidArgument, "the primary's configuration is no object"};
+  for (const std::string_view key : kOwnKeys) {
+    const std::string name(key);
+    merged.erase(name);
+    if (own_.contains(name)) merged[name] = own_[name];
+  }
+  auto loaded = readDaemonConfig(std::move(merged));
+  if (loaded.ok()) return loaded;
+  return Error{ErrorCode::invalidArgument,
+               "the primary's configuration does not do here: " + loaded.message()};
+}
+
+Result<ParameterStore*> GroupSide::makeCopy(Env& files, const Checkpoint& checkpoint) {
+  PSD_ASSIGN_OR_RETURN(const std::string text,
+                       readText(files, kConfigFile, kConfigBytesMax, "a configuration"));
+  PSD_ASSIGN_OR_RETURN(LoadedConfig config, asPrimarys(text));
+  PSD_ASSIGN_OR_RETURN(auto store, server_.host().makeCopy(files, checkpoint, config.config));
+  ParameterStore* const made = store.get();
+  const std::lock_guard hold(mutex_);
+  copy_ = Copy{std::move(store), std::move(config)};
+  return made;
+}
+
+void GroupSide::showCopy() {
+  std::optional<Copy> copy;
+  {
+    const std::lock_guard hold(mutex_);
+    copy.swap(copy_);
+  }
+  server_.goBy(copy->config);
+  server_.host().showCopy(std::move(copy->store),
+                          std::make_shared<const DaemonConfig>(server_.loaded().config));
+  note("standby", "the model of " + member_->status().primary + " is here, and follows it");
+}
+
+void GroupSide::serveCopy(Followed followed, uint64_t epoch) {
+  server_.coordinator().setEpoch(epoch);
+  const PriorRun prior = server_.host().serveCopy(std::move(followed.samples), std::move(followed.departed));
+  server_.coordinator().begin(prior);
+}
+
+void GroupSide::endWithPrimary(const std::string& reason) {
+  if (!server_.coordinator().end().requested())
+    server_.coordinator().requestStop("the primary has ended the run: " + reason);
+}
+
+// --- As either -----------------------------------------------------------------------------------------
+
+void GroupSide::beginAnew(const std::string& why) {
+  spdlog::warn("beginning anew: {}", why);
+  std::vector<std::string> addresses;
+  for (const Address& address : server_.addresses()) addresses.push_back(address.toString());
+  psd::beginAnew(addresses, server_.pages());
+}
+
+void GroupSide::fail(const Status& why) { server_.fail(why); }
+
+void GroupSide::note(const std::string& what, const std::string& line) {
+  spdlog::info("{}", line);
+  server_.coordinator().events().add(what, line);
+}
+
+// --- The folder ----------------------------------------------------------------------------------------
+
+void GroupSide::markFolder(uint64_t epoch) const {
+  const DurabilityConfig& durability = server_.loaded().config.durability;
+  if (!durability.enabled()) return;
+  const Json mark = {{"format", "psd primary"},
+                     {"daemon", fmt::format("{:016x}", server_.coordinator().daemonId())},
+                     {"epoch", epoch}};
+  const Status written = writeTextAtomically(env_, durability.path + "/" + std::string(kMarkName),
+                                             sealJson(mark, kMarkChecksum));
+  if (!written.ok()) spdlog::error("this folder cannot be gone on from by itself: {}", written.message());
+}
+
+std::optional<Continued> GroupSide::continued() const {
+  const DurabilityConfig& durability = server_.loaded().config.durability;
+  if (!durability.enabled() || durability.resume != "auto") return {};
+  const std::string path = durability.path + "/" + std::string(kMarkName);
+  const auto there = env_.exists(path);
+  if (!there.ok() || !*there) return {};
+  const auto text = readText(env_, path, kConfigBytesMax, "a mark");
+  const auto mark = text.ok() ? openSealedJson(*text, kMarkChecksum) : Result<Json>(text.error());
+  if (!mark.ok() || !mark->contains("daemon") || !mark->contains("epoch")) return {};
+  const uint64_t daemon = std::strtoull((*mark)["daemon"].get<std::string>().c_str(), nullptr, 16);
+  return Continued{DaemonId{daemon}, (*mark)["epoch"].get<uint64_t>(),
+                   durability.type == DurabilityConfig::Type::log};
+}
+
+}  // namespace psd

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include <kj/async-io.h>
+
+#include "server/config/daemon_config.h"
+#include "server/daemon/server.h"
+#include "server/engine/engine.h"
+
+namespace psd {
+
+/// What a daemon has beside itself where an engine is configured: the engine, its part in its group, and what
+/// that decides done to the server. Owned by the control loop's thread.
+class GroupSide final : public ServerGroup, public GroupHost {
+ public:
+  /// The others outlive it. Reads the engine's files and this daemon's credentials; connects nowhere.
+  static Result<std::unique_ptr<ServerGroup>> make(Server& server, kj::AsyncIoContext& io, Env& env);
+  ~GroupSide() noexcept(false) override;
+
+  void start() override;
+  GroupMember& member() override { return *member_; }
+  bool goesOnElsewhere() const override;
+
+ private:
+  /// A primary's model as it was copied, and the configuration that it goes by.
+  struct Copy {
+    std::unique_ptr<ParameterStore> store;
+    LoadedConfig config;
+  };
+
+  GroupSide(Server& server, Env& env, std::unique_ptr<Engine> engine);
+
+  Status serve(uint64_t epoch) override;
+  bool hasValues() const override;
+  kj::Promise<Result<std::string>> sendCopy(std::shared_ptr<ImageStream> to) override;
+  kj::Promise<bool> closeGates() override;
+  void openGates() override;
+  Result<ParameterStore*> makeCopy(Env& files, const Checkpoint& checkpoint) override;
+  void showCopy() override;
+  void serveCopy(Followed followed, uint64_t epoch) override;
+  void endWithPrimary(const std::string& reason) override;
+  [[noreturn]] void beginAnew(const std::string& why) override;
+  void fail(const Status& why) override;
+  void note(const std::string& what, const std::string& line) override;
+
+  /// This daemon's configuration with all that its primary's says of the model.
+  Result<LoadedConfig> asPrimarys(const std::string& text) const;
+  /// Keeps in the folder of what is saved whose it is, for a process that goes on from it.
+  void markFolder(uint64_t epoch) const;
+  std::optional<Continued> continued() const;
+
+  Server& server_;
+  Env& env_;
+  const nlohmann::ordered_json own_;  // this daemon's configuration as it was started
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<GroupMember> member_;
+  std::mutex mutex_;  // guards what follows
+  std::optional<Copy> copy_;
+};
+
+}  // namespace psd

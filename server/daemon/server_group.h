@@ -1,0 +1,19 @@
+#pragma once
+
+#include "server/group/group_member.h"
+
+namespace psd {
+
+/// A server's part in a group of daemons, made where an engine is configured. Owned by the control loop's
+/// thread.
+class ServerGroup {
+ public:
+  virtual ~ServerGroup() noexcept(false) = default;
+  /// Begins to find out what this daemon is; until it serves nobody is let in.
+  virtual void start() = 0;
+  virtual GroupMember& member() = 0;
+  /// Whether another daemon has the model, or is to have it when this one is gone.
+  virtual bool goesOnElsewhere() const = 0;
+};
+
+}  // namespace psd

@@ -1,0 +1,247 @@
+#include "server/engine/etcd.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <kj/refcount.h>
+#include <spdlog/spdlog.h>
+
+#include "common/os/private_file.h"
+#include "common/os/random_id.h"
+#include "common/text/text.h"
+#include "common/tls/tls_context.h"
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kAgainMs = 200;               // after an error
+constexpr uint64_t kPasswordFileMax = 4u << 10;  // bytes
+
+/// What members said, none of which had an answer: first what waiting does not mend.
+Error together(const std::vector<Error>& errors) {
+  for (const Error& error : errors) {
+    if (!isRetryable(error.code)) return {error.code, "etcd: " + error.message};
+  }
+  const auto text = [](const Error& error) { return error.message; };
+  return {ErrorCode::unavailable, "etcd: no answer: " + joined(errors, "; ", text)};
+}
+
+Result<std::string> readPassword(const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(std::string text,
+                       readPrivateText(path, kPasswordFileMax, "a file with a password", true));
+  text.resize(std::min(text.find_first_of("\r\n"), text.size()));
+  if (text.empty())
+    return Error{ErrorCode::invalidArgument, quotedPath(path) + ": its first line is empty: no password"};
+  if (!isUtf8(text))
+    return Error{ErrorCode::invalidArgument, quotedPath(path) + ": the password is no UTF-8"};
+  return text;
+}
+
+}  // namespace
+
+/// Members that are asked the same.
+template <class T>
+struct Etcd::Race : public kj::Refcounted {
+  explicit Race(kj::Own<kj::PromiseFulfiller<Result<T>>> first) : fulfiller(kj::mv(first)) {}
+
+  void arrived(Result<T>&& answer) {
+    waitFor--;
+    if (answer.ok()) return fulfiller->fulfill(kj::mv(answer));
+    errors.push_back(answer.error());
+    if (waitFor == 0) fulfiller->fulfill(together(errors));
+  }
+
+  kj::Own<kj::PromiseFulfiller<Result<T>>> fulfiller;  // takes the first alone
+  size_t waitFor = 0;
+  std::vector<Error> errors;
+};
+
+/// What is kept at a key.
+struct Etcd::Announcement {
+  std::string key, text;
+  uint64_t ttlSeconds = 0;
+  uint64_t lease = 0;  // 0: none yet
+};
+
+Result<std::unique_ptr<Etcd>> Etcd::open(kj::Network& network, kj::Timer& timer, const EtcdOptions& options) {
+  if (options.members.empty()) return Error{ErrorCode::invalidArgument, "etcd: no member is named"};
+  std::string password;
+  if (!options.user.empty()) {
+    PSD_ASSIGN_OR_RETURN(password, readPassword(options.passwordFile));
+  }
+  const bool anyTls =
+      std::ranges::any_of(options.members, [](const EtcdMember& member) { return member.tls; });
+  if (anyTls) PSD_RETURN_IF_ERROR(TlsContext::forClient(options.tls).status());
+  return std::make_unique<Etcd>(network, timer, options, password);
+}
+
+Etcd::Etcd(kj::Network& network, kj::Timer& timer, EtcdOptions options, const std::string& password)
+    : timer_(timer), options_(std::move(options)), tasks_(*this) {
+  for (const EtcdMember& member : options_.members) {
+    endpoints_.push_back(std::make_unique<EtcdEndpoint>(network, timer, options_, member, password));
+  }
+}
+
+kj::Promise<void> Etcd::after(uint64_t milliseconds) {
+  return timer_.afterDelay(milliseconds * kj::MILLISECONDS);
+}
+
+template <class T>
+kj::Promise<Result<T>> Etcd::firstOf(const Ask<T>& ask) {
+  auto pair = kj::newPromiseAndFulfiller<Result<T>>();
+  auto race = kj::refcounted<Race<T>>(kj::mv(pair.fulfiller));
+  race->waitFor = endpoints_.size();
+  // The slower ones are not cut off: their connections are of use for the next call.
+  for (const auto& endpoint : endpoints_) {
+    tasks_.add(ask(*endpoint).then(
+        [race = kj::addRef(*race)](Result<T> answer) mutable { race->arrived(kj::mv(answer)); }));
+  }
+  return kj::mv(pair.promise);
+}
+
+kj::Promise<Result<std::string>> Etcd::inTurn(std::string path, std::string body, bool etcd::Refusal::*known,
+                                              size_t tried) {
+  const size_t place = lastGood_;
+  auto asked = endpoints_[place]->post(path, body, known);
+  return asked.then([this, path = std::move(path), body = std::move(body), known, tried,
+                     place](Result<std::string> answer) mutable -> kj::Promise<Result<std::string>> {
+    if (answer.ok()) return kj::mv(answer);
+    if (lastGood_ == place) lastGood_ = (place + 1) % endpoints_.size();
+    if (tried + 1 >= endpoints_.size()) return Result<std::string>(together({answer.error()}));
+    return inTurn(std::move(path), std::move(body), known, tried + 1);
+  });
+}
+
+kj::Promise<Result<etcd::Range>> Etcd::range(std::string key) {
+  using Answer = Result<etcd::Range>;
+  return firstOf<etcd::Range>([key](EtcdEndpoint& endpoint) {
+    return endpoint.post("/v3/kv/range", etcd::rangeRequest(key))
+        .then([key, &endpoint](Result<std::string> body) -> Answer {
+          if (!body.ok()) return body.error();
+          Answer range = etcd::readRange(*body, key);
+          return range.ok() ? kj::mv(range) : Answer(endpoint.named(range.error()));
+        });
+  });
+}
+
+kj::Promise<Result<Stored>> Etcd::read(std::string key) {
+  return range(std::move(key)).then([](Result<etcd::Range> range) -> Result<Stored> {
+    if (!range.ok()) return range.error();
+    return std::move(range->stored);
+  });
+}
+
+kj::Promise<Result<Swapped>> Etcd::swap(std::string key, uint64_t expectedRevision, std::string text) {
+  using Answer = Result<Swapped>;
+  if (text.size() > kEngineTextBytesMax) {
+    return Answer(Error{ErrorCode::invalidArgument, key + ": a text of " + std::to_string(text.size()) +
+                                                        " bytes; etcd is given " +
+                                                        std::to_string(kEngineTextBytesMax) + " at most"});
+  }
+  const std::string request = etcd::swapRequest(key, expectedRevision, text);
+  return firstOf<Swapped>([&](EtcdEndpoint& endpoint) {
+    return endpoint.post("/v3/kv/txn", request)
+        .then([key, text, &endpoint](Result<std::string> body) -> Answer {
+          if (!body.ok()) return body.error();
+          Answer swapped = etcd::readSwap(*body, key, text);
+          return swapped.ok() ? kj::mv(swapped) : Answer(endpoint.named(swapped.error()));
+        });
+  });
+}
+
+kj::Promise<Result<Stored>> Etcd::changed(std::string key, uint64_t afterRevision) {
+  using Answer = Result<Stored>;
+  return range(key).then([this, key, afterRevision](Result<etcd::Range> range) -> kj::Promise<Answer> {
+    if (!range.ok()) {
+      if (!isRetryable(range.error().code)) return Answer(range.error());
+      return after(kAgainMs).then([this, key, afterRevision] { return changed(key, afterRevision); });
+    }
+    if (range->stored.revision > afterRevision) return Answer(std::move(range->stored));
+    // A member that is cut off from the others hears of nothing, so all are watched, and the key is read now
+    // and then.
+    auto first = after(options_.pollMs).then([this, key, afterRevision] { return poll(key, afterRevision); });
+    for (const auto& endpoint : endpoints_) {
+      first = first.exclusiveJoin(follow(*endpoint, key, range->asOf + 1, afterRevision));
+    }
+    return kj::mv(first);
+  });
+}
+
+kj::Promise<Result<Stored>> Etcd::poll(std::string key, uint64_t afterRevision) {
+  return read(key).then([this, key, afterRevision](Result<Stored> stored) -> kj::Promise<Result<Stored>> {
+    const bool is = stored.ok() ? stored->revision > afterRevision : !isRetryable(stored.error().code);
+    if (is) return kj::mv(stored);
+    return after(stored.ok() ? options_.pollMs : kAgainMs).then([this, key, afterRevision] {
+      return poll(key, afterRevision);
+    });
+  });
+}
+
+kj::Promise<Result<Stored>> Etcd::follow(EtcdEndpoint& endpoint, std::string key, uint64_t fromRevision,
+                                         uint64_t afterRevision) {
+  return endpoint.watch(key, fromRevision)
+      .then([this, &endpoint, key, fromRevision,
+             afterRevision](Result<etcd::WatchLine> line) -> kj::Promise<Result<Stored>> {
+        if (line.ok() && line->changed && line->changed->revision > afterRevision) {
+          return Result<Stored>(*std::move(line->changed));
+        }
+        // What waiting does not mend is told by the reads beside this.
+        const uint64_t from = line.ok() ? std::max(fromRevision, line->compacted) : fromRevision;
+        return after(kAgainMs).then([this, &endpoint, key, from, afterRevision] {
+          return follow(endpoint, key, from, afterRevision);
+        });
+      });
+}
+
+kj::Promise<Status> Etcd::announce(std::string key, std::string text, uint64_t ttlSeconds) {
+  auto announcement = kj::heap<Announcement>();
+  announcement->key = std::move(key);
+  announcement->text = std::move(text);
+  announcement->ttlSeconds = std::max<uint64_t>(ttlSeconds, 1);
+  auto& kept = *announcement;
+  auto end = kj::defer([this, &kept] {
+    if (kept.lease == 0) return;
+    tasks_.add(inTurn("/v3/lease/revoke", etcd::leaseRequest(kept.lease), nullptr, 0).ignoreResult());
+  });
+  return begin(kept).attach(kj::mv(end)).attach(kj::mv(announcement));
+}
+
+/// By a number of its own, so that it is safe to ask again.
+kj::Promise<Status> Etcd::begin(Announcement& announcement) {
+  constexpr uint64_t kLeaseMax = (uint64_t{1} << 63) - 1;
+  announcement.lease = std::max<uint64_t>(drawId() & kLeaseMax, 1);
+  return inTurn("/v3/lease/grant", etcd::grantRequest(announcement.lease, announcement.ttlSeconds),
+                &etcd::Refusal::leaseExists, 0)
+      .then([this, &announcement](Result<std::string> granted) -> kj::Promise<Result<std::string>> {
+        if (!granted.ok()) return kj::mv(granted);
+        return inTurn("/v3/kv/put", etcd::putRequest(announcement.key, announcement.text, announcement.lease),
+                      nullptr, 0);
+      })
+      .then([this, &announcement](Result<std::string> put) -> kj::Promise<Status> {
+        if (put.ok()) return keep(announcement);
+        if (!isRetryable(put.error().code)) return Status(put.error());
+        return after(kAgainMs).then([this, &announcement] { return begin(announcement); });
+      });
+}
+
+kj::Promise<Status> Etcd::keep(Announcement& announcement) {
+  return after(announcement.ttlSeconds * 1000 / 3)
+      .then([this, &announcement] {
+        return inTurn("/v3/lease/keepalive", etcd::leaseRequest(announcement.lease),
+                      &etcd::Refusal::noSuchLease, 0);
+      })
+      .then([this, &announcement](Result<std::string> answer) -> kj::Promise<Status> {
+        if (answer.ok()) {
+          const Result<uint64_t> seconds =
+              answer->empty() ? Result<uint64_t>(0) : etcd::readKeepAlive(*answer);
+          if (seconds.ok() && *seconds == 0) return begin(announcement);
+        }
+        return keep(announcement);
+      });
+}
+
+void Etcd::taskFailed(kj::Exception&& exception) {
+  spdlog::debug("etcd: a call ended: {}", exception.getDescription().cStr());
+}
+
+}  // namespace psd

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <kj/async-io.h>
+#include <kj/timer.h>
+
+#include "server/engine/engine.h"
+#include "server/engine/etcd_endpoint.h"
+#include "server/engine/etcd_options.h"
+
+namespace psd {
+
+/// etcd 3.4 or later, by its JSON over HTTP. Reads and swaps go to all members at the same time, and the
+/// first answer counts: which member leads, or is gone, need not be known. Owned by one event loop.
+class Etcd final : public Engine, private kj::TaskSet::ErrorHandler {
+ public:
+  /// Reads the password's file, and those for TLS to see that they are right; connects nowhere. Network and
+  /// timer outlive it.
+  static Result<std::unique_ptr<Etcd>> open(kj::Network& network, kj::Timer& timer,
+                                            const EtcdOptions& options);
+
+  Etcd(kj::Network& network, kj::Timer& timer, EtcdOptions options, const std::string& password);
+
+  kj::Promise<Result<Stored>> read(std::string key) override;
+  kj::Promise<Result<Swapped>> swap(std::string key, uint64_t expectedRevision, std::string text) override;
+  kj::Promise<Result<Stored>> changed(std::string key, uint64_t afterRevision) override;
+  kj::Promise<Status> announce(std::string key, std::string text, uint64_t ttlSeconds) override;
+
+ private:
+  struct Announcement;
+  template <class T>
+  struct Race;
+  template <class T>
+  using Ask = std::function<kj::Promise<Result<T>>(EtcdEndpoint&)>;
+
+  /// The first answer of any member; an Error, of them all, where none has one.
+  template <class T>
+  kj::Promise<Result<T>> firstOf(const Ask<T>& ask);
+  /// Member after member, from the one that answered last, until one answers.
+  kj::Promise<Result<std::string>> inTurn(std::string path, std::string body, bool etcd::Refusal::*known,
+                                          size_t tried);
+
+  kj::Promise<Result<etcd::Range>> range(std::string key);
+  kj::Promise<Result<Stored>> poll(std::string key, uint64_t afterRevision);
+  /// Resolves once a member tells of a change.
+  kj::Promise<Result<Stored>> follow(EtcdEndpoint& endpoint, std::string key, uint64_t fromRevision,
+                                     uint64_t afterRevision);
+  kj::Promise<Status> begin(Announcement& announcement);
+  kj::Promise<Status> keep(Announcement& announcement);
+  kj::Promise<void> after(uint64_t milliseconds);
+
+  void taskFailed(kj::Exception&& exception) override;
+
+  kj::Timer& timer_;
+  const EtcdOptions options_;
+  std::vector<std::unique_ptr<EtcdEndpoint>> endpoints_;
+  size_t lastGood_ = 0;  // of endpoints_
+  kj::TaskSet tasks_;    // what is asked still, though an answer is there
+};
+
+}  // namespace psd

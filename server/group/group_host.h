@@ -1,0 +1,54 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <kj/async.h>
+
+#include "server/replica/follower.h"
+#include "server/replica/image_stream.h"
+
+namespace psd {
+
+/// The daemon around a GroupMember, as far as that decides about it. Owned by the control loop's thread, on
+/// which every method is called but makeCopy().
+class GroupHost {
+ public:
+  virtual ~GroupHost() noexcept(false) = default;
+
+  // --- As primary ----------------------------------------------------------------------------------------
+
+  /// The daemon is its group's first primary, or goes on from what it has saved: it begins to serve. Blocks.
+  virtual Status serve(uint64_t epoch) = 0;
+  /// Whether the model has its values, so that another daemon can follow.
+  virtual bool hasValues() const = 0;
+  /// Writes the configuration and a checkpoint of the model to the stream, on a thread of its own; gives its
+  /// path.
+  virtual kj::Promise<Result<std::string>> sendCopy(std::shared_ptr<ImageStream> to) = 0;
+  /// No gradient begins any more; resolves once those that have begun are in the model and answered, or not
+  /// in time.
+  virtual kj::Promise<bool> closeGates() = 0;
+  virtual void openGates() = 0;
+
+  // --- As standby ----------------------------------------------------------------------------------------
+
+  /// Makes the store of a primary's checkpoint. On any thread; blocks.
+  virtual Result<ParameterStore*> makeCopy(Env& files, const Checkpoint& checkpoint) = 0;
+  /// The copy is in place and follows the primary from now on.
+  virtual void showCopy() = 0;
+  /// The copy is the model from now on, and the daemon serves.
+  virtual void serveCopy(Followed followed, uint64_t epoch) = 0;
+  /// The primary has ended the run.
+  virtual void endWithPrimary(const std::string& reason) = 0;
+
+  // --- As either -----------------------------------------------------------------------------------------
+
+  /// Throws everything away and begins as another process. Does not return.
+  [[noreturn]] virtual void beginAnew(const std::string& why) = 0;
+  /// The daemon cannot serve: it ends with this error.
+  virtual void fail(const Status& why) = 0;
+  /// Tells people, and as an event, what has become of the group.
+  virtual void note(const std::string& what, const std::string& line) = 0;
+};
+
+}  // namespace psd

@@ -1,0 +1,497 @@
+#include "server/group/group_member.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <kj/debug.h>
+#include <spdlog/spdlog.h>
+
+#include "common/os/random_id.h"
+#include "common/os/socket.h"
+#include "server/group/group_text.h"
+#include "server/plan/plan_json.h"
+
+namespace psd {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLook{10};
+constexpr milliseconds kProbe{250};
+constexpr milliseconds kAnswerTime{50};    // until an answer has left this process
+constexpr milliseconds kTold{250};         // for a last word to a standby
+constexpr milliseconds kEngineAgain{500};  // after an error that waiting does not mend
+
+GroupRules rulesOf(const ReplicationConfig& config) {
+  return {.beat = milliseconds(config.heartbeatMs),
+          .silence = milliseconds(config.silenceMs),
+          .alone = milliseconds(config.aloneMs),
+          .wait = config.wait == ReplicationConfig::Wait::standby ? GroupRules::Wait::standby
+                                                                  : GroupRules::Wait::none};
+}
+
+}  // namespace
+
+GroupMember::GroupMember(GroupTerms terms, DaemonId me, Engine& engine, GroupHost& host,
+                         std::shared_ptr<Replicator> replicator, DialPrimary dial, kj::Timer& timer)
+    : terms_(std::move(terms)),
+      engine_(engine),
+      host_(host),
+      replicator_(std::move(replicator)),
+      dial_(std::move(dial)),
+      timer_(timer),
+      state_(me, rulesOf(terms_.replication), now()),
+      tasks_(*this) {
+  tasks_.add(mailbox_.run());
+}
+
+GroupMember::~GroupMember() noexcept(false) {
+  if (connection_) connection_->stop();
+}
+
+void GroupMember::taskFailed(kj::Exception&& exception) {
+  spdlog::error("replication: {}", exception.getDescription().cStr());
+}
+
+void GroupMember::start(std::optional<Continued> continued) {
+  continued_ = continued;
+  tasks_.add(engine_.read(terms_.planKey).then([this](Result<Stored> stored) -> kj::Promise<void> {
+    if (!stored.ok()) return retryStart(stored.error());
+    auto view = read(*stored);
+    if (!view.ok()) return retryStart(view.error());
+    engineError_.clear();
+    started_ = true;
+    startedAt_ = now();
+    happen([&](TimePoint time) { return state_.start(*view, 0, time); });
+    tasks_.add(keepTicking());
+    tasks_.add(keepWatching());
+    return kj::READY_NOW;
+  }));
+}
+
+kj::Promise<void> GroupMember::retryStart(const Error& error) {
+  if (engineError_ != error.message) spdlog::warn("waiting for the plan: {}", error.message);
+  engineError_ = error.message;
+  return timer_.afterDelay(kEngineAgain.count() * kj::MILLISECONDS).then([this] { start(continued_); });
+}
+
+// --- The rules -----------------------------------------------------------------------------------------
+
+void GroupMember::happen(const Event& event) {
+  const TimePoint time = now();
+  const bool mayWait = terms_.replication.wait == ReplicationConfig::Wait::standby;
+  const bool followed = feed_ != nullptr && state_.primary() != nullptr;
+  // Whatever is appended until the rules have decided waits for the decision.
+  if (followed && mayWait) replicator_->waitForStandby(true);
+  GroupActions actions;
+  if (state_.primary()) actions = state_.recordAppended(replicator_->next() - 1, time);
+  GroupActions more = event(time);
+  std::move(more.begin(), more.end(), std::back_inserter(actions));
+  const PrimaryState* const primary = state_.primary();
+  if (primary) replicator_->waitForStandby(mayWait && primary->waitsFor().has_value());
+  for (const GroupAction& action : actions) {
+    std::visit([this](const auto& what) { act(what); }, action);
+  }
+}
+
+kj::Promise<void> GroupMember::keepTicking() {
+  const uint64_t pause =
+      std::min<uint64_t>(kLook.count(), std::max<uint64_t>(terms_.replication.heartbeatMs / 4, 1));
+  return timer_.afterDelay(pause * kj::MILLISECONDS).then([this] {
+    tick();
+    return keepTicking();
+  });
+}
+
+void GroupMember::tick() {
+  if (feed_ && state_.primary()) {
+    const uint64_t heard = feed_->state().heardMs;
+    if (std::exchange(feedHeardMs_, heard) != heard) {
+      happen([&](TimePoint time) { return state_.standbyHeard(follower_, time); });
+    }
+    if (feed_ && feed_->state().hasImage) {  // the rules may have let it go just now
+      const uint64_t held = replicator_->heldTo() - 1;
+      happen([&](TimePoint time) { return state_.standbyHolds(follower_, held, time); });
+    }
+  }
+  if (const uint64_t heard = *heardMs_; std::exchange(heardTold_, heard) != heard) {
+    happen([&](TimePoint time) { return state_.primaryHeard(time); });
+    tellHeld();
+  }
+  happen([&](TimePoint time) { return state_.tick(time); });
+  claimWhatIsOurs();
+}
+
+void GroupMember::tellHeld() {
+  if (!hasCopy_ || !copy_) return;
+  const auto progress = copy_->progress();
+  if (!progress.ok()) return;
+  const uint64_t number = progress->held > 0 ? progress->held - 1 : 0;
+  happen([&](TimePoint time) { return state_.recordsHeld(number, time); });
+}
+
+void GroupMember::claimWhatIsOurs() {
+  if (!continued_ || !started_ || state_.role() != GroupRole::newcomer) return;
+  const PlanView& plan = state_.plan();
+  if (plan.revision == 0 || plan.primary != continued_->primary || plan.epoch != continued_->epoch) {
+    continued_.reset();  // somebody else went on
+    return;
+  }
+  // Where there is a standby, it is the one to go on, if it lives.
+  const auto wait = milliseconds(2 * terms_.replication.aloneMs);
+  if (plan.standby && (!continued_->whole || now() - startedAt_ < wait)) return;
+  happen([&](TimePoint time) { return state_.claim(plan, time); });
+}
+
+Status GroupMember::recover() {
+  if (serving_ > 0) return {ErrorCode::invalidArgument, "this daemon is the primary already"};
+  const PlanView plan = state_.plan();
+  if (!started_ || plan.revision == 0)
+    return {ErrorCode::notReady, "the plan is not known yet: " + engineError_};
+  if (state_.role() == GroupRole::standby) {
+    return {ErrorCode::invalidArgument,
+            "this daemon is the standby in sync: it takes over by itself when the primary is dead"};
+  }
+  if (connection_ &&
+      secondsSince(*heardMs_) * 1000 < 2.0 * static_cast<double>(terms_.replication.silenceMs) &&
+      *heardMs_ > 0) {
+    return {ErrorCode::invalidArgument, "the primary lives: it was heard just now"};
+  }
+  happen([&](TimePoint time) { return state_.claim(plan, time); });
+  return {};
+}
+
+// --- The plan ------------------------------------------------------------------------------------------
+
+Result<PlanView> GroupMember::read(const Stored& stored) {
+  if (stored.revision == 0) {
+    plan_.reset();
+    planRevision_ = 0;
+    return PlanView{};
+  }
+  PSD_ASSIGN_OR_RETURN(Plan plan, parsePlan(stored.text));
+  if (stored.revision < planRevision_) return state_.plan();
+  plan_ = std::move(plan);
+  planRevision_ = stored.revision;
+  // A run that is over leaves the place to the next one.
+  if (plan_->ended) return PlanView{};
+  const PlannedGroup& group = plan_->groups.front();
+  return PlanView{stored.revision, group.epoch, group.primary, group.standby};
+}
+
+void GroupMember::learn(const Stored& stored) {
+  auto view = read(stored);
+  if (!view.ok()) {
+    engineError_ = view.message();
+    return;
+  }
+  engineError_.clear();
+  if (plan_ && plan_->ended && serving_ == 0)
+    return host_.endWithPrimary("the plan says that the run is over");
+  happen([&](TimePoint time) { return state_.planRead(*view, time); });
+}
+
+Result<Plan> GroupMember::planWith(const PlanView& wanted) const {
+  const uint64_t proposal = drawId();
+  const DaemonId me = state_.me();
+  if (!plan_ || plan_->ended) {
+    Plan plan;
+    plan.proposal = proposal;
+    plan.groups.push_back(
+        {.epoch = plan_ ? plan_->groups.front().epoch + 1 : 1, .primary = me, .history = drawId()});
+    plan.daemons[me] = terms_.addresses;
+    return plan;
+  }
+  Plan plan = *plan_;
+  const PlannedGroup& group = plan.groups.front();
+  if (wanted.primary != group.primary) {
+    if (wanted.primary == me) plan.daemons[me] = terms_.addresses;
+    return withPrimary(std::move(plan), 0, wanted.primary, drawId(), proposal);
+  }
+  if (!wanted.standby) return withoutStandby(std::move(plan), 0, proposal);
+  return withStandby(std::move(plan), 0, *wanted.standby, followerAddresses_, proposal);
+}
+
+kj::Promise<void> GroupMember::keepWatching() {
+  return engine_.changed(terms_.planKey, planRevision_)
+      .then([this](Result<Stored> stored) -> kj::Promise<void> {
+        if (stored.ok()) {
+          learn(*stored);
+          return kj::READY_NOW;
+        }
+        engineError_ = stored.message();
+        return timer_.afterDelay(kEngineAgain.count() * kj::MILLISECONDS);
+      })
+      .then([this] { return keepWatching(); });
+}
+
+void GroupMember::act(const group_action::Read&) {
+  tasks_.add(engine_.read(terms_.planKey).then([this](Result<Stored> stored) {
+    if (stored.ok()) return learn(*stored);
+    engineError_ = stored.message();
+    happen([&](TimePoint time) { return state_.readUnknown(time); });
+  }));
+}
+
+void GroupMember::act(const group_action::Swap& swap) {
+  auto plan = planWith(swap.wanted);
+  if (!plan.ok()) {
+    // The plan has changed since: what it is now says more.
+    spdlog::debug("a change of the plan makes no sense any more: {}", plan.message());
+    tasks_.add(kj::evalLater([this] { happen([&](TimePoint time) { return state_.swapUnknown(time); }); }));
+    return;
+  }
+  const bool anew = swap.expectedRevision == 0 && plan_ && plan_->ended;
+  const uint64_t expected = anew ? planRevision_ : swap.expectedRevision;
+  tasks_.add(engine_.swap(terms_.planKey, expected, planText(*plan)).then([this](Result<Swapped> swapped) {
+    if (!swapped.ok()) {
+      engineError_ = swapped.message();
+      return happen([&](TimePoint time) { return state_.swapUnknown(time); });
+    }
+    auto view = read(swapped->now);
+    if (!view.ok()) {
+      engineError_ = view.message();
+      return happen([&](TimePoint time) { return state_.swapUnknown(time); });
+    }
+    engineError_.clear();
+    happen([&](TimePoint time) {
+      return swapped->won ? state_.swapWon(*view, time) : state_.swapRefused(*view, time);
+    });
+  }));
+}
+
+// --- As primary ----------------------------------------------------------------------------------------
+
+Result<GroupMember::Admitted> GroupMember::admit(const FollowerRequest& request,
+                                                 std::shared_ptr<EventLoop> loop) {
+  if (request.primary != state_.me()) {
+    return Error{ErrorCode::standby,
+                 fmt::format("this is daemon {}, not {}", hex(state_.me()), hex(request.primary))};
+  }
+  if (request.follower == DaemonId{}) return Error{ErrorCode::notReady, "asked for the number alone"};
+  if (serving_ == 0) return turnedAway();
+  if (leaving_) return Error{ErrorCode::unavailable, "the daemon is about to end"};
+  if (!host_.hasValues()) return Error{ErrorCode::notReady, "the model has no values yet"};
+  if (request.addresses.empty())
+    return Error{ErrorCode::invalidArgument, "a follower has at least one address"};
+  std::shared_ptr<FeedHandle> feed =
+      std::make_shared<FeedHandle>(std::move(loop), std::make_shared<FeedState>());
+  // Another process at the address of the one before is the sign that that one is dead.
+  if (feed_ && follower_ != request.follower && request.addresses == followerAddresses_) {
+    happen([&](TimePoint time) { return state_.peerRefuses(follower_, time); });
+  }
+  const PrimaryState* const primary = state_.primary();
+  if (primary->waitsFor() && primary->waitsFor() != request.follower) {
+    return Error{ErrorCode::notReady,
+                 fmt::format("pushes wait for another standby, {}, until the plan does not name it any more",
+                             hex(*primary->waitsFor()))};
+  }
+  const std::shared_ptr<FeedHandle> before = std::exchange(feed_, feed);
+  if (before) close(*before, "another standby follows now");
+  follower_ = request.follower;
+  followerName_ = request.name;
+  followerAddresses_ = request.addresses;
+  feedHeardMs_ = 0;
+  happen([&](TimePoint time) { return state_.standbySubscribed(follower_, time); });
+  if (feed_ != feed) return Error{ErrorCode::notReady, "this daemon has another standby"};
+  host_.note("standby", fmt::format("{} follows as {}", followerName_, hex(follower_)));
+  return Admitted{state_.plan().epoch, feed,
+                  [this](std::shared_ptr<ImageStream> to) {
+                    return executor_->executeAsync(
+                        [this, to = std::move(to)]() mutable { return host_.sendCopy(std::move(to)); });
+                  },
+                  replicator_, terms_.replication};
+}
+
+void GroupMember::close(FeedHandle& feed, const std::string& why) {
+  tasks_.add(feed.post([why](ReplicaFeed& open) { open.close({ErrorCode::unavailable, why}); }));
+}
+
+void GroupMember::feedEnded(const std::shared_ptr<FeedHandle>& feed, const Status& why) {
+  if (feed != feed_) return;  // of one that another took the place of
+  host_.note("standby", fmt::format("{} does not follow any more: {}", followerName_, why.message()));
+  const DaemonId follower = follower_;
+  feed_ = nullptr;
+  if (why.error().code == ErrorCode::shuttingDown) {
+    happen([&](TimePoint time) { return state_.standbyLeaves(follower, time); });
+  }
+  happen([&](TimePoint time) { return state_.standbyConnectionGone(follower, time); });
+  if (state_.primary() && state_.primary()->waitsFor() == follower) lookAfter(follower, followerAddresses_);
+}
+
+void GroupMember::lookAfter(DaemonId standby, std::vector<Address> addresses) {
+  tasks_.add(background_
+                 .run<bool>([addresses = std::move(addresses)] {
+                   return std::ranges::all_of(addresses, [](const Address& address) {
+                     bool refused = false;
+                     return !connectTo(address, kProbe, &refused).ok() && refused;
+                   });
+                 })
+                 .then([this, standby](bool dead) {
+                   if (dead) happen([&](TimePoint time) { return state_.peerRefuses(standby, time); });
+                 }));
+}
+
+void GroupMember::act(const group_action::TellInSync& told) {
+  host_.note("standby",
+             fmt::format("{} is in sync, by revision {} of the plan", followerName_, told.plan.revision));
+  if (!feed_ || follower_ != told.standby) return;
+  tasks_.add(feed_->post([revision = told.plan.revision](ReplicaFeed& feed) { feed.tellInSync(revision); }));
+}
+
+void GroupMember::act(const group_action::TellTakeOver& told) {
+  if (!feed_ || follower_ != told.standby) return;
+  lastWord_ =
+      feed_->ask([revision = told.plan.revision](ReplicaFeed& feed) { return feed.tellTakeOver(revision); });
+}
+
+void GroupMember::act(const group_action::DropStandby& dropped) {
+  if (!feed_ || follower_ != dropped.standby) return;
+  const std::shared_ptr<FeedHandle> feed = std::exchange(feed_, nullptr);
+  close(*feed, "the primary lets its standby go");
+}
+
+void GroupMember::act(const group_action::CloseGates&) {
+  tasks_.add(host_.closeGates().then([this](bool closed) {
+    if (closed) happen([&](TimePoint time) { return state_.gatesClosed(time); });
+  }));
+}
+
+void GroupMember::act(const group_action::OpenGates&) {
+  host_.openGates();
+  KJ_IF_MAYBE (switched, switched_) {
+    (*switched)->fulfill(
+        Status(ErrorCode::notReady, "there is no standby in sync, or it could not take over in time"));
+    switched_ = nullptr;
+  }
+}
+
+kj::Promise<Status> GroupMember::switchOver() {
+  if (serving_ == 0)
+    return Status(ErrorCode::standby, "this daemon is not the primary; ask " + primaryAddress());
+  if (switched_ != nullptr) return Status(ErrorCode::notReady, "another switch-over is under way");
+  auto pair = kj::newPromiseAndFulfiller<Status>();
+  switched_ = kj::mv(pair.fulfiller);
+  happen([&](TimePoint time) { return state_.handOver(time); });
+  return kj::mv(pair.promise);
+}
+
+// --- The end -------------------------------------------------------------------------------------------
+
+void GroupMember::act(const group_action::StepDown& down) {
+  serving_ = 0;
+  const std::string why =
+      down.handedOver
+          ? fmt::format("daemon {} is the primary from now on", hex(state_.plan().primary))
+          : fmt::format(
+                "daemon {} is the primary in epoch {}: what is here and nobody was told of is thrown away",
+                hex(state_.plan().primary), state_.plan().epoch);
+  tasks_.add(whenLastWordSaid()
+                 .then([this] {
+                   KJ_IF_MAYBE (switched, switched_) {
+                     (*switched)->fulfill(Status());
+                     switched_ = nullptr;
+                     return timer_.afterDelay(kAnswerTime.count() * kj::MILLISECONDS);
+                   }
+                   return kj::Promise<void>(kj::READY_NOW);
+                 })
+                 .then([this, why] { host_.beginAnew(why); }));
+}
+
+void GroupMember::act(const group_action::Ended&) {
+  tasks_.add(whenLastWordSaid().then([this] {
+    KJ_IF_MAYBE (left, left_) {
+      (*left)->fulfill();
+      left_ = nullptr;
+    }
+  }));
+}
+
+kj::Promise<void> GroupMember::whenLastWordSaid() {
+  auto said = std::exchange(lastWord_, kj::Promise<Status>(Status())).ignoreResult();
+  return timer_.timeoutAfter(kTold.count() * kj::MILLISECONDS, kj::mv(said)).catch_([](kj::Exception&&) {});
+}
+
+kj::Promise<void> GroupMember::leave() {
+  leaving_ = true;
+  if (!started_ || state_.role() == GroupRole::over || left_ != nullptr) return kj::READY_NOW;
+  auto pair = kj::newPromiseAndFulfiller<void>();
+  left_ = kj::mv(pair.fulfiller);
+  happen([&](TimePoint time) { return state_.leave(time); });
+  // The rules answer in time; the engine may not.
+  const uint64_t most = 2 * terms_.replication.aloneMs;
+  return timer_.timeoutAfter(most * kj::MILLISECONDS, kj::mv(pair.promise)).catch_([](kj::Exception&&) {
+    spdlog::warn("ending without the engine's answer");
+  });
+}
+
+kj::Promise<void> GroupMember::endRun(const std::string& reason) {
+  leaving_ = true;
+  if (serving_ == 0 || !plan_) return kj::READY_NOW;
+  Plan ended = *plan_;
+  ended.ended = true;
+  ended.proposal = drawId();
+  // A standby that sees neither this nor the plan takes over, and ends when somebody asks it to.
+  auto told = kj::heapArrayBuilder<kj::Promise<void>>(2);
+  told.add(feed_
+               ? feed_->ask([reason](ReplicaFeed& feed) { return feed.tellRunEnded(reason); }).ignoreResult()
+               : kj::Promise<void>(kj::READY_NOW));
+  told.add(engine_.swap(terms_.planKey, planRevision_, planText(ended)).ignoreResult());
+  const uint64_t most = 2 * terms_.replication.silenceMs;
+  return timer_.timeoutAfter(most * kj::MILLISECONDS, kj::joinPromises(told.finish()))
+      .catch_([](kj::Exception&&) {});
+}
+
+// --- For people ----------------------------------------------------------------------------------------
+
+std::string GroupMember::primaryAddress() const {
+  if (!plan_ || plan_->ended) return "nobody";
+  const auto found = plan_->daemons.find(plan_->groups.front().primary);
+  if (found == plan_->daemons.end() || found->second.empty())
+    return "daemon " + hex(plan_->groups.front().primary);
+  return found->second.front().toString();
+}
+
+Error GroupMember::turnedAway() const {
+  if (!started_) {
+    return {ErrorCode::standby, "this daemon does not know the plan yet" +
+                                    (engineError_.empty() ? std::string() : ": " + engineError_)};
+  }
+  if (state_.role() == GroupRole::over)
+    return {ErrorCode::standby, "this daemon has stepped down; the primary is " + primaryAddress()};
+  return {ErrorCode::standby, fmt::format("this daemon is the {} of {}, and serves nobody",
+                                          describe(state_.role()), primaryAddress())};
+}
+
+GroupStatus GroupMember::status() const {
+  GroupStatus out;
+  out.daemon = hex(state_.me());
+  out.role = started_ ? std::string(describe(state_.role())) : "newcomer";
+  const PlanView& plan = state_.plan();
+  if (plan.revision > 0) {
+    out.epoch = plan.epoch;
+    out.primary = hex(plan.primary);
+    if (plan.standby) out.standby = hex(*plan.standby);
+  }
+  out.engine = engineError_;
+  out.waits = waitsFor_;
+  out.takeoverSeconds = takeoverSeconds_;
+  if (const PrimaryState* const primary = state_.primary()) {
+    out.waitsForStandby = primary->waitsFor().has_value();
+    if (feed_) {
+      out.follower = hex(follower_);
+      out.lagRecords = replicator_->next() - replicator_->heldTo();
+      out.lagBytes = replicator_->lagBytes();
+      out.heardSeconds = secondsSince(feed_->state().heardMs);
+    }
+  } else if (copy_) {
+    const auto progress = copy_->progress();
+    if (progress.ok()) out.lagRecords = progress->held - progress->applied;
+    out.lagBytes = copy_->lagBytes();
+    out.heardSeconds = secondsSince(*heardMs_);
+  }
+  return out;
+}
+
+}  // namespace psd

@@ -1,0 +1,188 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <kj/async.h>
+#include <kj/timer.h>
+
+#include "server/engine/engine.h"
+#include "server/group/feed_handle.h"
+#include "server/group/group_host.h"
+#include "server/group/mailbox.h"
+#include "server/group/primary_connection.h"
+#include "server/loop/background.h"
+#include "server/plan/plan.h"
+#include "server/replica/group_state.h"
+#include "server/replica/replicator.h"
+#include "server/status/group_status.h"
+
+namespace psd {
+
+/// The primary whose saved state a daemon goes on from, where that process is certainly dead. A value type.
+struct Continued {
+  DaemonId primary;
+  uint64_t epoch = 0;
+  bool whole = false;  ///< nothing that was answered is missing
+};
+
+/// A daemon that asks to follow this one. A value type.
+struct FollowerRequest {
+  DaemonId follower;  ///< 0: it asks for the number of this daemon alone
+  DaemonId primary;   ///< the daemon that it means
+  std::string name;   ///< for people
+  std::vector<Address> addresses;
+};
+
+/// What a group member goes by. A value type.
+struct GroupTerms {
+  ReplicationConfig replication;
+  std::string planKey;             ///< in the engine
+  std::vector<Address> addresses;  ///< of this daemon, for others
+  std::string name;                ///< "psd on node7 (process 4711)", for people
+};
+
+/// This daemon's part in its group: asks the engine for the plan, lets a GroupState decide by the rules, and
+/// does what it decides. As primary it lets a standby follow; as newcomer it follows the primary, and as
+/// standby takes its place.
+///
+/// Owned by the control loop's thread, on which every method is called.
+class GroupMember final : private kj::TaskSet::ErrorHandler {
+ public:
+  /// The others outlive it. `dial`: how a standby comes to its primary.
+  GroupMember(GroupTerms terms, DaemonId me, Engine& engine, GroupHost& host,
+              std::shared_ptr<Replicator> replicator, DialPrimary dial, kj::Timer& timer);
+  ~GroupMember() noexcept(false);
+
+  /// Begins. `continued`: nothing where this daemon has nothing saved, or is not known to have gone on from
+  /// it.
+  void start(std::optional<Continued> continued);
+
+  /// A daemon asks to follow this one. What it then needs, or why it cannot.
+  struct Admitted {
+    uint64_t epoch = 0;
+    std::shared_ptr<FeedHandle> feed;
+    ReplicaFeed::Copy copy;
+    std::shared_ptr<Replicator> replicator;
+    ReplicationConfig replication;
+  };
+  Result<Admitted> admit(const FollowerRequest& request, std::shared_ptr<EventLoop> loop);
+  /// The feed that admit() gave has ended.
+  void feedEnded(const std::shared_ptr<FeedHandle>& feed, const Status& why);
+
+  /// The process is to end and the run goes on: resolves when it may. A primary hands its group over if it
+  /// can.
+  kj::Promise<void> leave();
+  /// The run ends: the standby, where there is one, does so too. Resolves when it knows.
+  kj::Promise<void> endRun(const std::string& reason);
+  /// Takes the place of a dead primary with what is here, whatever is lost.
+  Status recover();
+  /// The standby becomes the primary, and this daemon its standby. Resolves when that is so, or cannot be.
+  kj::Promise<Status> switchOver();
+
+  DaemonId me() const { return state_.me(); }
+  /// The epoch in which this daemon serves; 0: it does not.
+  uint64_t serves() const { return serving_; }
+  /// Resolves once it serves in an epoch above `known`; gives that.
+  kj::Promise<uint64_t> whenServing(uint64_t known);
+  /// Why trainers and readers are not let in; they are where it serves().
+  Error turnedAway() const;
+  GroupStatus status() const;
+
+ private:
+  /// A call's effect on the rules: what to do.
+  using Event = std::function<GroupActions(TimePoint now)>;
+
+  static TimePoint now() { return std::chrono::steady_clock::now(); }
+  /// Lets `event` happen to the rules and does what comes of it.
+  void happen(const Event& event);
+
+  // What is to be done, by the kinds of GroupAction.
+  void act(const group_action::Swap& swap);
+  void act(const group_action::Read&);
+  void act(const group_action::AnswerUpTo&) {}  // the replicator knows
+  void act(const group_action::TellInSync& told);
+  void act(const group_action::TellTakeOver& told);
+  void act(const group_action::DropStandby& dropped);
+  void act(const group_action::CloseGates&);
+  void act(const group_action::OpenGates&);
+  void act(const group_action::Follow& follow);
+  void act(const group_action::CloseReplication&);
+  void act(const group_action::TellLeaving&);
+  void act(const group_action::Promote& promoted);
+  void act(const group_action::StepDown& down);
+  void act(const group_action::Ended& ended);
+
+  kj::Promise<void> keepTicking();
+  void tick();
+  kj::Promise<void> keepWatching();
+  void learn(const Stored& stored);
+  /// The plan's view of the group as the engine has it; an Error where the document is none that this psd
+  /// knows.
+  Result<PlanView> read(const Stored& stored);
+  Result<Plan> planWith(const PlanView& wanted) const;
+  kj::Promise<void> retryStart(const Error& error);
+  /// Becomes primary again where this daemon goes on from what the plan's primary had saved.
+  void claimWhatIsOurs();
+  void tellHeld();
+  /// Dials the primary that is to be followed. `onlyToLook`: the copy that is here stays; it is found out
+  /// whether the primary lives.
+  void dial(bool onlyToLook);
+  void beginServing(uint64_t epoch);
+  void connectionEnded(ConnectionEnd how, const Status& why);
+  void caughtUp();
+  void close(FeedHandle& feed, const std::string& why);
+  /// Finds out whether a standby whose connection broke is certainly dead.
+  void lookAfter(DaemonId standby, std::vector<Address> addresses);
+  kj::Promise<void> whenLastWordSaid();
+  std::string primaryAddress() const;
+  void taskFailed(kj::Exception&& exception) override;
+
+  const GroupTerms terms_;
+  Engine& engine_;
+  GroupHost& host_;
+  const std::shared_ptr<Replicator> replicator_;
+  const DialPrimary dial_;
+  kj::Timer& timer_;
+  const kj::Own<const kj::Executor> executor_ = kj::getCurrentThreadExecutor().addRef();
+  GroupState state_;
+  bool started_ = false;
+  TimePoint startedAt_;
+  std::optional<Continued> continued_;
+  bool leaving_ = false;
+  std::optional<Plan> plan_;  // as it was last read
+  uint64_t planRevision_ = 0;
+  std::string engineError_;  // empty: it has answered
+  uint64_t serving_ = 0;
+
+  // As primary.
+  DaemonId follower_;
+  std::string followerName_;
+  std::vector<Address> followerAddresses_;
+  std::shared_ptr<FeedHandle> feed_;
+  uint64_t feedHeardMs_ = 0;
+
+  // As standby.
+  std::optional<group_action::Follow> following_;
+  std::shared_ptr<Follower> copy_;
+  bool hasCopy_ = false;
+  std::unique_ptr<PrimaryConnection> connection_;
+  uint64_t connections_ = 0;  // that were made; events of older ones say nothing
+  std::shared_ptr<std::atomic<uint64_t>> heardMs_ = std::make_shared<std::atomic<uint64_t>>(0);
+  uint64_t heardTold_ = 0;
+  std::string waitsFor_;  // for people: why it does not follow yet
+
+  double takeoverSeconds_ = 0;  // of the last take-over: from the last sign of the primary until it served
+  std::vector<std::pair<uint64_t, kj::Own<kj::PromiseFulfiller<uint64_t>>>> servingWaiters_;
+  kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> left_;
+  kj::Maybe<kj::Own<kj::PromiseFulfiller<Status>>> switched_;
+  Mailbox mailbox_;                         // from the connection's thread
+  kj::Promise<Status> lastWord_{Status()};  // what a follower is told before this daemon is gone
+  Background background_;
+  kj::TaskSet tasks_;  // last: its tasks use all of the above
+};
+
+}  // namespace psd

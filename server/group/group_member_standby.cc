@@ -1,0 +1,148 @@
+// What a GroupMember does while it follows, and when it takes over.
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "server/group/group_member.h"
+#include "server/group/group_text.h"
+
+namespace psd {
+namespace {
+
+constexpr std::chrono::milliseconds kDialAgain{200};
+
+}  // namespace
+
+void GroupMember::act(const group_action::Follow& follow) {
+  if (connection_ && following_ && following_->primary == follow.primary && following_->epoch == follow.epoch)
+    return;
+  const bool same = following_ && following_->primary == follow.primary && following_->epoch == follow.epoch;
+  following_ = follow;
+  // Records that were under way are gone: what is here is of use only if the primary is dead.
+  dial(hasCopy_ && same);
+}
+
+void GroupMember::dial(bool onlyToLook) {
+  if (connection_) connection_->stop();
+  connection_ = nullptr;
+  if (!onlyToLook) {
+    // The plan may count on what is here.
+    if (hasCopy_) host_.beginAnew("another primary is to be followed");
+    copy_ = std::make_shared<Follower>(terms_.replication, [this](Env& files, const Checkpoint& checkpoint) {
+      return host_.makeCopy(files, checkpoint);
+    });
+  }
+  const uint64_t number = ++connections_;
+  const auto on = [this, number](auto handler) {
+    return [this, number, handler](auto... what) {
+      mailbox_.put([this, number, handler, what...] {
+        if (number == connections_ && connection_) handler(what...);
+      });
+    };
+  };
+  PrimaryDial order;
+  const auto addresses =
+      plan_ ? plan_->daemons.find(following_->primary) : decltype(plan_->daemons.find({}))();
+  if (plan_ && addresses != plan_->daemons.end()) order.addresses = addresses->second;
+  order.primary = following_->primary.value;
+  order.follower = state_.me().value;
+  order.ownAddresses = terms_.addresses;
+  order.name = terms_.name;
+  if (!onlyToLook) order.copy = copy_;
+  order.heardMs = heardMs_;
+  order.events.caughtUp = on([this] { caughtUp(); });
+  const auto asked = [this](uint64_t) { act(group_action::Read{}); };
+  order.events.inSync = on(asked);
+  order.events.takeOver = on(asked);
+  order.events.runEnded = on([this](const std::string& reason) { host_.endWithPrimary(reason); });
+  order.events.ended = on([this](ConnectionEnd how, const Status& why) { connectionEnded(how, why); });
+  connection_ = dial_(std::move(order));
+}
+
+void GroupMember::caughtUp() {
+  hasCopy_ = true;
+  waitsFor_.clear();
+  host_.showCopy();
+  tellHeld();
+}
+
+void GroupMember::connectionEnded(ConnectionEnd how, const Status& why) {
+  if (leaving_) return;
+  if (waitsFor_ != why.message()) spdlog::warn("following {}: {}", primaryAddress(), why.message());
+  waitsFor_ = why.message();
+  const DaemonId primary = following_->primary;
+  if (how == ConnectionEnd::dead) {
+    happen([&](TimePoint time) { return state_.peerRefuses(primary, time); });
+    happen([&](TimePoint time) { return state_.primaryConnectionGone(time); });
+    if (state_.role() == GroupRole::standby || serving_ > 0) return;
+  } else if (hasCopy_) {
+    // What it sends from now on does not lead on from this copy.
+    host_.beginAnew("the primary lives, and the connection to it is gone: " + why.message());
+  } else {
+    happen([&](TimePoint time) { return state_.primaryConnectionGone(time); });
+  }
+  // Perhaps it is there later, or the plan names another one by then.
+  tasks_.add(timer_.afterDelay(kDialAgain.count() * kj::MILLISECONDS).then([this, number = connections_] {
+    if (number == connections_ && serving_ == 0 && !hasCopy_ && connection_) dial(false);
+  }));
+}
+
+void GroupMember::act(const group_action::CloseReplication&) {
+  if (connection_) connection_->stop();
+  connection_ = nullptr;
+}
+
+void GroupMember::act(const group_action::TellLeaving&) {
+  if (copy_) copy_->leave();  // the next answer says so
+}
+
+void GroupMember::act(const group_action::Promote& promoted) {
+  if (connection_) connection_->stop();
+  connection_ = nullptr;
+  const uint64_t silentMs = *heardMs_;
+  if (hasCopy_ && copy_) {
+    const auto progress = copy_->progress();
+    auto followed = copy_->finish();
+    copy_ = nullptr;
+    if (!followed.ok())
+      host_.beginAnew("the copy of the primary's model is of no use: " + followed.message());
+    replicator_->goOnFrom(std::max(progress.ok() ? progress->held : 0, state_.number() + 1));
+    host_.serveCopy(*std::move(followed), promoted.epoch);
+    takeoverSeconds_ = secondsSince(silentMs);
+    host_.note("takeover", fmt::format("primary of epoch {} now; the one before was last heard {:.3f} s ago",
+                                       promoted.epoch, takeoverSeconds_));
+  } else {
+    copy_ = nullptr;
+    replicator_->goOnFrom(state_.number() + 1);
+    if (Status served = host_.serve(promoted.epoch); !served.ok()) {
+      host_.fail(served);
+      return;
+    }
+  }
+  beginServing(promoted.epoch);
+}
+
+void GroupMember::beginServing(uint64_t epoch) {
+  serving_ = epoch;
+  for (auto& [known, waiter] : std::exchange(servingWaiters_, {})) {
+    if (epoch > known) {
+      waiter->fulfill(uint64_t{epoch});
+    } else {
+      servingWaiters_.emplace_back(known, kj::mv(waiter));
+    }
+  }
+  happen([&](TimePoint time) { return state_.tick(time); });
+}
+
+kj::Promise<uint64_t> GroupMember::whenServing(uint64_t known) {
+  if (serving_ > known) return uint64_t{serving_};
+  std::erase_if(servingWaiters_, [](auto& entry) { return !entry.second->isWaiting(); });
+  auto pair = kj::newPromiseAndFulfiller<uint64_t>();
+  servingWaiters_.emplace_back(known, kj::mv(pair.fulfiller));
+  return kj::mv(pair.promise);
+}
+
+}  // namespace psd

@@ -1,0 +1,170 @@
+#include "server/plan/plan_json.h"
+
+#include <charconv>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/config/json_file.h"
+#include "common/config/object_reader.h"
+#include "common/text/text.h"
+
+namespace psd {
+namespace {
+
+constexpr size_t kPlanErrorBytesMax = 1000;
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kPlanFormat = "psd plan";
+constexpr uint64_t kPlanVersion = 1;
+constexpr uint64_t kPlanNumberMax = uint64_t{1} << 53;
+
+std::string numberInHex(uint64_t number) { return fmt::format("{:016x}", number); }
+
+/// Exactly as numberInHex() writes it, and not 0.
+std::optional<uint64_t> fromHex(std::string_view text) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  if (!whole || number == 0 || text != numberInHex(number)) return std::nullopt;
+  return number;
+}
+
+void need(ObjectReader& in, std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys) {
+    if (!in.has(key)) in.fail(key, "is needed");
+  }
+}
+
+uint64_t readHex(ObjectReader& in, std::string_view key) {
+  if (!in.has(key)) return 0;
+  const std::string text = in.text(key, "");
+  const std::optional<uint64_t> number = fromHex(text);
+  if (!number) in.fail(key, "must be 16 hexadecimal digits, not all 0, not \"" + printable(text, 40) + "\"");
+  return number.value_or(0);
+}
+
+std::vector<PlannedGroup> readPlannedGroups(ObjectReader& in) {
+  std::vector<PlannedGroup> groups;
+  for (ObjectReader& entry : in.objects("groups")) {
+    need(entry, {"epoch", "history", "primary"});
+    PlannedGroup group;
+    group.epoch = entry.integer("epoch", 1, 1, kPlanNumberMax);
+    group.history = readHex(entry, "history");
+    group.primary = DaemonId{readHex(entry, "primary")};
+    if (entry.has("standby")) group.standby = DaemonId{readHex(entry, "standby")};
+    groups.push_back(group);
+  }
+  return groups;
+}
+
+std::vector<ShardRun> readRuns(ObjectReader& in) {
+  std::vector<ShardRun> runs;
+  for (ObjectReader& entry : in.objects("shards")) {
+    need(entry, {"count", "group"});
+    ShardRun run;
+    run.count = static_cast<uint32_t>(entry.integer("count", 1, 1, kPlanShardsMax));
+    run.group = static_cast<uint32_t>(entry.integer("group", 0, 0, kPlanGroupsMax - 1));
+    runs.push_back(run);
+  }
+  return runs;
+}
+
+std::map<DaemonId, std::vector<Address>> readPlaces(ObjectReader in) {
+  std::map<DaemonId, std::vector<Address>> daemons;
+  const std::vector<std::string> keys = in.keys();
+  if (keys.size() > kPlanDaemonsMax) {
+    in.fail("", fmt::format("{} daemons, at most {} can be", keys.size(), kPlanDaemonsMax));
+    return daemons;
+  }
+  for (const std::string& key : keys) {
+    const std::optional<uint64_t> id = fromHex(key);
+    const std::vector<std::string> texts = in.texts(key, {});
+    if (!id) {
+      in.fail(key, "a daemon is named by 16 hexadecimal digits");
+      continue;
+    }
+    std::vector<Address>& addresses = daemons[DaemonId{*id}];
+    for (size_t i = 0; i < texts.size(); i++) {
+      Result<Address> address = parseAddress(texts[i]);
+      if (!address.ok()) {
+        in.fail(fmt::format("{}[{}]", key, i), address.message());
+      } else if (address->toString() != texts[i]) {
+        in.fail(fmt::format("{}[{}]", key, i),
+                "'" + printable(texts[i]) + "' is written " + address->toString());
+      } else {
+        addresses.push_back(*std::move(address));
+      }
+    }
+  }
+  return daemons;
+}
+
+/// A document of another kind or of a later version is told first, whatever else is in it.
+Status checkFormat(const Json& document) {
+  const auto wrong = [](const std::string& message) { return Status(ErrorCode::invalidArgument, message); };
+  if (!document.is_object()) return wrong("must be a JSON object, not " + describeJson(document));
+  if (!document.contains("format") || document["format"] != kPlanFormat) {
+    return wrong("format: must be \"" + std::string(kPlanFormat) + "\": this is no plan of psd");
+  }
+  const Json version = document.value("format_version", Json());
+  if (version == kPlanVersion) return {};
+  return wrong(fmt::format("format_version: must be {}, not {}: it was written by another version of psd",
+                           kPlanVersion, describeJson(version)));
+}
+
+Result<Plan> readDocument(Json document) {
+  PSD_RETURN_IF_ERROR(checkFormat(document));
+  ObjectReader in(std::move(document));
+  Plan plan;
+  (void)in.text("format", "");
+  (void)in.integer("format_version", kPlanVersion, kPlanVersion, kPlanVersion);
+  need(in, {"proposal", "ended", "shards", "groups", "daemons"});
+  plan.proposal = readHex(in, "proposal");
+  if (in.has("model")) plan.model = readHex(in, "model");
+  plan.ended = in.boolean("ended", false);
+  plan.shards = readRuns(in);
+  plan.groups = readPlannedGroups(in);
+  plan.daemons = readPlaces(in.object("daemons"));
+  PSD_RETURN_IF_ERROR(in.finish());
+  PSD_RETURN_IF_ERROR(validatePlan(plan));
+  return plan;
+}
+
+}  // namespace
+
+std::string planText(const Plan& plan) {
+  Json document = {
+      {"format", kPlanFormat}, {"format_version", kPlanVersion}, {"proposal", numberInHex(plan.proposal)}};
+  if (plan.model) document["model"] = numberInHex(*plan.model);
+  document["ended"] = plan.ended;
+  document["shards"] = Json::array();
+  for (const auto& [count, group] : plan.shards)
+    document["shards"].push_back({{"count", count}, {"group", group}});
+  document["groups"] = Json::array();
+  for (const PlannedGroup& group : plan.groups) {
+    Json entry = {{"epoch", group.epoch},
+                  {"history", numberInHex(group.history)},
+                  {"primary", numberInHex(group.primary.value)}};
+    if (group.standby) entry["standby"] = numberInHex(group.standby->value);
+    document["groups"].push_back(std::move(entry));
+  }
+  document["daemons"] = Json::object();
+  for (const auto& [id, addresses] : plan.daemons) {
+    Json& texts = document["daemons"][numberInHex(id.value)] = Json::array();
+    for (const Address& address : addresses) texts.push_back(address.toString());
+  }
+  return jsonText(document, 1) + "\n";
+}
+
+Result<Plan> parsePlan(std::string_view text) {
+  Result<Json> document = parseJson(text, "the plan");
+  if (!document.ok()) return Error{document.error().code, oneLine(document.message(), kPlanErrorBytesMax)};
+  Result<Plan> plan = readDocument(*std::move(document));
+  if (plan.ok()) return plan;
+  // Names and addresses are quoted as they stand there.
+  return Error{plan.error().code, "the plan: " + oneLine(plan.message(), kPlanErrorBytesMax)};
+}
+
+}  // namespace psd

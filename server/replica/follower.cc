@@ -1,0 +1,217 @@
+#include "server/replica/follower.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+
+namespace psd {
+namespace {
+
+template <class Fulfillers>
+void fulfillAll(Fulfillers& fulfillers) {
+  for (auto& each : fulfillers) each->fulfill();
+}
+
+}  // namespace
+
+Follower::Follower(const ReplicationConfig& config, Restore restore)
+    : config_(config), restore_(std::move(restore)), thread_([this] { run(); }) {}
+
+Follower::~Follower() {
+  {
+    const std::lock_guard hold(mutex_);
+    ending_ = true;
+    queue_.clear();
+    if (status_.ok()) status_ = {ErrorCode::unavailable, "the standby gave up its copy"};
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+Status Follower::image(const ImagePart& part) {
+  {
+    const std::lock_guard hold(mutex_);
+    PSD_RETURN_IF_ERROR(status_);
+    if (!imagePath_.empty()) return {ErrorCode::invalidArgument, "the checkpoint was whole already"};
+  }
+  if (!part.renamedTo.empty()) return files_.rename(part.path, part.renamedTo);
+  return files_.append(part.path, part.bytes);
+}
+
+kj::Promise<Status> Follower::imageDone(std::string path) {
+  const std::lock_guard hold(mutex_);
+  if (!status_.ok()) return status_;
+  if (!imagePath_.empty() || path.empty()) {
+    return Status(ErrorCode::invalidArgument, "the checkpoint was whole already, or has no path");
+  }
+  imagePath_ = std::move(path);
+  auto waiter = kj::newPromiseAndCrossThreadFulfiller<Status>();
+  imageWaiter_ = kj::mv(waiter.fulfiller);
+  wake_.notify_one();
+  return kj::mv(waiter.promise);
+}
+
+Result<std::optional<Follower::Bytes>> Follower::cut(size_t& at) const {
+  const std::span<const std::byte> left = std::span(partial_).subspan(at);
+  if (left.size() < kRecordPrefixBytes) return std::optional<Bytes>();
+  const auto bytes = recordBytes(left.first<kRecordPrefixBytes>());
+  if (!bytes || *bytes > config_.catchUpBytes) {
+    return Error{ErrorCode::invalidArgument, "what came from the primary is no record"};
+  }
+  if (left.size() < *bytes) return std::optional<Bytes>();
+  const auto record = left.first(*bytes);
+  if (!hasRightChecksum(record)) {
+    return Error{ErrorCode::invalidArgument, "a record that came from the primary has the wrong checksum"};
+  }
+  at += *bytes;
+  return std::optional(Bytes(record.begin(), record.end()));
+}
+
+Status Follower::take(Bytes record) {
+  uint64_t number = 0;
+  std::memcpy(&number, record.data() + kRecordPrefixBytes, sizeof number);
+  const std::lock_guard hold(mutex_);
+  if (held_ != 0 && number != held_) {
+    return {ErrorCode::invalidArgument, "record " + std::to_string(number) + " came from the primary where " +
+                                            std::to_string(held_) + " was due"};
+  }
+  if (held_ == 0) applied_ = number;
+  held_ = number + 1;
+  queuedBytes_ += record.size();
+  queue_.push_back(std::move(record));
+  return {};
+}
+
+kj::Promise<Result<FollowerProgress>> Follower::records(std::span<const std::byte> bytes) {
+  using Outcome = Result<FollowerProgress>;
+  partial_.insert(partial_.end(), bytes.begin(), bytes.end());
+  size_t at = 0;
+  for (;;) {
+    auto record = cut(at);
+    if (record.ok() && !*record) break;
+    const Status taken = record.ok() ? take(std::move(**record)) : record.status();
+    if (taken.ok()) continue;
+    fail(taken);
+    return Outcome(taken.error());
+  }
+  partial_.erase(partial_.begin(), partial_.begin() + static_cast<ptrdiff_t>(at));
+  const std::lock_guard hold(mutex_);
+  if (!status_.ok()) return Outcome(status_.error());
+  wake_.notify_one();
+  if (queuedBytes_ <= bytesMax()) return Outcome(progressNow());
+  auto room = kj::newPromiseAndCrossThreadFulfiller<void>();
+  roomWaiters_.push_back(kj::mv(room.fulfiller));
+  return room.promise.then([this] { return progress(); });
+}
+
+uint64_t Follower::bytesMax() const { return restored_ ? config_.lagBytes : config_.catchUpBytes; }
+
+Result<FollowerProgress> Follower::progress() const {
+  const std::lock_guard hold(mutex_);
+  if (!status_.ok()) return status_.error();
+  return progressNow();
+}
+
+uint64_t Follower::lagBytes() const {
+  const std::lock_guard hold(mutex_);
+  return queuedBytes_;
+}
+
+bool Follower::hasWork() const {
+  if (ending_ || !status_.ok()) return true;
+  return restored_ ? !queue_.empty() : !imagePath_.empty();
+}
+
+void Follower::run() {
+  pthread_setname_np(pthread_self(), "psd-follow");
+  std::unique_lock hold(mutex_);
+  while (true) {
+    wake_.wait(hold, [this] { return hasWork(); });
+    if (!status_.ok() || (ending_ && (queue_.empty() || !restored_))) break;
+    if (!restored_) {
+      const std::string path = imagePath_;
+      hold.unlock();
+      const Status restored = restore(path);
+      hold.lock();
+      if (!restored.ok() && status_.ok()) status_ = restored;
+      restored_ = restored.ok();
+      auto waiter = std::exchange(imageWaiter_, {});
+      hold.unlock();
+      if (waiter) (*waiter)->fulfill(Status(restored));
+      hold.lock();
+      continue;
+    }
+    std::deque<Bytes> records = std::exchange(queue_, {});
+    hold.unlock();
+    const Status applied = apply(std::move(records));
+    hold.lock();
+    if (!applied.ok() && status_.ok()) status_ = applied;
+  }
+  auto waiters = std::exchange(roomWaiters_, {});
+  auto image = std::exchange(imageWaiter_, {});
+  const Status status = status_;
+  hold.unlock();
+  fulfillAll(waiters);
+  if (image)
+    (*image)->fulfill(status.ok() ? Status(ErrorCode::unavailable, "the standby ends") : Status(status));
+}
+
+Status Follower::restore(const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(const Checkpoint checkpoint, openCheckpoint(files_, path));
+  PSD_ASSIGN_OR_RETURN(ParameterStore* const store, restore_(files_, checkpoint));
+  for (const ManifestFile* file : filesOf(checkpoint.manifest))
+    static_cast<void>(files_.remove(path + "/" + file->file));
+  samples_.emplace(checkpoint.manifest);
+  replayer_ = std::make_unique<Replayer>(*store, std::nullopt, &*samples_);
+  return {};
+}
+
+Status Follower::apply(std::deque<Bytes> records) {
+  for (Bytes& record : records) {
+    const uint64_t bytes = record.size();
+    PSD_RETURN_IF_ERROR(apply(std::move(record)));
+    std::vector<Fulfiller> waiters;
+    {
+      const std::lock_guard hold(mutex_);
+      applied_++;
+      queuedBytes_ -= bytes;
+      if (queuedBytes_ <= bytesMax()) waiters = std::exchange(roomWaiters_, {});
+    }
+    fulfillAll(waiters);
+  }
+  return {};
+}
+
+Status Follower::apply(Bytes bytes) {
+  PSD_ASSIGN_OR_RETURN(std::optional<LogRecord> record, parseRecord(std::move(bytes)));
+  if (!record) return {ErrorCode::internal, "a record that was whole is not any more"};
+  if (record->departed) {
+    departed_ = std::move(record->departed);
+    return {};
+  }
+  return replayer_->apply(std::move(*record));
+}
+
+void Follower::fail(const Status& status) {
+  const std::lock_guard hold(mutex_);
+  if (status_.ok()) status_ = status;
+  wake_.notify_one();
+}
+
+void Follower::leave() { fail({ErrorCode::shuttingDown, "the standby is about to end"}); }
+
+Result<Followed> Follower::finish() {
+  {
+    const std::lock_guard hold(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+  PSD_RETURN_IF_ERROR(status_);
+  if (!restored_) return Error{ErrorCode::notReady, "the primary's model was not here yet"};
+  return Followed{std::move(*samples_).finish(), std::move(departed_), replayer_->applied()};
+}
+
+}  // namespace psd

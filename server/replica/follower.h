@@ -1,0 +1,108 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <kj/async.h>
+
+#include "server/checkpoint/replay.h"
+#include "server/membership/roster.h"
+#include "server/replica/image_stream.h"
+#include "server/replica/memory_files.h"
+#include "server/replica/replication_config.h"
+
+namespace psd {
+
+/// How far a follower is: the numbers of the first records that it does not hold, and has not applied.
+struct FollowerProgress {
+  uint64_t held = 0, applied = 0;
+};
+
+/// What a daemon that followed another one knows besides the parameters. A value type.
+struct Followed {
+  SamplePlan samples;                ///< not begun where none were dealt
+  std::optional<Departed> departed;  ///< as the primary told it; nothing: it did not
+  uint64_t updates = 0;              ///< that were applied
+};
+
+/// A standby's copy of a model: takes the primary's checkpoint and then its records, in order, keeps them in
+/// memory and applies them on a thread of its own, as a start does with the log. Thread-safe; promises
+/// resolve on the calling loop.
+class Follower final {
+ public:
+  /// Makes the store of a checkpoint. Called on the follower's thread; the store outlives the follower.
+  using Restore = std::function<Result<ParameterStore*>(Env& files, const Checkpoint& checkpoint)>;
+
+  Follower(const ReplicationConfig& config, Restore restore);
+  ~Follower();
+
+  /// Adds to the checkpoint. ErrorCode::overloaded: there is no memory for it.
+  Status image(const ImagePart& part);
+  /// The checkpoint at `path` is whole. Resolves when it is in a store.
+  kj::Promise<Status> imageDone(std::string path);
+  /// More bytes of the records, which need not end with a record. Resolves once there is room for more.
+  kj::Promise<Result<FollowerProgress>> records(std::span<const std::byte> bytes);
+  Result<FollowerProgress> progress() const;
+  /// Of records that are held and not applied.
+  uint64_t lagBytes() const;
+
+  /// Nothing more is taken: the primary is told that this standby is about to end.
+  void leave();
+  /// Applies what is held; nothing more is taken. Blocks. An Error: the copy is of no use.
+  Result<Followed> finish();
+
+ private:
+  using StatusFulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<Status>>;
+  using Fulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<void>>;
+  using Bytes = std::vector<std::byte>;
+
+  void run();
+  /// With the mutex held: whether the thread has something to do.
+  bool hasWork() const;
+  Status restore(const std::string& path);
+  Status apply(std::deque<Bytes> records);
+  Status apply(Bytes record);
+  /// Cuts off the first whole record of partial_, which begins at `at`. Nothing: it is not whole.
+  Result<std::optional<Bytes>> cut(size_t& at) const;
+  Status take(Bytes record);
+  void fail(const Status& status);
+  FollowerProgress progressNow() const { return {held_, applied_}; }
+  uint64_t bytesMax() const;
+
+  const ReplicationConfig config_;
+  const Restore restore_;
+  MemoryFiles files_;
+
+  // The thread's alone.
+  std::optional<SamplesReplay> samples_;
+  std::unique_ptr<Replayer> replayer_;
+  std::optional<Departed> departed_;
+
+  Bytes partial_;  // the caller's: what came of a record that is not whole
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_, done_;
+  std::string imagePath_;
+  std::optional<StatusFulfiller> imageWaiter_;
+  bool restored_ = false;
+  std::deque<Bytes> queue_;
+  uint64_t queuedBytes_ = 0;
+  uint64_t held_ = 0, applied_ = 0;
+  std::vector<Fulfiller> roomWaiters_;
+  bool ending_ = false;
+  Status status_;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace psd

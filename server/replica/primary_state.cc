@@ -1,0 +1,233 @@
+#include "server/replica/primary_state.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace psd {
+
+PrimaryState::PrimaryState(DaemonId me, GroupRules rules, PlanTalk talk, uint64_t number, TimePoint now)
+    : me_(me),
+      rules_(rules),
+      talk_(std::move(talk)),
+      appended_(number),
+      released_(number),
+      ticked_(now),
+      tickAppended_(number),
+      closeBehind_(number) {}
+
+std::optional<DaemonId> PrimaryState::standby() const {
+  return standby_ && standby_->connected ? std::optional(standby_->id) : std::nullopt;
+}
+
+void PrimaryState::recordAppended(uint64_t number, TimePoint now, GroupActions& out) {
+  appended_ = std::max(appended_, number);
+  settle(now, out);
+}
+
+void PrimaryState::standbySubscribed(DaemonId id, TimePoint now, GroupActions& out) {
+  if (!is(id)) {
+    // The one that is waited for may be in the plan: nobody takes its place before it is removed. Nor that of
+    // one which is catching up, or two would drive each other away for ever.
+    const bool taken = waiting_ || (standby_ && standby_->connected && !gone(now, rules_.silence));
+    if (taken || id == me_) {
+      out.push_back(group_action::DropStandby{id});
+      return;
+    }
+    if (standby_ && standby_->connected) drop(out);
+    standby_ = Standby{id, now};
+  }
+  standby_->connected = true;
+  standby_->heard = now;
+  standby_->refuses = standby_->leaves = standby_->told = false;
+  if (plan().standby == id) {
+    standby_->told = true;
+    out.push_back(group_action::TellInSync{id, plan()});
+  }
+  settle(now, out);
+}
+
+void PrimaryState::standbyHolds(DaemonId id, uint64_t number, TimePoint now, GroupActions& out) {
+  if (!is(id) || !standby_->connected) return;
+  if (number > appended_) return drop(out);  // nobody can hold what there is not
+  standby_->heard = now;
+  standby_->held = std::max(standby_->held, number);
+  standby_->whole = true;
+  settle(now, out);
+}
+
+void PrimaryState::standbyHeard(DaemonId id, TimePoint now) {
+  if (is(id) && standby_->connected) standby_->heard = now;
+}
+
+void PrimaryState::standbyConnectionGone(DaemonId id, TimePoint now, GroupActions& out) {
+  if (!is(id)) return;
+  standby_->connected = false;
+  settle(now, out);
+}
+
+void PrimaryState::standbyLeaves(DaemonId id, TimePoint now, GroupActions& out) {
+  if (!is(id)) return;
+  standby_->leaves = true;
+  settle(now, out);
+}
+
+void PrimaryState::peerRefuses(DaemonId id, TimePoint now, GroupActions& out) {
+  if (!is(id)) return;
+  standby_->connected = false;
+  standby_->refuses = true;
+  settle(now, out);
+}
+
+void PrimaryState::swapAnswered(const PlanView& view, TimePoint now, GroupActions& out) {
+  talk_.swapAnswered();
+  adopt(view, now, out);
+}
+
+void PrimaryState::planRead(const PlanView& view, TimePoint now, GroupActions& out) {
+  talk_.readAnswered();
+  adopt(view, now, out);
+}
+
+void PrimaryState::tick(TimePoint now, GroupActions& out) {
+  const auto gap = now - ticked_;
+  ticked_ = now;
+  if (gap > rules_.standstill() && standby_) standby_->heard = std::min(now, standby_->heard + gap);
+  closeBehind_ = std::exchange(tickAppended_, appended_);
+  talk_.tick(now, out);
+  settle(now, out);
+}
+
+void PrimaryState::handOver(TimePoint now, GroupActions& out) {
+  if (gates_ != Gates::open) return;
+  if (!mayHandOver(now)) {
+    out.push_back(group_action::OpenGates{});
+    return;
+  }
+  gates_ = Gates::closing;
+  handOverSince_ = now;
+  out.push_back(group_action::CloseGates{});
+}
+
+void PrimaryState::gatesClosed(TimePoint now, GroupActions& out) {
+  if (gates_ != Gates::closing) return;
+  gates_ = Gates::closed;
+  settle(now, out);
+}
+
+void PrimaryState::leave(TimePoint now, GroupActions& out) {
+  leaving_ = true;
+  if (mayHandOver(now)) return handOver(now, out);
+  over_ = true;
+  out.push_back(group_action::Ended{true});
+}
+
+/// Whether the standby is in the plan, or a swap that may still win puts it there.
+bool PrimaryState::mayBeNamed() const {
+  return standby_ && (plan().standby == standby_->id || talk_.open(addedAt_));
+}
+
+bool PrimaryState::gone(TimePoint now, std::chrono::nanoseconds silence) const {
+  return standby_->refuses || standby_->leaves || now - standby_->heard > silence;
+}
+
+bool PrimaryState::mayHandOver(TimePoint now) const {
+  return standby_ && plan().standby == standby_->id && standby_->connected && !gone(now, rules_.alone);
+}
+
+void PrimaryState::adopt(const PlanView& view, TimePoint now, GroupActions& out) {
+  if (talk_.learn(view, now)) {
+    if (view.primary != me_) return fenced(view, out);
+    if (view.standby) {
+      if (!is(*view.standby)) {
+        if (standby_ && standby_->connected) drop(out);
+        standby_ = Standby{*view.standby, now};
+      }
+      waiting_ = true;
+      if (standby_->connected && !std::exchange(standby_->told, true)) {
+        out.push_back(group_action::TellInSync{standby_->id, view});
+      }
+    } else if (!mayBeNamed()) {
+      waiting_ = false;  // removed, or never named: nobody else may be promoted
+      if (standby_) standby_->told = false;
+    }
+  }
+  settle(now, out);
+}
+
+void PrimaryState::fenced(const PlanView& view, GroupActions& out) {
+  over_ = true;
+  const bool handedOver = gates_ == Gates::closed && is(view.primary) && standby_->held == appended_;
+  if (handedOver) out.push_back(group_action::TellTakeOver{view.primary, view});
+  if (leaving_) {
+    out.push_back(group_action::Ended{false});
+  } else {
+    out.push_back(group_action::StepDown{handedOver});
+  }
+}
+
+void PrimaryState::settle(TimePoint now, GroupActions& out) {
+  if (waiting_ && !mayBeNamed() && (!standby_->connected || gone(now, rules_.silence))) waiting_ = false;
+  release(out);
+  if (!waiting_ && standby_ && standby_->connected && standby_->leaves) drop(out);
+  if (gates_ != Gates::open) settleHandOver(now, out);
+  if (over_ || talk_.busy()) return;
+  if (waiting_ && mayBeNamed() && gone(now, rules_.alone)) return remove(out);
+  if (!plan().standby && gates_ == Gates::open && !leaving_) add(now, out);
+}
+
+void PrimaryState::release(GroupActions& out) {
+  const uint64_t upTo = waiting_ && rules_.wait == GroupRules::Wait::standby ? standby_->held : appended_;
+  if (upTo <= released_) return;
+  released_ = upTo;
+  out.push_back(group_action::AnswerUpTo{upTo});
+}
+
+void PrimaryState::add(TimePoint now, GroupActions& out) {
+  if (!standby_ || !standby_->connected || !standby_->whole || gone(now, rules_.silence)) return;
+  if (!waiting_) {
+    // Pushes pause while it catches up with the rest, so the rest has to be what a beat or two bring.
+    if (standby_->held < closeBehind_) return;
+    waiting_ = true;
+    waitFrom_ = appended_;
+  }
+  if (standby_->held < waitFrom_) return;
+  addedAt_ = plan().revision;
+  talk_.swap(planWith(standby_->id), out);
+}
+
+void PrimaryState::remove(GroupActions& out) {
+  if (standby_->connected && !standby_->leaves) drop(out);
+  talk_.swap(planWith(std::nullopt), out);
+}
+
+void PrimaryState::settleHandOver(TimePoint now, GroupActions& out) {
+  if (!mayHandOver(now) || (now - handOverSince_ > rules_.alone && !talk_.busy())) {
+    gates_ = Gates::open;
+    if (leaving_) {
+      over_ = true;
+      out.push_back(group_action::Ended{true});
+    } else {
+      out.push_back(group_action::OpenGates{});
+    }
+    return;
+  }
+  if (gates_ != Gates::closed || standby_->held != appended_ || talk_.busy()) return;
+  PlanView wanted = plan();
+  wanted.epoch++;
+  wanted.primary = standby_->id;
+  wanted.standby.reset();
+  talk_.swap(wanted, out);
+}
+
+void PrimaryState::drop(GroupActions& out) {
+  standby_->connected = false;
+  out.push_back(group_action::DropStandby{standby_->id});
+}
+
+PlanView PrimaryState::planWith(std::optional<DaemonId> standby) const {
+  PlanView wanted = plan();
+  wanted.standby = standby;
+  return wanted;
+}
+
+}  // namespace psd

@@ -1,0 +1,163 @@
+#include "server/replica/replica_feed.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <kj/debug.h>
+
+#include "server/metrics/steady_clock.h"
+
+namespace psd {
+
+ReplicaFeed::ReplicaFeed(const ReplicationConfig& config, std::shared_ptr<Replicator> replicator,
+                         kj::Own<FollowerLink> link, kj::Timer& timer, std::shared_ptr<FeedState> state)
+    : config_(config),
+      replicator_(std::move(replicator)),
+      link_(kj::mv(link)),
+      timer_(timer),
+      state_(std::move(state)),
+      tasks_(*this) {}
+
+ReplicaFeed::~ReplicaFeed() {
+  image_->end();
+  replicator_->close(stream_);
+}
+
+kj::Promise<Status> ReplicaFeed::run(const Copy& copy) {
+  auto pair = kj::newPromiseAndFulfiller<Status>();
+  ended_ = kj::mv(pair.fulfiller);
+  heard();
+  // Before the copy begins: what is not in it comes as a record.
+  std::tie(stream_, sentTo_) = replicator_->open();
+  tasks_.add(pumpImage(copy(image_)));
+  tasks_.add(pumpRecords());
+  tasks_.add(keepBeating());
+  return kj::mv(pair.promise);
+}
+
+void ReplicaFeed::close(const Status& why) {
+  image_->end();
+  replicator_->close(stream_);
+  ended_->fulfill(Status(why));
+}
+
+void ReplicaFeed::taskFailed(kj::Exception&& exception) {
+  close({ErrorCode::unavailable, exception.getDescription().cStr()});
+}
+
+void ReplicaFeed::heard() { state_->heardMs = steadyMs(); }
+
+kj::Promise<void> ReplicaFeed::slot() {
+  if (underWay_ < kCallsMax) {
+    underWay_++;
+    return kj::READY_NOW;
+  }
+  auto waiter = kj::newPromiseAndFulfiller<void>();
+  slotWaiter_ = kj::mv(waiter.fulfiller);
+  return kj::mv(waiter.promise);
+}
+
+void ReplicaFeed::freeSlot() {
+  KJ_IF_MAYBE (waiter, slotWaiter_) {
+    auto next = kj::mv(*waiter);
+    slotWaiter_ = nullptr;
+    next->fulfill();
+    return;
+  }
+  underWay_--;
+}
+
+kj::Promise<void> ReplicaFeed::pumpImage(kj::Promise<Result<std::string>> path) {
+  auto copied = path.then([this](Result<std::string> made) {
+                      image_->finish();
+                      return made;
+                    })
+                    .eagerlyEvaluate(nullptr);
+  return sendImage()
+      .then([copied = kj::mv(copied)]() mutable { return kj::mv(copied); })
+      .then([this](Result<std::string> made) -> kj::Promise<Status> {
+        if (!made.ok()) return made.status();
+        return link_->imageDone(*made);
+      })
+      .then([this](Status status) {
+        if (!status.ok()) return close(status);
+        heard();
+        state_->hasImage = true;
+      });
+}
+
+kj::Promise<void> ReplicaFeed::sendImage() {
+  return image_->whenFilled().then([this]() -> kj::Promise<void> {
+    auto part = image_->take();
+    if (!part) return kj::READY_NOW;
+    // One after the other: the records go beside them.
+    return link_->image(*std::move(part)).then([this](Status status) -> kj::Promise<void> {
+      if (!status.ok()) {
+        close(status);
+        return kj::READY_NOW;
+      }
+      heard();
+      return sendImage();
+    });
+  });
+}
+
+kj::Promise<void> ReplicaFeed::pumpRecords() {
+  return replicator_->whenFilled(stream_).then([this]() -> kj::Promise<void> {
+    auto batch = replicator_->take(stream_, std::move(spare_));
+    if (!batch) {
+      close({ErrorCode::unavailable, "the model is another one now"});
+      return kj::READY_NOW;
+    }
+    auto shared = std::make_shared<Replicator::Batch>(*std::move(batch));
+    return send(shared, 0, 0).then([this, shared] {
+      sentTo_ = shared->next;
+      spare_ = std::move(shared->records);
+      return pumpRecords();
+    });
+  });
+}
+
+kj::Promise<void> ReplicaFeed::send(std::shared_ptr<Replicator::Batch> batch, size_t piece, size_t at) {
+  auto& pieces = batch->records.pieces();
+  if (piece == pieces.size()) return kj::READY_NOW;
+  return slot().then([this, batch = std::move(batch), piece, at]() mutable {
+    const std::vector<std::byte>& bytes = batch->records.pieces()[piece];
+    const size_t some = std::min<size_t>(bytes.size() - at, kChunkBytes);
+    tasks_.add(link_->records(std::span(bytes).subspan(at, some))
+                   .then([this, some](Result<FollowerProgress> progress) {
+                     if (!progress.ok()) return close(progress.status());
+                     progressed(*progress, some);
+                     freeSlot();
+                   }));
+    const bool pieceEnds = at + some == bytes.size();
+    return send(std::move(batch), pieceEnds ? piece + 1 : piece, pieceEnds ? 0 : at + some);
+  });
+}
+
+void ReplicaFeed::progressed(const FollowerProgress& progress, uint64_t bytes) {
+  heard();
+  state_->applied = progress.applied;
+  replicator_->held(stream_, progress.held, bytes);
+}
+
+kj::Promise<void> ReplicaFeed::keepBeating() {
+  return timer_.afterDelay(config_.heartbeatMs * kj::MILLISECONDS)
+      .then([this] { return link_->beat(); })
+      .then([this](Result<FollowerProgress> progress) -> kj::Promise<void> {
+        if (!progress.ok()) {
+          close(progress.status());
+          return kj::READY_NOW;
+        }
+        progressed(*progress, 0);
+        return keepBeating();
+      });
+}
+
+void ReplicaFeed::tellInSync(uint64_t revision) {
+  tasks_.add(link_->inSync(revision).then([this](Status status) {
+    if (!status.ok()) close(status);
+  }));
+}
+
+}  // namespace psd

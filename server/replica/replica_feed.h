@@ -1,0 +1,75 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <kj/async.h>
+#include <kj/timer.h>
+
+#include "server/replica/follower_link.h"
+#include "server/replica/replicator.h"
+
+namespace psd {
+
+/// What a feed knows of its follower, for whoever looks at it from another thread.
+struct FeedState {
+  std::atomic<uint64_t> heardMs{0};  ///< on the steady clock
+  std::atomic<uint64_t> applied{0};  ///< number of the first record that is not applied
+  std::atomic<bool> hasImage{false};
+};
+
+/// A primary's stream to one follower: the model as it is, and from then on every record, with signs of life.
+/// Owned by one event loop.
+class ReplicaFeed final : private kj::TaskSet::ErrorHandler {
+ public:
+  /// Writes a checkpoint to the stream on a thread of its own; gives its path.
+  using Copy = std::function<kj::Promise<Result<std::string>>(std::shared_ptr<ImageStream> to)>;
+
+  ReplicaFeed(const ReplicationConfig& config, std::shared_ptr<Replicator> replicator,
+              kj::Own<FollowerLink> link, kj::Timer& timer, std::shared_ptr<FeedState> state);
+  ~ReplicaFeed();
+
+  /// Feeds until the follower fails or close() is called; gives why. Once.
+  kj::Promise<Status> run(const Copy& copy);
+  /// Ends run() with this reason.
+  void close(const Status& why);
+  /// Tells the follower that it is in sync; that it is the primary; that the run is over.
+  void tellInSync(uint64_t revision);
+  kj::Promise<Status> tellTakeOver(uint64_t revision) { return link_->takeOver(revision); }
+  kj::Promise<Status> tellRunEnded(const std::string& reason) { return link_->runEnded(reason); }
+
+ private:
+  static constexpr uint32_t kCallsMax = 4;  // under way
+  static constexpr uint64_t kChunkBytes = 1u << 20;
+
+  kj::Promise<void> pumpImage(kj::Promise<Result<std::string>> path);
+  kj::Promise<void> sendImage();
+  kj::Promise<void> pumpRecords();
+  kj::Promise<void> send(std::shared_ptr<Replicator::Batch> batch, size_t piece, size_t at);
+  kj::Promise<void> keepBeating();
+  /// Resolves once one more call may be under way.
+  kj::Promise<void> slot();
+  void freeSlot();
+  void heard();
+  void progressed(const FollowerProgress& progress, uint64_t bytes);
+  void taskFailed(kj::Exception&& exception) override;
+
+  const ReplicationConfig config_;
+  const std::shared_ptr<Replicator> replicator_;
+  kj::Own<FollowerLink> link_;
+  kj::Timer& timer_;
+  const std::shared_ptr<FeedState> state_;
+  const std::shared_ptr<ImageStream> image_ = std::make_shared<ImageStream>(kChunkBytes);
+  Replicator::Stream stream_ = 0;
+  uint64_t sentTo_ = 0;  // number of the first record that is not sent
+  uint32_t underWay_ = 0;
+  kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> slotWaiter_;
+  PendingRecords spare_;
+  kj::Own<kj::PromiseFulfiller<Status>> ended_;
+  kj::TaskSet tasks_;  // last: its tasks use all of the above
+};
+
+}  // namespace psd

@@ -1,0 +1,235 @@
+#include "server/replica/replicator.h"
+
+#include <algorithm>
+
+#include "server/checkpoint/log_format.h"
+
+namespace psd {
+namespace {
+
+constexpr size_t kDiskNumbersMax = 8;  // of which the older ones are long on the disk, or lost to it
+
+void fulfillAll(std::vector<kj::Own<kj::CrossThreadPromiseFulfiller<void>>>& fulfillers) {
+  for (auto& each : fulfillers) each->fulfill();
+}
+
+}  // namespace
+
+kj::Promise<ByteBudget::Lease> Replicator::room(uint64_t gradientBytes) {
+  std::shared_ptr<LogWriter> disk;
+  kj::Promise<void> followed = kj::READY_NOW;
+  {
+    const std::lock_guard hold(mutex_);
+    disk = disk_;
+    if (open_ && unheldBytes_ >= lagBytes_) {
+      auto waiter = kj::newPromiseAndCrossThreadFulfiller<void>();
+      roomWaiters_.push_back(kj::mv(waiter.fulfiller));
+      followed = kj::mv(waiter.promise);
+    }
+  }
+  if (!disk) return followed.then([] { return ByteBudget::Lease(); });
+  return followed.then([disk, gradientBytes] { return disk->room(gradientBytes); });
+}
+
+uint64_t Replicator::number(uint64_t diskNumber) {
+  const uint64_t number = next_++;
+  if (!disk_) return number;
+  const DiskNumbers now{number, diskNumber == 0 ? 0 : number - diskNumber, diskNumber == 0};
+  const bool same = !diskNumbers_.empty() && diskNumbers_.back().behind == now.behind &&
+                    diskNumbers_.back().broken == now.broken;
+  if (!same) diskNumbers_.push_back(now);
+  if (diskNumbers_.size() > kDiskNumbersMax) diskNumbers_.erase(diskNumbers_.begin());
+  return number;
+}
+
+std::vector<std::byte>* Replicator::place(uint64_t bytes) {
+  if (!open_) return nullptr;
+  pendingBytes_ += bytes;
+  unheldBytes_ += bytes;
+  return &pending_.place(bytes, {});
+}
+
+uint64_t Replicator::append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room) {
+  Fulfillers wake;
+  std::unique_lock hold(mutex_);
+  const uint64_t onDisk = disk_ ? disk_->append(shard, update, std::move(room)) : 0;
+  const uint64_t own = number(onDisk);
+  if (auto* const out = place(recordBytes(update))) appendRecord(*out, own, shard, update);
+  wakeReader(wake);
+  hold.unlock();
+  fulfillAll(wake);
+  return own;
+}
+
+uint64_t Replicator::append(const LoggedDeal& deal) {
+  Fulfillers wake;
+  std::unique_lock hold(mutex_);
+  const uint64_t onDisk = disk_ ? disk_->append(deal) : 0;
+  const uint64_t own = number(onDisk);
+  if (auto* const out = place(kDealRecordBytes)) appendRecord(*out, own, deal);
+  wakeReader(wake);
+  hold.unlock();
+  fulfillAll(wake);
+  return own;
+}
+
+uint64_t Replicator::append(const Departed& departed) {
+  Fulfillers wake;
+  std::unique_lock hold(mutex_);
+  const uint64_t own = number(0);
+  if (auto* const out = place(recordBytes(departed))) appendRecord(*out, own, departed);
+  wakeReader(wake);
+  hold.unlock();
+  fulfillAll(wake);
+  return own;
+}
+
+kj::Promise<void> Replicator::whenOnDisk(uint64_t number) const {
+  if (!disk_) return kj::READY_NOW;
+  const auto numbers = std::find_if(diskNumbers_.rbegin(), diskNumbers_.rend(),
+                                    [number](const DiskNumbers& some) { return some.from <= number; });
+  if (numbers == diskNumbers_.rend() || numbers->broken) return kj::READY_NOW;
+  return disk_->whenDurable(number - numbers->behind);
+}
+
+kj::Promise<void> Replicator::whenDurable(uint64_t number) {
+  const std::lock_guard hold(mutex_);
+  kj::Promise<void> onDisk = whenOnDisk(number);
+  if (isHeld(number)) return onDisk;
+  auto waiter = kj::newPromiseAndCrossThreadFulfiller<void>();
+  waiters_.emplace_back(number, kj::mv(waiter.fulfiller));
+  return onDisk.then([held = kj::mv(waiter.promise)]() mutable { return kj::mv(held); });
+}
+
+void Replicator::setDisk(std::shared_ptr<LogWriter> disk) {
+  const std::lock_guard hold(mutex_);
+  disk_ = std::move(disk);
+  diskNumbers_.clear();
+}
+
+std::pair<Replicator::Stream, uint64_t> Replicator::open() {
+  Fulfillers wake;
+  std::unique_lock hold(mutex_);
+  end(wake);
+  stream_++;
+  open_ = true;
+  if (!waits_) held_ = next_;  // else what is waited for is for the follower before to hold
+  const std::pair opened(stream_, next_);
+  hold.unlock();
+  fulfillAll(wake);
+  return opened;
+}
+
+void Replicator::end(Fulfillers& wake) {
+  open_ = false;
+  pending_ = PendingRecords();
+  pendingBytes_ = unheldBytes_ = 0;
+  for (Fulfiller& waiter : roomWaiters_) wake.push_back(kj::mv(waiter));
+  roomWaiters_.clear();
+  wakeReader(wake);
+}
+
+void Replicator::close(Stream stream) {
+  Fulfillers wake;
+  std::unique_lock hold(mutex_);
+  if (streams(stream)) end(wake);
+  hold.unlock();
+  fulfillAll(wake);
+}
+
+void Replicator::beginAnew() {
+  Fulfillers wake;
+  std::unique_lock hold(mutex_);
+  if (open_) end(wake);
+  hold.unlock();
+  fulfillAll(wake);
+}
+
+void Replicator::wakeReader(Fulfillers& wake) {
+  if (open_ && pendingBytes_ == 0) return;
+  KJ_IF_MAYBE (reader, reader_) {
+    wake.push_back(kj::mv(*reader));
+    reader_ = nullptr;
+  }
+}
+
+kj::Promise<void> Replicator::whenFilled(Stream stream) {
+  const std::lock_guard hold(mutex_);
+  if (!streams(stream) || pendingBytes_ > 0) return kj::READY_NOW;
+  auto waiter = kj::newPromiseAndCrossThreadFulfiller<void>();
+  reader_ = kj::mv(waiter.fulfiller);
+  return kj::mv(waiter.promise);
+}
+
+std::optional<Replicator::Batch> Replicator::take(Stream stream, PendingRecords into) {
+  Batch batch;
+  batch.records = std::move(into);
+  batch.records.clear();
+  {
+    const std::lock_guard hold(mutex_);
+    if (!streams(stream)) return {};
+    batch.records.swap(pending_);
+    batch.next = next_;
+    batch.bytes = std::exchange(pendingBytes_, 0);
+  }
+  for (PendingRecords::Piece& piece : batch.records.pieces()) sealRecords(piece, 0);
+  return batch;
+}
+
+void Replicator::held(Stream stream, uint64_t next, uint64_t bytes) {
+  Fulfillers wake;
+  {
+    const std::lock_guard hold(mutex_);
+    if (!streams(stream)) return;
+    held_ = std::max(held_, next);
+    unheldBytes_ -= std::min(bytes, unheldBytes_);
+    wake = takeServed();
+    if (unheldBytes_ < lagBytes_) {
+      for (Fulfiller& waiter : roomWaiters_) wake.push_back(kj::mv(waiter));
+      roomWaiters_.clear();
+    }
+  }
+  fulfillAll(wake);
+}
+
+Replicator::Fulfillers Replicator::takeServed() {
+  Fulfillers served;
+  for (auto& [number, waiter] : waiters_) {
+    if (isHeld(number)) served.push_back(kj::mv(waiter));
+  }
+  std::erase_if(waiters_, [this](const auto& entry) { return isHeld(entry.first); });
+  return served;
+}
+
+void Replicator::waitForStandby(bool waits) {
+  Fulfillers wake;
+  {
+    const std::lock_guard hold(mutex_);
+    waits_ = waits;
+    wake = takeServed();
+  }
+  fulfillAll(wake);
+}
+
+void Replicator::goOnFrom(uint64_t next) {
+  const std::lock_guard hold(mutex_);
+  next_ = std::max(next_, next);
+  held_ = std::max(held_, next_);
+}
+
+uint64_t Replicator::next() const {
+  const std::lock_guard hold(mutex_);
+  return next_;
+}
+
+uint64_t Replicator::heldTo() const {
+  const std::lock_guard hold(mutex_);
+  return held_;
+}
+
+uint64_t Replicator::lagBytes() const {
+  const std::lock_guard hold(mutex_);
+  return unheldBytes_;
+}
+
+}  // namespace psd

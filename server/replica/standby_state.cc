@@ -1,0 +1,138 @@
+#include "server/replica/standby_state.h"
+
+#include <algorithm>
+
+namespace psd {
+
+void StandbyState::start(const PlanView& view, uint64_t number, TimePoint now, GroupActions& out) {
+  number_ = number;
+  adopt(view, now, out);
+}
+
+void StandbyState::primaryHeard(TimePoint now) {
+  if (deciding_) return;  // of before the connection was closed
+  heard_ = now;
+  refuses_ = false;
+}
+
+void StandbyState::recordsHeld(uint64_t number, TimePoint now) {
+  if (deciding_ || !followed_) return;
+  primaryHeard(now);
+  held_ = std::max(held_.value_or(number), number);
+}
+
+void StandbyState::primaryConnectionGone(TimePoint now, GroupActions& out) {
+  if (leavesBy_) return talk_.read(out);  // perhaps it has been removed, as it asked for
+  if (!inSync()) talk_.readLater(now);
+}
+
+void StandbyState::peerRefuses(DaemonId id, TimePoint now, GroupActions& out) {
+  if (!followed_ || followed_->primary != id) return;
+  refuses_ = true;
+  settle(now, out);
+}
+
+void StandbyState::swapAnswered(const PlanView& view, TimePoint now, GroupActions& out) {
+  talk_.swapAnswered();
+  adopt(view, now, out);
+}
+
+void StandbyState::planRead(const PlanView& view, TimePoint now, GroupActions& out) {
+  talk_.readAnswered();
+  adopt(view, now, out);
+}
+
+void StandbyState::readUnknown(TimePoint now, GroupActions& out) {
+  talk_.readUnknown(now);
+  if (!deciding_) return;
+  // The engine is away. Perhaps the primary is not, and pushes wait for this standby.
+  deciding_ = false;
+  follow(now, out);
+}
+
+void StandbyState::tick(TimePoint now, GroupActions& out) {
+  const auto gap = now - ticked_;
+  ticked_ = now;
+  if (gap > rules_.standstill()) heard_ = std::min(now, heard_ + gap);
+  talk_.tick(now, out);
+  if (leavesBy_ && now >= *leavesBy_) return end(out);
+  settle(now, out);
+}
+
+void StandbyState::claim(const PlanView& view, TimePoint now, GroupActions& out) {
+  if (view.revision == 0 || view.primary == me_ || inSync() || deciding_) return;
+  if (!talk_.learn(view, now) || talk_.busy()) return;
+  claimed_ = view;
+  takeOver(out);
+}
+
+void StandbyState::leave(TimePoint now, GroupActions& out) {
+  if (leavesBy_) return;
+  if (!inSync()) return end(out);
+  leavesBy_ = now + rules_.alone;
+  out.push_back(group_action::TellLeaving{});
+}
+
+bool StandbyState::takes(DaemonId primary, uint64_t epoch) const {
+  return followed_ && !deciding_ && !promoted_ && !over_ && followed_->primary == primary &&
+         followed_->epoch == epoch;
+}
+
+void StandbyState::adopt(const PlanView& view, TimePoint now, GroupActions& out) {
+  if (!talk_.learn(view, now)) return;
+  if (view.revision > 0 && view.primary == me_) return promote(view, out);
+  if (view.revision == 0) {
+    if (!talk_.busy()) talk_.swap({0, 1, me_, std::nullopt}, out);
+    return;
+  }
+  if (claimed_) {
+    if (claimed_->sameGroup(view)) {
+      if (!talk_.busy()) takeOver(out);
+      return;
+    }
+    claimed_.reset();  // somebody else has decided meanwhile
+  }
+  if (followed_ && (followed_->primary != view.primary || followed_->epoch != view.epoch)) {
+    if (held_) {
+      over_ = true;
+      out.push_back(group_action::StepDown{false});
+      return;
+    }
+    followed_.reset();
+  }
+  if (leavesBy_ && !inSync()) return end(out);
+  if (deciding_ && !inSync()) deciding_ = false, followed_.reset();
+  if (!followed_) return follow(now, out);
+  if (deciding_ && !talk_.busy()) takeOver(out);
+}
+
+void StandbyState::promote(const PlanView& view, GroupActions& out) {
+  if (followed_ && !deciding_) out.push_back(group_action::CloseReplication{});
+  promoted_ = true;
+  out.push_back(group_action::Promote{view.epoch});
+}
+
+void StandbyState::follow(TimePoint now, GroupActions& out) {
+  followed_ = plan();
+  heard_ = now;
+  refuses_ = false;
+  out.push_back(group_action::Follow{plan().primary, plan().epoch});
+}
+
+void StandbyState::settle(TimePoint now, GroupActions& out) {
+  if (!followed_ || claimed_ || !silent(now)) return;
+  if (!inSync()) return talk_.readLater(now);  // the plan may name another primary by now, or this daemon
+  if (deciding_ || talk_.busy()) return;
+  deciding_ = true;
+  out.push_back(group_action::CloseReplication{});
+  takeOver(out);
+}
+
+void StandbyState::takeOver(GroupActions& out) { talk_.swap({0, plan().epoch + 1, me_, std::nullopt}, out); }
+
+void StandbyState::end(GroupActions& out) {
+  over_ = true;
+  out.push_back(group_action::Ended{false});
+}
+
+}  // namespace psd

@@ -1,0 +1,231 @@
+#include "server/rpc/primary_client.h"
+
+#include <capnp/rpc-twoparty.h>
+#include <kj/async-io.h>
+#include <pthread.h>
+
+#include "common/os/socket.h"
+#include "common/text/text.h"
+#include "common/tls/connect.h"
+#include "common/wire/convert.h"
+#include "common/wire/login.h"
+#include "schema/psd.capnp.h"
+#include "server/metrics/steady_clock.h"
+
+namespace psd {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPause{20};
+
+/// Takes what the primary tells. Belongs to the connection's thread.
+class Sink final : public schema::ReplicaSink::Server {
+ public:
+  Sink(const PrimaryDial& dial, kj::Own<kj::PromiseFulfiller<void>> released)
+      : dial_(dial), released_(kj::mv(released)) {}
+  ~Sink() noexcept(false) { released_->fulfill(); }
+
+ protected:
+  kj::Promise<void> image(ImageContext context) override {
+    heard();
+    const auto params = context.getParams();
+    const auto bytes = params.getBytes();
+    ImagePart part{
+        std::string(wire::textIn(params.getPath())), std::string(wire::textIn(params.getRenamedTo())), {}};
+    const auto* const begin = reinterpret_cast<const std::byte*>(bytes.begin());
+    part.bytes.assign(begin, begin + bytes.size());
+    context.releaseParams();
+    wire::writeStatus(dial_.copy->image(part), context.getResults().initStatus());
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> imageDone(ImageDoneContext context) override {
+    heard();
+    std::string path(wire::textIn(context.getParams().getPath()));
+    context.releaseParams();
+    return dial_.copy->imageDone(std::move(path)).then([this, context](const Status& status) mutable {
+      if (status.ok()) dial_.events.caughtUp();
+      wire::writeStatus(status, context.getResults().initStatus());
+    });
+  }
+
+  kj::Promise<void> records(RecordsContext context) override {
+    heard();
+    const auto bytes = context.getParams().getBytes();
+    auto taken = dial_.copy->records({reinterpret_cast<const std::byte*>(bytes.begin()), bytes.size()});
+    context.releaseParams();
+    return taken.then([context](const Result<FollowerProgress>& progress) mutable {
+      answer(progress, context.getResults());
+    });
+  }
+
+  kj::Promise<void> beat(BeatContext context) override {
+    heard();
+    answer(dial_.copy->progress(), context.getResults());
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> inSync(InSyncContext context) override {
+    heard();
+    dial_.events.inSync(context.getParams().getRevision());
+    wire::writeStatus({}, context.getResults().initStatus());
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> runEnded(RunEndedContext context) override {
+    heard();
+    dial_.events.runEnded(printable(wire::textIn(context.getParams().getReason()), 300));
+    wire::writeStatus({}, context.getResults().initStatus());
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> takeOver(TakeOverContext context) override {
+    heard();
+    dial_.events.takeOver(context.getParams().getRevision());
+    wire::writeStatus({}, context.getResults().initStatus());
+    return kj::READY_NOW;
+  }
+
+ private:
+  void heard() { *dial_.heardMs = steadyMs(); }
+  static void answer(const Result<FollowerProgress>& progress, schema::FollowerAnswer::Builder out) {
+    if (!progress.ok()) return wire::writeError(progress.error(), out.initError());
+    auto to = out.initProgress();
+    to.setHeld(progress->held);
+    to.setApplied(progress->applied);
+  }
+
+  const PrimaryDial& dial_;
+  kj::Own<kj::PromiseFulfiller<void>> released_;  // once the primary has let go of it
+};
+
+}  // namespace
+
+PrimaryClient::PrimaryClient(PrimaryDial dial, Credentials credentials, milliseconds attempt)
+    : dial_(std::move(dial)),
+      credentials_(std::move(credentials)),
+      attempt_(attempt),
+      followed_(!dial_.copy),
+      thread_([this] { run(); }) {}
+
+PrimaryClient::~PrimaryClient() noexcept { stop(); }
+
+void PrimaryClient::stop() {
+  {
+    const std::lock_guard hold(mutex_);
+    stopped_ = true;
+    KJ_IF_MAYBE (stop, stop_) (*stop)->fulfill();
+    stop_ = nullptr;
+  }
+  told_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool PrimaryClient::stopped() {
+  const std::lock_guard hold(mutex_);
+  return stopped_;
+}
+
+bool PrimaryClient::pause() {
+  std::unique_lock hold(mutex_);
+  return !told_.wait_for(hold, kPause, [this] { return stopped_; });
+}
+
+void PrimaryClient::run() {
+  pthread_setname_np(pthread_self(), "psd-standby");
+  End end = attempt(!followed_);
+  // Until somebody there has said who it is, nothing is known.
+  while (!stopped() && !end.reached) {
+    if (!pause()) return;
+    end = attempt(!followed_);
+  }
+  if (!stopped()) dial_.events.ended(end.how, end.why);
+}
+
+PrimaryClient::End PrimaryClient::attempt(bool sink) {
+  // Only where it is so at every address the process is gone.
+  End last{ConnectionEnd::broken, Status(ErrorCode::unavailable, "the primary has no address")};
+  bool allDead = !dial_.addresses.empty();
+  for (const Address& address : dial_.addresses) {
+    if (stopped()) return last;
+    last = attemptAt(address, sink);
+    if (last.reached && last.how != ConnectionEnd::dead) return last;
+    if (followed_ && sink) sink = false;
+    allDead = allDead && last.how == ConnectionEnd::dead;
+  }
+  last.how = allDead ? ConnectionEnd::dead : ConnectionEnd::broken;
+  last.reached = allDead;
+  return last;
+}
+
+PrimaryClient::End PrimaryClient::attemptAt(const Address& address, bool sink) {
+  bool refused = false;
+  auto fd = connectTo(address, attempt_, &refused);
+  if (!fd.ok()) {
+    return {refused ? ConnectionEnd::dead : ConnectionEnd::broken, fd.status(), refused};
+  }
+  const auto at = [&](std::string_view what) { return address.toString() + ": " + printable(what, 500); };
+  try {
+    auto io = kj::setupAsyncIo();
+    auto& timer = io.provider->getTimer();
+    auto stop = kj::newPromiseAndCrossThreadFulfiller<void>();
+    {
+      const std::lock_guard hold(mutex_);
+      if (stopped_) return {};
+      stop_ = kj::mv(stop.fulfiller);
+    }
+    KJ_DEFER({
+      const std::lock_guard hold(mutex_);
+      stop_ = nullptr;
+    });
+    auto stopped = stop.promise.fork();
+    const auto soon = [&](auto promise) {
+      using Promise = decltype(promise);
+      return timer.timeoutAfter(attempt_.count() * kj::MILLISECONDS, kj::mv(promise))
+          .exclusiveJoin(
+              stopped.addBranch().then([]() -> Promise { return KJ_EXCEPTION(DISCONNECTED, "stopped"); }));
+    };
+    auto socket = soon(streamOver(io, *std::move(fd), address, credentials_.tls)).wait(io.waitScope);
+    if (!socket.ok()) return {ConnectionEnd::broken, socket.status()};
+    capnp::TwoPartyClient client(*socket->stream);
+    auto login = client.bootstrap().castAs<schema::Login>().loginRequest();
+    wire::writeLogin("psd " PSD_VERSION, credentials_.token, login);
+    auto in = soon(kj::Promise<capnp::Response<schema::LoginResult>>(login.send().dropPipeline()))
+                  .wait(io.waitScope);
+    if (Status status = wire::readStatus(in.getStatus()); !status.ok()) {
+      return {ConnectionEnd::declined, {status.error().code, at(status.message())}, true};
+    }
+    if (!in.hasAdmin()) return {ConnectionEnd::declined, wire::mayNot(address.toString(), "admin", in), true};
+    auto request = in.getAdmin().replicateRequest();
+    request.setFollower(sink ? dial_.follower : 0);
+    request.setPrimary(dial_.primary);
+    request.setName(dial_.name.c_str());
+    auto own = request.initAddresses(static_cast<unsigned>(dial_.ownAddresses.size()));
+    for (unsigned i = 0; i < own.size(); i++) own.set(i, dial_.ownAddresses[i].toString().c_str());
+    auto released = kj::newPromiseAndFulfiller<void>();
+    if (sink) request.setSink(kj::heap<Sink>(dial_, kj::mv(released.fulfiller)));
+    auto taken = soon(kj::Promise<capnp::Response<schema::ReplicateResult>>(request.send().dropPipeline()))
+                     .wait(io.waitScope);
+    if (taken.getDaemon() != dial_.primary) {
+      return {
+          ConnectionEnd::dead, {ErrorCode::standby, at("another process has the primary's address")}, true};
+    }
+    if (taken.isError()) {
+      const Error error = wire::readError(taken.getError());
+      return {
+          followed_ ? ConnectionEnd::broken : ConnectionEnd::declined, {error.code, at(error.message)}, true};
+    }
+    followed_ = true;
+    *dial_.heardMs = steadyMs();
+    client.onDisconnect()
+        .exclusiveJoin(stopped.addBranch())
+        .exclusiveJoin(kj::mv(released.promise))
+        .wait(io.waitScope);
+    return {ConnectionEnd::broken, {ErrorCode::unavailable, at("the connection broke")}};
+  } catch (const kj::Exception& exception) {
+    return {ConnectionEnd::broken, {ErrorCode::unavailable, at(wire::textIn(exception.getDescription()))}};
+  }
+}
+
+}  // namespace psd

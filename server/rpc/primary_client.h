@@ -1,0 +1,52 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include <kj/async.h>
+
+#include "common/auth/credentials.h"
+#include "server/group/primary_connection.h"
+
+namespace psd {
+
+/// A standby's connection to its primary over Cap'n Proto. Thread-safe.
+class PrimaryClient final : public PrimaryConnection {
+ public:
+  /// `attempt`: how long connecting and logging in may take.
+  PrimaryClient(PrimaryDial dial, Credentials credentials, std::chrono::milliseconds attempt);
+  ~PrimaryClient() noexcept override;
+  void stop() override;
+
+ private:
+  /// How one attempt ended.
+  struct End {
+    ConnectionEnd how = ConnectionEnd::broken;
+    Status why;
+    bool reached = false;  ///< somebody answered, or nobody can
+  };
+  void run();
+  /// Attempts at all addresses; `sink`: to follow, else to find out who is there.
+  End attempt(bool sink);
+  End attemptAt(const Address& address, bool sink);
+  bool stopped();
+  /// Waits a little; false: it was told to stop.
+  bool pause();
+
+  const PrimaryDial dial_;
+  const Credentials credentials_;
+  const std::chrono::milliseconds attempt_;
+  bool followed_;  // the thread's: the primary has taken this follower, or is not to
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable told_;
+  bool stopped_ = false;
+  kj::Maybe<kj::Own<kj::CrossThreadPromiseFulfiller<void>>> stop_;  // while the thread runs an event loop
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace psd

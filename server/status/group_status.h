@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace psd {
+
+/// What a daemon is to its group, where an engine is configured. Empty texts: not known, or nobody. A value
+/// type.
+struct GroupStatus {
+  std::string daemon;            ///< number of this process, 16 hexadecimal digits
+  std::string role;              ///< "primary", "standby", "newcomer"
+  uint64_t epoch = 0;            ///< of the plan
+  std::string primary;           ///< its number
+  std::string standby;           ///< number of the one in sync
+  std::string follower;          ///< of a primary: number of the daemon that follows it, in sync or not yet
+  bool waitsForStandby = false;  ///< of a primary: pushes are answered when the standby holds them
+  uint64_t lagRecords =
+      0;  ///< of a primary: that the follower does not hold; of a follower: that it has not applied
+  uint64_t lagBytes = 0;    ///< the same
+  double heardSeconds = 0;  ///< since the other one was last heard
+  double takeoverSeconds =
+      0;               ///< of the last take-over, from the last sign of the primary until this daemon served
+  std::string engine;  ///< why the engine does not answer; empty: it does
+  std::string waits;   ///< what the daemon waits for before it serves or follows
+
+  static void fields(auto& visit, auto& self) {
+    visit("daemon", self.daemon);
+    visit("role", self.role);
+    visit("epoch", self.epoch);
+    visit("primary", self.primary);
+    visit("standby", self.standby);
+    visit("follower", self.follower);
+    visit("waits_for_standby", self.waitsForStandby);
+    visit("lag_records", self.lagRecords);
+    visit("lag_bytes", self.lagBytes);
+    visit("heard_seconds", self.heardSeconds);
+    visit("takeover_seconds", self.takeoverSeconds);
+    visit("engine", self.engine);
+    visit("waits", self.waits);
+  }
+};
+
+}  // namespace psd

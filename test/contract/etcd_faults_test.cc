@@ -1,0 +1,253 @@
+// A real etcd whose members die, stand still, or cannot be heard.
+
+#include <csignal>
+
+#include <nlohmann/json.hpp>
+
+#include "test/contract/engine_rig.h"
+
+namespace psd::etcd_faults_test {
+namespace {
+
+using testing::EngineLoop;
+using testing::EngineProxy;
+using testing::EtcdProcess;
+
+const std::string kKey = "/psd/test/plan";
+
+/// The place of the member that leads.
+size_t leaderOf(EngineLoop& loop, const EtcdProcess& process) {
+  const EtcdOptions options{.members = process.members()};
+  for (;;) {
+    for (size_t i = 0; i < process.members().size(); i++) {
+      EtcdEndpoint member(loop.network(), loop.timer(), options, process.members()[i], "");
+      const auto status = loop.wait(member.post("/v3/maintenance/status", "{}"));
+      if (!status.ok()) continue;
+      const auto json = nlohmann::json::parse(*status);
+      if (json.contains("leader") && json["leader"] == json["header"]["member_id"]) return i;
+    }
+    loop.wait(loop.timer().afterDelay(10 * kj::MILLISECONDS));
+  }
+}
+
+/// Swaps until it is won; a text that was written without an answer counts.
+Stored swapUntilWon(EngineLoop& loop, Engine& engine, Stored now, const std::string& text) {
+  const kj::TimePoint end = loop.timer().now() + 60 * kj::SECONDS;
+  for (;;) {
+    const auto swapped = loop.wait(engine.swap(kKey, now.revision, text));
+    if (swapped.ok()) {
+      REQUIRE(swapped->won);
+      return swapped->now;
+    }
+    INFO(swapped.message());
+    REQUIRE(loop.timer().now() < end);
+    CHECK(swapped.error().code == ErrorCode::unavailable);
+    loop.wait(loop.timer().afterDelay(5 * kj::MILLISECONDS));
+  }
+}
+
+TEST_CASE("the leader of three is killed amid swaps: none that was answered is lost, none comes twice") {
+  EngineLoop loop;
+  const auto process = testing::etcdOrSkip(loop, 3);
+  const auto engine = loop.hastyEtcd(process->members()), other = loop.hastyEtcd(process->members());
+  Stored now;
+  for (int i = 1; i <= 60; i++) {
+    if (i == 20) process->kill(leaderOf(loop, *process));
+    const Stored next = swapUntilWon(loop, *engine, now, "text " + std::to_string(i));
+    CHECK(next.revision == now.revision + 1 + (now.revision == 0 ? next.revision - 1 : 0));
+    const auto seen = loop.wait(other->read(kKey));
+    if (seen.ok()) CHECK(*seen == next);
+    now = next;
+  }
+}
+
+TEST_CASE("a leader that stands still is passed by, and its return changes nothing") {
+  EngineLoop loop;
+  const auto process = testing::etcdOrSkip(loop, 3);
+  const auto engine = loop.hastyEtcd(process->members());
+  const Stored first = swapUntilWon(loop, *engine, {}, "first");
+  auto changed = loop.hastyEtcd(process->members());
+  auto heard = changed->changed(kKey, first.revision);
+  const size_t leader = leaderOf(loop, *process);
+  process->signal(leader, SIGSTOP);
+  const Stored second = swapUntilWon(loop, *engine, first, "second");
+  CHECK(loop.wait(kj::mv(heard)).value() == second);
+  process->signal(leader, SIGCONT);
+  const Stored third = swapUntilWon(loop, *engine, second, "third");
+  CHECK(loop.readUntilAnswered(*engine, kKey) == third);
+  // It alone knows what is there now, too.
+  const auto alone = loop.hastyEtcd({process->members()[leader]});
+  CHECK(loop.readUntilAnswered(*alone, kKey) == third);
+}
+
+TEST_CASE("two of three are gone: nothing is answered, and one that returns is enough") {
+  EngineLoop loop;
+  const auto process = testing::etcdOrSkip(loop, 3);
+  const auto engine = loop.hastyEtcd(process->members());
+  const Stored first = swapUntilWon(loop, *engine, {}, "first");
+  process->kill(0);
+  process->kill(1);
+  const auto read = loop.wait(engine->read(kKey));
+  REQUIRE_FALSE(read.ok());
+  CHECK(read.error().code == ErrorCode::unavailable);
+  const auto swapped = loop.wait(engine->swap(kKey, first.revision, "second"));
+  REQUIRE_FALSE(swapped.ok());
+  CHECK(swapped.error().code == ErrorCode::unavailable);
+  auto heard = engine->changed(kKey, first.revision);
+  process->restart(0);
+  const Stored second = swapUntilWon(loop, *engine, first, "second");
+  CHECK(second.revision == first.revision + 1);
+  CHECK(loop.wait(kj::mv(heard)).value() == second);
+}
+
+TEST_CASE("a swap goes to all members and happens once, whoever answers first") {
+  EngineLoop loop;
+  const auto process = testing::etcdOrSkip(loop);
+  const EtcdMember member = process->members().front();
+  EngineProxy way(loop, member), detour(loop, member);
+  const auto engine = loop.etcd({member, way.member(), detour.member()});
+  Stored now = swapUntilWon(loop, *engine, {}, "0");
+  for (int i = 1; i <= 100; i++) {
+    const auto swapped = loop.wait(engine->swap(kKey, now.revision, std::to_string(i)));
+    PSD_REQUIRE_OK(swapped);
+    REQUIRE(swapped->won);
+    REQUIRE(swapped->now.revision == now.revision + 1);
+    now = swapped->now;
+  }
+  CHECK(loop.wait(engine->read(kKey)).value() == now);
+}
+
+TEST_CASE("an answer that is lost is unknown, and asked again it is known") {
+  EngineLoop loop;
+  const auto process = testing::etcdOrSkip(loop);
+  EngineProxy proxy(loop, process->members().front());
+  const auto engine = loop.hastyEtcd({proxy.member()}), patient = loop.etcd({proxy.member()});
+  const Stored first = swapUntilWon(loop, *engine, {}, "first");
+  proxy.swallowAnswers(true);
+  const auto unknown = loop.wait(engine->swap(kKey, first.revision, "second"));
+  REQUIRE_FALSE(unknown.ok());
+  CHECK(unknown.error().code == ErrorCode::unavailable);
+  CHECK(unknown.message() == "etcd: no answer: " + proxy.member().toString() + ": no answer within 250 ms");
+  proxy.swallowAnswers(false);
+  proxy.cut();
+  const Stored there = loop.readUntilAnswered(*engine, kKey);
+  CHECK(there.text == "second");
+  const auto again = loop.wait(patient->swap(kKey, first.revision, "second"));
+  PSD_REQUIRE_OK(again);
+  CHECK(again->won);
+  CHECK(again->now == there);
+}
+
+TEST_CASE("a member that does not answer costs nothing where another does") {
+  EngineLoop loop;
+  const auto process = testing::etcdOrSkip(loop);
+  EngineProxy silent(loop, process->members().front());
+  silent.swallowAnswers(true);
+  const auto engine = loop.etcd({silent.member(), process->members().front()});
+  const Stored first = swapUntilWon(loop, *engine, {}, "first");
+  CHECK(loop.wait(engine->read(kKey)).value() == first);
+  auto heard = engine->changed(kKey, first.revision);
+  const Stored second = swapUntilWon(loop, *engine, first, "second");
+  CHECK(loop.wait(kj::mv(heard)).value() == second);
+  CHECK(silent.asked() > 0);
+}
+
+TEST_CASE("a watch that breaks begins anew, and one that is dumb is helped by reads") {
+  EngineLoop loop;
+  const auto process = testing::etcdOrSkip(loop);
+  const auto writer = loop.etcd(process->members());
+  EngineProxy proxy(loop, process->members().front());
+  // Reads would take an hour.
+  EtcdOptions patient = EngineLoop::patient({proxy.member()});
+  patient.pollMs = 3'600'000;
+  const auto watcher = loop.etcd(patient);
+  const Stored first = swapUntilWon(loop, *writer, {}, "first");
+  auto heard = watcher->changed(kKey, first.revision);
+  CHECK_FALSE(loop.resolvedWithin(50, heard));
+  proxy.cut();
+  const Stored second = swapUntilWon(loop, *writer, first, "second");
+  CHECK(loop.wait(kj::mv(heard)).value() == second);
+
+  EtcdOptions eager{.members = {proxy.member()}, .pollMs = 20};
+  const auto reader = loop.etcd(eager);
+  auto told = reader->changed(kKey, second.revision);
+  CHECK_FALSE(loop.resolvedWithin(50, told));
+  proxy.swallowAnswers(true);
+  const Stored third = swapUntilWon(loop, *writer, second, "third");
+  CHECK_FALSE(loop.resolvedWithin(50, told));
+  proxy.swallowAnswers(false);
+  CHECK(loop.wait(kj::mv(told)).value() == third);
+}
+
+TEST_CASE("etcd is away: errors name it, and who waits hears of a change after its return") {
+  EngineLoop loop;
+  const auto process = testing::etcdOrSkip(loop);
+  const auto engine = loop.hastyEtcd(process->members());
+  const Stored first = swapUntilWon(loop, *engine, {}, "first");
+  auto heard = engine->changed(kKey, first.revision);
+  auto announced = engine->announce("/psd/test/daemons/1", "here", 2);
+  process->kill(0);
+  // The first may find a connection that just ends.
+  const std::string member = process->members().front().toString();
+  const auto read = loop.wait(engine->read(kKey)), again = loop.wait(engine->read(kKey));
+  REQUIRE_FALSE(read.ok());
+  CHECK(read.error().code == ErrorCode::unavailable);
+  CHECK(read.message().starts_with("etcd: no answer: " + member + ": "));
+  REQUIRE_FALSE(again.ok());
+  CHECK(again.message() == "etcd: no answer: " + member + ": Connection refused");
+  CHECK_FALSE(loop.resolvedWithin(300, heard));
+  process->restart(0);
+  const Stored second = swapUntilWon(loop, *engine, first, "second");
+  CHECK(loop.wait(kj::mv(heard)).value() == second);
+  loop.readUntil(*engine, "/psd/test/daemons/1", [](const Stored& stored) { return stored.text == "here"; });
+  CHECK_FALSE(loop.resolvedWithin(0, announced));
+}
+
+TEST_CASE("what is announced goes when nobody keeps it, and comes again when its lease was taken") {
+  EngineLoop loop;
+  const auto process = testing::etcdOrSkip(loop);
+  const std::string key = "/psd/test/daemons/1";
+  EngineProxy proxy(loop, process->members().front());
+  const auto engine = loop.hastyEtcd({proxy.member()}), other = loop.etcd(process->members());
+  auto announced = engine->announce(key, "here", 1);
+  const auto isThere = [](const Stored& stored) { return stored.revision != 0; };
+  const auto isGone = [](const Stored& stored) { return stored.revision == 0; };
+  loop.readUntil(*other, key, isThere);
+  proxy.swallowAnswers(true);  // calls go on to etcd
+  proxy.cut();
+  CHECK_FALSE(loop.resolvedWithin(100, announced));
+
+  // Somebody ends all leases.
+  const EtcdOptions options = EngineLoop::patient(process->members());
+  EtcdEndpoint member(loop.network(), loop.timer(), options, process->members().front(), "");
+  const auto leases = loop.wait(member.post("/v3/lease/leases", "{}"));
+  PSD_REQUIRE_OK(leases);
+  const auto json = nlohmann::json::parse(*leases);
+  REQUIRE_FALSE(json["leases"].empty());
+  for (const auto& lease : json["leases"]) {
+    PSD_REQUIRE_OK(loop.wait(member.post("/v3/lease/revoke", nlohmann::json{{"ID", lease["ID"]}}.dump())));
+  }
+  loop.readUntil(*other, key, isGone);
+  proxy.swallowAnswers(false);
+  proxy.cut();
+  loop.readUntil(*other, key, isThere);
+}
+
+TEST_CASE("a process that dies is announced no longer") {
+  EngineLoop loop;
+  const auto process = testing::etcdOrSkip(loop);
+  const std::string key = "/psd/test/daemons/1";
+  const auto other = loop.etcd(process->members());
+  {
+    auto engine = loop.hastyEtcd(process->members());
+    auto announced = engine->announce(key, "here", 1);
+    loop.readUntil(*other, key, [](const Stored& stored) { return stored.revision != 0; });
+    // It lasts for as long as it is kept.
+    CHECK_FALSE(loop.resolvedWithin(3000, announced));
+    loop.readUntil(*other, key, [](const Stored& stored) { return stored.text == "here"; });
+  }
+  loop.readUntil(*other, key, [](const Stored& stored) { return stored.revision == 0; });
+}
+
+}  // namespace
+}  // namespace psd::etcd_faults_test

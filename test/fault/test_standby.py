@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""A daemon and its standby as processes with a real etcd: killed, stopped for a while, restarted, handed over.
+
+Every gradient is -1 and the rate 1, so each parameter counts the pushes that are in it. Each trainer writes a line for each push
+that was answered: at the end every parameter is as many as all of them, so nothing was lost and nothing came twice.
+"""
+
+import array
+import os
+import signal
+import struct
+import subprocess
+import unittest
+
+import etcd
+import processes
+
+COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
+KILLS = int(os.environ.get("FAULT_STANDBY_KILLS", 6))
+SGD = '{"type":"sgd","lr":1}'
+ENDLESS = 10_000_000
+
+
+def read_safetensors(path):
+    """All values of a file of float32 tensors."""
+    data = path.read_bytes()
+    (length,) = struct.unpack_from("<Q", data)
+    values = array.array("f")
+    values.frombytes(data[8 + length:])
+    return values
+
+
+@unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
+class Standby(processes.ProcessTest):
+    def setUp(self):
+        self.etcd = etcd.Etcd(self)
+        self.trainers = []
+
+    def one(self, listen="tcp://127.0.0.1:0", policy="locked", **settings):
+        engine = {"type": "etcd", "endpoints": [self.etcd.endpoint], "prefix": "/psd/test"}
+        return self.daemon(listen=(listen,), policy=policy, optimizer=SGD, engine=engine, shards=3, **settings)
+
+    def pair(self, **settings):
+        """A primary and a daemon that is to follow it."""
+        primary = self.one(**settings)
+        primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        return primary, self.one(**settings)
+
+    def counting(self, daemons, rank=0, world_size=1, pushes=ENDLESS, inflight=2):
+        ledger = self.folder / f"ledger-{rank}"
+        ledger.touch()
+        trainer = processes.Process(self.folder, self._name("trainer"),
+                                    [COUNTING_TRAINER, ",".join(daemon.address for daemon in daemons), rank, world_size, pushes,
+                                     inflight, ledger, "cpu", 1 << 20])
+        self.processes.append(trainer)
+        self.trainers.append((trainer, ledger))
+        return trainer
+
+    def answered(self):
+        return sum(ledger.stat().st_size // 2 for _, ledger in self.trainers)
+
+    def until_more(self, what, count=50):
+        goal = self.answered() + count
+        processes.until(f"{count} more pushes are answered {what}", lambda: self.answered() >= goal)
+
+    def until_in_sync(self, primary):
+        return primary.until_status("a standby is in sync", lambda status: status["group"]["waits_for_standby"]
+                                    and status["group"]["standby"] == status["group"]["follower"] != "")
+
+    def until_primary(self, daemon, epoch):
+        daemon.until_status(f"it is the primary of epoch {epoch}",
+                            lambda status: status["group"]["role"] == "primary" and status["group"]["epoch"] == epoch)
+
+    def restarted(self, dead):
+        """A daemon at the addresses of one that is dead."""
+        return self.one(listen=dead.address)
+
+    def check_counts(self, daemon):
+        """Ends the trainers, and compares the model with what they were answered."""
+        for trainer, _ in self.trainers:
+            trainer.signal(signal.SIGSTOP)  # what is under way is settled before anything is read
+        for trainer, _ in self.trainers:
+            trainer.signal(signal.SIGCONT)
+        for trainer, _ in self.trainers:
+            self.assert_ends(trainer)
+        total = self.answered()
+        self.assertEqual(self.values(daemon), {float(total)})
+
+    def psd(self, *arguments):
+        return subprocess.run([processes.PSD, *arguments], capture_output=True, text=True, timeout=processes.WAIT_S, check=False)
+
+    def values(self, daemon):
+        """The values of all parameters."""
+        path = self.folder / "model.safetensors"
+        done = self.psd("export", "--server", daemon.address, "--to", path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return set(read_safetensors(path))
+
+    def test_kill_after_kill_loses_nothing(self):
+        primary, standby = self.pair()
+        pushes = 400 * KILLS
+        for rank in range(2):
+            self.counting((primary, standby), rank, 2, pushes)
+        for kill in range(KILLS):
+            self.until_in_sync(primary)
+            self.until_more("before the primary is killed", 20)
+            primary.kill()
+            self.until_primary(standby, kill + 2)
+            self.until_more("by its standby", 20)
+            primary, standby = standby, self.restarted(primary)
+        self.check_counts(primary)
+
+    def test_a_primary_that_stood_still_becomes_the_standby(self):
+        primary, standby = self.pair()
+        for rank in range(2):
+            self.counting((primary, standby), rank, 2, 3_000)
+        for freeze in range(3):
+            self.until_in_sync(primary)
+            self.until_more("before the primary stands still", 20)
+            primary.signal(signal.SIGSTOP)
+            self.until_primary(standby, freeze + 2)
+            primary.signal(signal.SIGCONT)
+            self.until_in_sync(standby)
+            primary.until_status("it is the standby", lambda status: status["group"]["role"] == "standby")
+            primary, standby = standby, primary
+        self.check_counts(primary)
+
+    def test_rounds_go_on_at_the_standby(self):
+        primary, standby = self.pair(policy="sync")
+        for rank in range(2):
+            self.counting((primary, standby), rank, 2, 600, inflight=0)
+        for kill in range(3):
+            self.until_in_sync(primary)
+            self.until_more("before the primary is killed", 20)
+            primary.kill()
+            self.until_primary(standby, kill + 2)
+            self.until_more("by its standby", 20)
+            primary, standby = standby, self.one(listen=primary.address, policy="sync")
+        for trainer, _ in self.trainers:
+            self.assert_ends(trainer)
+        # Each round counts once. Right after a take-over a round may be of who was back first.
+        rounds = {shard["version"] for shard in primary.status()["shards"]}
+        self.assertGreaterEqual(min(rounds), 600)
+        self.assertEqual(self.values(primary), {float(each) for each in rounds})
+
+    def test_a_dead_standby_holds_up_nobody(self):
+        primary, standby = self.pair()
+        self.counting((primary, standby), pushes=2_000)
+        for _ in range(3):
+            self.until_in_sync(primary)
+            standby.kill()
+            self.until_more("by the primary alone", 20)
+            standby = self.restarted(standby)
+        self.check_counts(primary)
+
+    def test_without_etcd_training_goes_on(self):
+        primary, standby = self.pair()
+        self.counting((primary, standby), pushes=3_000)
+        self.until_in_sync(primary)
+        self.etcd.kill()
+        self.until_more("without etcd", 100)
+        primary.kill()
+        primary_address = primary.address
+        # Nobody may take over on its own word.
+        standby.until_status("it misses the engine", lambda status: status["group"]["engine"])
+        self.assertNotEqual(standby.status()["group"]["role"], "primary")
+        self.assertTrue(self.etcd.start())
+        self.until_primary(standby, 2)
+        self.until_more("by the standby", 20)
+        self.until_in_sync(standby) if self.one(listen=primary_address) else None
+        self.check_counts(standby)
+
+    def test_sigterm_hands_over(self):
+        primary, standby = self.pair()
+        for rank in range(2):
+            self.counting((primary, standby), rank, 2, 2_000)
+        for handover in range(3):
+            self.until_in_sync(primary)
+            self.until_more("before the primary is to end", 20)
+            self.assert_stops(primary)
+            self.until_primary(standby, handover + 2)
+            primary, standby = standby, self.restarted(primary)
+        self.check_counts(primary)
+
+    def test_switch_and_the_end_of_the_run(self):
+        primary, standby = self.pair()
+        self.counting((primary, standby), pushes=3_000)
+        for switch in range(2):
+            self.until_in_sync(primary)
+            done = self.psd("switch", "--server", primary.address)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.until_primary(standby, switch + 2)
+            primary, standby = standby, primary
+        self.check_counts(primary)
+        self.until_in_sync(primary)
+        done = self.psd("stop", "--server", primary.address)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assert_ends(primary)
+        self.assert_ends(standby)
+        # Whoever comes next begins anew.
+        fresh = self.one()
+        fresh.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        self.assertIsNone(fresh.status()["model"])
+
+    def test_a_change_of_the_configuration_reaches_the_standby(self):
+        primary, standby = self.pair()
+        trainer = self.counting((primary, standby))
+        before = self.until_in_sync(primary)["group"]["standby"]
+        done = self.psd("set", "optimizer.lr=2", "--server", primary.address)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        primary.until_status("it is in sync anew", lambda status: status["group"]["waits_for_standby"]
+                             and status["group"]["standby"] not in ("", before))
+        primary.kill()
+        self.until_primary(standby, 2)
+        self.assertIn("lr=2", standby.status()["optimizer"])
+        trainer.kill()
+
+    def test_who_waits_for_a_dead_primary_is_told_what_to_do(self):
+        primary, standby = self.pair()
+        trainer = self.counting((primary, standby))
+        self.until_in_sync(primary)
+        trainer.kill()
+        standby.kill()
+        primary.kill()
+        stranger = self.one(listen=primary.address)
+        stranger.until_status("it waits", lambda status: status["group"]["waits"])
+        refused = self.psd("export", "--server", stranger.address, "--to", self.folder / "no.safetensors")
+        self.assertIn("serves nobody", refused.stderr)
+        done = self.psd("recover", "--server", stranger.address)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.until_primary(stranger, 2)
+
+    def test_a_log_is_gone_on_from(self):
+        folder = {"type": "log", "path": str(self.folder / "saved")}
+        primary = self.one(durability=folder)
+        self.counting((primary,), pushes=600)
+        self.until_more("before the daemon is killed", 20)
+        primary.kill()
+        again = self.one(listen=primary.address, durability=folder)
+        self.until_primary(again, 2)
+        self.check_counts(again)
+
+
+if __name__ == "__main__":
+    processes.main()

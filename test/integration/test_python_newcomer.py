@@ -1,0 +1,135 @@
+"""A newcomer's ten minutes, in one go and as the documents tell it: tokens and TLS for a daemon, two PyTorch processes that train
+with it from Python, the page, and the model in PyTorch again.
+
+Python's package is the one of this build; where PSD_WHEEL names a wheel (scripts/wheel makes one), that is installed into a virtual
+environment first.
+"""
+
+import json
+import os
+import ssl
+import subprocess
+import sys
+import unittest
+import urllib.request
+
+import certificates
+import processes
+
+try:
+    import torch
+    from torch import nn
+    MISSING = ""
+except ModuleNotFoundError:
+    MISSING = "Python's torch is missing: scripts/setup installs it"
+
+WHEEL = os.environ.get("PSD_WHEEL", "")
+WORLD = 2
+STEPS = 200
+
+# What a user writes. The two lines of psd.torch are the ones of README.md.
+PROGRAM = """
+import sys
+import torch
+from torch import nn
+import psd.torch
+
+torch.manual_seed(1)
+model = nn.Linear(8, 1)
+optimizer = psd.torch.Optimizer(model, sys.argv[1], token_file=sys.argv[2], tls_ca=sys.argv[3])
+generator = torch.Generator().manual_seed(optimizer.rank)
+for _ in range(int(sys.argv[4])):
+    inputs = torch.randn(32, 8, generator=generator)
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True))
+    loss.backward()
+    optimizer.step(samples=len(inputs))
+optimizer.close()
+print(f"rank {optimizer.rank}: loss {loss.item():.6f}")
+"""
+
+
+@unittest.skipIf(MISSING, MISSING)
+class Newcomer(processes.ProcessTest):
+    def ran(self, *command, environment=None):
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                              timeout=processes.WAIT_S, check=False, cwd=self.folder, env={**os.environ, **(environment or {})})
+        self.assertEqual(done.returncode, 0, f"{command}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def python(self):
+        """The interpreter that has the package."""
+        if not WHEEL:
+            return sys.executable
+        self.ran(sys.executable, "-m", "venv", "--system-site-packages", self.folder / "venv")
+        python = self.folder / "venv" / "bin" / "python"
+        self.ran(python, "-m", "pip", "install", "--no-deps", WHEEL)
+        return python
+
+    def token(self, name, role):
+        """The file with a new token, whose line is in the daemon's file."""
+        path = self.folder / f"{name}.token"
+        path.write_text(self.ran(processes.PSD, "token", "new", "--name", name, "--role", role, "--file", self.folder / "tokens"))
+        path.chmod(0o600)
+        return path
+
+    def asked(self, daemon, path, token, authority):
+        request = urllib.request.Request(f"{daemon.page}{path}", headers={"Authorization": f"Bearer {token.read_text().strip()}"})
+        context = ssl.create_default_context(cafile=authority.path)
+        with urllib.request.urlopen(request, timeout=processes.WAIT_S, context=context) as answer:
+            return answer.read().decode()
+
+    def test_ten_minutes(self):
+        python = self.python()
+        trainer_token, reader_token = self.token("pool", "trainer"), self.token("looker", "reader")
+        authority = certificates.Authority(self.folder)
+        certificate, key = authority.sign("server", alternatives="IP:127.0.0.1")
+        daemon = self.daemon("--http", "tls://127.0.0.1:0", listen=("tls://127.0.0.1:0",), policy="locked",
+                             optimizer='{"type":"sgd","lr":0.05}',
+                             tls={"certificate": str(certificate), "key": str(key)}, auth={"tokens": str(self.folder / "tokens")})
+
+        program = self.write("train.py", PROGRAM)
+        trainers = []
+        for rank in range(WORLD):
+            trainer = processes.Process(self.folder, f"trainer-{rank}",
+                                        [python, program, daemon.address, trainer_token, authority.path, STEPS],
+                                        {"RANK": str(rank), "WORLD_SIZE": str(WORLD)})
+            self.processes.append(trainer)
+            trainers.append(trainer)
+
+        # While they train, or just after: what the page shows, and nobody without a token sees.
+        self.assertIn("<title>psd", self.asked(daemon, "/", reader_token, authority))
+        processes.until("the page's status has the model",
+                        lambda: json.loads(self.asked(daemon, "/api/status.json", reader_token, authority))["model"])
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        losses = [float(trainer.out.split("loss ")[1]) for trainer in trainers]
+        status = json.loads(self.asked(daemon, "/api/status.json", reader_token, authority))
+        self.assertEqual({shard["version"] for shard in status["shards"]}, {WORLD * STEPS})
+
+        model = self.folder / "model.safetensors"
+        self.ran(processes.PSD, "export", "--server", daemon.address, "--token-file", reader_token, "--tls-ca", authority.path,
+                 "--to", model)
+        trained = nn.Linear(8, 1)
+        trained.load_state_dict(self.loaded(model))
+        inputs = torch.randn(256, 8, generator=torch.Generator().manual_seed(9))
+        loss = nn.functional.mse_loss(trained(inputs), inputs.sum(1, keepdim=True)).item()
+        self.assertLess(loss, 1e-3)
+        self.assertLess(max(losses), 1e-2)
+
+    @staticmethod
+    def loaded(path):
+        """What safetensors.torch.load_file() does, without that package."""
+        data = path.read_bytes()
+        length = int.from_bytes(data[:8], "little")
+        state = {}
+        for name, tensor in json.loads(data[8:8 + length]).items():
+            if name == "__metadata__":
+                continue
+            begin, end = (8 + length + offset for offset in tensor["data_offsets"])
+            state[name] = torch.frombuffer(bytearray(data[begin:end]), dtype=torch.float32).reshape(tensor["shape"])
+        return state
+
+
+if __name__ == "__main__":
+    processes.main()

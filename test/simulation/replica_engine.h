@@ -1,0 +1,65 @@
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include "server/replica/plan_view.h"
+#include "test/simulation/replica_network.h"
+
+namespace psd::testing {
+
+/// The engine: one register with compare-and-swap, away at times, whose requests and answers are slow or
+/// lost. Owned by one thread.
+class ReplicaEngine {
+ public:
+  explicit ReplicaEngine(ReplicaNetwork& network) : network_(network) {}
+
+  const PlanView& plan() const { return plan_; }
+  bool away() const { return away_; }
+  void setAway(bool away) { away_ = away; }
+
+  /// `answer(won, plan)`. `whatever`: without looking at the revision.
+  void swap(size_t from, uint64_t expected, const PlanView& wanted, bool whatever,
+            std::function<void(bool, const PlanView&)> answer) {
+    network_.send(from, ReplicaNetwork::kEngine, delay(), [=, this] {
+      if (away_) return;
+      const bool wins = whatever || plan_.revision == expected;
+      if (wins) write(wanted);
+      reply(from, [answer, wins, plan = plan_] { answer(wins, plan); });
+    });
+  }
+  void read(size_t from, std::function<void(const PlanView&)> answer) {
+    network_.send(from, ReplicaNetwork::kEngine, delay(), [=, this] {
+      if (!away_) reply(from, [answer, plan = plan_] { answer(plan); });
+    });
+  }
+  /// Another group's part of the document changes.
+  void touch() {
+    if (plan_.revision > 0) write(plan_);
+  }
+  /// Called after each swap, with what was there before.
+  void whenWritten(std::function<void(const PlanView&)> hook) { hook_ = std::move(hook); }
+
+ private:
+  uint64_t delay() {
+    Random& random = network_.random();
+    return random.oneIn(10) ? random.between(20, 250) : network_.delay();
+  }
+  void reply(size_t to, std::function<void()> answer) {
+    if (!network_.random().oneIn(20))
+      network_.send(ReplicaNetwork::kEngine, to, network_.delay(), std::move(answer));
+  }
+  void write(const PlanView& wanted) {
+    const PlanView before = plan_;
+    plan_ = wanted;
+    plan_.revision = before.revision + 1;
+    if (hook_) hook_(before);
+  }
+
+  ReplicaNetwork& network_;
+  PlanView plan_;
+  bool away_ = false;
+  std::function<void(const PlanView&)> hook_;
+};
+
+}  // namespace psd::testing

@@ -1,0 +1,273 @@
+#include "test/simulation/replica_world.h"
+
+#include <algorithm>
+
+namespace psd::testing {
+namespace {
+
+constexpr uint64_t kMishapsMs = 2500;
+constexpr uint64_t kSettledMs = 10'000;  // so long after the last mishap everything is as it should be
+
+std::string text(DaemonId id) { return std::to_string(id.value); }
+
+}  // namespace
+
+ReplicaWorld::ReplicaWorld(Random& random, Broken broken, GroupRules::Wait wait)
+    : random_(random), broken_(broken), network_(random, time_), engine_(network_) {
+  using std::chrono::milliseconds;
+  rules_ = {milliseconds(15), milliseconds(60), milliseconds(150), wait};
+  places_.resize(random.oneIn(3) ? 3 : 2);
+  engine_.whenWritten([this](const PlanView& before) { written(before); });
+}
+
+std::string ReplicaWorld::run() {
+  for (size_t place = 0; place < places_.size(); place++) {
+    network_.after(random_.between(0, 20), [this, place] { restart(place); });
+  }
+  for (size_t i = 0; i < trainers_.size(); i++) network_.after(5 + i, [this, i] { train(i); });
+  network_.after(random_.between(50, 400), [this] { mishap(); });
+  network_.after(kMishapsMs, [this] { heal(); });
+  if (!time_.run(2'000'000)) violated("goes round in circles");
+  return violation_;
+}
+
+// --- Processes ---
+
+ReplicaDaemon* ReplicaWorld::living(DaemonId id) {
+  auto place = placesOfIds_.find(id);
+  if (place == placesOfIds_.end()) return nullptr;
+  ReplicaDaemon* daemon = places_[place->second].daemon;
+  return daemon != nullptr && daemon->id() == id ? daemon : nullptr;
+}
+
+void ReplicaWorld::start(size_t place, ReplicaLog log, std::optional<ReplicaDaemon::Origin> origin) {
+  Place& here = places_[place];
+  const bool same = broken_ == Broken::sameName && here.lastId.value != 0;
+  const DaemonId id = same ? here.lastId : DaemonId{++lastId_};
+  placesOfIds_[id] = place;
+  here.lastId = id;
+  daemons_.push_back(std::make_unique<ReplicaDaemon>(static_cast<ReplicaHost&>(*this), place, id, rules_,
+                                                     std::move(log), origin));
+  here.daemon = daemons_.back().get();
+  here.daemon->begin();
+}
+
+/// A process begins with what the last one there left on its disk, as the log of updates would have it.
+void ReplicaWorld::restart(size_t place) {
+  if (places_[place].daemon != nullptr || finished()) return;
+  start(place, broken_ == Broken::sameName ? ReplicaLog() : std::move(places_[place].disk), std::nullopt);
+}
+
+void ReplicaWorld::die(size_t place) {
+  Place& here = places_[place];
+  if (here.daemon == nullptr) return;
+  here.daemon->die();
+  here.disk = here.daemon->log();
+  here.daemon = nullptr;
+  network_.after(random_.between(5, 600), [this, place] { restart(place); });
+}
+
+void ReplicaWorld::steppedDown(ReplicaDaemon& daemon, bool handedOver) {
+  counts_.steppedDown++;
+  const size_t place = daemon.place();
+  const PlanView plan = daemon.state().plan();
+  const bool keeps = broken_ == Broken::keepsState || (handedOver && random_.oneIn(2));
+  daemon.die();
+  places_[place].daemon = nullptr;
+  if (keeps) {
+    start(place, daemon.log(), ReplicaDaemon::Origin{plan.primary, plan.epoch});
+  } else {
+    start(place, ReplicaLog(), std::nullopt);
+  }
+}
+
+// --- Mishaps ---
+
+void ReplicaWorld::mishap() {
+  if (!mishaps_ || finished()) return;
+  const uint64_t kind = random_.between(0, 99);
+  const size_t place = random_.below(places_.size());
+  if (kind < 52) {
+    cutSomething(kind);
+  } else if (kind < 67) {
+    if (places_[place].daemon != nullptr) places_[place].daemon->pause(random_.between(20, 700));
+  } else if (kind < 82) {
+    crash(place);
+  } else if (kind < 87) {
+    engine_.setAway(true);
+    network_.after(random_.between(50, 800), [this] { engine_.setAway(false); });
+  } else if (kind < 91) {
+    onPrimary(&ReplicaDaemon::handOver);
+  } else if (kind < 94) {
+    if (places_[place].daemon != nullptr) places_[place].daemon->leave();
+  } else if (kind < 97) {
+    engine_.touch();
+  } else {
+    claimIfDead();
+  }
+  network_.after(random_.between(20, 500), [this] { mishap(); });
+}
+
+void ReplicaWorld::cutSomething(uint64_t kind) {
+  using Way = std::pair<size_t, size_t>;
+  constexpr size_t e = ReplicaNetwork::kEngine, t = ReplicaNetwork::kTrainers;
+  static constexpr std::array<Way, 5> kWays{Way{0, 1}, Way{0, e}, Way{1, e}, Way{0, t}, Way{1, t}};
+  const uint64_t ms = random_.between(20, 700);
+  auto [one, other] = kWays[random_.below(kWays.size())];
+  if (random_.oneIn(2)) std::swap(one, other);
+  if (kind < 40) {
+    network_.cut(one, other, ms);
+    if (kind < 26) network_.cut(other, one, ms);
+    return;
+  }
+  const size_t alone = random_.below(places_.size());
+  for (size_t place = 0; place < ReplicaNetwork::kPlaces; place++) {
+    network_.cut(alone, place, ms);
+    network_.cut(place, alone, ms);
+  }
+}
+
+/// Mostly while the others are there to go on.
+void ReplicaWorld::crash(size_t place) {
+  const bool allThere =
+      std::all_of(places_.begin(), places_.end(), [](const Place& one) { return one.daemon != nullptr; });
+  if ((allThere && engine_.plan().standby) || random_.oneIn(8)) die(place);
+}
+
+void ReplicaWorld::onPrimary(void (ReplicaDaemon::*call)()) {
+  if (ReplicaDaemon* primary = living(engine_.plan().primary)) primary->run([=] { (primary->*call)(); });
+}
+
+/// What people would do: the primary is dead, nobody may take over, and this daemon holds all that was
+/// answered.
+void ReplicaWorld::claimIfDead() {
+  const PlanView& plan = engine_.plan();
+  if (plan.revision == 0 || living(plan.primary) || (plan.standby && living(*plan.standby))) return;
+  for (const Place& place : places_) {
+    ReplicaDaemon* daemon = place.daemon;
+    if (daemon == nullptr || !daemon->started()) continue;
+    if (rules_.wait == GroupRules::Wait::standby && !daemon->log().holds(answered_)) continue;
+    if (daemon->state().role() != GroupRole::newcomer) continue;
+    daemon->run([daemon, plan] { daemon->claim(plan); });
+    return;
+  }
+}
+
+void ReplicaWorld::heal() {
+  mishaps_ = false;
+  network_.heal();
+  engine_.setAway(false);
+  settle();
+}
+
+/// All that was begun is answered, and the group is kept twice, as everybody knows.
+bool ReplicaWorld::whole() const {
+  const PlanView& plan = engine_.plan();
+  for (const Trainer& one : trainers_) {
+    if (one.open) return false;
+  }
+  size_t primaries = 0, standbys = 0;
+  for (const Place& place : places_) {
+    if (place.daemon == nullptr) return false;
+    const GroupRole role = place.daemon->state().role();
+    if (role == GroupRole::primary && plan.primary != place.daemon->id()) return false;
+    if (role == GroupRole::standby && plan.standby != place.daemon->id()) return false;
+    primaries += role == GroupRole::primary;
+    standbys += role == GroupRole::standby;
+  }
+  return primaries == 1 && standbys == 1;
+}
+
+void ReplicaWorld::settle() {
+  if (finished()) return;
+  if (whole()) {
+    finished_ = true;
+    return check("at the end");
+  }
+  if (time_.now() > TimePoint{} + std::chrono::milliseconds(kMishapsMs + kSettledMs)) {
+    const PlanView& plan = engine_.plan();
+    std::string what = "after the last mishap the group does not get whole: the plan names " +
+                       text(plan.primary) + (plan.standby ? " and " + text(*plan.standby) : "");
+    for (const Place& place : places_) {
+      if (place.daemon == nullptr) continue;
+      what += ", " + text(place.daemon->id()) + " is " + std::string(describe(place.daemon->state().role()));
+    }
+    return violated(what);
+  }
+  claimIfDead();
+  network_.after(100, [this] { settle(); });
+}
+
+// --- Trainers ---
+
+void ReplicaWorld::train(size_t trainer) {
+  if (finished()) return;
+  Trainer& self = trainers_[trainer];
+  if (!self.open) {
+    if (!mishaps_) return;
+    self.step++;
+    self.open = true;
+  }
+  for (size_t place = 0; place < places_.size(); place++) {
+    network_.send(ReplicaNetwork::kTrainers, place, network_.delay(),
+                  [this, place, push = ReplicaPush{trainer, self.step}] {
+                    ReplicaDaemon* daemon = places_[place].daemon;
+                    if (daemon != nullptr) daemon->run([daemon, push] { daemon->push(push); });
+                  });
+  }
+  network_.after(random_.between(8, 30), [this, trainer] { train(trainer); });
+}
+
+// --- What must be true ---
+
+void ReplicaWorld::answered(ReplicaDaemon& daemon, uint64_t epoch, const ReplicaPush& push) {
+  const auto [first, isFirst] = answerers_.emplace(epoch, daemon.id());
+  if (first->second != daemon.id()) {
+    violated(text(first->second) + " and " + text(daemon.id()) + " answered pushes of epoch " +
+             std::to_string(epoch));
+  }
+  uint64_t& last = answered_[push.trainer];
+  if (push.step > last) {
+    last = push.step;
+    counts_.answered++;
+  }
+  check("after an answer by " + text(daemon.id()));
+  network_.send(daemon.place(), ReplicaNetwork::kTrainers, network_.delay(), [this, push] {
+    Trainer& trainer = trainers_[push.trainer];
+    if (trainer.step == push.step) trainer.open = false;
+  });
+}
+
+void ReplicaWorld::written(const PlanView& before) {
+  const PlanView& plan = engine_.plan();
+  if (plan.sameGroup(before)) return;
+  counts_.swaps++;
+  if (plan.epoch == before.epoch) {
+    counts_.added += plan.standby.has_value();
+    counts_.removed += !plan.standby;
+  } else if (before.revision > 0) {
+    ReplicaDaemon* old = living(before.primary);
+    const bool handedOver = old != nullptr && old->state().role() == GroupRole::primary && old->gatesClosed();
+    (before.standby != plan.primary ? counts_.claims : handedOver ? counts_.handovers : counts_.failovers)++;
+  }
+  check("after a swap");
+}
+
+/// Whoever the plan lets serve, now or by taking over, holds every answered push, and none twice.
+void ReplicaWorld::check(const std::string& when) {
+  const PlanView& plan = engine_.plan();
+  if (plan.revision == 0) return;
+  checkHolds(plan.primary, when);
+  if (plan.standby) checkHolds(*plan.standby, when);
+}
+
+void ReplicaWorld::checkHolds(DaemonId id, const std::string& when) {
+  ReplicaDaemon* daemon = living(id);
+  if (daemon == nullptr) return;
+  if (daemon->log().twice()) violated(when + " " + text(id) + " has a push twice");
+  if (rules_.wait == GroupRules::Wait::standby && !daemon->log().holds(answered_)) {
+    violated(when + " " + text(id) + " lacks a push that was answered");
+  }
+}
+
+}  // namespace psd::testing

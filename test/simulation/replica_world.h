@@ -1,0 +1,97 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "test/simulation/replica_daemon.h"
+
+namespace psd::testing {
+
+/// What happened in schedules; they add up.
+struct ReplicaCounts {
+  uint64_t answered = 0;  ///< pushes
+  uint64_t swaps = 0;     ///< of the group's part of the plan
+  uint64_t added = 0;     ///< standbys
+  uint64_t removed = 0;
+  uint64_t failovers = 0;  ///< by a standby
+  uint64_t handovers = 0;  ///< planned
+  uint64_t claims = 0;     ///< by decision, after primary and standby had died
+  uint64_t steppedDown = 0;
+};
+
+/// Two or three daemons that hold one group, an engine, and trainers that push, over a network; crashes,
+/// starts, standstills, cuts, losses, orderly ends and hand-overs; beside it what must be true, looked at
+/// after every swap and every answer. Owned by one thread.
+class ReplicaWorld : private ReplicaHost {
+ public:
+  ReplicaWorld(Random& random, Broken broken, GroupRules::Wait wait);
+
+  /// Mishaps for a while, then none, until every push is answered and the group is kept twice. Empty: all is
+  /// well; else what is not.
+  std::string run();
+  const ReplicaCounts& counts() const { return counts_; }
+
+ private:
+  struct Place {
+    ReplicaDaemon* daemon = nullptr;  // that runs there
+    ReplicaLog disk;                  // what the last process left
+    DaemonId lastId;
+  };
+  struct Trainer {
+    uint64_t step = 0;
+    bool open = false;  // not answered
+  };
+
+  ReplicaNetwork& network() override { return network_; }
+  ReplicaEngine& engine() override { return engine_; }
+  Broken broken() const override { return broken_; }
+  bool finished() const override { return finished_ || !violation_.empty(); }
+  ReplicaDaemon* living(DaemonId id) override;
+  size_t placeOf(DaemonId id) const override { return placesOfIds_.at(id); }
+  void answered(ReplicaDaemon& daemon, uint64_t epoch, const ReplicaPush& push) override;
+  void steppedDown(ReplicaDaemon& daemon, bool handedOver) override;
+  void ended(ReplicaDaemon& daemon) override { die(daemon.place()); }
+
+  void start(size_t place, ReplicaLog log, std::optional<ReplicaDaemon::Origin> origin);
+  void restart(size_t place);
+  void die(size_t place);
+  void mishap();
+  void cutSomething(uint64_t kind);
+  void crash(size_t place);
+  void onPrimary(void (ReplicaDaemon::*call)());
+  void claimIfDead();
+  void heal();
+  void settle();
+  void train(size_t trainer);
+  void written(const PlanView& before);
+  void check(const std::string& when);
+  void checkHolds(DaemonId id, const std::string& when);
+  void violated(const std::string& what) {
+    if (violation_.empty()) violation_ = what;
+  }
+  bool whole() const;
+
+  Random& random_;
+  const Broken broken_;
+  GroupRules rules_;
+  VirtualTime time_;
+  ReplicaNetwork network_;
+  ReplicaEngine engine_;
+  std::vector<std::unique_ptr<ReplicaDaemon>> daemons_;  // all that ever were
+  std::map<DaemonId, size_t> placesOfIds_;
+  std::vector<Place> places_;
+  std::array<Trainer, kReplicaTrainers> trainers_;
+  std::array<uint64_t, kReplicaTrainers> answered_{};  // the last step of each
+  std::map<uint64_t, DaemonId> answerers_;             // by epoch
+  uint64_t lastId_ = 0;
+  bool mishaps_ = true;
+  bool finished_ = false;
+  std::string violation_;
+  ReplicaCounts counts_;
+};
+
+}  // namespace psd::testing

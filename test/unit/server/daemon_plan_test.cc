@@ -1,0 +1,205 @@
+#include <string>
+
+#include "server/plan/plan.h"
+#include "server/plan/plan_json.h"
+#include "test/support/catch.h"
+
+namespace psd::daemon_plan_test {
+namespace {
+
+constexpr DaemonId kOne{0x3f2a}, kOther{0x81c0}, kThird{0xfedcba9876543210};
+
+std::vector<Address> placesOf(const std::string& host) {
+  return {parseAddress("tcp://" + host + ":5500").value(),
+          parseAddress("unix:///run/" + host + ".sock").value()};
+}
+
+/// Two groups: the first has a standby, which is the second's primary.
+Plan samplePlan() {
+  Plan plan;
+  plan.proposal = 0x5be1;
+  plan.model = 0x9a3c;
+  plan.shards = {{4, 0}, {2, 1}};
+  plan.groups = {{7, kOne, kOther, 0x77}, {3, kOther, std::nullopt, 0x88}};
+  plan.daemons = {{kOne, placesOf("one")}, {kOther, placesOf("other")}};
+  return plan;
+}
+
+const std::string kText = R"({
+ "format": "psd plan",
+ "format_version": 1,
+ "proposal": "0000000000005be1",
+ "model": "0000000000009a3c",
+ "ended": false,
+ "shards": [
+  {
+   "count": 4,
+   "group": 0
+  },
+  {
+   "count": 2,
+   "group": 1
+  }
+ ],
+ "groups": [
+  {
+   "epoch": 7,
+   "history": "0000000000000077",
+   "primary": "0000000000003f2a",
+   "standby": "00000000000081c0"
+  },
+  {
+   "epoch": 3,
+   "history": "0000000000000088",
+   "primary": "00000000000081c0"
+  }
+ ],
+ "daemons": {
+  "0000000000003f2a": [
+   "tcp://one:5500",
+   "unix:///run/one.sock"
+  ],
+  "00000000000081c0": [
+   "tcp://other:5500",
+   "unix:///run/other.sock"
+  ]
+ }
+}
+)";
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  const size_t at = text.find(what);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, what.size(), by);
+}
+
+TEST_CASE("a plan is written and read as it is") {
+  CHECK(planText(samplePlan()) == kText);
+  const auto read = parsePlan(kText);
+  PSD_REQUIRE_OK(read);
+  CHECK(*read == samplePlan());
+
+  Plan first;
+  first.proposal = ~uint64_t{0};
+  first.groups = {{1, kThird, std::nullopt, 1}};
+  first.daemons = {{kThird, {parseAddress("tcp://[::1]:1").value()}}};
+  first.ended = true;
+  PSD_REQUIRE_OK(validatePlan(first));
+  const auto again = parsePlan(planText(first));
+  PSD_REQUIRE_OK(again);
+  CHECK(*again == first);
+}
+
+TEST_CASE("each wrong document has its one line") {
+  const auto [what, by, message] = GENERATE(table<std::string, std::string, std::string>({
+      {"psd plan", "psd model", "format: must be \"psd plan\": this is no plan of psd"},
+      {"\"format_version\": 1", "\"format_version\": 2",
+       "format_version: must be 1, not 2: it was written by another version of psd"},
+      {"\"ended\"", "\"endet\"", "endet: unknown key; did you mean 'ended'?"},
+      {" \"ended\": false,\n", "", "ended: is needed"},
+      {"\"proposal\": \"0000000000005be1\"", "\"proposal\": \"5be1\"",
+       "proposal: must be 16 hexadecimal digits, not all 0, not \"5be1\""},
+      {"0000000000005be1", "0000000000005BE1",
+       "proposal: must be 16 hexadecimal digits, not all 0, not \"0000000000005BE1\""},
+      {"0000000000005be1", "0000000000000000",
+       "proposal: must be 16 hexadecimal digits, not all 0, not \"0000000000000000\""},
+      {"\"proposal\": \"0000000000005be1\"", "\"proposal\": 5", "proposal: must be a string, not 5"},
+      {" \"model\": \"0000000000009a3c\",\n", "", "shards: without a model there are none"},
+      {"\"count\": 4", "\"count\": 0", "shards[0].count: must be an integer from 1 to 131072, not 0"},
+      {"\"count\": 4", "\"count\": 131072", "shards: 131074 shards, at most 131072 can be"},
+      {"\"group\": 1", "\"group\": 2", "shards[1].group: there is no group 2 (2 groups)"},
+      {"\"epoch\": 7", "\"epoch\": 0",
+       "groups[0].epoch: must be an integer from 1 to 9007199254740992, not 0"},
+      {"\"epoch\": 7,", "\"epoch\": 7, \"shards\": 1,",
+       "groups[0].shards: unknown key; valid keys: epoch, history, primary, standby"},
+      {"\"primary\": \"0000000000003f2a\"", "\"primary\": \"0000000000003f2b\"",
+       "groups[0].primary: is not among the daemons"},
+      {"\"standby\": \"00000000000081c0\"", "\"standby\": \"0000000000003f2a\"",
+       "groups[0].standby: is the primary itself"},
+      {"\"standby\": \"00000000000081c0\"", "\"standby\": \"00000000000081c1\"",
+       "groups[0].standby: is not among the daemons"},
+      {"\"0000000000003f2a\": [", "\"one\": [", "daemons.one: a daemon is named by 16 hexadecimal digits"},
+      {"\"tcp://one:5500\"", "\"http://one\"",
+       "daemons.0000000000003f2a[0]: address 'http://one': unknown scheme; write tcp://HOST:PORT, "
+       "tls://HOST:PORT "
+       "or unix:///PATH"},
+      {"\"tcp://one:5500\"", "\"tcp://one\"",
+       "daemons.0000000000003f2a[0]: 'tcp://one' is written tcp://one:5500"},
+      {"\"tcp://one:5500\"", "\"tcp://*:5500\"",
+       "daemons.0000000000003f2a[0]: 'tcp://*:5500' cannot be dialled"},
+      {"\"tcp://one:5500\"", "\"tcp://one:0\"",
+       "daemons.0000000000003f2a[0]: 'tcp://one:0' cannot be dialled"},
+  }));
+  const auto read = parsePlan(replaced(kText, what, by));
+  REQUIRE_FALSE(read.ok());
+  CHECK(read.message() == "the plan: " + message);
+}
+
+TEST_CASE("what is no document of a plan") {
+  CHECK(parsePlan("[]").message() == "the plan: must be a JSON object, not a list");
+  CHECK(parsePlan("{}").message() == "the plan: format: must be \"psd plan\": this is no plan of psd");
+  CHECK(parsePlan("").message().find("the plan, line 1") == 0);
+  CHECK(parsePlan(kText.substr(0, 200)).message().find("the plan, line ") == 0);
+  CHECK_FALSE(parsePlan(replaced(kText, "\"ended\": false", "\"ended\": false, \"ended\": true")).ok());
+}
+
+TEST_CASE("who serves a shard") {
+  const Plan plan = samplePlan();
+  CHECK(groupOfShard(plan, ShardId{0}) == 0u);
+  CHECK(groupOfShard(plan, ShardId{3}) == 0u);
+  CHECK(groupOfShard(plan, ShardId{4}) == 1u);
+  CHECK(groupOfShard(plan, ShardId{5}) == 1u);
+  CHECK_FALSE(groupOfShard(plan, ShardId{6}));
+}
+
+TEST_CASE("a standby becomes primary: a new epoch, a new history, and who was primary is forgotten") {
+  const auto changed = withPrimary(samplePlan(), 0, kOther, 0x99, 0x1234);
+  PSD_REQUIRE_OK(changed);
+  Plan expected = samplePlan();
+  expected.proposal = 0x1234;
+  expected.groups[0] = {8, kOther, std::nullopt, 0x99};
+  expected.daemons.erase(kOne);
+  CHECK(*changed == expected);
+  // One that still follows a group stays known.
+  const auto swapped = withPrimary(samplePlan(), 1, kOne, 0x99, 0x1234);
+  PSD_REQUIRE_OK(swapped);
+  CHECK(swapped->daemons == samplePlan().daemons);
+}
+
+TEST_CASE("a standby comes and goes") {
+  Plan plan = samplePlan();
+  const auto without = withoutStandby(plan, 0, 0x1234);
+  PSD_REQUIRE_OK(without);
+  plan.groups[0].standby.reset();
+  plan.proposal = 0x1234;
+  CHECK(*without == plan);  // the daemon is primary elsewhere
+  const auto with = withStandby(*without, 0, kThird, placesOf("third"), 0x1235);
+  PSD_REQUIRE_OK(with);
+  plan.groups[0].standby = kThird;
+  plan.daemons[kThird] = placesOf("third");
+  plan.proposal = 0x1235;
+  CHECK(*with == plan);
+  const auto again = withoutStandby(*with, 0, 0x1236);
+  PSD_REQUIRE_OK(again);
+  CHECK_FALSE(again->daemons.contains(kThird));
+}
+
+TEST_CASE("a change that makes no sense is refused") {
+  const Plan plan = samplePlan();
+  const auto places = placesOf("third");
+  CHECK(withPrimary(plan, 2, kOther, 1, 1).message() == "groups[2]: there are only 2 groups");
+  CHECK(withPrimary(plan, 0, kOne, 1, 1).message() == "groups[0].primary: is that daemon already");
+  CHECK(withPrimary(plan, 0, kThird, 1, 1).message() == "groups[0].primary: is not among the daemons");
+  CHECK(withPrimary(plan, 0, kOther, 0x77, 1).message() ==
+        "groups[0].history: a new primary begins a new one");
+  CHECK(withPrimary(plan, 0, kOther, 0x99, 0).message() == "proposal: 0 is no proposal");
+  CHECK(withStandby(plan, 0, kThird, places, 1).message() == "groups[0].standby: there is one already");
+  CHECK(withStandby(plan, 1, kOther, places, 1).message() == "groups[1].standby: is the primary itself");
+  CHECK(withStandby(plan, 1, kThird, {}, 1).message() ==
+        "daemons.fedcba9876543210: 0 addresses; a daemon has 1 to 16");
+  CHECK(withStandby(plan, 2, kThird, places, 1).message() == "groups[2]: there are only 2 groups");
+  CHECK(withoutStandby(plan, 1, 1).message() == "groups[1].standby: there is none");
+}
+
+}  // namespace
+}  // namespace psd::daemon_plan_test

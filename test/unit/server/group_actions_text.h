@@ -1,0 +1,55 @@
+#pragma once
+
+#include <string>
+
+#include "server/replica/group_action.h"
+
+namespace psd::testing {
+
+inline std::string text(const PlanView& plan) {
+  return std::to_string(plan.epoch) + ":" + std::to_string(plan.primary.value) + "+" +
+         (plan.standby ? std::to_string(plan.standby->value) : "none");
+}
+
+/// One word or a few for each action.
+struct ActionText {
+  std::string operator()(const group_action::Swap& it) const {
+    return "swap " + std::to_string(it.expectedRevision) + " " + text(it.wanted);
+  }
+  std::string operator()(const group_action::Read&) const { return "read"; }
+  std::string operator()(const group_action::AnswerUpTo& it) const {
+    return "answer " + std::to_string(it.number);
+  }
+  std::string operator()(const group_action::TellInSync& it) const {
+    return "in sync " + std::to_string(it.standby.value);
+  }
+  std::string operator()(const group_action::TellTakeOver& it) const {
+    return "take over " + std::to_string(it.standby.value);
+  }
+  std::string operator()(const group_action::DropStandby& it) const {
+    return "drop " + std::to_string(it.standby.value);
+  }
+  std::string operator()(const group_action::CloseGates&) const { return "close gates"; }
+  std::string operator()(const group_action::OpenGates&) const { return "open gates"; }
+  std::string operator()(const group_action::Follow& it) const {
+    return "follow " + std::to_string(it.primary.value) + " in " + std::to_string(it.epoch);
+  }
+  std::string operator()(const group_action::CloseReplication&) const { return "close replication"; }
+  std::string operator()(const group_action::TellLeaving&) const { return "tell leaving"; }
+  std::string operator()(const group_action::Promote& it) const {
+    return "promote " + std::to_string(it.epoch);
+  }
+  std::string operator()(const group_action::StepDown& it) const {
+    return it.handedOver ? "step down whole" : "step down";
+  }
+  std::string operator()(const group_action::Ended& it) const { return it.alone ? "ended alone" : "ended"; }
+};
+
+/// "swap 3 1:7+9, answer 5": a plan is EPOCH:PRIMARY+STANDBY.
+inline std::string text(const GroupActions& actions) {
+  std::string all;
+  for (const GroupAction& one : actions) all += (all.empty() ? "" : ", ") + std::visit(ActionText(), one);
+  return all;
+}
+
+}  // namespace psd::testing

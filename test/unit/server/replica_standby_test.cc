@@ -1,0 +1,306 @@
+#include <optional>
+#include <string>
+
+#include "server/replica/group_state.h"
+#include "test/support/catch.h"
+#include "test/unit/server/group_actions_text.h"
+
+namespace psd::replica_standby_test {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::text;
+
+constexpr DaemonId kMe{9}, kPrimary{7}, kOther{11};
+
+/// A daemon that comes to a group whose primary is there already.
+struct Follower {
+  explicit Follower(std::optional<PlanView> plan = PlanView{1, 1, kPrimary, {}})
+      : state(kMe, {milliseconds(50), milliseconds(300), milliseconds(1500), GroupRules::Wait::standby},
+              now) {
+    if (plan) CHECK(text(state.start(*plan, 0, now)) == "follow 7 in 1");
+  }
+
+  std::string read(const PlanView& plan) { return text(state.planRead(plan, now)); }
+  std::string refused(const PlanView& plan) { return text(state.swapRefused(plan, now)); }
+  std::string unknown() { return text(state.swapUnknown(now)); }
+  std::string unread() { return text(state.readUnknown(now)); }
+  std::string holds(uint64_t number) { return text(state.recordsHeld(number, now)); }
+  std::string refuses(DaemonId id = kPrimary) { return text(state.peerRefuses(id, now)); }
+  /// Beats pass, in which the primary says nothing. What was wanted in them.
+  std::string silence(milliseconds time) {
+    GroupActions all;
+    for (; time.count() > 0; time -= milliseconds(50)) {
+      now += milliseconds(50);
+      for (auto& one : state.tick(now)) all.push_back(one);
+    }
+    return text(all);
+  }
+  /// It holds `number` records, and the plan names it in revision 2.
+  void inSync(uint64_t number) {
+    REQUIRE(holds(number) == "");
+    REQUIRE(state.role() == GroupRole::newcomer);
+    REQUIRE(read({2, 1, kPrimary, kMe}) == "");
+    REQUIRE(state.role() == GroupRole::standby);
+  }
+
+  TimePoint now{};
+  GroupState state;
+};
+
+TEST_CASE("replica: with no plan the first one makes it, and of two one wins") {
+  Follower one(std::nullopt);
+  CHECK(text(one.state.start({}, 5, one.now)) == "swap 0 1:9+none");
+  SECTION("it wins, and counts on from what it holds") {
+    CHECK(text(one.state.swapWon({1, 1, kMe, {}}, one.now)) == "promote 1");
+    CHECK(one.state.number() == 5);
+    CHECK(text(one.state.recordAppended(6, one.now)) == "answer 6");
+  }
+  SECTION("the other one wins") {
+    CHECK(one.refused({1, 1, kPrimary, {}}) == "follow 7 in 1");
+    CHECK(one.state.role() == GroupRole::newcomer);
+  }
+  SECTION("the swap has no answer") {
+    CHECK(one.unknown() == "read");
+    SECTION("and was won") { CHECK(one.read({1, 1, kMe, {}}) == "promote 1"); }
+    SECTION("and there is still no plan") { CHECK(one.read({}) == "swap 0 1:9+none"); }
+    SECTION("and nor has the read") {
+      CHECK(one.unread() == "");
+      CHECK(one.silence(milliseconds(50)) == "read");
+    }
+  }
+}
+
+TEST_CASE("replica, rule 4: a standby in sync takes over by a swap from the revision that names it") {
+  Follower standby;
+  standby.inSync(5);
+  CHECK(standby.silence(milliseconds(300)) == "");
+  CHECK(standby.silence(milliseconds(50)) == "close replication, swap 2 2:9+none");
+  CHECK(standby.state.role() == GroupRole::standby);  // not yet
+  CHECK(text(standby.state.recordAppended(6, standby.now)) == "");
+  CHECK(text(standby.state.swapWon({3, 2, kMe, {}}, standby.now)) == "promote 2");
+  CHECK(standby.state.role() == GroupRole::primary);
+  CHECK(standby.state.number() == 5);
+  CHECK(text(standby.state.recordAppended(6, standby.now)) == "answer 6");
+}
+
+TEST_CASE("replica, rule 4: at once when the primary is certainly dead") {
+  Follower standby;
+  standby.inSync(5);
+  CHECK(text(standby.state.primaryConnectionGone(standby.now)) == "");
+  CHECK(standby.refuses(kOther) == "");
+  CHECK(standby.refuses() == "close replication, swap 2 2:9+none");
+  CHECK(standby.refuses() == "");
+}
+
+TEST_CASE("replica, rule 4: not while anything is heard of the primary") {
+  Follower standby;
+  standby.inSync(5);
+  for (int i = 0; i < 20; i++) {
+    CHECK(standby.silence(milliseconds(250)) == "");
+    CHECK(text(standby.state.primaryHeard(standby.now)) == "");
+  }
+}
+
+TEST_CASE("replica, rule 4: a newcomer does not take over, but asks whether it was added") {
+  Follower newcomer;
+  newcomer.holds(5);
+  CHECK(newcomer.silence(milliseconds(350)) == "");
+  CHECK(newcomer.silence(milliseconds(50)) == "read");
+  SECTION("it was, before the primary could tell") {
+    CHECK(newcomer.read({2, 1, kPrimary, kMe}) == "");
+    CHECK(newcomer.silence(milliseconds(50)) == "close replication, swap 2 2:9+none");
+  }
+  SECTION("it was not: it goes on dialling, and reads ever more slowly") {
+    CHECK(newcomer.read({1, 1, kPrimary, {}}) == "");
+    CHECK(newcomer.refuses() == "");
+    CHECK(newcomer.silence(milliseconds(100)) == "read");
+    CHECK(newcomer.read({1, 1, kPrimary, {}}) == "");
+    CHECK(newcomer.silence(milliseconds(200)) == "");
+    CHECK(newcomer.silence(milliseconds(50)) == "read");
+  }
+}
+
+TEST_CASE("replica, rule 4: one that the plan names and that holds nothing does not take over") {
+  Follower newcomer;
+  CHECK(newcomer.read({2, 1, kPrimary, kMe}) == "");
+  CHECK(newcomer.state.role() == GroupRole::newcomer);
+  CHECK(newcomer.refuses() == "");
+}
+
+TEST_CASE("replica, rule 4: a refused swap") {
+  Follower standby;
+  standby.inSync(5);
+  REQUIRE(standby.refuses() == "close replication, swap 2 2:9+none");
+  SECTION("another group's part has changed: again") {
+    CHECK(standby.refused({4, 1, kPrimary, kMe}) == "swap 4 2:9+none");
+    CHECK(text(standby.state.swapWon({5, 2, kMe, {}}, standby.now)) == "promote 2");
+  }
+  SECTION("the primary has removed it: it follows again, with what it holds") {
+    CHECK(standby.refused({3, 1, kPrimary, {}}) == "follow 7 in 1");
+    CHECK(standby.state.role() == GroupRole::newcomer);
+    CHECK(standby.state.takes(kPrimary, 1));
+    CHECK(standby.holds(6) == "");
+    CHECK(standby.read({4, 1, kPrimary, kMe}) == "");
+    CHECK(standby.state.role() == GroupRole::standby);
+  }
+  SECTION("somebody else is primary: what is here is worth nothing") {
+    CHECK(standby.refused({3, 2, kOther, {}}) == "step down");
+    CHECK(standby.state.role() == GroupRole::over);
+  }
+}
+
+TEST_CASE("replica, rule 5: a swap without an answer is unknown") {
+  Follower standby;
+  standby.inSync(5);
+  REQUIRE(standby.refuses() == "close replication, swap 2 2:9+none");
+  CHECK(standby.unknown() == "read");
+  SECTION("it was won") { CHECK(standby.read({3, 2, kMe, {}}) == "promote 2"); }
+  SECTION("it was not, or not yet: again") {
+    CHECK(standby.read({2, 1, kPrimary, kMe}) == "swap 2 2:9+none");
+    CHECK(standby.refused({3, 2, kMe, {}}) == "promote 2");  // the first one has come to win
+  }
+  SECTION("the engine is away: it goes back to following, for the primary may be there") {
+    CHECK(standby.unread() == "follow 7 in 1");
+    CHECK(text(standby.state.primaryHeard(standby.now)) == "");
+    CHECK(standby.holds(6) == "");
+    CHECK(standby.silence(milliseconds(50)) == "read");
+    SECTION("the primary is, and goes on") {
+      CHECK(standby.read({2, 1, kPrimary, kMe}) == "");
+      CHECK(standby.state.role() == GroupRole::standby);
+      // The swap may win as yet: it looks again.
+      CHECK(standby.silence(milliseconds(100)) == "read");
+      CHECK(standby.read({3, 2, kMe, {}}) == "close replication, promote 2");
+      CHECK(standby.state.number() == 6);
+    }
+    SECTION("the primary is not: again, when the engine is back") {
+      CHECK(standby.unread() == "");
+      CHECK(standby.silence(milliseconds(400)) == "read");
+      CHECK(standby.read({2, 1, kPrimary, kMe}) == "");
+      CHECK(standby.silence(milliseconds(50)) == "close replication, swap 2 2:9+none");
+    }
+  }
+}
+
+TEST_CASE("replica, rule 5: answers that come when it is primary already are not taken for others") {
+  Follower standby;
+  standby.inSync(5);
+  REQUIRE(standby.refuses() == "close replication, swap 2 2:9+none");
+  CHECK(standby.read({3, 2, kMe, {}}) == "promote 2");  // a watch was faster
+  CHECK(text(standby.state.standbySubscribed(kOther, standby.now)) == "");
+  // No second swap while the first one's answer is still to come.
+  CHECK(text(standby.state.standbyHolds(kOther, 5, standby.now)) == "");
+  CHECK(text(standby.state.swapWon({3, 2, kMe, {}}, standby.now)) == "swap 3 2:9+11");
+}
+
+TEST_CASE("replica, rule 6: who throws a state away is done") {
+  Follower standby;
+  standby.inSync(5);
+  CHECK(standby.read({3, 2, kOther, {}}) == "step down");
+  CHECK(standby.read({4, 2, kOther, kMe}) == "");
+  CHECK(standby.refuses(kOther) == "");
+  CHECK(standby.silence(milliseconds(1000)) == "");
+}
+
+TEST_CASE("replica: a newcomer that holds nothing follows whoever is primary") {
+  Follower newcomer;
+  CHECK(newcomer.read({2, 2, kOther, {}}) == "follow 11 in 2");
+  CHECK(newcomer.state.takes(kOther, 2));
+  CHECK_FALSE(newcomer.state.takes(kPrimary, 1));
+}
+
+TEST_CASE("replica, rule 7: records are taken of the primary and epoch that are followed, while they are") {
+  Follower standby;
+  CHECK(standby.state.takes(kPrimary, 1));
+  CHECK_FALSE(standby.state.takes(kPrimary, 2));
+  CHECK_FALSE(standby.state.takes(kOther, 1));
+  standby.inSync(5);
+  REQUIRE(standby.refuses() == "close replication, swap 2 2:9+none");
+  CHECK_FALSE(standby.state.takes(kPrimary, 1));
+  CHECK(standby.holds(6) == "");  // late
+  CHECK(standby.state.number() == 5);
+  CHECK(text(standby.state.primaryHeard(standby.now)) == "");
+  CHECK(text(standby.state.swapWon({3, 2, kMe, {}}, standby.now)) == "promote 2");
+  CHECK_FALSE(standby.state.takes(kPrimary, 1));
+  CHECK_FALSE(standby.state.takes(kMe, 2));
+}
+
+TEST_CASE("replica: the standby's own standstill is nobody's silence") {
+  Follower standby;
+  standby.inSync(5);
+  standby.silence(milliseconds(50));
+  standby.now += milliseconds(60'000);
+  CHECK(text(standby.state.tick(standby.now)) == "");
+  CHECK(standby.silence(milliseconds(200)) == "");
+  CHECK(standby.silence(milliseconds(100)) == "close replication, swap 2 2:9+none");
+}
+
+TEST_CASE("replica: a standby takes over when the plan says so, as after a hand-over") {
+  Follower standby;
+  standby.inSync(5);
+  CHECK(standby.read({3, 2, kMe, {}}) == "close replication, promote 2");
+  CHECK(standby.state.role() == GroupRole::primary);
+  CHECK(standby.state.number() == 5);
+}
+
+TEST_CASE("replica: a standby that leaves asks to be removed first") {
+  Follower standby;
+  SECTION("a newcomer just ends") { CHECK(text(standby.state.leave(standby.now)) == "ended"); }
+  SECTION("in sync") {
+    standby.inSync(5);
+    CHECK(text(standby.state.leave(standby.now)) == "tell leaving");
+    CHECK(text(standby.state.leave(standby.now)) == "");
+    SECTION("and is") {
+      CHECK(text(standby.state.primaryConnectionGone(standby.now)) == "read");
+      CHECK(standby.read({3, 1, kPrimary, {}}) == "ended");
+    }
+    SECTION("and is not: it waits so long and no longer") {
+      for (int i = 0; i < 29; i++) {
+        CHECK(text(standby.state.primaryHeard(standby.now)) == "");
+        CHECK(standby.silence(milliseconds(50)) == "");
+      }
+      CHECK(standby.silence(milliseconds(50)) == "ended");
+    }
+    SECTION("and the primary dies: what it holds is saved") {
+      CHECK(standby.refuses() == "close replication, swap 2 2:9+none");
+      CHECK(text(standby.state.swapWon({3, 2, kMe, {}}, standby.now)) == "promote 2, ended alone");
+    }
+  }
+  CHECK((standby.state.role() == GroupRole::over));
+}
+
+TEST_CASE("replica: after both have died, a decision makes one primary") {
+  Follower one;
+  const PlanView dead{1, 1, kPrimary, kOther};
+  CHECK(one.read(dead) == "");
+  CHECK(one.refuses() == "");
+  CHECK(text(one.state.claim(dead, one.now)) == "swap 1 2:9+none");
+  CHECK(text(one.state.claim(dead, one.now)) == "");
+  SECTION("it wins") {
+    CHECK(text(one.state.swapWon({2, 2, kMe, {}}, one.now)) == "close replication, promote 2");
+  }
+  SECTION("another group's part had changed: the decision stands") {
+    CHECK(one.refused({3, 1, kPrimary, kOther}) == "swap 3 2:9+none");
+  }
+  SECTION("somebody else has decided") { CHECK(one.refused({2, 2, kOther, {}}) == "follow 11 in 2"); }
+  SECTION("without an answer, and nothing has changed: again") {
+    CHECK(one.unknown() == "read");
+    CHECK(one.read(dead) == "swap 1 2:9+none");
+  }
+}
+
+TEST_CASE(
+    "replica: there is nothing to claim of a plan that is out of date, nor for a standby or a primary") {
+  Follower one;
+  CHECK(one.read({2, 1, kPrimary, {}}) == "");
+  CHECK(text(one.state.claim({1, 1, kPrimary, {}}, one.now)) == "");
+  CHECK(text(one.state.claim({}, one.now)) == "");
+  CHECK(one.holds(1) == "");
+  CHECK(one.read({3, 1, kPrimary, kMe}) == "");
+  CHECK(text(one.state.claim({3, 1, kPrimary, kMe}, one.now)) == "");
+  CHECK(one.read({4, 2, kMe, {}}) == "close replication, promote 2");
+  CHECK(text(one.state.claim({4, 2, kMe, {}}, one.now)) == "");
+}
+
+}  // namespace
+}  // namespace psd::replica_standby_test

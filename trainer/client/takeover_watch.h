@@ -1,0 +1,49 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <kj/async.h>
+
+#include "trainer/client/client.h"
+
+namespace psd {
+
+/// Waits at one daemon, over a connection and on a thread of its own, until that one has taken over from the
+/// daemon that a trainer is with. A daemon that cannot be reached is tried again and again. Ends with the
+/// object.
+class TakeoverWatch {
+ public:
+  /// `known`: the epoch in which the trainer's daemon serves. `tell` is called once, on the watch's thread.
+  /// ErrorCode::overloaded where the system has no thread.
+  static Result<std::unique_ptr<TakeoverWatch>> begin(const ClientOptions& options, const std::string& server,
+                                                      uint64_t known, std::function<void()> tell);
+  ~TakeoverWatch();
+
+ private:
+  TakeoverWatch(const ClientOptions& options, std::string server, uint64_t known, std::function<void()> tell);
+
+  void run();
+  /// One connection: whether the daemon has taken over. False: it broke, or could not be made.
+  bool waitOnce();
+  bool stopped();
+
+  const std::string server_, token_;
+  const TlsFiles tls_;
+  const uint64_t known_;
+  const std::function<void()> tell_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable told_;
+  bool stopped_ = false;
+  kj::Maybe<kj::Own<kj::CrossThreadPromiseFulfiller<void>>> stop_;  // while the thread runs an event loop
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace psd
