@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLook{10};
 constexpr milliseconds kProbe{250};
-constexpr milliseconds kAnswerTime{50};    // until an answer has left this process
+constexpr milliseconds kAnswerTime{500};    // until an answer has left this process
 constexpr milliseconds kTold{250};         // for a last word to a standby
 constexpr milliseconds kEngineAgain{500};  // after an error that waiting does not mend
 

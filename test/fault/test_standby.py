@@ -188,7 +188,8 @@ class Standby(processes.ProcessTest):
         for switch in range(2):
             self.until_in_sync(primary)
             done = self.psd("switch", "--server", primary.address)
-            self.assertEqual(done.returncode, 0, done.stderr)
+            # A machine that is busy may not get the answer out before the daemon begins anew.
+            self.assertTrue(done.returncode == 0 or "connection broke" in done.stderr, done.stderr)
             self.until_primary(standby, switch + 2)
             primary, standby = standby, primary
         self.check_counts(primary)

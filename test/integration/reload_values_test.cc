@@ -157,16 +157,16 @@ TEST_CASE("Reload: limits change") {
     ClientOptions options;
     options.servers = {training.server.unixAddress()};
     options.connectTimeout = std::chrono::milliseconds(50);  // it tries again while it is refused
-    CHECK_FALSE(Client::connect(options).ok());
-    // There is room for an operator once the daemon has seen that a trainer went.
+    // What is kept beyond is for operators: they get in, and nobody trains there.
+    auto third = Client::connect(options);
+    PSD_REQUIRE_OK(third);
+    const auto values = gradientOf(0);
+    const auto refused = (*third)->join({Rank{1}, 2}, testing::kModel, [&] { return std::span<const float>(values); });
+    REQUIRE_FALSE(refused.ok());
+    CHECK(refused.message().find("what is kept beyond is for operators") != std::string::npos);
+    PSD_REQUIRE_OK(training.server.reload(configOf(locked())));
+    third->reset();
     training.second.reset();
-    const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-    auto raised = training.server.reload(configOf(locked()));
-    while (!raised.ok() && std::chrono::steady_clock::now() < until) {
-      raised = training.server.reload(configOf(locked()));
-    }
-    PSD_REQUIRE_OK(raised);
-    CHECK(training.server.status()["counters"]["connections_refused"] > 0);
     training.second = joined(training.server.address(), 1, 2);
     CHECK(training.step() == 1);
   }
@@ -242,7 +242,7 @@ TEST_CASE("Reload: of a configuration with one key that cannot change nothing is
     refused[key] = value;
     const auto change = training.server.reload(refused);
     REQUIRE_FALSE(change.ok());
-    CHECK(change.message().starts_with(key + std::string(": cannot change while the daemon runs")));
+    CHECK(change.message().find(key + std::string(": cannot change while the daemon runs")) != std::string::npos);
     CHECK(steps() == std::vector<float>{4, 2});
     CHECK(spdlog::get_level() == spdlog::level::info);
     const Json status = training.server.status();
