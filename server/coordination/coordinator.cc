@@ -460,7 +460,7 @@ void Coordinator::keepFinishedRanks() {
 }
 
 void Coordinator::endIfDone() {
-  if (end_.requested() || !roster_.everyoneDone()) return;
+  if (!terms_.exitWhenDone || end_.requested() || !roster_.everyoneDone()) return;
   const bool fixed = roster_.worldSizeMin() == roster_.worldSize();
   const uint64_t lost = roster_.lostCount();
   requestStop(fmt::format("all {}trainers are {}", fixed ? fmt::format("{} ", roster_.worldSize()) : "",

@@ -173,6 +173,7 @@ class Coordinator final {
   void forget(SessionId session, Departure how, const std::string& why);
   /// Keeps who has come and gone, if that changed, and begins to end if those are all.
   void keepFinishedRanks();
+  /// With exitWhenDone begins to end where all have come and gone.
   void endIfDone();
   /// Nobody waits any longer for trainers that were in when a daemon before this one died.
   void giveUpPriorRunTrainers();

@@ -201,7 +201,9 @@ void PrimaryState::remove(GroupActions& out) {
 }
 
 void PrimaryState::settleHandOver(TimePoint now, GroupActions& out) {
-  if (!mayHandOver(now) || (now - handOverSince_ > rules_.alone && !talk_.busy())) {
+  // A standby that learns of its promotion first hangs up first: the answer to the swap says what that was.
+  const bool inVain = !mayHandOver(now) && !talk_.busy();
+  if (inVain || now - handOverSince_ > rules_.alone) {
     gates_ = Gates::open;
     if (leaving_) {
       over_ = true;

@@ -250,7 +250,7 @@ TEST_CASE("Coordinator: a run goes on where a daemon before kept who was done") 
   const TestLoop loop;
   FakeHosting hosting;
   DaemonMetrics metrics;
-  const RunTerms terms = World::completed({.worldSize = 2, .exitWhenDone = true, .keepsRanks = true});
+  RunTerms terms = World::completed({.worldSize = 2, .exitWhenDone = true, .keepsRanks = true});
   SECTION("with the trainers that are left") {
     Coordinator coordinator(terms, hosting, metrics);
     CHECK(coordinator.begin({.hasValues = true, .departed = Departed{2, {Rank{0}}}}));
@@ -260,6 +260,12 @@ TEST_CASE("Coordinator: a run goes on where a daemon before kept who was done") 
     Coordinator coordinator(terms, hosting, metrics);
     CHECK(coordinator.begin({.hasValues = true, .departed = Departed{2, {Rank{0}, Rank{1}}}}));
     CHECK(coordinator.end().requested());
+  }
+  SECTION("without an end where none is configured, as with the daemon that they left") {
+    terms.exitWhenDone = false;
+    Coordinator coordinator(terms, hosting, metrics);
+    CHECK(coordinator.begin({.hasValues = true, .departed = Departed{2, {Rank{0}, Rank{1}}}}));
+    CHECK_FALSE(coordinator.end().requested());
   }
   SECTION("not where that was another world") {
     Coordinator coordinator(terms, hosting, metrics);
