@@ -211,6 +211,24 @@ void writeBlocks(MetricWriter& out, const DaemonStatus& status) {
   each("psd_table_evicted_rows_total", Type::counter, "rows that were taken out", &TableStatus::evictedRows);
 }
 
+void writeGroup(MetricWriter& out, const std::optional<GroupStatus>& group) {
+  const auto each = [&](const char* name, const char* help, auto value) {
+    out.begin(name, Type::gauge, help);
+    if (group) out.sample(value(*group));
+  };
+  each("psd_group_primary", "whether the daemon is the primary of its group; only with an engine",
+       [](auto& g) { return g.role == "primary" ? 1 : 0; });
+  each("psd_group_epoch", "epoch of the group, one more with each take-over",
+       [](auto& g) { return g.epoch; });
+  each("psd_group_waits_for_standby", "whether pushes are answered when a standby holds them",
+       [](auto& g) { return g.waitsForStandby ? 1 : 0; });
+  each("psd_group_lag_bytes",
+       "of a primary: what its follower does not hold; of a standby: what it has not applied",
+       [](auto& g) { return g.lagBytes; });
+  each("psd_group_engine_answers", "whether the engine, which decides who is the primary, answers",
+       [](auto& g) { return g.engine.empty() ? 1 : 0; });
+}
+
 }  // namespace
 
 std::string exposition(const DaemonStatus& status, const HttpMetrics& http) {
@@ -220,6 +238,7 @@ std::string exposition(const DaemonStatus& status, const HttpMetrics& http) {
   writeTrainers(out, status);
   writeBlocks(out, status);
   writeDurability(out, status.durability);
+  writeGroup(out, status.group);
   return out.text();
 }
 

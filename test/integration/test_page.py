@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import unittest
 
+import etcd
 from processes import ProcessTest, main, until
 
 try:
@@ -103,6 +104,19 @@ class PageTest(ProcessTest):
         daemon.kill()
         until("it misses the daemon", lambda: self.level(driver) == "bad")
         self.assertIn("No word from the daemon", self.text(driver, "state"))
+
+    @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
+    def test_the_standby(self):
+        engine = {"type": "etcd", "endpoints": [etcd.Etcd(self).endpoint], "prefix": "/psd/page"}
+        primary = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked", engine=engine)
+        driver = self.browser(primary.page)
+        until("it says that there is none", lambda: "nobody follows" in self.text(driver, "durability"))
+        self.endless_trainer(primary)
+        standby = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked", engine=engine)
+        group = primary.until_status("it is in sync", lambda status: status["group"]["waits_for_standby"])["group"]
+        until("it is shown", lambda: f"{group['standby']}; " in self.text(driver, "durability"))
+        driver.get(standby.page)
+        until("it says whose standby it is", lambda: f"this one, of {group['primary']}; " in self.text(driver, "durability"))
 
     def test_what_it_does(self):
         daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked", durability=json.dumps(

@@ -185,6 +185,13 @@ function showTables(status) {
     number(each.pushed_rows), number(each.new_rows), number(each.evicted_rows)]));
 }
 
+/** What the daemon is to its standby, or its primary. */
+function standby(group) {
+  if (group.role !== "primary") return `${group.waits || `this one, of ${group.primary}`}; ${bytes(group.lag_bytes)} to apply`;
+  if (!group.follower) return "none: nobody follows";
+  return `${group.follower}${group.waits_for_standby ? "" : ", not in sync yet"}; ${bytes(group.lag_bytes)} behind`;
+}
+
 function showDurability(status) {
   at("checkpoint").hidden = status.durability.type === "none";
   const { type, path, last_checkpoint: last, checkpoints, checkpoint_failures: failures, error, log } = status.durability;
@@ -194,8 +201,10 @@ function showDurability(status) {
     rows.push(["the newest", last ? `${duration(last.age_seconds)} ago, ${bytes(last.written_bytes)} in ${duration(last.duration_seconds)}` : "none yet"]);
   }
   if (log) rows.push(["log", `${number(log.records)} records, ${bytes(log.written_bytes)}`]);
+  if (status.group) rows.push(["standby", standby(status.group)]);
+  if (status.group?.engine) rows.push(["engine", status.group.engine]);
   if (error || log?.error) rows.push(["error", error || log.error]);
-  at("durability").replaceChildren(...rows.flatMap(([name, text]) => [node("dt", name), node("dd", text, name === "error" ? "bad" : "")]));
+  at("durability").replaceChildren(...rows.flatMap(([name, text]) => [node("dt", name), node("dd", text, name === "error" || name === "engine" ? "bad" : "")]));
 }
 
 const kLevels = { lost: "bad", failed: "bad", refused: "warn", disconnected: "warn", removed: "warn" };

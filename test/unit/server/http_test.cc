@@ -108,7 +108,16 @@ TEST_CASE("the exposition explains every metric, with samples or without, and es
   status.histograms[daemonMetrics().staleness] = {
       .count = 3, .sum = 4, .most = 3, .buckets = {{.atMost = 1, .count = 2}, {.count = 1}}};
   const HttpMetrics http;
+  const std::string alone = exposition(status, http);
+  CHECK(alone.find("\n# TYPE psd_group_primary gauge\n") != std::string::npos);
+  CHECK(alone.find("\npsd_group_primary ") == std::string::npos);
+  status.group = GroupStatus{.role = "primary", .epoch = 3, .lagBytes = 17, .engine = "it does not answer"};
   const std::string text = exposition(status, http);
+  CHECK(text.find("\npsd_group_primary 1\n") != std::string::npos);
+  CHECK(text.find("\npsd_group_epoch 3\n") != std::string::npos);
+  CHECK(text.find("\npsd_group_waits_for_standby 0\n") != std::string::npos);
+  CHECK(text.find("\npsd_group_lag_bytes 17\n") != std::string::npos);
+  CHECK(text.find("\npsd_group_engine_answers 0\n") != std::string::npos);
   CHECK(text.find("policy=\"a \\\"quoted\\\"\\\\ policy\\n\"") != std::string::npos);
   CHECK(text.find("\npsd_trainer_step{rank=\"3\"} 7\n") != std::string::npos);
   CHECK(text.find("\n# TYPE psd_table_rows gauge\n") != std::string::npos);
