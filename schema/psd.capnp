@@ -541,19 +541,18 @@ interface Admin {
   # the call is parked until there is something. A connection has one such call outstanding; another one fails.
 
   replicate @6 (follower :UInt64, primary :UInt64, name :Text, addresses :List(Text), sink :ReplicaSink) -> ReplicateResult;
-  # A daemon, `follower`, becomes the standby of this one: `sink` gets the model, and from then on every update, until the sink
-  # or the connection is dropped. `primary` is the number of the daemon that the caller means, `name` for people what the caller
-  # is, `addresses` where others reach it. standby: this daemon is no primary, or another one by number. notReady: it has no standby by its configuration, or
-  # another one. unavailable: it is about to end. `follower` 0 asks for `daemon` alone, and gets notReady.
+  # A daemon, `follower`, becomes the standby of this one: `sink` gets the model, and from then on every update, until it or the
+  # connection is dropped. `primary`: the number of the daemon that is meant. `name`, for people, and `addresses` are the caller's.
+  # invalidArgument: no engine is configured here. standby: this daemon serves nobody, or is another one. notReady: it has no values
+  # yet, or another standby. unavailable: it is about to end. `follower` 0 asks for `daemon` alone, and gets notReady.
 
   switchOver @7 () -> (status :Acknowledgement);
-  # The standby becomes the primary, and this daemon its standby, without an answered push being lost or made twice. The connection
-  # ends with that: where it does without an answer, it is done. notReady: there is no standby in sync, or it could not take over.
-  # standby: this daemon is not the primary.
+  # The standby becomes the primary, and this daemon its standby. The connection ends with that, maybe before the answer. notReady:
+  # there is no standby in sync, or it could not take over. standby: this daemon is not the primary.
 
   recover @8 () -> (status :Acknowledgement);
-  # A daemon that waits for a dead primary takes its place with what it has, whatever is lost. invalidArgument: the primary lives, or
-  # this daemon needs no help. notReady: it does not know the plan.
+  # A daemon that waits for a dead primary takes its place, whatever is lost. invalidArgument: the primary lives, or this daemon
+  # needs no help. notReady: it does not know the plan.
 
   stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
   # Finishes what is in flight, saves if configured, tells the trainers, exits. Answered when that has begun. With `wait` it is
@@ -568,22 +567,15 @@ struct ReplicateResult {
   }
 }
 
-struct FollowerProgress {
-  # How far a standby is in the records of its primary.
-  held @0 :UInt64;      # number of the first record that it does not hold
-  applied @1 :UInt64;   # number of the first record that it has not applied
-}
-
 struct FollowerAnswer {
   union {
-    progress @0 :FollowerProgress;
+    held @0 :UInt64;   # number of the first record that the standby does not hold
     error @1 :Error;   # the standby is of no use any more: the primary ends the stream
   }
 }
 
 interface ReplicaSink {
-  # What a primary tells its standby, in this order: the parts of the image, imageDone(), while records() and beat() may come from
-  # the start. Every call is a sign of life.
+  # What a primary tells its standby: the parts of the image, then imageDone(); beside them, from the start, the rest.
 
   image @0 (path :Text, renamedTo :Text, bytes :Data) -> (status :Acknowledgement);
   # A part of a checkpoint, as docs/checkpoint_format.md has it, and of the configuration beside it ("config.json"): `bytes` are to
@@ -599,12 +591,9 @@ interface ReplicaSink {
   beat @3 () -> FollowerAnswer;
   # A sign of life where there is nothing else to say.
 
-  inSync @4 (revision :UInt64) -> (status :Acknowledgement);
-  # The plan of that revision, or an earlier one, names this standby.
+  planChanged @4 () -> (status :Acknowledgement);
+  # The plan names this standby now, or names it as primary, so that all that it holds is all there is: it looks at the plan.
 
-  takeOver @5 (revision :UInt64) -> (status :Acknowledgement);
-  # The plan of that revision names this standby as primary: all that it holds is all there is.
-
-  runEnded @6 (reason :Text) -> (status :Acknowledgement);
+  runEnded @5 (reason :Text) -> (status :Acknowledgement);
   # The run is over, as after Admin.stop: the standby does not take over, and ends too.
 }

@@ -1,6 +1,7 @@
 #include "server/daemon/group_side.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 
 #include <fmt/format.h>
@@ -8,11 +9,13 @@
 #include <unistd.h>
 
 #include "common/config/json_file.h"
+#include "common/config/object_reader.h"
 #include "common/os/host.h"
 #include "common/os/text_file.h"
 #include "server/checkpoint/sealed_json.h"
 #include "server/daemon/begin_anew.h"
 #include "server/engine/etcd.h"
+#include "server/group/group_text.h"
 #include "server/rpc/primary_client.h"
 
 namespace psd {
@@ -22,7 +25,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kConfigFile = "config.json";  // beside a copy
 constexpr std::string_view kMarkName = "primary.json";
-constexpr std::string_view kMarkChecksum = "crc32c";
+constexpr std::string_view kMarkFormat = "psd primary", kMarkChecksum = "crc32c";
+constexpr uint64_t kMarkBytesMax = 4096;
 constexpr std::chrono::milliseconds kDialTime{1'000};
 
 /// What a standby keeps of its own configuration: all that is of its machine and not of the model.
@@ -38,6 +42,27 @@ std::vector<Address> reachableAt(const std::vector<Address>& listen, const Repli
     out.push_back(std::move(address));
   }
   return out;
+}
+
+/// Who saved what is in a folder.
+Result<Continued> readMark(Env& env, const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(const std::string text, readText(env, path, kMarkBytesMax, "the mark of a primary"));
+  PSD_ASSIGN_OR_RETURN(Json document, openSealedJson(text, kMarkChecksum));
+  ObjectReader in(std::move(document));
+  if (in.text("format", "") != kMarkFormat) in.fail("format", "must be \"" + std::string(kMarkFormat) + "\"");
+  const std::string daemon = in.text("daemon", "");
+  Continued mark;
+  mark.epoch = in.integer("epoch", 0, 1, UINT64_MAX);
+  in.text(kMarkChecksum, "");
+  const auto [end, error] =
+      std::from_chars(daemon.data(), daemon.data() + daemon.size(), mark.primary.value, 16);
+  if (error != std::errc() || end != daemon.data() + daemon.size()) {
+    in.fail("daemon", "must be a number of 16 hexadecimal digits");
+  }
+  if (const Status read = in.finish(); !read.ok()) {
+    return Error{read.error().code, "'" + path + "': " + read.message()};
+  }
+  return mark;
 }
 
 }  // namespace
@@ -172,15 +197,22 @@ void GroupSide::note(const std::string& what, const std::string& line) {
 
 // --- The folder ----------------------------------------------------------------------------------------
 
-void GroupSide::markFolder(uint64_t epoch) const {
+void GroupSide::checkpointTaken() {
+  // What was there before, of this daemon's or of another one's, is not to be gone on from any more.
+  if (member_->serves() > 0) markFolder(member_->serves());
+}
+
+void GroupSide::markFolder(uint64_t epoch) {
   const DurabilityConfig& durability = server_.loaded().config.durability;
-  if (!durability.enabled()) return;
-  const Json mark = {{"format", "psd primary"},
-                     {"daemon", fmt::format("{:016x}", server_.coordinator().daemonId())},
-                     {"epoch", epoch}};
+  if (!durability.enabled() || marked_ == epoch) return;
+  const Json mark = {{"format", kMarkFormat}, {"daemon", hex(member_->me())}, {"epoch", epoch}};
   const Status written = writeTextAtomically(env_, durability.path + "/" + std::string(kMarkName),
                                              sealJson(mark, kMarkChecksum));
-  if (!written.ok()) spdlog::error("this folder cannot be gone on from by itself: {}", written.message());
+  if (written.ok()) {
+    marked_ = epoch;
+  } else {
+    spdlog::error("a daemon that is started over this folder would wait: {}", written.message());
+  }
 }
 
 std::optional<Continued> GroupSide::continued() const {
@@ -188,13 +220,15 @@ std::optional<Continued> GroupSide::continued() const {
   if (!durability.enabled() || durability.resume != "auto") return {};
   const std::string path = durability.path + "/" + std::string(kMarkName);
   const auto there = env_.exists(path);
-  if (!there.ok() || !*there) return {};
-  const auto text = readText(env_, path, kConfigBytesMax, "a mark");
-  const auto mark = text.ok() ? openSealedJson(*text, kMarkChecksum) : Result<Json>(text.error());
-  if (!mark.ok() || !mark->contains("daemon") || !mark->contains("epoch")) return {};
-  const uint64_t daemon = std::strtoull((*mark)["daemon"].get<std::string>().c_str(), nullptr, 16);
-  return Continued{DaemonId{daemon}, (*mark)["epoch"].get<uint64_t>(),
-                   durability.type == DurabilityConfig::Type::log};
+  if (there.ok() && !*there) return {};
+  auto mark = readMark(env_, path);
+  if (!mark.ok()) {
+    spdlog::error("it is not known whose state the folder has, so it is not gone on from: {}",
+                  mark.message());
+    return {};
+  }
+  mark->whole = durability.type == DurabilityConfig::Type::log;
+  return *mark;
 }
 
 }  // namespace psd

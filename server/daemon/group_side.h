@@ -23,6 +23,7 @@ class GroupSide final : public ServerGroup, public GroupHost {
 
   void start() override;
   GroupMember& member() override { return *member_; }
+  void checkpointTaken() override;
   bool goesOnElsewhere() const override;
 
  private:
@@ -50,7 +51,7 @@ class GroupSide final : public ServerGroup, public GroupHost {
   /// This daemon's configuration with all that its primary's says of the model.
   Result<LoadedConfig> asPrimarys(const std::string& text) const;
   /// Keeps in the folder of what is saved whose it is, for a process that goes on from it.
-  void markFolder(uint64_t epoch) const;
+  void markFolder(uint64_t epoch);
   std::optional<Continued> continued() const;
 
   Server& server_;
@@ -58,7 +59,8 @@ class GroupSide final : public ServerGroup, public GroupHost {
   const nlohmann::ordered_json own_;  // this daemon's configuration as it was started
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<GroupMember> member_;
-  std::mutex mutex_;  // guards what follows
+  uint64_t marked_ = 0;  // the epoch that markFolder() has written
+  std::mutex mutex_;     // guards what follows
   std::optional<Copy> copy_;
 };
 

@@ -107,6 +107,7 @@ void Server::noteCheckpoints() {
   const DurabilityStatus status = host_.durability();
   if (status.checkpoints > checkpoints_ && status.lastCheckpoint) {
     coordinator_.events().add("checkpoint", status.lastCheckpoint->path + " is complete");
+    if (group_) group_->checkpointTaken();
   }
   if (status.checkpointFailures > checkpointFailures_) {
     coordinator_.events().add("failed", "a checkpoint: " + status.error);
@@ -231,8 +232,13 @@ kj::Promise<bool> Server::closeGates() {
   });
 }
 
+void Server::tellLoops(std::function<void(EventLoop&)> work) {
+  toLoops_ =
+      toLoops_.then([this, work = std::move(work)] { return onEveryLoop(work); }).eagerlyEvaluate(nullptr);
+}
+
 void Server::openGates() {
-  openingGates_ = onEveryLoop([](EventLoop& loop) { loop.gate().open(); }).eagerlyEvaluate(nullptr);
+  tellLoops([](EventLoop& loop) { loop.gate().open(); });
 }
 
 void Server::goBy(LoadedConfig loaded) {
@@ -240,7 +246,7 @@ void Server::goBy(LoadedConfig loaded) {
   budgets_.follow(loaded_.config.limits);
   coordinator_.follow(runTermsOf(loaded_.config));
   auto config = std::make_shared<const DaemonConfig>(loaded_.config);
-  openingGates_ = onEveryLoop([config](EventLoop& loop) { loop.setConfig(config); }).eagerlyEvaluate(nullptr);
+  tellLoops([config](EventLoop& loop) { loop.setConfig(config); });
 }
 
 kj::Promise<bool> Server::drain() {

@@ -103,6 +103,8 @@ class Server {
   kj::Promise<bool> settle(Condition settled);
   kj::Promise<bool> poll(std::shared_ptr<Condition> settled, kj::TimePoint deadline);
   kj::Promise<void> onEveryThread(std::function<kj::Promise<void>(EventLoopThread&)> work);
+  /// onEveryLoop(), which nobody waits for, after what they were told so before.
+  void tellLoops(std::function<void(EventLoop&)> work);
   kj::Promise<void> onEveryLoop(std::function<void(EventLoop&)> work);
   kj::Promise<Result<std::string>> takeOver(Reread reread);
   /// Tells, as events, of checkpoints that were taken or failed since it was called before.
@@ -156,7 +158,7 @@ class Server {
   bool reloading_ = false;
   uint64_t checkpoints_ = 0, checkpointFailures_ = 0;  // as events tell of them
   Background background_;
-  kj::Promise<void> openingGates_ = kj::READY_NOW;
+  kj::Promise<void> toLoops_ = kj::READY_NOW;  // what they were told last
   kj::Promise<void> ticks_ = kj::READY_NOW;
   kj::Promise<void> leaseWatch_ = nullptr;
 };

@@ -12,6 +12,8 @@ class ServerGroup {
   /// Begins to find out what this daemon is; until it serves nobody is let in.
   virtual void start() = 0;
   virtual GroupMember& member() = 0;
+  /// A checkpoint is complete.
+  virtual void checkpointTaken() = 0;
   /// Whether another daemon has the model, or is to have it when this one is gone.
   virtual bool goesOnElsewhere() const = 0;
 };

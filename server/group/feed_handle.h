@@ -26,7 +26,8 @@ class FeedHandle : public std::enable_shared_from_this<FeedHandle> {
       if (self->feed_) work(*self->feed_);
     });
   }
-  /// The same, with what it promises; `otherwise` where the feed is gone.
+  /// Runs `work(feed)` on the loop, and resolves with what that promises; ErrorCode::unavailable where the
+  /// feed is gone.
   kj::Promise<Status> ask(std::function<kj::Promise<Status>(ReplicaFeed&)> work) {
     return loop_->request([self = shared_from_this(), work = std::move(work)]() -> kj::Promise<Status> {
       if (!self->feed_) return Status(ErrorCode::unavailable, "the standby is gone");

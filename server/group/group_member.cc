@@ -7,10 +7,8 @@
 #include <kj/debug.h>
 #include <spdlog/spdlog.h>
 
-#include "common/os/random_id.h"
 #include "common/os/socket.h"
 #include "server/group/group_text.h"
-#include "server/plan/plan_json.h"
 
 namespace psd {
 namespace {
@@ -19,7 +17,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLook{10};
 constexpr milliseconds kProbe{250};
-constexpr milliseconds kAnswerTime{500};    // until an answer has left this process
+constexpr milliseconds kAnswerTime{500};   // until an answer has left this process
 constexpr milliseconds kTold{250};         // for a last word to a standby
 constexpr milliseconds kEngineAgain{500};  // after an error that waiting does not mend
 
@@ -36,7 +34,7 @@ GroupRules rulesOf(const ReplicationConfig& config) {
 GroupMember::GroupMember(GroupTerms terms, DaemonId me, Engine& engine, GroupHost& host,
                          std::shared_ptr<Replicator> replicator, DialPrimary dial, kj::Timer& timer)
     : terms_(std::move(terms)),
-      engine_(engine),
+      plan_(engine, terms_.planKey, me, terms_.addresses),
       host_(host),
       replicator_(std::move(replicator)),
       dial_(std::move(dial)),
@@ -56,14 +54,12 @@ void GroupMember::taskFailed(kj::Exception&& exception) {
 
 void GroupMember::start(std::optional<Continued> continued) {
   continued_ = continued;
-  tasks_.add(engine_.read(terms_.planKey).then([this](Result<Stored> stored) -> kj::Promise<void> {
-    if (!stored.ok()) return retryStart(stored.error());
-    auto view = read(*stored);
-    if (!view.ok()) return retryStart(view.error());
-    engineError_.clear();
+  tasks_.add(plan_.read().then([this](Result<PlanView> plan) -> kj::Promise<void> {
+    if (!plan.ok()) return retryStart(plan.error());
+    waitsFor_.clear();
     started_ = true;
     startedAt_ = now();
-    happen([&](TimePoint time) { return state_.start(*view, 0, time); });
+    happen([&](TimePoint time) { return state_.start(*plan, 0, time); });
     tasks_.add(keepTicking());
     tasks_.add(keepWatching());
     return kj::READY_NOW;
@@ -71,8 +67,8 @@ void GroupMember::start(std::optional<Continued> continued) {
 }
 
 kj::Promise<void> GroupMember::retryStart(const Error& error) {
-  if (engineError_ != error.message) spdlog::warn("waiting for the plan: {}", error.message);
-  engineError_ = error.message;
+  if (waitsFor_ != error.message) spdlog::warn("waiting for the plan: {}", error.message);
+  waitsFor_ = error.message;
   return timer_.afterDelay(kEngineAgain.count() * kj::MILLISECONDS).then([this] { start(continued_); });
 }
 
@@ -148,7 +144,7 @@ Status GroupMember::recover() {
   if (serving_ > 0) return {ErrorCode::invalidArgument, "this daemon is the primary already"};
   const PlanView plan = state_.plan();
   if (!started_ || plan.revision == 0)
-    return {ErrorCode::notReady, "the plan is not known yet: " + engineError_};
+    return {ErrorCode::notReady, "the plan is not known yet: " + plan_.trouble()};
   if (state_.role() == GroupRole::standby) {
     return {ErrorCode::invalidArgument,
             "this daemon is the standby in sync: it takes over by itself when the primary is dead"};
@@ -164,99 +160,35 @@ Status GroupMember::recover() {
 
 // --- The plan ------------------------------------------------------------------------------------------
 
-Result<PlanView> GroupMember::read(const Stored& stored) {
-  if (stored.revision == 0) {
-    plan_.reset();
-    planRevision_ = 0;
-    return PlanView{};
-  }
-  PSD_ASSIGN_OR_RETURN(Plan plan, parsePlan(stored.text));
-  if (stored.revision < planRevision_) return state_.plan();
-  plan_ = std::move(plan);
-  planRevision_ = stored.revision;
-  // A run that is over leaves the place to the next one.
-  if (plan_->ended) return PlanView{};
-  const PlannedGroup& group = plan_->groups.front();
-  return PlanView{stored.revision, group.epoch, group.primary, group.standby};
-}
-
-void GroupMember::learn(const Stored& stored) {
-  auto view = read(stored);
-  if (!view.ok()) {
-    engineError_ = view.message();
-    return;
-  }
-  engineError_.clear();
-  if (plan_ && plan_->ended && serving_ == 0)
-    return host_.endWithPrimary("the plan says that the run is over");
-  happen([&](TimePoint time) { return state_.planRead(*view, time); });
-}
-
-Result<Plan> GroupMember::planWith(const PlanView& wanted) const {
-  const uint64_t proposal = drawId();
-  const DaemonId me = state_.me();
-  if (!plan_ || plan_->ended) {
-    Plan plan;
-    plan.proposal = proposal;
-    plan.groups.push_back(
-        {.epoch = plan_ ? plan_->groups.front().epoch + 1 : 1, .primary = me, .history = drawId()});
-    plan.daemons[me] = terms_.addresses;
-    return plan;
-  }
-  Plan plan = *plan_;
-  const PlannedGroup& group = plan.groups.front();
-  if (wanted.primary != group.primary) {
-    if (wanted.primary == me) plan.daemons[me] = terms_.addresses;
-    return withPrimary(std::move(plan), 0, wanted.primary, drawId(), proposal);
-  }
-  if (!wanted.standby) return withoutStandby(std::move(plan), 0, proposal);
-  return withStandby(std::move(plan), 0, *wanted.standby, followerAddresses_, proposal);
+void GroupMember::learn(const Result<PlanView>& plan) {
+  if (!plan.ok()) return;
+  if (plan_.ended() && serving_ == 0) return host_.endWithPrimary("the plan says that the run is over");
+  happen([&](TimePoint time) { return state_.planRead(*plan, time); });
 }
 
 kj::Promise<void> GroupMember::keepWatching() {
-  return engine_.changed(terms_.planKey, planRevision_)
-      .then([this](Result<Stored> stored) -> kj::Promise<void> {
-        if (stored.ok()) {
-          learn(*stored);
-          return kj::READY_NOW;
-        }
-        engineError_ = stored.message();
+  return plan_.changed()
+      .then([this](Result<PlanView> plan) -> kj::Promise<void> {
+        learn(plan);
+        if (plan.ok()) return kj::READY_NOW;
         return timer_.afterDelay(kEngineAgain.count() * kj::MILLISECONDS);
       })
       .then([this] { return keepWatching(); });
 }
 
 void GroupMember::act(const group_action::Read&) {
-  tasks_.add(engine_.read(terms_.planKey).then([this](Result<Stored> stored) {
-    if (stored.ok()) return learn(*stored);
-    engineError_ = stored.message();
-    happen([&](TimePoint time) { return state_.readUnknown(time); });
+  tasks_.add(plan_.read().then([this](Result<PlanView> plan) {
+    learn(plan);
+    if (!plan.ok()) happen([&](TimePoint time) { return state_.readUnknown(time); });
   }));
 }
 
 void GroupMember::act(const group_action::Swap& swap) {
-  auto plan = planWith(swap.wanted);
-  if (!plan.ok()) {
-    // The plan has changed since: what it is now says more.
-    spdlog::debug("a change of the plan makes no sense any more: {}", plan.message());
-    tasks_.add(kj::evalLater([this] { happen([&](TimePoint time) { return state_.swapUnknown(time); }); }));
-    return;
-  }
-  const bool anew = swap.expectedRevision == 0 && plan_ && plan_->ended;
-  const uint64_t expected = anew ? planRevision_ : swap.expectedRevision;
-  tasks_.add(engine_.swap(terms_.planKey, expected, planText(*plan)).then([this](Result<Swapped> swapped) {
-    if (!swapped.ok()) {
-      engineError_ = swapped.message();
-      return happen([&](TimePoint time) { return state_.swapUnknown(time); });
-    }
-    auto view = read(swapped->now);
-    if (!view.ok()) {
-      engineError_ = view.message();
-      return happen([&](TimePoint time) { return state_.swapUnknown(time); });
-    }
-    engineError_.clear();
+  auto swapped = plan_.swap(swap.expectedRevision, swap.wanted, followerAddresses_);
+  tasks_.add(swapped.then([this](Result<GroupPlan::Outcome> outcome) {
     happen([&](TimePoint time) {
-      return swapped->won ? state_.swapWon(*view, time) : state_.swapRefused(*view, time);
+      if (!outcome.ok()) return state_.swapUnknown(time);
+      return outcome->won ? state_.swapWon(outcome->plan, time) : state_.swapRefused(outcome->plan, time);
     });
   }));
 }
@@ -336,14 +268,15 @@ void GroupMember::lookAfter(DaemonId standby, std::vector<Address> addresses) {
 void GroupMember::act(const group_action::TellInSync& told) {
   host_.note("standby",
              fmt::format("{} is in sync, by revision {} of the plan", followerName_, told.plan.revision));
-  if (!feed_ || follower_ != told.standby) return;
-  tasks_.add(feed_->post([revision = told.plan.revision](ReplicaFeed& feed) { feed.tellInSync(revision); }));
+  if (feed_ && follower_ == told.standby) tasks_.add(tellPlanChanged().ignoreResult());
 }
 
 void GroupMember::act(const group_action::TellTakeOver& told) {
-  if (!feed_ || follower_ != told.standby) return;
-  lastWord_ =
-      feed_->ask([revision = told.plan.revision](ReplicaFeed& feed) { return feed.tellTakeOver(revision); });
+  if (feed_ && follower_ == told.standby) lastWord_ = tellPlanChanged();
+}
+
+kj::Promise<Status> GroupMember::tellPlanChanged() {
+  return feed_->ask([](ReplicaFeed& feed) { return feed.tellPlanChanged(); });
 }
 
 void GroupMember::act(const group_action::DropStandby& dropped) {
@@ -369,7 +302,7 @@ void GroupMember::act(const group_action::OpenGates&) {
 
 kj::Promise<Status> GroupMember::switchOver() {
   if (serving_ == 0)
-    return Status(ErrorCode::standby, "this daemon is not the primary; ask " + primaryAddress());
+    return Status(ErrorCode::standby, "this daemon is not the primary; ask " + plan_.primaryAddress());
   if (switched_ != nullptr) return Status(ErrorCode::notReady, "another switch-over is under way");
   auto pair = kj::newPromiseAndFulfiller<Status>();
   switched_ = kj::mv(pair.fulfiller);
@@ -428,16 +361,13 @@ kj::Promise<void> GroupMember::leave() {
 
 kj::Promise<void> GroupMember::endRun(const std::string& reason) {
   leaving_ = true;
-  if (serving_ == 0 || !plan_) return kj::READY_NOW;
-  Plan ended = *plan_;
-  ended.ended = true;
-  ended.proposal = drawId();
-  // A standby that sees neither this nor the plan takes over, and ends when somebody asks it to.
+  if (serving_ == 0) return kj::READY_NOW;
+  // A standby that hears neither of these takes over, and ends when somebody asks it to.
   auto told = kj::heapArrayBuilder<kj::Promise<void>>(2);
   told.add(feed_
                ? feed_->ask([reason](ReplicaFeed& feed) { return feed.tellRunEnded(reason); }).ignoreResult()
                : kj::Promise<void>(kj::READY_NOW));
-  told.add(engine_.swap(terms_.planKey, planRevision_, planText(ended)).ignoreResult());
+  told.add(plan_.end().ignoreResult());
   const uint64_t most = 2 * terms_.replication.silenceMs;
   return timer_.timeoutAfter(most * kj::MILLISECONDS, kj::joinPromises(told.finish()))
       .catch_([](kj::Exception&&) {});
@@ -445,23 +375,15 @@ kj::Promise<void> GroupMember::endRun(const std::string& reason) {
 
 // --- For people ----------------------------------------------------------------------------------------
 
-std::string GroupMember::primaryAddress() const {
-  if (!plan_ || plan_->ended) return "nobody";
-  const auto found = plan_->daemons.find(plan_->groups.front().primary);
-  if (found == plan_->daemons.end() || found->second.empty())
-    return "daemon " + hex(plan_->groups.front().primary);
-  return found->second.front().toString();
-}
-
 Error GroupMember::turnedAway() const {
   if (!started_) {
     return {ErrorCode::standby, "this daemon does not know the plan yet" +
-                                    (engineError_.empty() ? std::string() : ": " + engineError_)};
+                                    (plan_.trouble().empty() ? std::string() : ": " + plan_.trouble())};
   }
   if (state_.role() == GroupRole::over)
-    return {ErrorCode::standby, "this daemon has stepped down; the primary is " + primaryAddress()};
+    return {ErrorCode::standby, "this daemon has stepped down; the primary is " + plan_.primaryAddress()};
   return {ErrorCode::standby, fmt::format("this daemon is the {} of {}, and serves nobody",
-                                          describe(state_.role()), primaryAddress())};
+                                          describe(state_.role()), plan_.primaryAddress())};
 }
 
 GroupStatus GroupMember::status() const {
@@ -474,7 +396,7 @@ GroupStatus GroupMember::status() const {
     out.primary = hex(plan.primary);
     if (plan.standby) out.standby = hex(*plan.standby);
   }
-  out.engine = engineError_;
+  out.engine = plan_.trouble();
   out.waits = waitsFor_;
   out.takeoverSeconds = takeoverSeconds_;
   if (const PrimaryState* const primary = state_.primary()) {

@@ -9,13 +9,12 @@
 #include <kj/async.h>
 #include <kj/timer.h>
 
-#include "server/engine/engine.h"
 #include "server/group/feed_handle.h"
 #include "server/group/group_host.h"
+#include "server/group/group_plan.h"
 #include "server/group/mailbox.h"
 #include "server/group/primary_connection.h"
 #include "server/loop/background.h"
-#include "server/plan/plan.h"
 #include "server/replica/group_state.h"
 #include "server/replica/replicator.h"
 #include "server/status/group_status.h"
@@ -119,11 +118,7 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> keepTicking();
   void tick();
   kj::Promise<void> keepWatching();
-  void learn(const Stored& stored);
-  /// The plan's view of the group as the engine has it; an Error where the document is none that this psd
-  /// knows.
-  Result<PlanView> read(const Stored& stored);
-  Result<Plan> planWith(const PlanView& wanted) const;
+  void learn(const Result<PlanView>& plan);
   kj::Promise<void> retryStart(const Error& error);
   /// Becomes primary again where this daemon goes on from what the plan's primary had saved.
   void claimWhatIsOurs();
@@ -134,15 +129,15 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   void beginServing(uint64_t epoch);
   void connectionEnded(ConnectionEnd how, const Status& why);
   void caughtUp();
+  kj::Promise<Status> tellPlanChanged();
   void close(FeedHandle& feed, const std::string& why);
   /// Finds out whether a standby whose connection broke is certainly dead.
   void lookAfter(DaemonId standby, std::vector<Address> addresses);
   kj::Promise<void> whenLastWordSaid();
-  std::string primaryAddress() const;
   void taskFailed(kj::Exception&& exception) override;
 
   const GroupTerms terms_;
-  Engine& engine_;
+  GroupPlan plan_;
   GroupHost& host_;
   const std::shared_ptr<Replicator> replicator_;
   const DialPrimary dial_;
@@ -153,9 +148,6 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   TimePoint startedAt_;
   std::optional<Continued> continued_;
   bool leaving_ = false;
-  std::optional<Plan> plan_;  // as it was last read
-  uint64_t planRevision_ = 0;
-  std::string engineError_;  // empty: it has answered
   uint64_t serving_ = 0;
 
   // As primary.

@@ -17,9 +17,8 @@ constexpr std::chrono::milliseconds kDialAgain{200};
 }  // namespace
 
 void GroupMember::act(const group_action::Follow& follow) {
-  if (connection_ && following_ && following_->primary == follow.primary && following_->epoch == follow.epoch)
-    return;
   const bool same = following_ && following_->primary == follow.primary && following_->epoch == follow.epoch;
+  if (same && connection_) return;
   following_ = follow;
   // Records that were under way are gone: what is here is of use only if the primary is dead.
   dial(hasCopy_ && same);
@@ -44,9 +43,7 @@ void GroupMember::dial(bool onlyToLook) {
     };
   };
   PrimaryDial order;
-  const auto addresses =
-      plan_ ? plan_->daemons.find(following_->primary) : decltype(plan_->daemons.find({}))();
-  if (plan_ && addresses != plan_->daemons.end()) order.addresses = addresses->second;
+  order.addresses = plan_.addressesOf(following_->primary);
   order.primary = following_->primary.value;
   order.follower = state_.me().value;
   order.ownAddresses = terms_.addresses;
@@ -54,9 +51,7 @@ void GroupMember::dial(bool onlyToLook) {
   if (!onlyToLook) order.copy = copy_;
   order.heardMs = heardMs_;
   order.events.caughtUp = on([this] { caughtUp(); });
-  const auto asked = [this](uint64_t) { act(group_action::Read{}); };
-  order.events.inSync = on(asked);
-  order.events.takeOver = on(asked);
+  order.events.planChanged = on([this] { act(group_action::Read{}); });
   order.events.runEnded = on([this](const std::string& reason) { host_.endWithPrimary(reason); });
   order.events.ended = on([this](ConnectionEnd how, const Status& why) { connectionEnded(how, why); });
   connection_ = dial_(std::move(order));
@@ -71,7 +66,7 @@ void GroupMember::caughtUp() {
 
 void GroupMember::connectionEnded(ConnectionEnd how, const Status& why) {
   if (leaving_) return;
-  if (waitsFor_ != why.message()) spdlog::warn("following {}: {}", primaryAddress(), why.message());
+  if (waitsFor_ != why.message()) spdlog::warn("following {}: {}", plan_.primaryAddress(), why.message());
   waitsFor_ = why.message();
   const DaemonId primary = following_->primary;
   if (how == ConnectionEnd::dead) {

@@ -22,9 +22,8 @@ enum class ConnectionEnd : uint8_t {
 
 /// What a standby hears of its primary. Called on the connection's thread.
 struct PrimaryEvents {
-  std::function<void()> caughtUp;                 ///< the model is in place
-  std::function<void(uint64_t revision)> inSync;  ///< see ReplicaSink in the schema
-  std::function<void(uint64_t revision)> takeOver;
+  std::function<void()> caughtUp;     ///< the model is in place
+  std::function<void()> planChanged;  ///< see ReplicaSink in the schema
   std::function<void(std::string reason)> runEnded;
   std::function<void(ConnectionEnd how, Status why)> ended;  ///< last, once; not after stop()
 };

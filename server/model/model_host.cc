@@ -241,15 +241,13 @@ Result<std::unique_ptr<ParameterStore>> ModelHost::copyFrom(Env& env, const Chec
   std::map<uint32_t, uint32_t> rowShards;
   for (const ManifestRowShard& shard : manifest.rowShards)
     as.tables.rowShards = ++rowShards[shard.range.group];
-  Restored restored;
   const auto fill = [&](ParameterStore& store) -> Status {
     if (!sameShape(manifest, store)) {
       return {ErrorCode::modelMismatch,
               "the primary's model is cut into other shards, or has other optimizers, than this daemon would "
               "give it"};
     }
-    PSD_ASSIGN_OR_RETURN(restored, restoreStore(env, checkpoint, store));
-    return {};
+    return restoreStore(env, checkpoint, store).status();
   };
   return makeStore(as, manifest.model, backends, fill);
 }

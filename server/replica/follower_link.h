@@ -16,14 +16,13 @@ class FollowerLink {
   virtual ~FollowerLink() = default;
   virtual kj::Promise<Status> image(ImagePart part) = 0;
   virtual kj::Promise<Status> imageDone(const std::string& path) = 0;
-  /// The bytes are copied before it returns.
-  virtual kj::Promise<Result<FollowerProgress>> records(std::span<const std::byte> bytes) = 0;
+  /// The bytes are copied before it returns. Gives the number of the first record that the follower does not
+  /// hold, as beat() does.
+  virtual kj::Promise<Result<uint64_t>> records(std::span<const std::byte> bytes) = 0;
   /// A sign of life.
-  virtual kj::Promise<Result<FollowerProgress>> beat() = 0;
-  /// The plan of that revision names the follower as standby.
-  virtual kj::Promise<Status> inSync(uint64_t revision) = 0;
-  /// The plan of that revision names the follower as primary.
-  virtual kj::Promise<Status> takeOver(uint64_t revision) = 0;
+  virtual kj::Promise<Result<uint64_t>> beat() = 0;
+  /// The plan names the follower now, as standby or as primary: it looks.
+  virtual kj::Promise<Status> planChanged() = 0;
   /// The run is over: the follower ends.
   virtual kj::Promise<Status> runEnded(const std::string& reason) = 0;
 };

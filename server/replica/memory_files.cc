@@ -62,13 +62,6 @@ Status MemoryFiles::append(const std::string& path, std::span<const std::byte> b
   return {};
 }
 
-uint64_t MemoryFiles::bytes() const {
-  const std::lock_guard hold(mutex_);
-  uint64_t sum = 0;
-  for (const auto& [path, content] : files_) sum += content->size();
-  return sum;
-}
-
 Result<std::unique_ptr<WritableFile>> MemoryFiles::create(const std::string& path) {
   const std::lock_guard hold(mutex_);
   files_[path] = std::make_shared<std::vector<std::byte>>();

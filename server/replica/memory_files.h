@@ -28,7 +28,6 @@ class MemoryFiles final : public Env {
 
   /// Adds bytes at the end of a file, which is made where it is not there.
   Status append(const std::string& path, std::span<const std::byte> bytes);
-  uint64_t bytes() const;
 
  private:
   using Content = std::shared_ptr<std::vector<std::byte>>;

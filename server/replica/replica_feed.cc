@@ -28,7 +28,7 @@ kj::Promise<Status> ReplicaFeed::run(const Copy& copy) {
   ended_ = kj::mv(pair.fulfiller);
   heard();
   // Before the copy begins: what is not in it comes as a record.
-  std::tie(stream_, sentTo_) = replicator_->open();
+  stream_ = replicator_->open();
   tasks_.add(pumpImage(copy(image_)));
   tasks_.add(pumpRecords());
   tasks_.add(keepBeating());
@@ -111,7 +111,6 @@ kj::Promise<void> ReplicaFeed::pumpRecords() {
     }
     auto shared = std::make_shared<Replicator::Batch>(*std::move(batch));
     return send(shared, 0, 0).then([this, shared] {
-      sentTo_ = shared->next;
       spare_ = std::move(shared->records);
       return pumpRecords();
     });
@@ -124,40 +123,33 @@ kj::Promise<void> ReplicaFeed::send(std::shared_ptr<Replicator::Batch> batch, si
   return slot().then([this, batch = std::move(batch), piece, at]() mutable {
     const std::vector<std::byte>& bytes = batch->records.pieces()[piece];
     const size_t some = std::min<size_t>(bytes.size() - at, kChunkBytes);
-    tasks_.add(link_->records(std::span(bytes).subspan(at, some))
-                   .then([this, some](Result<FollowerProgress> progress) {
-                     if (!progress.ok()) return close(progress.status());
-                     progressed(*progress, some);
-                     freeSlot();
-                   }));
+    tasks_.add(
+        link_->records(std::span(bytes).subspan(at, some)).then([this, some](const Result<uint64_t>& held) {
+          if (!held.ok()) return close(held.status());
+          holds(*held, some);
+          freeSlot();
+        }));
     const bool pieceEnds = at + some == bytes.size();
     return send(std::move(batch), pieceEnds ? piece + 1 : piece, pieceEnds ? 0 : at + some);
   });
 }
 
-void ReplicaFeed::progressed(const FollowerProgress& progress, uint64_t bytes) {
+void ReplicaFeed::holds(uint64_t next, uint64_t bytes) {
   heard();
-  state_->applied = progress.applied;
-  replicator_->held(stream_, progress.held, bytes);
+  replicator_->held(stream_, next, bytes);
 }
 
 kj::Promise<void> ReplicaFeed::keepBeating() {
   return timer_.afterDelay(config_.heartbeatMs * kj::MILLISECONDS)
       .then([this] { return link_->beat(); })
-      .then([this](Result<FollowerProgress> progress) -> kj::Promise<void> {
-        if (!progress.ok()) {
-          close(progress.status());
+      .then([this](const Result<uint64_t>& held) -> kj::Promise<void> {
+        if (!held.ok()) {
+          close(held.status());
           return kj::READY_NOW;
         }
-        progressed(*progress, 0);
+        holds(*held, 0);
         return keepBeating();
       });
-}
-
-void ReplicaFeed::tellInSync(uint64_t revision) {
-  tasks_.add(link_->inSync(revision).then([this](Status status) {
-    if (!status.ok()) close(status);
-  }));
 }
 
 }  // namespace psd

@@ -17,7 +17,6 @@ namespace psd {
 /// What a feed knows of its follower, for whoever looks at it from another thread.
 struct FeedState {
   std::atomic<uint64_t> heardMs{0};  ///< on the steady clock
-  std::atomic<uint64_t> applied{0};  ///< number of the first record that is not applied
   std::atomic<bool> hasImage{false};
 };
 
@@ -36,9 +35,8 @@ class ReplicaFeed final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Status> run(const Copy& copy);
   /// Ends run() with this reason.
   void close(const Status& why);
-  /// Tells the follower that it is in sync; that it is the primary; that the run is over.
-  void tellInSync(uint64_t revision);
-  kj::Promise<Status> tellTakeOver(uint64_t revision) { return link_->takeOver(revision); }
+  /// What the follower is to know.
+  kj::Promise<Status> tellPlanChanged() { return link_->planChanged(); }
   kj::Promise<Status> tellRunEnded(const std::string& reason) { return link_->runEnded(reason); }
 
  private:
@@ -54,7 +52,8 @@ class ReplicaFeed final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> slot();
   void freeSlot();
   void heard();
-  void progressed(const FollowerProgress& progress, uint64_t bytes);
+  /// The follower holds all below `next`, which are so many bytes more.
+  void holds(uint64_t next, uint64_t bytes);
   void taskFailed(kj::Exception&& exception) override;
 
   const ReplicationConfig config_;
@@ -64,7 +63,6 @@ class ReplicaFeed final : private kj::TaskSet::ErrorHandler {
   const std::shared_ptr<FeedState> state_;
   const std::shared_ptr<ImageStream> image_ = std::make_shared<ImageStream>(kChunkBytes);
   Replicator::Stream stream_ = 0;
-  uint64_t sentTo_ = 0;  // number of the first record that is not sent
   uint32_t underWay_ = 0;
   kj::Maybe<kj::Own<kj::PromiseFulfiller<void>>> slotWaiter_;
   PendingRecords spare_;

@@ -49,39 +49,29 @@ std::vector<std::byte>* Replicator::place(uint64_t bytes) {
   return &pending_.place(bytes, {});
 }
 
-uint64_t Replicator::append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room) {
+template <class ToDisk, class... Record>
+uint64_t Replicator::add(const ToDisk& toDisk, uint64_t bytes, const Record&... record) {
   Fulfillers wake;
   std::unique_lock hold(mutex_);
-  const uint64_t onDisk = disk_ ? disk_->append(shard, update, std::move(room)) : 0;
-  const uint64_t own = number(onDisk);
-  if (auto* const out = place(recordBytes(update))) appendRecord(*out, own, shard, update);
+  const uint64_t own = number(disk_ ? toDisk(*disk_) : 0);
+  if (auto* const out = place(bytes)) appendRecord(*out, own, record...);
   wakeReader(wake);
   hold.unlock();
   fulfillAll(wake);
   return own;
+}
+
+uint64_t Replicator::append(ShardId shard, const AppliedUpdate& update, ByteBudget::Lease room) {
+  const auto toDisk = [&](LogWriter& disk) { return disk.append(shard, update, std::move(room)); };
+  return add(toDisk, recordBytes(update), shard, update);
 }
 
 uint64_t Replicator::append(const LoggedDeal& deal) {
-  Fulfillers wake;
-  std::unique_lock hold(mutex_);
-  const uint64_t onDisk = disk_ ? disk_->append(deal) : 0;
-  const uint64_t own = number(onDisk);
-  if (auto* const out = place(kDealRecordBytes)) appendRecord(*out, own, deal);
-  wakeReader(wake);
-  hold.unlock();
-  fulfillAll(wake);
-  return own;
+  return add([&](LogWriter& disk) { return disk.append(deal); }, kDealRecordBytes, deal);
 }
 
 uint64_t Replicator::append(const Departed& departed) {
-  Fulfillers wake;
-  std::unique_lock hold(mutex_);
-  const uint64_t own = number(0);
-  if (auto* const out = place(recordBytes(departed))) appendRecord(*out, own, departed);
-  wakeReader(wake);
-  hold.unlock();
-  fulfillAll(wake);
-  return own;
+  return add([](LogWriter&) { return uint64_t{0}; }, recordBytes(departed), departed);
 }
 
 kj::Promise<void> Replicator::whenOnDisk(uint64_t number) const {
@@ -107,14 +97,14 @@ void Replicator::setDisk(std::shared_ptr<LogWriter> disk) {
   diskNumbers_.clear();
 }
 
-std::pair<Replicator::Stream, uint64_t> Replicator::open() {
+Replicator::Stream Replicator::open() {
   Fulfillers wake;
   std::unique_lock hold(mutex_);
   end(wake);
   stream_++;
   open_ = true;
   if (!waits_) held_ = next_;  // else what is waited for is for the follower before to hold
-  const std::pair opened(stream_, next_);
+  const Stream opened = stream_;
   hold.unlock();
   fulfillAll(wake);
   return opened;

@@ -32,9 +32,8 @@ class Replicator final : public ReplicatedLog {
 
   /// Names one follower's stream; rises.
   using Stream = uint64_t;
-  /// Keeps what is appended from now on for a new follower, and nothing for one before. Gives with it the
-  /// number of the first record that it will get.
-  std::pair<Stream, uint64_t> open();
+  /// Keeps what is appended from now on for a new follower, and nothing for one before.
+  Stream open();
   /// Ends a stream that goes on: what it kept is dropped, and whoever waited for room goes on.
   void close(Stream stream);
 
@@ -75,6 +74,11 @@ class Replicator final : public ReplicatedLog {
     uint64_t behind = 0;
     bool broken = false;
   };
+
+  /// Numbers a record, hands it to the disk by `toDisk(log)`, which gives its number there, and to the
+  /// follower.
+  template <class ToDisk, class... Record>
+  uint64_t add(const ToDisk& toDisk, uint64_t bytes, const Record&... record);
 
   // All with the mutex held.
   bool streams(Stream stream) const { return stream_ == stream && open_; }

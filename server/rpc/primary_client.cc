@@ -66,9 +66,9 @@ class Sink final : public schema::ReplicaSink::Server {
     return kj::READY_NOW;
   }
 
-  kj::Promise<void> inSync(InSyncContext context) override {
+  kj::Promise<void> planChanged(PlanChangedContext context) override {
     heard();
-    dial_.events.inSync(context.getParams().getRevision());
+    dial_.events.planChanged();
     wire::writeStatus({}, context.getResults().initStatus());
     return kj::READY_NOW;
   }
@@ -80,20 +80,11 @@ class Sink final : public schema::ReplicaSink::Server {
     return kj::READY_NOW;
   }
 
-  kj::Promise<void> takeOver(TakeOverContext context) override {
-    heard();
-    dial_.events.takeOver(context.getParams().getRevision());
-    wire::writeStatus({}, context.getResults().initStatus());
-    return kj::READY_NOW;
-  }
-
  private:
   void heard() { *dial_.heardMs = steadyMs(); }
   static void answer(const Result<FollowerProgress>& progress, schema::FollowerAnswer::Builder out) {
     if (!progress.ok()) return wire::writeError(progress.error(), out.initError());
-    auto to = out.initProgress();
-    to.setHeld(progress->held);
-    to.setApplied(progress->applied);
+    out.setHeld(progress->held);
   }
 
   const PrimaryDial& dial_;
@@ -112,35 +103,19 @@ PrimaryClient::PrimaryClient(PrimaryDial dial, Credentials credentials, millisec
 PrimaryClient::~PrimaryClient() noexcept { stop(); }
 
 void PrimaryClient::stop() {
-  {
-    const std::lock_guard hold(mutex_);
-    stopped_ = true;
-    KJ_IF_MAYBE (stop, stop_) (*stop)->fulfill();
-    stop_ = nullptr;
-  }
-  told_.notify_one();
+  stop_.stop();
   if (thread_.joinable()) thread_.join();
-}
-
-bool PrimaryClient::stopped() {
-  const std::lock_guard hold(mutex_);
-  return stopped_;
-}
-
-bool PrimaryClient::pause() {
-  std::unique_lock hold(mutex_);
-  return !told_.wait_for(hold, kPause, [this] { return stopped_; });
 }
 
 void PrimaryClient::run() {
   pthread_setname_np(pthread_self(), "psd-standby");
   End end = attempt(!followed_);
   // Until somebody there has said who it is, nothing is known.
-  while (!stopped() && !end.reached) {
-    if (!pause()) return;
+  while (!stop_.stopped() && !end.reached) {
+    if (!stop_.pause(kPause)) return;
     end = attempt(!followed_);
   }
-  if (!stopped()) dial_.events.ended(end.how, end.why);
+  if (!stop_.stopped()) dial_.events.ended(end.how, end.why);
 }
 
 PrimaryClient::End PrimaryClient::attempt(bool sink) {
@@ -148,7 +123,7 @@ PrimaryClient::End PrimaryClient::attempt(bool sink) {
   End last{ConnectionEnd::broken, Status(ErrorCode::unavailable, "the primary has no address")};
   bool allDead = !dial_.addresses.empty();
   for (const Address& address : dial_.addresses) {
-    if (stopped()) return last;
+    if (stop_.stopped()) return last;
     last = attemptAt(address, sink);
     if (last.reached && last.how != ConnectionEnd::dead) return last;
     if (followed_ && sink) sink = false;
@@ -168,24 +143,8 @@ PrimaryClient::End PrimaryClient::attemptAt(const Address& address, bool sink) {
   const auto at = [&](std::string_view what) { return address.toString() + ": " + printable(what, 500); };
   try {
     auto io = kj::setupAsyncIo();
-    auto& timer = io.provider->getTimer();
-    auto stop = kj::newPromiseAndCrossThreadFulfiller<void>();
-    {
-      const std::lock_guard hold(mutex_);
-      if (stopped_) return {};
-      stop_ = kj::mv(stop.fulfiller);
-    }
-    KJ_DEFER({
-      const std::lock_guard hold(mutex_);
-      stop_ = nullptr;
-    });
-    auto stopped = stop.promise.fork();
-    const auto soon = [&](auto promise) {
-      using Promise = decltype(promise);
-      return timer.timeoutAfter(attempt_.count() * kj::MILLISECONDS, kj::mv(promise))
-          .exclusiveJoin(
-              stopped.addBranch().then([]() -> Promise { return KJ_EXCEPTION(DISCONNECTED, "stopped"); }));
-    };
+    wire::StopSignal::InLoop stop(stop_, io.provider->getTimer());
+    const auto soon = [&](auto promise) { return stop.within(attempt_, kj::mv(promise)); };
     auto socket = soon(streamOver(io, *std::move(fd), address, credentials_.tls)).wait(io.waitScope);
     if (!socket.ok()) return {ConnectionEnd::broken, socket.status()};
     capnp::TwoPartyClient client(*socket->stream);
@@ -218,10 +177,7 @@ PrimaryClient::End PrimaryClient::attemptAt(const Address& address, bool sink) {
     }
     followed_ = true;
     *dial_.heardMs = steadyMs();
-    client.onDisconnect()
-        .exclusiveJoin(stopped.addBranch())
-        .exclusiveJoin(kj::mv(released.promise))
-        .wait(io.waitScope);
+    stop.orStopped(client.onDisconnect().exclusiveJoin(kj::mv(released.promise))).wait(io.waitScope);
     return {ConnectionEnd::broken, {ErrorCode::unavailable, at("the connection broke")}};
   } catch (const kj::Exception& exception) {
     return {ConnectionEnd::broken, {ErrorCode::unavailable, at(wire::textIn(exception.getDescription()))}};

@@ -1,14 +1,11 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <thread>
 
-#include <kj/async.h>
-
 #include "common/auth/credentials.h"
+#include "common/wire/stop_signal.h"
 #include "server/group/primary_connection.h"
 
 namespace psd {
@@ -32,20 +29,13 @@ class PrimaryClient final : public PrimaryConnection {
   /// Attempts at all addresses; `sink`: to follow, else to find out who is there.
   End attempt(bool sink);
   End attemptAt(const Address& address, bool sink);
-  bool stopped();
-  /// Waits a little; false: it was told to stop.
-  bool pause();
 
   const PrimaryDial dial_;
   const Credentials credentials_;
   const std::chrono::milliseconds attempt_;
   bool followed_;  // the thread's: the primary has taken this follower, or is not to
 
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable told_;
-  bool stopped_ = false;
-  kj::Maybe<kj::Own<kj::CrossThreadPromiseFulfiller<void>>> stop_;  // while the thread runs an event loop
-
+  wire::StopSignal stop_;
   std::thread thread_;  // last: it uses all of the above
 };
 

@@ -20,16 +20,15 @@ kj::Promise<Status> told(Request&& request) {
                              [](kj::Exception&& exception) { return broken(exception); });
 }
 
-/// Sends a call that is answered with a progress.
+/// Sends a call that is answered with what the follower holds.
 template <class Request>
-kj::Promise<Result<FollowerProgress>> progressed(Request&& request) {
+kj::Promise<Result<uint64_t>> heldBy(Request&& request) {
   return request.send().then(
-      [](auto&& answer) -> Result<FollowerProgress> {
+      [](auto&& answer) -> Result<uint64_t> {
         if (answer.isError()) return wire::readError(answer.getError());
-        const auto progress = answer.getProgress();
-        return FollowerProgress{progress.getHeld(), progress.getApplied()};
+        return answer.getHeld();
       },
-      [](kj::Exception&& exception) -> Result<FollowerProgress> { return broken(exception).error(); });
+      [](kj::Exception&& exception) -> Result<uint64_t> { return broken(exception).error(); });
 }
 
 }  // namespace
@@ -49,26 +48,16 @@ kj::Promise<Status> SinkLink::imageDone(const std::string& path) {
   return told(kj::mv(request));
 }
 
-kj::Promise<Result<FollowerProgress>> SinkLink::records(std::span<const std::byte> records) {
+kj::Promise<Result<uint64_t>> SinkLink::records(std::span<const std::byte> records) {
   auto request = sink_.recordsRequest();
   auto bytes = request.initBytes(records.size());
   if (!records.empty()) std::memcpy(bytes.begin(), records.data(), records.size());
-  return progressed(kj::mv(request));
+  return heldBy(kj::mv(request));
 }
 
-kj::Promise<Result<FollowerProgress>> SinkLink::beat() { return progressed(sink_.beatRequest()); }
+kj::Promise<Result<uint64_t>> SinkLink::beat() { return heldBy(sink_.beatRequest()); }
 
-kj::Promise<Status> SinkLink::inSync(uint64_t revision) {
-  auto request = sink_.inSyncRequest();
-  request.setRevision(revision);
-  return told(kj::mv(request));
-}
-
-kj::Promise<Status> SinkLink::takeOver(uint64_t revision) {
-  auto request = sink_.takeOverRequest();
-  request.setRevision(revision);
-  return told(kj::mv(request));
-}
+kj::Promise<Status> SinkLink::planChanged() { return told(sink_.planChangedRequest()); }
 
 kj::Promise<Status> SinkLink::runEnded(const std::string& reason) {
   auto request = sink_.runEndedRequest();

@@ -13,10 +13,9 @@ class SinkLink final : public FollowerLink {
 
   kj::Promise<Status> image(ImagePart part) override;
   kj::Promise<Status> imageDone(const std::string& path) override;
-  kj::Promise<Result<FollowerProgress>> records(std::span<const std::byte> bytes) override;
-  kj::Promise<Result<FollowerProgress>> beat() override;
-  kj::Promise<Status> inSync(uint64_t revision) override;
-  kj::Promise<Status> takeOver(uint64_t revision) override;
+  kj::Promise<Result<uint64_t>> records(std::span<const std::byte> bytes) override;
+  kj::Promise<Result<uint64_t>> beat() override;
+  kj::Promise<Status> planChanged() override;
   kj::Promise<Status> runEnded(const std::string& reason) override;
 
  private:

@@ -184,8 +184,10 @@ class Standby(processes.ProcessTest):
 
     def test_switch_and_the_end_of_the_run(self):
         primary, standby = self.pair()
-        self.counting((primary, standby), pushes=3_000)
-        for switch in range(2):
+        trainer = self.counting((primary, standby), pushes=3_000)
+        for switch in range(3):
+            if switch == 2:
+                self.assert_ends(trainer)  # a daemon outlives its trainers, and so does its standby
             self.until_in_sync(primary)
             done = self.psd("switch", "--server", primary.address)
             # A machine that is busy may not get the answer out before the daemon begins anew.
@@ -240,6 +242,62 @@ class Standby(processes.ProcessTest):
         again = self.one(listen=primary.address, durability=folder)
         self.until_primary(again, 2)
         self.check_counts(again)
+
+    def test_what_a_standby_saves_after_it_took_over_is_gone_on_from(self):
+        saved = [{"type": "log", "path": str(self.folder / name)} for name in ("one", "other")]
+        primary = self.one(durability=saved[0])
+        primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        standby = self.one(durability=saved[1])
+        self.counting((primary, standby), pushes=3_000)
+        self.until_in_sync(primary)
+        self.until_more("before the primary is killed", 20)
+        primary.kill()
+        self.until_primary(standby, 2)
+        mark = self.folder / "other" / "primary.json"
+        processes.until("the folder is the new primary's", lambda: mark.exists() and '"epoch": 2' in mark.read_text())
+        self.until_more("and saved", 20)
+        standby.kill()
+        # The one over the first folder has the state of a primary before.
+        stale = self.one(listen=primary.address, durability=saved[0])
+        stale.until_status("it waits", lambda status: status["group"]["waits"])
+        again = self.one(listen=standby.address, durability=saved[1])
+        self.until_primary(again, 3)
+        self.check_counts(again)
+
+    @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
+    def test_rows_of_tables_are_the_same_bits_as_without_a_death(self):
+        def trained(name, die):
+            def one(folder, listen="tcp://127.0.0.1:0"):
+                engine = {"type": "etcd", "endpoints": [self.etcd.endpoint], "prefix": f"/psd/{name}"}
+                return self.daemon(listen=(listen,), policy="locked", optimizer='{"type":"adagrad","lr":0.05}', engine=engine, shards=2,
+                                   row_shards=2, durability={"type": "checkpoint", "path": str(self.folder / name / folder)})
+
+            primary = one("a")
+            primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+            standby = one("b")
+            trainer = self.train(f"{primary.address},{standby.address}", model="mf:dim=4", steps=3_000,
+                                 data="ratings:samples=20000,users=500,items=300")
+            self.until_in_sync(primary)
+            if die:
+                primary.until_status("it trains", lambda status: status["trainers"] and status["trainers"][0]["step"] > 300)
+                primary.kill()
+                self.until_primary(standby, 2)
+                primary, standby = standby, one("c", listen=primary.address)
+            self.assert_ends(trainer)
+            self.until_in_sync(primary)
+            done = self.psd("checkpoint", "--server", primary.address)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            model = {}
+            for table in primary.status()["tables"]:
+                file = self.folder / f"{name}-{table['name']}"
+                exported = self.psd("export", done.stdout.strip(), "--table", table["name"], "--to", file)
+                self.assertEqual(exported.returncode, 0, exported.stderr)
+                model[table["name"]] = file.read_bytes()
+            return model, {(shard["id"], shard["version"]) for shard in primary.status()["row_shards"]}
+
+        undisturbed, disturbed = trained("calm", False), trained("death", True)
+        self.assertGreater(len(undisturbed[0]), 1)
+        self.assertEqual(undisturbed, disturbed)
 
 
 if __name__ == "__main__":

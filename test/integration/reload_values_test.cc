@@ -161,7 +161,8 @@ TEST_CASE("Reload: limits change") {
     auto third = Client::connect(options);
     PSD_REQUIRE_OK(third);
     const auto values = gradientOf(0);
-    const auto refused = (*third)->join({Rank{1}, 2}, testing::kModel, [&] { return std::span<const float>(values); });
+    const auto refused =
+        (*third)->join({Rank{1}, 2}, testing::kModel, [&] { return std::span<const float>(values); });
     REQUIRE_FALSE(refused.ok());
     CHECK(refused.message().find("what is kept beyond is for operators") != std::string::npos);
     PSD_REQUIRE_OK(training.server.reload(configOf(locked())));
@@ -242,7 +243,8 @@ TEST_CASE("Reload: of a configuration with one key that cannot change nothing is
     refused[key] = value;
     const auto change = training.server.reload(refused);
     REQUIRE_FALSE(change.ok());
-    CHECK(change.message().find(key + std::string(": cannot change while the daemon runs")) != std::string::npos);
+    CHECK(change.message().find(key + std::string(": cannot change while the daemon runs")) !=
+          std::string::npos);
     CHECK(steps() == std::vector<float>{4, 2});
     CHECK(spdlog::get_level() == spdlog::level::info);
     const Json status = training.server.status();

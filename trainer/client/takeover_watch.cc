@@ -42,28 +42,15 @@ TakeoverWatch::TakeoverWatch(const ClientOptions& options, std::string server, u
       thread_([this] { run(); }) {}
 
 TakeoverWatch::~TakeoverWatch() {
-  {
-    const std::lock_guard hold(mutex_);
-    stopped_ = true;
-    KJ_IF_MAYBE (stop, stop_) (*stop)->fulfill();
-    stop_ = nullptr;
-  }
-  told_.notify_one();
+  stop_.stop();
   thread_.join();
-}
-
-bool TakeoverWatch::stopped() {
-  const std::lock_guard hold(mutex_);
-  return stopped_;
 }
 
 void TakeoverWatch::run() {
   pthread_setname_np(pthread_self(), "psd-watch");
-  while (!stopped()) {
+  do {
     if (waitOnce()) return tell_();
-    std::unique_lock hold(mutex_);
-    told_.wait_for(hold, kPause, [this] { return stopped_; });
-  }
+  } while (stop_.pause(kPause));
 }
 
 bool TakeoverWatch::waitOnce() {
@@ -73,26 +60,8 @@ bool TakeoverWatch::waitOnce() {
   if (!fd.ok()) return false;
   try {
     auto io = kj::setupAsyncIo();
-    auto& timer = io.provider->getTimer();
-    auto stop = kj::newPromiseAndCrossThreadFulfiller<void>();
-    {
-      const std::lock_guard hold(mutex_);
-      if (stopped_) return false;
-      stop_ = kj::mv(stop.fulfiller);
-    }
-    KJ_DEFER({
-      const std::lock_guard hold(mutex_);
-      stop_ = nullptr;
-    });
-    auto stopped = stop.promise.fork();
-    const auto orStopped = [&](auto promise) {
-      using Promise = decltype(promise);
-      return promise.exclusiveJoin(
-          stopped.addBranch().then([]() -> Promise { return KJ_EXCEPTION(DISCONNECTED, "stopped"); }));
-    };
-    const auto soon = [&](auto promise) {
-      return orStopped(timer.timeoutAfter(kAttempt.count() * kj::MILLISECONDS, kj::mv(promise)));
-    };
+    wire::StopSignal::InLoop stop(stop_, io.provider->getTimer());
+    const auto soon = [&](auto promise) { return stop.within(kAttempt, kj::mv(promise)); };
     auto socket = soon(streamOver(io, *std::move(fd), *address, tls_)).wait(io.waitScope);
     if (!socket.ok()) return false;
     capnp::TwoPartyClient client(*socket->stream);
@@ -107,7 +76,7 @@ bool TakeoverWatch::waitOnce() {
     auto gone = client.onDisconnect().then(
         []() -> kj::Promise<Answer> { return KJ_EXCEPTION(DISCONNECTED, "the standby is gone"); });
     kj::Promise<Answer> answer = request.send().dropPipeline();
-    return orStopped(answer.exclusiveJoin(kj::mv(gone))).wait(io.waitScope).getEpoch() > known_;
+    return stop.orStopped(answer.exclusiveJoin(kj::mv(gone))).wait(io.waitScope).getEpoch() > known_;
   } catch (const kj::Exception&) {
     return false;
   }

@@ -1,15 +1,12 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
-#include <kj/async.h>
-
+#include "common/wire/stop_signal.h"
 #include "trainer/client/client.h"
 
 namespace psd {
@@ -31,18 +28,13 @@ class TakeoverWatch {
   void run();
   /// One connection: whether the daemon has taken over. False: it broke, or could not be made.
   bool waitOnce();
-  bool stopped();
 
   const std::string server_, token_;
   const TlsFiles tls_;
   const uint64_t known_;
   const std::function<void()> tell_;
 
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable told_;
-  bool stopped_ = false;
-  kj::Maybe<kj::Own<kj::CrossThreadPromiseFulfiller<void>>> stop_;  // while the thread runs an event loop
-
+  wire::StopSignal stop_;
   std::thread thread_;  // last: it uses all of the above
 };
 

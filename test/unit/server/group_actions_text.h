@@ -1,8 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 
-#include "server/replica/group_action.h"
+#include "server/replica/group_state.h"
 
 namespace psd::testing {
 
@@ -50,6 +51,17 @@ inline std::string text(const GroupActions& actions) {
   std::string all;
   for (const GroupAction& one : actions) all += (all.empty() ? "" : ", ") + std::visit(ActionText(), one);
   return all;
+}
+
+/// What the rules want while beats pass of `time` in all, in which nobody says anything.
+inline std::string silence(GroupState& state, TimePoint& now, std::chrono::milliseconds time) {
+  constexpr std::chrono::milliseconds kBeat{50};
+  GroupActions all;
+  for (; time.count() > 0; time -= kBeat) {
+    now += kBeat;
+    for (auto& one : state.tick(now)) all.push_back(one);
+  }
+  return text(all);
 }
 
 }  // namespace psd::testing

@@ -37,14 +37,7 @@ struct Primary {
     return text(state.planRead({revision, 1, kMe, standby}, now));
   }
   /// Beats pass, in which the standby says nothing. What was wanted in them.
-  std::string silence(milliseconds time) {
-    GroupActions all;
-    for (; time.count() > 0; time -= milliseconds(50)) {
-      now += milliseconds(50);
-      for (auto& one : state.tick(now)) all.push_back(one);
-    }
-    return text(all);
-  }
+  std::string silence(milliseconds time) { return testing::silence(state, now, time); }
   /// The standby is in the plan, of revision 2, and holds `number` records.
   void pair(uint64_t number = 0) {
     for (uint64_t i = 1; i <= number; i++) append(i);
@@ -300,6 +293,19 @@ TEST_CASE("replica: a planned hand-over") {
     CHECK(primary.holds(3) == "answer 3, swap 2 2:9+none");
     SECTION("and it is told") {
       CHECK(text(primary.state.swapWon({3, 2, kOther, {}}, primary.now)) == "take over 9, step down whole");
+    }
+    SECTION("it knows before the primary does, and hangs up") {
+      CHECK(text(primary.state.standbyConnectionGone(kOther, primary.now)) == "");
+      CHECK(text(primary.state.swapWon({3, 2, kOther, {}}, primary.now)) == "take over 9, step down whole");
+    }
+    SECTION("it hangs up, and the swap is refused: there is none") {
+      CHECK(text(primary.state.standbyConnectionGone(kOther, primary.now)) == "");
+      CHECK(text(primary.state.swapRefused({3, 1, kMe, kOther}, primary.now)) == "open gates");
+    }
+    SECTION("the engine is silent: nobody waits for it longer than for a standby") {
+      CHECK(primary.silence(milliseconds(1500)) == "");
+      CHECK(primary.silence(milliseconds(50)) == "open gates");
+      CHECK(text(primary.state.swapWon({3, 2, kOther, {}}, primary.now)) == "step down");
     }
     SECTION("the swap has no answer, and the plan is as before: again") {
       CHECK(text(primary.state.swapUnknown(primary.now)) == "read");

@@ -28,14 +28,7 @@ struct Follower {
   std::string holds(uint64_t number) { return text(state.recordsHeld(number, now)); }
   std::string refuses(DaemonId id = kPrimary) { return text(state.peerRefuses(id, now)); }
   /// Beats pass, in which the primary says nothing. What was wanted in them.
-  std::string silence(milliseconds time) {
-    GroupActions all;
-    for (; time.count() > 0; time -= milliseconds(50)) {
-      now += milliseconds(50);
-      for (auto& one : state.tick(now)) all.push_back(one);
-    }
-    return text(all);
-  }
+  std::string silence(milliseconds time) { return testing::silence(state, now, time); }
   /// It holds `number` records, and the plan names it in revision 2.
   void inSync(uint64_t number) {
     REQUIRE(holds(number) == "");

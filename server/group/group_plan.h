@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <kj/async.h>
+
+#include "server/engine/engine.h"
+#include "server/plan/plan.h"
+#include "server/replica/plan_view.h"
+
+namespace psd {
+
+/// The plan in the engine, as a daemon sees it whose model is of one group. A run that is over leaves its
+/// place to the next one: its plan counts as none. Owned by the control loop's thread; its promises do not
+/// outlive it.
+class GroupPlan {
+ public:
+  /// `addresses`: where others reach this daemon, `me`. The engine outlives it.
+  GroupPlan(Engine& engine, std::string key, DaemonId me, std::vector<Address> addresses);
+
+  /// What came of a swap, and the plan after it.
+  struct Outcome {
+    bool won = false;
+    PlanView plan;
+  };
+  /// The plan as it is now. An Error: the engine does not answer, or the document is none that this psd
+  /// knows.
+  kj::Promise<Result<PlanView>> read();
+  /// The plan once it has changed since it was last seen here. Errors are those of read().
+  kj::Promise<Result<PlanView>> changed();
+  /// Changes the plan as a GroupState wants it; `standbyAt`: where a standby that is added is reached. An
+  /// Error means that it is not known what came of it, never that it did not happen.
+  kj::Promise<Result<Outcome>> swap(uint64_t expectedRevision, const PlanView& wanted,
+                                    const std::vector<Address>& standbyAt);
+  /// Writes down that the run is over. Who does so serves.
+  kj::Promise<Status> end();
+
+  /// As it was last seen:
+
+  /// Whether the run of the plan is over.
+  bool ended() const { return plan_ && plan_->ended; }
+  /// Why the engine did not answer, or not with a plan, when it was asked last; empty: it did.
+  const std::string& trouble() const { return trouble_; }
+  std::vector<Address> addressesOf(DaemonId daemon) const;
+  /// Where the primary is, for people.
+  std::string primaryAddress() const;
+
+ private:
+  Result<PlanView> take(const Result<Stored>& stored);
+  PlanView view() const;
+  Result<Plan> planFor(const PlanView& wanted, const std::vector<Address>& standbyAt) const;
+
+  Engine& engine_;
+  const std::string key_;
+  const DaemonId me_;
+  const std::vector<Address> addresses_;
+  std::optional<Plan> plan_;
+  uint64_t revision_ = 0;
+  std::string trouble_;
+};
+
+}  // namespace psd

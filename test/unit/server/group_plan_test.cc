@@ -1,0 +1,113 @@
+#include "server/group/group_plan.h"
+
+#include "server/plan/plan_json.h"
+#include "test/support/catch.h"
+#include "test/support/event_loop.h"
+#include "test/support/memory_engine.h"
+
+namespace psd::group_plan_test {
+namespace {
+
+using namespace testing;
+
+constexpr DaemonId kOne{7}, kOther{9};
+const std::string kKey = "/psd/test/plan";
+
+std::vector<Address> at(const char* address) { return {parseAddress(address).value()}; }
+
+/// One daemon and what it reads and writes.
+struct Member {
+  Member(MemoryRegister& all, DaemonId me, const char* address)
+      : engine(all), plan(engine, kKey, me, at(address)) {}
+  MemoryEngine engine;
+  GroupPlan plan;
+};
+
+struct Pair {
+  TestLoop loop;
+  MemoryRegister all;
+  Member one{all, kOne, "tcp://one:1"}, other{all, kOther, "tcp://other:2"};
+
+  GroupPlan::Outcome swapped(Member& member, uint64_t expected, const PlanView& wanted,
+                             const std::vector<Address>& standbyAt = {}) {
+    auto outcome = loop.wait(member.plan.swap(expected, wanted, standbyAt));
+    PSD_REQUIRE_OK(outcome);
+    return *outcome;
+  }
+  PlanView read(Member& member) {
+    auto plan = loop.wait(member.plan.read());
+    PSD_REQUIRE_OK(plan);
+    return *plan;
+  }
+};
+
+TEST_CASE("the first of two daemons makes the plan, and the other one reads it") {
+  Pair pair;
+  CHECK(pair.read(pair.one) == PlanView{});
+  CHECK(pair.read(pair.other) == PlanView{});
+  const auto made = pair.swapped(pair.one, 0, {0, 1, kOne, {}});
+  CHECK(made.won);
+  CHECK(made.plan.primary == kOne);
+  CHECK(made.plan.epoch == 1);
+  const auto late = pair.swapped(pair.other, 0, {0, 1, kOther, {}});
+  CHECK_FALSE(late.won);
+  CHECK(late.plan == made.plan);
+  CHECK(pair.other.plan.addressesOf(kOne) == at("tcp://one:1"));
+  CHECK(pair.other.plan.primaryAddress() == "tcp://one:1");
+}
+
+TEST_CASE("a standby is named with its addresses, takes over, and the primary before is forgotten") {
+  Pair pair;
+  const PlanView first = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
+  const auto named = pair.swapped(pair.one, first.revision, {0, 1, kOne, kOther}, at("tcp://other:2"));
+  CHECK(named.won);
+  CHECK(named.plan.standby == kOther);
+  CHECK(pair.read(pair.other) == named.plan);
+  const auto taken = pair.swapped(pair.other, named.plan.revision, {0, 2, kOther, {}});
+  CHECK(taken.won);
+  CHECK(taken.plan.epoch == 2);
+  CHECK(taken.plan.primary == kOther);
+  CHECK_FALSE(taken.plan.standby);
+  CHECK(pair.other.plan.addressesOf(kOne).empty());
+  // What the one before wants from what it knew is refused, and shows why.
+  const auto refused = pair.swapped(pair.one, named.plan.revision, {0, 1, kOne, {}});
+  CHECK_FALSE(refused.won);
+  CHECK(refused.plan == taken.plan);
+}
+
+TEST_CASE("a run that is over leaves its place to the next one, in the next epoch") {
+  Pair pair;
+  pair.swapped(pair.one, 0, {0, 1, kOne, {}});
+  PSD_REQUIRE_OK(pair.loop.wait(pair.one.plan.end()));
+  CHECK(pair.read(pair.other) == PlanView{});
+  CHECK(pair.other.plan.ended());
+  const auto next = pair.swapped(pair.other, 0, {0, 1, kOther, {}});
+  CHECK(next.won);
+  CHECK(next.plan.epoch == 2);
+  CHECK_FALSE(pair.other.plan.ended());
+}
+
+TEST_CASE("a swap without an answer, and one that makes no sense of the plan, are not known to have failed") {
+  Pair pair;
+  pair.one.engine.loseAnswers(1);
+  CHECK_FALSE(pair.loop.wait(pair.one.plan.swap(0, {0, 1, kOne, {}}, {})).ok());
+  CHECK_FALSE(pair.one.plan.trouble().empty());
+  const PlanView made = pair.read(pair.one);
+  CHECK(made.primary == kOne);
+  CHECK(pair.one.plan.trouble().empty());
+  CHECK_FALSE(pair.loop.wait(pair.one.plan.swap(made.revision, {0, 1, kOne, {}}, {})).ok());
+  CHECK(pair.read(pair.one) == made);
+}
+
+TEST_CASE("a document that is no plan is trouble, and what was known stays") {
+  Pair pair;
+  const PlanView made = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
+  pair.all.put(kKey, "{}");
+  CHECK_FALSE(pair.loop.wait(pair.one.plan.read()).ok());
+  CHECK(pair.one.plan.trouble().find("the plan: ") == 0);
+  CHECK(pair.one.plan.addressesOf(kOne) == at("tcp://one:1"));
+  CHECK(made.primary == kOne);
+}
+
+}  // namespace
+}  // namespace psd::group_plan_test
