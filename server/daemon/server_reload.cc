@@ -4,6 +4,7 @@
 
 #include "common/config/json_file.h"
 #include "common/log/log_file.h"
+#include "common/text/text.h"
 #include "server/config/live_change.h"
 #include "server/daemon/server.h"
 
@@ -14,7 +15,7 @@ namespace {
 struct Reading {
   LoadedConfig loaded;
   std::shared_ptr<const AuthRules> rules;
-  std::shared_ptr<const TlsContext> tls;
+  TlsDoor::Files tls;
 };
 
 Result<Reading> readAgain(const Server::Reread& reread) {
@@ -62,12 +63,13 @@ kj::Promise<Result<std::string>> Server::takeOver(Reread reread) {
         if (!may.ok()) return Outcome(may.error());
         return changeTo(std::move(next->loaded))
             .then([this, rules = std::move(next->rules),
-                   tls = std::move(next->tls)](Outcome outcome) -> kj::Promise<Outcome> {
+                   tls = std::move(next->tls)](Outcome outcome) mutable -> kj::Promise<Outcome> {
               if (!outcome.ok()) return outcome;
-              tlsDoor_.adopt(tls);
-              return follow(rules).then([change = *std::move(outcome)](std::string access) {
-                if (change.empty() && access.empty()) return Outcome("nothing differs");
-                return Outcome(change + (change.empty() || access.empty() ? "" : ", ") + access);
+              std::vector<std::string> changes = {*std::move(outcome), tlsDoor_.adopt(std::move(tls))};
+              return follow(rules).then([changes = std::move(changes)](std::string access) mutable {
+                changes.push_back(std::move(access));
+                std::erase(changes, "");
+                return Outcome(changes.empty() ? "nothing differs" : joined(changes, ", "));
               });
             });
       })

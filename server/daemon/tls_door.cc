@@ -4,26 +4,58 @@
 
 #include <spdlog/spdlog.h>
 
+#include "common/os/env.h"
+#include "common/os/text_file.h"
 #include "common/tls/tls_stream.h"
 
 namespace psd {
+namespace {
 
-Result<std::shared_ptr<const TlsContext>> TlsDoor::read(const std::optional<TlsConfig>& config) {
-  if (!config) return std::shared_ptr<const TlsContext>();
-  auto context =
-      TlsContext::forServer({config->certificate, config->key, config->clientCa, config->requireClient});
-  if (!context.ok()) return Error{context.error().code, "tls: " + context.message()};
-  return context;
+constexpr uint64_t kFileBytesMax = 16ull << 20;
+
+Result<TlsDoor::Files> readFiles(const TlsConfig& config) {
+  TlsDoor::Files files;
+  // First, since it looks what kind of files they are.
+  PSD_ASSIGN_OR_RETURN(files.context, TlsContext::forServer({config.certificate, config.key, config.clientCa,
+                                                             config.requireClient}));
+  PSD_ASSIGN_OR_RETURN(const Hasher hasher, Hasher::make());
+  const std::unique_ptr<Env> env = makePosixEnv();
+  const std::pair<const char*, const std::string&> named[] = {
+      {"tls.certificate", config.certificate}, {"tls.key", config.key}, {"tls.client_ca", config.clientCa}};
+  for (const auto& [key, path] : named) {
+    if (path.empty()) continue;
+    PSD_ASSIGN_OR_RETURN(const std::string text, readText(*env, path, kFileBytesMax, "a file of TLS"));
+    PSD_ASSIGN_OR_RETURN(const Sha256 content, hasher.sha256(text));
+    files.read[key] = {path, content};
+  }
+  return files;
 }
 
-void TlsDoor::adopt(std::shared_ptr<const TlsContext> context) {
+}  // namespace
+
+Result<TlsDoor::Files> TlsDoor::read(const std::optional<TlsConfig>& config) {
+  if (!config) return Files();
+  auto files = readFiles(*config);
+  if (!files.ok()) return Error{files.error().code, "tls: " + files.message()};
+  return files;
+}
+
+std::string TlsDoor::adopt(Files files) {
   const std::lock_guard lock(mutex_);
-  std::swap(context_, context);
+  std::swap(files_, files);
+  std::string change;
+  for (const auto& [key, file] : files_.read) {
+    // Another path differs in the configuration, which is told of anyway.
+    const auto before = files.read.find(key);
+    if (before == files.read.end() || before->second.path != file.path) continue;
+    if (before->second.content != file.content) change += (change.empty() ? "" : ", ") + key + ": read anew";
+  }
+  return change;
 }
 
 std::shared_ptr<const TlsContext> TlsDoor::context() const {
   const std::lock_guard lock(mutex_);
-  return context_;
+  return files_.context;
 }
 
 kj::Promise<kj::Maybe<Entrant>> TlsDoor::meet(EventLoop& loop, AcceptedSocket accepted) const {

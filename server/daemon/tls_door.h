@@ -1,11 +1,14 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include <kj/async.h>
 
+#include "common/crypto/sha256.h"
 #include "common/os/socket.h"
 #include "common/tls/tls_context.h"
 #include "server/config/tls_config.h"
@@ -17,11 +20,20 @@ namespace psd {
 /// Lets peers in that speak TLS, once they have shaken hands. Thread-safe; outlives the loops.
 class TlsDoor {
  public:
-  /// Reads the files. Null without `config`.
-  static Result<std::shared_ptr<const TlsContext>> read(const std::optional<TlsConfig>& config);
+  struct File {
+    std::string path;
+    Sha256 content;
+  };
+  /// What was read of the files.
+  struct Files {
+    std::shared_ptr<const TlsContext> context;  ///< null: there is no `tls`
+    std::map<std::string, File> read;           ///< by the key that names each
+  };
+  static Result<Files> read(const std::optional<TlsConfig>& config);
 
-  /// From now on peers are met with these files; those that are in stay.
-  void adopt(std::shared_ptr<const TlsContext> context);
+  /// From now on peers are met with these files; those that are in stay. Gives, for the log, which files hold
+  /// something else than before: "tls.certificate: read anew, …"; empty when none does.
+  std::string adopt(Files files);
 
   /// The files as they were read last; null: there are none.
   std::shared_ptr<const TlsContext> context() const;
@@ -31,8 +43,8 @@ class TlsDoor {
   kj::Promise<kj::Maybe<Entrant>> meet(EventLoop& loop, AcceptedSocket accepted) const;
 
  private:
-  mutable std::mutex mutex_;                   // guards what follows
-  std::shared_ptr<const TlsContext> context_;  // null: there is no address for it
+  mutable std::mutex mutex_;  // guards what follows
+  Files files_;               // no context: there is no address for it
 };
 
 }  // namespace psd

@@ -14,20 +14,16 @@ namespace {
 
 constexpr auto kLookEvery = 1 * kj::SECONDS;
 constexpr auto kAcceptAgainAfter = 100 * kj::MILLISECONDS;
+constexpr const char* kUnreadable = "what the headers say of the body is wrong\n";
 
-kj::HttpServerSettings settingsFor(const HttpConfig& config, kj::HttpServerErrorHandler& errors) {
+kj::HttpServerSettings settingsFor(const HttpConfig& config, kj::HttpServerErrorHandler& errors,
+                                   kj::HttpServerCallbacks& callbacks) {
   kj::HttpServerSettings settings;
   settings.headerTimeout = config.timeoutMs * kj::MILLISECONDS;
   settings.pipelineTimeout = config.timeoutMs * kj::MILLISECONDS;
   settings.errorHandler = errors;
+  settings.callbacks = callbacks;
   return settings;
-}
-
-/// What a connection, after its handshake, tells of its peer.
-HttpPeer peerOf(kj::AsyncIoStream& stream) {
-  const auto* const tls = dynamic_cast<const TlsStream*>(&stream);
-  if (tls == nullptr) return {};
-  return {.encrypted = true, .certificateNames = tls->peerNames()};
 }
 
 }  // namespace
@@ -46,8 +42,10 @@ HttpSide::HttpSide(kj::AsyncIoContext& io, const HttpConfig& config, HttpHooks h
       site_(std::move(hooks), config, names_, replies_, metrics_, history_, feed_),
       server_(
           timer_, *table_,
-          [this](kj::AsyncIoStream& stream) { return kj::heap<Visitor>(site_, peerOf(stream)); },
-          settingsFor(config, *this)),
+          [this](kj::AsyncIoStream& stream) {
+            return kj::heap<Visitor>(site_, static_cast<HttpStream&>(stream), lastAnswer_);
+          },
+          settingsFor(config, *this, lastAnswer_)),
       connections_(*this),
       tasks_(*this) {}
 
@@ -101,8 +99,12 @@ void HttpSide::admit(kj::Own<kj::AsyncIoStream> stream, bool tls) {
     return;
   }
   metrics_.connections.add();
-  auto served = tls ? meet(kj::mv(stream)) : server_.listenHttp(kj::mv(stream));
+  auto served = tls ? meet(kj::mv(stream)) : serve(kj::mv(stream), {});
   connections_.add(served.attach(kj::defer([this] { metrics_.connections.subtract(); })));
+}
+
+kj::Promise<void> HttpSide::serve(kj::Own<kj::AsyncIoStream> stream, HttpPeer peer) {
+  return server_.listenHttp(kj::heap<HttpStream>(kj::mv(stream), std::move(peer)));
 }
 
 kj::Promise<void> HttpSide::meet(kj::Own<kj::AsyncIoStream> stream) {
@@ -117,7 +119,10 @@ kj::Promise<void> HttpSide::meet(kj::Own<kj::AsyncIoStream> stream) {
                     TlsStream::accept(kj::mv(stream), std::move(context)))
       .then(
           [this](Result<kj::Own<TlsStream>> met) -> kj::Promise<void> {
-            if (met.ok()) return server_.listenHttp(*kj::mv(met));
+            if (met.ok()) {
+              auto names = (*met)->peerNames();
+              return serve(*kj::mv(met), {.encrypted = true, .certificateNames = std::move(names)});
+            }
             handshakeRefused_(met.message());
             return kj::READY_NOW;
           },
@@ -162,7 +167,8 @@ kj::Promise<void> HttpSide::handleApplicationError(kj::Exception exception,
   spdlog::debug("http: a request ended: {}", exception.getDescription().cStr());
   KJ_IF_MAYBE (open, response) {
     if (exception.getType() == kj::Exception::Type::FAILED) {
-      return replies_.send(*open, {.code = 500, .reason = "Internal Server Error"});
+      auto content = std::make_shared<const std::string>(kUnreadable);
+      return replies_.send(*open, {.code = 400, .reason = "Bad Request", .content = std::move(content)});
     }
   }
   return kj::READY_NOW;

@@ -11,6 +11,7 @@
 #include "server/config/http_config.h"
 #include "server/http/history.h"
 #include "server/http/hooks.h"
+#include "server/http/last_answer.h"
 #include "server/http/live_feed.h"
 #include "server/http/reply.h"
 #include "server/http/site.h"
@@ -34,6 +35,7 @@ class HttpSide final : private kj::TaskSet::ErrorHandler, private kj::HttpServer
  private:
   kj::Promise<void> accept(kj::ConnectionReceiver& receiver, bool tls);
   void admit(kj::Own<kj::AsyncIoStream> stream, bool tls);
+  kj::Promise<void> serve(kj::Own<kj::AsyncIoStream> stream, HttpPeer peer);
   /// Shakes hands, within http.timeout_ms, and serves.
   kj::Promise<void> meet(kj::Own<kj::AsyncIoStream> stream);
   kj::Promise<void> keepLooking();
@@ -42,6 +44,7 @@ class HttpSide final : private kj::TaskSet::ErrorHandler, private kj::HttpServer
   nlohmann::ordered_json documentOf(const DaemonStatus& status) const;
 
   void taskFailed(kj::Exception&& exception) override;
+  /// Of what kj-http could not read, and of answers that broke off.
   kj::Promise<void> handleApplicationError(kj::Exception exception,
                                            kj::Maybe<kj::HttpService::Response&> response) override;
 
@@ -60,6 +63,7 @@ class HttpSide final : private kj::TaskSet::ErrorHandler, private kj::HttpServer
   const kj::Own<kj::HttpHeaderTable> table_;
   const Replies replies_;
   Site site_;
+  LastAnswer lastAnswer_;
   kj::HttpServer server_;
   std::vector<ListenSockets> sockets_;
   std::vector<kj::Own<kj::ConnectionReceiver>> receivers_;

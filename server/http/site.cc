@@ -10,6 +10,7 @@
 #include "common/text/text.h"
 #include "server/http/assets.h"
 #include "server/http/exposition.h"
+#include "server/http/header_text.h"
 #include "server/status/status_json.h"
 
 namespace psd {
@@ -163,7 +164,7 @@ kj::Promise<void> Site::act(const std::string& name, const HttpAction& action, c
   // What another site's page sends has either another type or, asked for first, no permission.
   bool isJson = false;
   KJ_IF_MAYBE (type, headers.get(kj::HttpHeaderId::CONTENT_TYPE))
-    isJson = type->startsWith("application/json");
+    isJson = isJsonType({type->begin(), type->size()});
   if (!isJson) return text(response, 415, "Unsupported Media Type", "Content-Type must be application/json");
   KJ_IF_MAYBE (length, body.tryGetLength()) {
     if (*length > kBodyBytesMax) {
@@ -193,8 +194,9 @@ kj::Promise<void> Site::run(const std::string& name, const HttpAction& action, c
                             Response& response) {
   Result<Json> document = parseJson(arguments.empty() ? "{}" : arguments, "the body");
   if (!document.ok() || !document->is_object()) {
-    return text(response, 400, "Bad Request",
-                document.ok() ? "the body must be an object" : document.message());
+    // A parser's message quotes what it stumbled over.
+    return json(response, 400, "Bad Request",
+                {{"error", document.ok() ? "the body must be an object" : oneLine(document.message(), 500)}});
   }
   spdlog::info("asked over HTTP: {}", name);
   auto done = action(*document).fork();
@@ -231,6 +233,15 @@ kj::Promise<void> Site::followOn(kj::AsyncOutputStream& stream, const HttpCaller
       return followOn(stream, caller, tick);
     });
   });
+}
+
+kj::Promise<void> Site::failed(Response& response, const kj::Exception& exception) const {
+  spdlog::warn("a request over HTTP failed: {}", exception.getDescription().cStr());
+  return text(response, 500, "Internal Server Error", "something failed here; the daemon's log has it");
+}
+
+kj::Promise<void> Site::readRest(kj::AsyncInputStream& body) const {
+  return replies_.inTime(body.readAllBytes(kRestBytesMax)).then([](auto) {}, [](kj::Exception&&) {});
 }
 
 void Site::taskFailed(kj::Exception&& exception) {

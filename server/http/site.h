@@ -29,9 +29,14 @@ class Site final : private kj::TaskSet::ErrorHandler {
   /// Answers a request of the connection with that peer. All outlive what it gives.
   kj::Promise<void> request(const HttpPeer& peer, kj::HttpMethod method, kj::StringPtr url,
                             const kj::HttpHeaders& headers, kj::AsyncInputStream& body, Response& response);
+  /// Answers a request that failed before its answer began.
+  kj::Promise<void> failed(Response& response, const kj::Exception& exception) const;
+  /// Reads what is left of a body, or enough of it.
+  kj::Promise<void> readRest(kj::AsyncInputStream& body) const;
 
  private:
   static constexpr size_t kBodyBytesMax = 4096;
+  static constexpr size_t kRestBytesMax = 65536;
 
   /// Something that is asked for by GET or HEAD.
   struct Place {

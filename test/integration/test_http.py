@@ -135,6 +135,60 @@ class AnswersTest(HttpTest):
         self.assertFalse(path.exists())
 
 
+class EndsTest(HttpTest):
+    """Connections that end with an answer, long before http.timeout_ms is over."""
+
+    SLOW_MS = 600_000
+
+    def answer(self, raw, request):
+        """What came to the connection's end, for which there is less time than the daemon would leave an idle one."""
+        raw.sendall(request)
+        head, _, body = self.until_closed(raw).partition(b"\r\n\r\n")
+        return head.decode(), body
+
+    def test_connection_close(self):
+        _, page = self.page_of(http__timeout_ms=self.SLOW_MS)
+        for words in ("close", "Close", "TE, close"):
+            for request, body in (("GET /healthz", b"ok\n"), ("HEAD /healthz", b""), ("GET /no", b"nothing is here\n")):
+                head, text = self.answer(self.connect(page), f"{request} HTTP/1.1\r\nHost: localhost\r\nConnection: {words}\r\n\r\n".encode())
+                self.assertIn("\r\nConnection: close", head, words)
+                self.assertEqual(text, body, request)
+        post = b"POST /api/reload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 2\r\n"
+        _, text = self.answer(self.connect(page), post + b"Content-Type: application/json\r\n\r\n{}")
+        self.assertEqual(text, b'{"message":"nothing differs"}\n')
+        _, text = self.answer(self.connect(page), post + b"\r\n{}")  # refused before its body is read
+        self.assertIn(b"application/json", text)
+        again = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        last = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        _, text = self.answer(self.connect(page), last + again)
+        self.assertEqual(text, b"waiting for a model\n", "nothing is answered after the last one")
+        until("all are gone", lambda: self.metric(page, "psd_http_connections") == 1)
+
+    def test_old_http(self):
+        _, page = self.page_of(http__timeout_ms=self.SLOW_MS)
+        self.assertEqual(self.answer(self.connect(page), b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")[1], b"ok\n")
+        raw = self.connect(page)
+        for byte in b"GET /healthz HTTP/1.":  # in pieces of one byte
+            raw.sendall(bytes([byte]))
+        self.assertEqual(self.answer(raw, b"0\nHost: localhost\r\n\r\n")[1], b"ok\n")
+        until("both are gone", lambda: self.metric(page, "psd_http_connections") == 1)
+
+    def test_others_go_on(self):
+        _, page = self.page_of(http__timeout_ms=self.SLOW_MS)
+        connection = http.client.HTTPConnection(page.hostname, page.port, timeout=60)
+        self.addCleanup(connection.close)
+        for path in ("/healthz", "/healthz?HTTP/1.0", "/no"):
+            for words in ("keep-alive", "closed", ""):
+                connection.request("GET", path, headers={"Connection": words})
+                answer = connection.getresponse()
+                self.assertIsNone(answer.getheader("Connection"), words)
+                answer.read()
+                self.assertIsNotNone(connection.sock, "it stays")
+        connection.request("GET", "/healthz", headers={"Connection": "close"})
+        answer = connection.getresponse()
+        self.assertEqual((answer.getheader("Connection"), answer.read()), ("close", b"ok\n"))
+
+
 class EventsTest(HttpTest):
     def events(self, page):
         """Yields (kind, id, document)."""
@@ -196,8 +250,18 @@ class ActionsTest(HttpTest):
         self.assertEqual(self.ask(page, "POST", "/api/stop", "")[0], 415)
         self.assertEqual(self.ask(page, "POST", "/api/stop", "{}", Content_Type="text/plain")[0], 415)
         self.assertEqual(self.ask(page, "POST", "/api/stop", "a=b", Content_Type="application/x-www-form-urlencoded")[0], 415)
-        for body in ("[]", "{", "\0", '"stop"'):
-            self.assertEqual(self.ask(page, "POST", "/api/stop", body, Content_Type="application/json")[0], 400, body)
+        for other in ("application/jsonx", "application/json-patch+json", "application/x;application/json", "json"):
+            self.assertEqual(self.ask(page, "POST", "/api/stop", "{}", Content_Type=other)[0], 415, other)
+        for same in ("Application/JSON", "application/json;charset=utf-8", "APPLICATION/json ; charset=UTF-8"):
+            self.assertEqual(self.ask(page, "POST", "/api/reload", "{}", Content_Type=same)[0], 200, same)
+        for body, words in ((b"[]", "must be an object"), (b"{", "the end of the text"), (b"\0", "zero byte"), (b'"stop"', "must be an object"),
+                            (b'{"rank":\xff}', "line 1, column 9"), (b'{"a":1,\x1b[31m}', "line 1, column 8"),
+                            (b'{"rank\x07":1,"rank\x07":2}', "the body")):
+            status, headers, text = self.ask(page, "POST", "/api/stop", body, Content_Type="application/json")
+            self.assertEqual((status, headers["Content-Type"]), (400, "application/json"), body)
+            self.assertEqual(list(json.loads(text)), ["error"], body)
+            self.assertIn(words, json.loads(text)["error"], body)
+            self.assertTrue(json.loads(text)["error"].isprintable(), text)
         raw = self.connect(page)
         raw.sendall(b"POST /api/stop HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999\r\n\r\n")
         self.assertIn(b" 413 ", self.until_closed(raw))
@@ -209,6 +273,17 @@ class ActionsTest(HttpTest):
         raw = self.connect(page)  # says ten bytes and sends one
         raw.sendall(b"POST /api/stop HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{")
         self.assertIn(b" 408 ", self.until_closed(raw))
+        self.assertTrue(daemon.runs())
+
+    def test_bodies_of_two_lengths(self):
+        daemon, page = self.page_of()
+        for wrong in (b"Content-Length: 2\r\nContent-Length: 2\r\n", b"Content-Length: 2\r\nContent-Length: 3\r\n", b"Content-Length: two\r\n",
+                      b"Transfer-Encoding: none\r\n"):
+            raw = self.connect(page)
+            raw.sendall(b"POST /api/stop HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + wrong + b"\r\n{}")
+            answer = self.until_closed(raw)
+            self.assertTrue(answer.startswith(b"HTTP/1.1 400 Bad Request\r\n"), answer)
+            self.assertTrue(answer.endswith(b"what the headers say of the body is wrong\n"), answer)
         self.assertTrue(daemon.runs())
 
     def test_other_sites(self):

@@ -21,6 +21,11 @@ try:
 except ModuleNotFoundError:
     MISSING = "Python's selenium is missing: scripts/setup --tests installs it"
 
+try:
+    import psd
+except ModuleNotFoundError:
+    psd = None
+
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb",
          "--disable-background-networking", "--disable-component-update", "--no-first-run")
 
@@ -72,6 +77,10 @@ class PageTest(ProcessTest):
         return driver.execute_script(
             "const c = Chart.getChart('chart-' + arguments[0]); return c.data.datasets.map(d => [d.label, d.data.length])", chart)
 
+    def step_shown(self, driver):
+        """Of the first trainer."""
+        return int(driver.execute_script("return document.querySelector('#trainers tr:nth-child(2) td:nth-child(4)').innerText"))
+
     def test_what_it_shows(self):
         saved = json.dumps({"type": "checkpoint", "path": str(self.folder / "saved"), "every_seconds": 3})
         daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked", durability=saved)
@@ -90,11 +99,10 @@ class PageTest(ProcessTest):
             self.assertIn(f"{process.pid}@{trainer['host']}", self.text(driver, "trainers"))
         until("a loss for each rank", lambda: [label for label, count in self.points(driver, "loss") if count > 3] == ["rank 0", "rank 1"])
         until("gradients over time", lambda: self.points(driver, "gradients")[0][1] > 4)
-        step = lambda: int(driver.execute_script("return document.querySelector('#trainers tr:nth-child(2) td:nth-child(4)').innerText"))
-        shown = step()
-        until("steps go on", lambda: step() > shown)
+        shown = self.step_shown(driver)
+        until("steps go on", lambda: self.step_shown(driver) > shown)
         before = min(trainer["step"] for trainer in daemon.status()["trainers"])
-        until("the page has caught up", lambda: step() >= before)
+        until("the page has caught up", lambda: self.step_shown(driver) >= before)
         until("a checkpoint is told of", lambda: "ago" in self.text(driver, "durability") and "checkpoint" in self.text(driver, "events"))
         self.assertEqual(len(driver.find_elements(By.CSS_SELECTOR, "#shards .gauge")), len(daemon.status()["shards"]))
         self.assertIn("joined", self.text(driver, "events"))
@@ -138,6 +146,32 @@ class PageTest(ProcessTest):
         self.assertTrue(daemon.runs())  # Cancel was no stop
         self.click(driver, "[data-action=stop]")
         self.assert_ends(daemon)
+
+    @unittest.skipUnless(psd, "the Python package is not built")
+    def test_reports_by_names_that_objects_have(self):
+        daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked")
+        model = psd.Model("line", {"weight": (1,)})
+        names = ("constructor", "toString", "__proto__", "valueOf")  # a table has room for five values
+        driver = self.browser(daemon.page)
+        with psd.Client(daemon.address) as client:
+            client.join(model, model.zeros(), 0, 1)
+
+            def step():
+                client.push(model.zeros())
+                client.report({**{name: 1.5 for name in names}, "loss": 0.25})
+
+            # The page adds to what was there before it, and to what comes to be while it looks.
+            for _ in range(2):
+                until("a loss over time", lambda: step() or [count > 2 for _, count in self.points(driver, "loss")] == [True])
+                for name in names:
+                    self.assertIn(name, self.text(driver, "trainers"))
+                self.assertEqual(self.complaints(driver), [])
+                driver.refresh()
+            until("the trainer is shown again", lambda: step() or "constructor" in self.text(driver, "trainers"))
+            shown = self.step_shown(driver)
+            until("steps go on", lambda: step() or self.step_shown(driver) > shown)
+        self.assertEqual(self.complaints(driver), [])
+        self.assert_stops(daemon)
 
     def test_narrow_wide_and_dark(self):
         daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="sync", shards=40)

@@ -150,7 +150,10 @@ class Tls(TlsTest):
         self.assert_fails(self.start_psd("reload", "--server", daemon.address), "tls: ", "server.pem: holds no certificate")
         self.assertIn("mismatch", self.complaint_of(daemon.tls))
         self.authority.sign("server", "psd-server-3", "IP:127.0.0.1")
-        self.assert_ends(self.start_psd("reload", "--server", daemon.address))
+        for told in ("tls.certificate: read anew, tls.key: read anew", "nothing differs"):
+            reload = self.start_psd("reload", "--server", daemon.address)
+            self.assert_ends(reload)
+            self.assertIn(told, reload.out)
         self.assert_ends(self.status(daemon.tls))
         self.assertTrue(trainer.runs())
         self.assert_stops(daemon)

@@ -6,7 +6,7 @@ const kSecondsKept = 600;  // as the daemon keeps them
 const kHistoryMs = 60_000;
 const kRetryMs = 2000;
 const at = (id) => document.getElementById(id);
-const state = { status: null, point: null, events: [], history: { series: [], seconds: [], minutes: [], reports: {} }, historyRead: 0, heard: 0 };
+const state = { status: null, point: null, events: [], history: { series: [], seconds: [], minutes: [], reports: new Map() }, historyRead: 0, heard: 0 };
 let charts = null;
 
 // Where tokens are asked for, the one for this tab.
@@ -27,17 +27,23 @@ async function fetched(path) {
 /// RFC 7396.
 function patched(target, patch) {
   if (patch === null || typeof patch !== "object" || Array.isArray(patch)) return patch;
-  const result = target !== null && typeof target === "object" && !Array.isArray(target) ? { ...target } : {};
+  const result = Object.assign(Object.create(null), target !== null && typeof target === "object" && !Array.isArray(target) ? target : {});
   for (const [key, value] of Object.entries(patch)) {
     if (value === null) delete result[key]; else result[key] = patched(result[key], value);
   }
   return result;
 }
 
+/// The value of a key; one that there is none of yet is made.
+function kept(map, key, make) {
+  if (!map.has(key)) map.set(key, make());
+  return map.get(key);
+}
+
 function addReports(time) {
   for (const trainer of state.status.trainers) {
     for (const { name, value } of trainer.reports ?? []) {
-      const series = ((state.history.reports[trainer.rank] ??= {})[name] ??= []);
+      const series = kept(kept(state.history.reports, String(trainer.rank), () => new Map()), name, () => []);
       if (series.length && series[series.length - 1][1] === trainer.reported_step) continue;
       series.push([time, trainer.reported_step, value]);
       if (series.length > kSecondsKept) series.shift();
@@ -77,7 +83,9 @@ function draw() {
 
 /// What the daemon keeps: its minutes go on, and of long series of losses it drops every other point.
 async function readHistory() {
-  state.history = { reports: {}, ...await fetched("/api/history.json") };
+  const { reports, ...rest } = await fetched("/api/history.json");
+  // Trainers choose the names; an object has a few of its own.
+  state.history = { ...rest, reports: new Map(Object.entries(reports).map(([rank, series]) => [rank, new Map(Object.entries(series))])) };
 }
 
 /// Reads the stream of events until it ends.

@@ -96,7 +96,7 @@ export class Charts {
     this.range = 600;
   }
 
-  /// history: {series, seconds, minutes, reports}, as /api/history.json gives it.
+  /// history: {series, seconds, minutes, reports}, as /api/history.json gives it, but for the reports: a Map by rank of Maps by name.
   draw(history) {
     const fine = history.seconds, coarse = history.minutes;
     const last = fine.length ? fine[fine.length - 1][0] : Date.now() / 1000;
@@ -127,8 +127,9 @@ function seriesLines({ lines, scale = 1 }, names, points) {
 }
 
 function reportLines(reports, name, begin) {
-  return Object.entries(reports ?? {}).filter(([, series]) => series[name]).map(([rank, series]) => ({
+  const ranks = [...reports].filter(([, series]) => series.has(name)).sort(([one], [other]) => one - other);
+  return ranks.map(([rank, series]) => ({
     label: `rank ${rank}`, colour: seriesColour(Number(rank)),
-    points: series[name].filter((point) => point[0] >= begin).map(([time, , value]) => ({ x: time, y: value })),
+    points: series.get(name).filter((point) => point[0] >= begin).map(([time, , value]) => ({ x: time, y: value })),
   }));
 }

@@ -185,7 +185,7 @@ function showTables(status) {
     number(each.pushed_rows), number(each.new_rows), number(each.evicted_rows)]));
 }
 
-/** What the daemon is to its standby, or its primary. */
+/// What the daemon is to its standby, or its primary.
 function standby(group) {
   if (group.role !== "primary") return `${group.waits || `this one, of ${group.primary}`}; ${bytes(group.lag_bytes)} to apply`;
   if (!group.follower) return "none: nobody follows";

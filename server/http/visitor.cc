@@ -1,0 +1,57 @@
+#include "server/http/visitor.h"
+
+#include <kj/debug.h>
+
+#include "server/http/header_text.h"
+
+namespace psd {
+
+/// The answer to one request. Belongs to the control loop.
+class Visitor::Answering final : public Response {
+ public:
+  /// Both outlive it.
+  Answering(Response& inner, LastAnswer& lastAnswer, bool last)
+      : inner_(inner), lastAnswer_(lastAnswer), last_(last) {}
+
+  kj::Own<kj::AsyncOutputStream> send(kj::uint code, kj::StringPtr reason, const kj::HttpHeaders& headers,
+                                      kj::Maybe<uint64_t> size) override {
+    begun_ = true;
+    return lastAnswer_.begin(last_, [&] { return inner_.send(code, reason, headers, size); });
+  }
+  kj::Own<kj::WebSocket> acceptWebSocket(const kj::HttpHeaders& headers) override {
+    begun_ = true;
+    return inner_.acceptWebSocket(headers);
+  }
+  bool begun() const { return begun_; }
+
+ private:
+  Response& inner_;
+  LastAnswer& lastAnswer_;
+  const bool last_;
+  bool begun_ = false;
+};
+
+kj::Promise<void> Visitor::request(kj::HttpMethod method, kj::StringPtr url, const kj::HttpHeaders& headers,
+                                   kj::AsyncInputStream& body, Response& response) {
+  if (stream_.ended()) return KJ_EXCEPTION(DISCONNECTED, "a request after the connection's last one");
+  bool last = stream_.speaksOldHttp();
+  KJ_IF_MAYBE (value, headers.get(kj::HttpHeaderId::CONNECTION)) {
+    last = last || listsWord({value->begin(), value->size()}, "close");
+  }
+  auto answering = kj::heap<Answering>(response, lastAnswer_, last);
+  Answering& answer = *answering;
+  auto done = kj::evalNow([&] {
+                return site_.request(stream_.peer(), method, url, headers, body, answer);
+              }).catch_([this, &answer](kj::Exception&& exception) -> kj::Promise<void> {
+    // Peers that hang up are no news.
+    if (answer.begun() || exception.getType() != kj::Exception::Type::FAILED) return kj::mv(exception);
+    return site_.failed(answer, exception);
+  });
+  if (last) {
+    // A socket that is closed before all has been read may take the answer from its peer.
+    done = done.then([this, &body] { return site_.readRest(body); }).then([this] { stream_.end(); });
+  }
+  return done.attach(kj::mv(answering));
+}
+
+}  // namespace psd
