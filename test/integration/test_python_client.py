@@ -155,6 +155,8 @@ class PythonClient(processes.ProcessTest):
             (lambda: psd.Client("nonsense"), psd.InvalidArgument, "nonsense"),
             (lambda: psd.Client("unix:///nowhere/psd.sock", connect_timeout=0.1), psd.Unavailable, "nowhere"),
             (lambda: psd.Client("tcp://localhost:1", transport="pigeon"), psd.InvalidArgument, "pigeon"),
+            (lambda: client.ping(2**40), psd.InvalidArgument, "1 to 1000000 calls"),
+            (lambda: client.ping(1, 0), psd.InvalidArgument, "1 to 65536 of them outstanding, not 1 and 0"),
             (lambda: pickle.dumps(client), TypeError, "cannot be pickled"),
         ]
         for call, kind, message in wrong:
@@ -214,6 +216,56 @@ class PythonClient(processes.ProcessTest):
         push.finish().wait()
         client.pull(values)
         self.assertEqual((LINE.views(values)["weight"].tolist(), float(LINE.views(values)["bias"])), ([13], 24))
+
+    def test_arrays_that_begin_anywhere_are_taken(self):
+        daemon = self.daemon(listen=("tcp://127.0.0.1:0",), policy="locked", optimizer='{"type":"sgd","lr":1.0}')
+        size = LINE.size
+
+        def begins_4_bytes_on(values=None):
+            array = np.zeros(size + 3, np.float32)
+            start = 1 if array.ctypes.data % 8 == 0 else 2
+            array[start : start + size] = 0 if values is None else values
+            self.assertEqual(array[start : start + size].ctypes.data % 8, 4)
+            return array[start : start + size]
+
+        client = self.client(daemon, retry_timeout=1.0)
+        client.join(LINE, begins_4_bytes_on(LINE.flatten({"weight": [5], "bias": 6})), 0, 1)
+        client.push(begins_4_bytes_on(LINE.flatten({"weight": [-1], "bias": -2})))
+        values = begins_4_bytes_on()
+        client.pull(values)
+        self.assertEqual((LINE.views(values)["weight"].tolist(), float(LINE.views(values)["bias"])), ([6], 8))
+        with self.assertRaisesRegex(psd.InvalidArgument, "begins 4 bytes off a multiple of 8"):  # its array is read while it is filled
+            client.partial_push(begins_4_bytes_on()).finish().wait()
+
+    def test_one_push_at_a_time_is_computed(self):
+        client = self.joined(self.daemon(policy="locked"))
+        push = client.partial_push(LINE.zeros())
+        for begin in (client.push, client.begin_push, client.partial_push):
+            with self.assertRaisesRegex(psd.InvalidArgument, "the partial_push.. before is not finished"):
+                begin(LINE.zeros())
+        push.ready(0, LINE.size)
+        push.finish().wait()
+        client.push(LINE.zeros())
+        push = client.partial_push(LINE.zeros())
+        del push  # gives it up
+        self.assertEqual(client.push(LINE.zeros()).outcome, "applied")
+
+    def test_the_program_may_end_while_something_waits(self):
+        daemon = self.daemon(policy="locked")
+        code = """
+import psd, sys
+model = psd.Model("line", {"weight": (1,), "bias": ()})
+c = psd.Client(sys.argv[1])
+c.join(model, model.zeros(), 0, 1)
+%s
+del c
+"""
+        for last in ("p = c.begin_pull(model.zeros())", "p = c.begin_push(model.zeros())", "p = c.partial_push(model.zeros())",
+                     "p = c.partial_push(model.zeros()); p.ready(0, model.size); p = p.finish()"):
+            with self.subTest(last):
+                run = subprocess.run([sys.executable, "-c", code % last, daemon.address], capture_output=True, text=True,
+                                     timeout=processes.WAIT_S)
+                self.assertEqual((run.returncode, run.stderr), (0, ""))
 
     def test_there_is_a_class_for_each_code_of_the_protocol(self):
         schema = (processes.REPO / "schema" / "psd.capnp").read_text(encoding="utf-8")

@@ -116,19 +116,24 @@ class PythonDealt(processes.ProcessTest):
         self.assert_each_sample_once(2, 50)
 
     def test_a_batch_that_the_scaler_skipped_comes_again(self):
-        daemon, model, data = self.daemon(policy="locked"), nn.Linear(4, 1), self.data(12)
-        optimizer = self.optimizer(daemon, model)
-        sampler = psd.torch.DealtSampler(optimizer, data, 4, 1, shuffle=False)
-        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**100)
-        seen = []
-        for number, (inputs, places) in enumerate(DataLoader(data, batch_sampler=sampler)):
-            optimizer.zero_grad()
-            loss = model(inputs).mean() * (1e30 if number == 1 else 1)
-            scaler.scale(loss).backward()
-            seen.append(places.tolist())
-            scaler.step(optimizer)
-            scaler.update()
-        self.assertEqual(seen, [[0, 1, 2, 3], [4, 5, 6, 7], [4, 5, 6, 7], [8, 9, 10, 11]])
+        for clears_first in (True, False):
+            with self.subTest(clears_first=clears_first):
+                daemon, model, data = self.daemon(policy="locked"), nn.Linear(4, 1), self.data(12)
+                optimizer = self.optimizer(daemon, model)
+                sampler = psd.torch.DealtSampler(optimizer, data, 4, 1, shuffle=False)
+                scaler = torch.amp.GradScaler("cpu", init_scale=2.0**100)
+                seen = []
+                for number, (inputs, places) in enumerate(DataLoader(data, batch_sampler=sampler)):
+                    if clears_first:
+                        optimizer.zero_grad()
+                    loss = model(inputs).mean() * (1e30 if number == 1 else 1)
+                    scaler.scale(loss).backward()
+                    seen.append(places.tolist())
+                    scaler.step(optimizer)
+                    scaler.update()
+                    if not clears_first:
+                        optimizer.zero_grad()
+                self.assertEqual(seen, [[0, 1, 2, 3], [4, 5, 6, 7], [4, 5, 6, 7], [8, 9, 10, 11]])
 
     def test_a_pass_that_was_given_up_goes_on(self):
         daemon, model, data = self.daemon(policy="locked"), nn.Linear(4, 1), self.data(12)

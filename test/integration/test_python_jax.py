@@ -70,9 +70,21 @@ class PythonJax(processes.ProcessTest):
             self.assertNotIn("\n", str(raised.exception))
         with self.assertRaises(psd.NonFinite):
             trainer.push({"w": jnp.full(3, jnp.nan)})
+        with self.assertRaisesRegex(psd.InvalidArgument, "leaf 'w' has no value while a function is traced"):
+            jax.jit(lambda slope: trainer.push({"w": slope}))(jnp.zeros(3))
         other = self.daemon(policy="local_sgd", policy__period="4")
         with self.assertRaisesRegex(psd.InvalidArgument, "local_sgd"):
             self.trainer(other, {"w": jnp.zeros(3)})
+
+    def test_no_pull_writes_into_an_array_that_never_changes(self):
+        model = psd.Model("flat", {"w": (16,)})
+        with psd.Client(self.daemon().address) as client:
+            client.join(model, np.ones(16, np.float32), 0, 1)
+            values = jnp.zeros(16)
+            with self.assertRaisesRegex(TypeError, "destination of a pull must be .*, which never changes"):
+                client.pull(values)
+            self.assertEqual(values.tolist(), [0] * 16)
+            client.push(values)  # which is only read
 
 
 if __name__ == "__main__":

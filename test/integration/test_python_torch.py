@@ -224,6 +224,19 @@ class PythonTorch(processes.ProcessTest):
         with self.assertRaisesRegex(psd.InvalidArgument, "local_sgd"):
             psd.torch.Optimizer(make_model(), daemon.address, rank=0, world_size=1)
 
+    def test_a_model_of_another_type_is_refused_by_its_steps(self):
+        for change in (nn.Module.double, nn.Module.half):
+            model = make_model()
+            optimizer = self.served(model)
+            change(model)
+            with self.assertRaisesRegex(psd.InvalidArgument, "parameter '0.weight' is torch.float(64|16); the daemon's are"):
+                optimizer.step()
+            train(model.float(), optimizer)  # from the daemon's values, which no gradient has changed
+            local = change(make_model()).float()
+            train(local, torch.optim.SGD(local.parameters(), 0.05, 0.9))
+            if change is nn.Module.double:  # which loses nothing
+                self.assert_same(model, local)
+
     def test_clipping_of_gradients_that_have_left_is_found(self):
         model = make_model()
         optimizer = self.served(model, overlap=True)

@@ -272,8 +272,8 @@ class Client {
   /// where the daemon does not know reports, nothing is sent. An Error is of the values alone.
   virtual Status report(Step, std::span<const NamedValue> values) { return checkReported(values); }
 
-  /// Makes `calls` empty calls, `outstanding` of them unanswered at a time, and waits for all. Allowed at any
-  /// time after connect().
+  /// Makes `calls` empty calls, 1 to a million, `outstanding` of them unanswered at a time, 1 to 65536, and
+  /// waits for all. Allowed at any time after connect().
   virtual Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) = 0;
 
   /// Says goodbye: the daemon counts this trainer as done. No call may follow.

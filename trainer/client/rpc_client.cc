@@ -16,6 +16,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kLongConnect{1'000};
 constexpr milliseconds kTakeoverPause{25};
+constexpr uint64_t kPingCallsMax = 1'000'000;
+constexpr uint32_t kPingOutstandingMax = 65'536;
 
 /// A result that is there already.
 template <class T>
@@ -180,6 +182,11 @@ Status RpcClient::report(Step step, std::span<const NamedValue> values) {
 }
 
 Result<PingInfo> RpcClient::ping(uint64_t calls, uint32_t outstanding) {
+  if (calls < 1 || calls > kPingCallsMax || outstanding < 1 || outstanding > kPingOutstandingMax) {
+    return Error{ErrorCode::invalidArgument,
+                 fmt::format("a ping has 1 to {} calls and 1 to {} of them outstanding, not {} and {}",
+                             kPingCallsMax, kPingOutstandingMax, calls, outstanding)};
+  }
   return links_.first().call<Result<PingInfo>>(
       [&](Channel& channel, kj::Timer&) { return channel.ping(calls, outstanding); });
 }

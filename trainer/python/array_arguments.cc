@@ -1,7 +1,12 @@
 #include "trainer/python/array_arguments.h"
 
+#include <cstring>
+#include <memory>
+
 #include <fmt/format.h>
 #include <nanobind/stl/string.h>
+
+#include "trainer/client/client.h"
 
 namespace nb = nanobind;
 
@@ -40,17 +45,44 @@ Array arrayOf(nb::handle array, const char* name, const char* what) {
   return cast;
 }
 
+/// Of libraries whose arrays are values, which they share and expect never to change.
+bool isImmutable(nb::handle array) {
+  const auto module = nb::cast<std::string>(nb::str(nb::getattr(array.type(), "__module__", nb::str(""))));
+  const std::string package = module.substr(0, module.find('.'));
+  return package == "jax" || package == "jaxlib" || package == "tensorflow";
+}
+
 template <class Id>
 using Ids = nb::ndarray<const Id, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 }  // namespace
 
 Values valuesOf(nb::handle array, const char* name) {
-  return arrayOf<Values>(array, name, "a flat, contiguous, writable float32 array in host memory");
+  constexpr const char* kWhat = "a flat, contiguous, writable float32 array in host memory";
+  if (isImmutable(array)) {
+    throw nb::type_error(
+        fmt::format("{} must be {}, not {}, which never changes", name, kWhat, describe(array)).c_str());
+  }
+  return arrayOf<Values>(array, name, kWhat);
 }
 
 ConstValues constValuesOf(nb::handle array, const char* name) {
   return arrayOf<ConstValues>(array, name, "a flat, contiguous float32 array in host memory");
+}
+
+bool isAligned(const void* values) { return reinterpret_cast<uintptr_t>(values) % kValueAlignment == 0; }
+
+Values alignedArray(size_t size) {
+  auto array = std::make_unique<float[]>(size);
+  const nb::capsule owner(array.get(), [](void* values) noexcept { delete[] static_cast<float*>(values); });
+  return Values(array.release(), {size}, owner);
+}
+
+ConstValues aligned(const ConstValues& values) {
+  if (isAligned(values.data())) return values;
+  const Values copy = alignedArray(values.size());
+  std::memcpy(copy.data(), values.data(), values.nbytes());
+  return ConstValues(copy);
 }
 
 std::vector<uint64_t> idsOf(nb::handle array) {

@@ -24,6 +24,13 @@ inline std::span<const float> spanOf(const ConstValues& values) { return {values
 Values valuesOf(nanobind::handle array, const char* name);
 ConstValues constValuesOf(nanobind::handle array, const char* name);
 
+/// Whether the client can use values where they lie: those of a part of an array may begin anywhere.
+bool isAligned(const void* values);
+/// An array where the client can use it, with nothing in it as yet. With the GIL.
+Values alignedArray(size_t size);
+/// The values where the client can use them: in place, or copied. With the GIL.
+ConstValues aligned(const ConstValues& values);
+
 /// Row ids of any integer type of 64 bits: a negative one stands for the number with the same bits.
 std::vector<uint64_t> idsOf(nanobind::handle array);
 

@@ -134,7 +134,7 @@ void bindCalls(nb::module_& m) {
   nb::class_<PythonPartialPush>(m, "PartialPush",
                                 "A push that sends what is final of its gradient while the rest is computed.")
       .def("ready", &PythonPartialPush::ready, "begin"_a, "count"_a)
-      .def("finish", &PythonPartialPush::finish);
+      .def("finish", &PythonPartialPush::finish, nb::keep_alive<0, 1>());
   nb::class_<PythonRows>(m, "Rows", "The rows of embedding tables that one step uses.")
       .def("make", &PythonRows::make, "features"_a)
       .def("ids", &PythonRows::ids, "table"_a,
@@ -193,7 +193,7 @@ void bindClient(nb::module_& m) {
                                        std::move(tlsKey)};
           },
           "token_file"_a.none(), "tls_ca"_a.none(), "tls_cert"_a.none(), "tls_key"_a.none());
-  nb::class_<PythonClient>(m, "Client")
+  nb::class_<PythonClient>(m, "Client", nb::is_weak_referenceable())
       .def("__init__", &construct, "servers"_a, "connect_timeout"_a, "retry_timeout"_a, "transport"_a,
            "connections"_a, "codec"_a, "pull_codec"_a, "go_on_without_rows"_a, "on_event"_a.none(),
            "token"_a.none(), "files"_a)
@@ -205,9 +205,11 @@ void bindClient(nb::module_& m) {
           },
           "model"_a, "initial"_a.none(), "rank"_a, "any_rank"_a, "world_size"_a)
       .def("observe", &PythonClient::observe, "model"_a)
-      .def("pull", &PythonClient::pull, "into"_a.none(), "rows"_a.none())
-      .def("push", &push, "step"_a, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none())
-      .def("begin_push", &beginPush, "step"_a, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none())
+      .def("pull", &PythonClient::pull, "into"_a.none(), "rows"_a.none(), nb::keep_alive<0, 1>())
+      .def("push", &push, "step"_a, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(),
+           nb::keep_alive<0, 1>())
+      .def("begin_push", &beginPush, "step"_a, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(),
+           nb::keep_alive<0, 1>())
       .def("rows", &PythonClient::rows)
       .def(
           "take_samples",

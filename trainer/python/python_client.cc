@@ -1,5 +1,7 @@
 #include "trainer/python/python_client.h"
 
+#include <cstring>
+
 #include <nanobind/stl/string.h>
 
 namespace nb = nanobind;
@@ -37,6 +39,7 @@ std::function<void(const ClientEvent&)> teller(nb::object onEvent) {
 
 PythonPartialPush::~PythonPartialPush() {
   if (!push_) return;
+  push_->unfinished = false;
   client_->holdUntil([push = std::move(push_)] {
     push->partial = nullptr;  // gives the push up
     return true;
@@ -62,6 +65,7 @@ PythonPending<PushInfo> PythonPartialPush::finish() {
   checkOpen();
   using Answer = PythonPending<PushInfo>;
   const std::shared_ptr<Push> push = std::exchange(push_, nullptr);
+  push->unfinished = false;
   return {client_, client_->run([push](Client&) {
             return std::make_shared<Answer::Call>(Answer::Call{push->partial->finish(), [push] {}});
           })};
@@ -73,7 +77,7 @@ PythonClient::PythonClient(ClientOptions options, nb::object onEvent) {
 }
 
 JoinInfo PythonClient::join(const Membership& membership, const ModelSpec& model, nb::handle initialValues) {
-  const ConstValues initial = constValuesOf(initialValues, "the initial values");
+  const ConstValues initial = aligned(constValuesOf(initialValues, "the initial values"));
   const JoinInfo info = take(client_->run([membership, model, initial, newest = newest_](Client& client) {
     *newest = initial;
     return client.join(membership, model, [newest] { return spanOf(*newest); });
@@ -92,9 +96,13 @@ JoinInfo PythonClient::observe(const ModelSpec& model) {
 
 PythonPending<PullInfo> PythonClient::pull(nb::handle destination, const PythonRows* rows) {
   using Answer = PythonPending<PullInfo>;
-  const Values values = valuesOf(destination, "the destination of a pull");
-  return {client_, client_->run([values, rows = batchOf(rows), newest = newest_](Client& client) {
-            const auto answered = [values, rows, newest] { *newest = ConstValues(values); };
+  const Values given = valuesOf(destination, "the destination of a pull");
+  const Values values = isAligned(given.data()) ? given : alignedArray(given.size());
+  return {client_, client_->run([given, values, rows = batchOf(rows), newest = newest_](Client& client) {
+            const auto answered = [given, values, rows, newest] {
+              if (given.data() != values.data()) std::memcpy(given.data(), values.data(), given.nbytes());
+              *newest = ConstValues(values);
+            };
             return std::make_shared<Answer::Call>(
                 Answer::Call{client.pull(spanOf(values), rows.get()), answered});
           })};
@@ -102,7 +110,8 @@ PythonPending<PullInfo> PythonClient::pull(nb::handle destination, const PythonR
 
 PythonPending<PushInfo> PythonClient::push(const PushArguments& arguments) {
   using Answer = PythonPending<PushInfo>;
-  const ConstValues gradient = constValuesOf(arguments.gradient, "the gradient of a push");
+  checkNoneUnfinished();
+  const ConstValues gradient = aligned(constValuesOf(arguments.gradient, "the gradient of a push"));
   return {client_,
           client_->run([step = arguments.step, samples = arguments.samples, gradient,
                         basis = versionsOf(arguments.basis), rows = batchOf(arguments.rows)](Client& client) {
@@ -112,6 +121,7 @@ PythonPending<PushInfo> PythonClient::push(const PushArguments& arguments) {
 }
 
 PythonPartialPush PythonClient::beginPush(const PushArguments& arguments) {
+  checkNoneUnfinished();
   const auto push = std::make_shared<PythonPartialPush::Push>();
   push->gradient = constValuesOf(arguments.gradient, "the gradient of a push");
   push->rows = batchOf(arguments.rows);
@@ -120,7 +130,16 @@ PythonPartialPush PythonClient::beginPush(const PushArguments& arguments) {
     push->partial = client.beginPush(step, spanOf(push->gradient), samples, basis, push->rows.get());
   });
   client_->dropBeforeClient(push, [push = push.get()] { push->partial = nullptr; });
+  newestPartial_ = push;
   return {client_, push};
+}
+
+void PythonClient::checkNoneUnfinished() const {
+  const std::shared_ptr<PythonPartialPush::Push> before = newestPartial_.lock();
+  if (before && before->unfinished) {
+    raise({ErrorCode::invalidArgument,
+           "the partial_push() before is not finished: finish() ends it, and dropping it gives it up"});
+  }
 }
 
 DealtSamples PythonClient::takeSamples(const SamplesRequest& request) {

@@ -59,8 +59,10 @@ class PythonPending {
 /// GIL.
 class PythonPartialPush {
  public:
-  /// Used on the client's thread. The arrays stay until the answer is there.
+  /// Used on the client's thread, but for `unfinished`, which is Python's. The arrays stay until the answer
+  /// is there.
   struct Push {
+    bool unfinished = true;
     std::unique_ptr<PartialPush> partial;
     ConstValues gradient;
     std::shared_ptr<RowBatch> rows;
@@ -114,9 +116,13 @@ class PythonClient {
   uint64_t bytesPushed();
 
  private:
+  /// A later push would wait for an earlier one that this thread has yet to finish.
+  void checkNoneUnfinished() const;
+
   const std::shared_ptr<OwnedClient> client_ = std::make_shared<OwnedClient>();
   std::vector<TableSpec> tables_;
   uint32_t rowShards_ = 1;
+  std::weak_ptr<PythonPartialPush::Push> newestPartial_;
   /// What the trainer brings to a daemon that has no model: the values of its last pull, before that the
   /// initial ones. Used on the client's thread.
   const std::shared_ptr<ConstValues> newest_ = std::make_shared<ConstValues>();

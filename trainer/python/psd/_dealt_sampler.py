@@ -26,8 +26,8 @@ class DealtSampler(torch.utils.data.Sampler[list[int]]):
             …
             optimizer.step()                                                # after each batch, with its number of samples
 
-    One step() belongs to each batch. A batch whose step GradScaler skipped, since its gradient was not finite, comes again.
-    Used by the thread that makes the steps.
+    One step() belongs to each batch. A batch whose step GradScaler skipped, since its gradient was not finite, comes again;
+    not with `ahead`, where another one has been fetched by then. Used by the thread that makes the steps.
     """
 
     def __init__(self, optimizer: Optimizer, data: Sized | int, batch_size: int, epochs: int, *, shuffle: bool = True,
@@ -48,6 +48,7 @@ class DealtSampler(torch.utils.data.Sampler[list[int]]):
         self._optimizer = optimizer
         self._out: collections.deque[DealtSamples] = collections.deque()  # no step() was made of these, in their order
         self._newest: DealtSamples | None = None
+        self._skipped = False  # the gradient of the newest batch was not finite, and has been cleared
         self._order = functools.lru_cache(maxsize=2)(self._order_of)
         optimizer._sampler = self
 
@@ -66,7 +67,8 @@ class DealtSampler(torch.utils.data.Sampler[list[int]]):
     def _take(self) -> DealtSamples | None:
         """The next batch; None where there is none, now or for good."""
         if len(self._out) > self.ahead:
-            if self.ahead == 0 and self._optimizer._has_non_finite_gradient():
+            if self.ahead == 0 and (self._skipped or self._optimizer._has_non_finite_gradient()):
+                self._skipped = False
                 return self._out[0]
             raise Error("the batch before had no step(): each batch has one. To add up gradients of several backward passes, "
                         "cut the batch. A DataLoader whose workers fetch batches beforehand needs ahead=num_workers × "
@@ -81,8 +83,13 @@ class DealtSampler(torch.utils.data.Sampler[list[int]]):
         self._out.append(dealt)
         return dealt
 
+    def _clearing(self) -> None:
+        """Gradients are set to zero."""
+        self._skipped = self._skipped or bool(self._out) and self._optimizer._has_non_finite_gradient()
+
     def _stepping(self) -> int | None:
         """A push begins: of so many samples, if they were dealt."""
+        self._skipped = False
         return self._out.popleft().count if self._out else None
 
     def _indices(self, dealt: DealtSamples) -> list[int]:

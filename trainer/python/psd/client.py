@@ -18,7 +18,7 @@ from .errors import InvalidArgument
 
 _log = logging.getLogger("psd")
 _ALIGNED = 16  # elements
-_open: weakref.WeakSet[Client] = weakref.WeakSet()
+_open: weakref.WeakSet[_psd.Client] = weakref.WeakSet()  # each lives as long as the calls that it has under way
 
 
 @atexit.register
@@ -127,7 +127,7 @@ class Client:
                                    on_event or _tell, token,
                                    _psd.CredentialFiles(*(path if path is None else os.fspath(path)
                                                           for path in (token_file, tls_ca, tls_cert, tls_key))))
-        _open.add(self)
+        _open.add(self._client)
         self.model: Model | None = None
         self.info: _psd.JoinInfo | None = None
         self.step = 0

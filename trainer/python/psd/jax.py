@@ -82,6 +82,9 @@ class Trainer(Training):
         if not leaves:
             raise InvalidArgument("the parameters have no leaf: a pytree of float32 arrays is needed")
         for name, leaf in zip(self._names, leaves):
+            if isinstance(leaf, jax.core.Tracer):
+                raise InvalidArgument(f"leaf '{name}' has no value while a function is traced: what goes to the daemon is "
+                                      "computed first, outside jax.jit and jax.grad")
             kind = getattr(leaf, "dtype", type(leaf).__name__)
             if kind != np.float32:
                 raise InvalidArgument(f"leaf '{name}' is {kind}; the daemon's parameters are float32 arrays")

@@ -127,6 +127,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         """Pushes the gradients, waits for what becomes of them, and pulls the parameters. A parameter without a gradient
         counts as one whose gradient is zero. `samples`: of this step; None: those that a DealtSampler took for it, else what
         the optimizer was made with."""
+        _check_dtypes(self._parameters)
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -148,6 +149,8 @@ class Optimizer(Training, torch.optim.Optimizer):
     @torch.no_grad()
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Sets the gradients to zero; they stay where they are, whatever `set_to_none` says."""
+        if self._sampler is not None:
+            self._sampler._clearing()
         self._gradients.fill(0)
         self._lookups.clear()
         for key, parameter in self._parameters.items():
@@ -226,10 +229,10 @@ class Optimizer(Training, torch.optim.Optimizer):
             self._attach_gradient(key, parameter)
 
     def _attach_gradient(self, key: str, parameter: torch.nn.Parameter) -> None:
-        if parameter.device.type == "cpu":
-            parameter.grad = self._gradient_of[key]
-        else:
+        if parameter.device.type != "cpu":
             parameter.grad = None
+        elif parameter.grad is None or parameter.grad.data_ptr() != self._gradient_of[key].data_ptr():
+            parameter.grad = self._gradient_of[key].detach()  # another tensor, which Module.double() may make what it likes
 
     def _gather(self, key: str) -> None:
         """Brings a parameter's gradient to its place in the flat array."""
@@ -282,6 +285,10 @@ def _check(parameters: dict[str, torch.nn.Parameter], embeddings: list[Embedding
     for module in embeddings:
         if tables.setdefault(module.table.name, module.table) != module.table:
             raise InvalidArgument(f"two embeddings of table '{module.table.name}' differ in what its rows are")
+    _check_dtypes(parameters)
+
+
+def _check_dtypes(parameters: dict[str, torch.nn.Parameter]) -> None:
     for key, parameter in parameters.items():
         if parameter.dtype != torch.float32:
             raise InvalidArgument(f"parameter '{key}' is {parameter.dtype}; the daemon's are torch.float32 (compute in fewer "

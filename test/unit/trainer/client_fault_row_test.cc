@@ -1,0 +1,44 @@
+#include "test/support/catch.h"
+#include "trainer/client/fault_row.h"
+
+namespace psd::client_fault_row_test {
+
+using std::chrono::milliseconds;
+using namespace std::chrono_literals;
+
+struct Row {
+  FaultRow::Clock::time_point at(milliseconds ms) const { return begin + ms; }
+
+  const FaultRow::Clock::time_point begin = FaultRow::Clock::now();
+  FaultRow faults{1};
+};
+
+TEST_CASE_METHOD(Row, "connections that break before they were of use are one fault with pauses") {
+  CHECK(faults.broke(at(0ms)) == at(0ms));
+  CHECK_FALSE(faults.again());
+  CHECK(faults.pause() == 0ms);
+  for (const milliseconds broke : {300ms, 600ms, 900ms, 1200ms}) {
+    faults.back(at(broke - 200ms));
+    CHECK(faults.broke(at(broke)) == at(0ms));
+    CHECK(faults.again());
+    CHECK(faults.pause() > 0ms);
+  }
+}
+
+TEST_CASE_METHOD(Row, "a connection over which a call was answered begins anew") {
+  faults.broke(at(0ms));
+  faults.back(at(100ms));
+  faults.answered();
+  CHECK(faults.broke(at(200ms)) == at(200ms));
+  CHECK_FALSE(faults.again());
+  CHECK(faults.pause() == 0ms);
+}
+
+TEST_CASE_METHOD(Row, "a connection that stood for long begins anew, though it waited all the time") {
+  faults.broke(at(0ms));
+  faults.back(at(100ms));
+  CHECK(faults.broke(at(1100ms)) == at(1100ms));
+  CHECK_FALSE(faults.again());
+}
+
+}  // namespace psd::client_fault_row_test
