@@ -73,6 +73,10 @@ struct ModelSpec {
   tensors @1 :List(TensorSpec);   # in arena order
   signature @2 :UInt64;           # psd::ModelSpec::signature() as the sender computes it
   tables @3 :List(TableSpec);
+  # Of a model that several daemons serve together, which of so many partitions this is; 0 of 1, or of 0: the model is whole.
+  # docs/protocol.md tells what is in each.
+  partition @4 :UInt32;
+  partitions @5 :UInt32;
 }
 
 struct ShardRange {
@@ -113,6 +117,8 @@ struct ModelAccess {
   deviceOfShard @8 :List(UInt32);  # per shard, the number of its device, as Trainer.openDeviceRing takes it; empty
                                    # where openDeviceRing gives no ring on this connection
   rowShards @9 :List(RowShard);    # their numbers go on after those of `shards`
+  rules @10 :Text;   # of a model that several daemons serve together: what all of them agree in, a line "KEY: VALUE" for each key
+                     # of the configuration; trainers compare
 }
 
 struct LocalSteps {
@@ -166,6 +172,10 @@ struct LoginResult {
   # Whom the daemon takes the caller for, by name and role (reader, trainer, admin), for people; empty where login() was refused.
   caller @6 :Text;
   role @7 :Text;
+  # Of a model that several daemons serve together: all of them, in the order of their partitions, each with the addresses at
+  # which trainers reach it or its standby; and which of them this one is. Empty: the daemon serves its model alone.
+  daemons @8 :List(List(Text));
+  daemon @9 :UInt32;
 }
 
 interface Reading {
@@ -249,6 +259,7 @@ struct SamplesResult {
       count @2 :UInt32;
       unweighted @6 :List(Bool);  # with `nominal`, for each shard: its policy applies every gradient by itself, so the
                                   # trainer multiplies the gradient of n samples by n / nominal there before it pushes
+      mixed @7 :Bool;             # some groups of the configuration are like that, and others are not
     }
     nothingNow @3 :Void;  # other trainers have what is left, and `wait` was not said
     finished @4 :Void;    # every sample of every epoch is done

@@ -117,6 +117,10 @@ std::string TableSpec::toString() const {
   return row;
 }
 
+std::string Partition::toString() const {
+  return isWhole() ? "the whole model" : fmt::format("partition {} of {}", index, of);
+}
+
 uint64_t ModelSpec::signature() const {
   Fnv1a hash;
   for (const TensorSpec& tensor : tensors) {
@@ -135,6 +139,11 @@ uint64_t ModelSpec::signature() const {
     hash.add(uint64_t{std::bit_cast<uint32_t>(table.initial.scale)});
     hash.add(table.initial.seed);
   }
+  if (!partition.isWhole()) {
+    hash.add("partition");
+    hash.add(uint64_t{partition.index});
+    hash.add(uint64_t{partition.of});
+  }
   return hash.value();
 }
 
@@ -146,6 +155,9 @@ uint64_t ModelSpec::parameterCount() const {
 
 Status validateModel(const ModelSpec& model) {
   if (model.empty()) return bad("the model has neither tensors nor tables");
+  if (model.partition.of > kPartitionsMax || model.partition.index >= model.partition.of) {
+    return bad(fmt::format("there is no {} of a model", model.partition.toString()));
+  }
   std::unordered_set<std::string_view> names;
   uint64_t total = 0;
   for (const TensorSpec& tensor : model.tensors) {
@@ -173,6 +185,10 @@ Status validateModel(const ModelSpec& model) {
 
 std::string describeDifference(const ModelSpec& mine, std::string_view mineLabel, const ModelSpec& theirs,
                                std::string_view theirsLabel) {
+  if (mine.partition != theirs.partition) {
+    return fmt::format("{} is {}, {} is {}", mineLabel, mine.partition.toString(), theirsLabel,
+                       theirs.partition.toString());
+  }
   const std::string tensors = differenceOf("tensor", mine.tensors, mineLabel, theirs.tensors, theirsLabel);
   return tensors.empty() ? differenceOf("table", mine.tables, mineLabel, theirs.tables, theirsLabel)
                          : tensors;

@@ -43,20 +43,36 @@ struct TableSpec {
   bool operator==(const TableSpec&) const = default;
 };
 
+/// Which of the partitions of a model that several daemons serve together; see partitionModel().
+struct Partition {
+  uint32_t index = 0;
+  uint32_t of = 1;  ///< 1: the model is whole
+
+  bool isWhole() const { return of == 1; }
+  /// For people: "partition 0 of 2", "the whole model".
+  std::string toString() const;
+  bool operator==(const Partition&) const = default;
+};
+
 /// The ordered lists of tensors and embedding tables that a daemon holds and its trainers train.
 struct ModelSpec {
   std::string name;  ///< for people; not part of the signature
   std::vector<TensorSpec> tensors;
   std::vector<TableSpec> tables = {};
+  Partition partition = {};
 
   bool empty() const { return tensors.empty() && tables.empty(); }
-  /// FNV-1a (64 bit) over the ordered names, dtypes and shapes of the tensors and what TableSpec says of the
-  /// tables. Two models may share a daemon if and only if their signatures agree.
+  /// FNV-1a (64 bit) over the ordered names, dtypes and shapes of the tensors, what TableSpec says of the
+  /// tables, and the partition of a model that is not whole. Two models may share a daemon if and only if
+  /// their signatures agree.
   uint64_t signature() const;
   /// Sum of the tensors' element counts, without layout padding. Rows of tables come and go, and do not
   /// count.
   uint64_t parameterCount() const;
 };
+
+/// Into how many partitions a model may be cut.
+inline constexpr uint32_t kPartitionsMax = 256;
 
 /// Checks what arrives from a config or a peer: at least one tensor or table, names of visible ASCII of at
 /// most `kTensorNameBytesMax`, none repeated, no zero dimension, at most `kModelElementsMax` elements in all

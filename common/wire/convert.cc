@@ -72,6 +72,8 @@ Status readStatus(schema::Acknowledgement::Reader in) {
 void writeModel(const ModelSpec& model, schema::ModelSpec::Builder out) {
   out.setName(model.name.c_str());
   out.setSignature(model.signature());
+  out.setPartition(model.partition.index);
+  out.setPartitions(model.partition.of);
   auto tensors = out.initTensors(static_cast<kj::uint>(model.tensors.size()));
   for (kj::uint i = 0; i < tensors.size(); i++) {
     const TensorSpec& tensor = model.tensors[i];
@@ -96,6 +98,7 @@ Result<ModelSpec> readModel(schema::ModelSpec::Reader in) {
   auto bad = [](const std::string& why) { return Error{ErrorCode::invalidArgument, why}; };
   ModelSpec model;
   model.name = printable(textIn(in.getName()));
+  if (in.getPartitions() != 0) model.partition = {in.getPartition(), in.getPartitions()};
   auto tensors = in.getTensors();
   if (tensors.size() > kTensorsMax) {
     return bad("the model has " + std::to_string(tensors.size()) + " tensors; at most " +

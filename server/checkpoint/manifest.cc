@@ -100,6 +100,9 @@ Json modelJson(const ModelSpec& model) {
     tensors.push_back({{"name", tensor.name}, {"dtype", dtypeName(tensor.dtype)}, {"shape", tensor.shape}});
   }
   Json json = {{"name", model.name}, {"tensors", tensors}};
+  if (!model.partition.isWhole()) {
+    json["partition"] = {{"index", model.partition.index}, {"of", model.partition.of}};
+  }
   for (const TableSpec& table : model.tables) {
     json["tables"].push_back({{"name", table.name},
                               {"dim", table.dim},
@@ -160,6 +163,11 @@ ModelSpec readModel(ManifestReader in) {
     tensor.dtype = dtype.ok() ? *dtype : DType::f32;
     tensor.shape = entry.raw().integers("shape", {});
     model.tensors.push_back(std::move(tensor));
+  }
+  if (in.raw().has("partition")) {
+    ManifestReader partition = in.object("partition");
+    model.partition = {static_cast<uint32_t>(partition.integer("index", kPartitionsMax)),
+                       static_cast<uint32_t>(partition.integer("of", kPartitionsMax))};
   }
   if (!in.raw().has("tables")) return model;
   for (ManifestReader& entry : in.objects("tables")) {

@@ -8,6 +8,7 @@
 #include "common/config/object_reader.h"
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
+#include "server/config/model_rules.h"
 #include "server/policy/policy_list.h"
 
 namespace psd {
@@ -278,6 +279,20 @@ void checkReplicated(ObjectReader& in, const DaemonConfig& config) {
   }
 }
 
+/// Each daemon has a part of each gradient alone.
+void checkPartitioned(ObjectReader& in, const DaemonConfig& config) {
+  if (!config.daemons.several()) return;
+  in.refuse("model",
+            "goes with one daemon: where several serve a model, the first trainer brings it (its values: "
+            "psd-trainer --init)");
+  for (size_t i = 0; i < config.groups.size(); i++) {
+    const std::string& why = config.groups[i].policy.plan.needsWholeGradient;
+    if (why.empty()) continue;
+    const std::string path = i + 1 < config.groups.size() ? element("groups", i) + ".policy" : "policy";
+    in.fail("daemons", "each has a part of a gradient alone, and " + path + " needs the whole: " + why);
+  }
+}
+
 /// One thing that the command line changes, and how to call it in an error.
 struct Override {
   std::string flag;  ///< as the user wrote it
@@ -369,6 +384,7 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   config.http = readHttp(in.object("http"));
   if (in.has("engine")) config.engine = readEngine(in.object("engine"), config.insecure);
   checkExposure(in, config);
+  config.daemons = readDaemons(in);
   config.devices = readDevices(in);
   if (in.has("shards")) config.shards = static_cast<uint32_t>(in.integer("shards", 1, 1, kShardsMax));
   if (config.shards && *config.shards < config.devices.size()) {
@@ -400,6 +416,7 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   } else {
     in.refuse("replication", "goes with `engine`: without one a daemon has no standby");
   }
+  checkPartitioned(in, config);
   config.log = readLog(in.object("log"));
   config.limits = readLimits(in.object("limits"));
   if (config.worldSize && config.worldSize->max > config.limits.connections) {
@@ -416,7 +433,9 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
     PSD_RETURN_IF_ERROR(assignGroups(config.model->spec, config.groups).status());
     PSD_RETURN_IF_ERROR(assignTables(config.model->spec, config.tables).status());
   }
-  return LoadedConfig{std::move(config), in.effective()};
+  LoadedConfig loaded{std::move(config), in.effective()};
+  if (loaded.config.daemons.several()) loaded.config.daemons.rules = rulesText(loaded.effective);
+  return loaded;
 }
 
 Result<LoadedConfig> loadDaemonConfig(Env& env, const std::string& path, const ConfigOverrides& overrides) {

@@ -16,6 +16,7 @@
 #include "server/auth/auth_config.h"
 #include "server/checkpoint/durability_config.h"
 #include "server/config/codecs_config.h"
+#include "server/config/daemons_config.h"
 #include "server/config/device_choice.h"
 #include "server/config/engine_config.h"
 #include "server/config/http_config.h"
@@ -71,7 +72,8 @@ struct DaemonConfig {
   std::optional<AuthConfig> auth;      ///< none: who can connect may do everything
   std::optional<TlsConfig> tls;        ///< given where some address of `listen` is tls://
   bool insecure = false;               ///< other machines may connect without showing who they are
-  std::optional<EngineConfig> engine;  ///< none: this daemon is the only one of its model
+  std::optional<EngineConfig> engine;  ///< none: this daemon has no standby
+  DaemonsConfig daemons;               ///< `daemons` and `index`
   std::vector<DeviceChoice> devices;   ///< at least one; shards go round them
   std::optional<uint32_t> shards;      ///< at least as many as devices; nothing: by the model's size
   uint32_t threads = 1;                ///< event loops

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "common/plan/model_partitions.h"
 #include "common/text/text.h"
 #include "server/config/globs.h"
 #include "server/optimizer/optimizer_config.h"
@@ -118,13 +119,15 @@ Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<Gro
     return static_cast<uint32_t>(group);
   };
   for (const TensorSpec& tensor : model.tensors) {
-    found.ofTensor.push_back(assign(tensor.name));
+    const bool whole = model.partition.isWhole();
+    found.ofTensor.push_back(assign(whole ? tensor.name : std::string(wholeName(tensor.name))));
     PSD_RETURN_IF_ERROR(checkTensor(tensor, groups, found.ofTensor.back()));
   }
   for (const TableSpec& table : model.tables) {
     found.ofTable.push_back(assign(table.name));
     PSD_RETURN_IF_ERROR(checkTable(table, groups, found.ofTable.back()));
   }
+  if (!model.partition.isWhole()) return found;  // another daemon may have what a group takes
   const std::vector<std::string> names = namesOf(model);
   for (size_t i = 0; i < last; i++) {
     if (taken[i] > 0) continue;

@@ -31,7 +31,7 @@ struct GroupsOfModel {
 };
 /// The group of every tensor and table: the first that has a matching glob. ErrorCode::invalidArgument, with
 /// the JSON path, when one of `groups` takes none, or its policy or optimizer is not for what it takes. The
-/// last one may be left without any.
+/// last one may be left without any, and of a partition each.
 Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<GroupConfig>& groups);
 
 /// The policies for people: "hogwild", or where there are several groups "fc*: sync, others: hogwild".

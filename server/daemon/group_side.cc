@@ -13,6 +13,7 @@
 #include "common/os/host.h"
 #include "common/os/text_file.h"
 #include "server/checkpoint/sealed_json.h"
+#include "server/config/model_rules.h"
 #include "server/daemon/begin_anew.h"
 #include "server/engine/etcd.h"
 #include "server/group/group_text.h"
@@ -28,11 +29,6 @@ constexpr std::string_view kMarkName = "primary.json";
 constexpr std::string_view kMarkFormat = "psd primary", kMarkChecksum = "crc32c";
 constexpr uint64_t kMarkBytesMax = 4096;
 constexpr std::chrono::milliseconds kDialTime{1'000};
-
-/// What a standby keeps of its own configuration: all that is of its machine and not of the model.
-constexpr std::string_view kOwnKeys[] = {
-    "listen",  "http",   "auth",       "tls", "insecure", "device", "devices",     "threads",
-    "spin_us", "limits", "durability", "log", "save",     "engine", "replication", "$schema"};
 
 std::vector<Address> reachableAt(const std::vector<Address>& listen, const ReplicationConfig& config) {
   if (!config.addresses.empty()) return config.addresses;
@@ -134,7 +130,7 @@ Result<LoadedConfig> GroupSide::asPrimarys(const std::string& text) const {
   PSD_ASSIGN_OR_RETURN(Json merged, parseJson(text, "the primary's configuration"));
   if (!merged.is_object())
     return Error{ErrorCode::invalidArgument, "the primary's configuration is no object"};
-  for (const std::string_view key : kOwnKeys) {
+  for (const std::string_view key : kKeysOfOneDaemon) {
     const std::string name(key);
     merged.erase(name);
     if (own_.contains(name)) merged[name] = own_[name];

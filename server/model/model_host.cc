@@ -140,6 +140,13 @@ Status ModelHost::load() {
 
 Status ModelHost::goOnFrom(const Checkpoint& checkpoint) {
   const ModelSpec& saved = checkpoint.manifest.model;
+  if (saved.partition != config_->daemons.partition()) {
+    return {ErrorCode::modelMismatch,
+            fmt::format("checkpoint '{}' is of {}, and by `daemons` and `index` this daemon serves {}: give it "
+                        "the configuration of then, or another folder",
+                        checkpoint.path, saved.partition.toString(),
+                        config_->daemons.partition().toString())};
+  }
   const bool given = config_->model && config_->model->file.empty();
   PSD_ASSIGN_OR_RETURN(model_,
                        build(*config_, given ? config_->model->spec : saved,
@@ -295,6 +302,11 @@ bool ModelHost::serves(const ModelSpec& model) const {
 }
 
 kj::Promise<Status> ModelHost::provide(ModelSpec model) {
+  if (model.partition != config_->daemons.partition()) {
+    return Status(ErrorCode::modelMismatch,
+                  fmt::format("this daemon serves {}, and the trainer asks for {}",
+                              config_->daemons.partition().toString(), model.partition.toString()));
+  }
   KJ_IF_MAYBE (building, building_) {
     // Somebody else's model is being made; look again when it stands.
     return building->addBranch().then(

@@ -18,7 +18,8 @@ PolicyPlan BoundedStaleness::read(ObjectReader& in) {
                 return std::make_unique<BoundedStaleness>(scope, bound, modifiers);
               },
           .changesGradients = modifiers.changesGradients(),
-          .refusesTables = modifiers.refusesTables()};
+          .refusesTables = modifiers.refusesTables(),
+          .needsWholeGradient = modifiers.needsWholeGradient()};
 }
 
 BoundedStaleness::BoundedStaleness(const PolicyScope& scope, uint64_t bound, const Modifiers& modifiers)

@@ -40,7 +40,8 @@ PolicyPlan Locked::read(ObjectReader& in) {
   return {
       .make = [modifiers](const PolicyScope& scope) { return std::make_unique<Locked>(scope, modifiers); },
       .changesGradients = modifiers.changesGradients(),
-      .refusesTables = modifiers.refusesTables()};
+      .refusesTables = modifiers.refusesTables(),
+      .needsWholeGradient = modifiers.needsWholeGradient()};
 }
 
 Locked::Locked(const PolicyScope& scope, const Modifiers& modifiers)

@@ -52,6 +52,8 @@ struct Modifiers {
     if (delay.lambda == 0) return {};
     return "delay_compensation needs the values that each trainer pulled, and nobody keeps those of rows";
   }
+  /// Why they need a gradient's elements all together; empty: they do not.
+  std::string needsWholeGradient() const { return clip.norm ? "clip.norm is of the whole gradient" : ""; }
 };
 
 /// Why a policy does not take some of the modifiers; empty: it takes them.

@@ -51,6 +51,8 @@ struct PolicyPlan {
   RoundPlan rounds = {};
   /// Why the options do not go with embedding tables, under a policy that else takes them; empty: they do.
   std::string refusesTables = {};
+  /// Why the options need a gradient's elements in one daemon, all of the group; empty: they do not.
+  std::string needsWholeGradient = {};
 };
 
 /// One line of policy_list.h.

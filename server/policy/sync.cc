@@ -68,6 +68,11 @@ PolicyPlan Sync::read(ObjectReader& in) {
         fmt::format("aggregator {} compares gradients, and few trainers have the same rows; take mean",
                     options.aggregator->name());
   }
+  plan.needsWholeGradient = modifiers.needsWholeGradient();
+  if (options.aggregator->needsDistances()) {
+    plan.needsWholeGradient =
+        fmt::format("aggregator {} compares whole gradients", options.aggregator->name());
+  }
   return plan;
 }
 

@@ -14,6 +14,17 @@ namespace {
 
 constexpr kj::Duration kFailureDelay = 500 * kj::MILLISECONDS;
 
+/// Who else serves the model.
+void writeDaemons(const DaemonsConfig& daemons, schema::LoginResult::Builder out) {
+  if (!daemons.several()) return;
+  auto lists = out.initDaemons(static_cast<kj::uint>(daemons.addresses.size()));
+  for (kj::uint i = 0; i < lists.size(); i++) {
+    auto list = lists.init(i, static_cast<kj::uint>(daemons.addresses[i].size()));
+    for (kj::uint k = 0; k < list.size(); k++) list.set(k, daemons.addresses[i][k].toString().c_str());
+  }
+  out.setDaemon(daemons.index);
+}
+
 }  // namespace
 
 kj::Promise<void> LoginService::login(LoginContext context) {
@@ -35,6 +46,7 @@ kj::Promise<void> LoginService::login(LoginContext context) {
   if (!caller.ok()) return refuse(context, caller.error());
   if (roles_ == nullptr) roles_ = rolesOf(caller->role);
   Roles& roles = KJ_ASSERT_NONNULL(roles_);
+  writeDaemons(connection_->loop().config().daemons, results);
   results.initStatus().setOk();
   results.setCaller(caller->name.c_str());
   results.setRole(std::string(roleName(caller->role)).c_str());

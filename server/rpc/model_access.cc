@@ -53,6 +53,7 @@ void writeAccess(const ServedModel& model, Connection& connection, schema::Model
     steps.setRate(access.local.rate);
     steps.setAlpha(access.local.alpha);
   }
+  out.setRules(access.rules.c_str());
   writeSharing(model, connection, out);
 }
 

@@ -103,6 +103,7 @@ kj::Promise<void> TrainerSession::takeSamples(TakeSamplesContext context) {
           dealt.setEpoch(samples->range->epoch);
           dealt.setBegin(samples->range->begin);
           dealt.setCount(static_cast<uint32_t>(samples->range->count));
+          dealt.setMixed(samples->mixed);
           if (samples->unweighted.empty()) return;
           auto out = dealt.initUnweighted(static_cast<kj::uint>(samples->unweighted.size()));
           for (kj::uint i = 0; i < out.size(); i++) out.set(i, samples->unweighted[i]);

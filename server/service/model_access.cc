@@ -8,7 +8,8 @@ ModelAccess accessTo(const ServedModel& model, const DaemonConfig& config) {
   return {.policy = describePolicies(config.groups),
           .device = model.store->describeDevices(),
           .sliceElementsMax = config.limits.sliceBytes / sizeof(float),
-          .local = config.groups.back().policy.local};
+          .local = config.groups.back().policy.local,
+          .rules = config.daemons.rules};
 }
 
 SharingTerms sharingOf(const ServedModel& model, const DaemonConfig& config) {

@@ -15,7 +15,8 @@ namespace psd {
 struct ModelAccess {
   std::string policy, device;  ///< for people
   uint64_t sliceElementsMax = 0;
-  LocalSteps local;  ///< period 0: none
+  LocalSteps local;   ///< period 0: none
+  std::string rules;  ///< see DaemonsConfig
 };
 
 /// What memory a peer on the daemon's machine may share with it. A value type.

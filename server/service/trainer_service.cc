@@ -1,5 +1,6 @@
 #include "server/service/trainer_service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
@@ -203,7 +204,8 @@ kj::Promise<Result<SamplesForStep>> TrainerService::takeSamples(const SamplesReq
       .attach(kj::defer([counters = counters_] { counters->waitForSamples.subtract(); }))
       .then([this, weighed = request.nominal != 0](const Result<Samples>& samples) -> Answer {
         if (!samples.ok()) return samples.error();
-        return SamplesForStep{*samples, samples->range && weighed ? unweighted() : std::vector<bool>()};
+        if (!samples->range || !weighed) return SamplesForStep{*samples, {}};
+        return SamplesForStep{*samples, unweighted(), mixesGroups()};
       });
 }
 
@@ -215,6 +217,13 @@ std::vector<bool> TrainerService::unweighted() const {
     out.push_back(!loop_.config().groups[store.block(i).group()].policy.traits.rounds);
   }
   return out;
+}
+
+bool TrainerService::mixesGroups() const {
+  const auto& groups = loop_.config().groups;
+  const bool rounds = groups.front().policy.traits.rounds;
+  return std::ranges::any_of(groups,
+                             [&](const GroupConfig& group) { return group.policy.traits.rounds != rounds; });
 }
 
 kj::Promise<Status> TrainerService::report(uint64_t step, std::vector<NamedValue> values) {

@@ -18,6 +18,7 @@ struct SamplesForStep : Samples {
   /// By shard, whether the trainer itself weighs its gradient by the number of samples; empty where the
   /// trainer chose the number.
   std::vector<bool> unweighted;
+  bool mixed = false;  ///< some groups of the configuration weigh gradients, others do not
 };
 
 /// One trainer's session as far as it goes over one connection, or is served in this process: bringing the
@@ -99,6 +100,7 @@ class TrainerService {
   template <class T>
   static kj::Promise<T> park(bool& parked, kj::Promise<T> waiting);
   std::vector<bool> unweighted() const;
+  bool mixesGroups() const;
   /// Values of rows that nobody has checked; those of tables that there are not count nothing.
   uint64_t valueCount(const RowIds& rows) const;
 

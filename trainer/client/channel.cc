@@ -85,7 +85,8 @@ Result<DealtSamples> readSamples(schema::SamplesResult::Reader answer, const Ses
                       dealt.getBegin(),
                       dealt.getCount(),
                       elementsOf(terms.plan, unweighted),
-                      tablesOf(terms, unweighted)};
+                      tablesOf(terms, unweighted),
+                      dealt.getMixed()};
 }
 
 }  // namespace

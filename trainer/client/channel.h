@@ -31,7 +31,7 @@ class Channel {
   Channel(kj::AsyncIoContext& io, wire::Socket socket, std::string server, const ClientOptions& options);
   ~Channel() { connection_.tearDown(); }
 
-  kj::Promise<Result<std::string>> logIn() { return psd::logIn(connection_, token_); }
+  kj::Promise<Result<DaemonIdentity>> logIn() { return psd::logIn(connection_, token_); }
   /// From now on, after logIn(), ends the connection when for `silence` nothing has come.
   void watchSilence(std::chrono::milliseconds silence);
   kj::Promise<Result<JoinAnswer>> join(const JoinRequest& request, const ModelSpec& model);

@@ -102,6 +102,8 @@ struct JoinInfo {
   Rank rank;                          ///< that the trainer has
   uint32_t worldSize = 0;             ///< ranks are below it
   uint32_t connections = 1;           ///< in use
+  /// Where several daemons serve the model: what they agree in, a line "KEY: VALUE" for each key.
+  std::string rules;
 };
 
 struct PullInfo {
@@ -139,6 +141,7 @@ struct DealtSamples {
   /// trainer pushes count / nominal times its gradient; elsewhere the policy sees to its samples.
   std::vector<ElementRange> unweighted;
   std::vector<uint32_t> unweightedTables;  ///< likewise the tables whose rows' gradients the trainer weighs
+  bool mixed = false;  ///< some groups of the daemon's configuration see to their samples, others do not
 };
 
 struct PushInfo {

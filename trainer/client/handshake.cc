@@ -66,6 +66,7 @@ Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const
   PSD_RETURN_IF_ERROR(readRowShards(access, model, terms));
   terms.policy = printable(wire::textIn(access.getPolicy()));
   terms.device = printable(wire::textIn(access.getDevice()));
+  terms.rules = wire::textIn(access.getRules());
   return readLocalSteps(access, terms.localSteps);
 }
 
@@ -113,14 +114,23 @@ Result<Admission> readJoined(DaemonConnection& connection, schema::JoinResult::J
   return in;
 }
 
+DaemonIdentity readIdentity(schema::LoginResult::Reader answer) {
+  DaemonIdentity identity{printable(wire::textIn(answer.getServerVersion())), {}, answer.getDaemon()};
+  for (const auto addresses : answer.getDaemons()) {
+    auto& of = identity.daemons.emplace_back();
+    for (const auto address : addresses) of.push_back(printable(wire::textIn(address)));
+  }
+  return identity;
+}
+
 }  // namespace
 
-kj::Promise<Result<std::string>> logIn(DaemonConnection& connection, const std::string& token) {
+kj::Promise<Result<DaemonIdentity>> logIn(DaemonConnection& connection, const std::string& token) {
   return connection.call([&connection, &token] {
     auto request = connection.login().loginRequest();
     wire::writeLogin("psd-trainer " PSD_VERSION, token, request);
     return request.send().then(
-        [&connection](capnp::Response<schema::LoginResult> answer) -> Result<std::string> {
+        [&connection](capnp::Response<schema::LoginResult> answer) -> Result<DaemonIdentity> {
           const std::string& server = connection.server();
           const Status status = wire::readStatus(answer.getStatus());
           if (!status.ok()) return Error{status.error().code, server + ": " + sanitized(status).message()};
@@ -133,9 +143,9 @@ kj::Promise<Result<std::string>> logIn(DaemonConnection& connection, const std::
           kj::Maybe<schema::Training::Client> training;
           if (answer.hasTraining()) training = answer.getTraining();
           connection.setRoles(answer.getReading(), kj::mv(training), wire::mayNot(server, "trainer", answer));
-          return printable(wire::textIn(answer.getServerVersion()));
+          return readIdentity(answer);
         },
-        [&connection](kj::Exception&& exception) -> Result<std::string> {
+        [&connection](kj::Exception&& exception) -> Result<DaemonIdentity> {
           if (exception.getType() != kj::Exception::Type::UNIMPLEMENTED) {
             kj::throwFatalException(kj::mv(exception));
           }

@@ -48,9 +48,16 @@ struct Admission {
   TransportOffer offer;
 };
 
-/// Agrees on the protocol, and shows the daemon the token, which outlives the call; empty: none. Gives the
-/// daemon's version.
-kj::Promise<Result<std::string>> logIn(DaemonConnection& connection, const std::string& token);
+/// What a daemon says of itself at a login.
+struct DaemonIdentity {
+  std::string version;
+  /// Those that serve the model together, each with its addresses; empty: it serves its model alone.
+  std::vector<std::vector<std::string>> daemons;
+  uint32_t index = 0;  ///< of them, which one this is
+};
+
+/// Agrees on the protocol, and shows the daemon the token, which outlives the call; empty: none.
+kj::Promise<Result<DaemonIdentity>> logIn(DaemonConnection& connection, const std::string& token);
 /// `chunkBytes`: of a slice, at most.
 kj::Promise<Result<Admission>> joinAs(DaemonConnection& connection, const JoinRequest& request,
                                       const ModelSpec& model, uint64_t chunkBytes);

@@ -55,16 +55,16 @@ void Link::close() {
   });
 }
 
-Result<std::string> Link::open(OwnFd fd, const Address& address, const ClientOptions& options,
-                               std::chrono::milliseconds timeout) {
+Result<DaemonIdentity> Link::open(OwnFd fd, const Address& address, const ClientOptions& options,
+                                  std::chrono::milliseconds timeout) {
   const std::string server = address.toString();
   kj::Own<Channel> fresh;
-  Result<std::string> version = Error{ErrorCode::unavailable, server + ": no answer in time"};
+  Result<DaemonIdentity> identity = Error{ErrorCode::unavailable, server + ": no answer in time"};
   try {
-    version = io_.runSync([&](kj::AsyncIoContext& io) {
+    identity = io_.runSync([&](kj::AsyncIoContext& io) {
       auto loggedIn = streamOver(io, std::move(fd), address, options.tls)
-                          .then([&](Result<wire::Socket> socket) -> kj::Promise<Result<std::string>> {
-                            if (!socket.ok()) return Result<std::string>(socket.error());
+                          .then([&](Result<wire::Socket> socket) -> kj::Promise<Result<DaemonIdentity>> {
+                            if (!socket.ok()) return Result<DaemonIdentity>(socket.error());
                             fresh = kj::heap<Channel>(io, *kj::mv(socket), server, options);
                             return fresh->logIn();
                           });
@@ -72,19 +72,19 @@ Result<std::string> Link::open(OwnFd fd, const Address& address, const ClientOpt
     });
   } catch (const kj::Exception& exception) {
     if (exception.getType() != kj::Exception::Type::OVERLOADED) {
-      version = Error{ErrorCode::internal, exception.getDescription().cStr()};
+      identity = Error{ErrorCode::internal, exception.getDescription().cStr()};
     }
   }
-  if (version.ok()) server_ = server;
+  if (identity.ok()) server_ = server;
   io_.runSync([&](kj::AsyncIoContext&) {
-    if (version.ok()) {
+    if (identity.ok()) {
       retired_ = kj::mv(channel_);
       channel_ = kj::mv(fresh);
       channel_->watchSilence(options.silence);
     }
     fresh = nullptr;
   });
-  return version;
+  return identity;
 }
 
 void Link::post(std::function<void(Channel&)> work) {

@@ -25,9 +25,9 @@ class Link {
   ~Link() { close(); }
 
   /// A new Channel over a socket that is connected to the address, which has agreed on the protocol within
-  /// `timeout`, in place of the one before. Gives the daemon's version.
-  Result<std::string> open(OwnFd fd, const Address& address, const ClientOptions& options,
-                           std::chrono::milliseconds timeout);
+  /// `timeout`, in place of the one before. Gives what the daemon says of itself.
+  Result<DaemonIdentity> open(OwnFd fd, const Address& address, const ClientOptions& options,
+                              std::chrono::milliseconds timeout);
   /// Runs `work(channel, timer)` on the I/O thread and waits for what it promises, an `Answer`: a Result or a
   /// Status.
   template <class Answer, class Work>

@@ -5,6 +5,7 @@
 #include <bit>
 #include <numeric>
 
+#include "common/plan/model_partitions.h"
 #include "common/plan/shard_plan.h"
 #include "common/types/model_layout.h"
 #include "common/types/row_hash.h"
@@ -15,7 +16,7 @@ namespace {
 constexpr size_t kPrefetch = 16;  // ids
 
 /// Of so many shards, as planRowShards() cuts the hashes.
-uint32_t shardOf(uint64_t hash, uint64_t shards) {
+uint32_t rowShardOf(uint64_t hash, uint64_t shards) {
   static_assert(kRowHashUnits == uint64_t{1} << 32);
   return static_cast<uint32_t>((((hash >> 32) + 1) * shards - 1) >> 32);
 }
@@ -36,16 +37,48 @@ void RowValues::resize(size_t count) {
   room_ = room;
 }
 
+RowValues RowValues::in(const RowValues& other) {
+  RowValues values(other.memory_);
+  values.count_ = other.count_;
+  values.elsewhere_ = other.values();
+  return values;
+}
+
 RowBatch::RowBatch(const std::vector<TableSpec>& tables, uint32_t shards,
-                   std::shared_ptr<const RowMemory> memory)
+                   std::shared_ptr<const RowMemory> memory, uint32_t daemons)
     : shards_(std::max(1u, shards)),
+      daemons_(std::max(1u, daemons)),
       values_(memory ? memory : std::make_shared<const RowMemory>()),
       gradients_(memory ? memory : std::make_shared<const RowMemory>()) {
   for (const TableSpec& table : tables) {
     tables_.emplace_back();
     tables_.back().dim = table.dim;
-    tables_.back().shardEnds.resize(shards_);
+    tables_.back().shardEnds.resize(size_t{shards_} * daemons_);
   }
+}
+
+RowBatch::RowBatch(const RowBatch& whole, uint32_t daemon)
+    : shards_(whole.shards_),
+      daemons_(1),
+      values_(RowValues::in(whole.values_)),
+      gradients_(RowValues::in(whole.gradients_)) {
+  const uint32_t first = daemon * shards_;
+  for (uint32_t i = 0; i < whole.tableCount(); i++) {
+    const Table& all = whole.tables_[i];
+    Table& own = tables_.emplace_back();
+    const uint32_t begin = whole.shardBegin(i, first), end = whole.shardBegin(i, first + shards_);
+    own.dim = all.dim;
+    own.ids.assign(all.ids.begin() + begin, all.ids.begin() + end);
+    own.begin = all.begin + size_t{begin} * all.dim;
+    for (uint32_t k = 0; k < shards_; k++) own.shardEnds.push_back(all.shardEnds[first + k] - begin);
+  }
+}
+
+RowBatch RowBatch::ofDaemon(uint32_t daemon) const { return RowBatch(*this, daemon); }
+
+uint32_t RowBatch::shardOf(uint64_t id) const {
+  const uint64_t hash = rowHash(id);
+  return partitionOf(hash, daemons_) * shards_ + rowShardOf(hash, shards_);
 }
 
 uint64_t RowBatch::rowCount() const {
@@ -84,7 +117,7 @@ void RowBatch::makeTable(uint32_t table, std::span<const Feature> features) {
   for (size_t i = 0; i < features.size(); i++) {
     if (features[i].table == table) enter(features[i].ids, of.ids, places_[i]);
   }
-  if (shards_ == 1) {
+  if (shards_ == 1 && daemons_ == 1) {
     of.shardEnds[0] = static_cast<uint32_t>(of.ids.size());
     return;
   }
@@ -126,11 +159,11 @@ uint32_t RowBatch::enter(uint64_t id, uint64_t hash, std::vector<uint64_t>& uniq
 }
 
 void RowBatch::sortByShard(Table& table) {
-  std::vector<uint32_t> next(shards_ + 1);
+  std::vector<uint32_t> next(table.shardEnds.size() + 1);
   placeOf_.resize(table.ids.size());
   sorted_.resize(table.ids.size());
   for (size_t i = 0; i < table.ids.size(); i++) {
-    placeOf_[i] = shardOf(rowHash(table.ids[i]), shards_);
+    placeOf_[i] = shardOf(table.ids[i]);
     next[placeOf_[i] + 1]++;
   }
   std::partial_sum(next.begin(), next.end(), next.begin());

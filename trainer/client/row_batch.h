@@ -18,18 +18,24 @@ class RowValues {
  public:
   explicit RowValues(std::shared_ptr<const RowMemory> memory) : memory_(std::move(memory)) {}
   RowValues(RowValues&&) = default;
+  /// Those of another object, which outlives this one, where they are now.
+  static RowValues in(const RowValues& other);
 
   /// Makes room for `count` values, whatever they are.
   void resize(size_t count);
   /// Whether the daemon may still come to write what lies here.
   bool lost() const { return block_.lost(); }
-  std::span<float> span() { return {block_.values.get(), count_}; }
-  std::span<const float> span() const { return {block_.values.get(), count_}; }
+  std::span<float> span() { return {values(), count_}; }
+  std::span<const float> span() const { return {values(), count_}; }
 
  private:
+  float* values() const { return elsewhere_ != nullptr ? elsewhere_ : block_.values.get(); }
+
+
   std::shared_ptr<const RowMemory> memory_;
   RowMemory::Block block_;
   size_t count_ = 0, room_ = 0;
+  float* elsewhere_ = nullptr;  // in another object
 };
 
 /// The rows of embedding tables that one step uses: which they are, their values and their gradients. Each
@@ -46,8 +52,14 @@ class RowBatch {
 
   /// `shards`: into how many row shards the daemon cuts tables. The rows of a table are put in their order,
   /// so that a call carries neighbours; any number is right. `memory`: where rows are best; null: anywhere.
+  /// `daemons`: how many serve the tables together, each with so many row shards: those of one come first,
+  /// then those of the next.
   explicit RowBatch(const std::vector<TableSpec>& tables, uint32_t shards = 1,
-                    std::shared_ptr<const RowMemory> memory = nullptr);
+                    std::shared_ptr<const RowMemory> memory = nullptr, uint32_t daemons = 1);
+
+  /// The rows that one of the daemons has: values and gradients are those of this batch, which stays as it is
+  /// meanwhile.
+  RowBatch ofDaemon(uint32_t daemon) const;
 
   /// Takes the rows of the features, and zeros for their gradients. The ids need only live until it returns.
   void make(std::span<const Feature> features);
@@ -57,7 +69,7 @@ class RowBatch {
   void leaveLostMemory();
 
   size_t tableCount() const { return tables_.size(); }
-  /// Into how many shards the ids are divided, as planRowShards() has it.
+  /// Into how many shards the ids are divided, as planRowShards() has it for one daemon.
   uint32_t shards() const { return shards_; }
   /// Of the table's rows, those of the shards before `shard` come before this one.
   uint32_t shardBegin(uint32_t table, uint32_t shard) const {
@@ -104,7 +116,11 @@ class RowBatch {
   /// Puts the rows of a table in the order of their shards; placeOf_ = the place of each.
   void sortByShard(Table& table);
 
-  const uint32_t shards_;
+  RowBatch(const RowBatch& whole, uint32_t daemon);
+  uint32_t shardOf(uint64_t id) const;
+
+  const uint32_t shards_;   // of each daemon
+  const uint32_t daemons_;
   RowValues values_, gradients_;  // of all tables, one after the other
   std::vector<Table> tables_;
   std::vector<uint32_t> placeOf_;

@@ -313,13 +313,4 @@ size_t RpcClient::resendPushes() {
   return count;
 }
 
-Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
-  if (options.servers.empty()) return Error{ErrorCode::invalidArgument, "no server address is given"};
-  for (const std::string& server : options.servers) PSD_RETURN_IF_ERROR(parseAddress(server).status());
-  PSD_ASSIGN_OR_RETURN(auto first, Link::make());
-  auto client = std::make_unique<RpcClient>(options, std::move(first));
-  PSD_RETURN_IF_ERROR(client->connect(options.connectTimeout));
-  return std::unique_ptr<Client>(std::move(client));
-}
-
 }  // namespace psd

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -24,6 +25,15 @@ class RpcClient final : public Client, private CallHost {
 
   /// Connects within `timeout`; retries while nobody answers.
   Status connect(std::chrono::milliseconds timeout);
+  /// Of the daemon that it is connected to.
+  const DaemonIdentity& identity() const { return session_.identity(); }
+  const std::string& server() const { return session_.server(); }
+  /// Of the last join, as far as it has come.
+  const JoinInfo& info() const { return session_.info(); }
+  /// Whether the daemon that was joined last goes on with what one before it had saved.
+  bool goesOn() const { return session_.goesOn(); }
+  /// From now on `values` gives what join() was given `initialValues` for.
+  void bringWith(std::function<std::span<const float>()> values) { session_.bringWith(std::move(values)); }
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override;

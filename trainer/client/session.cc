@@ -35,7 +35,7 @@ Status Session::connectOnce(const std::string& server, milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  PSD_ASSIGN_OR_RETURN(serverVersion_,
+  PSD_ASSIGN_OR_RETURN(identity_,
                        links_.first().open(std::move(fd), address, options_, soonUntil(deadline)));
   links_.countChannel();
   server_ = server;
@@ -180,6 +180,7 @@ JoinInfo Session::describe() {
     const SessionTerms& terms = channel.terms();
     info.policy = terms.policy;
     info.local = terms.localSteps;
+    info.rules = terms.rules;
     info.device = terms.device;
     info.shardCount = static_cast<uint32_t>(terms.plan.shards.size());
     info.rowShardCount = static_cast<uint32_t>(terms.rowShards.size());
@@ -191,7 +192,7 @@ JoinInfo Session::describe() {
     if (terms.codec) info.codec = terms.codec->spec();
     if (terms.pullCodec && !links_.sharedModel()) info.pullCodec = terms.pullCodec->spec();
   });
-  info.serverVersion = serverVersion_;
+  info.serverVersion = identity_.version;
   return info;
 }
 

@@ -47,20 +47,29 @@ class Session {
 
   /// From now on join() is for this trainer.
   void become(Trainer trainer) { trainer_ = std::move(trainer); }
+  /// From now on it brings these values, where it must.
+  void bringWith(std::function<std::span<const float>()> values) {
+    trainer_->initialValues = std::move(values);
+  }
   bool hasTrainer() const { return trainer_.has_value(); }
   /// Drawn once in a trainer's life.
   uint64_t incarnation() const { return incarnation_; }
+  /// Of the daemon that was connected to.
+  const DaemonIdentity& identity() const { return identity_; }
+  const std::string& server() const { return server_; }
   /// Of the last join().
   const JoinInfo& info() const { return info_; }
   /// A push of that step has begun: its parameters are those of that step, should it have to bring them.
   void noteStep(Step step) { step_ = step; }
   /// Some push has touched rows of the tables: from now on they can be lost.
   void noteRows() { rowsSeen_ = true; }
+  /// Whether the daemon of the last join() goes on with what one before it had saved.
+  bool goesOn() const { return joined_.goesOn; }
   /// Whether the last join() found the session of the one before.
   bool resumed() const { return joined_.resumed; }
-  /// See Client::makeRowBatch().
   /// Of several servers: which one connect() begins with next, after one that did not serve.
   void tryAnother() { first_ = (connected_ + 1) % std::max<size_t>(options_.servers.size(), 1); }
+  /// See Client::makeRowBatch().
   RowBatch makeRowBatch() const { return RowBatch(tables_, rowShards_, rowMemory_); }
   /// Whether `values` are as long as the model's layout and lie where they can be sent from and brought
   /// again; the error names `what` they are.
@@ -83,7 +92,8 @@ class Session {
   Notices& notices_;
   const uint64_t incarnation_;
   std::optional<Trainer> trainer_;
-  std::string server_, serverVersion_;
+  std::string server_;
+  DaemonIdentity identity_;       // of the daemon that was connected to
   std::atomic<size_t> first_{0};  // of the servers: the one to begin with
   size_t connected_ = 0;          // of the servers: the one of server_
   std::vector<std::unique_ptr<TakeoverWatch>> watches_;

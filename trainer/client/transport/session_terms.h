@@ -27,6 +27,7 @@ struct SessionTerms {
   std::shared_ptr<const Codec> pullCodec;  ///< of pulls; null: float32
   LocalSteps localSteps;
   std::string policy, device;  ///< for people
+  std::string rules;           ///< that daemons which serve a model together agree in, a line each
 
   /// Parts of a gradient, and versions of a pull: one of each shard.
   size_t blockCount() const { return plan.shards.size() + rowShards.size(); }

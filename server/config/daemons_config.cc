@@ -1,0 +1,64 @@
+#include "server/config/daemons_config.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "common/text/text.h"
+
+namespace psd {
+namespace {
+
+constexpr size_t kAddressesMax = 8;  // of one daemon
+
+std::vector<Address> readAddresses(ObjectReader& in, size_t index, std::string_view text) {
+  const std::string key = "daemons[" + std::to_string(index) + "]";
+  std::vector<Address> addresses;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    const std::string one(text.substr(at, comma - at));
+    at = comma + 1;
+    Result<Address> address = parseAddress(one);
+    if (!address.ok()) {
+      in.fail(key, address.message());
+    } else if (address->kind == Address::Kind::tcp && (address->host == "*" || address->port == 0)) {
+      in.fail(key, "\"" + one + "\" is no address that trainers could connect to");
+    } else {
+      addresses.push_back(*std::move(address));
+    }
+  }
+  if (addresses.size() > kAddressesMax) {
+    in.fail(key, "must hold at most " + std::to_string(kAddressesMax) + " addresses");
+  }
+  return addresses;
+}
+
+}  // namespace
+
+DaemonsConfig readDaemons(ObjectReader& in) {
+  DaemonsConfig daemons;
+  const std::vector<std::string> texts = in.texts("daemons", {});
+  if (texts.size() > kPartitionsMax) {
+    in.fail("daemons", "must hold at most " + std::to_string(kPartitionsMax) + " daemons");
+  }
+  for (size_t i = 0; i < texts.size(); i++) {
+    daemons.addresses.push_back(readAddresses(in, i, texts[i]));
+    for (const Address& address : daemons.addresses.back()) {
+      for (size_t k = 0; k < i; k++) {
+        if (std::ranges::find(daemons.addresses[k], address) == daemons.addresses[k].end()) continue;
+        in.fail("daemons[" + std::to_string(i) + "]",
+                address.toString() + " is daemon " + std::to_string(k) + " already");
+      }
+    }
+  }
+  if (texts.empty()) {
+    in.refuse("index", "goes with `daemons`, those that serve a model together");
+    return daemons;
+  }
+  if (daemons.several() && !in.has("index")) {
+    in.fail("index", "is needed: which of `daemons` this one is, from 0 (--index)");
+  }
+  daemons.index = static_cast<uint32_t>(in.integer("index", 0, 0, texts.size() - 1));
+  return daemons;
+}
+
+}  // namespace psd

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+namespace psd {
+
+/// The keys that are of one daemon and its machine. All others rule the model: a standby takes them from its
+/// primary, and daemons that serve a model together agree in them, but for `index`.
+inline constexpr std::string_view kKeysOfOneDaemon[] = {
+    "listen",  "http",   "auth",       "tls", "insecure", "device", "devices",     "threads",
+    "spin_us", "limits", "durability", "log", "save",     "engine", "replication", "$schema"};
+
+/// What daemons that serve a model together agree in, of a configuration with its defaults: a line
+/// "policy.type: \"sync\"" for each key, in the order of the configuration.
+std::string rulesText(const nlohmann::ordered_json& effective);
+
+}  // namespace psd
