@@ -37,8 +37,8 @@ uint64_t cutNear(const ModelSpec& model, const ModelLayout& layout, uint64_t ide
   if (ideal >= layout.totalElements()) return layout.totalElements();
   const size_t index = layout.tensorAt(ideal);
   const TensorPlace place = layout.places()[index];
-  const uint64_t end = index + 1 < layout.places().size() ? layout.places()[index + 1].begin
-                                                          : layout.totalElements();
+  const uint64_t end =
+      index + 1 < layout.places().size() ? layout.places()[index + 1].begin : layout.totalElements();
   const uint64_t boundary = distance(place.begin, ideal) <= distance(end, ideal) ? place.begin : end;
   if (distance(boundary, ideal) <= share / kNearEnough) return boundary;
   const TensorSpec& tensor = model.tensors[index];
@@ -100,7 +100,8 @@ Status joinTensor(const TensorSpec& tensor, std::vector<TensorSpec>& whole) {
   const bool goesOn = !whole.empty() && whole.back().name == part->tensor && !whole.back().shape.empty() &&
                       whole.back().shape.front() == part->begin && !tensor.shape.empty();
   if (!goesOn) {
-    return mismatch(fmt::format("'{}' does not go on where the partition before it ends", printable(tensor.name)));
+    return mismatch(
+        fmt::format("'{}' does not go on where the partition before it ends", printable(tensor.name)));
   }
   whole.back().shape.front() = part->end;
   return {};
@@ -121,10 +122,11 @@ Result<std::vector<ModelPartition>> partitionModel(const ModelSpec& whole, uint3
     partition.begin = begin;
     partition.count = end - begin;
     if (partition.spec.empty()) {
-      return Error{ErrorCode::invalidArgument,
-                   fmt::format("model '{}', {} parameters in {} tensors, cannot be cut for {} daemons: "
-                               "partition {} would hold nothing",
-                               printable(whole.name), whole.parameterCount(), whole.tensors.size(), daemons, i)};
+      return Error{
+          ErrorCode::invalidArgument,
+          fmt::format("model '{}', {} parameters in {} tensors, cannot be cut for {} daemons: "
+                      "partition {} would hold nothing",
+                      printable(whole.name), whole.parameterCount(), whole.tensors.size(), daemons, i)};
     }
     if (daemons == 1) partition.spec = whole;
     begin = end;
@@ -153,7 +155,8 @@ Result<ModelSpec> joinPartitions(const std::vector<ModelSpec>& partitions) {
     }
     if (i == 0) whole = {one.name, {}, one.tables, {}};
     if (one.tables != whole.tables) {
-      return mismatch(fmt::format("partition {} of '{}' has other tables than those before it", i, printable(one.name)));
+      return mismatch(
+          fmt::format("partition {} of '{}' has other tables than those before it", i, printable(one.name)));
     }
     if (wanted.isWhole()) return one;
     for (const TensorSpec& tensor : one.tensors) PSD_RETURN_IF_ERROR(joinTensor(tensor, whole.tensors));

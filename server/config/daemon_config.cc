@@ -332,6 +332,12 @@ Result<std::vector<Override>> applyOverrides(Json& document, const ConfigOverrid
     document["device"] = *overrides.device;
     applied.push_back({"--device " + printable(*overrides.device), "device"});
   }
+  if (overrides.index) {
+    if (Status status = applyOverride(document, "index=" + *overrides.index); !status.ok()) {
+      return Error{status.error().code, "--index: " + status.message()};
+    }
+    applied.push_back({"--index " + printable(*overrides.index), "index"});
+  }
   for (const std::string& assignment : overrides.assignments) {
     if (Status status = applyOverride(document, assignment); !status.ok()) {
       return Error{status.error().code, "--set " + status.message()};

@@ -108,6 +108,7 @@ struct ConfigOverrides {
   std::vector<std::string> listen;       ///< --listen, repeatable: together they replace `listen`
   std::optional<std::string> http;       ///< --http: replaces `http.listen`
   std::optional<std::string> device;     ///< --device: replaces `device` and `devices`
+  std::optional<std::string> index;      ///< --index: replaces `index`
   bool insecure = false;                 ///< --insecure: sets `insecure`
   std::vector<std::string> assignments;  ///< --set KEY=VALUE, in order, after those above
 };

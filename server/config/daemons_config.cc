@@ -34,6 +34,14 @@ std::vector<Address> readAddresses(ObjectReader& in, size_t index, std::string_v
 
 }  // namespace
 
+std::vector<std::string> DaemonsConfig::texts() const {
+  std::vector<std::string> out;
+  for (const std::vector<Address>& of : addresses) {
+    out.push_back(joined(of, ",", [](const Address& address) { return address.toString(); }));
+  }
+  return out;
+}
+
 DaemonsConfig readDaemons(ObjectReader& in) {
   DaemonsConfig daemons;
   const std::vector<std::string> texts = in.texts("daemons", {});
@@ -54,10 +62,15 @@ DaemonsConfig readDaemons(ObjectReader& in) {
     in.refuse("index", "goes with `daemons`, those that serve a model together");
     return daemons;
   }
-  if (daemons.several() && !in.has("index")) {
+  if (in.has("index")) {
+    daemons.index = static_cast<uint32_t>(in.integer("index", 0, 0, kPartitionsMax - 1));
+    if (daemons.index >= texts.size()) {
+      in.fail("index", "must be below the number of `daemons` (" + std::to_string(texts.size()) + "), not " +
+                           std::to_string(daemons.index));
+    }
+  } else if (daemons.several()) {
     in.fail("index", "is needed: which of `daemons` this one is, from 0 (--index)");
   }
-  daemons.index = static_cast<uint32_t>(in.integer("index", 0, 0, texts.size() - 1));
   return daemons;
 }
 

@@ -18,8 +18,12 @@ struct DaemonsConfig {
   uint32_t index = 0;  ///< which of them this one is
   std::string rules;   ///< see rulesText(); empty: this daemon serves its model alone
 
+  /// The addresses as the configuration has them.
+  std::vector<std::string> texts() const;
   bool several() const { return addresses.size() > 1; }
-  Partition partition() const { return several() ? Partition{index, static_cast<uint32_t>(addresses.size())} : Partition(); }
+  Partition partition() const {
+    return several() ? Partition{index, static_cast<uint32_t>(addresses.size())} : Partition();
+  }
 };
 
 /// Reads the keys `daemons` and `index`. Problems go to the reader.

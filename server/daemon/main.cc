@@ -49,6 +49,8 @@ struct ConfigFlags {
                  "Let other machines connect without showing who they are; on a network that you trust");
     app.add_option("--device", overrides.device, "auto, cpu or cuda:N, instead of the file's")
         ->type_name("DEVICE");
+    app.add_option("--index", overrides.index, "Which of the configuration's `daemons` this one is, from 0")
+        ->type_name("N");
     app.add_option("--set", overrides.assignments, "Any key, as in --set policy.type=locked; repeatable")
         ->type_name("KEY=VALUE")
         ->expected(1)
@@ -135,7 +137,7 @@ struct OperatorFlags {
         : command(of), server(std::make_unique<psd::ServerFlags>(*of, seconds)) {}
   };
   Call status, reload, stop;
-  bool json = false, hot = false, watch = false;
+  bool json = false, hot = false, watch = false, here = false;
   std::string looks = "0";
 
   explicit OperatorFlags(CLI::App& app)
@@ -146,6 +148,8 @@ struct OperatorFlags {
         stop{app.add_subcommand("stop", "End a running daemon in an orderly way; returns when all is saved"),
              "120"} {
     status.command->add_flag("--json", json, "The whole status, for programs");
+    status.command->add_flag("--here", here,
+                             "Of this daemon alone, where several serve the model; so are --watch and --hot");
     status.command->add_flag("--watch", watch, "Again each second");
     status.command->add_option("--looks", looks, "With --watch: end after so many; 0: go on")
         ->capture_default_str()
@@ -159,7 +163,9 @@ struct OperatorFlags {
     using psd::DaemonCall;
     if (*status.command) {
       return calling(status, [this](const DaemonCall& call) {
-        return watch ? watchOn(call) : hot ? psd::printHotRows(call, json) : psd::printStatus(call, json);
+        return watch ? watchOn(call)
+               : hot ? psd::printHotRows(call, json)
+                     : psd::printStatus(call, json, here);
       });
     }
     if (*reload.command) return calling(reload, psd::reloadServer);
@@ -285,10 +291,10 @@ int run(int argc, char** argv) {
   const FileFlags files(app);
   const TokenFlags tokens(app);
 
-  psd::groupOptions(
-      app, {{"The daemon to ask",
-             {"--server", "--timeout", "--token-file", "--tls-ca", "--tls-cert", "--tls-key"}},
-            {"In place of the configuration", {"--listen", "--http", "--insecure", "--device", "--set"}}});
+  psd::groupOptions(app, {{"The daemon to ask",
+                           {"--server", "--timeout", "--token-file", "--tls-ca", "--tls-cert", "--tls-key"}},
+                          {"In place of the configuration",
+                           {"--listen", "--http", "--insecure", "--device", "--index", "--set"}}});
   const psd::TextCommands texts(app, completionWords());
   try {
     app.parse(argc, argv);

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
+
+#include <fmt/format.h>
 
 #include "common/config/json_file.h"
 #include "common/os/env.h"
 #include "common/os/socket.h"
+#include "common/plan/model_partitions.h"
 #include "common/safetensors/safetensors.h"
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
@@ -15,6 +19,8 @@
 
 namespace psd {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 // For one of several addresses; a daemon that is there accepts sooner.
 constexpr std::chrono::milliseconds kReachTimeout{5'000};
@@ -41,18 +47,121 @@ Result<Address> reachable(const DaemonCall& call) {
 
 void printConfig(const LoadedConfig& loaded) { std::puts(jsonText(loaded.effective, 2).c_str()); }
 
-Status printStatus(const DaemonCall& call, bool json) {
+Result<std::vector<DaemonCall>> allDaemons(const DaemonCall& call) {
+  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
+  PSD_ASSIGN_OR_RETURN(const auto daemons, fetchDaemons(address, call.timeout, call.credentials));
+  if (daemons.empty()) return std::vector<DaemonCall>{{{address.toString()}, call.timeout, call.credentials}};
+  std::vector<DaemonCall> all;
+  for (const auto& servers : daemons) all.push_back({servers, call.timeout, call.credentials});
+  return all;
+}
+
+namespace {
+
+Result<DaemonStatus> statusAt(const Address& address, const DaemonCall& call) {
+  const std::string origin = "the status of " + address.toString();
+  PSD_ASSIGN_OR_RETURN(const std::string text, fetchStatusJson(address, call.timeout, call.credentials));
+  PSD_ASSIGN_OR_RETURN(const Json document, parseJson(text, origin));
+  return readStatus(document, origin);
+}
+
+/// Of a daemon of several, and perhaps its standby: the one that answers and serves.
+Result<Address> servingOf(const DaemonCall& call) {
+  std::vector<std::string> reasons;
+  for (const std::string& server : call.servers) {
+    PSD_ASSIGN_OR_RETURN(const Address address, parseAddress(server));
+    const Result<DaemonStatus> status = statusAt(address, call);
+    if (status.ok() && (!status->group || status->group->role == "primary")) return address;
+    reasons.push_back(status.ok() ? server + ": " + status->group->role : status.message());
+  }
+  return Error{ErrorCode::unavailable, joined(reasons, "; ")};
+}
+
+/// Of all daemons that serve the model, each at the address to call. An Error where one does not answer:
+/// nothing has been changed yet then.
+Result<std::vector<Address>> servingAll(const DaemonCall& call) {
+  PSD_ASSIGN_OR_RETURN(const std::vector<DaemonCall> daemons, allDaemons(call));
+  std::vector<Address> addresses;
+  for (size_t i = 0; i < daemons.size(); i++) {
+    const Result<Address> address = daemons.size() == 1 ? reachable(daemons[i]) : servingOf(daemons[i]);
+    if (!address.ok()) {
+      return Error{address.error().code,
+                   fmt::format("daemon {} of {} does not answer, so nothing was done: {}", i, daemons.size(),
+                               address.message())};
+    }
+    addresses.push_back(*address);
+  }
+  return addresses;
+}
+
+/// Changes something at all daemons that serve the model; `change(address)` gives what to print. Where it
+/// fails midway the error says so.
+Status changeAll(const DaemonCall& call, const std::function<Result<std::string>(const Address&)>& change) {
+  PSD_ASSIGN_OR_RETURN(const std::vector<Address> addresses, servingAll(call));
+  for (size_t i = 0; i < addresses.size(); i++) {
+    const Result<std::string> changed = change(addresses[i]);
+    if (!changed.ok() && i > 0) {
+      return {changed.error().code,
+              fmt::format("{}; {} of {} daemons, those printed above, have changed already",
+                          changed.message(), i, addresses.size())};
+    }
+    PSD_RETURN_IF_ERROR(changed.status());
+    std::puts(changed->c_str());
+  }
+  return {};
+}
+
+Result<Json> statusOf(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
   PSD_ASSIGN_OR_RETURN(const std::string text, fetchStatusJson(address, call.timeout, call.credentials));
-  const std::string origin = "the status of " + address.toString();
-  PSD_ASSIGN_OR_RETURN(const nlohmann::ordered_json document, parseJson(text, origin));
-  if (json) {
+  return parseJson(text, "the status of " + address.toString());
+}
+
+Status printStatusOf(const DaemonCall& call) {
+  PSD_ASSIGN_OR_RETURN(const Json document, statusOf(call));
+  PSD_ASSIGN_OR_RETURN(const DaemonStatus status,
+                       readStatus(document, "the status of " + joined(call.servers, ",")));
+  std::fputs(statusTable(status).c_str(), stdout);
+  return {};
+}
+
+/// The documents of all, and of those that do not answer why.
+Status printStatusJson(const std::vector<DaemonCall>& daemons) {
+  if (daemons.size() == 1) {
+    PSD_ASSIGN_OR_RETURN(const Json document, statusOf(daemons.front()));
     std::puts(jsonText(document, 2).c_str());  // as the daemon gave it, of whatever version that is
     return {};
   }
-  PSD_ASSIGN_OR_RETURN(const DaemonStatus status, readStatus(document, origin));
-  std::fputs(statusTable(status).c_str(), stdout);
-  return {};
+  Json all = {{"daemons", Json::array()}};
+  Status worst;
+  for (const DaemonCall& daemon : daemons) {
+    const Result<Json> document = statusOf(daemon);
+    if (!document.ok()) worst = document.status();
+    all["daemons"].push_back(
+        document.ok() ? *document : Json{{"addresses", daemon.servers}, {"error", document.message()}});
+  }
+  std::puts(jsonText(all, 2).c_str());
+  return worst;
+}
+
+}  // namespace
+
+Status printStatus(const DaemonCall& call, bool json, bool here) {
+  std::vector<DaemonCall> daemons{call};
+  if (!here) {
+    PSD_ASSIGN_OR_RETURN(daemons, allDaemons(call));
+  }
+  if (json) return printStatusJson(daemons);
+  Status worst;
+  for (size_t i = 0; i < daemons.size(); i++) {
+    if (i > 0) std::puts("");
+    const Status printed = printStatusOf(daemons[i]);
+    if (printed.ok()) continue;
+    if (daemons.size() == 1) return printed;
+    std::printf("daemon %zu of %zu: %s\n", i, daemons.size(), printed.message().c_str());
+    worst = printed;
+  }
+  return worst;
 }
 
 Status printHotRows(const DaemonCall& call, bool json) {
@@ -70,17 +179,15 @@ Status printHotRows(const DaemonCall& call, bool json) {
 }
 
 Status reloadServer(const DaemonCall& call) {
-  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_ASSIGN_OR_RETURN(const std::string change, reloadDaemon(address, call.timeout, call.credentials));
-  std::printf("%s: %s\n", address.toString().c_str(), change.c_str());
-  return {};
+  return changeAll(call, [&](const Address& address) -> Result<std::string> {
+    PSD_ASSIGN_OR_RETURN(const std::string change, reloadDaemon(address, call.timeout, call.credentials));
+    return address.toString() + ": " + change;
+  });
 }
 
 Status checkpointServer(const DaemonCall& call) {
-  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_ASSIGN_OR_RETURN(const std::string path, takeCheckpoint(address, call.timeout, call.credentials));
-  std::puts(path.c_str());
-  return {};
+  return changeAll(
+      call, [&](const Address& address) { return takeCheckpoint(address, call.timeout, call.credentials); });
 }
 
 Status switchServer(const DaemonCall& call) {
@@ -98,27 +205,46 @@ Status recoverServer(const DaemonCall& call) {
 }
 
 Status removeTrainerOf(const DaemonCall& call, Rank rank) {
-  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_ASSIGN_OR_RETURN(const std::string removed,
-                       removeTrainer(address, rank, call.timeout, call.credentials));
-  std::printf("%s: %s was removed\n", address.toString().c_str(), removed.c_str());
-  return {};
+  return changeAll(call, [&](const Address& address) -> Result<std::string> {
+    PSD_ASSIGN_OR_RETURN(const std::string removed,
+                         removeTrainer(address, rank, call.timeout, call.credentials));
+    return fmt::format("{}: {} was removed", address.toString(), removed);
+  });
 }
 
 Status setKeyOf(const DaemonCall& call, const std::string& assignment) {
-  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_ASSIGN_OR_RETURN(const std::string change, setKey(address, assignment, call.timeout, call.credentials));
-  std::printf("%s: %s\n", address.toString().c_str(), change.c_str());
-  return {};
+  return changeAll(call, [&](const Address& address) -> Result<std::string> {
+    PSD_ASSIGN_OR_RETURN(const std::string change,
+                         setKey(address, assignment, call.timeout, call.credentials));
+    return address.toString() + ": " + change;
+  });
 }
 
+namespace {
+
+/// A model that is served, of however many daemons.
+Result<LiveModel> fetchWhole(const DaemonCall& call) {
+  PSD_ASSIGN_OR_RETURN(const std::vector<Address> addresses, servingAll(call));
+  std::vector<ModelSpec> partitions;
+  LiveModel whole;
+  for (const Address& address : addresses) {
+    PSD_ASSIGN_OR_RETURN(const LiveModel part, fetchModel(address, call.timeout, call.credentials));
+    partitions.push_back(part.spec);
+    whole.values.insert(whole.values.end(), part.values.begin(), part.values.end());
+  }
+  PSD_ASSIGN_OR_RETURN(whole.spec, joinPartitions(partitions));
+  return whole;
+}
+
+}  // namespace
+
 Status exportServer(Env& env, const DaemonCall& call, const std::string& to) {
-  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_ASSIGN_OR_RETURN(const LiveModel model, fetchModel(address, call.timeout, call.credentials));
+  PSD_ASSIGN_OR_RETURN(const LiveModel model, fetchWhole(call));
+  const std::string from = joined(call.servers, ",");
   if (model.spec.tensors.empty()) {
     return {
         ErrorCode::invalidArgument,
-        address.toString() + ": model '" + model.spec.name +
+        from + ": model '" + model.spec.name +
             "' has embedding tables alone; psd export CHECKPOINT --table NAME --to FILE writes one of them"};
   }
   const auto places = ModelLayout(model.spec).places();
@@ -129,16 +255,29 @@ Status exportServer(Env& env, const DaemonCall& call, const std::string& to) {
           return sink(std::span(model.values).subspan(places[index].begin, places[index].count));
         });
   }));
-  std::printf("wrote model '%s' of %s to '%s'\n", model.spec.name.c_str(), address.toString().c_str(),
-              to.c_str());
+  std::printf("wrote model '%s' of %s to '%s'\n", model.spec.name.c_str(), from.c_str(), to.c_str());
   return {};
 }
 
 Status stopServer(const DaemonCall& call) {
-  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_RETURN_IF_ERROR(stopDaemon(address, "psd stop", call.timeout, call.credentials));
-  std::printf("%s has stopped\n", address.toString().c_str());
-  return {};
+  PSD_ASSIGN_OR_RETURN(const std::vector<DaemonCall> daemons, allDaemons(call));
+  Status worst;
+  // The lead last: trainers are in as long as it says so.
+  for (size_t i = daemons.size(); i-- > 0;) {
+    const Result<Address> address = daemons.size() == 1 ? reachable(daemons[i]) : servingOf(daemons[i]);
+    const Status stopped =
+        address.ok() ? stopDaemon(*address, "psd stop", call.timeout, call.credentials) : address.status();
+    if (stopped.ok()) {
+      std::printf("%s has stopped\n", address->toString().c_str());
+    } else if (daemons.size() == 1) {
+      return stopped;
+    } else {
+      std::fprintf(stderr, "psd: daemon %zu of %zu: %s\n", i, daemons.size(),
+                   oneLine(stopped.message(), kMessageBytesMax).c_str());
+      worst = {stopped.error().code, "not all daemons have stopped"};
+    }
+  }
+  return worst;
 }
 
 }  // namespace psd

@@ -24,11 +24,18 @@ struct DaemonCall {
 /// The address to call: the only one, or the first that can be connected to.
 Result<Address> reachable(const DaemonCall& call);
 
+/// One call for each of the daemons that serve the model of the one that is called, by partition; that one
+/// alone, where it serves its model by itself.
+Result<std::vector<DaemonCall>> allDaemons(const DaemonCall& call);
+
+// Of a model that several daemons serve, the commands that change, save or stop something go to all of them,
+// and so does printStatus().
+
 /// `psd check`: the effective configuration as JSON, defaults included.
 void printConfig(const LoadedConfig& loaded);
 
-/// `psd status`: a table for people, or the daemon's JSON.
-Status printStatus(const DaemonCall& call, bool json);
+/// `psd status`: a table for people, or the daemon's JSON. `here`: of this daemon alone.
+Status printStatus(const DaemonCall& call, bool json, bool here);
 
 /// `psd status --hot`: the rows of embedding tables with the most updates, for people or as the daemon's
 /// JSON.

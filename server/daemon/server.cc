@@ -345,6 +345,10 @@ DaemonStatus Server::status() const {
                    .logPending = limits.logPendingBytes,
                    .outgoing = limits.allOutgoingBytes,
                    .staged = limits.stagedBytes};
+  if (const DaemonsConfig& daemons = loaded_.config.daemons; daemons.several()) {
+    const Partition partition = daemons.partition();
+    status.partition = {partition.index, partition.of, daemons.texts()};
+  }
   host_.fillStatus(status);
   coordinator_.fillStatus(status);
   if (group_) status.group = group_->member().status();

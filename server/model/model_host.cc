@@ -141,11 +141,11 @@ Status ModelHost::load() {
 Status ModelHost::goOnFrom(const Checkpoint& checkpoint) {
   const ModelSpec& saved = checkpoint.manifest.model;
   if (saved.partition != config_->daemons.partition()) {
-    return {ErrorCode::modelMismatch,
-            fmt::format("checkpoint '{}' is of {}, and by `daemons` and `index` this daemon serves {}: give it "
-                        "the configuration of then, or another folder",
-                        checkpoint.path, saved.partition.toString(),
-                        config_->daemons.partition().toString())};
+    return {
+        ErrorCode::modelMismatch,
+        fmt::format("checkpoint '{}' is of {}, and by `daemons` and `index` this daemon serves {}: give it "
+                    "the configuration of then, or another folder",
+                    checkpoint.path, saved.partition.toString(), config_->daemons.partition().toString())};
   }
   const bool given = config_->model && config_->model->file.empty();
   PSD_ASSIGN_OR_RETURN(model_,

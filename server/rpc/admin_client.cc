@@ -120,6 +120,22 @@ Result<std::string> fetchStatusJson(const Address& address, std::chrono::millise
   });
 }
 
+Result<std::vector<std::vector<std::string>>> fetchDaemons(const Address& address,
+                                                           std::chrono::milliseconds timeout,
+                                                           const Credentials& credentials) {
+  using Daemons = std::vector<std::vector<std::string>>;
+  return loggedIn<Daemons>(
+      address, credentials, timeout, "",
+      [](schema::LoginResult::Reader login, capnp::TwoPartyClient&) -> kj::Promise<Result<Daemons>> {
+        Daemons daemons;
+        for (const auto addresses : login.getDaemons()) {
+          auto& of = daemons.emplace_back();
+          for (const auto one : addresses) of.push_back(printable(wire::textIn(one)));
+        }
+        return Result<Daemons>(std::move(daemons));
+      });
+}
+
 Result<std::string> fetchHotRowsJson(const Address& address, std::chrono::milliseconds timeout,
                                      const Credentials& credentials) {
   return withReading(address, credentials, timeout, [](schema::Reading::Client reading) {

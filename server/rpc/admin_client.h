@@ -3,6 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "common/auth/credentials.h"
 #include "common/os/address.h"
@@ -17,6 +18,12 @@ namespace psd {
 /// the caller, forbidden where its role does not do.
 Result<std::string> fetchStatusJson(const Address& address, std::chrono::milliseconds timeout,
                                     const Credentials& credentials = {});
+
+/// Those that serve the daemon's model together, by partition, each with its addresses; empty: it serves its
+/// model alone.
+Result<std::vector<std::vector<std::string>>> fetchDaemons(const Address& address,
+                                                           std::chrono::milliseconds timeout,
+                                                           const Credentials& credentials);
 
 /// The rows of each embedding table with the most updates.
 Result<std::string> fetchHotRowsJson(const Address& address, std::chrono::milliseconds timeout,

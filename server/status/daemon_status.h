@@ -286,6 +286,18 @@ struct HeldLimits {
   }
 };
 
+/// Where several daemons serve the model.
+struct PartitionStatus {
+  uint32_t index = 0, of = 1;        ///< which partition this daemon has
+  std::vector<std::string> daemons;  ///< by partition, the addresses of each, "A,B"
+
+  static void fields(auto& visit, auto& self) {
+    visit("index", self.index);
+    visit("of", self.of);
+    visit("daemons", self.daemons);
+  }
+};
+
 struct DaemonStatus {
   std::string version;
   uint32_t pid = 0;
@@ -299,6 +311,7 @@ struct DaemonStatus {
   std::string state;
   std::string policy, optimizer;
   std::optional<ModelStatus> model;
+  std::optional<PartitionStatus> partition;  ///< where several daemons serve the model
   std::vector<ShardStatus> shards;
   std::vector<TableStatus> tables;
   std::vector<RowShardStatus> rowShards;
@@ -327,6 +340,7 @@ struct DaemonStatus {
     visit("policy", self.policy);
     visit("optimizer", self.optimizer);
     visit("model", self.model);
+    visit("partition", self.partition);
     visit("shards", self.shards);
     visit("tables", self.tables);
     visit("row_shards", self.rowShards);

@@ -146,6 +146,11 @@ std::string durabilityLines(const DurabilityStatus& durability) {
   return out;
 }
 
+std::string partitionLine(const PartitionStatus& partition) {
+  return labelledLine("partition", fmt::format("{} of {}, served by {}", partition.index, partition.of,
+                                               joined(partition.daemons, " ")));
+}
+
 std::string groupLines(const GroupStatus& group) {
   std::string text = fmt::format("{} of epoch {}", group.role, group.epoch);
   if (group.role == "primary") {
@@ -238,6 +243,7 @@ std::string statusTable(const DaemonStatus& status) {
   out += labelledLine("policy", status.policy);
   out += labelledLine("optimizer", status.optimizer);
   out += modelLines(status);
+  if (status.partition) out += partitionLine(*status.partition);
   out += trainersLines(status);
   for (const WaitingStatus& waiting : status.waiting) out += waitingLine(waiting);
   out += durabilityLines(status.durability);

@@ -212,7 +212,7 @@ class Daemon(Process):
         return next(int(address.rpartition(":")[2]) for address in self.addresses if address.startswith("tcp://"))
 
     def status(self):
-        done = subprocess.run([PSD, "status", "--json", "--server", self.address], capture_output=True, text=True,
+        done = subprocess.run([PSD, "status", "--json", "--here", "--server", self.address], capture_output=True, text=True,
                               stdin=subprocess.DEVNULL, timeout=WAIT_S, check=False)
         if done.returncode != 0:
             raise AssertionError(f"psd status --server {self.address}: {done.stderr}")

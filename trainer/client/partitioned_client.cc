@@ -104,7 +104,8 @@ class PartitionedClient::PullOfAll final : public Pending<PullInfo>::Impl {
 
 class PartitionedClient::PushOfAll final : public Pending<PushInfo>::Impl {
  public:
-  PushOfAll(PartitionedClient& client, std::vector<Pending<PushInfo>> parts, std::shared_ptr<RowsOfDaemons> rows)
+  PushOfAll(PartitionedClient& client, std::vector<Pending<PushInfo>> parts,
+            std::shared_ptr<RowsOfDaemons> rows)
       : client_(client), parts_(std::move(parts)), rows_(std::move(rows)) {}
 
   bool done() const override {
@@ -140,9 +141,7 @@ class PartitionedClient::PartialPushToAll final : public PartialPush {
  public:
   PartialPushToAll(PartitionedClient& client, std::vector<std::unique_ptr<PartialPush>> parts,
                    RowsOfDaemons rows)
-      : client_(client),
-        rows_(std::make_shared<RowsOfDaemons>(std::move(rows))),
-        parts_(std::move(parts)) {}
+      : client_(client), rows_(std::make_shared<RowsOfDaemons>(std::move(rows))), parts_(std::move(parts)) {}
 
   void ready(uint64_t begin, uint64_t count) override {
     for (size_t i = 0; i < parts_.size(); i++) {
@@ -356,6 +355,14 @@ Status PartitionedClient::checkLength(const char* what, size_t elements) const {
           fmt::format("{} has {} elements; the model's layout has {}", what, elements, elements_)};
 }
 
+Status PartitionedClient::checkRows(const RowBatch* rows) const {
+  if (rows == nullptr || rows->daemons() == daemons_.size()) return {};
+  return {ErrorCode::invalidArgument,
+          fmt::format("rows that are divided among {} daemons; the batch is to be of this client's "
+                      "makeRowBatch(), for {}",
+                      rows->daemons(), daemons_.size())};
+}
+
 RowBatch PartitionedClient::makeRowBatch() const {
   const uint32_t shards = daemons_.front().client->makeRowBatch().shards();
   return RowBatch(tables_, shards, nullptr, static_cast<uint32_t>(daemons_.size()));
@@ -366,12 +373,14 @@ Pending<PullInfo> PartitionedClient::pull(std::span<float> destination, RowBatch
   if (Status fits = checkLength("the destination of a pull", destination.size()); !fits.ok() && !rowsAlone) {
     return failedCall<PullInfo>(fits.error());
   }
+  if (Status fits = checkRows(rows); !fits.ok()) return failedCall<PullInfo>(fits.error());
   std::vector<Pending<PullInfo>> parts;
   RowsOfDaemons own;
   for (uint32_t i = 0; i < daemons_.size(); i++) {
     const ModelPartition& partition = daemons_[i].partition;
     if (rows) own.push_back(std::make_unique<RowBatch>(rows->ofDaemon(i)));
-    const auto part = destination.empty() ? destination : destination.subspan(partition.begin, partition.count);
+    const auto part =
+        destination.empty() ? destination : destination.subspan(partition.begin, partition.count);
     parts.push_back(daemons_[i].client->pull(part, rows ? own.back().get() : nullptr));
   }
   return Pending<PullInfo>(std::make_unique<PullOfAll>(*this, std::move(parts), std::move(own)));
@@ -390,13 +399,15 @@ std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, std::span<c
   if (Status fits = checkLength("a gradient", gradient.size()); !fits.ok()) {
     return std::make_unique<WrongPush>(fits.error());
   }
+  if (Status fits = checkRows(rows); !fits.ok()) return std::make_unique<WrongPush>(fits.error());
   std::vector<std::unique_ptr<PartialPush>> parts;
   RowsOfDaemons own;
   for (uint32_t i = 0; i < daemons_.size(); i++) {
     const ModelPartition& partition = daemons_[i].partition;
     if (rows) own.push_back(std::make_unique<RowBatch>(rows->ofDaemon(i)));
-    parts.push_back(daemons_[i].client->beginPush(step, gradient.subspan(partition.begin, partition.count), samples,
-                                                  versionsOf(i, basis), rows ? own.back().get() : nullptr));
+    parts.push_back(daemons_[i].client->beginPush(step, gradient.subspan(partition.begin, partition.count),
+                                                  samples, versionsOf(i, basis),
+                                                  rows ? own.back().get() : nullptr));
   }
   return std::make_unique<PartialPushToAll>(*this, std::move(parts), std::move(own));
 }

@@ -74,6 +74,8 @@ class PartitionedClient final : public Client {
   Status checkRules() const;
   JoinInfo describe() const;
   Status checkLength(const char* what, size_t elements) const;
+  /// Whether the batch, which may be null, is one of makeRowBatch().
+  Status checkRows(const RowBatch* rows) const;
   /// Final where a call to one daemon has failed for good: whoever waits for the others need not any more.
   void giveUpOthers(const Error& error);
   /// Where the versions of a daemon's shards, and of its row shards, are among those of all.
@@ -85,10 +87,10 @@ class PartitionedClient final : public Client {
   Membership membership_;
   std::function<std::span<const float>()> initialValues_;
   std::vector<TableSpec> tables_;
-  uint64_t elements_ = 0;       // of the whole model
-  bool hasJoined_ = false;      // all daemons
-  bool bringsValues_ = false;   // the lead has asked for them
-  Status others_;               // what came of joining them
+  uint64_t elements_ = 0;      // of the whole model
+  bool hasJoined_ = false;     // all daemons
+  bool bringsValues_ = false;  // the lead has asked for them
+  Status others_;              // what came of joining them
 };
 
 }  // namespace psd

@@ -31,7 +31,6 @@ class RowValues {
  private:
   float* values() const { return elsewhere_ != nullptr ? elsewhere_ : block_.values.get(); }
 
-
   std::shared_ptr<const RowMemory> memory_;
   RowMemory::Block block_;
   size_t count_ = 0, room_ = 0;
@@ -71,6 +70,8 @@ class RowBatch {
   size_t tableCount() const { return tables_.size(); }
   /// Into how many shards the ids are divided, as planRowShards() has it for one daemon.
   uint32_t shards() const { return shards_; }
+  /// How many daemons have them together.
+  uint32_t daemons() const { return daemons_; }
   /// Of the table's rows, those of the shards before `shard` come before this one.
   uint32_t shardBegin(uint32_t table, uint32_t shard) const {
     return shard == 0 ? 0 : tables_[table].shardEnds[shard - 1];
@@ -119,7 +120,7 @@ class RowBatch {
   RowBatch(const RowBatch& whole, uint32_t daemon);
   uint32_t shardOf(uint64_t id) const;
 
-  const uint32_t shards_;   // of each daemon
+  const uint32_t shards_;  // of each daemon
   const uint32_t daemons_;
   RowValues values_, gradients_;  // of all tables, one after the other
   std::vector<Table> tables_;

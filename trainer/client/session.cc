@@ -35,8 +35,7 @@ Status Session::connectOnce(const std::string& server, milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
   PSD_ASSIGN_OR_RETURN(Address address, parseAddress(server));
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
-  PSD_ASSIGN_OR_RETURN(identity_,
-                       links_.first().open(std::move(fd), address, options_, soonUntil(deadline)));
+  PSD_ASSIGN_OR_RETURN(identity_, links_.first().open(std::move(fd), address, options_, soonUntil(deadline)));
   links_.countChannel();
   server_ = server;
   return {};

@@ -83,15 +83,23 @@ JoinInfo PythonClient::join(const Membership& membership, const ModelSpec& model
     return client.join(membership, model, [newest] { return spanOf(*newest); });
   }));
   tables_ = model.tables;
-  rowShards_ = info.rowShardCount;
+  noteRows();
   return info;
 }
 
 JoinInfo PythonClient::observe(const ModelSpec& model) {
   const JoinInfo info = take(client_->run([model](Client& client) { return client.observe(model); }));
   tables_ = model.tables;
-  rowShards_ = info.rowShardCount;
+  noteRows();
   return info;
+}
+
+void PythonClient::noteRows() {
+  client_->run([this](Client& client) {
+    const RowBatch batch = client.makeRowBatch();
+    rowShards_ = batch.shards();
+    daemons_ = batch.daemons();
+  });
 }
 
 PythonPending<PullInfo> PythonClient::pull(nb::handle destination, const PythonRows* rows) {
@@ -157,7 +165,7 @@ PingInfo PythonClient::ping(uint64_t calls, uint32_t outstanding) {
   return take(client_->run([calls, outstanding](Client& client) { return client.ping(calls, outstanding); }));
 }
 
-PythonRows PythonClient::rows() const { return {tables_, rowShards_}; }
+PythonRows PythonClient::rows() const { return {tables_, rowShards_, daemons_}; }
 
 void PythonClient::leave() {
   check(client_->run([](Client& client) { return client.leave(); }));

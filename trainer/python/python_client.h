@@ -118,10 +118,12 @@ class PythonClient {
  private:
   /// A later push would wait for an earlier one that this thread has yet to finish.
   void checkNoneUnfinished() const;
+  /// How rows are divided, once it has joined or observes.
+  void noteRows();
 
   const std::shared_ptr<OwnedClient> client_ = std::make_shared<OwnedClient>();
   std::vector<TableSpec> tables_;
-  uint32_t rowShards_ = 1;
+  uint32_t rowShards_ = 1, daemons_ = 1;  // as a RowBatch has them
   std::weak_ptr<PythonPartialPush::Push> newestPartial_;
   /// What the trainer brings to a daemon that has no model: the values of its last pull, before that the
   /// initial ones. Used on the client's thread.

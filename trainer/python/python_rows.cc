@@ -45,7 +45,8 @@ void PythonRows::make(const std::vector<std::pair<std::string, nb::object>>& fea
   for (const auto& [table, feature] : features) ids.push_back(idsOf(feature));
   for (size_t i = 0; i < features.size(); i++) made.push_back({indexOf(features[i].first), ids[i]});
   // Its memory is used again, unless an array or a call holds it.
-  if (!batch_ || batch_.use_count() > 1) batch_ = std::make_shared<RowBatch>(tables_, shards_);
+  if (!batch_ || batch_.use_count() > 1)
+    batch_ = std::make_shared<RowBatch>(tables_, shards_, nullptr, daemons_);
   batch_->make(made);
   features_ = features.size();
 }

@@ -15,7 +15,9 @@ namespace psd::python {
 /// anew by make(), which leaves the arrays of before as they are. With the GIL.
 class PythonRows {
  public:
-  PythonRows(std::vector<TableSpec> tables, uint32_t shards) : tables_(std::move(tables)), shards_(shards) {}
+  /// `shards`, `daemons`: as RowBatch has them.
+  PythonRows(std::vector<TableSpec> tables, uint32_t shards, uint32_t daemons)
+      : tables_(std::move(tables)), shards_(shards), daemons_(daemons) {}
 
   /// `features`: pairs of a table's name and ids.
   void make(const std::vector<std::pair<std::string, nanobind::object>>& features);
@@ -35,7 +37,7 @@ class PythonRows {
   nanobind::object matrix(uint32_t table, std::span<float> values) const;
 
   const std::vector<TableSpec> tables_;
-  const uint32_t shards_;
+  const uint32_t shards_, daemons_;
   std::shared_ptr<RowBatch> batch_;  // null before the first make()
   size_t features_ = 0;
 };

@@ -65,6 +65,8 @@ DOCUMENTS = [
     {"groups": [{"match": ["fc*", "conv1.bias"], "policy": {"type": "locked"}, "optimizer": {"type": "adam"}}]},
     {"auth": {"tokens": "tokens", "certificates": {"trainer-*": "trainer"}, "local": "reader"}},
     {"listen": ["tls://localhost:1"], "tls": {"certificate": "c.pem", "key": "c.key"}},
+    {"daemons": ["tcp://10.0.0.1:5500", "unix:///run/psd.sock,tcp://10.0.0.2:5500"], "index": 1},
+    {"daemons": ["tcp://10.0.0.1:5500"]},
     {"policy": {"type": "locked"}, "engine": {"endpoints": ["http://10.0.0.1:2379"], "prefix": "/psd/mnist"},
      "replication": {"wait": "none"}},
     {"policy": {"type": "locked"},
@@ -74,7 +76,7 @@ DOCUMENTS = [
     {"policy": {"type": "locked"}, "durability": {"type": "log", "path": "saved"}},
 ]
 # Without a default in the schema: left out when not given …
-OPTIONAL = {"device", "devices", "shards", "row_shards", "max_rows", "model", "world_size", "staleness", "max",
+OPTIONAL = {"device", "devices", "index", "shards", "row_shards", "max_rows", "model", "world_size", "staleness", "max",
             "delay_compensation", "clip", "evict", "admit", "auth", "engine", "replication", "tls", "certificate", "key", "certificates"}
 # … worked out from the machine, or read by editors only.
 COMPUTED = {"threads", "quorum"}
@@ -312,6 +314,8 @@ class SchemaTest(unittest.TestCase):
             {"devices": ["auto"]},
             {"listen": []},
             {"listen": ["localhost:5500"]},
+            {"daemons": ["tcp://a:1", "tcp://b:1"], "index": -1},
+            {"daemons": "tcp://a:1", "index": 0},
             {"engine": {}},
             {"engine": {"endpoints": [], "prefix": "/psd"}},
             {"engine": {"endpoints": ["http://a:1"]}},

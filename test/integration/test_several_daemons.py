@@ -1,0 +1,145 @@
+"""Several daemons that serve one model, as users and operators meet them: psd-trainer, and the commands that go to all."""
+
+import json
+import struct
+import subprocess
+
+from processes import PSD, TRAINER, WAIT_S, ProcessTest, main, trained_samples
+
+
+def safetensors(path):
+    """{name: (shape, bytes)}"""
+    data = path.read_bytes()
+    (size,) = struct.unpack_from("<Q", data)
+    head = json.loads(data[8:8 + size])
+    return {name: (entry["shape"], data[8 + size + entry["data_offsets"][0]:8 + size + entry["data_offsets"][1]])
+            for name, entry in head.items() if name != "__metadata__"}
+
+
+class SeveralDaemons(ProcessTest):
+    def several(self, count=2, **settings):
+        self.addresses = [self.unix_address(f"{i}.sock") for i in range(count)]
+        return [self.one(i, **settings) for i in range(count)]
+
+    def one(self, index, durable=None, **settings):
+        if durable:
+            settings.update(durability__type=durable, durability__path=str(self.folder / f"saved-{index}"))
+        return self.daemon("--index", str(index), listen=(self.addresses[index],), daemons=self.addresses, **settings)
+
+    def psd(self, *arguments, status=0):
+        done = subprocess.run([PSD, *map(str, arguments)], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=WAIT_S,
+                              check=False, cwd=self.folder)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout if status == 0 else done.stderr
+
+    def export(self, daemon, name):
+        self.psd("export", "--server", daemon.address, "--to", name)
+        return safetensors(self.folder / name)
+
+    def test_a_run_from_start_to_end(self):
+        daemons = self.several(policy="locked", exit_when_done="true")
+        trainers = [self.start_trainer("train", "--server", self.addresses[1], "--rank", "auto", "--world-size", 2, "--model", "mlp", "--data",
+                                       "synthetic:512", "--epochs", 4, "--threads", 1, "--device", "cpu") for _ in range(2)]
+        for trainer in trainers:
+            self.assert_ends(trainer)
+            self.assertIn("8 shard(s) on 2 daemons: ", trainer.err)
+        for daemon in daemons:
+            self.assert_ends(daemon)
+            self.assertIn("all 2 trainers are done", daemon.err)
+
+    def test_samples_are_dealt_by_the_lead(self):
+        daemons = self.several(policy="locked", durable="log")
+        trainers = [self.train(self.addresses[0], rank, 2, data="synthetic:300", more=("--data-plan", "dynamic", "--batch-size", 7)) for rank in range(2)]
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        for daemon in daemons:
+            self.assert_stops(daemon)
+        self.assertIn("all epochs are done: 300 samples", daemons[0].err)
+        trained = trained_samples(self.folder / "saved-0")
+        self.assertTrue(trained)
+        for counted in trained.values():
+            self.assertEqual(counted, {(0, place): 1 for place in range(300)})
+
+    def test_the_commands_go_to_all(self):
+        daemons = self.several(policy="locked", durable="checkpoint", world_size=1)
+        trainer = self.endless_trainer(daemons[0])
+        other = daemons[1].address
+
+        table = self.psd("status", "--server", other)
+        self.assertEqual(table.count("psd 0."), 2)
+        self.assertIn(f"partition  0 of 2, served by {self.addresses[0]} {self.addresses[1]}", table)
+        self.assertIn("partition  1 of 2", table)
+        whole = json.loads(self.psd("status", "--json", "--server", other))["daemons"]
+        self.assertEqual([one["partition"]["index"] for one in whole], [0, 1])
+        here = json.loads(self.psd("status", "--json", "--here", "--server", other))
+        self.assertEqual((here["partition"]["index"], here["partition"]["of"]), (1, 2))
+        self.assertEqual(sum(one["model"]["parameters"] for one in whole), 203_530)
+
+        changed = self.psd("set", "optimizer.lr=0.001", "--server", other)
+        self.assertEqual(changed.count("optimizer.lr"), 2, changed)
+        for daemon in daemons:
+            self.assertIn("lr=0.001", daemon.status()["optimizer"])
+        paths = self.psd("checkpoint", "--server", other).split()
+        self.assertEqual([path.split("/")[-2] for path in paths], ["saved-0", "saved-1"])
+        self.assertIn("reload", self.psd("reload", "--help"))
+
+        tensors = self.export(daemons[1], "whole.safetensors")
+        self.assertEqual({name: shape for name, (shape, _) in tensors.items()},
+                         {"fc1.weight": [256, 784], "fc1.bias": [256], "fc2.weight": [10, 256], "fc2.bias": [10]})
+        self.assertEqual({len(data) for _, data in tensors.values()}, {256 * 784 * 4, 256 * 4, 10 * 256 * 4, 10 * 4})
+
+        removed = self.psd("trainer", "remove", 0, "--server", other)
+        self.assertEqual(removed.count("was removed"), 2, removed)
+        self.assertGreater(trainer.wait(), 0)
+
+        stopped = self.psd("stop", "--server", other)
+        self.assertEqual([line.split()[0] for line in stopped.splitlines()], self.addresses[::-1])
+        for daemon in daemons:
+            self.assert_ends(daemon)
+
+    def test_where_one_does_not_answer_nothing_changes(self):
+        daemons = self.several(policy="locked")
+        daemons[1].kill()
+        complaint = self.psd("set", "optimizer.lr=0.5", "--server", daemons[0].address, status=1)
+        self.assertIn("daemon 1 of 2 does not answer, so nothing was done: ", complaint)
+        self.assertIn("lr=0.01", daemons[0].status()["optimizer"])
+        status = subprocess.run([PSD, "status", "--server", daemons[0].address], capture_output=True, text=True, timeout=WAIT_S, check=False)
+        self.assertGreater(status.returncode, 0)
+        self.assertIn("daemon 1 of 2: ", status.stdout)
+        self.psd("stop", "--server", daemons[0].address, status=1)
+        self.assert_ends(daemons[0])
+
+    def test_a_folder_is_of_one_partition(self):
+        daemons = self.several(policy="locked", durable="log")
+        self.assert_ends(self.train(self.addresses[0], steps=3))
+        for daemon in daemons:
+            self.assert_stops(daemon)
+        swapped = self.start_psd("--listen", self.addresses[0], "--set", f"daemons={json.dumps(self.addresses)}", "--index", "0", "--set",
+                                 "durability.type=log", "--set", f"durability.path={self.folder / 'saved-1'}", "--set", "policy.type=locked")
+        self.assert_fails(swapped, "is of partition 1 of 2, and by `daemons` and `index` this daemon serves partition 0 of 2")
+        alone = self.start_psd("--listen", self.addresses[0], "--set", "durability.type=log", "--set",
+                               f"durability.path={self.folder / 'saved-1'}", "--set", "policy.type=locked")
+        self.assert_fails(alone, "is of partition 1 of 2", "serves the whole model")
+
+    def test_wrong_configurations(self):
+        two = '["tcp://a:1","tcp://b:1"]'
+        wrong = (
+            (("daemons=[\"tcp://a:1\",\"tcp://a:1\"]", "index=0"), "daemons[1]: tcp://a:1 is daemon 0 already"),
+            (("daemons=[\"tcp://a:1\",\"nonsense\"]", "index=0"), "daemons[1]: "),
+            (("daemons=[\"tcp://a:1\",\"tcp://*:1\"]", "index=0"), "is no address that trainers could connect to"),
+            ((f"daemons={two}",), "index: is needed"),
+            ((f"daemons={two}", "index=2"), "index"),
+            (("index=0",), "index: goes with `daemons`"),
+            ((f"daemons={two}", "index=0", "policy.type=sync", "policy.aggregator=krum", "world_size=5"), "aggregator krum compares whole gradients"),
+            ((f"daemons={two}", "index=0", "policy.type=locked", 'policy.clip={"norm":1}'), "clip.norm is of the whole gradient"),
+            ((f"daemons={two}", "index=0", 'model={"file":"m.safetensors"}'), "model: goes with one daemon"),
+        )
+        for settings, complaint in wrong:
+            with self.subTest(settings):
+                process = self.start_psd("--listen", "tcp://127.0.0.1:0", *(part for setting in settings for part in ("--set", setting)))
+                self.assert_fails(process, complaint)
+        self.assert_fails(self.start_psd("--set", f"daemons={two}", "--index", "x"), "--index x: index")
+
+
+if __name__ == "__main__":
+    main()

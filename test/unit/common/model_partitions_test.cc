@@ -1,0 +1,122 @@
+#include "common/plan/model_partitions.h"
+
+#include <numeric>
+
+#include "common/types/row_hash.h"
+#include "test/support/catch.h"
+
+namespace psd::model_partitions_test {
+
+ModelSpec modelOf(std::vector<std::vector<uint64_t>> shapes) {
+  ModelSpec model{"m", {}};
+  for (const auto& shape : shapes) {
+    model.tensors.push_back({"t" + std::to_string(model.tensors.size()), DType::f32, shape});
+  }
+  return model;
+}
+
+std::vector<ModelSpec> specsOf(const std::vector<ModelPartition>& partitions) {
+  std::vector<ModelSpec> specs;
+  for (const ModelPartition& partition : partitions) specs.push_back(partition.spec);
+  return specs;
+}
+
+TEST_CASE("partitions lie end to end, each is the layout of its own model, and together they are the whole") {
+  const std::vector<ModelSpec> models = {modelOf({{784, 256}, {256}, {256, 10}, {10}}),
+                                         modelOf({{1000}}),
+                                         modelOf({{3}, {5}, {}, {7, 7}, {100}}),
+                                         modelOf({{2, 4096}, {1, 5000}}),
+                                         modelOf({{301, 7}, {}}),
+                                         modelOf({{17, 3}, {64, 33}, {10, 64}})};
+  for (const ModelSpec& model : models) {
+    for (uint32_t daemons = 1; daemons <= 5; daemons++) {
+      const auto partitions = partitionModel(model, daemons);
+      if (!partitions.ok()) {
+        CHECK(partitions.message().find("cannot be cut for") != std::string::npos);
+        continue;
+      }
+      REQUIRE(partitions->size() == daemons);
+      uint64_t next = 0;
+      for (uint32_t i = 0; i < daemons; i++) {
+        const ModelPartition& partition = (*partitions)[i];
+        CHECK(partition.begin == next);
+        CHECK(partition.begin % kLayoutGrainElements == 0);
+        CHECK(ModelLayout(partition.spec).totalElements() == partition.count);
+        CHECK(partition.spec.partition == Partition{i, daemons});
+        CHECK(validateModel(partition.spec).ok());
+        next += partition.count;
+      }
+      CHECK(next == ModelLayout(model).totalElements());
+      const auto whole = joinPartitions(specsOf(*partitions));
+      REQUIRE(whole.ok());
+      CHECK(whole->signature() == model.signature());
+    }
+  }
+}
+
+TEST_CASE("partitions are near equal, and cuts go between tensors where that is near enough") {
+  const auto cut = partitionModel(modelOf({{784, 256}, {256}, {256, 10}, {10}}), 2);
+  REQUIRE(cut.ok());
+  const uint64_t total = (*cut)[0].count + (*cut)[1].count;
+  CHECK((*cut)[0].count > total * 48 / 100);
+  CHECK((*cut)[0].count < total * 52 / 100);
+  CHECK((*cut)[0].spec.tensors.back().toString() == "t0[0:398] f32[398,256]");
+  CHECK((*cut)[1].spec.tensors.front().toString() == "t0[398:784] f32[386,256]");
+  const auto between = partitionModel(modelOf({{100, 16}, {98, 16}}), 2);
+  REQUIRE(between.ok());
+  CHECK((*between)[0].spec.tensors == modelOf({{100, 16}}).tensors);
+}
+
+TEST_CASE("a partition without tensors is for models with tables") {
+  ModelSpec model = modelOf({{16}});
+  const auto small = partitionModel(model, 2);
+  REQUIRE_FALSE(small.ok());
+  CHECK(small.message() ==
+        "model 'm', 16 parameters in 1 tensors, cannot be cut for 2 daemons: partition 1 would hold nothing");
+  model.tables = {{"rows", 4, {}}};
+  const auto tables = partitionModel(model, 2);
+  REQUIRE(tables.ok());
+  CHECK((*tables)[0].spec.tables == model.tables);
+  CHECK((*tables)[1].spec.tables == model.tables);
+  CHECK((*tables)[0].count + (*tables)[1].count == 16);
+}
+
+TEST_CASE("rows of tables go to all daemons alike, and to all row shards of each") {
+  constexpr uint32_t kDaemons = 3;
+  std::vector<std::vector<uint64_t>> rows(kDaemons, std::vector<uint64_t>(2));
+  for (uint64_t id = 0; id < 60'000; id++) {
+    const uint64_t hash = rowHash(id);
+    rows[partitionOf(hash, kDaemons)][hash >> 63]++;
+  }
+  for (const auto& ofDaemon : rows) {
+    for (const uint64_t count : ofDaemon) CHECK((count > 9'500 && count < 10'500));
+  }
+  CHECK(partitionOf(rowHash(7), 1) == 0);
+}
+
+TEST_CASE("the name of a part tells of what") {
+  CHECK(wholeName("fc1.weight[0:128]") == "fc1.weight");
+  for (const char* name : {"fc1.weight", "w[1]", "w[:]", "w[3:2]", "w[a:2]", "w[0:2]x", "[", "w]0:2["}) {
+    CHECK(wholeName(name) == name);
+  }
+}
+
+TEST_CASE("partitions of different models, or in another order, are not joined") {
+  const auto partitions = partitionModel(modelOf({{100, 16}, {30, 16}}), 3);
+  REQUIRE(partitions.ok());
+  std::vector<ModelSpec> specs = specsOf(*partitions);
+  std::swap(specs[0], specs[1]);
+  CHECK(joinPartitions(specs).message() == "what should be partition 0 of 3 of 'm' is partition 1 of 3");
+  specs = specsOf(*partitions);
+  specs.pop_back();
+  CHECK(joinPartitions(specs).message() == "what should be partition 0 of 2 of 'm' is partition 0 of 3");
+  specs = specsOf(*partitions);
+  specs[1].tensors.front().name = "t0[1:2]";
+  CHECK(joinPartitions(specs).message().find("does not go on where the partition before it ends") !=
+        std::string::npos);
+  specs = specsOf(*partitions);
+  specs[2].tables = {{"rows", 4, {}}};
+  CHECK(joinPartitions(specs).message() == "partition 2 of 'm' has other tables than those before it");
+}
+
+}  // namespace psd::model_partitions_test
