@@ -111,6 +111,11 @@ Status GroupSide::serve(uint64_t epoch) {
   return {};
 }
 
+void GroupSide::serveOn(uint64_t epoch) {
+  server_.coordinator().setEpoch(epoch);
+  if (marked_ > 0) markFolder(epoch);
+}
+
 bool GroupSide::hasValues() const { return server_.host().models().ready(); }
 
 kj::Promise<Result<std::string>> GroupSide::sendCopy(std::shared_ptr<ImageStream> to) {

@@ -36,6 +36,7 @@ class GroupSide final : public ServerGroup, public GroupHost {
   GroupSide(Server& server, Env& env, std::unique_ptr<Engine> engine);
 
   Status serve(uint64_t epoch) override;
+  void serveOn(uint64_t epoch) override;
   bool hasValues() const override;
   kj::Promise<Result<std::string>> sendCopy(std::shared_ptr<ImageStream> to) override;
   kj::Promise<bool> closeGates() override;

@@ -44,9 +44,10 @@ class Engine {
   /// promise that is dropped is an error that nobody heard of. An invalidArgument alone was never asked.
   virtual kj::Promise<Result<Swapped>> swap(std::string key, uint64_t expectedRevision, std::string text) = 0;
 
-  /// What the key holds, once its revision is above `afterRevision`. Changes in between may be left out.
-  /// Waits while the engine is away; the errors are those that waiting does not mend, as forbidden.
-  virtual kj::Promise<Result<Stored>> changed(std::string key, uint64_t afterRevision) = 0;
+  /// What the key holds, once its revision is another than `knownRevision`, of an answer from before: above
+  /// it, or, where the key is gone or the engine has lost what it held, below. Changes in between may be left
+  /// out. Waits while the engine is away; the errors are those that waiting does not mend, as forbidden.
+  virtual kj::Promise<Result<Stored>> changed(std::string key, uint64_t knownRevision) = 0;
 
   /// Keeps the text at the key for as long as the promise is held, and some `ttlSeconds` (at least 1) longer
   /// where this process dies. It says who is there, and is no proof that somebody is not. Waits while the

@@ -149,47 +149,61 @@ kj::Promise<Result<Swapped>> Etcd::swap(std::string key, uint64_t expectedRevisi
   });
 }
 
-kj::Promise<Result<Stored>> Etcd::changed(std::string key, uint64_t afterRevision) {
+kj::Promise<Result<Stored>> Etcd::changed(std::string key, uint64_t knownRevision) {
   using Answer = Result<Stored>;
-  return range(key).then([this, key, afterRevision](Result<etcd::Range> range) -> kj::Promise<Answer> {
+  return range(key).then([this, key, knownRevision](Result<etcd::Range> range) -> kj::Promise<Answer> {
     if (!range.ok()) {
       if (!isRetryable(range.error().code)) return Answer(range.error());
-      return after(kAgainMs).then([this, key, afterRevision] { return changed(key, afterRevision); });
+      return after(kAgainMs).then([this, key, knownRevision] { return changed(key, knownRevision); });
     }
-    if (range->stored.revision > afterRevision) return Answer(std::move(range->stored));
+    if (range->stored.revision != knownRevision) return Answer(std::move(range->stored));
     // A member that is cut off from the others hears of nothing, so all are watched, and the key is read now
     // and then.
-    auto first = after(options_.pollMs).then([this, key, afterRevision] { return poll(key, afterRevision); });
+    auto first = after(options_.pollMs).then([this, key, knownRevision] { return poll(key, knownRevision); });
     for (const auto& endpoint : endpoints_) {
-      first = first.exclusiveJoin(follow(*endpoint, key, range->asOf + 1, afterRevision));
+      first = first.exclusiveJoin(follow(*endpoint, key, range->asOf + 1, knownRevision, false));
     }
     return kj::mv(first);
   });
 }
 
-kj::Promise<Result<Stored>> Etcd::poll(std::string key, uint64_t afterRevision) {
-  return read(key).then([this, key, afterRevision](Result<Stored> stored) -> kj::Promise<Result<Stored>> {
-    const bool is = stored.ok() ? stored->revision > afterRevision : !isRetryable(stored.error().code);
+kj::Promise<Result<Stored>> Etcd::poll(std::string key, uint64_t knownRevision) {
+  return read(key).then([this, key, knownRevision](Result<Stored> stored) -> kj::Promise<Result<Stored>> {
+    const bool is = stored.ok() ? stored->revision != knownRevision : !isRetryable(stored.error().code);
     if (is) return kj::mv(stored);
-    return after(stored.ok() ? options_.pollMs : kAgainMs).then([this, key, afterRevision] {
-      return poll(key, afterRevision);
+    return after(stored.ok() ? options_.pollMs : kAgainMs).then([this, key, knownRevision] {
+      return poll(key, knownRevision);
     });
   });
 }
 
 kj::Promise<Result<Stored>> Etcd::follow(EtcdEndpoint& endpoint, std::string key, uint64_t fromRevision,
-                                         uint64_t afterRevision) {
+                                         uint64_t knownRevision, bool looked) {
   return endpoint.watch(key, fromRevision)
-      .then([this, &endpoint, key, fromRevision,
-             afterRevision](Result<etcd::WatchLine> line) -> kj::Promise<Result<Stored>> {
-        if (line.ok() && line->changed && line->changed->revision > afterRevision) {
+      .then([this, &endpoint, key, fromRevision, knownRevision,
+             looked](Result<etcd::WatchLine> line) -> kj::Promise<Result<Stored>> {
+        if (line.ok() && line->changed && line->changed->revision > knownRevision) {
           return Result<Stored>(*std::move(line->changed));
         }
         // What waiting does not mend is told by the reads beside this.
         const uint64_t from = line.ok() ? std::max(fromRevision, line->compacted) : fromRevision;
-        return after(kAgainMs).then([this, &endpoint, key, from, afterRevision] {
-          return follow(endpoint, key, from, afterRevision);
+        if (line.ok() && line->deleted) return poll(key, knownRevision);
+        if (!line.ok() && !looked) return afterBreak(endpoint, key, from, knownRevision);
+        return after(kAgainMs).then([this, &endpoint, key, from, knownRevision] {
+          return follow(endpoint, key, from, knownRevision, true);
         });
+      });
+}
+
+kj::Promise<Result<Stored>> Etcd::afterBreak(EtcdEndpoint& endpoint, std::string key, uint64_t fromRevision,
+                                             uint64_t knownRevision) {
+  return after(kAgainMs)
+      .then([this, key] { return read(key); })
+      .then([this, &endpoint, key, fromRevision,
+             knownRevision](Result<Stored> stored) -> kj::Promise<Result<Stored>> {
+        if (stored.ok() && stored->revision != knownRevision) return kj::mv(stored);
+        if (!stored.ok()) return afterBreak(endpoint, key, fromRevision, knownRevision);
+        return follow(endpoint, key, fromRevision, knownRevision, true);
       });
 }
 

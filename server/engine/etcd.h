@@ -26,7 +26,7 @@ class Etcd final : public Engine, private kj::TaskSet::ErrorHandler {
 
   kj::Promise<Result<Stored>> read(std::string key) override;
   kj::Promise<Result<Swapped>> swap(std::string key, uint64_t expectedRevision, std::string text) override;
-  kj::Promise<Result<Stored>> changed(std::string key, uint64_t afterRevision) override;
+  kj::Promise<Result<Stored>> changed(std::string key, uint64_t knownRevision) override;
   kj::Promise<Status> announce(std::string key, std::string text, uint64_t ttlSeconds) override;
 
  private:
@@ -44,10 +44,13 @@ class Etcd final : public Engine, private kj::TaskSet::ErrorHandler {
                                           size_t tried);
 
   kj::Promise<Result<etcd::Range>> range(std::string key);
-  kj::Promise<Result<Stored>> poll(std::string key, uint64_t afterRevision);
+  kj::Promise<Result<Stored>> poll(std::string key, uint64_t knownRevision);
   /// Resolves once a member tells of a change.
   kj::Promise<Result<Stored>> follow(EtcdEndpoint& endpoint, std::string key, uint64_t fromRevision,
-                                     uint64_t afterRevision);
+                                     uint64_t knownRevision, bool looked);
+  /// The member may come back without what it held: follow(), once the key was read. `looked`: it was.
+  kj::Promise<Result<Stored>> afterBreak(EtcdEndpoint& endpoint, std::string key, uint64_t fromRevision,
+                                         uint64_t knownRevision);
   kj::Promise<Status> begin(Announcement& announcement);
   kj::Promise<Status> keep(Announcement& announcement);
   kj::Promise<void> after(uint64_t milliseconds);

@@ -147,6 +147,7 @@ Result<Range> readRange(std::string_view answer, const std::string& key) {
   Range range;
   PSD_ASSIGN_OR_RETURN(range.stored, readEntries(json, key));
   PSD_ASSIGN_OR_RETURN(range.asOf, numberIn(json["header"], "revision"));
+  if (range.asOf == 0) return broken("an answer without revision");
   if (range.asOf < range.stored.revision) return broken("a key of a revision that is to come");
   return range;
 }
@@ -186,7 +187,10 @@ Result<WatchLine> readWatch(std::string_view line, const std::string& key) {
   if (!events->is_array()) return broken("events is no list");
   for (const Json& event : *events) {
     const Json* const type = find(event, "type");
-    if (type != nullptr && *type != "PUT") continue;  // deleted
+    if (type != nullptr && *type != "PUT") {
+      read.deleted = true;
+      continue;
+    }
     const Json* const entry = find(event, "kv");
     if (entry == nullptr) return broken("an event without kv");
     PSD_ASSIGN_OR_RETURN(read.changed, readEntry(*entry, key));

@@ -33,6 +33,7 @@ Result<Swapped> readSwap(std::string_view answer, const std::string& key, const 
 /// A line of a watch.
 struct WatchLine {
   std::optional<Stored> changed;  ///< the newest text of the key that it tells of
+  bool deleted = false;           ///< the key was, at some time
   uint64_t compacted = 0;         ///< what was asked for is no longer kept; from here on it is
 };
 /// An error also where etcd has ended the watch.

@@ -20,6 +20,8 @@ class GroupHost {
 
   /// The daemon is its group's first primary, or goes on from what it has saved: it begins to serve. Blocks.
   virtual Status serve(uint64_t epoch) = 0;
+  /// It goes on serving, in another epoch.
+  virtual void serveOn(uint64_t epoch) = 0;
   /// Whether the model has its values, so that another daemon can follow.
   virtual bool hasValues() const = 0;
   /// Writes the configuration and a checkpoint of the model to the stream, on a thread of its own; gives its

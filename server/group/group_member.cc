@@ -20,13 +20,15 @@ constexpr milliseconds kProbe{250};
 constexpr milliseconds kAnswerTime{500};   // until an answer has left this process
 constexpr milliseconds kTold{250};         // for a last word to a standby
 constexpr milliseconds kEngineAgain{500};  // after an error that waiting does not mend
+constexpr milliseconds kAbsence{1'000};    // so long who served may write a plan again that is gone
 
 GroupRules rulesOf(const ReplicationConfig& config) {
   return {.beat = milliseconds(config.heartbeatMs),
           .silence = milliseconds(config.silenceMs),
           .alone = milliseconds(config.aloneMs),
           .wait = config.wait == ReplicationConfig::Wait::standby ? GroupRules::Wait::standby
-                                                                  : GroupRules::Wait::none};
+                                                                  : GroupRules::Wait::none,
+          .absence = kAbsence};
 }
 
 }  // namespace
@@ -134,7 +136,8 @@ void GroupMember::tellHeld() {
 void GroupMember::claimWhatIsOurs() {
   if (!continued_ || !started_ || state_.role() != GroupRole::newcomer) return;
   const PlanView& plan = state_.plan();
-  if (plan.revision == 0 || plan.primary != continued_->primary || plan.epoch != continued_->epoch) {
+  if (plan.vacant()) return;
+  if (plan.primary != continued_->primary || plan.epoch != continued_->epoch) {
     continued_.reset();  // somebody else went on
     return;
   }
@@ -148,6 +151,9 @@ void GroupMember::claimWhatIsOurs() {
 
 void GroupMember::learn(const Result<PlanView>& plan) {
   if (!plan.ok()) return;
+  if (plan->vacant() && !plan_.trouble().empty() && !state_.plan().vacant()) {
+    host_.note("engine", plan_.trouble());
+  }
   if (plan_.ended() && serving_ == 0) return host_.endWithPrimary("the plan says that the run is over");
   happen([&](TimePoint time) { return state_.planRead(*plan, time); });
 }
@@ -215,7 +221,7 @@ Result<GroupMember::Admitted> GroupMember::admit(const FollowerRequest& request,
   happen([&](TimePoint time) { return state_.standbySubscribed(follower_, time); });
   if (feed_ != feed) return Error{ErrorCode::notReady, "this daemon has another standby"};
   host_.note("standby", fmt::format("{} follows as {}", followerName_, hex(follower_)));
-  return Admitted{state_.plan().epoch, feed,
+  return Admitted{serving_, feed,
                   [this](std::shared_ptr<ImageStream> to) {
                     return executor_->executeAsync(
                         [this, to = std::move(to)]() mutable { return host_.sendCopy(std::move(to)); });
@@ -378,7 +384,7 @@ GroupStatus GroupMember::status() const {
   out.daemon = hex(state_.me());
   out.role = started_ ? std::string(describe(state_.role())) : "newcomer";
   const PlanView& plan = state_.plan();
-  if (plan.revision > 0) {
+  if (!plan.vacant()) {
     out.epoch = plan.epoch;
     out.primary = hex(plan.primary);
     if (plan.standby) out.standby = hex(*plan.standby);

@@ -113,6 +113,7 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   void act(const group_action::CloseReplication&);
   void act(const group_action::TellLeaving&);
   void act(const group_action::Promote& promoted);
+  void act(const group_action::Renewed& renewed);
   void act(const group_action::StepDown& down);
   void act(const group_action::Ended& ended);
 

@@ -31,7 +31,10 @@ kj::Promise<Status> GroupMember::recover() {
       .then([this](Result<PlanView> plan) -> kj::Promise<Status> {
         if (!plan.ok()) return Status(plan.error());
         learn(plan);
-        if (state_.plan().revision == 0) return Status(ErrorCode::notReady, "there is no plan");
+        if (state_.plan().vacant()) {
+          return Status(ErrorCode::notReady,
+                        "there is no plan; who knows it from before writes it again: " + plan_.trouble());
+        }
         const PlanView now = state_.plan();
         auto asked = wouldRefuse(now.primary, "the primary");
         if (!now.standby || *now.standby == state_.me()) return asked;

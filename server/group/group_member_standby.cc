@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kDialAgain{200};
 }  // namespace
 
 void GroupMember::act(const group_action::Follow& follow) {
-  const bool same = following_ && following_->primary == follow.primary && following_->epoch == follow.epoch;
+  const bool same = following_ && following_->primary == follow.primary;
   if (same && connection_) return;
   following_ = follow;
   // Records that were under way are gone: what is here is of use only if the primary is dead.
@@ -123,6 +123,13 @@ void GroupMember::act(const group_action::Promote& promoted) {
     }
   }
   beginServing(promoted.epoch);
+}
+
+void GroupMember::act(const group_action::Renewed& renewed) {
+  serving_ = renewed.epoch;
+  host_.serveOn(renewed.epoch);
+  host_.note("primary",
+             fmt::format("the plan that was gone is written again: primary of epoch {}", serving_));
 }
 
 void GroupMember::beginServing(uint64_t epoch) {

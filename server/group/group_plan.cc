@@ -12,12 +12,13 @@ GroupPlan::GroupPlan(Engine& engine, std::string key, DaemonId me, std::vector<A
     : engine_(engine), key_(std::move(key)), me_(me), addresses_(std::move(addresses)) {}
 
 PlanView GroupPlan::view() const {
-  if (!plan_ || plan_->ended) return {};
+  if (plan_ && plan_->ended) return {};
+  if (!plan_) return {.revision = before_ + revision_};
   const PlannedGroup& group = plan_->groups.front();
-  return {revision_, group.epoch, group.primary, group.standby};
+  return {before_ + revision_, group.epoch, group.primary, group.standby};
 }
 
-Result<PlanView> GroupPlan::take(const Result<Stored>& stored) {
+Result<PlanView> GroupPlan::take(const Result<Stored>& stored, Asked asked) {
   auto plan = [&]() -> Result<std::optional<Plan>> {
     if (!stored.ok()) return stored.error();
     if (stored->revision == 0) return std::optional<Plan>();
@@ -26,23 +27,47 @@ Result<PlanView> GroupPlan::take(const Result<Stored>& stored) {
   }();
   trouble_ = plan.ok() ? "" : plan.message();
   if (!plan.ok()) return plan.error();
-  if (stored->revision == 0 || stored->revision >= revision_) {
+  const bool below = stored->revision < revision_;
+  // An answer from before a loss says nothing, nor one from before what is known by now.
+  const bool old = asked.losses != losses_ || (below && asked.news != news_);
+  if (!old) {
+    if (below) {
+      losses_++;
+      before_ += revision_ + 1;
+    }
+    news_ += stored->revision != revision_;
     plan_ = *std::move(plan);
     revision_ = stored->revision;
+    if (plan_) last_ = plan_->ended ? std::nullopt : plan_;
+  }
+  if (!plan_ && last_) {
+    trouble_ = "the plan is gone: there is no key " + key_ + " any more, as if what the engine held was lost";
   }
   return view();
 }
 
 kj::Promise<Result<PlanView>> GroupPlan::read() {
-  return engine_.read(key_).then([this](const Result<Stored>& stored) { return take(stored); });
+  return engine_.read(key_).then(
+      [this, now = asked()](const Result<Stored>& stored) { return take(stored, now); });
 }
 
 kj::Promise<Result<PlanView>> GroupPlan::changed() {
-  return engine_.changed(key_, revision_).then([this](const Result<Stored>& stored) { return take(stored); });
+  return engine_.changed(key_, revision_).then([this, now = asked()](const Result<Stored>& stored) {
+    return take(stored, now);
+  });
 }
 
 Result<Plan> GroupPlan::planFor(const PlanView& wanted, const std::vector<Address>& standbyAt) const {
   const uint64_t proposal = drawId();
+  if (!plan_ && last_) {
+    Plan plan = *last_;
+    plan.proposal = proposal;
+    plan.groups.front() = {
+        .epoch = wanted.epoch, .primary = wanted.primary, .standby = wanted.standby, .history = drawId()};
+    if (wanted.primary == me_) plan.daemons[me_] = addresses_;
+    PSD_RETURN_IF_ERROR(validatePlan(plan));
+    return plan;
+  }
   if (!plan_ || plan_->ended) {
     Plan plan;
     plan.proposal = proposal;
@@ -66,12 +91,17 @@ kj::Promise<Result<GroupPlan::Outcome>> GroupPlan::swap(uint64_t expectedRevisio
   const auto plan = planFor(wanted, standbyAt);
   // The plan has changed since: what it is now says more.
   if (!plan.ok()) return Answer(plan.error());
-  const uint64_t expected = ended() && expectedRevision == 0 ? revision_ : expectedRevision;
-  return engine_.swap(key_, expected, planText(*plan)).then([this](const Result<Swapped>& swapped) -> Answer {
-    PSD_ASSIGN_OR_RETURN(const PlanView now,
-                         take(swapped.ok() ? Result<Stored>(swapped->now) : Result<Stored>(swapped.error())));
-    return Outcome{swapped->won, now};
-  });
+  const Error lost{ErrorCode::unavailable, "the plan was lost meanwhile"};
+  if (!ended() && expectedRevision < before_) return Answer(lost);
+  const uint64_t expected = ended() && expectedRevision == 0 ? revision_ : expectedRevision - before_;
+  return engine_.swap(key_, expected, planText(*plan))
+      .then([this, lost, then = asked()](const Result<Swapped>& swapped) -> Answer {
+        PSD_ASSIGN_OR_RETURN(
+            const PlanView now,
+            take(swapped.ok() ? Result<Stored>(swapped->now) : Result<Stored>(swapped.error()), then));
+        if (then.losses != losses_ && !now.vacant()) return lost;
+        return Outcome{swapped->won, now};
+      });
 }
 
 kj::Promise<Status> GroupPlan::end() {
@@ -85,14 +115,16 @@ kj::Promise<Status> GroupPlan::end() {
 }
 
 std::vector<Address> GroupPlan::addressesOf(DaemonId daemon) const {
-  if (!plan_) return {};
-  const auto found = plan_->daemons.find(daemon);
-  return found == plan_->daemons.end() ? std::vector<Address>() : found->second;
+  const std::optional<Plan>& plan = plan_ ? plan_ : last_;
+  if (!plan) return {};
+  const auto found = plan->daemons.find(daemon);
+  return found == plan->daemons.end() ? std::vector<Address>() : found->second;
 }
 
 std::string GroupPlan::primaryAddress() const {
-  if (!plan_ || plan_->ended) return "nobody";
-  const DaemonId primary = plan_->groups.front().primary;
+  const std::optional<Plan>& plan = plan_ ? plan_ : last_;
+  if (!plan || plan->ended) return "nobody";
+  const DaemonId primary = plan->groups.front().primary;
   const auto addresses = addressesOf(primary);
   return addresses.empty() ? "daemon " + hex(primary) : addresses.front().toString();
 }

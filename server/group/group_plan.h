@@ -14,8 +14,9 @@
 namespace psd {
 
 /// The plan in the engine, as a daemon sees it whose model is of one group. A run that is over leaves its
-/// place to the next one: its plan counts as none. Owned by the control loop's thread; its promises do not
-/// outlive it.
+/// place to the next one: its plan counts as none. Where the engine has lost what it held, revisions begin
+/// anew; those of the views go on rising all the same. Owned by the control loop's thread; its promises do
+/// not outlive it.
 class GroupPlan {
  public:
   /// `addresses`: where others reach this daemon, `me`. The engine outlives it.
@@ -49,7 +50,12 @@ class GroupPlan {
   std::string primaryAddress() const;
 
  private:
-  Result<PlanView> take(const Result<Stored>& stored);
+  /// What was known when something was asked.
+  struct Asked {
+    uint64_t losses = 0, news = 0;
+  };
+  Asked asked() const { return {losses_, news_}; }
+  Result<PlanView> take(const Result<Stored>& stored, Asked asked);
   PlanView view() const;
   Result<Plan> planFor(const PlanView& wanted, const std::vector<Address>& standbyAt) const;
 
@@ -59,6 +65,10 @@ class GroupPlan {
   const std::vector<Address> addresses_;
   std::optional<Plan> plan_;
   uint64_t revision_ = 0;
+  std::optional<Plan> last_;  // the newest one that was there, of a run that goes on
+  uint64_t losses_ = 0;       // how often the engine lost what it held
+  uint64_t news_ = 0;         // how often another revision was seen
+  uint64_t before_ = 0;       // what is added to a revision, so that it is above all from before the loss
   std::string trouble_;
 };
 

@@ -56,6 +56,10 @@ struct TellLeaving {};
 struct Promote {
   uint64_t epoch;
 };
+/// This daemon goes on as the primary, in this epoch from now on.
+struct Renewed {
+  uint64_t epoch;
+};
 /// Drop the trainers' sessions, throw the group's shards away, and begin anew: another DaemonId, another
 /// GroupState. `handedOver`: the new primary holds exactly what is here, so the shards may be kept as a
 /// beginning for following it (under another DaemonId all the same).
@@ -73,8 +77,8 @@ using GroupAction =
     std::variant<group_action::Swap, group_action::Read, group_action::AnswerUpTo, group_action::TellInSync,
                  group_action::TellTakeOver, group_action::DropStandby, group_action::CloseGates,
                  group_action::OpenGates, group_action::Follow, group_action::CloseReplication,
-                 group_action::TellLeaving, group_action::Promote, group_action::StepDown,
-                 group_action::Ended>;
+                 group_action::TellLeaving, group_action::Promote, group_action::Renewed,
+                 group_action::StepDown, group_action::Ended>;
 using GroupActions = std::vector<GroupAction>;
 
 }  // namespace psd

@@ -19,6 +19,8 @@ struct GroupRules {
   std::chrono::nanoseconds alone =
       std::chrono::milliseconds(1500);  ///< silence of the standby, until it is removed; ≫ silence
   Wait wait = Wait::standby;
+  /// How long nobody writes a plan that is gone, or was not there yet, but who served in it.
+  std::chrono::nanoseconds absence{0};
 
   /// A gap between two calls of tick() from which on the daemon itself stood still (stopped, asleep), which
   /// counts against no peer.

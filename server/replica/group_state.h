@@ -52,6 +52,12 @@ enum class GroupRole {
 ///     alone and asks nobody: nobody else can be promoted.
 ///     Without: a daemon alone stands still whenever the engine is away.
 ///
+/// 10. A plan that is gone is written again by who served in it, in an epoch that nobody had: with the
+/// standby
+///     that it waits for, if it hears that one. All others write it as they knew it and without a standby,
+///     and nobody makes itself primary of it. Without: whoever comes first begins with nothing beside the
+///     ones who have the group, or a standby takes over that was removed before the plan was lost.
+///
 /// No rule uses a clock: times only decide when something is tried. With GroupRules::Wait::none rule 1 does
 /// not wait for the standby, and what was answered may be lost with the primary; all else holds.
 ///
@@ -80,8 +86,8 @@ class GroupState {
   // --- Both roles ---
 
   /// First of all, once: the plan as it was read, and the last record of what this daemon holds (0: nothing).
-  /// With no plan (revision 0) it makes one with itself as primary; of two that do, one wins and the other
-  /// follows.
+  /// With no plan it makes one with itself as primary, once nobody else has done so for `absence`; of two
+  /// that do, one wins and the other follows.
   GroupActions start(const PlanView& view, uint64_t number, TimePoint now);
   /// To be called every `beat`.
   GroupActions tick(TimePoint now);

@@ -9,6 +9,7 @@ PrimaryState::PrimaryState(DaemonId me, GroupRules rules, PlanTalk talk, uint64_
     : me_(me),
       rules_(rules),
       talk_(std::move(talk)),
+      own_(talk_.known()),
       appended_(number),
       released_(number),
       ticked_(now),
@@ -135,8 +136,15 @@ bool PrimaryState::mayHandOver(TimePoint now) const {
 }
 
 void PrimaryState::adopt(const PlanView& view, TimePoint now, GroupActions& out) {
-  if (talk_.learn(view, now)) {
+  if (!talk_.learn(view, now)) return settle(now, out);
+  if (view.vacant()) {
+    if (!vacantSince_) vacantSince_ = now;
+    if (standby_) standby_->told = false;
+  } else {
     if (view.primary != me_) return fenced(view, out);
+    vacantSince_.reset();
+    if (view.epoch != own_.epoch) out.push_back(group_action::Renewed{view.epoch});
+    own_ = view;
     if (view.standby) {
       if (!is(*view.standby)) {
         if (standby_ && standby_->connected) drop(out);
@@ -166,12 +174,15 @@ void PrimaryState::fenced(const PlanView& view, GroupActions& out) {
 }
 
 void PrimaryState::settle(TimePoint now, GroupActions& out) {
-  if (waiting_ && !mayBeNamed() && (!standby_->connected || gone(now, rules_.silence))) waiting_ = false;
+  const bool mayBe =
+      plan().vacant() || mayBeNamed();  // who is waited for may have taken over before the loss
+  if (waiting_ && !mayBe && (!standby_->connected || gone(now, rules_.silence))) waiting_ = false;
   release(out);
   // Whoever follows holds pushes up where it lags, in the plan or not.
   if (!waiting_ && standby_ && standby_->connected && gone(now, rules_.alone)) drop(out);
   if (gates_ != Gates::open) settleHandOver(now, out);
   if (over_ || talk_.busy()) return;
+  if (plan().vacant()) return renew(now, out);
   if (waiting_ && mayBeNamed() && gone(now, rules_.alone)) return remove(out);
   if (!plan().standby && gates_ == Gates::open && !leaving_) add(now, out);
 }
@@ -199,6 +210,16 @@ void PrimaryState::add(TimePoint now, GroupActions& out) {
 void PrimaryState::remove(GroupActions& out) {
   if (standby_->connected && !standby_->leaves) drop(out);
   talk_.swap(planWith(std::nullopt), out);
+}
+
+void PrimaryState::renew(TimePoint now, GroupActions& out) {
+  const bool alone = !waiting_ || !standby_->connected || gone(now, rules_.silence);
+  // A standby that is silent may have taken over just before: then it is the one to write.
+  if (waiting_ && alone && now - *vacantSince_ < rules_.absence) return;
+  const bool keeps = !alone && own_.standby == standby_->id;
+  if (keeps) addedAt_ = plan().revision;
+  // The next epoch may have been that of such a standby.
+  talk_.swap({0, own_.epoch + 2, me_, keeps ? own_.standby : std::nullopt}, out);
 }
 
 void PrimaryState::settleHandOver(TimePoint now, GroupActions& out) {

@@ -66,6 +66,8 @@ class PrimaryState {
   void release(GroupActions& out);
   void add(TimePoint now, GroupActions& out);
   void remove(GroupActions& out);
+  /// Writes the plan again that is gone.
+  void renew(TimePoint now, GroupActions& out);
   void settleHandOver(TimePoint now, GroupActions& out);
   void drop(GroupActions& out);
   PlanView planWith(std::optional<DaemonId> standby) const;
@@ -73,6 +75,8 @@ class PrimaryState {
   const DaemonId me_;
   const GroupRules rules_;
   PlanTalk talk_;
+  PlanView own_;  // the newest plan that was seen; it names `me`
+  std::optional<TimePoint> vacantSince_;
   bool over_ = false;
   uint64_t appended_;
   uint64_t released_;

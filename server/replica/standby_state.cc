@@ -60,7 +60,7 @@ void StandbyState::tick(TimePoint now, GroupActions& out) {
 }
 
 void StandbyState::claim(const PlanView& view, TimePoint now, GroupActions& out) {
-  if (view.revision == 0 || view.primary == me_ || inSync() || deciding_) return;
+  if (view.vacant() || view.primary == me_ || inSync() || deciding_) return;
   if (!talk_.learn(view, now) || talk_.busy()) return;
   claimed_ = view;
   takeOver(out);
@@ -75,16 +75,19 @@ void StandbyState::leave(TimePoint now, GroupActions& out) {
 
 bool StandbyState::takes(DaemonId primary, uint64_t epoch) const {
   return followed_ && !deciding_ && !promoted_ && !over_ && followed_->primary == primary &&
-         followed_->epoch == epoch;
+         epoch <= followed_->epoch;  // the same process, which has written the plan again
 }
 
 void StandbyState::adopt(const PlanView& view, TimePoint now, GroupActions& out) {
+  const uint64_t before = plan().revision;
   if (!talk_.learn(view, now)) return;
-  if (view.revision > 0 && view.primary == me_) return promote(view, out);
-  if (view.revision == 0) {
-    if (!talk_.busy()) talk_.swap({0, 1, me_, std::nullopt}, out);
-    return;
+  if (view.vacant()) {
+    if (!vacantSince_ || view.revision > before) vacantSince_ = now;
+    return settleVacant(now, out);
   }
+  vacantSince_.reset();
+  named_ = view;
+  if (view.primary == me_) return promote(view, out);
   if (claimed_) {
     if (claimed_->sameGroup(view)) {
       if (!talk_.busy()) takeOver(out);
@@ -92,7 +95,9 @@ void StandbyState::adopt(const PlanView& view, TimePoint now, GroupActions& out)
     }
     claimed_.reset();  // somebody else has decided meanwhile
   }
-  if (followed_ && (followed_->primary != view.primary || followed_->epoch != view.epoch)) {
+  // The primary has written a plan again that was gone: what is here leads on.
+  if (followed_ && followed_->primary == view.primary) followed_->epoch = view.epoch;
+  if (followed_ && followed_->primary != view.primary) {
     if (held_) {
       over_ = true;
       out.push_back(group_action::StepDown{false});
@@ -113,13 +118,26 @@ void StandbyState::promote(const PlanView& view, GroupActions& out) {
 }
 
 void StandbyState::follow(TimePoint now, GroupActions& out) {
-  followed_ = plan();
+  followed_ = named_;
   heard_ = now;
   refuses_ = false;
-  out.push_back(group_action::Follow{plan().primary, plan().epoch});
+  out.push_back(group_action::Follow{named_->primary, named_->epoch});
+}
+
+void StandbyState::settleVacant(TimePoint now, GroupActions& out) {
+  if (talk_.busy()) return;
+  const auto since = now - *vacantSince_;
+  if (!named_) {
+    if (since >= rules_.absence) talk_.swap({0, 1, me_, std::nullopt}, out);
+    return;
+  }
+  // Before anybody who never saw a plan begins one.
+  if (!silent(now) || since < rules_.absence / 2) return talk_.readLater(now);
+  talk_.swap({0, named_->epoch, named_->primary, std::nullopt}, out);
 }
 
 void StandbyState::settle(TimePoint now, GroupActions& out) {
+  if (vacantSince_) return settleVacant(now, out);
   if (!followed_ || claimed_ || !silent(now)) return;
   if (!inSync()) return talk_.readLater(now);  // the plan may name another primary by now, or this daemon
   if (deciding_ || talk_.busy()) return;

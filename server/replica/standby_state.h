@@ -45,6 +45,8 @@ class StandbyState {
   void adopt(const PlanView& view, TimePoint now, GroupActions& out);
   void promote(const PlanView& view, GroupActions& out);
   void follow(TimePoint now, GroupActions& out);
+  /// Does what is to be done where there is no plan.
+  void settleVacant(TimePoint now, GroupActions& out);
   /// Does what silence or certain death of the primary asks for.
   void settle(TimePoint now, GroupActions& out);
   void takeOver(GroupActions& out);
@@ -54,6 +56,8 @@ class StandbyState {
   const DaemonId me_;
   const GroupRules rules_;
   PlanTalk talk_;
+  std::optional<PlanView> named_;  // the newest plan that was seen
+  std::optional<TimePoint> vacantSince_;
   bool over_ = false;
   bool promoted_ = false;
   uint64_t number_ = 0;               // of the state that the process began with

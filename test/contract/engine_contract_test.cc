@@ -140,6 +140,14 @@ ENGINE_CASE("who waits for a change hears of it, and of none that was not") {
   CHECK(rig.loop.wait(kj::mv(next)).value() == second->now);
 }
 
+ENGINE_CASE("who waits for a change hears that another revision is there, though it is below") {
+  TestType rig;
+  const auto first = rig.loop.wait(rig.one.swap(kKey, 0, "1"));
+  PSD_REQUIRE_OK(first);
+  CHECK(rig.loop.wait(rig.other.changed(kKey, first->now.revision + 5)).value() == first->now);
+  CHECK(rig.loop.wait(rig.other.changed(kKey + "2", 7)).value() == Stored{});
+}
+
 ENGINE_CASE("what is announced is there for as long as it is held") {
   TestType rig;
   const std::string key = "/psd/test/daemons/1";

@@ -212,6 +212,43 @@ class Standby(processes.ProcessTest):
         self.until_in_sync(standby) if self.one(listen=primary_address) else None
         self.check_counts(standby)
 
+    def test_a_plan_that_is_gone_is_written_again(self):
+        primary, standby = self.pair()
+        self.counting((primary, standby), pushes=6_000)
+        before = self.until_in_sync(primary)["group"]["standby"]
+        self.etcd.kill()
+        self.assertTrue(self.etcd.start(empty=True))
+        self.until_primary(primary, 3)
+        # Who knows nothing of the plan is nobody beside the two.
+        third = self.one()
+        third.until_status("it waits", lambda status: "another standby" in status["group"]["waits"])
+        self.assertEqual(self.until_in_sync(primary)["group"]["standby"], before)
+        standby.until_status("it is in sync", lambda status: status["group"]["role"] == "standby" and not status["group"]["engine"])
+        self.until_more("in the new epoch", 20)
+        primary.kill()
+        self.until_primary(standby, 4)
+        self.check_counts(standby)
+
+    def test_a_plan_that_is_gone_with_its_primary_is_for_people_to_mend(self):
+        primary, standby = self.pair()
+        trainer = self.counting((primary, standby), pushes=3_000)
+        self.until_in_sync(primary)
+        self.until_more("before all is lost", 20)
+        trainer.signal(signal.SIGSTOP)
+        held = standby.status()["shards"][0]["version"]
+        self.etcd.kill()
+        primary.kill()
+        self.assertTrue(self.etcd.start(empty=True))
+        self.restarted(primary)  # with nothing: it may not be the one to begin
+        standby.until_status("the plan is there again, and names nobody who may take over",
+                             lambda status: status["group"]["epoch"] == 1 and status["group"]["role"] == "newcomer")
+        self.assertEqual(self.psd("recover", "--server", standby.address).returncode, 0)
+        self.until_primary(standby, 2)
+        self.assertGreaterEqual(standby.status()["shards"][0]["version"], held)
+        self.until_in_sync(standby)
+        trainer.signal(signal.SIGCONT)
+        self.check_counts(standby)
+
     def test_sigterm_hands_over(self):
         primary, standby = self.pair()
         for rank in range(2):

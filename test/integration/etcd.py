@@ -30,8 +30,10 @@ class Etcd:
                 return
         raise AssertionError("etcd did not start")
 
-    def start(self):
-        """False: it ended before it answered."""
+    def start(self, empty=False):
+        """False: it ended before it answered. `empty`: without what it held."""
+        if empty:
+            shutil.rmtree(self.data)
         self.process = processes.Process(self.test.folder, self.test._name("etcd"), [
             PROGRAM, "--data-dir", self.data, "--unsafe-no-fsync", "--listen-client-urls", self.endpoint,
             "--advertise-client-urls", self.endpoint, "--listen-peer-urls", self.peer,

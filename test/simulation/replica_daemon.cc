@@ -99,7 +99,7 @@ void ReplicaDaemon::act(const action::Swap& swap) {
 
 void ReplicaDaemon::swapTimedOut() {
   swaps_++;
-  if (host_.broken() != Broken::noAnswerIsNo || state_.plan().revision == 0)
+  if (host_.broken() != Broken::noAnswerIsNo || state_.plan().vacant())
     return perform(state_.swapUnknown(now()));
   PlanView refused = state_.plan();
   refused.revision++;
@@ -131,7 +131,8 @@ void ReplicaDaemon::act(const action::Promote& promote) {
   epoch_ = promote.epoch;
   gatesOpen_ = true;
   answered_ = log_.size();
-  origin_ = Origin{id_, epoch_};
+  history_ = epoch_;
+  origin_ = Origin{id_, history_};
 }
 
 void ReplicaDaemon::push(const ReplicaPush& push) {
@@ -187,7 +188,7 @@ void ReplicaDaemon::subscribed(const Connection& connection, DaemonId from, std:
   perform(state_.standbySubscribed(from, now()));
   ReplicaDaemon* standby = host_.living(from);
   if (!alive_ || !followers_.contains(from) || standby == nullptr) return;
-  const Origin mine{id_, epoch_};
+  const Origin mine{id_, history_};
   if (origin == mine && held <= log_.size()) {
     for (uint64_t number = held + 1; number <= log_.size(); number++) sendRecord(connection, standby, number);
     return;
@@ -199,7 +200,7 @@ void ReplicaDaemon::subscribed(const Connection& connection, DaemonId from, std:
 
 void ReplicaDaemon::sendRecord(const Connection& connection, ReplicaDaemon* to, uint64_t number) {
   if (to == nullptr) return;
-  connection->send(1, [to, connection, mine = Origin{id_, epoch_}, number, push = log_.at(number)] {
+  connection->send(1, [to, connection, mine = Origin{id_, history_}, number, push = log_.at(number)] {
     to->run([=] { to->record(connection, mine, number, push); });
   });
 }
@@ -221,7 +222,7 @@ void ReplicaDaemon::beat() {
   for (const auto& [id, connection] : followers_) {
     ReplicaDaemon* standby = host_.living(id);
     if (standby == nullptr) continue;
-    connection->send(1, [standby, connection = connection, mine = Origin{id_, epoch_}] {
+    connection->send(1, [standby, connection = connection, mine = Origin{id_, history_}] {
       standby->run([=] { standby->beaten(connection, mine); });
     });
   }

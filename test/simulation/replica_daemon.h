@@ -22,6 +22,7 @@ enum class Broken {
   noAnswerIsNo,      ///< takes a swap without an answer for a refused one
   sameName,          ///< goes on under its number after it died
   keepsState,        ///< steps down and keeps what it has
+  beginsAtOnce,      ///< makes a plan where there is none without waiting for who served
 };
 
 class ReplicaDaemon;
@@ -61,6 +62,7 @@ class ReplicaDaemon {
   const ReplicaLog& log() const { return log_; }
   const GroupState& state() const { return state_; }
   bool gatesClosed() const { return !gatesOpen_; }
+  bool standsStill() const { return now() < pausedTill_; }
   /// Whether it has read the plan, which is the first thing that it does.
   bool started() const { return started_; }
 
@@ -71,6 +73,10 @@ class ReplicaDaemon {
   void push(const ReplicaPush& push);
   void handOver() { perform(state_.handOver(now())); }
   void leave() { perform(state_.leave(now())); }
+  /// The plan, as a watch tells it.
+  void learn(const PlanView& plan) {
+    if (started_) perform(state_.planRead(plan, now()));
+  }
   void claim(const PlanView& plan) { perform(state_.claim(plan, now())); }
   /// Runs in the process: later where that stands still, never where it has died.
   void run(const std::function<void()>& event);
@@ -98,6 +104,7 @@ class ReplicaDaemon {
   void act(const group_action::CloseReplication&);
   void act(const group_action::TellLeaving&);
   void act(const group_action::Promote& promote);
+  void act(const group_action::Renewed& renewed) { epoch_ = renewed.epoch; }
   void act(const group_action::StepDown& down) { host_.steppedDown(*this, down.handedOver); }
   void act(const group_action::Ended&) { host_.ended(*this); }
 
@@ -135,6 +142,7 @@ class ReplicaDaemon {
   uint64_t swaps_ = 0, reads_ = 0;          // the newest request's number; even: it was answered
   // The primary.
   uint64_t epoch_ = 0;
+  uint64_t history_ = 0;  // the epoch that it became primary in
   bool gatesOpen_ = true;
   uint64_t answered_ = 0;
   std::map<uint64_t, ReplicaPush> unanswered_;  // by record

@@ -21,21 +21,26 @@ class ReplicaEngine {
   /// `answer(won, plan)`. `whatever`: without looking at the revision.
   void swap(size_t from, uint64_t expected, const PlanView& wanted, bool whatever,
             std::function<void(bool, const PlanView&)> answer) {
-    network_.send(from, ReplicaNetwork::kEngine, delay(), [=, this] {
-      if (away_) return;
+    network_.send(from, ReplicaNetwork::kEngine, delay(), [=, this, losses = losses_] {
+      if (away_ || losses != losses_) return;
       const bool wins = whatever || plan_.revision == expected;
       if (wins) write(wanted);
       reply(from, [answer, wins, plan = plan_] { answer(wins, plan); });
     });
   }
   void read(size_t from, std::function<void(const PlanView&)> answer) {
-    network_.send(from, ReplicaNetwork::kEngine, delay(), [=, this] {
-      if (!away_) reply(from, [answer, plan = plan_] { answer(plan); });
+    network_.send(from, ReplicaNetwork::kEngine, delay(), [=, this, losses = losses_] {
+      if (!away_ && losses == losses_) reply(from, [answer, plan = plan_] { answer(plan); });
     });
   }
   /// Another group's part of the document changes.
   void touch() {
-    if (plan_.revision > 0) write(plan_);
+    if (!plan_.vacant()) write(plan_);
+  }
+  /// What it held is gone, and what was asked before has no answer.
+  void lose() {
+    losses_++;
+    plan_ = {.revision = plan_.revision + 1};
   }
   /// Called after each swap, with what was there before.
   void whenWritten(std::function<void(const PlanView&)> hook) { hook_ = std::move(hook); }
@@ -46,8 +51,11 @@ class ReplicaEngine {
     return random.oneIn(10) ? random.between(20, 250) : network_.delay();
   }
   void reply(size_t to, std::function<void()> answer) {
-    if (!network_.random().oneIn(20))
-      network_.send(ReplicaNetwork::kEngine, to, network_.delay(), std::move(answer));
+    if (network_.random().oneIn(20)) return;
+    network_.send(ReplicaNetwork::kEngine, to, network_.delay(),
+                  [this, losses = losses_, answer = std::move(answer)] {
+                    if (losses == losses_) answer();
+                  });
   }
   void write(const PlanView& wanted) {
     const PlanView before = plan_;
@@ -59,6 +67,7 @@ class ReplicaEngine {
   ReplicaNetwork& network_;
   PlanView plan_;
   bool away_ = false;
+  uint64_t losses_ = 0;
   std::function<void(const PlanView&)> hook_;
 };
 

@@ -21,6 +21,7 @@ void add(ReplicaCounts& sum, const ReplicaCounts& more) {
   sum.handovers += more.handovers;
   sum.claims += more.claims;
   sum.steppedDown += more.steppedDown;
+  sum.renewed += more.renewed;
 }
 
 std::string describe(const ReplicaCounts& counts) {
@@ -28,7 +29,7 @@ std::string describe(const ReplicaCounts& counts) {
          std::to_string(counts.added) + " standbys added, " + std::to_string(counts.removed) + " removed, " +
          std::to_string(counts.failovers) + " failovers, " + std::to_string(counts.handovers) +
          " hand-overs, " + std::to_string(counts.claims) + " claims, " + std::to_string(counts.steppedDown) +
-         " stepped down";
+         " stepped down, " + std::to_string(counts.renewed) + " plans written again";
 }
 
 ReplicaCounts simulate(uint64_t schedules, Wait wait) {
@@ -63,6 +64,7 @@ TEST_CASE(
   CHECK(counts.handovers > 0);
   CHECK(counts.claims > 0);
   CHECK(counts.steppedDown > 0);
+  CHECK(counts.renewed > 0);
 }
 
 TEST_CASE(
@@ -79,6 +81,9 @@ TEST_CASE("replica: the simulation catches daemons that break a rule") {
   SECTION("5: no answer taken for a no") { CHECK(caughtAt(Broken::noAnswerIsNo, 2500) > 0); }
   SECTION("6: itself after its death") { CHECK(caughtAt(Broken::sameName, 600) > 0); }
   SECTION("8: deposed, and keeps what it has") { CHECK(caughtAt(Broken::keepsState, 2500) > 0); }
+  SECTION("10: a plan of one's own in the place of one that is gone") {
+    CHECK(caughtAt(Broken::beginsAtOnce, 2500) > 0);
+  }
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 namespace psd::testing {
 namespace {
 
-constexpr uint64_t kMishapsMs = 2500;
+constexpr uint64_t kAbsenceMs = 1000;
+constexpr uint64_t kMishapsMs = kAbsenceMs + 2500;
 constexpr uint64_t kSettledMs = 10'000;  // so long after the last mishap everything is as it should be
 
 std::string text(DaemonId id) { return std::to_string(id.value); }
@@ -15,7 +16,8 @@ std::string text(DaemonId id) { return std::to_string(id.value); }
 ReplicaWorld::ReplicaWorld(Random& random, Broken broken, GroupRules::Wait wait)
     : random_(random), broken_(broken), network_(random, time_), engine_(network_) {
   using std::chrono::milliseconds;
-  rules_ = {milliseconds(15), milliseconds(60), milliseconds(150), wait};
+  rules_ = {milliseconds(15), milliseconds(60), milliseconds(150), wait,
+            milliseconds(broken == Broken::beginsAtOnce ? 0 : kAbsenceMs)};
   places_.resize(random.oneIn(3) ? 3 : 2);
   engine_.whenWritten([this](const PlanView& before) { written(before); });
 }
@@ -25,7 +27,7 @@ std::string ReplicaWorld::run() {
     network_.after(random_.between(0, 20), [this, place] { restart(place); });
   }
   for (size_t i = 0; i < trainers_.size(); i++) network_.after(5 + i, [this, i] { train(i); });
-  network_.after(random_.between(50, 400), [this] { mishap(); });
+  network_.after(kAbsenceMs + random_.between(50, 400), [this] { mishap(); });
   network_.after(kMishapsMs, [this] { heal(); });
   if (!time_.run(2'000'000)) violated("goes round in circles");
   return violation_;
@@ -85,6 +87,7 @@ void ReplicaWorld::steppedDown(ReplicaDaemon& daemon, bool handedOver) {
 
 void ReplicaWorld::mishap() {
   if (!mishaps_ || finished()) return;
+  const uint64_t losses = losses_;
   const uint64_t kind = random_.between(0, 99);
   const size_t place = random_.below(places_.size());
   if (kind < 52) {
@@ -100,12 +103,16 @@ void ReplicaWorld::mishap() {
     onPrimary(&ReplicaDaemon::handOver);
   } else if (kind < 94) {
     if (places_[place].daemon != nullptr) places_[place].daemon->leave();
-  } else if (kind < 97) {
+  } else if (kind < 96) {
     engine_.touch();
+  } else if (kind < 98) {
+    loseThePlan();
   } else {
     claimIfDead();
   }
-  network_.after(random_.between(20, 500), [this] { mishap(); });
+  // What is lost and then cut off is for people to mend.
+  const uint64_t quiet = losses_ > losses ? 800 : 0;
+  network_.after(quiet + random_.between(20, 500), [this] { mishap(); });
 }
 
 void ReplicaWorld::cutSomething(uint64_t kind) {
@@ -142,7 +149,7 @@ void ReplicaWorld::onPrimary(void (ReplicaDaemon::*call)()) {
 /// answered.
 void ReplicaWorld::claimIfDead() {
   const PlanView& plan = engine_.plan();
-  if (plan.revision == 0 || living(plan.primary) || (plan.standby && living(*plan.standby))) return;
+  if (plan.vacant() || living(plan.primary) || (plan.standby && living(*plan.standby))) return;
   for (const Place& place : places_) {
     ReplicaDaemon* daemon = place.daemon;
     if (daemon == nullptr || !daemon->started()) continue;
@@ -151,6 +158,29 @@ void ReplicaWorld::claimIfDead() {
     daemon->run([daemon, plan] { daemon->claim(plan); });
     return;
   }
+}
+
+/// The engine forgets all, at a time when the primary lives and is heard by the engine: what both lose at
+/// once is for people to mend.
+void ReplicaWorld::loseThePlan() {
+  ReplicaDaemon* primary = living(engine_.plan().primary);
+  if (engine_.away() || primary == nullptr || primary->state().role() != GroupRole::primary) return;
+  if (primary->gatesClosed() || primary->standsStill()) return;
+  if (!network_.openBothWays(primary->place(), ReplicaNetwork::kEngine)) return;
+  losses_++;
+  engine_.lose();
+  tellAll(10);
+}
+
+/// As watches and the reads beside them tell daemons of a plan that is another one.
+void ReplicaWorld::tellAll(uint64_t times) {
+  for (size_t place = 0; place < places_.size(); place++) {
+    network_.send(ReplicaNetwork::kEngine, place, network_.delay(), [this, place, plan = engine_.plan()] {
+      ReplicaDaemon* daemon = places_[place].daemon;
+      if (daemon != nullptr) daemon->run([daemon, plan] { daemon->learn(plan); });
+    });
+  }
+  if (times > 1) network_.after(30, [this, times] { tellAll(times - 1); });
 }
 
 void ReplicaWorld::heal() {
@@ -245,7 +275,9 @@ void ReplicaWorld::written(const PlanView& before) {
   if (plan.epoch == before.epoch) {
     counts_.added += plan.standby.has_value();
     counts_.removed += !plan.standby;
-  } else if (before.revision > 0) {
+  } else if (before.vacant()) {
+    counts_.renewed += before.revision > 0 && plan.epoch > 1;
+  } else {
     ReplicaDaemon* old = living(before.primary);
     const bool handedOver = old != nullptr && old->state().role() == GroupRole::primary && old->gatesClosed();
     (before.standby != plan.primary ? counts_.claims : handedOver ? counts_.handovers : counts_.failovers)++;
@@ -256,7 +288,7 @@ void ReplicaWorld::written(const PlanView& before) {
 /// Whoever the plan lets serve, now or by taking over, holds every answered push, and none twice.
 void ReplicaWorld::check(const std::string& when) {
   const PlanView& plan = engine_.plan();
-  if (plan.revision == 0) return;
+  if (plan.vacant()) return;
   checkHolds(plan.primary, when);
   if (plan.standby) checkHolds(*plan.standby, when);
 }

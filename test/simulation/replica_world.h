@@ -21,6 +21,7 @@ struct ReplicaCounts {
   uint64_t handovers = 0;  ///< planned
   uint64_t claims = 0;     ///< by decision, after primary and standby had died
   uint64_t steppedDown = 0;
+  uint64_t renewed = 0;  ///< plans that were gone, by who served
 };
 
 /// Two or three daemons that hold one group, an engine, and trainers that push, over a network; crashes,
@@ -64,6 +65,8 @@ class ReplicaWorld : private ReplicaHost {
   void crash(size_t place);
   void onPrimary(void (ReplicaDaemon::*call)());
   void claimIfDead();
+  void loseThePlan();
+  void tellAll(uint64_t times);
   void heal();
   void settle();
   void train(size_t trainer);
@@ -88,6 +91,7 @@ class ReplicaWorld : private ReplicaHost {
   std::array<uint64_t, kReplicaTrainers> answered_{};  // the last step of each
   std::map<uint64_t, DaemonId> answerers_;             // by epoch
   uint64_t lastId_ = 0;
+  uint64_t losses_ = 0;  // of the plan
   bool mishaps_ = true;
   bool finished_ = false;
   std::string violation_;

@@ -37,6 +37,12 @@ void MemoryRegister::erase(const std::string& key) {
   changed();
 }
 
+void MemoryRegister::lose() {
+  keys_.clear();
+  revision_ = 0;
+  changed();
+}
+
 kj::Promise<void> MemoryRegister::whenChanged() {
   auto pair = kj::newPromiseAndFulfiller<void>();
   waiting_.push_back(kj::mv(pair.fulfiller));
@@ -92,7 +98,7 @@ kj::Promise<Result<Swapped>> MemoryEngine::swap(std::string key, uint64_t expect
   return answer<Swapped>(swapped);
 }
 
-kj::Promise<Result<Stored>> MemoryEngine::changed(std::string key, uint64_t afterRevision) {
+kj::Promise<Result<Stored>> MemoryEngine::changed(std::string key, uint64_t knownRevision) {
   kj::Promise<void> next = nullptr;
   if (away_) {
     auto pair = kj::newPromiseAndFulfiller<void>();
@@ -100,10 +106,10 @@ kj::Promise<Result<Stored>> MemoryEngine::changed(std::string key, uint64_t afte
     next = kj::mv(pair.promise);
   } else {
     Stored now = register_.read(key);
-    if (now.revision > afterRevision) return Result<Stored>(std::move(now));
+    if (now.revision != knownRevision) return Result<Stored>(std::move(now));
     next = register_.whenChanged();
   }
-  return next.then([this, key = std::move(key), afterRevision] { return changed(key, afterRevision); });
+  return next.then([this, key = std::move(key), knownRevision] { return changed(key, knownRevision); });
 }
 
 kj::Promise<Status> MemoryEngine::announce(std::string key, std::string text, uint64_t) {

@@ -16,6 +16,8 @@ class MemoryRegister {
   Swapped swap(const std::string& key, uint64_t expectedRevision, const std::string& text);
   void put(const std::string& key, const std::string& text);
   void erase(const std::string& key);
+  /// All that it holds is lost, and revisions begin anew.
+  void lose();
   /// Resolves with the next change of any key.
   kj::Promise<void> whenChanged();
 
@@ -49,7 +51,7 @@ class MemoryEngine final : public Engine {
 
   kj::Promise<Result<Stored>> read(std::string key) override;
   kj::Promise<Result<Swapped>> swap(std::string key, uint64_t expectedRevision, std::string text) override;
-  kj::Promise<Result<Stored>> changed(std::string key, uint64_t afterRevision) override;
+  kj::Promise<Result<Stored>> changed(std::string key, uint64_t knownRevision) override;
   kj::Promise<Status> announce(std::string key, std::string text, uint64_t ttlSeconds) override;
 
  private:

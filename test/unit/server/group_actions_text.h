@@ -40,6 +40,9 @@ struct ActionText {
   std::string operator()(const group_action::Promote& it) const {
     return "promote " + std::to_string(it.epoch);
   }
+  std::string operator()(const group_action::Renewed& it) const {
+    return "renewed " + std::to_string(it.epoch);
+  }
   std::string operator()(const group_action::StepDown& it) const {
     return it.handedOver ? "step down whole" : "step down";
   }

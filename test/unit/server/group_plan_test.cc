@@ -99,6 +99,59 @@ TEST_CASE("a swap without an answer, and one that makes no sense of the plan, ar
   CHECK(pair.read(pair.one) == made);
 }
 
+TEST_CASE("a plan that is gone is told of, and written again as it was wanted") {
+  Pair pair;
+  const PlanView first = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
+  const PlanView named =
+      pair.swapped(pair.one, first.revision, {0, 1, kOne, kOther}, at("tcp://other:2")).plan;
+  CHECK(pair.read(pair.other) == named);
+  SECTION("its key") { pair.all.erase(kKey); }
+  SECTION("with all that the engine held") { pair.all.lose(); }
+  auto gone = pair.loop.wait(pair.one.plan.changed());
+  PSD_REQUIRE_OK(gone);
+  CHECK(gone->vacant());
+  CHECK(gone->revision > named.revision);
+  CHECK(pair.one.plan.trouble().find("the plan is gone") == 0);
+  CHECK(pair.one.plan.addressesOf(kOther) == at("tcp://other:2"));
+  // What was wanted of the one that is gone cannot happen any more.
+  CHECK_FALSE(pair.loop.wait(pair.one.plan.swap(named.revision, {0, 1, kOne, {}}, {})).ok());
+  const auto again = pair.swapped(pair.one, gone->revision, {0, 3, kOne, kOther});
+  CHECK(again.won);
+  CHECK(again.plan.revision > gone->revision);
+  CHECK(again.plan.epoch == 3);
+  CHECK(again.plan.standby == kOther);
+  CHECK(pair.one.plan.trouble().empty());
+  const PlanView seen = pair.read(pair.other);
+  CHECK(seen.revision > named.revision);
+  CHECK(seen.sameGroup(again.plan));
+  CHECK(pair.other.plan.addressesOf(kOne) == at("tcp://one:1"));
+}
+
+TEST_CASE("a plan of who knew nothing of the one that is gone is newer than that one") {
+  Pair pair;
+  const PlanView made = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
+  pair.all.put(kKey + "2", "so that revisions are higher than they will be");
+  const PlanView touched = pair.swapped(pair.one, made.revision, {0, 1, kOne, kOther}, at("tcp://x:1")).plan;
+  pair.all.lose();
+  pair.swapped(pair.other, 0, {0, 1, kOther, {}});
+  const PlanView seen = pair.read(pair.one);
+  CHECK(seen.revision > touched.revision);
+  CHECK(seen.primary == kOther);
+}
+
+TEST_CASE("an answer from before the loss of a plan says nothing after it") {
+  Pair pair;
+  const PlanView made = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
+  pair.one.engine.holdAnswers();
+  auto late = pair.one.plan.read();
+  pair.all.erase(kKey);
+  const PlanView view = pair.loop.wait(pair.one.plan.changed()).value();
+  CHECK(view.vacant());
+  pair.one.engine.releaseAnswers();
+  CHECK(pair.loop.wait(kj::mv(late)).value() == view);
+  CHECK(pair.one.plan.trouble().find("the plan is gone") == 0);
+}
+
 TEST_CASE("a document that is no plan is trouble, and what was known stays") {
   Pair pair;
   const PlanView made = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;

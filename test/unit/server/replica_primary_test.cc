@@ -17,12 +17,14 @@ constexpr DaemonId kMe{7}, kOther{9}, kThird{11};
 /// A primary from its first start on, and the engine's answers to it.
 struct Primary {
   explicit Primary(GroupRules::Wait wait = GroupRules::Wait::standby) : state(kMe, rules(wait), now) {
-    CHECK(text(state.start({}, 0, now)) == "swap 0 1:7+none");
+    CHECK(text(state.start({}, 0, now)) == "");
+    CHECK(silence(milliseconds(950)) == "");  // who served in a plan that is gone would write it now
+    CHECK(silence(milliseconds(50)) == "swap 0 1:7+none");
     CHECK(text(state.swapWon({1, 1, kMe, {}}, now)) == "promote 1");
     CHECK(state.role() == GroupRole::primary);
   }
   static GroupRules rules(GroupRules::Wait wait) {
-    return {milliseconds(50), milliseconds(300), milliseconds(1500), wait};
+    return {milliseconds(50), milliseconds(300), milliseconds(1500), wait, milliseconds(1000)};
   }
 
   std::string append(uint64_t number) { return text(state.recordAppended(number, now)); }
@@ -231,6 +233,41 @@ TEST_CASE(
   CHECK(primary.holds(1) == "");
   CHECK(primary.append(2) == "");
   CHECK(text(primary.state.leave(primary.now)) == "");
+}
+
+TEST_CASE("replica, rule 10: a primary writes its plan again that is gone, with the standby that it hears") {
+  Primary primary;
+  SECTION("alone") {
+    CHECK(text(primary.state.planRead({2, 0, {}, {}}, primary.now)) == "swap 2 3:7+none");
+    CHECK(text(primary.state.swapWon({3, 3, kMe, {}}, primary.now)) == "renewed 3");
+    CHECK(primary.append(1) == "answer 1");
+  }
+  SECTION("with its standby, which goes on holding all that is answered") {
+    primary.pair(2);
+    CHECK(text(primary.state.planRead({3, 0, {}, {}}, primary.now)) == "swap 3 3:7+9");
+    CHECK(primary.append(3) == "");
+    CHECK(text(primary.state.swapWon({4, 3, kMe, kOther}, primary.now)) == "renewed 3, in sync 9");
+    CHECK(primary.append(4) == "");
+    CHECK(primary.holds(4) == "answer 4");
+  }
+  SECTION("a standby that it does not hear may have taken over: that one first, and no answers meanwhile") {
+    primary.pair(2);
+    CHECK(text(primary.state.standbyConnectionGone(kOther, primary.now)) == "");
+    CHECK(text(primary.state.planRead({3, 0, {}, {}}, primary.now)) == "");
+    CHECK(primary.append(3) == "");
+    CHECK(primary.silence(milliseconds(950)) == "");
+    CHECK(primary.silence(milliseconds(50)) == "swap 3 3:7+none");
+    SECTION("it has not") {
+      CHECK(text(primary.state.swapWon({4, 3, kMe, {}}, primary.now)) == "renewed 3, answer 3");
+    }
+    SECTION("it has") {
+      CHECK(text(primary.state.swapRefused({4, 4, kOther, {}}, primary.now)) == "step down");
+    }
+  }
+  SECTION("somebody else was first") {
+    CHECK(text(primary.state.planRead({2, 0, {}, {}}, primary.now)) == "swap 2 3:7+none");
+    CHECK(text(primary.state.swapRefused({3, 1, kThird, {}}, primary.now)) == "step down");
+  }
 }
 
 TEST_CASE("replica: one standby at a time, and none in the place of one that may take over") {

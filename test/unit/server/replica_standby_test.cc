@@ -41,6 +41,32 @@ struct Follower {
   GroupState state;
 };
 
+TEST_CASE("replica, rule 10: nobody makes itself primary of a plan that is gone") {
+  Follower one;
+  one.inSync(3);
+  CHECK(one.read({3, 0, {}, {}}) == "");  // the primary writes it again
+  CHECK(one.state.role() == GroupRole::newcomer);
+  SECTION("it does, in another epoch: what is here leads on") {
+    CHECK(one.read({4, 3, kPrimary, kMe}) == "");
+    CHECK(one.state.role() == GroupRole::standby);
+    CHECK(one.state.takes(kPrimary, 1));
+    CHECK(one.refuses() == "close replication, swap 4 4:9+none");
+  }
+  SECTION("it is dead: the plan as it was, without a standby, and people decide") {
+    CHECK(one.refuses() == "swap 3 1:7+none");
+    CHECK(text(one.state.swapWon({4, 1, kPrimary, {}}, one.now)) == "");
+    CHECK(one.state.role() == GroupRole::newcomer);
+    CHECK(text(one.state.claim({4, 1, kPrimary, {}}, one.now)) == "swap 4 2:9+none");
+  }
+  SECTION("it was about to take over") {
+    Follower late;
+    late.inSync(3);
+    CHECK(late.refuses() == "close replication, swap 2 2:9+none");
+    CHECK(late.refused({3, 0, {}, {}}) == "swap 3 1:7+none");
+    CHECK(text(late.state.swapWon({4, 1, kPrimary, {}}, late.now)) == "follow 7 in 1");
+  }
+}
+
 TEST_CASE("replica: with no plan the first one makes it, and of two one wins") {
   Follower one(std::nullopt);
   CHECK(text(one.state.start({}, 5, one.now)) == "swap 0 1:9+none");
