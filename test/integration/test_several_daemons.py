@@ -38,8 +38,8 @@ class SeveralDaemons(ProcessTest):
 
     def test_a_run_from_start_to_end(self):
         daemons = self.several(policy="locked", exit_when_done="true")
-        trainers = [self.start_trainer("train", "--server", self.addresses[1], "--rank", "auto", "--world-size", 2, "--model", "mlp", "--data",
-                                       "synthetic:512", "--epochs", 4, "--threads", 1, "--device", "cpu") for _ in range(2)]
+        trainers = [self.start_trainer("train", "--server", self.addresses[1], "--rank", rank, "--world-size", 2, "--model", "mlp", "--data",
+                                       "synthetic:512", "--epochs", 4, "--threads", 1, "--device", "cpu") for rank in range(2)]
         for trainer in trainers:
             self.assert_ends(trainer)
             self.assertIn("8 shard(s) on 2 daemons: ", trainer.err)
