@@ -181,8 +181,9 @@ Result<std::unique_ptr<Client>> PartitionedClient::connect(const ClientOptions& 
     for (const std::string& server : own.servers) PSD_RETURN_IF_ERROR(parseAddress(server).status());
     if (first.server().starts_with("tls://") && !tokenInTheClear(options.token, own.servers).empty()) {
       return Error{ErrorCode::invalidArgument,
-                   daemon.name + ": the token, which went over TLS so far, would go there in the clear: all "
-                                 "addresses in `daemons` are to be tls://, unix:// or of this machine"};
+                   daemon.name +
+                       ": the token, which went over TLS so far, would go there in the clear: all "
+                       "addresses in `daemons` are to be tls://, unix:// or of this machine"};
     }
     if (options.onEvent) {
       own.onEvent = [tell = options.onEvent, name = daemon.name](const ClientEvent& event) {
