@@ -98,7 +98,8 @@ void GroupSide::start() { member_->start(continued()); }
 
 bool GroupSide::goesOnElsewhere() const {
   const GroupStatus status = member_->status();
-  return member_->serves() == 0 || !status.standby.empty();
+  const bool inSync = !status.standby.empty() && status.standby == status.follower;
+  return member_->serves() == 0 || inSync;
 }
 
 // --- As primary ----------------------------------------------------------------------------------------

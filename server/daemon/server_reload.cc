@@ -146,9 +146,10 @@ kj::Promise<Status> Server::changeAtRest(const LoadedConfig& next) {
         // model.
         const std::vector<bool> keep = samePolicies(loaded_, next);
         return host_.models().settle(keep).then([this, &next, keep] {
+          const bool otherRules = rulesText(loaded_.effective) != rulesText(next.effective);
           loaded_ = next;
           if (group_) group_->keepOwn(loaded_.effective);
-          if (replicator_) replicator_->beginAnew();  // a standby begins again, with this configuration
+          if (replicator_ && otherRules) replicator_->beginAnew();  // a standby begins again, with these
           budgets_.follow(loaded_.config.limits);
           host_.adopt(std::make_shared<const DaemonConfig>(loaded_.config), keep);
           coordinator_.follow(runTermsOf(loaded_.config));

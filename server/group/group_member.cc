@@ -101,22 +101,26 @@ kj::Promise<void> GroupMember::keepTicking() {
 }
 
 void GroupMember::tick() {
-  if (feed_ && state_.primary()) {
-    const uint64_t heard = feed_->state().heardMs;
-    if (std::exchange(feedHeardMs_, heard) != heard) {
-      happen([&](TimePoint time) { return state_.standbyHeard(follower_, time); });
-    }
-    if (feed_ && feed_->state().hasImage) {  // the rules may have let it go just now
-      const uint64_t held = replicator_->heldTo() - 1;
-      happen([&](TimePoint time) { return state_.standbyHolds(follower_, held, time); });
-    }
-  }
+  listenToFollower();
   if (const uint64_t heard = *heardMs_; std::exchange(heardTold_, heard) != heard) {
     happen([&](TimePoint time) { return state_.primaryHeard(time); });
     tellHeld();
   }
   happen([&](TimePoint time) { return state_.tick(time); });
   claimWhatIsOurs();
+}
+
+void GroupMember::listenToFollower() {
+  if (!feed_ || !state_.primary()) return;
+  const uint64_t heard = feed_->state().heardMs;
+  if (std::exchange(feedHeardMs_, heard) != heard) {
+    happen([&](TimePoint time) { return state_.standbyHeard(follower_, time); });
+  }
+  if (!feed_ || !feed_->state().hasImage) return;  // the rules may have let it go just now
+  // What it has said before is no sign of life.
+  const uint64_t held = replicator_->heldTo() - 1;
+  if (std::exchange(feedHeld_, held) == held) return;
+  happen([&](TimePoint time) { return state_.standbyHolds(follower_, held, time); });
 }
 
 void GroupMember::tellHeld() {
@@ -138,24 +142,6 @@ void GroupMember::claimWhatIsOurs() {
   const auto wait = milliseconds(2 * terms_.replication.aloneMs);
   if (plan.standby && (!continued_->whole || now() - startedAt_ < wait)) return;
   happen([&](TimePoint time) { return state_.claim(plan, time); });
-}
-
-Status GroupMember::recover() {
-  if (serving_ > 0) return {ErrorCode::invalidArgument, "this daemon is the primary already"};
-  const PlanView plan = state_.plan();
-  if (!started_ || plan.revision == 0)
-    return {ErrorCode::notReady, "the plan is not known yet: " + plan_.trouble()};
-  if (state_.role() == GroupRole::standby) {
-    return {ErrorCode::invalidArgument,
-            "this daemon is the standby in sync: it takes over by itself when the primary is dead"};
-  }
-  if (connection_ &&
-      secondsSince(*heardMs_) * 1000 < 2.0 * static_cast<double>(terms_.replication.silenceMs) &&
-      *heardMs_ > 0) {
-    return {ErrorCode::invalidArgument, "the primary lives: it was heard just now"};
-  }
-  happen([&](TimePoint time) { return state_.claim(plan, time); });
-  return {};
 }
 
 // --- The plan ------------------------------------------------------------------------------------------
@@ -210,7 +196,7 @@ Result<GroupMember::Admitted> GroupMember::admit(const FollowerRequest& request,
   std::shared_ptr<FeedHandle> feed =
       std::make_shared<FeedHandle>(std::move(loop), std::make_shared<FeedState>());
   // Another process at the address of the one before is the sign that that one is dead.
-  if (feed_ && follower_ != request.follower && request.addresses == followerAddresses_) {
+  if (follower_ != DaemonId{} && follower_ != request.follower && request.addresses == followerAddresses_) {
     happen([&](TimePoint time) { return state_.peerRefuses(follower_, time); });
   }
   const PrimaryState* const primary = state_.primary();
@@ -225,6 +211,7 @@ Result<GroupMember::Admitted> GroupMember::admit(const FollowerRequest& request,
   followerName_ = request.name;
   followerAddresses_ = request.addresses;
   feedHeardMs_ = 0;
+  feedHeld_.reset();
   happen([&](TimePoint time) { return state_.standbySubscribed(follower_, time); });
   if (feed_ != feed) return Error{ErrorCode::notReady, "this daemon has another standby"};
   host_.note("standby", fmt::format("{} follows as {}", followerName_, hex(follower_)));

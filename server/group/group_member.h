@@ -78,8 +78,9 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   /// The run ends: the standby, where there is one, does so too. Resolves when it knows. An Error: the engine
   /// has not taken it down, so that daemons that are started anew go on with the run.
   kj::Promise<Status> endRun(const std::string& reason);
-  /// Takes the place of a dead primary with what is here, whatever is lost.
-  Status recover();
+  /// Takes the place of a dead primary with what is here, whatever is lost. Refused where the primary or its
+  /// standby answers; both are asked, for `alone_ms` at most.
+  kj::Promise<Status> recover();
   /// The standby becomes the primary, and this daemon its standby. Resolves when that is so, or cannot be.
   kj::Promise<Status> switchOver();
 
@@ -123,12 +124,19 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> retryStart(const Error& error);
   /// Becomes primary again where this daemon goes on from what the plan's primary had saved.
   void claimWhatIsOurs();
+  /// What the follower has said since it was looked at before.
+  void listenToFollower();
   void tellHeld();
+  /// An error: the daemon answers, or something else does at its address.
+  kj::Promise<Status> wouldRefuse(DaemonId daemon, std::string what);
+  Status claimAfterAll();
   /// Dials the primary that is to be followed. `onlyToLook`: the copy that is here stays; it is found out
   /// whether the primary lives.
   void dial(bool onlyToLook);
   void beginServing(uint64_t epoch);
   void connectionEnded(ConnectionEnd how, const Status& why);
+  /// Tells people why this daemon does not follow yet.
+  void waitFor(const Status& why);
   void caughtUp();
   kj::Promise<Status> tellPlanChanged();
   void close(FeedHandle& feed, const std::string& why);
@@ -157,6 +165,7 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   std::vector<Address> followerAddresses_;
   std::shared_ptr<FeedHandle> feed_;
   uint64_t feedHeardMs_ = 0;
+  std::optional<uint64_t> feedHeld_;  // what the rules know that it holds
 
   // As standby.
   std::optional<group_action::Follow> following_;

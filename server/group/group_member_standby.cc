@@ -53,6 +53,7 @@ void GroupMember::dial(bool onlyToLook) {
   order.events.caughtUp = on([this] { caughtUp(); });
   order.events.planChanged = on([this] { act(group_action::Read{}); });
   order.events.runEnded = on([this](const std::string& reason) { host_.endWithPrimary(reason); });
+  order.events.troubled = on([this](bool, const Status& why) { waitFor(why); });
   order.events.ended = on([this](ConnectionEnd how, const Status& why) { connectionEnded(how, why); });
   connection_ = dial_(std::move(order));
 }
@@ -64,10 +65,14 @@ void GroupMember::caughtUp() {
   tellHeld();
 }
 
-void GroupMember::connectionEnded(ConnectionEnd how, const Status& why) {
-  if (leaving_) return;
+void GroupMember::waitFor(const Status& why) {
   if (waitsFor_ != why.message()) spdlog::warn("following {}: {}", plan_.primaryAddress(), why.message());
   waitsFor_ = why.message();
+}
+
+void GroupMember::connectionEnded(ConnectionEnd how, const Status& why) {
+  if (leaving_) return;
+  waitFor(why);
   const DaemonId primary = following_->primary;
   if (how == ConnectionEnd::dead) {
     happen([&](TimePoint time) { return state_.peerRefuses(primary, time); });
@@ -122,6 +127,7 @@ void GroupMember::act(const group_action::Promote& promoted) {
 
 void GroupMember::beginServing(uint64_t epoch) {
   serving_ = epoch;
+  waitsFor_.clear();
   for (auto& [known, waiter] : std::exchange(servingWaiters_, {})) {
     if (epoch > known) {
       waiter->fulfill(uint64_t{epoch});

@@ -25,6 +25,9 @@ struct PrimaryEvents {
   std::function<void()> caughtUp;     ///< the model is in place
   std::function<void()> planChanged;  ///< see ReplicaSink in the schema
   std::function<void(std::string reason)> runEnded;
+  /// Nobody has said yet who is there, and it goes on trying. `answers`: somebody is there, whom it cannot
+  /// talk to.
+  std::function<void(bool answers, Status why)> troubled;
   std::function<void(ConnectionEnd how, Status why)> ended;  ///< last, once; not after stop()
 };
 

@@ -168,7 +168,8 @@ void PrimaryState::fenced(const PlanView& view, GroupActions& out) {
 void PrimaryState::settle(TimePoint now, GroupActions& out) {
   if (waiting_ && !mayBeNamed() && (!standby_->connected || gone(now, rules_.silence))) waiting_ = false;
   release(out);
-  if (!waiting_ && standby_ && standby_->connected && standby_->leaves) drop(out);
+  // Whoever follows holds pushes up where it lags, in the plan or not.
+  if (!waiting_ && standby_ && standby_->connected && gone(now, rules_.alone)) drop(out);
   if (gates_ != Gates::open) settleHandOver(now, out);
   if (over_ || talk_.busy()) return;
   if (waiting_ && mayBeNamed() && gone(now, rules_.alone)) return remove(out);

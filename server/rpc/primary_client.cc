@@ -1,5 +1,7 @@
 #include "server/rpc/primary_client.h"
 
+#include <algorithm>
+
 #include <capnp/rpc-twoparty.h>
 #include <kj/async-io.h>
 #include <pthread.h>
@@ -17,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPause{20};
+constexpr milliseconds kPauseMin{20}, kPauseMax{1'000};  // between two attempts, ever longer
 
 /// Takes what the primary tells. Belongs to the connection's thread.
 class Sink final : public schema::ReplicaSink::Server {
@@ -109,13 +111,14 @@ void PrimaryClient::stop() {
 
 void PrimaryClient::run() {
   pthread_setname_np(pthread_self(), "psd-standby");
-  End end = attempt(!followed_);
   // Until somebody there has said who it is, nothing is known.
-  while (!stop_.stopped() && !end.reached) {
-    if (!stop_.pause(kPause)) return;
-    end = attempt(!followed_);
+  for (milliseconds pause = kPauseMin;; pause = std::min(2 * pause, kPauseMax)) {
+    const End end = attempt(!followed_);
+    if (stop_.stopped()) return;
+    if (end.reached) return dial_.events.ended(end.how, end.why);
+    dial_.events.troubled(end.answers, end.why);
+    if (!stop_.pause(pause)) return;
   }
-  if (!stop_.stopped()) dial_.events.ended(end.how, end.why);
 }
 
 PrimaryClient::End PrimaryClient::attempt(bool sink) {
@@ -146,7 +149,7 @@ PrimaryClient::End PrimaryClient::attemptAt(const Address& address, bool sink) {
     wire::StopSignal::InLoop stop(stop_, io.provider->getTimer());
     const auto soon = [&](auto promise) { return stop.within(attempt_, kj::mv(promise)); };
     auto socket = soon(streamOver(io, *std::move(fd), address, credentials_.tls)).wait(io.waitScope);
-    if (!socket.ok()) return {ConnectionEnd::broken, socket.status()};
+    if (!socket.ok()) return {ConnectionEnd::broken, socket.status(), false, true};
     capnp::TwoPartyClient client(*socket->stream);
     auto login = client.bootstrap().castAs<schema::Login>().loginRequest();
     wire::writeLogin("psd " PSD_VERSION, credentials_.token, login);
@@ -172,8 +175,8 @@ PrimaryClient::End PrimaryClient::attemptAt(const Address& address, bool sink) {
     }
     if (taken.isError()) {
       const Error error = wire::readError(taken.getError());
-      return {
-          followed_ ? ConnectionEnd::broken : ConnectionEnd::declined, {error.code, at(error.message)}, true};
+      if (!followed_) return {ConnectionEnd::declined, {error.code, at(error.message)}, true};
+      return {ConnectionEnd::broken, {ErrorCode::unavailable, at("the connection broke")}, true};
     }
     followed_ = true;
     *dial_.heardMs = steadyMs();

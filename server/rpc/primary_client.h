@@ -23,7 +23,8 @@ class PrimaryClient final : public PrimaryConnection {
   struct End {
     ConnectionEnd how = ConnectionEnd::broken;
     Status why;
-    bool reached = false;  ///< somebody answered, or nobody can
+    bool reached = false;  ///< somebody said who it is, or nobody can
+    bool answers = false;  ///< somebody is there who cannot be talked to
   };
   void run();
   /// Attempts at all addresses; `sink`: to follow, else to find out who is there.

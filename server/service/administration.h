@@ -85,8 +85,10 @@ class Administration {
   }
   /// Takes the place of a dead primary with what is here, whatever is lost.
   kj::Promise<Status> recover() {
-    return control_.run(
-        [this](Coordinator&, ParameterHost&) { return group_ ? group_->recover() : Status(noGroup()); });
+    return control_.run([this](Coordinator&, ParameterHost&) -> kj::Promise<Status> {
+      if (!group_) return Status(noGroup());
+      return group_->recover();
+    });
   }
   /// Ends the run; `wait`: resolves with what came of the daemon's last work.
   kj::Promise<Status> stop(std::string reason, bool wait) {

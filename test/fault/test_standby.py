@@ -128,7 +128,7 @@ class Standby(processes.ProcessTest):
     def test_rounds_go_on_at_the_standby(self):
         primary, standby = self.pair(policy="sync")
         for rank in range(2):
-            self.counting((primary, standby), rank, 2, 600, inflight=0)
+            self.counting((primary, standby), rank, 2, 1_500, inflight=0)
         for kill in range(3):
             self.until_in_sync(primary)
             self.until_more("before the primary is killed", 20)
@@ -140,7 +140,7 @@ class Standby(processes.ProcessTest):
             self.assert_ends(trainer)
         # Each round counts once. Right after a take-over a round may be of who was back first.
         rounds = {shard["version"] for shard in primary.status()["shards"]}
-        self.assertGreaterEqual(min(rounds), 600)
+        self.assertGreaterEqual(min(rounds), 1_500)
         self.assertEqual(self.values(primary), {float(each) for each in rounds})
 
     def test_a_dead_standby_holds_up_nobody(self):
@@ -152,6 +152,48 @@ class Standby(processes.ProcessTest):
             self.until_more("by the primary alone", 20)
             standby = self.restarted(standby)
         self.check_counts(primary)
+
+    def until_alone(self, primary):
+        primary.until_status("it is alone", lambda status: status["group"]["standby"] == status["group"]["follower"] == "")
+
+    def standby_stands_still(self, wait):
+        primary, standby = self.pair(replication={"wait": wait, "lag_bytes": 1 << 20, "alone_ms": 700})
+        self.counting((primary, standby), pushes=3_000)
+        primary.until_status("a standby is in sync", lambda status: status["group"]["standby"])
+        self.until_more("before the standby stands still", 20)
+        standby.signal(signal.SIGSTOP)
+        self.until_alone(primary)
+        self.until_more("by the primary alone", 200)  # more than may be on its way to a standby
+        standby.signal(signal.SIGCONT)
+        primary.until_status("it is in sync again", lambda status: status["group"]["standby"])
+        self.check_counts(primary)
+
+    def test_a_standby_that_stands_still_is_left_out(self):
+        self.standby_stands_still("standby")
+
+    def test_a_standby_that_stands_still_is_left_out_where_nothing_waits_for_it(self):
+        self.standby_stands_still("none")
+
+    def test_recover_is_refused_while_the_pair_lives(self):
+        primary, standby = self.pair()
+        self.counting((primary, standby), pushes=2_000)
+        self.until_in_sync(primary)
+        third = self.one()
+        third.until_status("it waits", lambda status: "another standby" in status["group"]["waits"])
+
+        def refused(why):
+            done = self.psd("recover", "--server", third.address)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(why, done.stderr)
+
+        refused("the primary lives")
+        primary.signal(signal.SIGSTOP)  # so that nobody answers, and the standby takes over
+        self.until_primary(standby, 2)
+        primary.signal(signal.SIGCONT)
+        refused("the primary lives")
+        self.until_in_sync(standby)
+        self.assertEqual(standby.status()["group"]["epoch"], 2)
+        self.check_counts(standby)
 
     def test_without_etcd_training_goes_on(self):
         primary, standby = self.pair()
