@@ -60,6 +60,9 @@ Json configOf(const Json& policy) {
       {"policy", policy}, {"shards", 3}, {"threads", kLoops}, {"optimizer", {{"type", "sgd"}, {"lr", 1.0}}}};
 }
 
+/// The rounds of several daemons are not to be endless.
+Json rounds() { return {{"type", "sync"}, {"round_timeout_ms", 600'000}}; }
+
 /// An arena of values; zero in the padding.
 std::vector<float> arenaOf(const std::function<float(uint64_t)>& value) {
   std::vector<float> arena(kElements);
@@ -244,7 +247,7 @@ TEST_CASE("Client: rounds of sync apply the mean of all trainers' gradients") {
   constexpr uint64_t kSteps = 6;
   for (const Way& way : kWays) {
     INFO(way.name);
-    checkTrained(trainTogether(way, {{"type", "sync"}}, kTrainers, kSteps, 0), kSteps,
+    checkTrained(trainTogether(way, rounds(), kTrainers, kSteps, 0), kSteps,
                  expectedAfter(kTrainers, kSteps, 0.25F));
   }
 }
@@ -458,7 +461,8 @@ TEST_CASE("Client: trainers together lose no row's gradient where the policy say
     std::vector<std::vector<float>> results;
     for (const Way& way : kWays) {
       INFO(policy << " " << way.name);
-      LocalServers server(configOfTables({{"type", policy}}), way.daemons);
+      LocalServers server(configOfTables(policy == std::string("sync") ? rounds() : Json{{"type", policy}}),
+                          way.daemons);
       std::vector<std::unique_ptr<Client>> clients;
       const std::vector<float> initial(ModelLayout(kTables).totalElements());
       for (uint32_t rank = 0; rank < kTrainers; rank++) {
@@ -519,7 +523,7 @@ TEST_CASE("Client: a gradient of a row that is not finite is refused, and the se
 TEST_CASE("Client: interrupt() ends what waits") {
   for (const Way& way : kWays) {
     INFO(way.name);
-    LocalServers server(configOf({{"type", "sync"}}), way.daemons);
+    LocalServers server(configOf(rounds()), way.daemons);
     const auto waits = way.make(server, 0), never = way.make(server, 1);
     mustJoin(*waits, 0, 2, integers(1));
     mustJoin(*never, 1, 2, integers(1));

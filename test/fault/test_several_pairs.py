@@ -113,7 +113,7 @@ class SeveralPairs(processes.ProcessTest):
     def test_rounds_go_on(self):
         rounds = lambda statuses: {float(shard["version"]) for status in statuses for shard in status["shards"]}
         # Each round counts once. Right after a take-over a round may be of who was back first.
-        self.check(0, rounds, policy="sync", policy__start_trainers=2)
+        self.check(0, rounds, policy="sync", policy__start_trainers=2, policy__round_timeout_ms=2_000)
 
 
 if __name__ == "__main__":
