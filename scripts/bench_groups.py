@@ -10,6 +10,7 @@ from bench_models import TableModels
 from bench_python import Python
 from bench_report import Row, gigabytes, mebibytes, microseconds, milliseconds
 from bench_rows import Rows
+from bench_several import Several
 from bench_standby import Standby
 from bench_tls import Tls
 
@@ -387,5 +388,5 @@ class Devices(Group):
                              None, gigabytes) for operation in ("pull", "push") if "nothing" not in medians]
 
 
-GROUPS = (Transfer, Latency, Train, Python, Rows, TableModels, Memory, Sizes, Trainers, Connections, Tls, Standby, Sweep, Devices, Optimizers,
+GROUPS = (Transfer, Latency, Train, Python, Rows, TableModels, Memory, Sizes, Trainers, Connections, Tls, Standby, Several, Sweep, Devices, Optimizers,
           Kernels, Aggregators)

@@ -32,19 +32,77 @@ uint64_t rowGrain(const TensorSpec& tensor) {
 
 uint64_t distance(uint64_t one, uint64_t other) { return one > other ? one - other : other - one; }
 
-/// The place in the layout nearest to `ideal` where a cut can go.
-uint64_t cutNear(const ModelSpec& model, const ModelLayout& layout, uint64_t ideal, uint64_t share) {
-  if (ideal >= layout.totalElements()) return layout.totalElements();
-  const size_t index = layout.tensorAt(ideal);
-  const TensorPlace place = layout.places()[index];
-  const uint64_t end =
-      index + 1 < layout.places().size() ? layout.places()[index + 1].begin : layout.totalElements();
-  const uint64_t boundary = distance(place.begin, ideal) <= distance(end, ideal) ? place.begin : end;
-  if (distance(boundary, ideal) <= share / kNearEnough) return boundary;
-  const TensorSpec& tensor = model.tensors[index];
-  const uint64_t step = rowGrain(tensor) * (tensor.elementCount() / rowsOf(tensor));
-  const uint64_t cut = place.begin + (ideal - place.begin + step / 2) / step * step;
-  return cut < place.begin + place.count ? cut : end;
+/// The places in a model's layout where a cut can go: where a tensor begins, and between rows of one. The
+/// model outlives it.
+class Cuts {
+ public:
+  explicit Cuts(const ModelSpec& model) : model_(model), layout_(model) {}
+
+  const ModelLayout& layout() const { return layout_; }
+  uint64_t total() const { return layout_.totalElements(); }
+
+  /// The one nearest to `ideal`, below the end, or one between two tensors that is nearly as near.
+  uint64_t near(uint64_t ideal) const {
+    const Tensor tensor = at(ideal);
+    const uint64_t boundary =
+        distance(tensor.begin, ideal) <= distance(tensor.end, ideal) ? tensor.begin : tensor.end;
+    return distance(boundary, ideal) <= nearEnough_
+               ? boundary
+               : tensor.cut((ideal - tensor.begin + tensor.step / 2) / tensor.step);
+  }
+  /// The first one behind `place`, which is below the end; the end counts.
+  uint64_t after(uint64_t place) const {
+    const Tensor tensor = at(place);
+    return tensor.cut((place - tensor.begin) / tensor.step + 1);
+  }
+  /// The last one before `place`, which is above 0; 0 counts.
+  uint64_t before(uint64_t place) const {
+    const Tensor tensor = at(place - 1);
+    const uint64_t last = std::min(place, tensor.begin + tensor.count) - 1;
+    return tensor.begin + (last - tensor.begin) / tensor.step * tensor.step;
+  }
+  /// Cuts go between two tensors where that is no further away than a part of an even share.
+  void shareAmong(uint32_t daemons) { nearEnough_ = total() / daemons / kNearEnough; }
+
+ private:
+  struct Tensor {
+    uint64_t begin, count, end;  // `end` behind its padding
+    uint64_t step;               // elements between two cuts in it
+
+    uint64_t cut(uint64_t steps) const { return steps * step < count ? begin + steps * step : end; }
+  };
+
+  Tensor at(uint64_t element) const {
+    const size_t index = layout_.tensorAt(element);
+    const TensorSpec& spec = model_.tensors[index];
+    const auto& places = layout_.places();
+    return {places[index].begin, places[index].count,
+            index + 1 < places.size() ? places[index + 1].begin : total(),
+            rowGrain(spec) * (spec.elementCount() / rowsOf(spec))};
+  }
+
+  const ModelSpec& model_;
+  const ModelLayout layout_;
+  uint64_t nearEnough_ = 0;
+};
+
+/// Where each partition ends. Of a model without tables each has something of a tensor, where that can be.
+std::vector<uint64_t> endsOf(const ModelSpec& whole, uint32_t daemons) {
+  Cuts cuts(whole);
+  cuts.shareAmong(daemons);
+  const uint64_t total = cuts.total();
+  std::vector<uint64_t> ends(daemons, total);
+  if (whole.tables.empty()) {  // the last places that leave something to all behind them
+    for (uint32_t i = daemons - 1; i-- > 0;) ends[i] = ends[i + 1] > 0 ? cuts.before(ends[i + 1]) : 0;
+  }
+  uint64_t begin = 0;
+  for (uint32_t i = 0; i + 1 < daemons; i++) {
+    const uint64_t ideal = total / daemons * (i + 1) + total % daemons * (i + 1) / daemons;
+    const uint64_t least = whole.tables.empty() && begin < total ? cuts.after(begin) : begin;
+    ends[i] = std::max(least, std::min(ends[i], ideal < total ? cuts.near(ideal) : total));
+    begin = ends[i];
+  }
+  return ends;
 }
 
 /// The tensors that lie in [begin, end) of the layout, or the rows of theirs that do.
@@ -111,16 +169,14 @@ Status joinTensor(const TensorSpec& tensor, std::vector<TensorSpec>& whole) {
 
 Result<std::vector<ModelPartition>> partitionModel(const ModelSpec& whole, uint32_t daemons) {
   const ModelLayout layout(whole);
-  const uint64_t total = layout.totalElements(), share = total / daemons;
+  const std::vector<uint64_t> ends = endsOf(whole, daemons);
   std::vector<ModelPartition> partitions;
   uint64_t begin = 0;
   for (uint32_t i = 0; i < daemons; i++) {
-    const uint64_t ideal = total / daemons * (i + 1) + total % daemons * (i + 1) / daemons;
-    const uint64_t end = i + 1 == daemons ? total : std::max(begin, cutNear(whole, layout, ideal, share));
     ModelPartition& partition = partitions.emplace_back();
-    partition.spec = {whole.name, tensorsIn(whole, layout, begin, end), whole.tables, {i, daemons}};
+    partition.spec = {whole.name, tensorsIn(whole, layout, begin, ends[i]), whole.tables, {i, daemons}};
     partition.begin = begin;
-    partition.count = end - begin;
+    partition.count = ends[i] - begin;
     if (partition.spec.empty()) {
       return Error{
           ErrorCode::invalidArgument,
@@ -128,8 +184,7 @@ Result<std::vector<ModelPartition>> partitionModel(const ModelSpec& whole, uint3
                       "partition {} would hold nothing",
                       printable(whole.name), whole.parameterCount(), whole.tensors.size(), daemons, i)};
     }
-    if (daemons == 1) partition.spec = whole;
-    begin = end;
+    begin = ends[i];
   }
   return partitions;
 }

@@ -286,9 +286,16 @@ void checkPartitioned(ObjectReader& in, const DaemonConfig& config) {
             "goes with one daemon: where several serve a model, the first trainer brings it (its values: "
             "psd-trainer --init)");
   for (size_t i = 0; i < config.groups.size(); i++) {
-    const std::string& why = config.groups[i].policy.plan.needsWholeGradient;
-    if (why.empty()) continue;
+    const PolicyPlan& plan = config.groups[i].policy.plan;
     const std::string path = i + 1 < config.groups.size() ? element("groups", i) + ".policy" : "policy";
+    if (plan.rounds.endless) {
+      in.fail("daemons",
+              "each closes its rounds by itself, and after one was away two trainers can come to wait for "
+              "each other in the rounds of two daemons: give " +
+                  path + ".round_timeout_ms, with on_timeout \"proceed\"");
+    }
+    const std::string& why = plan.needsWholeGradient;
+    if (why.empty()) continue;
     in.fail("daemons", "each has a part of a gradient alone, and " + path + " needs the whole: " + why);
   }
 }

@@ -19,6 +19,16 @@ void addLines(const std::string& path, const Json& value, std::string& text) {
 
 }  // namespace
 
+Json underRules(const Json& rules, const Json& own) {
+  Json merged = rules;
+  for (const std::string_view key : kKeysOfOneDaemon) {
+    const std::string name(key);
+    merged.erase(name);
+    if (own.contains(name)) merged[name] = own[name];
+  }
+  return merged;
+}
+
 std::string rulesText(const Json& effective) {
   std::string text;
   for (const auto& [key, value] : effective.items()) {

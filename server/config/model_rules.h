@@ -13,6 +13,10 @@ inline constexpr std::string_view kKeysOfOneDaemon[] = {
     "listen",  "http",   "auth",       "tls", "insecure", "device", "devices",     "threads",
     "spin_us", "limits", "durability", "log", "save",     "engine", "replication", "$schema"};
 
+/// The configuration of a daemon that goes by another's rules: of `own` the keys of one daemon, of `rules`
+/// all others.
+nlohmann::ordered_json underRules(const nlohmann::ordered_json& rules, const nlohmann::ordered_json& own);
+
 /// What daemons that serve a model together agree in, of a configuration with its defaults: a line
 /// "policy.type: \"sync\"" for each key, in the order of the configuration.
 std::string rulesText(const nlohmann::ordered_json& effective);

@@ -99,7 +99,10 @@ class Coordinator final {
   /// Which trainers have come and gone.
   Departed departed() const { return {roster_.worldSize(), roster_.departed()}; }
   /// Goes by other terms from now on. World size and lease stay.
-  void follow(const RunTerms& terms) { terms_ = terms; }
+  void follow(const RunTerms& terms) {
+    terms_ = terms;
+    roster_.configure(terms.worldSize, terms.worldSizeMin);
+  }
 
   /// `held`: samples that the trainer was assigned, maybe by a daemon before, and not told what became of
   /// their gradients.

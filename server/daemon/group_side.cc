@@ -98,7 +98,8 @@ void GroupSide::start() { member_->start(continued()); }
 
 bool GroupSide::goesOnElsewhere() const {
   const GroupStatus status = member_->status();
-  return member_->serves() == 0 || !status.standby.empty();
+  const bool inSync = !status.standby.empty() && status.standby == status.follower;
+  return member_->serves() == 0 || inSync;
 }
 
 // --- As primary ----------------------------------------------------------------------------------------
@@ -132,18 +133,21 @@ void GroupSide::openGates() { server_.openGates(); }
 // --- As standby ----------------------------------------------------------------------------------------
 
 Result<LoadedConfig> GroupSide::asPrimarys(const std::string& text) const {
-  PSD_ASSIGN_OR_RETURN(Json merged, parseJson(text, "the primary's configuration"));
-  if (!merged.is_object())
+  PSD_ASSIGN_OR_RETURN(const Json rules, parseJson(text, "the primary's configuration"));
+  if (!rules.is_object())
     return Error{ErrorCode::invalidArgument, "the primary's configuration is no object"};
-  for (const std::string_view key : kKeysOfOneDaemon) {
-    const std::string name(key);
-    merged.erase(name);
-    if (own_.contains(name)) merged[name] = own_[name];
-  }
-  auto loaded = readDaemonConfig(std::move(merged));
+  const std::lock_guard hold(mutex_);
+  auto loaded = readDaemonConfig(underRules(rules, own_));
   if (loaded.ok()) return loaded;
   return Error{ErrorCode::invalidArgument,
                "the primary's configuration does not do here: " + loaded.message()};
+}
+
+bool GroupSide::follows() const { return member_->serves() == 0; }
+
+void GroupSide::keepOwn(const Json& effective) {
+  const std::lock_guard hold(mutex_);
+  own_ = effective;
 }
 
 Result<ParameterStore*> GroupSide::makeCopy(Env& files, const Checkpoint& checkpoint) {

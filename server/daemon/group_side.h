@@ -25,6 +25,8 @@ class GroupSide final : public ServerGroup, public GroupHost {
   GroupMember& member() override { return *member_; }
   void checkpointTaken() override;
   bool goesOnElsewhere() const override;
+  bool follows() const override;
+  void keepOwn(const nlohmann::ordered_json& effective) override;
 
  private:
   /// A primary's model as it was copied, and the configuration that it goes by.
@@ -57,11 +59,11 @@ class GroupSide final : public ServerGroup, public GroupHost {
 
   Server& server_;
   Env& env_;
-  const nlohmann::ordered_json own_;  // this daemon's configuration as it was started
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<GroupMember> member_;
-  uint64_t marked_ = 0;  // the epoch that markFolder() has written
-  std::mutex mutex_;     // guards what follows
+  uint64_t marked_ = 0;         // the epoch that markFolder() has written
+  mutable std::mutex mutex_;    // guards what follows
+  nlohmann::ordered_json own_;  // of this daemon's configuration, the keys of one daemon are what counts
   std::optional<Copy> copy_;
 };
 

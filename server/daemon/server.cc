@@ -26,7 +26,7 @@ RunTerms runTermsOf(const DaemonConfig& config) {
           .lease = std::chrono::milliseconds(config.membership.leaseMs),
           .grace = std::chrono::milliseconds(config.membership.graceMs),
           .exitWhenDone = config.exitWhenDone,
-          .keepsRanks = config.durability.enabled()};
+          .keepsRanks = config.durability.enabled() || config.engine};
 }
 
 Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::shared_ptr<Backend>> backends,
@@ -198,8 +198,11 @@ kj::Promise<void> Server::run(std::function<Status()> whenQuiet) {
       })
       .then([this] { return coordinator_.whenFinishedRanksKept(); })
       .then([this, whenQuiet = std::move(whenQuiet)] {
-        coordinator_.end().tellOutcome(whenQuiet());
-        return endGroup();
+        const Status saved = whenQuiet();
+        return endGroup().then([this, saved](const Status& told) {
+          if (!told.ok()) spdlog::warn("{}", told.message());
+          coordinator_.end().tellOutcome(saved.ok() ? told : saved);
+        });
       })
       .then([this] { return settle([](EventLoop& loop) { return !loop.connections().owesOutcome(); }); })
       .then([this](bool) { return stopThreads(); });
@@ -210,8 +213,8 @@ kj::Promise<void> Server::leaveGroup() {
   return group_->member().leave();
 }
 
-kj::Promise<void> Server::endGroup() {
-  if (!group_ || coordinator_.end().restarting()) return kj::READY_NOW;
+kj::Promise<Status> Server::endGroup() {
+  if (!group_ || coordinator_.end().restarting()) return Status();
   return group_->member().endRun(coordinator_.end().error().message);
 }
 

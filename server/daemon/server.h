@@ -116,7 +116,7 @@ class Server {
   /// Where the run goes on elsewhere: the group does without this daemon from now on.
   kj::Promise<void> leaveGroup();
   /// Where the run ends: so it does for the standby.
-  kj::Promise<void> endGroup();
+  kj::Promise<Status> endGroup();
   /// What limits.connections comes to; a warning where the system allows no more.
   uint32_t connectionsMax() const;
   void warnOfHaste(bool settled) const;

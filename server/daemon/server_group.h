@@ -16,6 +16,10 @@ class ServerGroup {
   virtual void checkpointTaken() = 0;
   /// Whether another daemon has the model, or is to have it when this one is gone.
   virtual bool goesOnElsewhere() const = 0;
+  /// Whether another daemon rules the model, or may: nobody is served here.
+  virtual bool follows() const = 0;
+  /// The keys of one daemon are as in this configuration from now on, whoever rules the model.
+  virtual void keepOwn(const nlohmann::ordered_json& effective) = 0;
 };
 
 }  // namespace psd

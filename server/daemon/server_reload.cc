@@ -1,11 +1,15 @@
 // How a Server goes over to another configuration while trainers work.
 
+#include <algorithm>
+#include <string_view>
+
 #include <spdlog/spdlog.h>
 
 #include "common/config/json_file.h"
 #include "common/log/log_file.h"
 #include "common/text/text.h"
 #include "server/config/live_change.h"
+#include "server/config/model_rules.h"
 #include "server/daemon/server.h"
 
 namespace psd {
@@ -25,6 +29,12 @@ Result<Reading> readAgain(const Server::Reread& reread) {
   return Reading{std::move(loaded), std::move(rules), std::move(tls)};
 }
 
+/// Whether "log.level=debug" sets a key of one daemon.
+bool isOfOneDaemon(std::string_view assignment) {
+  const std::string_view key = assignment.substr(0, assignment.find_first_of(".=["));
+  return std::ranges::find(kKeysOfOneDaemon, key) != std::end(kKeysOfOneDaemon);
+}
+
 }  // namespace
 
 kj::Promise<std::string> Server::follow(std::shared_ptr<const AuthRules> rules) {
@@ -38,11 +48,20 @@ kj::Promise<Result<std::string>> Server::reload() {
   if (Status reopened = reopenLogFile(); !reopened.ok()) {
     spdlog::warn("the log stays in the file of before: {}", reopened.message());
   }
-  return takeOver(reread_);
+  if (!group_ || !group_->follows()) return takeOver(reread_);
+  // What rules the model is the primary's to say.
+  return takeOver([reread = reread_, rules = loaded_.effective]() -> Result<LoadedConfig> {
+    PSD_ASSIGN_OR_RETURN(const LoadedConfig own, reread());
+    return readDaemonConfig(underRules(rules, own.effective));
+  });
 }
 
 kj::Promise<Result<std::string>> Server::set(const std::string& assignment) {
   nlohmann::ordered_json document = loaded_.effective;
+  if (group_ && group_->follows() && !isOfOneDaemon(assignment)) {
+    return Result<std::string>(ErrorCode::standby,
+                               "this daemon serves nobody: what rules the model is set at the primary");
+  }
   if (Status status = applyOverride(document, assignment); !status.ok()) {
     return Result<std::string>(status.error());
   }
@@ -127,8 +146,10 @@ kj::Promise<Status> Server::changeAtRest(const LoadedConfig& next) {
         // model.
         const std::vector<bool> keep = samePolicies(loaded_, next);
         return host_.models().settle(keep).then([this, &next, keep] {
+          const bool otherRules = rulesText(loaded_.effective) != rulesText(next.effective);
           loaded_ = next;
-          if (replicator_) replicator_->beginAnew();  // a standby begins again, with this configuration
+          if (group_) group_->keepOwn(loaded_.effective);
+          if (replicator_ && otherRules) replicator_->beginAnew();  // a standby begins again, with these
           budgets_.follow(loaded_.config.limits);
           host_.adopt(std::make_shared<const DaemonConfig>(loaded_.config), keep);
           coordinator_.follow(runTermsOf(loaded_.config));

@@ -352,18 +352,25 @@ kj::Promise<void> GroupMember::leave() {
   });
 }
 
-kj::Promise<void> GroupMember::endRun(const std::string& reason) {
+kj::Promise<Status> GroupMember::endRun(const std::string& reason) {
   leaving_ = true;
-  if (serving_ == 0) return kj::READY_NOW;
+  if (serving_ == 0) return Status();
+  const kj::Duration most = 2 * terms_.replication.silenceMs * kj::MILLISECONDS;
   // A standby that hears neither of these takes over, and ends when somebody asks it to.
-  auto told = kj::heapArrayBuilder<kj::Promise<void>>(2);
-  told.add(feed_
-               ? feed_->ask([reason](ReplicaFeed& feed) { return feed.tellRunEnded(reason); }).ignoreResult()
-               : kj::Promise<void>(kj::READY_NOW));
-  told.add(plan_.end().ignoreResult());
-  const uint64_t most = 2 * terms_.replication.silenceMs;
-  return timer_.timeoutAfter(most * kj::MILLISECONDS, kj::joinPromises(told.finish()))
-      .catch_([](kj::Exception&&) {});
+  kj::Promise<void> told =
+      feed_ ? feed_->ask([reason](ReplicaFeed& feed) { return feed.tellRunEnded(reason); }).ignoreResult()
+            : kj::Promise<void>(kj::READY_NOW);
+  told = timer_.timeoutAfter(most, kj::mv(told)).catch_([](kj::Exception&&) {});
+  auto written = timer_.timeoutAfter(most, plan_.end()).catch_([](kj::Exception&&) {
+    return Status(ErrorCode::unavailable, "no answer in time");
+  });
+  return told.then([written = kj::mv(written)]() mutable { return kj::mv(written); })
+      .then([](const Status& status) -> Status {
+        if (status.ok()) return status;
+        return {ErrorCode::unavailable,
+                "the engine has not taken down that the run is over (" + status.message() +
+                    "): daemons that are started again go on with it, or wait for it"};
+      });
 }
 
 // --- For people ----------------------------------------------------------------------------------------

@@ -75,8 +75,9 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   /// The process is to end and the run goes on: resolves when it may. A primary hands its group over if it
   /// can.
   kj::Promise<void> leave();
-  /// The run ends: the standby, where there is one, does so too. Resolves when it knows.
-  kj::Promise<void> endRun(const std::string& reason);
+  /// The run ends: the standby, where there is one, does so too. Resolves when it knows. An Error: the engine
+  /// has not taken it down, so that daemons that are started anew go on with the run.
+  kj::Promise<Status> endRun(const std::string& reason);
   /// Takes the place of a dead primary with what is here, whatever is lost. Refused where the primary or its
   /// standby answers; both are asked, for `alone_ms` at most.
   kj::Promise<Status> recover();

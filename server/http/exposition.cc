@@ -123,6 +123,12 @@ void writeDaemon(MetricWriter& out, const DaemonStatus& status) {
   for (const auto& [kind, bytes] : held) out.sample(bytes.second, {{"kind", kind}});
   out.one("psd_model_parameters", Type::gauge, "parameters of the model that is served, without padding",
           status.model ? status.model->parameters : 0);
+  out.begin("psd_partition", Type::gauge,
+            "of several daemons that serve a model, which one this is and of how many; always 1");
+  if (status.partition) {
+    out.sample(1, {{"index", fmt::to_string(status.partition->index)},
+                   {"of", fmt::to_string(status.partition->of)}});
+  }
   out.one("psd_samples_done_total", Type::counter, "samples that are done of those that the daemon deals",
           status.samples ? status.samples->done : 0);
 }

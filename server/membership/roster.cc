@@ -5,6 +5,12 @@
 
 namespace psd {
 
+void Roster::configure(uint32_t worldSize, uint32_t worldSizeMin) {
+  configured_ = worldSize;
+  least_ = worldSizeMin;
+  if (sessions_.empty() && seen_.empty()) worldSize_ = worldSize;
+}
+
 Status Roster::place(Candidate& candidate) const {
   if (candidate.worldSize == 0) candidate.worldSize = expected();
   if (candidate.worldSize == 0) {

@@ -49,6 +49,8 @@ class Roster {
   explicit Roster(uint32_t worldSize = 0, uint32_t worldSizeMin = 0)
       : configured_(worldSize), worldSize_(worldSize), least_(worldSizeMin) {}
 
+  /// Goes by another configured world, before anybody has joined; see the constructor.
+  void configure(uint32_t worldSize, uint32_t worldSizeMin);
   /// Fills in what the candidate leaves open: its world size, its rank. Refuses (invalidArgument, rankTaken)
   /// where nobody knows how many trainers there are, or all ranks are taken.
   Status place(Candidate& candidate) const;
@@ -93,9 +95,9 @@ class Roster {
   /// The world size that candidates must say; 0: any.
   uint32_t expected() const { return configured_ != 0 ? configured_ : sessions_.empty() ? 0 : worldSize_; }
 
-  const uint32_t configured_;
+  uint32_t configured_;
   uint32_t worldSize_ = 0;
-  const uint32_t least_;
+  uint32_t least_;
   uint64_t lastSession_ = 0;
   uint64_t lost_ = 0;
   std::map<SessionId, Candidate> sessions_;

@@ -38,6 +38,7 @@ struct LocalPlan {
 struct RoundPlan {
   uint32_t backupTrainers = 0;  ///< a round ends without so many
   uint32_t trainersMin = 1;     ///< before so many have been in together no round ends
+  bool endless = false;         ///< a round stays open for as long as a gradient of it is to come
   /// How many gradients at most a round with so many trainers compares with one another; null: none.
   std::function<uint32_t(uint32_t)> compares = nullptr;
 };

@@ -44,6 +44,7 @@ Sync::Options Sync::readRounds(ObjectReader& in) {
 RoundPlan Sync::planOf(const Options& options) {
   RoundPlan plan{.backupTrainers = options.rules.backupTrainers,
                  .trainersMin = std::max(options.rules.quorum, options.rules.startTrainers)};
+  plan.endless = !options.rules.timeout || !options.rules.proceedOnTimeout;
   if (options.aggregator->compares()) {
     plan.compares = [rules = options.rules](uint32_t trainers) {
       return std::max(rules.quorum, trainers - std::min(trainers, rules.backupTrainers));

@@ -126,6 +126,14 @@ class PageTest(ProcessTest):
         driver.get(standby.page)
         until("it says whose standby it is", lambda: f"this one, of {group['primary']}; " in self.text(driver, "durability"))
 
+    def test_which_of_several_daemons_it_is(self):
+        addresses = [self.unix_address(f"{i}.sock") for i in range(2)]
+        daemons = [self.daemon("--http", "tcp://127.0.0.1:0", "--index", str(i), listen=(addresses[i],), policy="locked", daemons=addresses)
+                   for i in range(2)]
+        self.endless_trainer(daemons[0])
+        driver = self.browser(daemons[1].page)
+        until("it says which", lambda: "partition 1 of 2 · 101,610 parameters in 4 tensors" in self.text(driver, "where"))
+
     def test_what_it_does(self):
         daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked", durability=json.dumps(
             {"type": "checkpoint", "path": str(self.folder / "saved"), "every_seconds": 0}))

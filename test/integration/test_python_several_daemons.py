@@ -57,7 +57,7 @@ class PythonSeveralDaemons(processes.ProcessTest):
 
     def test_one_trainer_makes_the_same_bits_as_with_one_daemon(self):
         for settings in ({"policy": "locked", "optimizer": '{"type":"adam","lr":0.01}'},
-                         {"policy": "sync", "optimizer": '{"type":"sgd","lr":0.1,"momentum":0.9}', "shards": 5},
+                         {"policy": "sync", "policy__round_timeout_ms": 600_000, "optimizer": '{"type":"sgd","lr":0.1,"momentum":0.9}', "shards": 5},
                          {"policy": "hogwild", "optimizer": '{"type":"sgd","lr":0.1}', "threads": 1}):
             one, _ = self.steps(self.several(1, settings["policy"], **settings))
             for count, transport in ((2, "auto"), (3, "rpc")):
@@ -90,7 +90,7 @@ class PythonSeveralDaemons(processes.ProcessTest):
 
         made = []
         for count in (1, 2):
-            daemons, results = self.several(count, f"s{count}", policy="sync", optimizer='{"type":"sgd","lr":0.25}'), {}
+            daemons, results = self.several(count, f"s{count}", policy="sync", policy__start_trainers=2, policy__round_timeout_ms=600_000, optimizer='{"type":"sgd","lr":0.25}'), {}
             threads = [threading.Thread(target=train, args=(daemons, rank, results)) for rank in range(2)]
             for thread in threads:
                 thread.start()
@@ -156,6 +156,43 @@ class PythonSeveralDaemons(processes.ProcessTest):
         client.pull(values)
         np.testing.assert_array_equal(values, -2 * gradient)
 
+    def test_rounds_go_on_after_daemons_were_away(self):
+        addresses = [self.unix_address(f"r{i}.sock") for i in range(2)]
+
+        def start(index):
+            return self.daemon(listen=(addresses[index],), daemons=addresses, index=index, policy="sync", policy__round_timeout_ms=300,
+                               optimizer='{"type":"sgd","lr":0.01}')
+
+        daemons, done, go_on, faults = [start(0), start(1)], [0, 0], True, []
+
+        def train(rank):
+            try:
+                client = self.joined(daemons[:1], rank=rank, world_size=2)
+                values = MODEL.zeros()
+                while go_on:
+                    client.pull(values)
+                    client.push(values)
+                    done[rank] += 1
+            except Exception as fault:  # pylint: disable=broad-exception-caught
+                faults.append(fault)
+
+        threads = [threading.Thread(target=train, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            for fault in range(6):
+                before = list(done)
+                processes.until("both train", lambda: faults or all(now > then + 3 for now, then in zip(done, before)))
+                daemons[fault % 2].kill()
+                daemons[fault % 2] = start(fault % 2)
+            before = list(done)
+            processes.until("both train again", lambda: faults or all(now > then + 3 for now, then in zip(done, before)))
+        finally:
+            go_on = False
+            for thread in threads:
+                thread.join()
+        self.assertEqual(faults, [])
+
     def test_what_does_not_fit_together_is_refused(self):
         addresses = [self.unix_address(f"w{i}.sock") for i in range(2)]
         lead = self.daemon(listen=(addresses[0],), daemons=addresses, index=0, policy="locked")
@@ -167,7 +204,7 @@ class PythonSeveralDaemons(processes.ProcessTest):
         with self.assertRaisesRegex(psd.ProtocolMismatch, "says that it is daemon 0 of 1"):
             psd.Client(lead.address)
         alone.kill()
-        self.daemon(listen=(addresses[1],), daemons=addresses, index=1, policy="sync")
+        self.daemon(listen=(addresses[1],), daemons=addresses, index=1, policy="sync", policy__round_timeout_ms=1_000)
         with self.assertRaisesRegex(psd.InvalidArgument, 'daemon 0 of 2.* has policy.type: "locked", daemon 1 of 2.* has policy.type: "sync"'):
             self.joined([lead])
         with self.assertRaisesRegex(psd.InvalidArgument, "cannot be cut for 2 daemons: partition 1 would hold nothing"):

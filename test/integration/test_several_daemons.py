@@ -38,8 +38,8 @@ class SeveralDaemons(ProcessTest):
 
     def test_a_run_from_start_to_end(self):
         daemons = self.several(policy="locked", exit_when_done="true")
-        trainers = [self.start_trainer("train", "--server", self.addresses[1], "--rank", "auto", "--world-size", 2, "--model", "mlp", "--data",
-                                       "synthetic:512", "--epochs", 4, "--threads", 1, "--device", "cpu") for _ in range(2)]
+        trainers = [self.start_trainer("train", "--server", self.addresses[1], "--rank", rank, "--world-size", 2, "--model", "mlp", "--data",
+                                       "synthetic:512", "--epochs", 4, "--threads", 1, "--device", "cpu") for rank in range(2)]
         for trainer in trainers:
             self.assert_ends(trainer)
             self.assertIn("8 shard(s) on 2 daemons: ", trainer.err)
@@ -130,7 +130,9 @@ class SeveralDaemons(ProcessTest):
             ((f"daemons={two}",), "index: is needed"),
             ((f"daemons={two}", "index=2"), "index"),
             (("index=0",), "index: goes with `daemons`"),
-            ((f"daemons={two}", "index=0", "policy.type=sync", "policy.aggregator=krum", "world_size=5"), "aggregator krum compares whole gradients"),
+            ((f"daemons={two}", "index=0", "policy.type=sync", "policy.round_timeout_ms=9", "policy.aggregator=krum", "world_size=5"), "aggregator krum compares whole gradients"),
+            ((f"daemons={two}", "index=0", "policy.type=sync"), "give policy.round_timeout_ms"),
+            ((f"daemons={two}", "index=0", "policy.type=sync", "policy.round_timeout_ms=9", "policy.on_timeout=fail"), "give policy.round_timeout_ms"),
             ((f"daemons={two}", "index=0", "policy.type=locked", 'policy.clip={"norm":1}'), "clip.norm is of the whole gradient"),
             ((f"daemons={two}", "index=0", 'model={"file":"m.safetensors"}'), "model: goes with one daemon"),
         )

@@ -56,6 +56,9 @@ LocalServer::LocalServer(nlohmann::ordered_json config, std::shared_ptr<Backend>
 
 nlohmann::ordered_json LocalServer::completed(nlohmann::ordered_json config) const {
   config["listen"] = {"tcp://127.0.0.1:0", unixAddress()};
+  if (config.contains("index")) {  // one of several
+    config["listen"].push_back(config["daemons"][config["index"].get<size_t>()]);
+  }
   config["device"] = "cpu";
   return config;
 }

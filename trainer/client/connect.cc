@@ -1,5 +1,4 @@
 #include "trainer/client/client.h"
-
 #include "trainer/client/partitioned_client.h"
 #include "trainer/client/rpc_client.h"
 

@@ -179,6 +179,12 @@ Result<std::unique_ptr<Client>> PartitionedClient::connect(const ClientOptions& 
     }
     daemon.name = fmt::format("daemon {} of {}, {}", i, told.daemons.size(), joined(own.servers, " or "));
     for (const std::string& server : own.servers) PSD_RETURN_IF_ERROR(parseAddress(server).status());
+    if (first.server().starts_with("tls://") && !tokenInTheClear(options.token, own.servers).empty()) {
+      return Error{ErrorCode::invalidArgument,
+                   daemon.name +
+                       ": the token, which went over TLS so far, would go there in the clear: all "
+                       "addresses in `daemons` are to be tls://, unix:// or of this machine"};
+    }
     if (options.onEvent) {
       own.onEvent = [tell = options.onEvent, name = daemon.name](const ClientEvent& event) {
         tell({event.what, name + ": " + event.line});
@@ -217,6 +223,7 @@ Result<JoinInfo> PartitionedClient::join(const Membership& membership, const Mod
   Daemon& first = daemons_.front();
   const Result<JoinInfo> joined =
       first.client->join(membership, first.partition.spec, [this] { return bringToAll(); });
+  firstValues_.reset();
   if (!others_.ok()) return others_.error();
   if (!joined.ok()) return of(first.name, joined.error());
   first.info = *joined;
@@ -227,13 +234,14 @@ Result<JoinInfo> PartitionedClient::join(const Membership& membership, const Mod
 
 std::span<const float> PartitionedClient::bringToAll() {
   bringsValues_ = true;
+  if (!hasJoined_) firstValues_ = initialValues_();
   // The lead is last: where it has its values, all have theirs.
   if (!hasJoined_) others_ = joinOthers();
   return others_.ok() ? valuesOf(daemons_.front()) : std::span<const float>();
 }
 
 std::span<const float> PartitionedClient::valuesOf(const Daemon& daemon) const {
-  const std::span<const float> all = initialValues_();
+  const std::span<const float> all = firstValues_ ? *firstValues_ : initialValues_();
   if (all.size() != elements_) return {};  // the daemon's client says so
   return all.subspan(daemon.partition.begin, daemon.partition.count);
 }

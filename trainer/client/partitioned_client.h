@@ -86,6 +86,7 @@ class PartitionedClient final : public Client {
   std::vector<Daemon> daemons_;
   Membership membership_;
   std::function<std::span<const float>()> initialValues_;
+  std::optional<std::span<const float>> firstValues_;  // while the trainer joins and brings them to all
   std::vector<TableSpec> tables_;
   uint64_t elements_ = 0;      // of the whole model
   bool hasJoined_ = false;     // all daemons

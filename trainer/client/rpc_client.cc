@@ -97,7 +97,15 @@ Result<JoinInfo> RpcClient::join(const Membership& membership, const ModelSpec& 
   return session_.info();
 }
 
-Result<JoinInfo> RpcClient::observe(const ModelSpec& model) { return session_.observe(model); }
+Result<JoinInfo> RpcClient::observe(const ModelSpec& model) {
+  for (size_t tried = 1;; tried++) {
+    Result<JoinInfo> observed = session_.observe(model);
+    const bool isStandby = !observed.ok() && observed.error().code == ErrorCode::standby;
+    if (!isStandby || tried >= options_.servers.size()) return observed;
+    session_.tryAnother();
+    PSD_RETURN_IF_ERROR(session_.connect(options_.connectTimeout));
+  }
+}
 
 bool RpcClient::useDeviceMemory() {
   if (session_.info().pullTransport == "cuda") onDevice_ = true;

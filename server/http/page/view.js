@@ -224,8 +224,9 @@ function showEvents(events) {
 export function show(status, point, events, silentFor, actions) {
   showState(status, silentFor);
   at("model").textContent = status.model?.name ?? "psd";
+  const partition = status.partition ? `partition ${status.partition.index} of ${status.partition.of} · ` : "";
   const model = status.model ? `${number(status.model.parameters)} parameters in ${plural(status.model.tensors, "tensor")} · ` : "";
-  at("where").textContent = `${model}${status.policy} · ${status.optimizer}`;
+  at("where").textContent = `${partition}${model}${status.policy} · ${status.optimizer}`;
   showTiles(status, point);
   showTrainers(status, actions);
   showWaiting(status);

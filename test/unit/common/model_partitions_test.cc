@@ -43,6 +43,7 @@ TEST_CASE("partitions lie end to end, each is the layout of its own model, and t
         CHECK(partition.begin % kLayoutGrainElements == 0);
         CHECK(ModelLayout(partition.spec).totalElements() == partition.count);
         CHECK(partition.spec.partition == Partition{i, daemons});
+        CHECK(partition.count > 0);
         CHECK(validateModel(partition.spec).ok());
         next += partition.count;
       }
@@ -65,6 +66,19 @@ TEST_CASE("partitions are near equal, and cuts go between tensors where that is 
   const auto between = partitionModel(modelOf({{100, 16}, {98, 16}}), 2);
   REQUIRE(between.ok());
   CHECK((*between)[0].spec.tensors == modelOf({{100, 16}}).tensors);
+}
+
+TEST_CASE("tensors that no cut goes through are shared out whole, one for each daemon at least") {
+  const auto cut = partitionModel(modelOf({{3, 701}, {7}}), 2);
+  REQUIRE(cut.ok());
+  CHECK((*cut)[0].spec.tensors == modelOf({{3, 701}}).tensors);
+  const auto first = partitionModel(modelOf({{7}, {3, 701}, {5}}), 3);
+  REQUIRE(first.ok());
+  for (const ModelPartition& partition : *first) CHECK(partition.spec.tensors.size() == 1);
+  const auto rows = partitionModel(modelOf({{4, 1000}, {2}, {2}}), 4);  // 4 rows can be cut in two
+  REQUIRE(rows.ok());
+  CHECK((*rows)[0].spec.tensors.front().name == "t0[0:2]");
+  CHECK_FALSE(partitionModel(modelOf({{4, 1000}, {2}, {2}}), 5).ok());
 }
 
 TEST_CASE("a partition without tensors is for models with tables") {

@@ -111,10 +111,13 @@ TEST_CASE("the exposition explains every metric, with samples or without, and es
   const std::string alone = exposition(status, http);
   CHECK(alone.find("\n# TYPE psd_group_primary gauge\n") != std::string::npos);
   CHECK(alone.find("\npsd_group_primary ") == std::string::npos);
+  CHECK(alone.find("\npsd_partition") == std::string::npos);
+  status.partition = PartitionStatus{1, 3, {}};
   status.group = GroupStatus{.role = "primary", .epoch = 3, .lagBytes = 17, .engine = "it does not answer"};
   const std::string text = exposition(status, http);
   CHECK(text.find("\npsd_group_primary 1\n") != std::string::npos);
   CHECK(text.find("\npsd_group_epoch 3\n") != std::string::npos);
+  CHECK(text.find("\npsd_partition{index=\"1\",of=\"3\"} 1\n") != std::string::npos);
   CHECK(text.find("\npsd_group_waits_for_standby 0\n") != std::string::npos);
   CHECK(text.find("\npsd_group_lag_bytes 17\n") != std::string::npos);
   CHECK(text.find("\npsd_group_engine_answers 0\n") != std::string::npos);

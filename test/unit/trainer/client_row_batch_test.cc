@@ -2,6 +2,7 @@
 #include <map>
 #include <vector>
 
+#include "common/plan/model_partitions.h"
 #include "common/plan/shard_plan.h"
 #include "common/types/row_hash.h"
 #include "test/support/catch.h"
@@ -158,6 +159,44 @@ TEST_CASE("rows of a slice are neighbours where a batch has them in the order of
   CHECK(neighbouring(3, {{0, ids}}));
   CHECK_FALSE(neighbouring(1, {{0, ids}}));
   CHECK_FALSE(neighbouring(3, {{0, ids}, {1, ids}}));
+}
+
+TEST_CASE("each of several daemons gets its rows, where they lie in the batch of all") {
+  constexpr uint32_t kDaemons = 3, kShards = 4;
+  RowBatch batch(kTables, kShards, nullptr, kDaemons);
+  std::vector<uint64_t> ids;
+  for (uint64_t i = 0; i < 500; i++) ids.push_back(i * i * 7919 % 1009);
+  for (int again = 0; again < 2; again++) {
+    ids.resize(ids.size() / 2);
+    const std::vector<RowBatch::Feature> features = {
+        {0, ids}, {1, std::span(ids).first(20)}, {0, std::span(ids).last(9)}};
+    batch.make(features);
+    for (size_t i = 0; i < ids.size(); i++)
+      CHECK(batch.ids(0)[static_cast<size_t>(batch.places(0)[i])] == ids[i]);
+    std::map<uint64_t, uint64_t> rows;
+    for (uint32_t daemon = 0; daemon < kDaemons; daemon++) {
+      RowBatch part = batch.ofDaemon(daemon);
+      CHECK(part.shards() == kShards);
+      CHECK(part.daemons() == 1);
+      for (const auto& [row, times] : rowsOf(cutRows(part, shardsOf(kShards), 1 << 20), part)) {
+        const auto [shard, table, id] = row;
+        CHECK(times == 1);
+        CHECK(partitionOf(rowHash(id), kDaemons) == daemon);
+        rows[table]++;
+      }
+      for (uint32_t table = 0; table < kTables.size(); table++) {
+        CHECK(part.rows(table).size() == part.rowCount(table) * kTables[table].dim);
+        for (size_t i = 0; i < part.rowCount(table); i++) {
+          const auto all = batch.ids(table);
+          const size_t at = static_cast<size_t>(std::ranges::find(all, part.ids(table)[i]) - all.begin());
+          CHECK(&part.rows(table)[i * kTables[table].dim] == &batch.rows(table)[at * kTables[table].dim]);
+          CHECK(&part.gradients(table)[i * kTables[table].dim] ==
+                &batch.gradients(table)[at * kTables[table].dim]);
+        }
+      }
+    }
+    for (uint32_t table = 0; table < kTables.size(); table++) CHECK(rows[table] == batch.rowCount(table));
+  }
 }
 
 }  // namespace psd::client_row_batch_test

@@ -1,0 +1,156 @@
+"""The examples of configs/launch: a job of a real Slurm, and manifests for Kubernetes against its schemas."""
+
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import unittest
+
+import processes
+
+LAUNCH = processes.REPO / "configs/launch"
+NODES = 3
+# Debian has the daemons where not everybody's PATH leads.
+PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
+MISSING = [name for name in ("slurmctld", "slurmd", "munged", "sbatch") if not shutil.which(name, path=PATH)]
+HAS_VALIDATE = subprocess.run([sys.executable, "-c", "import kubernetes_validate, yaml"], capture_output=True, check=False).returncode == 0
+
+
+def free_ports(count):
+    """Next to each other, and free now."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            first = probe.getsockname()[1]
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            continue
+
+
+@unittest.skipIf(MISSING, f"Slurm is not installed (Debian: slurm-wlm, munge): {', '.join(MISSING)}")
+@unittest.skipIf(os.getuid() != 0, "Slurm's daemons are started by root")
+class SlurmTest(processes.ProcessTest):
+    def setUp(self):
+        self.environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"),
+                            "PATH": f"{pathlib.Path(processes.PSD).parent}:{PATH}"}
+        self.psd_port = free_ports(NODES + 2)
+        self.start_munge()
+        self.start_slurm()
+
+    def start_munge(self):
+        (self.folder / "munge").mkdir(mode=0o700)
+        key = self.folder / "munge" / "key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o400)
+        self.folder.chmod(0o755)  # munged's clients look the socket up
+        (self.folder / "munge").chmod(0o711)
+        munge = self.folder / "munge"
+        self.background("munged", "--foreground", "--force", f"--key-file={key}", f"--socket={munge}/socket", f"--pid-file={munge}/pid",
+                        f"--log-file={munge}/log", f"--seed-file={munge}/seed")
+        processes.until("munged listens", (munge / "socket").exists)
+
+    def start_slurm(self):
+        for name in ("state", *(f"spool-n{i}" for i in range(1, NODES + 1))):
+            (self.folder / name).mkdir()
+        ports, host = free_ports(NODES + 1), socket.gethostname().split(".")[0]
+        self.write("slurm.conf", f"""
+ClusterName=psd
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={self.folder}/munge/socket
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SlurmdParameters=config_overrides
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+SlurmctldPidFile={self.folder}/slurmctld.pid
+SlurmdPidFile={self.folder}/slurmd-%n.pid
+SlurmdSpoolDir={self.folder}/spool-%n
+StateSaveLocation={self.folder}/state
+SlurmctldLogFile={self.folder}/slurmctld.log
+SlurmdLogFile={self.folder}/slurmd-%n.log
+SlurmctldPort={ports}
+SchedulerType=sched/builtin
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+NodeName=n[1-{NODES}] NodeHostname={host} NodeAddr=127.0.0.1 Port={ports + 1}-{ports + NODES} CPUs=4 RealMemory=500 State=UNKNOWN
+PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
+""")
+        self.background("slurmctld", "-D")
+        for i in range(1, NODES + 1):
+            self.background("slurmd", "-D", "-N", f"n{i}")
+        processes.until("all nodes are idle", lambda: self.slurm("sinfo", "-h", "-o", "%T %D").stdout.split() == ["idle", str(NODES)])
+
+    def background(self, name, *arguments):
+        program = shutil.which(name, path=PATH)
+        process = subprocess.Popen([program, *arguments], env=self.environment, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+
+    def slurm(self, *arguments, **environment):
+        return subprocess.run(list(map(str, arguments)), env={**self.environment, **environment}, capture_output=True, text=True, check=False,
+                              timeout=processes.WAIT_S, cwd=self.folder)
+
+    def submit(self, *arguments, **environment):
+        """The job's exit status as sbatch --wait gives it, and its folder."""
+        done = self.slurm("sbatch", "--wait", "--parsable", "--mem=0", LAUNCH / "slurm.sh", *arguments, PSD_PORT=str(self.psd_port), **environment)
+        job = done.stdout.split()[0] if done.stdout else done.stderr
+        return done.returncode, self.folder / f"psd-{job}", (self.folder / f"slurm-{job}.out")
+
+    def test_a_job_of_daemons_and_trainers(self):
+        status, folder, out = self.submit("--model", "mlp", "--data", "synthetic:600", "--epochs", 2, "--threads", 1)
+        logs = {path.name: path.read_text() for path in folder.glob("*.log")}
+        self.assertEqual(status, 0, out.read_text() + str(logs))
+        for i in range(2):
+            self.assertIn("all 3 trainers are done", logs[f"psd-{i}.log"])
+            self.assertIn("stopped", logs[f"psd-{i}.log"])
+        for rank in range(NODES):
+            self.assertIn(f"rank {rank} of 3 joined", logs[f"trainer-{rank}.log"])
+            self.assertIn("on 2 daemons", logs[f"trainer-{rank}.log"])
+        self.assertEqual((folder / "tokens").stat().st_mode & 0o77, 0)
+
+    def test_trainers_that_fail_end_the_job(self):
+        status, folder, out = self.submit("--model", "nonsense")
+        self.assertNotEqual(status, 0)
+        self.assertIn("has stopped", out.read_text())
+        self.assertIn("as 'admin': psd stop", (folder / "psd-0.log").read_text())
+
+
+@unittest.skipUnless(HAS_VALIDATE, "kubernetes-validate is not installed (scripts/setup --tests brings it)")
+class KubernetesTest(processes.ProcessTest):
+    def setUp(self):
+        import yaml
+        with open(LAUNCH / "kubernetes.yaml", encoding="utf-8") as manifests:
+            self.manifests = {each["kind"]: each for each in yaml.safe_load_all(manifests)}
+
+    def test_the_manifests_are_right(self):
+        import kubernetes_validate
+        for manifest in self.manifests.values():
+            kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+
+    def test_the_daemons_configuration_is_right(self):
+        config = self.write("psd.json", self.manifests["ConfigMap"]["data"]["psd.json"])
+        replicas = self.manifests["StatefulSet"]["spec"]["replicas"]
+        self.assertEqual(len(json.loads(config.read_text())["daemons"]), replicas)
+        for index in range(replicas):
+            done = subprocess.run([processes.PSD, "check", config, "--index", str(index)], capture_output=True, text=True, check=False,
+                                  timeout=processes.WAIT_S)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    processes.main()
