@@ -128,7 +128,11 @@ void GroupMember::listenToFollower() {
 void GroupMember::tellHeld() {
   if (!hasCopy_ || !copy_) return;
   const auto progress = copy_->progress();
-  if (!progress.ok()) return;
+  if (!progress.ok()) {
+    // It cannot take over, and the plan may name it.
+    if (!leaving_) host_.beginAnew("the copy of the primary's model is of no use: " + progress.message());
+    return;
+  }
   const uint64_t number = progress->held > 0 ? progress->held - 1 : 0;
   happen([&](TimePoint time) { return state_.recordsHeld(number, time); });
 }
@@ -238,7 +242,8 @@ void GroupMember::feedEnded(const std::shared_ptr<FeedHandle>& feed, const Statu
   host_.note("standby", fmt::format("{} does not follow any more: {}", followerName_, why.message()));
   const DaemonId follower = follower_;
   feed_ = nullptr;
-  if (why.error().code == ErrorCode::shuttingDown) {
+  // It ends, or its copy is of no use any more: the plan is not to name it for longer than that takes.
+  if (why.error().code != ErrorCode::unavailable) {
     happen([&](TimePoint time) { return state_.standbyLeaves(follower, time); });
   }
   happen([&](TimePoint time) { return state_.standbyConnectionGone(follower, time); });
@@ -400,7 +405,8 @@ GroupStatus GroupMember::status() const {
   out.waits = waitsFor_;
   out.takeoverSeconds = takeoverSeconds_;
   if (const PrimaryState* const primary = state_.primary()) {
-    out.waitsForStandby = primary->waitsFor().has_value();
+    const bool mayWait = terms_.replication.wait == ReplicationConfig::Wait::standby;
+    out.waitsForStandby = mayWait && primary->waitsFor().has_value();
     if (feed_) {
       out.follower = hex(follower_);
       out.lagRecords = replicator_->next() - replicator_->heldTo();

@@ -135,7 +135,9 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   /// whether the primary lives.
   void dial(bool onlyToLook);
   void beginServing(uint64_t epoch);
-  void connectionEnded(ConnectionEnd how, const Status& why);
+  void connectionEnded(ConnectionEnd how, const Status& ended);
+  /// Why the connection to the primary came to its end, where that is what is said.
+  Status causeOf(const Status& why) const;
   /// Tells people why this daemon does not follow yet.
   void waitFor(const Status& why);
   void caughtUp();
@@ -176,7 +178,8 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   uint64_t connections_ = 0;  // that were made; events of older ones say nothing
   std::shared_ptr<std::atomic<uint64_t>> heardMs_ = std::make_shared<std::atomic<uint64_t>>(0);
   uint64_t heardTold_ = 0;
-  std::string waitsFor_;  // for people: why it does not follow yet
+  std::chrono::milliseconds dialPause_{0};  // before it dials again
+  std::string waitsFor_;                    // for people: why it does not follow yet
 
   double takeoverSeconds_ = 0;  // of the last take-over: from the last sign of the primary until it served
   std::vector<std::pair<uint64_t, kj::Own<kj::PromiseFulfiller<uint64_t>>>> servingWaiters_;

@@ -12,7 +12,10 @@
 namespace psd {
 namespace {
 
-constexpr std::chrono::milliseconds kDialAgain{200};
+constexpr std::chrono::milliseconds kDialAgain{200}, kDialAgainMax{5'000};
+
+/// Whether another try soon may do: the primary is not so far.
+bool isPassing(ErrorCode code) { return code == ErrorCode::notReady || code == ErrorCode::standby; }
 
 }  // namespace
 
@@ -20,6 +23,7 @@ void GroupMember::act(const group_action::Follow& follow) {
   const bool same = following_ && following_->primary == follow.primary;
   if (same && connection_) return;
   following_ = follow;
+  if (!same) dialPause_ = {};
   // Records that were under way are gone: what is here is of use only if the primary is dead.
   dial(hasCopy_ && same);
 }
@@ -53,7 +57,7 @@ void GroupMember::dial(bool onlyToLook) {
   order.events.caughtUp = on([this] { caughtUp(); });
   order.events.planChanged = on([this] { act(group_action::Read{}); });
   order.events.runEnded = on([this](const std::string& reason) { host_.endWithPrimary(reason); });
-  order.events.troubled = on([this](bool, const Status& why) { waitFor(why); });
+  order.events.troubled = on([this](bool, const Status& why) { waitFor(causeOf(why)); });
   order.events.ended = on([this](ConnectionEnd how, const Status& why) { connectionEnded(how, why); });
   connection_ = dial_(std::move(order));
 }
@@ -61,8 +65,15 @@ void GroupMember::dial(bool onlyToLook) {
 void GroupMember::caughtUp() {
   hasCopy_ = true;
   waitsFor_.clear();
+  dialPause_ = {};
   host_.showCopy();
   tellHeld();
+}
+
+Status GroupMember::causeOf(const Status& why) const {
+  // Where the copy failed, the primary was told, and let go.
+  const auto copied = copy_ ? copy_->progress() : Result<FollowerProgress>(FollowerProgress{});
+  return copied.ok() ? why : copied.status();
 }
 
 void GroupMember::waitFor(const Status& why) {
@@ -70,8 +81,9 @@ void GroupMember::waitFor(const Status& why) {
   waitsFor_ = why.message();
 }
 
-void GroupMember::connectionEnded(ConnectionEnd how, const Status& why) {
+void GroupMember::connectionEnded(ConnectionEnd how, const Status& ended) {
   if (leaving_) return;
+  const Status why = causeOf(ended);
   waitFor(why);
   const DaemonId primary = following_->primary;
   if (how == ConnectionEnd::dead) {
@@ -85,7 +97,9 @@ void GroupMember::connectionEnded(ConnectionEnd how, const Status& why) {
     happen([&](TimePoint time) { return state_.primaryConnectionGone(time); });
   }
   // Perhaps it is there later, or the plan names another one by then.
-  tasks_.add(timer_.afterDelay(kDialAgain.count() * kj::MILLISECONDS).then([this, number = connections_] {
+  dialPause_ =
+      isPassing(why.error().code) ? kDialAgain : std::clamp(2 * dialPause_, kDialAgain, kDialAgainMax);
+  tasks_.add(timer_.afterDelay(dialPause_.count() * kj::MILLISECONDS).then([this, number = connections_] {
     if (number == connections_ && serving_ == 0 && !hasCopy_ && connection_) dial(false);
   }));
 }

@@ -228,6 +228,8 @@ void writeGroup(MetricWriter& out, const std::optional<GroupStatus>& group) {
        [](auto& g) { return g.epoch; });
   each("psd_group_waits_for_standby", "whether pushes are answered when a standby holds them",
        [](auto& g) { return g.waitsForStandby ? 1 : 0; });
+  each("psd_group_standby_in_sync", "of a primary: whether a standby follows that could take over",
+       [](auto& g) { return g.inSync() ? 1 : 0; });
   each("psd_group_lag_bytes",
        "of a primary: what its follower does not hold; of a standby: what it has not applied",
        [](auto& g) { return g.lagBytes; });

@@ -2,12 +2,29 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 
 namespace psd {
 namespace {
+
+constexpr uint64_t kRecordBytesLeast = 4ull << 30;  // that fit whatever the configuration says
+
+Status noMemory(const char* what) {
+  return {ErrorCode::overloaded, std::string("the standby has no memory for the primary's ") + what};
+}
+
+/// What `work()` comes to; an Error where there is no memory for it.
+template <class Work>
+Status within(const char* what, const Work& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return noMemory(what);
+  }
+}
 
 template <class Fulfillers>
 void fulfillAll(Fulfillers& fulfillers) {
@@ -36,8 +53,16 @@ Status Follower::image(const ImagePart& part) {
     PSD_RETURN_IF_ERROR(status_);
     if (!imagePath_.empty()) return {ErrorCode::invalidArgument, "the checkpoint was whole already"};
   }
-  if (!part.renamedTo.empty()) return files_.rename(part.path, part.renamedTo);
-  return files_.append(part.path, part.bytes);
+  const Status kept = !part.renamedTo.empty() ? files_.rename(part.path, part.renamedTo)
+                                              : files_.append(part.path, part.bytes);
+  if (!kept.ok()) fail(kept);
+  return kept;
+}
+
+Status Follower::outOfMemory() {
+  const Status status = noMemory("model");
+  fail(status);
+  return status;
 }
 
 kj::Promise<Status> Follower::imageDone(std::string path) {
@@ -57,8 +82,12 @@ Result<std::optional<Follower::Bytes>> Follower::cut(size_t& at) const {
   const std::span<const std::byte> left = std::span(partial_).subspan(at);
   if (left.size() < kRecordPrefixBytes) return std::optional<Bytes>();
   const auto bytes = recordBytes(left.first<kRecordPrefixBytes>());
-  if (!bytes || *bytes > config_.catchUpBytes) {
-    return Error{ErrorCode::invalidArgument, "what came from the primary is no record"};
+  if (!bytes) return Error{ErrorCode::invalidArgument, "what came from the primary is no record"};
+  if (const uint64_t most = std::max(config_.catchUpBytes, kRecordBytesLeast); *bytes > most) {
+    return Error{ErrorCode::overloaded,
+                 "a record of the primary's has " + std::to_string(*bytes) +
+                     " bytes: replication.catch_up_bytes must be as much at this daemon, and is " +
+                     std::to_string(config_.catchUpBytes)};
   }
   if (left.size() < *bytes) return std::optional<Bytes>();
   const auto record = left.first(*bytes);
@@ -86,17 +115,21 @@ Status Follower::take(Bytes record) {
 
 kj::Promise<Result<FollowerProgress>> Follower::records(std::span<const std::byte> bytes) {
   using Outcome = Result<FollowerProgress>;
-  partial_.insert(partial_.end(), bytes.begin(), bytes.end());
-  size_t at = 0;
-  for (;;) {
-    auto record = cut(at);
-    if (record.ok() && !*record) break;
-    const Status taken = record.ok() ? take(std::move(**record)) : record.status();
-    if (taken.ok()) continue;
-    fail(taken);
-    return Outcome(taken.error());
+  const Status all = within("records", [&]() -> Status {
+    partial_.insert(partial_.end(), bytes.begin(), bytes.end());
+    size_t at = 0;
+    for (;;) {
+      PSD_ASSIGN_OR_RETURN(auto record, cut(at));
+      if (!record) break;
+      PSD_RETURN_IF_ERROR(take(*std::move(record)));
+    }
+    partial_.erase(partial_.begin(), partial_.begin() + static_cast<ptrdiff_t>(at));
+    return {};
+  });
+  if (!all.ok()) {
+    fail(all);
+    return Outcome(all.error());
   }
-  partial_.erase(partial_.begin(), partial_.begin() + static_cast<ptrdiff_t>(at));
   const std::lock_guard hold(mutex_);
   if (!status_.ok()) return Outcome(status_.error());
   wake_.notify_one();
@@ -133,7 +166,7 @@ void Follower::run() {
     if (!restored_) {
       const std::string path = imagePath_;
       hold.unlock();
-      const Status restored = restore(path);
+      const Status restored = within("model", [&] { return restore(path); });
       hold.lock();
       if (!restored.ok() && status_.ok()) status_ = restored;
       restored_ = restored.ok();
@@ -145,7 +178,7 @@ void Follower::run() {
     }
     std::deque<Bytes> records = std::exchange(queue_, {});
     hold.unlock();
-    const Status applied = apply(std::move(records));
+    const Status applied = within("records", [&] { return apply(std::move(records)); });
     hold.lock();
     if (!applied.ok() && status_.ok()) status_ = applied;
   }

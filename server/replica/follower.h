@@ -48,6 +48,8 @@ class Follower final {
 
   /// Adds to the checkpoint. ErrorCode::overloaded: there is no memory for it.
   Status image(const ImagePart& part);
+  /// There is no memory for what is to be added; gives that Error.
+  Status outOfMemory();
   /// The checkpoint at `path` is whole. Resolves when it is in a store.
   kj::Promise<Status> imageDone(std::string path);
   /// More bytes of the records, which need not end with a record. Resolves once there is room for more.

@@ -66,7 +66,8 @@ enum class GroupRole {
 ///  up.
 ///  - A swap that was refused because another group's part had changed is made again from the new revision.
 ///  - The wait of rule 2 begins when the standby lacks no more than a beat or two bring, so that pushes pause
-///    for a moment and not for the time of catching up.
+///    for a moment and not for the time of catching up; or when it has not come that close for `alone`, since
+///    pushes go as fast as it takes them: what it lacks has a bound.
 ///  - A standby whose swap has no answer, and that cannot read the plan either, goes back to following: with
 ///    the engine away and the primary alive, pushes wait for it. Its swap may win even so: it is told by the
 ///    next read, and what it has acknowledged until then it holds.

@@ -52,7 +52,7 @@ void PrimaryState::standbyHolds(DaemonId id, uint64_t number, TimePoint now, Gro
   if (number > appended_) return drop(out);  // nobody can hold what there is not
   standby_->heard = now;
   standby_->held = std::max(standby_->held, number);
-  standby_->whole = true;
+  if (!standby_->wholeSince) standby_->wholeSince = now;
   settle(now, out);
 }
 
@@ -195,10 +195,11 @@ void PrimaryState::release(GroupActions& out) {
 }
 
 void PrimaryState::add(TimePoint now, GroupActions& out) {
-  if (!standby_ || !standby_->connected || !standby_->whole || gone(now, rules_.silence)) return;
+  if (!standby_ || !standby_->connected || !standby_->wholeSince || gone(now, rules_.silence)) return;
   if (!waiting_) {
-    // Pushes pause while it catches up with the rest, so the rest has to be what a beat or two bring.
-    if (standby_->held < closeBehind_) return;
+    // Pushes pause while it catches up with the rest, so the rest should be what a beat or two bring. Where
+    // they go as fast as it takes them it never comes so close, and the rest is what the lag's bound leaves.
+    if (standby_->held < closeBehind_ && now - *standby_->wholeSince <= rules_.alone) return;
     waiting_ = true;
     waitFrom_ = appended_;
   }

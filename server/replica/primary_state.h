@@ -47,7 +47,7 @@ class PrimaryState {
     DaemonId id;
     TimePoint heard;
     uint64_t held = 0;
-    bool whole = false;  // it has said what it holds: with no record that is 0
+    std::optional<TimePoint> wholeSince;  // when it first said what it holds: with no record that is 0
     bool connected = false;
     bool refuses = false;
     bool leaves = false;

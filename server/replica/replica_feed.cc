@@ -106,7 +106,7 @@ kj::Promise<void> ReplicaFeed::pumpRecords() {
   return replicator_->whenFilled(stream_).then([this]() -> kj::Promise<void> {
     auto batch = replicator_->take(stream_, std::move(spare_));
     if (!batch) {
-      close({ErrorCode::unavailable, "the model is another one now"});
+      close({ErrorCode::modelMismatch, "the model is another one now"});
       return kj::READY_NOW;
     }
     auto shared = std::make_shared<Replicator::Batch>(*std::move(batch));

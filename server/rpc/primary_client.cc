@@ -1,6 +1,7 @@
 #include "server/rpc/primary_client.h"
 
 #include <algorithm>
+#include <new>
 
 #include <capnp/rpc-twoparty.h>
 #include <kj/async-io.h>
@@ -36,9 +37,15 @@ class Sink final : public schema::ReplicaSink::Server {
     ImagePart part{
         std::string(wire::textIn(params.getPath())), std::string(wire::textIn(params.getRenamedTo())), {}};
     const auto* const begin = reinterpret_cast<const std::byte*>(bytes.begin());
-    part.bytes.assign(begin, begin + bytes.size());
+    Status kept;
+    try {
+      part.bytes.assign(begin, begin + bytes.size());
+      kept = dial_.copy->image(part);
+    } catch (const std::bad_alloc&) {
+      kept = dial_.copy->outOfMemory();
+    }
     context.releaseParams();
-    wire::writeStatus(dial_.copy->image(part), context.getResults().initStatus());
+    wire::writeStatus(kept, context.getResults().initStatus());
     return kj::READY_NOW;
   }
 

@@ -9,7 +9,7 @@ namespace psd {
 /// type.
 struct GroupStatus {
   std::string daemon;            ///< number of this process, 16 hexadecimal digits
-  std::string role;              ///< "primary", "standby", "newcomer"
+  std::string role;              ///< "primary", "standby", "newcomer"; "over": about to end or to begin anew
   uint64_t epoch = 0;            ///< of the plan
   std::string primary;           ///< its number
   std::string standby;           ///< number of the one in sync
@@ -23,6 +23,9 @@ struct GroupStatus {
       0;               ///< of the last take-over, from the last sign of the primary until this daemon served
   std::string engine;  ///< why the engine does not answer; empty: it does
   std::string waits;   ///< what the daemon waits for before it serves or follows
+
+  /// Of a primary: whether its follower could take over.
+  bool inSync() const { return !standby.empty() && standby == follower; }
 
   static void fields(auto& visit, auto& self) {
     visit("daemon", self.daemon);

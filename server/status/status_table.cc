@@ -157,9 +157,8 @@ std::string groupLines(const GroupStatus& group) {
     if (group.follower.empty()) {
       text += ", alone: no standby follows";
     } else {
-      text += fmt::format(", {} {}, {} behind",
-                          group.waitsForStandby ? "standby" : "followed, not in sync yet, by", group.follower,
-                          bytesText(group.lagBytes));
+      text += fmt::format(", {} {}, {} behind", group.inSync() ? "standby" : "followed, not in sync yet, by",
+                          group.follower, bytesText(group.lagBytes));
     }
   } else if (!group.primary.empty()) {
     text += fmt::format(" under {}, heard {} ago, {} to apply", group.primary,

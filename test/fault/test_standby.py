@@ -297,6 +297,19 @@ class Standby(processes.ProcessTest):
         self.assertIn("lr=2", standby.status()["optimizer"])
         trainer.kill()
 
+    def test_a_change_of_the_configuration_does_not_wait_for_the_standby_to_be_missed(self):
+        # Longer than any wait of this test.
+        primary, standby = self.pair(replication={"alone_ms": 600_000})
+        self.counting((primary, standby))
+        self.until_in_sync(primary)
+        for rate in (2, 1):
+            before = primary.status()["group"]["standby"]
+            done = self.psd("set", f"optimizer.lr={rate}", "--server", primary.address)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.until_more("after the change", 50)
+            primary.until_status("it is in sync anew", lambda status: status["group"]["waits_for_standby"]
+                                 and status["group"]["standby"] not in ("", before))
+
     def test_who_waits_for_a_dead_primary_is_told_what_to_do(self):
         primary, standby = self.pair()
         trainer = self.counting((primary, standby))

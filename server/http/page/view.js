@@ -189,7 +189,7 @@ function showTables(status) {
 function standby(group) {
   if (group.role !== "primary") return `${group.waits || `this one, of ${group.primary}`}; ${bytes(group.lag_bytes)} to apply`;
   if (!group.follower) return "none: nobody follows";
-  return `${group.follower}${group.waits_for_standby ? "" : ", not in sync yet"}; ${bytes(group.lag_bytes)} behind`;
+  return `${group.follower}${group.standby === group.follower ? "" : ", not in sync yet"}; ${bytes(group.lag_bytes)} behind`;
 }
 
 function showDurability(status) {

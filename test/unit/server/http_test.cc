@@ -113,12 +113,18 @@ TEST_CASE("the exposition explains every metric, with samples or without, and es
   CHECK(alone.find("\npsd_group_primary ") == std::string::npos);
   CHECK(alone.find("\npsd_partition") == std::string::npos);
   status.partition = PartitionStatus{1, 3, {}};
-  status.group = GroupStatus{.role = "primary", .epoch = 3, .lagBytes = 17, .engine = "it does not answer"};
+  status.group = GroupStatus{.role = "primary",
+                             .epoch = 3,
+                             .standby = "07",
+                             .follower = "07",
+                             .lagBytes = 17,
+                             .engine = "it does not answer"};
   const std::string text = exposition(status, http);
   CHECK(text.find("\npsd_group_primary 1\n") != std::string::npos);
   CHECK(text.find("\npsd_group_epoch 3\n") != std::string::npos);
   CHECK(text.find("\npsd_partition{index=\"1\",of=\"3\"} 1\n") != std::string::npos);
   CHECK(text.find("\npsd_group_waits_for_standby 0\n") != std::string::npos);
+  CHECK(text.find("\npsd_group_standby_in_sync 1\n") != std::string::npos);
   CHECK(text.find("\npsd_group_lag_bytes 17\n") != std::string::npos);
   CHECK(text.find("\npsd_group_engine_answers 0\n") != std::string::npos);
   CHECK(text.find("policy=\"a \\\"quoted\\\"\\\\ policy\\n\"") != std::string::npos);

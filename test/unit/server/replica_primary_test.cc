@@ -235,6 +235,28 @@ TEST_CASE(
   CHECK(text(primary.state.leave(primary.now)) == "");
 }
 
+TEST_CASE("replica, rule 2: a standby comes in sync though pushes go as fast as it takes them") {
+  Primary primary;
+  uint64_t appended = 0;
+  while (appended < 200) primary.append(++appended);
+  primary.silence(milliseconds(100));
+  primary.subscribe();
+  // Of what is appended it lacks what ten beats bring, always.
+  const auto beat = [&] {
+    for (int i = 0; i < 10; i++) primary.append(++appended);
+    primary.silence(milliseconds(50));
+    return primary.holds(appended - 100);
+  };
+  for (int i = 0; i < 30; i++) REQUIRE(beat() == "");
+  CHECK_FALSE(primary.state.primary()->waitsFor());
+  for (int i = 0; i < 5 && !primary.state.primary()->waitsFor(); i++) REQUIRE(beat() == "");
+  REQUIRE(primary.state.primary()->waitsFor() == kOther);
+  const uint64_t from = appended;
+  CHECK(primary.append(++appended) == "");
+  CHECK(primary.holds(from - 1).find("swap") == std::string::npos);
+  CHECK(primary.holds(from).find("swap 1 1:7+9") != std::string::npos);
+}
+
 TEST_CASE("replica, rule 10: a primary writes its plan again that is gone, with the standby that it hears") {
   Primary primary;
   SECTION("alone") {
