@@ -1,0 +1,62 @@
+#include "server/replica/follower.h"
+
+#include <cstring>
+#include <vector>
+
+#include "server/checkpoint/log_format.h"
+#include "test/support/catch.h"
+#include "test/support/event_loop.h"
+
+namespace psd::follower_test {
+namespace {
+
+/// A record of so many bytes and a few more.
+std::vector<std::byte> record(uint64_t number, uint64_t bytes) {
+  std::vector<std::byte> out;
+  Departed departed;
+  for (uint32_t rank = 0; rank < bytes / sizeof rank; rank++) departed.ranks.insert(Rank{rank});
+  appendRecord(out, number, departed);
+  sealRecords(out, 0);
+  return out;
+}
+
+Result<ParameterStore*> noStore(Env&, const Checkpoint&) {
+  return Error{ErrorCode::internal, "this test has no model"};
+}
+
+TEST_CASE("a record is taken whatever is to be kept at most, and the next one waits") {
+  testing::TestLoop loop;
+  Follower follower(ReplicationConfig{.catchUpBytes = 1024}, noStore);
+  auto waits = follower.records(record(5, 4096));
+  const auto progress = follower.progress();
+  PSD_REQUIRE_OK(progress);
+  CHECK(progress->held == 6);
+  CHECK(follower.lagBytes() > 4096);
+  CHECK_FALSE(loop.resolved(waits));
+}
+
+TEST_CASE("what a follower could not do with what came stays what is said of it") {
+  testing::TestLoop loop;
+  Follower follower(ReplicationConfig{}, noStore);
+  SECTION("bytes that are no record") {
+    const auto taken = loop.wait(follower.records(std::vector<std::byte>(64, std::byte{255})));
+    REQUIRE_FALSE(taken.ok());
+    CHECK(taken.message().find("is no record") != std::string::npos);
+  }
+  SECTION("a record that claims more than any daemon keeps") {
+    std::vector<std::byte> bytes = record(1, 64);
+    const uint64_t claimed = 8ull << 30;
+    std::memcpy(bytes.data() + 8, &claimed, sizeof claimed);
+    const auto taken = loop.wait(follower.records(bytes));
+    REQUIRE_FALSE(taken.ok());
+    CHECK(taken.error().code == ErrorCode::overloaded);
+    CHECK(taken.message().find("replication.catch_up_bytes must be as much") != std::string::npos);
+  }
+  SECTION("no memory for the model") { CHECK(follower.outOfMemory().error().code == ErrorCode::overloaded); }
+  const auto progress = follower.progress();
+  REQUIRE_FALSE(progress.ok());
+  CHECK(loop.wait(follower.records(record(1, 64))).message() == progress.message());
+}
+
+}  // namespace
+}  // namespace psd::follower_test
