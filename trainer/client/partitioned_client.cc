@@ -283,11 +283,13 @@ Status PartitionedClient::joinOther(Daemon& daemon) {
                         daemon.name)};
   }
   if (!joined.ok()) return of(daemon.name, joined.error());
-  if (bringsValues_ && daemon.client->goesOn() && daemon.partition.count > 0) {
+  if (bringsValues_ && !joined->broughtInitialValues && daemon.partition.count > 0) {
     return {ErrorCode::modelMismatch,
-            fmt::format("{} goes on with what it had saved, and the lead has no values: start all daemons "
-                        "with what they had saved together, or all without",
-                        daemon.name)};
+            fmt::format(
+                "{} has values, and the lead has none: it came back without what it had, or who brought the "
+                "first values died meanwhile. Trainers that were in bring what they have; else start all "
+                "daemons anew",
+                daemon.name)};
   }
   daemon.info = *std::move(joined);
   return {};
