@@ -4,6 +4,7 @@
 #include <charconv>
 #include <numeric>
 #include <optional>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -150,13 +151,19 @@ Status joinTensor(const TensorSpec& tensor, std::vector<TensorSpec>& whole) {
     whole.push_back(tensor);
     return {};
   }
+  if (tensor.shape.empty() || part->end - part->begin != tensor.shape.front()) {
+    return mismatch(
+        fmt::format("'{}' does not have the rows that its name tells of", printable(tensor.name)));
+  }
   if (part->begin == 0) {
     whole.push_back(tensor);
     whole.back().name = part->tensor;
     return {};
   }
-  const bool goesOn = !whole.empty() && whole.back().name == part->tensor && !whole.back().shape.empty() &&
-                      whole.back().shape.front() == part->begin && !tensor.shape.empty();
+  const bool goesOn =
+      !whole.empty() && whole.back().name == part->tensor && !whole.back().shape.empty() &&
+      whole.back().shape.front() == part->begin &&
+      std::ranges::equal(std::span(whole.back().shape).subspan(1), std::span(tensor.shape).subspan(1));
   if (!goesOn) {
     return mismatch(
         fmt::format("'{}' does not go on where the partition before it ends", printable(tensor.name)));

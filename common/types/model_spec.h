@@ -73,6 +73,8 @@ struct ModelSpec {
 
 /// Into how many partitions a model may be cut.
 inline constexpr uint32_t kPartitionsMax = 256;
+/// Addresses of one of the daemons that serve a model together, at most.
+inline constexpr uint32_t kDaemonAddressesMax = 8;
 
 /// Checks what arrives from a config or a peer: at least one tensor or table, names of visible ASCII of at
 /// most `kTensorNameBytesMax`, none repeated, no zero dimension, at most `kModelElementsMax` elements in all

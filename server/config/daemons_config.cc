@@ -8,8 +8,6 @@
 namespace psd {
 namespace {
 
-constexpr size_t kAddressesMax = 8;  // of one daemon
-
 std::vector<Address> readAddresses(ObjectReader& in, size_t index, std::string_view text) {
   const std::string key = "daemons[" + std::to_string(index) + "]";
   std::vector<Address> addresses;
@@ -26,8 +24,8 @@ std::vector<Address> readAddresses(ObjectReader& in, size_t index, std::string_v
       addresses.push_back(*std::move(address));
     }
   }
-  if (addresses.size() > kAddressesMax) {
-    in.fail(key, "must hold at most " + std::to_string(kAddressesMax) + " addresses");
+  if (addresses.size() > kDaemonAddressesMax) {
+    in.fail(key, "must hold at most " + std::to_string(kDaemonAddressesMax) + " addresses");
   }
   return addresses;
 }

@@ -52,7 +52,15 @@ Result<std::vector<DaemonCall>> allDaemons(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const auto daemons, fetchDaemons(address, call.timeout, call.credentials));
   if (daemons.empty()) return std::vector<DaemonCall>{{{address.toString()}, call.timeout, call.credentials}};
   std::vector<DaemonCall> all;
-  for (const auto& servers : daemons) all.push_back({servers, call.timeout, call.credentials});
+  for (const auto& servers : daemons) {
+    if (address.tls && !tokenInTheClear(call.credentials.token, servers).empty()) {
+      return Error{ErrorCode::invalidArgument,
+                   joined(servers, ",") +
+                       ": the token, which went over TLS so far, would go there in the clear; "
+                       "all addresses in `daemons` are to be tls://, unix:// or of this machine"};
+    }
+    all.push_back({servers, call.timeout, call.credentials});
+  }
   return all;
 }
 
@@ -112,7 +120,8 @@ Status changeAll(const DaemonCall& call, const std::function<Result<std::string>
 }
 
 Result<Json> statusOf(const DaemonCall& call) {
-  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
+  const Result<Address> serving = call.servers.size() > 1 ? servingOf(call) : reachable(call);
+  PSD_ASSIGN_OR_RETURN(const Address address, serving.ok() ? serving : reachable(call));
   PSD_ASSIGN_OR_RETURN(const std::string text, fetchStatusJson(address, call.timeout, call.credentials));
   return parseJson(text, "the status of " + address.toString());
 }
@@ -205,11 +214,18 @@ Status recoverServer(const DaemonCall& call) {
 }
 
 Status removeTrainerOf(const DaemonCall& call, Rank rank) {
-  return changeAll(call, [&](const Address& address) -> Result<std::string> {
-    PSD_ASSIGN_OR_RETURN(const std::string removed,
-                         removeTrainer(address, rank, call.timeout, call.credentials));
-    return fmt::format("{}: {} was removed", address.toString(), removed);
-  });
+  PSD_ASSIGN_OR_RETURN(const std::vector<Address> addresses, servingAll(call));
+  Status worst;
+  bool any = false;
+  // Each counts its trainers by itself: one may have lost it already.
+  for (const Address& address : addresses) {
+    const auto removed = removeTrainer(address, rank, call.timeout, call.credentials);
+    if (!removed.ok()) worst = removed.status();
+    if (!removed.ok()) continue;
+    any = true;
+    std::printf("%s: %s was removed\n", address.toString().c_str(), removed->c_str());
+  }
+  return any ? Status() : worst;
 }
 
 Status setKeyOf(const DaemonCall& call, const std::string& assignment) {
@@ -233,6 +249,9 @@ Result<LiveModel> fetchWhole(const DaemonCall& call) {
     whole.values.insert(whole.values.end(), part.values.begin(), part.values.end());
   }
   PSD_ASSIGN_OR_RETURN(whole.spec, joinPartitions(partitions));
+  if (ModelLayout(whole.spec).totalElements() != whole.values.size()) {
+    return Error{ErrorCode::modelMismatch, "the daemons' partitions are not those of one model"};
+  }
   return whole;
 }
 

@@ -128,6 +128,10 @@ Result<std::vector<std::vector<std::string>>> fetchDaemons(const Address& addres
       address, credentials, timeout, "",
       [](schema::LoginResult::Reader login, capnp::TwoPartyClient&) -> kj::Promise<Result<Daemons>> {
         Daemons daemons;
+        if (login.getDaemons().size() > kPartitionsMax) {
+          return Result<Daemons>(ErrorCode::protocolMismatch,
+                                 "tells of more daemons than can serve a model together");
+        }
         for (const auto addresses : login.getDaemons()) {
           auto& of = daemons.emplace_back();
           for (const auto one : addresses) of.push_back(printable(wire::textIn(one)));

@@ -155,6 +155,16 @@ class PythonSeveralDaemons(processes.ProcessTest):
         client.push(gradient)
         client.pull(values)
         np.testing.assert_array_equal(values, -2 * gradient)
+        daemons[0].kill()  # the lead
+        daemons[0] = self.daemon(listen=(addresses[0],), daemons=addresses, index=0, policy="locked", optimizer='{"type":"sgd","lr":1.0}')
+        other = psd.Client(addresses[0])
+        self.addCleanup(other.close)
+        with self.assertRaisesRegex(psd.ModelMismatch, "daemon 1 of 2, unix://.* has values, and the lead has none"):
+            other.join(MODEL, MODEL.zeros(), 1, 2)
+        other.close()
+        client.push(gradient)
+        client.pull(values)
+        np.testing.assert_array_equal(values, -3 * gradient)
 
     def test_rounds_go_on_after_daemons_were_away(self):
         addresses = [self.unix_address(f"r{i}.sock") for i in range(2)]

@@ -114,7 +114,14 @@ Result<Admission> readJoined(DaemonConnection& connection, schema::JoinResult::J
   return in;
 }
 
-DaemonIdentity readIdentity(schema::LoginResult::Reader answer) {
+Result<DaemonIdentity> readIdentity(const std::string& server, schema::LoginResult::Reader answer) {
+  bool tooMany = answer.getDaemons().size() > kPartitionsMax;
+  for (const auto addresses : answer.getDaemons())
+    tooMany = tooMany || addresses.size() > kDaemonAddressesMax;
+  if (tooMany) {
+    return Error{ErrorCode::protocolMismatch,
+                 server + " tells of more daemons than can serve a model together"};
+  }
   DaemonIdentity identity{printable(wire::textIn(answer.getServerVersion())), {}, answer.getDaemon()};
   for (const auto addresses : answer.getDaemons()) {
     auto& of = identity.daemons.emplace_back();
@@ -143,7 +150,7 @@ kj::Promise<Result<DaemonIdentity>> logIn(DaemonConnection& connection, const st
           kj::Maybe<schema::Training::Client> training;
           if (answer.hasTraining()) training = answer.getTraining();
           connection.setRoles(answer.getReading(), kj::mv(training), wire::mayNot(server, "trainer", answer));
-          return readIdentity(answer);
+          return readIdentity(server, answer);
         },
         [&connection](kj::Exception&& exception) -> Result<DaemonIdentity> {
           if (exception.getType() != kj::Exception::Type::UNIMPLEMENTED) {

@@ -69,15 +69,21 @@ std::string eachOnce(const std::vector<std::string>& texts) {
 /// The batch's rows, each at the daemon that has them.
 using RowsOfDaemons = std::vector<std::unique_ptr<RowBatch>>;
 
+/// A pull from all daemons. Used by the client's thread.
 class PartitionedClient::PullOfAll final : public Pending<PullInfo>::Impl {
  public:
-  PullOfAll(PartitionedClient& client, std::vector<Pending<PullInfo>> parts, RowsOfDaemons rows)
+  PullOfAll(PartitionedClient& client, std::vector<Pending<PullInfo>> parts,
+            std::shared_ptr<RowsOfDaemons> rows)
       : client_(client), parts_(std::move(parts)), rows_(std::move(rows)) {}
+  ~PullOfAll() override {
+    if (!waited_ && !rows_->empty()) client_.abandoned_.push_back(rows_);
+  }
 
   bool done() const override {
     return std::ranges::all_of(parts_, [](const auto& part) { return part.done(); });
   }
   Result<PullInfo> wait() override {
+    waited_ = true;
     PullInfo all;
     std::optional<Error> failed;
     for (size_t i = 0; i < parts_.size(); i++) {
@@ -99,19 +105,25 @@ class PartitionedClient::PullOfAll final : public Pending<PullInfo>::Impl {
  private:
   PartitionedClient& client_;
   std::vector<Pending<PullInfo>> parts_;
-  const RowsOfDaemons rows_;
+  const std::shared_ptr<RowsOfDaemons> rows_;
+  bool waited_ = false;
 };
 
+/// The answers of all daemons to a push. Used by the client's thread.
 class PartitionedClient::PushOfAll final : public Pending<PushInfo>::Impl {
  public:
   PushOfAll(PartitionedClient& client, std::vector<Pending<PushInfo>> parts,
             std::shared_ptr<RowsOfDaemons> rows)
       : client_(client), parts_(std::move(parts)), rows_(std::move(rows)) {}
+  ~PushOfAll() override {
+    if (!waited_ && !rows_->empty()) client_.abandoned_.push_back(rows_);
+  }
 
   bool done() const override {
     return std::ranges::all_of(parts_, [](const auto& part) { return part.done(); });
   }
   Result<PushInfo> wait() override {
+    waited_ = true;
     PushInfo all;
     std::optional<Error> failed;
     for (size_t i = 0; i < parts_.size(); i++) {
@@ -135,8 +147,10 @@ class PartitionedClient::PushOfAll final : public Pending<PushInfo>::Impl {
   PartitionedClient& client_;
   std::vector<Pending<PushInfo>> parts_;
   const std::shared_ptr<RowsOfDaemons> rows_;
+  bool waited_ = false;
 };
 
+/// A push to all daemons that is still being computed. Used by the client's thread.
 class PartitionedClient::PartialPushToAll final : public PartialPush {
  public:
   PartialPushToAll(PartitionedClient& client, std::vector<std::unique_ptr<PartialPush>> parts,
@@ -254,7 +268,7 @@ Status PartitionedClient::joinOthers() {
 
 Status PartitionedClient::joinOther(Daemon& daemon) {
   bool lacksValues = false;
-  const Membership own{lead().info().rank, membership_.worldSize, false};
+  const Membership own{lead().info().rank, lead().info().worldSize, false};
   const auto bring = [this, &daemon, &lacksValues] {
     lacksValues = !bringsValues_;
     return lacksValues ? std::span<const float>() : valuesOf(daemon);
@@ -269,11 +283,13 @@ Status PartitionedClient::joinOther(Daemon& daemon) {
                         daemon.name)};
   }
   if (!joined.ok()) return of(daemon.name, joined.error());
-  if (bringsValues_ && daemon.client->goesOn() && daemon.partition.count > 0) {
+  if (bringsValues_ && !joined->broughtInitialValues && daemon.partition.count > 0) {
     return {ErrorCode::modelMismatch,
-            fmt::format("{} goes on with what it had saved, and the lead has no values: start all daemons "
-                        "with what they had saved together, or all without",
-                        daemon.name)};
+            fmt::format(
+                "{} has values, and the lead has none: it came back without what it had, or who brought the "
+                "first values died meanwhile. Trainers that were in bring what they have; else start all "
+                "daemons anew",
+                daemon.name)};
   }
   daemon.info = *std::move(joined);
   return {};
@@ -325,12 +341,16 @@ JoinInfo PartitionedClient::describe() const {
 
 // --- In between -----------------------------------------------------------------------------------------
 
+const JoinInfo& PartitionedClient::infoOf(const Daemon& daemon) const {
+  return hasJoined_ ? daemon.client->info() : daemon.info;
+}
+
 std::pair<size_t, size_t> PartitionedClient::versionsAt(size_t daemon) const {
   size_t shards = 0, all = 0, rows = 0;
   for (size_t i = 0; i < daemons_.size(); i++) {
-    if (i < daemon) shards += daemons_[i].info.shardCount;
-    if (i < daemon) rows += daemons_[i].info.rowShardCount;
-    all += daemons_[i].info.shardCount;
+    if (i < daemon) shards += infoOf(daemons_[i]).shardCount;
+    if (i < daemon) rows += infoOf(daemons_[i]).rowShardCount;
+    all += infoOf(daemons_[i]).shardCount;
   }
   return {shards, all + rows};
 }
@@ -338,7 +358,7 @@ std::pair<size_t, size_t> PartitionedClient::versionsAt(size_t daemon) const {
 void PartitionedClient::placeVersions(size_t daemon, const std::vector<Version>& own,
                                       std::vector<Version>& all) const {
   const auto [shards, rows] = versionsAt(daemon);
-  const size_t dense = daemons_[daemon].info.shardCount;
+  const size_t dense = infoOf(daemons_[daemon]).shardCount;
   for (size_t i = 0; i < own.size(); i++) {
     const size_t at = i < dense ? shards + i : rows + i - dense;
     if (all.size() <= at) all.resize(at + 1);
@@ -348,7 +368,7 @@ void PartitionedClient::placeVersions(size_t daemon, const std::vector<Version>&
 
 std::vector<Version> PartitionedClient::versionsOf(size_t daemon, const std::vector<Version>& all) const {
   const auto [shards, rows] = versionsAt(daemon);
-  const JoinInfo& info = daemons_[daemon].info;
+  const JoinInfo& info = infoOf(daemons_[daemon]);
   std::vector<Version> own;
   for (size_t i = 0; i < info.shardCount + info.rowShardCount; i++) {
     const size_t at = i < info.shardCount ? shards + i : rows + i - info.shardCount;
@@ -391,7 +411,8 @@ Pending<PullInfo> PartitionedClient::pull(std::span<float> destination, RowBatch
         destination.empty() ? destination : destination.subspan(partition.begin, partition.count);
     parts.push_back(daemons_[i].client->pull(part, rows ? own.back().get() : nullptr));
   }
-  return Pending<PullInfo>(std::make_unique<PullOfAll>(*this, std::move(parts), std::move(own)));
+  return Pending<PullInfo>(
+      std::make_unique<PullOfAll>(*this, std::move(parts), std::make_shared<RowsOfDaemons>(std::move(own))));
 }
 
 Pending<PushInfo> PartitionedClient::push(Step step, std::span<const float> gradient, uint32_t samples,

@@ -78,11 +78,15 @@ class PartitionedClient final : public Client {
   Status checkRows(const RowBatch* rows) const;
   /// Final where a call to one daemon has failed for good: whoever waits for the others need not any more.
   void giveUpOthers(const Error& error);
+  /// What a daemon said last: one that came back may have other shards.
+  const JoinInfo& infoOf(const Daemon& daemon) const;
   /// Where the versions of a daemon's shards, and of its row shards, are among those of all.
   std::pair<size_t, size_t> versionsAt(size_t daemon) const;
   void placeVersions(size_t daemon, const std::vector<Version>& own, std::vector<Version>& all) const;
   std::vector<Version> versionsOf(size_t daemon, const std::vector<Version>& all) const;
 
+  /// Rows of calls that nobody waits for, which daemons' clients may still use: until these are gone.
+  std::vector<std::shared_ptr<void>> abandoned_;
   std::vector<Daemon> daemons_;
   Membership membership_;
   std::function<std::span<const float>()> initialValues_;

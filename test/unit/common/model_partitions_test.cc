@@ -126,6 +126,9 @@ TEST_CASE("partitions of different models, or in another order, are not joined")
   CHECK(joinPartitions(specs).message() == "what should be partition 0 of 2 of 'm' is partition 0 of 3");
   specs = specsOf(*partitions);
   specs[1].tensors.front().name = "t0[1:2]";
+  CHECK(joinPartitions(specs).message().find("does not have the rows that its name tells of") !=
+        std::string::npos);
+  specs[1].tensors.front().shape.front() = 1;
   CHECK(joinPartitions(specs).message().find("does not go on where the partition before it ends") !=
         std::string::npos);
   specs = specsOf(*partitions);

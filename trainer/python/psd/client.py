@@ -122,7 +122,7 @@ class Client:
             servers = os.environ.get("PSD_SERVER", "")
             if not servers:
                 raise InvalidArgument('no server is given: "tcp://host:port", or the environment\'s PSD_SERVER')
-        self._client = _psd.Client([servers] if isinstance(servers, str) else list(servers), connect_timeout,
+        self._client = _psd.Client(servers.split(",") if isinstance(servers, str) else list(servers), connect_timeout,
                                    retry_timeout, transport, connections, codec, pull_codec, go_on_without_rows,
                                    on_event or _tell, token,
                                    _psd.CredentialFiles(*(path if path is None else os.fspath(path)
