@@ -138,7 +138,8 @@ TEST_CASE("each wrong value has its one line") {
       {R"({"polcy": {}})", "polcy: unknown key; did you mean 'policy'?"},
       {R"({"policy": {"tpye": "locked"}})", "policy.tpye: unknown key; did you mean 'type'?"},
       {R"({"color": 1})",
-       "color: unknown key; valid keys: listen, auth, tls, insecure, http, engine, device, devices, shards, "
+       "color: unknown key; valid keys: listen, auth, tls, insecure, http, engine, daemons, device, devices, "
+       "shards, "
        "threads, "
        "spin_us, policy, "
        "optimizer, groups, row_shards, tables, model, world_size, codecs, membership, shm_writable, "
