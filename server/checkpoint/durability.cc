@@ -269,13 +269,16 @@ Result<std::string> Durability::copyTo(Env& env, const std::string& folder) {
   return status.lastCheckpoint->path;
 }
 
-void Durability::dealt(const LoggedDeal& deal) const {
-  if (replicated_) {
-    replicated_->append(deal);
-    return;
-  }
+uint64_t Durability::dealt(const LoggedDeal& deal) const {
+  if (replicated_) return replicated_->append(deal);
   const std::lock_guard hold(mutex_);
-  if (log_) log_->append(deal);
+  return log_ ? log_->append(deal) : 0;
+}
+
+kj::Promise<void> Durability::whenKept(uint64_t deal) const {
+  if (replicated_) return replicated_->whenDurable(deal);
+  const std::lock_guard hold(mutex_);
+  return log_ ? log_->whenDurable(deal) : kj::Promise<void>(kj::READY_NOW);
 }
 
 Status Durability::finish() {

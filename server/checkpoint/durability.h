@@ -42,8 +42,11 @@ class Durability {
   /// gives its path. The records that come from replicateTo()'s log since before the call lead on from it.
   /// ErrorCode::notReady before begin(). Blocks.
   Result<std::string> copyTo(Env& env, const std::string& folder);
-  /// Writes down a deal of samples, where there is a log: before any push of its gradient.
-  void dealt(const LoggedDeal& deal) const;
+  /// Writes down a deal of samples, where there is a log: before any push of its gradient. Gives its number.
+  uint64_t dealt(const LoggedDeal& deal) const;
+  /// Resolves, on the calling event loop, when the deal with that number and all before it outlive the
+  /// daemon, or cannot; at once without a log.
+  kj::Promise<void> whenKept(uint64_t deal) const;
 
   /// The model has its values: it is saved from now on, instead of what was saved before. With a log and
   /// nothing that it goes on from, what is pushed is safe only after a first checkpoint, which is taken here;

@@ -85,6 +85,10 @@ kj::Promise<void> LogWriter::whenDurable(uint64_t number) {
   if (broken_ || number < durable_) return kj::READY_NOW;
   auto waiter = kj::newPromiseAndCrossThreadFulfiller<void>();
   waiters_.emplace_back(number, kj::mv(waiter.fulfiller));
+  if (!due_) {  // a deal, which waits for the next update unless somebody waits for it
+    due_ = true;
+    wake_.notify_one();
+  }
   return kj::mv(waiter.promise);
 }
 

@@ -63,6 +63,9 @@ class Hosting {
   virtual GuardedSamples& samplePlan() = 0;
   /// Writes down samples that were assigned, before any push of their gradient.
   virtual void assigned(const PlanTerms& plan, const SampleDeal& deal) = 0;
+  /// Resolves when what was assigned until now may be told: where other daemons serve the model too, which do
+  /// not know of samples, a daemon after this one must know whose they are.
+  virtual kj::Promise<void> whenAssigned() = 0;
   /// Keeps for a daemon after this one which trainers have come and gone.
   virtual kj::Promise<Status> keepFinishedRanks(Departed departed) = 0;
 };

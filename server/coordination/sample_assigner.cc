@@ -120,6 +120,14 @@ std::optional<Samples> SampleAssigner::samplesFor(const Trainer& trainer, const 
 }
 
 kj::Promise<Result<Samples>> SampleAssigner::take(SessionId session, SamplesRequest request) {
+  return find(session, std::move(request))
+      .then([this](Result<Samples> samples) -> kj::Promise<Result<Samples>> {
+        if (!samples.ok() || !samples->range) return samples;
+        return hosting_.whenAssigned().then([samples = std::move(samples)] { return samples; });
+      });
+}
+
+kj::Promise<Result<Samples>> SampleAssigner::find(SessionId session, SamplesRequest request) {
   if (ended_) return Result<Samples>(*ended_);
   const auto entry = trainers_.find(session);
   if (entry == trainers_.end()) return Result<Samples>(ErrorCode::sessionEnded, "the session has ended");

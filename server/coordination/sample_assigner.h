@@ -66,6 +66,8 @@ class SampleAssigner final : private kj::TaskSet::ErrorHandler {
     kj::Maybe<kj::Own<kj::PromiseFulfiller<Result<Samples>>>> waiter;
   };
 
+  /// What take() gives, as soon as there is something.
+  kj::Promise<Result<Samples>> find(SessionId session, SamplesRequest request);
   Status agree(SessionId session, const SamplesRequest& request);
   /// How many samples a trainer is to get, if there are as many.
   Result<uint32_t> countFor(SessionId session, const SamplesRequest& request);

@@ -147,6 +147,11 @@ void ParameterHost::drop(ProcessId id, Step step) {
   process->dropped.push_back(step);
 }
 
+kj::Promise<void> ParameterHost::whenAssigned() {
+  if (!config_->daemons.several()) return kj::READY_NOW;
+  return durability_->whenKept(newestDeal_);
+}
+
 kj::Promise<Status> ParameterHost::keepFinishedRanks(Departed departed) {
   const uint64_t number = log_ ? log_->append(departed) : 0;
   return background_

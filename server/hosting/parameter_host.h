@@ -98,7 +98,10 @@ class ParameterHost final : public Hosting {
   kj::Promise<void> whenLanded(ProcessId id) override;
   void drop(ProcessId id, Step step) override;
   GuardedSamples& samplePlan() override { return *durability_->samples(); }
-  void assigned(const PlanTerms& plan, const SampleDeal& deal) override { durability_->dealt({plan, deal}); }
+  void assigned(const PlanTerms& plan, const SampleDeal& deal) override {
+    newestDeal_ = durability_->dealt({plan, deal});
+  }
+  kj::Promise<void> whenAssigned() override;
   kj::Promise<Status> keepFinishedRanks(Departed departed) override;
 
  private:
@@ -124,6 +127,7 @@ class ParameterHost final : public Hosting {
   std::unique_ptr<Durability> durability_;
   std::unique_ptr<ModelHost> models_;
   std::map<ProcessId, Process> processes_;
+  uint64_t newestDeal_ = 0;  // as Durability numbers them
   Background background_;
   AskedCheckpoints askedCheckpoints_;
 };

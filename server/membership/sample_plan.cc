@@ -114,15 +114,15 @@ std::vector<Step> SamplePlan::leave(ProcessId trainer) {
 SamplePlan::Return SamplePlan::comeBack(ProcessId trainer, const TrainerProcess& process,
                                         const std::vector<HeldSamples>& held) {
   Return result;
-  std::vector<Step> over;  // the trainer was told so by a daemon whose memory is lost
   for (auto mine = away_.lower_bound({process, Step{0}});
        mine != away_.end() && mine->first.first == process;) {
     const HeldSamples known{mine->first.second, mine->second};
     if (std::find(held.begin(), held.end(), known) != held.end()) {
       dealt_[{trainer, known.step}] = {known, process};
     } else {
+      // The trainer was told that the step is over, by a daemon whose memory is lost; or it never heard of
+      // the samples, and asks for some once more.
       put(known.range);
-      over.push_back(known.step);
     }
     mine = away_.erase(mine);
   }
@@ -133,9 +133,6 @@ SamplePlan::Return SamplePlan::comeBack(ProcessId trainer, const TrainerProcess&
     } else {
       result.lost.push_back(each.step);
     }
-  }
-  for (const Step step : over) {
-    if (!dealt_.contains({trainer, step})) result.lost.push_back(step);
   }
   return result;
 }

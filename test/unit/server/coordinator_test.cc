@@ -57,6 +57,10 @@ class FakeHosting final : public Hosting {
   void drop(ProcessId, Step step) override { dropped.push_back(step); }
   GuardedSamples& samplePlan() override { return plan; }
   void assigned(const PlanTerms&, const SampleDeal&) override { assignments++; }
+  kj::Promise<void> whenAssigned() override {
+    if (slowDisk) return kj::NEVER_DONE;
+    return kj::READY_NOW;
+  }
   kj::Promise<Status> keepFinishedRanks(Departed departed) override {
     kept = std::move(departed);
     if (slowDisk) return kj::NEVER_DONE;
@@ -300,6 +304,17 @@ TEST_CASE(
   SamplesRequest next = request;
   next.step = Step{2};
   CHECK(world.loop.wait(samples.take(second.trainer.session, next))->finished);
+}
+
+TEST_CASE("Coordinator: samples are told of once a daemon after this one would know whose they are") {
+  World world;
+  const SessionGrant first = world.mustJoin(0, 1, 11);
+  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session, {})));
+  world.hosting.slowDisk = true;
+  const SamplesRequest request{.step = Step{1}, .count = 10, .samples = 10, .epochs = 1};
+  auto taken = world.coordinator.samples().take(first.trainer.session, request);
+  CHECK_FALSE(world.loop.resolved(taken));
+  CHECK(world.hosting.assignments == 1);
 }
 
 TEST_CASE("Coordinator: at the end whoever waits is told, and restarting keeps trainers in") {

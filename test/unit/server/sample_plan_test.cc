@@ -113,9 +113,19 @@ TEST_CASE("who comes back does not go on with what others have, is done, or it d
                                     {Step{7}, {1, 0, 1}}});
   REQUIRE(back.claimed.size() == 1);
   CHECK(back.claimed[0] == SampleDeal{{Step{3}, {0, 16, 4}}, processOf(kOne), 5});
-  CHECK(back.lost == std::vector<Step>{Step{4}, Step{5}, Step{6}, Step{7}, Step{2}});
+  CHECK(back.lost == std::vector<Step>{Step{4}, Step{5}, Step{6}, Step{7}});
   CHECK(after.openSteps(ProcessId{5}) == 2);
   CHECK(take(after, kTwo, 6, 9) == SampleRange{0, 4, 4});
+}
+
+TEST_CASE("who never heard of its samples asks once more, and its gradient counts") {
+  SamplePlan plan = planOf(8, 1);
+  take(plan, kOne, 1, 4);  // of which the trainer was not told
+  SamplePlan after = restored(plan);
+  CHECK(after.comeBack(ProcessId{5}, processOf(kOne), {}).lost.empty());
+  CHECK(take(after, ProcessId{5}, 1, 4) == SampleRange{0, 0, 4});
+  after.done(ProcessId{5}, Step{1});
+  CHECK(after.doneCount() == 4);
 }
 
 TEST_CASE("what gets done while shards are being saved is saved as what some of them may lack") {
