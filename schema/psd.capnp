@@ -1,10 +1,9 @@
 @0xd5f1a0c3b7e24689;
 # The wire of psd, all of it. docs/protocol.md tells the story; this file is the reference.
 #
-# Ids of fields and methods are never reused: what is added gets the next number. Element offsets and
-# counts are in float32 elements of the flat arena (common/types/model_layout.h). Names say where a number
-# counts bytes. Every method answers with a union of its result and a typed Error. A Cap'n Proto exception
-# means a broken connection or a defect, never an expected condition.
+# Ids of fields and methods are never reused: what is added gets the next number. Element offsets and counts are in float32
+# elements of the flat arena (common/types/model_layout.h). Names say where a number counts bytes. Every method answers with a
+# union of its result and a typed Error. A Cap'n Proto exception means a broken connection or a defect, never an expected condition.
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("psd::schema");
@@ -73,10 +72,8 @@ struct ModelSpec {
   tensors @1 :List(TensorSpec);   # in arena order
   signature @2 :UInt64;           # psd::ModelSpec::signature() as the sender computes it
   tables @3 :List(TableSpec);
-  # Of a model that several daemons serve together, which of so many partitions this is; 0 of 1, or of 0: the model is whole.
-  # docs/protocol.md tells what is in each.
-  partition @4 :UInt32;
-  partitions @5 :UInt32;
+  partition @4 :UInt32;    # of a model that several daemons serve, which partition this is, and of how many; docs/protocol.md
+  partitions @5 :UInt32;   # tells what is in each. 0 and 1: the model is whole
 }
 
 struct ShardRange {
@@ -114,19 +111,18 @@ struct ModelAccess {
   notShared @5 :Text;            # for people: why sharedModel is null
   ringBytesMax @6 :UInt64;       # largest ring that Trainer.openRing gives on this connection; 0: none
   localSteps @7 :LocalSteps;     # null: trainers push the gradient of every step
-  deviceOfShard @8 :List(UInt32);  # per shard, the number of its device, as Trainer.openDeviceRing takes it; empty
-                                   # where openDeviceRing gives no ring on this connection
+  deviceOfShard @8 :List(UInt32);  # per shard, the number of its device for Trainer.openDeviceRing; empty where that gives no ring
   rowShards @9 :List(RowShard);    # their numbers go on after those of `shards`
-  rules @10 :Text;   # of a model that several daemons serve together: what all of them agree in, a line "KEY: VALUE" for each key
-                     # of the configuration; trainers compare
+  # Of several daemons that serve a model: what all agree in, a line "KEY: VALUE" for each key of the configuration, and which of
+  # `groups` take nothing of this partition. Trainers look whether all agree, and whether a group takes nothing anywhere.
+  rules @10 :Text;
+  emptyGroups @11 :List(UInt32);
 }
 
 struct LocalSteps {
   # Trainers take `period` steps of plain SGD by themselves, then push once. They push this in place of a gradient:
   # - alpha 0 (local SGD): the parameters pulled before those steps, less the parameters after them. The next
-  #   steps begin with freshly pulled parameters.
   # - else (EASGD): freshly pulled parameters w~ less the trainer's own parameters w. Then w becomes
-  #   w + alpha (w~ - w), and the next steps begin there.
   period @0 :UInt64;   # at least 1
   rate @1 :Float64;    # learning rate of the trainer's own steps
   alpha @2 :Float64;   # how far EASGD moves w towards w~; 0: local SGD
@@ -210,10 +206,9 @@ interface Training {
   # the daemon.
   # `incarnation` is a random number that a trainer draws once in its life. A trainer that joins again with the incarnation that
   # has the rank goes on with its session, and the daemon knows its pushes. 0: the trainer is not recognised.
-  # `daemon` is joined.daemon of the trainer's last join; 0 in its first.
-  # `anyRank`: take the lowest free rank in place of `rank`; where all ranks are taken, that of a trainer that is no longer
-  # connected.
-  # `worldSize` 0: the world size of the daemon's configuration, or of the trainers that are in.
+  # `daemon` is joined.daemon of the trainer's last join; 0 in its first. `anyRank`: take the lowest free rank in place of `rank`;
+  # where all ranks are taken, that of a trainer that is no longer connected. `worldSize` 0: the world size of the daemon's
+  # configuration, or of the trainers that are in.
   # `held`: samples that takeSamples dealt to this trainer, at this daemon or one before it, and of whose gradients no answer
   # came. Where another trainer has some of them by now, their gradient is answered `late`.
   # Checked in this order; the first fault is the answer: overloaded (too many capabilities on this connection), invalidArgument
@@ -225,9 +220,8 @@ interface Training {
 
   attach @1 (rank :UInt32, incarnation :UInt64, attachment :UInt32) -> AttachResult;
   # Makes this connection one more of a trainer that has joined over another one. `rank` and `attachment` are those of
-  # JoinResult.joined, `incarnation` is that of the trainer's join().
-  # Refused: shuttingDown, overloaded, sessionEnded (that trainer has not joined, has left, counts as lost, has joined again
-  # since, or said no incarnation).
+  # JoinResult.joined, `incarnation` is that of the trainer's join(). Refused: shuttingDown, overloaded, sessionEnded (that trainer
+  # has not joined, has left, counts as lost, has joined again since, or said no incarnation).
 }
 
 struct AttachResult {
@@ -372,32 +366,29 @@ interface Trainer extends(Reader) {
   # gone. A session may have one such call outstanding; a second one is refused with invalidArgument.
 
   push @3 (head :PushHead, gradient :Data, codec :Text, count :UInt32) -> PushResult;
-  # One slice of one gradient. `gradient` holds float32, or the bytes that the codec agreed in join() made of `count` values,
-  # and `codec` is its name.
-  # The slices of a shard come in any order and do not overlap. Together they cover the shard, which makes the shard's part of
-  # the gradient whole. All of them name one `basis`. The gradient is complete when as many parts are whole as `parts` says.
+  # One slice of one gradient. `gradient` holds float32, or the bytes that the codec agreed in join(), `codec`, made of `count`
+  # values. The slices of a shard come in any order and do not overlap. Together they cover the shard, which makes the shard's
+  # part of the gradient whole. All of them name one `basis`. The gradient is complete when as many parts are whole as `parts` says.
   # `step` rises with every gradient. A larger step drops what is unfinished of the gradient before it: with several
   # connections a push begins when all slices of the one before are answered. A smaller step is a badSlice.
   # A slice that comes again, on this connection or after the trainer joined again, is not applied again. It is answered
   # `received` while its update is unfinished, then with what became of its shard's update. The daemon knows the unfinished
   # update and the last 64 finished ones of each trainer and shard.
-  # Where a gradient must wait for other trainers (sync), its last slice is answered when the outcome is known, all other
-  # slices at once.
+  # Where a gradient must wait for others (sync), its last slice is answered when the outcome is known, all other slices at once.
 
   takeSamples @9 (step :UInt64, count :UInt32, samples :UInt64, epochs :UInt64, firstEpoch :UInt64,
                   wait :Bool, nominal :UInt32, sampleSeconds :Float64) -> SamplesResult;
   # Asks for at most `count` samples for the gradient of `step`. Every sample of every epoch is dealt to one gradient,
   # however fast trainers are, and though some die. Asking again for a step gives the samples that were dealt to it. Once the
   # gradient is applied its samples are done. When the gradient is dropped, or the trainer is gone before, they are dealt again.
-  # `samples` of an epoch and `epochs`: one number for all trainers; the first trainer to ask decides.
-  # `firstEpoch`: where a daemon that knows of no plan begins.
+  # `samples` of an epoch and `epochs`: one number for all trainers; the first trainer to ask decides. `firstEpoch`: where a daemon
+  # that knows of no plan begins.
   # `wait`: where other trainers have all that is left, the call is parked until some of it comes back or all is done. Meanwhile
   # nobody waits for this trainer, so it says `wait` only when its pushes are answered. A session may have one such call
-  # outstanding; a second one is refused with invalidArgument.
-  # `nominal`: 0 for `count` samples. Else the daemon chooses how many, from 1 to `count`, so that all trainers with `nominal`
-  # compute as long for a step: in proportion to 1 / sampleSeconds, in sum `nominal` times their number but for rounding.
-  # `nominal` is one number for all of them.
-  # `sampleSeconds`: how long this trainer computes for a sample; 0: not known yet, and it gets `nominal`.
+  # outstanding; a second one is refused with invalidArgument. `nominal`: 0 for `count` samples. Else the daemon chooses how many,
+  # from 1 to `count`, so that all trainers with `nominal` compute as long for a step: in proportion to 1 / sampleSeconds, in sum
+  # `nominal`, one number for all of them, times their number but for rounding. `sampleSeconds`: how long this trainer computes for
+  # a sample; 0: not known yet, and it gets `nominal`.
   # invalidArgument: samples, epochs or count is 0; samples, epochs or nominal differ from the other trainers'; count is below
   # nominal; sampleSeconds is negative or not finite.
 
@@ -417,9 +408,8 @@ interface Trainer extends(Reader) {
 
   openRing @6 (bytes :UInt64) -> RingResult;
   # Once per session, over a Unix socket: makes a memory file for gradients to be pushed and for rows of embedding tables both
-  # ways, at most ModelAccess.ringBytesMax.
-  # What lies where in it is the trainer's business alone. The ring is the session's, and the daemon drops it at the
-  # session's end.
+  # ways, at most ModelAccess.ringBytesMax. What lies where in it is the trainer's business alone. The ring is the session's, and the
+  # daemon drops it at the session's end.
 
   pushShared @7 (head :PushHead, at :UInt64, count :UInt64) -> PushResult;
   # push() of `count` float32 that lie in the ring at byte `at`, a multiple of 64. The trainer leaves them as

@@ -9,7 +9,8 @@ from bench_programs import Daemon
 from bench_report import Row, gigabytes
 from bench_standby import free_port
 
-WAYS = {"unix": ("Unix", "rpc"), "tcp": ("TCP", "rpc"), "shm": ("shared memory", "shm")}
+# By name: the kind of socket, and bench's transport.
+WAYS = {"Unix": ("unix", "rpc"), "TCP": ("tcp", "rpc"), "shared memory": ("unix", "shm")}
 
 
 class Several(Group):
@@ -29,7 +30,7 @@ machines bring."""
         return work
 
     def served(self, daemons, way, operation):
-        socket, transport = ("unix", "shm") if way == "shm" else (way, "rpc")
+        socket, transport = WAYS[way]
         with contextlib.ExitStack() as stack:
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psd-bench-")))
             addresses = [f"unix://{folder}/{i}.sock" if socket == "unix" else f"tcp://127.0.0.1:{free_port()}" for i in range(daemons)]
@@ -44,5 +45,5 @@ machines bring."""
             return report["bytes"] / report["median_s"]
 
     def rows(self, medians):
-        return [Row.at_least(f"{operation}, {text}, two daemons", medians[f"{operation} {way} 2"], "one daemon",
-                             medians[f"{operation} {way} 1"], None, gigabytes) for way, (text, _) in WAYS.items() for operation in ("pull", "push")]
+        return [Row.at_least(f"{operation}, {way}, two daemons", medians[f"{operation} {way} 2"], "one daemon",
+                             medians[f"{operation} {way} 1"], None, gigabytes) for way in WAYS for operation in ("pull", "push")]

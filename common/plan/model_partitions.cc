@@ -33,13 +33,14 @@ uint64_t rowGrain(const TensorSpec& tensor) {
 
 uint64_t distance(uint64_t one, uint64_t other) { return one > other ? one - other : other - one; }
 
-/// The places in a model's layout where a cut can go: where a tensor begins, and between rows of one. The
-/// model outlives it.
+/// The places in a model's layout where a cut can go: where a tensor begins, and between rows of one. A value
+/// type; the model outlives it.
 class Cuts {
  public:
-  explicit Cuts(const ModelSpec& model) : model_(model), layout_(model) {}
+  /// Cuts go between two tensors where that is no further away than a part of an even share for `daemons`.
+  Cuts(const ModelSpec& model, uint32_t daemons)
+      : model_(model), layout_(model), nearEnough_(total() / daemons / kNearEnough) {}
 
-  const ModelLayout& layout() const { return layout_; }
   uint64_t total() const { return layout_.totalElements(); }
 
   /// The one nearest to `ideal`, below the end, or one between two tensors that is nearly as near.
@@ -62,8 +63,6 @@ class Cuts {
     const uint64_t last = std::min(place, tensor.begin + tensor.count) - 1;
     return tensor.begin + (last - tensor.begin) / tensor.step * tensor.step;
   }
-  /// Cuts go between two tensors where that is no further away than a part of an even share.
-  void shareAmong(uint32_t daemons) { nearEnough_ = total() / daemons / kNearEnough; }
 
  private:
   struct Tensor {
@@ -84,13 +83,12 @@ class Cuts {
 
   const ModelSpec& model_;
   const ModelLayout layout_;
-  uint64_t nearEnough_ = 0;
+  const uint64_t nearEnough_;
 };
 
 /// Where each partition ends. Of a model without tables each has something of a tensor, where that can be.
 std::vector<uint64_t> endsOf(const ModelSpec& whole, uint32_t daemons) {
-  Cuts cuts(whole);
-  cuts.shareAmong(daemons);
+  const Cuts cuts(whole, daemons);
   const uint64_t total = cuts.total();
   std::vector<uint64_t> ends(daemons, total);
   if (whole.tables.empty()) {  // the last places that leave something to all behind them
@@ -175,6 +173,14 @@ Status joinTensor(const TensorSpec& tensor, std::vector<TensorSpec>& whole) {
 }  // namespace
 
 Result<std::vector<ModelPartition>> partitionModel(const ModelSpec& whole, uint32_t daemons) {
+  for (const TensorSpec& tensor : whole.tensors) {
+    if (daemons == 1 || !readPart(tensor.name)) continue;
+    return Error{
+        ErrorCode::invalidArgument,
+        fmt::format("tensor '{}' has a name as the parts of tensors have that several daemons serve; "
+                    "give it another",
+                    printable(tensor.name))};
+  }
   const ModelLayout layout(whole);
   const std::vector<uint64_t> ends = endsOf(whole, daemons);
   std::vector<ModelPartition> partitions;

@@ -12,7 +12,7 @@
 
 namespace psd {
 
-/// What one of several daemons serves of a model, and where that lies in the whole.
+/// What one of several daemons serves of a model, and where that lies in the whole. A value type.
 struct ModelPartition {
   ModelSpec spec;  ///< a model by itself; its layout is [begin, begin + count) of the whole one
   uint64_t begin = 0, count = 0;  ///< elements; multiples of kLayoutGrainElements
@@ -22,7 +22,7 @@ struct ModelPartition {
 /// two tensors where one of these places is near enough, else between two rows of a tensor: the part of
 /// "fc1.weight" that has its rows 0 to 127 is the tensor "fc1.weight[0:128]". Each partition has all tables:
 /// of their rows those that partitionOf() says. A pure function, on which all daemons and trainers agree.
-/// ErrorCode::invalidArgument where a partition would hold nothing.
+/// ErrorCode::invalidArgument where a partition would hold nothing, or a tensor is named as a part of one.
 Result<std::vector<ModelPartition>> partitionModel(const ModelSpec& whole, uint32_t daemons);
 
 /// The partition that has the row of a table, by the hash of its id. Independent of the row shard, so that

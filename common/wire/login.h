@@ -2,10 +2,12 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "common/types/model_spec.h"
 #include "common/wire/convert.h"
 
 // What programs have in common that log in at a daemon.
@@ -30,6 +32,22 @@ inline Error mayNot(const std::string& server, std::string_view needed, schema::
   return {ErrorCode::forbidden,
           fmt::format("{}: this takes role {}; '{}' has role {}", server, needed,
                       printable(textIn(answer.getCaller()), 80), printable(textIn(answer.getRole()), 20))};
+}
+
+/// The addresses of each daemon that serves the model together with the one at `server`, by partition; none
+/// where that one serves its model alone. ErrorCode::protocolMismatch where they are more than there can be.
+inline Result<std::vector<std::vector<std::string>>> readDaemons(const std::string& server,
+                                                                 schema::LoginResult::Reader answer) {
+  std::vector<std::vector<std::string>> daemons;
+  for (const auto addresses : answer.getDaemons()) {
+    if (daemons.size() == kPartitionsMax || addresses.size() > kDaemonAddressesMax) {
+      return Error{ErrorCode::protocolMismatch,
+                   server + ": tells of more daemons than can serve a model together"};
+    }
+    auto& of = daemons.emplace_back();
+    for (const auto address : addresses) of.push_back(printable(textIn(address)));
+  }
+  return daemons;
 }
 
 }  // namespace psd::wire

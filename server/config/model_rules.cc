@@ -19,6 +19,10 @@ void addLines(const std::string& path, const Json& value, std::string& text) {
 
 }  // namespace
 
+bool isOfOneDaemon(std::string_view key) {
+  return std::ranges::find(kKeysOfOneDaemon, key) != std::end(kKeysOfOneDaemon);
+}
+
 Json underRules(const Json& rules, const Json& own) {
   Json merged = rules;
   for (const std::string_view key : kKeysOfOneDaemon) {
@@ -32,9 +36,7 @@ Json underRules(const Json& rules, const Json& own) {
 std::string rulesText(const Json& effective) {
   std::string text;
   for (const auto& [key, value] : effective.items()) {
-    if (key != "index" && std::ranges::find(kKeysOfOneDaemon, key) == std::end(kKeysOfOneDaemon)) {
-      addLines(key, value, text);
-    }
+    if (key != "index" && !isOfOneDaemon(key)) addLines(key, value, text);
   }
   return text;
 }

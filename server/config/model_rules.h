@@ -13,6 +13,9 @@ inline constexpr std::string_view kKeysOfOneDaemon[] = {
     "listen",  "http",   "auth",       "tls", "insecure", "device", "devices",     "threads",
     "spin_us", "limits", "durability", "log", "save",     "engine", "replication", "$schema"};
 
+/// Whether a key of the top level is one of these.
+bool isOfOneDaemon(std::string_view key);
+
 /// The configuration of a daemon that goes by another's rules: of `own` the keys of one daemon, of `rules`
 /// all others.
 nlohmann::ordered_json underRules(const nlohmann::ordered_json& rules, const nlohmann::ordered_json& own);

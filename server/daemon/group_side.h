@@ -63,7 +63,7 @@ class GroupSide final : public ServerGroup, public GroupHost {
   std::unique_ptr<GroupMember> member_;
   uint64_t marked_ = 0;         // the epoch that markFolder() has written
   mutable std::mutex mutex_;    // guards what follows
-  nlohmann::ordered_json own_;  // of this daemon's configuration, the keys of one daemon are what counts
+  nlohmann::ordered_json own_;  // this daemon's configuration, of which only kKeysOfOneDaemon are used
   std::optional<Copy> copy_;
 };
 

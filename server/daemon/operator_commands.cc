@@ -1,14 +1,11 @@
 #include "server/daemon/operator_commands.h"
 
-#include <algorithm>
 #include <cstdio>
-#include <functional>
 
 #include <fmt/format.h>
 
 #include "common/config/json_file.h"
 #include "common/os/env.h"
-#include "common/os/socket.h"
 #include "common/plan/model_partitions.h"
 #include "common/safetensors/safetensors.h"
 #include "common/text/text.h"
@@ -21,110 +18,6 @@ namespace psd {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// For one of several addresses; a daemon that is there accepts sooner.
-constexpr std::chrono::milliseconds kReachTimeout{5'000};
-
-}  // namespace
-
-Result<Address> reachable(const DaemonCall& call) {
-  if (const std::string warning = tokenInTheClear(call.credentials.token, call.servers); !warning.empty()) {
-    std::fprintf(stderr, "psd: %s\n", oneLine(warning, kMessageBytesMax).c_str());
-  }
-  std::vector<Address> addresses;
-  for (const std::string& server : call.servers) {
-    PSD_ASSIGN_OR_RETURN(addresses.emplace_back(), parseAddress(server));
-  }
-  if (addresses.size() == 1) return addresses.front();
-  std::vector<std::string> reasons;
-  for (const Address& address : addresses) {
-    const auto connected = connectTo(address, std::min(call.timeout, kReachTimeout));
-    if (connected.ok()) return address;
-    reasons.push_back(connected.message());
-  }
-  return Error{ErrorCode::unavailable, joined(reasons, "; ")};
-}
-
-void printConfig(const LoadedConfig& loaded) { std::puts(jsonText(loaded.effective, 2).c_str()); }
-
-Result<std::vector<DaemonCall>> allDaemons(const DaemonCall& call) {
-  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  PSD_ASSIGN_OR_RETURN(const auto daemons, fetchDaemons(address, call.timeout, call.credentials));
-  if (daemons.empty()) return std::vector<DaemonCall>{{{address.toString()}, call.timeout, call.credentials}};
-  std::vector<DaemonCall> all;
-  for (const auto& servers : daemons) {
-    if (address.tls && !tokenInTheClear(call.credentials.token, servers).empty()) {
-      return Error{ErrorCode::invalidArgument,
-                   joined(servers, ",") +
-                       ": the token, which went over TLS so far, would go there in the clear; "
-                       "all addresses in `daemons` are to be tls://, unix:// or of this machine"};
-    }
-    all.push_back({servers, call.timeout, call.credentials});
-  }
-  return all;
-}
-
-namespace {
-
-Result<DaemonStatus> statusAt(const Address& address, const DaemonCall& call) {
-  const std::string origin = "the status of " + address.toString();
-  PSD_ASSIGN_OR_RETURN(const std::string text, fetchStatusJson(address, call.timeout, call.credentials));
-  PSD_ASSIGN_OR_RETURN(const Json document, parseJson(text, origin));
-  return readStatus(document, origin);
-}
-
-/// Of a daemon of several, and perhaps its standby: the one that answers and serves.
-Result<Address> servingOf(const DaemonCall& call) {
-  std::vector<std::string> reasons;
-  for (const std::string& server : call.servers) {
-    PSD_ASSIGN_OR_RETURN(const Address address, parseAddress(server));
-    const Result<DaemonStatus> status = statusAt(address, call);
-    if (status.ok() && (!status->group || status->group->role == "primary")) return address;
-    reasons.push_back(status.ok() ? server + ": " + status->group->role : status.message());
-  }
-  return Error{ErrorCode::unavailable, joined(reasons, "; ")};
-}
-
-/// Of all daemons that serve the model, each at the address to call. An Error where one does not answer:
-/// nothing has been changed yet then.
-Result<std::vector<Address>> servingAll(const DaemonCall& call) {
-  PSD_ASSIGN_OR_RETURN(const std::vector<DaemonCall> daemons, allDaemons(call));
-  std::vector<Address> addresses;
-  for (size_t i = 0; i < daemons.size(); i++) {
-    const Result<Address> address = daemons.size() == 1 ? reachable(daemons[i]) : servingOf(daemons[i]);
-    if (!address.ok()) {
-      return Error{address.error().code,
-                   fmt::format("daemon {} of {} does not answer, so nothing was done: {}", i, daemons.size(),
-                               address.message())};
-    }
-    addresses.push_back(*address);
-  }
-  return addresses;
-}
-
-/// Changes something at all daemons that serve the model; `change(address)` gives what to print. Where it
-/// fails midway the error says so.
-Status changeAll(const DaemonCall& call, const std::function<Result<std::string>(const Address&)>& change) {
-  PSD_ASSIGN_OR_RETURN(const std::vector<Address> addresses, servingAll(call));
-  for (size_t i = 0; i < addresses.size(); i++) {
-    const Result<std::string> changed = change(addresses[i]);
-    if (!changed.ok() && i > 0) {
-      return {changed.error().code,
-              fmt::format("{}; {} of {} daemons, those printed above, have changed already",
-                          changed.message(), i, addresses.size())};
-    }
-    PSD_RETURN_IF_ERROR(changed.status());
-    std::puts(changed->c_str());
-  }
-  return {};
-}
-
-Result<Json> statusOf(const DaemonCall& call) {
-  const Result<Address> serving = call.servers.size() > 1 ? servingOf(call) : reachable(call);
-  PSD_ASSIGN_OR_RETURN(const Address address, serving.ok() ? serving : reachable(call));
-  PSD_ASSIGN_OR_RETURN(const std::string text, fetchStatusJson(address, call.timeout, call.credentials));
-  return parseJson(text, "the status of " + address.toString());
-}
 
 Status printStatusOf(const DaemonCall& call) {
   PSD_ASSIGN_OR_RETURN(const Json document, statusOf(call));
@@ -154,6 +47,8 @@ Status printStatusJson(const std::vector<DaemonCall>& daemons) {
 }
 
 }  // namespace
+
+void printConfig(const LoadedConfig& loaded) { std::puts(jsonText(loaded.effective, 2).c_str()); }
 
 Status printStatus(const DaemonCall& call, bool json, bool here) {
   std::vector<DaemonCall> daemons{call};

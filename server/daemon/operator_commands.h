@@ -1,35 +1,18 @@
 #pragma once
 
-#include <chrono>
 #include <string>
-#include <vector>
 
-#include "common/auth/credentials.h"
-#include "common/os/address.h"
+#include "common/os/env.h"
 #include "common/status/status.h"
 #include "common/types/ids.h"
 #include "server/config/daemon_config.h"
+#include "server/daemon/daemon_calls.h"
 
 namespace psd {
 
-/// The subcommands for people who run a daemon. Each prints to standard output and blocks.
-
-/// A running daemon, and how long to wait for its answer.
-struct DaemonCall {
-  std::vector<std::string> servers;  ///< addresses; the first that can be connected to counts
-  std::chrono::milliseconds timeout{0};
-  Credentials credentials;
-};
-
-/// The address to call: the only one, or the first that can be connected to.
-Result<Address> reachable(const DaemonCall& call);
-
-/// One call for each of the daemons that serve the model of the one that is called, by partition; that one
-/// alone, where it serves its model by itself.
-Result<std::vector<DaemonCall>> allDaemons(const DaemonCall& call);
-
-// Of a model that several daemons serve, the commands that change, save or stop something go to all of them,
-// and so does printStatus().
+// The subcommands for people who run a daemon. Each prints to standard output and blocks. Of a model that
+// several daemons serve, those that change, save or stop something go to all of them, and so does
+// printStatus().
 
 /// `psd check`: the effective configuration as JSON, defaults included.
 void printConfig(const LoadedConfig& loaded);

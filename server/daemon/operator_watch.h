@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "server/daemon/operator_commands.h"
+#include "server/daemon/daemon_calls.h"
 
 namespace psd {
 

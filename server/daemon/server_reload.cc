@@ -1,8 +1,5 @@
 // How a Server goes over to another configuration while trainers work.
 
-#include <algorithm>
-#include <string_view>
-
 #include <spdlog/spdlog.h>
 
 #include "common/config/json_file.h"
@@ -29,12 +26,6 @@ Result<Reading> readAgain(const Server::Reread& reread) {
   return Reading{std::move(loaded), std::move(rules), std::move(tls)};
 }
 
-/// Whether "log.level=debug" sets a key of one daemon.
-bool isOfOneDaemon(std::string_view assignment) {
-  const std::string_view key = assignment.substr(0, assignment.find_first_of(".=["));
-  return std::ranges::find(kKeysOfOneDaemon, key) != std::end(kKeysOfOneDaemon);
-}
-
 }  // namespace
 
 kj::Promise<std::string> Server::follow(std::shared_ptr<const AuthRules> rules) {
@@ -58,7 +49,7 @@ kj::Promise<Result<std::string>> Server::reload() {
 
 kj::Promise<Result<std::string>> Server::set(const std::string& assignment) {
   nlohmann::ordered_json document = loaded_.effective;
-  if (group_ && group_->follows() && !isOfOneDaemon(assignment)) {
+  if (group_ && group_->follows() && !isOfOneDaemon(assignment.substr(0, assignment.find_first_of(".=[")))) {
     return Result<std::string>(ErrorCode::standby,
                                "this daemon serves nobody: what rules the model is set at the primary");
   }
@@ -142,11 +133,15 @@ kj::Promise<Status> Server::changeAtRest(const LoadedConfig& next) {
                         "gradients that had begun to come were not complete within limits.drain_ms (" +
                             std::to_string(loaded_.config.limits.drainMs) + "); nothing has changed");
         }
+        const bool otherRules = rulesText(loaded_.effective) != rulesText(next.effective);
+        if (otherRules && group_ && group_->follows()) {
+          return Status(ErrorCode::standby,
+                        "the primary has changed its rules meanwhile; nothing has changed");
+        }
         // What is left waits for other trainers. From here on nothing is refused, since settling changes the
         // model.
         const std::vector<bool> keep = samePolicies(loaded_, next);
-        return host_.models().settle(keep).then([this, &next, keep] {
-          const bool otherRules = rulesText(loaded_.effective) != rulesText(next.effective);
+        return host_.models().settle(keep).then([this, &next, keep, otherRules] {
           loaded_ = next;
           if (group_) group_->keepOwn(loaded_.effective);
           if (replicator_ && otherRules) replicator_->beginAnew();  // a standby begins again, with these

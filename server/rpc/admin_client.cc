@@ -126,17 +126,8 @@ Result<std::vector<std::vector<std::string>>> fetchDaemons(const Address& addres
   using Daemons = std::vector<std::vector<std::string>>;
   return loggedIn<Daemons>(
       address, credentials, timeout, "",
-      [](schema::LoginResult::Reader login, capnp::TwoPartyClient&) -> kj::Promise<Result<Daemons>> {
-        Daemons daemons;
-        if (login.getDaemons().size() > kPartitionsMax) {
-          return Result<Daemons>(ErrorCode::protocolMismatch,
-                                 "tells of more daemons than can serve a model together");
-        }
-        for (const auto addresses : login.getDaemons()) {
-          auto& of = daemons.emplace_back();
-          for (const auto one : addresses) of.push_back(printable(wire::textIn(one)));
-        }
-        return Result<Daemons>(std::move(daemons));
+      [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&) -> kj::Promise<Result<Daemons>> {
+        return Result<Daemons>(wire::readDaemons(address.toString(), login));
       });
 }
 

@@ -19,8 +19,8 @@ namespace psd {
 Result<std::string> fetchStatusJson(const Address& address, std::chrono::milliseconds timeout,
                                     const Credentials& credentials = {});
 
-/// Those that serve the daemon's model together, by partition, each with its addresses; empty: it serves its
-/// model alone.
+/// The addresses of each daemon that serves the model together with this one, by partition, this one among
+/// them; empty where this one serves its model alone.
 Result<std::vector<std::vector<std::string>>> fetchDaemons(const Address& address,
                                                            std::chrono::milliseconds timeout,
                                                            const Credentials& credentials);

@@ -54,6 +54,9 @@ void writeAccess(const ServedModel& model, Connection& connection, schema::Model
     steps.setAlpha(access.local.alpha);
   }
   out.setRules(access.rules.c_str());
+  if (!access.rules.empty()) {
+    out.setEmptyGroups(kj::arrayPtr(access.emptyGroups.data(), access.emptyGroups.size()));
+  }
   writeSharing(model, connection, out);
 }
 

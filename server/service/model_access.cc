@@ -4,12 +4,28 @@
 
 namespace psd {
 
+namespace {
+
+/// The groups of the configuration, but for the last, that have no block of the model.
+std::vector<uint32_t> groupsWithout(const ParameterStore& store, size_t groups) {
+  std::vector<bool> taken(groups);
+  for (size_t i = 0; i < store.blockCount(); i++) taken[store.block(i).group()] = true;
+  std::vector<uint32_t> empty;
+  for (uint32_t i = 0; i + 1 < groups; i++) {
+    if (!taken[i]) empty.push_back(i);
+  }
+  return empty;
+}
+
+}  // namespace
+
 ModelAccess accessTo(const ServedModel& model, const DaemonConfig& config) {
   return {.policy = describePolicies(config.groups),
           .device = model.store->describeDevices(),
           .sliceElementsMax = config.limits.sliceBytes / sizeof(float),
           .local = config.groups.back().policy.local,
-          .rules = config.daemons.rules};
+          .rules = config.daemons.rules,
+          .emptyGroups = groupsWithout(*model.store, config.groups.size())};
 }
 
 SharingTerms sharingOf(const ServedModel& model, const DaemonConfig& config) {

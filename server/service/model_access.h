@@ -15,8 +15,10 @@ namespace psd {
 struct ModelAccess {
   std::string policy, device;  ///< for people
   uint64_t sliceElementsMax = 0;
-  LocalSteps local;   ///< period 0: none
-  std::string rules;  ///< see DaemonsConfig
+  LocalSteps local;  ///< period 0: none
+  // Where several daemons serve the model:
+  std::string rules;                  ///< see DaemonsConfig
+  std::vector<uint32_t> emptyGroups;  ///< that take nothing of this daemon's partition; never the last
 };
 
 /// What memory a peer on the daemon's machine may share with it. A value type.

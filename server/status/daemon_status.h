@@ -286,7 +286,7 @@ struct HeldLimits {
   }
 };
 
-/// Where several daemons serve the model.
+/// Of a daemon that serves a model together with others.
 struct PartitionStatus {
   uint32_t index = 0, of = 1;        ///< which partition this daemon has
   std::vector<std::string> daemons;  ///< by partition, the addresses of each, "A,B"

@@ -70,7 +70,7 @@ struct Rig : TransportRig {
     return cutRows(batch, terms.rowShards, terms.rowValuesMax);
   }
   static PushRequest request(uint64_t step, const RowBatch& batch) {
-    return {.step = Step{step}, .samples = 1, .parts = kRowShards, .rows = &batch};
+    return {.step = Step{step}, .samples = 1, .parts = kRowShards, .rows = {std::shared_ptr<void>(), &batch}};
   }
   RowTransport& rows() { return transports->rows(); }
   Status pushAll(uint64_t step, const RowBatch& batch) {

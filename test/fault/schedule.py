@@ -1,14 +1,12 @@
 """One seeded schedule of faults: a daemon, its trainers, perhaps a proxy between them, what happens to them, and what must
 hold when the trainers are done."""
 
-import array
 import collections
 import errno
 import json
 import os
 import random
 import signal
-import struct
 
 import faulty_machine
 import processes
@@ -393,7 +391,7 @@ class Schedule:
         self.test.assert_stops(self.daemon)
         if self.plan["durability"] == "log":
             self.check_log(versions, answered, uncertain)
-        for name, values in read_safetensors(self.folder / "model.safetensors").items():
+        for name, (_, values) in processes.safetensors(self.folder / "model.safetensors").items():
             if self.plan["reshards"]:
                 self.test.assertGreaterEqual(min(values), self.updates() - self.lost, f"{name} lacks an answered push")
                 self.test.assertLessEqual(max(values), answered + uncertain, f"{name} has a push twice")
@@ -438,15 +436,3 @@ def failures_to_save(durability):
 
 def errors_of_saving(durability):
     return durability["error"] + log_of(durability).get("error", "")
-
-
-def read_safetensors(path):
-    data = path.read_bytes()
-    length = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + length])
-    tensors = {}
-    for name, entry in header.items():
-        if name != "__metadata__":
-            begin, end = entry["data_offsets"]
-            tensors[name] = array.array("f", data[8 + length + begin:8 + length + end])
-    return tensors

@@ -51,7 +51,7 @@ class Restarts(processes.ProcessTest):
         self.assert_stops(daemon)
         exported = self.folder / "model.safetensors"
         self.assert_ends(self.start_psd("export", self.folder / "saved", "--to", exported))
-        for name, values in schedule.read_safetensors(exported).items():
+        for name, (_, values) in processes.safetensors(exported).items():
             self.assertEqual({*values}, {float(updates)}, name)
 
     def test_under_locks_with_a_log(self):

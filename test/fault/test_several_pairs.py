@@ -5,10 +5,8 @@ Every gradient is -1 and the rate 1, so each parameter counts the pushes that ar
 was answered.
 """
 
-import array
 import os
 import signal
-import struct
 import subprocess
 import unittest
 
@@ -18,15 +16,6 @@ import processes
 COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
 FAULTS = int(os.environ.get("FAULT_PAIRS_FAULTS", 4))
 SGD = '{"type":"sgd","lr":1}'
-
-
-def read_safetensors(path):
-    """All values of a file of float32 tensors."""
-    data = path.read_bytes()
-    (length,) = struct.unpack_from("<Q", data)
-    values = array.array("f")
-    values.frombytes(data[8 + length:])
-    return values
 
 
 @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
@@ -66,10 +55,6 @@ class SeveralPairs(processes.ProcessTest):
         goal = self.answered() + count
         processes.until(f"{count} more pushes are answered {what}", lambda: self.answered() >= goal)
 
-    def until_in_sync(self, primary):
-        primary.until_status("a standby is in sync", lambda status: status["group"]["waits_for_standby"]
-                             and status["group"]["standby"] == status["group"]["follower"] != "")
-
     def check(self, inflight, wanted, **settings):
         """`wanted`: the values that there may be, of the status of both primaries."""
         pairs = self.pairs(**settings)
@@ -77,7 +62,7 @@ class SeveralPairs(processes.ProcessTest):
         for fault in range(FAULTS):
             pair = pairs[fault % 2]
             primary, standby = pair
-            self.until_in_sync(primary)
+            primary.until_in_sync()
             self.until_more("before the fault")
             kills = fault // 2 % 2 == 0
             if kills:
@@ -95,11 +80,11 @@ class SeveralPairs(processes.ProcessTest):
             self.assert_ends(trainer)
         path = self.folder / "model.safetensors"
         for pair in pairs:
-            self.until_in_sync(pair[0])
+            pair[0].until_in_sync()
         done = subprocess.run([processes.PSD, "export", "--server", pairs[0][0].address, "--to", path], capture_output=True, text=True,
                               timeout=processes.WAIT_S, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(set(read_safetensors(path)), wanted([pair[0].status() for pair in pairs]))
+        self.assertEqual(processes.all_values(path), wanted([pair[0].status() for pair in pairs]))
         self.assertEqual(self.answered(), 600 * FAULTS)
         stopped = subprocess.run([processes.PSD, "stop", "--server", pairs[1][0].address], capture_output=True, text=True,
                                  timeout=processes.WAIT_S, check=False)

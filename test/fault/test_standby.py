@@ -5,10 +5,8 @@ Every gradient is -1 and the rate 1, so each parameter counts the pushes that ar
 that was answered: at the end every parameter is as many as all of them, so nothing was lost and nothing came twice.
 """
 
-import array
 import os
 import signal
-import struct
 import subprocess
 import unittest
 
@@ -19,15 +17,6 @@ COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
 KILLS = int(os.environ.get("FAULT_STANDBY_KILLS", 6))
 SGD = '{"type":"sgd","lr":1}'
 ENDLESS = 10_000_000
-
-
-def read_safetensors(path):
-    """All values of a file of float32 tensors."""
-    data = path.read_bytes()
-    (length,) = struct.unpack_from("<Q", data)
-    values = array.array("f")
-    values.frombytes(data[8 + length:])
-    return values
 
 
 @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
@@ -63,10 +52,6 @@ class Standby(processes.ProcessTest):
         goal = self.answered() + count
         processes.until(f"{count} more pushes are answered {what}", lambda: self.answered() >= goal)
 
-    def until_in_sync(self, primary):
-        return primary.until_status("a standby is in sync", lambda status: status["group"]["waits_for_standby"]
-                                    and status["group"]["standby"] == status["group"]["follower"] != "")
-
     def until_primary(self, daemon, epoch):
         daemon.until_status(f"it is the primary of epoch {epoch}",
                             lambda status: status["group"]["role"] == "primary" and status["group"]["epoch"] == epoch)
@@ -94,7 +79,7 @@ class Standby(processes.ProcessTest):
         path = self.folder / "model.safetensors"
         done = self.psd("export", "--server", daemon.address, "--to", path)
         self.assertEqual(done.returncode, 0, done.stderr)
-        return set(read_safetensors(path))
+        return processes.all_values(path)
 
     def test_kill_after_kill_loses_nothing(self):
         primary, standby = self.pair()
@@ -102,7 +87,7 @@ class Standby(processes.ProcessTest):
         for rank in range(2):
             self.counting((primary, standby), rank, 2, pushes)
         for kill in range(KILLS):
-            self.until_in_sync(primary)
+            primary.until_in_sync()
             self.until_more("before the primary is killed", 20)
             primary.kill()
             self.until_primary(standby, kill + 2)
@@ -115,12 +100,12 @@ class Standby(processes.ProcessTest):
         for rank in range(2):
             self.counting((primary, standby), rank, 2, 3_000)
         for freeze in range(3):
-            self.until_in_sync(primary)
+            primary.until_in_sync()
             self.until_more("before the primary stands still", 20)
             primary.signal(signal.SIGSTOP)
             self.until_primary(standby, freeze + 2)
             primary.signal(signal.SIGCONT)
-            self.until_in_sync(standby)
+            standby.until_in_sync()
             primary.until_status("it is the standby", lambda status: status["group"]["role"] == "standby")
             primary, standby = standby, primary
         self.check_counts(primary)
@@ -130,7 +115,7 @@ class Standby(processes.ProcessTest):
         for rank in range(2):
             self.counting((primary, standby), rank, 2, 1_500, inflight=0)
         for kill in range(3):
-            self.until_in_sync(primary)
+            primary.until_in_sync()
             self.until_more("before the primary is killed", 20)
             primary.kill()
             self.until_primary(standby, kill + 2)
@@ -147,7 +132,7 @@ class Standby(processes.ProcessTest):
         primary, standby = self.pair()
         self.counting((primary, standby), pushes=2_000)
         for _ in range(3):
-            self.until_in_sync(primary)
+            primary.until_in_sync()
             standby.kill()
             self.until_more("by the primary alone", 20)
             standby = self.restarted(standby)
@@ -177,7 +162,7 @@ class Standby(processes.ProcessTest):
     def test_recover_is_refused_while_the_pair_lives(self):
         primary, standby = self.pair()
         self.counting((primary, standby), pushes=2_000)
-        self.until_in_sync(primary)
+        primary.until_in_sync()
         third = self.one()
         third.until_status("it waits", lambda status: "another standby" in status["group"]["waits"])
 
@@ -191,38 +176,38 @@ class Standby(processes.ProcessTest):
         self.until_primary(standby, 2)
         primary.signal(signal.SIGCONT)
         refused("the primary lives")
-        self.until_in_sync(standby)
+        standby.until_in_sync()
         self.assertEqual(standby.status()["group"]["epoch"], 2)
         self.check_counts(standby)
 
     def test_without_etcd_training_goes_on(self):
         primary, standby = self.pair()
         self.counting((primary, standby), pushes=3_000)
-        self.until_in_sync(primary)
+        primary.until_in_sync()
         self.etcd.kill()
         self.until_more("without etcd", 100)
         primary.kill()
-        primary_address = primary.address
         # Nobody may take over on its own word.
         standby.until_status("it misses the engine", lambda status: status["group"]["engine"])
         self.assertNotEqual(standby.status()["group"]["role"], "primary")
         self.assertTrue(self.etcd.start())
         self.until_primary(standby, 2)
         self.until_more("by the standby", 20)
-        self.until_in_sync(standby) if self.one(listen=primary_address) else None
+        self.restarted(primary)
+        standby.until_in_sync()
         self.check_counts(standby)
 
     def test_a_plan_that_is_gone_is_written_again(self):
         primary, standby = self.pair()
         self.counting((primary, standby), pushes=6_000)
-        before = self.until_in_sync(primary)["group"]["standby"]
+        before = primary.until_in_sync()["group"]["standby"]
         self.etcd.kill()
         self.assertTrue(self.etcd.start(empty=True))
         self.until_primary(primary, 3)
         # Who knows nothing of the plan is nobody beside the two.
         third = self.one()
         third.until_status("it waits", lambda status: "another standby" in status["group"]["waits"])
-        self.assertEqual(self.until_in_sync(primary)["group"]["standby"], before)
+        self.assertEqual(primary.until_in_sync()["group"]["standby"], before)
         standby.until_status("it is in sync", lambda status: status["group"]["role"] == "standby" and not status["group"]["engine"])
         self.until_more("in the new epoch", 20)
         primary.kill()
@@ -232,7 +217,7 @@ class Standby(processes.ProcessTest):
     def test_a_plan_that_is_gone_with_its_primary_is_for_people_to_mend(self):
         primary, standby = self.pair()
         trainer = self.counting((primary, standby), pushes=3_000)
-        self.until_in_sync(primary)
+        primary.until_in_sync()
         self.until_more("before all is lost", 20)
         trainer.signal(signal.SIGSTOP)
         held = standby.status()["shards"][0]["version"]
@@ -245,7 +230,7 @@ class Standby(processes.ProcessTest):
         self.assertEqual(self.psd("recover", "--server", standby.address).returncode, 0)
         self.until_primary(standby, 2)
         self.assertGreaterEqual(standby.status()["shards"][0]["version"], held)
-        self.until_in_sync(standby)
+        standby.until_in_sync()
         trainer.signal(signal.SIGCONT)
         self.check_counts(standby)
 
@@ -254,7 +239,7 @@ class Standby(processes.ProcessTest):
         for rank in range(2):
             self.counting((primary, standby), rank, 2, 2_000)
         for handover in range(3):
-            self.until_in_sync(primary)
+            primary.until_in_sync()
             self.until_more("before the primary is to end", 20)
             self.assert_stops(primary)
             self.until_primary(standby, handover + 2)
@@ -267,14 +252,14 @@ class Standby(processes.ProcessTest):
         for switch in range(3):
             if switch == 2:
                 self.assert_ends(trainer)  # a daemon outlives its trainers, and so does its standby
-            self.until_in_sync(primary)
+            primary.until_in_sync()
             done = self.psd("switch", "--server", primary.address)
             # A machine that is busy may not get the answer out before the daemon begins anew.
             self.assertTrue(done.returncode == 0 or "connection broke" in done.stderr, done.stderr)
             self.until_primary(standby, switch + 2)
             primary, standby = standby, primary
         self.check_counts(primary)
-        self.until_in_sync(primary)
+        primary.until_in_sync()
         done = self.psd("stop", "--server", primary.address)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assert_ends(primary)
@@ -287,7 +272,7 @@ class Standby(processes.ProcessTest):
     def test_a_change_of_the_configuration_reaches_the_standby(self):
         primary, standby = self.pair()
         trainer = self.counting((primary, standby))
-        before = self.until_in_sync(primary)["group"]["standby"]
+        before = primary.until_in_sync()["group"]["standby"]
         done = self.psd("set", "optimizer.lr=2", "--server", primary.address)
         self.assertEqual(done.returncode, 0, done.stderr)
         primary.until_status("it is in sync anew", lambda status: status["group"]["waits_for_standby"]
@@ -301,7 +286,7 @@ class Standby(processes.ProcessTest):
         # Longer than any wait of this test.
         primary, standby = self.pair(replication={"alone_ms": 600_000})
         self.counting((primary, standby))
-        self.until_in_sync(primary)
+        primary.until_in_sync()
         for rate in (2, 1):
             before = primary.status()["group"]["standby"]
             done = self.psd("set", f"optimizer.lr={rate}", "--server", primary.address)
@@ -313,7 +298,7 @@ class Standby(processes.ProcessTest):
     def test_who_waits_for_a_dead_primary_is_told_what_to_do(self):
         primary, standby = self.pair()
         trainer = self.counting((primary, standby))
-        self.until_in_sync(primary)
+        primary.until_in_sync()
         trainer.kill()
         standby.kill()
         primary.kill()
@@ -341,7 +326,7 @@ class Standby(processes.ProcessTest):
         primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
         standby = self.one(durability=saved[1])
         self.counting((primary, standby), pushes=3_000)
-        self.until_in_sync(primary)
+        primary.until_in_sync()
         self.until_more("before the primary is killed", 20)
         primary.kill()
         self.until_primary(standby, 2)
@@ -369,14 +354,14 @@ class Standby(processes.ProcessTest):
             standby = one("b")
             trainer = self.train(f"{primary.address},{standby.address}", model="mf:dim=4", steps=3_000,
                                  data="ratings:samples=20000,users=500,items=300")
-            self.until_in_sync(primary)
+            primary.until_in_sync()
             if die:
                 primary.until_status("it trains", lambda status: status["trainers"] and status["trainers"][0]["step"] > 300)
                 primary.kill()
                 self.until_primary(standby, 2)
                 primary, standby = standby, one("c", listen=primary.address)
             self.assert_ends(trainer)
-            self.until_in_sync(primary)
+            primary.until_in_sync()
             done = self.psd("checkpoint", "--server", primary.address)
             self.assertEqual(done.returncode, 0, done.stderr)
             model = {}

@@ -26,10 +26,6 @@ class StandbySettings(processes.ProcessTest):
         primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
         return primary, self.one(**(standbys or {}))
 
-    def until_in_sync(self, primary):
-        primary.until_status("a standby is in sync", lambda status: status["group"]["waits_for_standby"]
-                             and status["group"]["standby"] == status["group"]["follower"] != "")
-
     def until_primary(self, daemon):
         daemon.until_status("it has taken over", lambda status: status["group"]["role"] == "primary")
 
@@ -47,7 +43,7 @@ class StandbySettings(processes.ProcessTest):
         primary, standby = self.pair({"world_size": 1}, {"world_size": 9})
         pair = (primary, standby)
         self.trainer(pair)
-        self.until_in_sync(primary)
+        primary.until_in_sync()
         self.trains(primary)
         primary.kill()
         self.until_primary(standby)
@@ -60,7 +56,7 @@ class StandbySettings(processes.ProcessTest):
         stays = self.trainer(pair, 0, 2, steps=3_000)
         leaves = self.trainer(pair, 1, 2, steps=3)
         self.assert_ends(leaves)
-        self.until_in_sync(primary)
+        primary.until_in_sync()
         self.trains(primary)
         primary.kill()
         self.until_primary(standby)
@@ -82,7 +78,7 @@ class StandbySettings(processes.ProcessTest):
                 daemon.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
         primary, standby = daemons
         trainer = self.trainer(daemons)
-        self.until_in_sync(primary)
+        primary.until_in_sync()
         for key in ("optimizer.weight_decay=0.5", "policy.type=sync"):
             refused = self.psd("set", key, "--server", standby.address)
             self.assertEqual(refused.returncode, 1, refused.stdout)
@@ -93,7 +89,7 @@ class StandbySettings(processes.ProcessTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("log.level", done.stdout)
         self.assertNotIn("lr", done.stdout)
-        self.until_in_sync(primary)
+        primary.until_in_sync()
         primary.kill()
         self.until_primary(standby)
         self.trains(standby)
@@ -103,7 +99,7 @@ class StandbySettings(processes.ProcessTest):
     def test_readers_find_the_primary(self):
         primary, standby = self.pair()
         trainer = self.trainer((primary, standby))
-        self.until_in_sync(primary)
+        primary.until_in_sync()
         self.trains(primary)
         reader = self.start_trainer("eval", "--server", f"{standby.address},{primary.address}", "--model", "mlp", "--data", "synthetic:64",
                                     "--device", "cpu")
@@ -113,7 +109,7 @@ class StandbySettings(processes.ProcessTest):
     def test_a_run_whose_end_the_engine_did_not_take_down(self):
         primary, standby = self.pair()
         self.assert_ends(self.trainer((primary, standby), steps=3))
-        self.until_in_sync(primary)
+        primary.until_in_sync()
         self.etcd.kill()
         done = self.psd("stop", "--server", primary.address)
         self.assertEqual(done.returncode, 1)

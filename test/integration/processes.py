@@ -3,6 +3,7 @@
 The programs' paths come from the environment: PSD_BIN, and PSD_TRAINER_BIN where psd-trainer is built.
 """
 
+import array
 import collections
 import dataclasses
 import json
@@ -113,6 +114,23 @@ def read_log(folder):
                 yield from log.updates(data, at)
             at += size
             next_record += 1
+
+
+def safetensors(path):
+    """{name: (shape, values)} of a file of float32 tensors."""
+    data = path.read_bytes()
+    (size,) = struct.unpack_from("<Q", data)
+    tensors = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            tensors[name] = entry["shape"], array.array("f", data[8 + size + begin:8 + size + end])
+    return tensors
+
+
+def all_values(path):
+    """The values of all tensors of a file, each once."""
+    return {value for _, values in safetensors(path).values() for value in values}
 
 
 def trained_samples(folder):
@@ -228,6 +246,11 @@ class Daemon(Process):
 
         until(f"{what}, in the status of {self.name}", look)
         return found["status"]
+
+    def until_in_sync(self):
+        """Of a primary: until a standby holds all that it has; gives its status."""
+        return self.until_status("a standby is in sync", lambda status: status["group"]["waits_for_standby"]
+                                 and status["group"]["standby"] == status["group"]["follower"] != "")
 
     def counter(self, name):
         return self.status()["counters"][name]

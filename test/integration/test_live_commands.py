@@ -6,20 +6,10 @@ import json
 import os
 import pty
 import socket
-import struct
 import subprocess
 import urllib.parse
 
-from processes import PSD, WAIT_S, ProcessTest, main, until
-
-
-def safetensors(path):
-    """{name: (shape, bytes)}"""
-    data = path.read_bytes()
-    (size,) = struct.unpack_from("<Q", data)
-    head = json.loads(data[8:8 + size])
-    return {name: (entry["shape"], data[8 + size + entry["data_offsets"][0]:8 + size + entry["data_offsets"][1]])
-            for name, entry in head.items() if name != "__metadata__"}
+from processes import PSD, WAIT_S, ProcessTest, main, safetensors, until
 
 
 class LiveTest(ProcessTest):

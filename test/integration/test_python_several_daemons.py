@@ -9,14 +9,19 @@ import psd
 
 # Cut in the midst of tensors, between them, and with tensors that no cut goes through.
 MODEL = psd.Model("several", {"embed": (301, 7), "scale": (), "fc1.weight": (64, 33), "fc1.bias": (64,), "fc2.weight": (10, 64), "fc2.bias": (10,)})
+COUNTING = {"policy": "locked", "optimizer": '{"type":"sgd","lr":1.0}'}
 TABLES = psd.Model("rows", {"w": (40, 3)}, [psd.Table("user", 3, "uniform", 0.1, 7), psd.Table("item", 2, "zero")])
 
 
 class PythonSeveralDaemons(processes.ProcessTest):
     def several(self, count, name="a", **settings):
         """Daemons that serve a model together, each at a Unix socket; one alone for a count of 1."""
-        addresses = [self.unix_address(f"{name}{i}.sock") for i in range(count)]
-        return [self.daemon(listen=(address,), daemons=addresses, index=i, **settings) for i, address in enumerate(addresses)]
+        self.addresses = [self.unix_address(f"{name}{i}.sock") for i in range(count)]
+        return [self.one(i, **settings) for i in range(count)]
+
+    def one(self, index, **settings):
+        """One of several(), perhaps in the place of one that is dead."""
+        return self.daemon(listen=(self.addresses[index],), daemons=self.addresses, index=index, **settings)
 
     def joined(self, daemons, model=MODEL, rank=0, world_size=1, values=None, **options):
         client = psd.Client(daemons[-1].address, **options)  # whichever: it tells of the others
@@ -116,13 +121,11 @@ class PythonSeveralDaemons(processes.ProcessTest):
             np.testing.assert_array_equal(values, ones)
 
     def test_a_killed_daemon_comes_back_alone(self):
-        addresses = [self.unix_address(f"k{i}.sock") for i in range(2)]
+        def settings(index):
+            return {**COUNTING, "durability__type": "log", "durability__path": str(self.folder / f"saved{index}")}
 
-        def start(index):
-            return self.daemon(listen=(addresses[index],), daemons=addresses, index=index, policy="locked", optimizer='{"type":"sgd","lr":1.0}',
-                               durability__type="log", durability__path=str(self.folder / f"saved{index}"))
-
-        daemons, events = [start(0), start(1)], []
+        self.addresses = [self.unix_address(f"{i}.sock") for i in range(2)]
+        daemons, events = [self.one(i, **settings(i)) for i in range(2)], []
         client = self.joined(daemons, on_event=lambda what, line: events.append((what, line)))
         gradient, values = MODEL.zeros(), MODEL.zeros()
         for view in MODEL.views(gradient).values():
@@ -132,48 +135,34 @@ class PythonSeveralDaemons(processes.ProcessTest):
             if step % 7 == 0:
                 index = step // 7 % 2
                 daemons[index].kill()
-                daemons[index] = start(index)
+                daemons[index] = self.one(index, **settings(index))
         client.pull(values)
         np.testing.assert_array_equal(values, -30 * gradient)
         self.assertTrue(any(what == "back" and line.startswith("daemon 0 of 2, unix://") for what, line in events), events)
         self.assertTrue(any(what == "back" and line.startswith("daemon 1 of 2, unix://") for what, line in events), events)
 
     def test_a_daemon_that_lost_everything_is_brought_the_newest_parameters(self):
-        addresses = [self.unix_address(f"l{i}.sock") for i in range(2)]
-        daemons = [self.daemon(listen=(addresses[i],), daemons=addresses, index=i, policy="locked", optimizer='{"type":"sgd","lr":1.0}') for i in range(2)]
+        daemons = self.several(2, **COUNTING)
         client = self.joined(daemons, world_size=2)
         gradient, values = MODEL.flatten({name: -np.ones(shape, np.float32) for name, shape in MODEL.shapes.items()}), MODEL.zeros()
         client.push(gradient)
         client.pull(values)
-        daemons[1].kill()
-        daemons[1] = self.daemon(listen=(addresses[1],), daemons=addresses, index=1, policy="locked", optimizer='{"type":"sgd","lr":1.0}')
-        other = psd.Client(addresses[0])  # which would bring what it begins with
-        self.addCleanup(other.close)
-        with self.assertRaisesRegex(psd.ModelMismatch, "daemon 1 of 2, unix://.* has no values, and the daemons before it have some"):
-            other.join(MODEL, MODEL.zeros(), 1, 2)
-        other.close()
-        client.push(gradient)
-        client.pull(values)
-        np.testing.assert_array_equal(values, -2 * gradient)
-        daemons[0].kill()  # the lead
-        daemons[0] = self.daemon(listen=(addresses[0],), daemons=addresses, index=0, policy="locked", optimizer='{"type":"sgd","lr":1.0}')
-        other = psd.Client(addresses[0])
-        self.addCleanup(other.close)
-        with self.assertRaisesRegex(psd.ModelMismatch, "daemon 1 of 2, unix://.* has values, and the lead has none"):
-            other.join(MODEL, MODEL.zeros(), 1, 2)
-        other.close()
-        client.push(gradient)
-        client.pull(values)
-        np.testing.assert_array_equal(values, -3 * gradient)
+        complaints = ("has values, and the lead has none", "has no values, and the daemons before it have some")
+        for index, complaint in enumerate(complaints):
+            daemons[index].kill()
+            daemons[index] = self.one(index, **COUNTING)
+            other = psd.Client(self.addresses[0])  # which would bring what it begins with
+            self.addCleanup(other.close)
+            with self.assertRaisesRegex(psd.ModelMismatch, f"daemon 1 of 2, unix://.* {complaint}"):
+                other.join(MODEL, MODEL.zeros(), 1, 2)
+            other.close()
+            client.push(gradient)
+            client.pull(values)
+            np.testing.assert_array_equal(values, -(index + 2) * gradient)
 
     def test_rounds_go_on_after_daemons_were_away(self):
-        addresses = [self.unix_address(f"r{i}.sock") for i in range(2)]
-
-        def start(index):
-            return self.daemon(listen=(addresses[index],), daemons=addresses, index=index, policy="sync", policy__round_timeout_ms=300,
-                               optimizer='{"type":"sgd","lr":0.01}')
-
-        daemons, done, go_on, faults = [start(0), start(1)], [0, 0], True, []
+        settings = {"policy": "sync", "policy__round_timeout_ms": 300}
+        daemons, done, go_on, faults = self.several(2, **settings), [0, 0], True, []
 
         def train(rank):
             try:
@@ -194,7 +183,7 @@ class PythonSeveralDaemons(processes.ProcessTest):
                 before = list(done)
                 processes.until("both train", lambda: faults or all(now > then + 3 for now, then in zip(done, before)))
                 daemons[fault % 2].kill()
-                daemons[fault % 2] = start(fault % 2)
+                daemons[fault % 2] = self.one(fault % 2, **settings)
             before = list(done)
             processes.until("both train again", lambda: faults or all(now > then + 3 for now, then in zip(done, before)))
         finally:
@@ -203,22 +192,87 @@ class PythonSeveralDaemons(processes.ProcessTest):
                 thread.join()
         self.assertEqual(faults, [])
 
+    def test_dealt_samples_are_in_every_partition_once_though_daemons_are_killed(self):
+        def settings(index):
+            return {**COUNTING, "durability__type": "log", "durability__path": str(self.folder / f"saved{index}"), "world_size": {"min": 1, "max": 2}}
+
+        samples, epochs, faults = 300, 4, []
+        model = psd.Model("dealt", {"a": (samples, 2), "b": (samples,), "c": (samples,)})
+        self.addresses = [self.unix_address(f"{i}.sock") for i in range(2)]
+        daemons = [self.one(i, **settings(i)) for i in range(2)]
+
+        def train(rank):
+            try:
+                client = self.joined(daemons[:1], model, rank, 2)
+                while (dealt := client.take_samples(5, samples, epochs)).what == "range":
+                    gradient = model.zeros()
+                    for view in model.views(gradient).values():
+                        view[dealt.begin:dealt.begin + dealt.count] = -1
+                    client.push(gradient, dealt.count)
+                    pushed[rank] += 1
+                client.leave()
+            except Exception as fault:  # pylint: disable=broad-exception-caught
+                faults.append(fault)
+
+        pushed = [0, 0]
+        threads = [threading.Thread(target=train, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for fault in range(8):
+            index, goal = (0, 0, 1)[fault % 3], sum(pushed) + 12
+            processes.until("both train", lambda: faults or sum(pushed) >= goal or not any(thread.is_alive() for thread in threads))
+            daemons[index].kill()
+            daemons[index] = self.one(index, **settings(index))
+        for thread in threads:
+            thread.join()
+        self.assertEqual(faults, [])
+        reader, values = psd.Client(self.addresses[0]), model.zeros()
+        self.addCleanup(reader.close)
+        reader.observe(model)
+        reader.pull(values)
+        for name, view in model.views(values).items():
+            np.testing.assert_array_equal(view, np.full(view.shape, epochs, np.float32), name)
+
     def test_what_does_not_fit_together_is_refused(self):
-        addresses = [self.unix_address(f"w{i}.sock") for i in range(2)]
-        lead = self.daemon(listen=(addresses[0],), daemons=addresses, index=0, policy="locked")
-        wrong = self.daemon(listen=(addresses[1],), daemons=addresses, index=0, policy="locked")
+        lead, second = self.several(2, policy="locked")
+        for model, complaint in ((psd.Model("tiny", {"w": (3,)}), "cannot be cut for 2 daemons: partition 1 would hold nothing"),
+                                 (psd.Model("odd", {"w[0:9]": (99,)}), "'w\\[0:9\\]' has a name as the parts of tensors have")):
+            with self.assertRaisesRegex(psd.InvalidArgument, complaint):
+                self.joined([lead], model)
+        second.kill()
+        wrong = self.daemon(listen=(self.addresses[1],), daemons=self.addresses, index=0, policy="locked")
         with self.assertRaisesRegex(psd.ProtocolMismatch, "daemon 1 of 2, unix://.* says that it is daemon 0 of 2"):
             psd.Client(lead.address)
         wrong.kill()
-        alone = self.daemon(listen=(addresses[1],), policy="locked")
+        alone = self.daemon(listen=(self.addresses[1],), policy="locked")
         with self.assertRaisesRegex(psd.ProtocolMismatch, "says that it is daemon 0 of 1"):
             psd.Client(lead.address)
         alone.kill()
-        self.daemon(listen=(addresses[1],), daemons=addresses, index=1, policy="sync", policy__round_timeout_ms=1_000)
+        self.one(1, policy="sync", policy__round_timeout_ms=1_000)
         with self.assertRaisesRegex(psd.InvalidArgument, 'daemon 0 of 2.* has policy.type: "locked", daemon 1 of 2.* has policy.type: "sync"'):
             self.joined([lead])
-        with self.assertRaisesRegex(psd.InvalidArgument, "cannot be cut for 2 daemons: partition 1 would hold nothing"):
-            self.joined([lead], psd.Model("tiny", {"w": (3,)}))
+
+    def test_a_group_that_takes_nothing_anywhere_is_refused(self):
+        groups = [{"match": ["fc1*"], "policy": {"type": "locked"}}, {"match": ["nosuch*"], "policy": {"type": "locked"}}]
+        client = psd.Client(self.several(2, policy="locked", groups=groups[:1])[0].address)  # whose tensors one daemon has
+        self.addCleanup(client.close)
+        client.join(MODEL, MODEL.zeros(), 0, 1)
+        wrong = psd.Client(self.several(2, "n", policy="locked", groups=groups)[0].address)
+        self.addCleanup(wrong.close)
+        with self.assertRaisesRegex(psd.InvalidArgument, r"groups\[1\].match of the daemons' configuration matches no tensor"):
+            wrong.join(MODEL, MODEL.zeros(), 0, 1)
+
+    def test_calls_with_rows_that_nobody_waits_for(self):
+        daemons = self.several(2, policy="locked")
+        client = self.joined(daemons, TABLES, transport="rpc")
+        rows, values = client.rows(), TABLES.zeros()
+        for number in range(50):
+            rows.make([("user", np.arange(500, dtype=np.uint64) * np.uint64(number + 1)), ("item", np.arange(300, dtype=np.uint64))])
+            client.begin_pull(TABLES.zeros(), rows)
+            client.begin_push(TABLES.zeros(), rows=rows)
+        client.pull(values, rows)
+        for daemon in daemons:
+            daemon.until_status("all are there", lambda status: status["counters"]["gradients"] == 50)
 
 
 if __name__ == "__main__":

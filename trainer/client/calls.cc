@@ -12,8 +12,8 @@ constexpr char kWhoHoldsUp[] = "; psd status tells for whom";
 }  // namespace
 
 PullCall::PullCall(CallHost& client, const Links& links, std::span<float> destination, bool onDevice,
-                   RowBatch* rows)
-    : client_(client), links_(links), destination_(destination), onDevice_(onDevice), rows_(rows) {
+                   std::shared_ptr<RowBatch> rows)
+    : client_(client), links_(links), destination_(destination), onDevice_(onDevice), rows_(std::move(rows)) {
   send();
 }
 
@@ -22,7 +22,7 @@ void PullCall::send() {
   copy_ = nullptr;
   if (rows_) {
     rows_->leaveLostMemory();
-    const auto pull = [rows = rows_](Channel& channel) { return channel.pullRows(*rows); };
+    const auto pull = [rows = rows_](Channel& channel) { return channel.pullRows(rows); };
     if (destination_.empty()) {  // rows alone
       values_ = links_.startOnAll<PullInfo>(pull);
       return;

@@ -43,7 +43,8 @@ class CallHost {
 class PullCall final : public Pending<PullInfo>::Impl {
  public:
   /// `onDevice`: where the destination is, as PushRequest::onDevice. `rows`: to be filled in too; null: none.
-  PullCall(CallHost& client, const Links& links, std::span<float> destination, bool onDevice, RowBatch* rows);
+  PullCall(CallHost& client, const Links& links, std::span<float> destination, bool onDevice,
+           std::shared_ptr<RowBatch> rows);
   bool done() const override { return values_.ready() && rowValues_.ready(); }
   Result<PullInfo> wait() override;
 
@@ -55,7 +56,7 @@ class PullCall final : public Pending<PullInfo>::Impl {
   const Links& links_;
   const std::span<float> destination_;
   const bool onDevice_;
-  RowBatch* const rows_;
+  const std::shared_ptr<RowBatch> rows_;
   uint64_t connection_ = 0;           // connection that the call was sent on
   std::shared_ptr<SharedCopy> copy_;  // null: the values come slice by slice
   Answers<PullInfo> values_;          // of a pull of rows alone, the rows'

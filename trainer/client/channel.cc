@@ -282,25 +282,25 @@ std::vector<RowSlice> Channel::carriedRows(const RowBatch* rows) const {
   return slices;
 }
 
-kj::Promise<Result<PullInfo>> Channel::pullRows(RowBatch& rows) {
-  return connection_.call([this, &rows]() -> kj::Promise<Result<PullInfo>> {
+kj::Promise<Result<PullInfo>> Channel::pullRows(const std::shared_ptr<RowBatch>& rows) {
+  return connection_.call([this, rows]() -> kj::Promise<Result<PullInfo>> {
     if (!connection_.canPull()) {
       return Result<PullInfo>(ErrorCode::invalidArgument, "pull() comes after join() or observe()");
     }
     const auto start = Clock::now();
     auto info = kj::heap<PullInfo>();
     info->versions.resize(terms_.blockCount(), kUnread);
-    auto slices = kj::heap<std::vector<RowSlice>>(carriedRows(&rows));
+    auto slices = kj::heap<std::vector<RowSlice>>(carriedRows(rows.get()));
     std::erase_if(*slices, [](const RowSlice& slice) { return slice.count == 0; });
-    const auto send = [this, &rows, &slices = *slices, number = ++lastPull_, &info = *info](size_t index) {
+    const auto send = [this, rows, &slices = *slices, number = ++lastPull_, &info = *info](size_t index) {
       const RowSlice& slice = slices[index];
       return transports_.rows()
-          .pull(number, slice, rows)
+          .pull(number, slice, *rows)
           .then(
               [&info, shard = slice.shard](Result<SlicePulled> pulled) { return add(info, shard, pulled); });
     };
     return sendInWindow(slices->size(), window_, send)
-        .attach(kj::mv(slices))
+        .attach(kj::mv(slices), std::shared_ptr<RowBatch>(rows))
         .then([start, info = kj::mv(info)](Status status) mutable -> Result<PullInfo> {
           if (!status.ok()) return status.error();
           info->seconds = secondsSince(start);
@@ -323,7 +323,7 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
     const auto info = std::make_shared<PushInfo>();
     info->versions.resize(terms_.blockCount());
     // The slices of the arena first, then those of rows.
-    const auto rows = std::make_shared<const std::vector<RowSlice>>(carriedRows(request.rows));
+    const auto rows = std::make_shared<const std::vector<RowSlice>>(carriedRows(request.rows.get()));
     const auto send = [this, request, info, rows, &transport](size_t index) {
       if (index >= carried_.size()) return sendRows(request, (*rows)[index - carried_.size()], *info);
       const Slice& slice = carried_[index];

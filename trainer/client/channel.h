@@ -55,7 +55,7 @@ class Channel {
     return copyOnLoop(std::move(copy), connection_);
   }
   /// Fills in the values of the rows that this connection carries.
-  kj::Promise<Result<PullInfo>> pullRows(RowBatch& rows);
+  kj::Promise<Result<PullInfo>> pullRows(const std::shared_ptr<RowBatch>& rows);
   /// Begins a push, of which pushReady() sends the slices; resolves when all are answered. Pushes may be
   /// under way together; each one's slices are sent before those of the next.
   kj::Promise<Result<PushInfo>> beginPush(PushRequest request);

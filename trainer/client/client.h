@@ -102,9 +102,13 @@ struct JoinInfo {
   Rank rank;                          ///< that the trainer has
   uint32_t worldSize = 0;             ///< ranks are below it
   uint32_t connections = 1;           ///< in use
-  /// Where several daemons serve the model: what they agree in, a line "KEY: VALUE" for each key.
-  std::string rules;
 };
+
+/// The larger of the two in each place.
+inline void addVersions(std::vector<Version>& sum, const std::vector<Version>& part) {
+  sum.resize(std::max(sum.size(), part.size()));
+  for (size_t i = 0; i < part.size(); i++) sum[i] = std::max(sum[i], part[i]);
+}
 
 struct PullInfo {
   /// Per shard, then per row shard, the version that was read; the oldest where it changed.
@@ -115,8 +119,7 @@ struct PullInfo {
 
   /// Adds what another part of the same pull came to.
   void add(const PullInfo& part) {
-    versions.resize(std::max(versions.size(), part.versions.size()));
-    for (size_t i = 0; i < part.versions.size(); i++) versions[i] = std::max(versions[i], part.versions[i]);
+    addVersions(versions, part.versions);
     seconds = std::max(seconds, part.seconds);
     bytes += part.bytes;
     knownRows += part.knownRows;
@@ -151,6 +154,15 @@ struct PushInfo {
   double seconds = 0;
   PushOutcome outcome = PushOutcome::applied;  ///< stale and late: of some shards at least; never received
   uint64_t bytes = 0;                          ///< of gradient, as they travelled
+
+  /// Adds what another part of the same push came to.
+  void add(const PushInfo& part) {
+    addVersions(versions, part.versions);
+    staleness = std::max(staleness, part.staleness);
+    seconds = std::max(seconds, part.seconds);
+    outcome = std::max(outcome, part.outcome);
+    bytes += part.bytes;
+  }
 };
 
 struct PingInfo {
@@ -159,8 +171,10 @@ struct PingInfo {
 };
 
 /// A call under way. `wait()` blocks the calling thread and may be called once; `done()` tells whether it
-/// would return at once. An object that is dropped without wait() lets the call finish in the background. The
-/// spans given to the call stay valid and unchanged until the call has finished.
+/// would return at once, or begin to bring back an answer that was lost with its connection. `finished()`:
+/// nothing of the call is under way any more, and nothing will be, without a call of wait(). An object that
+/// is dropped without wait() lets the call finish in the background. The spans given to the call stay valid
+/// and unchanged until the call has finished.
 template <class T>
 class Pending {
  public:
@@ -168,10 +182,12 @@ class Pending {
    public:
     virtual ~Impl() = default;
     virtual bool done() const = 0;
+    virtual bool finished() const { return done(); }
     virtual Result<T> wait() = 0;
   };
   explicit Pending(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
   bool done() const { return impl_->done(); }
+  bool finished() const { return impl_->finished(); }
   Result<T> wait() { return impl_->wait(); }
 
  private:

@@ -1,16 +1,81 @@
-#include "trainer/client/client.h"
+// Client::connect(): a client of one daemon, or of several that serve a model together.
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "common/text/text.h"
 #include "trainer/client/partitioned_client.h"
 #include "trainer/client/rpc_client.h"
 
 namespace psd {
+namespace {
+
+Result<std::unique_ptr<RpcClient>> connectToOne(const ClientOptions& options) {
+  PSD_ASSIGN_OR_RETURN(auto link, Link::make());
+  auto client = std::make_unique<RpcClient>(options, std::move(link));
+  PSD_RETURN_IF_ERROR(client->connect(options.connectTimeout));
+  return client;
+}
+
+/// Whether a token that went over TLS to `first` may go to the other daemons too.
+Status checkToken(const ClientOptions& options, const std::string& first) {
+  if (!first.starts_with("tls://") || tokenInTheClear(options.token, options.servers).empty()) return {};
+  return {
+      ErrorCode::invalidArgument,
+      "the token, which went over TLS so far, would go there in the clear: all addresses in `daemons` are "
+      "to be tls://, unix:// or of this machine"};
+}
+
+/// Connects to a daemon that another one has told of, as that one's `index`.
+Result<std::unique_ptr<RpcClient>> connectTo(const ClientOptions& options, const DaemonIdentity& told,
+                                             uint32_t index) {
+  PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options));
+  const DaemonIdentity& itself = client->identity();
+  if (itself.daemons == told.daemons && itself.index == index) return client;
+  return Error{ErrorCode::protocolMismatch,
+               fmt::format("this one says that it is daemon {} of {}; all that serve a model are given the "
+                           "same `daemons`, each its own `index`",
+                           itself.index, std::max<size_t>(itself.daemons.size(), 1))};
+}
+
+Result<std::unique_ptr<Client>> connectToAll(const ClientOptions& options, const RpcClient& first) {
+  const DaemonIdentity& told = first.identity();
+  std::vector<PartitionedClient::Daemon> daemons;
+  for (uint32_t i = 0; i < told.daemons.size(); i++) {
+    ClientOptions own = options;
+    own.servers = told.daemons[i];
+    // The address that the user gave comes first: it may be a Unix socket, through which memory is shared.
+    if (i == told.index && std::ranges::find(own.servers, first.server()) == own.servers.end()) {
+      own.servers.insert(own.servers.begin(), first.server());
+    }
+    const std::string name =
+        fmt::format("daemon {} of {}, {}", i, told.daemons.size(), joined(own.servers, " or "));
+    const auto named = [&name](const Error& error) { return Error{error.code, name + ": " + error.message}; };
+    if (options.onEvent) {
+      own.onEvent = [tell = options.onEvent, name](const ClientEvent& event) {
+        tell({event.what, name + ": " + event.line});
+      };
+    }
+    for (const std::string& server : own.servers) {
+      if (const auto address = parseAddress(server); !address.ok()) return named(address.error());
+    }
+    if (const Status may = checkToken(own, first.server()); !may.ok()) return named(may.error());
+    auto client = connectTo(own, told, i);
+    if (!client.ok()) return named(client.error());
+    daemons.push_back({*std::move(client), name});
+  }
+  return std::unique_ptr<Client>(
+      std::make_unique<PartitionedClient>(std::move(daemons), options.retryTimeout));
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
   if (options.servers.empty()) return Error{ErrorCode::invalidArgument, "no server address is given"};
   for (const std::string& server : options.servers) PSD_RETURN_IF_ERROR(parseAddress(server).status());
-  PSD_ASSIGN_OR_RETURN(auto link, Link::make());
-  auto client = std::make_unique<RpcClient>(options, std::move(link));
-  PSD_RETURN_IF_ERROR(client->connect(options.connectTimeout));
-  if (client->identity().daemons.size() > 1) return PartitionedClient::connect(options, *client);
+  PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options));
+  if (client->identity().daemons.size() > 1) return connectToAll(options, *client);
   return std::unique_ptr<Client>(std::move(client));
 }
 

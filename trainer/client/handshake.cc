@@ -66,7 +66,8 @@ Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const
   PSD_RETURN_IF_ERROR(readRowShards(access, model, terms));
   terms.policy = printable(wire::textIn(access.getPolicy()));
   terms.device = printable(wire::textIn(access.getDevice()));
-  terms.rules = wire::textIn(access.getRules());
+  terms.rules.text = wire::textIn(access.getRules());
+  for (const uint32_t group : access.getEmptyGroups()) terms.rules.emptyGroups.push_back(group);
   return readLocalSteps(access, terms.localSteps);
 }
 
@@ -115,18 +116,8 @@ Result<Admission> readJoined(DaemonConnection& connection, schema::JoinResult::J
 }
 
 Result<DaemonIdentity> readIdentity(const std::string& server, schema::LoginResult::Reader answer) {
-  bool tooMany = answer.getDaemons().size() > kPartitionsMax;
-  for (const auto addresses : answer.getDaemons())
-    tooMany = tooMany || addresses.size() > kDaemonAddressesMax;
-  if (tooMany) {
-    return Error{ErrorCode::protocolMismatch,
-                 server + " tells of more daemons than can serve a model together"};
-  }
   DaemonIdentity identity{printable(wire::textIn(answer.getServerVersion())), {}, answer.getDaemon()};
-  for (const auto addresses : answer.getDaemons()) {
-    auto& of = identity.daemons.emplace_back();
-    for (const auto address : addresses) of.push_back(printable(wire::textIn(address)));
-  }
+  PSD_ASSIGN_OR_RETURN(identity.daemons, wire::readDaemons(server, answer));
   return identity;
 }
 

@@ -48,10 +48,11 @@ struct Admission {
   TransportOffer offer;
 };
 
-/// What a daemon says of itself at a login.
+/// What a daemon says of itself at a login. A value type.
 struct DaemonIdentity {
   std::string version;
-  /// Those that serve the model together, each with its addresses; empty: it serves its model alone.
+  /// The addresses of each daemon that serves the model together with this one, by partition, this one among
+  /// them; empty where this one serves its model alone.
   std::vector<std::vector<std::string>> daemons;
   uint32_t index = 0;  ///< of them, which one this is
 };

@@ -14,25 +14,6 @@ class NoFailures final : public kj::TaskSet::ErrorHandler {
   void taskFailed(kj::Exception&&) override {}
 } noFailures;
 
-void addVersions(std::vector<Version>& sum, const std::vector<Version>& part) {
-  sum.resize(std::max(sum.size(), part.size()));
-  for (size_t i = 0; i < part.size(); i++) sum[i] = std::max(sum[i], part[i]);
-}
-
-void add(PullInfo& sum, const PullInfo& part) {
-  addVersions(sum.versions, part.versions);
-  sum.seconds = std::max(sum.seconds, part.seconds);
-  sum.bytes += part.bytes;
-}
-
-void add(PushInfo& sum, const PushInfo& part) {
-  addVersions(sum.versions, part.versions);
-  sum.staleness = std::max(sum.staleness, part.staleness);
-  sum.seconds = std::max(sum.seconds, part.seconds);
-  sum.outcome = std::max(sum.outcome, part.outcome);
-  sum.bytes += part.bytes;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Link>> Link::make() {
@@ -126,7 +107,7 @@ Result<T> Answers<T>::get() const {
     if (!part.ok()) {
       if (sum.ok() || (isLost(sum.error()) && !isLost(part.error()))) sum = part;
     } else if (sum.ok()) {
-      add(*sum, *part);
+      sum->add(*part);
     }
   }
   return sum;

@@ -1,46 +1,19 @@
 #include "trainer/client/partitioned_client.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include <fmt/format.h>
 
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
+#include "trainer/client/failed_call.h"
 
 namespace psd {
 namespace {
 
-/// An error of one of several daemons.
-Error of(const std::string& daemon, const Error& error) {
-  Error named = error;
-  named.message = daemon + ": " + error.message;
-  return named;
-}
-
-template <class T>
-Pending<T> failedCall(Error error) {
-  class Failed final : public Pending<T>::Impl {
-   public:
-    explicit Failed(Error error) : error_(std::move(error)) {}
-    bool done() const override { return true; }
-    Result<T> wait() override { return error_; }
-
-   private:
-    const Error error_;
-  };
-  return Pending<T>(std::make_unique<Failed>(std::move(error)));
-}
-
-/// A push that was wrong from the start.
-class WrongPush final : public PartialPush {
- public:
-  explicit WrongPush(Error error) : error_(std::move(error)) {}
-  void ready(uint64_t, uint64_t) override {}
-  Pending<PushInfo> finish() override { return failedCall<PushInfo>(error_); }
-
- private:
-  const Error error_;
-};
+constexpr std::chrono::milliseconds kRankPause{100};
 
 /// The first line of two texts in which they differ.
 std::pair<std::string, std::string> firstDifference(std::string_view one, std::string_view other) {
@@ -64,160 +37,11 @@ std::string eachOnce(const std::vector<std::string>& texts) {
 
 }  // namespace
 
-// --- Calls to all ---------------------------------------------------------------------------------------
-
-/// The batch's rows, each at the daemon that has them.
-using RowsOfDaemons = std::vector<std::unique_ptr<RowBatch>>;
-
-/// A pull from all daemons. Used by the client's thread.
-class PartitionedClient::PullOfAll final : public Pending<PullInfo>::Impl {
- public:
-  PullOfAll(PartitionedClient& client, std::vector<Pending<PullInfo>> parts,
-            std::shared_ptr<RowsOfDaemons> rows)
-      : client_(client), parts_(std::move(parts)), rows_(std::move(rows)) {}
-  ~PullOfAll() override {
-    if (!waited_ && !rows_->empty()) client_.abandoned_.push_back(rows_);
-  }
-
-  bool done() const override {
-    return std::ranges::all_of(parts_, [](const auto& part) { return part.done(); });
-  }
-  Result<PullInfo> wait() override {
-    waited_ = true;
-    PullInfo all;
-    std::optional<Error> failed;
-    for (size_t i = 0; i < parts_.size(); i++) {
-      const Result<PullInfo> part = parts_[i].wait();
-      if (!part.ok()) {
-        if (!failed) failed = of(client_.daemons_[i].name, part.error());
-        client_.giveUpOthers(part.error());
-        continue;
-      }
-      client_.placeVersions(i, part->versions, all.versions);
-      all.seconds = std::max(all.seconds, part->seconds);
-      all.bytes += part->bytes;
-      all.knownRows += part->knownRows;
-    }
-    if (failed) return *failed;
-    return all;
-  }
-
- private:
-  PartitionedClient& client_;
-  std::vector<Pending<PullInfo>> parts_;
-  const std::shared_ptr<RowsOfDaemons> rows_;
-  bool waited_ = false;
-};
-
-/// The answers of all daemons to a push. Used by the client's thread.
-class PartitionedClient::PushOfAll final : public Pending<PushInfo>::Impl {
- public:
-  PushOfAll(PartitionedClient& client, std::vector<Pending<PushInfo>> parts,
-            std::shared_ptr<RowsOfDaemons> rows)
-      : client_(client), parts_(std::move(parts)), rows_(std::move(rows)) {}
-  ~PushOfAll() override {
-    if (!waited_ && !rows_->empty()) client_.abandoned_.push_back(rows_);
-  }
-
-  bool done() const override {
-    return std::ranges::all_of(parts_, [](const auto& part) { return part.done(); });
-  }
-  Result<PushInfo> wait() override {
-    waited_ = true;
-    PushInfo all;
-    std::optional<Error> failed;
-    for (size_t i = 0; i < parts_.size(); i++) {
-      const Result<PushInfo> part = parts_[i].wait();
-      if (!part.ok()) {
-        if (!failed) failed = of(client_.daemons_[i].name, part.error());
-        client_.giveUpOthers(part.error());
-        continue;
-      }
-      client_.placeVersions(i, part->versions, all.versions);
-      all.staleness = std::max(all.staleness, part->staleness);
-      all.seconds = std::max(all.seconds, part->seconds);
-      all.outcome = std::max(all.outcome, part->outcome);
-      all.bytes += part->bytes;
-    }
-    if (failed) return *failed;
-    return all;
-  }
-
- private:
-  PartitionedClient& client_;
-  std::vector<Pending<PushInfo>> parts_;
-  const std::shared_ptr<RowsOfDaemons> rows_;
-  bool waited_ = false;
-};
-
-/// A push to all daemons that is still being computed. Used by the client's thread.
-class PartitionedClient::PartialPushToAll final : public PartialPush {
- public:
-  PartialPushToAll(PartitionedClient& client, std::vector<std::unique_ptr<PartialPush>> parts,
-                   RowsOfDaemons rows)
-      : client_(client), rows_(std::make_shared<RowsOfDaemons>(std::move(rows))), parts_(std::move(parts)) {}
-
-  void ready(uint64_t begin, uint64_t count) override {
-    for (size_t i = 0; i < parts_.size(); i++) {
-      const ModelPartition& partition = client_.daemons_[i].partition;
-      const uint64_t first = std::max(begin, partition.begin);
-      const uint64_t end = std::min(begin + count, partition.begin + partition.count);
-      if (first < end) parts_[i]->ready(first - partition.begin, end - first);
-    }
-  }
-  Pending<PushInfo> finish() override {
-    std::vector<Pending<PushInfo>> answers;
-    for (const auto& part : parts_) answers.push_back(part->finish());
-    return Pending<PushInfo>(std::make_unique<PushOfAll>(client_, std::move(answers), rows_));
-  }
-
- private:
-  PartitionedClient& client_;
-  const std::shared_ptr<RowsOfDaemons> rows_;  // outlive the parts
-  std::vector<std::unique_ptr<PartialPush>> parts_;
-};
+Error PartitionedClient::named(const Daemon& daemon, const Error& error) {
+  return {error.code, daemon.name + ": " + error.message};
+}
 
 // --- Joining --------------------------------------------------------------------------------------------
-
-Result<std::unique_ptr<Client>> PartitionedClient::connect(const ClientOptions& options,
-                                                           const RpcClient& first) {
-  const DaemonIdentity told = first.identity();
-  std::vector<Daemon> daemons;
-  for (uint32_t i = 0; i < told.daemons.size(); i++) {
-    Daemon& daemon = daemons.emplace_back();
-    ClientOptions own = options;
-    own.servers = told.daemons[i];
-    // The address that the user gave comes first: it may be a Unix socket, through which memory is shared.
-    if (i == told.index && std::ranges::find(own.servers, first.server()) == own.servers.end()) {
-      own.servers.insert(own.servers.begin(), first.server());
-    }
-    daemon.name = fmt::format("daemon {} of {}, {}", i, told.daemons.size(), joined(own.servers, " or "));
-    for (const std::string& server : own.servers) PSD_RETURN_IF_ERROR(parseAddress(server).status());
-    if (first.server().starts_with("tls://") && !tokenInTheClear(options.token, own.servers).empty()) {
-      return Error{ErrorCode::invalidArgument,
-                   daemon.name +
-                       ": the token, which went over TLS so far, would go there in the clear: all "
-                       "addresses in `daemons` are to be tls://, unix:// or of this machine"};
-    }
-    if (options.onEvent) {
-      own.onEvent = [tell = options.onEvent, name = daemon.name](const ClientEvent& event) {
-        tell({event.what, name + ": " + event.line});
-      };
-    }
-    PSD_ASSIGN_OR_RETURN(auto link, Link::make());
-    daemon.client = std::make_unique<RpcClient>(own, std::move(link));
-    if (Status status = daemon.client->connect(options.connectTimeout); !status.ok()) {
-      return of(daemon.name, status.error());
-    }
-    const DaemonIdentity& itself = daemon.client->identity();
-    if (itself.daemons == told.daemons && itself.index == i) continue;
-    return Error{ErrorCode::protocolMismatch,
-                 fmt::format("{} says that it is daemon {} of {}; all that serve a model are given the same "
-                             "`daemons`, each its own `index`",
-                             daemon.name, itself.index, std::max<size_t>(itself.daemons.size(), 1))};
-  }
-  return std::unique_ptr<Client>(new PartitionedClient(std::move(daemons)));
-}
 
 Status PartitionedClient::divide(const ModelSpec& model) {
   PSD_ASSIGN_OR_RETURN(auto partitions, partitionModel(model, static_cast<uint32_t>(daemons_.size())));
@@ -230,60 +54,56 @@ Status PartitionedClient::divide(const ModelSpec& model) {
 Result<JoinInfo> PartitionedClient::join(const Membership& membership, const ModelSpec& model,
                                          const std::function<std::span<const float>()>& initialValues) {
   PSD_RETURN_IF_ERROR(divide(model));
-  membership_ = membership;
-  initialValues_ = initialValues;
-  bringsValues_ = hasJoined_ = false;
-  others_ = {};
+  newestValues_ = initialValues;
   Daemon& first = daemons_.front();
-  const Result<JoinInfo> joined =
-      first.client->join(membership, first.partition.spec, [this] { return bringToAll(); });
-  firstValues_.reset();
-  if (!others_.ok()) return others_.error();
-  if (!joined.ok()) return of(first.name, joined.error());
-  first.info = *joined;
-  if (!hasJoined_) PSD_RETURN_IF_ERROR(joinOthers());
+  std::optional<std::span<const float>> values;  // that this trainer is to bring
+  std::optional<Status> others;                  // what came of joining them
+  // Where the lead asks for values the others get theirs before it: where it has some, all have.
+  const auto bring = [&] {
+    if (!values) values = initialValues();
+    if (!others || !others->ok()) others = joinOthers(values);
+    return others->ok() ? partOf(*values, first) : std::span<const float>();
+  };
+  const Result<JoinInfo> joined = first.client->join(membership, first.partition.spec, bring);
+  bringNewest(first);
+  if (others && !others->ok()) return others->error();
+  if (!joined.ok()) return named(first, joined.error());
+  if (!others) PSD_RETURN_IF_ERROR(joinOthers({}));
   PSD_RETURN_IF_ERROR(checkRules());
   return describe();
 }
 
-std::span<const float> PartitionedClient::bringToAll() {
-  bringsValues_ = true;
-  if (!hasJoined_) firstValues_ = initialValues_();
-  // The lead is last: where it has its values, all have theirs.
-  if (!hasJoined_) others_ = joinOthers();
-  return others_.ok() ? valuesOf(daemons_.front()) : std::span<const float>();
-}
-
-std::span<const float> PartitionedClient::valuesOf(const Daemon& daemon) const {
-  const std::span<const float> all = firstValues_ ? *firstValues_ : initialValues_();
+std::span<const float> PartitionedClient::partOf(std::span<const float> all, const Daemon& daemon) const {
   if (all.size() != elements_) return {};  // the daemon's client says so
   return all.subspan(daemon.partition.begin, daemon.partition.count);
 }
 
-Status PartitionedClient::joinOthers() {
-  for (size_t i = 1; i < daemons_.size(); i++) PSD_RETURN_IF_ERROR(joinOther(daemons_[i]));
-  hasJoined_ = true;
+void PartitionedClient::bringNewest(Daemon& daemon) {
+  daemon.client->bringWith([this, &daemon] { return partOf(newestValues_(), daemon); });
+}
+
+Status PartitionedClient::joinOthers(const std::optional<std::span<const float>>& values) {
+  for (size_t i = 1; i < daemons_.size(); i++) PSD_RETURN_IF_ERROR(joinOther(daemons_[i], values));
   return {};
 }
 
-Status PartitionedClient::joinOther(Daemon& daemon) {
-  bool lacksValues = false;
-  const Membership own{lead().info().rank, lead().info().worldSize, false};
-  const auto bring = [this, &daemon, &lacksValues] {
-    lacksValues = !bringsValues_;
-    return lacksValues ? std::span<const float>() : valuesOf(daemon);
+Status PartitionedClient::joinOther(Daemon& daemon, const std::optional<std::span<const float>>& values) {
+  bool asked = false;
+  const auto bring = [&] {
+    asked = true;
+    return values ? partOf(*values, daemon) : std::span<const float>();
   };
-  Result<JoinInfo> joined = daemon.client->join(own, daemon.partition.spec, bring);
-  // From now on the newest values, should the daemon come back without a model.
-  daemon.client->bringWith([this, &daemon] { return valuesOf(daemon); });
-  if (lacksValues && daemon.partition.count > 0) {
+  const Result<JoinInfo> joined = joinAtRank(daemon, bring);
+  bringNewest(daemon);
+  const bool hasTensors = daemon.partition.count > 0;
+  if (asked && !values && hasTensors) {
     return {ErrorCode::modelMismatch,
             fmt::format("{} has no values, and the daemons before it have some: it came back without what it "
                         "had (`durability` keeps it). Start all daemons anew, or this one with what it had",
                         daemon.name)};
   }
-  if (!joined.ok()) return of(daemon.name, joined.error());
-  if (bringsValues_ && !joined->broughtInitialValues && daemon.partition.count > 0) {
+  if (!joined.ok()) return named(daemon, joined.error());
+  if (values && !joined->broughtInitialValues && hasTensors) {
     return {ErrorCode::modelMismatch,
             fmt::format(
                 "{} has values, and the lead has none: it came back without what it had, or who brought the "
@@ -291,16 +111,27 @@ Status PartitionedClient::joinOther(Daemon& daemon) {
                 "daemons anew",
                 daemon.name)};
   }
-  daemon.info = *std::move(joined);
   return {};
+}
+
+Result<JoinInfo> PartitionedClient::joinAtRank(Daemon& daemon,
+                                               const std::function<std::span<const float>()>& bring) {
+  const Membership own{lead().info().rank, lead().info().worldSize, false};
+  const auto deadline = std::chrono::steady_clock::now() + retryTimeout_;
+  for (;;) {
+    Result<JoinInfo> joined = daemon.client->join(own, daemon.partition.spec, bring);
+    // The lead gave the rank of a trainer that this daemon has yet to count as lost.
+    const bool soonFree = !joined.ok() && joined.error().code == ErrorCode::rankTaken;
+    if (!soonFree || std::chrono::steady_clock::now() >= deadline) return joined;
+    std::this_thread::sleep_for(kRankPause);
+  }
 }
 
 Result<JoinInfo> PartitionedClient::observe(const ModelSpec& model) {
   PSD_RETURN_IF_ERROR(divide(model));
   for (Daemon& daemon : daemons_) {
-    Result<JoinInfo> observed = daemon.client->observe(daemon.partition.spec);
-    if (!observed.ok()) return of(daemon.name, observed.error());
-    daemon.info = *std::move(observed);
+    const Result<JoinInfo> observed = daemon.client->observe(daemon.partition.spec);
+    if (!observed.ok()) return named(daemon, observed.error());
   }
   PSD_RETURN_IF_ERROR(checkRules());
   return describe();
@@ -308,29 +139,39 @@ Result<JoinInfo> PartitionedClient::observe(const ModelSpec& model) {
 
 Status PartitionedClient::checkRules() const {
   const Daemon& first = daemons_.front();
+  std::vector<uint32_t> empty = first.client->rules().emptyGroups;
   for (const Daemon& daemon : daemons_) {
-    if (daemon.info.rules == first.info.rules) continue;
-    const auto [one, other] = firstDifference(first.info.rules, daemon.info.rules);
+    const ModelRules& rules = daemon.client->rules();
+    std::erase_if(empty, [&](uint32_t group) {
+      return std::ranges::find(rules.emptyGroups, group) == rules.emptyGroups.end();
+    });
+    if (rules.text == first.client->rules().text) continue;
+    const auto [one, other] = firstDifference(first.client->rules().text, rules.text);
     return {ErrorCode::invalidArgument,
             fmt::format("daemons that serve a model together go by the same rules, but {} has {}, {} has {}",
                         first.name, one.empty() ? "nothing there" : printable(one, 200), daemon.name,
                         other.empty() ? "nothing there" : printable(other, 200))};
   }
-  return {};
+  if (empty.empty()) return {};
+  return {
+      ErrorCode::invalidArgument,
+      fmt::format("groups[{}].match of the daemons' configuration matches no tensor or table of the model",
+                  empty.front())};
 }
 
 JoinInfo PartitionedClient::describe() const {
-  JoinInfo all = daemons_.front().info;
+  JoinInfo all = daemons_.front().client->info();
   std::vector<std::string> devices, pulls, pushes, rows;
   all.shardCount = all.rowShardCount = 0;
   for (const Daemon& daemon : daemons_) {
-    all.shardCount += daemon.info.shardCount;
-    all.rowShardCount += daemon.info.rowShardCount;
-    all.connections = std::max(all.connections, daemon.info.connections);
-    devices.push_back(daemon.info.device);
-    pulls.push_back(daemon.info.pullTransport == "cuda" ? "rpc" : daemon.info.pullTransport);
-    pushes.push_back(daemon.info.pushTransport);
-    rows.push_back(daemon.info.rowTransport);
+    const JoinInfo& info = daemon.client->info();
+    all.shardCount += info.shardCount;
+    all.rowShardCount += info.rowShardCount;
+    all.connections = std::max(all.connections, info.connections);
+    devices.push_back(info.device);
+    pulls.push_back(info.pullTransport == "cuda" ? "rpc" : info.pullTransport);
+    pushes.push_back(info.pushTransport);
+    rows.push_back(info.rowTransport);
   }
   all.device = fmt::format("{} daemons: {}", daemons_.size(), eachOnce(devices));
   all.pullTransport = eachOnce(pulls);
@@ -341,40 +182,12 @@ JoinInfo PartitionedClient::describe() const {
 
 // --- In between -----------------------------------------------------------------------------------------
 
-const JoinInfo& PartitionedClient::infoOf(const Daemon& daemon) const {
-  return hasJoined_ ? daemon.client->info() : daemon.info;
-}
-
-std::pair<size_t, size_t> PartitionedClient::versionsAt(size_t daemon) const {
-  size_t shards = 0, all = 0, rows = 0;
-  for (size_t i = 0; i < daemons_.size(); i++) {
-    if (i < daemon) shards += infoOf(daemons_[i]).shardCount;
-    if (i < daemon) rows += infoOf(daemons_[i]).rowShardCount;
-    all += infoOf(daemons_[i]).shardCount;
+VersionsOfAll PartitionedClient::versions() const {
+  std::vector<VersionsOfAll::Blocks> blocks;
+  for (const Daemon& daemon : daemons_) {
+    blocks.push_back({daemon.client->info().shardCount, daemon.client->info().rowShardCount});
   }
-  return {shards, all + rows};
-}
-
-void PartitionedClient::placeVersions(size_t daemon, const std::vector<Version>& own,
-                                      std::vector<Version>& all) const {
-  const auto [shards, rows] = versionsAt(daemon);
-  const size_t dense = infoOf(daemons_[daemon]).shardCount;
-  for (size_t i = 0; i < own.size(); i++) {
-    const size_t at = i < dense ? shards + i : rows + i - dense;
-    if (all.size() <= at) all.resize(at + 1);
-    all[at] = own[i];
-  }
-}
-
-std::vector<Version> PartitionedClient::versionsOf(size_t daemon, const std::vector<Version>& all) const {
-  const auto [shards, rows] = versionsAt(daemon);
-  const JoinInfo& info = infoOf(daemons_[daemon]);
-  std::vector<Version> own;
-  for (size_t i = 0; i < info.shardCount + info.rowShardCount; i++) {
-    const size_t at = i < info.shardCount ? shards + i : rows + i - info.shardCount;
-    own.push_back(at < all.size() ? all[at] : Version{});
-  }
-  return own;
+  return VersionsOfAll(std::move(blocks));
 }
 
 Status PartitionedClient::checkLength(const char* what, size_t elements) const {
@@ -391,6 +204,10 @@ Status PartitionedClient::checkRows(const RowBatch* rows) const {
                       rows->daemons(), daemons_.size())};
 }
 
+std::shared_ptr<RowBatch> PartitionedClient::rowsOf(const RowBatch* all, uint32_t daemon) {
+  return all ? std::make_shared<RowBatch>(all->ofDaemon(daemon)) : nullptr;
+}
+
 RowBatch PartitionedClient::makeRowBatch() const {
   const uint32_t shards = daemons_.front().client->makeRowBatch().shards();
   return RowBatch(tables_, shards, nullptr, static_cast<uint32_t>(daemons_.size()));
@@ -403,16 +220,13 @@ Pending<PullInfo> PartitionedClient::pull(std::span<float> destination, RowBatch
   }
   if (Status fits = checkRows(rows); !fits.ok()) return failedCall<PullInfo>(fits.error());
   std::vector<Pending<PullInfo>> parts;
-  RowsOfDaemons own;
   for (uint32_t i = 0; i < daemons_.size(); i++) {
     const ModelPartition& partition = daemons_[i].partition;
-    if (rows) own.push_back(std::make_unique<RowBatch>(rows->ofDaemon(i)));
     const auto part =
         destination.empty() ? destination : destination.subspan(partition.begin, partition.count);
-    parts.push_back(daemons_[i].client->pull(part, rows ? own.back().get() : nullptr));
+    parts.push_back(daemons_[i].client->pull(part, rowsOf(rows, i)));
   }
-  return Pending<PullInfo>(
-      std::make_unique<PullOfAll>(*this, std::move(parts), std::make_shared<RowsOfDaemons>(std::move(own))));
+  return Pending<PullInfo>(std::make_unique<AnswerOfAll<PullInfo>>(daemons(), std::move(parts)));
 }
 
 Pending<PushInfo> PartitionedClient::push(Step step, std::span<const float> gradient, uint32_t samples,
@@ -426,24 +240,22 @@ std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, std::span<c
                                                           uint32_t samples, const std::vector<Version>& basis,
                                                           const RowBatch* rows) {
   if (Status fits = checkLength("a gradient", gradient.size()); !fits.ok()) {
-    return std::make_unique<WrongPush>(fits.error());
+    return std::make_unique<FailedPush>(fits.error());
   }
-  if (Status fits = checkRows(rows); !fits.ok()) return std::make_unique<WrongPush>(fits.error());
+  if (Status fits = checkRows(rows); !fits.ok()) return std::make_unique<FailedPush>(fits.error());
+  const VersionsOfAll places = versions();
   std::vector<std::unique_ptr<PartialPush>> parts;
-  RowsOfDaemons own;
   for (uint32_t i = 0; i < daemons_.size(); i++) {
     const ModelPartition& partition = daemons_[i].partition;
-    if (rows) own.push_back(std::make_unique<RowBatch>(rows->ofDaemon(i)));
     parts.push_back(daemons_[i].client->beginPush(step, gradient.subspan(partition.begin, partition.count),
-                                                  samples, versionsOf(i, basis),
-                                                  rows ? own.back().get() : nullptr));
+                                                  samples, places.of(i, basis), rowsOf(rows, i)));
   }
-  return std::make_unique<PartialPushToAll>(*this, std::move(parts), std::move(own));
+  return std::make_unique<PartialPushToAll>(daemons(), std::move(parts));
 }
 
 Result<DealtSamples> PartitionedClient::takeSamples(const SamplesRequest& request) {
   Result<DealtSamples> dealt = lead().takeSamples(request);
-  if (!dealt.ok()) return of(daemons_.front().name, dealt.error());
+  if (!dealt.ok()) return named(daemons_.front(), dealt.error());
   if (dealt->mixed) {
     return Error{ErrorCode::invalidArgument,
                  "batches whose sizes the daemon chooses do not go with several daemons and groups of which "
@@ -458,16 +270,22 @@ Result<DealtSamples> PartitionedClient::takeSamples(const SamplesRequest& reques
   return dealt;
 }
 
-void PartitionedClient::giveUpOthers(const Error& error) {
-  if (!isLost(error)) return;
-  for (const Daemon& daemon : daemons_) daemon.client->interrupt();
+Error PartitionedClient::failed(size_t daemon, const Error& error) {
+  if (isLost(error)) {
+    // For good: whoever waits for this trainer at the others need not any more.
+    interrupt();
+    for (size_t i = 0; i < daemons_.size(); i++) {
+      if (i != daemon) (void)daemons_[i].client->ping(1, 1);  // behind the goodbye, which it has heard then
+    }
+  }
+  return named(daemons_[daemon], error);
 }
 
 Status PartitionedClient::leave() {
   Status all;
   for (size_t i = daemons_.size(); i-- > 0;) {
     const Status left = daemons_[i].client->leave();
-    if (!left.ok() && all.ok()) all = of(daemons_[i].name, left.error());
+    if (!left.ok() && all.ok()) all = named(daemons_[i], left.error());
   }
   return all;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "common/plan/model_partitions.h"
+#include "trainer/client/calls_to_all.h"
 #include "trainer/client/client.h"
 #include "trainer/client/rpc_client.h"
 
@@ -20,10 +22,18 @@ namespace psd {
 ///
 /// Each daemon counts its trainers by itself. A trainer joins the lead first and leaves it last. Owned by one
 /// thread.
-class PartitionedClient final : public Client {
+class PartitionedClient final : public Client, private CalledDaemons {
  public:
-  /// Connects to all daemons, those that `first` has told of, within the options' timeout each.
-  static Result<std::unique_ptr<Client>> connect(const ClientOptions& options, const RpcClient& first);
+  /// One of the daemons.
+  struct Daemon {
+    std::unique_ptr<RpcClient> client;  ///< connected
+    std::string name;               ///< for people: "daemon 1 of 2, tcp://host:5500"; the first is daemon 0
+    ModelPartition partition = {};  ///< once there is a model
+  };
+  /// `daemons`: all of them, in the order of their partitions. `retryTimeout`: how long to ask a daemon for a
+  /// rank that the lead has given.
+  PartitionedClient(std::vector<Daemon> daemons, std::chrono::milliseconds retryTimeout)
+      : daemons_(std::move(daemons)), retryTimeout_(retryTimeout) {}
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override;
@@ -48,54 +58,37 @@ class PartitionedClient final : public Client {
   uint64_t bytesPushed() const override;
 
  private:
-  struct Daemon {
-    std::unique_ptr<RpcClient> client;
-    std::string name;  // for people: "daemon 1 of 2, tcp://host:5500"
-    ModelPartition partition;
-    JoinInfo info;
-  };
-  class PullOfAll;
-  class PushOfAll;
-  class PartialPushToAll;
-
-  explicit PartitionedClient(std::vector<Daemon> daemons) : daemons_(std::move(daemons)) {}
-
+  static Error named(const Daemon& daemon, const Error& error);
   RpcClient& lead() { return *daemons_.front().client; }
-  /// The partitions of `model`, an Error where it cannot be cut.
+  /// Finds the partitions of `model`, an Error where it cannot be cut.
   Status divide(const ModelSpec& model);
-  /// Joins all but the lead, which has given this trainer its rank.
-  Status joinOthers();
-  Status joinOther(Daemon& daemon);
-  /// The lead's part of the first values, which this trainer brings to all.
-  std::span<const float> bringToAll();
-  /// The newest values of a daemon's partition.
-  std::span<const float> valuesOf(const Daemon& daemon) const;
-  /// Whether the daemons go by the same rules.
+  /// Joins all but the lead, which has given this trainer its rank. `values`: of the whole model, where this
+  /// trainer is to bring them.
+  Status joinOthers(const std::optional<std::span<const float>>& values);
+  Status joinOther(Daemon& daemon, const std::optional<std::span<const float>>& values);
+  Result<JoinInfo> joinAtRank(Daemon& daemon, const std::function<std::span<const float>()>& bring);
+  /// From now on the daemon is brought the newest values, should it come back without a model.
+  void bringNewest(Daemon& daemon);
+  std::span<const float> partOf(std::span<const float> all, const Daemon& daemon) const;
+  /// Whether the daemons go by the same rules, and these are for the model.
   Status checkRules() const;
   JoinInfo describe() const;
   Status checkLength(const char* what, size_t elements) const;
   /// Whether the batch, which may be null, is one of makeRowBatch().
   Status checkRows(const RowBatch* rows) const;
-  /// Final where a call to one daemon has failed for good: whoever waits for the others need not any more.
-  void giveUpOthers(const Error& error);
-  /// What a daemon said last: one that came back may have other shards.
-  const JoinInfo& infoOf(const Daemon& daemon) const;
-  /// Where the versions of a daemon's shards, and of its row shards, are among those of all.
-  std::pair<size_t, size_t> versionsAt(size_t daemon) const;
-  void placeVersions(size_t daemon, const std::vector<Version>& own, std::vector<Version>& all) const;
-  std::vector<Version> versionsOf(size_t daemon, const std::vector<Version>& all) const;
+  /// The daemon's rows of the batch, which may be null.
+  static std::shared_ptr<RowBatch> rowsOf(const RowBatch* all, uint32_t daemon);
 
-  /// Rows of calls that nobody waits for, which daemons' clients may still use: until these are gone.
-  std::vector<std::shared_ptr<void>> abandoned_;
+  CalledDaemons& daemons() { return *this; }
+  const ModelPartition& partitionOf(size_t daemon) const override { return daemons_[daemon].partition; }
+  VersionsOfAll versions() const override;
+  Error failed(size_t daemon, const Error& error) override;
+
   std::vector<Daemon> daemons_;
-  Membership membership_;
-  std::function<std::span<const float>()> initialValues_;
-  std::optional<std::span<const float>> firstValues_;  // while the trainer joins and brings them to all
+  const std::chrono::milliseconds retryTimeout_;
+  std::function<std::span<const float>()> newestValues_;
   std::vector<TableSpec> tables_;
-  uint64_t elements_ = 0;      // of the whole model
-  bool hasJoined_ = false;     // all daemons
-  bool bringsValues_ = false;  // the lead has asked for them
-  Status others_;              // what came of joining them
+  uint64_t elements_ = 0;  // of the whole model
 };
 
 }  // namespace psd

@@ -18,7 +18,7 @@ class RowValues {
  public:
   explicit RowValues(std::shared_ptr<const RowMemory> memory) : memory_(std::move(memory)) {}
   RowValues(RowValues&&) = default;
-  /// Those of another object, which outlives this one, where they are now.
+  /// The values of another RowValues, in its memory; that one outlives this one.
   static RowValues in(const RowValues& other);
 
   /// Makes room for `count` values, whatever they are.

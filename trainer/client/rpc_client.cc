@@ -7,6 +7,7 @@
 
 #include "common/text/quantity.h"
 #include "trainer/client/attempts.h"
+#include "trainer/client/failed_call.h"
 
 namespace psd {
 namespace {
@@ -19,26 +20,12 @@ constexpr milliseconds kTakeoverPause{25};
 constexpr uint64_t kPingCallsMax = 1'000'000;
 constexpr uint32_t kPingOutstandingMax = 65'536;
 
-/// A result that is there already.
-template <class T>
-Pending<T> failed(Error error) {
-  class Failed final : public Pending<T>::Impl {
-   public:
-    explicit Failed(Error error) : error_(std::move(error)) {}
-    bool done() const override { return true; }
-    Result<T> wait() override { return error_; }
-
-   private:
-    const Error error_;
-  };
-  return Pending<T>(std::make_unique<Failed>(std::move(error)));
-}
-
 /// The answer to a push that sends no more by itself.
 class PushAnswerPending final : public Pending<PushInfo>::Impl {
  public:
   explicit PushAnswerPending(std::shared_ptr<PushCall> call) : call_(std::move(call)) {}
   bool done() const override { return call_->done(); }
+  bool finished() const override { return call_->settled(); }
   Result<PushInfo> wait() override { return call_->wait(); }
 
  private:
@@ -59,23 +46,12 @@ class RpcPartialPush final : public PartialPush {
       return Pending<PushInfo>(std::make_unique<PushAnswerPending>(call));
     }
     call->giveUp();
-    return failed<PushInfo>(
+    return failedCall<PushInfo>(
         {ErrorCode::invalidArgument, fmt::format("{} elements were not reported", call->missing())});
   }
 
  private:
   std::shared_ptr<PushCall> call_;  // until finish()
-};
-
-/// A push that was wrong from the start.
-class FailedPush final : public PartialPush {
- public:
-  explicit FailedPush(Pending<PushInfo> answer) : answer_(std::move(answer)) {}
-  void ready(uint64_t, uint64_t) override {}
-  Pending<PushInfo> finish() override { return std::move(answer_); }
-
- private:
-  Pending<PushInfo> answer_;
 };
 
 }  // namespace
@@ -108,18 +84,19 @@ Result<JoinInfo> RpcClient::observe(const ModelSpec& model) {
 }
 
 bool RpcClient::useDeviceMemory() {
-  if (session_.info().pullTransport == "cuda") onDevice_ = true;
+  if (session_.hasTrainer() && session_.info().pullTransport == "cuda") onDevice_ = true;
   return onDevice_;
 }
 
-Pending<PullInfo> RpcClient::pull(std::span<float> destination, RowBatch* rows) {
+Pending<PullInfo> RpcClient::pull(std::span<float> destination, std::shared_ptr<RowBatch> rows) {
   sendDue();
   const bool rowsAlone = destination.empty() && rows != nullptr;
   if (Status fits = session_.checkValues("the destination of a pull", destination);
       !fits.ok() && !rowsAlone) {
-    return failed<PullInfo>(fits.error());
+    return failedCall<PullInfo>(fits.error());
   }
-  return Pending<PullInfo>(std::make_unique<PullCall>(host(), links_, destination, onDevice_, rows));
+  return Pending<PullInfo>(
+      std::make_unique<PullCall>(host(), links_, destination, onDevice_, std::move(rows)));
 }
 
 Pending<PushInfo> RpcClient::push(Step step, std::span<const float> gradient, uint32_t samples,
@@ -131,16 +108,16 @@ Pending<PushInfo> RpcClient::push(Step step, std::span<const float> gradient, ui
 
 std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const float> gradient,
                                                   uint32_t samples, const std::vector<Version>& basis,
-                                                  const RowBatch* rows) {
+                                                  std::shared_ptr<const RowBatch> rows) {
   if (Status fits = session_.checkValues("a gradient", gradient); !fits.ok()) {
-    return std::make_unique<FailedPush>(failed<PushInfo>(fits.error()));
+    return std::make_unique<FailedPush>(fits.error());
   }
   const auto push = std::make_shared<PushCall>(host(), links_,
                                                PushRequest{.step = step,
                                                            .gradient = gradient,
                                                            .samples = samples,
                                                            .basis = basis,
-                                                           .rows = rows,
+                                                           .rows = std::move(rows),
                                                            .onDevice = onDevice_});
   pushes_.push_back(push);
   session_.noteStep(step);

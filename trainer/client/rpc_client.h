@@ -28,10 +28,9 @@ class RpcClient final : public Client, private CallHost {
   /// Of the daemon that it is connected to.
   const DaemonIdentity& identity() const { return session_.identity(); }
   const std::string& server() const { return session_.server(); }
-  /// Of the last join, as far as it has come.
+  const ModelRules& rules() const { return session_.rules(); }
+  /// Of the last join(), as far as it has come, or observe().
   const JoinInfo& info() const { return session_.info(); }
-  /// Whether the daemon that was joined last goes on with what one before it had saved.
-  bool goesOn() const { return session_.goesOn(); }
   /// From now on `values` gives what join() was given `initialValues` for.
   void bringWith(std::function<std::span<const float>()> values) { session_.bringWith(std::move(values)); }
 
@@ -40,12 +39,22 @@ class RpcClient final : public Client, private CallHost {
   Result<JoinInfo> observe(const ModelSpec& model) override;
   bool useDeviceMemory() override;
   RowBatch makeRowBatch() const override { return session_.makeRowBatch(); }
-  Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override;
+  Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override {
+    return pull(destination, callers(rows));
+  }
+  /// The same with rows that the call keeps for as long as it is under way.
+  Pending<PullInfo> pull(std::span<float> destination, std::shared_ptr<RowBatch> rows);
   Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
                                          const std::vector<Version>& basis,
-                                         const RowBatch* rows = nullptr) override;
+                                         const RowBatch* rows = nullptr) override {
+    return beginPush(step, gradient, samples, basis, callers(rows));
+  }
+  /// The same with rows that the call keeps for as long as it is under way.
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
+                                         const std::vector<Version>& basis,
+                                         std::shared_ptr<const RowBatch> rows);
   Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override;
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;
@@ -61,6 +70,11 @@ class RpcClient final : public Client, private CallHost {
   uint64_t bytesPushed() const override { return bytesPushed_; }
 
  private:
+  /// Rows that the caller keeps.
+  template <class Batch>
+  static std::shared_ptr<Batch> callers(Batch* rows) {
+    return {std::shared_ptr<void>(), rows};
+  }
   const SharedModel* readable() const {
     const SharedModel* const shared = links_.sharedModel().get();
     return shared && shared->readable() ? shared : nullptr;

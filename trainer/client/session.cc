@@ -169,7 +169,8 @@ Result<JoinInfo> Session::observe(const ModelSpec& model) {
   PSD_ASSIGN_OR_RETURN(const ModelSpec served, notices_.outwait(told, "the daemon's answer"));
   elements_ = ModelLayout(served).totalElements();
   tables_ = served.tables;
-  return describe();
+  info_ = describe();
+  return info_;
 }
 
 JoinInfo Session::describe() {
@@ -179,7 +180,7 @@ JoinInfo Session::describe() {
     const SessionTerms& terms = channel.terms();
     info.policy = terms.policy;
     info.local = terms.localSteps;
-    info.rules = terms.rules;
+    rules_ = terms.rules;
     info.device = terms.device;
     info.shardCount = static_cast<uint32_t>(terms.plan.shards.size());
     info.rowShardCount = static_cast<uint32_t>(terms.rowShards.size());

@@ -57,14 +57,14 @@ class Session {
   /// Of the daemon that was connected to.
   const DaemonIdentity& identity() const { return identity_; }
   const std::string& server() const { return server_; }
-  /// Of the last join().
+  /// What the daemon of the last join() or observe() goes by.
+  const ModelRules& rules() const { return rules_; }
+  /// Of the last join() or observe().
   const JoinInfo& info() const { return info_; }
   /// A push of that step has begun: its parameters are those of that step, should it have to bring them.
   void noteStep(Step step) { step_ = step; }
   /// Some push has touched rows of the tables: from now on they can be lost.
   void noteRows() { rowsSeen_ = true; }
-  /// Whether the daemon of the last join() goes on with what one before it had saved.
-  bool goesOn() const { return joined_.goesOn; }
   /// Whether the last join() found the session of the one before.
   bool resumed() const { return joined_.resumed; }
   /// Of several servers: which one connect() begins with next, after one that did not serve.
@@ -99,6 +99,7 @@ class Session {
   std::vector<std::unique_ptr<TakeoverWatch>> watches_;
   JoinAnswer joined_;
   JoinInfo info_;
+  ModelRules rules_;
   Step step_;                         // newest that was begun
   std::optional<uint64_t> elements_;  // of the model's layout, once it is known
   std::vector<TableSpec> tables_;     // of the model

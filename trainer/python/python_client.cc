@@ -1,6 +1,8 @@
 #include "trainer/python/python_client.h"
 
 #include <cstring>
+#include <tuple>
+#include <utility>
 
 #include <nanobind/stl/string.h>
 
@@ -95,10 +97,9 @@ JoinInfo PythonClient::observe(const ModelSpec& model) {
 }
 
 void PythonClient::noteRows() {
-  client_->run([this](Client& client) {
+  std::tie(rowShards_, daemons_) = client_->run([](Client& client) {
     const RowBatch batch = client.makeRowBatch();
-    rowShards_ = batch.shards();
-    daemons_ = batch.daemons();
+    return std::pair(batch.shards(), batch.daemons());
   });
 }
 
@@ -109,7 +110,7 @@ PythonPending<PullInfo> PythonClient::pull(nb::handle destination, const PythonR
   return {client_, client_->run([given, values, rows = batchOf(rows), newest = newest_](Client& client) {
             const auto answered = [given, values, rows, newest] {
               if (given.data() != values.data()) std::memcpy(given.data(), values.data(), given.nbytes());
-              *newest = ConstValues(values);
+              if (values.size() > 0) *newest = ConstValues(values);  // not for rows alone
             };
             return std::make_shared<Answer::Call>(
                 Answer::Call{client.pull(spanOf(values), rows.get()), answered});

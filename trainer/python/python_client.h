@@ -34,7 +34,7 @@ class PythonPending {
   PythonPending(PythonPending&&) = default;
   PythonPending& operator=(PythonPending&&) = default;
   ~PythonPending() {
-    if (call_) client_->holdUntil([call = std::move(call_)] { return call->pending.done(); });
+    if (call_) client_->holdUntil([call = std::move(call_)] { return call->pending.finished(); });
   }
 
   bool done() const {
@@ -125,8 +125,8 @@ class PythonClient {
   std::vector<TableSpec> tables_;
   uint32_t rowShards_ = 1, daemons_ = 1;  // as a RowBatch has them
   std::weak_ptr<PythonPartialPush::Push> newestPartial_;
-  /// What the trainer brings to a daemon that has no model: the values of its last pull, before that the
-  /// initial ones. Used on the client's thread.
+  /// What the trainer brings to a daemon that has no model: the values of its last pull of parameters, before
+  /// that the initial ones. Used on the client's thread.
   const std::shared_ptr<ConstValues> newest_ = std::make_shared<ConstValues>();
 };
 

@@ -108,6 +108,14 @@ TEST_CASE("rows of tables go to all daemons alike, and to all row shards of each
   CHECK(partitionOf(rowHash(7), 1) == 0);
 }
 
+TEST_CASE("a tensor that is named as a part of one is refused, where there are several daemons") {
+  ModelSpec model = modelOf({{100, 16}, {100, 16}});
+  model.tensors[1].name = "w[0:3]";
+  CHECK(partitionModel(model, 2).message().find("tensor 'w[0:3]' has a name as the parts of tensors have") ==
+        0);
+  CHECK(partitionModel(model, 1).ok());
+}
+
 TEST_CASE("the name of a part tells of what") {
   CHECK(wholeName("fc1.weight[0:128]") == "fc1.weight");
   for (const char* name : {"fc1.weight", "w[1]", "w[:]", "w[3:2]", "w[a:2]", "w[0:2]x", "[", "w]0:2["}) {

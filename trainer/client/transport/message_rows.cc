@@ -91,7 +91,7 @@ kj::Promise<SlicePushed> MessageRows::push(const PushRequest& push, const RowSli
   }
   auto request = connection_.trainer().pushRowsRequest(rowCallSize(slice, lie.empty() ? bytes : 0));
   describe(request.initHead(), push, headOf(slice));
-  nameRows(request, slice, push.rows);
+  nameRows(request, slice, push.rows.get());
   if (!lie.empty()) {
     request.adoptGradient(
         wire::referenceFloats(static_cast<schema::Trainer::PushRowsParams::Builder&>(request), lie));
@@ -113,7 +113,7 @@ kj::Promise<SlicePushed> MessageRows::pushEncoded(const PushRequest& push, const
   if (!encoded.ok()) return SlicePushed{.status = encoded};
   auto request = connection_.trainer().pushRowsRequest(rowCallSize(slice, 0));
   describe(request.initHead(), push, headOf(slice));
-  nameRows(request, slice, push.rows);
+  nameRows(request, slice, push.rows.get());
   request.setCodec(std::string(pushCodec_->name()).c_str());
   connection_.stream().pin(out, coded);
   request.adoptGradient(

@@ -45,7 +45,7 @@ kj::Promise<SlicePushed> RingRows::push(const PushRequest& push, const RowSlice&
 kj::Promise<SlicePushed> RingRows::pushAt(uint64_t at, const PushRequest& push, const RowSlice& slice) {
   auto request = connection_.trainer().pushRowsSharedRequest(rowCallSize(slice, 0));
   describe(request.initHead(), push, headOf(slice));
-  nameRows(request, slice, push.rows);
+  nameRows(request, slice, push.rows.get());
   request.setAt(at);
   return request.send().dropPipeline().then(
       [bytes = slice.values * sizeof(float)](auto answer) { return readAnswer(answer, bytes); });

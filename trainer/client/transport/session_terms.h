@@ -13,6 +13,13 @@
 
 namespace psd {
 
+/// What a daemon goes by that serves a model together with others. A value type.
+struct ModelRules {
+  std::string text;  ///< in which all agree: a line "KEY: VALUE" for each key of the configuration
+  std::vector<uint32_t>
+      emptyGroups;  ///< groups of the configuration that take nothing of the daemon's partition
+};
+
 /// What joining, or observing, came to; further connections of the same trainer go by it.
 struct SessionTerms {
   Rank rank;
@@ -27,7 +34,7 @@ struct SessionTerms {
   std::shared_ptr<const Codec> pullCodec;  ///< of pulls; null: float32
   LocalSteps localSteps;
   std::string policy, device;  ///< for people
-  std::string rules;           ///< that daemons which serve a model together agree in, a line each
+  ModelRules rules;
 
   /// Parts of a gradient, and versions of a pull: one of each shard.
   size_t blockCount() const { return plan.shards.size() + rowShards.size(); }

@@ -20,10 +20,10 @@ struct PushRequest {
   Step step;
   std::span<const float> gradient;
   uint32_t samples = 0;
-  uint32_t parts = 0;              ///< shards that the gradient has a part of; set by who begins to send it
-  std::vector<Version> basis;      ///< per shard; 0 where it is too short
-  const RowBatch* rows = nullptr;  ///< with their gradients; null: the gradient has none of rows
-  bool onDevice = false;           ///< where `gradient` is: ClientOptions::cudaDevice, or host memory
+  uint32_t parts = 0;          ///< shards that the gradient has a part of; set by who begins to send it
+  std::vector<Version> basis;  ///< per shard; 0 where it is too short
+  std::shared_ptr<const RowBatch> rows = {};  ///< with their gradients; null: the gradient has none of rows
+  bool onDevice = false;  ///< where `gradient` is: ClientOptions::cudaDevice, or host memory
   /// The shards that dropped their part, put here by the one that is told so of the connections that carry
   /// the push. To be read once all of these have their answers.
   std::shared_ptr<std::vector<ShardId>> dropped = std::make_shared<std::vector<ShardId>>();

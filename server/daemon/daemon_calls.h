@@ -1,0 +1,45 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/auth/credentials.h"
+#include "common/os/address.h"
+#include "common/status/status.h"
+
+namespace psd {
+
+// Which daemons an operator's command is about. All block.
+
+/// A running daemon, and how long to wait for its answer. A value type.
+struct DaemonCall {
+  std::vector<std::string> servers;  ///< addresses; the first that can be connected to counts
+  std::chrono::milliseconds timeout{0};
+  Credentials credentials;
+};
+
+/// The address to call: the only one, or the first that can be connected to. Warns of a token in the clear.
+Result<Address> reachable(const DaemonCall& call);
+
+/// One call for each of the daemons that serve the model of the one that is called, by partition; that one
+/// alone, where it serves its model by itself.
+Result<std::vector<DaemonCall>> allDaemons(const DaemonCall& call);
+
+/// Of a call to one of several daemons, and perhaps its standby: the address that answers and serves.
+Result<Address> servingOf(const DaemonCall& call);
+
+/// Of all daemons that serve the model, the addresses to call. An Error where one of several does not answer.
+Result<std::vector<Address>> servingAll(const DaemonCall& call);
+
+/// Changes something at all daemons that serve the model, once all have answered; `change(address)` gives
+/// what to print. Where it fails midway the error says so.
+Status changeAll(const DaemonCall& call, const std::function<Result<std::string>(const Address&)>& change);
+
+/// The status document; of a daemon with a standby, that of the one that serves, where it answers.
+Result<nlohmann::ordered_json> statusOf(const DaemonCall& call);
+
+}  // namespace psd
