@@ -41,29 +41,28 @@ enum class GroupRole {
 ///     Taken for a no: the plan names a standby that nobody waits for.
 ///  6. A process is itself only until it dies or throws its state away: its DaemonId is never used again.
 ///     Without: the plan lets somebody serve who has forgotten what made it fit for that.
-///  7. A standby that goes for the primary's place closes the replication first, and never takes a record of
-///  an
-///     epoch older than the one that it serves or follows.
+///  7. A standby that goes for the primary's place closes the replication first, and never takes a record
+///     of an epoch older than the one that it serves or follows.
 ///     Without: records of the old primary land among those of the new one.
-///  8. A primary that the plan no longer names throws its shards away and becomes a newcomer under a new
-///  number.
+///  8. A primary that the plan no longer names throws its shards away and becomes a newcomer under another
+///     number.
 ///     Without: it goes on with updates that nobody was told of and that the new primary does not have.
 ///  9. A primary without a standby in the plan, and without a swap under way that may put one there, answers
 ///     alone and asks nobody: nobody else can be promoted.
 ///     Without: a daemon alone stands still whenever the engine is away.
 ///
 /// 10. A plan that is gone is written again by who served in it, in an epoch that nobody had: with the
-/// standby
-///     that it waits for, if it hears that one. All others write it as they knew it and without a standby,
-///     and nobody makes itself primary of it. Without: whoever comes first begins with nothing beside the
-///     ones who have the group, or a standby takes over that was removed before the plan was lost.
+///     standby that it waits for, if it hears that one. All others write it as they knew it and without a
+///     standby, and nobody makes itself primary of it.
+///     Without: whoever comes first begins with nothing beside the ones who have the group, or a standby
+///     takes over that was removed before the plan was lost.
 ///
 /// No rule uses a clock: times only decide when something is tried. With GroupRules::Wait::none rule 1 does
 /// not wait for the standby, and what was answered may be lost with the primary; all else holds.
 ///
 /// Further, as the rules alone leave it open:
-///  - What a swap came to is told by the revisions of views alone (PlanTalk), so answers may be late or mixed
-///  up.
+///  - What a swap came to is told by the revisions of views alone (PlanTalk), so answers may be late or
+///    mixed up.
 ///  - A swap that was refused because another group's part had changed is made again from the new revision.
 ///  - The wait of rule 2 begins when the standby lacks no more than a beat or two bring, so that pushes pause
 ///    for a moment and not for the time of catching up; or when it has not come that close for `alone`, since
