@@ -1,9 +1,11 @@
 #include "trainer/model/model_list.h"
 
+#include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "common/text/text.h"
+#include "trainer/model/script_network.h"
 
 namespace psd {
 
@@ -28,6 +30,10 @@ std::span<const ModelEntry> modelList() {
 }
 
 Result<ModelChoice> chooseModel(std::string_view text) {
+  if (text.ends_with(kScriptSuffix)) {
+    const std::string path(text);
+    return ModelChoice{std::filesystem::path(path).stem(), path, [path] { return loadScriptNetwork(path); }};
+  }
   const size_t colon = text.find(':');
   const std::string_view name = text.substr(0, colon);
   std::vector<std::string_view> names;
@@ -37,11 +43,12 @@ Result<ModelChoice> chooseModel(std::string_view text) {
     NamedOptions options("model", name, colon == std::string_view::npos ? "" : text.substr(colon + 1));
     NetworkMaker makeNetwork = entry.read(options);
     PSD_RETURN_IF_ERROR(options.finish());
-    return ModelChoice{&entry, options.spec(), std::move(makeNetwork)};
+    return ModelChoice{std::string(name), options.spec(), std::move(makeNetwork)};
   }
   const std::string_view near = nearest(name, names);
   return Error{ErrorCode::invalidArgument,
                "'" + std::string(name) + "' is not a model; expected one of " + joined(names, ", ") +
+                   ", or a file whose name ends with .pt" +
                    (near.empty() ? "" : ". Did you mean " + std::string(near) + "?")};
 }
 

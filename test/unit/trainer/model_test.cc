@@ -271,8 +271,8 @@ TEST_CASE("an unknown model is answered with the list and the nearest") {
   const auto unknown = chooseModel("mnist_cn");
   REQUIRE_FALSE(unknown.ok());
   CHECK(unknown.message() ==
-        "'mnist_cn' is not a model; expected one of mlp, mnist_cnn, lstm_lm, mf, dlrm. Did you mean "
-        "mnist_cnn?");
+        "'mnist_cn' is not a model; expected one of mlp, mnist_cnn, lstm_lm, mf, dlrm, or a file whose name "
+        "ends with .pt. Did you mean mnist_cnn?");
 }
 
 TEST_CASE("a device is chosen from what is there") {
