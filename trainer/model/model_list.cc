@@ -11,18 +11,23 @@ namespace psd {
 
 // One per file of this folder.
 NetworkMaker readDlrm(NamedOptions& options);
+NetworkMaker readGpt(NamedOptions& options);
 NetworkMaker readLstmLm(NamedOptions& options);
 NetworkMaker readMf(NamedOptions& options);
 NetworkMaker readMlp(NamedOptions& options);
 NetworkMaker readMnistCnn(NamedOptions& options);
+NetworkMaker readResnet20(NamedOptions& options);
 
 std::span<const ModelEntry> modelList() {
   static const ModelEntry kModels[] = {
       {"mlp", "784-256-10, ReLU", readMlp},
       {"mnist_cnn", "the convolutional net of PyTorch's MNIST example", readMnistCnn},
+      {"resnet20", "the residual net of 20 layers with GroupNorm, [:width=16]", readResnet20},
       {"lstm_lm",
        "language model for texts, [:embedding=256,hidden=512,vocabulary=10000,dropout=0,candidates=0]",
        readLstmLm},
+      {"gpt", "transformer for texts, [:layers=4,width=128,heads=4,context=128,vocabulary=256,dropout=0]",
+       readGpt},
       {"mf", "matrix factorisation for ratings, [:dim=32,decay=0.05]", readMf},
       {"dlrm", "recommender for clicks, [:dim=16,hidden=64,numbers=13,categories=26]", readDlrm},
   };
