@@ -7,8 +7,6 @@ import pathlib
 import sys
 import warnings
 
-import torch
-
 DECLARED = ("columns", "tables", "metrics")
 
 
@@ -17,6 +15,7 @@ class Refused(Exception):
 
 
 def load_class(path, name):
+    import torch  # takes seconds, which a mistake in the command line need not wait for
     if not path.is_file():
         raise Refused(f"{path}: No such file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -44,6 +43,12 @@ def read_arguments(pairs):
 
 
 def declaration_of(model):
+    """psd.json, in which what psd-trainer does not take is refused here already where that is easy."""
+    for name, _ in model.named_buffers():
+        place, _, kind = name.rpartition(".")
+        if kind == "num_batches_tracked":
+            raise Refused(f"{type(model).__name__} has '{place}', which keeps running statistics as BatchNorm does: trainers do not share them; "
+                          "expected GroupNorm, LayerNorm, or track_running_stats=False")
     declaration = {key: getattr(model, key) for key in DECLARED if hasattr(model, key)}
     columns = declaration.get("columns")
     if not isinstance(columns, dict) or not columns:
@@ -55,6 +60,7 @@ def declaration_of(model):
 
 
 def script(model, target):
+    import torch
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that TorchScript is deprecated
         try:
@@ -72,14 +78,23 @@ def export(target, out, seed, pairs):
     out = pathlib.Path(out or pathlib.Path(file).stem + ".pt")
     if out.suffix != ".pt":
         raise Refused(f"'{out}' does not end with .pt, by which psd-trainer knows it")
+    arguments = read_arguments(pairs)
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise Refused(f"{sys.executable} has no torch; run scripts/setup, or set PSD_PYTHON to a python3 that has it") from None
     torch.manual_seed(seed)
     try:
-        model = load_class(pathlib.Path(file), name)(**read_arguments(pairs))
+        model = load_class(pathlib.Path(file), name)(**arguments)
     except TypeError as error:  # of an argument that it has not, or lacks
         raise Refused(f"{target}: {error}") from None
     model.train()
     declaration = declaration_of(model)
-    torch.jit.save(script(model, target), str(out), _extra_files={"psd.json": declaration})
+    scripted = script(model, target)
+    try:
+        torch.jit.save(scripted, str(out), _extra_files={"psd.json": declaration})
+    except RuntimeError as error:
+        raise Refused(f"{out}: {str(error).splitlines()[0]}") from None
     tensors = [parameter for parameter in model.parameters() if parameter.requires_grad]
     print(f"{out}: {sum(tensor.numel() for tensor in tensors)} parameters in {len(tensors)} tensors")
 

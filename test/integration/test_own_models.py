@@ -216,9 +216,12 @@ class OwnModels(processes.ProcessTest):
     def test_what_export_refuses(self):
         self.write("circle.py", CIRCLE + "\n\nclass Bare(nn.Module):\n    pass\n")
         self.write("wrong.py", CIRCLE.replace("right = answers", "right = answer"))
+        self.write("norm.py", CIRCLE.replace("self.second = ", "self.norm = nn.BatchNorm1d(hidden)\n        self.second = "))
         for arguments, words in ((["circle.py"], "'circle.py' names no class; expected FILE.py:CLASS"),
                                  (["wrong.py:Circle"], "wrong.py:Circle: torch.jit.script does not take it: undefined value answer:"),
-                                 (["circle.py:Circle", "hiden=3"], "got an unexpected keyword argument 'hiden'"),
+                                 (["circle.py:Circle", "hidden"], "'hidden' is no argument of the class; expected KEY=VALUE"),
+                                 (["circle.py:Circle", "-o", "circle.bin"], "'circle.bin' does not end with .pt"),
+                                 (["norm.py:Circle"], "Circle has 'norm', which keeps running statistics as BatchNorm does"),
                                  (["circle.py:Bare"], "Bare has no columns; expected columns = {")):
             with self.subTest(arguments):
                 done = self.export(*arguments)

@@ -42,7 +42,10 @@ struct CsvColumn {
 /// The columns of a file's text. Owned by one thread.
 class CsvReader {
  public:
-  CsvReader(std::string path, std::string_view text) : path_(std::move(path)), text_(text) {}
+  CsvReader(std::string path, std::string_view text) : path_(std::move(path)), text_(text) {
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // which some programs write
+    if (text_.starts_with(kByteOrderMark)) text_.remove_prefix(kByteOrderMark.size());
+  }
 
   Result<std::vector<CsvColumn>> read() {
     PSD_RETURN_IF_ERROR(

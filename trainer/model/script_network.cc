@@ -227,7 +227,7 @@ class ScriptNetwork : public Network {
     }
     Tensors outputs;
     try {
-      // As the code stands: optimising takes seconds, anew for each shape of a batch.
+      // As the code stands: the optimiser makes the first steps slow, and the later ones no faster.
       const torch::jit::GraphOptimizerEnabledGuard plain(false);
       const c10::IValue returned = module_.forward({inputs});
       for (const auto& entry : returned.toGenericDict()) {

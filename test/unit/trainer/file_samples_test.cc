@@ -110,7 +110,7 @@ TEST_CASE("arrays of numpy are columns by their files' names") {
 TEST_CASE("a file of numbers with commas has the columns of its first line") {
   const TempDir folder;
   const std::string path = folder.file("a.csv");
-  writeFile(path, "n,\"x\", whole f32 ,big i64\r\n1,2,3,9007199254740993\r\n2,0.5,-4,1\r\n");
+  writeFile(path, "\xef\xbb\xbfn,\"x\", whole f32 ,big i64\r\n1,2,3,9007199254740993\r\n2,0.5,-4,1\r\n");
   const auto data = open(path + ":test=" + path);
   CHECK(describeColumns(data->columns()) ==
         "big i64 below 9007199254740994, n i64 below 3, whole f32, x f32");
