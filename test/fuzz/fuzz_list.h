@@ -7,11 +7,11 @@
 namespace psd::fuzz {
 
 extern const FuzzTarget kConfigTarget, kMessagesTarget, kCodecTarget, kCheckpointTarget, kLogTarget,
-    kSafetensorsTarget, kIdxTarget, kStatusTarget, kPlanTarget, kEtcdTarget;
+    kSafetensorsTarget, kIdxTarget, kColumnsTarget, kStatusTarget, kPlanTarget, kEtcdTarget;
 
 /// Every reader that is fuzzed. Adding one = its file and a line here and in CMakeLists.txt.
 inline const std::array kFuzzTargets = {
-    &kConfigTarget,      &kMessagesTarget, &kCodecTarget,  &kCheckpointTarget, &kLogTarget,
-    &kSafetensorsTarget, &kIdxTarget,      &kStatusTarget, &kPlanTarget,       &kEtcdTarget};
+    &kConfigTarget, &kMessagesTarget, &kCodecTarget,  &kCheckpointTarget, &kLogTarget, &kSafetensorsTarget,
+    &kIdxTarget,    &kColumnsTarget,  &kStatusTarget, &kPlanTarget,       &kEtcdTarget};
 
 }  // namespace psd::fuzz

@@ -45,6 +45,7 @@ TEST_CASE("fuzzed: checkpoints") { runAll(kCheckpointTarget, 5000); }
 TEST_CASE("fuzzed: segments of the log") { runAll(kLogTarget, 10'000); }
 TEST_CASE("fuzzed: safetensors files") { runAll(kSafetensorsTarget, 20'000); }
 TEST_CASE("fuzzed: IDX files") { runAll(kIdxTarget, 20'000); }
+TEST_CASE("fuzzed: files of samples") { runAll(kColumnsTarget, 20'000); }
 TEST_CASE("fuzzed: status documents") { runAll(kStatusTarget, 5000); }
 TEST_CASE("fuzzed: plans") { runAll(kPlanTarget, 20'000); }
 TEST_CASE("fuzzed: answers of etcd") { runAll(kEtcdTarget, 20'000); }
@@ -54,7 +55,7 @@ TEST_CASE("every target is run here, and their names are all different") {
   for (const FuzzTarget* target : kFuzzTargets) names.push_back(target->name);
   std::sort(names.begin(), names.end());
   CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
-  CHECK(names.size() == 10);
+  CHECK(names.size() == 11);
 }
 
 TEST_CASE("changes to seeds follow from the random numbers alone") {

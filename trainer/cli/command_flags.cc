@@ -13,9 +13,11 @@ namespace psd {
 namespace {
 
 std::string modelHelp() {
-  return joined(modelList(), "; ", [](const ModelEntry& entry) {
-    return std::string(entry.name) + ": " + std::string(entry.description);
-  });
+  return joined(modelList(), "; ",
+                [](const ModelEntry& entry) {
+                  return std::string(entry.name) + ": " + std::string(entry.description);
+                }) +
+         "; FILE.pt: a model of your own, see docs/own_models.md";
 }
 
 /// A flag of bench that some operations have no use for.

@@ -32,7 +32,9 @@ Result<std::unique_ptr<Model>> buildModel(const CommonOptions& options) {
   if (!note.empty()) spdlog::warn("{}", note);
   ModelOptions model{options.seed, options.placement.rank, device.value(), options.threads};
   auto made = makeModel(*choice, model);
-  if (made.ok() || model.device.isCpu() || options.device != "auto") return made;
+  if (made.ok()) return made;
+  if (made.error().code == ErrorCode::invalidArgument) return prefixed("--model", made.error());
+  if (model.device.isCpu() || options.device != "auto") return made;
   spdlog::warn("{}; using the CPU", made.message());
   model.device = Device{};
   return makeModel(*choice, model);

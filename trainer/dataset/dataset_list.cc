@@ -5,6 +5,7 @@
 
 #include "common/text/text.h"
 #include "trainer/dataset/clicks.h"
+#include "trainer/dataset/file_samples.h"
 #include "trainer/dataset/mnist.h"
 #include "trainer/dataset/movielens.h"
 #include "trainer/dataset/ratings.h"
@@ -46,6 +47,10 @@ Result<std::unique_ptr<Dataset>> openMovielensEntry(const std::string& folder, S
   return openMovielens(folder, split);
 }
 
+Result<std::unique_ptr<Dataset>> openFilesEntry(const std::string& files, Split split, uint64_t) {
+  return openFiles(files, split);
+}
+
 constexpr DatasetEntry kDatasets[] = {
     {"mnist", "DIR or mnist:DIR, a folder with the MNIST files", openMnistEntry},
     {"synthetic", "synthetic[:N], N made-up training images", openSyntheticEntry},
@@ -53,6 +58,7 @@ constexpr DatasetEntry kDatasets[] = {
     {"movielens", "movielens:DIR, a folder with MovieLens's ratings.csv", openMovielensEntry},
     {"ratings", "ratings[:samples=100000,users=2000,items=1000,noise=0.3], made-up ratings", openRatings},
     {"clicks", "clicks[:samples=200000,scale=100], made-up clicks", openClicks},
+    {"files", "FILE.safetensors, FILE.csv or A.npy,B.npy[:test=FILES], columns of your own", openFilesEntry},
 };
 
 std::string usage() {
@@ -74,6 +80,7 @@ Result<std::unique_ptr<Dataset>> openDataset(const std::string& data, Split spli
       return entry.open(hasArgument ? data.substr(colon + 1) : std::string(), split, seed);
     }
   }
+  if (namesFiles(data) && !std::filesystem::is_directory(data, ignored)) return openFiles(data, split);
   if (!std::filesystem::exists(data, ignored)) {
     return Error{ErrorCode::invalidArgument,
                  "'" + data + "' is neither a folder nor a known data set; expected " + usage()};

@@ -22,8 +22,8 @@ struct DatasetEntry {
 /// Every data set there is. A new one is one file and one line in dataset_list.cc.
 std::span<const DatasetEntry> datasetList();
 
-/// Opens what `--data` names: "NAME", "NAME:ARGUMENT" from the list, or the folder of an MNIST set.
-/// `seed` matters to sets that are made up. Errors say what would be right.
+/// Opens what `--data` names: "NAME", "NAME:ARGUMENT" from the list, files by how they end, or the folder of
+/// an MNIST set. `seed` matters to sets that are made up. Errors say what would be right.
 Result<std::unique_ptr<Dataset>> openDataset(const std::string& data, Split split, uint64_t seed);
 
 }  // namespace psd

@@ -9,14 +9,18 @@ namespace psd {
 Status checkFit(const Model& model, const Dataset& dataset) {
   const std::vector<ColumnSpec> inputs = model.inputs();
   const std::vector<ColumnSpec>& columns = dataset.columns();
-  const auto isThere = [&](const ColumnSpec& input) {
-    return std::any_of(columns.begin(), columns.end(),
-                       [&](const ColumnSpec& column) { return input.takes(column); });
-  };
-  if (std::all_of(inputs.begin(), inputs.end(), isThere)) return {};
-  return {ErrorCode::invalidArgument,
-          fmt::format("the data ({}) has {}, but the model {} takes {}", dataset.describe(),
-                      describeColumns(columns), model.spec().name, describeColumns(inputs))};
+  for (const ColumnSpec& input : inputs) {
+    const auto column = std::ranges::find(columns, input.name, &ColumnSpec::name);
+    if (column != columns.end() && input.takes(*column)) continue;
+    const std::string what = column == columns.end()
+                                 ? "is not there; expected " + input.typeText()
+                                 : "is " + column->typeText() + "; expected " + input.typeText();
+    return {ErrorCode::invalidArgument,
+            fmt::format("column '{}' {}: the data ({}) has {}, but the model {} takes {}", input.name, what,
+                        dataset.describe(), describeColumns(columns), model.spec().name,
+                        describeColumns(inputs))};
+  }
+  return {};
 }
 
 }  // namespace psd

@@ -6,7 +6,8 @@
 
 namespace psd {
 
-/// Whether the data set has every column that the model takes; the error says what both have.
+/// Whether the data set has every column that the model takes; the error names the first that it has not,
+/// or has otherwise, and says what both have.
 Status checkFit(const Model& model, const Dataset& dataset);
 
 }  // namespace psd

@@ -9,6 +9,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 
+#include "trainer/model/language_score.h"
 #include "trainer/model/model_list.h"
 
 namespace psd {
@@ -63,19 +64,6 @@ class LstmLanguageModel : public Network {
 };
 
 }  // namespace
-
-void LanguageScore::add(const torch::Tensor& logits, const torch::Tensor& targets) {
-  lossSum_ += torch::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum).item<double>();
-  correct_ += static_cast<double>(logits.argmax(1).eq(targets).sum().item<int64_t>());
-  predicted_ += static_cast<double>(targets.size(0));
-}
-
-Score LanguageScore::of(int64_t samples) const {
-  return {static_cast<uint64_t>(samples),
-          {Metric::of("loss", MetricKind::mean, lossSum_, predicted_),
-           Metric::of("perplexity", MetricKind::exponential, lossSum_, predicted_),
-           Metric::of("accuracy", MetricKind::share, correct_, predicted_)}};
-}
 
 NetworkMaker readLstmLm(NamedOptions& given) {
   constexpr uint64_t kWidthMax = 1 << 16, kVocabularyMax = 100'000'000, kCandidatesMax = 1 << 20;

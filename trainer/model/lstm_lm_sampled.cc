@@ -6,6 +6,7 @@
 #include <torch/nn/modules/rnn.h>
 #include <torch/utils.h>
 
+#include "trainer/model/language_score.h"
 #include "trainer/model/lstm_lm.h"
 #include "trainer/model/row_tables.h"
 

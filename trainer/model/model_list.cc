@@ -1,26 +1,33 @@
 #include "trainer/model/model_list.h"
 
+#include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "common/text/text.h"
+#include "trainer/model/script_network.h"
 
 namespace psd {
 
 // One per file of this folder.
 NetworkMaker readDlrm(NamedOptions& options);
+NetworkMaker readGpt(NamedOptions& options);
 NetworkMaker readLstmLm(NamedOptions& options);
 NetworkMaker readMf(NamedOptions& options);
 NetworkMaker readMlp(NamedOptions& options);
 NetworkMaker readMnistCnn(NamedOptions& options);
+NetworkMaker readResnet20(NamedOptions& options);
 
 std::span<const ModelEntry> modelList() {
   static const ModelEntry kModels[] = {
       {"mlp", "784-256-10, ReLU", readMlp},
       {"mnist_cnn", "the convolutional net of PyTorch's MNIST example", readMnistCnn},
+      {"resnet20", "the residual net of 20 layers with GroupNorm, [:width=16]", readResnet20},
       {"lstm_lm",
        "language model for texts, [:embedding=256,hidden=512,vocabulary=10000,dropout=0,candidates=0]",
        readLstmLm},
+      {"gpt", "transformer for texts, [:layers=4,width=128,heads=4,context=128,vocabulary=256,dropout=0]",
+       readGpt},
       {"mf", "matrix factorisation for ratings, [:dim=32,decay=0.05]", readMf},
       {"dlrm", "recommender for clicks, [:dim=16,hidden=64,numbers=13,categories=26]", readDlrm},
   };
@@ -28,6 +35,10 @@ std::span<const ModelEntry> modelList() {
 }
 
 Result<ModelChoice> chooseModel(std::string_view text) {
+  if (text.ends_with(kScriptSuffix)) {
+    const std::string path(text);
+    return ModelChoice{std::filesystem::path(path).stem(), path, [path] { return loadScriptNetwork(path); }};
+  }
   const size_t colon = text.find(':');
   const std::string_view name = text.substr(0, colon);
   std::vector<std::string_view> names;
@@ -37,11 +48,12 @@ Result<ModelChoice> chooseModel(std::string_view text) {
     NamedOptions options("model", name, colon == std::string_view::npos ? "" : text.substr(colon + 1));
     NetworkMaker makeNetwork = entry.read(options);
     PSD_RETURN_IF_ERROR(options.finish());
-    return ModelChoice{&entry, options.spec(), std::move(makeNetwork)};
+    return ModelChoice{std::string(name), options.spec(), std::move(makeNetwork)};
   }
   const std::string_view near = nearest(name, names);
   return Error{ErrorCode::invalidArgument,
                "'" + std::string(name) + "' is not a model; expected one of " + joined(names, ", ") +
+                   ", or a file whose name ends with .pt" +
                    (near.empty() ? "" : ". Did you mean " + std::string(near) + "?")};
 }
 

@@ -26,18 +26,18 @@ struct ModelEntry {
   NetworkMaker (*read)(NamedOptions& options);
 };
 
-/// A model of the list with its options. A value type.
+/// A model of the list with its options, or a user's own. A value type.
 struct ModelChoice {
-  const ModelEntry* entry = nullptr;
-  std::string spec;  ///< "lstm_lm:embedding=256,…" with every option
+  std::string name;
+  std::string spec;  ///< "lstm_lm:embedding=256,…" with every option, or the file
   NetworkMaker makeNetwork;
 };
 
 /// Every model there is. A new one is one file and one line in model_list.cc.
 std::span<const ModelEntry> modelList();
 
-/// The model that NAME[:option=value[,option=value]] names; the error lists all and suggests the nearest, or
-/// is about the option.
+/// The model that NAME[:option=value[,option=value]] names, or FILE.pt, which makeModel() loads; the error
+/// lists all and suggests the nearest, or is about the option.
 Result<ModelChoice> chooseModel(std::string_view text);
 
 struct ModelOptions {
@@ -48,8 +48,8 @@ struct ModelOptions {
   uint32_t threads = 1;  ///< that LibTorch computes with
 };
 
-/// Builds a model with LibTorch. Uses LibTorch's global random generator and thread pool, so one model
-/// trains in a process at a time.
+/// Builds a model with LibTorch; invalidArgument: a user's own model is at fault. Uses LibTorch's global
+/// random generator and thread pool, so one model trains in a process at a time.
 Result<std::unique_ptr<Model>> makeModel(const ModelChoice& choice, const ModelOptions& options);
 
 }  // namespace psd

@@ -2,7 +2,9 @@
 
 #include <functional>
 #include <map>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/nn/module.h>
@@ -17,11 +19,27 @@ namespace psd {
 /// lookup its rows [ids, dim], in the order of its ids, and under the name and ".ids" these, i64 [ids].
 using Tensors = std::map<std::string, torch::Tensor, std::less<>>;
 
-/// A model as LibTorch sees it. Its named parameters, in order, become the ModelSpec. Whoever calls it sees
+/// What is wrong with a network that somebody else wrote, or with what it gave: one line for people. Thrown
+/// within this folder alone, as LibTorch throws its own complaints.
+class NetworkError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A model as LibTorch sees it. What it trains, in order, becomes the ModelSpec. Whoever calls it sees
 /// to train(), eval() and gradients. Includes LibTorch: only the files of this folder that build networks
 /// include it.
 class Network : public torch::nn::Module {
  public:
+  /// The leaf tensors of f32 that are trained, by name, in an order that stays; its named parameters, if it
+  /// says nothing else.
+  virtual std::vector<std::pair<std::string, torch::Tensor>> trained() const {
+    std::vector<std::pair<std::string, torch::Tensor>> tensors;
+    for (const auto& parameter : named_parameters()) tensors.emplace_back(parameter.key(), parameter.value());
+    return tensors;
+  }
+  /// Moves what it computes with beside these and a batch. Called once.
+  virtual void placeOn(torch::Device) {}
   /// The columns that it takes of a batch: `batch` below has these.
   virtual std::vector<ColumnSpec> inputs() const = 0;
   /// Its embedding tables; in the ModelSpec after the parameters.

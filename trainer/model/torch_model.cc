@@ -40,15 +40,15 @@ torch::ScalarType torchType(ElementType type) {
 
 ModelSpec describe(std::string_view name, const Network& network) {
   ModelSpec spec{std::string(name), {}, network.tables()};
-  for (const auto& parameter : network.named_parameters()) {
-    const auto sizes = parameter.value().sizes();
-    spec.tensors.push_back({parameter.key(), DType::f32, {sizes.begin(), sizes.end()}});
+  for (const auto& [key, tensor] : network.trained()) {
+    spec.tensors.push_back({key, DType::f32, {tensor.sizes().begin(), tensor.sizes().end()}});
   }
   return spec;
 }
 
-/// LibTorch's message without its backtrace, as one line.
+/// A network's own message, or LibTorch's without its backtrace, as one line.
 Error translate(const std::exception& exception, const std::string& device) {
+  if (dynamic_cast<const NetworkError*>(&exception)) return {ErrorCode::internal, exception.what()};
   const auto* torchError = dynamic_cast<const c10::Error*>(&exception);
   std::string message = torchError ? torchError->what_without_backtrace() : exception.what();
   message = message.substr(0, message.find('\n'));
@@ -75,8 +75,10 @@ class TorchModel : public Model {
     torch::manual_seed(seed_);
     network_ = choice.makeNetwork();
     inputs_ = network_->inputs();
-    tensors_ = network_->parameters();
-    spec_ = describe(choice.entry->name, *network_);
+    network_->placeOn(device_);
+    for (const auto& [name, tensor] : network_->trained()) tensors_.push_back(tensor);
+    spec_ = describe(choice.name, *network_);
+    if (const Status valid = validateModel(spec_); !valid.ok()) throw NetworkError(valid.message());
     layout_ = ModelLayout(spec_);
     rows_.emplace(spec_.tables, device_);
     allocate();
@@ -306,6 +308,8 @@ Result<std::unique_ptr<Model>> makeModel(const ModelChoice& choice, const ModelO
   try {
     at::set_num_threads(static_cast<int>(options.threads));
     return std::unique_ptr<Model>(std::make_unique<TorchModel>(choice, options));
+  } catch (const NetworkError& error) {
+    return Error{ErrorCode::invalidArgument, error.what()};
   } catch (const std::exception& exception) {
     return translate(exception, options.device.toString());
   }

@@ -4,9 +4,7 @@
 #include <map>
 #include <utility>
 
-#include <c10/util/Exception.h>
-#include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/serialization/import.h>
+#include "trainer/model/load_script.h"
 
 namespace psd {
 
@@ -20,19 +18,13 @@ TorchScriptFile::TorchScriptFile(TorchScriptFile&&) noexcept = default;
 TorchScriptFile::~TorchScriptFile() = default;
 
 Result<TorchScriptFile> TorchScriptFile::open(const std::string& path) {
-  try {
-    const torch::jit::Module module = torch::jit::load(path, c10::Device(c10::kCPU));
-    auto parameters = std::make_unique<Parameters>();
-    for (const auto& parameter : module.named_parameters()) {
-      parameters->tensors.emplace(parameter.name, parameter.value.detach());
-    }
-    return TorchScriptFile(std::move(parameters));
-  } catch (const std::exception& exception) {
-    const auto* torchError = dynamic_cast<const c10::Error*>(&exception);
-    const std::string why = torchError ? torchError->what_without_backtrace() : exception.what();
-    return Error{ErrorCode::io, "'" + path + "' is no TorchScript file, which torch.jit.save writes: " +
-                                    why.substr(0, why.find('\n'))};
+  torch::jit::ExtraFilesMap nothingElse;
+  PSD_ASSIGN_OR_RETURN(const torch::jit::Module module, loadScript(path, nothingElse));
+  auto parameters = std::make_unique<Parameters>();
+  for (const auto& parameter : module.named_parameters()) {
+    parameters->tensors.emplace(parameter.name, parameter.value.detach());
   }
+  return TorchScriptFile(std::move(parameters));
 }
 
 std::optional<TensorSpec> TorchScriptFile::find(const std::string& name) const {

@@ -21,8 +21,10 @@ constexpr Element kElements[] = {{"f32", 4}, {"f64", 8}, {"i32", 4}, {"i64", 8},
 std::string_view elementTypeName(ElementType type) { return kElements[static_cast<size_t>(type)].name; }
 size_t elementBytes(ElementType type) { return kElements[static_cast<size_t>(type)].bytes; }
 
-std::string ColumnSpec::toString() const {
-  std::string text = fmt::format("{} {}", name, elementTypeName(type));
+std::string ColumnSpec::toString() const { return name + " " + typeText(); }
+
+std::string ColumnSpec::typeText() const {
+  std::string text(elementTypeName(type));
   if (!shape.empty()) {
     const auto extent = [](uint64_t each) { return each == kAny ? "any" : std::to_string(each); };
     text += fmt::format("[{}]", joined(shape, ",", extent));

@@ -30,6 +30,8 @@ struct ColumnSpec {
 
   /// For people: "image f32[1,28,28]", "label i64 below 10", "tokens i64[any] below 10000".
   std::string toString() const;
+  /// The same without the name: "i64 below 10".
+  std::string typeText() const;
   /// Whether a model that takes this takes what a data set has in `column`.
   bool takes(const ColumnSpec& column) const;
   bool operator==(const ColumnSpec&) const = default;
@@ -54,6 +56,8 @@ class Batch {
 
   size_t size() const { return size_; }
   const std::vector<BatchTensor>& tensors() const { return tensors_; }
+  /// The memory of a column's values, by its place among the columns.
+  std::span<std::byte> bytesOf(size_t column) { return tensors_[column].bytes; }
   /// See Model::lookUp(); filled in by whoever pulls.
   BatchRows& rows() { return rows_; }
   const BatchRows& rows() const { return rows_; }

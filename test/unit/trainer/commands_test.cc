@@ -300,8 +300,8 @@ TEST_CASE("wrong input is found before the daemon is bothered, and names the fla
   SECTION("data that the model does not take") {
     command.common.model = "lstm_lm:embedding=2,hidden=2,vocabulary=9";
     expected =
-        "the data (400 synthetic images) has image f32[1,28,28], label i64 below 10, but the model "
-        "lstm_lm takes tokens i64[any] below 9";
+        "column 'tokens' is not there; expected i64[any] below 9: the data (400 synthetic images) has image "
+        "f32[1,28,28], label i64 below 10, but the model lstm_lm takes tokens i64[any] below 9";
   }
   SECTION("an option of the model") {
     command.common.model = "lstm_lm:hiden=2";

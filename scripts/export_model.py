@@ -1,0 +1,116 @@
+"""What scripts/export_model runs: a Python class becomes a TorchScript file that says what columns it takes."""
+
+import argparse
+import importlib.util
+import json
+import pathlib
+import sys
+import warnings
+
+DECLARED = ("columns", "tables", "metrics")
+
+
+class Refused(Exception):
+    """One line for people."""
+
+
+def load_class(path, name):
+    import torch  # takes seconds, which a mistake in the command line need not wait for
+    if not path.is_file():
+        raise Refused(f"{path}: No such file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # where torch.jit.script looks for what the class uses
+    sys.path.insert(0, str(path.parent.resolve()))
+    spec.loader.exec_module(module)
+    found = getattr(module, name, None)
+    if not isinstance(found, type) or not issubclass(found, torch.nn.Module):
+        raise Refused(f"{path}: '{name}' is no class of torch.nn.Module there")
+    return found
+
+
+def read_arguments(pairs):
+    arguments = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise Refused(f"'{pair}' is no argument of the class; expected KEY=VALUE")
+        try:
+            arguments[key] = json.loads(text)
+        except json.JSONDecodeError:
+            arguments[key] = text
+    return arguments
+
+
+def declaration_of(model):
+    """psd.json, in which what psd-trainer does not take is refused here already where that is easy."""
+    for name, _ in model.named_buffers():
+        place, _, kind = name.rpartition(".")
+        if kind == "num_batches_tracked":
+            raise Refused(f"{type(model).__name__} has '{place}', which keeps running statistics as BatchNorm does: trainers do not share them; "
+                          "expected GroupNorm, LayerNorm, or track_running_stats=False")
+    declaration = {key: getattr(model, key) for key in DECLARED if hasattr(model, key)}
+    columns = declaration.get("columns")
+    if not isinstance(columns, dict) or not columns:
+        raise Refused(f"{type(model).__name__} has no columns; expected columns = {{\"x\": \"f32[3]\", …}}, what forward takes of each sample")
+    try:
+        return json.dumps(declaration, indent=1)
+    except TypeError as error:
+        raise Refused(f"columns, tables and metrics of {type(model).__name__} are no plain dicts: {error}") from None
+
+
+def script(model, target):
+    import torch
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that TorchScript is deprecated
+        try:
+            return torch.jit.script(model)
+        except RuntimeError as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            place = next((f" ({line.removeprefix('File ')})" for line in lines if line.startswith("File ")), "")
+            raise Refused(f"{target}: torch.jit.script does not take it: {lines[0]}{place}") from None
+
+
+def export(target, out, seed, pairs):
+    file, colon, name = target.rpartition(":")
+    if not colon:
+        raise Refused(f"'{target}' names no class; expected FILE.py:CLASS")
+    out = pathlib.Path(out or pathlib.Path(file).stem + ".pt")
+    if out.suffix != ".pt":
+        raise Refused(f"'{out}' does not end with .pt, by which psd-trainer knows it")
+    arguments = read_arguments(pairs)
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise Refused(f"{sys.executable} has no torch; run scripts/setup, or set PSD_PYTHON to a python3 that has it") from None
+    torch.manual_seed(seed)
+    try:
+        model = load_class(pathlib.Path(file), name)(**arguments)
+    except TypeError as error:  # of an argument that it has not, or lacks
+        raise Refused(f"{target}: {error}") from None
+    model.train()
+    declaration = declaration_of(model)
+    scripted = script(model, target)
+    try:
+        torch.jit.save(scripted, str(out), _extra_files={"psd.json": declaration})
+    except RuntimeError as error:
+        raise Refused(f"{out}: {str(error).splitlines()[0]}") from None
+    tensors = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    print(f"{out}: {sum(tensor.numel() for tensor in tensors)} parameters in {len(tensors)} tensors")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="export_model", usage="scripts/export_model FILE.py:CLASS [-o OUT.pt] [--seed N] [KEY=VALUE…]")
+    parser.add_argument("target")
+    parser.add_argument("-o", dest="out")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("arguments", nargs="*")
+    options = parser.parse_intermixed_args()
+    try:
+        export(options.target, options.out, options.seed, options.arguments)
+    except Refused as refusal:
+        sys.exit(f"export_model: {refusal}")
+
+
+if __name__ == "__main__":
+    main()

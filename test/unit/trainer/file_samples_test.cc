@@ -1,0 +1,205 @@
+// Data sets that lie in files of one's own.
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "test/support/catch.h"
+#include "test/support/temp_dir.h"
+#include "trainer/dataset/dataset_list.h"
+
+namespace psd::file_samples_test {
+namespace {
+
+using Catch::Matchers::Contains;
+using testing::TempDir;
+using testing::writeFile;
+
+template <class Number>
+std::string bytesOf(const std::vector<Number>& numbers) {
+  std::string bytes(numbers.size() * sizeof(Number), '\0');
+  std::memcpy(bytes.data(), numbers.data(), bytes.size());
+  return bytes;
+}
+
+std::string safetensors(const std::string& header, const std::string& data) {
+  return bytesOf(std::vector<uint64_t>{header.size()}) + header + data;
+}
+
+std::string npy(const std::string& type, const std::string& shape, const std::string& data,
+                const std::string& fortran = "False") {
+  std::string header =
+      fmt::format("{{'descr': '{}', 'fortran_order': {}, 'shape': ({}), }}\n", type, fortran, shape);
+  return "\x93NUMPY\x01" + std::string(1, '\0') +
+         bytesOf(std::vector<uint16_t>{static_cast<uint16_t>(header.size())}) + header + data;
+}
+
+std::unique_ptr<Dataset> open(const std::string& data, Split split = Split::train) {
+  auto opened = openDataset(data, split, 1);
+  PSD_REQUIRE_OK(opened);
+  return std::move(*opened);
+}
+
+std::string problemOf(const std::string& data, Split split = Split::train) {
+  const auto opened = openDataset(data, split, 1);
+  REQUIRE_FALSE(opened.ok());
+  CHECK(opened.message().find('\n') == std::string::npos);
+  return opened.message();
+}
+
+template <class Number>
+std::vector<Number> valuesOf(const Dataset& data, const std::string& column, std::vector<uint32_t> samples) {
+  Batch batch;
+  data.fill(samples, batch);
+  const auto values = batch.values<Number>(column);
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+TEST_CASE("tensors of a safetensors file are columns") {
+  const TempDir folder;
+  const std::string train = folder.file("train.safetensors"), test = folder.file("test.safetensors");
+  const std::string header =
+      R"({"y":{"dtype":"I64","shape":[3],"data_offsets":[0,24]},"__metadata__":{"a":"b"},)"
+      R"("x":{"dtype":"F32","shape":[3,2],"data_offsets":[24,48]},"b":{"dtype":"BOOL","shape":[3],"data_offsets":[48,51]}})";
+  const auto fileOf = [&](const std::vector<int64_t>& labels, float first) {
+    return safetensors(header, bytesOf(labels) + bytesOf(std::vector<float>{first, 1, 2, 3, 4, 5}) +
+                                   std::string("\0\1\1", 3));
+  };
+  writeFile(train, fileOf({2, 0, 1}, 0.5f));
+  writeFile(test, fileOf({0, 0, 4}, 7));
+  const auto data = open(train + ":test=" + test),
+             tests = open("files:" + train + ":test=" + test, Split::test);
+  CHECK(describeColumns(data->columns()) == "b u8 below 2, x f32[2], y i64 below 5");  // of both
+  CHECK(data->columns() == tests->columns());
+  CHECK(data->describe() == "3 rows from " + train);
+  CHECK(tests->describe() == "3 rows from " + test);
+  CHECK(data->sampleCount() == 3);
+  CHECK(valuesOf<int64_t>(*data, "y", {2, 0}) == std::vector<int64_t>{1, 2});
+  CHECK(valuesOf<float>(*data, "x", {1, 0}) == std::vector<float>{2, 3, 0.5, 1});
+  CHECK(valuesOf<uint8_t>(*data, "b", {0, 1, 2}) == std::vector<uint8_t>{0, 1, 1});
+  CHECK(valuesOf<float>(*tests, "x", {0}) == std::vector<float>{7, 1});
+  // With a negative number there is no bound.
+  writeFile(test, fileOf({0, -1, 4}, 7));
+  CHECK(describeColumns(open(train + ":test=" + test)->columns()) == "b u8 below 2, x f32[2], y i64");
+}
+
+TEST_CASE("arrays of numpy are columns by their files' names") {
+  const TempDir folder;
+  writeFile(folder.file("x.npy"), npy("<f8", "20, 2, 1", bytesOf(std::vector<double>(40, 1.5))));
+  std::vector<int32_t> numbers(20);
+  for (int32_t i = 0; i < 20; ++i) numbers[static_cast<size_t>(i)] = i;
+  writeFile(folder.file("n.npy"), npy("<i4", "20,", bytesOf(numbers), "True"));
+  const std::string files = folder.file("x.npy") + "," + folder.file("n.npy");
+  const auto train = open(files), test = open(files, Split::test);
+  CHECK(describeColumns(train->columns()) == "n i32 below 20, x f64[2,1]");
+  // Each row is in one of the splits.
+  std::multiset<int32_t> seen;
+  for (const Dataset* data : {train.get(), test.get()}) {
+    for (uint32_t i = 0; i < data->sampleCount(); ++i) seen.insert(valuesOf<int32_t>(*data, "n", {i})[0]);
+  }
+  CHECK(seen == std::multiset<int32_t>(numbers.begin(), numbers.end()));
+  CHECK(test->sampleCount() > 0);
+  CHECK(test->sampleCount() < 6);
+  CHECK(valuesOf<double>(*train, "x", {3}) == std::vector<double>{1.5, 1.5});
+}
+
+TEST_CASE("a file of numbers with commas has the columns of its first line") {
+  const TempDir folder;
+  const std::string path = folder.file("a.csv");
+  writeFile(path, "\xef\xbb\xbfn,\"x\", whole f32 ,big i64\r\n1,2,3,9007199254740993\r\n2,0.5,-4,1\r\n");
+  const auto data = open(path + ":test=" + path);
+  CHECK(describeColumns(data->columns()) ==
+        "big i64 below 9007199254740994, n i64 below 3, whole f32, x f32");
+  CHECK(valuesOf<int64_t>(*data, "n", {0, 1}) == std::vector<int64_t>{1, 2});
+  CHECK(valuesOf<float>(*data, "x", {0, 1}) == std::vector<float>{2, 0.5});
+  CHECK(valuesOf<float>(*data, "whole", {1}) == std::vector<float>{-4});
+  CHECK(valuesOf<int64_t>(*data, "big", {0}) == std::vector<int64_t>{9007199254740993});
+}
+
+TEST_CASE("what is wrong with a file of numbers is named by line and column") {
+  const TempDir folder;
+  const std::string path = folder.file("a.csv");
+  for (const auto& [text, words] : std::vector<std::pair<std::string, std::string>>{
+           {"a,b\n1,2\n3,x\n", ":3:3: 'x' is no number that f32 holds"},
+           {"a,b\n1,2\n3,\n", ":3:3: '' is no number"},
+           {"a,b\n1\n", ":2:1: 1 fields; expected 2, as the names are"},
+           {"a,b\n1,2,3\n", ":2:5: more than 2 fields"},
+           {"a,b\n", "no rows"},
+           {"", ":1:1: '' is no name"},
+           {"a,a\n1,2\n", ":1:3: 'a' is no name; expected a line of different names"},
+           {"a i64\n1.5\n", ":2:1: '1.5' is no whole number, of which column 'a' is"},
+           {"a\nnan\n", ":2:1: 'nan' is no number that f32 holds"},
+           {"a\n1e99\n", ":2:1: '1e99' is no number that f32 holds"},
+           {"a\n1\n\n2\n", ":3:1: '' is no number"}}) {
+    writeFile(path, text);
+    CHECK_THAT(problemOf(path), Contains(path + words) || Contains(words));
+  }
+  CHECK_THAT(problemOf(folder.file("none.csv")), Contains("none.csv") && Contains("No such file"));
+}
+
+TEST_CASE("what is wrong with a safetensors file is named") {
+  const TempDir folder;
+  const std::string path = folder.file("a.safetensors");
+  const auto problemWith = [&](const std::string& header) {
+    writeFile(path, safetensors(header, std::string(24, '\0')));
+    return problemOf(path);
+  };
+  writeFile(path, "short");
+  CHECK_THAT(problemOf(path), Contains(path + ": no safetensors file of columns: shorter than 8 bytes"));
+  writeFile(path, bytesOf(std::vector<uint64_t>{1ull << 40}));
+  CHECK_THAT(problemOf(path), Contains("its header length does not fit the file"));
+  CHECK_THAT(problemWith("["), Contains("is not valid JSON"));
+  CHECK_THAT(problemWith("{}"), Contains("it holds no tensor"));
+  CHECK_THAT(problemWith(R"({"x":{"dtype":"BF16","shape":[12],"data_offsets":[0,24]}})"),
+             Contains("tensor 'x' is of BF16; expected f32"));
+  CHECK_THAT(problemWith(R"({"x":{"dtype":"F32","shape":[5],"data_offsets":[0,24]}})"),
+             Contains("has 24 bytes; expected 20"));
+  CHECK_THAT(problemWith(R"({"x":{"dtype":"F32","shape":[6],"data_offsets":[0,28]}})"),
+             Contains("lies outside the file"));
+  CHECK_THAT(problemWith(R"({"x":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})"),
+             Contains("has no rows"));
+  CHECK_THAT(problemWith(R"({"x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})"),
+             Contains("has no rows"));
+  CHECK_THAT(problemWith(R"({"x":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,24]}})"),
+             Contains("is larger than the file"));
+  CHECK_THAT(problemWith(R"({"x":{"dtype":"F32","shape":[-6],"data_offsets":[0,24]}})"),
+             Contains("is not valid JSON"));
+  CHECK_THAT(problemWith(R"({"x":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},)"
+                         R"("y":{"dtype":"F32","shape":[2],"data_offsets":[16,24]}})"),
+             Contains("tensor 'y' has 2 rows, but column 'x' has 4"));
+}
+
+TEST_CASE("what is wrong with an array, or with two files together, is named") {
+  const TempDir folder;
+  const std::string a = folder.file("a.npy"), b = folder.file("b.npy");
+  const auto problemWith = [&](const std::string& bytes) {
+    writeFile(a, bytes);
+    return problemOf(a);
+  };
+  CHECK_THAT(problemWith("no array at all"), Contains(a + ": no file of numpy.save()"));
+  CHECK_THAT(problemWith(std::string("\x93NUMPY\x01\0\xff\xff", 10)), Contains("header is damaged"));
+  CHECK_THAT(problemWith(npy("<f4", "x,", "")), Contains("header is damaged"));
+  CHECK_THAT(problemWith(npy("<f4", "2, 2", std::string(16, '\0'), "True")),
+             Contains("its order is Fortran's"));
+  CHECK_THAT(problemWith(npy(">f4", "2,", std::string(8, '\0'))),
+             Contains("a.npy: the array is of >f4; expected f32"));
+  CHECK_THAT(problemWith(npy("<f4", "2,", std::string(7, '\0'))),
+             Contains("larger than the file") || Contains("7 bytes"));
+  CHECK_THAT(problemWith(npy("<f4", "2,", std::string(12, '\0'))), Contains("has 12 bytes; expected 8"));
+  writeFile(a, npy("<f4", "2,", std::string(8, '\0')));
+  CHECK_THAT(problemOf(a, Split::test), Contains("a.npy: none of its 2 rows is to test; expected more rows"));
+  CHECK_THAT(problemOf(a + "," + a), Contains("a second column 'a'"));
+  CHECK_THAT(problemOf(a + "," + folder.file("b.csv") + "," + a), Contains("b.csv' is no file of samples"));
+  writeFile(b, npy("<f4", "2, 3", std::string(24, '\0')));
+  CHECK_THAT(problemOf(a + ":test=" + b),
+             Contains("column 1 is 'a f32' to train on, but 'b f32[3]' to test"));
+  CHECK_THAT(problemOf(a + ":test=" + a + "," + b),
+             Contains("column 2 is none to train on, but 'b f32[3]' to test"));
+  CHECK_THAT(problemOf("files:"), Contains("is no file of samples; expected FILE.safetensors"));
+}
+
+}  // namespace psd::file_samples_test

@@ -1,0 +1,290 @@
+// Models of a user's own, as TorchScript files, seen through the Model interface.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/jit/api/module.h>
+#include <torch/utils.h>
+
+#include "test/support/catch.h"
+#include "test/support/temp_dir.h"
+#include "trainer/client/row_batch.h"
+#include "trainer/loop/rows_of_batch.h"
+#include "trainer/model/model_list.h"
+
+namespace psd::script_network_test {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr const char* kColumns =
+    R"({"columns": {"x": "f32[2]", "y": "f32"}, "metrics": {"rmse": "root", "auc": "auc"}})";
+/// A line through what it is given.
+constexpr const char* kLinear = R"(
+def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
+    guess = torch.mv(batch["x"], self.weight) + self.shift
+    squares = (guess - batch["y"]) ** 2
+    return {"loss": squares.mean(), "rmse": torch.stack([squares.sum(), torch.ones_like(squares).sum()]),
+            "auc": torch.stack([guess, (batch["y"] > 0).float()], 1)}
+)";
+
+/// A module that is being written, and its file.
+struct Written {
+  explicit Written(const std::string& forward, const std::string& json = kColumns) : json(json) {
+    module.register_parameter("weight", torch::tensor({1.f, 2.f}), false);
+    module.register_parameter("shift", torch::tensor({0.5f}), false);
+    for (const char* name : {"weight", "shift"}) {
+      module.setattr(name, module.attr(name).toTensor().requires_grad_(true));
+    }
+    module.register_attribute("training", c10::BoolType::get(), true);
+    code = forward;
+  }
+
+  std::string save() {
+    module.define(code);
+    module.save(path(), {{"psd.json", json}});
+    return path();
+  }
+  std::string path() const { return folder.file("line.pt"); }
+
+  testing::TempDir folder;
+  torch::jit::Module module{"Line"};
+  std::string code, json;
+};
+
+Result<std::unique_ptr<Model>> load(const std::string& path) {
+  const auto choice = chooseModel(path);
+  PSD_REQUIRE_OK(choice);
+  return makeModel(*choice, {1, Rank{0}, Device{}, 1});
+}
+
+std::unique_ptr<Model> make(const std::string& path) {
+  auto model = load(path);
+  PSD_REQUIRE_OK(model);
+  return std::move(*model);
+}
+
+Batch batchOf(const std::vector<float>& xs, const std::vector<float>& ys) {
+  Batch batch;
+  batch.reshape({{"x", ElementType::f32, {2}}, {"y", ElementType::f32, {}}}, ys.size());
+  std::ranges::copy(xs, batch.values<float>("x").begin());
+  std::ranges::copy(ys, batch.values<float>("y").begin());
+  return batch;
+}
+
+/// Of loading it.
+std::string faultOf(Written&& written) {
+  const auto model = load(written.save());
+  REQUIRE_FALSE(model.ok());
+  CHECK(model.error().code == ErrorCode::invalidArgument);
+  CHECK(model.message().find('\n') == std::string::npos);
+  CHECK_THAT(model.message(), Catch::Matchers::StartsWith("'" + written.path() + "'"));
+  return model.message();
+}
+
+/// Of training a step with it.
+std::string complaintOf(Written&& written) {
+  const auto model = make(written.save());
+  const auto loss = model->computeGradients(batchOf({1, 1, 2, 0}, {3, -1}));
+  REQUIRE_FALSE(loss.ok());
+  CHECK(loss.message().find('\n') == std::string::npos);
+  CHECK_THAT(loss.message(), Catch::Matchers::StartsWith("'" + written.path() + "': forward"));
+  return loss.message();
+}
+
+std::string returning(const std::string& dict) {
+  return "def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:\n"
+         "    out = torch.mv(batch[\"x\"], self.weight) + self.shift\n    return " +
+         dict + "\n";
+}
+
+}  // namespace
+
+TEST_CASE("a file's parameters are the model, with its values, loss, gradients and score") {
+  Written written(kLinear);
+  const auto model = make(written.save());
+  CHECK(model->spec().name == "line");
+  REQUIRE(model->spec().tensors.size() == 2);
+  CHECK(model->spec().tensors[0].toString() == "weight f32[2]");
+  CHECK(model->parameters()[0] == 1);
+  CHECK(model->parameters()[1] == 2);
+  CHECK(model->parameters()[16] == 0.5);
+  CHECK(describeColumns(model->inputs()) == "x f32[2], y f32");
+
+  // Guesses 3.5 and 2.5, errors 0.5 and 3.5.
+  const Batch batch = batchOf({1, 1, 2, 0}, {3, -1});
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    CHECK(model->computeGradients(batch).value() == Approx(6.25));
+    CHECK(model->gradients()[0] == Approx(0.5 * 1 + 3.5 * 2));
+    CHECK(model->gradients()[1] == Approx(0.5));
+    CHECK(model->gradients()[16] == Approx(4));
+  }
+  const auto score = model->score(batch);
+  PSD_REQUIRE_OK(score);
+  CHECK(score->samples == 2);
+  CHECK(score->loss() == Approx(6.25));
+  CHECK(score->value("rmse") == Approx(2.5));
+  CHECK(score->value("auc") == 1);
+  // It computes with what is pulled.
+  std::ranges::fill(model->parameters(), 0.f);
+  CHECK(model->score(batch)->loss() == Approx(5));
+}
+
+TEST_CASE("a loss may be the mean over something else than samples") {
+  Written written(returning(R"({"loss": out.mean(), "loss.weight": torch.tensor(6)})"),
+                  R"({"columns": {"x": "f32[2]"}})");
+  const auto model = make(written.save());
+  Score score = model->score(batchOf({1, 1}, {0})).value();
+  CHECK(score.metrics.at(0).weight == 6);
+  score += model->score(batchOf({1, 1, 2, 0, 0, 0}, {0, 0, 0})).value();
+  CHECK(score.loss() == Approx((3.5 + 6.5 / 3) / 2));
+}
+
+TEST_CASE("a module knows whether it trains") {
+  Written written(returning(R"({"loss": out.mean() * (2 if self.training else 1)})"),
+                  R"({"columns": {"x": "f32[2]"}})");
+  const auto model = make(written.save());
+  const Batch batch = batchOf({1, 1}, {0});
+  CHECK(model->score(batch)->loss() == Approx(3.5));
+  CHECK(model->computeGradients(batch).value() == Approx(7));
+  CHECK(model->score(batch)->loss() == Approx(3.5));
+}
+
+TEST_CASE("parameters that are one memory stay one, and frozen ones are the file's") {
+  Written written(returning(R"({"loss": (out * self.twin.sum() + self.frozen).mean()})"),
+                  R"({"columns": {"x": "f32[2]"}})");
+  written.module.register_parameter("twin", written.module.attr("weight").toTensor(), false);
+  written.module.register_parameter("frozen", torch::tensor({4.f}), false);
+  const auto model = make(written.save());
+  CHECK(model->spec().tensors.size() == 2);
+  const Batch batch = batchOf({1, 1}, {0});
+  CHECK(model->computeGradients(batch).value() == Approx(3.5 * 3 + 4));
+  CHECK(model->gradients()[0] == Approx(3 + 3.5));  // by both of its names
+  model->parameters()[0] = 0;
+  CHECK(model->score(batch)->loss() == Approx(2.5 * 2 + 4));
+}
+
+TEST_CASE("rows of tables come in the shape of their ids, and their gradients go back") {
+  Written written(
+      R"(
+def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
+    rows = batch["words"]
+    assert rows.dim() == 3 and rows.size(1) == 2 and rows.size(2) == 3
+    return {"loss": (rows.sum([1, 2]) * self.shift).mean()}
+)",
+      R"({"columns": {"ids": "i64[2]"}, "tables": {"word": {"dim": 3, "initial": "zero", "rows": {"words": "ids"}}}})");
+  const auto model = make(written.save());
+  REQUIRE(model->spec().tables.size() == 1);
+  CHECK(model->spec().tables[0].toString() == "word rows[3] from 0");
+  Batch batch;
+  batch.reshape(model->inputs(), 2);
+  std::ranges::copy(std::vector<int64_t>{7, 9, 7, 7}, batch.values<int64_t>("ids").begin());
+  RowBatch rows(model->spec().tables);
+  rows.make(featuresOf(batch.rows().lookups = model->lookUp(batch, Purpose::training)));
+  showRows(rows, 0, batch);
+  REQUIRE(rows.rowCount(0) == 2);
+  const size_t seven = rows.ids(0)[0] == 7 ? 0 : 1;
+  std::ranges::fill(rows.rows(0).subspan(3 * seven, 3), 2.f);
+  CHECK(model->computeGradients(batch).value() == Approx(0.5 * (6 + 12) / 2));
+  CHECK(rows.gradients(0)[3 * seven] == Approx(0.5 * 3 / 2));
+  CHECK(rows.gradients(0)[3 * (1 - seven)] == Approx(0.5 / 2));
+}
+
+TEST_CASE("what a file lacks is told before anything is trained") {
+  testing::TempDir folder;
+  CHECK_THAT(load(folder.file("none.pt")).message(), Contains("none.pt': No such file or directory"));
+  testing::writeFile(folder.file("text.pt"), "no archive");
+  CHECK_THAT(load(folder.file("text.pt")).message(), Contains("text.pt' is no TorchScript file"));
+  CHECK_THAT(faultOf(Written(kLinear, "")), Contains("holds no psd.json"));
+  CHECK_THAT(faultOf(Written(kLinear, "{}")), Contains("psd.json: columns: must be an object"));
+  CHECK_THAT(faultOf(Written("def loss(self, x: Tensor) -> Tensor:\n    return x\n")),
+             Contains("has no forward"));
+  CHECK_THAT(
+      faultOf(Written("def forward(self, x: Tensor, n: int) -> Tensor:\n    return x\n")),
+      Contains(
+          "has forward(Tensor, int) -> Tensor; expected forward(Dict[str, Tensor]) -> Dict[str, Tensor]"));
+  {
+    Written written(kLinear);
+    written.module.register_parameter("deep", torch::zeros({2}, torch::kFloat64).requires_grad_(true), false);
+    CHECK_THAT(faultOf(std::move(written)), Contains("has parameter 'deep' of f64[2]; expected f32"));
+  }
+  {
+    Written written(kLinear);
+    written.module.register_parameter("bad", torch::full({1}, NAN).requires_grad_(true), false);
+    CHECK_THAT(faultOf(std::move(written)), Contains("has parameter 'bad' that holds NaN or infinity"));
+  }
+  {
+    Written written(kLinear);
+    written.module.register_buffer("num_batches_tracked", torch::zeros({}, torch::kInt64));
+    CHECK_THAT(faultOf(std::move(written)), Contains("keeps running statistics as BatchNorm does"));
+  }
+  {
+    Written written(kLinear);
+    for (const char* name : {"weight", "shift"}) {
+      written.module.setattr(name, written.module.attr(name).toTensor().detach());
+    }
+    CHECK_THAT(faultOf(std::move(written)), Contains("has no parameters that are trained"));
+  }
+}
+
+TEST_CASE("what forward does wrong is told in one line") {
+  const std::string x = R"({"columns": {"x": "f32[2]"}})";
+  CHECK_THAT(complaintOf(Written("def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:\n"
+                                 "    assert batch[\"x\"].dim() == 7, \"no good\"\n    return batch\n",
+                                 x)),
+             Contains("forward failed: ") && Contains("no good"));
+  CHECK_THAT(complaintOf(Written(returning(R"({"loss": batch["z"].mean()})"), x)), Contains("KeyError: z"));
+  CHECK_THAT(complaintOf(Written(returning(R"({"lost": out.mean()})"), x)),
+             Contains("forward returned no 'loss'; it returned 'lost'"));
+  CHECK_THAT(complaintOf(Written(returning(R"({"loss": out})"), x)),
+             Contains("forward returned 'loss' as f32[2]; expected a scalar"));
+  CHECK_THAT(complaintOf(Written(returning(R"({"loss": out.sum().long()})"), x)),
+             Contains("forward returned 'loss' as i64[]; expected f32"));
+  CHECK_THAT(complaintOf(Written(returning(R"({"loss": (out - 100).sum().log()})"), x)),
+             Contains("forward returned 'loss' as NaN; is the data finite"));
+  CHECK_THAT(complaintOf(Written(returning(R"({"loss": batch["x"].mean()})"), x)),
+             Contains("a 'loss' that no parameter has a part in"));
+}
+
+TEST_CASE("what is no parameter may be read, and not changed") {
+  const std::string x = R"({"columns": {"x": "f32[2]"}})";
+  Written reader(returning(R"({"loss": out.mean() + self.mask})"), x);
+  reader.module.register_buffer("mask", torch::full({}, 3.f));
+  const auto model = make(reader.save());
+  CHECK(model->computeGradients(batchOf({1, 1}, {0})).value() == Approx(6.5));
+
+  Written writer(
+      "def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:\n"
+      "    if self.training:\n        self.mask += 1\n"
+      "    return {\"loss\": (batch[\"x\"] * self.weight).mean() + self.mask}\n",
+      x);
+  writer.module.register_buffer("mask", torch::zeros({}));
+  CHECK_THAT(complaintOf(std::move(writer)), Contains("forward changed 'mask', which is no parameter"));
+
+  Written counter(
+      "def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:\n"
+      "    self.steps = self.steps + 1\n"
+      "    return {\"loss\": (batch[\"x\"] * self.weight).mean()}\n",
+      x);
+  counter.module.register_attribute("steps", c10::IntType::get(), 0);
+  CHECK_THAT(complaintOf(std::move(counter)), Contains("forward changed 'steps', which is no parameter"));
+}
+
+TEST_CASE("metrics are those that were declared, as sums") {
+  const auto scoreWith = [](const std::string& dict) {
+    Written written(returning(dict), R"({"columns": {"x": "f32[2]"}, "metrics": {"m": "mean", "a": "auc"}})");
+    return make(written.save())->score(batchOf({1, 1, 2, 0}, {3, -1})).message();
+  };
+  CHECK_THAT(scoreWith(R"({"loss": out.mean(), "n": out})"),
+             Contains("forward returned 'n', which is none of the metrics"));
+  CHECK_THAT(scoreWith(R"({"loss": out.mean(), "m": out})"),
+             Contains("forward returned no 'a'; it returned 'loss', 'm'"));
+  CHECK_THAT(scoreWith(R"({"loss": out.mean(), "m": out.mean(), "a": out})"),
+             Contains("'m' as f32[]; expected [2], sum and weight"));
+  CHECK_THAT(scoreWith(R"({"loss": out.mean(), "m": out, "a": out})"),
+             Contains("'a' as f32[2]; expected [n,2], a score and a label"));
+  CHECK_THAT(scoreWith(R"({"loss": out.mean(), "loss.weight": out, "m": out, "a": out})"),
+             Contains("'loss.weight' as f32[2]; expected a scalar"));
+}
+
+}  // namespace psd::script_network_test

@@ -1,0 +1,166 @@
+#include "trainer/dataset/file_samples.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/types/split_mix.h"
+#include "trainer/dataset/stored_columns.h"
+
+namespace psd {
+namespace {
+
+constexpr std::string_view kTestOption = ":test=";
+constexpr uint64_t kTestEvery = 10;
+
+/// Immutable, so thread-safe.
+class FileSamples : public Dataset {
+ public:
+  /// `rows`: those that are samples, in order.
+  FileSamples(StoredColumns stored, std::vector<ColumnSpec> columns, std::vector<uint32_t> rows,
+              std::string description)
+      : stored_(std::move(stored)),
+        columns_(std::move(columns)),
+        rows_(std::move(rows)),
+        description_(std::move(description)) {}
+
+  size_t sampleCount() const override { return rows_.size(); }
+  const std::vector<ColumnSpec>& columns() const override { return columns_; }
+  std::string describe() const override { return description_; }
+
+  void fill(std::span<const uint32_t> indices, Batch& batch) const override {
+    batch.reshape(columns_, indices.size());
+    for (size_t i = 0; i < columns_.size(); ++i) {
+      const std::span<const std::byte> from = stored_.columns[i].bytes;
+      const size_t rowBytes = from.size() / stored_.rows;
+      std::byte* to = batch.bytesOf(i).data();
+      for (const uint32_t index : indices) {
+        std::memcpy(to, from.data() + rows_[index] * rowBytes, rowBytes);
+        to += rowBytes;
+      }
+    }
+  }
+
+ private:
+  const StoredColumns stored_;
+  const std::vector<ColumnSpec> columns_;  ///< those of stored_, with bounds
+  const std::vector<uint32_t> rows_;
+  const std::string description_;
+};
+
+template <class Number>
+uint64_t boundOf(std::span<const std::byte> bytes) {
+  Number least = std::numeric_limits<Number>::max(), most = std::numeric_limits<Number>::min();
+  for (size_t at = 0; at < bytes.size(); at += sizeof(Number)) {
+    Number value;
+    std::memcpy(&value, bytes.data() + at, sizeof value);
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+  return least < 0 ? 0 : static_cast<uint64_t>(most) + 1;
+}
+
+/// What the numbers of a column are below, if they are whole and none is negative; else 0.
+uint64_t boundOf(const StoredColumn& column) {
+  switch (column.column.type) {
+    case ElementType::i32: return boundOf<int32_t>(column.bytes);
+    case ElementType::i64: return boundOf<int64_t>(column.bytes);
+    case ElementType::u8: return boundOf<uint8_t>(column.bytes);
+    default: return 0;
+  }
+}
+
+std::vector<std::string> filesOf(std::string_view text) {
+  std::vector<std::string> paths;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t comma = std::min(text.find(',', begin), text.size());
+    paths.emplace_back(text.substr(begin, comma - begin));
+    begin = comma + 1;
+  }
+  return paths;
+}
+
+Result<StoredColumns> readFiles(const std::string& text) {
+  if (text.ends_with(".safetensors")) return readSafetensorsColumns(text);
+  if (text.ends_with(".csv")) return readCsvColumns(text);
+  const std::vector<std::string> paths = filesOf(text);
+  for (const std::string& path : paths) {
+    if (path.ends_with(".npy")) continue;
+    return Error{
+        ErrorCode::invalidArgument,
+        fmt::format("'{}' is no file of samples; expected FILE.safetensors, FILE.csv or A.npy,B.npy,…",
+                    path)};
+  }
+  return readNpyColumns(paths);
+}
+
+/// The columns of both files with the larger bounds; the error is about one that differs.
+Result<std::vector<ColumnSpec>> commonColumns(const StoredColumns& train, const StoredColumns& test) {
+  std::vector<ColumnSpec> columns;
+  for (size_t i = 0; i < std::max(train.columns.size(), test.columns.size()); ++i) {
+    const auto textOf = [&](const StoredColumns& files) {
+      return i < files.columns.size() ? "'" + files.columns[i].column.toString() + "'" : std::string("none");
+    };
+    if (textOf(train) != textOf(test)) {
+      return Error{ErrorCode::io,
+                   fmt::format("column {} is {} to train on, but {} to test; expected the same", i + 1,
+                               textOf(train), textOf(test))};
+    }
+    const uint64_t trainBound = boundOf(train.columns[i]), testBound = boundOf(test.columns[i]);
+    columns.push_back(train.columns[i].column);
+    if (trainBound != 0 && testBound != 0) columns.back().bound = std::max(trainBound, testBound);
+  }
+  return columns;
+}
+
+std::vector<uint32_t> rowsOf(uint64_t count, bool splitHere, Split split) {
+  std::vector<uint32_t> rows;
+  for (uint64_t row = 0; row < count; ++row) {
+    const bool isTest = splitMix(row) % kTestEvery == 0;
+    if (!splitHere || isTest == (split == Split::test)) rows.push_back(static_cast<uint32_t>(row));
+  }
+  return rows;
+}
+
+/// Safetensors keep no order that people see; so the columns are in that of their names.
+void sortByName(StoredColumns& stored) {
+  std::ranges::sort(stored.columns, {}, [](const StoredColumn& each) { return each.column.name; });
+}
+
+}  // namespace
+
+bool namesFiles(std::string_view data) {
+  return data.ends_with(".safetensors") || data.ends_with(".csv") || data.ends_with(".npy");
+}
+
+Result<std::unique_ptr<Dataset>> openFiles(const std::string& argument, Split split) {
+  const size_t option = argument.rfind(kTestOption);
+  const bool splitHere = option == std::string::npos;
+  const std::string trainFiles = argument.substr(0, option);
+  const std::string testFiles = splitHere ? trainFiles : argument.substr(option + kTestOption.size());
+  PSD_ASSIGN_OR_RETURN(StoredColumns train, readFiles(trainFiles));
+  sortByName(train);
+  StoredColumns test = train;
+  if (!splitHere) {
+    PSD_ASSIGN_OR_RETURN(test, readFiles(testFiles));
+    sortByName(test);
+  }
+  PSD_ASSIGN_OR_RETURN(std::vector<ColumnSpec> columns, commonColumns(train, test));
+  StoredColumns& chosen = split == Split::train ? train : test;
+  std::vector<uint32_t> rows = rowsOf(chosen.rows, splitHere, split);
+  if (rows.empty()) {
+    return Error{ErrorCode::io,
+                 fmt::format("{}: none of its {} rows is to {}; expected more rows, or FILE:test=FILE",
+                             trainFiles, chosen.rows, split == Split::train ? "train on" : "test")};
+  }
+  std::string description =
+      fmt::format("{} rows from {}", rows.size(), split == Split::train ? trainFiles : testFiles);
+  return std::unique_ptr<Dataset>(std::make_unique<FileSamples>(std::move(chosen), std::move(columns),
+                                                                std::move(rows), std::move(description)));
+}
+
+}  // namespace psd

@@ -1,0 +1,280 @@
+#include "trainer/model/script_network.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/jit/runtime/graph_executor.h>
+
+#include "common/text/text.h"
+#include "trainer/model/load_script.h"
+#include "trainer/model/model_outputs.h"
+#include "trainer/model/network.h"
+#include "trainer/model/row_tables.h"
+
+namespace psd {
+namespace {
+
+constexpr const char* kDeclarationFile = "psd.json";
+constexpr std::string_view kForward = "(Dict[str, Tensor]) -> Dict[str, Tensor]";
+constexpr std::string_view kNormCounter = "num_batches_tracked";  // BatchNorm's, where it keeps statistics
+
+/// Where a module's attribute is kept.
+struct AttributeSlot {
+  std::string name;  ///< qualified: "bn.running_mean"
+  c10::intrusive_ptr<c10::ivalue::Object> object;
+  size_t index = 0;
+  bool isParameter = false;
+
+  const c10::IValue& value() const { return object->getSlot(index); }
+};
+
+using SeenObjects = std::unordered_set<const c10::ivalue::Object*>;
+
+/// Appends all attributes of a module and of those below it, of each module once.
+void collectSlots(const c10::intrusive_ptr<c10::ivalue::Object>& object, const std::string& prefix,
+                  SeenObjects& seen, std::vector<AttributeSlot>& slots) {
+  if (!seen.insert(object.get()).second) return;
+  const c10::ClassTypePtr type = object->type();
+  for (size_t i = 0; i < type->numAttributes(); ++i) {
+    const std::string name = prefix + type->getAttributeName(i);
+    if (!type->getAttribute(i)->is_module()) {
+      slots.push_back({name, object, i, type->is_parameter(i)});
+    } else if (object->getSlot(i).isObject()) {
+      collectSlots(object->getSlot(i).toObject(), name + ".", seen, slots);
+    }
+  }
+}
+
+/// What stands in the last lines of a complaint of TorchScript's interpreter, on one line: the exception, and
+/// the place in the user's file.
+std::string complaintOf(const std::exception& exception) {
+  const auto* torchError = dynamic_cast<const c10::Error*>(&exception);
+  const std::string all = torchError ? torchError->what_without_backtrace() : exception.what();
+  constexpr std::string_view kOriginal = "original code (most recent call last):\n  File ", kKind = "rror: ";
+  std::string where;
+  if (const size_t at = all.find(kOriginal); at != std::string::npos) {
+    const size_t begin = at + kOriginal.size();
+    where = " (" + all.substr(begin, all.find('\n', begin) - begin) + ")";
+  }
+  // Behind the lines of code, of which each begins with a blank.
+  size_t begin = 0;
+  for (size_t line = 0; line != std::string::npos && line < all.size();) {
+    const std::string_view text = std::string_view(all).substr(line, all.find('\n', line) - line);
+    if (!text.starts_with(' ') && text.find(kKind) != std::string_view::npos) begin = line;
+    line = all.find('\n', line);
+    if (line != std::string::npos) ++line;
+  }
+  return all.substr(begin, all.find('\n', begin) - begin) + where;
+}
+
+bool sameValue(const c10::IValue& a, const c10::IValue& b) {
+  if (!a.isTensor()) return a == b;
+  if (!b.isTensor() || a.toTensor().sizes() != b.toTensor().sizes() ||
+      a.toTensor().scalar_type() != b.toTensor().scalar_type()) {
+    return false;
+  }
+  if (at::equal(a.toTensor(), b.toTensor())) return true;
+  return a.toTensor().is_floating_point() &&
+         at::allclose(a.toTensor(), b.toTensor(), 0, 0, /*equal_nan=*/true);
+}
+
+/// call(), whose complaints get the file's name.
+template <class Call>
+auto blaming(const std::string& path, const Call& call) {
+  try {
+    return call();
+  } catch (const NetworkError& error) {
+    throw NetworkError(quotedPath(path) + ": " + error.what());
+  }
+}
+
+/// See loadScriptNetwork(). What a module has beside its trained parameters, buffers above all, is the same
+/// in all trainers and in whoever scores: as it is in the file. One that changes it is refused, since no
+/// other process would see the change.
+class ScriptNetwork : public Network {
+ public:
+  ScriptNetwork(std::string path, torch::jit::Module module, ModelDeclaration declaration)
+      : path_(std::move(path)), module_(std::move(module)), declaration_(std::move(declaration)) {
+    checkForward();
+    std::vector<AttributeSlot> slots;
+    SeenObjects seen;
+    collectSlots(module_._ivalue(), "", seen, slots);
+    for (AttributeSlot& slot : slots) sortIn(std::move(slot));
+    if (trained_.empty() && declaration_.tables.empty()) throw wrong("has no parameters that are trained");
+  }
+
+  std::vector<std::pair<std::string, torch::Tensor>> trained() const override { return trained_; }
+  std::vector<ColumnSpec> inputs() const override { return declaration_.columns; }
+  std::vector<TableSpec> tables() const override { return declaration_.tables; }
+
+  void placeOn(torch::Device device) override {
+    for (Kept& kept : kept_) {
+      if (!kept.copy.isTensor()) continue;
+      kept.copy = kept.copy.toTensor().to(device);
+      kept.slot.object->setSlot(kept.slot.index, kept.slot.value().toTensor().to(device));
+    }
+  }
+
+  void train(bool on) override {
+    torch::nn::Module::train(on);
+    if (mode_ != on) module_.train(on);
+    mode_ = on;
+  }
+
+  std::vector<RowLookup> lookUp(const Batch& batch, Purpose) override {
+    std::vector<RowLookup> lookups;
+    for (const auto& rows : declaration_.rows) {
+      lookups.push_back(lookUpColumn(batch, rows.column, rows.name, rows.table));
+    }
+    return lookups;
+  }
+
+  torch::Tensor loss(const Tensors& batch) override {
+    return blaming(path_, [&] {
+      torch::Tensor loss = run(batch).loss();
+      if (!loss.requires_grad())
+        throw NetworkError("forward returned a 'loss' that no parameter has a part in");
+      return loss;
+    });
+  }
+
+  Score score(const Tensors& batch) override {
+    return blaming(path_, [&] { return run(batch).score(declaration_, samplesOf(batch)); });
+  }
+
+ private:
+  /// Of what is not trained, as it was in the file.
+  struct Kept {
+    AttributeSlot slot;
+    c10::IValue copy;
+  };
+
+  NetworkError wrong(const std::string& what) const { return NetworkError(quotedPath(path_) + " " + what); }
+
+  void checkForward() const {
+    const auto forward = module_.find_method("forward");
+    if (!forward) throw wrong("has no forward; expected forward" + std::string(kForward));
+    const c10::FunctionSchema& schema = forward->function().getSchema();
+    const auto isDict = [](const c10::Argument& value) { return value.type()->str() == "Dict(str, Tensor)"; };
+    if (schema.arguments().size() == 2 && isDict(schema.arguments()[1]) && schema.returns().size() == 1 &&
+        isDict(schema.returns()[0])) {
+      return;
+    }
+    const std::string takes = joined(std::span(schema.arguments()).subspan(1), ", ",
+                                     [](const c10::Argument& each) { return each.type()->annotation_str(); });
+    const std::string gives = joined(schema.returns(), ", ",
+                                     [](const c10::Argument& each) { return each.type()->annotation_str(); });
+    throw wrong("has forward(" + takes + ") -> " + gives + "; expected forward" + std::string(kForward));
+  }
+
+  void sortIn(AttributeSlot slot) {
+    const c10::IValue value = slot.value();
+    if (slot.isParameter && value.isTensor() && value.toTensor().requires_grad()) {
+      return takeTrained(slot, value.toTensor());
+    }
+    const size_t dot = slot.name.rfind('.') + 1;  // 0 where there is none
+    if (value.isTensor() && slot.name.substr(dot) == kNormCounter) {
+      throw wrong(
+          "has '" + slot.name.substr(0, dot == 0 ? 0 : dot - 1) +
+          "', which keeps running statistics as BatchNorm does: trainers do not share them, so the model "
+          "would be scored wrongly; expected GroupNorm, LayerNorm, or track_running_stats=False");
+    }
+    if (value.isTensor() && value.toTensor().defined()) {
+      kept_.push_back({std::move(slot), value.toTensor().detach().clone()});
+    } else if (value.isInt() || value.isDouble() || (value.isBool() && slot.name.substr(dot) != "training")) {
+      kept_.push_back({std::move(slot), value});
+    }
+  }
+
+  /// Parameters that are the same memory, such as tied weights, stay one.
+  void takeTrained(const AttributeSlot& slot, const torch::Tensor& tensor) {
+    for (const auto& [name, other] : trained_) {
+      if (!tensor.is_alias_of(other)) continue;
+      if (tensor.sizes() != other.sizes() || tensor.strides() != other.strides() ||
+          tensor.storage_offset() != other.storage_offset()) {
+        throw wrong("has parameters '" + name + "' and '" + slot.name +
+                    "' that share memory and are not the same");
+      }
+      slot.object->setSlot(slot.index, other);
+      return;
+    }
+    if (tensor.scalar_type() != torch::kFloat32) {
+      throw wrong("has parameter '" + slot.name + "' of " + describeTensor(tensor) + "; expected f32");
+    }
+    if (!at::isfinite(tensor).all().item<bool>()) {
+      throw wrong("has parameter '" + slot.name + "' that holds NaN or infinity");
+    }
+    trained_.emplace_back(slot.name, tensor);
+  }
+
+  int64_t samplesOf(const Tensors& batch) const {
+    return batch.at(declaration_.columns.front().name).size(0);
+  }
+
+  ModelOutputs run(const Tensors& batch) {
+    c10::Dict<std::string, torch::Tensor> inputs;
+    for (const ColumnSpec& column : declaration_.columns) inputs.insert(column.name, batch.at(column.name));
+    for (const auto& rows : declaration_.rows) {
+      std::vector<int64_t> shape = batch.at(rows.column).sizes().vec();
+      shape.push_back(declaration_.tables[rows.table].dim);
+      inputs.insert(rows.name, batch.at(rows.name).view(shape));
+    }
+    Tensors outputs;
+    try {
+      // As the code stands: the optimiser makes the first steps slow, and the later ones no faster.
+      const torch::jit::GraphOptimizerEnabledGuard plain(false);
+      const c10::IValue returned = module_.forward({inputs});
+      for (const auto& entry : returned.toGenericDict()) {
+        outputs.emplace(entry.key().toStringRef(), entry.value().toTensor());
+      }
+    } catch (const std::exception& exception) {
+      throw NetworkError("forward failed: " + complaintOf(exception));
+    }
+    checkKept();
+    return ModelOutputs(std::move(outputs));
+  }
+
+  void checkKept() const {
+    for (const Kept& kept : kept_) {
+      if (sameValue(kept.copy, kept.slot.value())) continue;
+      throw NetworkError("forward changed '" + kept.slot.name +
+                         "', which is no parameter: trainers do not share it, so the model would be scored "
+                         "wrongly; expected a module that only reads it");
+    }
+  }
+
+  const std::string path_;
+  torch::jit::Module module_;
+  const ModelDeclaration declaration_;
+  std::vector<std::pair<std::string, torch::Tensor>> trained_;
+  std::vector<Kept> kept_;
+  std::optional<bool> mode_;  ///< whether module_ trains; nothing: as in the file
+};
+
+}  // namespace
+
+std::shared_ptr<Network> loadScriptNetwork(const std::string& path) {
+  errno = 0;
+  if (!std::ifstream(path, std::ios::binary)) {
+    throw NetworkError(quotedPath(path) + ": " + std::strerror(errno != 0 ? errno : ENOENT));
+  }
+  torch::jit::ExtraFilesMap files{{kDeclarationFile, ""}};
+  auto module = loadScript(path, files);
+  if (!module.ok()) throw NetworkError(module.message());
+  const std::string& json = files.at(kDeclarationFile);
+  if (json.empty()) {
+    throw NetworkError(quotedPath(path) + " holds no " + kDeclarationFile +
+                       ", which says what columns it takes; scripts/export_model writes one");
+  }
+  auto declaration = readDeclaration(json, quotedPath(path) + ": " + kDeclarationFile);
+  if (!declaration.ok()) throw NetworkError(declaration.message());
+  return std::make_shared<ScriptNetwork>(path, *std::move(module), *std::move(declaration));
+}
+
+}  // namespace psd

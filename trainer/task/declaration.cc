@@ -1,0 +1,123 @@
+#include "trainer/task/declaration.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "common/config/json_file.h"
+#include "common/config/object_reader.h"
+#include "common/text/text.h"
+#include "trainer/task/column_text.h"
+
+namespace psd {
+namespace {
+
+constexpr std::array<std::string_view, 5> kMetricKinds{"mean", "share", "exponential", "root", "auc"};
+constexpr std::array<std::string_view, 3> kRowKinds{"zero", "uniform", "normal"};
+/// What a score has beside its metrics, in JSON.
+constexpr std::array<std::string_view, 6> kTaken{"loss", "seconds", "model", "data", "samples", "versions"};
+
+template <size_t count>
+size_t placeOf(const std::array<std::string_view, count>& names, const std::string& name) {
+  return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+template <size_t count>
+std::vector<std::string_view> listOf(const std::array<std::string_view, count>& names) {
+  return {names.begin(), names.end()};
+}
+
+const ColumnSpec* findColumn(const ModelDeclaration& declaration, const std::string& name) {
+  const auto found = std::ranges::find(declaration.columns, name, &ColumnSpec::name);
+  return found == declaration.columns.end() ? nullptr : &*found;
+}
+
+void readColumns(ObjectReader root, ModelDeclaration& declaration) {
+  if (!root.hasObject("columns")) {
+    root.fail("columns", "must be an object: of each column that the model takes, its type");
+  }
+  ObjectReader columns = root.object("columns");
+  for (const std::string& name : columns.keys()) {
+    auto column = readColumn(name, columns.text(name, ""));
+    if (!column.ok()) {
+      columns.fail(name, column.message());
+    } else {
+      declaration.columns.push_back(*std::move(column));
+    }
+  }
+  if (declaration.columns.empty()) root.fail("columns", "must name at least one column");
+}
+
+/// The inputs that a table's rows are, by name, and whose columns their ids come from.
+void readRows(ObjectReader table, ModelDeclaration& declaration) {
+  ObjectReader rows = table.object("rows");
+  const auto taken = [&](const std::string& name) {
+    return findColumn(declaration, name) != nullptr ||
+           std::ranges::count(declaration.rows, name, &ModelDeclaration::Rows::name) != 0;
+  };
+  for (const std::string& name : rows.keys()) {
+    const std::string column = rows.text(name, "");
+    const ColumnSpec* ids = findColumn(declaration, column);
+    if (taken(name) || taken(name + ".ids") ||
+        (name.ends_with(".ids") && taken(name.substr(0, name.size() - 4)))) {
+      rows.fail(name, "is the name of another input of the model, or that with .ids");
+    } else if (ids == nullptr || ids->type != ElementType::i64) {
+      rows.fail(name, fmt::format("must be one of the columns of i64, in which the ids are, not '{}'",
+                                  printable(column, 60)));
+    }
+    declaration.rows.push_back({name, column, static_cast<uint32_t>(declaration.tables.size())});
+  }
+  if (rows.keys().empty())
+    table.fail("rows", "must name at least one input: its name, and the column of its ids");
+}
+
+void readTables(ObjectReader root, ModelDeclaration& declaration) {
+  ObjectReader tables = root.object("tables");
+  for (const std::string& name : tables.keys()) {
+    ObjectReader table = tables.object(name);
+    TableSpec spec{name, static_cast<uint32_t>(table.integer("dim", 0, 1, kTableDimMax)), {}};
+    if (!table.has("dim"))
+      table.fail("dim", fmt::format("is missing: values of a row, 1 to {}", kTableDimMax));
+    const std::string kind = table.choice("initial", "uniform", listOf(kRowKinds));
+    spec.initial.kind = static_cast<RowInitial::Kind>(placeOf(kRowKinds, kind));
+    spec.initial.scale =
+        static_cast<float>(table.number("scale", RowInitial::kScale, {.min = 0, .max = 1e6}));
+    spec.initial.seed =
+        table.integer("seed", declaration.tables.size() + 1, 0, std::numeric_limits<int64_t>::max());
+    readRows(table, declaration);
+    declaration.tables.push_back(std::move(spec));
+  }
+}
+
+void readMetrics(ObjectReader root, ModelDeclaration& declaration) {
+  ObjectReader metrics = root.object("metrics");
+  const auto isPlain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  for (const std::string& name : metrics.keys()) {
+    const std::string kind = metrics.choice(name, "mean", listOf(kMetricKinds));
+    if (name.empty() || !std::ranges::all_of(name, isPlain) || placeOf(kTaken, name) != kTaken.size()) {
+      metrics.fail(name, fmt::format("is no name of a metric: of letters, digits and _, and none of {}",
+                                     joined(kTaken, ", ")));
+    }
+    declaration.metrics.push_back({name, static_cast<MetricKind>(placeOf(kMetricKinds, kind))});
+  }
+}
+
+}  // namespace
+
+Result<ModelDeclaration> readDeclaration(std::string_view json, const std::string& origin) {
+  PSD_ASSIGN_OR_RETURN(auto document, parseJson(json, origin));
+  ObjectReader root(std::move(document));
+  ModelDeclaration declaration;
+  readColumns(root, declaration);
+  readTables(root, declaration);
+  readMetrics(root, declaration);
+  if (const Status read = root.finish(); !read.ok()) {
+    return Error{ErrorCode::invalidArgument, origin + ": " + read.message()};
+  }
+  return declaration;
+}
+
+}  // namespace psd
