@@ -87,7 +87,7 @@ Result<std::unique_ptr<ServerGroup>> GroupSide::make(Server& server, kj::AsyncIo
 }
 
 GroupSide::GroupSide(Server& server, Env& env, std::unique_ptr<Engine> engine)
-    : server_(server), env_(env), own_(server.loaded().effective), engine_(std::move(engine)) {}
+    : server_(server), env_(env), engine_(std::move(engine)), own_(server.loaded().effective) {}
 
 GroupSide::~GroupSide() noexcept(false) {
   server_.coordinator().keepDoor(nullptr);
