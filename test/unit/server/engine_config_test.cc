@@ -111,7 +111,7 @@ TEST_CASE("each wrong replication has its one line") {
       {engine,
        "engine: a standby follows update by update, so it goes with the policies locked, bounded_staleness, "
        "sync, "
-       "easgd, local_sgd, not with hogwild"},
+       "easgd, local_sgd, diloco, not with hogwild"},
   }));
   INFO(keys);
   const auto loaded = read("{" + keys + "}");
