@@ -584,7 +584,7 @@ std::vector<RoundsStatus> ModelHost::roundsStatus() const {
     entry.closed = report->closed;
     entry.in = numbers(report->last.contributors);
     entry.missing = numbers(report->last.missing);
-    entry.seconds = report->last.seconds;
+    entry.openSeconds = report->last.seconds;
     entry.graceSeconds = report->last.graceSeconds;
     entry.here = numbers(report->here);
     entry.graceLeftSeconds = report->graceLeftSeconds;

@@ -133,7 +133,7 @@ std::string roundsLine(const RoundsStatus& rounds) {
     return joined(all, ", ", [](uint32_t rank) { return fmt::to_string(rank); });
   };
   std::string text = fmt::format("{} closed ({} of {}); last: ranks {} in {}", rounds.closed, rounds.policy,
-                                 rounds.group, ranks(rounds.in), durationText(rounds.seconds));
+                                 rounds.group, ranks(rounds.in), durationText(rounds.openSeconds));
   if (rounds.graceSeconds) text += fmt::format(", grace {}", durationText(*rounds.graceSeconds));
   if (!rounds.leftOut.empty()) {
     text += "; left out: " + joined(rounds.leftOut, ", ", [](const LeftOutStatus& one) {
