@@ -29,8 +29,8 @@ struct RoundStanding {
 /// Thread-safe.
 class RoundWaits {
  public:
-  /// Answered at once where there is something to tell. A wait of the trainer's from before ends
-  /// (ErrorCode::notReady).
+  /// Answered at once where there is something to tell. Else it waits, and a wait of the trainer's from
+  /// before ends (ErrorCode::notReady).
   kj::Promise<Result<RoundDue>> add(SessionId session, uint64_t round, const RoundStanding& now);
   /// Tells those for whom it is time.
   void tell(const RoundStanding& now);

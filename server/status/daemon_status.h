@@ -216,7 +216,7 @@ struct RoundsStatus {
   std::string group, policy;
   uint64_t closed = 0;
   std::vector<uint32_t> in, missing;   ///< ranks in the last round, and left out of it
-  double openSeconds = 0;                  ///< that it was open
+  double openSeconds = 0;              ///< that it was open
   std::optional<double> graceSeconds;  ///< of these from its quorum on; nothing: there is no rule of grace
   std::vector<uint32_t> here;          ///< ranks that have contributed to the open round
   std::optional<double> graceLeftSeconds;  ///< nothing: no grace runs

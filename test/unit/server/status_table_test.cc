@@ -105,9 +105,10 @@ TEST_CASE("rounds are told of where somebody can be left out") {
             .here = {1},
             .graceLeftSeconds = 0.5,
             .leftOut = {{.rank = 2, .rounds = 12, .running = 12}}};
-  CHECK(statusTable(status).find("rounds     9 closed (diloco of others); last: ranks 0, 1 in 4.0 s, grace 2.0 s; "
-                                 "left out: rank 2 of 12 round(s), the last 12 in a row; now here: ranks 1, "
-                                 "grace left 500 ms\n") != std::string::npos);
+  CHECK(statusTable(status).find(
+            "rounds     9 closed (diloco of others); last: ranks 0, 1 in 4.0 s, grace 2.0 s; "
+            "left out: rank 2 of 12 round(s), the last 12 in a row; now here: ranks 1, "
+            "grace left 500 ms\n") != std::string::npos);
 }
 
 TEST_CASE("whatever texts and numbers a daemon sends, each line stays one") {
