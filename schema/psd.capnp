@@ -119,13 +119,39 @@ struct ModelAccess {
   emptyGroups @11 :List(UInt32);
 }
 
+struct InnerOptimizer {
+  # What trainers run in steps of their own; algorithms are LibTorch's. Fields of another type mean nothing.
+  type @0 :Type;
+  rate @1 :Float64;          # full learning rate, not negative
+  weightDecay @2 :Float64;   # not negative
+  momentum @3 :Float64;      # sgd: 0 to below 1
+  nesterov @4 :Bool;         # sgd
+  beta1 @5 :Float64;         # adam, adamw: 0 to below 1, like beta2
+  beta2 @6 :Float64;
+  eps @7 :Float64;           # adam, adamw
+  warmupSteps @8 :UInt64;    # the rate rises linearly over so many steps of the run
+  totalSteps @9 :UInt64;     # then it falls by a cosine to rateMin at this step of the run; 0: it stays
+  rateMin @10 :Float64;
+
+  enum Type {
+    sgd @0;
+    adam @1;
+    adamw @2;
+  }
+}
+
 struct LocalSteps {
-  # Trainers take `period` steps of plain SGD by themselves, then push once. They push this in place of a gradient:
+  # Trainers take `period` steps by themselves, of plain SGD unless `inner` is set, then push once. They push this in place of a
+  # gradient:
   # - alpha 0 (local SGD): the parameters pulled before those steps, less the parameters after them. The next
   # - else (EASGD): freshly pulled parameters w~ less the trainer's own parameters w. Then w becomes
   period @0 :UInt64;   # at least 1
   rate @1 :Float64;    # learning rate of the trainer's own steps
   alpha @2 :Float64;   # how far EASGD moves w towards w~; 0: local SGD
+  # DiLoCo: what the steps are of; `rate` then means nothing. Step s, from 1, after a pull of version v of the first shard is step
+  # v * period + s of the run, which is what the rate goes by.
+  inner @3 :InnerOptimizer;
+  endsEarly @4 :Bool;   # rounds close after a grace: Trainer.roundDue tells, and the trainer pushes the steps that it has taken
 }
 
 interface SharedMemory {
@@ -447,6 +473,19 @@ interface Trainer extends(Reader) {
   # Tells how training goes at `step`, for people: at most 16 values, each name once. The daemon shows the newest of each rank and
   # keeps how they came about. invalidArgument: there are more, or a name is none. overloaded: the session's report before is not
   # answered.
+
+  roundDue @17 (version :UInt64) -> RoundDueResult;
+  # Parked until the round that begins with the parameters of this `version` of the first shard is about to close without this
+  # trainer, or has closed. Where LocalSteps.endsEarly is set; else invalidArgument. A session has one such call outstanding: a
+  # newer one ends the one before. notReady: that has happened, or another policy has taken over, and may be asked.
+}
+
+struct RoundDueResult {
+  union {
+    closing @0 :Void;   # a quorum is there: what is pushed within policy.grace_ms is in the round
+    closed @1 :Void;    # what is pushed for that round is late
+    error @2 :Error;
+  }
 }
 
 struct NamedValue {
@@ -464,6 +503,7 @@ struct PushHead {
   samples @4 :UInt32;   # examples behind the gradient
   parts @5 :UInt32;     # parts that the gradient has, one of each shard. Another number than the daemon has shards is a badSlice.
   total @6 :UInt64;     # elements that the part has: all of the shard's. Of a row shard: rows.
+  localSteps @7 :UInt32;  # steps that the trainer took by itself, of which this is the difference; 0: it is a gradient
 }
 
 struct DeviceRingResult {

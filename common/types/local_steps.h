@@ -1,18 +1,32 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+
+#include "common/types/inner_optimizer.h"
 
 namespace psd {
 
 /// How trainers work under a policy that lets them take steps by themselves between two exchanges. What they
-/// push then is w_start − w (local SGD), or w̃ − w (EASGD, with the parameters w̃ that they have just pulled),
-/// in place of a gradient. A value type.
+/// push then is w_start − w (local SGD, DiLoCo), or w̃ − w (EASGD, with the parameters w̃ that they have just
+/// pulled), in place of a gradient. A value type.
 struct LocalSteps {
   uint64_t period = 0;  ///< steps between two exchanges; 0: none, every gradient is pushed
-  double rate = 0;      ///< learning rate of these steps, which are plain SGD
+  double rate = 0;      ///< learning rate of these steps, which are plain SGD unless there is an `inner`
   double alpha = 0;  ///< EASGD: w ← w − alpha · (w − w̃). 0: the next steps begin at what is pulled then
+  /// DiLoCo: what the steps are of; step s (from 1) after a pull of version v has the rate of step
+  /// v · period + s.
+  std::optional<InnerOptimizer> inner = {};
+  /// A round may be about to close before the trainer has taken `period` steps: Client::roundDue() tells.
+  bool endsEarly = false;
 
   bool operator==(const LocalSteps&) const = default;
+};
+
+/// How a round stands for somebody who computes for it.
+enum class RoundDue {
+  closing,  ///< a quorum is there, and the time that the others have left runs
+  closed,   ///< what is pushed for it is dropped
 };
 
 }  // namespace psd

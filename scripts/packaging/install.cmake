@@ -41,6 +41,7 @@ set(PSD_PUBLIC_HEADERS
   common/os/socket.h
   common/status/status.h
   common/types/ids.h
+  common/types/inner_optimizer.h
   common/types/local_steps.h
   common/types/model_layout.h
   common/types/model_spec.h

@@ -114,6 +114,10 @@ Status checkLocalSteps(const DaemonConfig& now, const DaemonConfig& next) {
   if (before.local == after.local) return {};
   const auto describe = [](const PolicyChoice& policy) {
     if (policy.local.period == 0) return policy.type;
+    if (policy.local.inner) {
+      return policy.type + " with period " + std::to_string(policy.local.period) + ", inner " +
+             policy.local.inner->describe() + (policy.local.endsEarly ? ", grace_ms" : ", no grace_ms");
+    }
     return policy.type + " with period " + std::to_string(policy.local.period) + ", lr " +
            numberText(policy.local.rate) + ", alpha " + numberText(policy.local.alpha);
   };

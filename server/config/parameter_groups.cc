@@ -60,17 +60,28 @@ std::string describe(const std::vector<GroupConfig>& groups, std::string (*text)
 Optimizer plainSteps(double rate) { return {Sgd{}, rate, {}}; }
 
 /// Where trainers take the steps of the group's optimizer by themselves, the daemon runs that of the
-/// exchange.
+/// exchange. Where they have an inner optimizer, it is the group's that the daemon runs.
 void handOver(ObjectReader& in, GroupConfig& group) {
   const auto& local = group.policy.plan.local;
   if (!local) return;
+  if (local->inner) {
+    if (!in.has("optimizer")) {
+      in.fail("optimizer",
+              "must be given under policy " + group.policy.type +
+                  ": it steps with what trainers come to in `period` steps of `inner`; to begin "
+                  "with, {\"type\": \"sgd\", \"lr\": 0.7, \"momentum\": 0.9, \"nesterov\": true}");
+    }
+    group.policy.local = {.period = local->period, .inner = local->inner, .endsEarly = local->endsEarly};
+    return;
+  }
   const Optimizer plain = plainSteps(group.optimizer.fullLearningRate);
   if (group.optimizer.describe() != plain.describe()) {
     in.fail("optimizer", "must be sgd with nothing but lr under policy " + group.policy.type +
                              ", whose trainers take plain steps by themselves, not '" +
                              group.optimizer.describe() + "'");
   }
-  group.policy.local = {local->period, group.optimizer.fullLearningRate, local->alpha};
+  group.policy.local = {
+      .period = local->period, .rate = group.optimizer.fullLearningRate, .alpha = local->alpha};
   group.optimizer = local->exchange;
 }
 
@@ -150,6 +161,7 @@ std::string describePolicies(const std::vector<GroupConfig>& groups) {
 std::string describeOptimizers(const std::vector<GroupConfig>& groups) {
   return describe(groups, [](const GroupConfig& group) {
     const LocalSteps& local = group.policy.local;
+    if (local.inner) return group.optimizer.describe() + ", in trainers " + local.inner->describe();
     return (local.period == 0 ? group.optimizer : plainSteps(local.rate)).describe();
   });
 }

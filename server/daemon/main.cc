@@ -312,7 +312,7 @@ int run(int argc, char** argv) {
       ->type_name("FILE");
   check.addTo(*checkCommand);
   checkCommand->footer("policy.type:\n" + psd::policyHelp() +
-                       "policy.aggregator.type, of sync and local_sgd:\n" + psd::aggregatorHelp());
+                       "policy.aggregator.type, of sync, local_sgd and diloco:\n" + psd::aggregatorHelp());
 
   const OperatorFlags operators(app);
   const psd::LiveCommands live(app);

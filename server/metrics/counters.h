@@ -42,6 +42,7 @@ struct DaemonMetrics : MetricRegistry {
       *this,
       {"updates", Unit::none, "updates of a shard applied whole: with 4 shards a whole gradient makes 4"}};
   Count latePushes{*this, {"late_pushes", Unit::none, "gradients dropped because their round was closed"}};
+  Count leftOut{*this, {"left_out", Unit::none, "times that a round closed without one of its trainers"}};
   Count stalePushes{*this, {"stale_pushes", Unit::none, "gradients dropped because they were too old"}};
   Count refusedNonFinite{
       *this, {"refused_non_finite", Unit::none, "slices refused for a NaN or an infinity in them", true}};
@@ -72,6 +73,10 @@ struct DaemonMetrics : MetricRegistry {
   Metric<Histogram> roundSeconds{
       *this,
       {"round_seconds", Unit::seconds, "from the opening of a synchronous round until it was closed"},
+      kSecondsBounds};
+  Metric<Histogram> graceSeconds{
+      *this,
+      {"grace_seconds", Unit::seconds, "from the quorum of a round under `grace_ms` until it was closed"},
       kSecondsBounds};
   Metric<Histogram> logSyncSeconds{
       *this, {"log_sync_seconds", Unit::seconds, "one write of the log and its sync"}, kSecondsBounds};

@@ -279,7 +279,8 @@ void ModelHost::takeOver() {
 std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(const DaemonConfig& config, ParameterStore& store,
                                                     uint32_t group, bool started) const {
   return config.groups[group].policy.plan.make(
-      {store, group, staging_, snapshots_, started, config.recorded(), &counters_.roundSeconds});
+      {store, group, staging_, snapshots_, started, config.recorded(),
+       RoundMetrics{counters_.roundSeconds, counters_.graceSeconds, counters_.leftOut}});
 }
 
 bool ModelHost::untrained() const {
@@ -459,6 +460,7 @@ void ModelHost::fillStatus(DaemonStatus& status) const {
   status.tables = tablesStatus();
   status.rowShards = rowShardsStatus();
   status.waiting = waitingStatus();
+  status.rounds = roundsStatus();
 }
 
 std::vector<ShardStatus> ModelHost::shardsStatus() const {
@@ -560,6 +562,36 @@ std::vector<WaitingStatus> ModelHost::waitingStatus() const {
         entry.awaited.push_back({trainer->second.rank.value, waited.count()});
       }
     }
+  }
+  return out;
+}
+
+std::vector<RoundsStatus> ModelHost::roundsStatus() const {
+  std::vector<RoundsStatus> out;
+  const auto numbers = [](const std::vector<Rank>& ranks) {
+    std::vector<uint32_t> values;
+    for (const Rank rank : ranks) values.push_back(rank.value);
+    std::ranges::sort(values);
+    return values;
+  };
+  const Policies policies = model_->policies();
+  for (size_t i = 0; i < policies.size(); i++) {
+    const std::optional<RoundsReport> report = policies[i]->rounds();
+    if (!report) continue;
+    RoundsStatus& entry = out.emplace_back();
+    entry.group = config_->groups[i].name();
+    entry.policy = policies[i]->name();
+    entry.closed = report->closed;
+    entry.in = numbers(report->last.contributors);
+    entry.missing = numbers(report->last.missing);
+    entry.openSeconds = report->last.seconds;
+    entry.graceSeconds = report->last.graceSeconds;
+    entry.here = numbers(report->here);
+    entry.graceLeftSeconds = report->graceLeftSeconds;
+    for (const auto& [rank, rounds, running] : report->leftOut) {
+      entry.leftOut.push_back({rank.value, rounds, running});
+    }
+    std::ranges::sort(entry.leftOut, {}, &LeftOutStatus::rank);
   }
   return out;
 }

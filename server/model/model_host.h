@@ -105,6 +105,7 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   std::vector<TableStatus> tablesStatus() const;
   std::vector<RowShardStatus> rowShardsStatus() const;
   std::vector<WaitingStatus> waitingStatus() const;
+  std::vector<RoundsStatus> roundsStatus() const;
   /// The pushes in saved_, of all shards and ranges.
   std::vector<AppliedPush> allSaved() const;
   /// A store for the model, given its values by `fill`, and only then its policies, which count from there.

@@ -9,11 +9,12 @@ PolicyPlan LocalSgd::read(ObjectReader& in) {
   local.exchange.fullLearningRate = in.number("slow_lr", 1, {.min = 1e-9, .max = 1e6});
   local.exchange.algorithm =
       Sgd{.momentum = in.number("slow_momentum", 0, {.min = 0, .max = 1, .maxExclusive = true})};
-  Sync::Options options = Sync::readRounds(in);
+  RoundOptions options = readRounds(in);
   options.name = "local_sgd";
   return {.make = [options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },
           .local = std::move(local),
-          .rounds = Sync::planOf(options)};
+          .rounds = planOf(options),
+          .needsWholeGradient = wholeGradientFor(*options.aggregator)};
 }
 
 }  // namespace psd

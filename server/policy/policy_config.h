@@ -26,12 +26,15 @@ struct PolicyTraits {
   bool tables = false;  ///< takes rows of embedding tables
 };
 
-/// How trainers take steps by themselves under a policy that lets them. Their steps are of the configured
-/// optimizer, which must be plain SGD.
+/// How trainers take steps by themselves under a policy that lets them. Without an `inner` optimizer their
+/// steps are of the configured one, which must be plain SGD; with it the daemon runs the configured one on
+/// what they push in place of gradients.
 struct LocalPlan {
   uint64_t period = 0;
   double alpha = 0;
-  Optimizer exchange;  ///< what the daemon runs on what they push in place of gradients
+  Optimizer exchange;  ///< without `inner`: what the daemon runs on what they push
+  std::optional<InnerOptimizer> inner = {};
+  bool endsEarly = false;  ///< see LocalSteps
 };
 
 /// What the rounds of a policy demand of the number of trainers.

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "server/policy/bounded_staleness.h"
+#include "server/policy/diloco.h"
 #include "server/policy/easgd.h"
 #include "server/policy/hogwild.h"
 #include "server/policy/local_sgd.h"
@@ -38,6 +39,10 @@ inline constexpr std::array kPolicyList = {
                 "trainers step by themselves, and rounds bring them together",
                 {.recordsUpdates = true, .rounds = true},
                 LocalSgd::read},
+    PolicyEntry{"diloco",
+                "trainers step by themselves, and rounds step with what came of it",
+                {.recordsUpdates = true, .rounds = true},
+                Diloco::read},
 };
 
 }  // namespace psd

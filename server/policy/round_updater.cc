@@ -1,13 +1,30 @@
 #include "server/policy/round_updater.h"
 
+#include <algorithm>
+
 #include "server/policy/merged_rows.h"
 #include "server/policy/store_promise.h"
 #include "server/store/squared_norm.h"
 
 namespace psd {
+namespace {
 
-RoundUpdater::RoundUpdater(const PolicyScope& scope, std::shared_ptr<const Aggregator> aggregator, Clip clip)
+double weightOf(const RoundPart& part, RoundWeights weights) {
+  const double samples = part.samples;
+  switch (weights) {
+    case RoundWeights::samples: return samples;
+    case RoundWeights::equal: return 1;
+    case RoundWeights::samples2PerStep: return samples * samples / std::max(part.localSteps, 1u);
+  }
+  return samples;
+}
+
+}  // namespace
+
+RoundUpdater::RoundUpdater(const PolicyScope& scope, std::shared_ptr<const Aggregator> aggregator,
+                           RoundWeights weights, Clip clip)
     : aggregator_(std::move(aggregator)),
+      weights_(weights),
       clip_(clip),
       shards_(scope.shards()),
       rowShards_(scope.rowShards()),
@@ -47,9 +64,9 @@ kj::Promise<void> RoundUpdater::mergeRowsOf(WorkPtr work) const {
 kj::Promise<Status> RoundUpdater::combine(WorkPtr work) {
   auto combine = [this, work](Result<SquaredDistances> distances) -> kj::Promise<Status> {
     if (!distances.ok()) return Status(distances.error());
-    std::vector<uint32_t> samples;
-    for (const auto& part : *work->round) samples.push_back(part->samples);
-    work->combination = aggregator_->combine(samples, *distances);
+    std::vector<double> weights;
+    for (const auto& part : *work->round) weights.push_back(weightOf(*part, weights_));
+    work->combination = aggregator_->combine(weights, *distances);
     return mergeRowsOf(work).then([this, work] { return clip(work); });
   };
   if (!aggregator_->needsDistances()) return combine(SquaredDistances());

@@ -4,8 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "server/policy/aggregator/aggregator.h"
-#include "server/policy/modifiers.h"
+#include "server/policy/round_options.h"
 #include "server/policy/row_updates.h"
 #include "server/policy/update_policy.h"
 
@@ -15,6 +14,7 @@ namespace psd {
 struct RoundPart {
   TrainerRef trainer;
   uint32_t samples = 0;
+  uint32_t localSteps = 0;  ///< that the trainer took by itself; 0: it is the gradient of one step
   Step step;
   std::optional<uint64_t> round;  ///< whose parameters it was computed from; nothing: of one before
   /// By the group's shards and then by its row shards; empty: not there yet, or not needed.
@@ -34,7 +34,8 @@ class RoundUpdater {
     size_t applied = 0;       ///< blocks that have the update
   };
 
-  RoundUpdater(const PolicyScope& scope, std::shared_ptr<const Aggregator> aggregator, Clip clip);
+  RoundUpdater(const PolicyScope& scope, std::shared_ptr<const Aggregator> aggregator, RoundWeights weights,
+               Clip clip);
 
   /// The group's blocks in the order of their numbers: shards, then row shards.
   const std::vector<ParameterBlock*>& blocks() const { return blocks_; }
@@ -86,6 +87,7 @@ class RoundUpdater {
   kj::Promise<void> mergeRowsOf(WorkPtr work) const;
 
   const std::shared_ptr<const Aggregator> aggregator_;
+  const RoundWeights weights_;
   const Clip clip_;
   const std::vector<Shard*> shards_;
   const std::vector<RowShard*> rowShards_;

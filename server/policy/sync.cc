@@ -10,51 +10,27 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kTrainersMax = 1'000'000;
-constexpr uint64_t kDayMs = 86'400'000;
 constexpr uint64_t kAnyRound = UINT64_MAX;
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
+/// Why a round that did not close has no update.
+Error failureOf(const RoundEnd& end, const std::vector<Rank>& ranks, uint32_t quorum) {
+  std::string missing;
+  for (Rank rank : ranks) missing += (missing.empty() ? "" : ", ") + std::to_string(rank.value);
+  const bool timedOut = end.how == RoundEnd::How::timedOut;
+  const std::string needed =
+      timedOut ? "" : "; policy.quorum, or its aggregator, needs " + std::to_string(quorum);
+  return {timedOut ? ErrorCode::deadlineExceeded : ErrorCode::notReady,
+          "round " + std::to_string(end.round) + " " + std::string(describe(end.how)) + " with " +
+              std::to_string(end.contributors.size()) + " contribution(s)" +
+              (missing.empty() ? "" : ", without ranks " + missing) + needed};
+}
+
 }  // namespace
 
-Sync::Options Sync::readRounds(ObjectReader& in) {
-  Options options;
-  ObjectReader aggregator = in.object("aggregator");
-  options.aggregator = readAggregator(aggregator);
-  RoundRules& rules = options.rules;
-  rules.backupTrainers = static_cast<uint32_t>(in.integer("backup_trainers", 0, 0, kTrainersMax));
-  rules.startTrainers = static_cast<uint32_t>(in.integer("start_trainers", 0, 0, kTrainersMax));
-  const uint32_t least = options.aggregator->contributionsMin();
-  rules.quorum = static_cast<uint32_t>(in.integer("quorum", least, 1, kTrainersMax));
-  if (rules.quorum < least) {
-    in.fail("quorum", "must be at least " + std::to_string(least) + ", which aggregator '" +
-                          std::string(options.aggregator->name()) + "' needs, not " +
-                          std::to_string(rules.quorum));
-  }
-  if (const uint64_t timeout = in.integer("round_timeout_ms", 0, 0, kDayMs); timeout > 0) {
-    rules.timeout = std::chrono::milliseconds(timeout);
-  }
-  if (in.has("on_timeout") && !in.has("round_timeout_ms"))
-    in.fail("on_timeout", "goes with round_timeout_ms");
-  rules.proceedOnTimeout = in.choice("on_timeout", "proceed", {"proceed", "fail"}) == "proceed";
-  return options;
-}
-
-RoundPlan Sync::planOf(const Options& options) {
-  RoundPlan plan{.backupTrainers = options.rules.backupTrainers,
-                 .trainersMin = std::max(options.rules.quorum, options.rules.startTrainers)};
-  plan.endless = !options.rules.timeout || !options.rules.proceedOnTimeout;
-  if (options.aggregator->compares()) {
-    plan.compares = [rules = options.rules](uint32_t trainers) {
-      return std::max(rules.quorum, trainers - std::min(trainers, rules.backupTrainers));
-    };
-  }
-  return plan;
-}
-
 PolicyPlan Sync::read(ObjectReader& in) {
-  Options options = readRounds(in);
+  RoundOptions options = readRounds(in);
   constexpr std::string_view kNothingStale =
       "goes with asynchronous policies; every gradient of a round is computed from the newest parameters";
   const Modifiers modifiers =
@@ -70,19 +46,18 @@ PolicyPlan Sync::read(ObjectReader& in) {
                     options.aggregator->name());
   }
   plan.needsWholeGradient = modifiers.needsWholeGradient();
-  if (options.aggregator->needsDistances()) {
-    plan.needsWholeGradient =
-        fmt::format("aggregator {} compares whole gradients", options.aggregator->name());
+  if (const std::string why = wholeGradientFor(*options.aggregator); !why.empty()) {
+    plan.needsWholeGradient = why;
   }
   return plan;
 }
 
-Sync::Sync(const PolicyScope& scope, Options options)
+Sync::Sync(const PolicyScope& scope, RoundOptions options)
     : options_(std::move(options)),
       staging_(scope.staging),
       snapshots_(scope.snapshots),
-      updater_(scope, options_.aggregator, options_.clip),
-      roundSeconds_(scope.roundSeconds),
+      updater_(scope, options_.aggregator, options_.weights, options_.clip),
+      metrics_(scope.roundMetrics),
       followsOther_(scope.started),
       rounds_(options_.rules) {
   if (scope.started) rounds_.startWithQuorum();
@@ -104,8 +79,10 @@ kj::Promise<void> Sync::leave(SessionId session) {
   {
     const std::lock_guard lock(mutex_);
     trainers_.erase(session);
+    tally_.forget(session);
     if (auto end = rounds_.leave(session, now())) ended = take(std::move(*end));
   }
+  waits_.forget(session);
   return finish(std::move(ended));
 }
 
@@ -153,6 +130,19 @@ void Sync::endWaits(const Error& reason) {
     open_.clear();
   }
   for (const auto& contribution : waiting) contribution->answer->fulfill(Result<PushAnswer>(reason));
+  waits_.end(reason);
+}
+
+void Sync::retire() { waits_.end({ErrorCode::notReady, "another policy has taken over"}); }
+
+kj::Promise<Result<RoundDue>> Sync::roundDue(SessionId session, Version version) {
+  if (!options_.rules.grace) return UpdatePolicy::roundDue(session, version);
+  const std::lock_guard lock(mutex_);
+  if (ending_) return Result<RoundDue>(*ending_);
+  const int64_t round = static_cast<int64_t>(version.value) - first_.front();
+  if (round < 0 || !trainers_.contains(session)) return Result<RoundDue>(RoundDue::closed);
+  // Of a version that no round has reached the open round is what counts, as for a push.
+  return waits_.add(session, std::min(static_cast<uint64_t>(round), rounds_.number()), standing());
 }
 
 std::optional<uint64_t> Sync::roundOf(size_t index, const ShardPush& push) const {
@@ -251,6 +241,7 @@ std::shared_ptr<Sync::Contribution> Sync::arrived(size_t index, ShardPush& push)
     contribution = building[push.step] = std::make_shared<Contribution>();
     contribution->trainer = push.trainer;
     contribution->samples = push.samples;
+    contribution->localSteps = push.localSteps;
     contribution->step = push.step;
     contribution->round = round;
     contribution->shards.resize(updater_.shardCount());
@@ -309,17 +300,40 @@ Sync::Ended Sync::take(RoundEnd end) {
       ended.missing.push_back(found->second.ref.rank);
     }
   }
+  if (ended.end.how == RoundEnd::How::closed) note(ended);
   return ended;
 }
 
+void Sync::note(const Ended& ended) {
+  std::vector<RoundTally::Member> contributors, missing;
+  for (const auto& contribution : ended.contributions) {
+    contributors.push_back({contribution->trainer.session, contribution->trainer.rank});
+  }
+  for (SessionId session : ended.end.missing) {
+    if (auto found = trainers_.find(session); found != trainers_.end()) {
+      missing.push_back({session, found->second.ref.rank});
+    }
+  }
+  std::optional<double> grace;
+  if (options_.rules.grace) grace = ended.end.graceSeconds;
+  tally_.note(contributors, missing, ended.end.seconds, grace);
+  if (!metrics_) return;
+  metrics_->seconds.record(ended.end.seconds);
+  if (grace) metrics_->graceSeconds.record(*grace);
+  metrics_->leftOut.add(ended.end.missing.size());
+}
+
 kj::Promise<void> Sync::finish(std::optional<Ended> ended) {
+  waits_.tell([this] {
+    const std::lock_guard lock(mutex_);
+    return standing();
+  }());
   // endWaits() took back what the round had.
   if (!ended || ended->contributions.empty()) return kj::READY_NOW;
   if (ended->end.how != RoundEnd::How::closed) {
-    answer(*ended, Result<uint64_t>(failureOf(*ended)));
+    answer(*ended, Result<uint64_t>(failureOf(ended->end, ended->missing, options_.rules.quorum)));
     return kj::READY_NOW;
   }
-  if (roundSeconds_) roundSeconds_->record(ended->end.seconds);
   auto round = std::make_shared<const Ended>(*std::move(ended));
   return applying_.acquire()
       .then([this, round](ShardLock::Guard guard) {
@@ -349,18 +363,6 @@ void Sync::answer(const Ended& ended, const Result<uint64_t>& logged) const {
   }
 }
 
-Error Sync::failureOf(const Ended& ended) const {
-  std::string missing;
-  for (Rank rank : ended.missing) missing += (missing.empty() ? "" : ", ") + std::to_string(rank.value);
-  const bool timedOut = ended.end.how == RoundEnd::How::timedOut;
-  const std::string needed =
-      timedOut ? "" : "; policy.quorum, or its aggregator, needs " + std::to_string(options_.rules.quorum);
-  return {timedOut ? ErrorCode::deadlineExceeded : ErrorCode::notReady,
-          "round " + std::to_string(ended.end.round) + " " + std::string(describe(ended.end.how)) + " with " +
-              std::to_string(ended.contributions.size()) + " contribution(s)" +
-              (missing.empty() ? "" : ", without ranks " + missing) + needed};
-}
-
 kj::Promise<Result<PullAnswer>> Sync::pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
                                            uint64_t count) {
   return pullSnapshot(*snapshots_, shard, lane, pull, offset, count);
@@ -379,6 +381,18 @@ std::vector<Waiting> Sync::waiting() const {
   for (const Awaited& awaited : rounds_.waitingFor())
     waiting.awaited.push_back({awaited.session, awaited.since});
   return {waiting};
+}
+
+std::optional<RoundsReport> Sync::rounds() const {
+  const std::lock_guard lock(mutex_);
+  RoundsReport report = tally_.report();
+  report.closed = rounds_.number();
+  for (const auto& [session, contribution] : open_) report.here.push_back(contribution->trainer.rank);
+  if (const auto& since = rounds_.closingSince()) {
+    const std::chrono::duration<double> left = *since + *options_.rules.grace - now();
+    report.graceLeftSeconds = std::max(left.count(), 0.0);
+  }
+  return report;
 }
 
 }  // namespace psd

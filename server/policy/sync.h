@@ -7,10 +7,10 @@
 #include <optional>
 #include <vector>
 
-#include "server/policy/aggregator/aggregator.h"
-#include "server/policy/modifiers.h"
 #include "server/policy/policy_config.h"
+#include "server/policy/round_options.h"
 #include "server/policy/round_updater.h"
+#include "server/policy/round_waits.h"
 #include "server/policy/shard_reads.h"
 #include "server/policy/sync_rounds.h"
 #include "server/policy/update_policy.h"
@@ -25,18 +25,8 @@ namespace psd {
 /// that left or is lost is waited for. Reads see each shard whole. Thread-safe.
 class Sync final : public UpdatePolicy {
  public:
-  struct Options {
-    std::string_view name = "sync";  ///< what it goes by in the configuration
-    std::shared_ptr<const Aggregator> aggregator;
-    RoundRules rules;
-    Clip clip;  ///< of the gradient that a round makes
-  };
-
   static PolicyPlan read(ObjectReader& options);
-  /// The options of rounds alone.
-  static Options readRounds(ObjectReader& options);
-  static RoundPlan planOf(const Options& options);
-  Sync(const PolicyScope& scope, Options options);
+  Sync(const PolicyScope& scope, RoundOptions options);
 
   std::string_view name() const override { return options_.name; }
   kj::Promise<void> join(const TrainerRef& trainer) override;
@@ -49,13 +39,16 @@ class Sync final : public UpdatePolicy {
                                            RowGradient slice) override;
   kj::Promise<Result<RowsAnswer>> pullRows(RowShard& shard, const std::optional<TrainerRef>& trainer,
                                            RowIds rows, std::span<float> out) override;
+  kj::Promise<Result<RoundDue>> roundDue(SessionId session, Version version) override;
   std::vector<Waiting> waiting() const override;
-  bool ticks() const override { return options_.rules.timeout.has_value(); }
+  std::optional<RoundsReport> rounds() const override;
+  bool ticks() const override { return options_.rules.timeout || options_.rules.grace; }
   kj::Promise<void> tick(TimePoint now) override;
   bool started() const override;
   ShardLock* groupLock() override { return blocks().size() > 1 ? &applying_ : nullptr; }
   kj::Promise<void> quiesce() override;
   kj::Promise<void> drain() override;
+  void retire() override;
   void endWaits(const Error& reason) override;
 
  private:
@@ -100,6 +93,10 @@ class Sync final : public UpdatePolicy {
                                            std::optional<Ended>& ended);
   // With mutex_ held: takes the open round, which has ended, with its contributions.
   Ended take(RoundEnd end);
+  // With mutex_ held: keeps what there is to tell of a round that closed.
+  void note(const Ended& ended);
+  // With mutex_ held.
+  RoundStanding standing() const { return {rounds_.number(), rounds_.closingSince().has_value()}; }
   /// Applies a round that closed, and answers its contributors.
   kj::Promise<void> finish(std::optional<Ended> ended);
   /// Makes a round's update, with applying_ held. Gives the number of its last update in the log; 0 without a
@@ -107,15 +104,15 @@ class Sync final : public UpdatePolicy {
   kj::Promise<Result<uint64_t>> applyRound(const std::shared_ptr<const Ended>& round);
   /// Tells the contributors of a round that it is applied, with its place in the log; else why not.
   void answer(const Ended& ended, const Result<uint64_t>& logged) const;
-  Error failureOf(const Ended& ended) const;
 
-  const Options options_;
+  const RoundOptions options_;
   const std::shared_ptr<StagingPool> staging_;
   const std::shared_ptr<SnapshotRoom> snapshots_;
-  RoundUpdater updater_;           ///< with applying_ held
-  Histogram* const roundSeconds_;  ///< null: nobody asks
+  RoundUpdater updater_;                 ///< with applying_ held
+  std::optional<RoundMetrics> metrics_;  ///< nothing: nobody asks
   const bool followsOther_;  ///< what trainers computed under the policy before counts for the first round
   ShardLock applying_;       ///< rounds are applied one after the other
+  RoundWaits waits_;         ///< who is told before a round closes
 
   mutable std::mutex mutex_;  // guards what follows, for few instructions; never held while waiting
   /// For each block: its version when round 0 opened, less the rounds that it failed to apply.
@@ -123,6 +120,7 @@ class Sync final : public UpdatePolicy {
   SyncRounds rounds_;
   std::map<SessionId, Trainer> trainers_;
   std::map<SessionId, std::shared_ptr<Contribution>> open_;  // contributions to the open round
+  RoundTally tally_;
   std::optional<Error> ending_;
 };
 

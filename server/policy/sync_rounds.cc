@@ -40,13 +40,18 @@ std::optional<RoundEnd> SyncRounds::close(TimePoint now) {
 std::optional<RoundEnd> SyncRounds::tick(TimePoint now) {
   const auto until = deadline();
   if (!until || now < *until) return {};
-  if (rules_.proceedOnTimeout && enough()) return end(RoundEnd::How::closed, now);
+  const bool graceOver = closingSince_ && now >= *closingSince_ + *rules_.grace;
+  if (graceOver || (rules_.proceedOnTimeout && enough())) return end(RoundEnd::How::closed, now);
   return end(quorumInReach() ? RoundEnd::How::timedOut : RoundEnd::How::quorumLost, now);
 }
 
 std::optional<TimePoint> SyncRounds::deadline() const {
-  if (!firstContribution_ || !started_ || !rules_.timeout) return {};
-  return std::max(*firstContribution_, start_) + *rules_.timeout;
+  if (!firstContribution_ || !started_) return {};
+  std::optional<TimePoint> until;
+  if (closingSince_) until = *closingSince_ + *rules_.grace;
+  if (!rules_.timeout) return until;
+  const TimePoint timeout = std::max(*firstContribution_, start_) + *rules_.timeout;
+  return until ? std::min(*until, timeout) : timeout;
 }
 
 std::vector<Awaited> SyncRounds::waitingFor() const {
@@ -78,15 +83,21 @@ std::optional<RoundEnd> SyncRounds::settle(TimePoint now) {
   if (started_ && enough() && awaited_.size() <= rules_.backupTrainers) {
     return end(RoundEnd::How::closed, now);
   }
+  if (rules_.grace && started_ && enough()) {
+    if (!closingSince_) closingSince_ = now;
+    if (now >= *closingSince_ + *rules_.grace) return end(RoundEnd::How::closed, now);
+  }
   const bool hopeless = live_.empty() || (started_ && !quorumInReach() && !rules_.timeout);
   if (hopeless) return end(RoundEnd::How::quorumLost, now);
   return {};
 }
 
 RoundEnd SyncRounds::end(RoundEnd::How how, TimePoint now) {
-  RoundEnd ended{number_, how, {contributors_.begin(), contributors_.end()}, {}, 0};
+  RoundEnd ended{number_, how, {contributors_.begin(), contributors_.end()}, {}, 0, 0};
   for (const auto& [session, admitted] : awaited_) ended.missing.push_back(session);
   if (opened_) ended.seconds = std::chrono::duration<double>(now - *opened_).count();
+  if (closingSince_) ended.graceSeconds = std::chrono::duration<double>(now - *closingSince_).count();
+  closingSince_.reset();
   opened_ = now;
   if (how == RoundEnd::How::closed) number_++;
   contributors_.clear();

@@ -25,6 +25,9 @@ struct RoundRules {
   uint32_t startTrainers = 0;
   /// From a round's first contribution, of the first round from the start on; nothing: no limit.
   std::optional<std::chrono::milliseconds> timeout;
+  /// From when a quorum of an open round is there; then it closes with what has come. Nothing: it waits for
+  /// all of its trainers.
+  std::optional<std::chrono::milliseconds> grace;
   /// After the timeout go on with the contributions that are there, if they are a quorum, rather than fail.
   bool proceedOnTimeout = true;
 };
@@ -41,6 +44,7 @@ struct RoundEnd {
   std::vector<SessionId> contributors;  ///< ascending
   std::vector<SessionId> missing;       ///< in the round, but did not contribute; ascending
   double seconds = 0;                   ///< since it opened
+  double graceSeconds = 0;              ///< since a quorum was there, under a rule of grace
 };
 
 /// Somebody that a round or a bound waits for.
@@ -54,6 +58,8 @@ struct Awaited {
 /// Jozefowicz 2016). Rounds are numbered by the updates made before them: round r takes gradients of the
 /// parameters after r rounds, closes once, and r + 1 opens in the same call. A round that fails changes no
 /// parameters, so it begins again under its number, and gradients of those parameters are still good for it.
+///
+/// Under a rule of grace a round that has a quorum closes so long after that at the latest.
 ///
 /// In a round are the trainers that are in when its first contribution comes. Who joins later is waited for
 /// from the next round on, but what it contributes counts, and it is waited for at once when the round has
@@ -85,6 +91,8 @@ class SyncRounds {
   uint64_t number() const { return number_; }  ///< of the open round
   size_t present() const { return live_.size(); }
   size_t contributions() const { return contributors_.size(); }
+  /// Since when a quorum of the open round is there and its grace runs; nothing: it does not.
+  const std::optional<TimePoint>& closingSince() const { return closingSince_; }
   /// Whether rounds no longer wait for trainers to begin together.
   bool started() const { return started_; }
   /// Lets the first round begin with a quorum of trainers. To be called before any joins.
@@ -100,7 +108,8 @@ class SyncRounds {
   std::optional<RoundEnd> close(TimePoint now);
   /// Ends the round if its time is over. To be called at deadline(), or any time.
   std::optional<RoundEnd> tick(TimePoint now);
-  /// When the open round's time is over; nothing while nobody waits, before the start or without a timeout.
+  /// When the open round's time is over; nothing while nobody waits, before the start, or while neither a
+  /// grace nor a timeout runs.
   std::optional<TimePoint> deadline() const;
 
   /// Trainers without which the open round is not complete; empty while nobody has contributed. With backup
@@ -125,6 +134,7 @@ class SyncRounds {
   std::set<SessionId> contributors_;        // perhaps gone since
   std::map<SessionId, TimePoint> awaited_;  // live, in the round, without contribution; when it came in
   std::optional<TimePoint> firstContribution_;
+  std::optional<TimePoint> closingSince_;
   std::optional<TimePoint> opened_;  // when the open round did; nothing while nobody is in
 };
 

@@ -33,6 +33,11 @@ kj::Promise<Result<RowsAnswer>> UpdatePolicy::pullRows(RowShard&, const std::opt
   return Result<RowsAnswer>(noRows());
 }
 
+kj::Promise<Result<RoundDue>> UpdatePolicy::roundDue(SessionId, Version) {
+  return Result<RoundDue>(ErrorCode::invalidArgument,
+                          fmt::format("policy {} has no rounds that close after a grace", name()));
+}
+
 Error UpdatePolicy::noRows() const {
   return {ErrorCode::invalidArgument, fmt::format("policy {} is not for embedding tables", name())};
 }

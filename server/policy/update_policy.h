@@ -10,12 +10,14 @@
 
 #include <kj/async.h>
 
+#include "common/types/local_steps.h"
 #include "common/types/push_outcome.h"
 #include "common/types/range_set.h"
 #include "server/membership/trainer.h"
-#include "server/metrics/histogram.h"
+#include "server/metrics/round_metrics.h"
 #include "server/policy/gathered_gradient.h"
 #include "server/policy/gathered_rows.h"
+#include "server/policy/rounds_report.h"
 #include "server/policy/snapshot_room.h"
 #include "server/store/parameter_store.h"
 
@@ -31,8 +33,8 @@ struct PolicyScope {
   std::shared_ptr<SnapshotRoom> snapshots = std::make_shared<SnapshotRoom>(ByteBudget::make(UINT64_MAX));
   bool started = false;   ///< training is under way: nobody waits for trainers to begin together
   bool recorded = false;  ///< updates go to a log, on this machine's disk or another daemon's
-  /// Where closed rounds of trainers are noted; it outlives the policy. Null: nobody asks.
-  Histogram* roundSeconds = nullptr;
+  /// Where closed rounds of trainers are noted; nothing: nobody asks.
+  std::optional<RoundMetrics> roundMetrics = {};
 
   std::vector<Shard*> shards() const;
   std::vector<RowShard*> rowShards() const;
@@ -56,8 +58,9 @@ struct PushAnswer {
 struct ShardPush {
   TrainerRef trainer;
   Step step;
-  Version basis;         ///< what the gradient was computed from
-  uint32_t samples = 0;  ///< examples behind the gradient
+  Version basis;            ///< what the gradient was computed from
+  uint32_t samples = 0;     ///< examples behind the gradient
+  uint32_t localSteps = 0;  ///< that the trainer took by itself; 0: it is the gradient of one step
   uint64_t total = 0;   ///< elements (or rows) that the trainer says the part has; for a Shard all of its own
   RangeSet arrived;     ///< elements (or rows) whose slices were accepted, the current one included
   uint64_t taken = 0;   ///< elements (or rows) that the policy has gathered or applied, and did not refuse
@@ -173,6 +176,12 @@ class UpdatePolicy {
   /// out = the rows' values, row after row. `trainer`: who asks; nothing: an observer.
   virtual kj::Promise<Result<RowsAnswer>> pullRows(RowShard& shard, const std::optional<TrainerRef>& trainer,
                                                    RowIds rows, std::span<float> out);
+
+  /// When the round that a trainer computes for, from parameters of this version of the group's first block,
+  /// is about to close without it, or has closed. ErrorCode::invalidArgument where rounds wait for all.
+  virtual kj::Promise<Result<RoundDue>> roundDue(SessionId session, Version version);
+  /// The rounds that it makes; nothing: it makes none.
+  virtual std::optional<RoundsReport> rounds() const { return {}; }
 
   /// The waits of trainers for others, as they are now.
   virtual std::vector<Waiting> waiting() const { return {}; }

@@ -206,6 +206,7 @@ Result<PushLedger::Admitted> PushLedger::admit(const SliceHead& slice, bool mayB
     part->push.step = slice.step;
     part->push.basis = slice.basis;
     part->push.samples = slice.samples;
+    part->push.localSteps = slice.localSteps;
   }
   newest_[slice.shard] = slice.step;
   part->push.known = decidedBeside(slice);

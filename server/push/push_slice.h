@@ -16,13 +16,14 @@ namespace psd {
 /// What of which gradient a slice carries: elements of a dense shard, or rows of a row shard. A value type.
 struct SliceHead {
   Step step;
-  uint32_t shard = 0;    ///< number of the parameter block
-  uint64_t offset = 0;   ///< elements, from the shard's begin; rows, from the part's first row
-  uint64_t count = 0;    ///< elements or rows
-  Version basis;         ///< what the gradient was computed from
-  uint32_t samples = 0;  ///< examples behind the gradient
-  uint32_t parts = 0;    ///< that the gradient has, one of each shard
-  uint64_t total = 0;    ///< elements or rows that the part has in all
+  uint32_t shard = 0;       ///< number of the parameter block
+  uint64_t offset = 0;      ///< elements, from the shard's begin; rows, from the part's first row
+  uint64_t count = 0;       ///< elements or rows
+  Version basis;            ///< what the gradient was computed from
+  uint32_t samples = 0;     ///< examples behind the gradient
+  uint32_t localSteps = 0;  ///< that the trainer took by itself; 0: it is the gradient of one step
+  uint32_t parts = 0;       ///< that the gradient has, one of each shard
+  uint64_t total = 0;       ///< elements or rows that the part has in all
 };
 
 /// One slice of a trainer's gradient, however it came. A value type.

@@ -30,6 +30,25 @@ void writeSharing(const ServedModel& model, Connection& connection, schema::Mode
   shared.setReadableAt(terms.arena->readableAt);
 }
 
+void writeInner(const InnerOptimizer& inner, schema::InnerOptimizer::Builder out) {
+  using Type = schema::InnerOptimizer::Type;
+  switch (inner.type) {
+    case InnerOptimizer::Type::sgd: out.setType(Type::SGD); break;
+    case InnerOptimizer::Type::adam: out.setType(Type::ADAM); break;
+    case InnerOptimizer::Type::adamw: out.setType(Type::ADAMW); break;
+  }
+  out.setRate(inner.rate);
+  out.setWeightDecay(inner.weightDecay);
+  out.setMomentum(inner.momentum);
+  out.setNesterov(inner.nesterov);
+  out.setBeta1(inner.betas[0]);
+  out.setBeta2(inner.betas[1]);
+  out.setEps(inner.eps);
+  out.setWarmupSteps(inner.warmupSteps);
+  out.setTotalSteps(inner.totalSteps);
+  out.setRateMin(inner.rateMin);
+}
+
 }  // namespace
 
 void writeAccess(const ServedModel& model, Connection& connection, schema::ModelAccess::Builder out) {
@@ -52,6 +71,8 @@ void writeAccess(const ServedModel& model, Connection& connection, schema::Model
     steps.setPeriod(access.local.period);
     steps.setRate(access.local.rate);
     steps.setAlpha(access.local.alpha);
+    if (access.local.inner) writeInner(*access.local.inner, steps.initInner());
+    steps.setEndsEarly(access.local.endsEarly);
   }
   out.setRules(access.rules.c_str());
   if (!access.rules.empty()) {

@@ -35,6 +35,7 @@ class TrainerSession final : public CountedService<schema::Trainer>, private Con
   kj::Promise<void> keepAlive(KeepAliveContext context) override;
   kj::Promise<void> takeSamples(TakeSamplesContext context) override;
   kj::Promise<void> report(ReportContext context) override;
+  kj::Promise<void> roundDue(RoundDueContext context) override;
 
  private:
   void connectionClosed() override { service_->disconnected(); }

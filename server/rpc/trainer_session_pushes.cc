@@ -75,6 +75,7 @@ kj::Promise<void> TrainerSession::takePush(Context context, const Result<Gradien
                            .count = rows ? rows->ids.size() : gradient->size(),
                            .basis = Version{head.getBasis()},
                            .samples = head.getSamples(),
+                           .localSteps = head.getLocalSteps(),
                            .parts = head.getParts(),
                            .total = head.getTotal()},
                   .gradient = *gradient,

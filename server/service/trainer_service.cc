@@ -189,6 +189,13 @@ kj::Promise<PushReply> TrainerService::push(PushSlice slice) {
   return place_.pushes->push(std::move(slice), loop_.config().limits);
 }
 
+kj::Promise<Result<RoundDue>> TrainerService::roundDue(Version version) {
+  if (Status may = mayTrain(); !may.ok()) return Result<RoundDue>(may.error());
+  auto policy = place_.model->policyOf(place_.model->store->block(0));
+  auto due = policy->roundDue(session_, version);
+  return due.attach(std::move(policy));
+}
+
 // --- Samples, and the end ----------------------------------------------------------------------------
 
 kj::Promise<Result<SamplesForStep>> TrainerService::takeSamples(const SamplesRequest& request) {

@@ -86,6 +86,10 @@ class TrainerService {
   /// The rings of the session; to be opened after renewLease().
   TrainerRings& rings() { return rings_; }
 
+  /// When the round of the parameters of this version closes without the trainer; see
+  /// UpdatePolicy::roundDue(). May wait; a newer call ends the one before.
+  kj::Promise<Result<RoundDue>> roundDue(Version version);
+
   /// Samples for a step. May wait; one call at a time.
   kj::Promise<Result<SamplesForStep>> takeSamples(const SamplesRequest& request);
   /// Takes what the trainer tells of its training. One call at a time.

@@ -198,6 +198,44 @@ struct WaitingStatus {
   }
 };
 
+/// A trainer without which rounds closed.
+struct LeftOutStatus {
+  uint32_t rank = 0;
+  uint64_t rounds = 0;
+  uint64_t running = 0;  ///< of these the newest in a row
+
+  static void fields(auto& visit, auto& self) {
+    visit("rank", self.rank);
+    visit("rounds", self.rounds);
+    visit("running", self.running);
+  }
+};
+
+/// The rounds of a parameter group.
+struct RoundsStatus {
+  std::string group, policy;
+  uint64_t closed = 0;
+  std::vector<uint32_t> in, missing;   ///< ranks in the last round, and left out of it
+  double openSeconds = 0;              ///< that it was open
+  std::optional<double> graceSeconds;  ///< of these from its quorum on; nothing: there is no rule of grace
+  std::vector<uint32_t> here;          ///< ranks that have contributed to the open round
+  std::optional<double> graceLeftSeconds;  ///< nothing: no grace runs
+  std::vector<LeftOutStatus> leftOut;      ///< by rank, of trainers that are in
+
+  static void fields(auto& visit, auto& self) {
+    visit("group", self.group);
+    visit("policy", self.policy);
+    visit("closed", self.closed);
+    visit("in", self.in);
+    visit("missing", self.missing);
+    visit("open_seconds", self.openSeconds);
+    visit("grace_seconds", self.graceSeconds);
+    visit("here", self.here);
+    visit("grace_left_seconds", self.graceLeftSeconds);
+    visit("left_out", self.leftOut);
+  }
+};
+
 struct CheckpointStatus {
   std::string path;
   double ageSeconds = 0;
@@ -320,6 +358,7 @@ struct DaemonStatus {
   std::vector<TrainerStatus> trainers;
   std::optional<SamplesStatus> samples;
   std::vector<WaitingStatus> waiting;
+  std::vector<RoundsStatus> rounds;  ///< of the policies that make some
   DurabilityStatus durability;
   std::optional<GroupStatus> group;  ///< where an engine is configured
   MetricValues<Counter> counters;
@@ -350,6 +389,7 @@ struct DaemonStatus {
     visit("trainers", self.trainers);
     visit("samples", self.samples);
     visit("waiting", self.waiting);
+    visit("rounds", self.rounds);
     visit("durability", self.durability);
     visit("group", self.group);
     visit("counters", self.counters);

@@ -125,6 +125,30 @@ std::string waitingLine(const WaitingStatus& waiting) {
                                              waiting.what, waiting.policy, waiting.group, reason));
 }
 
+/// "rounds     117 closed (diloco of others); last: ranks 0, 1 in 1.2 s, rank 2 left out (12 in a row)".
+/// Empty before the first has closed, and where nobody can be left out.
+std::string roundsLine(const RoundsStatus& rounds) {
+  if (rounds.closed == 0 || (!rounds.graceSeconds && rounds.leftOut.empty())) return "";
+  const auto ranks = [](const std::vector<uint32_t>& all) {
+    return joined(all, ", ", [](uint32_t rank) { return fmt::to_string(rank); });
+  };
+  std::string text = fmt::format("{} closed ({} of {}); last: ranks {} in {}", rounds.closed, rounds.policy,
+                                 rounds.group, ranks(rounds.in), durationText(rounds.openSeconds));
+  if (rounds.graceSeconds) text += fmt::format(", grace {}", durationText(*rounds.graceSeconds));
+  if (!rounds.leftOut.empty()) {
+    text += "; left out: " + joined(rounds.leftOut, ", ", [](const LeftOutStatus& one) {
+              const std::string row =
+                  one.running > 1 ? fmt::format(", the last {} in a row", one.running) : "";
+              return fmt::format("rank {} of {} round(s){}", one.rank, one.rounds, row);
+            });
+  }
+  if (rounds.graceLeftSeconds) {
+    text += fmt::format("; now here: ranks {}, grace left {}", ranks(rounds.here),
+                        durationText(*rounds.graceLeftSeconds));
+  }
+  return labelledLine("rounds", text);
+}
+
 std::string checkpointText(const std::optional<CheckpointStatus>& last) {
   if (!last) return "no checkpoint yet";
   return fmt::format("last checkpoint {} ago ({}, {}, pushes paused for {})", durationText(last->ageSeconds),
@@ -245,6 +269,7 @@ std::string statusTable(const DaemonStatus& status) {
   if (status.partition) out += partitionLine(*status.partition);
   out += trainersLines(status);
   for (const WaitingStatus& waiting : status.waiting) out += waitingLine(waiting);
+  for (const RoundsStatus& rounds : status.rounds) out += roundsLine(rounds);
   out += durabilityLines(status.durability);
   if (status.group) out += groupLines(*status.group);
   out += heldLine(status.held, status.limits);

@@ -274,6 +274,63 @@ TEST_CASE("sync goes on or fails when a round takes too long") {
   }
 }
 
+TEST_CASE("who computes for a round is told when its grace runs, and when it has closed") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
+  ServedStore served(device.make(), testing::entryOf("diloco"), subtracting(), kElements, kShards,
+                     R"({"grace_ms": 60000, "quorum": 1, "start_trainers": 2})");
+  CHECK(served.policy->ticks());
+  TestLoop loop;
+  auto trainers = trainersOf(served, loop, 2);
+  const SessionId missing = trainers[1].ref().session;
+  auto due = served.policy->roundDue(missing, Version{0});
+  CHECK_FALSE(loop.resolved(due));
+  auto first = trainers[0].startAll(Version{0}, all(served, -1));
+  const auto told = loop.wait(kj::mv(due));
+  PSD_REQUIRE_OK(told);
+  CHECK(*told == RoundDue::closing);
+  CHECK_FALSE(loop.resolved(first));
+  CHECK(served.policy->rounds()->here == std::vector<Rank>{Rank{0}});
+  auto again = served.policy->roundDue(missing, Version{1});  // which no round has reached
+  CHECK(*loop.wait(kj::mv(again)) == RoundDue::closing);
+  loop.wait(served.policy->tick(std::chrono::steady_clock::now() + std::chrono::hours(1)));
+  CHECK(loop.wait(kj::mv(first))->applied());
+  auto closed = served.policy->roundDue(missing, Version{0});
+  CHECK(*loop.wait(kj::mv(closed)) == RoundDue::closed);
+  CHECK(trainers[1].pushAll(Version{0}, all(served, -100))->outcome == PushOutcome::late);
+  CHECK(allAre(trainers[1].pullAll(), 1));
+  const RoundsReport report = *served.policy->rounds();
+  CHECK(report.closed == 1);
+  CHECK(report.last.missing == std::vector<Rank>{Rank{1}});
+  REQUIRE(report.leftOut.size() == 1);
+  CHECK(report.leftOut.front().running == 1);
+  auto ended = served.policy->roundDue(missing, Version{1});
+  served.policy->endWaits({ErrorCode::shuttingDown, "over"});
+  CHECK(loop.wait(kj::mv(ended)).error().code == ErrorCode::shuttingDown);
+}
+
+TEST_CASE("trainers on several loops are told of the ends of rounds, each wait once") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
+  constexpr size_t kTrainers = 3;
+  constexpr uint64_t kRounds = 20;
+  ServedStore served(device.make(), testing::entryOf("diloco"), subtracting(), kElements, kShards,
+                     R"({"grace_ms": 60000, "quorum": 1, "start_trainers": 3})");
+  std::array<uint64_t, kTrainers> told{};
+  const bool went = testing::onThreads(kTrainers, [&](TestLoop& loop, size_t index) {
+    PolicyTrainer trainer(served, loop, Rank{static_cast<uint32_t>(index)});
+    for (uint64_t round = 0; round < kRounds; round++) {
+      auto due = served.policy->roundDue(trainer.ref().session, Version{round});
+      auto push = trainer.startAll(Version{round}, all(served, -1));
+      if (!loop.wait(kj::mv(push))->applied()) throw std::runtime_error("a push was not applied");
+      if (loop.wait(kj::mv(due)).ok()) told[index]++;
+    }
+  });
+  CHECK(went);
+  for (const uint64_t count : told) CHECK(count == kRounds);
+  CHECK(served.shard(0).version() == Version{kRounds});
+}
+
 TEST_CASE("sync waits for those who are to start together") {
   const TestDevice device = eachDevice();
   INFO(device.name);

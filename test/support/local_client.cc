@@ -108,12 +108,15 @@ class Sent final : public Pending<PushInfo>::Impl {
 /// A push on its way; its slices are sent as they are covered, and its rows when it is finished.
 class LocalClient::Sending final : public PartialPush {
  public:
-  Sending(LocalClient& client, Step step, std::span<const float> gradient, uint32_t samples,
+  Sending(LocalClient& client, Step step, std::span<const float> gradient, Behind behind,
           const std::vector<Version>& basis, const RowBatch* rows)
       : client_(client),
         gradient_(gradient),
         rows_(rows),
-        head_{.step = step, .samples = samples, .parts = client.blockCount()},
+        head_{.step = step,
+              .samples = behind.samples,
+              .localSteps = behind.localSteps,
+              .parts = client.blockCount()},
         basis_(basis),
         coverage_(client.slices_) {
     info_->versions.resize(client.blockCount());
@@ -264,18 +267,17 @@ Pending<PullInfo> LocalClient::pull(std::span<float> destination, RowBatch* rows
   }));
 }
 
-Pending<PushInfo> LocalClient::push(Step step, std::span<const float> gradient, uint32_t samples,
+Pending<PushInfo> LocalClient::push(Step step, std::span<const float> gradient, Behind behind,
                                     const std::vector<Version>& basis, const RowBatch* rows) {
   if (Status size = checkSize(gradient.size()); !size.ok()) return pending(failed<PushInfo>(size.error()));
-  Sending sending(*this, step, gradient, samples, basis, rows);
+  Sending sending(*this, step, gradient, behind, basis, rows);
   sending.ready(0, gradient.size());
   return sending.finish();
 }
 
-std::unique_ptr<PartialPush> LocalClient::beginPush(Step step, std::span<const float> gradient,
-                                                    uint32_t samples, const std::vector<Version>& basis,
-                                                    const RowBatch* rows) {
-  return std::make_unique<Sending>(*this, step, gradient, samples, basis, rows);
+std::unique_ptr<PartialPush> LocalClient::beginPush(Step step, std::span<const float> gradient, Behind behind,
+                                                    const std::vector<Version>& basis, const RowBatch* rows) {
+  return std::make_unique<Sending>(*this, step, gradient, behind, basis, rows);
 }
 
 Result<DealtSamples> LocalClient::takeSamples(const SamplesRequest& request) {

@@ -8,6 +8,7 @@
 
 #include "server/service/join_service.h"
 #include "trainer/client/client.h"
+#include "trainer/client/failed_call.h"
 #include "trainer/client/transport/row_slices.h"
 #include "trainer/client/transport/slices.h"
 
@@ -33,11 +34,14 @@ class LocalClient final : public Client {
   RowBatch makeRowBatch() const override {
     return RowBatch(tables_, static_cast<uint32_t>(rowShards_.size()));
   }
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
+  Pending<RoundDue> roundDue(Version) override {
+    return failedCall<RoundDue>({ErrorCode::notReady, "this client is told of no rounds"});
+  }
   Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;
   Status leave() override;

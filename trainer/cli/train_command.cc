@@ -102,6 +102,10 @@ void logStart(const TrainCommand& command, const Material& material, const JoinI
     spdlog::info("{} connection(s) of at most {}: {} shard(s), pulls by {}, pushes by {}", info.connections,
                  command.common.client.connections, info.shardCount, info.pullTransport, info.pushTransport);
   }
+  if (info.local.inner) {
+    spdlog::info("rounds of {} step(s) of {}{}", info.local.period, info.local.inner->describe(),
+                 info.local.endsEarly ? ", or fewer where the daemon asks for them" : "");
+  }
   if (!command.initFile.empty() && !info.broughtInitialValues) {
     spdlog::info("--init: '{}' is not used, as the model has values", command.initFile);
   }

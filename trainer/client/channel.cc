@@ -380,6 +380,20 @@ kj::Promise<Result<DealtSamples>> Channel::takeSamples(const SamplesRequest& sam
   });
 }
 
+kj::Promise<Result<RoundDue>> Channel::roundDue(Version version) {
+  return connection_.call([this, version]() -> kj::Promise<Result<RoundDue>> {
+    if (!connection_.canPush()) {
+      return Result<RoundDue>(ErrorCode::invalidArgument, "roundDue() comes after join()");
+    }
+    auto request = connection_.trainer().roundDueRequest();
+    request.setVersion(version.value);
+    return request.send().then([](capnp::Response<schema::RoundDueResult> answer) -> Result<RoundDue> {
+      if (answer.isError()) return sanitized(wire::readError(answer.getError()));
+      return answer.isClosing() ? RoundDue::closing : RoundDue::closed;
+    });
+  });
+}
+
 void Channel::report(Step step, std::span<const NamedValue> values) {
   if (reports_ || connection_.ended() || !connection_.canPush()) return;
   auto request = connection_.trainer().reportRequest();

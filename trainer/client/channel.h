@@ -68,6 +68,7 @@ class Channel {
   /// See SliceTransport::conclude(); where there are several connections.
   void concludePush(Step step, const std::vector<ShardId>& dropped) { transports_.conclude(step, dropped); }
   kj::Promise<Result<DealtSamples>> takeSamples(const SamplesRequest& samples);
+  kj::Promise<Result<RoundDue>> roundDue(Version version);
   /// See Client::report().
   void report(Step step, std::span<const NamedValue> values);
   kj::Promise<Result<PingInfo>> ping(uint64_t calls, uint32_t outstanding);

@@ -170,6 +170,15 @@ struct PingInfo {
   double elapsed = 0;           ///< of all calls together, seconds
 };
 
+/// What is behind a gradient. A value type.
+struct Behind {
+  Behind(uint32_t samplesOfOneStep) : samples(samplesOfOneStep) {}
+  Behind(uint32_t samplesOfAll, uint32_t steps) : samples(samplesOfAll), localSteps(steps) {}
+
+  uint32_t samples = 0;     ///< examples
+  uint32_t localSteps = 0;  ///< that the trainer took by itself; 0: it is the gradient of one step
+};
+
 /// A call under way. `wait()` blocks the calling thread and may be called once; `done()` tells whether it
 /// would return at once, or begin to bring back an answer that was lost with its connection. `finished()`:
 /// nothing of the call is under way any more, and nothing will be, without a call of wait(). An object that
@@ -264,20 +273,27 @@ class Client {
   /// shm_writable. What is written is in the model at once: no policy, optimizer or version knows of it.
   virtual std::span<float> writableView() const { return {}; }
 
-  /// Starts to push one gradient. `step` rises with every push, from 1. `samples` is the number of examples
-  /// behind it. `basis` is what PullInfo::versions says of the values that it was computed from; shards that
-  /// it leaves out count from version 0. Pushes may be under way together: they reach each shard in the
-  /// order of these calls. `rows`: with the gradients of its rows; null: the gradient has none. Over several
-  /// connections one is sent when those before it are answered and the client's thread is in some call.
-  virtual Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
+  /// Starts to push one gradient. `step` rises with every push, from 1. `behind`: the number of examples, and
+  /// of steps under a policy of local steps. `basis` is what PullInfo::versions says of the values that it
+  /// was computed from; shards that it leaves out count from version 0. Pushes may be under way together:
+  /// they reach each shard in the order of these calls. `rows`: with the gradients of its rows; null: the
+  /// gradient has none. Over several connections one is sent when those before it are answered and the
+  /// client's thread is in some call.
+  virtual Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
                                  const std::vector<Version>& basis, const RowBatch* rows = nullptr) = 0;
 
   /// Starts to push a gradient that is still being computed, with arguments as for push(). Pushes that start
   /// later are sent after this one. `rows`: of which the gradients are final when finish() is called; null:
   /// the gradient has none of rows.
-  virtual std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
+  virtual std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
                                                  const std::vector<Version>& basis,
                                                  const RowBatch* rows = nullptr) = 0;
+
+  /// Under LocalSteps::endsEarly: is done when the round of the parameters of which a pull said `version`
+  /// (the first of PullInfo::versions) is about to close without this trainer, or has closed. A newer call
+  /// ends the one before. An answer that is lost, with its connection or because the daemon has another
+  /// policy now, is an error, after which to ask again: nothing is brought back for this call.
+  virtual Pending<RoundDue> roundDue(Version) = 0;
 
   /// Samples that the daemon deals, so that every one of every epoch is in one gradient, however fast
   /// trainers are and though some die. After join(). Asked again for a

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -17,10 +18,41 @@
 namespace psd {
 namespace {
 
+/// Nothing where its type is none that this program knows.
+std::optional<InnerOptimizer> readInner(schema::InnerOptimizer::Reader in) {
+  using Type = schema::InnerOptimizer::Type;
+  InnerOptimizer inner;
+  switch (in.getType()) {
+    case Type::SGD: inner.type = InnerOptimizer::Type::sgd; break;
+    case Type::ADAM: inner.type = InnerOptimizer::Type::adam; break;
+    case Type::ADAMW: inner.type = InnerOptimizer::Type::adamw; break;
+    default: return {};
+  }
+  inner.rate = in.getRate();
+  inner.weightDecay = in.getWeightDecay();
+  inner.momentum = in.getMomentum();
+  inner.nesterov = in.getNesterov();
+  inner.betas = {in.getBeta1(), in.getBeta2()};
+  inner.eps = in.getEps();
+  inner.warmupSteps = in.getWarmupSteps();
+  inner.totalSteps = in.getTotalSteps();
+  inner.rateMin = in.getRateMin();
+  return inner;
+}
+
 Status readLocalSteps(schema::ModelAccess::Reader access, LocalSteps& steps) {
   if (!access.hasLocalSteps()) return {};
   const auto local = access.getLocalSteps();
-  steps = {local.getPeriod(), local.getRate(), local.getAlpha()};
+  steps = {.period = local.getPeriod(),
+           .rate = local.getRate(),
+           .alpha = local.getAlpha(),
+           .endsEarly = local.getEndsEarly()};
+  if (local.hasInner()) {
+    steps.inner = readInner(local.getInner());
+    if (!steps.inner || !steps.inner->makesSense()) {
+      return {ErrorCode::protocolMismatch, "the daemon's inner optimizer makes no sense"};
+    }
+  }
   if (steps.period != 0 && std::isfinite(steps.rate) && std::isfinite(steps.alpha)) return {};
   return {ErrorCode::protocolMismatch, "the daemon's local steps make no sense"};
 }

@@ -229,15 +229,15 @@ Pending<PullInfo> PartitionedClient::pull(std::span<float> destination, RowBatch
   return Pending<PullInfo>(std::make_unique<AnswerOfAll<PullInfo>>(daemons(), std::move(parts)));
 }
 
-Pending<PushInfo> PartitionedClient::push(Step step, std::span<const float> gradient, uint32_t samples,
+Pending<PushInfo> PartitionedClient::push(Step step, std::span<const float> gradient, Behind behind,
                                           const std::vector<Version>& basis, const RowBatch* rows) {
-  const std::unique_ptr<PartialPush> push = beginPush(step, gradient, samples, basis, rows);
+  const std::unique_ptr<PartialPush> push = beginPush(step, gradient, behind, basis, rows);
   push->ready(0, gradient.size());
   return push->finish();
 }
 
 std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, std::span<const float> gradient,
-                                                          uint32_t samples, const std::vector<Version>& basis,
+                                                          Behind behind, const std::vector<Version>& basis,
                                                           const RowBatch* rows) {
   if (Status fits = checkLength("a gradient", gradient.size()); !fits.ok()) {
     return std::make_unique<FailedPush>(fits.error());
@@ -248,7 +248,7 @@ std::unique_ptr<PartialPush> PartitionedClient::beginPush(Step step, std::span<c
   for (uint32_t i = 0; i < daemons_.size(); i++) {
     const ModelPartition& partition = daemons_[i].partition;
     parts.push_back(daemons_[i].client->beginPush(step, gradient.subspan(partition.begin, partition.count),
-                                                  samples, places.of(i, basis), rowsOf(rows, i)));
+                                                  behind, places.of(i, basis), rowsOf(rows, i)));
   }
   return std::make_unique<PartialPushToAll>(daemons(), std::move(parts));
 }

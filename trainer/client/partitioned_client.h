@@ -40,11 +40,13 @@ class PartitionedClient final : public Client, private CalledDaemons {
   Result<JoinInfo> observe(const ModelSpec& model) override;
   Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override;
   RowBatch makeRowBatch() const override;
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
+  /// Of the lead's rounds.
+  Pending<RoundDue> roundDue(Version version) override { return lead().roundDue(version); }
   Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override {
     return lead().report(step, values);

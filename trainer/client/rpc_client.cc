@@ -32,6 +32,17 @@ class PushAnswerPending final : public Pending<PushInfo>::Impl {
   const std::shared_ptr<PushCall> call_;
 };
 
+/// A call that nobody brings back when its connection breaks.
+class RoundDuePending final : public Pending<RoundDue>::Impl {
+ public:
+  explicit RoundDuePending(Link::Future<RoundDue> due) : due_(std::move(due)) {}
+  bool done() const override { return due_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+  Result<RoundDue> wait() override { return due_.get(); }
+
+ private:
+  const Link::Future<RoundDue> due_;
+};
+
 class RpcPartialPush final : public PartialPush {
  public:
   explicit RpcPartialPush(std::shared_ptr<PushCall> call) : call_(std::move(call)) {}
@@ -99,15 +110,15 @@ Pending<PullInfo> RpcClient::pull(std::span<float> destination, std::shared_ptr<
       std::make_unique<PullCall>(host(), links_, destination, onDevice_, std::move(rows)));
 }
 
-Pending<PushInfo> RpcClient::push(Step step, std::span<const float> gradient, uint32_t samples,
+Pending<PushInfo> RpcClient::push(Step step, std::span<const float> gradient, Behind behind,
                                   const std::vector<Version>& basis, const RowBatch* rows) {
-  std::unique_ptr<PartialPush> push = beginPush(step, gradient, samples, basis, rows);
+  std::unique_ptr<PartialPush> push = beginPush(step, gradient, behind, basis, rows);
   push->ready(0, gradient.size());
   return push->finish();
 }
 
-std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const float> gradient,
-                                                  uint32_t samples, const std::vector<Version>& basis,
+std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const float> gradient, Behind behind,
+                                                  const std::vector<Version>& basis,
                                                   std::shared_ptr<const RowBatch> rows) {
   if (Status fits = session_.checkValues("a gradient", gradient); !fits.ok()) {
     return std::make_unique<FailedPush>(fits.error());
@@ -115,7 +126,8 @@ std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const flo
   const auto push = std::make_shared<PushCall>(host(), links_,
                                                PushRequest{.step = step,
                                                            .gradient = gradient,
-                                                           .samples = samples,
+                                                           .samples = behind.samples,
+                                                           .localSteps = behind.localSteps,
                                                            .basis = basis,
                                                            .rows = std::move(rows),
                                                            .onDevice = onDevice_});
@@ -123,6 +135,11 @@ std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const flo
   session_.noteStep(step);
   sendDue();
   return std::make_unique<RpcPartialPush>(push);
+}
+
+Pending<RoundDue> RpcClient::roundDue(Version version) {
+  return Pending<RoundDue>(std::make_unique<RoundDuePending>(
+      links_.first().start<RoundDue>([version](Channel& channel) { return channel.roundDue(version); })));
 }
 
 void RpcClient::forgetSettledPushes() {

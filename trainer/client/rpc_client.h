@@ -44,17 +44,18 @@ class RpcClient final : public Client, private CallHost {
   }
   /// The same with rows that the call keeps for as long as it is under way.
   Pending<PullInfo> pull(std::span<float> destination, std::shared_ptr<RowBatch> rows);
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override {
-    return beginPush(step, gradient, samples, basis, callers(rows));
+    return beginPush(step, gradient, behind, basis, callers(rows));
   }
   /// The same with rows that the call keeps for as long as it is under way.
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
                                          const std::vector<Version>& basis,
                                          std::shared_ptr<const RowBatch> rows);
+  Pending<RoundDue> roundDue(Version version) override;
   Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override;
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;

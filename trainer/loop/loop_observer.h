@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace psd {
 
@@ -14,6 +15,7 @@ struct StepReport {
   uint32_t samples = 0;        ///< in the batch
   bool autoBatch = false;      ///< the daemon chose how many
   double loss = 0;             ///< mean over the batch
+  std::optional<double> rate;  ///< of a step that the trainer takes by itself
   uint64_t staleness = 0;      ///< PushInfo::staleness of the newest push that was answered
   uint64_t late = 0;           ///< gradients so far that were dropped because their round was closed
   uint64_t stale = 0;          ///< and because they were too old

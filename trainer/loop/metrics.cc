@@ -14,7 +14,7 @@ Result<std::unique_ptr<MetricsWriter>> MetricsWriter::create(const std::string& 
 
 void MetricsWriter::onStep(const StepReport& report) {
   const std::chrono::duration<double> time = std::chrono::system_clock::now().time_since_epoch();
-  const nlohmann::ordered_json line = {
+  nlohmann::ordered_json line = {
       {"time", std::round(time.count() * 1000) / 1000},
       {"rank", rank_.value},
       {"step", report.step},
@@ -35,6 +35,7 @@ void MetricsWriter::onStep(const StepReport& report) {
       {"compression", report.pushBytes == 0 ? 0
                                             : static_cast<double>(report.gradientBytes) /
                                                   static_cast<double>(report.pushBytes)}};
+  if (report.rate) line["lr"] = *report.rate;
   lines_->add(line.dump());
 }
 

@@ -24,14 +24,39 @@ Status OwnSteps::begin() {
   begun_ = true;
   PSD_RETURN_IF_ERROR(pull(model_.parameters()));
   if (!elastic()) std::ranges::copy(model_.parameters(), model_.spareParameters().begin());
+  if (local_.endsEarly) call_ = client_.roundDue(basis_.front());
+  due_.reset();
   return {};
 }
 
-void OwnSteps::step(uint32_t samples) {
-  const std::span<float> w = model_.parameters();
-  subtract(w.size(), static_cast<float>(local_.rate), model_.gradients().data(), w.data());
+double OwnSteps::step(uint32_t samples) {
+  const InnerOptimizer optimizer = optimizerOf(local_);
   ++steps_;
   samples_ += samples;
+  const uint64_t rounds = basis_.empty() ? 0 : basis_.front().value;
+  const double rate = optimizer.rateAt(local_.inner ? rounds * local_.period + steps_ : steps_);
+  inner_.step(rate, model_.gradients(), model_.parameters());
+  return rate;
+}
+
+std::optional<RoundDue> OwnSteps::roundDue() {
+  if (!call_ || !call_->done()) return due_;
+  const Result<RoundDue> told = call_->wait();
+  call_.reset();
+  if (told.ok()) {
+    due_ = *told;
+  } else {
+    call_ = client_.roundDue(basis_.front());
+  }
+  return due_;
+}
+
+bool OwnSteps::due(bool last) { return steps_ == local_.period || last || roundDue() == RoundDue::closing; }
+
+bool OwnSteps::droppedSteps() {
+  if (roundDue() != RoundDue::closed) return false;
+  steps_ = samples_ = 0;
+  return true;
 }
 
 Result<Pending<PushInfo>> OwnSteps::exchange(uint64_t number) {
@@ -40,9 +65,11 @@ Result<Pending<PushInfo>> OwnSteps::exchange(uint64_t number) {
   // What is there now, the centre or where these steps began, less what they came to.
   subtract(w.size(), 1.f, w.data(), difference.data());
   if (elastic()) subtract(w.size(), -static_cast<float>(local_.alpha), difference.data(), w.data());
-  steps_ = 0;
-  const uint64_t samples = std::min<uint64_t>(std::exchange(samples_, 0), UINT32_MAX);
-  return client_.push(Step{number}, difference, static_cast<uint32_t>(samples), basis_);
+  const auto count = [](uint64_t& value) {
+    return static_cast<uint32_t>(std::min<uint64_t>(std::exchange(value, 0), UINT32_MAX));
+  };
+  const uint32_t samples = count(samples_), steps = count(steps_);
+  return client_.push(Step{number}, difference, {samples, steps}, basis_);
 }
 
 }  // namespace psd

@@ -25,6 +25,8 @@ class Tally {
  public:
   void addStep(const StepReport& report);
   void addAnswer(const PushInfo& answer);
+  /// A round has closed without what would have been pushed for it.
+  void addDropped() { ++summary_.late; }
   /// What the answers so far say: the newest one's staleness (0 before the first), and how many were dropped.
   void describe(StepReport& report) const;
   TrainingSummary finish(double seconds, bool interrupted);

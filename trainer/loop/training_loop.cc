@@ -188,10 +188,12 @@ Status TrainingLoop::takeOwnStep(OwnSteps& own) {
   fillBatch(input_);
   const Result<double> loss = model_.computeGradients(input_.batch);
   if (!loss.ok()) return here(loss.error());
-  own.step(report.samples);
+  report.rate = own.step(report.samples);
   report.loss = *loss;
   report.computeSeconds = stopwatch.lap();
-  if (own.due(report.step == report.totalSteps)) {
+  if (own.droppedSteps()) {
+    tally_.addDropped();
+  } else if (own.due(report.step == report.totalSteps)) {
     Result<Pending<PushInfo>> answer = own.exchange(++exchanges_);
     if (!answer.ok()) return here(answer.error());
     pushes_.add({report.step, report.epoch, *loss, model_.spareParameters(), nullptr, *std::move(answer)});

@@ -92,6 +92,9 @@ void bindAnswers(nb::module_& m) {
       .def_ro("codec", &JoinInfo::codec)
       .def_ro("pull_codec", &JoinInfo::pullCodec)
       .def_prop_ro("local_period", [](const JoinInfo& info) { return info.local.period; })
+      .def_prop_ro("inner",
+                   [](const JoinInfo& info) { return info.local.inner ? info.local.inner->describe() : ""; })
+      .def_prop_ro("ends_early", [](const JoinInfo& info) { return info.local.endsEarly; })
       .def_prop_ro("rank", [](const JoinInfo& info) { return info.rank.value; })
       .def_ro("world_size", &JoinInfo::worldSize)
       .def_ro("connections", &JoinInfo::connections);
@@ -131,6 +134,11 @@ void bindPending(nb::module_& m, const char* name) {
 void bindCalls(nb::module_& m) {
   bindPending<PullInfo>(m, "PendingPull");
   bindPending<PushInfo>(m, "PendingPush");
+  nb::class_<PythonPending<RoundDue>>(m, "PendingRoundDue", "A call under way.")
+      .def_prop_ro("done", &PythonPending<RoundDue>::done)
+      .def("wait", [](PythonPending<RoundDue>& pending) {
+        return pending.wait() == RoundDue::closing ? "closing" : "closed";
+      });
   nb::class_<PythonPartialPush>(m, "PartialPush",
                                 "A push that sends what is final of its gradient while the rest is computed.")
       .def("ready", &PythonPartialPush::ready, "begin"_a, "count"_a)
@@ -149,8 +157,8 @@ void bindCalls(nb::module_& m) {
 }
 
 PythonPending<PushInfo> push(PythonClient& client, uint64_t step, nb::handle gradient, uint32_t samples,
-                             std::vector<uint64_t> basis, const PythonRows* rows) {
-  return client.push({Step{step}, gradient, samples, std::move(basis), rows});
+                             std::vector<uint64_t> basis, const PythonRows* rows, uint32_t localSteps) {
+  return client.push({Step{step}, gradient, {samples, localSteps}, std::move(basis), rows});
 }
 
 PythonPartialPush beginPush(PythonClient& client, uint64_t step, nb::handle gradient, uint32_t samples,
@@ -207,7 +215,11 @@ void bindClient(nb::module_& m) {
       .def("observe", &PythonClient::observe, "model"_a)
       .def("pull", &PythonClient::pull, "into"_a.none(), "rows"_a.none(), nb::keep_alive<0, 1>())
       .def("push", &push, "step"_a, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(),
-           nb::keep_alive<0, 1>())
+           "local_steps"_a, nb::keep_alive<0, 1>())
+      .def(
+          "round_due",
+          [](PythonClient& client, uint64_t version) { return client.roundDue(Version{version}); },
+          "version"_a, nb::keep_alive<0, 1>())
       .def("begin_push", &beginPush, "step"_a, "gradient"_a.none(), "samples"_a, "basis"_a, "rows"_a.none(),
            nb::keep_alive<0, 1>())
       .def("rows", &PythonClient::rows)

@@ -122,10 +122,10 @@ PythonPending<PushInfo> PythonClient::push(const PushArguments& arguments) {
   checkNoneUnfinished();
   const ConstValues gradient = aligned(constValuesOf(arguments.gradient, "the gradient of a push"));
   return {client_,
-          client_->run([step = arguments.step, samples = arguments.samples, gradient,
+          client_->run([step = arguments.step, behind = arguments.behind, gradient,
                         basis = versionsOf(arguments.basis), rows = batchOf(arguments.rows)](Client& client) {
             return std::make_shared<Answer::Call>(Answer::Call{
-                client.push(step, spanOf(gradient), samples, basis, rows.get()), [gradient, rows] {}});
+                client.push(step, spanOf(gradient), behind, basis, rows.get()), [gradient, rows] {}});
           })};
 }
 
@@ -134,9 +134,9 @@ PythonPartialPush PythonClient::beginPush(const PushArguments& arguments) {
   const auto push = std::make_shared<PythonPartialPush::Push>();
   push->gradient = constValuesOf(arguments.gradient, "the gradient of a push");
   push->rows = batchOf(arguments.rows);
-  client_->run([push, step = arguments.step, samples = arguments.samples,
+  client_->run([push, step = arguments.step, behind = arguments.behind,
                 basis = versionsOf(arguments.basis)](Client& client) {
-    push->partial = client.beginPush(step, spanOf(push->gradient), samples, basis, push->rows.get());
+    push->partial = client.beginPush(step, spanOf(push->gradient), behind, basis, push->rows.get());
   });
   client_->dropBeforeClient(push, [push = push.get()] { push->partial = nullptr; });
   newestPartial_ = push;
@@ -149,6 +149,13 @@ void PythonClient::checkNoneUnfinished() const {
     raise({ErrorCode::invalidArgument,
            "the partial_push() before is not finished: finish() ends it, and dropping it gives it up"});
   }
+}
+
+PythonPending<RoundDue> PythonClient::roundDue(Version version) {
+  using Answer = PythonPending<RoundDue>;
+  return {client_, client_->run([version](Client& client) {
+            return std::make_shared<Answer::Call>(Answer::Call{client.roundDue(version), [] {}});
+          })};
 }
 
 DealtSamples PythonClient::takeSamples(const SamplesRequest& request) {

@@ -88,7 +88,7 @@ class PythonPartialPush {
 struct PushArguments {
   Step step;
   nanobind::handle gradient;
-  uint32_t samples = 1;
+  Behind behind = 1;
   std::vector<uint64_t> basis;
   const PythonRows* rows = nullptr;
 };
@@ -104,6 +104,7 @@ class PythonClient {
   PythonPending<PullInfo> pull(nanobind::handle destination, const PythonRows* rows);
   PythonPending<PushInfo> push(const PushArguments& arguments);
   PythonPartialPush beginPush(const PushArguments& arguments);
+  PythonPending<RoundDue> roundDue(Version version);
   DealtSamples takeSamples(const SamplesRequest& request);
   void report(uint64_t step, const std::map<std::string, double>& values);
   PingInfo ping(uint64_t calls, uint32_t outstanding);

@@ -26,10 +26,10 @@ class Aggregator {
   virtual bool compares() const { return true; }
   /// Whether combine() must be told the distances between contributions over the whole model.
   virtual bool needsDistances() const { return false; }
-  /// How the contributions of a round become one. `samples`: the examples behind each contribution; there are
-  /// at least contributionsMin() contributions. `distances`: between these contributions where
-  /// needsDistances(), else empty.
-  virtual Combination combine(std::span<const uint32_t> samples, const SquaredDistances& distances) const = 0;
+  /// How the contributions of a round become one. `weights`: how much each contribution counts, not negative
+  /// (RoundWeights, mostly the examples behind it); there are at least contributionsMin() contributions.
+  /// `distances`: between these contributions where needsDistances(), else empty.
+  virtual Combination combine(std::span<const double> weights, const SquaredDistances& distances) const = 0;
 };
 
 /// Builds an aggregator from its options.

@@ -14,7 +14,7 @@ class Krum final : public Aggregator {
   std::string_view name() const override { return "krum"; }
   uint32_t contributionsMin() const override { return 2 * byzantine_ + 3; }
   bool needsDistances() const override { return true; }
-  Combination combine(std::span<const uint32_t> samples, const SquaredDistances& distances) const override;
+  Combination combine(std::span<const double> weights, const SquaredDistances& distances) const override;
 
  private:
   const uint32_t byzantine_;

@@ -4,15 +4,15 @@
 
 namespace psd {
 
-/// The mean weighted by samples: K contributions of b examples equal one gradient of K · b. One contribution
-/// that is wrong without bounds makes the mean wrong without bounds.
+/// The mean weighted by samples, or as the policy says: K contributions of b examples equal one gradient of K
+/// · b. One contribution that is wrong without bounds makes the mean wrong without bounds.
 class Mean final : public Aggregator {
  public:
   static std::shared_ptr<const Aggregator> read(ObjectReader& options);
 
   std::string_view name() const override { return "mean"; }
   bool compares() const override { return false; }
-  Combination combine(std::span<const uint32_t> samples, const SquaredDistances&) const override;
+  Combination combine(std::span<const double> weights, const SquaredDistances&) const override;
 };
 
 }  // namespace psd

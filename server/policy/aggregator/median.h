@@ -11,7 +11,7 @@ class Median final : public Aggregator {
   static std::shared_ptr<const Aggregator> read(ObjectReader& options);
 
   std::string_view name() const override { return "median"; }
-  Combination combine(std::span<const uint32_t> samples, const SquaredDistances&) const override;
+  Combination combine(std::span<const double> weights, const SquaredDistances&) const override;
 };
 
 }  // namespace psd

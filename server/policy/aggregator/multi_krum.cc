@@ -16,8 +16,8 @@ uint32_t MultiKrum::contributionsMin() const {
   return std::max(2 * byzantine_ + 3, selected_ + byzantine_ + 2);
 }
 
-Combination MultiKrum::combine(std::span<const uint32_t> samples, const SquaredDistances& distances) const {
-  const auto count = static_cast<uint32_t>(samples.size());
+Combination MultiKrum::combine(std::span<const double> weights, const SquaredDistances& distances) const {
+  const auto count = static_cast<uint32_t>(weights.size());
   const uint32_t selected = selected_ != 0 ? selected_ : count - byzantine_ - 2;
   const std::vector<size_t> order = orderByKrumScore(distances, byzantine_);
   Combination combination;

@@ -15,7 +15,7 @@ class MultiKrum final : public Aggregator {
   std::string_view name() const override { return "multi_krum"; }
   uint32_t contributionsMin() const override;
   bool needsDistances() const override { return true; }
-  Combination combine(std::span<const uint32_t> samples, const SquaredDistances& distances) const override;
+  Combination combine(std::span<const double> weights, const SquaredDistances& distances) const override;
 
  private:
   const uint32_t byzantine_;

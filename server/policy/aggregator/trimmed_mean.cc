@@ -7,7 +7,7 @@ std::shared_ptr<const Aggregator> TrimmedMean::read(ObjectReader& options) {
       static_cast<uint32_t>(options.integer("trim", 1, 1, kContributionsMax)));
 }
 
-Combination TrimmedMean::combine(std::span<const uint32_t>, const SquaredDistances&) const {
+Combination TrimmedMean::combine(std::span<const double>, const SquaredDistances&) const {
   return {.kind = Combination::Kind::trimmedMean, .weights = {}, .trim = trim_};
 }
 

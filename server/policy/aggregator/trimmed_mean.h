@@ -13,7 +13,7 @@ class TrimmedMean final : public Aggregator {
 
   std::string_view name() const override { return "trimmed_mean"; }
   uint32_t contributionsMin() const override { return 2 * trim_ + 1; }
-  Combination combine(std::span<const uint32_t> samples, const SquaredDistances&) const override;
+  Combination combine(std::span<const double> weights, const SquaredDistances&) const override;
 
  private:
   const uint32_t trim_;

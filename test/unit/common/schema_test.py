@@ -62,6 +62,10 @@ DOCUMENTS = [
     {"policy": {"type": "easgd"}},
     *({"policy": {"type": "local_sgd", "aggregator": {"type": type}}}
       for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum")),
+    *({"policy": {"type": "diloco", "aggregator": {"type": type}}, "optimizer": {"type": "sgd"}}
+      for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum")),
+    *({"policy": {"type": "diloco", "grace_ms": 9, "inner": {"type": type, "schedule": schedule}}, "optimizer": {"type": "sgd"}}
+      for type in ("adamw", "adam", "sgd") for schedule in ({}, {"type": "cosine", "total_steps": 10})),
     {"groups": [{"match": ["fc*", "conv1.bias"], "policy": {"type": "locked"}, "optimizer": {"type": "adam"}}]},
     {"auth": {"tokens": "tokens", "certificates": {"trainer-*": "trainer"}, "local": "reader"}},
     {"listen": ["tls://localhost:1"], "tls": {"certificate": "c.pem", "key": "c.key"}},
@@ -77,7 +81,7 @@ DOCUMENTS = [
 ]
 # Without a default in the schema: left out when not given …
 OPTIONAL = {"device", "devices", "index", "shards", "row_shards", "max_rows", "model", "world_size", "staleness", "max",
-            "delay_compensation", "clip", "evict", "admit", "auth", "engine", "replication", "tls", "certificate", "key", "certificates"}
+            "delay_compensation", "clip", "grace_ms", "evict", "admit", "auth", "engine", "replication", "tls", "certificate", "key", "certificates"}
 # … worked out from the machine, or read by editors only.
 COMPUTED = {"threads", "quorum"}
 FOR_EDITORS = {"$schema"}
@@ -226,11 +230,12 @@ class SchemaTest(unittest.TestCase):
                 VALIDATOR.validate(self.effective(document))
 
     def test_an_aggregator_by_its_type_alone(self):
-        for policy in ("sync", "local_sgd"):
+        for policy in ("sync", "local_sgd", "diloco"):
             for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum"):
-                short = {"policy": {"type": policy, "aggregator": type}}
+                short, whole = ({"policy": {"type": policy, "aggregator": given}, "optimizer": {"type": "sgd"}}
+                                for given in (type, {"type": type}))
                 VALIDATOR.validate(short)
-                self.assertEqual(self.effective(short), self.effective({"policy": {"type": policy, "aggregator": {"type": type}}}))
+                self.assertEqual(self.effective(short), self.effective(whole))
 
     def test_every_key_of_the_schema_is_read(self):
         read = set()
@@ -364,6 +369,10 @@ class SchemaTest(unittest.TestCase):
             {"policy": {"type": "locked", "staleness": {"rate": "inverse", "a": 1}}},
             {"policy": {"type": "locked", "delay_compensation": {}}},
             {"policy": {"type": "easgd", "clip": {"value": 1}}},
+            {"policy": {"type": "diloco", "clip": {"value": 1}}, "optimizer": {"type": "sgd"}},
+            {"policy": {"type": "diloco", "grace_ms": "auto"}, "optimizer": {"type": "sgd"}},
+            {"policy": {"type": "diloco", "inner": {"type": "adagrad"}}, "optimizer": {"type": "sgd"}},
+            {"policy": {"type": "diloco", "inner": {"schedule": {"type": "cosine"}}}, "optimizer": {"type": "sgd"}},
             {"groups": [{}]},
             {"groups": [{"match": []}]},
             {"groups": [{"match": 1}]},

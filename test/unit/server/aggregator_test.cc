@@ -14,7 +14,7 @@ namespace psd::aggregator_test {
 namespace {
 
 using Kind = Combination::Kind;
-using Samples = std::vector<uint32_t>;
+using Samples = std::vector<double>;
 
 std::shared_ptr<const Aggregator> parse(const std::string& json) {
   ObjectReader reader(nlohmann::ordered_json::parse(json));

@@ -187,7 +187,7 @@ TEST_CASE("each wrong value has its one line") {
        "policy.bound: no key of type 'hogwild'; valid keys: type, staleness, clip"},
       {R"({"limits": {"conections": 1}})", "limits.conections: unknown key; did you mean 'connections'?"},
       {R"({"policy": {"type": "lockd"}})",
-       R"(policy.type: must be one of "hogwild", "locked", "bounded_staleness", "sync", "easgd", "local_sgd", not "lockd"; did you mean "locked"?)"},
+       R"(policy.type: must be one of "hogwild", "locked", "bounded_staleness", "sync", "easgd", "local_sgd", "diloco", not "lockd"; did you mean "locked"?)"},
       {R"({"optimizer": {"lr": "fast"}})", "optimizer.lr: must be a number from 0 to 1000000, not \"fast\""},
       {R"({"optimizer": {"lr": -0.1}})", "optimizer.lr: must be a number from 0 to 1000000, not -0.1"},
       {R"({"listen": "tcp://a:1"})", "listen: must be a list, not \"tcp://a:1\""},
@@ -233,6 +233,29 @@ TEST_CASE("each wrong value has its one line") {
        "codecs.push.default: codec 'dgc:fraction=0.01,momentum=0.9' has a momentum, which does not go with "
        "policy "
        "'easgd', whose trainers push no gradients; dgc:momentum=0 goes with any"},
+      {R"({"policy": {"type": "diloco"}})",
+       "optimizer: must be given under policy diloco: it steps with what trainers come to in `period` steps "
+       "of "
+       "`inner`; to begin with, {\"type\": \"sgd\", \"lr\": 0.7, \"momentum\": 0.9, \"nesterov\": true}"},
+      {R"({"policy": {"type": "diloco", "grace_ms": 9, "backup_trainers": 1}, "optimizer": {}})",
+       "policy.grace_ms: does not go with backup_trainers: a round that has a quorum closes after the grace, "
+       "whoever is missing"},
+      {R"({"policy": {"type": "diloco", "aggregator": "median", "weights": "equal"}, "optimizer": {}})",
+       "policy.weights: goes with aggregator mean; median counts all contributions alike"},
+      {R"({"policy": {"type": "diloco", "inner": {"type": "sgd", "nesterov": true}}, "optimizer": {}})",
+       "policy.inner.nesterov: Nesterov momentum requires a momentum"},
+      {R"({"policy": {"type": "diloco", "inner": {"type": "sgd", "eps": 1}}, "optimizer": {}})",
+       "policy.inner.eps: no key of type 'sgd'; valid keys: type, lr, weight_decay, momentum, nesterov, "
+       "schedule"},
+      {R"({"policy": {"type": "diloco", "inner": {"schedule": {"type": "cosine"}}}, "optimizer": {}})",
+       "policy.inner.schedule.total_steps: is needed by type 'cosine'"},
+      {R"({"policy": {"type": "diloco", "clip": {"value": 1}}, "optimizer": {}})",
+       "policy.clip: is for gradients; under this policy trainers push differences of parameters"},
+      {R"({"policy": {"type": "diloco"}, "optimizer": {}, "groups": [{"match": "w"}]})",
+       "groups: do not go with policy diloco, whose trainers take steps of the whole model by themselves"},
+      {R"({"policy": {"type": "sync", "grace_ms": 9}})",
+       "policy.grace_ms: no key of type 'sync'; valid keys: type, aggregator, backup_trainers, "
+       "start_trainers, quorum, round_timeout_ms, on_timeout, clip"},
       {R"({"exit_when_done": "yes"})", "exit_when_done: must be true or false, not \"yes\""},
       {R"({"save": 1})", "save: must be a string, not 1"},
       {R"({"log": {"level": "loud"}})",
@@ -401,6 +424,13 @@ TEST_CASE("where trainers take the steps, their optimizer is named, and the daem
       groupsOf(R"({"policy": {"type": "local_sgd"}, "optimizer": {"type": "sgd", "lr": 0.5}})");
   CHECK(describeOptimizers(local) == "sgd lr=0.5");
   CHECK(local[0].optimizer.describe() != "sgd lr=0.5");
+  const auto diloco =
+      groupsOf(R"({"policy": {"type": "diloco", "period": 50, "inner": {"type": "adam"}, "grace_ms": 0},
+                   "optimizer": {"type": "sgd", "lr": 0.7}})");
+  CHECK(describeOptimizers(diloco) == "sgd lr=0.7, in trainers adam lr=0.001");
+  CHECK(diloco[0].optimizer.describe() == "sgd lr=0.7");
+  CHECK(diloco[0].policy.local.period == 50);
+  CHECK(diloco[0].policy.local.endsEarly);
 }
 
 TEST_CASE("a tensor belongs to the first group that matches it") {

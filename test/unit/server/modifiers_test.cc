@@ -78,7 +78,8 @@ TEST_CASE("each policy takes the modifiers that go with it, and says why it take
   const std::vector<std::pair<std::string, std::vector<bool>>> expected = {
       {"hogwild", {true, false, true, false}},         {"locked", {true, true, true, true}},
       {"bounded_staleness", {true, true, true, true}}, {"sync", {false, false, true, true}},
-      {"easgd", {false, false, false, false}},         {"local_sgd", {false, false, false, false}}};
+      {"easgd", {false, false, false, false}},         {"local_sgd", {false, false, false, false}},
+      {"diloco", {false, false, false, false}}};
   for (const auto& [type, takes] : expected) {
     for (size_t i = 0; i < modifiers.size(); i++) {
       INFO(type << ", " << modifiers[i].first);

@@ -86,6 +86,31 @@ TEST_CASE(
                                            "refused    connections_dropped 1 refused_slices 4\n"));
 }
 
+TEST_CASE("rounds are told of where somebody can be left out") {
+  DaemonStatus status = sampleStatus();
+  status.rounds = {{.group = "others", .policy = "sync", .closed = 5, .in = {0, 1}}};
+  CHECK(statusTable(status).find("rounds ") == std::string::npos);
+  RoundsStatus& rounds = status.rounds.front();
+  rounds.openSeconds = 1.25;
+  rounds.leftOut = {{.rank = 2, .rounds = 3, .running = 1}};
+  CHECK(statusTable(status).find("rounds     5 closed (sync of others); last: ranks 0, 1 in 1.2 s; "
+                                 "left out: rank 2 of 3 round(s)\n") != std::string::npos);
+  rounds = {.group = "others",
+            .policy = "diloco",
+            .closed = 9,
+            .in = {0, 1},
+            .missing = {2},
+            .openSeconds = 4,
+            .graceSeconds = 2,
+            .here = {1},
+            .graceLeftSeconds = 0.5,
+            .leftOut = {{.rank = 2, .rounds = 12, .running = 12}}};
+  CHECK(statusTable(status).find(
+            "rounds     9 closed (diloco of others); last: ranks 0, 1 in 4.0 s, grace 2.0 s; "
+            "left out: rank 2 of 12 round(s), the last 12 in a row; now here: ranks 1, "
+            "grace left 500 ms\n") != std::string::npos);
+}
+
 TEST_CASE("whatever texts and numbers a daemon sends, each line stays one") {
   DaemonStatus status = sampleStatus();
   const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
@@ -100,7 +125,7 @@ TEST_CASE("whatever texts and numbers a daemon sends, each line stays one") {
         .count = 1, .sum = -1, .most = 1e308, .buckets = {{-1., 1}, {std::nullopt, 1}}};
   }
   const std::string table = statusTable(status);
-  CHECK(lines(table) == before + 3);  // the other histograms
+  CHECK(lines(table) == before + 4);  // the other histograms
   CHECK(table.find('\x1b') == std::string::npos);
 }
 

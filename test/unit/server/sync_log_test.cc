@@ -78,7 +78,8 @@ CheckpointSource sourceOf(ServedStore& served) {
 TEST_CASE("rounds are written down, and repeated bit for bit") {
   const TestDevice device = eachDevice();
   INFO(device.name);
-  const std::string policy = GENERATE("sync", "local_sgd"), aggregator = GENERATE("mean", "median", "krum");
+  const std::string policy = GENERATE("sync", "local_sgd", "diloco"),
+                    aggregator = GENERATE("mean", "median", "krum");
   MemoryEnv env;
   TestLoop loop;
   const std::string options = R"({"aggregator": {"type": ")" + aggregator + R"("}, "start_trainers": 5})";

@@ -1,6 +1,7 @@
 #include "server/policy/sync_rounds.h"
 
 #include <cmath>
+#include <random>
 
 #include "test/support/catch.h"
 
@@ -92,6 +93,91 @@ TEST_CASE("with backup trainers the first N of N + b close a round") {
   give(sync, kC, 5);
   give(sync, kB, 6);
   CHECK(complete(sync, kA, 7).missing == Sessions{kD});
+}
+
+TEST_CASE("with a grace a round closes so long after its quorum, or when nobody is missing") {
+  SyncRounds sync = rounds({kA, kB, kC}, {.quorum = 2, .grace = milliseconds(100)});
+  give(sync, kA, 5);
+  CHECK_FALSE(sync.deadline());
+  CHECK_FALSE(sync.closingSince());
+  give(sync, kB, 20);
+  CHECK(sync.closingSince() == at(20));
+  CHECK(sync.deadline() == at(120));
+  CHECK_FALSE(sync.tick(at(119)));
+  const auto end = sync.tick(at(121));
+  REQUIRE(end);
+  CHECK(end->how == How::closed);
+  CHECK(end->contributors == Sessions{kA, kB});
+  CHECK(end->missing == Sessions{kC});
+  CHECK(std::abs(end->graceSeconds - 0.101) < 1e-9);
+  CHECK_FALSE(sync.closingSince());
+  give(sync, kC, 130);
+  give(sync, kB, 140);
+  const RoundEnd whole = complete(sync, kA, 150);
+  CHECK(whole.missing.empty());
+  CHECK(std::abs(whole.graceSeconds - 0.01) < 1e-9);
+}
+
+TEST_CASE("a grace of nothing closes a round with its quorum, and never the first one before its start") {
+  SyncRounds sync = rounds({kA, kB, kC}, {.quorum = 2, .startTrainers = 4, .grace = milliseconds(0)});
+  give(sync, kA, 1);
+  give(sync, kB, 2);
+  CHECK_FALSE(sync.tick(at(1000)));
+  const auto end = sync.join(kD, at(1001));
+  REQUIRE(end);
+  CHECK(end->contributors == Sessions{kA, kB});
+  give(sync, kC, 1002);
+  CHECK(complete(sync, kD, 1003).contributors == Sessions{kC, kD});
+}
+
+TEST_CASE("of a grace and a timeout the earlier one ends a round") {
+  SyncRounds sync = rounds(
+      {kA, kB, kC},
+      {.quorum = 2, .timeout = milliseconds(50), .grace = milliseconds(100), .proceedOnTimeout = false});
+  give(sync, kA, 0);
+  give(sync, kB, 10);
+  const auto failed = sync.tick(at(50));
+  REQUIRE(failed);
+  CHECK(failed->how == How::timedOut);
+  SyncRounds other = rounds(
+      {kA, kB, kC},
+      {.quorum = 2, .timeout = milliseconds(500), .grace = milliseconds(100), .proceedOnTimeout = false});
+  give(other, kA, 0);
+  give(other, kB, 10);
+  const auto closed = other.tick(at(110));
+  REQUIRE(closed);
+  CHECK(closed->how == How::closed);
+}
+
+TEST_CASE("whatever the schedule, a round with a grace closes neither before its quorum nor long after it") {
+  for (uint32_t seed = 0; seed < 1000; seed++) {
+    std::mt19937 random(seed);
+    const Sessions trainers = {kA, kB, kC, kD};
+    const uint32_t quorum = 1 + random() % 4;
+    SyncRounds sync = rounds(trainers, {.quorum = quorum, .grace = milliseconds(30)});
+    size_t given = 0;
+    std::optional<int> quorumAt;
+    for (int ms = 1; ms < 400; ms++) {
+      const uint64_t before = sync.number();
+      std::optional<RoundEnd> end = sync.tick(at(ms));
+      if (!end && random() % 10 == 0) {
+        auto answer = sync.contribute(trainers[random() % 4], before, at(ms));
+        given += answer.contribution == Contribution::taken;
+        if (given == quorum && !quorumAt) quorumAt = ms;
+        end = answer.end;
+      }
+      if (!end) {
+        if (quorumAt) REQUIRE(ms < *quorumAt + 30);
+        continue;
+      }
+      REQUIRE(end->how == How::closed);
+      REQUIRE(end->contributors.size() == given);
+      REQUIRE(given >= quorum);
+      REQUIRE(sync.number() == before + 1);
+      given = 0;
+      quorumAt.reset();
+    }
+  }
 }
 
 TEST_CASE("as many backup trainers as trainers still leave one to wait for") {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -67,7 +68,9 @@ struct FakeDaemon {
   std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> rows;  ///< that were pushed, by table and id
   std::vector<uint64_t> steps;                                       ///< of every push, in order
   std::vector<uint32_t> samples;                                     ///< of every push, in order
-  std::vector<uint64_t> staleness;                                   ///< of every push, in order
+  std::vector<uint32_t> localSteps;                                  ///< of every push, in order
+  std::deque<std::optional<RoundDue>> dues;  ///< what the next calls of roundDue() say; nothing: not done yet
+  std::vector<uint64_t> staleness;           ///< of every push, in order
   /// What becomes of the next pushes; of more: applied. While one is dropped, other trainers make a version.
   std::deque<PushOutcome> outcomes;
   int left = 0;
@@ -78,6 +81,7 @@ struct FakeDaemon {
   bool isSlow = false;  ///< no call is done before it is waited for
   int openPulls = 0;    ///< of a slow daemon: not waited for yet
   int openPushes = 0;
+  int openDues = 0;
   int mostOpenPushes = 0;
   std::vector<const float*> destinations;  ///< of every pull, in order
   std::vector<uint64_t> pulledRows;        ///< of every pull, in order
@@ -141,7 +145,7 @@ class FakeClient : public Client {
     return daemon_.isSlow ? slow<PullInfo>(info, daemon_.openPulls) : ready<PullInfo>(info);
   }
 
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
                          const std::vector<Version>& basis, const RowBatch* rows) override {
     if (step.value == daemon_.failPushAtStep) return answer(daemon_.failure);
     if (!isFinite(gradient)) return answer(Error{ErrorCode::nonFinite, "refused"});
@@ -149,7 +153,8 @@ class FakeClient : public Client {
       if (!isFinite(rows->gradients(table))) return answer(Error{ErrorCode::nonFinite, "refused"});
     }
     daemon_.steps.push_back(step.value);
-    daemon_.samples.push_back(samples);
+    daemon_.samples.push_back(behind.samples);
+    daemon_.localSteps.push_back(behind.localSteps);
     const uint64_t staleness = daemon_.version++ - basis.at(0).value;
     daemon_.staleness.push_back(staleness);
     PushOutcome outcome = PushOutcome::applied;
@@ -166,9 +171,19 @@ class FakeClient : public Client {
     return answer(PushInfo{{Version{daemon_.version}}, staleness, 0.0, outcome});
   }
 
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
                                          const std::vector<Version>& basis, const RowBatch* rows) override {
-    return std::make_unique<LatePush>([=, this] { return push(step, gradient, samples, basis, rows); });
+    return std::make_unique<LatePush>([=, this] { return push(step, gradient, behind, basis, rows); });
+  }
+
+  Pending<RoundDue> roundDue(Version) override {
+    std::optional<RoundDue> due;
+    if (!daemon_.dues.empty()) {
+      due = daemon_.dues.front();
+      daemon_.dues.pop_front();
+    }
+    if (due) return ready<RoundDue>(*due);
+    return slow<RoundDue>(RoundDue::closed, daemon_.openDues);
   }
 
   void interrupt() override {}

@@ -111,6 +111,45 @@ TEST_CASE("EASGD moves the trainer and the centre by the same difference") {
   CHECK(daemon.version == 4);
 }
 
+TEST_CASE("the rate of an inner optimizer follows the rounds of the run, not the learner's own steps") {
+  FakeDaemon daemon;
+  daemon.local = {.period = 4, .inner = InnerOptimizer{.rate = 0.5, .warmupSteps = 100, .totalSteps = 200}};
+  daemon.version = 11;  // rounds before this learner came
+  FakeClient client(daemon);
+  SoftmaxModel model;
+  const auto data = makeSynthetic(kSamples, Split::train, 1);
+  TrainingLoop loop(client, model, *data, steps(6));
+  PSD_REQUIRE_OK(loop.join());
+  struct Rates : LoopObserver {
+    void onStep(const StepReport& report) override { all.push_back(*report.rate); }
+    std::vector<double> all;
+  } rates;
+  PSD_REQUIRE_OK(loop.run({&rates}, [] { return false; }));
+  std::vector<double> expected;
+  for (uint64_t step = 45; step <= 50; step++) expected.push_back(daemon.local.inner->rateAt(step));
+  CHECK(rates.all == expected);
+  CHECK(daemon.localSteps == std::vector<uint32_t>{4, 2});
+}
+
+TEST_CASE(
+    "where the round is about to close a learner pushes what it has, and drops it where it has closed") {
+  FakeDaemon daemon;
+  daemon.local = {.period = 4, .inner = InnerOptimizer{.rate = kRate}, .endsEarly = true};
+  daemon.learningRate = 1;
+  daemon.dues = {RoundDue::closing, std::nullopt, RoundDue::closed};
+  FakeClient client(daemon);
+  SoftmaxModel model;
+  const auto data = makeSynthetic(kSamples, Split::train, 1);
+  TrainingLoop loop(client, model, *data, steps(8));
+  PSD_REQUIRE_OK(loop.join());
+  const auto summary = loop.run({}, [] { return false; });
+  PSD_REQUIRE_OK(summary);
+  // One step that was called for, a whole period, one step in vain, and what is left of eight steps.
+  CHECK(daemon.localSteps == std::vector<uint32_t>{1, 4, 2});
+  CHECK(daemon.samples == std::vector<uint32_t>{kBatch, 4 * kBatch, 2 * kBatch});
+  CHECK(summary->late == 1);
+}
+
 TEST_CASE("steps by itself do not overlap with transfers") {
   FakeDaemon daemon;
   daemon.local = {4, kRate, 0};

@@ -11,7 +11,7 @@
 namespace psd {
 
 /// Words of a push without its gradient, so that the message is one segment.
-inline constexpr capnp::MessageSize kPushCall{24, 0};
+inline constexpr capnp::MessageSize kPushCall{25, 0};
 
 /// Sets what a push says besides where its gradient is.
 inline void describe(schema::PushHead::Builder head, const PushRequest& push, const Slice& slice) {
@@ -21,6 +21,7 @@ inline void describe(schema::PushHead::Builder head, const PushRequest& push, co
   head.setOffset(slice.offset);
   head.setBasis(shard < push.basis.size() ? push.basis[shard].value : 0);
   head.setSamples(push.samples);
+  head.setLocalSteps(push.localSteps);
   head.setParts(push.parts);
   head.setTotal(slice.total);
 }

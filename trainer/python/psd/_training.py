@@ -38,4 +38,4 @@ class Training:
             self.client.leave()
             raise InvalidArgument(f"the daemon's policy is {info.policy}, under which trainers take steps by themselves; "
                                   f"{type(self).__module__}.{type(self).__name__} pushes every gradient: choose hogwild, "
-                                  "locked, bounded_staleness or sync")
+                                  "locked, bounded_staleness or sync (psd.torch.DiLoCo is for diloco)")

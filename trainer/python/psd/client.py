@@ -165,16 +165,16 @@ class Client:
         return self._client.pull(into, rows)
 
     def push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
-             rows: _psd.Rows | None = None) -> _psd.PushInfo:
+             rows: _psd.Rows | None = None, local_steps: int = 0) -> _psd.PushInfo:
         """Pushes one gradient, of `samples` examples, and waits for what becomes of it. `basis`: the versions it was computed
-        from; None: those of the newest pull()."""
-        return self.begin_push(gradient, samples, basis=basis, rows=rows).wait()
+        from; None: those of the newest pull(). `local_steps`: under a policy of local steps, how many the difference is of."""
+        return self.begin_push(gradient, samples, basis=basis, rows=rows, local_steps=local_steps).wait()
 
     def begin_push(self, gradient: Any, samples: int = 1, *, basis: Sequence[int] | None = None,
-                   rows: _psd.Rows | None = None) -> _psd.PendingPush:
+                   rows: _psd.Rows | None = None, local_steps: int = 0) -> _psd.PendingPush:
         """Begins a push; the arrays stay as they are until its answer is there."""
         with self._numbering:
-            pending = self._client.push(self.step + 1, gradient, samples, self._basis(basis), rows)
+            pending = self._client.push(self.step + 1, gradient, samples, self._basis(basis), rows, local_steps)
             self.step += 1
         return pending
 
@@ -186,6 +186,11 @@ class Client:
             push = self._client.begin_push(self.step + 1, gradient, samples, self._basis(basis), rows)
             self.step += 1
         return push
+
+    def round_due(self) -> _psd.PendingRoundDue:
+        """Under a policy whose rounds close after a grace (info.ends_early): is done when the round that began with the newest
+        pull is about to close without this trainer ("closing"), or has closed ("closed"). An error: ask again."""
+        return self._client.round_due(self.versions[0])
 
     def rows(self) -> _psd.Rows:
         """An empty batch of rows of the model's tables: make([(table, ids), …]) says which, before a pull."""

@@ -13,11 +13,13 @@ import torch
 
 from . import _psd
 from ._dealt_sampler import DealtSampler
+from ._diloco import DiLoCo
+from ._parameters import check_dtypes
 from ._training import Training
 from .client import Client, Model, Table
 from .errors import Error, InvalidArgument
 
-__all__ = ["DealtSampler", "Embedding", "Optimizer"]
+__all__ = ["DealtSampler", "DiLoCo", "Embedding", "Optimizer"]
 
 _log = logging.getLogger("psd")
 _NOTHING = np.zeros(0, np.float32)
@@ -127,7 +129,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         """Pushes the gradients, waits for what becomes of them, and pulls the parameters. A parameter without a gradient
         counts as one whose gradient is zero. `samples`: of this step; None: those that a DealtSampler took for it, else what
         the optimizer was made with."""
-        _check_dtypes(self._parameters)
+        check_dtypes(self._parameters)
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -285,11 +287,4 @@ def _check(parameters: dict[str, torch.nn.Parameter], embeddings: list[Embedding
     for module in embeddings:
         if tables.setdefault(module.table.name, module.table) != module.table:
             raise InvalidArgument(f"two embeddings of table '{module.table.name}' differ in what its rows are")
-    _check_dtypes(parameters)
-
-
-def _check_dtypes(parameters: dict[str, torch.nn.Parameter]) -> None:
-    for key, parameter in parameters.items():
-        if parameter.dtype != torch.float32:
-            raise InvalidArgument(f"parameter '{key}' is {parameter.dtype}; the daemon's are torch.float32 (compute in fewer "
-                                  "bits with torch.autocast)")
+    check_dtypes(parameters)

@@ -1,0 +1,123 @@
+"""Learners under policy diloco: rounds that close without those that died or stand still, which come back in; a daemon
+that is killed; a learner that comes late."""
+
+import collections
+import json
+import re
+import signal
+
+import processes
+
+INNER = {"type": "adamw", "lr": 0.003}
+OUTER = '{"type":"sgd","lr":0.7,"momentum":0.9,"nesterov":true}'
+
+
+def rounds(status):
+    """Of the only group; before there is a model, of no round."""
+    return status["rounds"][0] if status["rounds"] else {"closed": 0, "in": []}
+
+
+class DiLoCo(processes.ProcessTest):
+    def diloco(self, *arguments, period=5, inner=INNER, optimizer=OUTER, **options):
+        """A daemon under the policy. Options are of the policy; others are keys with "__"."""
+        keys = {key if "__" in key or key == "durability" else f"policy__{key}": value for key, value in options.items()}
+        return self.daemon(*arguments, policy="diloco", optimizer=optimizer, shards=3, policy__period=period,
+                           policy__inner=inner, listen=(self.unix_address(),), **keys)
+
+    def test_learners_learn(self):
+        steps, period, learners = 100, 10, 3
+        daemon = self.diloco(period=period, start_trainers=learners)
+        trainers = [self.train(daemon.address, rank, learners, data="synthetic:3200", steps=steps) for rank in range(learners)]
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        status = daemon.until_status("all have left", lambda status: not status["trainers"])
+        self.assertEqual({shard["version"] for shard in status["shards"]}, {steps // period})
+        self.assertEqual(rounds(status)["closed"], steps // period)
+        self.assertEqual(status["counters"]["left_out"], 0)
+        self.assertEqual(status["counters"]["gradients"], learners * steps // period)
+        self.assertIn("in trainers adamw lr=0.003", status["optimizer"])
+        accuracy = float(re.search(r"test .*accuracy ([0-9.]+) %", trainers[0].out).group(1))
+        self.assertGreater(accuracy, 80, "a guess is right in 10 %")
+
+    def until_in(self, daemon, ranks):
+        """Until a round that begins after this call is made of exactly these."""
+        before = rounds(daemon.status())["closed"]
+        return daemon.until_status(f"ranks {ranks} are in a round", lambda status:
+                                   rounds(status)["closed"] > before + 1 and rounds(status)["in"] == ranks)
+
+    def test_nobody_waits_long_for_who_died_or_stands_still(self):
+        daemon = self.diloco(period=4, quorum=2, grace_ms=150, start_trainers=3)
+        learners = [self.train(daemon.address, rank, 3, steps=10_000_000) for rank in range(3)]
+        self.until_in(daemon, [0, 1, 2])
+        learners[2].signal(signal.SIGSTOP)
+        status = self.until_in(daemon, [0, 1])
+        self.assertEqual(len(status["trainers"]), 3, "it still counts as in")
+        self.assertEqual(rounds(status)["missing"], [2])
+        self.assertGreaterEqual(rounds(status)["grace_seconds"], 0.15)
+        left_out = rounds(status)["left_out"]
+        self.assertEqual([one["rank"] for one in left_out], [2])
+        self.assertGreaterEqual(left_out[0]["running"], 1)
+        table = self.start_psd("status", "--server", daemon.address)
+        self.assert_ends(table)
+        self.assertRegex(table.out, r"rounds +\d+ closed \(diloco of others\); last: ranks 0, 1 in .*, grace .*; left out: rank 2 of")
+        # What it had begun is of no use any more; then it is told when its rounds close, and is in again, though it
+        # began in the midst of one.
+        learners[2].signal(signal.SIGCONT)
+        self.until_in(daemon, [0, 1, 2])
+        learners[1].kill()
+        status = daemon.until_status("it counts as lost", lambda status: status["trainers_lost"] == 1)
+        self.until_in(daemon, [0, 2])
+        self.assertTrue(learners[0].runs() and learners[2].runs())
+
+    def test_no_answered_round_is_lost_with_the_daemon(self):
+        steps, period, learners = 120, 4, 2
+        saved = self.folder / "saved"
+        durability = {"type": "log", "path": str(saved)}
+        daemon = self.diloco(period=period, quorum=learners, durability=durability)
+        trainers = [self.train(daemon.address, rank, learners, steps=steps, more=("--retry-timeout", 60))
+                    for rank in range(learners)]
+        for after in (5, 15):
+            daemon.until_status("some rounds have closed",
+                                lambda status: status["shards"] and status["shards"][0]["version"] >= after)
+            answered = daemon.status()["shards"][0]["version"]
+            daemon.kill()
+            daemon = self.diloco(period=period, quorum=learners, durability=durability)
+            self.assertGreaterEqual(daemon.status()["shards"][0]["version"], answered)
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        status = daemon.until_status("all have left", lambda status: not status["trainers"])
+        self.assertEqual({shard["version"] for shard in status["shards"]}, {steps // period})
+        daemon.kill()
+        times = collections.Counter((update.shard, rank, step) for update in processes.read_log(saved)
+                                    for rank, _, step in update.pushes)
+        expected = {(shard, rank, step) for shard in range(3) for rank in range(learners)
+                    for step in range(1, steps // period + 1)}
+        # A checkpoint may have let go of the oldest records; none is there twice, and the newest are all there.
+        self.assertEqual(set(times.values()), {1})
+        self.assertLessEqual(set(times), expected)
+        self.assertIn((2, 1, steps // period), times)
+
+    def test_who_comes_late_has_the_rate_of_the_run(self):
+        warm_up = 1_000_000
+        inner = {"type": "sgd", "lr": 1.0, "schedule": {"warmup_steps": warm_up}}
+        daemon = self.diloco(period=3, inner=inner, optimizer='{"type":"sgd","lr":1}')
+        first_metrics, late_metrics = (self.folder / name for name in ("first.jsonl", "late.jsonl"))
+        self.train(daemon.address, 0, 2, steps=10_000_000, more=("--metrics", first_metrics))
+        before = daemon.until_status("rounds have closed", lambda status: rounds(status)["closed"] > 20)
+        late = self.train(daemon.address, 1, 2, steps=7, more=("--metrics", late_metrics))
+        self.assert_ends(late)
+
+        def steps_of(path):
+            lines = path.read_text().splitlines(keepends=True)
+            return [round(json.loads(line)["lr"] * warm_up) for line in lines if line.endswith("\n")]
+
+        mine = steps_of(late_metrics)
+        self.assertEqual(len(mine), 7)
+        self.assertGreater(mine[0], 3 * rounds(before)["closed"])
+        self.assertEqual(mine[0] % 3, 1, "it began a round")
+        processes.until("the first learner has come as far", lambda: steps_of(first_metrics)[-1] >= mine[-1])
+        self.assertLessEqual(set(mine), set(steps_of(first_metrics)), "steps of the run that the first one took as well")
+
+
+if __name__ == "__main__":
+    processes.main()

@@ -1,0 +1,175 @@
+"""psd.torch.DiLoCo: a local optimizer's steps, and one exchange after each `sync_every` of them."""
+
+import threading
+
+import processes
+import torch
+from torch import nn
+
+import psd
+import psd.torch
+
+PERIOD = 5
+OUTER = '{"type":"sgd","lr":0.7,"momentum":0.9,"nesterov":true}'
+
+
+def make_model():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+
+
+def batches(count, seed=2):
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        x = torch.randn(32, 8, generator=generator)
+        yield x, x.sum(1, keepdim=True)
+
+
+def step(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+def by_hand(rounds, make_inner):
+    """DiLoCo of one learner by PyTorch's optimizers."""
+    model, outer = make_model(), make_model()
+    inner_steps = make_inner(model.parameters())
+    outer_steps = torch.optim.SGD(outer.parameters(), 0.7, 0.9, nesterov=True)
+    for number, (x, y) in enumerate(batches(rounds * PERIOD), 1):
+        step(model, inner_steps, x, y)
+        if number % PERIOD == 0:
+            for theirs, mine in zip(outer.parameters(), model.parameters()):
+                theirs.grad = theirs.detach() - mine.detach()
+            outer_steps.step()
+            model.load_state_dict(outer.state_dict())
+    return model
+
+
+class PythonDiLoCo(processes.ProcessTest):
+    def diloco(self, optimizer=OUTER, **options):
+        keys = {f"policy__{key}": value for key, value in options.items()}
+        return self.daemon(policy="diloco", optimizer=optimizer, policy__period=PERIOD, **keys)
+
+    def learner(self, daemon, model, inner, **options):
+        learner = psd.torch.DiLoCo(model, inner, daemon.address, **options)
+        self.addCleanup(learner.client.close)
+        return learner
+
+    def test_one_learner_is_both_optimizers_by_hand(self):
+        for make_inner in (lambda parameters: torch.optim.AdamW(parameters, 0.01),
+                           lambda parameters: torch.optim.SGD(parameters, 0.05, 0.9)):
+            daemon, model, rounds = self.diloco(), make_model(), 6
+            inner = make_inner(model.parameters())
+            with self.learner(daemon, model, inner, rank=0, world_size=1, sync_every=PERIOD) as learner:
+                for x, y in batches(rounds * PERIOD):
+                    step(model, inner, x, y)
+                self.assertEqual(learner.rounds, rounds)
+                self.assertEqual(learner.progress, rounds * PERIOD)
+                self.assertEqual(learner.last_push.outcome, "applied")
+            for mine, expected in zip(model.parameters(), by_hand(rounds, make_inner).parameters()):
+                torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-5)
+
+    def test_what_is_left_is_exchanged_at_the_end(self):
+        daemon, model = self.diloco(optimizer='{"type":"sgd","lr":1}'), make_model()
+        inner = torch.optim.SGD(model.parameters(), 0.05)
+        with self.learner(daemon, model, inner, rank=0, world_size=1):
+            for x, y in batches(PERIOD + 2):
+                step(model, inner, x, y)
+        local = make_model()
+        steps = torch.optim.SGD(local.parameters(), 0.05)
+        for x, y in batches(PERIOD + 2):
+            step(local, steps, x, y)
+        for mine, expected in zip(model.parameters(), local.parameters()):
+            torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-6)
+        self.assertEqual({shard["version"] for shard in daemon.status()["shards"]}, {2})
+        step(model, inner, x, y)  # the hooks are gone with the connection
+
+    def test_learners_of_a_round_go_on_from_the_same_parameters(self):
+        daemon, learners, rounds = self.diloco(start_trainers=2), 2, 8
+        models, losses, failures = [make_model() for _ in range(learners)], [[] for _ in range(learners)], []
+
+        def run(rank):
+            try:
+                inner = torch.optim.AdamW(models[rank].parameters(), 0.01)
+                with self.learner(daemon, models[rank], inner, rank=rank, world_size=learners, samples=32):
+                    for x, y in batches(rounds * PERIOD, seed=rank):
+                        losses[rank].append(step(models[rank], inner, x, y))
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(learners)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(processes.WAIT_S)
+        self.assertEqual(failures, [])
+        for one, other in zip(models[0].parameters(), models[1].parameters()):
+            torch.testing.assert_close(one, other, rtol=0, atol=0)
+        for mine in losses:
+            self.assertLess(sum(mine[-5:]), 0.5 * sum(mine[:5]))
+        self.assertEqual(daemon.status()["counters"]["gradients"], learners * rounds)
+
+    def test_the_rate_follows_the_run(self):
+        daemon = self.diloco(optimizer='{"type":"sgd","lr":1}')
+        model = make_model()
+        inner = torch.optim.SGD(model.parameters(), 0.1)
+        with self.learner(daemon, model, inner, rank=0, world_size=2):
+            for x, y in batches(3 * PERIOD):
+                step(model, inner, x, y)
+        late_model, seen = make_model(), []
+        late = torch.optim.SGD(late_model.parameters(), 0.1)
+
+        def half_life(progress):
+            seen.append(progress)
+            return 0.5 ** progress
+
+        with self.learner(daemon, late_model, late, rank=1, world_size=2, lr_lambda=half_life):
+            for x, y in batches(2):
+                step(late_model, late, x, y)
+        self.assertEqual(seen, [3 * PERIOD, 3 * PERIOD + 1])
+        self.assertEqual(late.param_groups[0]["lr"], 0.1 * 0.5 ** (3 * PERIOD + 1))
+
+    def test_who_is_missing_is_told_before_the_round_closes(self):
+        daemon = self.diloco(quorum=1, grace_ms=60_000, start_trainers=2)
+        models = [make_model(), make_model()]
+        inners = [torch.optim.SGD(model.parameters(), 0.01) for model in models]
+        quick, slow = (self.learner(daemon, models[rank], inners[rank], rank=rank, world_size=2) for rank in range(2))
+        done = threading.Event()
+
+        def run():
+            for x, y in batches(PERIOD):
+                step(models[0], inners[0], x, y)
+            done.set()
+
+        threading.Thread(target=run, daemon=True).start()
+        daemon.until_status("the quick one is there", lambda status: status["rounds"][0]["here"] == [0])
+        (x, y), = batches(1)
+        steps = 0
+        while slow.last_push is None and steps < PERIOD:
+            processes.until("the slow one is told", lambda: slow._due.done)
+            step(models[1], inners[1], x, y)
+            steps += 1
+        self.assertEqual(steps, 1)
+        self.assertEqual(slow.last_push.outcome, "applied")
+        self.assertTrue(done.wait(processes.WAIT_S))
+        self.assertEqual(daemon.status()["rounds"][0]["in"], [0, 1])
+        quick.close()
+        slow.close()
+
+    def test_what_does_not_go_is_refused(self):
+        daemon, model = self.diloco(), make_model()
+        inner = torch.optim.SGD(model.parameters(), 0.1)
+        with self.assertRaisesRegex(psd.InvalidArgument, "sync_every is 4, and the daemon's policy.period 5"):
+            psd.torch.DiLoCo(model, inner, daemon.address, rank=0, world_size=1, sync_every=4)
+        with self.assertRaisesRegex(psd.InvalidArgument, "policy is diloco.*psd.torch.DiLoCo is for diloco"):
+            psd.torch.Optimizer(model, daemon.address, rank=0, world_size=1)
+        other = self.daemon(policy="locked")
+        with self.assertRaisesRegex(psd.InvalidArgument, "policy is locked; psd.torch.DiLoCo needs diloco"):
+            psd.torch.DiLoCo(model, inner, other.address, rank=0, world_size=1)
+
+
+if __name__ == "__main__":
+    processes.main()

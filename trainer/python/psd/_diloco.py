@@ -1,0 +1,162 @@
+"""DiLoCo for PyTorch: psd.torch.DiLoCo beside a local optimizer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from . import _psd
+from ._parameters import check_dtypes
+from ._training import Training
+from .client import Client, Model
+from .errors import Error, InvalidArgument
+
+_log = logging.getLogger("psd")
+
+
+class DiLoCo(Training):
+    """Training with little communication under the daemon's policy `diloco`: `inner_optimizer`, any of torch.optim, takes
+    `sync_every` steps; then what they came to goes to the daemon, which makes one outer step of what all learners of the
+    round came to, and the model goes on from there. The training loop stays as it is: the optimizer's step() does it.
+
+    Those parameters of `model` that require a gradient when this is made are the daemon's model, by name and shape; they
+    must be float32. The first learner's become the model's; the others take over what is there. Buffers and the state of
+    the inner optimizer stay each learner's own, over all rounds. The daemon's `policy.inner` is for psd-trainer and means
+    nothing here.
+    """
+
+    def __init__(self, model: torch.nn.Module, inner_optimizer: torch.optim.Optimizer, server: str | None = None, *,
+                 sync_every: int | None = None, rank: int | None = None, world_size: int | None = None,
+                 name: str | None = None, samples: int = 1, lr_lambda: Callable[[int], float] | None = None, **options: Any):
+        """`server`, `rank`, `world_size`: as psd.Client has them, from the environment of torchrun where None. `sync_every`:
+        steps between two exchanges; the daemon's `policy.period` says it, and another number is refused. `samples`: examples
+        (or tokens) behind each step, by which rounds weigh it. `lr_lambda`: each step's learning rate is that with which the
+        inner optimizer was made times lr_lambda(progress); unlike with LambdaLR that is the run's progress, so that who comes
+        late or comes back has the rate of the others. `options`: of psd.Client."""
+        self.inner_optimizer = inner_optimizer
+        self._parameters = {key: value for key, value in model.named_parameters() if value.requires_grad}
+        if not self._parameters:
+            raise InvalidArgument("the model has no parameter that requires a gradient")
+        check_dtypes(self._parameters)
+        self.samples = samples
+        """Behind each step from now on."""
+        self.late = 0
+        """Times that what this learner came to was dropped, since its round had closed."""
+        self.last_push: _psd.PushInfo | None = None
+        """What became of the newest exchange: a psd.PushInfo."""
+        self._lr_lambda = lr_lambda
+        self._steps = self._samples = 0  # since the last exchange
+        self._due: _psd.PendingRoundDue | None = None
+        self.model = Model.of(name or type(model).__name__, self._parameters)
+        # Where the round began, which is also what to bring to a daemon that lost its model; what the steps came to.
+        self._start, self._difference = self.model.zeros(), self.model.zeros()
+        self._start_of, self._difference_of = self._views(self._start), self._views(self._difference)
+        for key, parameter in self._parameters.items():
+            self._start_of[key].copy_(parameter.detach())
+        self.client = Client(server, **options)
+        try:
+            self._info = self.client.join(self.model, self._start, rank, world_size)
+            self._check(sync_every)
+            self._begin_round()
+        except BaseException:
+            self.client.close()
+            raise
+        self._hooks = [inner_optimizer.register_step_post_hook(lambda *_: self._stepped())]
+        if lr_lambda is not None:
+            self._hooks.append(inner_optimizer.register_step_pre_hook(lambda *_: self._set_rates()))
+        if buffers := [key for key, buffer in model.named_buffers() if buffer.is_floating_point()]:
+            _log.info("buffers stay each learner's own: %s", ", ".join(buffers))
+
+    @property
+    def rank(self) -> int:
+        return self._info.rank
+
+    @property
+    def sync_every(self) -> int:
+        """Steps between two exchanges, as the daemon says."""
+        return self._info.local_period
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of the run, of all learners, before the one that this learner computes for."""
+        return self.client.versions[0]
+
+    @property
+    def progress(self) -> int:
+        """Inner steps that the run has behind it: those of its rounds, and of this learner since."""
+        return self.rounds * self.sync_every + self._steps
+
+    def sync(self) -> None:
+        """Exchanges now what the steps since the last exchange came to; nothing where there were none. Waits for the round."""
+        if self._steps == 0:
+            return
+        with torch.no_grad():
+            for key, parameter in self._parameters.items():
+                self._difference_of[key].copy_(self._start_of[key] - parameter.detach().to("cpu"))
+        self.last_push = self.client.push(self._difference, self._samples, local_steps=self._steps)
+        if self.last_push.outcome != "applied":
+            self.late += 1
+        self._begin_round()
+
+    def close(self) -> None:
+        """Exchanges what is left, says goodbye and closes the connection. The model keeps the parameters that it then has."""
+        try:
+            self.sync()
+        finally:
+            for hook in self._hooks:
+                hook.remove()
+            super().close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a psd.torch.DiLoCo cannot be pickled: it is a connection; make one in each process")
+
+    def _check(self, sync_every: int | None) -> None:
+        info = self._info
+        if not info.inner:
+            self.client.leave()
+            raise InvalidArgument(f"the daemon's policy is {info.policy}; psd.torch.DiLoCo needs diloco")
+        if sync_every is not None and sync_every != info.local_period:
+            self.client.leave()
+            raise InvalidArgument(f"sync_every is {sync_every}, and the daemon's policy.period {info.local_period}, which all "
+                                  "learners share: leave sync_every out, or change the period")
+
+    def _views(self, flat: np.ndarray) -> dict[str, torch.Tensor]:
+        return {key: torch.from_numpy(view) for key, view in self.model.views(flat).items()}
+
+    @torch.no_grad()
+    def _begin_round(self) -> None:
+        self.client.pull(self._start)
+        for key, parameter in self._parameters.items():
+            parameter.copy_(self._start_of[key])
+        self._steps = self._samples = 0
+        self._due = self.client.round_due() if self._info.ends_early else None
+
+    def _round_due(self) -> str | None:
+        """How the round stands: "closing", "closed", or None while it is open."""
+        if self._due is None or not self._due.done:
+            return None
+        try:
+            return self._due.wait()
+        except Error:  # the connection broke, which shows in the next exchange
+            self._due = self.client.round_due()
+            return None
+
+    def _set_rates(self) -> None:
+        assert self._lr_lambda is not None
+        factor = self._lr_lambda(self.progress)
+        for group in self.inner_optimizer.param_groups:
+            group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor
+
+    def _stepped(self) -> None:
+        self._steps += 1
+        self._samples += self.samples
+        due = self._round_due()
+        if due == "closed":
+            self.late += 1
+            self._begin_round()
+        elif due == "closing" or self._steps >= self.sync_every:
+            self.sync()
