@@ -38,9 +38,10 @@ def first_digits(data, count, folder):
 class Lab:
     """Runs psd-trainer simulate, each time against a psd of its own. Says on standard error what it does."""
 
-    def __init__(self, build, data, quick):
+    def __init__(self, build, data, ratings, quick):
         self.bin = build / "bin"
         self.data = data
+        self.ratings = ratings  # a folder of MovieLens, or None
         self.quick = quick
         for program in ("psd", "psd-trainer"):
             if not (self.bin / program).is_file():
@@ -80,6 +81,28 @@ class Lab:
             if keep:
                 report["values"] = values_of(folder / "model.safetensors")
         return report
+
+    def train_together(self, policy, optimizer, trainers, groups, *arguments):
+        """What eval says after real trainers, each a process of its own, have trained at once."""
+        with tempfile.TemporaryDirectory(prefix="psd-") as folder:
+            daemon = self.daemon(pathlib.Path(folder), policy, optimizer, groups=groups)
+            running = []
+            try:
+                daemon.await_ready()
+                where = ("--server", daemon.address["unix"], "--log-level", "error", *map(str, arguments))
+                for rank in range(trainers):
+                    running.append(subprocess.Popen(
+                        [self.bin / "psd-trainer", "train", "--rank", str(rank), "--world-size", str(trainers), "--threads", "1", *where],
+                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+                if any([trainer.wait(RUN_S) for trainer in running]):
+                    raise Failed("psd-trainer train failed")
+                model_and_data = [item for flag in ("--model", "--data") for item in (flag, where[where.index(flag) + 1])]
+                return self.ask("eval", *where[:4], *model_and_data, "--json")
+            finally:
+                for trainer in running:
+                    trainer.kill()
+                    trainer.wait()
+                daemon.end()
 
     def over_seeds(self, count, what, **arguments):
         """The reports of runs with other seeds."""

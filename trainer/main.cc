@@ -1,3 +1,7 @@
 #include "trainer/cli/commands.h"
+#include "trainer/cli/signal_thread.h"
 
-int main(int argc, char** argv) { return psd::runProgram(argc, argv); }
+int main(int argc, char** argv) {
+  const psd::SignalThread signals;
+  return psd::runProgram(argc, argv);
+}

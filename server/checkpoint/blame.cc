@@ -28,7 +28,9 @@ Blame::Blame(const ParameterStore& store)
   for (size_t i = 0; i < store.shardCount(); i++) ranges_.push_back(store.shard(i).range());
 }
 
-void Blame::before(uint32_t, std::span<const float> weights) { before_.assign(weights.begin(), weights.end()); }
+void Blame::before(uint32_t, std::span<const float> weights) {
+  before_.assign(weights.begin(), weights.end());
+}
 
 void Blame::after(const LogRecord& update, uint64_t version, std::span<const float> weights) {
   updates_++;
@@ -52,7 +54,8 @@ void Blame::keep(Tensor& tensor, double distance, const LogRecord& update, uint6
   Sum& sum = tensor.byRank[ranks];
   sum.updates++;
   sum.distance += distance;
-  const auto place = std::ranges::find_if(tensor.largest, [&](const Move& move) { return move.distance < distance; });
+  const auto place =
+      std::ranges::find_if(tensor.largest, [&](const Move& move) { return move.distance < distance; });
   if (place == tensor.largest.end() && tensor.largest.size() == kLargestKept) return;
   Move move{distance, update.shard.value, update.scalars.number, version, {}};
   for (const UpdateSource& source : update.sources) {

@@ -127,7 +127,9 @@ Status Replayer::run(const LogRecord& record) {
   return make(record);
 }
 
-uint64_t Replayer::reached(uint32_t block) const { return store_.block(block).version().value + passed_[block]; }
+uint64_t Replayer::reached(uint32_t block) const {
+  return store_.block(block).version().value + passed_[block];
+}
 
 Status Replayer::make(const LogRecord& record) {
   ParameterBlock& block = store_.block(record.shard.value);
@@ -136,7 +138,8 @@ Status Replayer::make(const LogRecord& record) {
   scalars.number = block.version().value + 1;
   scalars.before = block.stateBegan().value;
   if (record.ofRows) {
-    PSD_RETURN_IF_ERROR(applyRows(store_.rowShard(record.shard.value - store_.shardCount()), record, scalars));
+    PSD_RETURN_IF_ERROR(
+        applyRows(store_.rowShard(record.shard.value - store_.shardCount()), record, scalars));
   } else {
     Shard& shard = store_.shard(record.shard.value);
     if (watcher_) {
@@ -293,8 +296,9 @@ Result<OtherModel> rebuildChosen(
     const std::function<ReplayWatcher*(const ParameterStore& store)>& makeWatcher) {
   PSD_ASSIGN_OR_RETURN(Checkpoint newest, checkpointBefore(env, folder, until));
   if (newest.manifest.logSegment == 0) {
-    return Error{ErrorCode::invalidArgument,
-                 "'" + folder + "' has checkpoints without a log; expected the folder of durability.type log"};
+    return Error{
+        ErrorCode::invalidArgument,
+        "'" + folder + "' has checkpoints without a log; expected the folder of durability.type log"};
   }
   const Checkpoint first = oldestBefore(env, folder, std::move(newest));
   OtherModel model;

@@ -32,7 +32,11 @@ class Replayer {
   /// what became of the samples that were dealt; null: nobody does.
   explicit Replayer(ParameterStore& store, std::optional<Version> until = {},
                     SamplesReplay* samples = nullptr)
-      : store_(store), until_(until), samples_(samples), lanes_(store.makeLanes()), passed_(store.blockCount()) {}
+      : store_(store),
+        until_(until),
+        samples_(samples),
+        lanes_(store.makeLanes()),
+        passed_(store.blockCount()) {}
 
   /// From now on only those updates that `choice` takes are made, as if there had been no others: they count
   /// from the version that the shard has. `watcher` (null: nobody) looks on. Both outlive this.
@@ -62,8 +66,7 @@ class Replayer {
   Status make(const LogRecord& record);
   Result<std::span<const float>> weightsOf(Shard& shard);
   /// Applies an update to the elements of the shard that lack it.
-  Status apply(Shard& shard, const LogRecord& record, const Gradient& gradient,
-               const UpdateScalars& scalars);
+  Status apply(Shard& shard, const LogRecord& record, const Gradient& gradient, const UpdateScalars& scalars);
   /// Applies an update to the rows of the shard that lack it.
   static Status applyRows(RowShard& shard, const LogRecord& record, const UpdateScalars& scalars);
   Status runAll(std::vector<LogRecord> records);
@@ -95,13 +98,13 @@ Result<std::unique_ptr<ParameterStore>> rebuild(Env& env, const std::string& fol
 /// A model that is not as it was.
 struct OtherModel {
   std::unique_ptr<ParameterStore> store;
-  uint64_t checkpoint = 0;             ///< number of the one that it begins with
-  Version since;                       ///< the update of each shard, at most, that is in that checkpoint
+  uint64_t checkpoint = 0;            ///< number of the one that it begins with
+  Version since;                      ///< the update of each shard, at most, that is in that checkpoint
   uint64_t applied = 0, leftOut = 0;  ///< updates of shards
 };
-/// What becomes of a model when only the chosen updates are made. Begins with the oldest checkpoint from which
-/// the log goes on without a gap, whose own updates stay; `until` as for rebuild(), by the numbers of the log.
-/// `makeWatcher` (null: nobody) gives who looks on. Blocks.
+/// What becomes of a model when only the chosen updates are made. Begins with the oldest checkpoint from
+/// which the log goes on without a gap, whose own updates stay; `until` as for rebuild(), by the numbers of
+/// the log. `makeWatcher` (null: nobody) gives who looks on. Blocks.
 Result<OtherModel> rebuildChosen(
     Env& env, const std::string& folder, std::optional<Version> until, ReplayChoice choice,
     const std::function<ReplayWatcher*(const ParameterStore& store)>& makeWatcher);

@@ -27,11 +27,12 @@ Result<bool> ReplayChoice::takes(const LogRecord& update) {
   const auto wanted = std::ranges::count_if(ranks, [this](Rank rank) { return wants(rank); });
   if (wanted == 0) return false;
   if (static_cast<size_t>(wanted) == ranks.size()) return true;
-  return Error{ErrorCode::invalidArgument,
-               fmt::format("{}: update {} of shard {} is of a round of ranks {}, of which the log has what the round "
-                           "made of their gradients and not each of them; expected a log of updates of one push "
-                           "each (policy locked, bounded_staleness or easgd)",
-                           flagOf(what_), update.scalars.number, update.shard.value, ranksText(ranks))};
+  return Error{
+      ErrorCode::invalidArgument,
+      fmt::format("{}: update {} of shard {} is of a round of ranks {}, of which the log has what the round "
+                  "made of their gradients and not each of them; expected a log of updates of one push "
+                  "each (policy locked, bounded_staleness or easgd)",
+                  flagOf(what_), update.scalars.number, update.shard.value, ranksText(ranks))};
 }
 
 Status ReplayChoice::checkSeen() const {

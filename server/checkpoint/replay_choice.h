@@ -12,8 +12,8 @@
 namespace psd {
 
 /// Of whose pushes a replay makes updates. Each update counts by itself: what a log has of a push is its
-/// gradient as the optimizer got it, so others' gradients stay as they were computed, from parameters that the
-/// pushes left out were part of. Owned by one thread.
+/// gradient as the optimizer got it, so others' gradients stay as they were computed, from parameters that
+/// the pushes left out were part of. Owned by one thread.
 class ReplayChoice {
  public:
   enum class What {

@@ -94,7 +94,8 @@ struct FileFlags {
     replaying->add_option("--until", until, "The last update of each shard; else all there are")
         ->type_name("N");
     replaying->add_option("--to", to, "The safetensors file to write")->type_name("FILE");
-    replaying->add_option("--without", without, "Leave out the updates of a trainer, as in rank=3; repeatable")
+    replaying
+        ->add_option("--without", without, "Leave out the updates of a trainer, as in rank=3; repeatable")
         ->type_name("rank=R")
         ->expected(1)
         ->take_all();

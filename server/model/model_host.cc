@@ -540,7 +540,8 @@ std::vector<RowShardStatus> ModelHost::rowShardsStatus() const {
 std::vector<uint32_t> ModelHost::waiters() const {
   std::set<uint32_t> ranks;
   if (!model_) return {};
-  for (const WaitingStatus& waiting : waitingStatus()) ranks.insert(waiting.ranks.begin(), waiting.ranks.end());
+  for (const WaitingStatus& waiting : waitingStatus())
+    ranks.insert(waiting.ranks.begin(), waiting.ranks.end());
   return {ranks.begin(), ranks.end()};
 }
 

@@ -2,7 +2,9 @@
 
 import json
 import math
+import pathlib
 import random
+import re
 import signal
 
 import processes
@@ -106,6 +108,22 @@ class Watching(LanguageModelTest):
             self.assert_ends(watcher, 128 + number)
             self.assertIn("perplexity", json.loads(watcher.out))
         self.assertEqual(daemon.counter("connections_dropped"), 0)
+
+    def test_signals_interrupt_no_thread_that_computes(self):
+        # A handler's frame on the stack of oneDNN's LSTM kernels corrupts the heap.
+        daemon = self.language_daemon()
+        trainer = self.train_words(daemon, steps=1_000_000)
+        processes.until("it trains", lambda: daemon.counter("gradients") > 20)
+        taken = {signal.SIGINT, signal.SIGTERM}
+        takers = []
+        for task in pathlib.Path(f"/proc/{trainer.pid}/task").iterdir():
+            blocked = int(re.search(r"^SigBlk:\s*(\w+)", (task / "status").read_text(), re.MULTILINE)[1], 16)
+            if any(not blocked >> (number - 1) & 1 for number in taken):
+                takers.append(task.name)
+        self.assertEqual(len(takers), 1, takers)
+        self.assertNotEqual(takers[0], str(trainer.pid))
+        trainer.signal(signal.SIGTERM)
+        self.assert_ends(trainer, 128 + signal.SIGTERM)
 
     def test_a_daemon_that_dies_ends_it_too(self):
         daemon = self.language_daemon()

@@ -275,7 +275,8 @@ Result<Command> readSimulate(const RawFlags& flags, const EnvironmentGetter& env
     PSD_ASSIGN_OR_RETURN(options.time, parseNumber({"--time", *flags.time}, 0, kVirtualTimeMax));
   }
   if (flags.scoreEvery) {
-    PSD_ASSIGN_OR_RETURN(options.scoreEvery, parseInteger({"--score-every", *flags.scoreEvery}, 1, kStepsMax));
+    PSD_ASSIGN_OR_RETURN(options.scoreEvery,
+                         parseInteger({"--score-every", *flags.scoreEvery}, 1, kStepsMax));
   }
   simulate.json = flags.json;
   return Command(std::move(simulate));
@@ -368,7 +369,8 @@ const std::vector<OptionGroup> kOptionGroups{
     {"Daemon",
      {"--server", "--connect-timeout", "--retry-timeout", "--token-file", "--tls-ca", "--tls-cert",
       "--tls-key"}},
-    {"Place among the trainers", {"--rank", "--world-size", "--trainers", "--schedule", "--byzantine", "--byzantine-deviation"}},
+    {"Place among the trainers",
+     {"--rank", "--world-size", "--trainers", "--schedule", "--byzantine", "--byzantine-deviation"}},
     {"Model and data", {"--model", "--data", "--data-plan", "--init", "--seed", "--go-on-without-rows"}},
     {"Length and steps", {"--epochs", "--steps", "--time", "--batch-size", "--inflight", "--prefetch"}},
     {"Transfer",
@@ -393,6 +395,7 @@ CompletionWords completionWords() {
                    {"--codec", namesOf(codecNames(), itself)},
                    {"--pull-codec", namesOf(parameterCodecNames(), itself)},
                    {"--transport", {"auto", "rpc", "shm"}},
+                   {"--schedule", {"round_robin", "seed:1", "straggler"}},
                    {"--device", {"auto", "cpu", "cuda:0"}},
                    {"--data-plan", {"static", "dynamic"}},
                    {"--log-level", namesOf(kLogLevels, itself)},
@@ -426,7 +429,8 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
   train->footer("Example: psd-trainer train --data synthetic --model mlp");
   eval->footer("Example: psd-trainer eval --data synthetic --model mlp");
   simulate->footer(
-      "Example: psd-trainer simulate --trainers 30 --schedule seed:1 --steps 3000 --data synthetic --model mlp");
+      "Example: psd-trainer simulate --trainers 30 --schedule seed:1 --steps 3000 --data synthetic --model "
+      "mlp");
   bench->footer("Example: psd-trainer bench pull --size 64M");
   groupOptions(app, kOptionGroups);
   const TextCommands texts(app, completionWords());

@@ -78,9 +78,8 @@ struct RowsBenchCommand {
   std::string logLevel = "info";
 };
 
-using Command =
-    std::variant<TrainCommand, EvalCommand, SimulateCommand, BenchCommand, TrainBenchCommand, RowsBenchCommand,
-                 PrintText>;
+using Command = std::variant<TrainCommand, EvalCommand, SimulateCommand, BenchCommand, TrainBenchCommand,
+                             RowsBenchCommand, PrintText>;
 
 /// Reads the command line and, where a flag is not given, the environment. Every error is one line that
 /// names the flag or variable. Pure but for the number of CPU cores, which `cores` gives.

@@ -40,8 +40,9 @@ Result<SimulationParts> prepareParts(const SimulateCommand& command) {
   SimulationParts parts;
   PSD_ASSIGN_OR_RETURN(parts.train, openData(command.common, Split::train));
   if (parts.train->sampleCount() < command.options.trainers) {
-    return Error{ErrorCode::invalidArgument, fmt::format("--trainers: {} for {}; expected at least one sample each",
-                                                         command.options.trainers, parts.train->describe())};
+    return Error{ErrorCode::invalidArgument,
+                 fmt::format("--trainers: {} for {}; expected at least one sample each",
+                             command.options.trainers, parts.train->describe())};
   }
   PSD_ASSIGN_OR_RETURN(parts.test, openData(command.common, Split::test));
   PSD_ASSIGN_OR_RETURN(parts.model, buildModel(command.common));
@@ -49,7 +50,9 @@ Result<SimulationParts> prepareParts(const SimulateCommand& command) {
   return parts;
 }
 
-std::string momentText(const Moment& moment) { return fmt::format("step {}  time {:.1f}", moment.steps, moment.time); }
+std::string momentText(const Moment& moment) {
+  return fmt::format("step {}  time {:.1f}", moment.steps, moment.time);
+}
 
 Status scoreNow(SimulationParts& parts, Client& observer, const Moment& moment, std::ostream* out) {
   PSD_ASSIGN_OR_RETURN(EvalReport report, evaluateObserved(observer, *parts.model, *parts.test));
@@ -125,14 +128,14 @@ Json reportJson(const SimulateCommand& command, const SimulationParts& parts, co
   return json;
 }
 
-std::string reportText(const SimulateCommand& command, const SimulationParts& parts, const SimulationReport& report,
-                       const std::string& schedule) {
+std::string reportText(const SimulateCommand& command, const SimulationParts& parts,
+                       const SimulationReport& report, const std::string& schedule) {
   const Staleness staleness = stalenessOf(report);
   std::string text = fmt::format(
       "{} virtual trainers, {}: {} steps in {:.1f} of virtual time, policy {}\n"
       "staleness mean {:.2f}, of each trainer {:.2f} to {:.2f}, most {}\n",
-      command.options.trainers, schedule, report.end.steps, report.end.time, report.joined.policy, staleness.mean,
-      staleness.leastMean, staleness.mostMean, staleness.max);
+      command.options.trainers, schedule, report.end.steps, report.end.time, report.joined.policy,
+      staleness.mean, staleness.leastMean, staleness.mostMean, staleness.max);
   if (!report.diverged.empty()) return text + "diverged: " + report.diverged;
   return text + "parameters " + parts.parameters;
 }
@@ -143,7 +146,8 @@ Result<int> runSimulate(const SimulateCommand& command, const Connect& connect, 
   PSD_ASSIGN_OR_RETURN(SimulationParts parts, prepareParts(command));
   PSD_ASSIGN_OR_RETURN(Schedule schedule, Schedule::parse(command.schedule, command.options.trainers));
   const std::string spec = schedule.spec();
-  StopSignals signals({[](int) { spdlog::info("stopping after this step; once more stops at once"); }, [] {}});
+  StopSignals signals(
+      {[](int) { spdlog::info("stopping after this step; once more stops at once"); }, [] {}});
   Simulation simulation(command.options, std::move(schedule), *parts.model, *parts.train, connect);
   const auto report = simulation.run(
       [&](Client& observer, const Moment& moment) {

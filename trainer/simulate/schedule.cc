@@ -27,7 +27,8 @@ double uniform(Random& random) { return static_cast<double>(random.next() >> 11)
 }  // namespace
 
 std::string Schedule::help() {
-  return "round_robin: each step takes as long; seed:S: times drawn at random; straggler[:factor=5,seed=0]: the "
+  return "round_robin: each step takes as long; seed:S: times drawn at random; straggler[:factor=5,seed=0]: "
+         "the "
          "last rank takes so many times as long, and a seed above 0 draws times as well";
 }
 

@@ -11,8 +11,8 @@
 
 namespace psd {
 
-/// How long each step of each virtual trainer takes, in virtual time: an ordinary step takes 1 on average. The
-/// times of a rank are a function of the text and the rank alone. Owned by one thread.
+/// How long each step of each virtual trainer takes, in virtual time: an ordinary step takes 1 on average.
+/// The times of a rank are a function of the text and the rank alone. Owned by one thread.
 class Schedule {
  public:
   /// "round_robin": each step takes 1. "seed:S": times drawn from the exponential distribution of mean 1, so

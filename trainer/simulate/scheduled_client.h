@@ -11,9 +11,9 @@
 
 namespace psd {
 
-/// The client of a virtual trainer: whoever waits for a pull or push gives the turn to others until it is done,
-/// so that an answer may depend on what they do. All else is as the client beneath it does it. Owned by the
-/// trainer's thread, as that client is, which outlives it.
+/// The client of a virtual trainer: whoever waits for a pull or push gives the turn to others until it is
+/// done, so that an answer may depend on what they do. All else is as the client beneath it does it. Owned by
+/// the trainer's thread, as that client is, which outlives it.
 class ScheduledClient final : public Client {
  public:
   ScheduledClient(Client& client, Turns& turns, Rank rank) : client_(client), turns_(turns), rank_(rank) {}

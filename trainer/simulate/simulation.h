@@ -23,11 +23,11 @@ struct SimulationOptions {
   ClientOptions client;  ///< of each virtual trainer, and of who looks on
   uint32_t trainers = 1;
   uint32_t batchSize = 32;
-  uint64_t seed = 1;               ///< of the order of the samples
-  std::optional<uint64_t> steps;   ///< of all trainers together; with `time`, whichever is first
-  std::optional<double> time;      ///< in virtual time
-  uint64_t scoreEvery = 0;         ///< steps of all trainers together; 0: the model is scored at the end alone
-  uint32_t byzantine = 0;          ///< so many trainers, the last ranks, push noise for gradients
+  uint64_t seed = 1;              ///< of the order of the samples
+  std::optional<uint64_t> steps;  ///< of all trainers together; with `time`, whichever is first
+  std::optional<double> time;     ///< in virtual time
+  uint64_t scoreEvery = 0;        ///< steps of all trainers together; 0: the model is scored at the end alone
+  uint32_t byzantine = 0;         ///< so many trainers, the last ranks, push noise for gradients
   double byzantineDeviation = 20;  ///< of that noise
 };
 

@@ -10,9 +10,9 @@
 
 namespace psd {
 
-/// Whose turn it is: of several trainers' threads one runs at a time, and while one does the director's thread
-/// stands. What one thread wrote before it gave its turn back, the next one sees. Virtual time is what the
-/// director makes it.
+/// Whose turn it is: of several trainers' threads one runs at a time, and while one does the director's
+/// thread stands. What one thread wrote before it gave its turn back, the next one sees. Virtual time is what
+/// the director makes it.
 ///
 /// The functions of a trainer are called on its thread, those of the director on the director's.
 class Turns {
