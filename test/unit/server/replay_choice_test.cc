@@ -100,15 +100,5 @@ TEST_CASE("a round of which some are to stay cannot be taken apart") {
   CHECK(counts(*chosen(env, kWithout, {Rank{0}, Rank{1}, Rank{2}})->store) == std::vector<float>{0.f});
 }
 
-TEST_CASE("checkpoints without a log cannot be told apart by trainers") {
-  MemoryEnv env;
-  DurabilityConfig config = keeping(3);
-  config.type = DurabilityConfig::Type::checkpoint;
-  Life daemon(env, 1, config);
-  REQUIRE(daemon.begin());
-  PSD_REQUIRE_OK(daemon.durability->finish());
-  CHECK_THAT(chosen(env, kWithout, {Rank{1}}).message(), Contains("checkpoints without a log"));
-}
-
 }  // namespace
 }  // namespace psd::replay_choice_test
