@@ -71,7 +71,7 @@ Json scoreJson(const TimedScore& score) {
 
 /// Over the answered pushes of all.
 struct Staleness {
-  double mean = 0, leastMean = 0, mostMean = 0;
+  double mean = 0;
   uint64_t max = 0;
 };
 
@@ -84,9 +84,6 @@ Staleness stalenessOf(const SimulationReport& report) {
     all.max = std::max(all.max, trainer.stalenessMax);
   }
   if (steps > 0) all.mean = sum / steps;
-  const auto [least, most] = std::ranges::minmax(report.trainers, {}, &TrainingSummary::stalenessMean);
-  all.leastMean = least.stalenessMean;
-  all.mostMean = most.stalenessMean;
   return all;
 }
 
@@ -128,14 +125,25 @@ Json reportJson(const SimulateCommand& command, const SimulationParts& parts, co
   return json;
 }
 
+/// A line for each trainer, below a head.
+std::string rankTable(const std::vector<TrainingSummary>& trainers) {
+  std::string text = "rank   steps  staleness mean  most  late  stale\n";
+  for (size_t rank = 0; rank < trainers.size(); rank++) {
+    const TrainingSummary& trainer = trainers[rank];
+    text += fmt::format("{:>4}  {:>6}  {:>14.2f}  {:>4}  {:>4}  {:>5}\n", rank, trainer.steps,
+                        trainer.stalenessMean, trainer.stalenessMax, trainer.late, trainer.stale);
+  }
+  return text;
+}
+
 std::string reportText(const SimulateCommand& command, const SimulationParts& parts,
                        const SimulationReport& report, const std::string& schedule) {
   const Staleness staleness = stalenessOf(report);
-  std::string text = fmt::format(
-      "{} virtual trainers, {}: {} steps in {:.1f} of virtual time, policy {}\n"
-      "staleness mean {:.2f}, of each trainer {:.2f} to {:.2f}, most {}\n",
+  const std::string text = fmt::format(
+      "{} virtual trainers, {}: {} steps in {:.1f} of virtual time, policy {}, staleness mean {:.2f} most "
+      "{}\n{}",
       command.options.trainers, schedule, report.end.steps, report.end.time, report.joined.policy,
-      staleness.mean, staleness.leastMean, staleness.mostMean, staleness.max);
+      staleness.mean, staleness.max, rankTable(report.trainers));
   if (!report.diverged.empty()) return text + "diverged: " + report.diverged;
   return text + "parameters " + parts.parameters;
 }
