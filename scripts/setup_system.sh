@@ -64,8 +64,8 @@ missing_tools() {
   [ "$WITH_TESTS" = no ] || have openssl || echo openssl
   # Ubuntu 22.04, where Cap'n Proto is from the pool, has an etcd that is too old: its tests are skipped.
   [ "$WITH_TESTS" = no ] || [ "$CAPNP_FROM" = pool ] || have etcd || echo etcd-server
-  # The test of configs/launch/slurm.sh runs as root alone.
-  [ "$WITH_TESTS" = no ] || [ "$(id -u)" -ne 0 ] || missing_packages slurm-wlm munge
+  # The tests of configs/launch/slurm.sh and of networks that are cut run as root alone.
+  [ "$WITH_TESTS" = no ] || [ "$(id -u)" -ne 0 ] || missing_packages slurm-wlm munge iproute2 nftables
 }
 
 has_python_headers() {

@@ -31,7 +31,7 @@ Result<bool> ReplayChoice::takes(const LogRecord& update) {
       ErrorCode::invalidArgument,
       fmt::format("{}: update {} of shard {} is of a round of ranks {}, of which the log has what the round "
                   "made of their gradients and not each of them; expected a log of updates of one push "
-                  "each (policy locked, bounded_staleness or easgd)",
+                  "each (policy hogwild, locked, bounded_staleness or easgd)",
                   flagOf(what_), update.scalars.number, update.shard.value, ranksText(ranks))};
 }
 

@@ -247,6 +247,11 @@ std::string recordingPolicies() {
 /// A log needs policies that tell it of every update.
 void checkLogged(ObjectReader& in, const DaemonConfig& config) {
   if (config.durability.type != DurabilityConfig::Type::log) return;
+  if (config.shmWritable) {
+    in.fail("shm_writable",
+            "does not go with durability.type \"log\", which is not told of what trainers write "
+            "into the memory; \"checkpoint\" goes with it");
+  }
   const std::string able = recordingPolicies();
   for (const GroupConfig& group : config.groups) {
     if (group.policy.plan.changesGradients) {

@@ -91,6 +91,9 @@ struct DaemonConfig {
   ReplicationConfig replication;  ///< with an engine
   LogOptions log;
   Limits limits;
+
+  /// Whether updates go to a log, on this machine's disk or another daemon's.
+  bool recorded() const { return durability.type == DurabilityConfig::Type::log || engine.has_value(); }
 };
 
 /// A valid configuration and all its keys, defaults included, as JSON.

@@ -56,6 +56,11 @@ Result<std::vector<DaemonCall>> allDaemons(const DaemonCall& call) {
   return all;
 }
 
+Result<std::vector<DaemonCall>> daemonsOf(const DaemonCall& call, bool here) {
+  if (here) return std::vector<DaemonCall>{call};
+  return allDaemons(call);
+}
+
 namespace {
 
 Result<Json> statusAt(const Address& address, const DaemonCall& call) {

@@ -29,6 +29,9 @@ Result<Address> reachable(const DaemonCall& call);
 /// alone, where it serves its model by itself.
 Result<std::vector<DaemonCall>> allDaemons(const DaemonCall& call);
 
+/// `here`: the daemon that is called alone; else allDaemons().
+Result<std::vector<DaemonCall>> daemonsOf(const DaemonCall& call, bool here);
+
 /// Of a call to one of several daemons, and perhaps its standby: the address that answers and serves.
 Result<Address> servingOf(const DaemonCall& call);
 

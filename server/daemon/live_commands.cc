@@ -53,10 +53,15 @@ LiveCommands::LiveCommands(CLI::App& app) {
   top_.app->add_option("--looks", looks_, "End after so many; 0: go on")
       ->capture_default_str()
       ->type_name("N");
+  const auto addHere = [this](CLI::App& command) {
+    command.add_flag("--here", here_, "Of the daemon at --server alone, not of all that serve the model");
+  };
+  addHere(*top_.app);
   events_ = add(app, "events",
                 "Show what happened in a running daemon: who came and went, reloads, checkpoints", "5");
   events_.app->add_flag("--follow", follow_, "And then what happens, until the daemon ends");
   events_.app->add_flag("--json", json_, "One object a line, for programs");
+  addHere(*events_.app);
   checkpoint_ = add(app, "checkpoint",
                     "Let a running daemon take a checkpoint now; returns when it is complete", "600");
   set_ = add(app, "set", "Change one key of a running daemon's configuration, until it reads its file again",
@@ -82,11 +87,13 @@ std::optional<Status> LiveCommands::run() const {
   if (*top_.app) {
     return calling(top_, [this](const DaemonCall& call) -> Status {
       PSD_ASSIGN_OR_RETURN(const uint64_t looks, parseLooks(looks_));
-      return topOf(call, looks);
+      return topOf(call, {looks, here_});
     });
   }
   if (*events_.app) {
-    return calling(events_, [this](const DaemonCall& call) { return printEvents(call, follow_, json_); });
+    return calling(events_, [this](const DaemonCall& call) {
+      return printEvents(call, {.follow = follow_, .json = json_, .here = here_});
+    });
   }
   if (*checkpoint_.app) return calling(checkpoint_, checkpointServer);
   if (*set_.app) {

@@ -51,7 +51,7 @@ class LiveCommands {
 
   Command top_, checkpoint_, remove_, set_, events_, switch_, recover_;
   std::string rank_, assignment_, looks_ = "0";
-  bool follow_ = false, json_ = false;
+  bool follow_ = false, json_ = false, here_ = false;
 };
 
 /// A number of looks as --looks has it; 0: no bound.

@@ -165,7 +165,7 @@ struct OperatorFlags {
              "120"} {
     status.command->add_flag("--json", json, "The whole status, for programs");
     status.command->add_flag("--here", here,
-                             "Of this daemon alone, where several serve the model; so are --watch and --hot");
+                             "Of the daemon at --server alone, not of all that serve the model; so is --hot");
     status.command->add_flag("--watch", watch, "Again each second");
     status.command->add_option("--looks", looks, "With --watch: end after so many; 0: go on")
         ->capture_default_str()
@@ -194,7 +194,7 @@ struct OperatorFlags {
     if (json || hot)
       return {psd::ErrorCode::invalidArgument, "--watch goes neither with --json nor with --hot"};
     PSD_ASSIGN_OR_RETURN(const uint64_t most, psd::parseLooks(looks));
-    return psd::watchStatus(call, most);
+    return psd::watchStatus(call, {most, here});
   }
   template <class Command>
   static psd::Status calling(const Call& call, Command command) {

@@ -51,10 +51,7 @@ Status printStatusJson(const std::vector<DaemonCall>& daemons) {
 void printConfig(const LoadedConfig& loaded) { std::puts(jsonText(loaded.effective, 2).c_str()); }
 
 Status printStatus(const DaemonCall& call, bool json, bool here) {
-  std::vector<DaemonCall> daemons{call};
-  if (!here) {
-    PSD_ASSIGN_OR_RETURN(daemons, allDaemons(call));
-  }
+  PSD_ASSIGN_OR_RETURN(const std::vector<DaemonCall> daemons, daemonsOf(call, here));
   if (json) return printStatusJson(daemons);
   Status worst;
   for (size_t i = 0; i < daemons.size(); i++) {

@@ -1,10 +1,14 @@
 #include "server/daemon/operator_watch.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <functional>
+#include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -22,28 +26,62 @@ namespace {
 constexpr std::chrono::seconds kWatchEvery{1};
 constexpr size_t kEventBytesMax = 2000;
 
+using Show = std::function<std::string(const DaemonStatus& before, const DaemonStatus& now)>;
+
+/// What daemons were like at the last look, and are now. Owned by one thread.
+class Watch {
+ public:
+  Watch(std::vector<DaemonCall> daemons, Show show)
+      : daemons_(std::move(daemons)), show_(std::move(show)), before_(daemons_.size()) {}
+
+  /// The text of one look; an Error where no daemon answers.
+  Result<std::string> look() {
+    std::string text;
+    Status why;
+    size_t answers = 0;
+    for (size_t i = 0; i < daemons_.size(); i++) {
+      if (i > 0) text += "\n";
+      Result<DaemonStatus> now = statusNow(daemons_[i]);
+      if (!now.ok()) {
+        why = now.status();
+        text += fmt::format("daemon {} of {}: {}\n", i, daemons_.size(), now.message());
+        continue;
+      }
+      answers++;
+      text += show_(before_[i], *now);
+      before_[i] = *std::move(now);
+    }
+    if (answers == 0) return why.error();
+    return text;
+  }
+
+ private:
+  static Result<DaemonStatus> statusNow(const DaemonCall& daemon) {
+    PSD_ASSIGN_OR_RETURN(const auto document, statusOf(daemon));
+    return readStatus(document, "the status of " + joined(daemon.servers, ","));
+  }
+
+  const std::vector<DaemonCall> daemons_;
+  const Show show_;
+  std::vector<DaemonStatus> before_;
+};
+
 /// Shows what `show` makes of two looks, again and again.
-Status lookOn(const DaemonCall& call, uint64_t looks,
-              const std::function<std::string(const DaemonStatus& before, const DaemonStatus& now)>& show) {
-  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  const std::string origin = "the status of " + address.toString();
+Status lookOn(const DaemonCall& call, const Looks& looks, Show show) {
+  PSD_ASSIGN_OR_RETURN(std::vector<DaemonCall> daemons, daemonsOf(call, looks.here));
+  Watch watch(std::move(daemons), std::move(show));
   const bool terminal = isatty(STDOUT_FILENO) != 0;
-  DaemonStatus before;
-  for (uint64_t look = 0; looks == 0 || look < looks; look++) {
+  for (uint64_t look = 0; looks.most == 0 || look < looks.most; look++) {
     if (look > 0) std::this_thread::sleep_for(kWatchEvery);
-    PSD_ASSIGN_OR_RETURN(const std::string text, fetchStatusJson(address, call.timeout, call.credentials));
-    PSD_ASSIGN_OR_RETURN(const auto document, parseJson(text, origin));
-    PSD_ASSIGN_OR_RETURN(DaemonStatus now, readStatus(document, origin));
+    PSD_ASSIGN_OR_RETURN(std::string shown, watch.look());
     // Home, the text, and nothing below it: what stands there does not flicker.
     const char* const begin = !terminal ? (look > 0 ? "\n" : "") : look > 0 ? "\033[H" : "\033[H\033[2J";
-    std::string shown = show(before, now);
     if (terminal) {
       for (size_t at = 0; (at = shown.find('\n', at)) != std::string::npos; at += 4)
         shown.insert(at, "\033[K");
     }
     std::fputs((begin + shown + (terminal ? "\033[J" : "")).c_str(), stdout);
     if (std::fflush(stdout) != 0) return {ErrorCode::io, "standard output cannot be written"};
-    before = std::move(now);
   }
   return {};
 }
@@ -56,38 +94,115 @@ std::string localTime(double unixSeconds) {
   return text;
 }
 
+/// Prints events as lines. Thread-safe.
+class EventPrinter {
+ public:
+  EventPrinter(bool json, bool several) : json_(json), several_(several) {}
+
+  Status print(size_t daemon, const DaemonEvent& event) {
+    const std::lock_guard hold(mutex_);
+    std::puts((json_ ? asJson(daemon, event) : asText(daemon, event)).c_str());
+    if (std::fflush(stdout) != 0) return {ErrorCode::io, "standard output cannot be written"};
+    return {};
+  }
+
+ private:
+  std::string asJson(size_t daemon, const DaemonEvent& event) const {
+    nlohmann::ordered_json line;
+    if (several_) line["daemon"] = daemon;
+    line["number"] = event.number;
+    line["time"] = event.time;
+    line["kind"] = event.kind;
+    line["text"] = event.text;
+    return jsonText(line);
+  }
+  std::string asText(size_t daemon, const DaemonEvent& event) const {
+    const std::string whose = several_ ? fmt::format("daemon {:<3}  ", daemon) : "";
+    return oneLine(fmt::format("{}  {}{:<12}  {}", localTime(event.time), whose, event.kind, event.text),
+                   kEventBytesMax);
+  }
+
+  const bool json_, several_;
+  std::mutex mutex_;
+};
+
+Result<Address> addressOf(const DaemonCall& daemon) {
+  if (daemon.servers.size() == 1) return reachable(daemon);
+  const Result<Address> serving = servingOf(daemon);
+  return serving.ok() ? serving : reachable(daemon);
+}
+
+Result<DaemonEvents> eventsIn(const std::string& text, const Address& address) {
+  const std::string origin = "the events of " + address.toString();
+  PSD_ASSIGN_OR_RETURN(const auto document, parseJson(text, origin));
+  return readEvents(document, origin);
+}
+
+/// Prints a daemon's events until it is gone.
+Status followOne(const DaemonCall& daemon, size_t index, EventPrinter& printer) {
+  PSD_ASSIGN_OR_RETURN(const Address address, addressOf(daemon));
+  uint64_t newest = 0;
+  return followEvents(address, daemon.timeout, daemon.credentials,
+                      [&](const std::string& text) -> Result<uint64_t> {
+                        PSD_ASSIGN_OR_RETURN(const DaemonEvents events, eventsIn(text, address));
+                        for (const DaemonEvent& event : events.events) {
+                          PSD_RETURN_IF_ERROR(printer.print(index, event));
+                          newest = event.number;
+                        }
+                        return newest;
+                      });
+}
+
+Status followAll(const std::vector<DaemonCall>& daemons, EventPrinter& printer) {
+  std::vector<Status> ends(daemons.size());
+  const auto follow = [&](size_t i) {
+    ends[i] = followOne(daemons[i], i, printer);
+    if (daemons.size() == 1) return;
+    const std::string end = fmt::format("daemon {} of {} is followed no longer: {}", i, daemons.size(),
+                                        ends[i].ok() ? "it has ended" : ends[i].message());
+    std::fprintf(stderr, "psd: %s\n", oneLine(end, kEventBytesMax).c_str());
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < daemons.size(); i++) threads.emplace_back(follow, i);
+  follow(0);
+  for (std::thread& thread : threads) thread.join();
+  const auto worst = std::find_if(ends.begin(), ends.end(), [](const Status& end) { return !end.ok(); });
+  return worst == ends.end() ? Status() : *worst;
+}
+
+/// Prints the events that all daemons keep, those of the ones that answer first.
+Status printKept(const std::vector<DaemonCall>& daemons, EventPrinter& printer) {
+  std::vector<std::pair<size_t, DaemonEvent>> all;
+  Status worst;
+  for (size_t i = 0; i < daemons.size(); i++) {
+    const auto fetched = [&]() -> Result<DaemonEvents> {
+      PSD_ASSIGN_OR_RETURN(const Address address, addressOf(daemons[i]));
+      PSD_ASSIGN_OR_RETURN(const std::string text,
+                           fetchEventsJson(address, daemons[i].timeout, daemons[i].credentials));
+      return eventsIn(text, address);
+    }();
+    if (!fetched.ok()) worst = fetched.status();
+    if (!fetched.ok()) continue;
+    for (const DaemonEvent& event : fetched->events) all.emplace_back(i, event);
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.second.time < b.second.time; });
+  for (const auto& [daemon, event] : all) PSD_RETURN_IF_ERROR(printer.print(daemon, event));
+  return worst;
+}
+
 }  // namespace
 
-Status topOf(const DaemonCall& call, uint64_t looks) { return lookOn(call, looks, topTable); }
+Status topOf(const DaemonCall& call, const Looks& looks) { return lookOn(call, looks, topTable); }
 
-Status watchStatus(const DaemonCall& call, uint64_t looks) {
+Status watchStatus(const DaemonCall& call, const Looks& looks) {
   return lookOn(call, looks, [](const DaemonStatus&, const DaemonStatus& now) { return statusTable(now); });
 }
 
-Status printEvents(const DaemonCall& call, bool follow, bool json) {
-  PSD_ASSIGN_OR_RETURN(const Address address, reachable(call));
-  const std::string origin = "the events of " + address.toString();
-  uint64_t newest = 0;
-  const auto tell = [&](const std::string& text) -> Result<uint64_t> {
-    PSD_ASSIGN_OR_RETURN(const auto document, parseJson(text, origin));
-    PSD_ASSIGN_OR_RETURN(const DaemonEvents events, readEvents(document, origin));
-    for (const DaemonEvent& event : events.events) {
-      newest = event.number;
-      const std::string line =
-          json ? jsonText({{"number", event.number},
-                           {"time", event.time},
-                           {"kind", event.kind},
-                           {"text", event.text}})
-               : oneLine(fmt::format("{}  {:<12}  {}", localTime(event.time), event.kind, event.text),
-                         kEventBytesMax);
-      std::puts(line.c_str());
-    }
-    if (std::fflush(stdout) != 0) return Error{ErrorCode::io, "standard output cannot be written"};
-    return newest;
-  };
-  if (follow) return followEvents(address, call.timeout, call.credentials, tell);
-  PSD_ASSIGN_OR_RETURN(const std::string text, fetchEventsJson(address, call.timeout, call.credentials));
-  return tell(text).status();
+Status printEvents(const DaemonCall& call, const EventsWanted& wanted) {
+  PSD_ASSIGN_OR_RETURN(const std::vector<DaemonCall> daemons, daemonsOf(call, wanted.here));
+  EventPrinter printer(wanted.json, daemons.size() > 1);
+  return wanted.follow ? followAll(daemons, printer) : printKept(daemons, printer);
 }
 
 }  // namespace psd

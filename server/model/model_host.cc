@@ -168,7 +168,7 @@ CheckpointSource ModelHost::savingSource() const {
   source.groups = [model = model_] {
     std::vector<CheckpointSource::Group> groups;
     for (const auto& policy : model->policies()) {
-      groups.push_back({std::string(policy->name()), policy->readsLive(),
+      groups.push_back({std::string(policy->name()), policy->appliesSlices(),
                         std::shared_ptr<ShardLock>(policy, policy->groupLock())});
     }
     return groups;
@@ -279,7 +279,7 @@ void ModelHost::takeOver() {
 std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(const DaemonConfig& config, ParameterStore& store,
                                                     uint32_t group, bool started) const {
   return config.groups[group].policy.plan.make(
-      {store, group, staging_, snapshots_, started, &counters_.roundSeconds});
+      {store, group, staging_, snapshots_, started, config.recorded(), &counters_.roundSeconds});
 }
 
 bool ModelHost::untrained() const {

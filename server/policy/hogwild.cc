@@ -1,6 +1,8 @@
 #include "server/policy/hogwild.h"
 
+#include "server/policy/recorded_hogwild.h"
 #include "server/policy/row_updates.h"
+#include "server/policy/shard_reads.h"
 #include "server/policy/store_promise.h"
 #include "server/store/rows/row_blocks.h"
 
@@ -13,9 +15,11 @@ PolicyPlan Hogwild::read(ObjectReader& in) {
                              "in what is read; take locked or bounded_staleness",
                          .clipNorm = "needs the whole gradient before any of it is applied; take locked or "
                                      "bounded_staleness, or clip.value"});
-  return {
-      [modifiers](const PolicyScope& scope) { return std::make_unique<Hogwild>(modifiers, scope.staging); },
-      modifiers.changesGradients()};
+  return {[modifiers](const PolicyScope& scope) -> std::unique_ptr<UpdatePolicy> {
+            if (scope.recorded) return std::make_unique<RecordedHogwild>(scope, modifiers);
+            return std::make_unique<Hogwild>(modifiers, scope.staging);
+          },
+          modifiers.changesGradients()};
 }
 
 Hogwild::Hogwild(const Modifiers& modifiers, std::shared_ptr<StagingPool> staging)
@@ -125,29 +129,12 @@ kj::Promise<Result<RowsAnswer>> Hogwild::pullRows(RowShard& shard, const std::op
 
 kj::Promise<Result<PullAnswer>> Hogwild::pull(Shard& shard, Lane& lane, ShardPull&, uint64_t offset,
                                               uint64_t count) {
-  // The version is read before the values: updates that land in between make the values newer than
-  // it says, never older, so staleness is not understated.
-  Version version = shard.version();
-  return storePromise<Result<ReadView>>(
-             shard,
-             [&](ShardStorage::ReadDone done) { shard.storage().read(lane, offset, count, std::move(done)); })
-      .then([version](Result<ReadView> view) -> Result<PullAnswer> {
-        if (!view.ok()) return view.error();
-        return PullAnswer{version, std::move(*view)};
-      });
+  return pullLive(shard, lane, offset, count);
 }
 
 kj::Promise<Result<Version>> Hogwild::pullTo(Shard& shard, Lane& lane, ShardPull&, uint64_t offset,
                                              std::span<float> onDevice) {
-  const Version version = shard.version();  // before the values, as in pull()
-  return storePromise<Status>(shard,
-                              [&](ShardStorage::Done done) {
-                                shard.storage().readTo(lane, offset, onDevice, std::move(done));
-                              })
-      .then([version](const Status& status) -> Result<Version> {
-        if (!status.ok()) return status.error();
-        return version;
-      });
+  return pullLiveTo(shard, lane, offset, onDevice);
 }
 
 }  // namespace psd

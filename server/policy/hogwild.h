@@ -12,12 +12,14 @@ namespace psd {
 /// is taken, but by pushes that create rows of tables or have to look for rows to evict. Thread-safe.
 class Hogwild final : public UpdatePolicy {
  public:
+  /// Where updates are recorded, the policy is RecordedHogwild.
   static PolicyPlan read(ObjectReader& options);
   /// `staging`: memory for rows' gradients that a codec made.
   Hogwild(const Modifiers& modifiers, std::shared_ptr<StagingPool> staging);
 
   std::string_view name() const override { return "hogwild"; }
   bool readsLive() const override { return true; }
+  bool appliesSlices() const override { return true; }
   bool takesDeviceGradients() const override { return true; }
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                        Gradient gradient) override;

@@ -2,39 +2,10 @@
 
 #include <utility>
 
-#include "server/policy/store_promise.h"
+#include "server/policy/shard_updates.h"
 #include "server/store/squared_norm.h"
 
 namespace psd {
-namespace {
-
-/// Whether a gradient of a whole shard may be applied from where it lies: not where it may change between
-/// that and the log's copy of it, nor where only some elements are to get it.
-bool takenInPlace(const Shard& shard, const Gradient& gradient) {
-  return !shard.divided() && !(shard.logs() && gradient.inSharedMemory());
-}
-
-/// Applies to some elements of the shard what the gradient, all of it and in host memory, has for them.
-kj::Promise<Status> applyTo(Shard& shard, Lane& lane, const Gradient& gradient, const GradientChange& change,
-                            const UpdateScalars& update, std::vector<PushedRange> ranges, size_t next = 0) {
-  const auto [begin, count, pushes] = ranges[next];
-  const bool all = count == gradient.size();
-  const Gradient part = all ? gradient : Gradient(gradient.values().subspan(begin, count));
-  GradientChange changed = change;
-  if (!change.pulled.empty()) changed.pulled = change.pulled.subspan(begin, count);
-  auto applied = storePromise<Status>(shard, [&, begin = begin](ShardStorage::Done done) {
-    shard.storage().applyChanged(lane, begin, part, changed, update, std::move(done));
-  });
-  if (next + 1 == ranges.size()) return applied;
-  return applied.then([&shard, &lane, gradient, change, update, ranges = std::move(ranges),
-                       next](Status status) mutable -> kj::Promise<Status> {
-    if (!status.ok()) return status;
-    return applyTo(shard, lane, gradient, change, update, std::move(ranges), next + 1);
-  });
-}
-
-}  // namespace
-
 PolicyPlan Locked::read(ObjectReader& in) {
   const Modifiers modifiers = readModifiers(in);
   return {
@@ -80,21 +51,11 @@ kj::Promise<Result<PushAnswer>> Locked::push(Shard& shard, Lane& lane, ShardPush
 
 kj::Promise<Result<PushAnswer>> Locked::gather(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                                const Gradient& gradient) {
-  const uint64_t count = shard.range().count;
-  if (push.gathered.empty()) {
-    auto gathered = GatheredGradient::make(*staging_, count);
-    if (!gathered.ok()) return Result<PushAnswer>(gathered.error());
-    push.gathered = *std::move(gathered);
-  }
-  if (Status put = push.gathered.put(shard.range().id, offset, gradient); !put.ok()) {
-    return Result<PushAnswer>(put.error());
-  }
-  push.taken += gradient.size();
-  if (push.taken < count) {
-    return Result<PushAnswer>(PushAnswer{PushOutcome::received, shard.version(), 0});
-  }
-  Whole whole = wholeOf(shard, push, push.gathered.values());
-  whole.gathered = std::exchange(push.gathered, {});
+  auto gathered = gatherSlice(*staging_, shard, push, offset, gradient);
+  if (!gathered.ok()) return Result<PushAnswer>(gathered.error());
+  if (!*gathered) return Result<PushAnswer>(PushAnswer{PushOutcome::received, shard.version(), 0});
+  Whole whole = wholeOf(shard, push, (*gathered)->values());
+  whole.gathered = **std::move(gathered);
   if (!modifiers_.clip.norm) return apply(shard, lane, std::move(whole), 1);
   const double square = squaredNorm(whole.gradient.values());
   return applyTogether(shard, push, square,

@@ -19,8 +19,8 @@ using PolicyFactory = std::function<std::unique_ptr<UpdatePolicy>(const PolicySc
 /// What tells policies apart beyond their names, for code that must know it before there is a model.
 struct PolicyTraits {
   bool readsLive = false;  ///< UpdatePolicy::readsLive()
-  /// Applies each update to a whole shard under its lock and gives it to Shard::endUpdate(): it can be
-  /// logged.
+  /// Where PolicyScope::recorded says so, applies each update to a whole shard under its lock and gives it to
+  /// ParameterBlock::endUpdate() or endRacingUpdate().
   bool recordsUpdates = false;
   bool rounds = false;  ///< gradients of several trainers and of all shards of a group make one update
   bool tables = false;  ///< takes rows of embedding tables

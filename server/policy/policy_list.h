@@ -16,7 +16,7 @@ namespace psd {
 inline constexpr std::array kPolicyList = {
     PolicyEntry{"hogwild",
                 "updates race element by element, no lock around them",
-                {.readsLive = true, .tables = true},
+                {.readsLive = true, .recordsUpdates = true, .tables = true},
                 Hogwild::read},
     PolicyEntry{"locked",
                 "updates and reads see each shard whole",

@@ -70,4 +70,30 @@ kj::Promise<Result<PullAnswer>> pullSnapshot(SnapshotRoom& room, Shard& shard, L
   });
 }
 
+kj::Promise<Result<PullAnswer>> pullLive(Shard& shard, Lane& lane, uint64_t offset, uint64_t count) {
+  // The version is read before the values: updates that land in between make the values newer than
+  // it says, never older, so staleness is not understated.
+  Version version = shard.version();
+  return storePromise<Result<ReadView>>(
+             shard,
+             [&](ShardStorage::ReadDone done) { shard.storage().read(lane, offset, count, std::move(done)); })
+      .then([version](Result<ReadView> view) -> Result<PullAnswer> {
+        if (!view.ok()) return view.error();
+        return PullAnswer{version, std::move(*view)};
+      });
+}
+
+kj::Promise<Result<Version>> pullLiveTo(Shard& shard, Lane& lane, uint64_t offset,
+                                        std::span<float> onDevice) {
+  const Version version = shard.version();  // before the values, as in pullLive()
+  return storePromise<Status>(shard,
+                              [&](ShardStorage::Done done) {
+                                shard.storage().readTo(lane, offset, onDevice, std::move(done));
+                              })
+      .then([version](const Status& status) -> Result<Version> {
+        if (!status.ok()) return status.error();
+        return version;
+      });
+}
+
 }  // namespace psd

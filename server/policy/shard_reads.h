@@ -16,4 +16,10 @@ inline std::shared_ptr<const ShardSnapshot> snapshotOf(const PullAnswer& answer)
   return std::static_pointer_cast<const ShardSnapshot>(answer.view.owner);
 }
 
+/// A slice of the shard as it is while updates go on, with a version that its values have at least.
+kj::Promise<Result<PullAnswer>> pullLive(Shard& shard, Lane& lane, uint64_t offset, uint64_t count);
+
+/// Likewise, into memory of the shard's device. Gives the version.
+kj::Promise<Result<Version>> pullLiveTo(Shard& shard, Lane& lane, uint64_t offset, std::span<float> onDevice);
+
 }  // namespace psd

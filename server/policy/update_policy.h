@@ -29,7 +29,8 @@ struct PolicyScope {
   std::shared_ptr<StagingPool> staging;  ///< for gathered gradients
   /// Memory for copies of shards.
   std::shared_ptr<SnapshotRoom> snapshots = std::make_shared<SnapshotRoom>(ByteBudget::make(UINT64_MAX));
-  bool started = false;  ///< training is under way: nobody waits for trainers to begin together
+  bool started = false;   ///< training is under way: nobody waits for trainers to begin together
+  bool recorded = false;  ///< updates go to a log, on this machine's disk or another daemon's
   /// Where closed rounds of trainers are noted; it outlives the policy. Null: nobody asks.
   Histogram* roundSeconds = nullptr;
 
@@ -133,6 +134,9 @@ class UpdatePolicy {
   /// Whether readers may read the weights in place while updates change them: what pull() gives promises no
   /// more than that.
   virtual bool readsLive() const { return false; }
+  /// Whether push() applies slices one by one, without a lock: a part of which some slices are missing is in
+  /// the model as far as it came, and the shard's lock keeps no update away from who reads.
+  virtual bool appliesSlices() const { return false; }
   /// Whether push() takes gradients that are in the memory of the shard's device.
   virtual bool takesDeviceGradients() const { return false; }
 

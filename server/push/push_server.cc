@@ -251,7 +251,7 @@ kj::Promise<PushReply> PushServer::take(PushSlice slice) {
   if (!part->policy) {
     part->push.trainer = trainer_;
     part->policy = home_->policyOf(model_, model_->store->block(shardIndex));
-    part->live = part->policy->readsLive();
+    part->live = part->policy->appliesSlices();
   }
   underWay();
   home_->underWay().slicesAtWork++;

@@ -26,7 +26,7 @@ enum class PartState {
 struct PartPush {
   ShardPush push;                             ///< what the policy sees, and keeps
   std::shared_ptr<UpdatePolicy> policy;       ///< set by whoever admits the first slice
-  bool live = false;                          ///< UpdatePolicy::readsLive(): slices are applied one by one
+  bool live = false;                          ///< UpdatePolicy::appliesSlices()
   uint64_t unanswered = 0;                    ///< slices with the policy
   std::optional<PushAnswer> newest;           ///< answer of the policy to a slice, the worst
   std::optional<Result<PushAnswer>> outcome;  ///< what became of the part, once that is known

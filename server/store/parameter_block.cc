@@ -17,6 +17,18 @@ Version ParameterBlock::endUpdate(const AppliedUpdate& update, ByteBudget::Lease
   return made;
 }
 
+ParameterBlock::Recorded ParameterBlock::endRacingUpdate(AppliedUpdate update, ByteBudget::Lease room) {
+  const std::lock_guard hold(ending_);
+  update.scalars.number = version().value + 1;
+  const Version made = endUpdate(update, std::move(room));
+  return {made, logged_};
+}
+
+std::vector<PushedRange> ParameterBlock::lacking(const UpdateSource& push) const {
+  const std::lock_guard hold(ending_);
+  return pushed_.lacking(push);
+}
+
 kj::Promise<void> ParameterBlock::whenDurable(uint64_t logged) const {
   if (!log_ || logged == 0) return kj::READY_NOW;
   return log_->whenDurable(logged);

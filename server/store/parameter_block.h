@@ -3,7 +3,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include <kj/async.h>
 
@@ -56,7 +58,17 @@ class ParameterBlock {
   /// Counts an update that was applied under the lock, still held: notes whose it was, and writes it down
   /// where there is a log. Gives the version that it made. `room`: from roomToLog().
   Version endUpdate(const AppliedUpdate& update, ByteBudget::Lease room = {});
-  /// Counts an update that raced with others; gives the version that it made.
+  /// What endRacingUpdate() made of an update.
+  struct Recorded {
+    Version version;
+    uint64_t logged = 0;  ///< see logged()
+  };
+  /// Likewise, for updates that share the lock and race with one another: the update gets the number of the
+  /// version that it made.
+  Recorded endRacingUpdate(AppliedUpdate update, ByteBudget::Lease room = {});
+  /// The elements that a push is yet to be applied to, for who shares the lock.
+  std::vector<PushedRange> lacking(const UpdateSource& push) const;
+  /// Counts an update that nobody is told of; gives the version that it made.
   Version endUpdate() { return {applied_.fetch_add(1, std::memory_order_acq_rel) + 1}; }
 
   /// Resolves once an update with a gradient of so many bytes may wait for the disk; at once without a log.
@@ -103,6 +115,7 @@ class ParameterBlock {
   std::atomic<uint64_t> begun_{0};
   std::atomic<uint64_t> ownApplied_{0};
   std::atomic<uint64_t>& applied_;  // in memory that trainers read too, or ownApplied_
+  mutable std::mutex ending_;       // of who share the lock, one at a time counts its update
   PushedRanges pushed_;
   std::atomic<bool> divided_{false};
   std::shared_ptr<UpdateLog> log_;

@@ -4,14 +4,17 @@
 
 namespace psd {
 
-kj::Promise<ShardLock::Guard> ShardLock::acquire() {
+kj::Promise<ShardLock::Guard> ShardLock::acquire(Mode mode) {
   std::lock_guard hold(mutex_);
-  if (!held_) {
-    held_ = true;
+  // Who shares does not pass by who waits to be alone.
+  const bool joins = mode == Mode::shared && mode_ == Mode::shared && waiters_.empty();
+  if (holders_ == 0 || joins) {
+    mode_ = mode;
+    holders_++;
     return Guard(this);
   }
   auto waiter = kj::newPromiseAndCrossThreadFulfiller<Guard>();
-  waiters_.push_back({kj::mv(waiter.fulfiller), Clock::now()});
+  waiters_.push_back({kj::mv(waiter.fulfiller), mode, Clock::now()});
 #ifdef __SANITIZE_THREAD__
   // kj hands the guard over inside its shared library, which is not instrumented: the mutex shows the order.
   return waiter.promise.then([this](Guard guard) {
@@ -24,20 +27,28 @@ kj::Promise<ShardLock::Guard> ShardLock::acquire() {
 }
 
 void ShardLock::release() {
-  // The guard travels with the promise: if its waiter has given up, destroying the undelivered
-  // guard releases the lock again, and the next one gets it. That happens outside the mutex.
-  kj::Own<kj::CrossThreadPromiseFulfiller<Guard>> next;
+  // A guard travels with its promise: if its waiter has given up, destroying the undelivered guard releases
+  // the lock again, and the next one gets it. That happens outside the mutex.
+  std::vector<Fulfiller> next;
   {
     std::lock_guard hold(mutex_);
-    if (waiters_.empty()) {
-      held_ = false;
-      return;
-    }
-    next = kj::mv(waiters_.front().fulfiller);
-    waiters_.pop_front();
-    handedOn_ = Clock::now();
+    if (--holders_ == 0) next = handOn();
   }
-  next->fulfill(Guard(this));
+  for (Fulfiller& fulfiller : next) fulfiller->fulfill(Guard(this));
+}
+
+std::vector<ShardLock::Fulfiller> ShardLock::handOn() {
+  std::vector<Fulfiller> next;
+  while (!waiters_.empty()) {
+    const Mode mode = waiters_.front().mode;
+    if (!next.empty() && (mode_ == Mode::alone || mode == Mode::alone)) break;
+    mode_ = mode;
+    next.push_back(kj::mv(waiters_.front().fulfiller));
+    waiters_.pop_front();
+  }
+  holders_ = next.size();
+  if (!next.empty()) handedOn_ = Clock::now();
+  return next;
 }
 
 std::chrono::nanoseconds ShardLock::nextWaits() const {

@@ -3,13 +3,15 @@
 #include <chrono>
 #include <deque>
 #include <mutex>
+#include <vector>
 
 #include <kj/async.h>
 
 namespace psd {
 
 /// A first-come, first-served lock that is waited for with a promise, so that no event loop ever
-/// blocks, and that can be held while a device works. Thread-safe; outlives its guards and waiters.
+/// blocks, and that can be held while a device works: by one alone, or by several who share it. Thread-safe;
+/// outlives its guards and waiters.
 class ShardLock {
  public:
   /// Holds the lock; gives it to the next waiter when destroyed, on any thread. Movable.
@@ -35,20 +37,30 @@ class ShardLock {
 
   /// Resolves, on the calling thread's event loop, once the caller holds the lock. A dropped
   /// promise gives up the place in the queue.
-  kj::Promise<Guard> acquire();
+  kj::Promise<Guard> acquire() { return acquire(Mode::alone); }
+  /// Likewise, once the caller and others who share hold it.
+  kj::Promise<Guard> acquireShared() { return acquire(Mode::shared); }
 
  private:
   using Clock = std::chrono::steady_clock;
+  enum class Mode { alone, shared };
+  using Fulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<Guard>>;
   struct Waiter {
-    kj::Own<kj::CrossThreadPromiseFulfiller<Guard>> fulfiller;
+    Fulfiller fulfiller;
+    Mode mode;
     Clock::time_point since;
   };
 
+  kj::Promise<Guard> acquire(Mode mode);
   void release();
+  /// With the mutex held and nobody holding the lock: takes the next waiter out of the line, with those who
+  /// share behind it where it shares, and gives them the lock.
+  std::vector<Fulfiller> handOn();
   std::chrono::nanoseconds nextWaits() const;
 
   mutable std::mutex mutex_;  // guards what follows for a few instructions; never held while waiting
-  bool held_ = false;
+  size_t holders_ = 0;
+  Mode mode_ = Mode::alone;     // in which it is held
   Clock::time_point handedOn_;  // to who had waited for it
   std::deque<Waiter> waiters_;
 };

@@ -25,7 +25,7 @@ TEST_CASE("an update that failed is refused, takes no number and holds up none t
     for (int shard = 0; shard < static_cast<int>(kShards); shard++) {
       INFO(entry.type << ", shard " << shard);
       auto backend = std::make_shared<FailingBackend>(device.make());
-      ServedStore served(backend, entry, subtracting(), 1000, kShards);
+      ServedStore served(backend, entry, subtracting(), 1000, kShards, "{}", true);
       const std::vector<float> gradient(served.store->layout().totalElements(), -1.f);
       TestLoop loop;
       PolicyTrainer trainer(served, loop);

@@ -24,15 +24,17 @@ namespace psd::testing {
 
 /// A model on a device and a policy over it. Thread-safe as they are.
 struct ServedStore {
-  /// `options`: of the policy, as JSON.
+  /// `json`: the policy's options. `recorded`: PolicyScope::recorded.
   ServedStore(std::shared_ptr<Backend> device, const PolicyEntry& entry, const Optimizer& optimizer,
-              uint64_t elements, uint32_t shards, const char* json = "{}") {
+              uint64_t elements, uint32_t shards, const char* json = "{}", bool recorded = false) {
     auto created =
         ParameterStore::create({"", {{"w", DType::f32, {elements}}}}, shards, {std::move(device)}, optimizer);
     PSD_REQUIRE_OK(created);
     store = std::move(*created);
     ObjectReader options(nlohmann::ordered_json::parse(json));
-    policy = entry.read(options).make({*store, 0, makeGradientPool(uint64_t{1} << 30)});
+    PolicyScope scope{*store, 0, makeGradientPool(uint64_t{1} << 30)};
+    scope.recorded = recorded;
+    policy = entry.read(options).make(scope);
     PSD_REQUIRE_OK(options.finish());
   }
   Shard& shard(size_t index) { return store->shard(index); }
@@ -49,12 +51,24 @@ inline const PolicyEntry& entryOf(std::string_view type) {
   return *entry;
 }
 
+/// Hogwild as it is where updates are recorded.
+inline PolicyPlan readRecordedHogwild(ObjectReader& options) {
+  PolicyPlan plan = Hogwild::read(options);
+  plan.make = [make = plan.make](const PolicyScope& scope) {
+    PolicyScope recorded = scope;
+    recorded.recorded = true;
+    return make(recorded);
+  };
+  return plan;
+}
+
 /// The policies under which nobody waits for another one's gradient.
 inline std::vector<PolicyEntry> asynchronousPolicies() {
   std::vector<PolicyEntry> found;
   for (const PolicyEntry& entry : kPolicyList) {
     if (!entry.traits.rounds) found.push_back(entry);
   }
+  found.push_back({"hogwild", "recorded", entryOf("hogwild").traits, readRecordedHogwild});
   return found;
 }
 

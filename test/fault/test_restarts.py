@@ -67,6 +67,25 @@ class Restarts(processes.ProcessTest):
         """Of one trainer, whose pushes race with nobody's."""
         self.train_through_restarts("hogwild", "checkpoint", trainers=1, inflight=4)
 
+    def test_hogwild_with_a_log(self):
+        self.train_through_restarts("hogwild", "log", trainers=1, inflight=4)
+
+    def test_the_log_has_each_push_that_raced(self):
+        """Whatever races lost in the daemon that was killed, the one after it runs the pushes one after the other."""
+        daemon = self.start_daemon("hogwild", "log")
+        pushing = [processes.Process(self.folder, f"trainer-{rank}", [
+            schedule.COUNTING_TRAINER, daemon.address, rank, 2, PUSHES, 4, self.folder / f"rank-{rank}", "cpu", 4096])
+            for rank in range(2)]
+        self.processes += pushing
+        for trainer in pushing:
+            self.assertEqual(trainer.wait(), 0, trainer.err)
+        daemon.kill()
+        daemon = self.start_daemon("hogwild", "log")
+        self.assertEqual({shard["version"] for shard in daemon.status()["shards"]}, {2 * PUSHES})
+        exported = self.folder / "model.safetensors"
+        self.assert_ends(self.start_psd("export", "--server", daemon.address, "--to", exported))
+        self.assertEqual(processes.all_values(exported), {float(2 * PUSHES)})
+
 
 class Ends(processes.ProcessTest):
     def trained(self, *how, **settings):

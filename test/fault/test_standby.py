@@ -56,9 +56,9 @@ class Standby(processes.ProcessTest):
         daemon.until_status(f"it is the primary of epoch {epoch}",
                             lambda status: status["group"]["role"] == "primary" and status["group"]["epoch"] == epoch)
 
-    def restarted(self, dead):
+    def restarted(self, dead, **settings):
         """A daemon at the addresses of one that is dead."""
-        return self.one(listen=dead.address)
+        return self.one(listen=dead.address, **settings)
 
     def check_counts(self, daemon):
         """Ends the trainers, and compares the model with what they were answered."""
@@ -94,6 +94,31 @@ class Standby(processes.ProcessTest):
             self.until_more("by its standby", 20)
             primary, standby = standby, self.restarted(primary)
         self.check_counts(primary)
+
+    def test_hogwild_loses_nothing(self):
+        """Of one trainer, whose pushes race with nobody's."""
+        primary, standby = self.pair(policy="hogwild")
+        self.counting((primary, standby), pushes=4000)
+        for kill in range(3):
+            primary.until_in_sync()
+            self.until_more("before the primary is killed", 20)
+            primary.kill()
+            self.until_primary(standby, kill + 2)
+            self.until_more("by its standby", 20)
+            primary, standby = standby, self.restarted(primary, policy="hogwild")
+        self.check_counts(primary)
+
+    def test_the_standby_has_each_push_that_raced(self):
+        """Whatever races lose in the primary, its standby runs the pushes one after the other."""
+        primary, standby = self.pair(policy="hogwild")
+        self.assert_ends(self.counting((primary, standby), rank=2, world_size=3, pushes=1))
+        primary.until_in_sync()
+        for trainer in [self.counting((primary, standby), rank, 3, 500) for rank in range(2)]:
+            self.assert_ends(trainer)
+        primary.kill()
+        self.until_primary(standby, 2)
+        self.assertEqual(self.answered(), 1001)
+        self.assertEqual(self.values(standby), {1001.0})
 
     def test_a_primary_that_stood_still_becomes_the_standby(self):
         primary, standby = self.pair()

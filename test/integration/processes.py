@@ -210,8 +210,8 @@ class NotReady(AssertionError):
 class Daemon(Process):
     """A psd that is ready. `address` is where to reach it, `addresses` all it listens on."""
 
-    def __init__(self, folder, name, arguments, environment=None, descriptors=None):
-        super().__init__(folder, name, [PSD, *arguments], environment, descriptors)
+    def __init__(self, folder, name, arguments, environment=None, descriptors=None, within=()):
+        super().__init__(folder, name, [*within, PSD, *arguments], environment, descriptors)
         until(f"{name} is ready", lambda: "ready: listening on" in self.err or not self.runs())
         if not self.runs():
             raise NotReady(self)
@@ -291,14 +291,14 @@ class ProcessTest(unittest.TestCase):
         return f"{kind}-{len(self.processes)}"
 
     def daemon(self, *arguments, listen=("tcp://127.0.0.1:0",), policy="hogwild", optimizer='{"type":"sgd","lr":0.01}',
-               environment=None, descriptors=None, **settings):
-        """A daemon that is ready. Settings are keys of the configuration, "__" for "."."""
+               environment=None, descriptors=None, within=(), **settings):
+        """A daemon that is ready. Settings are keys of the configuration, "__" for ".". `within`: words before its command."""
         flags = [part for address in listen for part in ("--listen", address)]
         values = {"policy.type": policy, "optimizer": optimizer, "device": os.environ.get("PSD_TEST_DEVICE", "cpu")}
         values.update({key.replace("__", "."): value for key, value in settings.items()})
         for key, value in values.items():
             flags += ["--set", f"{key}={json.dumps(value) if not isinstance(value, str) else value}"]
-        daemon = Daemon(self.folder, self._name("psd"), [*flags, *arguments], environment, descriptors)
+        daemon = Daemon(self.folder, self._name("psd"), [*flags, *arguments], environment, descriptors, within)
         self.processes.append(daemon)
         return daemon
 

@@ -487,7 +487,7 @@ void train(Trainer& trainer, Reference& reference, Random& random, uint64_t from
 }
 
 TEST_CASE("a daemon that is killed comes back with every row that a push was answered for") {
-  const std::string policy = GENERATE(as<std::string>(), "locked", "bounded_staleness", "sync");
+  const std::string policy = GENERATE(as<std::string>(), "hogwild", "locked", "sync");
   const auto [first, second] = GENERATE(table<int, int>({{2, 5}, {3, 3}, {4, 3}}));
   if (testing::testsCuda() && first > 2) return;  // into how many row shards does not depend on the device
   INFO(policy << ", " << first << " row shards, then " << second);

@@ -207,10 +207,10 @@ class SavedFiles(processes.ProcessTest):
         second = self.start_psd("--listen", "tcp://127.0.0.1:0", "--set", f"durability={durability}")
         self.assert_fails(second, "durability.path", "another daemon's")
 
-    def test_a_log_needs_an_order(self):
+    def test_a_log_is_told_of_every_update(self):
         durability = json.dumps({"type": "log", "path": str(self.saved)})
-        second = self.start_psd("--set", f"durability={durability}", "--set", "policy.type=hogwild")
-        self.assert_fails(second, "durability.type", "hogwild")
+        unseen = self.start_psd("--set", f"durability={durability}", "--set", "shm_writable=true")
+        self.assert_fails(unseen, "shm_writable", "durability.type", '"log"')
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import json
 import subprocess
 
-from processes import PSD, WAIT_S, ProcessTest, main, safetensors, trained_samples
+from processes import PSD, WAIT_S, ProcessTest, main, safetensors, trained_samples, until
 
 
 class SeveralDaemons(ProcessTest):
@@ -73,6 +73,16 @@ class SeveralDaemons(ProcessTest):
         self.assertEqual([path.split("/")[-2] for path in paths], ["saved-0", "saved-1"])
         self.assertIn("reload", self.psd("reload", "--help"))
 
+        top = self.psd("top", "--looks", 2, "--server", other)
+        self.assertEqual(top.count("psd 0."), 4, top)
+        self.assertEqual(self.psd("top", "--looks", 1, "--here", "--server", other).count("psd 0."), 1)
+        self.assertEqual(self.psd("status", "--watch", "--looks", 1, "--server", other).count("partition  "), 2)
+        events = [json.loads(line) for line in self.psd("events", "--json", "--server", other).splitlines()]
+        self.assertEqual({event["daemon"] for event in events}, {0, 1})
+        self.assertEqual(events, sorted(events, key=lambda event: event["time"]))
+        self.assertIn("daemon 1 ", self.psd("events", "--server", other))
+        self.assertNotIn("daemon 0 ", self.psd("events", "--here", "--server", other))
+
         tensors = self.export(daemons[1], "whole.safetensors")
         self.assertEqual({name: shape for name, (shape, _) in tensors.items()},
                          {"fc1.weight": [256, 784], "fc1.bias": [256], "fc2.weight": [10, 256], "fc2.bias": [10]})
@@ -82,10 +92,15 @@ class SeveralDaemons(ProcessTest):
         self.assertEqual(removed.count("was removed"), 2, removed)
         self.assertGreater(trainer.wait(), 0)
 
+        following = self.start_psd("events", "--follow", "--server", other)
+        until("it has the events of both", lambda: "daemon 0 " in following.out and "daemon 1 " in following.out)
         stopped = self.psd("stop", "--server", other)
         self.assertEqual([line.split()[0] for line in stopped.splitlines()], self.addresses[::-1])
         for daemon in daemons:
             self.assert_ends(daemon)
+        self.assertGreater(following.wait(), 0)
+        self.assertEqual(following.out.count("  stopping  "), 2, following.out)
+        self.assertIn("daemon 1 of 2 is followed no longer: ", following.err)
 
     def test_where_one_does_not_answer_nothing_changes(self):
         daemons = self.several(policy="locked")
@@ -96,6 +111,9 @@ class SeveralDaemons(ProcessTest):
         status = subprocess.run([PSD, "status", "--server", daemons[0].address], capture_output=True, text=True, timeout=WAIT_S, check=False)
         self.assertGreater(status.returncode, 0)
         self.assertIn("daemon 1 of 2: ", status.stdout)
+        top = self.psd("top", "--looks", 1, "--server", daemons[0].address)
+        self.assertIn("daemon 1 of 2: ", top)
+        self.assertEqual(top.count("psd 0."), 1)
         self.psd("stop", "--server", daemons[0].address, status=1)
         self.assert_ends(daemons[0])
 

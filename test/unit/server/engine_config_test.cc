@@ -108,10 +108,6 @@ TEST_CASE("each wrong replication has its one line") {
       {R"("policy": {"type": "locked", "clip": {"value": 1}}, )" + engine,
        "engine: a standby gets gradients as they were pushed, so it does not go with policy.clip or "
        "policy.delay_compensation"},
-      {engine,
-       "engine: a standby follows update by update, so it goes with the policies locked, bounded_staleness, "
-       "sync, "
-       "easgd, local_sgd, not with hogwild"},
   }));
   INFO(keys);
   const auto loaded = read("{" + keys + "}");

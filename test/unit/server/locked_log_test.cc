@@ -2,6 +2,7 @@
 // waits for the disk, and a push that some elements have already goes to the others.
 
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "test/contract/policy_trainer.h"
@@ -77,7 +78,8 @@ class MeddlingBackend final : public WrappingBackend {
 /// One shard under a policy, with a log, and a trainer that is in.
 struct Fixture {
   explicit Fixture(const char* policy, uint64_t roomBytes = uint64_t{1} << 40)
-      : served(std::make_shared<MeddlingBackend>(ring), entryOf(policy), subtracting(), kElements, 1),
+      : served(std::make_shared<MeddlingBackend>(ring), entryOf(policy), subtracting(), kElements, 1, "{}",
+               true),
         log(std::make_shared<KeptLog>(roomBytes)),
         lanes(served.store->makeLanes()) {
     shard().setLog(log);
@@ -117,7 +119,7 @@ struct Fixture {
 };
 
 TEST_CASE("the log gets what was applied, though the trainer goes on writing where its gradient lies") {
-  Fixture fixture(GENERATE("locked", "bounded_staleness", "easgd"));
+  Fixture fixture(GENERATE("hogwild", "locked", "bounded_staleness", "easgd"));
   fixture.ring.changes = true;
   const auto answer = fixture.push(1, Gradient::inSharedMemory(fixture.ring.values));
   PSD_REQUIRE_OK(answer);
@@ -130,7 +132,7 @@ TEST_CASE("the log gets what was applied, though the trainer goes on writing whe
 
 TEST_CASE("a value that became NaN in shared memory after it was checked is refused") {
   const bool slices = GENERATE(false, true);
-  Fixture fixture("locked");
+  Fixture fixture(GENERATE("hogwild", "locked"));
   fixture.ring.values[kElements - 1] = std::numeric_limits<float>::quiet_NaN();
   const std::span<const float> values = fixture.ring.values;
   ShardPush& push = fixture.begin(1);
@@ -153,7 +155,7 @@ TEST_CASE("a value that became NaN in shared memory after it was checked is refu
 
 TEST_CASE("updates beyond what may wait for the disk wait for room, and nothing is gathered behind them") {
   constexpr uint64_t kBytes = kElements * sizeof(float);
-  Fixture fixture("locked", kBytes);
+  Fixture fixture(GENERATE("hogwild", "locked"), kBytes);
   const std::vector<float> ones(kElements, 1.f);
   PSD_REQUIRE_OK(fixture.push(1, std::span(ones)));
   auto second = fixture.start(fixture.begin(2), 0, std::span(ones));
@@ -174,7 +176,7 @@ TEST_CASE("updates beyond what may wait for the disk wait for room, and nothing 
 TEST_CASE("a push that some elements have already is applied to the others alone") {
   const int way = GENERATE(0, 1, 2);  // whole, in slices, encoded
   INFO(way);
-  Fixture fixture("locked");
+  Fixture fixture(GENERATE("hogwild", "locked"));
   const AppliedPush has{kTrainer.rank, kTrainer.incarnation, Step{5}, Version{5}, 0, 1};
   const AppliedPush lacks{kTrainer.rank, kTrainer.incarnation, Step{4}, Version{4}};
   fixture.shard().restore(Version{5}, PushedRanges({{0, 1024, {has}}, {1024, 3072, {lacks}}}));
@@ -201,6 +203,28 @@ TEST_CASE("a push that some elements have already is applied to the others alone
   const std::vector<float> after = fixture.weights();
   CHECK(allAre(std::span(after).first(1024), 1));
   CHECK(fixture.shard().version() == Version{7});
+}
+
+TEST_CASE("under recorded hogwild pushes apply side by side, and who copies the shard is alone") {
+  Fixture fixture("hogwild");
+  const std::vector<float> ones(kElements, -1.f);
+  std::optional<ShardLock::Guard> applying = fixture.loop.wait(fixture.shard().lock().acquireShared());
+  const auto beside = fixture.push(1, std::span(ones));
+  PSD_REQUIRE_OK(beside);
+  CHECK(beside->version == Version{1});
+  auto copying = fixture.shard().lock().acquire();
+  CHECK_FALSE(fixture.loop.resolved(copying));
+  auto after = fixture.start(fixture.begin(2), 0, std::span(ones));
+  CHECK_FALSE(fixture.loop.resolved(after));
+  applying.reset();
+  {
+    const ShardLock::Guard copy = fixture.loop.wait(kj::mv(copying));
+    CHECK_FALSE(fixture.loop.resolved(after));
+    CHECK(allAre(fixture.weights(), 1));
+    CHECK(fixture.shard().pushed().ranges().front().pushes.front().step == Step{1});
+  }
+  PSD_REQUIRE_OK(fixture.loop.wait(kj::mv(after)));
+  CHECK(fixture.shard().version() == Version{2});
 }
 
 }  // namespace

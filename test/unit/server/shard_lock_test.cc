@@ -41,6 +41,29 @@ TEST_CASE("the lock goes to those who wait in the order in which they came") {
   }
 }
 
+TEST_CASE("who shares the lock has it together, and passes by nobody who waits to be alone") {
+  TestLoop loop;
+  ShardLock lock;
+  std::optional<ShardLock::Guard> first = loop.wait(lock.acquireShared());
+  std::optional<ShardLock::Guard> second = loop.wait(lock.acquireShared());
+  auto alone = lock.acquire();
+  auto third = lock.acquireShared(), fourth = lock.acquireShared();
+  auto last = lock.acquire();
+  first.reset();
+  CHECK_FALSE(loop.resolved(alone));
+  second.reset();
+  REQUIRE(loop.resolved(alone));
+  CHECK_FALSE(loop.resolved(third));
+  { const ShardLock::Guard held = loop.wait(kj::mv(alone)); }
+  REQUIRE(loop.resolved(third));
+  REQUIRE(loop.resolved(fourth));
+  CHECK_FALSE(loop.resolved(last));
+  { const ShardLock::Guard held = loop.wait(kj::mv(third)); }
+  CHECK_FALSE(loop.resolved(last));
+  { const ShardLock::Guard held = loop.wait(kj::mv(fourth)); }
+  CHECK(loop.resolved(last));
+}
+
 TEST_CASE("a moved guard holds the lock once") {
   TestLoop loop;
   ShardLock lock, other;

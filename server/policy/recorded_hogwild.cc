@@ -1,0 +1,87 @@
+#include "server/policy/recorded_hogwild.h"
+
+#include <utility>
+
+#include "server/policy/shard_reads.h"
+#include "server/policy/shard_updates.h"
+
+namespace psd {
+
+RecordedHogwild::RecordedHogwild(const PolicyScope& scope, const Modifiers& modifiers)
+    : staging_(scope.staging), staleness_(modifiers.staleness), rows_(scope, modifiers) {}
+
+kj::Promise<Result<PushAnswer>> RecordedHogwild::push(Shard& shard, Lane& lane, ShardPush& push,
+                                                      uint64_t offset, Gradient gradient) {
+  if (gradient.size() == shard.range().count && takenInPlace(shard, gradient)) {
+    return apply(shard, lane, {sourceOf(push), gradient, {}});
+  }
+  if (!push.gathered.empty()) return gather(shard, lane, push, offset, gradient);
+  // While gradients wait for a slow disk no further gradient is gathered to wait behind them.
+  return shard.roomToLog(0).then([this, &shard, &lane, &push, offset, gradient](ByteBudget::Lease) {
+    return gather(shard, lane, push, offset, gradient);
+  });
+}
+
+kj::Promise<Result<PushAnswer>> RecordedHogwild::gather(Shard& shard, Lane& lane, ShardPush& push,
+                                                        uint64_t offset, const Gradient& gradient) {
+  auto gathered = gatherSlice(*staging_, shard, push, offset, gradient);
+  if (!gathered.ok()) return Result<PushAnswer>(gathered.error());
+  if (!*gathered) return Result<PushAnswer>(PushAnswer{PushOutcome::received, shard.version(), 0});
+  Whole whole{sourceOf(push), (*gathered)->values(), {}};
+  whole.gathered = **std::move(gathered);
+  return apply(shard, lane, std::move(whole));
+}
+
+kj::Promise<Result<PushAnswer>> RecordedHogwild::apply(Shard& shard, Lane& lane, Whole whole) {
+  const uint64_t bytes = whole.gradient.bytes().size();
+  return shard.roomToLog(bytes).then(
+      [this, &shard, &lane, whole = std::move(whole)](ByteBudget::Lease room) mutable {
+        return shard.lock().acquireShared().then([this, &shard, &lane, whole = std::move(whole),
+                                                  room = std::move(room)](ShardLock::Guard guard) mutable {
+          return applySharing(shard, lane, std::move(whole), std::move(room))
+              .then([guard = kj::mv(guard)](Result<PushAnswer> answer) { return answer; });
+        });
+      });
+}
+
+kj::Promise<Result<PushAnswer>> RecordedHogwild::applySharing(Shard& shard, Lane& lane, Whole whole,
+                                                              ByteBudget::Lease room) {
+  const uint64_t staleness = whole.source.staleness = stalenessOf(shard, whole.source.basis);
+  if (staleness_.tooOld(staleness)) {
+    return Result<PushAnswer>(PushAnswer{PushOutcome::stale, shard.version(), staleness});
+  }
+  auto lacking = shard.lacking(whole.source);
+  if (lacking.empty()) return Result<PushAnswer>(PushAnswer{PushOutcome::late, shard.version(), staleness});
+  const UpdateScalars update = shard.scalars(shard.version().value + 1, staleness_.factor(staleness));
+  return applyTo(shard, lane, whole.gradient, {}, update, std::move(lacking))
+      .then([&shard, whole = std::move(whole), update,
+             room = std::move(room)](Status status) mutable -> Result<PushAnswer> {
+        if (!status.ok()) return status.error();
+        const auto [made, logged] =
+            shard.endRacingUpdate({update, whole.gradient, {&whole.source, 1}}, std::move(room));
+        return PushAnswer{PushOutcome::applied, made, whole.source.staleness, 1, logged};
+      });
+}
+
+kj::Promise<Result<PullAnswer>> RecordedHogwild::pull(Shard& shard, Lane& lane, ShardPull&, uint64_t offset,
+                                                      uint64_t count) {
+  return pullLive(shard, lane, offset, count);
+}
+
+kj::Promise<Result<Version>> RecordedHogwild::pullTo(Shard& shard, Lane& lane, ShardPull&, uint64_t offset,
+                                                     std::span<float> onDevice) {
+  return pullLiveTo(shard, lane, offset, onDevice);
+}
+
+kj::Promise<Result<PushAnswer>> RecordedHogwild::pushRows(RowShard& shard, ShardPush& push, uint64_t first,
+                                                          RowGradient slice) {
+  return rows_.pushRows(shard, push, first, std::move(slice));
+}
+
+kj::Promise<Result<RowsAnswer>> RecordedHogwild::pullRows(RowShard& shard,
+                                                          const std::optional<TrainerRef>& trainer,
+                                                          RowIds rows, std::span<float> out) {
+  return rows_.pullRows(shard, trainer, std::move(rows), out);
+}
+
+}  // namespace psd
