@@ -135,7 +135,7 @@ class Without(TruthTest):
         return replayed.out
 
     def test_it_is_what_the_others_would_have_made_alone(self):
-        for policy in ("locked", "bounded_staleness"):
+        for policy in ("locked", "hogwild"):
             both, alone = self.logged(2, 30, policy), self.logged(1, 15, policy)
             files = [self.folder / f"{policy}.{name}" for name in ("without", "only", "alone", "both", "all")]
             self.assertIn("left out 60", self.replay(both, "--without", "rank=1", "--to", files[0]))
