@@ -24,6 +24,7 @@
 #include "server/daemon/live_commands.h"
 #include "server/daemon/operator_commands.h"
 #include "server/daemon/operator_watch.h"
+#include "server/daemon/plan_command.h"
 #include "server/daemon/token_command.h"
 #include "server/policy/aggregator/aggregator.h"
 #include "server/policy/policy_config.h"
@@ -228,6 +229,33 @@ struct TokenFlags {
   }
 };
 
+/// What `psd plan` is told.
+struct PlanFlags {
+  CLI::App* planning;
+  std::string path, daemons;
+  bool json = false;
+
+  explicit PlanFlags(CLI::App& app)
+      : planning(
+            app.add_subcommand("plan", "Show which part of a model each of several daemons would serve")) {
+    planning->add_option("model", path, "A safetensors file, a checkpoint, or a folder of them")
+        ->required()
+        ->type_name("PATH");
+    planning->add_option("--daemons", daemons, "How many daemons are to serve it")
+        ->required()
+        ->type_name("N");
+    planning->add_flag("--json", json, "One JSON document, for programs");
+  }
+
+  /// The outcome; nothing when the command was not chosen.
+  std::optional<psd::Status> run(psd::Env& env) const {
+    if (!*planning) return {};
+    const auto count = psd::parseInteger({"--daemons", daemons}, 1, psd::kPartitionsMax);
+    if (!count.ok()) return count.status();
+    return psd::planDaemons(env, path, static_cast<uint32_t>(*count), json);
+  }
+};
+
 constexpr const char* kExamples =
     "Example: psd --config configs/hogwild.json\n"
     "         psd status\n\n"
@@ -305,6 +333,7 @@ int run(int argc, char** argv) {
   const OperatorFlags operators(app);
   const psd::LiveCommands live(app);
   const FileFlags files(app);
+  const PlanFlags plans(app);
   const TokenFlags tokens(app);
 
   psd::groupOptions(app, {{"The daemon to ask",
@@ -333,6 +362,7 @@ int run(int argc, char** argv) {
   if (auto outcome = tokens.run()) return report(*outcome);
   auto env = psd::makePosixEnv();
   if (auto outcome = files.run(*env)) return report(*outcome);
+  if (auto outcome = plans.run(*env)) return report(*outcome);
   const ConfigFlags& chosen = *checkCommand ? check : serve;
   auto loaded = psd::loadDaemonConfig(*env, chosen.file, chosen.overrides);
   if (!loaded.ok()) return report(loaded.status());

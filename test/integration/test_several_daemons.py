@@ -88,6 +88,13 @@ class SeveralDaemons(ProcessTest):
                          {"fc1.weight": [256, 784], "fc1.bias": [256], "fc2.weight": [10, 256], "fc2.bias": [10]})
         self.assertEqual([len(values) for _, values in tensors.values()], [256 * 784, 256, 10 * 256, 10])
 
+        plan = json.loads(self.psd("plan", "--json", "--daemons", 2, "whole.safetensors"))["daemons"]
+        self.assertEqual([part["parameters"] for part in plan], [one["model"]["parameters"] for one in whole])
+        self.assertIn("daemon 1 ", self.psd("plan", "--daemons", 2, "whole.safetensors"))
+        self.assertIn("partition 0 of 2", self.psd("plan", "--daemons", 2, "saved-0", status=2))
+        self.assertIn("--daemons", self.psd("plan", "--daemons", 0, "whole.safetensors", status=2))
+        self.assertIn("nowhere", self.psd("plan", "--daemons", 2, "nowhere", status=1))
+
         removed = self.psd("trainer", "remove", 0, "--server", other)
         self.assertEqual(removed.count("was removed"), 2, removed)
         self.assertGreater(trainer.wait(), 0)
