@@ -219,6 +219,11 @@ interface Reading {
   takeover @4 (known :UInt64) -> (epoch :UInt64);
   # Parked until the daemon serves as the primary of an epoch above `known`. For a trainer that is told by the standby of its
   # daemon when to come over. A connection has one such call outstanding; another one fails.
+
+  waiters @5 () -> (ranks :List(UInt32));
+  # The ranks of the trainers whose push or pull waits for other trainers as things are, ascending: of a round that is open, or
+  # too far ahead of the slowest. A trainer is not among them from when the last that it waits for has come, before anyone is
+  # answered. For who drives several trainers and must know which of their calls are answered without another one's.
 }
 
 interface Training {

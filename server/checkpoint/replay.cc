@@ -38,6 +38,20 @@ Error badRecord(const LogRecord& record, const std::string& why) {
   return {ErrorCode::io, "record " + std::to_string(record.number) + " of the log: " + why};
 }
 
+/// Whether a replay came to where it was to. Damage that comes after that is in nobody's way.
+Status checkReached(const Status& read, std::optional<Version> until, size_t blocks,
+                    const std::function<uint64_t(uint32_t block)>& reached) {
+  if (!until) return read;
+  for (uint32_t block = 0; block < blocks; block++) {
+    if (reached(block) == until->value) continue;
+    PSD_RETURN_IF_ERROR(read);
+    return {ErrorCode::invalidArgument, "update " + std::to_string(until->value) + " of shard " +
+                                            std::to_string(block) + " is not in the log, which ends at " +
+                                            std::to_string(reached(block))};
+  }
+  return {};
+}
+
 }  // namespace
 
 Status Replayer::apply(LogRecord record) {
@@ -94,30 +108,66 @@ uint64_t Replayer::unfinished() const {
 
 Status Replayer::run(const LogRecord& record) {
   updates_++;
-  ParameterBlock& shard = store_.block(record.shard.value);
   if (samples_) samples_->update(record.shard, record.sources);
-  if (record.scalars.number <= shard.version().value) return {};
+  const uint64_t at = reached(record.shard.value);
+  if (record.scalars.number <= at) return {};
   if (until_ && record.scalars.number > until_->value) return {};
-  if (record.scalars.number != shard.version().value + 1) {
+  if (record.scalars.number != at + 1) {
     return badRecord(record, "is update " + std::to_string(record.scalars.number) + " of shard " +
-                                 std::to_string(record.shard.value) + ", which is at " +
-                                 std::to_string(shard.version().value));
+                                 std::to_string(record.shard.value) + ", which is at " + std::to_string(at));
   }
+  if (choice_) {
+    PSD_ASSIGN_OR_RETURN(const bool taken, choice_->takes(record));
+    if (!taken) {
+      passed_[record.shard.value]++;
+      leftOut_++;
+      return {};
+    }
+  }
+  return make(record);
+}
+
+uint64_t Replayer::reached(uint32_t block) const {
+  return store_.block(block).version().value + passed_[block];
+}
+
+Status Replayer::make(const LogRecord& record) {
+  ParameterBlock& block = store_.block(record.shard.value);
   const Gradient gradient = record.gradient();
+  UpdateScalars scalars = record.scalars;
+  scalars.number = block.version().value + 1;
+  scalars.before = block.stateBegan().value;
   if (record.ofRows) {
-    PSD_RETURN_IF_ERROR(applyRows(store_.rowShard(record.shard.value - store_.shardCount()), record));
+    PSD_RETURN_IF_ERROR(
+        applyRows(store_.rowShard(record.shard.value - store_.shardCount()), record, scalars));
   } else {
-    PSD_RETURN_IF_ERROR(apply(store_.shard(record.shard.value), record, gradient));
+    Shard& shard = store_.shard(record.shard.value);
+    if (watcher_) {
+      PSD_ASSIGN_OR_RETURN(const auto weights, weightsOf(shard));
+      watcher_->before(record.shard.value, weights);
+    }
+    PSD_RETURN_IF_ERROR(apply(shard, record, gradient, scalars));
+    if (watcher_) {
+      PSD_ASSIGN_OR_RETURN(const auto weights, weightsOf(shard));
+      watcher_->after(record, scalars.number, weights);
+    }
   }
-  shard.beginUpdate();
-  shard.endUpdate({record.scalars, gradient, record.sources, record.part}, {});
+  block.beginUpdate();
+  scalars.before = record.scalars.before;
+  block.endUpdate({scalars, gradient, record.sources, record.part}, {});
   applied_++;
   return {};
 }
 
-Status Replayer::apply(Shard& shard, const LogRecord& record, const Gradient& gradient) {
-  UpdateScalars scalars = record.scalars;
-  scalars.before = shard.stateBegan().value;
+Result<std::span<const float>> Replayer::weightsOf(Shard& shard) {
+  PSD_ASSIGN_OR_RETURN(const ReadView view, await<Result<ReadView>>([&](auto done) {
+                         shard.storage().read(*lanes_[shard.device()], 0, shard.range().count, done);
+                       }));
+  return view.values;  // live: the store is in this machine's memory
+}
+
+Status Replayer::apply(Shard& shard, const LogRecord& record, const Gradient& gradient,
+                       const UpdateScalars& scalars) {
   const auto applyTo = [&](uint64_t offset, const Gradient& part) {
     return await<Status>(
         [&](auto done) { shard.storage().apply(*lanes_[shard.device()], offset, part, scalars, done); });
@@ -135,9 +185,7 @@ Status Replayer::apply(Shard& shard, const LogRecord& record, const Gradient& gr
   return {};
 }
 
-Status Replayer::applyRows(RowShard& shard, const LogRecord& record) {
-  UpdateScalars scalars = record.scalars;
-  scalars.before = shard.stateBegan().value;
+Status Replayer::applyRows(RowShard& shard, const LogRecord& record, const UpdateScalars& scalars) {
   PSD_RETURN_IF_ERROR(shard.turnover().repeat(record.beside()));
   const StagedRows all{record.rows(), record.gradient().values(), nullptr};
   // Only a push that is applied by itself can be in some rows already.
@@ -211,16 +259,63 @@ Result<std::unique_ptr<ParameterStore>> rebuild(Env& env, const std::string& fol
              return replayer.apply(std::move(record));
            }).status();
   }
-  if (!until) PSD_RETURN_IF_ERROR(read);
-  for (size_t i = 0; until && i < store->blockCount(); i++) {
-    const Version version = store->block(i).version();
-    if (version == *until) continue;  // damage that comes after is in nobody's way
-    PSD_RETURN_IF_ERROR(read);
-    return Error{ErrorCode::invalidArgument, "update " + std::to_string(until->value) + " of shard " +
-                                                 std::to_string(i) + " is not in the log, which ends at " +
-                                                 std::to_string(version.value)};
-  }
+  const auto version = [&](uint32_t block) { return store->block(block).version().value; };
+  PSD_RETURN_IF_ERROR(checkReached(read, until, store->blockCount(), version));
   return store;
+}
+
+namespace {
+
+std::vector<std::string> optimizersOf(const Manifest& manifest) {
+  std::vector<std::string> texts;
+  for (const ManifestGroup& group : manifest.groups) texts.push_back(writeOptimizer(group.optimizer).dump());
+  return texts;
+}
+
+/// The oldest whole checkpoint from which the log goes on to `newest` under the same rules.
+Checkpoint oldestBefore(Env& env, const std::string& folder, Checkpoint newest) {
+  const auto numbers = listCheckpoints(env, folder, true);
+  if (!numbers.ok()) return newest;
+  const std::vector<std::string> rules = optimizersOf(newest.manifest);
+  for (auto number = numbers->rbegin(); number != numbers->rend(); ++number) {
+    if (*number >= newest.manifest.number) continue;
+    auto opened = openCheckpoint(env, checkpointPath(folder, *number));
+    if (!opened.ok()) continue;
+    const Manifest& manifest = opened->manifest;
+    if (manifest.logSegment == 0 || manifest.logHistory != newest.manifest.logHistory) break;
+    if (optimizersOf(manifest) != rules) break;
+    newest = *std::move(opened);
+  }
+  return newest;
+}
+
+}  // namespace
+
+Result<OtherModel> rebuildChosen(
+    Env& env, const std::string& folder, std::optional<Version> until, ReplayChoice choice,
+    const std::function<ReplayWatcher*(const ParameterStore& store)>& makeWatcher) {
+  PSD_ASSIGN_OR_RETURN(Checkpoint newest, checkpointBefore(env, folder, until));
+  if (newest.manifest.logSegment == 0) {
+    return Error{
+        ErrorCode::invalidArgument,
+        "'" + folder + "' has checkpoints without a log; expected the folder of durability.type log"};
+  }
+  const Checkpoint first = oldestBefore(env, folder, std::move(newest));
+  OtherModel model;
+  model.checkpoint = first.manifest.number;
+  model.since = newestIn(first.manifest);
+  PSD_ASSIGN_OR_RETURN(model.store, openStore(env, first));
+  Replayer replayer(*model.store, until);
+  replayer.choose(&choice, makeWatcher ? makeWatcher(*model.store) : nullptr);
+  const auto replay = [&](LogRecord record) { return replayer.apply(std::move(record)); };
+  const Status read =
+      readLog(env, folder, first.manifest.logHistory, first.manifest.logSegment, replay).status();
+  const auto reached = [&](uint32_t block) { return replayer.reached(block); };
+  PSD_RETURN_IF_ERROR(checkReached(read, until, model.store->blockCount(), reached));
+  PSD_RETURN_IF_ERROR(choice.checkSeen());
+  model.applied = replayer.applied();
+  model.leftOut = replayer.leftOut();
+  return model;
 }
 
 }  // namespace psd

@@ -4,11 +4,17 @@
 
 #include <fmt/format.h>
 
+#include "common/cli/setting.h"
+#include "common/os/text_file.h"
+#include "common/text/text.h"
+#include "server/checkpoint/blame.h"
 #include "server/checkpoint/replay.h"
 #include "server/daemon/saved_files.h"
 
 namespace psd {
 namespace {
+
+constexpr std::string_view kRankPrefix = "rank=";
 
 void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
@@ -26,6 +32,32 @@ Result<Checkpoint> checkpointAt(Env& env, const std::string& path, std::string& 
   }
   if (!newest.checkpoint) return noCheckpointIn(path);
   return std::move(*newest.checkpoint);
+}
+
+/// Whether `folder` is one with checkpoints and a log, as far as its kind tells.
+Status checkLogFolder(Env& env, const std::string& folder) {
+  PSD_RETURN_IF_ERROR(checkExists(env, folder));
+  PSD_ASSIGN_OR_RETURN(const bool oneCheckpoint, isCheckpoint(env, folder));
+  if (!oneCheckpoint && env.list(folder).ok()) return {};
+  return {ErrorCode::io, "'" + folder + "' is " + (oneCheckpoint ? "one checkpoint" : "a file") +
+                             "; expected the folder with checkpoints and log, durability.path"};
+}
+
+std::optional<Version> versionOf(std::optional<uint64_t> update) {
+  return update ? std::optional(Version{*update}) : std::nullopt;
+}
+
+/// Says where the shards are, and writes them to `to` unless that is empty.
+Status tellRebuilt(Env& env, ParameterStore& store, const std::string& to) {
+  std::string versions;
+  for (size_t i = 0; i < store.blockCount(); i++) {
+    versions += (i == 0 ? "" : ", ") + std::to_string(store.block(i).version().value);
+  }
+  print(fmt::format("model '{}', shards at update {}\n", store.model().name, versions));
+  if (to.empty()) return {};
+  PSD_RETURN_IF_ERROR(saveParameters(env, to, store));
+  print(fmt::format("wrote it to '{}'\n", to));
+  return {};
 }
 
 }  // namespace
@@ -48,25 +80,57 @@ Status exportModel(Env& env, const std::string& path, const std::string& table, 
 }
 
 Status replay(Env& env, const std::string& folder, std::optional<uint64_t> until, const std::string& to) {
-  PSD_RETURN_IF_ERROR(checkExists(env, folder));
-  PSD_ASSIGN_OR_RETURN(const bool oneCheckpoint, isCheckpoint(env, folder));
-  if (oneCheckpoint || !env.list(folder).ok()) {
-    return {ErrorCode::io, "'" + folder + "' is " + (oneCheckpoint ? "one checkpoint" : "a file") +
-                               "; expected the folder with checkpoints and log, durability.path"};
-  }
+  PSD_RETURN_IF_ERROR(checkLogFolder(env, folder));
   std::unique_ptr<ParameterStore> store;
   PSD_RETURN_IF_ERROR(besideDaemon(env, folder, [&]() -> Status {
-    PSD_ASSIGN_OR_RETURN(store, rebuild(env, folder, until ? std::optional(Version{*until}) : std::nullopt));
+    PSD_ASSIGN_OR_RETURN(store, rebuild(env, folder, versionOf(until)));
     return {};
   }));
-  std::string versions;
-  for (size_t i = 0; i < store->blockCount(); i++) {
-    versions += (i == 0 ? "" : ", ") + std::to_string(store->block(i).version().value);
+  return tellRebuilt(env, *store, to);
+}
+
+Result<ReplayChoice> readReplayChoice(const std::vector<std::string>& without,
+                                      const std::vector<std::string>& only) {
+  if (without.empty() && only.empty()) return ReplayChoice();
+  if (!without.empty() && !only.empty()) {
+    return Error{ErrorCode::invalidArgument, "--without and --only exclude each other; give one"};
   }
-  print(fmt::format("model '{}', shards at update {}\n", store->model().name, versions));
-  if (to.empty()) return {};
-  PSD_RETURN_IF_ERROR(saveParameters(env, to, *store));
-  print(fmt::format("wrote it to '{}'\n", to));
+  const auto what = only.empty() ? ReplayChoice::What::without : ReplayChoice::What::only;
+  const std::string flag(flagOf(what));
+  std::set<Rank> ranks;
+  for (const std::string& text : only.empty() ? without : only) {
+    if (!text.starts_with(kRankPrefix)) {
+      return Error{ErrorCode::invalidArgument,
+                   flag + ": '" + printable(text) + "' names no trainer; expected rank=N, as in rank=3"};
+    }
+    PSD_ASSIGN_OR_RETURN(const uint64_t rank,
+                         parseInteger({flag + " rank", text.substr(kRankPrefix.size())}, 0, UINT32_MAX));
+    ranks.insert(Rank{static_cast<uint32_t>(rank)});
+  }
+  return ReplayChoice(what, std::move(ranks));
+}
+
+Status replayChosen(Env& env, const std::string& folder, std::optional<uint64_t> until, const std::string& to,
+                    const ReplayChoice& choice, const std::string& blame) {
+  PSD_RETURN_IF_ERROR(checkLogFolder(env, folder));
+  OtherModel model;
+  std::optional<Blame> moves;
+  PSD_RETURN_IF_ERROR(besideDaemon(env, folder, [&]() -> Status {
+    const auto watch = [&](const ParameterStore& store) -> ReplayWatcher* {
+      if (blame.empty()) return nullptr;
+      return &moves.emplace(store);
+    };
+    PSD_ASSIGN_OR_RETURN(model, rebuildChosen(env, folder, versionOf(until), choice, watch));
+    return {};
+  }));
+  print(fmt::format("from checkpoint {}{}: made {} updates of shards, left out {}\n", model.checkpoint,
+                    model.since.value == 0 ? std::string()
+                                           : fmt::format(", whose updates up to {} stay", model.since.value),
+                    model.applied, model.leftOut));
+  PSD_RETURN_IF_ERROR(tellRebuilt(env, *model.store, to));
+  if (!moves) return {};
+  PSD_RETURN_IF_ERROR(writeTextAtomically(env, blame, moves->json() + "\n"));
+  print(fmt::format("wrote what moved each tensor most to '{}'\n", blame));
   return {};
 }
 

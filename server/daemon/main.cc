@@ -64,6 +64,8 @@ struct FileFlags {
   CLI::App *exporting, *inspecting, *replaying;
   std::string path, to, table;
   std::optional<std::string> until;
+  std::vector<std::string> without, only;  ///< "rank=3"
+  std::optional<std::string> blame;
   bool json = false;        ///< of `inspecting`
   psd::ServerFlags server;  ///< of `exporting`
 
@@ -93,6 +95,17 @@ struct FileFlags {
     replaying->add_option("--until", until, "The last update of each shard; else all there are")
         ->type_name("N");
     replaying->add_option("--to", to, "The safetensors file to write")->type_name("FILE");
+    replaying
+        ->add_option("--without", without, "Leave out the updates of a trainer, as in rank=3; repeatable")
+        ->type_name("rank=R")
+        ->expected(1)
+        ->take_all();
+    replaying->add_option("--only", only, "Make the updates of this trainer alone; repeatable")
+        ->type_name("rank=R")
+        ->expected(1)
+        ->take_all();
+    replaying->add_option("--blame", blame, "Write which updates moved each tensor most, as JSON")
+        ->type_name("FILE");
   }
 
   /// The chosen command's outcome; nothing when none of them was chosen.
@@ -124,7 +137,10 @@ struct FileFlags {
     if (until) {
       PSD_ASSIGN_OR_RETURN(last, psd::parseInteger({"--until", *until}, 0, kUpdateMax));
     }
-    return psd::replay(env, path, last, to);
+    PSD_ASSIGN_OR_RETURN(const psd::ReplayChoice choice, psd::readReplayChoice(without, only));
+    if (blame && blame->empty()) return {psd::ErrorCode::invalidArgument, "--blame: the file has no name"};
+    if (choice.everything() && !blame) return psd::replay(env, path, last, to);
+    return psd::replayChosen(env, path, last, to, choice, blame.value_or(""));
   }
 };
 

@@ -539,6 +539,14 @@ std::vector<RowShardStatus> ModelHost::rowShardsStatus() const {
   return out;
 }
 
+std::vector<uint32_t> ModelHost::waiters() const {
+  std::set<uint32_t> ranks;
+  if (!model_) return {};
+  for (const WaitingStatus& waiting : waitingStatus())
+    ranks.insert(waiting.ranks.begin(), waiting.ranks.end());
+  return {ranks.begin(), ranks.end()};
+}
+
 std::vector<WaitingStatus> ModelHost::waitingStatus() const {
   std::vector<WaitingStatus> out;
   const auto now = std::chrono::steady_clock::now();

@@ -97,6 +97,8 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// The ten rows of each table with the most updates. ErrorCode::notReady while it is being found out for
   /// another caller.
   kj::Promise<Result<HotRowsStatus>> hotRows();
+  /// Ranks of the trainers that wait for others, ascending.
+  std::vector<uint32_t> waiters() const;
   /// Policy, optimizer, model and shards; who waits for whom; and what gathered gradients take.
   void fillStatus(DaemonStatus& status) const;
 

@@ -64,6 +64,18 @@ kj::Promise<void> ReadingService::status(StatusContext context) {
       .attach(kj::defer([this] { asked_ = false; }));
 }
 
+kj::Promise<void> ReadingService::waiters(WaitersContext context) {
+  context.releaseParams();
+  context.allowCancellation();
+  if (asked_) return KJ_EXCEPTION(OVERLOADED, "this connection waits for a status already");
+  asked_ = true;
+  return administration_.waiters()
+      .then([context](const std::vector<uint32_t>& ranks) mutable {
+        context.getResults().setRanks(kj::arrayPtr(ranks.data(), ranks.size()));
+      })
+      .attach(kj::defer([this] { asked_ = false; }));
+}
+
 kj::Promise<void> ReadingService::takeover(TakeoverContext context) {
   const uint64_t known = context.getParams().getKnown();
   context.releaseParams();

@@ -22,11 +22,12 @@ class ReadingService final : public CountedService<schema::Reading> {
   kj::Promise<void> status(StatusContext context) override;
   kj::Promise<void> hotRows(HotRowsContext context) override;
   kj::Promise<void> takeover(TakeoverContext context) override;
+  kj::Promise<void> waiters(WaitersContext context) override;
 
  private:
   JoinService joins_;
   Administration& administration_;
-  bool asked_ = false;  // for the status, which is not there yet
+  bool asked_ = false;  // for the status, or for who waits, which is not there yet
   bool waits_ = false;  // for a takeover
 };
 

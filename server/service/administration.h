@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "server/group/group_member.h"
 #include "server/service/control_loop.h"
@@ -23,6 +24,10 @@ class Administration {
   }
   kj::Promise<Result<HotRowsStatus>> hotRows() {
     return control_.run([](Coordinator&, ParameterHost& host) { return host.models().hotRows(); });
+  }
+  /// Ranks of the trainers that wait for others, ascending.
+  kj::Promise<std::vector<uint32_t>> waiters() {
+    return control_.run([](Coordinator&, ParameterHost& host) { return host.models().waiters(); });
   }
   /// Goes over to the configuration as it reads now; gives the change, for people.
   kj::Promise<Result<std::string>> reload() {

@@ -8,6 +8,7 @@
 #include "trainer/bench/bench.h"
 #include "trainer/dataset/dataset_list.h"
 #include "trainer/model/model_list.h"
+#include "trainer/simulate/schedule.h"
 
 namespace psd {
 namespace {
@@ -231,6 +232,33 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
   app.add_option("--metrics", flags.metrics, "add one JSON line per step to FILE")->type_name("FILE");
   app.add_option("--tensorboard", flags.tensorboard, "write events for TensorBoard to DIR/rank-N")
       ->type_name("DIR");
+}
+
+void addSimulateFlags(CLI::App& app, RawFlags& flags) {
+  const auto add = [&app](const char* name, std::string& value, const std::string& help, const char* type) {
+    app.add_option(name, value, help)->type_name(type)->capture_default_str();
+  };
+  add("--trainers", flags.virtualTrainers, "virtual trainers, each with a rank and a session of its own",
+      "N");
+  add("--schedule", flags.schedule, "whose step is done next, in virtual time. " + Schedule::help(),
+      "SCHEDULE");
+  app.add_option("--steps", flags.steps, "steps of all trainers together")->type_name("N");
+  app.add_option(
+         "--time", flags.time,
+         "virtual time that the run takes, 1 being that of an ordinary step; with --steps, whichever is "
+         "first")
+      ->type_name("TIME");
+  add("--batch-size", flags.batchSize, "samples per step of one trainer", "N");
+  app.add_option(
+         "--score-every", flags.scoreEvery,
+         "score the model after so many steps of all trainers together, too; default: at the end alone")
+      ->type_name("N");
+  add("--byzantine", flags.byzantine,
+      "so many trainers, the last ranks, push normal noise instead of the gradients of dense parameters",
+      "N");
+  add("--byzantine-deviation", flags.byzantineDeviation, "of that noise", "NUMBER");
+  addCodecFlags(app, flags);
+  app.add_flag("--json", flags.json, "print one JSON object");
 }
 
 void addEvalFlags(CLI::App& app, RawFlags& flags) {

@@ -27,6 +27,8 @@ struct RawFlags {
                          window = "4", ids = "100000", dim = "32", tables = "1", tableRows = "1000000",
                          skew = "0", creators = "0";
   bool create = false;
+  std::string virtualTrainers = "4", schedule = "round_robin", byzantine = "0", byzantineDeviation = "20";
+  std::optional<std::string> time, scoreEvery;
   CredentialFlags credentials;
 };
 
@@ -39,6 +41,7 @@ std::string parameterCodecHelp();
 void addCommonFlags(CLI::App& app, RawFlags& flags);      // of the commands that compute
 void addConnectionFlags(CLI::App& app, RawFlags& flags);  // of bench; in addCommonFlags() too
 void addTrainFlags(CLI::App& app, RawFlags& flags);
+void addSimulateFlags(CLI::App& app, RawFlags& flags);
 void addEvalFlags(CLI::App& app, RawFlags& flags);
 void addBenchFlags(CLI::App& app, RawFlags& flags);
 

@@ -32,6 +32,8 @@ constexpr uint64_t kBenchBytesMax = 1ull << 40;
 constexpr uint64_t kBenchTrainersMax = 1024;
 constexpr uint64_t kBenchRowsMax = 1ull << 32, kBenchDimMax = 4096, kBenchTablesMax = 4096;
 constexpr double kBenchSkewMax = 10;
+constexpr uint64_t kVirtualTrainersMax = 256;  // each is a connection and two threads
+constexpr double kVirtualTimeMax = 1e12, kByzantineDeviationMax = 1e6;
 constexpr double kBenchSecondsMax = 86'400;
 constexpr uint64_t kChunkBytesMin = 4096;
 constexpr uint64_t kChunkBytesMax = 64u << 20;
@@ -241,6 +243,45 @@ Result<Command> readEval(const RawFlags& flags, const EnvironmentGetter& environ
   return Command(std::move(eval));
 }
 
+Result<Command> readSimulate(const RawFlags& flags, const EnvironmentGetter& environment, uint32_t cores) {
+  SimulateCommand simulate;
+  SimulationOptions& options = simulate.options;
+  PSD_ASSIGN_OR_RETURN(simulate.common, readCommon(flags, withoutRank(environment), cores));
+  if (!flags.threads) simulate.common.threads = 1;  // with which sums have the same order on every machine
+  options.client = simulate.common.client;
+  options.seed = simulate.common.seed;
+  PSD_ASSIGN_OR_RETURN(const uint64_t trainers,
+                       parseInteger({"--trainers", flags.virtualTrainers}, 1, kVirtualTrainersMax));
+  PSD_ASSIGN_OR_RETURN(const uint64_t batchSize,
+                       parseInteger({"--batch-size", flags.batchSize}, 1, kBatchSizeMax));
+  PSD_ASSIGN_OR_RETURN(const uint64_t byzantine, parseInteger({"--byzantine", flags.byzantine}, 0, trainers));
+  PSD_ASSIGN_OR_RETURN(
+      options.byzantineDeviation,
+      parseNumber({"--byzantine-deviation", flags.byzantineDeviation}, 0, kByzantineDeviationMax));
+  options.trainers = static_cast<uint32_t>(trainers);
+  options.batchSize = static_cast<uint32_t>(batchSize);
+  options.byzantine = static_cast<uint32_t>(byzantine);
+  const auto schedule = Schedule::parse(flags.schedule, options.trainers);
+  if (!schedule.ok()) return Error{schedule.error().code, "--schedule: " + schedule.message()};
+  simulate.schedule = flags.schedule;
+  if (!flags.steps && !flags.time) {
+    return Error{ErrorCode::invalidArgument,
+                 "--steps is missing; expected how many steps the trainers take together, or --time"};
+  }
+  if (flags.steps) {
+    PSD_ASSIGN_OR_RETURN(options.steps, parseInteger({"--steps", *flags.steps}, 1, kStepsMax));
+  }
+  if (flags.time) {
+    PSD_ASSIGN_OR_RETURN(options.time, parseNumber({"--time", *flags.time}, 0, kVirtualTimeMax));
+  }
+  if (flags.scoreEvery) {
+    PSD_ASSIGN_OR_RETURN(options.scoreEvery,
+                         parseInteger({"--score-every", *flags.scoreEvery}, 1, kStepsMax));
+  }
+  simulate.json = flags.json;
+  return Command(std::move(simulate));
+}
+
 Result<Command> readTrainBench(RawFlags flags, const EnvironmentGetter& environment, uint32_t cores) {
   TrainBenchCommand bench;
   flags.data = kTrainBenchData;
@@ -328,13 +369,14 @@ const std::vector<OptionGroup> kOptionGroups{
     {"Daemon",
      {"--server", "--connect-timeout", "--retry-timeout", "--token-file", "--tls-ca", "--tls-cert",
       "--tls-key"}},
-    {"Place among the trainers", {"--rank", "--world-size"}},
+    {"Place among the trainers",
+     {"--rank", "--world-size", "--trainers", "--schedule", "--byzantine", "--byzantine-deviation"}},
     {"Model and data", {"--model", "--data", "--data-plan", "--init", "--seed", "--go-on-without-rows"}},
-    {"Length and steps", {"--epochs", "--steps", "--batch-size", "--inflight", "--prefetch"}},
+    {"Length and steps", {"--epochs", "--steps", "--time", "--batch-size", "--inflight", "--prefetch"}},
     {"Transfer",
      {"--transport", "--connections", "--spin", "--codec", "--pull-codec", "--chunk", "--window"}},
     {"This machine", {"--device", "--threads"}},
-    {"Output", {"--every", "--json", "--metrics", "--tensorboard", "--log-level"}}};
+    {"Output", {"--every", "--score-every", "--json", "--metrics", "--tensorboard", "--log-level"}}};
 
 template <class Range, class Name>
 std::vector<std::string> namesOf(const Range& range, const Name& name) {
@@ -353,6 +395,7 @@ CompletionWords completionWords() {
                    {"--codec", namesOf(codecNames(), itself)},
                    {"--pull-codec", namesOf(parameterCodecNames(), itself)},
                    {"--transport", {"auto", "rpc", "shm"}},
+                   {"--schedule", {"round_robin", "seed:1", "straggler"}},
                    {"--device", {"auto", "cpu", "cuda:0"}},
                    {"--data-plan", {"static", "dynamic"}},
                    {"--log-level", namesOf(kLogLevels, itself)},
@@ -373,6 +416,10 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
   CLI::App* eval = app.add_subcommand("eval", "score the daemon's model, once or while others train it");
   addCommonFlags(*eval, flags);
   addEvalFlags(*eval, flags);
+  CLI::App* simulate = app.add_subcommand(
+      "simulate", "train with many virtual trainers in this process, in an order that a seed gives");
+  addCommonFlags(*simulate, flags);
+  addSimulateFlags(*simulate, flags);
   CLI::App* bench = app.add_subcommand(
       "bench",
       "measure a running daemon that holds no other model; to train, start the daemon again after it");
@@ -381,6 +428,9 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
   app.footer(kTrainerExamples);
   train->footer("Example: psd-trainer train --data synthetic --model mlp");
   eval->footer("Example: psd-trainer eval --data synthetic --model mlp");
+  simulate->footer(
+      "Example: psd-trainer simulate --trainers 30 --schedule seed:1 --steps 3000 --data synthetic --model "
+      "mlp");
   bench->footer("Example: psd-trainer bench pull --size 64M");
   groupOptions(app, kOptionGroups);
   const TextCommands texts(app, completionWords());
@@ -397,6 +447,7 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
     if (!text->ok()) return text->error();
     return Command(PrintText{**std::move(text)});
   }
+  if (simulate->parsed()) return readSimulate(flags, environment, cores);
   if (bench->parsed()) return readBench(*bench, flags, environment, cores);
   return train->parsed() ? readTrain(flags, environment, cores) : readEval(flags, environment, cores);
 }

@@ -12,6 +12,7 @@
 #include "trainer/cli/environment.h"
 #include "trainer/client/client.h"
 #include "trainer/loop/training_loop.h"
+#include "trainer/simulate/simulation.h"
 
 namespace psd {
 
@@ -49,6 +50,14 @@ struct BenchCommand {
   bool json = false;
 };
 
+/// Virtual trainers in this process.
+struct SimulateCommand {
+  CommonOptions common;
+  SimulationOptions options;
+  std::string schedule;  ///< as Schedule reads it
+  bool json = false;
+};
+
 /// bench train: a training step with and without the daemon.
 struct TrainBenchCommand {
   CommonOptions common;
@@ -69,8 +78,8 @@ struct RowsBenchCommand {
   std::string logLevel = "info";
 };
 
-using Command =
-    std::variant<TrainCommand, EvalCommand, BenchCommand, TrainBenchCommand, RowsBenchCommand, PrintText>;
+using Command = std::variant<TrainCommand, EvalCommand, SimulateCommand, BenchCommand, TrainBenchCommand,
+                             RowsBenchCommand, PrintText>;
 
 /// Reads the command line and, where a flag is not given, the environment. Every error is one line that
 /// names the flag or variable. Pure but for the number of CPU cores, which `cores` gives.

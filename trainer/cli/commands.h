@@ -21,6 +21,10 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
 /// the daemon is gone. Returns 0, or the signal that ended that.
 Result<int> runEval(const EvalCommand& command, const Connect& connect, std::ostream& out);
 
+/// Trains with virtual trainers and prints the scores and what staleness came of it. Returns 0, or the signal
+/// that ended it early.
+Result<int> runSimulate(const SimulateCommand& command, const Connect& connect, std::ostream& out);
+
 /// Measures a running daemon and prints the figures.
 Status runBenchCommand(const BenchCommand& command, const Connect& connect, std::ostream& out);
 Status runRowsBenchCommand(const RowsBenchCommand& command, const Connect& connect, std::ostream& out);

@@ -45,6 +45,10 @@ int train(const TrainCommand& command) {
 
 int eval(const EvalCommand& command) { return exitStatus(runEval(command, Client::connect, std::cout)); }
 
+int simulate(const SimulateCommand& command) {
+  return exitStatus(runSimulate(command, Client::connect, std::cout));
+}
+
 int bench(const BenchCommand& command) {
   const Status done = runBenchCommand(command, Client::connect, std::cout);
   return done.ok() ? 0 : report(done.error());
@@ -67,11 +71,13 @@ int run(const Command& command) {
   }
   const auto* training = std::get_if<TrainCommand>(&command);
   const auto* evaluation = std::get_if<EvalCommand>(&command);
+  const auto* simulation = std::get_if<SimulateCommand>(&command);
   const auto* measurement = std::get_if<BenchCommand>(&command);
   const auto* stepMeasurement = std::get_if<TrainBenchCommand>(&command);
   const auto* rowMeasurement = std::get_if<RowsBenchCommand>(&command);
   const std::string& logLevel = training          ? training->common.logLevel
                                 : evaluation      ? evaluation->common.logLevel
+                                : simulation      ? simulation->common.logLevel
                                 : stepMeasurement ? stepMeasurement->common.logLevel
                                 : rowMeasurement  ? rowMeasurement->logLevel
                                                   : measurement->logLevel;
@@ -79,6 +85,7 @@ int run(const Command& command) {
   if (!logging.ok()) return report(logging.error());
   const ClientOptions& client = training          ? training->common.client
                                 : evaluation      ? evaluation->common.client
+                                : simulation      ? simulation->common.client
                                 : stepMeasurement ? stepMeasurement->common.client
                                 : rowMeasurement  ? rowMeasurement->options.client
                                                   : measurement->options.client;
@@ -86,6 +93,7 @@ int run(const Command& command) {
     spdlog::warn("{}", warning);
   }
   if (training) return train(*training);
+  if (simulation) return simulate(*simulation);
   if (stepMeasurement) return trainBench(*stepMeasurement);
   if (rowMeasurement) return rowsBench(*rowMeasurement);
   return evaluation ? eval(*evaluation) : bench(*measurement);

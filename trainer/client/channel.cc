@@ -410,6 +410,17 @@ void Channel::report(Step step, std::span<const NamedValue> values) {
                 .eagerlyEvaluate([](kj::Exception&&) {});
 }
 
+kj::Promise<Result<std::vector<Rank>>> Channel::waiters() {
+  return connection_.call([this] {
+    return connection_.reading().waitersRequest().send().then(
+        [](capnp::Response<schema::Reading::WaitersResults> answer) -> Result<std::vector<Rank>> {
+          std::vector<Rank> ranks;
+          for (const uint32_t rank : answer.getRanks()) ranks.push_back(Rank{rank});
+          return ranks;
+        });
+  });
+}
+
 kj::Promise<void> Channel::pingOnAndOn(uint64_t left, std::vector<double>& seconds) {
   if (left == 0) return kj::READY_NOW;
   const auto start = Clock::now();

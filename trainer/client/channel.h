@@ -71,6 +71,8 @@ class Channel {
   kj::Promise<Result<RoundDue>> roundDue(Version version);
   /// See Client::report().
   void report(Step step, std::span<const NamedValue> values);
+  /// See Client::waiters().
+  kj::Promise<Result<std::vector<Rank>>> waiters();
   kj::Promise<Result<PingInfo>> ping(uint64_t calls, uint32_t outstanding);
   kj::Promise<Status> leave();
   /// Ends the connection: whatever is under way fails, with `why` where nothing better is known. Resolves

@@ -307,6 +307,12 @@ class Client {
   /// where the daemon does not know reports, nothing is sent. An Error is of the values alone.
   virtual Status report(Step, std::span<const NamedValue> values) { return checkReported(values); }
 
+  /// The ranks of the trainers of which a push or pull waits for other trainers, as things are. Allowed after
+  /// join() or observe().
+  virtual Result<std::vector<Rank>> waiters() {
+    return Error{ErrorCode::notReady, "this client does not know who waits"};
+  }
+
   /// Makes `calls` empty calls, 1 to a million, `outstanding` of them unanswered at a time, 1 to 65536, and
   /// waits for all. Allowed at any time after connect().
   virtual Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include <fmt/format.h>
@@ -279,6 +280,16 @@ Error PartitionedClient::failed(size_t daemon, const Error& error) {
     }
   }
   return named(daemons_[daemon], error);
+}
+
+Result<std::vector<Rank>> PartitionedClient::waiters() {
+  std::set<Rank> all;
+  for (const Daemon& daemon : daemons_) {
+    const auto ranks = daemon.client->waiters();
+    if (!ranks.ok()) return named(daemon, ranks.error());
+    all.insert(ranks->begin(), ranks->end());
+  }
+  return std::vector<Rank>(all.begin(), all.end());
 }
 
 Status PartitionedClient::leave() {

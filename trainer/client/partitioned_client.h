@@ -51,6 +51,8 @@ class PartitionedClient final : public Client, private CalledDaemons {
   Status report(Step step, std::span<const NamedValue> values) override {
     return lead().report(step, values);
   }
+  /// Of who waits at any of the daemons.
+  Result<std::vector<Rank>> waiters() override;
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override {
     return lead().ping(calls, outstanding);
   }

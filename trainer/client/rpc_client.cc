@@ -193,6 +193,11 @@ Result<PingInfo> RpcClient::ping(uint64_t calls, uint32_t outstanding) {
       [&](Channel& channel, kj::Timer&) { return channel.ping(calls, outstanding); });
 }
 
+Result<std::vector<Rank>> RpcClient::waiters() {
+  return links_.first().call<Result<std::vector<Rank>>>(
+      [](Channel& channel, kj::Timer&) { return channel.waiters(); });
+}
+
 void RpcClient::outlastOldest() {
   const std::shared_ptr<PushCall> oldest = pushes_.front();
   oldest->outlast();

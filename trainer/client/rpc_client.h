@@ -58,6 +58,7 @@ class RpcClient final : public Client, private CallHost {
   Pending<RoundDue> roundDue(Version version) override;
   Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override;
+  Result<std::vector<Rank>> waiters() override;
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override;
   Status leave() override;
   void interrupt() override;

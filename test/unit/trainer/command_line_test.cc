@@ -167,6 +167,60 @@ TEST_CASE("eval goes on where it is told how often") {
              Contains("--every"));
 }
 
+TEST_CASE("simulate reads how many trainers take their turns, and in which order") {
+  const auto command = parse({"simulate", "--data",       "d",      "--trainers",
+                              "30",       "--schedule",   "seed:7", "--steps",
+                              "90",       "--time",       "2.5",    "--score-every",
+                              "10",       "--byzantine",  "2",      "--byzantine-deviation",
+                              "0.5",      "--batch-size", "8",      "--seed",
+                              "4",        "--codec",      "int8",   "--json"},
+                             {{"RANK", "3"}});
+  PSD_REQUIRE_OK(command);
+  const auto& simulate = std::get<SimulateCommand>(*command);
+  CHECK(simulate.schedule == "seed:7");
+  CHECK(simulate.json);
+  CHECK(simulate.common.threads == 1);
+  CHECK(simulate.options.trainers == 30);
+  CHECK(simulate.options.steps == 90);
+  CHECK(simulate.options.time == 2.5);
+  CHECK(simulate.options.scoreEvery == 10);
+  CHECK(simulate.options.byzantine == 2);
+  CHECK(simulate.options.byzantineDeviation == 0.5);
+  CHECK(simulate.options.batchSize == 8);
+  CHECK(simulate.options.seed == 4);
+  CHECK(simulate.options.client.codec == "int8");
+  CHECK(simulate.options.client.retryTimeout.count() == 0);
+}
+
+TEST_CASE("what simulate cannot do is told in one line") {
+  const std::vector<std::pair<std::vector<const char*>, const char*>> cases{
+      {{}, "--steps is missing"},
+      {{"--steps", "0"}, "--steps: '0'"},
+      {{"--steps", "1", "--trainers", "0"}, "--trainers: '0' is not a whole number from 1 to 256"},
+      {{"--steps", "1", "--trainers", "257"}, "--trainers: '257'"},
+      {{"--steps", "1", "--schedule", "fast"}, "--schedule: 'fast' is not a schedule; expected round_robin"},
+      {{"--steps", "1", "--schedule", "seed"}, "--schedule: 'seed' has no seed"},
+      {{"--steps", "1", "--schedule", "seed:one"}, "has no seed"},
+      {{"--steps", "1", "--schedule", "straggler:factr=2"}, "'factr' is no option"},
+      {{"--steps", "1", "--schedule", "straggler:factor=0.5"}, "factor must be"},
+      {{"--steps", "1", "--byzantine", "5"}, "--byzantine: '5' is not a whole number from 0 to 4"},
+      {{"--steps", "1", "--byzantine-deviation", "-1"}, "--byzantine-deviation: '-1'"},
+      {{"--time", "-1"}, "--time: '-1'"},
+      {{"--steps", "1", "--score-every", "0"}, "--score-every: '0'"},
+      {{"--steps", "1", "--codec", "zip"}, "--codec: "},
+      {{"--steps", "1", "--rank", "1"}, "--rank"},
+      {{"--steps", "1", "--inflight", "1"}, "--inflight"}};
+  for (const auto& [flags, words] : cases) {
+    std::vector<const char*> arguments{"simulate", "--data", "d"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const auto refused = parse(arguments);
+    INFO(words);
+    REQUIRE_FALSE(refused.ok());
+    CHECK_THAT(refused.message(), Contains(words));
+    CHECK(refused.message().find('\n') == std::string::npos);
+  }
+}
+
 TEST_CASE("eval has no rank, whatever the environment says") {
   auto command = parse({"eval", "--data", "d", "--json"},
                        {{"PSD_SERVER", "tcp://h:2"}, {"RANK", "x"}, {"WORLD_SIZE", "y"}});

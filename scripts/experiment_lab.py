@@ -1,0 +1,165 @@
+"""What the claims of scripts/experiments are measured with: a daemon per run, virtual trainers, tables, pictures."""
+
+import array
+import gzip
+import json
+import pathlib
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+
+import svg_plot
+from bench_programs import Daemon, Failed, last_line
+
+RUN_S = 1200  # at most, for one run
+CHANCE = 90.0  # test error in % of a model that knows nothing of ten digits: what a run that diverged counts as
+
+
+def values_of(path):
+    """The float32 values of a safetensors file, in the order of their places."""
+    data = path.read_bytes()
+    (size,) = struct.unpack_from("<Q", data)
+    return array.array("f", data[8 + size:])
+
+
+def first_digits(data, count, folder):
+    """A folder of MNIST with the first `count` digits of the training set of another, which are also its test set."""
+    for name, head, size in ("train-images-idx3-ubyte", 16, 28 * 28), ("train-labels-idx1-ubyte", 8, 1):
+        plain = data / name
+        content = plain.read_bytes() if plain.exists() else gzip.decompress((data / f"{name}.gz").read_bytes())
+        some = content[:4] + struct.pack(">I", count) + content[8:head + count * size]
+        for split in ("train", "t10k"):
+            (folder / name.replace("train", split)).write_bytes(some)
+    return folder
+
+
+class Lab:
+    """Runs psd-trainer simulate, each time against a psd of its own. Says on standard error what it does."""
+
+    def __init__(self, build, data, ratings, quick):
+        self.bin = build / "bin"
+        self.data = data
+        self.ratings = ratings  # a folder of MovieLens, or None
+        self.quick = quick
+        for program in ("psd", "psd-trainer"):
+            if not (self.bin / program).is_file():
+                raise Failed(f"{self.bin / program} is not there; scripts/test builds it")
+
+    def seeds(self, wanted):
+        return range(1, 2 if self.quick else wanted + 1)
+
+    def steps(self, wanted):
+        """Fewer of them where it is to be quick; a multiple of all numbers of trainers that rounds are tried with."""
+        return wanted if not self.quick else max(wanted // 10 // 264 * 264, 264)
+
+    def daemon(self, folder, policy, optimizer, **config):
+        return Daemon(self.bin / "psd", folder, {"device": "cpu", "policy": policy, "optimizer": optimizer, **config})
+
+    def ask(self, *arguments):
+        """The JSON object that psd-trainer prints."""
+        done = subprocess.run([self.bin / "psd-trainer", *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=RUN_S, check=False)
+        if done.returncode != 0:
+            raise Failed(f"psd-trainer {arguments[0]}: {last_line(done.stderr)}")
+        return json.loads(done.stdout)
+
+    def simulate(self, policy, optimizer, *, data=None, model="mlp", keep=False, **flags):
+        """What a simulation reports. A flag's name is that of the option. `keep`: with the final parameters, "values"."""
+        options = [item for name, value in flags.items() for item in (f"--{name.replace('_', '-')}", value)]
+        with tempfile.TemporaryDirectory(prefix="psd-") as name:
+            folder = pathlib.Path(name)
+            saved = {"save": str(folder / "model.safetensors")} if keep else {}
+            daemon = self.daemon(folder, policy, optimizer, **saved)
+            try:
+                daemon.await_ready()
+                report = self.ask("simulate", "--server", daemon.address["unix"], "--log-level", "error", "--model", model,
+                                  "--data", data or self.data, "--json", *options)
+            finally:
+                daemon.end()
+            if keep:
+                report["values"] = values_of(folder / "model.safetensors")
+        return report
+
+    def train_together(self, policy, optimizer, trainers, groups, *arguments):
+        """What eval says after real trainers, each a process of its own, have trained at once."""
+        with tempfile.TemporaryDirectory(prefix="psd-") as folder:
+            daemon = self.daemon(pathlib.Path(folder), policy, optimizer, groups=groups)
+            running = []
+            try:
+                daemon.await_ready()
+                where = ("--server", daemon.address["unix"], "--log-level", "error", *map(str, arguments))
+                for rank in range(trainers):
+                    running.append(subprocess.Popen(
+                        [self.bin / "psd-trainer", "train", "--rank", str(rank), "--world-size", str(trainers), "--threads", "1", *where],
+                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+                if any([trainer.wait(RUN_S) for trainer in running]):
+                    raise Failed("psd-trainer train failed")
+                model_and_data = [item for flag in ("--model", "--data") for item in (flag, where[where.index(flag) + 1])]
+                return self.ask("eval", *where[:4], *model_and_data, "--json")
+            finally:
+                for trainer in running:
+                    trainer.kill()
+                    trainer.wait()
+                daemon.end()
+
+    def over_seeds(self, count, what, **arguments):
+        """The reports of runs with other seeds."""
+        print(f"  {what}", file=sys.stderr)
+        return [self.simulate(seed=seed, **arguments) for seed in self.seeds(count)]
+
+
+def error(report):
+    """Test error in %."""
+    return CHANCE if report["diverged"] else 100 - 100 * report["score"]["accuracy"]
+
+
+def curve(report, x):
+    """[(x, test error in %)], x "step" or "time"."""
+    return [(score[x], 100 - 100 * score["accuracy"]) for score in report["scores"]]
+
+
+def mean_curve(reports, x="step"):
+    """The mean of curves whose points are at the same places, as far as all go."""
+    return [(points[0][0], statistics.mean(y for _, y in points)) for points in zip(*(curve(report, x) for report in reports))]
+
+
+def spread(values, digits=1):
+    """ "7.3 … 8.1" """
+    low, high = min(values), max(values)
+    return f"{low:.{digits}f} … {high:.{digits}f}" if f"{low:.{digits}f}" != f"{high:.{digits}f}" else f"{low:.{digits}f}"
+
+
+def errors(reports):
+    """The spread of the test errors, and how many runs diverged."""
+    diverged = sum(bool(report["diverged"]) for report in reports)
+    return spread([error(report) for report in reports]) + (f" ({diverged} of {len(reports)} diverged)" if diverged else "")
+
+
+def mean_error(reports):
+    return statistics.mean(error(report) for report in reports)
+
+
+def table(head, rows):
+    return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(map(str, row)) + " |" for row in rows), ""]
+
+
+def verdict(checks):
+    """A sentence for each (claim, whether it came out)."""
+    return [*(f"- {'Came out' if held else '**Did not come out**'}: {claim}." for claim, held in checks), ""]
+
+
+class Pictures:
+    """Where pictures go; None: nowhere."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def lines(self, name, title, x, y, curves, y_range):
+        """The lines of the page that show the plot."""
+        if self.folder is None:
+            return []
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / f"truth_{name}.svg").write_text(svg_plot.plot(title, x, y, curves, y_range), encoding="utf-8")
+        return [f"![{title}](pictures/truth_{name}.svg)", ""]

@@ -1,0 +1,219 @@
+"""The truth of asynchronous training: what psd-trainer simulate makes of virtual trainers is the same in each run, and what
+papers claim of staleness, liars and rounds comes out in order. scripts/experiments measures more of it, docs/truth.md shows it."""
+
+import json
+import os
+import signal
+import statistics
+import sys
+import unittest
+
+import processes
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(processes.REPO / "scripts"))
+from experiment_lab import first_digits, values_of
+
+DIGITS = next((folder for folder in (processes.REPO / ".data" / "mnist_5k", processes.FULL_MNIST) if folder.is_dir()), None)
+SYNTHETIC = "synthetic:256"
+SEEDS = (1, 2)
+
+
+class TruthTest(processes.ProcessTest):
+    def start(self, daemon, *more, data=SYNTHETIC, **flags):
+        options = [item for name, value in flags.items() for item in (f"--{name.replace('_', '-')}", value)]
+        return self.start_trainer("simulate", "--server", daemon.address, "--model", "mlp", "--data", data, "--threads", 1,
+                                  "--device", "cpu", *options, *more)
+
+    def own_daemon(self, policy="locked", rate=0.05, momentum=0.0, **settings):
+        optimizer = json.dumps({"type": "sgd", "lr": rate, "momentum": momentum})
+        return self.daemon(listen=(self.unix_address(self._name("socket")),), policy=policy, optimizer=optimizer, **settings)
+
+    def simulate(self, policy="locked", data=SYNTHETIC, rate=0.05, momentum=0.0, settings=None, **flags):
+        """The report of a run with a daemon of its own."""
+        daemon = self.own_daemon(policy, rate, momentum, **(settings or {}))
+        run = self.start(daemon, "--json", data=data, **flags)
+        self.assert_ends(run)
+        self.assert_stops(daemon)
+        return json.loads(run.out)
+
+    def error(self, **arguments):
+        """The mean test error over the seeds; a run that diverged knows nothing."""
+        reports = [self.simulate(data=DIGITS, seed=seed, **arguments) for seed in SEEDS]
+        errors = [0.9 if report["diverged"] else 1 - report["score"]["accuracy"] for report in reports]
+        print(f"{arguments}: test error {[round(100 * each, 1) for each in errors]} %")
+        return statistics.mean(errors)
+
+
+class Schedules(TruthTest):
+    def test_a_run_has_the_same_bits_each_time(self):
+        seen = set()
+        for policy, settings in (("locked", {}), ("bounded_staleness", {"policy__bound": 1}),
+                                 ("sync", {"policy__backup_trainers": 1}), ("local_sgd", {"policy__period": 2})):
+            with self.subTest(policy):
+                flags = {"trainers": 5, "steps": 43, "batch_size": 8, "policy": policy, "settings": settings}
+                first, second = (self.simulate(schedule="seed:3", score_every=20, **flags) for _ in range(2))
+                self.assertEqual(first, second)
+                self.assertEqual(first["steps"], 43)
+                self.assertEqual([score["step"] for score in first["scores"]][-1], 43)
+                seen.add(first["parameters"])
+        self.assertEqual(len(seen), 4)
+        # hogwild, of which no two calls are under way together, is locked.
+        self.assertIn(self.simulate("hogwild", schedule="seed:3", trainers=5, steps=43, batch_size=8)["parameters"], seen)
+        self.assertNotIn(self.simulate(schedule="seed:4", trainers=5, steps=43, batch_size=8)["parameters"], seen)
+
+    def test_staleness_is_one_less_than_there_are_trainers(self):
+        report = self.simulate(trainers=16, steps=20 * 16, batch_size=1)
+        self.assertEqual(report["staleness"]["max"], 15)
+        # Each trainer's first push came after those of the lower ranks alone.
+        self.assertAlmostEqual(report["staleness"]["mean"], 15 * (1 - 0.5 / 20), places=6)
+        at_random = self.simulate(trainers=4, steps=800, batch_size=1, schedule="seed:1")
+        self.assertAlmostEqual(at_random["staleness"]["mean"], 3, delta=0.1)
+        self.assertGreater(at_random["staleness"]["max"], 6)
+
+    def test_a_bound_holds_back_who_is_ahead_of_a_straggler(self):
+        flags = {"trainers": 4, "schedule": "straggler:factor=10", "time": 50, "batch_size": 1}
+        free = self.simulate(**flags)
+        bounded = self.simulate(policy="bounded_staleness", settings={"policy__bound": 2}, **flags)
+        steps = [[rank["steps"] for rank in report["ranks"]] for report in (free, bounded)]
+        self.assertEqual(steps[0], [50, 50, 50, 5])
+        self.assertEqual(steps[1][3], 5)
+        self.assertLessEqual(max(steps[1]), 5 + 2 + 1)
+        self.assertLess(bounded["staleness"]["max"], free["staleness"]["max"])
+
+    def test_codecs_are_those_of_training(self):
+        plain, sparse = (self.simulate(trainers=2, steps=8, codec=codec) for codec in ("none", "topk:fraction=0.01"))
+        self.assertLess(sparse["bytes_pushed"], plain["bytes_pushed"] / 20)
+        self.assertEqual(sparse["codec"], "topk:fraction=0.01")
+
+
+@unittest.skipUnless(DIGITS, "no handwritten digits: scripts/setup makes .data/mnist_5k")
+class Claims(TruthTest):
+    def test_the_inverse_rate_trains_where_the_fixed_one_fails(self):
+        stale = {"trainers": 16, "steps": 400, "momentum": 0.9}
+        self.assertGreater(self.error(**stale), 0.65)
+        self.assertLess(self.error(settings={"policy__staleness": '{"rate":"inverse"}'}, **stale), 0.55)
+
+    def test_robust_aggregators_bear_liars(self):
+        def of(aggregator, liars):
+            return self.error(policy="sync", settings={"policy__aggregator": aggregator}, rate=0.2, trainers=5, byzantine=liars,
+                              byzantine_deviation=100, steps=5 * 40)
+
+        honest = of('{"type":"mean"}', 0)
+        self.assertLess(honest, 0.2)
+        self.assertGreater(of('{"type":"mean"}', 1), honest + 0.15)
+        self.assertLess(of('{"type":"median"}', 1), honest + 0.1)
+
+    def test_rounds_are_the_large_batch(self):
+        digits = self.folder / "digits"
+        digits.mkdir()
+        first_digits(DIGITS, 120, digits)
+        values = []
+        for trainers in (3, 1):
+            saved = self.folder / f"{trainers}.safetensors"
+            self.simulate(policy="sync", data=digits, rate=0.1, momentum=0.9, settings={"save": str(saved)}, trainers=trainers,
+                          batch_size=120 // trainers, steps=60 * trainers)
+            values.append(values_of(saved))
+        self.assertLess(max(abs(a - b) for a, b in zip(*values)), 1e-5)
+        self.assertNotEqual(*values)  # sums have another order, so somewhere the last bit differs
+
+
+class Without(TruthTest):
+    """Noise does not depend on the parameters, so what others pushed is what they would have pushed alone."""
+
+    def logged(self, trainers, steps, policy="locked", momentum=0.9, more=()):
+        saved = self.folder / self._name("saved")
+        daemon = self.own_daemon(policy, 0.01, momentum, durability=json.dumps({"type": "log", "path": str(saved)}))
+        run = self.start(daemon, *more, trainers=trainers, byzantine=trainers, steps=steps)
+        self.assert_ends(run)
+        self.assert_stops(daemon)
+        return saved
+
+    def replay(self, folder, *arguments):
+        replayed = self.start_psd("replay", folder, *arguments)
+        self.assert_ends(replayed)
+        return replayed.out
+
+    def test_it_is_what_the_others_would_have_made_alone(self):
+        for policy in ("locked", "hogwild"):
+            both, alone = self.logged(2, 30, policy), self.logged(1, 15, policy)
+            files = [self.folder / f"{policy}.{name}" for name in ("without", "only", "alone", "both", "all")]
+            self.assertIn("left out 60", self.replay(both, "--without", "rank=1", "--to", files[0]))
+            self.replay(both, "--only", "rank=0", "--to", files[1])
+            self.replay(alone, "--to", files[2])
+            self.replay(both, "--to", files[3])
+            self.replay(both, "--only", "rank=0", "--only", "rank=1", "--to", files[4])
+            contents = [file.read_bytes() for file in files]
+            self.assertEqual(contents[0], contents[2])
+            self.assertEqual(contents[1], contents[2])
+            self.assertEqual(contents[3], contents[4])
+            self.assertNotEqual(contents[0], contents[3])
+
+    def test_blame_tells_who_moved_what(self):
+        saved = self.logged(2, 20, more=("--schedule", "straggler:factor=3"))
+        file = self.folder / "blame.json"
+        self.replay(saved, "--blame", file)
+        blame = json.loads(file.read_text(encoding="utf-8"))
+        self.assertEqual([tensor["name"] for tensor in blame["tensors"]], ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"])
+        for tensor in blame["tensors"]:
+            distances = [update["distance"] for update in tensor["largest"]]
+            self.assertEqual(distances, sorted(distances, reverse=True))
+            self.assertGreater(distances[-1], 0)
+            sums = {tuple(each["ranks"]): each for each in tensor["by_rank"]}
+            self.assertEqual(set(sums), {(0,), (1,)})
+            self.assertGreater(sums[0,]["updates"], 2 * sums[1,]["updates"])
+            self.assertGreater(sums[0,]["distance"], sums[1,]["distance"])
+
+    def test_what_has_no_meaning_is_refused_by_a_line(self):
+        rounds = self.logged(3, 9, "sync")
+        self.assert_fails(self.start_psd("replay", rounds, "--without", "rank=1"), "of a round of ranks 0, 1, 2")
+        alone = self.logged(1, 3)
+        for arguments, words in ((("--without", "rank=1"), "has no update of rank 1; expected one of 0"),
+                                 (("--only", "1"), "expected rank=N"), (("--only", "rank=x"), "not a whole number"),
+                                 (("--only", "rank=0", "--without", "rank=0"), "exclude each other"),
+                                 (("--without", "rank=0", "--until", 9), "which ends at 3"),
+                                 (("--blame", self.folder / "no" / "file"), "cannot create")):
+            self.assert_fails(self.start_psd("replay", alone, *arguments), words)
+        checkpoints = self.folder / "checkpoints"
+        daemon = self.own_daemon(durability=json.dumps({"type": "checkpoint", "path": str(checkpoints)}))
+        self.assert_ends(self.start(daemon, trainers=1, steps=2))
+        self.assert_stops(daemon)
+        self.assert_fails(self.start_psd("replay", checkpoints, "--without", "rank=0"), "without a log")
+
+
+class Troubles(TruthTest):
+    def test_more_trainers_than_samples_and_no_daemon(self):
+        for data, words in (("synthetic:200", "--trainers: 250 for 200 synthetic images"), ("synthetic:300", "virtual trainer 0: no psd daemon")):
+            self.assert_fails(self.start_trainer("simulate", "--server", self.unix_address("none.sock"), "--connect-timeout", 0.1, "--data",
+                                                 data, "--model", "mlp", "--trainers", 250, "--steps", 1), words)
+
+    def test_rounds_of_more_trainers_than_there_are(self):
+        daemon = self.own_daemon("sync", world_size=3)
+        self.assert_fails(self.start(daemon, trainers=2, steps=4), "virtual trainer 0", "world size")
+        self.assert_serves(daemon)
+
+    def test_a_rate_that_is_too_high_is_a_result(self):
+        report = self.simulate(rate=1e6, trainers=2, steps=100)
+        self.assertRegex(report["diverged"], r"virtual trainer \d: step \d+ .* holds (nan|-nan|inf|-inf)|not finite")
+        self.assertIsNone(report["score"])
+
+    def test_a_daemon_that_dies_ends_it(self):
+        daemon = self.own_daemon("sync")
+        run = self.start(daemon, trainers=4, steps=10_000_000)
+        daemon.until_status("virtual trainers train", lambda status: len(status["trainers"]) == 4 and status["counters"]["gradients"] > 20)
+        daemon.kill()
+        self.assert_fails(run, "broke")
+
+    def test_a_signal_ends_it_politely(self):
+        for policy in ("sync", "bounded_staleness"):
+            daemon = self.own_daemon(policy)
+            run = self.start(daemon, trainers=4, steps=10_000_000, schedule="straggler:factor=50,seed=1")
+            daemon.until_status("virtual trainers train", lambda status: len(status["trainers"]) == 4 and status["counters"]["gradients"] > 8)
+            run.signal(signal.SIGINT)
+            self.assert_ends(run, 128 + signal.SIGINT)
+            self.assertEqual(daemon.status()["trainers"], [])
+            self.assertEqual(daemon.status()["trainers_lost"], 0)
+
+
+if __name__ == "__main__":
+    processes.main()

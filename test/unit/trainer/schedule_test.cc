@@ -1,0 +1,49 @@
+#include "trainer/simulate/schedule.h"
+
+#include <cmath>
+#include <string>
+
+#include "test/support/catch.h"
+
+namespace psd::schedule_test {
+namespace {
+
+Schedule scheduleOf(const std::string& text, uint32_t trainers = 3) {
+  auto schedule = Schedule::parse(text, trainers);
+  PSD_REQUIRE_OK(schedule);
+  return *std::move(schedule);
+}
+
+TEST_CASE("in turn every step takes as long") {
+  Schedule schedule = scheduleOf("round_robin");
+  for (uint32_t rank : {2u, 0u, 0u, 1u}) CHECK(schedule.next(Rank{rank}) == 1);
+  CHECK(schedule.spec() == "round_robin");
+}
+
+TEST_CASE("times of a rank are the seed's, whatever others do") {
+  Schedule one = scheduleOf("seed:7"), other = scheduleOf("seed:7", 9), third = scheduleOf("seed:8");
+  double sum = 0;
+  constexpr int kDraws = 20'000;
+  for (int i = 0; i < kDraws; i++) {
+    const double time = one.next(Rank{1});
+    REQUIRE(time >= 0);
+    sum += time;
+    static_cast<void>(other.next(Rank{0}));
+    REQUIRE(other.next(Rank{1}) == time);
+    if (i == 0) CHECK(third.next(Rank{1}) != time);
+  }
+  CHECK(std::abs(sum / kDraws - 1) < 0.03);  // four standard deviations
+}
+
+TEST_CASE("the last rank is the straggler") {
+  Schedule even = scheduleOf("straggler:factor=4"), drawn = scheduleOf("straggler:factor=4,seed=7");
+  Schedule alike = scheduleOf("seed:7");
+  CHECK(even.next(Rank{0}) == 1);
+  CHECK(even.next(Rank{2}) == 4);
+  CHECK(drawn.next(Rank{0}) == alike.next(Rank{0}));
+  CHECK(drawn.next(Rank{2}) == 4 * alike.next(Rank{2}));
+  CHECK(scheduleOf("straggler").spec() == "straggler:factor=5,seed=0");
+}
+
+}  // namespace
+}  // namespace psd::schedule_test

@@ -1,0 +1,39 @@
+#include "trainer/simulate/scheduled_client.h"
+
+namespace psd {
+namespace {
+
+/// A call that others may run beside. Used by the trainer's thread.
+template <class Info>
+class ScheduledCall final : public Pending<Info>::Impl {
+ public:
+  ScheduledCall(Pending<Info> call, Turns& turns, Rank rank)
+      : call_(std::move(call)), turns_(turns), rank_(rank) {}
+
+  bool done() const override { return call_.done(); }
+  bool finished() const override { return call_.finished(); }
+  Result<Info> wait() override {
+    while (!call_.done()) turns_.awaitCall(rank_);
+    return call_.wait();
+  }
+
+ private:
+  Pending<Info> call_;
+  Turns& turns_;
+  const Rank rank_;
+};
+
+}  // namespace
+
+Pending<PullInfo> ScheduledClient::pull(std::span<float> destination, RowBatch* rows) {
+  return Pending<PullInfo>(
+      std::make_unique<ScheduledCall<PullInfo>>(client_.pull(destination, rows), turns_, rank_));
+}
+
+Pending<PushInfo> ScheduledClient::push(Step step, std::span<const float> gradient, uint32_t samples,
+                                        const std::vector<Version>& basis, const RowBatch* rows) {
+  return Pending<PushInfo>(std::make_unique<ScheduledCall<PushInfo>>(
+      client_.push(step, gradient, samples, basis, rows), turns_, rank_));
+}
+
+}  // namespace psd

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "trainer/client/client.h"
+#include "trainer/simulate/turns.h"
+
+namespace psd {
+
+/// The client of a virtual trainer: whoever waits for a pull or push gives the turn to others until it is
+/// done, so that an answer may depend on what they do. All else is as the client beneath it does it. Owned by
+/// the trainer's thread, as that client is, which outlives it.
+class ScheduledClient final : public Client {
+ public:
+  ScheduledClient(Client& client, Turns& turns, Rank rank) : client_(client), turns_(turns), rank_(rank) {}
+
+  Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
+                        const std::function<std::span<const float>()>& initialValues) override {
+    return client_.join(membership, model, initialValues);
+  }
+  Result<JoinInfo> observe(const ModelSpec& model) override { return client_.observe(model); }
+  Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override;
+  RowBatch makeRowBatch() const override { return client_.makeRowBatch(); }
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
+                         const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
+                                         const std::vector<Version>& basis,
+                                         const RowBatch* rows = nullptr) override {
+    return client_.beginPush(step, gradient, samples, basis, rows);
+  }
+  Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override {
+    return client_.ping(calls, outstanding);
+  }
+  Status leave() override { return client_.leave(); }
+  void interrupt() override { client_.interrupt(); }
+  uint64_t bytesPulled() const override { return client_.bytesPulled(); }
+  uint64_t bytesPushed() const override { return client_.bytesPushed(); }
+
+ private:
+  Client& client_;
+  Turns& turns_;
+  const Rank rank_;
+};
+
+}  // namespace psd

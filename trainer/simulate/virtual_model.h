@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/types/model_layout.h"
+#include "trainer/dataset/random.h"
+#include "trainer/model/model.h"
+
+namespace psd {
+
+/// A virtual trainer's model: parameters and gradients of its own, in host memory, and a shared model that
+/// computes with them. Owned by the trainer's thread; only the trainer whose turn it is uses the shared one,
+/// which outlives it.
+class VirtualModel final : public Model {
+ public:
+  struct Options {
+    /// Called when gradients are computed; false: they are not wanted any more (interrupted).
+    std::function<bool()> whenComputed;
+    /// Instead of gradients of dense parameters: normal noise of this deviation, drawn by `noiseSeed`.
+    std::optional<double> noiseDeviation;
+    uint64_t noiseSeed = 0;
+  };
+  VirtualModel(Model& shared, Options options);
+
+  const ModelSpec& spec() const override { return shared_.spec(); }
+  std::vector<ColumnSpec> inputs() const override { return shared_.inputs(); }
+  std::string device() const override { return shared_.device(); }
+  std::span<float> parameters() override { return span(parameters_); }
+  std::span<float> gradients() override { return span(gradients_); }
+  /// Of one array of gradients, which takes no turns.
+  Status reserve(uint32_t gradientArrays, bool spare) override;
+  std::span<float> spareParameters() override { return spare_ ? span(spare_) : std::span<float>(); }
+  void swapParameters() override { std::swap(parameters_, spare_); }
+  void rotateGradients() override {}
+  std::vector<RowLookup> lookUp(const Batch& batch, Purpose purpose) override {
+    return shared_.lookUp(batch, purpose);
+  }
+  Result<double> computeGradients(const Batch& batch, const GradientsFinal& whenFinal) override;
+  Result<Score> score(const Batch& batch) override;
+
+ private:
+  struct Free {
+    void operator()(float* memory) const;
+  };
+  using Array = std::unique_ptr<float[], Free>;
+
+  Array zeros() const;
+  std::span<float> span(const Array& array) const { return {array.get(), layout_.totalElements()}; }
+  void drawNoise();
+
+  Model& shared_;
+  const Options options_;
+  const ModelLayout layout_;
+  Random noise_;
+  Array parameters_, gradients_;
+  Array spare_;  // null: not reserved
+};
+
+}  // namespace psd
