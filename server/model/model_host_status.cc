@@ -1,0 +1,200 @@
+// What a ModelHost tells of itself.
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/model/model_host.h"
+#include "server/store/rows/row_heat.h"
+
+namespace psd {
+namespace {
+
+/// Looks at all rows, which takes a while.
+HotRowsStatus hottestRowsOf(const ParameterStore& store) {
+  constexpr size_t kRows = 10;  // of a table
+  std::vector<std::vector<HotRow>> hottest(store.model().tables.size());
+  for (size_t i = 0; i < store.rowShardCount(); i++) {
+    for (const RowShard::Table& table : store.rowShard(i).tables()) {
+      const std::vector<HotRow> own = hottestRows(*table.rows, kRows);
+      hottest[table.index].insert(hottest[table.index].end(), own.begin(), own.end());
+    }
+  }
+  HotRowsStatus status;
+  for (size_t i = 0; i < hottest.size(); i++) {
+    std::ranges::stable_sort(hottest[i], std::greater(), [](const HotRow& row) { return row.meta.count(); });
+    hottest[i].resize(std::min(hottest[i].size(), kRows));
+    auto& table = status.tables.emplace_back();
+    table.name = store.model().tables[i].name;
+    for (const HotRow& row : hottest[i]) {
+      table.rows.push_back({std::to_string(row.id), row.meta.count(), row.meta.version()});
+    }
+  }
+  return status;
+}
+
+}  // namespace
+
+void ModelHost::fillStatus(DaemonStatus& status) const {
+  status.policy = describePolicies(config_->groups);
+  status.optimizer = describeOptimizers(config_->groups);
+  status.held.staged = staging_->lentBytes();
+  if (!model_) return;
+  const ModelSpec& model = model_->store->model();
+  status.model = {.name = model.name,
+                  .parameters = model.parameterCount(),
+                  .tensors = model.tensors.size(),
+                  .ready = ready_};
+  status.shards = shardsStatus();
+  status.tables = tablesStatus();
+  status.rowShards = rowShardsStatus();
+  status.waiting = waitingStatus();
+  status.rounds = roundsStatus();
+}
+
+std::vector<ShardStatus> ModelHost::shardsStatus() const {
+  std::vector<ShardStatus> out;
+  const ParameterStore& store = *model_->store;
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    const Shard& shard = store.shard(i);
+    out.push_back({.id = static_cast<uint32_t>(i),
+                   .begin = shard.range().begin,
+                   .elements = shard.range().count,
+                   .group = config_->groups[shard.range().group].name(),
+                   .device = backends_[shard.device()]->describe(),
+                   .version = shard.version().value});
+  }
+  return out;
+}
+
+std::vector<TableStatus> ModelHost::tablesStatus() const {
+  std::vector<TableStatus> out;
+  const ParameterStore& store = *model_->store;
+  for (const TableSpec& table : store.model().tables) out.push_back({.name = table.name, .dim = table.dim});
+  std::vector<uint64_t> places(out.size());  // of the indices
+  for (size_t i = 0; i < store.rowShardCount(); i++) {
+    const RowShard& shard = store.rowShard(i);
+    for (const RowShard::Table& table : shard.tables()) {
+      TableStatus& entry = out[table.index];
+      const RowTableSize size = table.rows->size();
+      entry.group = config_->groups[shard.group()].name();
+      entry.rows += size.rows;
+      entry.rowBytes += size.bytes;
+      entry.indexBytes += size.indexBytes;
+      entry.splits += size.splits;
+      entry.pulledRows += table.counts->pulled;
+      entry.unknownRows += table.counts->unknown;
+      entry.pushedRows += table.counts->pushed;
+      entry.newRows += table.counts->created;
+      entry.refusedRows += table.counts->refused;
+      entry.notAdmittedRows += table.counts->notAdmitted;
+      entry.evictedRows += table.counts->evicted;
+      entry.longestInsertSeconds = std::max(entry.longestInsertSeconds,
+                                            static_cast<double>(table.counts->longestInsertNs.load()) * 1e-9);
+      places[table.index] += size.places;
+    }
+  }
+  for (size_t i = 0; i < out.size(); i++) {
+    if (places[i] > 0) out[i].load = static_cast<double>(out[i].rows) / static_cast<double>(places[i]);
+  }
+  return out;
+}
+
+kj::Promise<Result<HotRowsStatus>> ModelHost::hotRows() {
+  if (!model_) return Result<HotRowsStatus>(HotRowsStatus());
+  if (findsHotRows_) {
+    return Result<HotRowsStatus>(ErrorCode::notReady,
+                                 "the hottest rows are being looked for already; try again");
+  }
+  findsHotRows_ = true;
+  return background_.run<HotRowsStatus>([model = model_] { return hottestRowsOf(*model->store); })
+      .then([](HotRowsStatus status) { return Result<HotRowsStatus>(std::move(status)); })
+      .attach(kj::defer([this] { findsHotRows_ = false; }));
+}
+
+std::vector<RowShardStatus> ModelHost::rowShardsStatus() const {
+  std::vector<RowShardStatus> out;
+  const ParameterStore& store = *model_->store;
+  for (size_t i = 0; i < store.rowShardCount(); i++) {
+    const RowShard& shard = store.rowShard(i);
+    out.push_back({.id = shard.id().value,
+                   .begin = shard.range().begin,
+                   .hashUnits = shard.range().count,
+                   .group = config_->groups[shard.group()].name(),
+                   .device = backends_[shard.device()]->describe(),
+                   .rows = shard.size().rows,
+                   .version = shard.version().value});
+  }
+  return out;
+}
+
+std::vector<uint32_t> ModelHost::waiters() const {
+  std::set<uint32_t> ranks;
+  if (!model_) return {};
+  for (const WaitingStatus& waiting : waitingStatus())
+    ranks.insert(waiting.ranks.begin(), waiting.ranks.end());
+  return {ranks.begin(), ranks.end()};
+}
+
+std::vector<WaitingStatus> ModelHost::waitingStatus() const {
+  std::vector<WaitingStatus> out;
+  const auto now = std::chrono::steady_clock::now();
+  const Policies policies = model_->policies();
+  for (size_t i = 0; i < policies.size(); i++) {
+    for (const Waiting& waiting : policies[i]->waiting()) {
+      WaitingStatus& entry = out.emplace_back();
+      entry.group = config_->groups[i].name();
+      entry.policy = policies[i]->name();
+      entry.what = waiting.what;
+      entry.joins = waiting.joins;
+      for (SessionId waiter : waiting.waiters) {
+        if (auto trainer = trainers_.find(waiter); trainer != trainers_.end()) {
+          entry.ranks.push_back(trainer->second.rank.value);
+        }
+      }
+      for (const Waiting::For& awaited : waiting.awaited) {
+        auto trainer = trainers_.find(awaited.session);
+        if (trainer == trainers_.end()) continue;
+        const std::chrono::duration<double> waited = now - awaited.since;
+        entry.awaited.push_back({trainer->second.rank.value, waited.count()});
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<RoundsStatus> ModelHost::roundsStatus() const {
+  std::vector<RoundsStatus> out;
+  const auto numbers = [](const std::vector<Rank>& ranks) {
+    std::vector<uint32_t> values;
+    for (const Rank rank : ranks) values.push_back(rank.value);
+    std::ranges::sort(values);
+    return values;
+  };
+  const Policies policies = model_->policies();
+  for (size_t i = 0; i < policies.size(); i++) {
+    const std::optional<RoundsReport> report = policies[i]->rounds();
+    if (!report) continue;
+    RoundsStatus& entry = out.emplace_back();
+    entry.group = config_->groups[i].name();
+    entry.policy = policies[i]->name();
+    entry.closed = report->closed;
+    entry.in = numbers(report->last.contributors);
+    entry.missing = numbers(report->last.missing);
+    entry.openSeconds = report->last.seconds;
+    entry.graceSeconds = report->last.graceSeconds;
+    entry.here = numbers(report->here);
+    entry.graceLeftSeconds = report->graceLeftSeconds;
+    for (const auto& [rank, rounds, running] : report->leftOut) {
+      entry.leftOut.push_back({rank.value, rounds, running});
+    }
+    std::ranges::sort(entry.leftOut, {}, &LeftOutStatus::rank);
+  }
+  return out;
+}
+
+}  // namespace psd
