@@ -24,6 +24,7 @@ Locked::Locked(const PolicyScope& scope, const Modifiers& modifiers)
 
 kj::Promise<void> Locked::join(const TrainerRef& trainer) {
   pulled_.admit(trainer.session);
+  turns_.join(trainer.session);
   const std::lock_guard lock(mutex_);
   steps_[trainer.session];
   return kj::READY_NOW;
@@ -31,6 +32,7 @@ kj::Promise<void> Locked::join(const TrainerRef& trainer) {
 
 kj::Promise<void> Locked::leave(SessionId session) {
   pulled_.forget(session);
+  turns_.leave(session);
   const std::lock_guard lock(mutex_);
   steps_.erase(session);
   return kj::READY_NOW;
@@ -65,7 +67,7 @@ kj::Promise<Result<PushAnswer>> Locked::gather(Shard& shard, Lane& lane, ShardPu
 }
 
 Locked::Whole Locked::wholeOf(const Shard& shard, ShardPush& push, const Gradient& gradient) {
-  Whole whole{sourceOf(push), gradient, {}, nullptr};
+  Whole whole{push.trainer.session, sourceOf(push), gradient, {}, nullptr};
   if (modifiers_.delay.lambda != 0) {
     whole.pulled = pulled_.find(push.trainer.session, shard.range().id, push.basis);
   }
@@ -75,10 +77,14 @@ Locked::Whole Locked::wholeOf(const Shard& shard, ShardPush& push, const Gradien
 kj::Promise<Result<PushAnswer>> Locked::apply(Shard& shard, Lane& lane, Whole whole, double scale) {
   // Takes its place in line for the lock at once, where there is no log to wait for.
   if (!shard.logs()) return applyInTurn(shard, lane, std::move(whole), scale, {});
-  const uint64_t bytes = whole.gradient.bytes().size();
-  return shard.roomToLog(bytes).then(
-      [this, &shard, &lane, whole = std::move(whole), scale](ByteBudget::Lease room) mutable {
-        return applyInTurn(shard, lane, std::move(whole), scale, std::move(room));
+  return turns_.next(whole.session, shard)
+      .then([this, &shard, &lane, whole = std::move(whole), scale](PushTurns::Turn turn) mutable {
+        const uint64_t bytes = whole.gradient.bytes().size();
+        return shard.roomToLog(bytes)
+            .then([this, &shard, &lane, whole = std::move(whole), scale](ByteBudget::Lease room) mutable {
+              return applyInTurn(shard, lane, std::move(whole), scale, std::move(room));
+            })
+            .attach(kj::mv(turn));
       });
 }
 
@@ -205,7 +211,10 @@ kj::Promise<Result<PushAnswer>> Locked::applyRows(RowShard& shard, WholeRows who
   };
   // Takes its place in line for the lock at once, where there is no log to wait for.
   if (!shard.logs()) return kj::cp(inTurn)({});
-  return shard.roomToLog(whole.staged.bytes()).then(kj::cp(inTurn));
+  return turns_.next(whole.session, shard)
+      .then([&shard, bytes = whole.staged.bytes(), inTurn = kj::cp(inTurn)](PushTurns::Turn turn) mutable {
+        return shard.roomToLog(bytes).then(std::move(inTurn)).attach(kj::mv(turn));
+      });
 }
 
 Result<PushAnswer> Locked::applyRowsUnderLock(RowShard& shard, WholeRows whole, double scale,

@@ -11,6 +11,7 @@
 #include "server/policy/modifiers.h"
 #include "server/policy/policy_config.h"
 #include "server/policy/pulled_weights.h"
+#include "server/policy/push_turns.h"
 #include "server/policy/row_updates.h"
 #include "server/policy/shard_reads.h"
 #include "server/policy/update_policy.h"
@@ -45,6 +46,7 @@ class Locked final : public UpdatePolicy {
  private:
   /// One shard's gradient, all of it.
   struct Whole {
+    SessionId session;
     UpdateSource source;
     Gradient gradient;
     GatheredGradient gathered;                    ///< where the gradient lies, if it came in slices
@@ -100,6 +102,7 @@ class Locked final : public UpdatePolicy {
   const std::shared_ptr<StagingPool> staging_;
   const size_t blocks_;  // of the group
   PulledWeights pulled_;
+  PushTurns turns_;  // where updates are recorded
   const std::shared_ptr<SnapshotRoom> snapshots_;
 
   std::mutex mutex_;                                  // guards what follows, for few instructions

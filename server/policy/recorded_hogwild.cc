@@ -10,10 +10,20 @@ namespace psd {
 RecordedHogwild::RecordedHogwild(const PolicyScope& scope, const Modifiers& modifiers)
     : staging_(scope.staging), staleness_(modifiers.staleness), rows_(scope, modifiers) {}
 
+kj::Promise<void> RecordedHogwild::join(const TrainerRef& trainer) {
+  turns_.join(trainer.session);
+  return rows_.join(trainer);
+}
+
+kj::Promise<void> RecordedHogwild::leave(SessionId session) {
+  turns_.leave(session);
+  return rows_.leave(session);
+}
+
 kj::Promise<Result<PushAnswer>> RecordedHogwild::push(Shard& shard, Lane& lane, ShardPush& push,
                                                       uint64_t offset, Gradient gradient) {
   if (gradient.size() == shard.range().count && takenInPlace(shard, gradient)) {
-    return apply(shard, lane, {sourceOf(push), gradient, {}});
+    return apply(shard, lane, {push.trainer.session, sourceOf(push), gradient, {}});
   }
   if (!push.gathered.empty()) return gather(shard, lane, push, offset, gradient);
   // While gradients wait for a slow disk no further gradient is gathered to wait behind them.
@@ -27,21 +37,30 @@ kj::Promise<Result<PushAnswer>> RecordedHogwild::gather(Shard& shard, Lane& lane
   auto gathered = gatherSlice(*staging_, shard, push, offset, gradient);
   if (!gathered.ok()) return Result<PushAnswer>(gathered.error());
   if (!*gathered) return Result<PushAnswer>(PushAnswer{PushOutcome::received, shard.version(), 0});
-  Whole whole{sourceOf(push), (*gathered)->values(), {}};
+  Whole whole{push.trainer.session, sourceOf(push), (*gathered)->values(), {}};
   whole.gathered = **std::move(gathered);
   return apply(shard, lane, std::move(whole));
 }
 
 kj::Promise<Result<PushAnswer>> RecordedHogwild::apply(Shard& shard, Lane& lane, Whole whole) {
-  const uint64_t bytes = whole.gradient.bytes().size();
-  return shard.roomToLog(bytes).then(
-      [this, &shard, &lane, whole = std::move(whole)](ByteBudget::Lease room) mutable {
-        return shard.lock().acquireShared().then([this, &shard, &lane, whole = std::move(whole),
-                                                  room = std::move(room)](ShardLock::Guard guard) mutable {
-          return applySharing(shard, lane, std::move(whole), std::move(room))
-              .then([guard = kj::mv(guard)](Result<PushAnswer> answer) { return answer; });
-        });
+  return turns_.next(whole.session, shard)
+      .then([this, &shard, &lane, whole = std::move(whole)](PushTurns::Turn turn) mutable {
+        const uint64_t bytes = whole.gradient.bytes().size();
+        return shard.roomToLog(bytes)
+            .then([this, &shard, &lane, whole = std::move(whole)](ByteBudget::Lease room) mutable {
+              return shareLock(shard, lane, std::move(whole), std::move(room));
+            })
+            .attach(kj::mv(turn));
       });
+}
+
+kj::Promise<Result<PushAnswer>> RecordedHogwild::shareLock(Shard& shard, Lane& lane, Whole whole,
+                                                           ByteBudget::Lease room) {
+  return shard.lock().acquireShared().then([this, &shard, &lane, whole = std::move(whole),
+                                            room = std::move(room)](ShardLock::Guard guard) mutable {
+    return applySharing(shard, lane, std::move(whole), std::move(room))
+        .then([guard = kj::mv(guard)](Result<PushAnswer> answer) { return answer; });
+  });
 }
 
 kj::Promise<Result<PushAnswer>> RecordedHogwild::applySharing(Shard& shard, Lane& lane, Whole whole,

@@ -19,6 +19,8 @@ class RecordedHogwild final : public UpdatePolicy {
   std::string_view name() const override { return "hogwild"; }
   bool readsLive() const override { return true; }
   bool completesPushes() const override { return true; }
+  kj::Promise<void> join(const TrainerRef& trainer) override;
+  kj::Promise<void> leave(SessionId session) override;
   kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                        Gradient gradient) override;
   kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
@@ -33,6 +35,7 @@ class RecordedHogwild final : public UpdatePolicy {
  private:
   /// One shard's gradient, all of it.
   struct Whole {
+    SessionId session;
     UpdateSource source;
     Gradient gradient;
     GatheredGradient gathered;  ///< where the gradient lies, if it was gathered
@@ -41,12 +44,15 @@ class RecordedHogwild final : public UpdatePolicy {
   /// Gathers a slice, and applies the gradient with its last one.
   kj::Promise<Result<PushAnswer>> gather(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                          const Gradient& gradient);
+  /// Applies a gradient when the trainer's pushes before it are in.
   kj::Promise<Result<PushAnswer>> apply(Shard& shard, Lane& lane, Whole whole);
+  kj::Promise<Result<PushAnswer>> shareLock(Shard& shard, Lane& lane, Whole whole, ByteBudget::Lease room);
   /// Applies a gradient while the caller shares the shard's lock, with `room` for the update in the log.
   kj::Promise<Result<PushAnswer>> applySharing(Shard& shard, Lane& lane, Whole whole, ByteBudget::Lease room);
 
   const std::shared_ptr<StagingPool> staging_;
   const StalenessRule staleness_;
+  PushTurns turns_;
   Locked rows_;
 };
 

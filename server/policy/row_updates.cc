@@ -19,7 +19,8 @@ Result<std::optional<WholeRows>> gatherRows(StagingPool& pool, const RowShard& s
   const bool stays = !slice.values.inSharedMemory();
   if (alone && (rows == 0 || (stays && taken == TakenRows::whereTheyLie))) {
     push.taken += rows;
-    return std::optional(WholeRows{sourceOf(push), {slice.rows, slice.values.values(), nullptr}});
+    return std::optional(
+        WholeRows{push.trainer.session, sourceOf(push), {slice.rows, slice.values.values(), nullptr}});
   }
   PSD_RETURN_IF_ERROR(push.gatheredRows.put(pool, shard.id(), first, slice));
   push.taken += rows;
@@ -30,7 +31,7 @@ Result<std::optional<WholeRows>> gatherRows(StagingPool& pool, const RowShard& s
     push.taken -= rows;
     return staged.error();
   }
-  return std::optional(WholeRows{sourceOf(push), *std::move(staged)});
+  return std::optional(WholeRows{push.trainer.session, sourceOf(push), *std::move(staged)});
 }
 
 Result<RowsAnswer> readRows(const RowShard& shard, const RowIds& rows, std::span<float> out) {

@@ -10,6 +10,7 @@ namespace psd {
 
 /// A row shard's part of a gradient, all of it.
 struct WholeRows {
+  SessionId session;
   UpdateSource source;
   StagedRows staged;
 };

@@ -8,7 +8,7 @@
 #include "trainer/bench/bench.h"
 #include "trainer/dataset/dataset_list.h"
 #include "trainer/model/model_list.h"
-#include "trainer/simulate/schedule.h"
+#include "trainer/simulate/step_times.h"
 
 namespace psd {
 namespace {
@@ -240,7 +240,7 @@ void addSimulateFlags(CLI::App& app, RawFlags& flags) {
   };
   add("--trainers", flags.virtualTrainers, "virtual trainers, each with a rank and a session of its own",
       "N");
-  add("--schedule", flags.schedule, "whose step is done next, in virtual time. " + Schedule::help(),
+  add("--schedule", flags.schedule, "whose step is done next, in virtual time. " + StepTimes::help(),
       "SCHEDULE");
   app.add_option("--steps", flags.steps, "steps of all trainers together")->type_name("N");
   app.add_option(

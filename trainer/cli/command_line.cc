@@ -261,7 +261,7 @@ Result<Command> readSimulate(const RawFlags& flags, const EnvironmentGetter& env
   options.trainers = static_cast<uint32_t>(trainers);
   options.batchSize = static_cast<uint32_t>(batchSize);
   options.byzantine = static_cast<uint32_t>(byzantine);
-  const auto schedule = Schedule::parse(flags.schedule, options.trainers);
+  const auto schedule = StepTimes::parse(flags.schedule, options.trainers);
   if (!schedule.ok()) return Error{schedule.error().code, "--schedule: " + schedule.message()};
   simulate.schedule = flags.schedule;
   if (!flags.steps && !flags.time) {

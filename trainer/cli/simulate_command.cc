@@ -152,7 +152,7 @@ std::string reportText(const SimulateCommand& command, const SimulationParts& pa
 
 Result<int> runSimulate(const SimulateCommand& command, const Connect& connect, std::ostream& out) {
   PSD_ASSIGN_OR_RETURN(SimulationParts parts, prepareParts(command));
-  PSD_ASSIGN_OR_RETURN(Schedule schedule, Schedule::parse(command.schedule, command.options.trainers));
+  PSD_ASSIGN_OR_RETURN(StepTimes schedule, StepTimes::parse(command.schedule, command.options.trainers));
   const std::string spec = schedule.spec();
   StopSignals signals(
       {[](int) { spdlog::info("stopping after this step; once more stops at once"); }, [] {}});

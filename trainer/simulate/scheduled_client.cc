@@ -30,10 +30,10 @@ Pending<PullInfo> ScheduledClient::pull(std::span<float> destination, RowBatch* 
       std::make_unique<ScheduledCall<PullInfo>>(client_.pull(destination, rows), turns_, rank_));
 }
 
-Pending<PushInfo> ScheduledClient::push(Step step, std::span<const float> gradient, uint32_t samples,
+Pending<PushInfo> ScheduledClient::push(Step step, std::span<const float> gradient, Behind behind,
                                         const std::vector<Version>& basis, const RowBatch* rows) {
   return Pending<PushInfo>(std::make_unique<ScheduledCall<PushInfo>>(
-      client_.push(step, gradient, samples, basis, rows), turns_, rank_));
+      client_.push(step, gradient, behind, basis, rows), turns_, rank_));
 }
 
 }  // namespace psd

@@ -25,13 +25,14 @@ class ScheduledClient final : public Client {
   Result<JoinInfo> observe(const ModelSpec& model) override { return client_.observe(model); }
   Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override;
   RowBatch makeRowBatch() const override { return client_.makeRowBatch(); }
-  Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
                          const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
-  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, uint32_t samples,
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override {
-    return client_.beginPush(step, gradient, samples, basis, rows);
+    return client_.beginPush(step, gradient, behind, basis, rows);
   }
+  Pending<RoundDue> roundDue(Version version) override { return client_.roundDue(version); }
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override {
     return client_.ping(calls, outstanding);
   }

@@ -25,8 +25,8 @@ struct Simulation::Trainer {
   std::thread thread;
 };
 
-Simulation::Simulation(const SimulationOptions& options, Schedule schedule, Model& model, const Dataset& data,
-                       Connect connect)
+Simulation::Simulation(const SimulationOptions& options, StepTimes schedule, Model& model,
+                       const Dataset& data, Connect connect)
     : options_(options),
       schedule_(std::move(schedule)),
       model_(model),

@@ -13,7 +13,7 @@
 #include "trainer/loop/loop_options.h"
 #include "trainer/loop/tally.h"
 #include "trainer/model/model.h"
-#include "trainer/simulate/schedule.h"
+#include "trainer/simulate/step_times.h"
 #include "trainer/simulate/turns.h"
 
 namespace psd {
@@ -62,7 +62,7 @@ class Simulation {
 
   /// `model`, `data` and what `connect` needs outlive it. checkFit(model, data); there are as many samples as
   /// trainers.
-  Simulation(const SimulationOptions& options, Schedule schedule, Model& model, const Dataset& data,
+  Simulation(const SimulationOptions& options, StepTimes schedule, Model& model, const Dataset& data,
              Connect connect);
   ~Simulation();
 
@@ -91,7 +91,7 @@ class Simulation {
   Error allWait() const;
 
   const SimulationOptions options_;
-  Schedule schedule_;
+  StepTimes schedule_;
   Model& model_;
   const Dataset& data_;
   const Connect connect_;

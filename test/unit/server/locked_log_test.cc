@@ -173,6 +173,24 @@ TEST_CASE("updates beyond what may wait for the disk wait for room, and nothing 
   CHECK(fixture.log->budget().used() <= kBytes);
 }
 
+TEST_CASE("a trainer's pushes keep their order where one waited for room and the next finds some") {
+  Fixture fixture(GENERATE("hogwild", "locked"), 2 * kElements * sizeof(float));
+  const auto all = [](float value) { return std::vector<float>(kElements, value); };
+  const std::vector<float> first = all(1), second = all(2), third = all(3), fourth = all(4);
+  PSD_REQUIRE_OK(fixture.push(1, std::span(first)));
+  PSD_REQUIRE_OK(fixture.push(2, std::span(second)));
+  auto waiting = fixture.start(fixture.begin(3), 0, std::span(third));
+  CHECK_FALSE(fixture.loop.resolved(waiting));
+  fixture.log->rooms.clear();  // there is room for both, of which the one that waited has not heard
+  auto next = fixture.start(fixture.begin(4), 0, std::span(fourth));
+  PSD_REQUIRE_OK(fixture.loop.wait(kj::mv(waiting)));
+  PSD_REQUIRE_OK(fixture.loop.wait(kj::mv(next)));
+  REQUIRE(fixture.log->gradients.size() == 4);
+  CHECK(fixture.log->gradients[2].front() == 3);
+  CHECK(fixture.log->gradients[3].front() == 4);
+  CHECK(fixture.shard().pushed().ranges().front().pushes.front().step == Step{4});
+}
+
 TEST_CASE("a push that some elements have already is applied to the others alone") {
   const int way = GENERATE(0, 1, 2);  // whole, in slices, encoded
   INFO(way);

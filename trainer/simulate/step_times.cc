@@ -1,4 +1,4 @@
-#include "trainer/simulate/schedule.h"
+#include "trainer/simulate/step_times.h"
 
 #include <charconv>
 #include <cmath>
@@ -26,25 +26,25 @@ double uniform(Random& random) { return static_cast<double>(random.next() >> 11)
 
 }  // namespace
 
-std::string Schedule::help() {
+std::string StepTimes::help() {
   return "round_robin: each step takes as long; seed:S: times drawn at random; straggler[:factor=5,seed=0]: "
          "the "
          "last rank takes so many times as long, and a seed above 0 draws times as well";
 }
 
-Schedule::Schedule(std::string spec, uint32_t trainers, uint64_t seed, bool random, double lastFactor)
+StepTimes::StepTimes(std::string spec, uint32_t trainers, uint64_t seed, bool random, double lastFactor)
     : spec_(std::move(spec)), random_(random), factors_(trainers, 1) {
   for (uint32_t rank = 0; rank < trainers; rank++) draws_.emplace_back(seed, rank);
   factors_.back() = lastFactor;
 }
 
-Result<Schedule> Schedule::parse(std::string_view text, uint32_t trainers) {
+Result<StepTimes> StepTimes::parse(std::string_view text, uint32_t trainers) {
   const size_t colon = text.find(':');
   const std::string_view name = text.substr(0, colon);
   const std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
   if (name == kSeed) {
     const auto seed = wholeNumber(rest);
-    if (seed) return Schedule(std::string(text), trainers, *seed, true, 1);
+    if (seed) return StepTimes(std::string(text), trainers, *seed, true, 1);
     return Error{ErrorCode::invalidArgument,
                  "'" + printable(text) + "' has no seed; expected a whole number, as in seed:7"};
   }
@@ -59,10 +59,10 @@ Result<Schedule> Schedule::parse(std::string_view text, uint32_t trainers) {
                  "'" + printable(text) + "' is not a schedule; expected " + help()};
   }
   PSD_RETURN_IF_ERROR(options.finish());
-  return Schedule(options.spec(), trainers, seed, seed != 0, factor);
+  return StepTimes(options.spec(), trainers, seed, seed != 0, factor);
 }
 
-double Schedule::next(Rank rank) {
+double StepTimes::next(Rank rank) {
   const double time = random_ ? -std::log1p(-uniform(draws_[rank.value])) : 1;
   return time * factors_[rank.value];
 }

@@ -1,27 +1,27 @@
-#include "trainer/simulate/schedule.h"
+#include "trainer/simulate/step_times.h"
 
 #include <cmath>
 #include <string>
 
 #include "test/support/catch.h"
 
-namespace psd::schedule_test {
+namespace psd::step_times_test {
 namespace {
 
-Schedule scheduleOf(const std::string& text, uint32_t trainers = 3) {
-  auto schedule = Schedule::parse(text, trainers);
+StepTimes scheduleOf(const std::string& text, uint32_t trainers = 3) {
+  auto schedule = StepTimes::parse(text, trainers);
   PSD_REQUIRE_OK(schedule);
   return *std::move(schedule);
 }
 
 TEST_CASE("in turn every step takes as long") {
-  Schedule schedule = scheduleOf("round_robin");
+  StepTimes schedule = scheduleOf("round_robin");
   for (uint32_t rank : {2u, 0u, 0u, 1u}) CHECK(schedule.next(Rank{rank}) == 1);
   CHECK(schedule.spec() == "round_robin");
 }
 
 TEST_CASE("times of a rank are the seed's, whatever others do") {
-  Schedule one = scheduleOf("seed:7"), other = scheduleOf("seed:7", 9), third = scheduleOf("seed:8");
+  StepTimes one = scheduleOf("seed:7"), other = scheduleOf("seed:7", 9), third = scheduleOf("seed:8");
   double sum = 0;
   constexpr int kDraws = 20'000;
   for (int i = 0; i < kDraws; i++) {
@@ -36,8 +36,8 @@ TEST_CASE("times of a rank are the seed's, whatever others do") {
 }
 
 TEST_CASE("the last rank is the straggler") {
-  Schedule even = scheduleOf("straggler:factor=4"), drawn = scheduleOf("straggler:factor=4,seed=7");
-  Schedule alike = scheduleOf("seed:7");
+  StepTimes even = scheduleOf("straggler:factor=4"), drawn = scheduleOf("straggler:factor=4,seed=7");
+  StepTimes alike = scheduleOf("seed:7");
   CHECK(even.next(Rank{0}) == 1);
   CHECK(even.next(Rank{2}) == 4);
   CHECK(drawn.next(Rank{0}) == alike.next(Rank{0}));
@@ -46,4 +46,4 @@ TEST_CASE("the last rank is the straggler") {
 }
 
 }  // namespace
-}  // namespace psd::schedule_test
+}  // namespace psd::step_times_test
