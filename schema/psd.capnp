@@ -143,8 +143,10 @@ struct InnerOptimizer {
 struct LocalSteps {
   # Trainers take `period` steps by themselves, of plain SGD unless `inner` is set, then push once. They push this in place of a
   # gradient:
-  # - alpha 0 (local SGD): the parameters pulled before those steps, less the parameters after them. The next
+  # - alpha 0 (local SGD): the parameters pulled before those steps, less the parameters after them. The next steps
+  #   begin with freshly pulled ones.
   # - else (EASGD): freshly pulled parameters w~ less the trainer's own parameters w. Then w becomes
+  #   w + alpha (w~ - w), from which the next steps begin.
   period @0 :UInt64;   # at least 1
   rate @1 :Float64;    # learning rate of the trainer's own steps
   alpha @2 :Float64;   # how far EASGD moves w towards w~; 0: local SGD

@@ -20,6 +20,9 @@ std::string InnerOptimizer::describe() const {
   std::string text = fmt::format("{} lr={}", nameOf(type), rate);
   if (momentum != 0) text += fmt::format(" momentum={}{}", momentum, nesterov ? " nesterov" : "");
   if (weightDecay != 0) text += fmt::format(" weight_decay={}", weightDecay);
+  if (const InnerOptimizer usual; type != Type::sgd && (betas != usual.betas || eps != usual.eps)) {
+    text += fmt::format(" betas={},{} eps={}", betas[0], betas[1], eps);
+  }
   if (totalSteps != 0) {
     text +=
         fmt::format(", cosine warmup_steps={} total_steps={} lr_min={}", warmupSteps, totalSteps, rateMin);

@@ -54,8 +54,12 @@ void Blame::keep(Tensor& tensor, double distance, const LogRecord& update, uint6
   Sum& sum = tensor.byRank[ranks];
   sum.updates++;
   sum.distance += distance;
-  const auto place =
-      std::ranges::find_if(tensor.largest, [&](const Move& move) { return move.distance < distance; });
+  // NaN, which nothing is above or below, is of all moves the largest.
+  const auto further = [](double one, double other) {
+    return std::isnan(one) ? !std::isnan(other) : one > other;
+  };
+  const auto place = std::ranges::find_if(tensor.largest,
+                                          [&](const Move& move) { return further(distance, move.distance); });
   if (place == tensor.largest.end() && tensor.largest.size() == kLargestKept) return;
   Move move{distance, update.shard.value, update.scalars.number, version, {}};
   for (const UpdateSource& source : update.sources) {

@@ -30,7 +30,8 @@ class Blame final : public ReplayWatcher {
   struct Move {
     double distance = 0;
     uint32_t shard = 0;
-    uint64_t update = 0, version = 0;  // its number in the log's shard, and the version that it made here
+    uint64_t update = 0;   // number of the update in its shard, as the log has it
+    uint64_t version = 0;  // that the update made of the shard in this replay
     std::vector<Source> sources;
   };
   struct Sum {
@@ -39,7 +40,7 @@ class Blame final : public ReplayWatcher {
   };
   struct Tensor {
     std::vector<Move> largest;                    // descending
-    std::map<std::vector<uint32_t>, Sum> byRank;  // of whom an update is
+    std::map<std::vector<uint32_t>, Sum> byRank;  // by the ranks whose pushes went into an update
   };
   static void keep(Tensor& tensor, double distance, const LogRecord& update, uint64_t version);
 

@@ -125,8 +125,8 @@ std::string waitingLine(const WaitingStatus& waiting) {
                                              waiting.what, waiting.policy, waiting.group, reason));
 }
 
-/// "rounds     117 closed (diloco of others); last: ranks 0, 1 in 1.2 s, rank 2 left out (12 in a row)".
-/// Empty before the first has closed, and where nobody can be left out.
+/// "rounds     117 closed (diloco of others); last: ranks 0, 1 in 1.2 s, left out: rank 2 of 12 round(s), the
+/// last 2 in a row". Empty before the first has closed, and where nobody can be left out.
 std::string roundsLine(const RoundsStatus& rounds) {
   if (rounds.closed == 0 || (!rounds.graceSeconds && rounds.leftOut.empty())) return "";
   const auto ranks = [](const std::vector<uint32_t>& all) {

@@ -68,7 +68,7 @@ class ParameterBlock {
   Recorded endRacingUpdate(AppliedUpdate update, ByteBudget::Lease room = {});
   /// The elements that a push is yet to be applied to, for who shares the lock.
   std::vector<PushedRange> lacking(const UpdateSource& push) const;
-  /// Counts an update that nobody is told of; gives the version that it made.
+  /// Counts an update, and notes and writes down nothing of it; gives the version that it made.
   Version endUpdate() { return {applied_.fetch_add(1, std::memory_order_acq_rel) + 1}; }
 
   /// Resolves once an update with a gradient of so many bytes may wait for the disk; at once without a log.
@@ -94,7 +94,7 @@ class ParameterBlock {
     divided_ = pushed_.divided();
   }
   /// Which pushes became part of the block, under a policy that applies under the lock. Only with the lock
-  /// held.
+  /// held by the caller alone.
   const PushedRanges& pushed() const { return pushed_; }
   /// True if some pushes are in some parts of the block's range only. Once false, it stays false.
   bool divided() const { return divided_; }

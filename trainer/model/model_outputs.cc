@@ -53,7 +53,8 @@ torch::Tensor ModelOutputs::loss() const {
   }
   if (!std::isfinite(value)) {
     throw NetworkError("forward returned 'loss' as " + std::string(std::isnan(value) ? "NaN" : "infinity") +
-                       "; is the data finite, or was the learning rate too high?");
+                           "; is the data finite, or was the learning rate too high?",
+                       ErrorCode::nonFinite);
   }
   return loss;
 }

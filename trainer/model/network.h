@@ -9,6 +9,7 @@
 
 #include <torch/nn/module.h>
 
+#include "common/status/status.h"
 #include "common/types/model_spec.h"
 #include "trainer/task/batch.h"
 #include "trainer/task/score.h"
@@ -23,7 +24,13 @@ using Tensors = std::map<std::string, torch::Tensor, std::less<>>;
 /// within this folder alone, as LibTorch throws its own complaints.
 class NetworkError : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit NetworkError(const std::string& what, ErrorCode code = ErrorCode::internal)
+      : std::runtime_error(what), code_(code) {}
+  /// ErrorCode::nonFinite where the loss was: training has diverged.
+  ErrorCode code() const { return code_; }
+
+ private:
+  ErrorCode code_;
 };
 
 /// A model as LibTorch sees it. What it trains, in order, becomes the ModelSpec. Whoever calls it sees

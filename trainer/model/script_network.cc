@@ -90,7 +90,7 @@ auto blaming(const std::string& path, const Call& call) {
   try {
     return call();
   } catch (const NetworkError& error) {
-    throw NetworkError(quotedPath(path) + ": " + error.what());
+    throw NetworkError(quotedPath(path) + ": " + error.what(), error.code());
   }
 }
 

@@ -48,7 +48,7 @@ ModelSpec describe(std::string_view name, const Network& network) {
 
 /// A network's own message, or LibTorch's without its backtrace, as one line.
 Error translate(const std::exception& exception, const std::string& device) {
-  if (dynamic_cast<const NetworkError*>(&exception)) return {ErrorCode::internal, exception.what()};
+  if (const auto* own = dynamic_cast<const NetworkError*>(&exception)) return {own->code(), own->what()};
   const auto* torchError = dynamic_cast<const c10::Error*>(&exception);
   std::string message = torchError ? torchError->what_without_backtrace() : exception.what();
   message = message.substr(0, message.find('\n'));
