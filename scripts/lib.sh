@@ -55,26 +55,6 @@ build_jobs() {
   echo $((cores < by_memory ? cores : by_memory))
 }
 
-# has_fuzzer: whether clang++ links libFuzzer and the sanitizers that go with it.
-has_fuzzer() {
-  local program status=0
-  program=$(mktemp)
-  echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' |
-    clang++ -x c++ - -fsanitize=fuzzer,address,undefined -o "$program" 2>/dev/null || status=$?
-  rm -f "$program"
-  return $status
-}
-
-# asan_arguments: what CMake is to know of a build with AddressSanitizer. Where there is a clang++ with libFuzzer, that
-# compiles it, so that tests and fuzzers are of one build; else the system's compiler.
-asan_arguments() {
-  if has_fuzzer; then
-    echo -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DPSD_FUZZ=ON
-  else
-    echo -DPSD_FUZZ=OFF
-  fi
-}
-
 # build_preset PRESET TARGETS [CMAKE_ARGUMENT…]: configures build/PRESET where needed and brings the targets (words)
 # up to date.
 build_preset() {
@@ -91,7 +71,6 @@ build_preset() {
   if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/.arguments" 2>/dev/null)" != "$wanted" ]; then
     step "Configuring build/$preset"
     mkdir -p "$folder"
-    rm -f "$folder/CMakeCache.txt" # nothing of another compiler
     cmake --preset "$preset" "${arguments[@]}" >"$folder/configure.log" 2>&1 || {
       tail -n 20 "$folder/configure.log" >&2
       die "cmake could not configure build/$preset (its reason stands above; the whole log: build/$preset/configure.log)"
