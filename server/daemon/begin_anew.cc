@@ -16,6 +16,8 @@
 namespace psd {
 namespace {
 
+constexpr const char* kBegunAnew = "PSD_BEGUN_ANEW";  // in the environment
+
 /// The arguments that this process was begun with, the program's name first.
 std::vector<std::string> ownArguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
@@ -61,6 +63,8 @@ std::vector<std::string> argumentsAnew(const std::vector<std::string>& before,
   return arguments;
 }
 
+bool begunAnew() { return std::getenv(kBegunAnew) != nullptr; }
+
 void beginAnew(const std::vector<std::string>& addresses, const std::vector<std::string>& pages) {
   const std::vector<std::string> arguments = argumentsAnew(ownArguments(), addresses, pages);
   std::vector<char*> argv;
@@ -72,6 +76,7 @@ void beginAnew(const std::vector<std::string>& addresses, const std::vector<std:
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  setenv(kBegunAnew, "1", 1);
   execv("/proc/self/exe", argv.data());
   spdlog::error("cannot begin anew: exec failed");
   std::_Exit(1);

@@ -94,7 +94,7 @@ GroupSide::~GroupSide() noexcept(false) {
   server_.administration().setGroup(nullptr);
 }
 
-void GroupSide::start() { member_->start(continued()); }
+void GroupSide::start() { member_->start(continued(), psd::begunAnew()); }
 
 bool GroupSide::goesOnElsewhere() const {
   const GroupStatus status = member_->status();

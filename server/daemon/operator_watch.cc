@@ -42,9 +42,12 @@ class Watch {
     for (size_t i = 0; i < daemons_.size(); i++) {
       if (i > 0) text += "\n";
       Result<DaemonStatus> now = statusNow(daemons_[i]);
+      if (daemons_.size() > 1) {
+        text += fmt::format("daemon {} of {}: {}\n", i, daemons_.size(),
+                            now.ok() ? joined(daemons_[i].servers, ",") : now.message());
+      }
       if (!now.ok()) {
         why = now.status();
-        text += fmt::format("daemon {} of {}: {}\n", i, daemons_.size(), now.message());
         continue;
       }
       answers++;
@@ -52,8 +55,11 @@ class Watch {
       before_[i] = *std::move(now);
     }
     if (answers == 0) return why.error();
+    missing_ = why;
     return text;
   }
+  /// Of the last look: why a daemon is not in it.
+  const Status& missing() const { return missing_; }
 
  private:
   static Result<DaemonStatus> statusNow(const DaemonCall& daemon) {
@@ -64,6 +70,7 @@ class Watch {
   const std::vector<DaemonCall> daemons_;
   const Show show_;
   std::vector<DaemonStatus> before_;
+  Status missing_;
 };
 
 /// Shows what `show` makes of two looks, again and again.
@@ -83,7 +90,7 @@ Status lookOn(const DaemonCall& call, const Looks& looks, Show show) {
     std::fputs((begin + shown + (terminal ? "\033[J" : "")).c_str(), stdout);
     if (std::fflush(stdout) != 0) return {ErrorCode::io, "standard output cannot be written"};
   }
-  return {};
+  return watch.missing();
 }
 
 std::string localTime(double unixSeconds) {

@@ -16,7 +16,8 @@ struct Looks {
 };
 
 /// `psd top`: what each daemon does, each second. On a terminal each look takes the place of the one before;
-/// elsewhere it is plain text below it. Blocks until the looks are made or no daemon answers.
+/// elsewhere it is plain text below it. Blocks until the looks are made or no daemon answers; an Error
+/// too where one was missing in the last look.
 Status topOf(const DaemonCall& call, const Looks& looks);
 /// `psd status --watch`: the table of psd status, likewise.
 Status watchStatus(const DaemonCall& call, const Looks& looks);

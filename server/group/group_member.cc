@@ -54,11 +54,16 @@ void GroupMember::taskFailed(kj::Exception&& exception) {
   spdlog::error("replication: {}", exception.getDescription().cStr());
 }
 
-void GroupMember::start(std::optional<Continued> continued) {
+void GroupMember::start(std::optional<Continued> continued, bool begunAnew) {
   continued_ = continued;
+  begunAnew_ = begunAnew;
   tasks_.add(plan_.read().then([this](Result<PlanView> plan) -> kj::Promise<void> {
     if (!plan.ok()) return retryStart(plan.error());
     waitsFor_.clear();
+    if (begunAnew_ && plan_.ended()) {
+      host_.endWithPrimary("the plan says that the run is over");
+      return kj::READY_NOW;
+    }
     started_ = true;
     startedAt_ = now();
     happen([&](TimePoint time) { return state_.start(*plan, 0, time); });
@@ -71,7 +76,9 @@ void GroupMember::start(std::optional<Continued> continued) {
 kj::Promise<void> GroupMember::retryStart(const Error& error) {
   if (waitsFor_ != error.message) spdlog::warn("waiting for the plan: {}", error.message);
   waitsFor_ = error.message;
-  return timer_.afterDelay(kEngineAgain.count() * kj::MILLISECONDS).then([this] { start(continued_); });
+  return timer_.afterDelay(kEngineAgain.count() * kj::MILLISECONDS).then([this] {
+    start(continued_, begunAnew_);
+  });
 }
 
 // --- The rules -----------------------------------------------------------------------------------------

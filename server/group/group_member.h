@@ -58,7 +58,9 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
 
   /// Begins. `continued`: nothing where this daemon has nothing saved, or is not known to have gone on from
   /// it.
-  void start(std::optional<Continued> continued);
+  /// `begunAnew`: this process was a daemon of the run before it threw its state away; it ends where the run
+  /// has ended meanwhile, in place of beginning another one.
+  void start(std::optional<Continued> continued, bool begunAnew = false);
 
   /// A daemon asks to follow this one. What it then needs, or why it cannot.
   struct Admitted {
@@ -159,6 +161,7 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   bool started_ = false;
   TimePoint startedAt_;
   std::optional<Continued> continued_;
+  bool begunAnew_ = false;
   bool leaving_ = false;
   uint64_t serving_ = 0;
 

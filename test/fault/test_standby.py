@@ -120,6 +120,20 @@ class Standby(processes.ProcessTest):
         self.assertEqual(self.answered(), 1001)
         self.assertEqual(self.values(standby), {1001.0})
 
+    def test_a_primary_that_stood_still_ends_with_the_run(self):
+        primary, standby = self.pair()
+        self.counting((primary, standby), pushes=200)
+        primary.until_in_sync()
+        self.until_more("before the primary stands still", 20)
+        primary.signal(signal.SIGSTOP)
+        self.until_primary(standby, 2)
+        self.assert_ends(self.trainers[0][0])
+        self.assertEqual(self.psd("stop", "--server", standby.address).returncode, 0)
+        self.assert_ends(standby)
+        primary.signal(signal.SIGCONT)
+        self.assertEqual(primary.wait(), 0, primary.err)
+        self.assertIn("the plan says that the run is over", primary.err)
+
     def test_a_primary_that_stood_still_becomes_the_standby(self):
         primary, standby = self.pair()
         for rank in range(2):

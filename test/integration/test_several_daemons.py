@@ -118,9 +118,12 @@ class SeveralDaemons(ProcessTest):
         status = subprocess.run([PSD, "status", "--server", daemons[0].address], capture_output=True, text=True, timeout=WAIT_S, check=False)
         self.assertGreater(status.returncode, 0)
         self.assertIn("daemon 1 of 2: ", status.stdout)
-        top = self.psd("top", "--looks", 1, "--server", daemons[0].address)
-        self.assertIn("daemon 1 of 2: ", top)
-        self.assertEqual(top.count("psd 0."), 1)
+        top = subprocess.run([PSD, "top", "--looks", "1", "--server", daemons[0].address], capture_output=True, text=True, timeout=WAIT_S,
+                             check=False)
+        self.assertGreater(top.returncode, 0)
+        self.assertIn("daemon 1 of 2: ", top.stdout)
+        self.assertIn(f"daemon 0 of 2: {daemons[0].address}", top.stdout)
+        self.assertEqual(top.stdout.count("psd 0."), 1)
         self.psd("stop", "--server", daemons[0].address, status=1)
         self.assert_ends(daemons[0])
 
