@@ -145,19 +145,22 @@ Result<DaemonEvents> eventsIn(const std::string& text, const Address& address) {
   return readEvents(document, origin);
 }
 
-/// Prints a daemon's events until it is gone.
+/// Prints a daemon's events until it is gone; an Error unless the last of them told of its end.
 Status followOne(const DaemonCall& daemon, size_t index, EventPrinter& printer) {
   PSD_ASSIGN_OR_RETURN(const Address address, addressOf(daemon));
   uint64_t newest = 0;
-  return followEvents(address, daemon.timeout, daemon.credentials,
-                      [&](const std::string& text) -> Result<uint64_t> {
-                        PSD_ASSIGN_OR_RETURN(const DaemonEvents events, eventsIn(text, address));
-                        for (const DaemonEvent& event : events.events) {
-                          PSD_RETURN_IF_ERROR(printer.print(index, event));
-                          newest = event.number;
-                        }
-                        return newest;
-                      });
+  bool stopping = false;
+  const auto tell = [&](const std::string& text) -> Result<uint64_t> {
+    PSD_ASSIGN_OR_RETURN(const DaemonEvents events, eventsIn(text, address));
+    for (const DaemonEvent& event : events.events) {
+      PSD_RETURN_IF_ERROR(printer.print(index, event));
+      newest = event.number;
+      stopping = stopping || event.kind == "stopping";
+    }
+    return newest;
+  };
+  Status end = followEvents(address, daemon.timeout, daemon.credentials, tell);
+  return stopping && end.error().code != ErrorCode::io ? Status() : end;
 }
 
 Status followAll(const std::vector<DaemonCall>& daemons, EventPrinter& printer) {

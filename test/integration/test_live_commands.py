@@ -133,7 +133,7 @@ class EventsTest(LiveTest):
         until("the follower has them", lambda: len(follower.out.splitlines()) == len(events))
         self.assertIn("rank 0 left after 3 steps", follower.out)
         self.assert_stops(daemon)
-        self.assertNotEqual(follower.wait(), 0)
+        self.assert_ends(follower)
         self.assertIn("stopping", follower.out)
 
 
