@@ -184,10 +184,10 @@ TEST_CASE("a signal ends training between steps, with a goodbye and no score") {
   // The signal comes in the middle of step 3.
   struct Interrupting : FakeClient {
     using FakeClient::FakeClient;
-    Pending<PushInfo> push(Step step, std::span<const float> gradient, uint32_t samples,
+    Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
                            const std::vector<Version>& basis, const RowBatch* rows) override {
       if (step.value == 3) std::raise(SIGTERM);
-      return FakeClient::push(step, gradient, samples, basis, rows);
+      return FakeClient::push(step, gradient, behind, basis, rows);
     }
   };
   std::ostringstream out;
