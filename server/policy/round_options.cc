@@ -22,6 +22,7 @@ RoundOptions readRounds(ObjectReader& in) {
   rules.startTrainers = static_cast<uint32_t>(in.integer("start_trainers", 0, 0, kTrainersMax));
   const uint32_t least = options.aggregator->contributionsMin();
   rules.quorum = static_cast<uint32_t>(in.integer("quorum", least, 1, kTrainersMax));
+  rules.least = least;
   if (rules.quorum < least) {
     in.fail("quorum", "must be at least " + std::to_string(least) + ", which aggregator '" +
                           std::string(options.aggregator->name()) + "' needs, not " +

@@ -5,7 +5,7 @@ namespace psd {
 std::optional<RoundEnd> SyncRounds::join(SessionId session, TimePoint now) {
   live_.insert(session);
   if (!opened_) opened_ = now;
-  if (!firstContribution_ || !started_ || !quorumInReach()) admitAll(now);
+  if (!firstContribution_ || !started_ || !hasQuorum()) admitAll(now);
   if (!started_ && live_.size() >= startTrainers_) {
     started_ = true;
     start_ = now;
@@ -16,7 +16,7 @@ std::optional<RoundEnd> SyncRounds::join(SessionId session, TimePoint now) {
 std::optional<RoundEnd> SyncRounds::leave(SessionId session, TimePoint now) {
   if (live_.erase(session) == 0) return {};
   awaited_.erase(session);
-  if (!quorumInReach()) admitAll(now);
+  if (!hasQuorum()) admitAll(now);
   const auto ended = settle(now);
   if (live_.empty()) opened_.reset();
   return ended;
@@ -42,7 +42,7 @@ std::optional<RoundEnd> SyncRounds::tick(TimePoint now) {
   if (!until || now < *until) return {};
   const bool graceOver = closingSince_ && now >= *closingSince_ + *rules_.grace;
   if (graceOver || (rules_.proceedOnTimeout && enough())) return end(RoundEnd::How::closed, now);
-  return end(quorumInReach() ? RoundEnd::How::timedOut : RoundEnd::How::quorumLost, now);
+  return end(inReach() ? RoundEnd::How::timedOut : RoundEnd::How::quorumLost, now);
 }
 
 std::optional<TimePoint> SyncRounds::deadline() const {
@@ -69,7 +69,7 @@ uint32_t SyncRounds::joinsNeeded() const {
     return static_cast<uint32_t>(wanted > there ? wanted - there : 0);
   };
   return std::max(started_ ? 0 : missing(startTrainers_, live_.size()),
-                  missing(rules_.quorum, contributors_.size() + awaited_.size()));
+                  missing(needed(), contributors_.size() + awaited_.size()));
 }
 
 void SyncRounds::admitAll(TimePoint now) {
@@ -87,7 +87,7 @@ std::optional<RoundEnd> SyncRounds::settle(TimePoint now) {
     if (!closingSince_) closingSince_ = now;
     if (now >= *closingSince_ + *rules_.grace) return end(RoundEnd::How::closed, now);
   }
-  const bool hopeless = live_.empty() || (started_ && !quorumInReach() && !rules_.timeout);
+  const bool hopeless = live_.empty() || (started_ && !inReach() && !rules_.timeout);
   if (hopeless) return end(RoundEnd::How::quorumLost, now);
   return {};
 }

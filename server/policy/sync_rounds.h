@@ -21,6 +21,9 @@ struct RoundRules {
   uint32_t backupTrainers = 0;
   /// Fewer contributions do not make a round. At least 1.
   uint32_t quorum = 1;
+  /// So many contributions make a round under a rule of grace where no quorum of trainers is left, as at the end of
+  /// a run. At least 1, at most the quorum.
+  uint32_t least = 1;
   /// No round ends before so many trainers, or a quorum, have been in at the same time.
   uint32_t startTrainers = 0;
   /// From a round's first contribution, of the first round from the start on; nothing: no limit.
@@ -122,8 +125,14 @@ class SyncRounds {
   void admitAll(TimePoint now);
   std::optional<RoundEnd> settle(TimePoint now);
   RoundEnd end(RoundEnd::How how, TimePoint now);
-  bool enough() const { return contributors_.size() >= rules_.quorum; }
-  bool quorumInReach() const { return contributors_.size() + awaited_.size() >= rules_.quorum; }
+  bool hasQuorum() const { return contributors_.size() + awaited_.size() >= rules_.quorum; }
+  /// So many contributions make a round: a quorum, or under a rule of grace all that can come.
+  size_t needed() const {
+    if (!rules_.grace || hasQuorum()) return rules_.quorum;
+    return std::max<size_t>(rules_.least, contributors_.size() + awaited_.size());
+  }
+  bool enough() const { return contributors_.size() >= needed(); }
+  bool inReach() const { return contributors_.size() + awaited_.size() >= needed(); }
 
   const RoundRules rules_;
   uint64_t number_ = 0;

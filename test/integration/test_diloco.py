@@ -39,6 +39,12 @@ class DiLoCo(processes.ProcessTest):
         accuracy = float(re.search(r"test .*accuracy ([0-9.]+) %", trainers[0].out).group(1))
         self.assertGreater(accuracy, 80, "a guess is right in 10 %")
 
+    def test_the_last_ones_end_without_a_quorum(self):
+        daemon = self.diloco(period=5, quorum=3, grace_ms=100, start_trainers=3)
+        trainers = [self.train(daemon.address, rank, 3, steps=steps) for rank, steps in enumerate((20, 43, 71))]
+        for trainer in trainers:
+            self.assert_ends(trainer)
+
     def until_in(self, daemon, ranks):
         """Until a round that begins after this call is made of exactly these."""
         before = rounds(daemon.status())["closed"]

@@ -180,6 +180,27 @@ TEST_CASE("whatever the schedule, a round with a grace closes neither before its
   }
 }
 
+TEST_CASE("with a grace a round closes with all that are left where no quorum is") {
+  SyncRounds sync = rounds({kA, kB, kC}, {.quorum = 3, .least = 2, .grace = milliseconds(100)});
+  give(sync, kA, 1);
+  CHECK_FALSE(sync.leave(kC, at(2)));
+  CHECK(sync.joinsNeeded() == 0);
+  const auto two = sync.contribute(kB, 0, at(3)).end;
+  REQUIRE(two);
+  CHECK(two->how == How::closed);
+  CHECK(two->contributors == Sessions{kA, kB});
+  // One alone is fewer than the rules take at all.
+  give(sync, kA, 4);
+  const auto alone = sync.leave(kB, at(5));
+  REQUIRE(alone);
+  CHECK(alone->how == How::quorumLost);
+  // Who comes back in the midst of such a round is in it.
+  sync.join(kB, at(6));
+  give(sync, kA, 7);
+  sync.join(kC, at(8));
+  CHECK(sync.waitingFor().size() == 2);
+}
+
 TEST_CASE("as many backup trainers as trainers still leave one to wait for") {
   SyncRounds sync = rounds({kA, kB}, {.backupTrainers = 5});
   CHECK(complete(sync, kB, 1).contributors == Sessions{kB});
