@@ -21,8 +21,8 @@ struct RoundRules {
   uint32_t backupTrainers = 0;
   /// Fewer contributions do not make a round. At least 1.
   uint32_t quorum = 1;
-  /// So many contributions make a round under a rule of grace where no quorum of trainers is left, as at the end of
-  /// a run. At least 1, at most the quorum.
+  /// So many contributions make a round under a rule of grace where no quorum of trainers is left, as at the
+  /// end of a run. At least 1, at most the quorum.
   uint32_t least = 1;
   /// No round ends before so many trainers, or a quorum, have been in at the same time.
   uint32_t startTrainers = 0;

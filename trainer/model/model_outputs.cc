@@ -59,7 +59,7 @@ torch::Tensor ModelOutputs::loss() const {
   return loss;
 }
 
-Metric ModelOutputs::metric(const ModelDeclaration::DeclaredMetric& declared) const {
+Metric ModelOutputs::metric(const ModelDeclaration::DeclaredMetric& declared, int64_t samples) const {
   const torch::Tensor& tensor = find(declared.name);
   const auto wrong = [&](const char* expected) {
     return NetworkError("forward returned '" + declared.name + "' as " + describeTensor(tensor) +
@@ -68,15 +68,30 @@ Metric ModelOutputs::metric(const ModelDeclaration::DeclaredMetric& declared) co
   if (declared.kind != MetricKind::auc) {
     if (!isNumber(tensor) || tensor.dim() != 1 || tensor.size(0) != 2) throw wrong("[2], sum and weight");
     const torch::Tensor sums = tensor.to(torch::kCPU, torch::kFloat64).contiguous();
-    return Metric::of(declared.name, declared.kind, sums.data_ptr<double>()[0], sums.data_ptr<double>()[1]);
+    const double sum = sums.data_ptr<double>()[0], weight = sums.data_ptr<double>()[1];
+    const bool fits = std::isfinite(sum) && std::isfinite(weight) && weight >= 0;
+    if (!fits || (declared.kind == MetricKind::root && sum < 0)) {
+      throw NetworkError("forward returned '" + declared.name + "' as " + std::to_string(sum) + " and " +
+                         std::to_string(weight) + "; expected a finite sum" +
+                         (declared.kind == MetricKind::root ? " of squares" : "") +
+                         " and a weight that is not negative");
+    }
+    return Metric::of(declared.name, declared.kind, sum, weight);
   }
-  if (!isNumber(tensor) || tensor.dim() != 2 || tensor.size(1) != 2) {
-    throw wrong("[n,2], a score and a label, 0 or 1, each");
+  if (!isNumber(tensor) || tensor.dim() != 2 || tensor.size(0) != samples || tensor.size(1) != 2) {
+    throw wrong("[n,2], a score and a label, 0 or 1, of each sample");
   }
   Metric metric = Metric::auc(declared.name);
   const torch::Tensor pairs = tensor.to(torch::kCPU, torch::kFloat32).contiguous();
   const float* const values = pairs.data_ptr<float>();
-  for (int64_t i = 0; i < pairs.size(0); ++i) metric.count(values[2 * i], values[2 * i + 1] != 0);
+  for (int64_t i = 0; i < samples; ++i) {
+    const float score = values[2 * i], label = values[2 * i + 1];
+    if (!std::isfinite(score) || (label != 0 && label != 1)) {
+      throw NetworkError("forward returned '" + declared.name + "' with score " + std::to_string(score) +
+                         " and label " + std::to_string(label) + "; expected a finite score, and 0 or 1");
+    }
+    metric.count(score, label != 0);
+  }
   return metric;
 }
 
@@ -96,8 +111,12 @@ Score ModelOutputs::score(const ModelDeclaration& declaration, int64_t samples) 
   checkNames(declaration);
   const double mean = scalar(kLoss);
   const double weight = outputs_.contains(kLossWeight) ? scalar(kLossWeight) : static_cast<double>(samples);
+  if (!std::isfinite(weight) || weight <= 0) {
+    throw NetworkError("forward returned 'loss.weight' as " + std::to_string(weight) +
+                       "; expected a number above 0");
+  }
   Score score{static_cast<uint64_t>(samples), {Metric::of(kLoss, MetricKind::mean, mean * weight, weight)}};
-  for (const auto& declared : declaration.metrics) score.metrics.push_back(metric(declared));
+  for (const auto& declared : declaration.metrics) score.metrics.push_back(metric(declared, samples));
   return score;
 }
 

@@ -27,7 +27,7 @@ class ModelOutputs {
  private:
   const torch::Tensor& find(const std::string& name) const;
   double scalar(const std::string& name) const;
-  Metric metric(const ModelDeclaration::DeclaredMetric& declared) const;
+  Metric metric(const ModelDeclaration::DeclaredMetric& declared, int64_t samples) const;
   void checkNames(const ModelDeclaration& declaration) const;
 
   const Tensors outputs_;

@@ -73,15 +73,42 @@ std::string complaintOf(const std::exception& exception) {
   return all.substr(begin, all.find('\n', begin) - begin) + where;
 }
 
-bool sameValue(const c10::IValue& a, const c10::IValue& b) {
-  if (!a.isTensor()) return a == b;
-  if (!b.isTensor() || a.toTensor().sizes() != b.toTensor().sizes() ||
-      a.toTensor().scalar_type() != b.toTensor().scalar_type()) {
-    return false;
+bool sameTensor(torch::Tensor a, torch::Tensor b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type() || a.layout() != b.layout()) return false;
+  if (a.layout() != torch::kStrided) {
+    a = a.to_dense();
+    b = b.to_dense();
   }
-  if (at::equal(a.toTensor(), b.toTensor())) return true;
-  return a.toTensor().is_floating_point() &&
-         at::allclose(a.toTensor(), b.toTensor(), 0, 0, /*equal_nan=*/true);
+  if (at::equal(a, b)) return true;
+  return a.is_floating_point() && at::allclose(a, b, 0, 0, /*equal_nan=*/true);
+}
+
+/// Whether an attribute can be kept and compared, with all that is in it.
+bool isData(const c10::IValue& value) {
+  if (value.isList()) return std::ranges::all_of(value.toListRef(), isData);
+  if (value.isTuple()) return std::ranges::all_of(value.toTupleRef().elements(), isData);
+  if (value.isGenericDict()) {
+    const auto dict = value.toGenericDict();
+    return std::all_of(dict.begin(), dict.end(), [](const auto& entry) { return isData(entry.value()); });
+  }
+  return value.isTensor() || value.isInt() || value.isDouble() || value.isBool() || value.isString() ||
+         value.isNone();
+}
+
+bool sameValue(const c10::IValue& a, const c10::IValue& b) {
+  if (a.tagKind() != b.tagKind()) return false;
+  if (a.isTensor()) return sameTensor(a.toTensor(), b.toTensor());
+  if (a.isList()) return std::ranges::equal(a.toListRef(), b.toListRef(), sameValue);
+  if (a.isTuple()) {
+    return std::ranges::equal(a.toTupleRef().elements(), b.toTupleRef().elements(), sameValue);
+  }
+  if (!a.isGenericDict()) return a == b;
+  const auto one = a.toGenericDict(), other = b.toGenericDict();
+  return one.size() == other.size() && std::all_of(one.begin(), one.end(), [&](const auto& entry) {
+           const auto found = other.find(entry.key());
+           return found != other.end() && sameValue(entry.value(), found->value());
+         });
 }
 
 /// call(), whose complaints get the file's name.
@@ -187,8 +214,8 @@ class ScriptNetwork : public Network {
     }
     if (value.isTensor() && value.toTensor().defined()) {
       kept_.push_back({std::move(slot), value.toTensor().detach().clone()});
-    } else if (value.isInt() || value.isDouble() || (value.isBool() && slot.name.substr(dot) != "training")) {
-      kept_.push_back({std::move(slot), value});
+    } else if (!value.isTensor() && slot.name.substr(dot) != "training" && isData(value)) {
+      kept_.push_back({std::move(slot), value.deepcopy()});
     }
   }
 

@@ -15,6 +15,8 @@
 namespace psd {
 namespace {
 
+constexpr size_t kColumnsMax = 1000;
+
 constexpr std::array<std::string_view, 5> kMetricKinds{"mean", "share", "exponential", "root", "auc"};
 constexpr std::array<std::string_view, 3> kRowKinds{"zero", "uniform", "normal"};
 /// What a score has beside its metrics, in JSON.
@@ -40,6 +42,10 @@ void readColumns(ObjectReader root, ModelDeclaration& declaration) {
     root.fail("columns", "must be an object: of each column that the model takes, its type");
   }
   ObjectReader columns = root.object("columns");
+  if (columns.keys().size() > kColumnsMax) {
+    return root.fail("columns",
+                     fmt::format("names {} columns, and may name {}", columns.keys().size(), kColumnsMax));
+  }
   for (const std::string& name : columns.keys()) {
     auto column = readColumn(name, columns.text(name, ""));
     if (!column.ok()) {

@@ -270,6 +270,30 @@ TEST_CASE("what is no parameter may be read, and not changed") {
   CHECK_THAT(complaintOf(std::move(counter)), Contains("forward changed 'steps', which is no parameter"));
 }
 
+TEST_CASE("nor may what is in a list, a dict or a tuple be changed") {
+  const std::string x = R"({"columns": {"x": "f32[2]"}})";
+  const auto changing = [](const std::string& line) {
+    return "def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:\n    " + line +
+           "\n    return {\"loss\": (batch[\"x\"] * self.weight).mean()}\n";
+  };
+  c10::List<torch::Tensor> tensors({torch::ones(1)});
+  Written list(changing("self.kept[0].add_(1)"), x);
+  list.module.register_attribute("kept", c10::ListType::ofTensors(), tensors);
+  CHECK_THAT(complaintOf(std::move(list)), Contains("forward changed 'kept', which is no parameter"));
+  Written longer(changing("self.kept.append(1)"), x);
+  longer.module.register_attribute("kept", c10::ListType::ofInts(), c10::List<int64_t>({1, 2}));
+  CHECK_THAT(complaintOf(std::move(longer)), Contains("forward changed 'kept', which is no parameter"));
+  c10::Dict<std::string, torch::Tensor> dict;
+  dict.insert("a", torch::zeros(1));
+  Written inDict(changing("self.kept[\"a\"] = self.kept[\"a\"] + 1"), x);
+  inDict.module.register_attribute(
+      "kept", c10::DictType::create(c10::StringType::get(), c10::TensorType::get()), dict);
+  CHECK_THAT(complaintOf(std::move(inDict)), Contains("forward changed 'kept', which is no parameter"));
+  Written reads(changing("unused = self.kept[0] + 1"), x);
+  reads.module.register_attribute("kept", c10::ListType::ofTensors(), tensors);
+  CHECK(make(reads.save())->computeGradients(batchOf({1, 1}, {0})).ok());
+}
+
 TEST_CASE("metrics are those that were declared, as sums") {
   const auto scoreWith = [](const std::string& dict) {
     Written written(returning(dict), R"({"columns": {"x": "f32[2]"}, "metrics": {"m": "mean", "a": "auc"}})");
@@ -285,6 +309,15 @@ TEST_CASE("metrics are those that were declared, as sums") {
              Contains("'a' as f32[2]; expected [n,2], a score and a label"));
   CHECK_THAT(scoreWith(R"({"loss": out.mean(), "loss.weight": out, "m": out, "a": out})"),
              Contains("'loss.weight' as f32[2]; expected a scalar"));
+  const std::string pair = "torch.stack([out, out.sign().clamp(0, 1)], 1)";
+  CHECK_THAT(scoreWith(R"({"loss": out.mean(), "loss.weight": out.sum() * 0, "m": out, "a": )" + pair + "}"),
+             Contains("'loss.weight' as 0.000000; expected a number above 0"));
+  CHECK_THAT(scoreWith(R"({"loss": out.mean(), "m": out / 0, "a": )" + pair + "}"),
+             Contains("expected a finite sum and a weight that is not negative"));
+  CHECK_THAT(scoreWith(R"({"loss": out.mean(), "m": out, "a": torch.stack([out, out * 0 + 0.4], 1)})"),
+             Contains("expected a finite score, and 0 or 1"));
+  CHECK_THAT(scoreWith(R"({"loss": out.mean(), "m": out, "a": torch.stack([out, out], 1)[:1]})"),
+             Contains("'a' as f32[1,2]; expected [n,2], a score and a label"));
 }
 
 }  // namespace psd::script_network_test
