@@ -317,7 +317,7 @@ class Schedule:
             for part in value if isinstance(value, list) else [value]:
                 if isinstance(part, dict):
                     self.check_times(part)
-            if key.endswith("_seconds") and not isinstance(value, dict):
+            if key.endswith("_seconds") and value is not None and not isinstance(value, dict):
                 self.test.assertGreaterEqual(value, 0, key)
                 self.test.assertLess(value, SCHEDULE_S_MAX, key)
 

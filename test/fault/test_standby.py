@@ -122,7 +122,7 @@ class Standby(processes.ProcessTest):
 
     def test_a_primary_that_stood_still_ends_with_the_run(self):
         primary, standby = self.pair()
-        self.counting((primary, standby), pushes=200)
+        self.counting((primary, standby), pushes=2000)
         primary.until_in_sync()
         self.until_more("before the primary stands still", 20)
         primary.signal(signal.SIGSTOP)
