@@ -159,6 +159,26 @@ class PythonDiLoCo(processes.ProcessTest):
         quick.close()
         slow.close()
 
+    def test_wrong_arguments_are_refused_by_a_line(self):
+        model, other = make_model(), make_model()
+        inner = torch.optim.SGD(model.parameters(), 0.1)
+        for words, arguments, options in (
+                ("model is a int; expected a torch.nn.Module", (3, inner), {}),
+                ("inner_optimizer is a NoneType; expected a torch.optim.Optimizer", (model, None), {}),
+                ("lr_lambda is a str", (model, inner), {"lr_lambda": "cosine"}),
+                ("none of the model's parameters", (other, inner), {}),
+                ("samples is -3; expected a whole number", (model, inner), {"samples": -3}),
+                ("samples is 1.5; expected a whole number", (model, inner), {"samples": 1.5})):
+            with self.subTest(words), self.assertRaises(psd.InvalidArgument) as refused:
+                psd.torch.DiLoCo(*arguments, "tcp://127.0.0.1:1", **options)
+            self.assertIn(words, str(refused.exception))
+        daemon = self.diloco(start_trainers=1)
+        learner = self.learner(daemon, model, inner, rank=0, world_size=1)
+        with self.assertRaises(psd.InvalidArgument):
+            learner.samples = 1 << 70
+        self.assertEqual(learner.samples, 1)
+        learner.close()
+
     def test_what_does_not_go_is_refused(self):
         daemon, model = self.diloco(), make_model()
         inner = torch.optim.SGD(model.parameters(), 0.1)

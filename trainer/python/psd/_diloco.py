@@ -18,6 +18,18 @@ from .errors import Error, InvalidArgument
 _log = logging.getLogger("psd")
 
 
+_SAMPLES_MAX = 1_000_000  # of a step, so that those of a period fit the wire
+
+
+def _check_kinds(model: Any, inner_optimizer: Any, lr_lambda: Any) -> None:
+    for what, value, wanted in (("model", model, torch.nn.Module), ("inner_optimizer", inner_optimizer, torch.optim.Optimizer)):
+        if not isinstance(value, wanted):
+            raise InvalidArgument(f"{what} is a {type(value).__name__}; expected a torch.{wanted.__module__.split('.')[1]}."
+                                  f"{wanted.__name__}")
+    if lr_lambda is not None and not callable(lr_lambda):
+        raise InvalidArgument(f"lr_lambda is a {type(lr_lambda).__name__}; expected a function of the run's progress")
+
+
 class DiLoCo(Training):
     """Training with little communication under the daemon's policy `diloco`: `inner_optimizer`, any of torch.optim, takes
     `sync_every` steps; then what they came to goes to the daemon, which makes one outer step of what all learners of the
@@ -37,13 +49,16 @@ class DiLoCo(Training):
         (or tokens) behind each step, by which rounds weigh it. `lr_lambda`: each step's learning rate is that with which the
         inner optimizer was made times lr_lambda(progress); unlike with LambdaLR that is the run's progress, so that who comes
         late or comes back has the rate of the others. `options`: of psd.Client."""
+        _check_kinds(model, inner_optimizer, lr_lambda)
         self.inner_optimizer = inner_optimizer
         self._parameters = {key: value for key, value in model.named_parameters() if value.requires_grad}
         if not self._parameters:
             raise InvalidArgument("the model has no parameter that requires a gradient")
         check_dtypes(self._parameters)
+        held = {id(each) for group in inner_optimizer.param_groups for each in group["params"]}
+        if not any(id(parameter) in held for parameter in self._parameters.values()):
+            raise InvalidArgument("the inner optimizer has none of the model's parameters: make it of model.parameters()")
         self.samples = samples
-        """Behind each step from now on."""
         self.late = 0
         """Times that what this learner came to was dropped, since its round had closed."""
         self.last_push: _psd.PushInfo | None = None
@@ -70,6 +85,17 @@ class DiLoCo(Training):
             self._hooks.append(inner_optimizer.register_step_pre_hook(lambda *_: self._set_rates()))
         if buffers := [key for key, buffer in model.named_buffers() if buffer.is_floating_point()]:
             _log.info("buffers stay each learner's own: %s", ", ".join(buffers))
+
+    @property
+    def samples(self) -> int:
+        """Examples (or tokens) behind each step from now on."""
+        return self._samples_of_step
+
+    @samples.setter
+    def samples(self, samples: int) -> None:
+        if not isinstance(samples, int) or not 0 <= samples <= _SAMPLES_MAX:
+            raise InvalidArgument(f"samples is {samples!r}; expected a whole number from 0 to {_SAMPLES_MAX}")
+        self._samples_of_step = samples
 
     @property
     def rank(self) -> int:
