@@ -184,6 +184,7 @@ def forward(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
   showRows(rows, 0, batch);
   REQUIRE(rows.rowCount(0) == 2);
   const size_t seven = rows.ids(0)[0] == 7 ? 0 : 1;
+  std::ranges::fill(rows.rows(0), 0.f);
   std::ranges::fill(rows.rows(0).subspan(3 * seven, 3), 2.f);
   CHECK(model->computeGradients(batch).value() == Approx(0.5 * (6 + 12) / 2));
   CHECK(rows.gradients(0)[3 * seven] == Approx(0.5 * 3 / 2));
