@@ -99,6 +99,7 @@ class LedgerWorld {
             kSlice,
             Version{step.value},
             1,
+            0,
             static_cast<uint32_t>(shapes_.size()),
             shapes_[shard].elements};
   }
@@ -393,7 +394,8 @@ class RudeWorld {
     refuses_ = false;
     ledger_.beginSession();
     for (uint32_t shard = 0; shard < kShapes.size(); shard++) {
-      push({Step{1000}, shard, 0, kShapes[shard].elements, Version{1}, 1, kParts, kShapes[shard].elements});
+      push(
+          {Step{1000}, shard, 0, kShapes[shard].elements, Version{1}, 1, 0, kParts, kShapes[shard].elements});
       while (!atWork_.empty()) answerOne();
     }
     completing_.clear();  // which keeps steps
@@ -419,7 +421,7 @@ class RudeWorld {
     const uint64_t count = random_.oneIn(3) ? elements : kSlice;
     const uint64_t offset = count == elements ? 0 : random_.below(elements / kSlice) * kSlice;
     const uint32_t parts = random_.oneIn(5) ? static_cast<uint32_t>(random_.between(0, 5)) : kParts;
-    push({Step{random_.between(1, 12)}, shard, offset, count, Version{random_.between(1, 2)}, 1, parts,
+    push({Step{random_.between(1, 12)}, shard, offset, count, Version{random_.between(1, 2)}, 1, 0, parts,
           random_.oneIn(10) ? offset + count : elements});
   }
 
