@@ -1,5 +1,5 @@
 @0xd5f1a0c3b7e24689;
-# The wire of psd, all of it. docs/protocol.md tells the story; this file is the reference.
+# The wire of psd, with model.capnp all of it. docs/protocol.md tells the story; these files are the reference.
 #
 # Ids of fields and methods are never reused: what is added gets the next number. Element offsets and counts are in float32
 # elements of the flat arena (common/types/model_layout.h). Names say where a number counts bytes. Every method answers with a
@@ -7,6 +7,12 @@
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("psd::schema");
+
+using import "model.capnp".LocalSteps;
+using import "model.capnp".ModelSpec;
+using import "model.capnp".RowRun;
+using import "model.capnp".RowShard;
+using import "model.capnp".ShardRange;
 
 const protocolVersion :UInt32 = 2;
 # Raised when an older peer could misread a newer one. Both sides compare their versions in Login.login.
@@ -39,61 +45,6 @@ struct Error {
   message @1 :Text;   # one line for people
 }
 
-enum DType { f32 @0; }
-
-struct TensorSpec {
-  name @0 :Text;
-  dtype @1 :DType;
-  shape @2 :List(UInt64);   # row-major
-}
-
-struct RowInitial {
-  # What an embedding table's row holds before the first push that touches it: a function of its id alone, which
-  # psd::RowInitial in common/types/row_initial.h computes.
-  enum Kind {
-    zero @0;
-    uniform @1;   # from -scale to scale
-    normal @2;    # with the deviation `scale`
-  }
-  kind @0 :Kind;
-  scale @1 :Float32;
-  seed @2 :UInt64;
-}
-
-struct TableSpec {
-  # An embedding table: rows of `dim` float32, from 1 to 4,096, by id. Every UInt64 is an id.
-  name @0 :Text;
-  dim @1 :UInt32;
-  initial @2 :RowInitial;
-}
-
-struct ModelSpec {
-  name @0 :Text;
-  tensors @1 :List(TensorSpec);   # in arena order
-  signature @2 :UInt64;           # psd::ModelSpec::signature() as the sender computes it
-  tables @3 :List(TableSpec);
-  partition @4 :UInt32;    # of a model that several daemons serve, which partition this is, and of how many; docs/protocol.md
-  partitions @5 :UInt32;   # tells what is in each. 0 and 1: the model is whole
-}
-
-struct ShardRange {
-  begin @0 :UInt64;   # first element in the arena
-  count @1 :UInt64;   # elements; never 0
-}
-
-struct RowShard {
-  # The rows of some tables whose ids' hashes lie in a range. psd::rowHash in common/types/row_hash.h is the hash.
-  hashFirst @0 :UInt64;
-  hashLast @1 :UInt64;         # in the range
-  tables @2 :List(UInt32);     # indices into ModelSpec.tables
-}
-
-struct RowRun {
-  # So many ids, one after the other in a list of ids, are of one table.
-  table @0 :UInt32;   # index into ModelSpec.tables
-  count @1 :UInt32;   # never 0
-}
-
 struct Acknowledgement {
   union {
     ok @0 :Void;
@@ -117,43 +68,6 @@ struct ModelAccess {
   # `groups` take nothing of this partition. Trainers look whether all agree, and whether a group takes nothing anywhere.
   rules @10 :Text;
   emptyGroups @11 :List(UInt32);
-}
-
-struct InnerOptimizer {
-  # What trainers run in steps of their own; algorithms are LibTorch's. Fields of another type mean nothing.
-  type @0 :Type;
-  rate @1 :Float64;          # full learning rate, not negative
-  weightDecay @2 :Float64;   # not negative
-  momentum @3 :Float64;      # sgd: 0 to below 1
-  nesterov @4 :Bool;         # sgd
-  beta1 @5 :Float64;         # adam, adamw: 0 to below 1, like beta2
-  beta2 @6 :Float64;
-  eps @7 :Float64;           # adam, adamw
-  warmupSteps @8 :UInt64;    # the rate rises linearly over so many steps of the run
-  totalSteps @9 :UInt64;     # then it falls by a cosine to rateMin at this step of the run; 0: it stays
-  rateMin @10 :Float64;
-
-  enum Type {
-    sgd @0;
-    adam @1;
-    adamw @2;
-  }
-}
-
-struct LocalSteps {
-  # Trainers take `period` steps by themselves, of plain SGD unless `inner` is set, then push once. They push this in place of a
-  # gradient:
-  # - alpha 0 (local SGD): the parameters pulled before those steps, less the parameters after them. The next steps
-  #   begin with freshly pulled ones.
-  # - else (EASGD): freshly pulled parameters w~ less the trainer's own parameters w. Then w becomes
-  #   w + alpha (w~ - w), from which the next steps begin.
-  period @0 :UInt64;   # at least 1
-  rate @1 :Float64;    # learning rate of the trainer's own steps
-  alpha @2 :Float64;   # how far EASGD moves w towards w~; 0: local SGD
-  # DiLoCo: what the steps are of; `rate` then means nothing. Step s, from 1, after a pull of version v of the first shard is step
-  # v * period + s of the run, which is what the rate goes by.
-  inner @3 :InnerOptimizer;
-  endsEarly @4 :Bool;   # rounds close after a grace: Trainer.roundDue tells, and the trainer pushes the steps that it has taken
 }
 
 interface SharedMemory {
