@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "server/policy/shard_updates.h"
 #include "server/store/squared_norm.h"
 
 namespace psd {
+
 PolicyPlan Locked::read(ObjectReader& in) {
   const Modifiers modifiers = readModifiers(in);
   return {
@@ -41,35 +41,23 @@ kj::Promise<void> Locked::leave(SessionId session) {
 kj::Promise<Result<PushAnswer>> Locked::push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
                                              Gradient gradient) {
   const bool together = modifiers_.clip.norm.has_value();
-  if (gradient.size() == shard.range().count && !together && takenInPlace(shard, gradient)) {
-    return apply(shard, lane, wholeOf(shard, push, gradient), 1);
-  }
-  if (!push.gathered.empty() || !shard.logs()) return gather(shard, lane, push, offset, gradient);
-  // While gradients wait for a slow disk no further gradient is gathered to wait behind them.
-  return shard.roomToLog(0).then([this, &shard, &lane, &push, offset, gradient](ByteBudget::Lease) {
-    return gather(shard, lane, push, offset, gradient);
-  });
+  return takeSlice(*staging_, shard, push, offset, gradient, together,
+                   [this, &shard, &lane, &push, together](WholeShard part) {
+                     Whole whole = wholeOf(shard, std::move(part));
+                     if (!together) return apply(shard, lane, std::move(whole), 1);
+                     const double square = squaredNorm(whole.part.gradient.values());
+                     return applyTogether(
+                         shard, push, square,
+                         [this, &shard, &lane, whole = std::move(whole)](double scale) mutable {
+                           return apply(shard, lane, std::move(whole), scale);
+                         });
+                   });
 }
 
-kj::Promise<Result<PushAnswer>> Locked::gather(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
-                                               const Gradient& gradient) {
-  auto gathered = gatherSlice(*staging_, shard, push, offset, gradient);
-  if (!gathered.ok()) return Result<PushAnswer>(gathered.error());
-  if (!*gathered) return Result<PushAnswer>(PushAnswer{PushOutcome::received, shard.version(), 0});
-  Whole whole = wholeOf(shard, push, (*gathered)->values());
-  whole.gathered = **std::move(gathered);
-  if (!modifiers_.clip.norm) return apply(shard, lane, std::move(whole), 1);
-  const double square = squaredNorm(whole.gradient.values());
-  return applyTogether(shard, push, square,
-                       [this, &shard, &lane, whole = std::move(whole)](double scale) mutable {
-                         return apply(shard, lane, std::move(whole), scale);
-                       });
-}
-
-Locked::Whole Locked::wholeOf(const Shard& shard, ShardPush& push, const Gradient& gradient) {
-  Whole whole{push.trainer.session, sourceOf(push), gradient, {}, nullptr};
+Locked::Whole Locked::wholeOf(const Shard& shard, WholeShard part) {
+  Whole whole{std::move(part), nullptr};
   if (modifiers_.delay.lambda != 0) {
-    whole.pulled = pulled_.find(push.trainer.session, shard.range().id, push.basis);
+    whole.pulled = pulled_.find(whole.part.session, shard.range().id, whole.part.source.basis);
   }
   return whole;
 }
@@ -77,14 +65,12 @@ Locked::Whole Locked::wholeOf(const Shard& shard, ShardPush& push, const Gradien
 kj::Promise<Result<PushAnswer>> Locked::apply(Shard& shard, Lane& lane, Whole whole, double scale) {
   // Takes its place in line for the lock at once, where there is no log to wait for.
   if (!shard.logs()) return applyInTurn(shard, lane, std::move(whole), scale, {});
-  return turns_.next(whole.session, shard)
-      .then([this, &shard, &lane, whole = std::move(whole), scale](PushTurns::Turn turn) mutable {
-        const uint64_t bytes = whole.gradient.bytes().size();
-        return shard.roomToLog(bytes)
-            .then([this, &shard, &lane, whole = std::move(whole), scale](ByteBudget::Lease room) mutable {
-              return applyInTurn(shard, lane, std::move(whole), scale, std::move(room));
-            })
-            .attach(kj::mv(turn));
+  const SessionId session = whole.part.session;
+  const uint64_t bytes = whole.part.gradient.bytes().size();
+  return turns_.inTurn(
+      session, shard, bytes,
+      [this, &shard, &lane, whole = std::move(whole), scale](ByteBudget::Lease room) mutable {
+        return applyInTurn(shard, lane, std::move(whole), scale, std::move(room));
       });
 }
 
@@ -110,22 +96,23 @@ Locked::Admitted Locked::admit(ParameterBlock& block, UpdateSource& source) cons
 
 kj::Promise<Result<PushAnswer>> Locked::applyUnderLock(Shard& shard, Lane& lane, Whole whole, double scale,
                                                        ByteBudget::Lease room) {
-  auto [update, lacking, refused] = admit(shard, whole.source);
+  auto [update, lacking, refused] = admit(shard, whole.part.source);
   if (refused) return Result<PushAnswer>(*refused);
   GradientChange change{.scale = static_cast<float>(scale)};
   if (modifiers_.clip.value) change.limit = static_cast<float>(*modifiers_.clip.value);
   // A fresh gradient has nothing to compensate, but its square counts.
-  if (whole.pulled && (whole.source.staleness > 0 || modifiers_.delay.adaptive)) {
+  if (whole.pulled && (whole.part.source.staleness > 0 || modifiers_.delay.adaptive)) {
     change.pulled = whole.pulled->view.values;
     change.lambda = static_cast<float>(modifiers_.delay.lambda);
     change.adaptive = modifiers_.delay.adaptive;
   }
-  return applyTo(shard, lane, whole.gradient, change, update, std::move(lacking))
+  return applyTo(shard, lane, whole.part.gradient, change, update, std::move(lacking))
       .then([&shard, whole = std::move(whole), update = update,
              room = std::move(room)](Status status) mutable -> Result<PushAnswer> {
         if (!status.ok()) return status.error();
-        const Version made = shard.endUpdate({update, whole.gradient, {&whole.source, 1}}, std::move(room));
-        return PushAnswer{PushOutcome::applied, made, whole.source.staleness, 1, shard.logged()};
+        const Version made =
+            shard.endUpdate({update, whole.part.gradient, {&whole.part.source, 1}}, std::move(room));
+        return PushAnswer{PushOutcome::applied, made, whole.part.source.staleness, 1, shard.logged()};
       });
 }
 
@@ -203,18 +190,17 @@ kj::Promise<Result<PushAnswer>> Locked::gatherRowsOf(RowShard& shard, ShardPush&
 }
 
 kj::Promise<Result<PushAnswer>> Locked::applyRows(RowShard& shard, WholeRows whole, double scale) {
-  const auto inTurn = [this, &shard, whole, scale](ByteBudget::Lease room) mutable {
+  const SessionId session = whole.session;
+  const uint64_t bytes = whole.staged.bytes();
+  PushTurns::Apply apply = [this, &shard, whole = std::move(whole), scale](ByteBudget::Lease room) mutable {
     return shard.lock().acquire().then(
         [this, &shard, whole = std::move(whole), scale, room = std::move(room)](ShardLock::Guard) mutable {
           return applyRowsUnderLock(shard, std::move(whole), scale, std::move(room));
         });
   };
   // Takes its place in line for the lock at once, where there is no log to wait for.
-  if (!shard.logs()) return kj::cp(inTurn)({});
-  return turns_.next(whole.session, shard)
-      .then([&shard, bytes = whole.staged.bytes(), inTurn = kj::cp(inTurn)](PushTurns::Turn turn) mutable {
-        return shard.roomToLog(bytes).then(std::move(inTurn)).attach(kj::mv(turn));
-      });
+  if (!shard.logs()) return apply({});
+  return turns_.inTurn(session, shard, bytes, kj::mv(apply));
 }
 
 Result<PushAnswer> Locked::applyRowsUnderLock(RowShard& shard, WholeRows whole, double scale,

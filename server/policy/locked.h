@@ -14,6 +14,7 @@
 #include "server/policy/push_turns.h"
 #include "server/policy/row_updates.h"
 #include "server/policy/shard_reads.h"
+#include "server/policy/shard_updates.h"
 #include "server/policy/update_policy.h"
 
 namespace psd {
@@ -46,10 +47,7 @@ class Locked final : public UpdatePolicy {
  private:
   /// One shard's gradient, all of it.
   struct Whole {
-    SessionId session;
-    UpdateSource source;
-    Gradient gradient;
-    GatheredGradient gathered;                    ///< where the gradient lies, if it came in slices
+    WholeShard part;
     std::shared_ptr<const ShardSnapshot> pulled;  ///< the weights that it was computed from, if needed
   };
   /// One shard's part of a step, which waits for the parts of the other shards.
@@ -61,10 +59,7 @@ class Locked final : public UpdatePolicy {
   };
   using Parts = std::vector<Part>;
 
-  /// Gathers a slice, and applies the gradient with its last one.
-  kj::Promise<Result<PushAnswer>> gather(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
-                                         const Gradient& gradient);
-  Whole wholeOf(const Shard& shard, ShardPush& push, const Gradient& gradient);
+  Whole wholeOf(const Shard& shard, WholeShard part);
   /// Applies a gradient under the shard's lock, times `scale`.
   kj::Promise<Result<PushAnswer>> apply(Shard& shard, Lane& lane, Whole whole, double scale);
   /// Applies a gradient, with `room` for the update in the log, once the shard's lock is had.

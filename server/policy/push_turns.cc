@@ -14,6 +14,13 @@ void PushTurns::leave(SessionId session) {
   trainers_.erase(session);
 }
 
+kj::Promise<Result<PushAnswer>> PushTurns::inTurn(SessionId session, const ParameterBlock& block,
+                                                  uint64_t bytes, Apply apply) {
+  return next(session, block).then([&block, bytes, apply = kj::mv(apply)](Turn turn) mutable {
+    return block.roomToLog(bytes).then(kj::mv(apply)).attach(kj::mv(turn));
+  });
+}
+
 kj::Promise<PushTurns::Turn> PushTurns::next(SessionId session, const ParameterBlock& block) {
   std::shared_ptr<ShardLock> lock;
   {

@@ -1,14 +1,15 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 
 #include <kj/async.h>
+#include <kj/function.h>
 
-#include "server/membership/trainer.h"
-#include "server/store/parameter_block.h"
+#include "server/policy/update_policy.h"
 
 namespace psd {
 
@@ -17,19 +18,24 @@ namespace psd {
 /// for room in the log, or for a lock that others share, alone does not keep it. Thread-safe.
 class PushTurns {
  public:
-  /// Its trainer's next push to the block waits as long as this lives. Empty for a trainer that is not in.
+  void join(SessionId session);
+  void leave(SessionId session);
+
+  using Apply = kj::Function<kj::Promise<Result<PushAnswer>>(ByteBudget::Lease room)>;
+  /// Calls `apply`, on the calling event loop, when the trainer's pushes to the block before this one are
+  /// done and a gradient of so many bytes has room in the log. The next push waits for what it gives. A
+  /// trainer that is not in has its pushes in any order.
+  kj::Promise<Result<PushAnswer>> inTurn(SessionId session, const ParameterBlock& block, uint64_t bytes,
+                                         Apply apply);
+
+ private:
+  /// A trainer's next push to the block waits as long as this lives. Empty for one that is not in.
   struct Turn {
     std::shared_ptr<ShardLock> lock;
     std::optional<ShardLock::Guard> guard;  // behind the lock, so that it goes first
   };
-
-  void join(SessionId session);
-  void leave(SessionId session);
-  /// Resolves, on the calling event loop, once every Turn that was asked for before, for pushes of the
-  /// trainer to the block, is gone.
   kj::Promise<Turn> next(SessionId session, const ParameterBlock& block);
 
- private:
   using OfBlocks = std::map<ShardId, std::shared_ptr<ShardLock>>;
 
   std::mutex mutex_;  // guards what follows, for few instructions

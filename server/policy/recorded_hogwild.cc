@@ -22,39 +22,20 @@ kj::Promise<void> RecordedHogwild::leave(SessionId session) {
 
 kj::Promise<Result<PushAnswer>> RecordedHogwild::push(Shard& shard, Lane& lane, ShardPush& push,
                                                       uint64_t offset, Gradient gradient) {
-  if (gradient.size() == shard.range().count && takenInPlace(shard, gradient)) {
-    return apply(shard, lane, {push.trainer.session, sourceOf(push), gradient, {}});
-  }
-  if (!push.gathered.empty()) return gather(shard, lane, push, offset, gradient);
-  // While gradients wait for a slow disk no further gradient is gathered to wait behind them.
-  return shard.roomToLog(0).then([this, &shard, &lane, &push, offset, gradient](ByteBudget::Lease) {
-    return gather(shard, lane, push, offset, gradient);
-  });
+  return takeSlice(*staging_, shard, push, offset, gradient, false,
+                   [this, &shard, &lane](WholeShard whole) { return apply(shard, lane, std::move(whole)); });
 }
 
-kj::Promise<Result<PushAnswer>> RecordedHogwild::gather(Shard& shard, Lane& lane, ShardPush& push,
-                                                        uint64_t offset, const Gradient& gradient) {
-  auto gathered = gatherSlice(*staging_, shard, push, offset, gradient);
-  if (!gathered.ok()) return Result<PushAnswer>(gathered.error());
-  if (!*gathered) return Result<PushAnswer>(PushAnswer{PushOutcome::received, shard.version(), 0});
-  Whole whole{push.trainer.session, sourceOf(push), (*gathered)->values(), {}};
-  whole.gathered = **std::move(gathered);
-  return apply(shard, lane, std::move(whole));
+kj::Promise<Result<PushAnswer>> RecordedHogwild::apply(Shard& shard, Lane& lane, WholeShard whole) {
+  const SessionId session = whole.session;
+  const uint64_t bytes = whole.gradient.bytes().size();
+  return turns_.inTurn(session, shard, bytes,
+                       [this, &shard, &lane, whole = std::move(whole)](ByteBudget::Lease room) mutable {
+                         return shareLock(shard, lane, std::move(whole), std::move(room));
+                       });
 }
 
-kj::Promise<Result<PushAnswer>> RecordedHogwild::apply(Shard& shard, Lane& lane, Whole whole) {
-  return turns_.next(whole.session, shard)
-      .then([this, &shard, &lane, whole = std::move(whole)](PushTurns::Turn turn) mutable {
-        const uint64_t bytes = whole.gradient.bytes().size();
-        return shard.roomToLog(bytes)
-            .then([this, &shard, &lane, whole = std::move(whole)](ByteBudget::Lease room) mutable {
-              return shareLock(shard, lane, std::move(whole), std::move(room));
-            })
-            .attach(kj::mv(turn));
-      });
-}
-
-kj::Promise<Result<PushAnswer>> RecordedHogwild::shareLock(Shard& shard, Lane& lane, Whole whole,
+kj::Promise<Result<PushAnswer>> RecordedHogwild::shareLock(Shard& shard, Lane& lane, WholeShard whole,
                                                            ByteBudget::Lease room) {
   return shard.lock().acquireShared().then([this, &shard, &lane, whole = std::move(whole),
                                             room = std::move(room)](ShardLock::Guard guard) mutable {
@@ -63,7 +44,7 @@ kj::Promise<Result<PushAnswer>> RecordedHogwild::shareLock(Shard& shard, Lane& l
   });
 }
 
-kj::Promise<Result<PushAnswer>> RecordedHogwild::applySharing(Shard& shard, Lane& lane, Whole whole,
+kj::Promise<Result<PushAnswer>> RecordedHogwild::applySharing(Shard& shard, Lane& lane, WholeShard whole,
                                                               ByteBudget::Lease room) {
   const uint64_t staleness = whole.source.staleness = stalenessOf(shard, whole.source.basis);
   if (staleness_.tooOld(staleness)) {

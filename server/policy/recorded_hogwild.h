@@ -33,22 +33,13 @@ class RecordedHogwild final : public UpdatePolicy {
                                            RowIds rows, std::span<float> out) override;
 
  private:
-  /// One shard's gradient, all of it.
-  struct Whole {
-    SessionId session;
-    UpdateSource source;
-    Gradient gradient;
-    GatheredGradient gathered;  ///< where the gradient lies, if it was gathered
-  };
-
-  /// Gathers a slice, and applies the gradient with its last one.
-  kj::Promise<Result<PushAnswer>> gather(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
-                                         const Gradient& gradient);
   /// Applies a gradient when the trainer's pushes before it are in.
-  kj::Promise<Result<PushAnswer>> apply(Shard& shard, Lane& lane, Whole whole);
-  kj::Promise<Result<PushAnswer>> shareLock(Shard& shard, Lane& lane, Whole whole, ByteBudget::Lease room);
+  kj::Promise<Result<PushAnswer>> apply(Shard& shard, Lane& lane, WholeShard whole);
+  kj::Promise<Result<PushAnswer>> shareLock(Shard& shard, Lane& lane, WholeShard whole,
+                                            ByteBudget::Lease room);
   /// Applies a gradient while the caller shares the shard's lock, with `room` for the update in the log.
-  kj::Promise<Result<PushAnswer>> applySharing(Shard& shard, Lane& lane, Whole whole, ByteBudget::Lease room);
+  kj::Promise<Result<PushAnswer>> applySharing(Shard& shard, Lane& lane, WholeShard whole,
+                                               ByteBudget::Lease room);
 
   const std::shared_ptr<StagingPool> staging_;
   const StalenessRule staleness_;

@@ -19,7 +19,8 @@ inline std::shared_ptr<const ShardSnapshot> snapshotOf(const PullAnswer& answer)
 /// A slice of the shard as it is while updates go on, with a version that its values have at least.
 kj::Promise<Result<PullAnswer>> pullLive(Shard& shard, Lane& lane, uint64_t offset, uint64_t count);
 
-/// Likewise, into memory of the shard's device. Gives the version.
+/// Reads a slice of the shard, as it is while updates go on, into memory of the shard's device. Gives a
+/// version that its values have at least.
 kj::Promise<Result<Version>> pullLiveTo(Shard& shard, Lane& lane, uint64_t offset, std::span<float> onDevice);
 
 }  // namespace psd

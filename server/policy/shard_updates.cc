@@ -6,20 +6,50 @@
 
 namespace psd {
 
-bool takenInPlace(const Shard& shard, const Gradient& gradient) {
+namespace {
+
+bool mayLieWhereItIs(const Shard& shard, const Gradient& gradient) {
   return !shard.divided() && !(shard.logs() && gradient.inSharedMemory());
 }
 
-Result<std::optional<GatheredGradient>> gatherSlice(StagingPool& pool, const Shard& shard, ShardPush& push,
-                                                    uint64_t offset, const Gradient& slice) {
-  const uint64_t count = shard.range().count;
+Status gather(StagingPool& pool, const Shard& shard, ShardPush& push, uint64_t offset,
+              const Gradient& slice) {
   if (push.gathered.empty()) {
-    PSD_ASSIGN_OR_RETURN(push.gathered, GatheredGradient::make(pool, count));
+    PSD_ASSIGN_OR_RETURN(push.gathered, GatheredGradient::make(pool, shard.range().count));
   }
   PSD_RETURN_IF_ERROR(push.gathered.put(shard.range().id, offset, slice));
   push.taken += slice.size();
-  if (push.taken < count) return std::optional<GatheredGradient>();
-  return std::optional(std::exchange(push.gathered, {}));
+  return {};
+}
+
+kj::Promise<Result<PushAnswer>> gatherAndApply(StagingPool& pool, const Shard& shard, ShardPush& push,
+                                               uint64_t offset, const Gradient& slice, ApplyWhole& apply) {
+  if (Status gathered = gather(pool, shard, push, offset, slice); !gathered.ok()) {
+    return Result<PushAnswer>(gathered.error());
+  }
+  if (push.taken < shard.range().count) {
+    return Result<PushAnswer>(PushAnswer{PushOutcome::received, shard.version(), 0});
+  }
+  WholeShard whole{push.trainer.session, sourceOf(push), push.gathered.values()};
+  whole.gathered = std::exchange(push.gathered, {});
+  return apply(std::move(whole));
+}
+
+}  // namespace
+
+kj::Promise<Result<PushAnswer>> takeSlice(StagingPool& pool, Shard& shard, ShardPush& push, uint64_t offset,
+                                          const Gradient& slice, bool copied, ApplyWhole apply) {
+  if (!copied && slice.size() == shard.range().count && mayLieWhereItIs(shard, slice)) {
+    return apply({push.trainer.session, sourceOf(push), slice});
+  }
+  if (!push.gathered.empty() || !shard.logs()) {
+    return gatherAndApply(pool, shard, push, offset, slice, apply);
+  }
+  // While gradients wait for a slow disk no further gradient is gathered to wait behind them.
+  return shard.roomToLog(0).then(
+      [&pool, &shard, &push, offset, slice, apply = kj::mv(apply)](ByteBudget::Lease) mutable {
+        return gatherAndApply(pool, shard, push, offset, slice, apply);
+      });
 }
 
 kj::Promise<Status> applyTo(Shard& shard, Lane& lane, const Gradient& gradient, const GradientChange& change,

@@ -1,21 +1,30 @@
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include <kj/async.h>
+#include <kj/function.h>
 
 #include "server/policy/update_policy.h"
 
 namespace psd {
 
-/// Whether a gradient of a whole shard may be applied from where it lies: not where it may change between
-/// that and the log's copy of it, nor where only some elements are to get it.
-bool takenInPlace(const Shard& shard, const Gradient& gradient);
+/// A dense shard's gradient, all of it.
+struct WholeShard {
+  SessionId session;
+  UpdateSource source;
+  Gradient gradient;
+  GatheredGradient gathered = {};  ///< where the gradient lies, if it was gathered
+};
 
-/// Takes a slice of a shard's gradient. Gives the gradient once all of it is there.
-Result<std::optional<GatheredGradient>> gatherSlice(StagingPool& pool, const Shard& shard, ShardPush& push,
-                                                    uint64_t offset, const Gradient& slice);
+/// What a policy does with a shard's gradient once it is whole.
+using ApplyWhole = kj::Function<kj::Promise<Result<PushAnswer>>(WholeShard)>;
+
+/// Takes a slice of a shard's gradient, and applies the gradient with its last one. `copied`: also one that
+/// came whole is gathered, since it is kept after the slice is gone. Else it is applied from where it lies,
+/// unless it may change there before the log has its copy, or only some elements are to get it.
+kj::Promise<Result<PushAnswer>> takeSlice(StagingPool& pool, Shard& shard, ShardPush& push, uint64_t offset,
+                                          const Gradient& slice, bool copied, ApplyWhole apply);
 
 /// Applies to some elements of the shard, `ranges`, what the gradient, all of it and in host memory where
 /// those are not all, has for them.

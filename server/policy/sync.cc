@@ -15,12 +15,16 @@ constexpr uint64_t kAnyRound = UINT64_MAX;
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
 /// Why a round that did not close has no update.
-Error failureOf(const RoundEnd& end, const std::vector<Rank>& ranks, uint32_t quorum) {
+Error failureOf(const RoundEnd& end, const std::vector<RoundTally::Member>& members,
+                const RoundRules& rules) {
   std::string missing;
-  for (Rank rank : ranks) missing += (missing.empty() ? "" : ", ") + std::to_string(rank.value);
+  for (const auto& member : members) {
+    missing += (missing.empty() ? "" : ", ") + std::to_string(member.rank.value);
+  }
   const bool timedOut = end.how == RoundEnd::How::timedOut;
+  const uint32_t least = rules.grace ? rules.least : rules.quorum;
   const std::string needed =
-      timedOut ? "" : "; policy.quorum, or its aggregator, needs " + std::to_string(quorum);
+      timedOut ? "" : "; policy.quorum, or its aggregator, needs " + std::to_string(least);
   return {timedOut ? ErrorCode::deadlineExceeded : ErrorCode::notReady,
           "round " + std::to_string(end.round) + " " + std::string(describe(end.how)) + " with " +
               std::to_string(end.contributors.size()) + " contribution(s)" +
@@ -297,7 +301,7 @@ Sync::Ended Sync::take(RoundEnd end) {
                    [](const auto& a, const auto& b) { return a->trainer.rank < b->trainer.rank; });
   for (SessionId missing : ended.end.missing) {
     if (auto found = trainers_.find(missing); found != trainers_.end()) {
-      ended.missing.push_back(found->second.ref.rank);
+      ended.missing.push_back({missing, found->second.ref.rank});
     }
   }
   if (ended.end.how == RoundEnd::How::closed) note(ended);
@@ -305,18 +309,13 @@ Sync::Ended Sync::take(RoundEnd end) {
 }
 
 void Sync::note(const Ended& ended) {
-  std::vector<RoundTally::Member> contributors, missing;
+  std::vector<RoundTally::Member> contributors;
   for (const auto& contribution : ended.contributions) {
     contributors.push_back({contribution->trainer.session, contribution->trainer.rank});
   }
-  for (SessionId session : ended.end.missing) {
-    if (auto found = trainers_.find(session); found != trainers_.end()) {
-      missing.push_back({session, found->second.ref.rank});
-    }
-  }
   std::optional<double> grace;
   if (options_.rules.grace) grace = ended.end.graceSeconds;
-  tally_.note(contributors, missing, ended.end.seconds, grace);
+  tally_.note(contributors, ended.missing, ended.end.seconds, grace);
   if (!metrics_) return;
   metrics_->seconds.record(ended.end.seconds);
   if (grace) metrics_->graceSeconds.record(*grace);
@@ -331,7 +330,7 @@ kj::Promise<void> Sync::finish(std::optional<Ended> ended) {
   // endWaits() took back what the round had.
   if (!ended || ended->contributions.empty()) return kj::READY_NOW;
   if (ended->end.how != RoundEnd::How::closed) {
-    answer(*ended, Result<uint64_t>(failureOf(ended->end, ended->missing, options_.rules.quorum)));
+    answer(*ended, Result<uint64_t>(failureOf(ended->end, ended->missing, options_.rules)));
     return kj::READY_NOW;
   }
   auto round = std::make_shared<const Ended>(*std::move(ended));

@@ -69,7 +69,7 @@ class Sync final : public UpdatePolicy {
   struct Ended {
     RoundEnd end;
     Contributions contributions;  ///< by rank
-    std::vector<Rank> missing;
+    std::vector<RoundTally::Member> missing;
   };
 
   const std::vector<ParameterBlock*>& blocks() const { return updater_.blocks(); }

@@ -63,8 +63,8 @@ class ParameterBlock {
     Version version;
     uint64_t logged = 0;  ///< see logged()
   };
-  /// Likewise, for updates that share the lock and race with one another: the update gets the number of the
-  /// version that it made.
+  /// Counts an update that was applied while its maker shared the lock, and raced with others: notes whose it
+  /// was, writes it down where there is a log, and gives it the number of the version that it made.
   Recorded endRacingUpdate(AppliedUpdate update, ByteBudget::Lease room = {});
   /// The elements that a push is yet to be applied to, for who shares the lock.
   std::vector<PushedRange> lacking(const UpdateSource& push) const;

@@ -38,7 +38,8 @@ class ShardLock {
   /// Resolves, on the calling thread's event loop, once the caller holds the lock. A dropped
   /// promise gives up the place in the queue.
   kj::Promise<Guard> acquire() { return acquire(Mode::alone); }
-  /// Likewise, once the caller and others who share hold it.
+  /// Resolves, on the calling thread's event loop, once the caller holds the lock, together with others who
+  /// share it. A dropped promise gives up the place in the queue.
   kj::Promise<Guard> acquireShared() { return acquire(Mode::shared); }
 
  private:
