@@ -1,18 +1,15 @@
-#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include <torch/nn/functional/loss.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
-#include "trainer/model/language_score.h"
+#include "trainer/model/language_network.h"
 #include "trainer/model/model_list.h"
-#include "trainer/model/network.h"
 
 namespace psd {
 namespace {
@@ -73,13 +70,13 @@ class GptBlock : public torch::nn::Module {
 };
 
 /// A language model: a transformer whose blocks normalise what they see, not what they give, with learned
-/// positions, and whose output layer is the embedding once more (GPT-2, Radford et al. 2019). Of a sample's
-/// tokens it is given all but the last, and predicts all but the first. The loss is the mean cross-entropy of
-/// a token, in nats. With the default options 842,496 parameters.
-class Gpt : public Network {
+/// positions, and whose output layer is the embedding once more (GPT-2, Radford et al. 2019). With the
+/// default options 842,496 parameters.
+class Gpt : public LanguageNetwork {
  public:
   explicit Gpt(const GptOptions& options)
-      : options_(options),
+      : LanguageNetwork(options.vocabulary),
+        options_(options),
         tokens_(register_module("tokens", torch::nn::Embedding(options.vocabulary, options.width))),
         positions_(register_module("positions", torch::nn::Embedding(options.context, options.width))) {
     for (const auto& table : {tokens_, positions_}) torch::nn::init::normal_(table->weight, 0, 0.02);
@@ -89,39 +86,18 @@ class Gpt : public Network {
     norm_ = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({options.width})));
   }
 
-  std::vector<ColumnSpec> inputs() const override {
-    return {{"tokens", ElementType::i64, {ColumnSpec::kAny}, static_cast<uint64_t>(options_.vocabulary)}};
-  }
-
-  torch::Tensor loss(const Tensors& batch) override {
-    const torch::Tensor& tokens = batch.at("tokens");
-    return torch::cross_entropy_loss(logits(tokens), targets(tokens));
-  }
-
-  Score score(const Tensors& batch) override {
-    const torch::Tensor& all = batch.at("tokens");
-    LanguageScore score;
-    for (const torch::Tensor& tokens : all.split(std::max<int64_t>(1, kScoredTokens / all.size(1)))) {
-      score.add(logits(tokens), targets(tokens));
-    }
-    return score.of(all.size(0));
-  }
-
  private:
-  /// [n, length + 1] → [n · length, vocabulary]
-  torch::Tensor logits(const torch::Tensor& tokens) {
-    const torch::Tensor given = tokens.slice(1, 0, -1);
-    if (given.size(1) > options_.context) {
+  torch::Tensor logits(const torch::Tensor& tokens) override {
+    if (tokens.size(1) > options_.context) {
       throw NetworkError("the model gpt sees " + std::to_string(options_.context) +
-                         " tokens, but samples are of " + std::to_string(given.size(1)) +
+                         " tokens, but samples are of " + std::to_string(tokens.size(1)) +
                          "; expected a context, or a length of the data, that fits");
     }
-    torch::Tensor x = tokens_(given) + positions_->weight.slice(0, 0, given.size(1));
+    torch::Tensor x = tokens_(tokens) + positions_->weight.slice(0, 0, tokens.size(1));
     x = torch::dropout(x, options_.dropout, is_training());
     for (const auto& block : blocks_) x = block->forward(x);
     return torch::linear(norm_(x), tokens_->weight).flatten(0, 1);
   }
-  static torch::Tensor targets(const torch::Tensor& tokens) { return tokens.slice(1, 1).flatten(); }
 
   const GptOptions options_;
   torch::nn::Embedding tokens_, positions_;

@@ -1,27 +1,25 @@
 #include "trainer/model/lstm_lm.h"
 
-#include <algorithm>
 #include <memory>
 
-#include <torch/nn/functional/loss.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 
-#include "trainer/model/language_score.h"
+#include "trainer/model/language_network.h"
 #include "trainer/model/model_list.h"
 
 namespace psd {
 namespace {
 
-/// A language model: embedding, one LSTM layer, a linear layer with a softmax over the whole vocabulary. Of a
-/// sample's tokens it is given all but the last, from a state of zeros, and predicts all but the first. The
-/// loss is the mean cross-entropy of a token, in nats. With the default options 9,266,960 parameters.
-class LstmLanguageModel : public Network {
+/// A language model: embedding, one LSTM layer that begins with a state of zeros, a linear layer with a
+/// softmax over the whole vocabulary. With the default options 9,266,960 parameters.
+class LstmLanguageModel : public LanguageNetwork {
  public:
   explicit LstmLanguageModel(const LstmOptions& options)
-      : options_(options),
+      : LanguageNetwork(options.vocabulary),
+        options_(options),
         embedding_(register_module("embedding", torch::nn::Embedding(options.vocabulary, options.embedding))),
         lstm_(register_module(
             "lstm",
@@ -30,32 +28,12 @@ class LstmLanguageModel : public Network {
     torch::nn::init::uniform_(embedding_->weight, -0.1, 0.1);
   }
 
-  std::vector<ColumnSpec> inputs() const override {
-    return {{"tokens", ElementType::i64, {ColumnSpec::kAny}, static_cast<uint64_t>(options_.vocabulary)}};
-  }
-
-  torch::Tensor loss(const Tensors& batch) override {
-    const torch::Tensor& tokens = batch.at("tokens");
-    return torch::cross_entropy_loss(logits(tokens), targets(tokens));
-  }
-
-  Score score(const Tensors& batch) override {
-    const torch::Tensor& all = batch.at("tokens");
-    LanguageScore score;
-    for (const torch::Tensor& tokens : all.split(std::max<int64_t>(1, kScoredTokens / all.size(1)))) {
-      score.add(logits(tokens), targets(tokens));
-    }
-    return score.of(all.size(0));
-  }
-
  private:
-  /// [n, length + 1] → [n · length, vocabulary]
-  torch::Tensor logits(const torch::Tensor& tokens) {
-    torch::Tensor x = embedding_(tokens.slice(1, 0, -1));
+  torch::Tensor logits(const torch::Tensor& tokens) override {
+    torch::Tensor x = embedding_(tokens);
     x = std::get<0>(lstm_(torch::dropout(x, options_.dropout, is_training())));
     return output_(torch::dropout(x, options_.dropout, is_training()).flatten(0, 1));
   }
-  static torch::Tensor targets(const torch::Tensor& tokens) { return tokens.slice(1, 1).flatten(); }
 
   LstmOptions options_;
   torch::nn::Embedding embedding_;

@@ -30,7 +30,7 @@ struct ColumnSpec {
 
   /// For people: "image f32[1,28,28]", "label i64 below 10", "tokens i64[any] below 10000".
   std::string toString() const;
-  /// The same without the name: "i64 below 10".
+  /// Type, shape and bound for people, without the name: "i64 below 10".
   std::string typeText() const;
   /// Whether a model that takes this takes what a data set has in `column`.
   bool takes(const ColumnSpec& column) const;
