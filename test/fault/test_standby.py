@@ -60,6 +60,17 @@ class Standby(processes.ProcessTest):
         """A daemon at the addresses of one that is dead."""
         return self.one(listen=dead.address, **settings)
 
+    def killed_again_and_again(self, primary, standby, times, **settings):
+        """Kills the primary so many times, each dead one coming back as the standby; gives the last primary."""
+        for kill in range(times):
+            primary.until_in_sync()
+            self.until_more("before the primary is killed", 20)
+            primary.kill()
+            self.until_primary(standby, kill + 2)
+            self.until_more("by its standby", 20)
+            primary, standby = standby, self.restarted(primary, **settings)
+        return primary
+
     def check_counts(self, daemon):
         """Ends the trainers, and compares the model with what they were answered."""
         for trainer, _ in self.trainers:
@@ -86,27 +97,13 @@ class Standby(processes.ProcessTest):
         pushes = 400 * KILLS
         for rank in range(2):
             self.counting((primary, standby), rank, 2, pushes)
-        for kill in range(KILLS):
-            primary.until_in_sync()
-            self.until_more("before the primary is killed", 20)
-            primary.kill()
-            self.until_primary(standby, kill + 2)
-            self.until_more("by its standby", 20)
-            primary, standby = standby, self.restarted(primary)
-        self.check_counts(primary)
+        self.check_counts(self.killed_again_and_again(primary, standby, KILLS))
 
     def test_hogwild_loses_nothing(self):
         """Of one trainer, whose pushes race with nobody's."""
         primary, standby = self.pair(policy="hogwild")
         self.counting((primary, standby), pushes=4000)
-        for kill in range(3):
-            primary.until_in_sync()
-            self.until_more("before the primary is killed", 20)
-            primary.kill()
-            self.until_primary(standby, kill + 2)
-            self.until_more("by its standby", 20)
-            primary, standby = standby, self.restarted(primary, policy="hogwild")
-        self.check_counts(primary)
+        self.check_counts(self.killed_again_and_again(primary, standby, 3, policy="hogwild"))
 
     def test_the_standby_has_each_push_that_raced(self):
         """Whatever races lose in the primary, its standby runs the pushes one after the other."""
@@ -153,13 +150,7 @@ class Standby(processes.ProcessTest):
         primary, standby = self.pair(policy="sync")
         for rank in range(2):
             self.counting((primary, standby), rank, 2, 1_500, inflight=0)
-        for kill in range(3):
-            primary.until_in_sync()
-            self.until_more("before the primary is killed", 20)
-            primary.kill()
-            self.until_primary(standby, kill + 2)
-            self.until_more("by its standby", 20)
-            primary, standby = standby, self.one(listen=primary.address, policy="sync")
+        primary = self.killed_again_and_again(primary, standby, 3, policy="sync")
         for trainer, _ in self.trainers:
             self.assert_ends(trainer)
         # Each round counts once. Right after a take-over a round may be of who was back first.

@@ -13,21 +13,19 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
-#include "test/support/catch.h"
-#include "test/support/local_server.h"
-#include "test/unit/trainer/softmax_model.h"
-#include "trainer/client/client.h"
+#include "test/integration/softmax_trainers.h"
+#include "test/support/difference.h"
 #include "trainer/dataset/sharder.h"
-#include "trainer/dataset/synthetic.h"
 #include "trainer/loop/inner_steps.h"
-#include "trainer/loop/training_loop.h"
 
 namespace psd::diloco_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using testing::largestDifference;
 using testing::LocalServer;
 using testing::SoftmaxModel;
+using testing::SoftmaxTrainer;
 using Torch = std::unique_ptr<torch::optim::Optimizer>;
 using MakeTorch = std::function<Torch(std::vector<torch::Tensor>)>;
 
@@ -39,52 +37,14 @@ Json configOf(Json policy, const Json& optimizer, uint32_t shards = 2) {
   return {{"policy", policy}, {"optimizer", optimizer}, {"shards", shards}, {"threads", 2}};
 }
 
-std::unique_ptr<Client> connect(const LocalServer& server) {
-  ClientOptions options;
-  options.servers = {server.address()};
-  options.chunkBytes = 4 << 10;
-  auto client = Client::connect(options);
-  PSD_REQUIRE_OK(client);
-  return std::move(*client);
-}
-
-/// What a learner of psd-trainer comes to.
-struct Learner {
-  Learner(const LocalServer& server, uint32_t rank, uint32_t worldSize, uint64_t steps)
-      : client(connect(server)), loop(*client, model, *data, {{Rank{rank}, worldSize}, kBatch, 1, steps, 1}) {
-    PSD_REQUIRE_OK(loop.join());
-  }
-  std::unique_ptr<Client> client;
-  SoftmaxModel model;
-  std::unique_ptr<Dataset> data = makeSynthetic(kSamples, Split::train, 1);
-  TrainingLoop loop;
-};
-
 /// The daemon's parameters once so many learners have taken their steps.
 std::vector<float> train(const LocalServer& server, uint32_t count, uint64_t steps) {
-  std::vector<std::unique_ptr<Learner>> learners;
+  std::vector<std::unique_ptr<SoftmaxTrainer>> learners;
   for (uint32_t rank = 0; rank < count; rank++) {
-    learners.push_back(std::make_unique<Learner>(server, rank, count, steps));
+    const LoopOptions options{{Rank{rank}, count}, kBatch, 1, steps, 1};
+    learners.push_back(std::make_unique<SoftmaxTrainer>(server, kSamples, options));
   }
-  std::vector<Status> ends(count);
-  std::vector<std::thread> threads;
-  for (uint32_t rank = 0; rank < count; rank++) {
-    threads.emplace_back(
-        [&, rank] { ends[rank] = learners[rank]->loop.run({}, [] { return false; }).status(); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const Status& end : ends) PSD_REQUIRE_OK(end);
-  std::vector<float> values(learners[0]->model.parameters().size());
-  PSD_REQUIRE_OK(learners[0]->client->pull(values).wait());
-  for (const auto& learner : learners) PSD_REQUIRE_OK(learner->client->leave());
-  return values;
-}
-
-double worst(std::span<const float> a, std::span<const float> b) {
-  REQUIRE(a.size() == b.size());
-  double worst = 0;
-  for (size_t i = 0; i < a.size(); i++) worst = std::max(worst, std::abs(double{a[i]} - b[i]));
-  return worst;
+  return testing::trainTogether(learners);
 }
 
 /// The gradients that a lone learner's batches have, one after the other, at whatever parameters it is at.
@@ -184,7 +144,7 @@ TEST_CASE("inner optimizers take LibTorch's steps") {
       reference->step();
       steps.step(pair.inner.rate, values, weights);
     }
-    CHECK(worst(weights, {expected.data_ptr<float>(), 40}) < 1e-5);
+    CHECK(largestDifference(weights, {expected.data_ptr<float>(), 40}) < 1e-5);
   }
 }
 
@@ -208,7 +168,7 @@ TEST_CASE("one learner is its inner optimizer and the outer one by hand") {
     INFO(one.inner.dump());
     LocalServer server(configOf({{"period", kPeriod}, {"inner", one.inner}}, kNesterov));
     const auto actual = train(server, 1, kPeriod * kRounds);
-    CHECK(worst(actual, byLibTorch(one.torch, sgd(0.7, 0.9, true), kPeriod, kRounds)) < 2e-5);
+    CHECK(largestDifference(actual, byLibTorch(one.torch, sgd(0.7, 0.9, true), kPeriod, kRounds)) < 2e-5);
     const Json status = server.status();
     for (const Json& shard : status["shards"]) CHECK(shard["version"] == kRounds);
     CHECK(status["rounds"][0]["closed"] == kRounds);
@@ -225,7 +185,7 @@ TEST_CASE("with one step in a round and rates of 1 it is sync with the mean") {
                     {"optimizer", plain},
                     {"shards", 2},
                     {"threads", 2}});
-  CHECK(worst(train(diloco, kLearners, kSteps), train(sync, kLearners, kSteps)) < 1e-6);
+  CHECK(largestDifference(train(diloco, kLearners, kSteps), train(sync, kLearners, kSteps)) < 1e-6);
 }
 
 TEST_CASE("the loss falls with plain SGD inside and outside") {
@@ -253,7 +213,7 @@ class Pushers {
   Pushers(const LocalServer& server, uint32_t count) {
     const ModelSpec model{"line", {{"w", DType::f32, {16}}}};
     for (uint32_t rank = 0; rank < count; rank++) {
-      clients_.push_back(connect(server));
+      clients_.push_back(testing::connectTo(server));
       PSD_REQUIRE_OK(clients_.back()->join({Rank{rank}, count}, model,
                                            [this] { return std::span<const float>(zeros_); }));
     }

@@ -6,20 +6,18 @@
 #include <thread>
 #include <vector>
 
+#include "test/integration/softmax_trainers.h"
 #include "test/support/async_backend.h"
-#include "test/support/catch.h"
-#include "test/support/local_server.h"
-#include "test/unit/trainer/softmax_model.h"
-#include "trainer/client/client.h"
-#include "trainer/dataset/synthetic.h"
-#include "trainer/loop/training_loop.h"
+#include "test/support/difference.h"
 
 namespace psd::local_steps_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using testing::largestDifference;
 using testing::LocalServer;
 using testing::SoftmaxModel;
+using testing::SoftmaxTrainer;
 
 constexpr uint32_t kBatch = 8, kSamples = 192;
 constexpr double kRate = 0.0625;
@@ -36,49 +34,14 @@ LoopOptions optionsOf(uint32_t rank, uint32_t worldSize) {
   return {{Rank{rank}, worldSize}, kBatch, 1, kSteps, 1};
 }
 
-std::unique_ptr<Client> connect(const LocalServer& server) {
-  ClientOptions options;
-  options.servers = {server.address()};
-  options.chunkBytes = 4 << 10;
-  auto client = Client::connect(options);
-  PSD_REQUIRE_OK(client);
-  return std::move(*client);
-}
-
-/// One trainer after joining.
-struct Trainer {
-  Trainer(const LocalServer& server, uint32_t rank, uint32_t worldSize)
-      : client(connect(server)), loop(*client, model, *data, optionsOf(rank, worldSize)) {
-    auto joined = loop.join();
-    PSD_REQUIRE_OK(joined);
-    info = *joined;
-  }
-  std::unique_ptr<Client> client;
-  SoftmaxModel model;
-  std::unique_ptr<Dataset> data = makeSynthetic(kSamples, Split::train, 1);
-  TrainingLoop loop;
-  JoinInfo info;
-};
-
 /// The parameters that the daemon holds once `count` trainers have taken their steps.
 std::vector<float> train(const LocalServer& server, uint32_t count) {
-  std::vector<std::unique_ptr<Trainer>> trainers;
+  std::vector<std::unique_ptr<SoftmaxTrainer>> trainers;
   for (uint32_t rank = 0; rank < count; rank++) {
-    trainers.push_back(std::make_unique<Trainer>(server, rank, count));
+    trainers.push_back(std::make_unique<SoftmaxTrainer>(server, kSamples, optionsOf(rank, count)));
     CHECK(trainers.back()->info.local.rate == kRate);
   }
-  std::vector<Status> ends(count);
-  std::vector<std::thread> threads;
-  for (uint32_t rank = 0; rank < count; rank++) {
-    threads.emplace_back(
-        [&, rank] { ends[rank] = trainers[rank]->loop.run({}, [] { return false; }).status(); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const Status& end : ends) PSD_REQUIRE_OK(end);
-  std::vector<float> values(trainers[0]->model.parameters().size());
-  PSD_REQUIRE_OK(trainers[0]->client->pull(values).wait());
-  for (const auto& trainer : trainers) PSD_REQUIRE_OK(trainer->client->leave());
-  return values;
+  return testing::trainTogether(trainers);
 }
 
 /// A trainer's own steps in plain code.
@@ -106,13 +69,6 @@ class Reference {
   Batch batch_;
   uint64_t steps_ = 0;
 };
-
-double worst(std::span<const float> a, std::span<const float> b) {
-  REQUIRE(a.size() == b.size());
-  double worst = 0;
-  for (size_t i = 0; i < a.size(); i++) worst = std::max(worst, std::abs(double{a[i]} - b[i]));
-  return worst;
-}
 
 TEST_CASE("local_sgd takes the mean of what trainers come to, and SlowMo goes on from there with momentum") {
   const testing::TestDevice device = testing::eachDevice();
@@ -147,7 +103,7 @@ TEST_CASE("local_sgd takes the mean of what trainers come to, and SlowMo goes on
         }
       }
       const std::vector<float> expected(w.begin(), w.end());
-      CHECK(worst(actual, expected) < 1e-5);
+      CHECK(largestDifference(actual, expected) < 1e-5);
       const Json status = server.status();
       CHECK(status["policy"] == "local_sgd");
       for (const Json& shard : status["shards"]) CHECK(shard["version"] == (kSteps + kPeriod - 1) / kPeriod);
@@ -176,7 +132,7 @@ TEST_CASE("easgd draws trainer and centre together") {
         centre[i] += kAlpha * difference;
       }
     }
-    CHECK(worst(actual, centre) < 1e-6);
+    CHECK(largestDifference(actual, centre) < 1e-6);
   }
 }
 

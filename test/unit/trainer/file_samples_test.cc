@@ -152,25 +152,25 @@ TEST_CASE("what is wrong with a safetensors file is named") {
   CHECK_THAT(problemOf(path), Contains(path + ": no safetensors file of columns: shorter than 8 bytes"));
   writeFile(path, bytesOf(std::vector<uint64_t>{1ull << 40}));
   CHECK_THAT(problemOf(path), Contains("its header length does not fit the file"));
-  CHECK_THAT(problemWith("["), Contains("is not valid JSON"));
-  CHECK_THAT(problemWith("{}"), Contains("it holds no tensor"));
-  CHECK_THAT(problemWith(R"({"x":{"dtype":"BF16","shape":[12],"data_offsets":[0,24]}})"),
-             Contains("tensor 'x' is of BF16; expected f32"));
-  CHECK_THAT(problemWith(R"({"x":{"dtype":"F32","shape":[5],"data_offsets":[0,24]}})"),
-             Contains("has 24 bytes; expected 20"));
-  CHECK_THAT(problemWith(R"({"x":{"dtype":"F32","shape":[6],"data_offsets":[0,28]}})"),
-             Contains("lies outside the file"));
-  CHECK_THAT(problemWith(R"({"x":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})"),
-             Contains("has no rows"));
-  CHECK_THAT(problemWith(R"({"x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})"),
-             Contains("has no rows"));
-  CHECK_THAT(problemWith(R"({"x":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,24]}})"),
-             Contains("is larger than the file"));
-  CHECK_THAT(problemWith(R"({"x":{"dtype":"F32","shape":[-6],"data_offsets":[0,24]}})"),
-             Contains("is not valid JSON"));
-  CHECK_THAT(problemWith(R"({"x":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},)"
-                         R"("y":{"dtype":"F32","shape":[2],"data_offsets":[16,24]}})"),
-             Contains("tensor 'y' has 2 rows, but column 'x' has 4"));
+  const std::pair<const char*, const char*> wrong[] = {
+      {"[", "is not valid JSON"},
+      {"{}", "it holds no tensor"},
+      {R"({"x":{"dtype":"BF16","shape":[12],"data_offsets":[0,24]}})", "tensor 'x' is of BF16; expected f32"},
+      {R"({"x":{"dtype":"F32","shape":[5],"data_offsets":[0,24]}})", "has 24 bytes; expected 20"},
+      {R"({"x":{"dtype":"F32","shape":[6],"data_offsets":[0,28]}})", "lies outside the file"},
+      {R"({"x":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})", "has no rows"},
+      {R"({"x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", "has no rows"},
+      {R"({"x":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,24]}})",
+       "is larger than the file"},
+      {R"({"x":{"dtype":"F32","shape":[-6],"data_offsets":[0,24]}})", "is not valid JSON"},
+      {R"({"x":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},)"
+       R"("y":{"dtype":"F32","shape":[2],"data_offsets":[16,24]}})",
+       "tensor 'y' has 2 rows, but column 'x' has 4"},
+  };
+  for (const auto& [header, problem] : wrong) {
+    INFO(header);
+    CHECK_THAT(problemWith(header), Contains(problem));
+  }
 }
 
 TEST_CASE("what is wrong with an array, or with two files together, is named") {

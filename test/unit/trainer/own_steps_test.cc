@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "test/support/catch.h"
+#include "test/support/difference.h"
 #include "test/unit/trainer/fake_client.h"
 #include "test/unit/trainer/softmax_model.h"
 #include "trainer/dataset/synthetic.h"
@@ -15,6 +16,7 @@ namespace {
 
 using testing::FakeClient;
 using testing::FakeDaemon;
+using testing::largestDifference;
 using testing::SoftmaxModel;
 
 constexpr uint32_t kBatch = 16, kSamples = 128;  // 8 steps an epoch
@@ -31,13 +33,6 @@ TrainingSummary train(FakeDaemon& daemon, uint64_t count) {
   const auto summary = loop.run({}, [] { return false; });
   PSD_REQUIRE_OK(summary);
   return *summary;
-}
-
-double worst(const std::vector<float>& a, const std::vector<float>& b) {
-  REQUIRE(a.size() == b.size());
-  double worst = 0;
-  for (size_t i = 0; i < a.size(); i++) worst = std::max(worst, std::abs(double{a[i]} - b[i]));
-  return worst;
 }
 
 /// One step of plain SGD after the other, on the batches that a lone trainer gets.
@@ -77,7 +72,7 @@ TEST_CASE("local SGD of one trainer is plain SGD, with an exchange after each pe
     const TrainingSummary summary = train(daemon, 11);
     PlainSteps plain(std::vector<float>(daemon.values.size(), 0.f));
     for (int i = 0; i < 11; i++) plain.take();
-    CHECK(worst(daemon.values, {plain.weights().begin(), plain.weights().end()}) < 1e-6);
+    CHECK(largestDifference(daemon.values, plain.weights()) < 1e-6);
     const uint64_t exchanges = (11 + period - 1) / period;
     REQUIRE(daemon.steps.size() == exchanges);
     for (uint64_t i = 0; i < exchanges; i++) CHECK(daemon.steps[i] == i + 1);
@@ -107,7 +102,7 @@ TEST_CASE("EASGD moves the trainer and the centre by the same difference") {
       centre[i] += kAlpha * difference;
     }
   }
-  CHECK(worst(daemon.values, centre) < 1e-6);
+  CHECK(largestDifference(daemon.values, centre) < 1e-6);
   CHECK(daemon.version == 4);
 }
 

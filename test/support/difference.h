@@ -1,0 +1,19 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "test/support/catch.h"
+
+namespace psd::testing {
+
+/// The largest difference of two arrays' elements.
+inline double largestDifference(std::span<const float> a, std::span<const float> b) {
+  REQUIRE(a.size() == b.size());
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); i++) largest = std::max(largest, std::abs(double{a[i]} - b[i]));
+  return largest;
+}
+
+}  // namespace psd::testing
