@@ -62,8 +62,12 @@ class DaemonProcess {
     REQUIRE(answers());
   }
 
+  /// After SIGSTOP none of its threads runs any more.
   void signal(int signal) {
-    if (pid_ > 0) ::kill(pid_, signal);
+    if (pid_ <= 0) return;
+    ::kill(pid_, signal);
+    siginfo_t stopped;
+    if (signal == SIGSTOP) waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT);
   }
   /// Gives the exit status, or −1 where a signal ended it.
   int kill(int signal) {

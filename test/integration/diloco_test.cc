@@ -213,7 +213,7 @@ class Pushers {
   Pushers(const LocalServer& server, uint32_t count) {
     const ModelSpec model{"line", {{"w", DType::f32, {16}}}};
     for (uint32_t rank = 0; rank < count; rank++) {
-      clients_.push_back(testing::connectTo(server));
+      clients_.push_back(testing::clientOfSmallSlices(server));
       PSD_REQUIRE_OK(clients_.back()->join({Rank{rank}, count}, model,
                                            [this] { return std::span<const float>(zeros_); }));
     }

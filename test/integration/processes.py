@@ -179,7 +179,10 @@ class Process:
         return self.popen.poll() is None
 
     def signal(self, number):
+        """After SIGSTOP none of its threads runs any more."""
         self.popen.send_signal(number)
+        if number == signal.SIGSTOP and self.popen.returncode is None:
+            os.waitid(os.P_PID, self.popen.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def wait(self, seconds=WAIT_S):
         """The exit status."""

@@ -13,8 +13,8 @@
 
 namespace psd::testing {
 
-/// A client of the daemon whose slices are small, so that each shard has several.
-inline std::unique_ptr<Client> connectTo(const LocalServer& server) {
+/// A client of the daemon. Its slices are small, so that each shard has several.
+inline std::unique_ptr<Client> clientOfSmallSlices(const LocalServer& server) {
   ClientOptions options;
   options.servers = {server.address()};
   options.chunkBytes = 4 << 10;
@@ -26,7 +26,7 @@ inline std::unique_ptr<Client> connectTo(const LocalServer& server) {
 /// A trainer of psd-trainer with a small model, after joining. Owned by one thread.
 struct SoftmaxTrainer {
   SoftmaxTrainer(const LocalServer& server, uint32_t samples, const LoopOptions& options)
-      : client(connectTo(server)),
+      : client(clientOfSmallSlices(server)),
         data(makeSynthetic(samples, Split::train, 1)),
         loop(*client, model, *data, options) {
     auto joined = loop.join();

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import random
 import shutil
 import socket
 import subprocess
@@ -20,11 +21,10 @@ HAS_VALIDATE = subprocess.run([sys.executable, "-c", "import kubernetes_validate
 
 
 def free_ports(count):
-    """Next to each other, and free now."""
+    """Next to each other, and free now; below those that the kernel gives to whoever asks for any."""
+    below = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first = probe.getsockname()[1]
+        first = random.randrange(min(10000, below // 2), below - count)
         try:
             for port in range(first, first + count):
                 with socket.socket() as probe:
@@ -40,7 +40,8 @@ class SlurmTest(processes.ProcessTest):
     def setUp(self):
         self.environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"),
                             "PATH": f"{pathlib.Path(processes.PSD).parent}:{PATH}"}
-        self.psd_port = free_ports(NODES + 2)
+        self.slurm_port = free_ports(2 * NODES + 1)
+        self.psd_port = self.slurm_port + NODES + 1
         self.start_munge()
         self.start_slurm()
 
@@ -59,7 +60,7 @@ class SlurmTest(processes.ProcessTest):
     def start_slurm(self):
         for name in ("state", *(f"spool-n{i}" for i in range(1, NODES + 1))):
             (self.folder / name).mkdir()
-        ports, host = free_ports(NODES + 1), socket.gethostname().split(".")[0]
+        ports, host = self.slurm_port, socket.gethostname().split(".")[0]
         self.write("slurm.conf", f"""
 ClusterName=psd
 SlurmctldHost={host}(127.0.0.1)
