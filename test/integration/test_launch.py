@@ -93,7 +93,11 @@ PartitionName=main Nodes=n[1-{NODES}] Default=YES MaxTime=INFINITE State=UP Over
         self.background("slurmctld", "-D")
         for i in range(1, NODES + 1):
             self.background("slurmd", "-D", "-N", f"n{i}")
-        processes.until("all nodes are idle", lambda: self.slurm("sinfo", "-h", "-o", "%T %D").stdout.split() == ["idle", str(NODES)])
+        try:
+            processes.until("all nodes are idle", lambda: self.slurm("sinfo", "-h", "-o", "%T %D").stdout.split() == ["idle", str(NODES)])
+        except AssertionError as error:
+            logs = "".join(f"=== {path.name}\n{path.read_text()}" for path in sorted(self.folder.glob("slurm*.log")))
+            raise AssertionError(f"{error}\n{logs}") from None
 
     def background(self, name, *arguments):
         program = shutil.which(name, path=PATH)

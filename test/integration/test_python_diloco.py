@@ -179,11 +179,27 @@ class PythonDiLoCo(processes.ProcessTest):
         self.assertEqual(learner.samples, 1)
         learner.close()
 
+    def test_a_parameter_that_is_no_number_is_named(self):
+        daemon, model = self.diloco(), make_model()
+        inner = torch.optim.SGD(model.parameters(), 0.1)
+        learner = self.learner(daemon, model, inner, rank=0, world_size=1)
+        (x, y), = batches(1)
+        step(model, inner, x, y)
+        with torch.no_grad():
+            model[2].bias.fill_(float("nan"))
+        with self.assertRaisesRegex(psd.NonFinite, "after 1 step.s. of the inner optimizer the parameter '2.bias' is NaN"):
+            learner.close()
+        self.assertEqual(daemon.status()["counters"]["refused_non_finite"], 0)
+        step(model, inner, x, y)  # the hooks are gone with the connection
+
     def test_what_does_not_go_is_refused(self):
         daemon, model = self.diloco(), make_model()
         inner = torch.optim.SGD(model.parameters(), 0.1)
         with self.assertRaisesRegex(psd.InvalidArgument, "sync_every is 4, and the daemon's policy.period 5"):
             psd.torch.DiLoCo(model, inner, daemon.address, rank=0, world_size=1, sync_every=4)
+        with self.learner(daemon, model, inner, rank=0, world_size=1):
+            with self.assertRaisesRegex(psd.InvalidArgument, "inner_optimizer is another psd.torch.DiLoCo's"):
+                psd.torch.DiLoCo(model, inner, daemon.address, rank=0, world_size=1)
         with self.assertRaisesRegex(psd.InvalidArgument, "policy is diloco.*psd.torch.DiLoCo is for diloco"):
             psd.torch.Optimizer(model, daemon.address, rank=0, world_size=1)
         other = self.daemon(policy="locked")

@@ -13,7 +13,7 @@ from . import _psd
 from ._parameters import check_dtypes
 from ._training import Training
 from .client import Client, Model
-from .errors import Error, InvalidArgument
+from .errors import Error, InvalidArgument, NonFinite
 
 _log = logging.getLogger("psd")
 
@@ -26,6 +26,8 @@ def _check_kinds(model: Any, inner_optimizer: Any, lr_lambda: Any) -> None:
         if not isinstance(value, wanted):
             raise InvalidArgument(f"{what} is a {type(value).__name__}; expected a torch.{wanted.__module__.split('.')[1]}."
                                   f"{wanted.__name__}")
+    if getattr(inner_optimizer, "_psd_learner", None) is not None:
+        raise InvalidArgument("inner_optimizer is another psd.torch.DiLoCo's, which is not closed: make an optimizer for each")
     if lr_lambda is not None and not callable(lr_lambda):
         raise InvalidArgument(f"lr_lambda is a {type(lr_lambda).__name__}; expected a function of the run's progress")
 
@@ -80,6 +82,7 @@ class DiLoCo(Training):
         except BaseException:
             self.client.close()
             raise
+        inner_optimizer._psd_learner = self  # type: ignore[attr-defined]
         self._hooks = [inner_optimizer.register_step_post_hook(lambda *_: self._stepped())]
         if lr_lambda is not None:
             self._hooks.append(inner_optimizer.register_step_pre_hook(lambda *_: self._set_rates()))
@@ -122,7 +125,9 @@ class DiLoCo(Training):
             return
         with torch.no_grad():
             for key, parameter in self._parameters.items():
-                self._difference_of[key].copy_(self._start_of[key] - parameter.detach().to("cpu"))
+                difference = self._difference_of[key].copy_(self._start_of[key] - parameter.detach().to("cpu"))
+                if not torch.isfinite(difference).all():
+                    raise NonFinite(f"after {self._steps} step(s) of the inner optimizer the parameter '{key}' is NaN or infinite")
         self.last_push = self.client.push(self._difference, self._samples, local_steps=self._steps)
         if self.last_push.outcome != "applied":
             self.late += 1
@@ -135,6 +140,7 @@ class DiLoCo(Training):
         finally:
             for hook in self._hooks:
                 hook.remove()
+            self.inner_optimizer._psd_learner = None  # type: ignore[attr-defined]
             super().close()
 
     def __reduce__(self) -> Any:
