@@ -5,7 +5,9 @@
 
 #include "common/codec/bf16.h"
 #include "common/codec/dgc.h"
+#include "common/codec/e3m0.h"
 #include "common/codec/fp16.h"
+#include "common/codec/int4.h"
 #include "common/codec/int8.h"
 #include "common/codec/none.h"
 #include "common/codec/onebit.h"
@@ -34,6 +36,8 @@ inline constexpr std::array kCodecList = {
     codecEntry<Fp16>(),    //
     codecEntry<Bf16>(),    //
     codecEntry<Int8>(),    //
+    codecEntry<Int4>(),    //
+    codecEntry<E3m0>(),    //
     codecEntry<TopK>(),    //
     codecEntry<RandK>(),   //
     codecEntry<OneBit>(),  //

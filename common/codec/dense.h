@@ -5,19 +5,26 @@
 #include <cstdint>
 
 #include "common/codec/float16.h"
+#include "common/codec/four_bit_values.h"
 
 namespace psd {
 
 /// Values that share a scale or a pair of means.
 inline constexpr uint32_t kCodecBlock = 1024;
+/// Values of four bits that share a scale.
+inline constexpr uint32_t kFourBitBlock = 256;
 
 /// How the codecs that hold every value lay them out, for a device that decodes while it applies: which
 /// it is, and where in the bytes the values begin; scales or means come first.
 struct DenseCode {
-  enum class Kind : uint8_t { fp16, bf16, int8, onebit };
+  enum class Kind : uint8_t { fp16, bf16, int8, int4, e3m0, onebit };
   Kind kind;
   uint64_t valuesAt = 0;
 };
+
+PSD_HOST_DEVICE uint32_t fourBitsAt(const unsigned char* values, uint64_t i) {
+  return values[i / 2] >> (i % 2 * 4) & 15u;
+}
 
 /// Value `i` of checked bytes.
 PSD_HOST_DEVICE float denseValue(DenseCode code, const unsigned char* bytes, uint64_t i) {
@@ -28,6 +35,8 @@ PSD_HOST_DEVICE float denseValue(DenseCode code, const unsigned char* bytes, uin
     case DenseCode::Kind::bf16: return fromBfloat16(reinterpret_cast<const uint16_t*>(values)[i]);
     case DenseCode::Kind::int8:
       return scales[i / kCodecBlock] * static_cast<float>(reinterpret_cast<const int8_t*>(values)[i]);
+    case DenseCode::Kind::int4: return scales[i / kFourBitBlock] * fromInt4(fourBitsAt(values, i));
+    case DenseCode::Kind::e3m0: return scales[i / kFourBitBlock] * fromE3m0(fourBitsAt(values, i));
     case DenseCode::Kind::onebit: break;
   }
   const uint32_t negative = reinterpret_cast<const uint32_t*>(values)[i / 32] >> (i % 32) & 1u;

@@ -113,6 +113,50 @@ TEST_CASE("int8 refuses scales and values that no encoder makes") {
   CHECK(codec->check(bytes.span(), 3).error().code == ErrorCode::badSlice);
 }
 
+TEST_CASE("numbers of four bits are the nearest there is, and scales are the block's own") {
+  Random random(25);
+  const std::vector<float> whole = {0, 1, 2, 3, 4, 5, 6, 7};
+  const std::vector<float> powers = {0, 1.f / 64, 1.f / 32, 1.f / 16, 1.f / 8, 1.f / 4, 1.f / 2, 1};
+  for (const auto& [name, numbers] : {std::pair{"int4", whole}, std::pair{"e3m0", powers}}) {
+    const auto codec = codecNamed(name);
+    for (const size_t count : {size_t{1}, size_t{2}, size_t{255}, size_t{256}, size_t{2501}}) {
+      std::vector<float> values = normalValues(count, random);
+      for (size_t i = 0; i < count; i++) values[i] *= i / 256 % 2 == 0 ? 1e-3f : 1e3f;
+      const std::vector<float> back = decoded(*codec, encoded(*codec, values), count);
+      for (size_t begin = 0; begin < count; begin += 256) {
+        const auto block = std::span(values).subspan(begin, std::min<size_t>(256, count - begin));
+        float largest = 0;
+        for (const float value : block) largest = std::max(largest, std::fabs(value));
+        const float scale = largest / numbers.back();
+        for (size_t i = 0; i < block.size(); i++) {
+          float nearest = largest;
+          for (const float number : numbers) {
+            nearest = std::min(nearest, std::fabs(std::fabs(block[i]) - number * scale));
+          }
+          REQUIRE(std::fabs(block[i] - back[begin + i]) <= nearest + largest * 1e-6f);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("codecs of four bits refuse scales and values that no encoder makes") {
+  for (const char* name : {"int4", "e3m0"}) {
+    const auto codec = codecNamed(name);
+    const auto with = [&](size_t at, std::byte value) {
+      EncodedBytes bytes = encoded(*codec, {1, -2, 3});  // a scale and two bytes
+      REQUIRE(bytes.size() == 6);
+      bytes[at] = value;
+      return codec->check(bytes.span(), 3);
+    };
+    CHECK(with(5, std::byte{7}).ok());
+    CHECK(with(3, std::byte{0xff}).error().code == ErrorCode::nonFinite);  // NaN or negative
+    CHECK(with(4, std::byte{0x18}).error().code == ErrorCode::badSlice);
+    CHECK(with(4, std::byte{0x81}).error().code == ErrorCode::badSlice);
+    CHECK(with(5, std::byte{0x17}).error().code == ErrorCode::badSlice);  // a fourth value
+  }
+}
+
 TEST_CASE("topk sends just the largest magnitudes, of equal ones the first") {
   Random random(23);
   for (const size_t count : {size_t{10}, size_t{1000}, size_t{70'001}}) {
@@ -224,6 +268,8 @@ TEST_CASE("codecs are as small as docs/codecs.md says") {
   CHECK(ratio("fp16") == 2);
   CHECK(ratio("bf16") == 2);
   CHECK(ratio("int8") > 3.98);
+  CHECK(ratio("int4") > 7.75);
+  CHECK(ratio("e3m0") > 7.75);
   CHECK(ratio("topk:fraction=0.01") > 66);
   CHECK(ratio("dgc:fraction=0.001") > 650);
   CHECK(ratio("randk:fraction=0.01") > 99);
@@ -283,7 +329,8 @@ TEST_CASE("a row of which a scale is no number is refused, wherever it is") {
 TEST_CASE("a codec that is not there, or an option, is refused with what there is") {
   const auto problem = [](const char* spec) { return makeCodec(spec).status().message(); };
   CHECK(problem("topq") == "'topq' is not a codec; did you mean 'topk'?");
-  CHECK(problem("zip") == "'zip' is not a codec; expected none, fp16, bf16, int8, topk, randk, onebit, dgc");
+  CHECK(problem("zip") ==
+        "'zip' is not a codec; expected none, fp16, bf16, int8, int4, e3m0, topk, randk, onebit, dgc");
   CHECK(problem("topk:fraction=0") == "codec 'topk': fraction must be a number from 1e-06 to 1, not '0'");
   CHECK(problem("topk:fraction=nan") == "codec 'topk': fraction must be a number from 1e-06 to 1, not 'nan'");
   CHECK(problem("topk:k=3") == "codec 'topk': 'k' is no option of it; expected fraction");

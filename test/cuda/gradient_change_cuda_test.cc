@@ -16,7 +16,7 @@ TEST_CASE("clipped and compensated gradients change weights on CUDA as a referen
 
 TEST_CASE("gradients that a codec made are changed likewise on CUDA") {
   const auto cuda = deviceOrSkip();
-  for (const char* name : {"fp16", "int8", "topk:fraction=0.1", "onebit"}) {
+  for (const char* name : {"fp16", "int8", "e3m0", "int4", "topk:fraction=0.1", "onebit"}) {
     const auto codec = makeCodec(name);
     PSD_REQUIRE_OK(codec);
     for (size_t elements : {17, 5003}) testing::checkChanges(*cuda, elements, codec->get());

@@ -264,7 +264,7 @@ void checkRefused(const Status& status, ErrorCode code, const std::string& words
 TEST_CASE("a slice with bad bytes is refused whole, and may come again") {
   const uint32_t count = 1008;
   for (const std::string policy : {"hogwild", "locked"}) {
-    for (const char* name : {"fp16", "bf16", "int8", "topk", "randk", "onebit", "dgc"}) {
+    for (const char* name : {"fp16", "bf16", "int8", "int4", "e3m0", "topk", "randk", "onebit", "dgc"}) {
       INFO(policy << ", " << name);
       LocalServer server({{"policy", {{"type", policy}}}, {"shards", 2}, {"optimizer", {{"lr", 1.0}}}});
       auto io = kj::setupAsyncIo();

@@ -11,7 +11,7 @@ TRAINING_S = 900
 EPOCHS = 8
 DIFFERENCE_MAX = 0.01
 # Name and options, least compression. The model's slices are not whole blocks, hence a little less than by the format.
-CODECS = [("fp16", 1.99), ("bf16", 1.99), ("int8", 3.9), ("topk:fraction=0.01", 40), ("onebit", 25)]
+CODECS = [("fp16", 1.99), ("bf16", 1.99), ("int8", 3.9), ("e3m0", 7.7), ("topk:fraction=0.01", 40), ("onebit", 25)]
 
 
 class Codecs(processes.ProcessTest):

@@ -17,7 +17,7 @@ TEST_CASE("clipped and compensated gradients change weights as a reference in do
 
 TEST_CASE("gradients that a codec made are changed likewise") {
   const auto backend = makeCpuBackend();
-  for (const char* name : {"fp16", "int8", "topk:fraction=0.1", "onebit"}) {
+  for (const char* name : {"fp16", "int8", "e3m0", "int4", "topk:fraction=0.1", "onebit"}) {
     const auto codec = makeCodec(name);
     PSD_REQUIRE_OK(codec);
     for (size_t elements : {17, 5003}) testing::checkChanges(*backend, elements, codec->get());
