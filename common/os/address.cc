@@ -13,6 +13,7 @@ namespace {
 constexpr std::string_view kTcp = "tcp://";
 constexpr std::string_view kTls = "tls://";
 constexpr std::string_view kUnix = "unix://";
+constexpr std::string_view kMultipath = "?multipath";
 constexpr size_t kHostBytesMax = 253;  // of a name in the DNS
 
 Error badAddress(std::string_view text, std::string_view why) {
@@ -25,7 +26,8 @@ Error badAddress(std::string_view text, std::string_view why) {
 std::string Address::toString() const {
   if (kind == Kind::unixSocket) return std::string(kUnix) + path;
   bool v6 = host.find(':') != std::string::npos;
-  return std::string(tls ? kTls : kTcp) + (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  return std::string(tls ? kTls : kTcp) + (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port) +
+         std::string(multipath ? kMultipath : "");
 }
 
 bool isLocal(const Address& address) {
@@ -53,6 +55,11 @@ Result<Address> parseAddress(std::string_view text) {
   address.tls = text.starts_with(kTls);
   if (!address.tls && !text.starts_with(kTcp)) return badAddress(text, "unknown scheme");
   std::string_view rest = text.substr(address.tls ? kTls.size() : kTcp.size());
+  if (const size_t option = rest.find('?'); option != std::string_view::npos) {
+    if (rest.substr(option) != kMultipath) return badAddress(text, "?multipath is the only option");
+    address.multipath = true;
+    rest = rest.substr(0, option);
+  }
   std::string_view port;
   if (rest.starts_with('[')) {
     size_t close = rest.find(']');

@@ -12,14 +12,16 @@ inline constexpr uint16_t kDefaultPort = 5500;
 
 /// Where a daemon listens or a trainer connects: "tcp://HOST:PORT" (HOST a name, an IPv4 address, an
 /// [IPv6] address or * for all interfaces; without :PORT the default), "tls://HOST:PORT" for TLS over TCP, or
-/// "unix:///PATH". A value type.
+/// "unix:///PATH". "?multipath" behind either of the first two: one connection over several networks
+/// (MPTCP, RFC 8684) where both machines have that, else TCP. A value type.
 struct Address {
   enum class Kind { tcp, unixSocket };
   Kind kind = Kind::tcp;
-  std::string host;   ///< tcp: without brackets
-  uint16_t port = 0;  ///< tcp: 0 lets the system choose (listening only)
-  std::string path;   ///< unix: absolute
-  bool tls = false;   ///< tcp: with TLS on it
+  std::string host;        ///< tcp: without brackets
+  uint16_t port = 0;       ///< tcp: 0 lets the system choose (listening only)
+  std::string path;        ///< unix: absolute
+  bool tls = false;        ///< tcp: with TLS on it
+  bool multipath = false;  ///< tcp: MPTCP where the system has it
 
   /// The form that parseAddress() reads.
   std::string toString() const;

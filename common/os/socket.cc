@@ -81,9 +81,19 @@ void setPort(addrinfo& info, uint16_t port) {
   }
 }
 
+/// Empty, with errno set, where the system has none. MPTCP, where asked for, only if the system has it.
+OwnFd openSocket(int family, bool multipath) {
+  constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+  if (multipath) {
+    OwnFd fd(socket(family, kType, IPPROTO_MPTCP));
+    if (fd.get() >= 0) return fd;
+  }
+  return OwnFd(socket(family, kType, 0));
+}
+
 /// One listening socket, or -1 with errno set.
-int listenSocket(int family, const sockaddr* name, socklen_t length) {
-  OwnFd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+int listenSocket(int family, const sockaddr* name, socklen_t length, bool multipath) {
+  OwnFd fd = openSocket(family, multipath);
   if (fd.get() < 0) return -1;
   int on = 1;
   if (family != AF_UNIX) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -95,11 +105,11 @@ int listenSocket(int family, const sockaddr* name, socklen_t length) {
 }
 
 /// Binds every resolved address to one port; EADDRINUSE, as errno, when some family has that port taken.
-int listenOnAll(addrinfo* found, uint16_t port, std::vector<OwnFd>& sockets) {
+int listenOnAll(addrinfo* found, uint16_t port, bool multipath, std::vector<OwnFd>& sockets) {
   int skipped = 0;
   for (addrinfo* info = found; info != nullptr; info = info->ai_next) {
     setPort(*info, port);
-    int fd = listenSocket(info->ai_family, info->ai_addr, info->ai_addrlen);
+    int fd = listenSocket(info->ai_family, info->ai_addr, info->ai_addrlen, multipath);
     if (fd < 0 && (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT)) {
       skipped = errno;  // a family that this machine does not have
       continue;
@@ -111,9 +121,9 @@ int listenOnAll(addrinfo* found, uint16_t port, std::vector<OwnFd>& sockets) {
   return sockets.empty() ? skipped : 0;
 }
 
-int connectOne(int family, const sockaddr* name, socklen_t length, std::chrono::milliseconds timeout,
-               OwnFd& out) {
-  OwnFd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+int connectOne(int family, const sockaddr* name, socklen_t length, bool multipath,
+               std::chrono::milliseconds timeout, OwnFd& out) {
+  OwnFd fd = openSocket(family, multipath);
   if (fd.get() < 0) return errno;
   setUp(fd.get(), family);
   if (connect(fd.get(), name, length) != 0) {
@@ -135,8 +145,8 @@ bool isStaleSocket(const sockaddr_un& name) {
   struct stat info {};
   if (lstat(name.sun_path, &info) != 0 || !S_ISSOCK(info.st_mode)) return false;
   OwnFd probe;
-  return connectOne(AF_UNIX, reinterpret_cast<const sockaddr*>(&name), sizeof name, std::chrono::seconds(1),
-                    probe) == ECONNREFUSED;
+  return connectOne(AF_UNIX, reinterpret_cast<const sockaddr*>(&name), sizeof name, false,
+                    std::chrono::seconds(1), probe) == ECONNREFUSED;
 }
 
 /// The file at the path itself, no link followed; nothing where there is none.
@@ -187,7 +197,7 @@ Result<ListenSockets> listenOn(const Address& address) {
   if (address.kind == Address::Kind::unixSocket) {
     sockaddr_un name = unixAddress(address);
     auto* generic = reinterpret_cast<sockaddr*>(&name);
-    int fd = listenSocket(AF_UNIX, generic, sizeof name);
+    int fd = listenSocket(AF_UNIX, generic, sizeof name, false);
     if (fd < 0 && errno == EADDRINUSE) {
       if (const std::string other = otherThan(name); !other.empty()) {
         return Error{ErrorCode::io, address.toString() + ": cannot listen: there is " + other +
@@ -195,7 +205,7 @@ Result<ListenSockets> listenOn(const Address& address) {
       }
       if (isStaleSocket(name)) {
         unlink(address.path.c_str());
-        fd = listenSocket(AF_UNIX, generic, sizeof name);
+        fd = listenSocket(AF_UNIX, generic, sizeof name, false);
       } else {
         errno = EADDRINUSE;
       }
@@ -209,7 +219,7 @@ Result<ListenSockets> listenOn(const Address& address) {
   int error = 0;
   for (int i = 0; i < (address.port == 0 ? kPortTries : 1); i++) {
     out.sockets_.clear();
-    error = listenOnAll(found.get(), address.port, out.sockets_);
+    error = listenOnAll(found.get(), address.port, address.multipath, out.sockets_);
     if (error != EADDRINUSE) break;  // a free port of one family may be taken in the other
   }
   if (error != 0) {
@@ -260,7 +270,7 @@ Result<OwnFd> connectTo(const Address& address, std::chrono::milliseconds timeou
   int error = 0;
   if (address.kind == Address::Kind::unixSocket) {
     sockaddr_un name = unixAddress(address);
-    error = connectOne(AF_UNIX, reinterpret_cast<sockaddr*>(&name), sizeof name, timeout, fd);
+    error = connectOne(AF_UNIX, reinterpret_cast<sockaddr*>(&name), sizeof name, false, timeout, fd);
   } else {
     PSD_ASSIGN_OR_RETURN(AddrInfo found, resolve(address, false));
     const auto deadline = Clock::now() + timeout;
@@ -268,8 +278,8 @@ Result<OwnFd> connectTo(const Address& address, std::chrono::milliseconds timeou
     for (addrinfo* info = found.get(); info != nullptr; info = info->ai_next) left++;
     for (addrinfo* info = found.get(); info != nullptr; info = info->ai_next) {
       const auto share = std::chrono::duration_cast<milliseconds>(deadline - Clock::now()) / left--;
-      error =
-          connectOne(info->ai_family, info->ai_addr, info->ai_addrlen, std::max(share, milliseconds(1)), fd);
+      error = connectOne(info->ai_family, info->ai_addr, info->ai_addrlen, address.multipath,
+                         std::max(share, milliseconds(1)), fd);
       if (error == 0) break;
     }
   }

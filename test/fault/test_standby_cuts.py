@@ -6,74 +6,45 @@ was answered. Needs root, ip (Debian: iproute2) and nft (nftables).
 """
 
 import os
-import shutil
-import subprocess
 import unittest
 
 import etcd
+import namespaces
 import processes
+from namespaces import run, within
 
 COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
 PORT = 5500  # of a namespace that nobody else has
 PLACES = {"etcd": "10.77.0.1", "a": "10.77.0.2", "b": "10.77.0.3", "trainer": "10.77.0.4"}
 
 
-def run(*command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=processes.WAIT_S, check=False)
-    if done.returncode != 0:
-        raise AssertionError(f"{' '.join(command)}: {done.stderr}")
-
-
-def reason_to_skip():
-    if os.getuid() != 0:
-        return "needs root"
-    if not etcd.PROGRAM or not shutil.which("ip") or not shutil.which("nft"):
-        return "etcd, ip or nft is not installed (Debian: etcd-server, iproute2, nftables)"
-    try:
-        run("ip", "netns", "add", f"psd-{os.getpid()}-try")
-        run("ip", "netns", "exec", f"psd-{os.getpid()}-try", "nft", "add", "table", "inet", "psd")
-    except AssertionError as why:
-        return f"this system lets nobody make network namespaces: {why}"
-    finally:
-        subprocess.run(["ip", "netns", "del", f"psd-{os.getpid()}-try"], capture_output=True, check=False)
-    return None
-
-
 class Network:
     """A namespace for each place, all on one bridge."""
 
     def __init__(self):
-        self.hub = self.namespace("hub")
-        run("ip", "netns", "add", self.hub)
-        run("ip", "-n", self.hub, "link", "add", "bridge", "type", "bridge")
-        run("ip", "-n", self.hub, "link", "set", "bridge", "up")
+        namespaces.make("hub")
+        hub = namespaces.name("hub")
+        run("ip", "-n", hub, "link", "add", "bridge", "type", "bridge")
+        run("ip", "-n", hub, "link", "set", "bridge", "up")
         for place, address in PLACES.items():
-            name = self.namespace(place)
-            run("ip", "netns", "add", name)
-            run("ip", "-n", name, "link", "add", "net0", "type", "veth", "peer", "name", f"to-{place}", "netns", self.hub)
-            run("ip", "-n", self.hub, "link", "set", f"to-{place}", "master", "bridge", "up")
+            namespaces.make(place)
+            name = namespaces.name(place)
+            run("ip", "-n", name, "link", "add", "net0", "type", "veth", "peer", "name", f"to-{place}", "netns", hub)
+            run("ip", "-n", hub, "link", "set", f"to-{place}", "master", "bridge", "up")
             run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "net0")
-            for link in ("net0", "lo"):
-                run("ip", "-n", name, "link", "set", link, "up")
+            run("ip", "-n", name, "link", "set", "net0", "up")
             self.mend(place)
-
-    def namespace(self, place):
-        return f"psd-{os.getpid()}-{place}"
-
-    def within(self, place):
-        return ["ip", "netns", "exec", self.namespace(place)]
 
     def cut(self, sender, receiver):
         """Nothing that `sender` sends to `receiver` leaves it any more."""
-        run(*self.within(sender), "nft", "add", "rule", "inet", "psd", "out", "ip", "daddr", PLACES[receiver], "drop")
+        run(*within(sender), "nft", "add", "rule", "inet", "psd", "out", "ip", "daddr", PLACES[receiver], "drop")
 
     def mend(self, sender):
-        run(*self.within(sender), "nft", "add table inet psd; flush table inet psd; "
+        run(*within(sender), "nft", "add table inet psd; flush table inet psd; "
             "add chain inet psd out { type filter hook output priority 0; }")
 
     def close(self):
-        for place in (*PLACES, "hub"):
-            subprocess.run(["ip", "netns", "del", self.namespace(place)], capture_output=True, check=False)
+        namespaces.remove((*PLACES, "hub"))
 
 
 class StandbyCuts(processes.ProcessTest):
@@ -85,7 +56,7 @@ class StandbyCuts(processes.ProcessTest):
         for place in "ab":
             self.daemons[place] = self.daemon(
                 listen=(self.unix_address(f"{place}.sock"), f"tcp://{PLACES[place]}:{PORT}"), policy="locked", insecure="true",
-                optimizer='{"type":"sgd","lr":1}', shards=3, within=self.network.within(place),
+                optimizer='{"type":"sgd","lr":1}', shards=3, within=within(place),
                 # Not by the Unix socket, which is this test's way past all cuts.
                 replication={"addresses": [f"tcp://{PLACES[place]}:{PORT}"]},
                 engine={"type": "etcd", "endpoints": [f"http://{PLACES['etcd']}:2379"], "prefix": "/psd/test"})
@@ -94,7 +65,7 @@ class StandbyCuts(processes.ProcessTest):
     def start_etcd(self):
         client, peer = f"http://{PLACES['etcd']}:2379", f"http://{PLACES['etcd']}:2380"
         member = processes.Process(self.folder, "etcd", [
-            *self.network.within("etcd"), etcd.PROGRAM, "--data-dir", self.folder / "etcd-data", "--unsafe-no-fsync",
+            *within("etcd"), etcd.PROGRAM, "--data-dir", self.folder / "etcd-data", "--unsafe-no-fsync",
             "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
             "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"])
         self.processes.append(member)
@@ -113,7 +84,7 @@ class StandbyCuts(processes.ProcessTest):
         self.ledger.touch()
         servers = ",".join(f"tcp://{PLACES[place]}:{PORT}" for place in "ab")
         trainer = processes.Process(self.folder, "trainer", [
-            *self.network.within("trainer"), COUNTING_TRAINER, servers, 0, 1, pushes, 2, self.ledger, "cpu", 1 << 18])
+            *within("trainer"), COUNTING_TRAINER, servers, 0, 1, pushes, 2, self.ledger, "cpu", 1 << 18])
         self.processes.append(trainer)
         return trainer
 
@@ -156,7 +127,7 @@ class StandbyCuts(processes.ProcessTest):
 
 
 if __name__ == "__main__":
-    SKIPPED = reason_to_skip()
+    SKIPPED = namespaces.reason_to_skip((etcd.PROGRAM or "etcd", "etcd-server"), ("nft", "nftables"))
     if SKIPPED:
         StandbyCuts = unittest.skip(SKIPPED)(StandbyCuts)
     processes.main()

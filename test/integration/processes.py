@@ -311,16 +311,16 @@ class ProcessTest(unittest.TestCase):
         self.processes.append(process)
         return process
 
-    def start_trainer(self, *arguments, environment=None):
-        process = Process(self.folder, self._name("psd-trainer"), [TRAINER, *arguments], environment)
+    def start_trainer(self, *arguments, environment=None, within=()):
+        process = Process(self.folder, self._name("psd-trainer"), [*within, TRAINER, *arguments], environment)
         self.processes.append(process)
         return process
 
-    def train(self, address, rank=0, world_size=1, model="mlp", data="synthetic:128", steps=None, more=()):
-        """A trainer in the background: one thread, and a small job if nothing else is said."""
+    def train(self, address, rank=0, world_size=1, model="mlp", data="synthetic:128", steps=None, more=(), within=()):
+        """A trainer in the background: one thread, and a small job if nothing else is said. `within`: words before its command."""
         length = ["--steps", steps] if steps else ["--epochs", 1]
         return self.start_trainer("train", "--server", address, "--rank", rank, "--world-size", world_size, "--model", model,
-                                  "--data", data, "--threads", 1, "--device", "cpu", *length, *more)
+                                  "--data", data, "--threads", 1, "--device", "cpu", *length, *more, within=within)
 
     def endless_trainer(self, daemon, rank=0, world_size=1, more=()):
         """A trainer in the middle of its work, which it would not finish within the test."""

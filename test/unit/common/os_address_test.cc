@@ -55,8 +55,9 @@ TEST_CASE("a Unix address is an absolute path") {
 }
 
 TEST_CASE("an address prints as what reads back as the same") {
-  for (const char* text : {"tcp://localhost:1234", "tcp://*:0", "tcp://[::1]:80", "tls://10.0.0.1:7",
-                           "tls://[::1]:80", "unix:///run/psd.sock"}) {
+  for (const char* text :
+       {"tcp://localhost:1234", "tcp://*:0", "tcp://[::1]:80", "tls://10.0.0.1:7", "tls://[::1]:80",
+        "tcp://host:80?multipath", "tls://[::1]:80?multipath", "unix:///run/psd.sock"}) {
     CHECK(parsed(text).toString() == text);
   }
   CHECK(parsed("tcp://host").toString() == "tcp://host:5500");
@@ -74,6 +75,9 @@ TEST_CASE("what is no address is refused with the reason and all forms") {
   for (const char* text : {"tcp://h:", "tcp://h:x", "tcp://h:80x", "tcp://h:65536", "tcp://h:-1",
                            "tcp://h:+1", "tcp://h: 1", "tcp://h:1 ", "tcp://[::1]:"}) {
     CHECK(refusalOf(text) == "the port is a number from 0 to 65535");
+  }
+  for (const char* text : {"tcp://h:80?", "tcp://h?multi", "tls://h:80?multipath?multipath", "tcp://h?:80"}) {
+    CHECK(refusalOf(text) == "?multipath is the only option");
   }
   CHECK(refusalOf("tcp://[::1:80") == "missing ']'");
   CHECK(refusalOf("tcp://[::1]80") == "':' expected after the host");

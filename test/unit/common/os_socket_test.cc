@@ -84,6 +84,23 @@ TEST_CASE("port 0 is any free port, and trainers reach it") {
   CHECK(exchange(first.address(), first.sockets()[0].get()).substr(0, 10) == "127.0.0.1:");
 }
 
+TEST_CASE("an address with ?multipath listens and connects by MPTCP where there is that, and takes TCP too") {
+  const auto protocolOf = [](int fd) {
+    int protocol = 0;
+    socklen_t length = sizeof protocol;
+    REQUIRE(getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0);
+    return protocol;
+  };
+  Address address = tcp("127.0.0.1");
+  address.multipath = true;
+  const ListenSockets sockets = listening(address);
+  const OwnFd probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_MPTCP));
+  const int expected = probe.get() >= 0 ? IPPROTO_MPTCP : IPPROTO_TCP;
+  CHECK(protocolOf(sockets.sockets()[0].get()) == expected);
+  exchange(sockets.address(), sockets.sockets()[0].get());
+  exchange(tcp("127.0.0.1", sockets.address().port), sockets.sockets()[0].get());
+}
+
 TEST_CASE("localhost and * listen on one port in every family of the machine") {
   const std::string host = GENERATE("localhost", "*");
   INFO(host);
