@@ -67,11 +67,12 @@ std::string wrongWord(const std::string& word, const CLI::App& app, const std::s
   return quoted + ": no such command; " + suggestion(word, names, help);
 }
 
-/// The command that the footer of `command` gives as its example; empty where it has none.
+/// The command that the footer of `command` gives as its example; empty where it has none of its own.
 std::string exampleOf(const CLI::App& command) {
   constexpr std::string_view kBegin = "Example: ";
   const std::string footer = command.get_footer();
-  if (!footer.starts_with(kBegin)) return "";
+  const CLI::App* const parent = command.get_parent();  // of which it has the footer until it is given one
+  if (!footer.starts_with(kBegin) || (parent != nullptr && parent->get_footer() == footer)) return "";
   return footer.substr(kBegin.size(), footer.find('\n') - kBegin.size());
 }
 

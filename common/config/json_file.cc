@@ -139,16 +139,18 @@ Status applyOverride(Json& document, std::string_view assignment) {
 
   Json* target = &document;
   for (std::string_view rest = assignment.substr(0, equals);;) {
-    size_t dot = rest.find('.');
-    std::string key(rest.substr(0, dot));
+    const size_t dot = rest.find('.');
+    const std::string key(rest.substr(0, dot));
     if (key.empty()) return bad("a key is empty; write KEY=VALUE, as in policy.type=locked");
     if (target->is_null()) *target = Json::object();
     if (!target->is_object()) {
       return bad("'" + printable(key) + "' cannot be set inside " + describeJson(*target) +
                  "; give the whole value instead");
     }
+    const bool isLast = dot == std::string_view::npos;
+    if (isLast && value->is_null() && target->erase(key) > 0) return {};
     target = &(*target)[key];
-    if (dot == std::string_view::npos) break;
+    if (isLast) break;
     rest.remove_prefix(dot + 1);
   }
   *target = *std::move(value);

@@ -23,7 +23,7 @@ Result<nlohmann::ordered_json> readJsonFile(Env& env, const std::string& path);
 
 /// Applies "a.b.c=value" to `document`, creating objects on the way. `value` is taken as JSON when
 /// it parses as such, else as a string; one that begins like a JSON string, list or object must be
-/// one. Errors name the assignment.
+/// one; null takes a key away that is there. Errors name the assignment.
 Status applyOverride(nlohmann::ordered_json& document, std::string_view assignment);
 
 /// A document as text; on one line where `indent` is −1. Never throws: what is no UTF-8 in it reads U+FFFD.

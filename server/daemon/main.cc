@@ -245,6 +245,7 @@ struct PlanFlags {
         ->required()
         ->type_name("N");
     planning->add_flag("--json", json, "One JSON document, for programs");
+    planning->footer("Example: psd plan model.safetensors --daemons 3");
   }
 
   /// The outcome; nothing when the command was not chosen.

@@ -56,7 +56,15 @@ kj::Promise<Result<std::string>> Server::set(const std::string& assignment) {
   if (Status status = applyOverride(document, assignment); !status.ok()) {
     return Result<std::string>(status.error());
   }
-  return takeOver([document = std::move(document)] { return readDaemonConfig(document); });
+  const std::string key = assignment.substr(0, assignment.find('='));
+  return takeOver([document = std::move(document), key]() -> Result<LoadedConfig> {
+    Result<LoadedConfig> read = readDaemonConfig(document);
+    if (read.ok() || !key.ends_with(".type")) return read;
+    const std::string object = key.substr(0, key.rfind('.'));
+    return Error{read.error().code, read.message() + "; to change all keys of '" + printable(object) +
+                                        "' with its type, set it whole: " + printable(object) +
+                                        "={\"type\": …}"};
+  });
 }
 
 kj::Promise<Result<std::string>> Server::takeOver(Reread reread) {

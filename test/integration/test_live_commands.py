@@ -184,6 +184,14 @@ class SetTest(LiveTest):
                                   ("lr", "write KEY=VALUE"), ("optimizer.lr=[", "optimizer.lr")):
             self.assert_fails(self.start_psd("set", assignment, "--server", daemon.address), words)
         self.assertIn("optimizer.lr: 0.5 -> 0.01", self.psd("reload", "--server", daemon.address))
+        self.psd("set", "optimizer.lr=0.5", "--server", daemon.address)
+        self.assertIn("optimizer.lr: 0.5 -> 0.01", self.psd("set", "optimizer.lr=null", "--server", daemon.address))
+
+    def test_another_type_comes_with_its_keys(self):
+        daemon = self.daemon("--set", "policy.type=sync", "--set", "policy.quorum=1")
+        self.assert_fails(self.start_psd("set", "policy.type=hogwild", "--server", daemon.address),
+                          "set it whole: policy={\"type\": …}")
+        self.assertIn("policy.type", self.psd("set", 'policy={"type": "hogwild"}', "--server", daemon.address))
 
 
 class ReserveTest(LiveTest):

@@ -93,6 +93,7 @@ class SeveralDaemons(ProcessTest):
         self.assertIn("daemon 1 ", self.psd("plan", "--daemons", 2, "whole.safetensors"))
         self.assertIn("partition 0 of 2", self.psd("plan", "--daemons", 2, "saved-0", status=2))
         self.assertIn("--daemons", self.psd("plan", "--daemons", 0, "whole.safetensors", status=2))
+        self.assertIn("as in 'psd plan model.safetensors --daemons 3'", self.psd("plan", "whole.safetensors", status=2))
         self.assertIn("nowhere", self.psd("plan", "--daemons", 2, "nowhere", status=1))
 
         removed = self.psd("trainer", "remove", 0, "--server", other)

@@ -56,16 +56,17 @@ Result<StoredColumns> readSafetensorsColumns(const std::string& path) {
   }
   const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + sizeof headerBytes,
                                 headerBytes);
+  const auto document = parseJson(header, "its header");
+  if (!document.ok()) return bad(document.message());
   StoredColumns columns;
   try {
-    const auto document = nlohmann::ordered_json::parse(header);
-    for (const auto& [name, entry] : document.items()) {
+    for (const auto& [name, entry] : document->items()) {
       if (name == "__metadata__") continue;
       const Status added = addTensor(columns, name, entry, bytes.subspan(sizeof headerBytes + headerBytes));
       if (!added.ok()) return bad(added.message());
     }
   } catch (const nlohmann::json::exception&) {
-    return bad("its header is not valid JSON of the safetensors form");
+    return bad("its header is not of the safetensors form");
   }
   if (columns.columns.empty()) return bad("it holds no tensor");
   columns.memory.push_back(file);

@@ -121,6 +121,12 @@ TEST_CASE("an override sets a value and creates the objects around it") {
   CHECK(afterOverride("{}", "save=") == R"({"save":""})");
 }
 
+TEST_CASE("an override of null takes away what is there") {
+  CHECK(afterOverride(R"({"a":{"b":1,"c":2}})", "a.b=null") == R"({"a":{"c":2}})");
+  CHECK(afterOverride(R"({"a":1})", "a=null") == "{}");
+  CHECK(afterOverride(R"({"a":1})", "b=null") == R"({"a":1,"b":null})");
+}
+
 TEST_CASE("a bad override names the assignment and the reason") {
   CHECK(afterOverride("{}", "shards") == "'shards': write KEY=VALUE, as in policy.type=locked");
   CHECK(afterOverride("{}", "=3") == "'=3': a key is empty; write KEY=VALUE, as in policy.type=locked");

@@ -153,7 +153,8 @@ TEST_CASE("what is wrong with a safetensors file is named") {
   writeFile(path, bytesOf(std::vector<uint64_t>{1ull << 40}));
   CHECK_THAT(problemOf(path), Contains("its header length does not fit the file"));
   const std::pair<const char*, const char*> wrong[] = {
-      {"[", "is not valid JSON"},
+      {"[", "its header, line 1, column 2: expected a value"},
+      {R"({"x":{"dtype":"F32","shape":[6],"data_offsets":[0,24]},"x":{}})", "its header: x: appears twice"},
       {"{}", "it holds no tensor"},
       {R"({"x":{"dtype":"BF16","shape":[12],"data_offsets":[0,24]}})", "tensor 'x' is of BF16; expected f32"},
       {R"({"x":{"dtype":"F32","shape":[5],"data_offsets":[0,24]}})", "has 24 bytes; expected 20"},
@@ -162,7 +163,7 @@ TEST_CASE("what is wrong with a safetensors file is named") {
       {R"({"x":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", "has no rows"},
       {R"({"x":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,24]}})",
        "is larger than the file"},
-      {R"({"x":{"dtype":"F32","shape":[-6],"data_offsets":[0,24]}})", "is not valid JSON"},
+      {R"({"x":{"dtype":"F32","shape":[-6],"data_offsets":[0,24]}})", "is not of the safetensors form"},
       {R"({"x":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},)"
        R"("y":{"dtype":"F32","shape":[2],"data_offsets":[16,24]}})",
        "tensor 'y' has 2 rows, but column 'x' has 4"},
