@@ -29,11 +29,13 @@ PSD_HOST_DEVICE uint16_t toHalf(float value) {
   return static_cast<uint16_t>(half | (bits >> 16 & 0x8000u));
 }
 
-/// The value of a finite half; exact.
+/// The value of a finite half; exact. No operand is a subnormal float, which some processors take a hundred
+/// times as long for.
 PSD_HOST_DEVICE float fromHalf(uint16_t half) {
-  const float magnitude =
-      floatOf((half & 0x7fffu) << 13) * 0x1p112f;  // moves the bias back, also of subnormals
-  return floatOf(bitsOf(magnitude) | (half & 0x8000u) << 16);
+  const uint32_t magnitude = half & 0x7fffu, fraction = magnitude << 13;
+  const float subnormal = floatOf(fraction + (113u << 23)) - floatOf(113u << 23);  // multiples of 2^-24
+  const float value = magnitude < 0x400u ? subnormal : floatOf(fraction + (112u << 23));
+  return floatOf(bitsOf(value) | (half & 0x8000u) << 16);
 }
 
 /// The upper half of a float's bits, rounded to nearest even; infinity beyond.
