@@ -97,6 +97,13 @@ struct Checkpoint {
   std::vector<Checkpoint> bases = {};  ///< those that it goes on from, each from the one before
 };
 
+/// A checkpoint of a partition of a model, which is somebody else's, and where in the whole model's layout
+/// that partition begins.
+struct PlacedCheckpoint {
+  const Checkpoint* checkpoint;
+  uint64_t begin = 0;
+};
+
 /// Reads the manifest alone.
 Result<Manifest> readManifest(Env& env, const std::string& path);
 

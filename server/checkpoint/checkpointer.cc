@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <map>
 
 #include <kj/async.h>
@@ -19,15 +18,6 @@ constexpr std::chrono::milliseconds kPoll{50};  // how late a checkpoint that is
 double now() {
   using namespace std::chrono;
   return duration<double>(steady_clock::now().time_since_epoch()).count();
-}
-
-std::string utcNow() {
-  const std::time_t seconds = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
 }
 
 double seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }

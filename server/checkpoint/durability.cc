@@ -58,7 +58,10 @@ Result<std::optional<Checkpoint>> Durability::find() {
     if (automatic) damaged_.insert(damaged.number);
   }
   if (newest.checkpoint) {
+    const bool hasLog = newest.checkpoint->manifest.logSegment != 0;
     if (automatic) PSD_RETURN_IF_ERROR(env_.syncFolder(newest.checkpoint->path));
+    if (automatic && (hasLog || damagedMayHaveLog()))
+      PSD_RETURN_IF_ERROR(checkNothingIsNewer(*newest.checkpoint));
     return std::move(newest.checkpoint);
   }
   if (!newest.damaged.empty()) {
@@ -125,9 +128,8 @@ Status Durability::restore(const Checkpoint& checkpoint, ParameterStore& store) 
   PSD_RETURN_IF_ERROR(checkModel(checkpoint, store));
   // A checkpoint that was named is taken as it is: the log tells of what came after it.
   SamplesReplay samples(checkpoint.manifest);
-  const bool hasLog = checkpoint.manifest.logSegment != 0;
-  if (ownFolder_ && (hasLog || damagedMayHaveLog())) PSD_RETURN_IF_ERROR(checkNothingIsNewer(checkpoint));
-  if (ownFolder_ && hasLog) return replayLog(checkpoint, store, std::move(samples));
+  if (ownFolder_ && checkpoint.manifest.logSegment != 0)
+    return replayLog(checkpoint, store, std::move(samples));
   PSD_ASSIGN_OR_RETURN(const Restored restored, restoreStore(env_, checkpoint, store));
   note(restored, checkpoint.path);
   *samples_->lockExclusive() = std::move(samples).finish();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <ctime>
 
 #include <fmt/format.h>
 
@@ -387,6 +388,15 @@ Status checkPlan(const Manifest& manifest) {
 
 std::string_view consistencyName(Consistency consistency) {
   return kConsistencies[static_cast<size_t>(consistency)];
+}
+
+std::string utcNow() {
+  const std::time_t seconds = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
 }
 
 std::vector<const ManifestBlock*> blocksOf(const Manifest& manifest) {

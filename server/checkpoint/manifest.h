@@ -83,6 +83,9 @@ struct Manifest {
   std::optional<SavedSamples> samples;      ///< where they are dealt: done are none that the shards lack
 };
 
+/// The time now, as Manifest::created has it.
+std::string utcNow();
+
 /// All blocks in the order of their numbers; they are the manifest's.
 std::vector<const ManifestBlock*> blocksOf(const Manifest& manifest);
 ManifestBlock& blockOf(Manifest& manifest, size_t index);

@@ -214,34 +214,18 @@ bool sameShape(const Manifest& manifest, const ParameterStore& store) {
   return true;
 }
 
-Result<std::unique_ptr<ParameterStore>> openStore(Env& env, const Checkpoint& checkpoint) {
+Result<std::unique_ptr<ParameterStore>> makeStoreOf(const Checkpoint& checkpoint) {
   const Manifest& manifest = checkpoint.manifest;
-  StoreGroups groups;
-  const ModelLayout layout(manifest.model);
-  for (const TensorPlace& place : layout.places()) {
-    const auto holds = [&](const ManifestShard& shard) {
-      return place.begin >= shard.range.begin && place.begin < shard.range.begin + shard.range.count;
-    };
-    groups.groupOfTensor.push_back(
-        std::find_if(manifest.shards.begin(), manifest.shards.end(), holds)->range.group);
-  }
-  for (const ManifestGroup& group : manifest.groups) groups.optimizers.push_back(group.optimizer);
-  // The row shards of each group divide the space of hashes evenly.
-  for (uint32_t table = 0; table < manifest.model.tables.size(); table++) {
-    const auto holds = [&](const ManifestRowShard& shard) {
-      return std::ranges::find(shard.tables, table) != shard.tables.end();
-    };
-    const auto first = std::ranges::find_if(manifest.rowShards, holds);
-    groups.groupOfTable.push_back(first->range.group);
-    groups.rowShards = static_cast<uint32_t>(std::ranges::count_if(manifest.rowShards, holds));
-  }
-  groups.rowSteps = manifest.rowSteps;
+  const PlacedCheckpoint all{&checkpoint};
   const auto shards = static_cast<uint32_t>(manifest.shards.size());
-  PSD_ASSIGN_OR_RETURN(auto store,
-                       ParameterStore::create(manifest.model, shards, {makeCpuBackend()}, std::move(groups)));
-  if (!sameShape(manifest, *store)) {
-    return Error{ErrorCode::internal, "'" + checkpoint.path + "' was cut into shards by another rule"};
-  }
+  PSD_ASSIGN_OR_RETURN(auto store, ParameterStore::create(manifest.model, shards, {makeCpuBackend()},
+                                                          groupsOf({&all, 1}, manifest.model, 0)));
+  if (sameShape(manifest, *store)) return store;
+  return Error{ErrorCode::internal, "'" + checkpoint.path + "' was cut into shards by another rule"};
+}
+
+Result<std::unique_ptr<ParameterStore>> openStore(Env& env, const Checkpoint& checkpoint) {
+  PSD_ASSIGN_OR_RETURN(auto store, makeStoreOf(checkpoint));
   auto restored = restoreStore(env, checkpoint, *store);
   if (!restored.ok()) return restored.error();
   return store;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 #include <fmt/format.h>
 
+#include "common/plan/model_partitions.h"
 #include "common/safetensors/safetensors.h"
 #include "common/types/row_hash.h"
 #include "server/checkpoint/saved_rows.h"
@@ -20,12 +22,47 @@ bool overlap(const ShardRange& one, const ShardRange& other) {
   return one.begin < other.begin + other.count && other.begin < one.begin + one.count;
 }
 
-/// Leaves the rows whose ids' hashes lie in the range.
-void keep(SavedRows& rows, const HashRange& range) {
+/// A row shard of a checkpoint.
+struct Source {
+  const Checkpoint* checkpoint;
+  size_t number = 0;  ///< of the row shard, from 0
+
+  const Manifest& manifest() const { return checkpoint->manifest; }
+  const ManifestRowShard& shard() const { return manifest().rowShards[number]; }
+  const Optimizer& optimizer() const { return manifest().groups[shard().range.group].optimizer; }
+};
+
+/// The row shards that hold rows of a table which may be in the range.
+std::vector<Source> sourcesOf(std::span<const PlacedCheckpoint> from, uint32_t table,
+                              const ShardRange& range) {
+  std::vector<Source> sources;
+  for (const PlacedCheckpoint& each : from) {
+    const auto& shards = each.checkpoint->manifest.rowShards;
+    for (size_t i = 0; i < shards.size(); i++) {
+      if (holdsTable(shards[i], table) && overlap(shards[i].range, range))
+        sources.push_back({each.checkpoint, i});
+    }
+  }
+  return sources;
+}
+
+/// Which rows of others are a row shard's.
+struct Wanted {
+  HashRange range;
+  std::optional<Partition> partition;  ///< of whose daemon; nothing: all are
+
+  bool holds(uint64_t id) const {
+    const uint64_t hash = rowHash(id);
+    return range.contains(hash) && (!partition || partitionOf(hash, partition->of) == partition->index);
+  }
+};
+
+/// Leaves the rows that are wanted.
+void keep(SavedRows& rows, const Wanted& wanted) {
   size_t kept = 0;
   const size_t all = rows.size();
   for (size_t i = 0; i < all; i++) {
-    if (!range.contains(rowHash(rows.ids[i]))) continue;
+    if (!wanted.holds(rows.ids[i])) continue;
     rows.ids[kept] = rows.ids[i];
     rows.metas[kept] = rows.metas[i];
     for (auto& plane : rows.planes) {
@@ -42,26 +79,26 @@ void keep(SavedRows& rows, const HashRange& range) {
 
 /// What the rows of a table are filled with out of one row shard of a checkpoint.
 struct Filling {
-  size_t from = 0;        ///< row shard of the checkpoint
+  Source from;
   bool stateToo = false;  ///< with the state of the optimizer
   uint64_t later = 0;     ///< by how many updates the new row shard is further: ages stay what they were
 };
 
-Status fill(Env& env, const Checkpoint& checkpoint, const RowShard::Table& table, const HashRange& range,
-            const Filling& filling) {
+Status fill(Env& env, const RowShard::Table& table, const Wanted& wanted, const Filling& filling) {
   std::vector<std::string> names = rowPlaneNames(table.rows->optimizer());
   if (!filling.stateToo) names.resize(1);
-  const Version saved = checkpoint.manifest.rowShards[filling.from].version;
-  return forEachRows(env, checkpoint, filling.from, table.index, names, [&](SavedRows& rows) -> Status {
-    keep(rows, range);
-    for (RowMeta& meta : rows.metas) {
-      // A live copy may have rows of updates that came after the version it is told to be of.
-      meta = RowMeta::of(std::min(meta.version(), saved.value) + filling.later,
-                         filling.stateToo ? meta.count() : 0);
-    }
-    const std::vector<std::span<const float>> planes(rows.planes.begin(), rows.planes.end());
-    return table.rows->restore(rows.ids, rows.metas, planes);
-  });
+  const Version saved = filling.from.shard().version;
+  return forEachRows(
+      env, *filling.from.checkpoint, filling.from.number, table.index, names, [&](SavedRows& rows) -> Status {
+        keep(rows, wanted);
+        for (RowMeta& meta : rows.metas) {
+          // A live copy may have rows of updates that came after the version it is told to be of.
+          meta = RowMeta::of(std::min(meta.version(), saved.value) + filling.later,
+                             filling.stateToo ? meta.count() : 0);
+        }
+        const std::vector<std::span<const float>> planes(rows.planes.begin(), rows.planes.end());
+        return table.rows->restore(rows.ids, rows.metas, planes);
+      });
 }
 
 void addNote(std::vector<std::string>& notes, std::string note) {
@@ -70,36 +107,26 @@ void addNote(std::vector<std::string>& notes, std::string note) {
 
 }  // namespace
 
-Status restoreRows(Env& env, const Checkpoint& checkpoint, RowShard& shard, std::vector<std::string>& notes) {
-  const Manifest& manifest = checkpoint.manifest;
+Status restoreRows(Env& env, std::span<const PlacedCheckpoint> from, const Partition& partition,
+                   RowShard& shard, std::vector<std::string>& notes) {
   const Optimizer& optimizer = shard.optimizer();
-  const uint32_t firstTable = shard.tables().front().index;
+  const ShardRange& range = shard.range();
   Version version, stateBegan;
   std::vector<PushedRange> pushed;
-  for (const ManifestRowShard& from : manifest.rowShards) {
-    if (!holdsTable(from, firstTable) || !overlap(from.range, shard.range())) continue;
-    takeOverPushes(from.pushed, from.range.begin, shard.range().begin, shard.range().count, pushed);
+  for (const Source& source : sourcesOf(from, shard.tables().front().index, range)) {
+    if (source.manifest().model.partition != partition) continue;
+    takeOverPushes(source.shard().pushed, source.shard().range.begin, range.begin, range.count, pushed);
   }
-  const auto eachSource = [&](const RowShard::Table& table,
-                              const std::function<Status(size_t)>& visit) -> Status {
-    for (size_t i = 0; i < manifest.rowShards.size(); i++) {
-      const ManifestRowShard& from = manifest.rowShards[i];
-      if (holdsTable(from, table.index) && overlap(from.range, shard.range())) PSD_RETURN_IF_ERROR(visit(i));
-    }
-    return {};
-  };
   for (const RowShard::Table& table : shard.tables()) {
-    PSD_RETURN_IF_ERROR(eachSource(table, [&](size_t i) {
-      version = std::max(version, manifest.rowShards[i].version);
-      stateBegan = std::max(stateBegan, manifest.rowShards[i].stateBegan);
-      return Status();
-    }));
+    for (const Source& source : sourcesOf(from, table.index, range)) {
+      version = std::max(version, source.shard().version);
+      stateBegan = std::max(stateBegan, source.shard().stateBegan);
+    }
   }
   bool fresh = false;
   for (const RowShard::Table& table : shard.tables()) {
-    PSD_RETURN_IF_ERROR(eachSource(table, [&](size_t i) -> Status {
-      const ManifestRowShard& from = manifest.rowShards[i];
-      const Optimizer& before = manifest.groups[from.range.group].optimizer;
+    for (const Source& source : sourcesOf(from, table.index, range)) {
+      const Optimizer& before = source.optimizer();
       const bool same =
           before.name() == optimizer.name() && rowPlaneNames(before) == rowPlaneNames(optimizer);
       if (!same && (!before.slots().empty() || !optimizer.slots().empty())) {
@@ -107,11 +134,14 @@ Status restoreRows(Env& env, const Checkpoint& checkpoint, RowShard& shard, std:
         addNote(notes, fmt::format("rows begin with a fresh state of optimizer '{}': they had that of '{}'",
                                    optimizer.name(), before.name()));
       }
-      PSD_RETURN_IF_ERROR(restoreCounts(env, checkpoint, i, table.index, *table.gate));
-      return fill(env, checkpoint, table, shard.hashes(), {i, same, version.value - from.version.value});
-    }));
+      PSD_RETURN_IF_ERROR(restoreCounts(env, *source.checkpoint, source.number, table.index, *table.gate));
+      Wanted wanted{shard.hashes(), {}};
+      if (source.manifest().model.partition != partition) wanted.partition = partition;
+      PSD_RETURN_IF_ERROR(
+          fill(env, table, wanted, {source, same, version.value - source.shard().version.value}));
+    }
   }
-  shard.restore(version, PushedRanges(std::move(pushed)), fresh ? version : stateBegan);
+  shard.restore(version, pushedOf(range.count, std::move(pushed)), fresh ? version : stateBegan);
   shard.turnover().countBytes();
   return {};
 }

@@ -46,45 +46,59 @@ Result<ReadView> readPlane(Shard& shard, Lane& lane, size_t plane, uint64_t offs
   });
 }
 
-/// A stretch of the arena that two ranges have in common.
-struct Overlap {
+/// Elements of the whole model's layout.
+struct Stretch {
   uint64_t begin = 0, end = 0;
-  Overlap(uint64_t begin, uint64_t count, const ShardRange& range)
-      : begin(std::max(begin, range.begin)), end(std::min(begin + count, range.begin + range.count)) {}
+
   bool empty() const { return begin >= end; }
+  Stretch common(const Stretch& other) const {
+    return {std::max(begin, other.begin), std::min(end, other.end)};
+  }
 };
+
+/// What a shard has of the whole model's layout, where its partition's begins at `begin`.
+Stretch placed(const ShardRange& range, uint64_t begin) {
+  return {begin + range.begin, begin + range.begin + range.count};
+}
 
 /// One shard's file of a checkpoint, opened.
 struct ShardFile {
+  const Manifest& manifest;
   const ManifestShard& shard;
+  Stretch elements;
   SafetensorsReader reader;
+
+  const Optimizer& optimizer() const { return manifest.groups[shard.range.group].optimizer; }
 };
 
-Result<std::vector<ShardFile>> openFiles(Env& env, const Checkpoint& checkpoint) {
+Result<std::vector<ShardFile>> openFiles(Env& env, std::span<const PlacedCheckpoint> from) {
   std::vector<ShardFile> files;
-  for (const ManifestShard& shard : checkpoint.manifest.shards) {
-    const std::string path = checkpoint.path + "/" + shard.file;
-    PSD_ASSIGN_OR_RETURN(SafetensorsReader reader, SafetensorsReader::open(env, path));
-    for (const std::string& name : planeNames(checkpoint.manifest.groups[shard.range.group].optimizer)) {
-      const auto plane = reader.find(name);
-      if (!plane || reader.model().tensors[*plane].elementCount() != shard.range.count) {
-        return Error{ErrorCode::io, "'" + path + "' is damaged: it has no '" + name + "' of " +
-                                        std::to_string(shard.range.count) + " elements"};
+  for (const auto& [checkpoint, begin] : from) {
+    for (const ManifestShard& shard : checkpoint->manifest.shards) {
+      const std::string path = checkpoint->path + "/" + shard.file;
+      PSD_ASSIGN_OR_RETURN(SafetensorsReader reader, SafetensorsReader::open(env, path));
+      for (const std::string& name : planeNames(checkpoint->manifest.groups[shard.range.group].optimizer)) {
+        const auto plane = reader.find(name);
+        if (!plane || reader.model().tensors[*plane].elementCount() != shard.range.count) {
+          return Error{ErrorCode::io, "'" + path + "' is damaged: it has no '" + name + "' of " +
+                                          std::to_string(shard.range.count) + " elements"};
+        }
       }
+      files.push_back({checkpoint->manifest, shard, placed(shard.range, begin), std::move(reader)});
     }
-    files.push_back({shard, std::move(reader)});
   }
   return files;
 }
 
-/// Copies a plane of a file to where it meets a shard of the store.
-Status fillPlane(const ShardFile& file, const std::string& name, Shard& shard, Lane& lane, size_t plane) {
-  const Overlap overlap(file.shard.range.begin, file.shard.range.count, shard.range());
+/// Copies a plane of a file to where it meets a shard of the store, which has `elements`.
+Status fillPlane(const ShardFile& file, const std::string& name, Shard& shard, const Stretch& elements,
+                 Lane& lane, size_t plane) {
+  const Stretch common = elements.common(file.elements);
   std::vector<float> values;
-  for (uint64_t at = overlap.begin; at < overlap.end; at += values.size()) {
-    values.resize(std::min(kRestorePieceElements, overlap.end - at));
-    PSD_RETURN_IF_ERROR(file.reader.read(*file.reader.find(name), at - file.shard.range.begin, values));
-    PSD_RETURN_IF_ERROR(writePlane(shard, lane, plane, at - shard.range().begin, values));
+  for (uint64_t at = common.begin; at < common.end; at += values.size()) {
+    values.resize(std::min(kRestorePieceElements, common.end - at));
+    PSD_RETURN_IF_ERROR(file.reader.read(*file.reader.find(name), at - file.elements.begin, values));
+    PSD_RETURN_IF_ERROR(writePlane(shard, lane, plane, at - elements.begin, values));
   }
   return {};
 }
@@ -99,19 +113,22 @@ uint64_t planeFloats(uint64_t elements) {
   return (elements + kGrain - 1) / kGrain * kGrain;
 }
 
-Status restoreShard(const std::vector<ShardFile>& files, const Checkpoint& checkpoint,
+/// `partition`: the store's, whose layout begins at `begin` of the whole model's.
+Status restoreShard(const std::vector<ShardFile>& files, const Partition& partition, uint64_t begin,
                     const Optimizer& optimizer, Shard& shard, Lane& lane, Restored& restored) {
   const std::vector<std::string> names = planeNames(optimizer);
+  const Stretch elements = placed(shard.range(), begin);
   Version version, stateBegan;
   bool freshState = names.size() > 1;
   std::vector<PushedRange> pushed;
   for (const ShardFile& file : files) {
-    if (Overlap(file.shard.range.begin, file.shard.range.count, shard.range()).empty()) continue;
+    if (elements.common(file.elements).empty()) continue;
     version = std::max(version, file.shard.version);
     stateBegan = std::max(stateBegan, file.shard.stateBegan);
-    takeOverPushes(file.shard.pushed, file.shard.range.begin, shard.range().begin, shard.range().count,
-                   pushed);
-    const Optimizer& before = checkpoint.manifest.groups[file.shard.range.group].optimizer;
+    if (file.manifest.model.partition == partition) {
+      takeOverPushes(file.shard.pushed, file.elements.begin, elements.begin, shard.range().count, pushed);
+    }
+    const Optimizer& before = file.optimizer();
     for (size_t plane = 0; plane < names.size(); plane++) {
       const bool sameType = before.name() == optimizer.name();
       if (plane > 0 && (!sameType || !file.reader.find(names[plane]))) {
@@ -120,7 +137,7 @@ Status restoreShard(const std::vector<ShardFile>& files, const Checkpoint& check
                                      "' begins with a fresh '" + names[plane] + "'");
         continue;
       }
-      PSD_RETURN_IF_ERROR(fillPlane(file, names[plane], shard, lane, plane));
+      PSD_RETURN_IF_ERROR(fillPlane(file, names[plane], shard, elements, lane, plane));
       if (plane > 0) freshState = false;
     }
     if (names.size() == 1 && !before.slots().empty()) {
@@ -129,7 +146,8 @@ Status restoreShard(const std::vector<ShardFile>& files, const Checkpoint& check
                                    "' keeps none");
     }
   }
-  shard.restore(version, PushedRanges(std::move(pushed)), freshState ? version : stateBegan);
+  shard.restore(version, pushedOf(shard.range().count, std::move(pushed)),
+                freshState ? version : stateBegan);
   return {};
 }
 
@@ -216,18 +234,57 @@ Status checkModel(const Checkpoint& checkpoint, const ParameterStore& store) {
 
 Result<Restored> restoreStore(Env& env, const Checkpoint& checkpoint, ParameterStore& store) {
   PSD_RETURN_IF_ERROR(checkModel(checkpoint, store));
-  PSD_ASSIGN_OR_RETURN(const std::vector<ShardFile> files, openFiles(env, checkpoint));
+  const PlacedCheckpoint all{&checkpoint};
+  return restorePartition(env, {&all, 1}, store, 0);
+}
+
+Result<Restored> restorePartition(Env& env, std::span<const PlacedCheckpoint> from, ParameterStore& store,
+                                  uint64_t begin) {
+  PSD_ASSIGN_OR_RETURN(const std::vector<ShardFile> files, openFiles(env, from));
+  const Partition& partition = store.model().partition;
   Lanes lanes = store.makeLanes();
   Restored restored;
   for (size_t i = 0; i < store.shardCount(); i++) {
     Shard& shard = store.shard(i);
-    PSD_RETURN_IF_ERROR(
-        restoreShard(files, checkpoint, store.optimizerOf(shard), shard, *lanes[shard.device()], restored));
+    PSD_RETURN_IF_ERROR(restoreShard(files, partition, begin, store.optimizerOf(shard), shard,
+                                     *lanes[shard.device()], restored));
   }
   for (size_t i = 0; i < store.rowShardCount(); i++) {
-    PSD_RETURN_IF_ERROR(restoreRows(env, checkpoint, store.rowShard(i), restored.notes));
+    PSD_RETURN_IF_ERROR(restoreRows(env, from, partition, store.rowShard(i), restored.notes));
   }
   return restored;
+}
+
+StoreGroups groupsOf(std::span<const PlacedCheckpoint> from, const ModelSpec& model, uint64_t begin) {
+  StoreGroups groups;
+  const Manifest& first = from.front().checkpoint->manifest;
+  for (const ManifestGroup& group : first.groups) groups.optimizers.push_back(group.optimizer);
+  groups.rowSteps = first.rowSteps;
+  const ModelLayout layout(model);
+  for (const TensorPlace& place : layout.places()) {
+    const Stretch tensor{begin + place.begin, begin + place.begin + place.count};
+    for (const auto& [checkpoint, at] : from) {
+      const auto& shards = checkpoint->manifest.shards;
+      const auto holds = std::ranges::find_if(shards, [&, at = at](const ManifestShard& shard) {
+        return !placed(shard.range, at).common(tensor).empty();
+      });
+      if (holds == shards.end()) continue;
+      groups.groupOfTensor.push_back(holds->range.group);
+      break;
+    }
+  }
+  // The row shards of each group divide the space of hashes evenly.
+  for (uint32_t table = 0; table < model.tables.size(); table++) {
+    const auto holds = [&](const ManifestRowShard& shard) {
+      return std::ranges::find(shard.tables, table) != shard.tables.end();
+    };
+    groups.groupOfTable.push_back(std::ranges::find_if(first.rowShards, holds)->range.group);
+    for (const auto& [checkpoint, at] : from) {
+      const auto count = std::ranges::count_if(checkpoint->manifest.rowShards, holds);
+      groups.rowShards = std::max(groups.rowShards, static_cast<uint32_t>(count));
+    }
+  }
+  return groups;
 }
 
 Status exportTable(Env& env, const Checkpoint& checkpoint, const std::string& table, const std::string& to) {
@@ -244,7 +301,8 @@ Status exportTable(Env& env, const Checkpoint& checkpoint, const std::string& ta
 }
 
 Status exportCheckpoint(Env& env, const Checkpoint& checkpoint, const std::string& to) {
-  PSD_ASSIGN_OR_RETURN(const std::vector<ShardFile> files, openFiles(env, checkpoint));
+  const PlacedCheckpoint all{&checkpoint};
+  PSD_ASSIGN_OR_RETURN(const std::vector<ShardFile> files, openFiles(env, {&all, 1}));
   const ModelSpec& model = checkpoint.manifest.model;
   if (model.tensors.empty()) {
     return {ErrorCode::invalidArgument,
@@ -256,11 +314,11 @@ Status exportCheckpoint(Env& env, const Checkpoint& checkpoint, const std::strin
                           const std::function<Status(std::span<const float>)>& sink) -> Status {
     const TensorPlace& place = layout.places()[tensor];
     for (const ShardFile& file : files) {
-      const Overlap overlap(place.begin, place.count, file.shard.range);
-      for (uint64_t at = overlap.begin; at < overlap.end; at += values.size()) {
-        values.resize(std::min(kRestorePieceElements, overlap.end - at));
+      const Stretch common = file.elements.common({place.begin, place.begin + place.count});
+      for (uint64_t at = common.begin; at < common.end; at += values.size()) {
+        values.resize(std::min(kRestorePieceElements, common.end - at));
         PSD_RETURN_IF_ERROR(
-            file.reader.read(*file.reader.find(kWeightsPlane), at - file.shard.range.begin, values));
+            file.reader.read(*file.reader.find(kWeightsPlane), at - file.elements.begin, values));
         PSD_RETURN_IF_ERROR(sink(values));
       }
     }

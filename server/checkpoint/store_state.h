@@ -55,6 +55,16 @@ struct Restored {
 };
 Result<Restored> restoreStore(Env& env, const Checkpoint& checkpoint, ParameterStore& store);
 
+/// Fills a store, whose layout begins at `begin` of the whole model's, as restoreStore() does, with what the
+/// checkpoints of all partitions hold of it, however many these are. Of checkpoints of other partitions than
+/// the store's no pushes are taken over: who made them knows the daemons of then, and does not come back.
+Result<Restored> restorePartition(Env& env, std::span<const PlacedCheckpoint> from, ParameterStore& store,
+                                  uint64_t begin);
+
+/// How the tensors and tables of `model`, whose layout begins at `begin` of the whole one's, form parameter
+/// groups, by what checkpoints that hold all of it say.
+StoreGroups groupsOf(std::span<const PlacedCheckpoint> from, const ModelSpec& model, uint64_t begin);
+
 /// Writes one embedding table of a checkpoint as a safetensors file, atomically: "keys", U64 [rows], and
 /// "values", F32 [rows, dim], by the hashes of the ids.
 Status exportTable(Env& env, const Checkpoint& checkpoint, const std::string& table, const std::string& to);

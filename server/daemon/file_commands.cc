@@ -34,15 +34,6 @@ Result<Checkpoint> checkpointAt(Env& env, const std::string& path, std::string& 
   return std::move(*newest.checkpoint);
 }
 
-/// Whether `folder` is one with checkpoints and a log, as far as its kind tells.
-Status checkLogFolder(Env& env, const std::string& folder) {
-  PSD_RETURN_IF_ERROR(checkExists(env, folder));
-  PSD_ASSIGN_OR_RETURN(const bool oneCheckpoint, isCheckpoint(env, folder));
-  if (!oneCheckpoint && env.list(folder).ok()) return {};
-  return {ErrorCode::io, "'" + folder + "' is " + (oneCheckpoint ? "one checkpoint" : "a file") +
-                             "; expected the folder with checkpoints and log, durability.path"};
-}
-
 std::optional<Version> versionOf(std::optional<uint64_t> update) {
   return update ? std::optional(Version{*update}) : std::nullopt;
 }
@@ -80,7 +71,7 @@ Status exportModel(Env& env, const std::string& path, const std::string& table, 
 }
 
 Status replay(Env& env, const std::string& folder, std::optional<uint64_t> until, const std::string& to) {
-  PSD_RETURN_IF_ERROR(checkLogFolder(env, folder));
+  PSD_RETURN_IF_ERROR(checkDurabilityPath(env, folder));
   std::unique_ptr<ParameterStore> store;
   PSD_RETURN_IF_ERROR(besideDaemon(env, folder, [&]() -> Status {
     PSD_ASSIGN_OR_RETURN(store, rebuild(env, folder, versionOf(until)));
@@ -112,7 +103,7 @@ Result<ReplayChoice> readReplayChoice(const std::vector<std::string>& without,
 
 Status replayChosen(Env& env, const std::string& folder, std::optional<uint64_t> until, const std::string& to,
                     const ReplayChoice& choice, const std::string& blame) {
-  PSD_RETURN_IF_ERROR(checkLogFolder(env, folder));
+  PSD_RETURN_IF_ERROR(checkDurabilityPath(env, folder));
   OtherModel model;
   std::optional<Blame> moves;
   PSD_RETURN_IF_ERROR(besideDaemon(env, folder, [&]() -> Status {

@@ -25,6 +25,7 @@
 #include "server/daemon/operator_commands.h"
 #include "server/daemon/operator_watch.h"
 #include "server/daemon/plan_command.h"
+#include "server/daemon/repartition_command.h"
 #include "server/daemon/token_command.h"
 #include "server/policy/aggregator/aggregator.h"
 #include "server/policy/policy_config.h"
@@ -257,6 +258,37 @@ struct PlanFlags {
   }
 };
 
+/// What `psd repartition` is told.
+struct RepartitionFlags {
+  CLI::App* dividing;
+  std::vector<std::string> folders;
+  std::string daemons, to;
+
+  explicit RepartitionFlags(CLI::App& app)
+      : dividing(app.add_subcommand(
+            "repartition", "Divide what the daemons of a model have saved for another number of daemons")) {
+    dividing
+        ->add_option("folders", folders, "durability.path of each daemon of now; none of them may be running")
+        ->required()
+        ->type_name("FOLDER...");
+    dividing->add_option("--daemons", daemons, "How many daemons are to go on with it")
+        ->required()
+        ->type_name("N");
+    dividing
+        ->add_option("--to", to, "A new folder: in it partition-0, partition-1, ... are theirs to go on from")
+        ->required()
+        ->type_name("FOLDER");
+  }
+
+  /// The outcome; nothing when the command was not chosen.
+  std::optional<psd::Status> run(psd::Env& env) const {
+    if (!*dividing) return {};
+    const auto count = psd::parseInteger({"--daemons", daemons}, 1, psd::kPartitionsMax);
+    if (!count.ok()) return count.status();
+    return psd::repartitionFolders(env, folders, static_cast<uint32_t>(*count), to);
+  }
+};
+
 constexpr const char* kExamples =
     "Example: psd --config configs/hogwild.json\n"
     "         psd status\n\n"
@@ -335,6 +367,7 @@ int run(int argc, char** argv) {
   const psd::LiveCommands live(app);
   const FileFlags files(app);
   const PlanFlags plans(app);
+  const RepartitionFlags divisions(app);
   const TokenFlags tokens(app);
 
   psd::groupOptions(app, {{"The daemon to ask",
@@ -364,6 +397,7 @@ int run(int argc, char** argv) {
   auto env = psd::makePosixEnv();
   if (auto outcome = files.run(*env)) return report(*outcome);
   if (auto outcome = plans.run(*env)) return report(*outcome);
+  if (auto outcome = divisions.run(*env)) return report(*outcome);
   const ConfigFlags& chosen = *checkCommand ? check : serve;
   auto loaded = psd::loadDaemonConfig(*env, chosen.file, chosen.overrides);
   if (!loaded.ok()) return report(loaded.status());

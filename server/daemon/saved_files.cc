@@ -41,6 +41,14 @@ Status checkExists(Env& env, const std::string& path) {
   return {ErrorCode::io, "there is no " + quotedPath(path)};
 }
 
+Status checkDurabilityPath(Env& env, const std::string& folder) {
+  PSD_RETURN_IF_ERROR(checkExists(env, folder));
+  PSD_ASSIGN_OR_RETURN(const bool oneCheckpoint, isCheckpoint(env, folder));
+  if (!oneCheckpoint && env.list(folder).ok()) return {};
+  return {ErrorCode::io, "'" + folder + "' is " + (oneCheckpoint ? "one checkpoint" : "a file") +
+                             "; expected the folder with checkpoints and log, durability.path"};
+}
+
 std::string nameIn(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 Status besideDaemon(Env& env, const std::string& folder, const std::function<Status()>& look) {

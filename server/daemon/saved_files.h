@@ -17,6 +17,9 @@ Error noCheckpointIn(const std::string& folder);
 /// Every command's word for a path at which there is nothing.
 Status checkExists(Env& env, const std::string& path);
 
+/// Whether `folder` is one with checkpoints and a log, as far as its kind tells.
+Status checkDurabilityPath(Env& env, const std::string& folder);
+
 /// The last part of a path.
 std::string nameIn(const std::string& path);
 

@@ -120,7 +120,8 @@ Status ModelHost::goOnFrom(const Checkpoint& checkpoint) {
     return {
         ErrorCode::modelMismatch,
         fmt::format("checkpoint '{}' is of {}, and by `daemons` and `index` this daemon serves {}: give it "
-                    "the configuration of then, or another folder",
+                    "the configuration of then or another folder, or divide all daemons' folders anew with "
+                    "psd repartition",
                     checkpoint.path, saved.partition.toString(), config_->daemons.partition().toString())};
   }
   const bool given = config_->model && config_->model->file.empty();

@@ -79,7 +79,8 @@ TEST_CASE("rows of a live checkpoint are of no version that its row shard has no
   const auto restored = makeStore();
   RowShard& shard = restored->rowShard(0);
   std::vector<std::string> notes;
-  PSD_REQUIRE_OK(restoreRows(env, saved, shard, notes));
+  const PlacedCheckpoint from{&saved};
+  PSD_REQUIRE_OK(restoreRows(env, {&from, 1}, {}, shard, notes));
   CHECK(shard.version() == Version{1});
   // One that is not live leaves out rows of versions after its own, which are taken for new ones.
   RowSnapshot snapshot(shard, false);

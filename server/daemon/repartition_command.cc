@@ -1,0 +1,66 @@
+#include "server/daemon/repartition_command.h"
+
+#include <cstdio>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "common/log/log.h"
+#include "common/text/quantity.h"
+#include "common/text/text.h"
+#include "server/checkpoint/repartition.h"
+#include "server/daemon/saved_files.h"
+
+namespace psd {
+namespace {
+
+std::string withoutLastSlash(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+Status checkFolders(Env& env, const std::vector<std::string>& folders) {
+  std::set<std::string> seen;
+  for (const std::string& folder : folders) {
+    PSD_RETURN_IF_ERROR(checkDurabilityPath(env, folder));
+    if (!seen.insert(folder).second) {
+      return {ErrorCode::invalidArgument, quotedPath(folder) + " is given twice"};
+    }
+  }
+  return {};
+}
+
+std::string describe(const SavedPartition& part) {
+  const Manifest& manifest = part.checkpoint.manifest;
+  return fmt::format("from       {} in '{}': checkpoint {} of {}{}, version {}\n",
+                     manifest.model.partition.toString(), part.folder, manifest.number, manifest.created,
+                     part.logged ? ", and the log after it" : "",
+                     blocksOf(manifest).front()->version.value);
+}
+
+std::string describe(const WrittenPartition& part) {
+  const uint64_t parameters = part.model.parameterCount();
+  std::string rows = part.model.tables.empty() ? "" : fmt::format(", {} rows", part.rows);
+  return fmt::format("wrote      {} to '{}': {} parameters, {}{}\n", part.model.partition.toString(),
+                     part.folder, parameters, bytesText(parameters * sizeof(float)), rows);
+}
+
+}  // namespace
+
+Status repartitionFolders(Env& env, std::vector<std::string> folders, uint32_t daemons, std::string to) {
+  PSD_RETURN_IF_ERROR(initLogging({}));  // what is damaged, and how far a log goes
+  for (std::string& folder : folders) folder = withoutLastSlash(std::move(folder));
+  to = withoutLastSlash(std::move(to));
+  if (to.empty()) return {ErrorCode::invalidArgument, "--to: the folder has no name"};
+  PSD_RETURN_IF_ERROR(checkFolders(env, folders));
+  PSD_ASSIGN_OR_RETURN(SavedPartitions saved, SavedPartitions::take(env, folders));
+  std::string text;
+  for (const SavedPartition& part : saved.parts()) text += describe(part);
+  PSD_ASSIGN_OR_RETURN(const Repartitioned done, repartition(env, saved, daemons, to));
+  for (const WrittenPartition& part : done.partitions) text += describe(part);
+  for (const std::string& note : done.notes) text += "note       " + note + "\n";
+  std::fputs(text.c_str(), stdout);
+  return {};
+}
+
+}  // namespace psd
