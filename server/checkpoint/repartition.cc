@@ -31,8 +31,8 @@ Status checkFree(Env& env, const std::string& to) {
   if (!there) return {};
   const auto names = env.list(to);
   if (names.ok() && names->empty()) return {};
-  return {ErrorCode::invalidArgument,
-          quotedPath(to) + (names.ok() ? " is not empty; expected a new folder" : " is a file; expected a folder")};
+  return {ErrorCode::invalidArgument, quotedPath(to) + (names.ok() ? " is not empty; expected a new folder"
+                                                                   : " is a file; expected a folder")};
 }
 
 /// The store of a partition, filled with what the others' checkpoints hold of it.
@@ -42,9 +42,8 @@ Result<std::unique_ptr<ParameterStore>> makePartition(Env& env, const ModelParti
   for (const auto& [checkpoint, begin] : from) {
     shards = std::max(shards, static_cast<uint32_t>(checkpoint->manifest.shards.size()));
   }
-  PSD_ASSIGN_OR_RETURN(auto store,
-                       ParameterStore::create(partition.spec, shards, {makeCpuBackend()},
-                                              groupsOf(from, partition.spec, partition.begin)));
+  PSD_ASSIGN_OR_RETURN(auto store, ParameterStore::create(partition.spec, shards, {makeCpuBackend()},
+                                                          groupsOf(from, partition.spec, partition.begin)));
   PSD_RETURN_IF_ERROR(restorePartition(env, from, *store, partition.begin).status());
   return store;
 }
@@ -64,6 +63,7 @@ Result<WrittenPartition> write(Env& env, const ModelPartition& partition,
 Result<Repartitioned> writeAll(Env& env, SavedPartitions& saved,
                                const std::vector<ModelPartition>& partitions, const std::string& folder) {
   const std::string scratch = folder + "/replayed";
+  PSD_RETURN_IF_ERROR(removeAll(env, folder));  // of a process that died and had this one's number
   PSD_RETURN_IF_ERROR(makeLastingFolder(env, folder));
   PSD_ASSIGN_OR_RETURN(const SavedPartitions::Outcome outcome, saved.finish(scratch));
   Repartitioned done{{}, outcome.notes};

@@ -73,7 +73,8 @@ Status SavedPartitions::checkNumbers() const {
     const uint32_t index = partitionOf(parts_[i]).index;
     if (index == i) continue;
     if (index > i) {
-      return wrong(fmt::format("the folder of partition {} of {} is missing; give those of all daemons", i, of));
+      return wrong(
+          fmt::format("the folder of partition {} of {} is missing; give those of all daemons", i, of));
     }
     return wrong(fmt::format("{} and {} are both of {}", quotedPath(parts_[i - 1].folder),
                              quotedPath(parts_[i].folder), partitionOf(parts_[i]).toString()));
@@ -107,7 +108,8 @@ Status SavedPartitions::putTogether() {
   };
   for (size_t i = 1; i < specs.size(); i++) {
     if (specs[i].name != specs[0].name) {
-      return other(parts_[i], fmt::format("'{}' and '{}'", printable(specs[0].name), printable(specs[i].name)));
+      return other(parts_[i],
+                   fmt::format("'{}' and '{}'", printable(specs[0].name), printable(specs[i].name)));
     }
   }
   auto whole = joinPartitions(specs);
@@ -184,9 +186,9 @@ void SavedPartitions::noteUnevenPushes(Outcome& outcome) const {
   });
   for (const auto& [rank, reach] : reaches) {
     if (reach.least == reach.most) continue;
-    outcome.notes.push_back(
-        fmt::format("of rank {} some shards have the pushes up to step {}, others up to step {}: they stay so",
-                    rank.value, reach.most.value, reach.least.value));
+    outcome.notes.push_back(fmt::format(
+        "of rank {} some shards have the pushes up to step {}, others up to step {}: they stay so",
+        rank.value, reach.most.value, reach.least.value));
   }
 }
 

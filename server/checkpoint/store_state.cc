@@ -146,8 +146,7 @@ Status restoreShard(const std::vector<ShardFile>& files, const Partition& partit
                                    "' keeps none");
     }
   }
-  shard.restore(version, pushedOf(shard.range().count, std::move(pushed)),
-                freshState ? version : stateBegan);
+  shard.restore(version, pushedOf(shard.range().count, std::move(pushed)), freshState ? version : stateBegan);
   return {};
 }
 

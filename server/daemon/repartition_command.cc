@@ -32,10 +32,9 @@ Status checkFolders(Env& env, const std::vector<std::string>& folders) {
 
 std::string describe(const SavedPartition& part) {
   const Manifest& manifest = part.checkpoint.manifest;
-  return fmt::format("from       {} in '{}': checkpoint {} of {}{}, version {}\n",
-                     manifest.model.partition.toString(), part.folder, manifest.number, manifest.created,
-                     part.logged ? ", and the log after it" : "",
-                     blocksOf(manifest).front()->version.value);
+  return fmt::format("from       {} in '{}': checkpoint {} of {}{}", manifest.model.partition.toString(),
+                     part.folder, manifest.number, manifest.created,
+                     part.logged ? ", and the log after it" : "");
 }
 
 std::string describe(const WrittenPartition& part) {
@@ -54,9 +53,14 @@ Status repartitionFolders(Env& env, std::vector<std::string> folders, uint32_t d
   if (to.empty()) return {ErrorCode::invalidArgument, "--to: the folder has no name"};
   PSD_RETURN_IF_ERROR(checkFolders(env, folders));
   PSD_ASSIGN_OR_RETURN(SavedPartitions saved, SavedPartitions::take(env, folders));
-  std::string text;
-  for (const SavedPartition& part : saved.parts()) text += describe(part);
+  std::vector<std::string> found;
+  for (const SavedPartition& part : saved.parts()) found.push_back(describe(part));
   PSD_ASSIGN_OR_RETURN(const Repartitioned done, repartition(env, saved, daemons, to));
+  std::string text;
+  for (size_t i = 0; i < found.size(); i++) {
+    const Manifest& reached = saved.parts()[i].checkpoint.manifest;
+    text += fmt::format("{}, shard 0 at version {}\n", found[i], blocksOf(reached).front()->version.value);
+  }
   for (const WrittenPartition& part : done.partitions) text += describe(part);
   for (const std::string& note : done.notes) text += "note       " + note + "\n";
   std::fputs(text.c_str(), stdout);

@@ -29,10 +29,11 @@ class PythonSeveralDaemons(processes.ProcessTest):
         client.join(model, model.zeros() if values is None else values, rank, world_size)
         return client
 
-    def steps(self, daemons, steps=12, rows=False, **options):
-        """What one trainer makes of the model, by gradients that come from the parameters themselves."""
+    def steps(self, daemons, steps=12, rows=False, random=None, **options):
+        """What one trainer makes of the model, by gradients that come from the parameters themselves. `random`: of a trainer that this
+        one goes on for."""
         model = TABLES if rows else MODEL
-        random = np.random.default_rng(3)
+        random = random or np.random.default_rng(3)
         values = model.flatten({name: random.standard_normal(shape, dtype=np.float32) for name, shape in model.shapes.items()})
         client = self.joined(daemons, model, values=values, **options)
         pulled, batch, seen = model.zeros(), client.rows() if rows else None, []
@@ -81,6 +82,34 @@ class PythonSeveralDaemons(processes.ProcessTest):
         held = [{table["name"]: table["rows"] for table in daemon.status()["tables"]} for daemon in daemons]
         self.assertEqual(held[0]["user"] + held[1]["user"], 50)
         self.assertTrue(all(part["user"] > 10 for part in held), held)
+
+    def divided(self, count, to, folders):
+        """Lets psd repartition divide the folders; gives those of the new daemons."""
+        self.assert_ends(self.start_psd("repartition", *folders, "--daemons", count, "--to", to))
+        return [to / f"partition-{i}" for i in range(count)]
+
+    def test_another_number_of_daemons_makes_the_same_bits(self):
+        settings = {"policy": "locked", "optimizer": '{"type":"adam","lr":0.01}', "row_shards": 3, "shards": 2}
+        phases, values, rows = (2, 3, 1, 2), [], []  # daemons, for some steps each
+        alone, random = self.several(1, **settings), np.random.default_rng(3)
+        for _ in phases:
+            values, seen = self.steps(alone, 4, True, random)
+            rows += seen
+        for durable in ("checkpoint", "log"):
+            folders, random, others = [self.folder / f"{durable}-of-{i}" for i in range(phases[0])], np.random.default_rng(3), []
+            for phase, count in enumerate(phases):
+                if phase > 0:
+                    folders = self.divided(count, self.folder / f"{durable}-{phase}", folders[::-1])
+                self.addresses = [self.unix_address(f"{durable}{phase}{i}.sock") for i in range(count)]
+                daemons = [self.one(i, durability={"type": durable, "path": str(folders[i])}, **settings) for i in range(count)]
+                several, seen = self.steps(daemons, 4, True, random, transport="rpc")
+                others += seen
+                for daemon in daemons:
+                    daemon.kill() if durable == "log" else self.assert_stops(daemon)
+            with self.subTest(durable):
+                np.testing.assert_array_equal(several.view(np.uint32), values.view(np.uint32))
+                for mine, other in zip(others, rows, strict=True):
+                    np.testing.assert_array_equal(mine, other)
 
     def test_rounds_of_two_trainers(self):
         def train(daemons, rank, results):

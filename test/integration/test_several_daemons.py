@@ -1,6 +1,7 @@
 """Several daemons that serve one model, as users and operators meet them: psd-trainer, and the commands that go to all."""
 
 import json
+import shutil
 import subprocess
 
 from processes import PSD, WAIT_S, ProcessTest, main, safetensors, trained_samples, until
@@ -139,6 +140,105 @@ class SeveralDaemons(ProcessTest):
         alone = self.start_psd("--listen", self.addresses[0], "--set", "durability.type=log", "--set",
                                f"durability.path={self.folder / 'saved-1'}", "--set", "policy.type=locked")
         self.assert_fails(alone, "is of partition 1 of 2", "serves the whole model")
+
+    def repartition(self, *arguments):
+        return self.start_psd("repartition", *arguments)
+
+    def divided(self, count):
+        """Stops the daemons that run, divides what they have left for so many, and starts these; gives them and what the command said."""
+        before = sorted(self.folder.glob("saved-*"))
+        command = self.repartition(*before, "--daemons", count, "--to", self.folder / "new")
+        self.assert_ends(command)
+        for folder in before:
+            folder.rename(self.folder / f"old-{folder.name}")
+        for index in range(count):
+            (self.folder / f"new/partition-{index}").rename(self.folder / f"saved-{index}")
+        return command.out
+
+    def test_another_number_of_daemons_goes_on_with_a_run(self):
+        settings = {"policy": "locked", "exit_when_done": "true", "world_size": 2, "durable": "log"}
+        daemons = self.several(2, **settings)
+        data = {"data": "synthetic:1200", "more": ("--data-plan", "dynamic", "--batch-size", 3)}
+        trainers = [self.train(self.addresses[0], rank, 2, **data) for rank in range(2)]
+        daemons[0].until_status("samples are done", lambda status: status["samples"] and status["samples"]["done"] > 100)
+        for process in trainers + daemons:
+            process.kill()
+        said = self.divided(3)
+        self.assertIn("from       partition 1 of 2 in ", said)
+        self.assertIn("wrote      partition 2 of 3 to ", said)
+        daemons = self.several(3, **settings)
+        self.assertIn("going on with 1 epochs of ", daemons[0].err)
+        self.assertNotIn("samples: 0 are done", daemons[0].err)
+        trainers = [self.train(self.addresses[2], rank, 2, **data) for rank in range(2)]
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        for daemon in daemons:
+            self.assert_ends(daemon)
+        self.assertIn("all epochs are done: ", daemons[0].err)
+
+    def test_who_was_done_is_known_to_another_number_of_daemons(self):
+        settings = {"policy": "locked", "exit_when_done": "true", "world_size": 2, "durable": "checkpoint"}
+        daemons = self.several(2, **settings)
+        stays = self.endless_trainer(daemons[0], 1, 2)
+        self.assert_ends(self.train(self.addresses[0], 0, 2, steps=3))
+        for process in [*daemons, stays]:
+            process.kill() if process is stays else self.assert_stops(process)
+        self.divided(1)
+        (daemon,) = self.several(1, **settings)
+        self.assertIn("1 of 2 ranks have come and gone before", daemon.err)
+        self.assert_ends(self.train(self.addresses[0], 1, 2, steps=3))
+        self.assert_ends(daemon)
+
+    def test_wrong_folders_are_not_divided(self):
+        daemons = self.several(2, policy="locked", durable="log")
+        self.assert_ends(self.train(self.addresses[0], steps=3))
+        zero, one = (self.folder / f"saved-{i}" for i in range(2))
+        self.assert_fails(self.repartition(zero, one, "--daemons", 3, "--to", self.folder / "new"), f"'{zero}' is another daemon's")
+        for daemon in daemons:
+            self.assert_stops(daemon)
+        (copy := self.folder / "copy").mkdir()
+        shutil.copytree(zero, copy, dirs_exist_ok=True)
+        self.addresses = [self.unix_address("alone.sock")]
+        alone = self.one(0, policy="locked", durability__type="checkpoint", durability__path=str(self.folder / "alone"))
+        self.assert_ends(self.train(self.addresses[0], steps=3))
+        self.assert_stops(alone)
+        (full := self.folder / "full").mkdir()
+        (file := full / "a-file").touch()
+        (empty := self.folder / "empty").mkdir()
+        checkpoint = next(zero.glob("checkpoint-*"))
+        three = ("--daemons", 3, "--to", self.folder / "new")
+        wrong = (
+            ((zero, *three), "the folder of partition 1 of 2 is missing; give those of all daemons"),
+            ((one, *three), "the folder of partition 0 of 2 is missing"),
+            ((zero, one, zero, *three), f"'{zero}' is given twice"),
+            ((zero, f"{zero}/", *three), f"'{zero}' is given twice"),
+            ((zero, one, copy, *three), f"'{zero}' and '{copy}' are both of partition 0 of 2"),
+            ((zero, self.folder / "alone", *three), "is of partition 0 of 2, and ", " of the whole model: they are not of one run"),
+            ((zero, one, "--daemons", 2, "--to", empty), "the folders are of 2 daemons already"),
+            ((self.folder / "alone", "--daemons", 1, "--to", empty), "the folders are of 1 daemon already"),
+            ((zero, one, "--daemons", 3, "--to", full), f"'{full}' is not empty; expected a new folder"),
+            ((zero, one, "--daemons", 3, "--to", file), f"'{file}' is a file; expected a folder"),
+            ((zero, one, "--daemons", 3, "--to", file / "new"), "a-file"),
+            ((zero, one, "--daemons", 3, "--to", ""), "--to: the folder has no name"),
+            ((zero, self.folder / "absent", *three), "there is no ", "absent"),
+            ((file, *three), f"'{file}' is a file; expected the folder with checkpoints"),
+            ((checkpoint, *three), "is one checkpoint; expected the folder with checkpoints"),
+            ((empty, *three), f"there is no whole checkpoint in '{empty}'"),
+            ((zero, one, "--daemons", 0, "--to", empty), "--daemons"),
+            ((zero, one, "--daemons", 257, "--to", empty), "--daemons"),
+            ((zero, one, "--daemons", "x", "--to", empty), "--daemons"),
+            ((zero, one, "--to", empty), "--daemons"),
+            ((zero, one, "--daemons", 3), "--to"),
+            (three, "folders"),
+        )
+        for arguments, *words in wrong:
+            with self.subTest(arguments):
+                self.assert_fails(self.repartition(*arguments), *words)
+        self.assertFalse((self.folder / "new").exists())
+        self.assertEqual(list(self.folder.glob("*.tmp.*")), [])
+        for damaged in one.glob("checkpoint-*/shard-00001.safetensors"):
+            damaged.write_bytes(damaged.read_bytes()[:-1])
+        self.assert_fails(self.repartition(zero, one, *three), "no checkpoint in ")
 
     def test_wrong_configurations(self):
         two = '["tcp://a:1","tcp://b:1"]'

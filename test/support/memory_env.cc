@@ -13,6 +13,16 @@ bool liesIn(const std::string& path, const std::string& folder) {
   return folderOf(path) == folder && path != folder;
 }
 
+/// Of a folder that was renamed: its files and folders.
+template <class Names>
+void moveContent(Names& names, const std::string& from, const std::string& to) {
+  for (auto& [path, inode] : Names(names)) {
+    if (!path.starts_with(from + "/")) continue;
+    names[to + path.substr(from.size())] = inode;
+    names.erase(path);
+  }
+}
+
 class MemoryFileLock final : public FileLock {
  public:
   MemoryFileLock(MemoryEnv& env, std::shared_ptr<std::set<std::string>> locks, std::string path)
@@ -167,8 +177,16 @@ Status MemoryEnv::rename(const std::string& from, const std::string& to) {
   if (auto failed = enter("rename", to)) return *failed;
   auto entry = live_.find(from);
   if (entry == live_.end() || !hasFolder(folderOf(to))) return error(to, "cannot rename to", kMissing);
+  for (const auto& [path, inode] : live_) {
+    if (liesIn(path, to)) return error(to, "cannot rename to", "Directory not empty");
+  }
   live_[to] = entry->second;
   live_.erase(from);
+  moveContent(live_, from, to);
+  // What is on the disk of a folder is there under whichever name the folder has on the disk.
+  for (auto& [path, inode] : std::map(durable_)) {
+    if (path.starts_with(from + "/")) durable_[to + path.substr(from.size())] = inode;
+  }
   return {};
 }
 
