@@ -50,7 +50,9 @@ Status repartitionFolders(Env& env, std::vector<std::string> folders, uint32_t d
   PSD_RETURN_IF_ERROR(initLogging({}));  // what is damaged, and how far a log goes
   for (std::string& folder : folders) folder = withoutLastSlash(std::move(folder));
   to = withoutLastSlash(std::move(to));
-  if (to.empty()) return {ErrorCode::invalidArgument, "--to: the folder has no name"};
+  if (const std::string name = nameIn(to); name.empty() || name == "." || name == "..") {
+    return {ErrorCode::invalidArgument, "--to: expected the name of a new folder"};
+  }
   PSD_RETURN_IF_ERROR(checkFolders(env, folders));
   PSD_ASSIGN_OR_RETURN(SavedPartitions saved, SavedPartitions::take(env, folders));
   std::vector<std::string> found;

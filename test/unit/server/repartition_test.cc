@@ -211,6 +211,15 @@ TEST_CASE("whenever the machine fails, there are folders for all daemons or for 
   CHECK(none > 0);
 }
 
+TEST_CASE("a model that cannot be cut for so many daemons is not") {
+  MemoryEnv env;
+  const ModelSpec tiny{"tiny", {{"a", DType::f32, {3}}, {"b", DType::f32, {3}}}};
+  const Status refused = divide(env, save(env, partsOf(2, kAdam, tiny)), 3).status();
+  CHECK(refused.error().code == ErrorCode::invalidArgument);
+  CHECK(refused.message().find("cannot be cut for 3 daemons") != std::string::npos);
+  CHECK_FALSE(env.exists("/new").value());
+}
+
 TEST_CASE("where something cannot be written nothing is left of it") {
   MemoryEnv env;
   const auto folders = save(env, partsOf(2));
