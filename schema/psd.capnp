@@ -490,6 +490,15 @@ interface Admin {
   # Takes a checkpoint that begins after this call; answered when it is complete. Calls that come while one is being taken share
   # the next. invalidArgument: the configuration has no durability. notReady: the model has no values.
 
+  newestCheckpoint @9 () -> NewestCheckpoint;
+  # The newest checkpoint that this daemon has. notReady: there is none. invalidArgument: as of checkpoint().
+
+  keepWhole @10 (document :Text) -> (status :Acknowledgement);
+  # A checkpoint of the whole model, of all daemons that serve it: `document` is the text of whole.json in
+  # docs/checkpoint_format.md. Answered when it is on the disk; what it names of this daemon stays until another document takes its
+  # place. In the lead that is what makes it count. invalidArgument: it is no such document, of another number of daemons, or the
+  # checkpoint that it names of this one is not there, or goes on with a log.
+
   removeTrainer @3 (rank :UInt32) -> (status :Acknowledgement, removed :Text);
   # Ends the session of the trainer with that rank. It counts as lost, and that process is not let in again; another one may take
   # the rank. `removed` names the trainer for people. invalidArgument: nobody has the rank.
@@ -519,6 +528,17 @@ interface Admin {
   stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
   # Finishes what is in flight, saves if configured, tells the trainers, exits. Answered when that has begun. With `wait` it is
   # answered right before the connection ends: when all is saved, or with the error that kept something from being saved.
+}
+
+struct NewestCheckpoint {
+  status @0 :Acknowledgement;
+  partition @1 :UInt32;   # of whose daemon it is, from 0
+  of @2 :UInt32;          # partitions of the model
+  number @3 :UInt64;
+  version @4 :UInt64;     # of its first shard
+  crc @5 :UInt32;         # CRC-32C of its manifest.json
+  logged @6 :Bool;        # a log goes on from it
+  whole @7 :Text;         # the text of whole.json in the daemon's folder; empty: there is none
 }
 
 struct ReplicateResult {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <iterator>
 #include <map>
 #include <set>
 #include <span>
@@ -221,7 +222,7 @@ Result<std::vector<uint64_t>> listCheckpoints(Env& env, const std::string& folde
 }
 
 Result<uint64_t> pruneCheckpoints(Env& env, const std::string& folder, uint64_t keep,
-                                  const std::set<uint64_t>& damaged) {
+                                  const std::set<uint64_t>& damaged, const std::set<uint64_t>& pinned) {
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> finished, listCheckpoints(env, folder, true));
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> all, listCheckpoints(env, folder, false));
   std::vector<uint64_t> usable = finished;
@@ -229,7 +230,9 @@ Result<uint64_t> pruneCheckpoints(Env& env, const std::string& folder, uint64_t 
   if (usable.empty()) return 0;
   const auto kept = std::span<const uint64_t>(usable).last(std::min<uint64_t>(keep, usable.size()));
   const uint64_t oldest = kept.front();
-  PSD_ASSIGN_OR_RETURN(const std::set<uint64_t> needed, withBases(env, folder, kept));
+  std::vector<uint64_t> wanted(kept.begin(), kept.end());
+  std::ranges::set_intersection(usable, pinned, std::back_inserter(wanted));
+  PSD_ASSIGN_OR_RETURN(const std::set<uint64_t> needed, withBases(env, folder, wanted));
   Status first;
   // The newest first: none is left without those that it goes on from.
   for (auto number = all.rbegin(); number != all.rend(); ++number) {
@@ -363,6 +366,11 @@ Status CheckpointWriter::finish(Manifest manifest) {
 Result<Manifest> readManifest(Env& env, const std::string& path) {
   PSD_ASSIGN_OR_RETURN(const std::string text, readManifestText(env, path));
   return parseManifest(text, manifestPath(path));
+}
+
+Result<uint32_t> manifestCrc(Env& env, const std::string& path) {
+  PSD_ASSIGN_OR_RETURN(const std::string text, readManifestText(env, path));
+  return crc32c(std::as_bytes(std::span(text)));
 }
 
 Result<Checkpoint> openCheckpoint(Env& env, const std::string& path) {

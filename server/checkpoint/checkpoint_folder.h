@@ -28,11 +28,13 @@ Result<std::vector<uint64_t>> listCheckpoints(Env& env, const std::string& folde
 
 /// Removes all checkpoints but the `keep` newest with those that they go on from, and everything unfinished
 /// that is older than the newest finished one. `damaged`: numbers of checkpoints that cannot be used. These
-/// do not count among the `keep`, and go once they are older than the kept ones. Gives the oldest number that
-/// is kept, be it for others that go on from it; 0 for none. A folder that cannot be removed does not keep
-/// others from being removed; the first error is returned.
+/// do not count among the `keep`, and go once they are older than the kept ones. `pinned`: numbers that stay
+/// whatever their age, with those that they go on from. Gives the oldest number that is kept, be it for
+/// others that go on from it; 0 for none. A folder that cannot be removed does not keep others from being
+/// removed; the first error is returned.
 Result<uint64_t> pruneCheckpoints(Env& env, const std::string& folder, uint64_t keep,
-                                  const std::set<uint64_t>& damaged = {});
+                                  const std::set<uint64_t>& damaged = {},
+                                  const std::set<uint64_t>& pinned = {});
 
 /// Removes all checkpoints that were not finished, as far as that is possible: the disk may need the room.
 /// For who holds the folder, and writes none.
@@ -106,6 +108,8 @@ struct PlacedCheckpoint {
 
 /// Reads the manifest alone.
 Result<Manifest> readManifest(Env& env, const std::string& path);
+/// CRC-32C of the whole file of a manifest, by which others name its checkpoint.
+Result<uint32_t> manifestCrc(Env& env, const std::string& path);
 
 /// Reads the manifest and every byte of the other files, and those of the checkpoints that it goes on from.
 /// The error names the file at fault.

@@ -9,6 +9,7 @@
 #include <spdlog/spdlog.h>
 
 #include "common/text/quantity.h"
+#include "server/checkpoint/whole.h"
 
 namespace psd {
 namespace {
@@ -264,9 +265,21 @@ Status Checkpointer::endLog(Manifest& manifest) {
   return {};
 }
 
+Result<std::set<uint64_t>> Checkpointer::partsOfWhole() const {
+  std::set<uint64_t> numbers;
+  if (source_.log) return numbers;  // they would keep the log from being cut off, and go on from its end
+  PSD_ASSIGN_OR_RETURN(const auto whole, readWhole(env_, config_.path));
+  const Partition& partition = source_.store->model().partition;
+  if (!whole || whole->parts.size() != partition.of) return numbers;
+  numbers.insert(whole->parts[partition.index].number);
+  if (!whole->before.empty()) numbers.insert(whole->before[partition.index]);
+  return numbers;
+}
+
 Status Checkpointer::prune() {
+  PSD_ASSIGN_OR_RETURN(const std::set<uint64_t> pinned, partsOfWhole());
   PSD_ASSIGN_OR_RETURN(const uint64_t kept,
-                       pruneCheckpoints(env_, config_.path, config_.keep, source_.damaged));
+                       pruneCheckpoints(env_, config_.path, config_.keep, source_.damaged, pinned));
   if (!source_.log || kept == 0) return {};
   // The log reaches back to the oldest checkpoint, so that any of them can be gone on from.
   PSD_ASSIGN_OR_RETURN(const Manifest oldest, readManifest(env_, checkpointPath(config_.path, kept)));

@@ -92,6 +92,8 @@ class Checkpointer {
   /// Brings the log to the disk when the copies are made, so that they hold no more than it. Where that fails
   /// and nothing was promised of the log, gives it up, and the manifest names none.
   Status endLog(Manifest& manifest);
+  /// The checkpoints here that are parts of one of the whole model, the newest and the one before it.
+  Result<std::set<uint64_t>> partsOfWhole() const;
   /// Removes what `keep` does not keep.
   Status prune();
   /// Shards [first, last) of a checkpoint that are copied before the first of them is written.

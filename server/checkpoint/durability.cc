@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "common/os/random_id.h"
@@ -314,6 +315,45 @@ Result<std::string> Durability::checkpointNow() {
   const DurabilityStatus status = saving->status();
   if (!status.lastCheckpoint) return Error{ErrorCode::shuttingDown, "the daemon is shutting down"};
   return status.lastCheckpoint->path;
+}
+
+Result<NewestPart> Durability::newestPart() {
+  const std::lock_guard alone(*oneAtATime_);  // none is removed meanwhile
+  PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listCheckpoints(env_, config_.path, true));
+  if (numbers.empty()) return Error{ErrorCode::notReady, "there is no checkpoint yet"};
+  const std::string path = checkpointPath(config_.path, numbers.back());
+  PSD_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(env_, path));
+  NewestPart newest{manifest.model.partition, {manifest.number}, manifest.logSegment != 0, {}};
+  newest.name.version = blocksOf(manifest).front()->version.value;
+  PSD_ASSIGN_OR_RETURN(newest.name.crc, manifestCrc(env_, path));
+  PSD_ASSIGN_OR_RETURN(newest.whole, readWhole(env_, config_.path));
+  return newest;
+}
+
+Status Durability::keepWhole(const WholeCheckpoint& whole) {
+  const std::lock_guard alone(*oneAtATime_);  // none is removed meanwhile
+  const auto bad = [](std::string why) { return Status(ErrorCode::invalidArgument, std::move(why)); };
+  PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listCheckpoints(env_, config_.path, true));
+  if (numbers.empty()) return bad("there is no checkpoint yet");
+  PSD_ASSIGN_OR_RETURN(const Manifest newest,
+                       readManifest(env_, checkpointPath(config_.path, numbers.back())));
+  const Partition& own = newest.model.partition;
+  if (whole.parts.size() != own.of) {
+    return bad(fmt::format("the checkpoint of the whole has {} parts, and this daemon is of {}",
+                           whole.parts.size(), own.of));
+  }
+  const CheckpointName& part = whole.parts[own.index];
+  const std::string path = checkpointPath(config_.path, part.number);
+  const bool there = std::ranges::binary_search(numbers, part.number);
+  const auto crc = there ? manifestCrc(env_, path) : Result<uint32_t>(0);
+  PSD_RETURN_IF_ERROR(crc.status());
+  if (!there || *crc != part.crc) {
+    return bad(fmt::format("checkpoint {} is not there any more; a larger durability.keep keeps it longer",
+                           part.number));
+  }
+  PSD_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(env_, path));
+  if (manifest.logSegment != 0) return bad("with durability.type log a daemon goes on from the log's end");
+  return writeWhole(env_, config_.path, whole);
 }
 
 DurabilityStatus Durability::status() const {

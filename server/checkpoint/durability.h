@@ -11,6 +11,7 @@
 #include "server/checkpoint/log_reader.h"
 #include "server/checkpoint/replicated_log.h"
 #include "server/checkpoint/samples_replay.h"
+#include "server/checkpoint/whole.h"
 
 namespace psd {
 
@@ -57,6 +58,11 @@ class Durability {
   void beginSoon(CheckpointSource source);
   /// Takes a checkpoint; gives its path. ErrorCode::notReady before begin(). Blocks.
   Result<std::string> checkpointNow();
+  /// The newest checkpoint. ErrorCode::notReady where there is none. Blocks.
+  Result<NewestPart> newestPart();
+  /// Names a checkpoint of the whole model, of which this daemon's is a part and stays from now on.
+  /// ErrorCode::invalidArgument where it is not there, or is of a log. Blocks.
+  Status keepWhole(const WholeCheckpoint& whole);
   /// The daemon ends, and no update comes any more: saves what is not saved yet. Blocks.
   Status finish();
 

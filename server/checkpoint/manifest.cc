@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <ctime>
 
 #include <fmt/format.h>
@@ -22,7 +21,6 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kConsistencies[] = {"live", "per_shard", "per_group"};
 constexpr std::string_view kManifestFormat = "psd checkpoint";
 constexpr std::string_view kManifestChecksum = "manifest_crc32c";
-constexpr size_t kChecksumDigits = 8;  // of a shard's file
 
 std::vector<std::string> slotNames(const Optimizer& optimizer) {
   std::vector<std::string> names;
@@ -128,11 +126,8 @@ class ManifestReader {
     return in_.text(key, "");
   }
   uint32_t crc(std::string_view key) {
-    const std::string digits = text(key);
-    char* end = nullptr;
-    const uint64_t value = std::strtoull(digits.c_str(), &end, 16);
-    if (digits.size() != kChecksumDigits || *end != '\0') in_.fail(key, "must be eight hexadecimal digits");
-    return static_cast<uint32_t>(value);
+    need(key);
+    return readCrc(in_, key);
   }
   std::vector<ManifestReader> objects(std::string_view key) {
     need(key);

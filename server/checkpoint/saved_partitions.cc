@@ -39,11 +39,34 @@ struct Reach {
 
 }  // namespace
 
-Result<SavedPartitions> SavedPartitions::take(Env& env, const std::vector<std::string>& folders) {
+Result<SavedPartitions> SavedPartitions::take(Env& env, const std::vector<std::string>& folders,
+                                              bool together) {
   SavedPartitions saved(env);
   for (const std::string& folder : folders) PSD_RETURN_IF_ERROR(saved.find(folder));
   PSD_RETURN_IF_ERROR(saved.putTogether());
+  if (together) PSD_RETURN_IF_ERROR(saved.takeWhole());
   return saved;
+}
+
+Status SavedPartitions::takeWhole() {
+  const std::string& lead = parts_.front().folder;
+  PSD_ASSIGN_OR_RETURN(const std::optional<WholeCheckpoint> whole, readWhole(*env_, lead));
+  if (!whole || whole->parts.size() != parts_.size()) {
+    return wrong(quotedPath(lead) + " names no checkpoint of the whole model; psd checkpoint makes one");
+  }
+  for (size_t i = 0; i < parts_.size(); i++) {
+    SavedPartition& part = parts_[i];
+    const std::string path = checkpointPath(part.folder, whole->parts[i].number);
+    PSD_ASSIGN_OR_RETURN(const bool there, env_->exists(path));
+    const auto crc = there ? manifestCrc(*env_, path) : Result<uint32_t>(0);
+    if (!there || !crc.ok() || *crc != whole->parts[i].crc) {
+      return {ErrorCode::io, fmt::format("{} is not there, or another one than {} names of the whole model",
+                                         quotedPath(path), quotedPath(lead))};
+    }
+    PSD_ASSIGN_OR_RETURN(part.checkpoint, openCheckpoint(*env_, path));
+    part.logged = false;
+  }
+  return checkRules();
 }
 
 Status SavedPartitions::find(const std::string& folder) {

@@ -25,9 +25,11 @@ struct SavedPartition {
 class SavedPartitions {
  public:
   /// Takes the folders, `durability.path` of each daemon, in any order, and finds what each daemon would go
-  /// on from, by its rules. ErrorCode::invalidArgument where they are not those of one run, each once;
+  /// on from, by its rules; `together`: in its place its part of the checkpoint of the whole model that the
+  /// lead's folder names. ErrorCode::invalidArgument where they are not those of one run, each once;
   /// ErrorCode::unavailable where a daemon has one. `env` outlives the object. Blocks.
-  static Result<SavedPartitions> take(Env& env, const std::vector<std::string>& folders);
+  static Result<SavedPartitions> take(Env& env, const std::vector<std::string>& folders,
+                                      bool together = false);
 
   /// In the order of the partitions.
   const std::vector<SavedPartition>& parts() const { return parts_; }
@@ -52,6 +54,8 @@ class SavedPartitions {
   /// Whether these are all partitions of one run; finds the whole model, and where each begins.
   Status putTogether();
   Status checkNumbers() const;
+  /// Takes the parts of the checkpoint of the whole model.
+  Status takeWhole();
   Status checkRules() const;
   Status repeatLog(SavedPartition& part, const std::string& scratch);
   /// The plan of the samples as the lead would go on with it.

@@ -1,5 +1,6 @@
 #include "server/checkpoint/sealed_json.h"
 
+#include <cstdlib>
 #include <span>
 
 #include "common/checksum/crc32c.h"
@@ -7,6 +8,8 @@
 
 namespace psd {
 namespace {
+
+constexpr size_t kChecksumDigits = 8;
 
 /// The text after the bytes that the checksum covers.
 std::string sealOf(std::string_view covered, std::string_view key) {
@@ -32,6 +35,14 @@ Result<nlohmann::ordered_json> openSealedJson(std::string_view text, std::string
   auto document = nlohmann::ordered_json::parse(text, nullptr, false);
   if (!document.is_object()) return bad("it is not a JSON object");
   return document;
+}
+
+uint32_t readCrc(ObjectReader& in, std::string_view key) {
+  const std::string digits = in.text(key, "");
+  char* end = nullptr;
+  const uint64_t value = std::strtoull(digits.c_str(), &end, 16);
+  if (digits.size() != kChecksumDigits || *end != '\0') in.fail(key, "must be eight hexadecimal digits");
+  return static_cast<uint32_t>(value);
 }
 
 }  // namespace psd

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
 
+#include "common/config/object_reader.h"
 #include "common/status/status.h"
 
 namespace psd {
@@ -18,5 +20,8 @@ std::string sealJson(const nlohmann::ordered_json& object, std::string_view chec
 /// Reads the document in such a file, the checksum included. The error says what is wrong with it, and names
 /// no file.
 Result<nlohmann::ordered_json> openSealedJson(std::string_view text, std::string_view checksumKey);
+
+/// A CRC-32C in such a file, eight hexadecimal digits.
+uint32_t readCrc(ObjectReader& in, std::string_view key);
 
 }  // namespace psd

@@ -8,8 +8,10 @@
 
 #include "common/config/json_file.h"
 #include "common/safetensors/safetensors.h"
+#include "common/text/text.h"
 #include "server/checkpoint/departed.h"
 #include "server/checkpoint/replay.h"
+#include "server/checkpoint/whole.h"
 #include "server/daemon/saved_files.h"
 
 namespace psd {
@@ -185,6 +187,18 @@ Status inspectDeparted(Env& env, const std::string& path, Findings& out) {
   return {};
 }
 
+Status inspectWhole(Env& env, const std::string& path, Findings& out) {
+  PSD_ASSIGN_OR_RETURN(const std::optional<WholeCheckpoint> whole, readWhole(env, path));
+  if (!whole) return {};
+  out.text += fmt::format(
+      "{}: of {}, of the whole model the checkpoints {}\n", kWholeName, whole->created,
+      joined(whole->parts, ", ", [](const CheckpointName& part) { return std::to_string(part.number); }));
+  out.json["created"] = whole->created;
+  out.json["checkpoints"] = Json::array();
+  for (const CheckpointName& part : whole->parts) out.json["checkpoints"].push_back(part.number);
+  return {};
+}
+
 /// One checkpoint of a folder. Whether it is whole; where it is, also where its log goes on.
 Result<bool> showCheckpoint(Env& env, const std::string& folder, uint64_t number, Findings& out,
                             std::map<uint64_t, uint64_t>& logFrom) {
@@ -223,11 +237,9 @@ Result<bool> showCheckpoint(Env& env, const std::string& folder, uint64_t number
 Status inspectFolder(Env& env, const std::string& path, Findings& out) {
   PSD_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, listCheckpoints(env, path, false));
   PSD_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.list(path));
-  out.json = {{"kind", "folder"},
-              {"checkpoints", Json::array()},
-              {"segments", Json::array()},
-              {"log_errors", Json::array()},
-              {"departed", nullptr}};
+  out.json = {{"kind", "folder"},          {"checkpoints", Json::array()},
+              {"segments", Json::array()}, {"log_errors", Json::array()},
+              {"departed", nullptr},       {"whole", nullptr}};
   Status worst;
   bool whole = false;
   std::map<uint64_t, uint64_t> logFrom;  // of each history: where its oldest whole checkpoint goes on
@@ -257,6 +269,10 @@ Status inspectFolder(Env& env, const std::string& path, Findings& out) {
   if (Status status = inspectDeparted(env, path, departed); !status.ok()) worst = status;
   out.text += departed.text;
   if (!departed.json.is_null()) out.json["departed"] = std::move(departed.json);
+  Findings together;
+  if (Status status = inspectWhole(env, path, together); !status.ok()) worst = status;
+  out.text += together.text;
+  if (!together.json.is_null()) out.json["whole"] = std::move(together.json);
   return worst.ok() && !whole ? noCheckpointIn(path) : worst;
 }
 

@@ -263,6 +263,7 @@ struct RepartitionFlags {
   CLI::App* dividing;
   std::vector<std::string> folders;
   std::string daemons, to;
+  bool together = false;
 
   explicit RepartitionFlags(CLI::App& app)
       : dividing(app.add_subcommand(
@@ -278,6 +279,9 @@ struct RepartitionFlags {
         ->add_option("--to", to, "A new folder: in it partition-0, partition-1, ... are theirs to go on from")
         ->required()
         ->type_name("FOLDER");
+    dividing->add_flag("--whole", together,
+                       "In place of the newest of each daemon the checkpoint of the whole model that psd "
+                       "checkpoint made");
   }
 
   /// The outcome; nothing when the command was not chosen.
@@ -285,7 +289,7 @@ struct RepartitionFlags {
     if (!*dividing) return {};
     const auto count = psd::parseInteger({"--daemons", daemons}, 1, psd::kPartitionsMax);
     if (!count.ok()) return count.status();
-    return psd::repartitionFolders(env, folders, static_cast<uint32_t>(*count), to);
+    return psd::repartitionFolders(env, folders, static_cast<uint32_t>(*count), to, together);
   }
 };
 

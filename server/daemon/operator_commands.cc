@@ -1,6 +1,7 @@
 #include "server/daemon/operator_commands.h"
 
 #include <cstdio>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -10,6 +11,7 @@
 #include "common/safetensors/safetensors.h"
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
+#include "server/checkpoint/manifest.h"
 #include "server/rpc/admin_client.h"
 #include "server/status/status_json.h"
 #include "server/status/status_table.h"
@@ -86,9 +88,65 @@ Status reloadServer(const DaemonCall& call) {
   });
 }
 
+namespace {
+
+Error ofDaemon(size_t index, size_t of, const Error& error) {
+  return {error.code, fmt::format("daemon {} of {}: {}", index, of, error.message)};
+}
+
+/// The newest checkpoints of all daemons as one of the whole model; nothing where logs go on from them.
+Result<std::optional<WholeCheckpoint>> newestOfAll(const DaemonCall& call,
+                                                   const std::vector<Address>& addresses) {
+  WholeCheckpoint whole;
+  whole.created = utcNow();
+  for (size_t i = 0; i < addresses.size(); i++) {
+    const auto part = fetchNewestPart(addresses[i], call.timeout, call.credentials);
+    if (!part.ok()) return ofDaemon(i, addresses.size(), part.error());
+    if (part->logged) return std::optional<WholeCheckpoint>();
+    const Partition wanted{static_cast<uint32_t>(i), static_cast<uint32_t>(addresses.size())};
+    if (part->partition != wanted) {
+      return ofDaemon(
+          i, addresses.size(),
+          {ErrorCode::modelMismatch, "its newest checkpoint is of " + part->partition.toString()});
+    }
+    whole.parts.push_back(part->name);
+    if (i > 0 || !part->whole) continue;
+    for (const CheckpointName& before : part->whole->parts) whole.before.push_back(before.number);
+  }
+  if (whole.before.size() != whole.parts.size()) whole.before.clear();
+  return std::optional(std::move(whole));
+}
+
+/// Makes the newest checkpoints of all daemons one of the whole model: all others keep their parts of it, and
+/// of the one before, when the lead names it.
+Status commitWhole(const DaemonCall& call, const std::vector<Address>& addresses) {
+  PSD_ASSIGN_OR_RETURN(const auto whole, newestOfAll(call, addresses));
+  if (!whole) return {};
+  for (size_t i = addresses.size(); i-- > 0;) {
+    const Status kept = keepWhole(addresses[i], *whole, call.timeout, call.credentials);
+    if (!kept.ok()) return ofDaemon(i, addresses.size(), kept.error());
+  }
+  std::printf("these are a checkpoint of the whole model: %s\n",
+              joined(whole->parts, ", ", [](const CheckpointName& part) {
+                return std::to_string(part.number);
+              }).c_str());
+  return {};
+}
+
+}  // namespace
+
 Status checkpointServer(const DaemonCall& call) {
-  return changeAll(
-      call, [&](const Address& address) { return takeCheckpoint(address, call.timeout, call.credentials); });
+  PSD_ASSIGN_OR_RETURN(const std::vector<Address> addresses, servingAll(call));
+  PSD_RETURN_IF_ERROR(changeAll(call, [&](const Address& address) -> Result<std::string> {
+    auto taken = takeCheckpoint(address, call.timeout, call.credentials);
+    if (taken.ok() || addresses.size() == 1) return taken;
+    return Error{taken.error().code, address.toString() + ": " + taken.message()};
+  }));
+  if (addresses.size() == 1) return {};
+  const Status committed = commitWhole(call, addresses);
+  if (committed.ok()) return {};
+  return {committed.error().code,
+          committed.message() + "; the checkpoints above are not one of the whole model"};
 }
 
 Status switchServer(const DaemonCall& call) {

@@ -27,7 +27,8 @@ Status printHotRows(const DaemonCall& call, bool json);
 /// `psd reload`: the daemon reads its configuration again. Prints what has changed.
 Status reloadServer(const DaemonCall& call);
 
-/// `psd checkpoint`: the daemon takes one now. Prints its path.
+/// `psd checkpoint`: the daemon takes one now. Prints its path. Of several daemons each takes one; without a
+/// log these are then one of the whole model.
 Status checkpointServer(const DaemonCall& call);
 
 /// `psd switch`: the standby becomes the primary, and the daemon its standby.

@@ -46,7 +46,8 @@ std::string describe(const WrittenPartition& part) {
 
 }  // namespace
 
-Status repartitionFolders(Env& env, std::vector<std::string> folders, uint32_t daemons, std::string to) {
+Status repartitionFolders(Env& env, std::vector<std::string> folders, uint32_t daemons, std::string to,
+                          bool together) {
   PSD_RETURN_IF_ERROR(initLogging({}));  // what is damaged, and how far a log goes
   for (std::string& folder : folders) folder = withoutLastSlash(std::move(folder));
   to = withoutLastSlash(std::move(to));
@@ -54,7 +55,7 @@ Status repartitionFolders(Env& env, std::vector<std::string> folders, uint32_t d
     return {ErrorCode::invalidArgument, "--to: expected the name of a new folder"};
   }
   PSD_RETURN_IF_ERROR(checkFolders(env, folders));
-  PSD_ASSIGN_OR_RETURN(SavedPartitions saved, SavedPartitions::take(env, folders));
+  PSD_ASSIGN_OR_RETURN(SavedPartitions saved, SavedPartitions::take(env, folders, together));
   std::vector<std::string> found;
   for (const SavedPartition& part : saved.parts()) found.push_back(describe(part));
   PSD_ASSIGN_OR_RETURN(const Repartitioned done, repartition(env, saved, daemons, to));

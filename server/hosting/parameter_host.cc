@@ -163,15 +163,28 @@ kj::Promise<Status> ParameterHost::keepFinishedRanks(Departed departed) {
       });
 }
 
+Status ParameterHost::checkKeeps() const {
+  if (config_->durability.enabled()) return {};
+  return {ErrorCode::invalidArgument,
+          "durability.type is none: this daemon keeps no checkpoints; set checkpoint or log and "
+          "durability.path, and start it anew"};
+}
+
 kj::Promise<Result<std::string>> ParameterHost::checkpointNow() {
   using Outcome = Result<std::string>;
-  if (!config_->durability.enabled()) {
-    return Outcome(ErrorCode::invalidArgument,
-                   "durability.type is none: this daemon keeps no checkpoints; set checkpoint or log and "
-                   "durability.path, and start it anew");
-  }
+  if (Status keeps = checkKeeps(); !keeps.ok()) return Outcome(keeps.error());
   if (!models_->ready()) return Outcome(ErrorCode::notReady, "the model has no values yet");
   return askedCheckpoints_.ask();
+}
+
+kj::Promise<Result<NewestPart>> ParameterHost::newestPart() {
+  if (Status keeps = checkKeeps(); !keeps.ok()) return Result<NewestPart>(keeps.error());
+  return background_.run<Result<NewestPart>>([this] { return durability_->newestPart(); });
+}
+
+kj::Promise<Status> ParameterHost::keepWhole(WholeCheckpoint whole) {
+  if (Status keeps = checkKeeps(); !keeps.ok()) return keeps;
+  return background_.run<Status>([this, whole = std::move(whole)] { return durability_->keepWhole(whole); });
 }
 
 void ParameterHost::fillStatus(DaemonStatus& status) const {

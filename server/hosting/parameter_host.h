@@ -74,6 +74,9 @@ class ParameterHost final : public Hosting {
   /// Takes a checkpoint that begins after the call; gives its path. ErrorCode::invalidArgument without
   /// durability, notReady before there is something to save.
   kj::Promise<Result<std::string>> checkpointNow();
+  /// Durability::newestPart() and keepWhole(). ErrorCode::invalidArgument without durability.
+  kj::Promise<Result<NewestPart>> newestPart();
+  kj::Promise<Status> keepWhole(WholeCheckpoint whole);
   /// Saves what `durability` has not saved yet. Blocks; when no update comes any more.
   Status saveLast() { return durability_->finish(); }
   /// The next daemon begins a run of its own. Blocks.
@@ -115,6 +118,8 @@ class ParameterHost final : public Hosting {
   };
 
   Process* find(ProcessId id);
+  /// Whether there is a folder for checkpoints. ErrorCode::invalidArgument.
+  Status checkKeeps() const;
 
   std::shared_ptr<const DaemonConfig> config_;
   const std::vector<std::shared_ptr<Backend>> backends_;

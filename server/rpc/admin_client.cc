@@ -168,6 +168,44 @@ Result<std::string> takeCheckpoint(const Address& address, std::chrono::millisec
       });
 }
 
+namespace {
+
+Result<NewestPart> readPart(schema::NewestCheckpoint::Reader in) {
+  PSD_RETURN_IF_ERROR(wire::readStatus(in.getStatus()));
+  NewestPart part{
+      {in.getPartition(), in.getOf()}, {in.getNumber(), in.getVersion(), in.getCrc()}, in.getLogged(), {}};
+  if (in.getWhole().size() == 0) return part;
+  PSD_ASSIGN_OR_RETURN(part.whole,
+                       parseWhole(std::string_view(in.getWhole().cStr()), std::string(kWholeName)));
+  return part;
+}
+
+}  // namespace
+
+Result<NewestPart> fetchNewestPart(const Address& address, std::chrono::milliseconds timeout,
+                                   const Credentials& credentials) {
+  return withAdmin<NewestPart>(
+      address, credentials, timeout, [](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+        return admin.newestCheckpointRequest().send().then(
+            [](capnp::Response<schema::NewestCheckpoint> response) { return readPart(response); });
+      });
+}
+
+Status keepWhole(const Address& address, const WholeCheckpoint& whole, std::chrono::milliseconds timeout,
+                 const Credentials& credentials) {
+  return withAdmin<bool>(address, credentials, timeout,
+                         [&whole](schema::Admin::Client admin, capnp::TwoPartyClient&) {
+                           auto request = admin.keepWholeRequest();
+                           request.setDocument(formatWhole(whole).c_str());
+                           return request.send().then(
+                               [](capnp::Response<schema::Admin::KeepWholeResults> response) -> Result<bool> {
+                                 PSD_RETURN_IF_ERROR(wire::readStatus(response.getStatus()));
+                                 return true;
+                               });
+                         })
+      .status();
+}
+
 Result<std::string> removeTrainer(const Address& address, Rank rank, std::chrono::milliseconds timeout,
                                   const Credentials& credentials) {
   return withAdmin<std::string>(

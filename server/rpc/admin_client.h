@@ -9,6 +9,7 @@
 #include "common/os/address.h"
 #include "common/status/status.h"
 #include "common/types/ids.h"
+#include "server/checkpoint/whole.h"
 #include "server/rpc/live_model.h"
 
 namespace psd {
@@ -36,6 +37,14 @@ Result<std::string> reloadDaemon(const Address& address, std::chrono::millisecon
 /// Lets the daemon take a checkpoint; gives its path.
 Result<std::string> takeCheckpoint(const Address& address, std::chrono::milliseconds timeout,
                                    const Credentials& credentials);
+
+/// The daemon's newest checkpoint.
+Result<NewestPart> fetchNewestPart(const Address& address, std::chrono::milliseconds timeout,
+                                   const Credentials& credentials);
+
+/// Lets the daemon name a checkpoint of the whole model, and keep its part.
+Status keepWhole(const Address& address, const WholeCheckpoint& whole, std::chrono::milliseconds timeout,
+                 const Credentials& credentials);
 
 /// Ends the session of the rank's trainer; gives who that was, for people.
 Result<std::string> removeTrainer(const Address& address, Rank rank, std::chrono::milliseconds timeout,

@@ -26,6 +26,35 @@ kj::Promise<void> AdminService::checkpoint(CheckpointContext context) {
   });
 }
 
+kj::Promise<void> AdminService::newestCheckpoint(NewestCheckpointContext context) {
+  context.releaseParams();
+  return administration_.newestPart().then([context](Result<NewestPart> newest) mutable {
+    auto results = context.getResults();
+    wire::writeStatus(newest.status(), results.initStatus());
+    if (!newest.ok()) return;
+    results.setPartition(newest->partition.index);
+    results.setOf(newest->partition.of);
+    results.setNumber(newest->name.number);
+    results.setVersion(newest->name.version);
+    results.setCrc(newest->name.crc);
+    results.setLogged(newest->logged);
+    if (newest->whole) results.setWhole(formatWhole(*newest->whole).c_str());
+  });
+}
+
+kj::Promise<void> AdminService::keepWhole(KeepWholeContext context) {
+  const auto text = context.getParams().getDocument();
+  auto whole = parseWhole({text.cStr(), text.size()}, std::string(kWholeName));
+  context.releaseParams();
+  if (!whole.ok()) {
+    wire::writeStatus({ErrorCode::invalidArgument, whole.message()}, context.getResults().initStatus());
+    return kj::READY_NOW;
+  }
+  return administration_.keepWhole(*std::move(whole)).then([context](Status kept) mutable {
+    wire::writeStatus(kept, context.getResults().initStatus());
+  });
+}
+
 kj::Promise<void> AdminService::removeTrainer(RemoveTrainerContext context) {
   const Rank rank{context.getParams().getRank()};
   context.releaseParams();

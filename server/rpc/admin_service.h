@@ -16,6 +16,8 @@ class AdminService final : public CountedService<schema::Admin> {
  protected:
   kj::Promise<void> reload(ReloadContext context) override;
   kj::Promise<void> checkpoint(CheckpointContext context) override;
+  kj::Promise<void> newestCheckpoint(NewestCheckpointContext context) override;
+  kj::Promise<void> keepWhole(KeepWholeContext context) override;
   kj::Promise<void> removeTrainer(RemoveTrainerContext context) override;
   kj::Promise<void> set(SetContext context) override;
   kj::Promise<void> events(EventsContext context) override;

@@ -43,6 +43,16 @@ class Administration {
   kj::Promise<Result<std::string>> checkpoint() {
     return control_.run([](Coordinator&, ParameterHost& host) { return host.checkpointNow(); });
   }
+  /// The newest checkpoint of this daemon.
+  kj::Promise<Result<NewestPart>> newestPart() {
+    return control_.run([](Coordinator&, ParameterHost& host) { return host.newestPart(); });
+  }
+  /// Names a checkpoint of the whole model, of which this daemon has a part.
+  kj::Promise<Status> keepWhole(WholeCheckpoint whole) {
+    return control_.run([whole = std::move(whole)](Coordinator&, ParameterHost& host) mutable {
+      return host.keepWhole(std::move(whole));
+    });
+  }
   /// Ends the session of the rank's trainer and lets its process not in again; names it for people.
   kj::Promise<Result<std::string>> removeTrainer(Rank rank) {
     return control_.run(

@@ -43,6 +43,7 @@ class SeveralDaemons(ProcessTest):
         trainers = [self.train(self.addresses[0], rank, 2, data="synthetic:300", more=("--data-plan", "dynamic", "--batch-size", 7)) for rank in range(2)]
         for trainer in trainers:
             self.assert_ends(trainer)
+        self.assertNotIn("whole", self.psd("checkpoint", "--server", self.addresses[0]))  # logs go on from each
         for daemon in daemons:
             self.assert_stops(daemon)
         self.assertIn("all epochs are done: 300 samples", daemons[0].err)
@@ -70,7 +71,7 @@ class SeveralDaemons(ProcessTest):
         self.assertEqual(changed.count("optimizer.lr"), 2, changed)
         for daemon in daemons:
             self.assertIn("lr=0.001", daemon.status()["optimizer"])
-        paths = self.psd("checkpoint", "--server", other).split()
+        paths = self.psd("checkpoint", "--server", other).splitlines()[:2]
         self.assertEqual([path.split("/")[-2] for path in paths], ["saved-0", "saved-1"])
         self.assertIn("reload", self.psd("reload", "--help"))
 
@@ -110,6 +111,35 @@ class SeveralDaemons(ProcessTest):
         self.assert_ends(following)
         self.assertEqual(following.out.count("  stopping  "), 2, following.out)
         self.assertIn("daemon 1 of 2 is followed no longer: ", following.err)
+
+    def test_a_checkpoint_of_the_whole(self):
+        settings = {"policy": "locked", "durability__keep": 1, "durability__every_seconds": 0, "durability__every_updates": 2}
+        daemons, saved = self.several(2, durable="checkpoint", **settings), [self.folder / f"saved-{i}" for i in range(2)]
+        self.assert_ends(self.train(self.addresses[0], steps=3))
+        said = self.psd("checkpoint", "--server", daemons[1].address).splitlines()
+        numbers = [int(path.rpartition("-")[2]) for path in said[:2]]
+        self.assertEqual(said[2], f"these are a checkpoint of the whole model: {numbers[0]}, {numbers[1]}")
+        before = self.export(daemons[0], "before.safetensors")
+        self.assert_ends(self.train(self.addresses[0], steps=9))
+        daemons[1].until_status("it has taken another one", lambda status: status["durability"]["checkpoints"] > numbers[1])
+        daemons[1].kill()
+        daemons[1] = self.one(1, policy="locked")  # which keeps none
+        complaint = self.psd("checkpoint", "--server", daemons[0].address, status=2)
+        self.assertIn(f"{self.addresses[1]}: durability.type is none", complaint)
+        for daemon in daemons:
+            daemon.kill()
+        for folder, number in zip(saved, numbers):
+            shown = json.loads(self.psd("inspect", "--json", folder))
+            self.assertEqual(shown["whole"]["checkpoints"], numbers)
+            self.assertIn(number, [each["number"] for each in shown["checkpoints"] if each["whole"]])
+            self.assertIn(f"of the whole model the checkpoints {numbers[0]}, {numbers[1]}", self.psd("inspect", folder))
+        self.assert_ends(self.repartition(*saved, "--whole", "--daemons", 1, "--to", "one"))
+        self.psd("export", "one/partition-0", "--to", "after.safetensors")
+        self.assertEqual(safetensors(self.folder / "after.safetensors"), before)
+        shutil.rmtree(saved[1] / f"checkpoint-{numbers[1]:010}")
+        self.assert_fails(self.repartition(*saved, "--whole", "--daemons", 1, "--to", "two"), "is not there, or another one than ")
+        (saved[0] / "whole.json").unlink()
+        self.assert_fails(self.repartition(*saved, "--whole", "--daemons", 1, "--to", "two"), "names no checkpoint of the whole model")
 
     def test_where_one_does_not_answer_nothing_changes(self):
         daemons = self.several(policy="locked")
