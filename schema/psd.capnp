@@ -496,8 +496,8 @@ interface Admin {
   keepWhole @10 (document :Text) -> (status :Acknowledgement);
   # A checkpoint of the whole model, of all daemons that serve it: `document` is the text of whole.json in
   # docs/checkpoint_format.md. Answered when it is on the disk; what it names of this daemon stays until another document takes its
-  # place. In the lead that is what makes it count. invalidArgument: it is no such document, of another number of daemons, or the
-  # checkpoint that it names of this one is not there, or goes on with a log.
+  # place. In the lead that is what makes it count. invalidArgument: it is no such document, or of another number of daemons, or a log
+  # goes on from the checkpoint that it names of this one. unavailable: that is not there any more.
 
   removeTrainer @3 (rank :UInt32) -> (status :Acknowledgement, removed :Text);
   # Ends the session of the trainer with that rank. It counts as lost, and that process is not let in again; another one may take

@@ -348,8 +348,9 @@ Status Durability::keepWhole(const WholeCheckpoint& whole) {
   const auto crc = there ? manifestCrc(env_, path) : Result<uint32_t>(0);
   PSD_RETURN_IF_ERROR(crc.status());
   if (!there || *crc != part.crc) {
-    return bad(fmt::format("checkpoint {} is not there any more; a larger durability.keep keeps it longer",
-                           part.number));
+    return {ErrorCode::unavailable,
+            fmt::format("checkpoint {} is not there any more; a larger durability.keep keeps it longer",
+                        part.number)};
   }
   PSD_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(env_, path));
   if (manifest.logSegment != 0) return bad("with durability.type log a daemon goes on from the log's end");

@@ -61,7 +61,7 @@ class Durability {
   /// The newest checkpoint. ErrorCode::notReady where there is none. Blocks.
   Result<NewestPart> newestPart();
   /// Names a checkpoint of the whole model, of which this daemon's is a part and stays from now on.
-  /// ErrorCode::invalidArgument where it is not there, or is of a log. Blocks.
+  /// ErrorCode::unavailable where it is not there, invalidArgument where it has a log. Blocks.
   Status keepWhole(const WholeCheckpoint& whole);
   /// The daemon ends, and no update comes any more: saves what is not saved yet. Blocks.
   Status finish();

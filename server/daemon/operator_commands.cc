@@ -136,12 +136,9 @@ Status commitWhole(const DaemonCall& call, const std::vector<Address>& addresses
 }  // namespace
 
 Status checkpointServer(const DaemonCall& call) {
+  PSD_RETURN_IF_ERROR(changeAll(
+      call, [&](const Address& address) { return takeCheckpoint(address, call.timeout, call.credentials); }));
   PSD_ASSIGN_OR_RETURN(const std::vector<Address> addresses, servingAll(call));
-  PSD_RETURN_IF_ERROR(changeAll(call, [&](const Address& address) -> Result<std::string> {
-    auto taken = takeCheckpoint(address, call.timeout, call.credentials);
-    if (taken.ok() || addresses.size() == 1) return taken;
-    return Error{taken.error().code, address.toString() + ": " + taken.message()};
-  }));
   if (addresses.size() == 1) return {};
   const Status committed = commitWhole(call, addresses);
   if (committed.ok()) return {};
