@@ -183,10 +183,11 @@ Result<std::optional<Checkpointer::Report>> Checkpointer::write(uint64_t number)
     }
     PSD_RETURN_IF_ERROR(writeRows(span, rows, manifest, writer, report.pauseSeconds));
   }
+  // Before the log is brought to the disk: what is done by now is in it.
+  manifest.samples = samples();
   PSD_RETURN_IF_ERROR(endLog(manifest));
   if (source_.groups() != groups) return std::optional<Report>();
   manifest.consistency = consistencyOf(manifest, groups);
-  manifest.samples = samples();
   const bool anyGoesOn = std::ranges::any_of(
       manifest.rowShards, [](const ManifestRowShard& shard) { return shard.since.has_value(); });
   if (anyGoesOn) manifest.base = base_->name;

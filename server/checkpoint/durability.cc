@@ -215,8 +215,32 @@ Status Durability::begin(CheckpointSource source) {
 
 void Durability::beginSoon(CheckpointSource source) {
   const std::lock_guard one(beginning_);
+  if (saves(*source.store)) return;
   static_cast<void>(beginWith(std::move(source)));
   if (const auto saving = checkpointer()) saving->takeSoon();
+}
+
+bool Durability::saves(const ParameterStore& store) const {
+  const std::lock_guard hold(mutex_);
+  return checkpointer_ && source_ && source_->store.get() == &store;
+}
+
+void Durability::stop() {
+  const std::lock_guard one(beginning_);
+  setCheckpointer(nullptr);
+  if (replicated_) replicated_->setDisk(nullptr);
+  const std::lock_guard hold(mutex_);
+  source_.reset();
+  log_.reset();
+}
+
+Status Durability::flushLog() {
+  std::shared_ptr<LogWriter> log;
+  {
+    const std::lock_guard hold(mutex_);
+    log = log_;
+  }
+  return log ? log->flush() : Status(ErrorCode::notReady, "there is no log");
 }
 
 bool Durability::beginWith(CheckpointSource source) {

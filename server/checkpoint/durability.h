@@ -54,8 +54,13 @@ class Durability {
   /// where that fails it is tried again by itself. Blocks.
   Status begin(CheckpointSource source);
   /// begin() that does not wait for that first checkpoint: what is pushed until then counts on the daemon
-  /// that this one was the standby of having been gone, and on none dying again.
+  /// that this one was the standby of having been gone, and on none dying again. Nothing where this store is
+  /// saved already.
   void beginSoon(CheckpointSource source);
+  /// Ends the saving of what begin() was given, and keeps nothing of it in memory. Blocks.
+  void stop();
+  /// Brings what was logged until now to the disk; an Error where there is no log, or it is broken. Blocks.
+  Status flushLog();
   /// Takes a checkpoint; gives its path. ErrorCode::notReady before begin(). Blocks.
   Result<std::string> checkpointNow();
   /// The newest checkpoint. ErrorCode::notReady where there is none. Blocks.
@@ -69,7 +74,8 @@ class Durability {
   /// The trainers that an earlier daemon, whose work this one continues, saw come and go. A damaged file is
   /// told of in the log; a file that cannot be read is an Error. Blocks.
   Result<std::optional<Departed>> departed() const;
-  /// Keeps for a daemon after this one which trainers have come and gone. Blocks.
+  /// Keeps for a daemon after this one which trainers have come and gone; nothing after
+  /// forgetFinishedRanks(). Blocks.
   Status keepFinishedRanks(const Departed& departed);
   /// Forgets which trainers have come and gone: the next daemon begins a run of its own. Blocks.
   Status forgetFinishedRanks();
@@ -96,6 +102,7 @@ class Durability {
   /// Begins to save; a log is in use when it returns. Gives whether a first checkpoint is to be taken.
   bool beginWith(CheckpointSource source);
   std::shared_ptr<Checkpointer> checkpointer() const;
+  bool saves(const ParameterStore& store) const;
   /// Sets checkpointer_, and returns the one that was there before.
   std::shared_ptr<Checkpointer> setCheckpointer(std::shared_ptr<Checkpointer> checkpointer);
 

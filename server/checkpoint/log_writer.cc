@@ -262,8 +262,7 @@ void LogWriter::fail(const Status& status, uint64_t updates) {
   pending_.clear();
   pendingFrom_ = next_;
   spdlog::error(
-      "the log is broken: {}; training goes on, but what is pushed now is lost if the daemon dies "
-      "before the next checkpoint",
+      "the log is broken: {}; what is pushed from now on is not on the disk before the next checkpoint",
       error_);
 }
 
@@ -277,9 +276,24 @@ std::vector<LogWriter::Fulfiller> LogWriter::takeServed() {
 }
 
 void LogWriter::based() {
+  std::vector<Fulfiller> served;
+  {
+    std::lock_guard hold(mutex_);
+    based_ = true;
+    if (!broken_) {
+      error_.clear();
+      served.swap(baseWaiters_);
+    }
+  }
+  for (Fulfiller& waiter : served) waiter->fulfill();
+}
+
+kj::Promise<void> LogWriter::whenBased() {
   std::lock_guard hold(mutex_);
-  based_ = true;
-  if (!broken_) error_.clear();
+  if (based_ && !broken_) return kj::READY_NOW;
+  auto waiter = kj::newPromiseAndCrossThreadFulfiller<void>();
+  baseWaiters_.push_back(kj::mv(waiter.fulfiller));
+  return kj::mv(waiter.promise);
 }
 
 bool LogWriter::isBased() const {

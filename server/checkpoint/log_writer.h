@@ -56,6 +56,9 @@ class LogWriter final : public UpdateLog {
   /// A checkpoint is finished that the log goes on from since rotate(): what a broken log did not take is in
   /// it. Or the log goes on from one that was there before.
   void based();
+  /// Resolves, on the calling loop, once all that was appended and got durable until now is gone on from: at
+  /// once, but for a log that is broken, or has no checkpoint that leads to it yet, once that is mended.
+  kj::Promise<void> whenBased();
   /// Whether a checkpoint leads to what is appended. Else nothing is promised of it: status() says so.
   bool isBased() const;
   /// The checkpoint to go on from was not finished. Where no other one leads to this history it is of no use
@@ -109,6 +112,7 @@ class LogWriter final : public UpdateLog {
   uint64_t next_;           // number of the next record
   uint64_t durable_;        // all below are on the disk
   std::vector<std::pair<uint64_t, Fulfiller>> waiters_;
+  std::vector<Fulfiller> baseWaiters_;  // for based()
   bool broken_ = false;
   bool ending_ = false;
   bool rotate_ = false;

@@ -96,6 +96,11 @@ Status Replayer::fits(const LogRecord& record) const {
 }
 
 Status Replayer::runAll(std::vector<LogRecord> records) {
+  std::optional<ShardLock::Guard> together;
+  if (scope_) {
+    const uint32_t group = store_.block(records.front().shard.value).group();
+    if (const auto& lock = groupLocks_[group]) together.emplace(lock->acquire().wait(*scope_));
+  }
   for (const LogRecord& record : records) PSD_RETURN_IF_ERROR(run(record));
   return {};
 }
@@ -108,7 +113,12 @@ uint64_t Replayer::unfinished() const {
 
 Status Replayer::run(const LogRecord& record) {
   updates_++;
+  PSD_RETURN_IF_ERROR(runNew(record));
   if (samples_) samples_->update(record.shard, record.sources);
+  return {};
+}
+
+Status Replayer::runNew(const LogRecord& record) {
   const uint64_t at = reached(record.shard.value);
   if (record.scalars.number <= at) return {};
   if (until_ && record.scalars.number > until_->value) return {};
@@ -133,6 +143,8 @@ uint64_t Replayer::reached(uint32_t block) const {
 
 Status Replayer::make(const LogRecord& record) {
   ParameterBlock& block = store_.block(record.shard.value);
+  std::optional<ShardLock::Guard> guard;
+  if (scope_) guard.emplace(block.lock().acquire().wait(*scope_));
   const Gradient gradient = record.gradient();
   UpdateScalars scalars = record.scalars;
   scalars.number = block.version().value + 1;

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <kj/async.h>
 
 #include "server/checkpoint/log_reader.h"
 #include "server/checkpoint/replay_choice.h"
@@ -45,6 +48,14 @@ class Replayer {
     watcher_ = watcher;
   }
 
+  /// From now on each update is made with the lock of its block held, and one of several shards with that of
+  /// its group (by group; null: none): others copy the store meanwhile. `scope`, of the calling thread,
+  /// outlives this.
+  void lockWith(kj::WaitScope& scope, std::vector<std::shared_ptr<ShardLock>> groupLocks) {
+    scope_ = &scope;
+    groupLocks_ = std::move(groupLocks);
+  }
+
   /// Blocks. An update that the shard has already is passed over; one that leaves a gap, or does not fit the
   /// store, is an Error. An update of several shards is held back until its last part comes: where a daemon
   /// died in between nobody was told of it, and it is made anew or not at all.
@@ -63,6 +74,7 @@ class Replayer {
   /// Whether the record's gradient is one of its block.
   Status fits(const LogRecord& record) const;
   Status run(const LogRecord& record);
+  Status runNew(const LogRecord& record);
   Status make(const LogRecord& record);
   Result<std::span<const float>> weightsOf(Shard& shard);
   /// Applies an update to the elements of the shard that lack it.
@@ -75,6 +87,8 @@ class Replayer {
   const std::optional<Version> until_;
   SamplesReplay* const samples_;
   Lanes lanes_;
+  kj::WaitScope* scope_ = nullptr;  // null: nobody else uses the store
+  std::vector<std::shared_ptr<ShardLock>> groupLocks_;
   ReplayChoice* choice_ = nullptr;    // null: all
   ReplayWatcher* watcher_ = nullptr;  // null: nobody
   std::vector<uint64_t> passed_;      // updates of each block that were not chosen

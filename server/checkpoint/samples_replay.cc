@@ -17,10 +17,12 @@ bool shardHolds(const ManifestBlock& shard, const SampleDeal& deal) {
 
 }  // namespace
 
-SamplesReplay::SamplesReplay(const Manifest& manifest)
-    : shards_(manifest.shards.size() + manifest.rowShards.size()) {
+SamplesReplay::SamplesReplay(const Manifest& manifest, std::shared_ptr<GuardedSamples> plan)
+    : shards_(manifest.shards.size() + manifest.rowShards.size()), plan_(std::move(plan)) {
+  *plan_->lockExclusive() = manifest.samples
+                                ? SamplePlan::restore(*manifest.samples).value()  // parseManifest() has tried
+                                : SamplePlan();
   if (!manifest.samples) return;
-  plan_ = SamplePlan::restore(*manifest.samples).value();  // parseManifest() has tried
   for (const ManifestBlock* block : blocksOf(manifest)) {
     for (const PushedRange& range : block->pushed.ranges()) {
       for (const AppliedPush& push : range.pushes) {
@@ -43,22 +45,24 @@ SamplesReplay::SamplesReplay(const Manifest& manifest)
 }
 
 void SamplesReplay::hold(const Key& key, ShardId shard) {
-  if (!plan_.away().contains(key)) return;
+  auto plan = plan_->lockExclusive();
+  if (!plan->away().contains(key)) return;
   std::set<ShardId>& holders = holders_[key];
   holders.insert(shard);
   if (holders.size() < shards_) return;
-  plan_.doneAway(key);
+  plan->doneAway(key);
   holders_.erase(key);
 }
 
 Status SamplesReplay::deal(const LoggedDeal& logged) {
   // Samples that are left of an earlier plan are nobody's.
-  if (logged.plan.number < plan_.terms().number) return {};
-  if (logged.plan.number > plan_.terms().number) {
-    PSD_RETURN_IF_ERROR(plan_.begin(logged.plan));
+  auto plan = plan_->lockExclusive();
+  if (logged.plan.number < plan->terms().number) return {};
+  if (logged.plan.number > plan->terms().number) {
+    PSD_RETURN_IF_ERROR(plan->begin(logged.plan));
     holders_.clear();
   }
-  return plan_.dealAgain(logged.deal);
+  return plan->dealAgain(logged.deal);
 }
 
 void SamplesReplay::update(ShardId shard, std::span<const UpdateSource> sources) {
@@ -72,8 +76,9 @@ void SamplesReplay::update(ShardId shard, std::span<const UpdateSource> sources)
 
 SamplePlan SamplesReplay::finish() && {
   // A push that a shard has not, and has a later one of its trainer, was dropped there.
+  SamplePlan plan = *plan_->lockExclusive();
   std::vector<Key> over;
-  for (const auto& [key, range] : plan_.away()) {
+  for (const auto& [key, range] : plan.away()) {
     const auto& [process, step] = key;
     const auto holders = holders_.find(key);
     bool decided = true;
@@ -86,12 +91,12 @@ SamplePlan SamplesReplay::finish() && {
   }
   for (const Key& key : over) {
     if (holders_.contains(key)) {
-      plan_.doneAway(key);
+      plan.doneAway(key);
     } else {
-      plan_.giveBackAway(key);
+      plan.giveBackAway(key);
     }
   }
-  return std::move(plan_);
+  return plan;
 }
 
 }  // namespace psd

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <utility>
@@ -14,7 +15,9 @@ namespace psd {
 /// checkpoint says of them and then, record by record, the log. Owned by one thread.
 class SamplesReplay {
  public:
-  explicit SamplesReplay(const Manifest& manifest);
+  /// `plan`: where the plan is kept, for whoever saves it meanwhile.
+  explicit SamplesReplay(const Manifest& manifest,
+                         std::shared_ptr<GuardedSamples> plan = std::make_shared<GuardedSamples>());
 
   /// The records of the log that goes on from the checkpoint, in order; also of updates that its shards have
   /// already.
@@ -29,7 +32,7 @@ class SamplesReplay {
   void hold(const Key& key, ShardId shard);
 
   const size_t shards_;
-  SamplePlan plan_;
+  std::shared_ptr<GuardedSamples> plan_;
   std::map<Key, std::set<ShardId>> holders_;                   // of what is away, where not all do
   std::map<std::pair<ShardId, TrainerProcess>, Step> newest_;  // push that a shard holds
 };

@@ -431,6 +431,13 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   if (config.engine) {
     config.replication = readReplication(in.object("replication"));
     checkReplicated(in, config);
+    const bool disk = config.replication.wait == ReplicationConfig::Wait::standbyAndDisk;
+    if (disk && config.durability.type != DurabilityConfig::Type::log) {
+      in.fail(
+          "replication.wait",
+          "\"standby_and_disk\" waits for the log on the disk, so it goes with durability.type log, not " +
+              std::string(durabilityName(config.durability.type)));
+    }
   } else {
     in.refuse("replication", "goes with `engine`: without one a daemon has no standby");
   }

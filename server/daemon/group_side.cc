@@ -40,6 +40,14 @@ std::vector<Address> reachableAt(const std::vector<Address>& listen, const Repli
   return out;
 }
 
+/// `replication.wait` of a configuration; empty: it has none.
+std::string waitIn(const Json& config) {
+  const auto replication = config.find("replication");
+  if (replication == config.end() || !replication->is_object()) return "";
+  const auto wait = replication->find("wait");
+  return wait != replication->end() && wait->is_string() ? wait->get<std::string>() : "";
+}
+
 /// Who saved what is in a folder.
 Result<Continued> readMark(Env& env, const std::string& path) {
   PSD_ASSIGN_OR_RETURN(const std::string text, readText(env, path, kMarkBytesMax, "the mark of a primary"));
@@ -48,10 +56,11 @@ Result<Continued> readMark(Env& env, const std::string& path) {
   if (in.text("format", "") != kMarkFormat) in.fail("format", "must be \"" + std::string(kMarkFormat) + "\"");
   const std::string daemon = in.text("daemon", "");
   Continued mark;
-  mark.epoch = in.integer("epoch", 0, 1, UINT64_MAX);
+  mark.standby = in.boolean("standby", false);
+  mark.epoch = in.integer("epoch", 0, mark.standby ? 0 : 1, UINT64_MAX);
   in.text(kMarkChecksum, "");
   const auto [end, error] =
-      std::from_chars(daemon.data(), daemon.data() + daemon.size(), mark.primary.value, 16);
+      std::from_chars(daemon.data(), daemon.data() + daemon.size(), mark.daemon.value, 16);
   if (error != std::errc() || end != daemon.data() + daemon.size()) {
     in.fail("daemon", "must be a number of 16 hexadecimal digits");
   }
@@ -87,7 +96,11 @@ Result<std::unique_ptr<ServerGroup>> GroupSide::make(Server& server, kj::AsyncIo
 }
 
 GroupSide::GroupSide(Server& server, Env& env, std::unique_ptr<Engine> engine)
-    : server_(server), env_(env), engine_(std::move(engine)), own_(server.loaded().effective) {}
+    : server_(server),
+      env_(env),
+      engine_(std::move(engine)),
+      folder_(server.loaded().config.durability.path),
+      own_(server.loaded().effective) {}
 
 GroupSide::~GroupSide() noexcept(false) {
   server_.coordinator().keepDoor(nullptr);
@@ -132,10 +145,18 @@ void GroupSide::openGates() { server_.openGates(); }
 
 // --- As standby ----------------------------------------------------------------------------------------
 
-Result<LoadedConfig> GroupSide::asPrimarys(const std::string& text) const {
-  PSD_ASSIGN_OR_RETURN(const Json rules, parseJson(text, "the primary's configuration"));
-  if (!rules.is_object())
-    return Error{ErrorCode::invalidArgument, "the primary's configuration is no object"};
+Result<bool> GroupSide::keepsOnDisk(const Json& primarys) const {
+  const std::string_view disk = describe(ReplicationConfig::Wait::standbyAndDisk);
+  if (waitIn(primarys) != disk) return false;
+  const std::lock_guard hold(mutex_);
+  if (waitIn(own_) == disk) return true;
+  return Error{ErrorCode::invalidArgument,
+               fmt::format("replication.wait is \"{}\" at the primary, which waits for the disk of its "
+                           "standby: give this daemon the same, with durability.type log",
+                           disk)};
+}
+
+Result<LoadedConfig> GroupSide::asPrimarys(const Json& rules) const {
   const std::lock_guard hold(mutex_);
   auto loaded = readDaemonConfig(underRules(rules, own_));
   if (loaded.ok()) return loaded;
@@ -150,15 +171,23 @@ void GroupSide::keepOwn(const Json& effective) {
   own_ = effective;
 }
 
-Result<ParameterStore*> GroupSide::makeCopy(Env& files, const Checkpoint& checkpoint) {
+Result<CopyPlace> GroupSide::makeCopy(Env& files, const Checkpoint& checkpoint) {
   PSD_ASSIGN_OR_RETURN(const std::string text,
                        readText(files, kConfigFile, kConfigBytesMax, "a configuration"));
-  PSD_ASSIGN_OR_RETURN(LoadedConfig config, asPrimarys(text));
-  PSD_ASSIGN_OR_RETURN(auto store, server_.host().makeCopy(files, checkpoint, config.config));
-  ParameterStore* const made = store.get();
+  PSD_ASSIGN_OR_RETURN(const Json primarys, parseJson(text, "the primary's configuration"));
+  if (!primarys.is_object())
+    return Error{ErrorCode::invalidArgument, "the primary's configuration is no object"};
+  PSD_ASSIGN_OR_RETURN(const bool onDisk, keepsOnDisk(primarys));
+  PSD_ASSIGN_OR_RETURN(LoadedConfig config, asPrimarys(primarys));
+  PSD_ASSIGN_OR_RETURN(auto model, server_.host().makeCopy(files, checkpoint, config.config));
+  CopyPlace place{model->store.get(), nullptr};
+  if (onDisk) {
+    place.disk = server_.host().makeDisk(
+        model, [this] { return writeMark({.daemon = member_->me(), .standby = true}); });
+  }
   const std::lock_guard hold(mutex_);
-  copy_ = Copy{std::move(store), std::move(config)};
-  return made;
+  copy_ = Copy{std::move(model), std::move(config)};
+  return place;
 }
 
 void GroupSide::showCopy() {
@@ -168,7 +197,7 @@ void GroupSide::showCopy() {
     copy.swap(copy_);
   }
   server_.goBy(copy->config);
-  server_.host().showCopy(std::move(copy->store),
+  server_.host().showCopy(std::move(copy->model),
                           std::make_shared<const DaemonConfig>(server_.loaded().config));
   note("standby", "the model of " + member_->status().primary + " is here, and follows it");
 }
@@ -210,14 +239,18 @@ void GroupSide::checkpointTaken() {
 void GroupSide::markFolder(uint64_t epoch) {
   const DurabilityConfig& durability = server_.loaded().config.durability;
   if (!durability.enabled() || marked_ == epoch) return;
-  const Json mark = {{"format", kMarkFormat}, {"daemon", hex(member_->me())}, {"epoch", epoch}};
-  const Status written = writeTextAtomically(env_, durability.path + "/" + std::string(kMarkName),
-                                             sealJson(mark, kMarkChecksum));
+  const Status written = writeMark({.daemon = member_->me(), .epoch = epoch});
   if (written.ok()) {
     marked_ = epoch;
   } else {
     spdlog::error("a daemon that is started over this folder would wait: {}", written.message());
   }
+}
+
+Status GroupSide::writeMark(const Continued& mark) const {
+  Json text = {{"format", kMarkFormat}, {"daemon", hex(mark.daemon)}, {"epoch", mark.epoch}};
+  if (mark.standby) text["standby"] = true;
+  return writeTextAtomically(env_, folder_ + "/" + std::string(kMarkName), sealJson(text, kMarkChecksum));
 }
 
 std::optional<Continued> GroupSide::continued() const {

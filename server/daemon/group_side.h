@@ -31,7 +31,7 @@ class GroupSide final : public ServerGroup, public GroupHost {
  private:
   /// A primary's model as it was copied, and the configuration that it goes by.
   struct Copy {
-    std::unique_ptr<ParameterStore> store;
+    std::shared_ptr<ServedModel> model;
     LoadedConfig config;
   };
 
@@ -43,7 +43,7 @@ class GroupSide final : public ServerGroup, public GroupHost {
   kj::Promise<Result<std::string>> sendCopy(std::shared_ptr<ImageStream> to) override;
   kj::Promise<bool> closeGates() override;
   void openGates() override;
-  Result<ParameterStore*> makeCopy(Env& files, const Checkpoint& checkpoint) override;
+  Result<CopyPlace> makeCopy(Env& files, const Checkpoint& checkpoint) override;
   void showCopy() override;
   void serveCopy(Followed followed, uint64_t epoch) override;
   void endWithPrimary(const std::string& reason) override;
@@ -51,16 +51,20 @@ class GroupSide final : public ServerGroup, public GroupHost {
   void fail(const Status& why) override;
   void note(const std::string& what, const std::string& line) override;
 
+  /// Whether what is copied from a primary with this configuration is kept on the disk of this daemon, too.
+  Result<bool> keepsOnDisk(const nlohmann::ordered_json& primarys) const;
   /// This daemon's configuration with all that its primary's says of the model.
-  Result<LoadedConfig> asPrimarys(const std::string& text) const;
+  Result<LoadedConfig> asPrimarys(const nlohmann::ordered_json& primarys) const;
   /// Keeps in the folder of what is saved whose it is, for a process that goes on from it.
   void markFolder(uint64_t epoch);
+  Status writeMark(const Continued& mark) const;
   std::optional<Continued> continued() const;
 
   Server& server_;
   Env& env_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<GroupMember> member_;
+  const std::string folder_;    // of what is saved
   uint64_t marked_ = 0;         // the epoch that markFolder() has written
   mutable std::mutex mutex_;    // guards what follows
   nlohmann::ordered_json own_;  // this daemon's configuration, of which only kKeysOfOneDaemon are used

@@ -34,8 +34,8 @@ class GroupHost {
 
   // --- As standby ----------------------------------------------------------------------------------------
 
-  /// Makes the store of a primary's checkpoint. On any thread; blocks.
-  virtual Result<ParameterStore*> makeCopy(Env& files, const Checkpoint& checkpoint) = 0;
+  /// Makes a place for a primary's checkpoint, with its values. On any thread; blocks.
+  virtual Result<CopyPlace> makeCopy(Env& files, const Checkpoint& checkpoint) = 0;
   /// The copy is in place and follows the primary from now on.
   virtual void showCopy() = 0;
   /// The copy is the model from now on, and the daemon serves.

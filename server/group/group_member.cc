@@ -26,8 +26,7 @@ GroupRules rulesOf(const ReplicationConfig& config) {
   return {.beat = milliseconds(config.heartbeatMs),
           .silence = milliseconds(config.silenceMs),
           .alone = milliseconds(config.aloneMs),
-          .wait = config.wait == ReplicationConfig::Wait::standby ? GroupRules::Wait::standby
-                                                                  : GroupRules::Wait::none,
+          .wait = config.waits() ? GroupRules::Wait::standby : GroupRules::Wait::none,
           .absence = kAbsence};
 }
 
@@ -85,7 +84,7 @@ kj::Promise<void> GroupMember::retryStart(const Error& error) {
 
 void GroupMember::happen(const Event& event) {
   const TimePoint time = now();
-  const bool mayWait = terms_.replication.wait == ReplicationConfig::Wait::standby;
+  const bool mayWait = terms_.replication.waits();
   const bool followed = feed_ != nullptr && state_.primary() != nullptr;
   // Whatever is appended until the rules have decided waits for the decision.
   if (followed && mayWait) replicator_->waitForStandby(true);
@@ -148,13 +147,20 @@ void GroupMember::claimWhatIsOurs() {
   if (!continued_ || !started_ || state_.role() != GroupRole::newcomer) return;
   const PlanView& plan = state_.plan();
   if (plan.vacant()) return;
-  if (plan.primary != continued_->primary || plan.epoch != continued_->epoch) {
-    continued_.reset();  // somebody else went on
+  const Continued& ours = *continued_;
+  const bool primarys = plan.primary == ours.daemon && (ours.standby || plan.epoch == ours.epoch);
+  // Who is named as in sync has on its disk whatever was answered, as long as it is named.
+  const bool standbys = ours.standby && plan.standby == ours.daemon;
+  if (!primarys && !standbys) {
+    continued_.reset();  // somebody else went on, or may have more
     return;
   }
-  // Where there is a standby, it is the one to go on, if it lives.
   const auto wait = milliseconds(2 * terms_.replication.aloneMs);
-  if (plan.standby && (!continued_->whole || now() - startedAt_ < wait)) return;
+  // Where there is a standby, it is the one to go on, if it lives; and where this was the standby, the
+  // primary.
+  if (plan.standby && (!ours.whole || now() - startedAt_ < wait)) return;
+  const bool heard = *heardMs_ > 0 && steadyMs() - *heardMs_ < static_cast<uint64_t>(wait.count());
+  if (standbys && (heard || (copy_ && copy_->restoring()))) return;
   happen([&](TimePoint time) { return state_.claim(plan, time); });
 }
 
@@ -165,7 +171,7 @@ void GroupMember::learn(const Result<PlanView>& plan) {
   if (plan->vacant() && !plan_.trouble().empty() && !state_.plan().vacant()) {
     host_.note("engine", plan_.trouble());
   }
-  if (plan_.ended() && serving_ == 0) return host_.endWithPrimary("the plan says that the run is over");
+  if (plan_.ended() && serving_ == 0) return endWithRun("the plan says that the run is over");
   happen([&](TimePoint time) { return state_.planRead(*plan, time); });
 }
 
@@ -398,6 +404,20 @@ Error GroupMember::turnedAway() const {
                                           describe(state_.role()), plan_.primaryAddress())};
 }
 
+std::vector<Address> GroupMember::others() const {
+  std::vector<Address> all;
+  const auto add = [&](const std::vector<Address>& some) {
+    for (const Address& address : some) {
+      if (std::ranges::find(all, address) == all.end()) all.push_back(address);
+    }
+  };
+  const PlanView& plan = state_.plan();
+  if (!plan.vacant() && plan.primary != state_.me()) add(plan_.addressesOf(plan.primary));
+  if (plan.standby && *plan.standby != state_.me()) add(plan_.addressesOf(*plan.standby));
+  if (feed_) add(followerAddresses_);
+  return all;
+}
+
 GroupStatus GroupMember::status() const {
   GroupStatus out;
   out.daemon = hex(state_.me());
@@ -408,12 +428,12 @@ GroupStatus GroupMember::status() const {
     out.primary = hex(plan.primary);
     if (plan.standby) out.standby = hex(*plan.standby);
   }
+  out.wait = describe(terms_.replication.wait);
   out.engine = plan_.trouble();
   out.waits = waitsFor_;
   out.takeoverSeconds = takeoverSeconds_;
   if (const PrimaryState* const primary = state_.primary()) {
-    const bool mayWait = terms_.replication.wait == ReplicationConfig::Wait::standby;
-    out.waitsForStandby = mayWait && primary->waitsFor().has_value();
+    out.waitsForStandby = terms_.replication.waits() && primary->waitsFor().has_value();
     if (feed_) {
       out.follower = hex(follower_);
       out.lagRecords = replicator_->next() - replicator_->heldTo();
@@ -421,8 +441,7 @@ GroupStatus GroupMember::status() const {
       out.heardSeconds = secondsSince(feed_->state().heardMs);
     }
   } else if (copy_) {
-    const auto progress = copy_->progress();
-    if (progress.ok()) out.lagRecords = progress->held - progress->applied;
+    out.lagRecords = copy_->lagRecords();
     out.lagBytes = copy_->lagBytes();
     out.heardSeconds = secondsSince(*heardMs_);
   }

@@ -21,11 +21,12 @@
 
 namespace psd {
 
-/// The primary whose saved state a daemon goes on from, where that process is certainly dead. A value type.
+/// Whose saved state a daemon goes on from, where that process is certainly dead. A value type.
 struct Continued {
-  DaemonId primary;
-  uint64_t epoch = 0;
-  bool whole = false;  ///< nothing that was answered is missing
+  DaemonId daemon;
+  uint64_t epoch = 0;    ///< in which it was the primary; of a standby 0
+  bool standby = false;  ///< it kept on its disk what it held as a standby, and as primary after that
+  bool whole = false;    ///< nothing that was answered is missing
 };
 
 /// A daemon that asks to follow this one. A value type.
@@ -94,6 +95,8 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   /// Why trainers and readers are not let in; they are where it serves().
   Error turnedAway() const;
   GroupStatus status() const;
+  /// Where the others of the pair are, as far as is known.
+  std::vector<Address> others() const;
 
  private:
   /// A call's effect on the rules: what to do.
@@ -125,7 +128,7 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   kj::Promise<void> keepWatching();
   void learn(const Result<PlanView>& plan);
   kj::Promise<void> retryStart(const Error& error);
-  /// Becomes primary again where this daemon goes on from what the plan's primary had saved.
+  /// Becomes primary where this daemon goes on from what the plan's primary had saved, or its standby.
   void claimWhatIsOurs();
   /// What the follower has said since it was looked at before.
   void listenToFollower();
@@ -140,6 +143,8 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   void connectionEnded(ConnectionEnd how, const Status& ended);
   /// Why the connection to the primary came to its end, where that is what is said.
   Status causeOf(const Status& why) const;
+  /// Where the run is over that this daemon follows: it ends, too.
+  void endWithRun(const std::string& reason);
   /// Tells people why this daemon does not follow yet.
   void waitFor(const Status& why);
   void caughtUp();

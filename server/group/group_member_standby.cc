@@ -56,10 +56,16 @@ void GroupMember::dial(bool onlyToLook) {
   order.heardMs = heardMs_;
   order.events.caughtUp = on([this] { caughtUp(); });
   order.events.planChanged = on([this] { act(group_action::Read{}); });
-  order.events.runEnded = on([this](const std::string& reason) { host_.endWithPrimary(reason); });
+  order.events.runEnded = on([this](const std::string& reason) { endWithRun(reason); });
   order.events.troubled = on([this](bool, const Status& why) { waitFor(causeOf(why)); });
   order.events.ended = on([this](ConnectionEnd how, const Status& why) { connectionEnded(how, why); });
   connection_ = dial_(std::move(order));
+}
+
+void GroupMember::endWithRun(const std::string& reason) {
+  leaving_ = true;
+  if (copy_) copy_->end();  // or it would write down once more who was done, after that is forgotten
+  host_.endWithPrimary(reason);
 }
 
 void GroupMember::caughtUp() {
@@ -118,12 +124,11 @@ void GroupMember::act(const group_action::Promote& promoted) {
   connection_ = nullptr;
   const uint64_t silentMs = *heardMs_;
   if (hasCopy_ && copy_) {
-    const auto progress = copy_->progress();
     auto followed = copy_->finish();
     copy_ = nullptr;
     if (!followed.ok())
       host_.beginAnew("the copy of the primary's model is of no use: " + followed.message());
-    replicator_->goOnFrom(std::max(progress.ok() ? progress->held : 0, state_.number() + 1));
+    replicator_->goOnFrom(std::max(followed->next, state_.number() + 1));
     host_.serveCopy(*std::move(followed), promoted.epoch);
     takeoverSeconds_ = secondsSince(silentMs);
     host_.note("takeover", fmt::format("primary of epoch {} now; the one before was last heard {:.3f} s ago",

@@ -52,8 +52,7 @@ kj::Promise<Result<std::string>> ParameterHost::copyTo(std::shared_ptr<Env> to, 
       });
 }
 
-void ParameterHost::showCopy(std::unique_ptr<ParameterStore> copy,
-                             std::shared_ptr<const DaemonConfig> config) {
+void ParameterHost::showCopy(std::shared_ptr<ServedModel> copy, std::shared_ptr<const DaemonConfig> config) {
   config_ = std::move(config);
   models_->follow(std::move(copy), config_);
 }

@@ -15,6 +15,7 @@
 #include "server/loop/background.h"
 #include "server/model/model_host.h"
 #include "server/push/push_server.h"
+#include "server/replica/standby_disk.h"
 
 namespace psd {
 
@@ -46,12 +47,17 @@ class ParameterHost final : public Hosting {
   };
   kj::Promise<Result<std::string>> copyTo(std::shared_ptr<Env> to, FileBeside beside);
   /// Makes a primary's model of its checkpoint, by the primary's configuration. From any thread; blocks.
-  Result<std::unique_ptr<ParameterStore>> makeCopy(Env& files, const Checkpoint& checkpoint,
-                                                   const DaemonConfig& config) const {
-    return ModelHost::copyFrom(files, checkpoint, config, backends_);
+  Result<std::shared_ptr<ServedModel>> makeCopy(Env& files, const Checkpoint& checkpoint,
+                                                const DaemonConfig& config) const {
+    return models_->copyFrom(files, checkpoint, config);
+  }
+  /// Where the copy is kept on this daemon's disk while it follows. As makeCopy(); see StandbyDisk.
+  std::unique_ptr<StandbyDisk> makeDisk(const std::shared_ptr<ServedModel>& copy,
+                                        std::function<Status()> mark) const {
+    return std::make_unique<StandbyDisk>(*durability_, ModelHost::savingSource(copy), std::move(mark));
   }
   /// Shows the copy, which goes by `config`; nobody may use it before serveCopy().
-  void showCopy(std::unique_ptr<ParameterStore> copy, std::shared_ptr<const DaemonConfig> config);
+  void showCopy(std::shared_ptr<ServedModel> copy, std::shared_ptr<const DaemonConfig> config);
   /// The copy is the model from now on, with what its primary knew besides.
   PriorRun serveCopy(SamplePlan samples, std::optional<Departed> departed);
   /// Begins to save the model, if it has its values. Blocks; once, before any trainer.

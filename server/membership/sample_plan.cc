@@ -142,6 +142,13 @@ void SamplePlan::giveUpAway() {
   away_.clear();
 }
 
+void SamplePlan::doneAway(const AwayKey& key) {
+  const auto away = away_.find(key);
+  if (away == away_.end()) return;
+  if (shardsBegun_ > 0) doneMeanwhile_.push_back({{{key.second, away->second}, key.first}, shardsBegun_});
+  away_.erase(away);
+}
+
 void SamplePlan::giveBackAway(const AwayKey& key) {
   const auto away = away_.find(key);
   if (away == away_.end()) return;

@@ -117,7 +117,7 @@ class SamplePlan {
   using AwayKey = std::pair<TrainerProcess, Step>;
   const std::map<AwayKey, SampleRange>& away() const { return away_; }
   Status dealAgain(const SampleDeal& deal);
-  void doneAway(const AwayKey& key) { away_.erase(key); }
+  void doneAway(const AwayKey& key);
   void giveBackAway(const AwayKey& key);
 
  private:

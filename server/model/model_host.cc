@@ -136,13 +136,13 @@ Status ModelHost::goOnFrom(const Checkpoint& checkpoint) {
 }
 
 void ModelHost::beginSavingAtOnce() {
-  if (ready()) static_cast<void>(durability_.begin(savingSource()));
+  if (ready()) static_cast<void>(durability_.begin(savingSource(model_)));
 }
 
-CheckpointSource ModelHost::savingSource() const {
+CheckpointSource ModelHost::savingSource(const std::shared_ptr<ServedModel>& model) {
   CheckpointSource source;
-  source.store = std::shared_ptr<ParameterStore>(model_, model_->store.get());
-  source.groups = [model = model_] {
+  source.store = std::shared_ptr<ParameterStore>(model, model->store.get());
+  source.groups = [model] {
     std::vector<CheckpointSource::Group> groups;
     for (const auto& policy : model->policies()) {
       groups.push_back({std::string(policy->name()), policy->appliesSlices(),
@@ -154,7 +154,7 @@ CheckpointSource ModelHost::savingSource() const {
 }
 
 kj::Promise<void> ModelHost::beginSaving() {
-  return background_.run<Status>([this, source = savingSource()] { return durability_.begin(source); })
+  return background_.run<Status>([this, source = savingSource(model_)] { return durability_.begin(source); })
       .ignoreResult();  // a failure is in the log, and tried again
 }
 
@@ -216,9 +216,8 @@ Policies ModelHost::makePolicies(const DaemonConfig& config, ParameterStore& sto
   return policies;
 }
 
-Result<std::unique_ptr<ParameterStore>> ModelHost::copyFrom(Env& env, const Checkpoint& checkpoint,
-                                                            const DaemonConfig& config,
-                                                            std::vector<std::shared_ptr<Backend>> backends) {
+Result<std::shared_ptr<ServedModel>> ModelHost::copyFrom(Env& env, const Checkpoint& checkpoint,
+                                                         const DaemonConfig& config) const {
   const Manifest& manifest = checkpoint.manifest;
   DaemonConfig as = config;
   as.shards = static_cast<uint32_t>(manifest.shards.size());
@@ -233,15 +232,16 @@ Result<std::unique_ptr<ParameterStore>> ModelHost::copyFrom(Env& env, const Chec
     }
     return restoreStore(env, checkpoint, store).status();
   };
-  return makeStore(as, manifest.model, backends, fill);
+  PSD_ASSIGN_OR_RETURN(auto store, makeStore(as, manifest.model, backends_, fill));
+  Policies policies = makePolicies(config, *store);
+  return std::make_shared<ServedModel>(std::move(store), std::move(policies));
 }
 
-void ModelHost::follow(std::unique_ptr<ParameterStore> copy, std::shared_ptr<const DaemonConfig> config) {
+void ModelHost::follow(std::shared_ptr<ServedModel> copy, std::shared_ptr<const DaemonConfig> config) {
   config_ = std::move(config);
   limitStaged();
   hasValues_ = ready_ = false;
-  Policies policies = makePolicies(*config_, *copy);
-  model_ = std::make_shared<ServedModel>(std::move(copy), std::move(policies));
+  model_ = std::move(copy);
 }
 
 void ModelHost::takeOver() {
@@ -250,7 +250,7 @@ void ModelHost::takeOver() {
   saved_.clear();
   for (size_t i = 0; i < store.blockCount(); i++) saved_.push_back(store.block(i).pushed());
   hasValues_ = ready_ = true;
-  durability_.beginSoon(savingSource());
+  durability_.beginSoon(savingSource(model_));
 }
 
 std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(const DaemonConfig& config, ParameterStore& store,

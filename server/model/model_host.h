@@ -40,12 +40,11 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   Status goOnFrom(const Checkpoint& checkpoint);
   /// The model of a checkpoint as the primary cut it, to be kept up with the primary's updates. From any
   /// thread; blocks.
-  static Result<std::unique_ptr<ParameterStore>> copyFrom(Env& env, const Checkpoint& checkpoint,
-                                                          const DaemonConfig& config,
-                                                          std::vector<std::shared_ptr<Backend>> backends);
+  Result<std::shared_ptr<ServedModel>> copyFrom(Env& env, const Checkpoint& checkpoint,
+                                                const DaemonConfig& config) const;
   /// Shows the model of copyFrom(), which nobody may use until takeOver().
-  void follow(std::unique_ptr<ParameterStore> copy, std::shared_ptr<const DaemonConfig> config);
-  /// The copy is the model from now on: it is saved, and trainers may go.
+  void follow(std::shared_ptr<ServedModel> copy, std::shared_ptr<const DaemonConfig> config);
+  /// The copy is the model from now on: it is saved, if it is not yet, and trainers may go.
   void takeOver();
   /// Loads or allocates the model, if the configuration names one. Blocks; before any trainer.
   Status load();
@@ -75,6 +74,8 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   std::shared_ptr<ServedModel> model() const { return model_; }
   /// The model has its values, and trainers may go.
   bool ready() const { return model_ && ready_; }
+  /// What there is to save of a model that has its values.
+  static CheckpointSource savingSource(const std::shared_ptr<ServedModel>& model);
 
   /// The policies count a trainer as in, and as gone; they may work on what that means for others.
   void join(const TrainerRef& trainer);
@@ -124,8 +125,6 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
                                                  ModelSpec trainers) const;
   kj::Promise<Status> serve(std::shared_ptr<ServedModel> model);
   kj::Promise<void> beginSaving();
-  /// What there is to save, now that the model has its values.
-  CheckpointSource savingSource() const;
   /// Bounds gathered gradients as the configuration says, here and on the devices.
   void limitStaged();
   void taskFailed(kj::Exception&& exception) override;

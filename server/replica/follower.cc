@@ -133,10 +133,22 @@ kj::Promise<Result<FollowerProgress>> Follower::records(std::span<const std::byt
   const std::lock_guard hold(mutex_);
   if (!status_.ok()) return Outcome(status_.error());
   wake_.notify_one();
+  if (keeps_ && kept_ < held_) {
+    auto kept = kj::newPromiseAndCrossThreadFulfiller<void>();
+    keptWaiters_.emplace_back(held_, kj::mv(kept.fulfiller));
+    return kept.promise.then([this] { return progress(); });
+  }
   if (queuedBytes_ <= bytesMax()) return Outcome(progressNow());
   auto room = kj::newPromiseAndCrossThreadFulfiller<void>();
   roomWaiters_.push_back(kj::mv(room.fulfiller));
   return room.promise.then([this] { return progress(); });
+}
+
+uint64_t Follower::heldNow() const {
+  // Whether it is to be on the disk, the primary's configuration says, which comes with the checkpoint.
+  if (config_.wait != ReplicationConfig::Wait::standbyAndDisk) return held_;
+  if (!restored_) return 0;
+  return keeps_ ? kept_ : held_;
 }
 
 uint64_t Follower::bytesMax() const { return restored_ ? config_.lagBytes : config_.catchUpBytes; }
@@ -152,6 +164,16 @@ uint64_t Follower::lagBytes() const {
   return queuedBytes_;
 }
 
+uint64_t Follower::lagRecords() const {
+  const std::lock_guard hold(mutex_);
+  return held_ - applied_;
+}
+
+bool Follower::restoring() const {
+  const std::lock_guard hold(mutex_);
+  return !imagePath_.empty() && !restored_ && status_.ok();
+}
+
 bool Follower::hasWork() const {
   if (ending_ || !status_.ok()) return true;
   return restored_ ? !queue_.empty() : !imagePath_.empty();
@@ -159,6 +181,12 @@ bool Follower::hasWork() const {
 
 void Follower::run() {
   pthread_setname_np(pthread_self(), "psd-follow");
+  kj::EventLoop loop;  // locks are waited for with promises, and this thread may block
+  kj::WaitScope scope(loop);
+  run(scope);
+}
+
+void Follower::run(kj::WaitScope& scope) {
   std::unique_lock hold(mutex_);
   while (true) {
     wake_.wait(hold, [this] { return hasWork(); });
@@ -166,10 +194,12 @@ void Follower::run() {
     if (!restored_) {
       const std::string path = imagePath_;
       hold.unlock();
-      const Status restored = within("model", [&] { return restore(path); });
+      const Status restored = within("model", [&] { return restore(path, scope); });
       hold.lock();
       if (!restored.ok() && status_.ok()) status_ = restored;
       restored_ = restored.ok();
+      keeps_ = restored_ && disk_;
+      kept_ = applied_;
       auto waiter = std::exchange(imageWaiter_, {});
       hold.unlock();
       if (waiter) (*waiter)->fulfill(Status(restored));
@@ -183,6 +213,8 @@ void Follower::run() {
     if (!applied.ok() && status_.ok()) status_ = applied;
   }
   auto waiters = std::exchange(roomWaiters_, {});
+  for (auto& [number, waiter] : keptWaiters_) waiters.push_back(kj::mv(waiter));
+  keptWaiters_.clear();
   auto image = std::exchange(imageWaiter_, {});
   const Status status = status_;
   hold.unlock();
@@ -191,14 +223,17 @@ void Follower::run() {
     (*image)->fulfill(status.ok() ? Status(ErrorCode::unavailable, "the standby ends") : Status(status));
 }
 
-Status Follower::restore(const std::string& path) {
+Status Follower::restore(const std::string& path, kj::WaitScope& scope) {
   PSD_ASSIGN_OR_RETURN(const Checkpoint checkpoint, openCheckpoint(files_, path));
-  PSD_ASSIGN_OR_RETURN(ParameterStore* const store, restore_(files_, checkpoint));
+  PSD_ASSIGN_OR_RETURN(CopyPlace place, restore_(files_, checkpoint));
   for (const ManifestFile* file : filesOf(checkpoint.manifest))
     static_cast<void>(files_.remove(path + "/" + file->file));
-  samples_.emplace(checkpoint.manifest);
-  replayer_ = std::make_unique<Replayer>(*store, std::nullopt, &*samples_);
-  return {};
+  disk_ = std::move(place.disk);
+  samples_.emplace(checkpoint.manifest, disk_ ? disk_->samples() : std::make_shared<GuardedSamples>());
+  replayer_ = std::make_unique<Replayer>(*place.store, std::nullopt, &*samples_);
+  if (!disk_) return {};
+  replayer_->lockWith(scope, disk_->groupLocks());
+  return disk_->begin();
 }
 
 Status Follower::apply(std::deque<Bytes> records) {
@@ -214,6 +249,23 @@ Status Follower::apply(std::deque<Bytes> records) {
     }
     fulfillAll(waiters);
   }
+  return disk_ ? keep() : Status();
+}
+
+Status Follower::keep() {
+  const Status flushed = disk_->flush();
+  std::vector<Fulfiller> waiters;
+  {
+    const std::lock_guard hold(mutex_);
+    // What is here is all there is, where this daemon takes over: it goes on without its disk.
+    if (!flushed.ok()) return ending_ ? Status() : flushed;
+    kept_ = applied_;
+    for (auto& [number, waiter] : keptWaiters_) {
+      if (number <= kept_) waiters.push_back(kj::mv(waiter));
+    }
+    std::erase_if(keptWaiters_, [this](const auto& entry) { return entry.first <= kept_; });
+  }
+  fulfillAll(waiters);
   return {};
 }
 
@@ -222,9 +274,12 @@ Status Follower::apply(Bytes bytes) {
   if (!record) return {ErrorCode::internal, "a record that was whole is not any more"};
   if (record->departed) {
     departed_ = std::move(record->departed);
-    return {};
+    return disk_ ? disk_->departed(*departed_) : Status();
   }
-  return replayer_->apply(std::move(*record));
+  const std::optional<LoggedDeal> deal = record->deal;
+  PSD_RETURN_IF_ERROR(replayer_->apply(std::move(*record)));
+  if (deal && disk_) disk_->dealt(*deal);
+  return {};
 }
 
 void Follower::fail(const Status& status) {
@@ -235,6 +290,11 @@ void Follower::fail(const Status& status) {
 
 void Follower::leave() { fail({ErrorCode::shuttingDown, "the standby is about to end"}); }
 
+void Follower::end() {
+  fail({ErrorCode::shuttingDown, "the run is over"});
+  if (thread_.joinable()) thread_.join();
+}
+
 Result<Followed> Follower::finish() {
   {
     const std::lock_guard hold(mutex_);
@@ -244,7 +304,8 @@ Result<Followed> Follower::finish() {
   if (thread_.joinable()) thread_.join();
   PSD_RETURN_IF_ERROR(status_);
   if (!restored_) return Error{ErrorCode::notReady, "the primary's model was not here yet"};
-  return Followed{std::move(*samples_).finish(), std::move(departed_), replayer_->applied()};
+  if (disk_) disk_->keepOn();
+  return Followed{std::move(*samples_).finish(), std::move(departed_), replayer_->applied(), held_};
 }
 
 }  // namespace psd

@@ -20,10 +20,12 @@
 #include "server/replica/image_stream.h"
 #include "server/replica/memory_files.h"
 #include "server/replica/replication_config.h"
+#include "server/replica/standby_disk.h"
 
 namespace psd {
 
-/// How far a follower is: the numbers of the first records that it does not hold, and has not applied.
+/// How far a follower is: the numbers of the first records that it does not hold, where it is to keep them on
+/// its disk there, and that it has not applied.
 struct FollowerProgress {
   uint64_t held = 0, applied = 0;
 };
@@ -33,6 +35,13 @@ struct Followed {
   SamplePlan samples;                ///< not begun where none were dealt
   std::optional<Departed> departed;  ///< as the primary told it; nothing: it did not
   uint64_t updates = 0;              ///< that were applied
+  uint64_t next = 0;                 ///< number of the first record that is not in the model; 0: none came
+};
+
+/// Where a follower keeps the model. A move-only value type.
+struct CopyPlace {
+  ParameterStore* store = nullptr;    ///< outlives the follower
+  std::unique_ptr<StandbyDisk> disk;  ///< null: in memory alone
 };
 
 /// A standby's copy of a model: takes the primary's checkpoint and then its records, in order, keeps them in
@@ -40,8 +49,8 @@ struct Followed {
 /// resolve on the calling loop.
 class Follower final {
  public:
-  /// Makes the store of a checkpoint. Called on the follower's thread; the store outlives the follower.
-  using Restore = std::function<Result<ParameterStore*>(Env& files, const Checkpoint& checkpoint)>;
+  /// Makes the store of a checkpoint. Called on the follower's thread.
+  using Restore = std::function<Result<CopyPlace>(Env& files, const Checkpoint& checkpoint)>;
 
   Follower(const ReplicationConfig& config, Restore restore);
   ~Follower();
@@ -50,16 +59,22 @@ class Follower final {
   Status image(const ImagePart& part);
   /// There is no memory for what is to be added; gives that Error.
   Status outOfMemory();
-  /// The checkpoint at `path` is whole. Resolves when it is in a store.
+  /// The checkpoint at `path` is whole. Resolves when it is in a store, and on the disk where it is to be.
   kj::Promise<Status> imageDone(std::string path);
-  /// More bytes of the records, which need not end with a record. Resolves once there is room for more.
+  /// More bytes of the records, which need not end with a record. Resolves once there is room for more, and
+  /// they are on the disk where they are to be.
   kj::Promise<Result<FollowerProgress>> records(std::span<const std::byte> bytes);
   Result<FollowerProgress> progress() const;
-  /// Of records that are held and not applied.
+  /// Of records that are here and not applied.
   uint64_t lagBytes() const;
+  uint64_t lagRecords() const;
+  /// Whether the primary's checkpoint is being put into a store, or on the disk.
+  bool restoring() const;
 
   /// Nothing more is taken: the primary is told that this standby is about to end.
   void leave();
+  /// The run is over: nothing more is taken, applied or written to the disk. Blocks.
+  void end();
   /// Applies what is held; nothing more is taken. Blocks. An Error: the copy is of no use.
   Result<Followed> finish();
 
@@ -69,16 +84,21 @@ class Follower final {
   using Bytes = std::vector<std::byte>;
 
   void run();
+  void run(kj::WaitScope& scope);
   /// With the mutex held: whether the thread has something to do.
   bool hasWork() const;
-  Status restore(const std::string& path);
+  Status restore(const std::string& path, kj::WaitScope& scope);
   Status apply(std::deque<Bytes> records);
+  /// Brings what was applied to the disk, and lets those go on who wait for that.
+  Status keep();
   Status apply(Bytes record);
   /// Cuts off the first whole record of partial_, which begins at `at`. Nothing: it is not whole.
   Result<std::optional<Bytes>> cut(size_t& at) const;
   Status take(Bytes record);
   void fail(const Status& status);
-  FollowerProgress progressNow() const { return {held_, applied_}; }
+  FollowerProgress progressNow() const { return {heldNow(), applied_}; }
+  /// What the primary is told.
+  uint64_t heldNow() const;
   uint64_t bytesMax() const;
 
   const ReplicationConfig config_;
@@ -86,6 +106,7 @@ class Follower final {
   MemoryFiles files_;
 
   // The thread's alone.
+  std::unique_ptr<StandbyDisk> disk_;  // null: what is held is in memory alone
   std::optional<SamplesReplay> samples_;
   std::unique_ptr<Replayer> replayer_;
   std::optional<Departed> departed_;
@@ -99,8 +120,10 @@ class Follower final {
   bool restored_ = false;
   std::deque<Bytes> queue_;
   uint64_t queuedBytes_ = 0;
-  uint64_t held_ = 0, applied_ = 0;
+  bool keeps_ = false;                          // on the disk, too
+  uint64_t held_ = 0, applied_ = 0, kept_ = 0;  // first records that are not here, applied, on the disk
   std::vector<Fulfiller> roomWaiters_;
+  std::vector<std::pair<uint64_t, Fulfiller>> keptWaiters_;  // for the disk to have all below
   bool ending_ = false;
   Status status_;
 

@@ -10,12 +10,25 @@ constexpr uint64_t kMinuteMs = 60'000;
 constexpr uint64_t kMiB = 1ull << 20, kTiB = 1ull << 40;
 constexpr uint64_t kBeatsOfSilence = 4;  // fewer, and a delayed beat or two are taken for a death
 
+using Wait = ReplicationConfig::Wait;
+
 }  // namespace
+
+std::string_view describe(Wait wait) {
+  switch (wait) {
+    case Wait::standby: return "standby";
+    case Wait::standbyAndDisk: return "standby_and_disk";
+    case Wait::none: return "none";
+  }
+  return "none";
+}
 
 ReplicationConfig readReplication(ObjectReader in) {
   ReplicationConfig config;
-  if (in.choice("wait", "standby", {"standby", "none"}) == "none")
-    config.wait = ReplicationConfig::Wait::none;
+  const std::string wait = in.choice("wait", "standby", {"standby", "standby_and_disk", "none"});
+  for (const Wait each : {Wait::standby, Wait::standbyAndDisk, Wait::none}) {
+    if (describe(each) == wait) config.wait = each;
+  }
   config.heartbeatMs = in.integer("heartbeat_ms", config.heartbeatMs, 1, kMinuteMs);
   config.silenceMs = in.integer("silence_ms", config.silenceMs, 10, kMinuteMs);
   config.aloneMs = in.integer("alone_ms", config.aloneMs, 20, 10 * kMinuteMs);

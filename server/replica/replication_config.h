@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "common/auth/credentials.h"
@@ -13,10 +14,12 @@ namespace psd {
 struct ReplicationConfig {
   /// When a push is answered.
   enum class Wait : uint8_t {
-    standby,  ///< once the standby has its records: nothing answered is lost when one daemon dies
-    none,     ///< at once: what the standby has not received yet may be lost
+    standby,         ///< once the standby has its records: nothing answered is lost when one daemon dies
+    standbyAndDisk,  ///< once they are in the logs on both disks: nor when both die, and one disk with them
+    none,            ///< at once: what the standby has not received yet may be lost
   };
   Wait wait = Wait::standby;
+  bool waits() const { return wait != Wait::none; }
   uint64_t heartbeatMs = 50;           ///< between two signs of life
   uint64_t silenceMs = 300;            ///< a standby takes over after so long without one
   uint64_t aloneMs = 1'500;            ///< a primary goes on alone after so long without one of its standby
@@ -27,6 +30,9 @@ struct ReplicationConfig {
   /// What this daemon shows another one. What is not given comes from the environment.
   CredentialFlags credentials;
 };
+
+/// As in the configuration: "standby", "standby_and_disk", "none".
+std::string_view describe(ReplicationConfig::Wait wait);
 
 /// Reads the object `replication`; problems go to the reader.
 ReplicationConfig readReplication(ObjectReader in);

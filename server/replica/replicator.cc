@@ -78,8 +78,10 @@ kj::Promise<void> Replicator::whenOnDisk(uint64_t number) const {
   if (!disk_) return kj::READY_NOW;
   const auto numbers = std::find_if(diskNumbers_.rbegin(), diskNumbers_.rend(),
                                     [number](const DiskNumbers& some) { return some.from <= number; });
-  if (numbers == diskNumbers_.rend() || numbers->broken) return kj::READY_NOW;
-  return disk_->whenDurable(number - numbers->behind);
+  const bool missing = numbers == diskNumbers_.rend() || numbers->broken;
+  kj::Promise<void> written = missing ? kj::READY_NOW : disk_->whenDurable(number - numbers->behind);
+  if (!needsDisk_) return written;
+  return written.then([disk = disk_] { return disk->whenBased(); });
 }
 
 kj::Promise<void> Replicator::whenDurable(uint64_t number) {

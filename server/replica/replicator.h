@@ -16,10 +16,12 @@ namespace psd {
 
 /// A primary's log: numbers the records, keeps those that its standby is still to get, and lets who waits for
 /// a record go on once it is on all places that are waited for: the disk, where there is a log on it, and the
-/// standby, where waitForStandby() says so. Without a standby it costs a number. Thread-safe.
+/// standby, where waitForStandby() says so. With Wait::standbyAndDisk a log that is broken is waited for
+/// until it is mended. Without a standby it costs a number. Thread-safe.
 class Replicator final : public ReplicatedLog {
  public:
-  explicit Replicator(const ReplicationConfig& config) : lagBytes_(config.lagBytes) {}
+  explicit Replicator(const ReplicationConfig& config)
+      : lagBytes_(config.lagBytes), needsDisk_(config.wait == ReplicationConfig::Wait::standbyAndDisk) {}
   ~Replicator() noexcept override {}
 
   kj::Promise<ByteBudget::Lease> room(uint64_t gradientBytes) override;
@@ -92,6 +94,7 @@ class Replicator final : public ReplicatedLog {
   void wakeReader(Fulfillers& wake);
 
   const uint64_t lagBytes_;
+  const bool needsDisk_;
   mutable std::mutex mutex_;  // guards what follows
   std::shared_ptr<LogWriter> disk_;
   std::vector<DiskNumbers> diskNumbers_;

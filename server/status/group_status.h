@@ -14,6 +14,7 @@ struct GroupStatus {
   std::string primary;           ///< its number
   std::string standby;           ///< number of the one in sync
   std::string follower;          ///< of a primary: number of the daemon that follows it, in sync or not yet
+  std::string wait;              ///< `replication.wait` of this daemon
   bool waitsForStandby = false;  ///< of a primary: pushes are answered when the standby holds them
   uint64_t lagRecords =
       0;  ///< of a primary: that the follower does not hold; of a follower: that it has not applied
@@ -34,6 +35,7 @@ struct GroupStatus {
     visit("primary", self.primary);
     visit("standby", self.standby);
     visit("follower", self.follower);
+    visit("wait", self.wait);
     visit("waits_for_standby", self.waitsForStandby);
     visit("lag_records", self.lagRecords);
     visit("lag_bytes", self.lagBytes);

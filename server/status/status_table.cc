@@ -183,6 +183,7 @@ std::string groupLines(const GroupStatus& group) {
     } else {
       text += fmt::format(", {} {}, {} behind", group.inSync() ? "standby" : "followed, not in sync yet, by",
                           group.follower, bytesText(group.lagBytes));
+      if (group.wait == "standby_and_disk") text += ", pushes wait for both disks";
     }
   } else if (!group.primary.empty()) {
     text += fmt::format(" under {}, heard {} ago, {} to apply", group.primary,

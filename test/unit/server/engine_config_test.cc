@@ -95,7 +95,10 @@ TEST_CASE("each wrong replication has its one line") {
       {R"("replication": {"wait": "none"})",
        "replication: goes with `engine`: without one a daemon has no standby"},
       {locked + R"(, "replication": {"wait": "disk"})",
-       "replication.wait: must be one of \"standby\", \"none\", not \"disk\""},
+       "replication.wait: must be one of \"standby\", \"standby_and_disk\", \"none\", not \"disk\""},
+      {locked + R"(, "replication": {"wait": "standby_and_disk"})",
+       "replication.wait: \"standby_and_disk\" waits for the log on the disk, so it goes with durability.type "
+       "log, not none"},
       {locked + R"(, "replication": {"silence_ms": 100})",
        "replication.silence_ms: must be at least 4 times heartbeat_ms (50): a standby would take over for a "
        "delayed beat"},

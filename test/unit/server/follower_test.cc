@@ -20,7 +20,7 @@ std::vector<std::byte> record(uint64_t number, uint64_t bytes) {
   return out;
 }
 
-Result<ParameterStore*> noStore(Env&, const Checkpoint&) {
+Result<CopyPlace> noStore(Env&, const Checkpoint&) {
   return Error{ErrorCode::internal, "this test has no model"};
 }
 

@@ -126,6 +126,51 @@ TEST_CASE("a log on the disk is waited for too, under its own numbers") {
   CHECK(disk->status().records == 3);
 }
 
+TEST_CASE("where the disk is needed, who waits for it waits until its log is mended and gone on from") {
+  TestLoop loop;
+  MemoryEnv env;
+  PSD_REQUIRE_OK(env.createFolder("/data"));
+  const auto opened = [&] {
+    return std::shared_ptr<LogWriter>(LogWriter::open(env, "/data", SegmentHeader{1, 77, 5, 100}, 1 << 20));
+  };
+  SECTION("a log that no checkpoint leads to yet") {
+    Replicator log{ReplicationConfig{.wait = ReplicationConfig::Wait::standbyAndDisk}};
+    const auto disk = opened();
+    log.setDisk(disk);
+    auto durable = log.whenDurable(append(log, 1, 2));
+    PSD_REQUIRE_OK(disk->flush());
+    CHECK_FALSE(loop.resolved(durable));
+    disk->based();
+    loop.wait(kj::mv(durable));
+  }
+  SECTION("a log that the disk failed") {
+    const bool needed = GENERATE(true, false);
+    using Wait = ReplicationConfig::Wait;
+    Replicator log{ReplicationConfig{.wait = needed ? Wait::standbyAndDisk : Wait::standby}};
+    const auto disk = opened();
+    disk->based();
+    log.setDisk(disk);
+    loop.wait(log.whenDurable(append(log, 1, 1)));
+    env.fail({"append"}, "No space left on device");
+    auto failed = log.whenDurable(append(log, 2, 2));
+    CHECK_FALSE(disk->flush().ok());
+    auto later = log.whenDurable(append(log, 3, 3));
+    CHECK(loop.resolved(later) == !needed);
+    env.heal();
+    PSD_REQUIRE_OK(disk->rotate());
+    if (needed) {
+      auto after = log.whenDurable(append(log, 4, 4));
+      PSD_REQUIRE_OK(disk->flush());
+      CHECK_FALSE(loop.resolved(failed));
+      CHECK_FALSE(loop.resolved(after));
+      disk->based();  // a checkpoint holds what the log lacks
+      loop.wait(kj::mv(after));
+    }
+    loop.wait(kj::mv(failed));
+    loop.wait(kj::mv(later));
+  }
+}
+
 TEST_CASE("who has come and gone is a record") {
   Replicator log{ReplicationConfig{}};
   const auto stream = log.open();

@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""A pair whose pushes wait for both disks: whoever dies, alone or with the other one, and whichever disk is left, every answered push
+is in the model once, and nobody has to be asked which daemon goes on."""
+
+import errno
+import json
+import shutil
+import signal
+import unittest
+
+import counting_pairs
+import etcd
+import faulty_machine
+import processes
+
+BOTH = {"wait": "standby_and_disk", "alone_ms": 700}
+
+
+@unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
+class StandbyDisks(counting_pairs.CountingPairs):
+    def over(self, folder, listen="tcp://127.0.0.1:0", **settings):
+        """A daemon that keeps its log in that folder of the test's."""
+        settings.setdefault("replication", BOTH)
+        durability = {"type": "log", "path": str(self.folder / folder), **settings.pop("durability", {})}
+        return self.one(listen=listen, durability=durability, **settings)
+
+    def pair_over(self, **settings):
+        primary = self.over("one", **settings)
+        primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        return primary, self.over("other", **settings)
+
+    def until_a_primary(self, daemons):
+        """The one that has become it."""
+        def primary():
+            return next((daemon for daemon in daemons if daemon.status()["group"]["role"] == "primary"), None)
+
+        return processes.until("one of them is the primary", primary)
+
+    def both_die(self, primary, standby):
+        primary.until_in_sync()
+        self.until_more("before both die", 20)
+        for daemon in (standby, primary):
+            daemon.signal(signal.SIGSTOP)  # so that neither outlives the other by as much as a swap
+        for daemon in (standby, primary):
+            daemon.kill()
+
+    def test_kill_after_kill_loses_nothing(self):
+        primary, standby = self.pair_over()
+        for rank in range(2):
+            self.counting((primary, standby), rank, 2, 600)
+        for kill in range(2):
+            primary.until_in_sync()
+            self.until_more("before the primary is killed", 20)
+            folder = "one" if kill % 2 == 0 else "other"
+            primary.kill()
+            self.until_primary(standby, kill + 2)
+            primary, standby = standby, self.over(folder, listen=primary.address)
+        self.check_counts(primary)
+
+    def test_both_die_and_both_are_started(self):
+        primary, standby = self.pair_over()
+        for rank in range(2):
+            self.counting((primary, standby), rank, 2, 500)
+        self.both_die(primary, standby)
+        again = [self.over("other", listen=standby.address), self.over("one", listen=primary.address)]
+        primary = self.until_a_primary(again)
+        primary.until_in_sync()
+        self.check_counts(primary)
+
+    def either_disk_is_complete(self, left, lost):
+        """Both die, and one of the disks with them."""
+        daemons = dict(zip(("one", "other"), self.pair_over()))
+        for rank in range(2):
+            self.counting(daemons.values(), rank, 2, 500)
+        self.both_die(*daemons.values())
+        shutil.rmtree(self.folder / lost)
+        alone = self.over(left, listen=daemons[left].address)
+        self.until_primary(alone, 2)
+        self.over(lost, listen=daemons[lost].address)
+        alone.until_in_sync()
+        self.check_counts(alone)
+
+    def test_the_primarys_disk_alone(self):
+        self.either_disk_is_complete("one", "other")
+
+    def test_the_standbys_disk_alone(self):
+        self.either_disk_is_complete("other", "one")
+
+    def test_checkpoints_of_the_standby_shorten_its_log(self):
+        """Its log goes on from checkpoints that it takes while it follows."""
+        settings = {"durability": {"every_updates": 50, "keep": 1}, "policy": "sync"}
+        primary, standby = self.pair_over(**settings)
+        for rank in range(2):
+            self.counting((primary, standby), rank, 2, 900, inflight=0)
+        primary.until_in_sync()
+        began = standby.status()["durability"]["checkpoints"]
+        standby.until_status("it has taken more checkpoints", lambda status: status["durability"]["checkpoints"] > began + 1)
+        self.both_die(primary, standby)
+        shutil.rmtree(self.folder / "one")
+        alone = self.over("other", listen=standby.address, **settings)
+        self.until_primary(alone, 2)
+        for trainer, _ in self.trainers:
+            self.assert_ends(trainer)
+        rounds = {shard["version"] for shard in alone.status()["shards"]}
+        self.assertEqual(self.values(alone), {float(each) for each in rounds})
+        self.assertGreaterEqual(min(rounds), 900)
+
+    def test_one_that_was_removed_waits(self):
+        """The plan did not name it any more: the primary may have answered what it has not."""
+        primary, standby = self.pair_over()
+        trainer = self.counting((primary, standby), pushes=600)
+        primary.until_in_sync()
+        standby.kill()
+        self.until_alone(primary)
+        self.until_more("by the primary alone", 20)
+        primary.kill()
+        removed = self.over("other", listen=standby.address)
+        removed.until_status("it waits", lambda status: status["group"]["waits"])
+        self.over("one", listen=primary.address)
+        removed.until_status("the other one goes on", lambda status: status["group"]["epoch"] == 2
+                             and status["group"]["role"] == "standby")
+        self.assert_ends(trainer)
+
+    def test_who_is_started_again_beside_its_primary_stays_the_standby(self):
+        primary, standby = self.pair_over()
+        self.counting((primary, standby), pushes=800)
+        for _ in range(2):
+            primary.until_in_sync()
+            standby.kill()
+            standby = self.over("other", listen=standby.address)
+        status = primary.until_in_sync()
+        self.assertEqual((status["group"]["role"], status["group"]["epoch"]), ("primary", 1))
+        self.check_counts(primary)
+
+    def machine(self, folder):
+        """Whose disk fails when it is told to."""
+        machine = faulty_machine.Machine(self.folder / f"control-{folder}", self.folder / folder)
+        self.addCleanup(machine.close)
+        return machine
+
+    @unittest.skipUnless(faulty_machine.PRELOAD, "what lets a disk fail is not built")
+    def test_pushes_wait_for_the_primarys_disk(self):
+        machine = self.machine("one")
+        primary = self.over("one", environment=machine.environment)
+        primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        standby = self.over("other")
+        self.counting((primary, standby), pushes=1_500)
+        for mended in (True, False):
+            primary.until_in_sync()
+            self.until_more("before the disk fails", 20)
+            machine.fail(faulty_machine.EVERYTHING, 0, faulty_machine.FOREVER, errno.ENOSPC, 0)
+            primary.until_status("its log is broken", lambda status: status["durability"]["log"]["error"])
+            answered = self.answered()
+            failures = primary.status()["durability"]["checkpoint_failures"]
+            primary.until_status("it is tried in vain to mend it", lambda status: status["durability"]["checkpoint_failures"] > failures)
+            self.assertLessEqual(self.answered(), answered + 2)  # that were on the disk before
+            if mended:
+                machine.mend_disk()
+                self.until_more("when the disk is mended", 20)
+        primary.kill()
+        self.until_primary(standby, 2)
+        self.check_counts(standby)
+
+    @unittest.skipUnless(faulty_machine.PRELOAD, "what lets a disk fail is not built")
+    def test_a_standby_whose_disk_fails_is_left_out(self):
+        machine = self.machine("other")
+        primary = self.over("one")
+        primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
+        standby = self.over("other", environment=machine.environment)
+        self.counting((primary, standby), pushes=1_500)
+        primary.until_in_sync()
+        machine.fail(faulty_machine.APPENDING, 0, faulty_machine.FOREVER, errno.ENOSPC, 0)
+        self.until_alone(primary)
+        self.until_more("by the primary alone", 20)
+        standby.until_status("it says why", lambda status: "cannot keep the model on its disk" in status["group"]["waits"])
+        machine.mend_disk()
+        primary.until_in_sync()
+        self.check_counts(primary)
+
+    def test_a_standby_without_its_disk_is_none(self):
+        primary = self.over("one")
+        self.counting((primary,), pushes=100)
+        other = self.over("other", replication={})
+        refusal = 'replication.wait is "standby_and_disk" at the primary'
+        other.until_status("it is told why", lambda status: refusal in status["group"]["waits"])
+        self.assertEqual(primary.status()["group"]["standby"], "")
+        self.check_counts(primary)
+
+    def test_without_a_log_it_is_refused(self):
+        config = {"engine": {"endpoints": [self.etcd.endpoint], "prefix": "/psd/test"}, "policy": {"type": "locked"}, "replication": BOTH,
+                  "durability": {"type": "checkpoint", "path": str(self.folder / "saved")}}
+        path = self.folder / "refused.json"
+        path.write_text(json.dumps(config))
+        done = self.psd("--config", path)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("replication.wait", done.stderr)
+        self.assertIn("goes with durability.type log, not checkpoint", done.stderr)
+
+
+if __name__ == "__main__":
+    processes.main()
