@@ -169,7 +169,7 @@ Status runDaemon(const LoadedConfig& loaded, std::function<Result<LoadedConfig>(
   }
   std::optional<HttpSide> http;
   if (!config.http.listen.empty()) {
-    http.emplace(io, config.http, httpHooksOf(server));
+    http.emplace(io, config.http, httpHooksOf(server, io.provider->getTimer()));
     PSD_RETURN_IF_ERROR(http->start());
   }
   if (http) server.setPages(http->places());

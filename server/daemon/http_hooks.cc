@@ -1,10 +1,13 @@
 #include "server/daemon/http_hooks.h"
 
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+
+#include "server/daemon/overview.h"
 
 namespace psd {
 namespace {
@@ -74,11 +77,15 @@ Result<uint32_t> onlyInteger(const Json& arguments, const std::string& key) {
 
 }  // namespace
 
-HttpHooks httpHooksOf(Server& server) {
+HttpHooks httpHooksOf(Server& server, kj::Timer& timer) {
   HttpHooks hooks;
   hooks.status = [&server] { return server.status(); };
   hooks.reports = [&server] { return jsonOfReports(server.coordinator().reports()); };
   hooks.events = [&server] { return server.coordinator().events().after(0); };
+  if (std::shared_ptr<Overview> overview = Overview::make(server, timer)) {
+    hooks.daemons = [overview] { return overview->rows(); };
+    hooks.daemonsAsked = [overview] { return overview->rowsAsked(); };
+  }
   hooks.roleOf = [&server](const HttpCaller& caller) { return roleOf(server, caller); };
   hooks.tls = [&server] { return server.tlsDoor().context(); };
   hooks.handshakeRefused = [&server](const std::string& why) {

@@ -5,8 +5,8 @@
 
 namespace psd {
 
-/// What the HTTP side may ask of this daemon, which outlives it. Without `auth` all callers may do
-/// everything, else what their token says.
-HttpHooks httpHooksOf(Server& server);
+/// What the HTTP side may ask of this daemon, which outlives it, as `timer` does. Without `auth` all callers
+/// may do everything, else what their token says.
+HttpHooks httpHooksOf(Server& server, kj::Timer& timer);
 
 }  // namespace psd

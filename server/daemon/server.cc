@@ -334,6 +334,7 @@ DaemonStatus Server::status() const {
   status.host = hostName();
   status.uptimeSeconds = uptime_.seconds();
   for (const Address& address : addresses_) status.addresses.push_back(address.toString());
+  status.pages = pages_;
   status.threads = loaded_.config.threads;
   status.residentBytes = residentBytes();
   status.held = {.inFlight = budgets_.inFlight->used(),

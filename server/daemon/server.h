@@ -53,6 +53,8 @@ class Server {
   /// Where its page is, for who begins anew in its place.
   void setPages(std::vector<std::string> pages) { pages_ = std::move(pages); }
   const std::vector<std::string>& pages() const { return pages_; }
+  /// This daemon's part in its pair; null: no engine is configured.
+  const GroupMember* group() const { return group_ ? &group_->member() : nullptr; }
   /// What the daemon could not do, so that it ended; ok() otherwise.
   const Status& failure() const { return failure_; }
   /// Ends the daemon with an Error: it cannot serve.

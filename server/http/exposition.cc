@@ -129,6 +129,12 @@ void writeDaemon(MetricWriter& out, const DaemonStatus& status) {
     out.sample(1, {{"index", fmt::to_string(status.partition->index)},
                    {"of", fmt::to_string(status.partition->of)}});
   }
+  out.begin(
+      "psd_daemon_info", Type::gauge,
+      "what the daemon is beside others: its partition and, with an engine, its role and number; always 1");
+  out.sample(1, {{"partition", fmt::to_string(status.partition ? status.partition->index : 0)},
+                 {"role", status.group ? status.group->role : "primary"},
+                 {"daemon", status.group ? status.group->daemon : ""}});
   out.one("psd_samples_done_total", Type::counter, "samples that are done of those that the daemon deals",
           status.samples ? status.samples->done : 0);
 }
@@ -222,6 +228,9 @@ void writeGroup(MetricWriter& out, const std::optional<GroupStatus>& group) {
     out.begin(name, Type::gauge, help);
     if (group) out.sample(value(*group));
   };
+  each("psd_group_waits_for_disk",
+       "whether pushes are answered when they are in the logs on the disks of both daemons",
+       [](auto& g) { return g.wait == "standby_and_disk" ? 1 : 0; });
   each("psd_group_primary", "whether the daemon is the primary of its group; only with an engine",
        [](auto& g) { return g.role == "primary" ? 1 : 0; });
   each("psd_group_epoch", "epoch of the group, one more with each take-over",

@@ -12,6 +12,7 @@
 #include "common/tls/tls_context.h"
 #include "server/http/caller.h"
 #include "server/status/daemon_event.h"
+#include "server/status/daemon_row.h"
 #include "server/status/daemon_status.h"
 
 namespace psd {
@@ -25,6 +26,10 @@ struct HttpHooks {
   std::function<DaemonStatus()> status;
   std::function<std::string()> reports;  ///< JSON: {rank: {name: [[time, step, value] …]}}
   std::function<DaemonEvents()> events;
+  /// All daemons that serve the model, as they were seen last; null: this one is alone.
+  std::function<DaemonRows()> daemons;
+  /// The same once all have been asked just now, or had time to answer.
+  std::function<kj::Promise<DaemonRows>()> daemonsAsked;
   HttpRoleOf roleOf;
   /// What tls:// addresses speak TLS with, as of now; null: nothing any more.
   std::function<std::shared_ptr<const TlsContext>()> tls;

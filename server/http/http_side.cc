@@ -34,6 +34,7 @@ HttpSide::HttpSide(kj::AsyncIoContext& io, const HttpConfig& config, HttpHooks h
       config_(config),
       status_(hooks.status),
       events_(hooks.events),
+      daemons_(hooks.daemons),
       tls_(hooks.tls),
       handshakeRefused_(hooks.handshakeRefused),
       names_(builder_),
@@ -152,6 +153,7 @@ nlohmann::ordered_json HttpSide::documentOf(const DaemonStatus& status) const {
   nlohmann::ordered_json document = statusJson(events_());
   document["time"] = unixTimeNow();
   document["status"] = statusJson(status);
+  if (daemons_) document.update(statusJson(daemons_()));
   if (const auto& point = history_.newest())
     document["point"] = nlohmann::ordered_json::parse(jsonOfPoint(*point));
   return document;

@@ -75,6 +75,13 @@ void Site::addPlaces() {
   places_["/api/status.json"] = {HttpRole::reader, [this](Response& response) {
                                    return json(response, 200, "OK", statusJson(hooks_.status()));
                                  }};
+  places_["/api/daemons.json"] = {
+      HttpRole::reader, [this](Response& response) -> kj::Promise<void> {
+        if (!hooks_.daemonsAsked) return json(response, 200, "OK", statusJson(DaemonRows()));
+        return hooks_.daemonsAsked().then([this, &response](const DaemonRows& rows) {
+          return json(response, 200, "OK", statusJson(rows));
+        });
+      }};
   places_["/api/history.json"] = {
       HttpRole::reader, [this](Response& response) {
         return replies_.send(

@@ -342,6 +342,7 @@ struct DaemonStatus {
   std::string host;
   double uptimeSeconds = 0;
   std::vector<std::string> addresses;
+  std::vector<std::string> pages;  ///< where its page is: "http://localhost:5580/", "unix:///PATH"
   uint32_t threads = 0;
   uint64_t residentBytes = 0;
   HeldBytes held;  ///< its fields are fields of the document
@@ -371,6 +372,7 @@ struct DaemonStatus {
     visit("host", self.host);
     visit("uptime_seconds", self.uptimeSeconds);
     visit("addresses", self.addresses);
+    visit("pages", self.pages);
     visit("threads", self.threads);
     visit("resident_bytes", self.residentBytes);
     HeldBytes::fields(visit, self.held);

@@ -145,6 +145,8 @@ Json statusJson(const HotRowsStatus& status) { return jsonOf(status); }
 
 Json statusJson(const DaemonEvents& events) { return jsonOf(events); }
 
+Json statusJson(const DaemonRows& rows) { return jsonOf(rows); }
+
 Result<DaemonStatus> readStatus(const Json& document, std::string_view origin) {
   return readDocument<DaemonStatus>(document, origin);
 }

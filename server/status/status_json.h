@@ -6,6 +6,7 @@
 
 #include "common/status/status.h"
 #include "server/status/daemon_event.h"
+#include "server/status/daemon_row.h"
 #include "server/status/daemon_status.h"
 #include "server/status/hot_rows.h"
 
@@ -15,6 +16,7 @@ namespace psd {
 nlohmann::ordered_json statusJson(const DaemonStatus& status);
 nlohmann::ordered_json statusJson(const HotRowsStatus& status);
 nlohmann::ordered_json statusJson(const DaemonEvents& events);
+nlohmann::ordered_json statusJson(const DaemonRows& rows);
 
 /// Reads a status document, which a peer may have made of anything. An Error names `origin`, the first field
 /// that is missing or wrong, and what would be right. Fields that are not known are passed over: the daemon

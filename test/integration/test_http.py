@@ -9,6 +9,7 @@ import socket
 import subprocess
 import urllib.parse
 
+from etcd import free_port
 from processes import ProcessTest, main, until
 
 ADDRESS = "tcp://127.0.0.1:0"
@@ -378,11 +379,11 @@ class TokenTest(HttpTest):
         for path in ("/healthz", "/readyz", "/", "/style.css"):
             for token in (None, "wrong"):
                 self.assertIn(ask("GET", path, token)[0], (200, 503) if path == "/readyz" else (200,), path)
-        for path in ("/metrics", "/api/status.json", "/api/history.json", "/api/events"):
+        for path in ("/metrics", "/api/status.json", "/api/daemons.json", "/api/history.json", "/api/events"):
             status, headers, _ = ask("GET", path)
             self.assertEqual((status, headers.get("WWW-Authenticate")), (401, "Bearer"), path)
             self.assertEqual(ask("GET", path, "wrong")[0], 403, path)
-        self.assertIn("psd_logins_refused_total 4\n", ask("GET", "/metrics", reader)[2])
+        self.assertIn("psd_logins_refused_total 5\n", ask("GET", "/metrics", reader)[2])
         for token in (reader, admin):
             self.assertEqual(ask("GET", "/metrics", token)[0], 200)
         self.assertEqual(ask("POST", "/api/reload")[0], 401)
@@ -402,6 +403,70 @@ class TokenTest(HttpTest):
         daemon.signal(signal.SIGHUP)
         until("it was cut off", lambda: "psd_http_watchers 0\n" in metrics())
         self.assertTrue(daemon.runs())
+
+
+class DaemonsTest(HttpTest):
+    """What one of several daemons tells of all."""
+
+    def several(self, count, environment=None, addresses=None, **settings):
+        addresses = addresses or [self.unix_address(f"{i}.sock") for i in range(count)]
+        return [self.daemon("--http", ADDRESS, "--index", str(i), listen=(addresses[i],), policy="locked", daemons=addresses,
+                            environment=environment, **settings) for i in range(count)]
+
+    def rows(self, daemon, **headers):
+        status, _, text = self.ask(urllib.parse.urlsplit(daemon.page), "GET", "/api/daemons.json", **headers)
+        self.assertEqual(status, 200, text)
+        return json.loads(text)["daemons"]
+
+    def test_a_daemon_alone_tells_of_none(self):
+        daemon, _ = self.page_of()
+        self.assertEqual(self.rows(daemon), [])
+
+    def test_all_are_rows(self):
+        daemons = self.several(3)
+        for place, daemon in enumerate(daemons):
+            rows = self.rows(daemon)
+            self.assertEqual([row["partition"] for row in rows], [0, 1, 2])
+            self.assertEqual([row["here"] for row in rows], [each == place for each in range(3)])
+            for row, other in zip(rows, daemons):
+                self.assertEqual((row["answers"], row["state"], row["role"]), (True, "waiting for a model", "primary"))
+                self.assertEqual(row["page"], "" if row["here"] else other.pages[0])
+
+    def test_who_is_away_or_stands_still_holds_up_nobody(self):
+        daemons = self.several(3)
+        self.assertEqual(len(self.rows(daemons[0])), 3)
+        daemons[1].kill()
+        daemons[2].signal(signal.SIGSTOP)
+
+        def away():
+            return [not row["answers"] for row in self.rows(daemons[0])]
+
+        until("both are away", lambda: away() == [False, True, True])
+        rows = self.rows(daemons[0])
+        self.assertIn(daemons[1].address, rows[1]["why"])
+        self.assertIn("no answer within", rows[2]["why"])
+        self.assertEqual(self.ask(urllib.parse.urlsplit(daemons[0].page), "GET", "/metrics")[0], 200)
+        daemons[2].signal(signal.SIGCONT)
+        until("one is back", lambda: away() == [False, True, False])
+
+    def test_they_show_each_other_a_token(self):
+        tokens = self.folder / "tokens"
+        for name, role in (("page", "reader"), ("person", "reader")):
+            made = self.start_psd("token", "new", "--name", name, "--role", role, "--file", tokens)
+            self.assert_ends(made)
+            (self.folder / name).write_text(made.out)
+            (self.folder / name).chmod(0o600)
+        person = {"Authorization": f"Bearer {(self.folder / 'person').read_text().strip()}"}
+        # Over TCP, since at its own sockets a user needs none.
+        settings = {"auth__tokens": str(tokens), "addresses": [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]}
+        bare = self.several(2, {"PSD_TOKEN": "", "PSD_TOKEN_FILE": ""}, **settings)
+        refused = self.rows(bare[0], **person)[1]
+        self.assertFalse(refused["answers"])
+        self.assertIn("token", refused["why"])
+        for daemon in bare:
+            daemon.kill()
+        shown = self.several(2, {"PSD_TOKEN_FILE": str(self.folder / "page")}, **settings)
+        self.assertTrue(self.rows(shown[0], **person)[1]["answers"])
 
 
 class AddressTest(HttpTest):

@@ -123,6 +123,7 @@ class PageTest(ProcessTest):
         standby = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked", engine=engine)
         group = primary.until_status("it is in sync", lambda status: status["group"]["waits_for_standby"])["group"]
         until("it is shown", lambda: f"{group['standby']}; " in self.text(driver, "durability"))
+        until("both are shown", lambda: "in sync, " in self.text(driver, "daemons") and "standby" in self.text(driver, "daemons"))
         driver.get(standby.page)
         until("it says whose standby it is", lambda: f"this one, of {group['primary']}; " in self.text(driver, "durability"))
 
@@ -133,6 +134,24 @@ class PageTest(ProcessTest):
         self.endless_trainer(daemons[0])
         driver = self.browser(daemons[1].page)
         until("it says which", lambda: "partition 1 of 2 · 101,610 parameters in 4 tensors" in self.text(driver, "where"))
+
+    def test_all_of_several_daemons(self):
+        addresses = [self.unix_address(f"{i}.sock") for i in range(2)]
+
+        def one(index):
+            return self.daemon("--http", "tcp://127.0.0.1:0", "--index", str(index), listen=(addresses[index],), policy="locked", daemons=addresses)
+
+        daemons = [one(0), one(1)]
+        self.endless_trainer(daemons[0])
+        driver = self.browser(daemons[0].page)
+        until("both serve, and count", lambda: self.text(driver, "daemons").count("serving") == 2 and "0/s" not in self.text(driver, "daemons").split())
+        links = [link.get_attribute("href") for link in driver.find_elements(By.CSS_SELECTOR, "#daemons a")]
+        self.assertEqual(links, [daemons[1].pages[0]])
+        driver.find_element(By.CSS_SELECTOR, "#daemons a").click()
+        until("it is the other one's page", lambda: "partition 1 of 2" in self.text(driver, "where"))
+        daemons[0].kill()
+        until("it is away", lambda: "1 away" in self.text(driver, "daemons-count"))
+        self.assertEqual(self.level(driver), "good")
 
     def test_what_it_does(self):
         daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked", durability=json.dumps(

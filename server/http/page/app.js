@@ -6,7 +6,7 @@ const kSecondsKept = 600;  // as the daemon keeps them
 const kHistoryMs = 60_000;
 const kRetryMs = 2000;
 const at = (id) => document.getElementById(id);
-const state = { status: null, point: null, events: [], history: { series: [], seconds: [], minutes: [], reports: new Map() }, historyRead: 0, heard: 0 };
+const state = { status: null, point: null, events: [], daemons: [], history: { series: [], seconds: [], minutes: [], reports: new Map() }, historyRead: 0, heard: 0 };
 let charts = null;
 
 // Where tokens are asked for, the one for this tab.
@@ -54,9 +54,10 @@ function addReports(time) {
 /// Takes what the daemon said at a tick, whole or as what has changed.
 function take(kind, data) {
   state.feed = kind === "whole" ? data : patched(state.feed, data);
-  const { status, point, events, time } = state.feed;
+  const { status, point, events, daemons, time } = state.feed;
   state.status = status;
   state.events = events ?? [];
+  state.daemons = daemons ?? [];
   state.heard = performance.now();
   if (point && point[0] !== state.newest) {
     state.newest = point[0];
@@ -77,7 +78,7 @@ function takePoint(point) {
 
 function draw() {
   if (!state.status) return;
-  show(state.status, state.point, state.events, (performance.now() - state.heard) / 1000, actions);
+  show(state.status, state.point, state.events, state.daemons, (performance.now() - state.heard) / 1000, actions);
   charts?.draw(state.history);
 }
 

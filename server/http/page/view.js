@@ -207,6 +207,37 @@ function showDurability(status) {
   at("durability").replaceChildren(...rows.flatMap(([name, text]) => [node("dt", name), node("dd", text, name === "error" || name === "engine" ? "bad" : "")]));
 }
 
+function answering(daemon) {
+  if (daemon.answers) return node("span", daemon.state, `badge ${daemon.state === "serving" ? "good" : "warn"}`);
+  const silent = daemon.silent_seconds ? `away, since ${duration(daemon.silent_seconds)}` : "away";
+  const badge = node("span", silent, "badge bad");
+  badge.title = daemon.why;
+  return badge;
+}
+
+/// Where its page is: what another daemon says of that is followed only where it leads to a page.
+function pageOf(daemon) {
+  if (daemon.here || !/^https?:\/\//.test(daemon.page)) return daemon.address;
+  const link = node("a", daemon.address);
+  link.href = daemon.page;
+  return link;
+}
+
+function standbyOf(daemon) {
+  if (!daemon.epoch || !daemon.answers) return "–";
+  if (daemon.role === "primary") return daemon.standby_in_sync ? `in sync, ${bytes(daemon.lag_bytes)} behind` : "none in sync";
+  return `${bytes(daemon.lag_bytes)} to apply`;
+}
+
+function showDaemons(daemons) {
+  at("daemons-card").hidden = daemons.length < 2;
+  const away = daemons.filter((each) => !each.answers).length;
+  at("daemons-count").textContent = `${daemons.length}${away ? `, ${away} away` : ""}`;
+  table("daemons", ["partition", "address", "", "role", "epoch", "standby", "gradients", "trainers", "memory"], daemons.map((each) => [
+    String(each.partition), pageOf(each), answering(each), `${each.role || "–"}${each.here ? ", this one" : ""}`, each.epoch ? String(each.epoch) : "–", standbyOf(each),
+    each.answers ? `${number(each.gradients_per_second)}/s` : "–", each.answers ? String(each.trainers) : "–", each.state ? bytes(each.resident_bytes) : "–"]));
+}
+
 const kLevels = { lost: "bad", failed: "bad", refused: "warn", disconnected: "warn", removed: "warn" };
 
 function showEvents(events) {
@@ -221,7 +252,7 @@ function showEvents(events) {
   }));
 }
 
-export function show(status, point, events, silentFor, actions) {
+export function show(status, point, events, daemons, silentFor, actions) {
   showState(status, silentFor);
   at("model").textContent = status.model?.name ?? "psd";
   const partition = status.partition ? `partition ${status.partition.index} of ${status.partition.of} · ` : "";
@@ -235,5 +266,6 @@ export function show(status, point, events, silentFor, actions) {
   showTables(status);
   showDurability(status);
   showEvents(events ?? []);
+  showDaemons(daemons);
   at("footer").textContent = `psd ${status.version} · pid ${status.pid} on ${status.host} · ${status.addresses.join(" · ")} · ${plural(status.threads, "event loop")}`;
 }

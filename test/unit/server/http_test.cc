@@ -123,7 +123,10 @@ TEST_CASE("the exposition explains every metric, with samples or without, and es
   CHECK(text.find("\npsd_group_primary 1\n") != std::string::npos);
   CHECK(text.find("\npsd_group_epoch 3\n") != std::string::npos);
   CHECK(text.find("\npsd_partition{index=\"1\",of=\"3\"} 1\n") != std::string::npos);
+  CHECK(text.find("\npsd_daemon_info{partition=\"1\",role=\"primary\",daemon=\"\"} 1\n") !=
+        std::string::npos);
   CHECK(text.find("\npsd_group_waits_for_standby 0\n") != std::string::npos);
+  CHECK(text.find("\npsd_group_waits_for_disk 0\n") != std::string::npos);
   CHECK(text.find("\npsd_group_standby_in_sync 1\n") != std::string::npos);
   CHECK(text.find("\npsd_group_lag_bytes 17\n") != std::string::npos);
   CHECK(text.find("\npsd_group_engine_answers 0\n") != std::string::npos);

@@ -1,0 +1,76 @@
+#include "server/daemon/overview.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <utility>
+
+#include "server/rpc/admin_client.h"
+
+namespace psd {
+namespace {
+
+constexpr std::chrono::milliseconds kAnswerTime{1'000};
+constexpr auto kAskedFor = 2 * kj::SECONDS;
+
+}  // namespace
+
+std::unique_ptr<Overview> Overview::make(const Server& server, kj::Timer& timer) {
+  const DaemonConfig& config = server.loaded().config;
+  if (!config.daemons.several() && !config.engine) return nullptr;
+  return std::unique_ptr<Overview>(
+      new Overview(server, timer, readCredentials(config.replication.credentials, std::getenv)));
+}
+
+Overview::Overview(const Server& server, kj::Timer& timer, Result<Credentials> credentials)
+    : server_(server),
+      timer_(timer),
+      book_(std::move(credentials), [](const Address& address, const Credentials& shown) {
+        return fetchStatusJson(address, kAnswerTime, shown);
+      }) {}
+
+std::vector<PeerBook::Peers> Overview::peers() const {
+  const DaemonsConfig& daemons = server_.loaded().config.daemons;
+  const GroupMember* const group = server_.group();
+  const std::vector<Address> own = server_.addresses();
+  std::vector<PeerBook::Peers> peers;
+  for (uint32_t i = 0; i < daemons.addresses.size(); i++) {
+    if (i != daemons.index) peers.push_back({.partition = i, .addresses = daemons.addresses[i]});
+  }
+  if (!group) return peers;
+  PeerBook::Peers pair{.partition = daemons.index, .ownPair = true, .here = group->status().daemon};
+  const auto add = [&](const std::vector<Address>& some) {
+    for (const Address& address : some) {
+      const bool known = std::ranges::find(pair.addresses, address) != pair.addresses.end();
+      if (!known && std::ranges::find(own, address) == own.end()) pair.addresses.push_back(address);
+    }
+  };
+  add(group->others());
+  if (daemons.several()) add(daemons.addresses[daemons.index]);
+  peers.push_back(std::move(pair));
+  return peers;
+}
+
+DaemonRows Overview::rows() {
+  const DaemonStatus status = server_.status();
+  DaemonRow here = rowOf(status, server_.addresses().front());
+  here.partition = server_.loaded().config.daemons.index;
+  here.here = true;
+  here.page.clear();
+  here.gradientsPerSecond = rate_.next(status);
+  DaemonRows all{book_.rows(peers())};
+  const auto after = [&](const DaemonRow& row) {
+    return std::pair(row.partition, row.role != "primary") >
+           std::pair(here.partition, here.role != "primary");
+  };
+  all.daemons.insert(std::ranges::find_if(all.daemons, after), std::move(here));
+  return all;
+}
+
+kj::Promise<DaemonRows> Overview::rowsAsked() {
+  return timer_.timeoutAfter(kAskedFor, book_.whenLooked(peers()))
+      .catch_([](kj::Exception&&) {})  // who is away is told of as such
+      .then([this] { return rows(); });
+}
+
+}  // namespace psd

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <kj/timer.h>
+
+#include "server/daemon/peer_book.h"
+#include "server/daemon/server.h"
+
+namespace psd {
+
+/// All daemons that serve the model of this one, and their standbys: this one as it is, the others as they
+/// say. Owned by the control loop's thread.
+class Overview {
+ public:
+  /// Null where no other daemon can be: neither `daemons` nor an engine is configured. What others are shown
+  /// is as for a standby: `replication`, else the environment. Both outlive it.
+  static std::unique_ptr<Overview> make(const Server& server, kj::Timer& timer);
+
+  /// As the others were seen last.
+  DaemonRows rows();
+  /// Once they have been asked just now, or have had time to answer.
+  kj::Promise<DaemonRows> rowsAsked();
+
+ private:
+  Overview(const Server& server, kj::Timer& timer, Result<Credentials> credentials);
+  /// Who the others may be, by partition.
+  std::vector<PeerBook::Peers> peers() const;
+
+  const Server& server_;
+  kj::Timer& timer_;
+  GradientRate rate_;
+  PeerBook book_;
+};
+
+}  // namespace psd

@@ -1,0 +1,161 @@
+#include "server/daemon/peer_book.h"
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+#include <utility>
+
+#include <pthread.h>
+
+#include "common/config/json_file.h"
+#include "common/text/text.h"
+#include "server/status/status_json.h"
+
+namespace psd {
+namespace {
+
+constexpr size_t kWhyBytesMax = 300;
+
+bool before(const DaemonRow& one, const DaemonRow& other) {
+  const auto place = [](const DaemonRow& row) { return std::pair(row.partition, row.role != "primary"); };
+  return place(one) < place(other);
+}
+
+}  // namespace
+
+PeerBook::PeerBook(Result<Credentials> credentials, Ask ask)
+    : credentials_(std::move(credentials)), ask_(std::move(ask)), thread_([this] { run(); }) {}
+
+PeerBook::~PeerBook() {
+  {
+    const std::lock_guard hold(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void PeerBook::want(const std::vector<Peers>& peers) {
+  peers_ = peers;
+  wanted_ = Clock::now();
+}
+
+kj::Promise<void> PeerBook::whenLooked(const std::vector<Peers>& peers) {
+  const std::lock_guard hold(mutex_);
+  want(peers);
+  wake_.notify_one();
+  if (wanted_ - looked_ < kWantedFor) return kj::READY_NOW;
+  auto waiter = kj::newPromiseAndCrossThreadFulfiller<void>();
+  waiters_.push_back(kj::mv(waiter.fulfiller));
+  return kj::mv(waiter.promise);
+}
+
+std::vector<DaemonRow> PeerBook::rows(const std::vector<Peers>& peers) {
+  std::vector<DaemonRow> rows;
+  {
+    const std::lock_guard hold(mutex_);
+    want(peers);
+    const Clock::time_point now = wanted_;
+    rows = rows_;
+    for (DaemonRow& row : rows) {
+      const auto answer = answers_.find(row.address);
+      if (row.answers || answer == answers_.end()) continue;
+      row.silentSeconds = std::chrono::duration<double>(now - answer->second.at).count();
+    }
+  }
+  wake_.notify_one();
+  return rows;
+}
+
+void PeerBook::run() {
+  pthread_setname_np(pthread_self(), "psd-peers");
+  std::unique_lock hold(mutex_);
+  while (!ending_) {
+    if (Clock::now() - wanted_ > kWantedFor) {
+      wake_.wait(hold);
+      continue;
+    }
+    const std::vector<Peers> peers = peers_;
+    hold.unlock();
+    std::vector<DaemonRow> rows = look(peers);
+    hold.lock();
+    rows_ = std::move(rows);
+    looked_ = Clock::now();
+    for (const auto& waiter : std::exchange(waiters_, {})) waiter->fulfill();
+    std::erase_if(answers_, [this](const auto& entry) {
+      return std::ranges::none_of(rows_, [&](const DaemonRow& row) { return row.address == entry.first; });
+    });
+    wake_.wait_for(hold, kPause, [this] { return ending_; });
+  }
+}
+
+std::vector<DaemonRow> PeerBook::look(const std::vector<Peers>& peers) {
+  std::vector<std::vector<DaemonRow>> found(peers.size());
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < peers.size(); i = next++) found[i] = lookAt(peers[i]);
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < std::min(kAtOnceMax, peers.size()); i++) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  std::vector<DaemonRow> rows;
+  for (std::vector<DaemonRow>& some : found) std::ranges::move(some, std::back_inserter(rows));
+  std::ranges::stable_sort(rows, before);
+  return rows;
+}
+
+std::vector<DaemonRow> PeerBook::lookAt(const Peers& peers) {
+  std::vector<DaemonRow> rows;
+  std::vector<DaemonRow> silent;
+  std::set<std::string> known{peers.here};
+  for (const Address& address : peers.addresses) {
+    Result<DaemonRow> row = ask(peers, address);
+    if (!row.ok()) {
+      // A socket of another machine says nothing of who is there.
+      const bool tells = address.kind == Address::Kind::tcp || peers.addresses.size() == 1;
+      if (tells) silent.push_back(away(peers, address.toString(), row.error()));
+      continue;
+    }
+    const bool alone = row->daemon.empty();
+    const bool another = alone ? !peers.ownPair : known.insert(row->daemon).second;
+    if (another) rows.push_back(*std::move(row));
+    if (alone) return rows;  // the other addresses are its own
+  }
+  std::ranges::move(silent, std::back_inserter(rows));
+  return rows;
+}
+
+Result<DaemonRow> PeerBook::ask(const Peers& peers, const Address& address) {
+  if (!credentials_.ok()) return credentials_.error();
+  const std::string name = address.toString();
+  if (!tokenInTheClear(credentials_->token, std::span(&name, 1)).empty()) {
+    return Error{ErrorCode::invalidArgument,
+                 "not asked: this daemon's token would go there in the clear; tls:// keeps it secret"};
+  }
+  PSD_ASSIGN_OR_RETURN(const std::string text, ask_(address, *credentials_));
+  PSD_ASSIGN_OR_RETURN(const auto document, parseJson(text, "its status"));
+  PSD_ASSIGN_OR_RETURN(const DaemonStatus status, readStatus(document, "its status"));
+  DaemonRow row = rowOf(status, address);
+  row.partition = peers.partition;
+  const std::lock_guard hold(mutex_);
+  Answer& answer = answers_[name];
+  row.gradientsPerSecond = answer.rate.next(status);
+  answer.row = row;
+  answer.at = Clock::now();
+  return row;
+}
+
+DaemonRow PeerBook::away(const Peers& peers, const std::string& address, const Error& why) {
+  const std::lock_guard hold(mutex_);
+  const auto answer = answers_.find(address);
+  DaemonRow row = answer == answers_.end() ? DaemonRow() : answer->second.row;
+  row.partition = peers.partition;
+  row.address = address;
+  row.answers = false;
+  row.why = oneLine(why.message, kWhyBytesMax);
+  row.gradientsPerSecond = 0;
+  return row;
+}
+
+}  // namespace psd

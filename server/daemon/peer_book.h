@@ -1,0 +1,84 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <kj/async.h>
+
+#include "common/auth/credentials.h"
+#include "common/os/address.h"
+#include "common/status/status.h"
+#include "server/daemon/peer_rows.h"
+#include "server/status/daemon_row.h"
+
+namespace psd {
+
+/// What the other daemons that serve a model say of themselves. Threads of its own ask them, while somebody
+/// wants to know and not more often than once a second, each for its status with the time of one attempt: who
+/// is away holds up nobody. Thread-safe.
+class PeerBook {
+ public:
+  /// Daemons of one partition: all that answer at any of the addresses, but `here`.
+  struct Peers {
+    uint32_t partition = 0;
+    std::vector<Address> addresses;
+    bool ownPair = false;  ///< this daemon's own partition: nobody need be there
+    std::string here;      ///< this daemon's number in its group; empty: it has none
+  };
+  /// The status document of the daemon at an address; blocks.
+  using Ask = std::function<Result<std::string>(const Address& address, const Credentials& credentials)>;
+
+  /// `credentials`: what they are shown; an Error is what is said of each.
+  PeerBook(Result<Credentials> credentials, Ask ask);
+  ~PeerBook();
+
+  /// What they said last, and lets them be asked anew. Never waits for them.
+  std::vector<DaemonRow> rows(const std::vector<Peers>& peers);
+  /// Resolves, on the calling loop, once rows() tells of a look of the last seconds.
+  kj::Promise<void> whenLooked(const std::vector<Peers>& peers);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr size_t kAtOnceMax = 8;               // that are asked at the same time
+  static constexpr std::chrono::seconds kPause{1};      // between two looks
+  static constexpr std::chrono::seconds kWantedFor{5};  // after somebody wanted to know
+
+  /// With the mutex held: they are to be asked.
+  void want(const std::vector<Peers>& peers);
+  void run();
+  /// Asks all of them.
+  std::vector<DaemonRow> look(const std::vector<Peers>& peers);
+  std::vector<DaemonRow> lookAt(const Peers& peers);
+  Result<DaemonRow> ask(const Peers& peers, const Address& address);
+  /// A row for an address that did not answer: what was there before, if anything was.
+  DaemonRow away(const Peers& peers, const std::string& address, const Error& why);
+
+  const Result<Credentials> credentials_;
+  const Ask ask_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_;
+  bool ending_ = false;
+  std::vector<Peers> peers_;
+  Clock::time_point wanted_;
+  std::vector<DaemonRow> rows_;  // of the newest look
+  Clock::time_point looked_;     // when that ended
+  std::vector<kj::Own<kj::CrossThreadPromiseFulfiller<void>>> waiters_;
+  struct Answer {
+    DaemonRow row;
+    GradientRate rate;
+    Clock::time_point at;
+  };
+  std::map<std::string, Answer> answers_;  // the last one by address, of the addresses that are asked
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace psd

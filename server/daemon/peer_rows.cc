@@ -1,0 +1,71 @@
+#include "server/daemon/peer_rows.h"
+
+namespace psd {
+namespace {
+
+constexpr const char* kAnyHost = "*";
+
+bool isWeb(const std::string& page) { return page.starts_with("http://") || page.starts_with("https://"); }
+
+/// "http://HOST:PORT/" as an address.
+Result<Address> addressOf(const std::string& page) {
+  const std::string rest = page.substr(page.find("://"));
+  return parseAddress("tcp" + rest.substr(0, rest.rfind('/')));
+}
+
+/// A host as it stands in a URL.
+std::string inUrl(const std::string& host) {
+  return host.find(':') == std::string::npos ? host : "[" + host + "]";
+}
+
+}  // namespace
+
+double GradientRate::next(const DaemonStatus& status) {
+  Seen now{status.pid, status.host, status.uptimeSeconds, status.counters[daemonMetrics().gradients]};
+  const bool same =
+      seen_ && seen_->pid == now.pid && seen_->host == now.host && now.gradients >= seen_->gradients;
+  const double seconds = same ? now.uptimeSeconds - seen_->uptimeSeconds : 0;
+  if (!same) rate_ = 0;
+  if (seconds > 0) rate_ = static_cast<double>(now.gradients - seen_->gradients) / seconds;
+  if (!same || seconds > 0) seen_ = std::move(now);
+  return rate_;
+}
+
+DaemonRow rowOf(const DaemonStatus& status, const Address& address) {
+  DaemonRow row;
+  row.partition = status.partition ? status.partition->index : 0;
+  row.address = address.toString();
+  row.page = pageFor(status.pages, address);
+  row.answers = true;
+  row.state = status.state;
+  row.role = status.group ? status.group->role : "primary";
+  if (status.group) {
+    row.daemon = status.group->daemon;
+    row.epoch = status.group->epoch;
+    row.standbyInSync = status.group->role == "primary" && status.group->inSync();
+    row.lagBytes = status.group->lagBytes;
+  }
+  row.trainers = status.trainers.size();
+  row.residentBytes = status.residentBytes;
+  return row;
+}
+
+std::string pageFor(const std::vector<std::string>& pages, const Address& address) {
+  std::string own;  // for browsers on the daemon's machine
+  for (const std::string& page : pages) {
+    if (!isWeb(page)) continue;
+    const auto place = addressOf(page);
+    if (!place.ok()) continue;
+    if (isLocal(*place)) {
+      if (own.empty()) own = page;
+      continue;
+    }
+    if (place->host != kAnyHost) return page;
+    if (address.kind != Address::Kind::tcp) continue;
+    const std::string scheme = page.substr(0, page.find("://") + 3);
+    return scheme + inUrl(address.host) + ":" + std::to_string(place->port) + "/";
+  }
+  return isLocal(address) ? own : "";
+}
+
+}  // namespace psd

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/os/address.h"
+#include "server/status/daemon_row.h"
+#include "server/status/daemon_status.h"
+
+namespace psd {
+
+/// Gradients per second of a process between two looks at its status. Owned by one thread.
+class GradientRate {
+ public:
+  double next(const DaemonStatus& status);
+
+ private:
+  struct Seen {
+    uint32_t pid = 0;
+    std::string host;
+    double uptimeSeconds = 0;
+    uint64_t gradients = 0;
+  };
+  std::optional<Seen> seen_;
+  double rate_ = 0;
+};
+
+/// The row of a daemon with this status, as it is reached at `address`. The rate is not set.
+DaemonRow rowOf(const DaemonStatus& status, const Address& address);
+
+/// Which of a daemon's pages a browser finds that is where `address` leads to the daemon; empty: none.
+std::string pageFor(const std::vector<std::string>& pages, const Address& address);
+
+}  // namespace psd

@@ -1,0 +1,149 @@
+#include "server/daemon/peer_book.h"
+
+#include <atomic>
+#include <functional>
+#include <map>
+
+#include "common/config/json_file.h"
+#include "server/status/status_json.h"
+#include "test/support/catch.h"
+#include "test/support/event_loop.h"
+
+namespace psd::peer_book_test {
+namespace {
+
+using namespace testing;
+using Peers = PeerBook::Peers;
+
+Address at(const std::string& text) { return *parseAddress(text); }
+
+DaemonStatus statusOf(uint32_t pid, const std::string& role = "", const std::string& daemon = "") {
+  DaemonStatus status;
+  status.pid = pid;
+  status.state = "serving";
+  status.residentBytes = 1000 * pid;
+  if (!role.empty()) status.group = GroupStatus{.daemon = daemon, .role = role, .epoch = 3};
+  return status;
+}
+
+/// Daemons that answer at once, by address; thread-safe once they are there.
+struct Daemons {
+  std::map<std::string, DaemonStatus> there;
+  std::atomic<bool> away{false};
+
+  PeerBook::Ask ask() {
+    return [this](const Address& address, const Credentials&) -> Result<std::string> {
+      const auto found = there.find(address.toString());
+      if (away || found == there.end()) return Error{ErrorCode::unavailable, "nobody listens\nthere"};
+      return jsonText(statusJson(found->second));
+    };
+  }
+};
+
+std::vector<DaemonRow> looked(TestLoop& loop, PeerBook& book, const std::vector<Peers>& peers) {
+  loop.wait(book.whenLooked(peers));
+  return book.rows(peers);
+}
+
+TEST_CASE("each daemon is one row, whatever its addresses, and one that is away is told of as such") {
+  TestLoop loop;
+  Daemons daemons;
+  daemons.there["tcp://b:1"] = statusOf(1);
+  daemons.there["tcp://b:2"] = statusOf(1);
+  PeerBook book(Credentials(), daemons.ask());
+  const auto rows = looked(loop, book,
+                           {{.partition = 2, .addresses = {at("tcp://c:1"), at("unix:///c")}},
+                            {.partition = 1, .addresses = {at("tcp://b:1"), at("tcp://b:2")}}});
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].partition == 1);
+  CHECK(rows[0].answers);
+  CHECK(rows[0].role == "primary");
+  CHECK(rows[0].residentBytes == 1000);
+  CHECK(rows[1].partition == 2);
+  CHECK_FALSE(rows[1].answers);
+  CHECK(rows[1].address == "tcp://c:1");
+  CHECK(rows[1].why.find("nobody listens") == 0);
+  CHECK(rows[1].why.find('\n') == std::string::npos);
+}
+
+TEST_CASE("of a pair both are rows, the primary first, and this daemon is none") {
+  TestLoop loop;
+  Daemons daemons;
+  daemons.there["tcp://a:1"] = statusOf(1, "standby", "07");
+  daemons.there["tcp://a:2"] = statusOf(2, "primary", "08");
+  daemons.there["tcp://a:3"] = statusOf(2, "primary", "08");
+  PeerBook book(Credentials(), daemons.ask());
+  const std::vector<Address> addresses{at("tcp://a:1"), at("tcp://a:2"), at("tcp://a:3")};
+  const bool own = GENERATE(false, true);
+  const auto rows =
+      looked(loop, book, {{.partition = 0, .addresses = addresses, .ownPair = own, .here = own ? "07" : ""}});
+  REQUIRE(rows.size() == (own ? 1 : 2));
+  CHECK(rows[0].role == "primary");
+  CHECK(rows[0].epoch == 3);
+}
+
+TEST_CASE("what a daemon said last stays when it is away") {
+  TestLoop loop;
+  Daemons daemons;
+  daemons.there["tcp://b:1"] = statusOf(4, "primary", "07");
+  PeerBook book(Credentials(), daemons.ask());
+  const std::vector<Peers> peers{{.partition = 1, .addresses = {at("tcp://b:1")}}};
+  CHECK(looked(loop, book, peers).at(0).answers);
+  daemons.away = true;
+  CHECK(loop.until([&] { return !book.rows(peers).at(0).answers; }));
+  const DaemonRow row = book.rows(peers).at(0);
+  CHECK(row.role == "primary");
+  CHECK(row.silentSeconds > 0);
+}
+
+TEST_CASE("a token is not shown where others could read it") {
+  TestLoop loop;
+  Daemons daemons;
+  daemons.there["tcp://elsewhere:1"] = statusOf(1);
+  daemons.there["tcp://localhost:1"] = statusOf(2);
+  PeerBook book(Credentials{.token = "secret", .tls = {}}, daemons.ask());
+  const auto rows = looked(loop, book,
+                           {{.partition = 0, .addresses = {at("tcp://elsewhere:1")}},
+                            {.partition = 1, .addresses = {at("tcp://localhost:1")}}});
+  CHECK(rows.at(0).why.find("in the clear") != std::string::npos);
+  CHECK(rows.at(1).answers);
+}
+
+TEST_CASE("a status that is none is the daemon's fault") {
+  TestLoop loop;
+  PeerBook book(Credentials(),
+                [](const Address&, const Credentials&) { return std::string("{\"pid\": \"x\"}"); });
+  const auto rows = looked(loop, book, {{.partition = 0, .addresses = {at("tcp://b:1")}}});
+  CHECK_FALSE(rows.at(0).answers);
+  CHECK(rows.at(0).why.find("its status") == 0);
+}
+
+TEST_CASE("the page that is linked is one that can be reached where the daemon can") {
+  const Address here = at("tcp://127.0.0.1:5500"), there = at("tls://node-2:5500"),
+                six = at("tcp://[fd00::2]:5500");
+  CHECK(pageFor({"http://localhost:5580/"}, here) == "http://localhost:5580/");
+  CHECK(pageFor({"http://localhost:5580/"}, there).empty());
+  CHECK(pageFor({"http://localhost:5580/", "https://*:5581/"}, there) == "https://node-2:5581/");
+  CHECK(pageFor({"https://*:5581/"}, six) == "https://[fd00::2]:5581/");
+  CHECK(pageFor({"https://node-2:5581/"}, here) == "https://node-2:5581/");
+  CHECK(pageFor({"unix:///run/http", "javascript:alert(1)"}, here).empty());
+}
+
+TEST_CASE("gradients are counted over the daemon's own time, and anew with a new process") {
+  GradientRate rate;
+  DaemonStatus status = statusOf(1);
+  const auto next = [&](double uptime, uint64_t gradients) {
+    status.uptimeSeconds = uptime;
+    status.counters[daemonMetrics().gradients] = gradients;
+    return rate.next(status);
+  };
+  CHECK(next(10, 100) == 0);
+  CHECK(next(12, 150) == 25);
+  CHECK(next(12, 150) == 25);
+  status.pid = 2;
+  CHECK(next(1, 5) == 0);
+  CHECK(next(2, 9) == 4);
+}
+
+}  // namespace
+}  // namespace psd::peer_book_test
