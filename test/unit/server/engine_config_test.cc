@@ -97,7 +97,8 @@ TEST_CASE("each wrong replication has its one line") {
       {locked + R"(, "replication": {"wait": "disk"})",
        "replication.wait: must be one of \"standby\", \"standby_and_disk\", \"none\", not \"disk\""},
       {locked + R"(, "replication": {"wait": "standby_and_disk"})",
-       "replication.wait: \"standby_and_disk\" waits for the log on the disk, so it goes with durability.type "
+       "replication.wait: \"standby_and_disk\" waits for the log on the disk, so it goes with "
+       "durability.type "
        "log, not none"},
       {locked + R"(, "replication": {"silence_ms": 100})",
        "replication.silence_ms: must be at least 4 times heartbeat_ms (50): a standby would take over for a "
