@@ -166,7 +166,12 @@ Status Replayer::make(const LogRecord& record) {
   }
   block.beginUpdate();
   scalars.before = record.scalars.before;
-  block.endUpdate({scalars, gradient, record.sources, record.part}, {});
+  AppliedUpdate made{scalars, gradient, record.sources, record.part};
+  if (record.ofRows) {
+    made.rows = record.rows();
+    made.beside = record.beside();
+  }
+  block.endUpdate(made, {});
   applied_++;
   return {};
 }

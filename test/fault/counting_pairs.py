@@ -21,9 +21,9 @@ class CountingPairs(processes.ProcessTest):
         self.etcd = etcd.Etcd(self)
         self.trainers = []
 
-    def one(self, listen="tcp://127.0.0.1:0", policy="locked", **settings):
+    def one(self, listen="tcp://127.0.0.1:0", policy="locked", optimizer=SGD, **settings):
         engine = {"type": "etcd", "endpoints": [self.etcd.endpoint], "prefix": "/psd/test"}
-        return self.daemon(listen=(listen,), policy=policy, optimizer=SGD, engine=engine, shards=3, **settings)
+        return self.daemon(listen=(listen,), policy=policy, optimizer=optimizer, engine=engine, shards=3, **settings)
 
     def pair(self, **settings):
         """A primary and a daemon that is to follow it."""

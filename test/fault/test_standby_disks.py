@@ -38,7 +38,8 @@ class StandbyDisks(counting_pairs.CountingPairs):
 
     def both_die(self, primary, standby):
         primary.until_in_sync()
-        self.until_more("before both die", 20)
+        if self.trainers:
+            self.until_more("before both die", 20)
         for daemon in (standby, primary):
             daemon.signal(signal.SIGSTOP)  # so that neither outlives the other by as much as a swap
         for daemon in (standby, primary):
@@ -104,6 +105,52 @@ class StandbyDisks(counting_pairs.CountingPairs):
         rounds = {shard["version"] for shard in alone.status()["shards"]}
         self.assertEqual(self.values(alone), {float(each) for each in rounds})
         self.assertGreaterEqual(min(rounds), 900)
+
+    @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
+    def test_dealt_samples_are_trained_once(self):
+        samples, batch = 16_000, 32
+        primary, standby = self.pair_over()
+        trainer = self.train(f"{primary.address},{standby.address}", data=f"synthetic:{samples}",
+                             more=("--data-plan", "dynamic", "--batch-size", batch))
+        primary.until_in_sync()
+        primary.until_status("it trains", lambda status: status["trainers"] and status["trainers"][0]["step"] > 100)
+        self.both_die(primary, standby)
+        shutil.rmtree(self.folder / "one")
+        alone = self.over("other", listen=standby.address)
+        self.assert_ends(trainer)
+        status = alone.status()
+        self.assertEqual((status["group"]["epoch"], status["samples"]["done"]), (2, samples))
+        self.assertEqual({shard["version"] for shard in status["shards"]}, {samples // batch})
+
+    def rows(self, daemon):
+        """By table, its rows as a daemon has them now."""
+        done = self.psd("checkpoint", "--server", daemon.address)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = {}
+        for table in daemon.status()["tables"]:
+            file = self.folder / f"{daemon.name}-{table['name']}"
+            exported = self.psd("export", done.stdout.strip(), "--table", table["name"], "--to", file)
+            self.assertEqual(exported.returncode, 0, exported.stderr)
+            rows[table["name"]] = file.read_bytes()
+        return rows
+
+    @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
+    def test_rows_are_the_same_bits_on_the_standbys_disk(self):
+        """Also of tables whose rows come and go."""
+        tables = [{"match": ["*"], "admit": {"after_pushes": 2}, "max_rows": 200, "evict": {"by": "least_recent"}}]
+        settings = {"tables": tables, "row_shards": 2, "optimizer": '{"type":"adagrad","lr":0.05}'}
+        primary, standby = self.pair_over(**settings)
+        trainer = self.train(f"{primary.address},{standby.address}", model="mf:dim=4", steps=400,
+                             data="ratings:samples=20000,users=500,items=300")
+        primary.until_in_sync()
+        self.assert_ends(trainer)
+        self.assertGreater(sum(table["evicted_rows"] for table in primary.status()["tables"]), 0)
+        rows = self.rows(primary)
+        self.both_die(primary, standby)
+        shutil.rmtree(self.folder / "one")
+        alone = self.over("other", listen=standby.address, **settings)
+        self.until_primary(alone, 2)
+        self.assertEqual(self.rows(alone), rows)
 
     def test_one_that_was_removed_waits(self):
         """The plan did not name it any more: the primary may have answered what it has not."""
