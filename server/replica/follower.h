@@ -45,8 +45,8 @@ struct CopyPlace {
 };
 
 /// A standby's copy of a model: takes the primary's checkpoint and then its records, in order, keeps them in
-/// memory and applies them on a thread of its own, as a start does with the log. Thread-safe; promises
-/// resolve on the calling loop.
+/// memory and applies them on a thread of its own, as a start does with the log; with a StandbyDisk on the
+/// disk, too. Thread-safe; promises resolve on the calling loop.
 class Follower final {
  public:
   /// Makes the store of a checkpoint. Called on the follower's thread.

@@ -4,8 +4,12 @@ is in the model once, and nobody has to be asked which daemon goes on."""
 
 import errno
 import json
+import os
+import random
 import shutil
 import signal
+import sys
+import time
 import unittest
 
 import counting_pairs
@@ -13,6 +17,8 @@ import etcd
 import faulty_machine
 import processes
 
+FOLDERS = ("one", "other")
+SECONDS = float(os.environ.get("FAULT_DISKS_SECONDS", 6))
 BOTH = {"wait": "standby_and_disk", "alone_ms": 700}
 
 
@@ -29,12 +35,16 @@ class StandbyDisks(counting_pairs.CountingPairs):
         primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
         return primary, self.over("other", **settings)
 
+    @staticmethod
+    def role(daemon):
+        try:
+            return daemon.status()["group"]["role"]
+        except AssertionError:
+            return "none"  # it is about to begin anew
+
     def until_a_primary(self, daemons):
         """The one that has become it."""
-        def primary():
-            return next((daemon for daemon in daemons if daemon.status()["group"]["role"] == "primary"), None)
-
-        return processes.until("one of them is the primary", primary)
+        return processes.until("one of them is the primary", lambda: next((each for each in daemons if self.role(each) == "primary"), None))
 
     def both_die(self, primary, standby):
         primary.until_in_sync()
@@ -45,18 +55,52 @@ class StandbyDisks(counting_pairs.CountingPairs):
         for daemon in (standby, primary):
             daemon.kill()
 
-    def test_kill_after_kill_loses_nothing(self):
-        primary, standby = self.pair_over()
+    def test_faults_in_a_random_order_lose_nothing(self):
+        """One dies, or both, at once or one after the other, or with a disk; or the primary stands still."""
+        random = self.random()
+        daemons = dict(zip(FOLDERS, self.pair_over()))
+        addresses = {folder: daemon.address for folder, daemon in daemons.items()}
         for rank in range(2):
-            self.counting((primary, standby), rank, 2, 600)
-        for kill in range(2):
+            self.counting(daemons.values(), rank, 2)
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            primary = self.until_a_primary(daemons.values())
             primary.until_in_sync()
-            self.until_more("before the primary is killed", 20)
-            folder = "one" if kill % 2 == 0 else "other"
-            primary.kill()
-            self.until_primary(standby, kill + 2)
-            primary, standby = standby, self.over(folder, listen=primary.address)
-        self.check_counts(primary)
+            self.until_more("before a fault", random.randint(1, 60))
+            places = sorted(FOLDERS, key=lambda folder: daemons[folder] is not primary)
+            fault = random.choice(("the primary stands still", "both at once", "both at once", "one after the other"))
+            if fault == "the primary stands still":
+                primary.signal(signal.SIGSTOP)
+                self.until_a_primary([daemons[places[1]]])
+                primary.signal(signal.SIGCONT)
+                continue
+            if fault == "both at once":
+                for place in reversed(places):
+                    daemons[place].signal(signal.SIGSTOP)
+                for place in places:
+                    daemons[place].kill()
+                if random.random() < 0.6:
+                    shutil.rmtree(self.folder / random.choice(places))
+            else:
+                random.shuffle(places)
+                places = places[:random.randint(1, 2)]
+                for place in places:
+                    daemons[place].kill()
+            random.shuffle(places)
+            for place in places:
+                daemons[place] = self.over(place, listen=addresses[place])
+        primary = self.until_a_primary(daemons.values())
+        primary.until_in_sync()
+        for trainer, _ in self.trainers:
+            trainer.signal(signal.SIGSTOP)
+        answered, under_way = self.answered(), 2 * len(self.trainers)
+        values = self.values(primary)
+        self.assertTrue(answered <= min(values) <= max(values) <= answered + under_way, (answered, values))
+
+    def random(self):
+        seed = int(os.environ.get("FAULT_DISKS_SEED", time.time_ns()))
+        print(f"FAULT_DISKS_SEED={seed}", file=sys.stderr)
+        return random.Random(seed)
 
     def test_both_die_and_both_are_started(self):
         primary, standby = self.pair_over()
@@ -70,7 +114,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
 
     def either_disk_is_complete(self, left, lost):
         """Both die, and one of the disks with them."""
-        daemons = dict(zip(("one", "other"), self.pair_over()))
+        daemons = dict(zip(FOLDERS, self.pair_over()))
         for rank in range(2):
             self.counting(daemons.values(), rank, 2, 500)
         self.both_die(*daemons.values())
