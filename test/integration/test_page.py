@@ -151,7 +151,7 @@ class PageTest(ProcessTest):
         until("it is the other one's page", lambda: "partition 1 of 2" in self.text(driver, "where"))
         daemons[0].kill()
         until("it is away", lambda: "1 away" in self.text(driver, "daemons-count"))
-        self.assertEqual(self.level(driver), "good")
+        until("it is said first", lambda: self.level(driver) == "warn" and f"away: daemon 0 at {addresses[0]}" in self.text(driver, "state"))
 
     def test_what_it_does(self):
         daemon = self.daemon("--http", "tcp://127.0.0.1:0", policy="locked", durability=json.dumps(

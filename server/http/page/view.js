@@ -33,7 +33,7 @@ function swatch(colour, text) {
 }
 
 /// What a person is to know first: [level, title, reason].
-export function judge(status, silentFor) {
+export function judge(status, daemons, silentFor) {
   if (silentFor > 5) return ["bad", "No word from the daemon", `since ${duration(silentFor)}; trying again`];
   const { durability, waiting, trainers } = status;
   const error = durability.error || durability.log?.error;
@@ -46,13 +46,15 @@ export function judge(status, silentFor) {
   let awaited = null;
   for (const each of waiting.flatMap((wait) => wait.for)) if (!awaited || each.waited_seconds > awaited.waited_seconds) awaited = each;
   if (awaited && awaited.waited_seconds > 5) return ["warn", `Serving ${name}`, `rank ${awaited.rank} is waited for since ${duration(awaited.waited_seconds)}`];
+  const gone = daemons.filter((each) => !each.answers);
+  if (gone.length) return ["warn", `Serving ${name}`, `away: ${gone.map((each) => `daemon ${each.partition} at ${each.address}`).join(", ")}`];
   const size = status.world_size ? `${trainers.length} of ${status.world_size}` : String(trainers.length);
   const lost = status.trainers_lost ? `, ${plural(status.trainers_lost, "trainer")} lost so far` : "";
   return ["good", `Serving ${name}`, `${size} trainers are in${lost}`];
 }
 
-function showState(status, silentFor) {
-  const [level, title, reason] = judge(status, silentFor);
+function showState(status, daemons, silentFor) {
+  const [level, title, reason] = judge(status, daemons, silentFor);
   at("state").dataset.level = level;
   at("state-title").textContent = title;
   at("state-reason").textContent = reason;
@@ -253,7 +255,7 @@ function showEvents(events) {
 }
 
 export function show(status, point, events, daemons, silentFor, actions) {
-  showState(status, silentFor);
+  showState(status, daemons, silentFor);
   at("model").textContent = status.model?.name ?? "psd";
   const partition = status.partition ? `partition ${status.partition.index} of ${status.partition.of} · ` : "";
   const model = status.model ? `${number(status.model.parameters)} parameters in ${plural(status.model.tensors, "tensor")} · ` : "";

@@ -1,0 +1,52 @@
+"""The tables of failures name tests that are there, and each row says what is seen and what is kept."""
+
+import pathlib
+import re
+import unittest
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+PAGES = ("docs/standby.md", "docs/several_daemons.md")
+COLUMNS = ["what happens", "what is seen", "what is kept", "what to do", "shown by"]
+# Of a process test the file, where it has another name than ctest gives it.
+FILES = {"fault/several_daemons": "fault/test_several_daemons_faults.py"}
+
+
+def rows(page):
+    """The cells of the table of failures."""
+    lines = (REPO / page).read_text(encoding="utf-8").splitlines()
+    tables = [[cell.strip() for cell in line[1:-1].split(" |")] for line in lines if line.startswith("| ")]
+    begin = tables.index(COLUMNS) + 1
+    return [row for row in tables[begin:] if not set("".join(row)) <= {"-", "|"}]
+
+
+class FailureRows(unittest.TestCase):
+    def test_each_row_is_whole(self):
+        for page in PAGES:
+            for row in rows(page):
+                with self.subTest(page=page, row=row[0]):
+                    self.assertEqual(len(row), len(COLUMNS))
+                    self.assertTrue(row[1] and row[2])
+
+    def test_the_tests_are_there(self):
+        texts = "".join(path.read_text(encoding="utf-8") for path in (REPO / "test").rglob("CMakeLists.txt"))
+        named = 0
+        for page in PAGES:
+            for row in rows(page):
+                for group in row[4].split(";"):
+                    found = re.fullmatch(r"\s*(`[\w/]+`(?:, `[\w/]+`)*)(?:: ([\w, ]+))?\s*", group)
+                    if not group.strip():
+                        continue
+                    with self.subTest(page=page, row=row[0], tests=group):
+                        self.assertTrue(found, "expected `NAME`: test, test")
+                        for name in re.findall(r"`([\w/]+)`", found[1]):
+                            self.assertRegex(texts, rf"\b{name.rpartition('/')[2]}\b")
+                        for test in filter(None, (found[2] or "").split(", ")):
+                            folder, _, name = re.findall(r"`([\w/]+)`", found[1])[-1].partition("/")
+                            file = REPO / "test" / FILES.get(f"{folder}/{name}", f"{folder}/test_{name}.py")
+                            self.assertIn(f"def test_{test}(", file.read_text(encoding="utf-8"))
+                            named += 1
+        self.assertGreater(named, 15)
+
+
+if __name__ == "__main__":
+    unittest.main()
