@@ -16,6 +16,19 @@ namespace {
 
 constexpr size_t kWhyBytesMax = 300;
 
+/// What is there to be shown while all are asked for the first time.
+std::vector<DaemonRow> unasked(const std::vector<PeerBook::Peers>& peers) {
+  std::vector<DaemonRow> rows;
+  for (const PeerBook::Peers& some : peers) {
+    if (some.addresses.empty()) continue;
+    DaemonRow& row = rows.emplace_back();
+    row.partition = some.partition;
+    row.address = some.addresses.front().toString();
+    row.why = "it has not answered yet";
+  }
+  return rows;
+}
+
 bool before(const DaemonRow& one, const DaemonRow& other) {
   const auto place = [](const DaemonRow& row) { return std::pair(row.partition, row.role != "primary"); };
   return place(one) < place(other);
@@ -76,6 +89,7 @@ void PeerBook::run() {
       continue;
     }
     const std::vector<Peers> peers = peers_;
+    if (rows_.empty()) rows_ = unasked(peers);
     hold.unlock();
     std::vector<DaemonRow> rows = look(peers);
     hold.lock();
@@ -89,11 +103,16 @@ void PeerBook::run() {
   }
 }
 
+bool PeerBook::ends() {
+  const std::lock_guard hold(mutex_);
+  return ending_;
+}
+
 std::vector<DaemonRow> PeerBook::look(const std::vector<Peers>& peers) {
   std::vector<std::vector<DaemonRow>> found(peers.size());
   std::atomic<size_t> next{0};
   const auto work = [&] {
-    for (size_t i = next++; i < peers.size(); i = next++) found[i] = lookAt(peers[i]);
+    for (size_t i = next++; i < peers.size() && !ends(); i = next++) found[i] = lookAt(peers[i]);
   };
   std::vector<std::thread> threads;
   for (size_t i = 1; i < std::min(kAtOnceMax, peers.size()); i++) threads.emplace_back(work);
@@ -110,6 +129,7 @@ std::vector<DaemonRow> PeerBook::lookAt(const Peers& peers) {
   std::vector<DaemonRow> silent;
   std::set<std::string> known{peers.here};
   for (const Address& address : peers.addresses) {
+    if (ends()) break;
     Result<DaemonRow> row = ask(peers, address);
     if (!row.ok()) {
       // A socket of another machine says nothing of who is there.

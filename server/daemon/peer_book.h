@@ -46,13 +46,14 @@ class PeerBook {
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr size_t kAtOnceMax = 8;               // that are asked at the same time
+  static constexpr size_t kAtOnceMax = 16;              // that are asked at the same time
   static constexpr std::chrono::seconds kPause{1};      // between two looks
   static constexpr std::chrono::seconds kWantedFor{5};  // after somebody wanted to know
 
   /// With the mutex held: they are to be asked.
   void want(const std::vector<Peers>& peers);
   void run();
+  bool ends();
   /// Asks all of them.
   std::vector<DaemonRow> look(const std::vector<Peers>& peers);
   std::vector<DaemonRow> lookAt(const Peers& peers);

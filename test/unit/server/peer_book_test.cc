@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <thread>
 
 #include "common/config/json_file.h"
 #include "server/status/status_json.h"
@@ -94,6 +95,27 @@ TEST_CASE("what a daemon said last stays when it is away") {
   const DaemonRow row = book.rows(peers).at(0);
   CHECK(row.role == "primary");
   CHECK(row.silentSeconds > 0);
+}
+
+TEST_CASE("while they are asked for the first time they are rows that have not answered yet") {
+  TestLoop loop;
+  std::atomic<bool> asked{false}, answer{false};
+  PeerBook book(Credentials(), [&](const Address&, const Credentials&) -> Result<std::string> {
+    asked = true;
+    while (!answer) std::this_thread::yield();
+    return Error{ErrorCode::unavailable, "gone"};
+  });
+  const std::vector<Peers> peers{{.partition = 1, .addresses = {at("tcp://b:1")}}};
+  auto looked = book.whenLooked(peers);
+  CHECK(loop.until([&] { return asked.load(); }));
+  CHECK_FALSE(loop.resolved(looked));
+  const auto rows = book.rows(peers);
+  answer = true;
+  REQUIRE(rows.size() == 1);
+  CHECK_FALSE(rows[0].answers);
+  CHECK(rows[0].why == "it has not answered yet");
+  loop.wait(kj::mv(looked));
+  CHECK(book.rows(peers).at(0).why == "gone");
 }
 
 TEST_CASE("a token is not shown where others could read it") {
