@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kWhyBytesMax = 300;
 
-/// What is there to be shown while all are asked for the first time.
+/// What is there to be shown until they have been asked.
 std::vector<DaemonRow> unasked(const std::vector<PeerBook::Peers>& peers) {
   std::vector<DaemonRow> rows;
   for (const PeerBook::Peers& some : peers) {
@@ -24,7 +24,7 @@ std::vector<DaemonRow> unasked(const std::vector<PeerBook::Peers>& peers) {
     DaemonRow& row = rows.emplace_back();
     row.partition = some.partition;
     row.address = some.addresses.front().toString();
-    row.why = "it has not answered yet";
+    row.why = "it is being asked";
   }
   return rows;
 }
@@ -51,6 +51,7 @@ PeerBook::~PeerBook() {
 void PeerBook::want(const std::vector<Peers>& peers) {
   peers_ = peers;
   wanted_ = Clock::now();
+  if (wanted_ - looked_ > kOldAfter) rows_ = unasked(peers);
 }
 
 kj::Promise<void> PeerBook::whenLooked(const std::vector<Peers>& peers) {
@@ -89,7 +90,6 @@ void PeerBook::run() {
       continue;
     }
     const std::vector<Peers> peers = peers_;
-    if (rows_.empty()) rows_ = unasked(peers);
     hold.unlock();
     std::vector<DaemonRow> rows = look(peers);
     hold.lock();
@@ -172,6 +172,7 @@ DaemonRow PeerBook::away(const Peers& peers, const std::string& address, const E
   DaemonRow row = answer == answers_.end() ? DaemonRow() : answer->second.row;
   row.partition = peers.partition;
   row.address = address;
+  row.asked = true;
   row.answers = false;
   row.why = oneLine(why.message, kWhyBytesMax);
   row.gradientsPerSecond = 0;

@@ -49,6 +49,7 @@ class PeerBook {
   static constexpr size_t kAtOnceMax = 16;              // that are asked at the same time
   static constexpr std::chrono::seconds kPause{1};      // between two looks
   static constexpr std::chrono::seconds kWantedFor{5};  // after somebody wanted to know
+  static constexpr std::chrono::seconds kOldAfter{30};  // rows are not what the daemons are any more
 
   /// With the mutex held: they are to be asked.
   void want(const std::vector<Peers>& peers);

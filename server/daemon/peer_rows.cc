@@ -36,7 +36,7 @@ DaemonRow rowOf(const DaemonStatus& status, const Address& address) {
   row.partition = status.partition ? status.partition->index : 0;
   row.address = address.toString();
   row.page = pageFor(status.pages, address);
-  row.answers = true;
+  row.asked = row.answers = true;
   row.state = status.state;
   row.role = status.group ? status.group->role : "primary";
   if (status.group) {

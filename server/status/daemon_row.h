@@ -13,6 +13,7 @@ struct DaemonRow {
   std::string address;       ///< where it answered, or was asked in vain
   std::string page;          ///< where a browser finds its page; empty: nowhere that is known
   bool here = false;         ///< the daemon that tells
+  bool asked = false;        ///< lately; else nothing is known of it but where it is
   bool answers = false;      ///< when it was asked last
   std::string why;           ///< of one that does not: what became of the question
   double silentSeconds = 0;  ///< since its last answer; 0 also where there was none
@@ -31,6 +32,7 @@ struct DaemonRow {
     visit("address", self.address);
     visit("page", self.page);
     visit("here", self.here);
+    visit("asked", self.asked);
     visit("answers", self.answers);
     visit("why", self.why);
     visit("silent_seconds", self.silentSeconds);

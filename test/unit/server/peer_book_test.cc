@@ -97,7 +97,7 @@ TEST_CASE("what a daemon said last stays when it is away") {
   CHECK(row.silentSeconds > 0);
 }
 
-TEST_CASE("while they are asked for the first time they are rows that have not answered yet") {
+TEST_CASE("while they are asked for the first time they are rows of which nothing is known") {
   TestLoop loop;
   std::atomic<bool> asked{false}, answer{false};
   PeerBook book(Credentials(), [&](const Address&, const Credentials&) -> Result<std::string> {
@@ -112,8 +112,8 @@ TEST_CASE("while they are asked for the first time they are rows that have not a
   const auto rows = book.rows(peers);
   answer = true;
   REQUIRE(rows.size() == 1);
-  CHECK_FALSE(rows[0].answers);
-  CHECK(rows[0].why == "it has not answered yet");
+  CHECK_FALSE(rows[0].asked);
+  CHECK(rows[0].why == "it is being asked");
   loop.wait(kj::mv(looked));
   CHECK(book.rows(peers).at(0).why == "gone");
 }
