@@ -7,7 +7,7 @@ import pathlib
 import sys
 import warnings
 
-DECLARED = ("columns", "tables", "metrics")
+DECLARED = ("columns", "inputs", "tables", "metrics")
 
 
 class Refused(Exception):
@@ -56,7 +56,7 @@ def declaration_of(model):
     try:
         return json.dumps(declaration, indent=1)
     except TypeError as error:
-        raise Refused(f"columns, tables and metrics of {type(model).__name__} are no plain dicts: {error}") from None
+        raise Refused(f"columns, inputs, tables and metrics of {type(model).__name__} are no plain dicts and lists: {error}") from None
 
 
 def script(model, target):

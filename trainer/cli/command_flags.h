@@ -17,7 +17,7 @@ inline constexpr std::string_view kTrainOperation = "train", kRowsOperation = "r
 /// The flags as written. Numbers stay text, so that flags and environment variables are checked alike.
 struct RawFlags {
   std::vector<std::string> servers;
-  std::optional<std::string> rank, worldSize, epochs, steps, init, metrics, tensorboard;
+  std::optional<std::string> rank, worldSize, epochs, steps, init, metrics, tensorboard, execute;
   std::string model = "mnist_cnn", data, device = "auto", logLevel = "info";
   std::string batchSize = "32", seed = "1", connectTimeout = "30", retryTimeout = "60", transport = "auto",
               inflight = "0", connections = "1", spin = "0", codec, pullCodec, dataPlan = "static";
@@ -45,6 +45,8 @@ void addSimulateFlags(CLI::App& app, RawFlags& flags);
 void addEvalFlags(CLI::App& app, RawFlags& flags);
 void addBenchFlags(CLI::App& app, RawFlags& flags);
 
+/// Refuses what was given to train and has no use with --execute.
+Status checkExecuteFlags(const CLI::App& app);
 /// Refuses what was given to bench and `operation` has no use for.
 Status checkBenchFlags(const CLI::App& app, std::string_view operation);
 

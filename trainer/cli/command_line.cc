@@ -11,6 +11,7 @@
 #include "common/cli/text_commands.h"
 #include "common/cli/usage_error.h"
 #include "common/codec/codec.h"
+#include "common/os/address.h"
 #include "trainer/bench/bench.h"
 #include "trainer/cli/command_flags.h"
 #include "trainer/dataset/dataset_list.h"
@@ -218,6 +219,11 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
     }
     PSD_ASSIGN_OR_RETURN(loop.steps, parseInteger({"--steps", *flags.steps}, 1, kStepsMax));
   }
+  if (flags.execute) {
+    const auto address = parseAddress(*flags.execute);
+    if (!address.ok()) return Error{address.error().code, "--execute: " + address.message()};
+    train.execute = *flags.execute;
+  }
   PSD_ASSIGN_OR_RETURN(train.initFile, readFileName("--init", flags.init));
   PSD_ASSIGN_OR_RETURN(train.metricsFile, readFileName("--metrics", flags.metrics));
   PSD_ASSIGN_OR_RETURN(train.tensorboardFolder, readFileName("--tensorboard", flags.tensorboard));
@@ -367,8 +373,8 @@ constexpr const char* kTrainerExamples =
 
 const std::vector<OptionGroup> kOptionGroups{
     {"Daemon",
-     {"--server", "--connect-timeout", "--retry-timeout", "--token-file", "--tls-ca", "--tls-cert",
-      "--tls-key"}},
+     {"--server", "--execute", "--connect-timeout", "--retry-timeout", "--token-file", "--tls-ca",
+      "--tls-cert", "--tls-key"}},
     {"Place among the trainers",
      {"--rank", "--world-size", "--trainers", "--schedule", "--byzantine", "--byzantine-deviation"}},
     {"Model and data", {"--model", "--data", "--data-plan", "--init", "--seed", "--go-on-without-rows"}},
@@ -449,6 +455,7 @@ Result<Command> parseCommandLine(std::span<const char* const> arguments, const E
   }
   if (simulate->parsed()) return readSimulate(flags, environment, cores);
   if (bench->parsed()) return readBench(*bench, flags, environment, cores);
+  if (flags.execute) PSD_RETURN_IF_ERROR(checkExecuteFlags(*train));
   return train->parsed() ? readTrain(flags, environment, cores) : readEval(flags, environment, cores);
 }
 

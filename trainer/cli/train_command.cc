@@ -1,6 +1,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -19,6 +20,8 @@
 #include "trainer/loop/reporter.h"
 #include "trainer/loop/tensorboard.h"
 #include "trainer/model/initial_values.h"
+#include "trainer/remote/remote_client.h"
+#include "trainer/remote/remote_model.h"
 
 namespace psd {
 namespace {
@@ -30,14 +33,35 @@ constexpr std::chrono::seconds kGoodbyeTime{2};
 /// anything.
 struct Material {
   std::unique_ptr<Dataset> train;
-  std::unique_ptr<Dataset> test;  ///< for who may be kScoringRank
+  std::unique_ptr<Dataset> test;       ///< for who may be kScoringRank
+  std::unique_ptr<RemoteSteps> steps;  ///< of --execute; null without
   std::unique_ptr<Model> model;
   std::unique_ptr<MetricsWriter> metrics;  ///< null without --metrics
   std::unique_ptr<TensorboardWriter>
       tensorboard;  ///< null without --tensorboard, and before the rank is known
 };
 
-Result<Material> prepare(const TrainCommand& command) {
+/// Whoever is told of what keeps a client.
+using OnEvent = std::function<void(const ClientEvent&)>;
+
+/// The model that --model names, or what stands for the executor's.
+Status openModel(const TrainCommand& command, const OnEvent& onEvent, Material& material) {
+  if (command.execute.empty()) {
+    PSD_ASSIGN_OR_RETURN(material.model, buildModel(command.common));
+    return {};
+  }
+  const ClientOptions& client = command.common.client;
+  auto steps = RemoteSteps::connect({.executor = command.execute,
+                                     .connectTimeout = client.connectTimeout,
+                                     .retryTimeout = client.retryTimeout,
+                                     .onEvent = onEvent});
+  if (!steps.ok()) return {steps.error().code, "--execute: " + steps.message()};
+  material.steps = *std::move(steps);
+  material.model = std::make_unique<RemoteModel>(*material.steps);
+  return {};
+}
+
+Result<Material> prepare(const TrainCommand& command, const OnEvent& onEvent) {
   Material material;
   const Membership& membership = command.loop.membership;
   PSD_ASSIGN_OR_RETURN(material.train, openData(command.common, Split::train));
@@ -49,7 +73,7 @@ Result<Material> prepare(const TrainCommand& command) {
   if (membership.rank == kScoringRank || membership.anyRank) {
     PSD_ASSIGN_OR_RETURN(material.test, openData(command.common, Split::test));
   }
-  PSD_ASSIGN_OR_RETURN(material.model, buildModel(command.common));
+  PSD_RETURN_IF_ERROR(openModel(command, onEvent, material));
   PSD_RETURN_IF_ERROR(checkFit(*material.model, *material.train));
   if (!command.initFile.empty()) {
     const Status loaded = loadInitialValues(*material.model, *makePosixEnv(), command.initFile);
@@ -112,6 +136,11 @@ void logStart(const TrainCommand& command, const Material& material, const JoinI
   if (info.codec != "none" || info.pullCodec != "none") {
     spdlog::info("codec of pushes {}, of pulls {}", info.codec, info.pullCodec);
   }
+  if (material.steps) {
+    spdlog::info("{} on {}, {}, batch size {}", material.model->spec().name, material.model->device(),
+                 material.train->describe(), command.loop.batchSize);
+    return;
+  }
   spdlog::info("{} ({} parameters) on {} with {} thread(s), {}, batch size {}{}", command.common.model,
                material.model->spec().parameterCount(), material.model->device(), command.common.threads,
                material.train->describe(), command.loop.autoBatch ? "auto, nominally " : "",
@@ -121,7 +150,8 @@ void logStart(const TrainCommand& command, const Material& material, const JoinI
 /// What came of a run. A value type.
 struct Outcome {
   TrainingSummary summary;
-  int signal = 0;  ///< that ended it early
+  int signal = 0;              ///< that ended it early
+  std::optional<Score> score;  ///< of the final model, where an executor had to compute it
 };
 
 /// Goodbye after an error that the connection has survived, so that nobody waits until the daemon gives this
@@ -159,9 +189,16 @@ Result<Outcome> trainAndLeave(TrainingLoop& loop, Client& client, Material& mate
     summary->interrupted = !pulled.ok() && pulled.error().code == ErrorCode::interrupted;
     if (!summary->interrupted && !pulled.ok()) return afterGoodbye(client, pulled.error());
   }
+  std::optional<Score> score;
+  if (final && material.steps && !summary->interrupted) {  // while there is somebody to compute it
+    auto scored = final->score([&] { return signals.received() != 0; });
+    summary->interrupted = !scored.ok() && scored.error().code == ErrorCode::interrupted;
+    if (!summary->interrupted && !scored.ok()) return afterGoodbye(client, scored.error());
+    if (scored.ok()) score = *std::move(scored);
+  }
   PSD_RETURN_IF_ERROR(client.leave());
   // Whoever is to score the model still has something to stop.
-  return Outcome{*summary, summary->interrupted || final ? signals.received() : 0};
+  return Outcome{*summary, summary->interrupted || final ? signals.received() : 0, std::move(score)};
 }
 
 /// What a signal does: first it is said, then, where a step takes long because others hold it up, what is
@@ -178,17 +215,22 @@ StopSignals::Listener listenerFor(Client& client, bool terminal) {
 }  // namespace
 
 Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::ostream& out, bool terminal) {
-  PSD_ASSIGN_OR_RETURN(Material material, prepare(command));
   std::optional<Progress> progress;
   ClientOptions options = command.common.client;
-  // Where the daemon sizes batches, gradients are weighed, which is done in host memory.
-  if (!command.loop.autoBatch) options.cudaDevice = material.model->cudaDevice();
   options.onEvent = [&progress](const ClientEvent& event) {
     if (progress) progress->finish();
     spdlog::log(event.what == ClientEvent::What::broke ? spdlog::level::warn : spdlog::level::info, "{}",
                 event.line);
   };
-  PSD_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, connect(options));
+  PSD_ASSIGN_OR_RETURN(Material material, prepare(command, options.onEvent));
+  // Where the daemon sizes batches, gradients are weighed, which is done in host memory.
+  if (!command.loop.autoBatch) options.cudaDevice = material.model->cudaDevice();
+  std::unique_ptr<Client> client;
+  if (material.steps) {
+    client = std::make_unique<RemoteClient>(*material.steps);
+  } else {
+    PSD_ASSIGN_OR_RETURN(client, connect(options));
+  }
   std::optional<StopSignals> signals(std::in_place, listenerFor(*client, terminal));
   TrainingLoop loop(*client, *material.model, *material.train, command.loop);
   const auto info = loop.join();
@@ -209,7 +251,8 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
   signals.reset();  // from here on there is nobody to say goodbye to
   out << formatSummary(rank, outcome.summary) << std::endl;
   if (final && outcome.signal == 0) {
-    PSD_ASSIGN_OR_RETURN(const Score score, final->score());
+    Result<Score> scored = outcome.score ? Result<Score>(*outcome.score) : final->score();
+    PSD_ASSIGN_OR_RETURN(const Score score, std::move(scored));
     PSD_RETURN_IF_ERROR(finishFiles(material, outcome.summary.steps, &score));
     out << "rank " << rank.value << "  test " << formatScore(score, material.test->describe()) << std::endl;
   } else {

@@ -73,6 +73,9 @@ struct ClientOptions {
   bool goOnWithoutRows = false;
   /// How long a trainer whose connection broke tries to come back; 0: the first fault is final.
   std::chrono::milliseconds retryTimeout{0};
+  /// The number by which daemons know this trainer's process, for who goes on where another client of the
+  /// same trainer was: the daemon applies no step twice. 0: one is drawn.
+  uint64_t incarnation = 0;
   /// Called, on the client's thread, with what keeps the client; null: nobody is told.
   std::function<void(const ClientEvent&)> onEvent;
 };

@@ -29,7 +29,10 @@ uint32_t rowShardsOfTable(const std::vector<RowShardTerms>& shards) {
 }  // namespace
 
 Session::Session(const ClientOptions& options, Links& links, Notices& notices)
-    : options_(options), links_(links), notices_(notices), incarnation_(drawId()) {}
+    : options_(options),
+      links_(links),
+      notices_(notices),
+      incarnation_(options.incarnation != 0 ? options.incarnation : drawId()) {}
 
 Status Session::connectOnce(const std::string& server, milliseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;

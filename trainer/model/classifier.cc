@@ -12,6 +12,12 @@ torch::Tensor Classifier::loss(const Tensors& batch) {
   return torch::nll_loss(forward(batch.at("image")), batch.at("label"));
 }
 
+Tensors Classifier::outputs(const Tensors& batch) {
+  Tensors outputs;
+  outputs.emplace("scores", forward(batch.at("image")));
+  return outputs;
+}
+
 Score Classifier::score(const Tensors& batch) {
   const torch::Tensor& labels = batch.at("label");
   const torch::Tensor output = forward(batch.at("image"));

@@ -15,6 +15,9 @@ class Classifier : public Network {
   virtual torch::Tensor forward(const torch::Tensor& images) = 0;
 
   std::vector<ColumnSpec> inputs() const override { return inputs_; }
+  std::vector<ColumnSpec> outputInputs() const override { return {inputs_.front()}; }
+  /// "scores": forward() of the images.
+  Tensors outputs(const Tensors& batch) override;
   torch::Tensor loss(const Tensors& batch) override;
   Score score(const Tensors& batch) override;
 

@@ -56,6 +56,11 @@ class Network : public torch::nn::Module {
   virtual std::vector<RowLookup> lookUp(const Batch&, Purpose) { return {}; }
   /// The mean loss over a batch, a scalar that gradients flow back from.
   virtual torch::Tensor loss(const Tensors& batch) = 0;
+  /// The columns that outputs() takes: those of inputs() that the loss alone takes are not among them. Empty:
+  /// the network gives no outputs.
+  virtual std::vector<ColumnSpec> outputInputs() const { return {}; }
+  /// What a loss can be computed from elsewhere, by name, each [samples, …]; gradients flow back from these.
+  virtual Tensors outputs(const Tensors&) { throw NetworkError("the model gives no outputs"); }
   /// The sums of a batch, "loss" first.
   virtual Score score(const Tensors& batch) = 0;
 };

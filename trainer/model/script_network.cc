@@ -21,6 +21,7 @@ namespace psd {
 namespace {
 
 constexpr const char* kDeclarationFile = "psd.json";
+constexpr const char* kOutputs = "outputs";  // the method, where a module has it
 constexpr std::string_view kForward = "(Dict[str, Tensor]) -> Dict[str, Tensor]";
 constexpr std::string_view kNormCounter = "num_batches_tracked";  // BatchNorm's, where it keeps statistics
 
@@ -128,7 +129,8 @@ class ScriptNetwork : public Network {
  public:
   ScriptNetwork(std::string path, torch::jit::Module module, ModelDeclaration declaration)
       : path_(std::move(path)), module_(std::move(module)), declaration_(std::move(declaration)) {
-    checkForward();
+    checkMethod("forward");
+    if (module_.find_method(kOutputs)) checkMethod(kOutputs);
     std::vector<AttributeSlot> slots;
     SeenObjects seen;
     collectSlots(module_._ivalue(), "", seen, slots);
@@ -171,6 +173,13 @@ class ScriptNetwork : public Network {
     });
   }
 
+  std::vector<ColumnSpec> outputInputs() const override {
+    return module_.find_method(kOutputs) ? declaration_.inputs : std::vector<ColumnSpec>();
+  }
+  Tensors outputs(const Tensors& batch) override {
+    return blaming(path_, [&] { return call(kOutputs, inputsOf(batch, declaration_.inputs)); });
+  }
+
   Score score(const Tensors& batch) override {
     return blaming(path_, [&] { return run(batch).score(declaration_, samplesOf(batch)); });
   }
@@ -184,10 +193,10 @@ class ScriptNetwork : public Network {
 
   NetworkError wrong(const std::string& what) const { return NetworkError(quotedPath(path_) + " " + what); }
 
-  void checkForward() const {
-    const auto forward = module_.find_method("forward");
-    if (!forward) throw wrong("has no forward; expected forward" + std::string(kForward));
-    const c10::FunctionSchema& schema = forward->function().getSchema();
+  void checkMethod(const std::string& name) const {
+    const auto method = module_.find_method(name);
+    if (!method) throw wrong("has no " + name + "; expected " + name + std::string(kForward));
+    const c10::FunctionSchema& schema = method->function().getSchema();
     const auto isDict = [](const c10::Argument& value) { return value.type()->str() == "Dict(str, Tensor)"; };
     if (schema.arguments().size() == 2 && isDict(schema.arguments()[1]) && schema.returns().size() == 1 &&
         isDict(schema.returns()[0])) {
@@ -197,7 +206,7 @@ class ScriptNetwork : public Network {
                                      [](const c10::Argument& each) { return each.type()->annotation_str(); });
     const std::string gives = joined(schema.returns(), ", ",
                                      [](const c10::Argument& each) { return each.type()->annotation_str(); });
-    throw wrong("has forward(" + takes + ") -> " + gives + "; expected forward" + std::string(kForward));
+    throw wrong("has " + name + "(" + takes + ") -> " + gives + "; expected " + name + std::string(kForward));
   }
 
   void sortIn(AttributeSlot slot) {
@@ -244,33 +253,44 @@ class ScriptNetwork : public Network {
     return batch.at(declaration_.columns.front().name).size(0);
   }
 
+  using Inputs = c10::Dict<std::string, torch::Tensor>;
+
+  static Inputs inputsOf(const Tensors& batch, const std::vector<ColumnSpec>& columns) {
+    Inputs inputs;
+    for (const ColumnSpec& column : columns) inputs.insert(column.name, batch.at(column.name));
+    return inputs;
+  }
+
   ModelOutputs run(const Tensors& batch) {
-    c10::Dict<std::string, torch::Tensor> inputs;
-    for (const ColumnSpec& column : declaration_.columns) inputs.insert(column.name, batch.at(column.name));
+    Inputs inputs = inputsOf(batch, declaration_.columns);
     for (const auto& rows : declaration_.rows) {
       std::vector<int64_t> shape = batch.at(rows.column).sizes().vec();
       shape.push_back(declaration_.tables[rows.table].dim);
       inputs.insert(rows.name, batch.at(rows.name).view(shape));
     }
+    return ModelOutputs(call("forward", inputs));
+  }
+
+  Tensors call(const std::string& method, const Inputs& inputs) {
     Tensors outputs;
     try {
       // As the code stands: the optimiser makes the first steps slow, and the later ones no faster.
       const torch::jit::GraphOptimizerEnabledGuard plain(false);
-      const c10::IValue returned = module_.forward({inputs});
+      const c10::IValue returned = module_.get_method(method)({inputs});
       for (const auto& entry : returned.toGenericDict()) {
         outputs.emplace(entry.key().toStringRef(), entry.value().toTensor());
       }
     } catch (const std::exception& exception) {
-      throw NetworkError("forward failed: " + complaintOf(exception));
+      throw NetworkError(method + " failed: " + complaintOf(exception));
     }
-    checkKept();
-    return ModelOutputs(std::move(outputs));
+    checkKept(method);
+    return outputs;
   }
 
-  void checkKept() const {
+  void checkKept(const std::string& method) const {
     for (const Kept& kept : kept_) {
       if (sameValue(kept.copy, kept.slot.value())) continue;
-      throw NetworkError("forward changed '" + kept.slot.name +
+      throw NetworkError(method + " changed '" + kept.slot.name +
                          "', which is no parameter: trainers do not share it, so the model would be scored "
                          "wrongly; expected a module that only reads it");
     }

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
-#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/cuda.h>
@@ -18,6 +17,7 @@
 #include "trainer/model/model_list.h"
 #include "trainer/model/network.h"
 #include "trainer/model/row_leaves.h"
+#include "trainer/model/torch_values.h"
 
 namespace psd {
 namespace {
@@ -25,34 +25,6 @@ namespace {
 torch::Device torchDevice(const Device& device) {
   return device.isCpu() ? torch::Device(torch::kCPU)
                         : torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(device.cuda));
-}
-
-torch::ScalarType torchType(ElementType type) {
-  switch (type) {
-    case ElementType::f32: return torch::kFloat32;
-    case ElementType::f64: return torch::kFloat64;
-    case ElementType::i32: return torch::kInt32;
-    case ElementType::i64: return torch::kInt64;
-    case ElementType::u8: return torch::kUInt8;
-  }
-  return torch::kFloat32;
-}
-
-ModelSpec describe(std::string_view name, const Network& network) {
-  ModelSpec spec{std::string(name), {}, network.tables()};
-  for (const auto& [key, tensor] : network.trained()) {
-    spec.tensors.push_back({key, DType::f32, {tensor.sizes().begin(), tensor.sizes().end()}});
-  }
-  return spec;
-}
-
-/// A network's own message, or LibTorch's without its backtrace, as one line.
-Error translate(const std::exception& exception, const std::string& device) {
-  if (const auto* own = dynamic_cast<const NetworkError*>(&exception)) return {own->code(), own->what()};
-  const auto* torchError = dynamic_cast<const c10::Error*>(&exception);
-  std::string message = torchError ? torchError->what_without_backtrace() : exception.what();
-  message = message.substr(0, message.find('\n'));
-  return {ErrorCode::internal, "LibTorch on " + device + ": " + message};
 }
 
 /// Calls back once LibTorch has added the last of a backward pass to a parameter's gradient.
@@ -77,7 +49,7 @@ class TorchModel : public Model {
     inputs_ = network_->inputs();
     network_->placeOn(device_);
     for (const auto& [name, tensor] : network_->trained()) tensors_.push_back(tensor);
-    spec_ = describe(choice.name, *network_);
+    spec_ = describeNetwork(choice.name, *network_);
     if (const Status valid = validateModel(spec_); !valid.ok()) throw NetworkError(valid.message());
     layout_ = ModelLayout(spec_);
     rows_.emplace(spec_.tables, device_);
@@ -107,7 +79,7 @@ class TorchModel : public Model {
       inPlace_ = true;
       return {};
     } catch (const std::exception& exception) {
-      return translate(exception, device());
+      return translateException(exception, device());
     }
   }
 
@@ -120,7 +92,7 @@ class TorchModel : public Model {
                       .cpu();
       return std::span<const float>(flat(hostCopy_));
     } catch (const std::exception& exception) {
-      return translate(exception, device());
+      return translateException(exception, device());
     }
   }
 
@@ -136,7 +108,7 @@ class TorchModel : public Model {
       if (!device_.is_cpu()) torch::cuda::synchronize(device_.index());  // they are zero by then
       return {};
     } catch (const std::exception& exception) {
-      return translate(exception, device());
+      return translateException(exception, device());
     }
   }
 
@@ -177,7 +149,7 @@ class TorchModel : public Model {
       for (size_t i = 0; i < tensors_.size(); ++i) reportFinal(i);
       return value;
     } catch (const std::exception& exception) {
-      return translate(exception, device());
+      return translateException(exception, device());
     }
   }
 
@@ -188,7 +160,7 @@ class TorchModel : public Model {
       uploadParameters();
       return network_->score(tensorsOf(batch, Purpose::scoring));
     } catch (const std::exception& exception) {
-      return translate(exception, device());
+      return translateException(exception, device());
     }
   }
 
@@ -311,7 +283,7 @@ Result<std::unique_ptr<Model>> makeModel(const ModelChoice& choice, const ModelO
   } catch (const NetworkError& error) {
     return Error{ErrorCode::invalidArgument, error.what()};
   } catch (const std::exception& exception) {
-    return translate(exception, options.device.toString());
+    return translateException(exception, options.device.toString());
   }
 }
 

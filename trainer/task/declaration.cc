@@ -57,6 +57,23 @@ void readColumns(ObjectReader root, ModelDeclaration& declaration) {
   if (declaration.columns.empty()) root.fail("columns", "must name at least one column");
 }
 
+/// Which columns the method outputs takes.
+void readInputs(ObjectReader root, ModelDeclaration& declaration) {
+  if (!root.has("inputs")) {
+    declaration.inputs = declaration.columns;
+    return;
+  }
+  for (const std::string& name : root.texts("inputs", {})) {
+    const ColumnSpec* column = findColumn(declaration, name);
+    if (column == nullptr || std::ranges::count(declaration.inputs, name, &ColumnSpec::name) != 0) {
+      return root.fail("inputs", fmt::format("must name columns of `columns`, each once; '{}' is none",
+                                             printable(name, 60)));
+    }
+    declaration.inputs.push_back(*column);
+  }
+  if (declaration.inputs.empty()) root.fail("inputs", "must name at least one column");
+}
+
 /// The inputs that a table's rows are, by name, and whose columns their ids come from.
 void readRows(ObjectReader table, ModelDeclaration& declaration) {
   ObjectReader rows = table.object("rows");
@@ -118,6 +135,7 @@ Result<ModelDeclaration> readDeclaration(std::string_view json, const std::strin
   ObjectReader root(std::move(document));
   ModelDeclaration declaration;
   readColumns(root, declaration);
+  readInputs(root, declaration);
   readTables(root, declaration);
   readMetrics(root, declaration);
   if (const Status read = root.finish(); !read.ok()) {

@@ -27,6 +27,7 @@ struct ModelDeclaration {
   };
 
   std::vector<ColumnSpec> columns;
+  std::vector<ColumnSpec> inputs;  ///< those that the method outputs takes; all, where it does not say
   std::vector<TableSpec> tables;
   std::vector<Rows> rows;
   std::vector<DeclaredMetric> metrics;

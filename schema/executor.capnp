@@ -1,0 +1,91 @@
+@0xb1c7e5d2904fa683;
+# The wire between an executor (psd-executor), which computes forward and backward passes over a daemon's parameters, and the
+# trainers that have it do so. docs/executor.md tells the story. The RPC protocol is that of psd.capnp: every method answers
+# with a status, ok or a typed Error whose code says whether trying again makes sense, beside what it gives; an exception
+# means a broken connection or a defect.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("psd::schema");
+
+using import "psd.capnp".Acknowledgement;
+using import "psd.capnp".PushOutcome;
+
+const executorProtocolVersion :UInt32 = 1;
+# Raised when an older peer could misread a newer one. Executor.hello compares.
+
+enum ElementType {
+  # In the order of psd::ElementType in trainer/task/batch.h.
+  f32 @0;
+  f64 @1;
+  i32 @2;
+  i64 @3;
+  u8 @4;
+}
+
+struct Tensor {
+  name @0 :Text;            # 1 to 200 bytes
+  type @1 :ElementType;
+  shape @2 :List(UInt64);   # row-major, at most 8 extents; of inputs and outputs the first is the samples
+  data @3 :Data;            # the elements, little-endian, without gaps
+}
+
+struct Column {
+  # What the module takes of each sample.
+  name @0 :Text;
+  type @1 :ElementType;
+  shape @2 :List(UInt64);   # of one sample; 0: any extent
+  bound @3 :UInt64;         # of whole numbers: none is negative, and all are below it; 0: not limited
+}
+
+interface Executor {
+  # What a connection begins with.
+
+  hello @0 (protocolVersion :UInt32, peer :Text)
+      -> (status :Acknowledgement, module :Text, inputs :List(Column), version :Text, silenceMs :UInt32);
+  # First of all calls. `peer`: what the caller calls itself, for people. `module`: the name of what is executed. `version`: of
+  # psd. `silenceMs`: a connection over which nothing comes for so long is closed; keepAlive is something.
+
+  join @1 (rank :UInt32, anyRank :Bool, worldSize :UInt32, incarnation :UInt64)
+      -> (status :Acknowledgement, trainer :RemoteTrainer, rank :UInt32, worldSize :UInt32, policy :Text, device :Text, shards :UInt32);
+  # Joins the daemon in the caller's rank and waits until the model has values. With `anyRank` it takes the lowest rank that is
+  # free. `worldSize`: 0 for what the daemon says. `incarnation`: drawn once in a trainer's life, not 0; who comes back, at this
+  # executor or at another one, gives it again, and no step of it is applied twice. Once per connection; the session ends with
+  # the connection, all its contexts with it. `policy`, `device`: for people.
+
+  status @2 () -> (status :Acknowledgement, json :Text);
+  # Queue, waits, trainers and their contexts, as docs/executor.md describes.
+
+  keepAlive @3 () -> ();
+  # Answered at once, whatever is being computed.
+}
+
+interface RemoteTrainer {
+  # A trainer's session. A context is what one forward pass has left for its backward pass; its number is the trainer's choice,
+  # and free again once step or drop has ended it, or some call of it has failed.
+
+  forward @0 (context :UInt64, inputs :List(Tensor), training :Bool, priority :Int8)
+      -> (status :Acknowledgement, outputs :List(Tensor), versions :List(UInt64));
+  # Computes the outputs of `inputs`, which are the columns that hello told of. With `training` the pass is as in training
+  # (dropout), and waits as `context`, which must not be in use, for its backward pass; without, it is as in use, and no context
+  # comes of it. `versions`: per shard, of the parameters that it saw. `priority`: higher is sooner, against other calls that wait.
+
+  backward @1 (context :UInt64, outputGradients :List(Tensor), priority :Int8, thenStep :UInt64, samples :UInt32)
+      -> (status :Acknowledgement, outcome :PushOutcome, staleness :UInt64);
+  # Computes the gradients of the parameters from those of the outputs, once per context; outputs that are left out have none.
+  # `thenStep` not 0: does what step() does, with that number, in the same call.
+
+  gradients @2 (context :UInt64, names :List(Text)) -> (status :Acknowledgement, gradients :List(Tensor));
+  # After backward: the gradients of these parameters, none named: of all.
+
+  step @3 (context :UInt64, step :UInt64, samples :UInt32)
+      -> (status :Acknowledgement, outcome :PushOutcome, staleness :UInt64);
+  # After backward: pushes the gradient as this trainer's step of that number, from 1, which rises from step to step, and ends the
+  # context. `samples`: examples behind it. `staleness`: updates that the daemon applied between the parameters of the forward
+  # pass and this gradient. Of a step that it has already the daemon tells what became of it then.
+
+  drop @4 (context :UInt64) -> (status :Acknowledgement);
+  # Ends a context without a step; one that is not there is no error.
+
+  leave @5 () -> (status :Acknowledgement);
+  # Says goodbye to the daemon: this trainer is done. Drops all contexts.
+}

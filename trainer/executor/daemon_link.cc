@@ -1,0 +1,109 @@
+#include "trainer/executor/daemon_link.h"
+
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace psd {
+namespace {
+
+// For a call that waits for other trainers when its own is gone: then the daemon is told goodbye, so that
+// nobody waits for a trainer that will not step.
+constexpr std::chrono::milliseconds kPatience{2'000};
+
+Error notJoined() { return {ErrorCode::notReady, "the trainer has not joined"}; }
+
+}  // namespace
+
+DaemonLink::DaemonLink(const ExecutionModel& model, FloatArrays& arrays, const ExecutorConfig& config,
+                       ClientOptions options)
+    : model_(model),
+      arrays_(arrays),
+      mode_(config.weights),
+      options_(std::move(options)),
+      thread_(1, TaskThreads::kAlike) {}
+
+DaemonLink::~DaemonLink() {
+  if (thread_.stopWithin(kPatience)) return;
+  const std::lock_guard hold(mutex_);
+  if (client_) client_->interrupt();
+}
+
+kj::Promise<Result<JoinInfo>> DaemonLink::join(const Membership& membership) {
+  return thread_.run<JoinInfo>({}, [this, membership] { return joinNow(membership); });
+}
+
+Result<JoinInfo> DaemonLink::joinNow(const Membership& membership) {
+  PSD_ASSIGN_OR_RETURN(std::shared_ptr<Client> client, Client::connect(options_));
+  {
+    const std::lock_guard hold(mutex_);
+    client_ = client;
+  }
+  PSD_ASSIGN_OR_RETURN(JoinInfo info, client->join(membership, model_.spec(), [this] {
+    bringing_ = arrays_.newest();
+    if (!bringing_) bringing_ = model_.initialValues();
+    return std::span<const float>(bringing_.get(), arrays_.elements());
+  }));
+  const Status fits = checkJoined(info);
+  if (fits.ok()) return info;
+  static_cast<void>(client->leave());
+  return fits.error();
+}
+
+Status DaemonLink::checkJoined(const JoinInfo& info) const {
+  if (info.local.period != 0) {
+    return {ErrorCode::invalidArgument,
+            "policy " + info.policy +
+                " has trainers take steps by themselves, with parameters of their own; an "
+                "executor's have none: expected hogwild, locked, bounded_staleness or sync"};
+  }
+  if (mode_ == WeightsMode::live && client_->view().empty()) {
+    return {ErrorCode::invalidArgument,
+            fmt::format("\"weights\": \"live\" needs the daemon's memory, which policy hogwild lets a Unix "
+                        "socket's peers "
+                        "map; here policy is {}, and parameters come by {}: expected \"stashed\"",
+                        info.policy, info.pullTransport)};
+  }
+  return {};
+}
+
+kj::Promise<Result<PulledWeights>> DaemonLink::weights() {
+  return thread_.run<PulledWeights>({}, [this] { return weightsNow(); });
+}
+
+Result<PulledWeights> DaemonLink::weightsNow() {
+  if (!client_) return notJoined();
+  PSD_ASSIGN_OR_RETURN(std::shared_ptr<float> fresh, arrays_.take());
+  // Of live parameters too, as a pull tells the versions.
+  PSD_ASSIGN_OR_RETURN(PullInfo info, client_->pull({fresh.get(), arrays_.elements()}).wait());
+  Weights copy = arrays_.share(info.versions, std::move(fresh));
+  if (mode_ == WeightsMode::stashed) return PulledWeights{std::move(copy), std::move(info.versions)};
+  const std::span<const float> view = client_->view();
+  if (view.empty()) {
+    return Error{ErrorCode::invalidArgument,
+                 "the daemon goes by a policy now that does not let its memory be "
+                 "read; \"weights\": \"live\" needs hogwild"};
+  }
+  return PulledWeights{Weights(shared_from_this(), view.data()), std::move(info.versions)};
+}
+
+kj::Promise<Result<PushInfo>> DaemonLink::push(Step step, std::shared_ptr<const float> gradient,
+                                               uint32_t samples, std::vector<Version> basis) {
+  return thread_.run<PushInfo>(
+      {},
+      [this, step, gradient = std::move(gradient), samples, basis = std::move(basis)]() -> Result<PushInfo> {
+        if (!client_) return notJoined();
+        return client_->push(step, {gradient.get(), arrays_.elements()}, samples, basis).wait();
+      });
+}
+
+kj::Promise<Result<bool>> DaemonLink::leave() {
+  return thread_.run<bool>({}, [this]() -> Result<bool> {
+    if (!client_) return true;
+    PSD_RETURN_IF_ERROR(client_->leave());
+    return true;
+  });
+}
+
+}  // namespace psd

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <kj/async.h>
+
+#include "trainer/client/client.h"
+#include "trainer/executor/executor_config.h"
+#include "trainer/executor/float_arrays.h"
+#include "trainer/executor/task_threads.h"
+#include "trainer/model/execution.h"
+
+namespace psd {
+
+/// Parameters, and which they are.
+struct PulledWeights {
+  Weights values;
+  std::vector<Version> versions;
+};
+
+/// A remote trainer's session with the daemon: a client in the trainer's rank, with a thread of its own, as
+/// pulls and pushes may wait for other trainers. The first fault of the connection is final: who comes back
+/// makes another one, with the same incarnation. Owned by the event loop's thread; its end may take seconds,
+/// so that is another thread's to wait for. Shared by contexts that compute over the daemon's memory, which
+/// is mapped as long as this lives.
+class DaemonLink : public std::enable_shared_from_this<DaemonLink> {
+ public:
+  /// `model` and `arrays` outlive it.
+  DaemonLink(const ExecutionModel& model, FloatArrays& arrays, const ExecutorConfig& config,
+             ClientOptions options);
+  ~DaemonLink();
+
+  /// Connects and joins; waits until the model has values. Brings the newest that the executor has, else its
+  /// initial ones, where the daemon has none.
+  kj::Promise<Result<JoinInfo>> join(const Membership& membership);
+  /// The parameters as they are now: a copy of them, or the daemon's memory.
+  kj::Promise<Result<PulledWeights>> weights();
+  kj::Promise<Result<PushInfo>> push(Step step, std::shared_ptr<const float> gradient, uint32_t samples,
+                                     std::vector<Version> basis);
+  /// Says goodbye.
+  kj::Promise<Result<bool>> leave();
+
+ private:
+  Result<JoinInfo> joinNow(const Membership& membership);
+  Result<PulledWeights> weightsNow();
+  Status checkJoined(const JoinInfo& info) const;
+
+  const ExecutionModel& model_;
+  FloatArrays& arrays_;
+  const WeightsMode mode_;
+  const ClientOptions options_;
+  Weights bringing_;  ///< initial values, as long as the client may ask for them
+  std::mutex mutex_;  // guards the pointer; the client is the thread's
+  std::shared_ptr<Client> client_;
+  TaskThreads thread_;  // last: it uses the others
+};
+
+}  // namespace psd

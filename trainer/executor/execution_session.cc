@@ -1,0 +1,345 @@
+#include "trainer/executor/execution_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <kj/debug.h>
+#include <spdlog/spdlog.h>
+
+#include "common/text/quantity.h"
+#include "common/text/text.h"
+#include "common/types/model_layout.h"
+
+namespace psd {
+namespace {
+
+using Clock = CallQueue<int>::Clock;
+
+constexpr size_t kExpiredMax = 64;
+
+/// Whether what the daemon, or the way to it, has said is the end of the trainer's session with it.
+bool endsSession(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::unavailable:
+    case ErrorCode::sessionEnded:
+    case ErrorCode::standby:
+    case ErrorCode::shuttingDown:
+    case ErrorCode::interrupted:
+    case ErrorCode::unauthenticated:
+    case ErrorCode::forbidden: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+/// Between a forward pass and its step.
+struct ExecutionSession::Context {
+  enum class State {
+    busy,      ///< a call is under way
+    ready,     ///< `pass` waits for its backward pass
+    gradient,  ///< `gradient` waits for its step
+  };
+
+  const uint64_t id;
+  State state = State::busy;
+  Clock::time_point lastCall = Clock::now();
+  ByteBudget::Lease inputs, outputs;  // bytes of the budget
+  StepTurns::Turn turn;
+  std::vector<Version> versions;
+  std::shared_ptr<ForwardPass> pass;
+  std::shared_ptr<float> gradient;
+};
+
+ExecutionSession::ExecutionSession(Executor& executor, std::string peer)
+    : executor_(executor), peer_(std::move(peer)) {}
+
+ExecutionSession::~ExecutionSession() { close(); }
+
+kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membership, uint64_t incarnation) {
+  if (link_ || over_) {
+    return Result<JoinInfo>(Error{ErrorCode::invalidArgument, "this connection has joined already"});
+  }
+  if (const Status admitted = executor_.admit(*this); !admitted.ok()) {
+    return Result<JoinInfo>(admitted.error());
+  }
+  link_ = executor_.makeLink(incarnation);
+  rank_ = membership.rank;
+  return link_->join(membership).then([this, self = shared_from_this()](Result<JoinInfo> joined) {
+    if (joined.ok()) {
+      rank_ = joined->rank;
+      spdlog::info("{}: rank {} of {} joined: policy {}, parameters by {}, gradients by {}", peer_,
+                   rank_.value, joined->worldSize, joined->policy, joined->pullTransport,
+                   joined->pushTransport);
+    } else {
+      spdlog::warn("{}: rank {} was not let in: {}", peer_, rank_.value, joined.message());
+      close();
+    }
+    return joined;
+  });
+}
+
+void ExecutionSession::close() {
+  executor_.forget(*this);
+  if (!over_) over_ = Error{ErrorCode::sessionEnded, "the session is over"};
+  contexts_.clear();
+  link_ = nullptr;
+}
+
+Status ExecutionSession::usable() const {
+  if (over_) return *over_;
+  return link_ ? Status() : Status(ErrorCode::notReady, "a call before join()");
+}
+
+Result<ExecutionSession::ContextPtr> ExecutionSession::begin(ForwardCall& call) {
+  PSD_RETURN_IF_ERROR(usable());
+  PSD_RETURN_IF_ERROR(checkInputs(call.inputs, executor_.model().inputs()));
+  if (call.training && contexts_.contains(call.context)) {
+    return Error{ErrorCode::invalidArgument,
+                 fmt::format("context {} is in use; step or drop ends it", call.context)};
+  }
+  const uint32_t most = executor_.config().contexts;
+  if (call.training && contexts_.size() >= most) {
+    return Error{ErrorCode::overloaded,
+                 fmt::format("this trainer has {} contexts; `contexts` allows {}", contexts_.size(), most)};
+  }
+  auto lease = executor_.memory()->tryTake(totalBytes(call.inputs));
+  if (!lease) {
+    return Error{ErrorCode::overloaded,
+                 "memory_bytes (" + bytesText(executor_.memory()->bytesMax()) + ") are held by contexts"};
+  }
+  auto context = std::make_shared<Context>(Context{call.context});
+  context->inputs = *std::move(lease);
+  if (call.training) contexts_.emplace(call.context, context);
+  return context;
+}
+
+kj::Promise<Result<ForwardDone>> ExecutionSession::forward(ForwardCall call) {
+  auto place = executor_.enter();
+  if (!place.ok()) return Result<ForwardDone>(place.error());
+  auto begun = begin(call);
+  if (!begun.ok()) return Result<ForwardDone>(begun.error());
+  const ContextPtr context = *begun;
+  const bool training = call.training;
+  auto turn =
+      training ? executor_.turns().take(call.priority) : kj::Promise<StepTurns::Turn>(StepTurns::Turn());
+  return turn
+      .then([this, context](StepTurns::Turn mine) -> kj::Promise<Result<PulledWeights>> {
+        context->turn = std::move(mine);
+        if (over_) return Result<PulledWeights>(*over_);
+        return link_->weights();
+      })
+      .then([this, context, call = kj::mv(call)](Result<PulledWeights> weights) mutable {
+        return compute(context, kj::mv(call), kj::mv(weights));
+      })
+      .then([this, context, training](Result<std::shared_ptr<ForwardPass>> pass) {
+        return finish(context, training, kj::mv(pass));
+      })
+      .attach(shared_from_this(), *kj::mv(place));
+}
+
+kj::Promise<Result<std::shared_ptr<ForwardPass>>> ExecutionSession::compute(const ContextPtr& context,
+                                                                            ForwardCall call,
+                                                                            Result<PulledWeights> weights) {
+  using Pass = std::shared_ptr<ForwardPass>;
+  if (!weights.ok()) return Result<Pass>(weights.error());
+  context->versions = std::move(weights->versions);
+  const auto inputs = std::make_shared<std::vector<NamedTensor>>(std::move(call.inputs));
+  return executor_.workers().run<Pass>({call.priority, CallKind::forward, rank_.value, call.context},
+                                       [&model = executor_.model(), values = weights->values, inputs,
+                                        training = call.training]() -> Result<Pass> {
+                                         PSD_ASSIGN_OR_RETURN(
+                                             auto pass, model.forward(values, std::move(*inputs), training));
+                                         return Pass(std::move(pass));
+                                       });
+}
+
+Result<ForwardDone> ExecutionSession::finish(const ContextPtr& context, bool training,
+                                             Result<std::shared_ptr<ForwardPass>> pass) {
+  if (!pass.ok()) return failed(context, pass.error());
+  if (over_) return failed(context, *over_);
+  const auto found = contexts_.find(context->id);
+  if (training && (found == contexts_.end() || found->second != context)) {
+    return Error{ErrorCode::invalidArgument, fmt::format("context {} was dropped meanwhile", context->id)};
+  }
+  auto lease = executor_.memory()->tryTake(totalBytes((*pass)->outputs()));
+  if (!lease) {
+    return failed(context, {ErrorCode::overloaded, "memory_bytes are held by contexts; no room for outputs"});
+  }
+  forwards_++;
+  if (training) {
+    context->outputs = *std::move(lease);
+    context->pass = *pass;
+    context->state = Context::State::ready;
+    context->lastCall = Clock::now();
+  }
+  return ForwardDone{*std::move(pass), context->versions};
+}
+
+Result<ExecutionSession::ContextPtr> ExecutionSession::find(uint64_t id) const {
+  PSD_RETURN_IF_ERROR(usable());
+  const auto found = contexts_.find(id);
+  if (found == contexts_.end()) {
+    if (std::ranges::find(expired_, id) != expired_.end()) {
+      return Error{ErrorCode::deadlineExceeded,
+                   fmt::format("context {} was dropped: no call of it came for context_ms ({})", id,
+                               durationText(executor_.config().context))};
+    }
+    return Error{ErrorCode::invalidArgument,
+                 fmt::format("there is no context {}: no forward pass has left one, or it has ended", id)};
+  }
+  if (found->second->state == Context::State::busy) {
+    return Error{ErrorCode::invalidArgument, fmt::format("another call of context {} is under way", id)};
+  }
+  return found->second;
+}
+
+kj::Promise<Result<bool>> ExecutionSession::backward(uint64_t id, std::vector<NamedTensor> outputGradients,
+                                                     int8_t priority) {
+  auto found = find(id);
+  if (!found.ok()) return Result<bool>(found.error());
+  const ContextPtr context = *found;
+  if (context->state != Context::State::ready) {
+    return Result<bool>(
+        Error{ErrorCode::invalidArgument,
+              fmt::format("context {} has had its backward pass; expected step or drop", id)});
+  }
+  auto place = executor_.enter();
+  if (!place.ok()) return Result<bool>(failed(context, place.error()));
+  auto array = executor_.arrays().take();
+  if (!array.ok()) return Result<bool>(failed(context, array.error()));
+  context->state = Context::State::busy;
+  const auto gradients = std::make_shared<std::vector<NamedTensor>>(std::move(outputGradients));
+  const uint64_t elements = executor_.arrays().elements();
+  return executor_.workers()
+      .run<bool>({priority, CallKind::backward, rank_.value, id},
+                 [pass = context->pass, array = *array, gradients, elements]() -> Result<bool> {
+                   const std::span<float> gradient(array.get(), elements);
+                   std::ranges::fill(gradient, 0.0f);
+                   PSD_RETURN_IF_ERROR(pass->backward(*gradients, gradient));
+                   return true;
+                 })
+      .then([this, context, array = *array](Result<bool> done) -> Result<bool> {
+        if (!done.ok()) return failed(context, done.error());
+        context->pass = nullptr;
+        context->outputs = {};
+        context->inputs = {};
+        context->gradient = array;
+        context->state = Context::State::gradient;
+        context->lastCall = Clock::now();
+        return true;
+      })
+      .attach(shared_from_this(), *kj::mv(place));
+}
+
+kj::Promise<Result<PushInfo>> ExecutionSession::step(uint64_t id, Step step, uint32_t samples) {
+  auto found = find(id);
+  if (!found.ok()) return Result<PushInfo>(found.error());
+  const ContextPtr context = *found;
+  const auto wrong = [](std::string message) {
+    return Result<PushInfo>(Error{ErrorCode::invalidArgument, std::move(message)});
+  };
+  if (context->state != Context::State::gradient) {
+    return wrong(fmt::format("context {} has no gradient yet; expected backward before step", id));
+  }
+  if (step <= newest_) {
+    return wrong(fmt::format("step {} of context {}: step {} has been pushed; numbers rise, from 1",
+                             step.value, id, newest_.value));
+  }
+  if (samples == 0) return wrong(fmt::format("step {}: samples: expected at least 1", step.value));
+  auto place = executor_.enter();
+  if (!place.ok()) return Result<PushInfo>(failed(context, place.error()));
+  newest_ = step;
+  context->state = Context::State::busy;
+  return link_->push(step, context->gradient, samples, context->versions)
+      .then([this, context](Result<PushInfo> pushed) {
+        if (!pushed.ok()) return Result<PushInfo>(failed(context, pushed.error()));
+        steps_++;
+        staleness_ = pushed->staleness;
+        if (const auto there = contexts_.find(context->id);
+            there != contexts_.end() && there->second == context) {
+          contexts_.erase(there);
+        }
+        return pushed;
+      })
+      .attach(shared_from_this(), *kj::mv(place));
+}
+
+Result<std::vector<NamedTensor>> ExecutionSession::gradients(uint64_t id,
+                                                             const std::vector<std::string>& names) const {
+  PSD_ASSIGN_OR_RETURN(const ContextPtr context, find(id));
+  if (context->state != Context::State::gradient) {
+    return Error{ErrorCode::invalidArgument,
+                 fmt::format("context {} has no gradient yet; expected backward", id)};
+  }
+  const ModelSpec& spec = executor_.model().spec();
+  const ModelLayout layout(spec);
+  std::vector<size_t> chosen;
+  for (size_t i = 0; i < spec.tensors.size() && names.empty(); i++) chosen.push_back(i);
+  for (const std::string& name : names) {
+    const auto tensor = std::ranges::find(spec.tensors, name, &TensorSpec::name);
+    if (tensor == spec.tensors.end()) {
+      return Error{ErrorCode::invalidArgument,
+                   fmt::format("there is no parameter '{}'", printable(name, 80))};
+    }
+    chosen.push_back(static_cast<size_t>(tensor - spec.tensors.begin()));
+  }
+  uint64_t bytes = 0;
+  for (const size_t i : chosen) bytes += layout.places()[i].count * sizeof(float);
+  if (bytes > executor_.config().messageBytes) {
+    return Error{ErrorCode::invalidArgument,
+                 fmt::format("{} of gradients; message_bytes allows {}: name fewer parameters",
+                             bytesText(bytes), bytesText(executor_.config().messageBytes))};
+  }
+  context->lastCall = Clock::now();
+  std::vector<NamedTensor> gradients;
+  for (const size_t i : chosen) {
+    const auto* begin =
+        reinterpret_cast<const std::byte*>(context->gradient.get() + layout.places()[i].begin);
+    gradients.push_back({spec.tensors[i].name, ElementType::f32, spec.tensors[i].shape,
+                         std::vector<std::byte>(begin, begin + layout.places()[i].count * sizeof(float))});
+  }
+  return gradients;
+}
+
+kj::Promise<Result<bool>> ExecutionSession::leave() {
+  if (const Status may = usable(); !may.ok()) return Result<bool>(may.error());
+  contexts_.clear();
+  return link_->leave().then([this, self = shared_from_this()](Result<bool> left) {
+    spdlog::info("{}: rank {} has left after {} step(s)", peer_, rank_.value, steps_);
+    close();
+    return left;
+  });
+}
+
+Error ExecutionSession::failed(const ContextPtr& context, const Error& error) {
+  if (const auto found = contexts_.find(context->id); found != contexts_.end() && found->second == context) {
+    contexts_.erase(found);
+  }
+  if (!over_ && endsSession(error.code)) {
+    spdlog::warn("{}: rank {}: {}", peer_, rank_.value, error.message);
+    over_ = error;
+    close();
+  }
+  return error;
+}
+
+void ExecutionSession::dropIdle(Clock::time_point before) {
+  std::erase_if(contexts_, [&](const auto& each) {
+    const auto& [id, context] = each;
+    if (context->state == Context::State::busy || context->lastCall >= before) return false;
+    expired_.push_back(id);
+    if (expired_.size() > kExpiredMax) expired_.pop_front();
+    spdlog::warn("{}: rank {}: context {} is dropped, no call of it came for {}", peer_, rank_.value, id,
+                 durationText(executor_.config().context));
+    return true;
+  });
+}
+
+nlohmann::ordered_json ExecutionSession::describe() const {
+  return {{"rank", rank_.value},   {"peer", peer_},   {"contexts", contexts_.size()},
+          {"forwards", forwards_}, {"steps", steps_}, {"staleness", staleness_}};
+}
+
+}  // namespace psd

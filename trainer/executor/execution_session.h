@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <kj/async.h>
+
+#include "trainer/executor/daemon_link.h"
+#include "trainer/executor/executor.h"
+#include "trainer/task/named_tensor.h"
+
+namespace psd {
+
+/// What a forward pass is asked for.
+struct ForwardCall {
+  uint64_t context = 0;
+  std::vector<NamedTensor> inputs;
+  bool training = false;
+  int8_t priority = 0;
+};
+
+/// What it gave.
+struct ForwardDone {
+  std::shared_ptr<const ForwardPass> pass;
+  std::vector<Version> versions;
+};
+
+/// One remote trainer: its contexts, and its session with the daemon. Each context is one forward pass that
+/// waits for its backward pass, or a gradient that waits for its step. A call that fails ends its context.
+/// Knows no protocol. Owned by the event loop's thread; lives until its calls are done.
+class ExecutionSession final : public ExecutorGuest, public std::enable_shared_from_this<ExecutionSession> {
+ public:
+  /// `executor` outlives it. `peer`: for people.
+  ExecutionSession(Executor& executor, std::string peer);
+  ~ExecutionSession() override;
+
+  kj::Promise<Result<JoinInfo>> join(const Membership& membership, uint64_t incarnation);
+  kj::Promise<Result<ForwardDone>> forward(ForwardCall call);
+  /// True.
+  kj::Promise<Result<bool>> backward(uint64_t context, std::vector<NamedTensor> outputGradients,
+                                     int8_t priority);
+  kj::Promise<Result<PushInfo>> step(uint64_t context, Step step, uint32_t samples);
+  /// Copies; of the parameters with these names, none named: of all.
+  Result<std::vector<NamedTensor>> gradients(uint64_t context, const std::vector<std::string>& names) const;
+  void drop(uint64_t context) { contexts_.erase(context); }
+  kj::Promise<Result<bool>> leave();
+  /// The peer is gone, or is to go: no call may follow.
+  void close();
+  /// No call is served any more.
+  bool over() const { return over_.has_value(); }
+
+  /// Ends the contexts of which no call came since `before`.
+  void dropIdle(CallQueue<int>::Clock::time_point before) override;
+  nlohmann::ordered_json describe() const override;
+
+ private:
+  struct Context;
+  using ContextPtr = std::shared_ptr<Context>;
+
+  Result<ContextPtr> begin(ForwardCall& call);
+  /// The context for a call that is of what has come of it: a pass, or a gradient.
+  Result<ContextPtr> find(uint64_t context) const;
+  Status usable() const;
+  /// Ends the context, unless another has its number by now; gives the error, by which the session may be
+  /// over.
+  Error failed(const ContextPtr& context, const Error& error);
+  kj::Promise<Result<std::shared_ptr<ForwardPass>>> compute(const ContextPtr& context, ForwardCall call,
+                                                            Result<PulledWeights> weights);
+  Result<ForwardDone> finish(const ContextPtr& context, bool training,
+                             Result<std::shared_ptr<ForwardPass>> pass);
+
+  Executor& executor_;
+  const std::string peer_;
+  std::shared_ptr<DaemonLink> link_;  // null before join() and after close()
+  Rank rank_;
+  std::optional<Error> over_;  // why no call is served any more
+  std::map<uint64_t, ContextPtr> contexts_;
+  std::deque<uint64_t> expired_;  // the last that dropIdle() ended
+  Step newest_;
+  uint64_t forwards_ = 0, steps_ = 0, staleness_ = 0;
+};
+
+}  // namespace psd

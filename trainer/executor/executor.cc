@@ -1,0 +1,107 @@
+#include "trainer/executor/executor.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/text/quantity.h"
+#include "common/types/model_layout.h"
+
+namespace psd {
+namespace {
+
+constexpr uint32_t kReapers = 4;
+// One that is kept, one that is pulled, one gradient, and one for a second trainer.
+constexpr uint64_t kArraysMin = 4;
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> Executor::make(ExecutorConfig config, ClientOptions daemon,
+                                                 std::unique_ptr<ExecutionModel> model) {
+  const uint64_t least = kArraysMin * ModelLayout(model->spec()).totalElements() * sizeof(float);
+  if (config.memoryBytes < least) {
+    return Error{
+        ErrorCode::invalidArgument,
+        fmt::format("memory_bytes: {} is less than the model needs; expected at least {}, {} times its "
+                    "parameters",
+                    config.memoryBytes, least, kArraysMin)};
+  }
+  try {
+    return std::unique_ptr<Executor>(new Executor(std::move(config), std::move(daemon), std::move(model)));
+  } catch (const std::system_error& error) {
+    return Error{ErrorCode::overloaded, std::string("no threads for workers: ") + error.what()};
+  }
+}
+
+Executor::Executor(ExecutorConfig config, ClientOptions daemon, std::unique_ptr<ExecutionModel> model)
+    : config_(std::move(config)),
+      daemon_(std::move(daemon)),
+      model_(std::move(model)),
+      memory_(ByteBudget::make(config_.memoryBytes)),
+      arrays_(ModelLayout(model_->spec()).totalElements(), memory_),
+      turns_(config_.exclusive, config_.age),
+      reaper_(kReapers, TaskThreads::kAlike),
+      workers_(config_.workers, config_.age,
+               [threads = config_.threadsPerWorker] { useComputeThreads(threads); }) {}
+
+Result<std::shared_ptr<const void>> Executor::enter() {
+  if (*calls_ >= config_.queue) {
+    refused_++;
+    return Error{ErrorCode::overloaded,
+                 fmt::format("{} calls wait or are computed; `queue` allows {}", *calls_, config_.queue)};
+  }
+  ++*calls_;
+  return std::shared_ptr<const void>(nullptr, [calls = calls_](const void*) { --*calls; });
+}
+
+std::shared_ptr<DaemonLink> Executor::makeLink(uint64_t incarnation) {
+  ClientOptions options = daemon_;
+  options.incarnation = incarnation;
+  return {new DaemonLink(*model_, arrays_, config_, std::move(options)), [this](DaemonLink* link) {
+            const auto owned = std::make_shared<std::unique_ptr<DaemonLink>>(link);
+            reaper_.post([owned] { owned->reset(); });
+          }};
+}
+
+Status Executor::admit(ExecutorGuest& guest) {
+  if (guests_.size() >= config_.trainers) {
+    return {ErrorCode::overloaded,
+            fmt::format("{} trainers are in; `trainers` allows {}", guests_.size(), config_.trainers)};
+  }
+  guests_.insert(&guest);
+  return {};
+}
+
+void Executor::dropIdle() {
+  const auto before = CallQueue<int>::Clock::now() - config_.context;
+  for (ExecutorGuest* guest : guests_) guest->dropIdle(before);
+}
+
+nlohmann::ordered_json Executor::describe() const {
+  const TaskThreads::Figures figures = workers_.figures();
+  nlohmann::ordered_json queue = nlohmann::ordered_json::array(), trainers = queue;
+  for (const TaskThreads::Waiting& each : figures.waiting) {
+    queue.push_back({{"rank", each.label.rank},
+                     {"context", each.label.context},
+                     {"call", each.label.kind == CallKind::forward ? "forward" : "backward"},
+                     {"priority", each.label.priority},
+                     {"waited_s", each.seconds}});
+  }
+  for (const ExecutorGuest* guest : guests_) trainers.push_back(guest->describe());
+  const double done = static_cast<double>(std::max<uint64_t>(figures.done, 1));
+  return {{"module", model_->spec().name},
+          {"parameters", model_->spec().parameterCount()},
+          {"weights", config_.weights == WeightsMode::live ? "live" : "stashed"},
+          {"workers", config_.workers},
+          {"computing", figures.running},
+          {"calls", *calls_},
+          {"queue", std::move(queue)},
+          {"passes", figures.done},
+          {"waited_s_mean", figures.waitedSeconds / done},
+          {"waited_s_most", figures.waitedSecondsMost},
+          {"overloaded", refused_},
+          {"memory_bytes", memory_->used()},
+          {"trainers", std::move(trainers)}};
+}
+
+}  // namespace psd

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+
+#include <kj/async.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer/client/client.h"
+#include "trainer/executor/daemon_link.h"
+#include "trainer/executor/executor_config.h"
+#include "trainer/executor/float_arrays.h"
+#include "trainer/executor/step_turns.h"
+#include "trainer/executor/task_threads.h"
+#include "trainer/model/execution.h"
+
+namespace psd {
+
+/// A remote trainer as its executor sees it.
+class ExecutorGuest {
+ public:
+  virtual ~ExecutorGuest() = default;
+  /// Ends what nobody has called for since `before`.
+  virtual void dropIdle(CallQueue<int>::Clock::time_point before) = 0;
+  virtual nlohmann::ordered_json describe() const = 0;
+};
+
+/// What the sessions of an executor share: the model, the threads that compute, the memory, and what of them
+/// peers may use. Owned by the event loop's thread, and gone before the loop is.
+class Executor {
+ public:
+  /// `daemon`: how sessions reach it, but for their incarnations. memory_bytes is checked against the model.
+  static Result<std::unique_ptr<Executor>> make(ExecutorConfig config, ClientOptions daemon,
+                                                std::unique_ptr<ExecutionModel> model);
+
+  const ExecutorConfig& config() const { return config_; }
+  ExecutionModel& model() { return *model_; }
+  TaskThreads& workers() { return workers_; }
+  FloatArrays& arrays() { return arrays_; }
+  const std::shared_ptr<ByteBudget>& memory() const { return memory_; }
+  StepTurns& turns() { return turns_; }
+
+  /// Counts a call until the result goes; overloaded: `queue` calls are there.
+  Result<std::shared_ptr<const void>> enter();
+  /// A session with the daemon for a trainer. When it goes, its end is waited for elsewhere.
+  std::shared_ptr<DaemonLink> makeLink(uint64_t incarnation);
+  /// Counts a trainer as there, until forget(); overloaded: `trainers` are.
+  Status admit(ExecutorGuest& guest);
+  void forget(ExecutorGuest& guest) { guests_.erase(&guest); }
+
+  /// Ends contexts that nobody has called for `context_ms`.
+  void dropIdle();
+  /// For people and programs, as docs/executor.md has it.
+  nlohmann::ordered_json describe() const;
+
+ private:
+  Executor(ExecutorConfig config, ClientOptions daemon, std::unique_ptr<ExecutionModel> model);
+
+  const ExecutorConfig config_;
+  const ClientOptions daemon_;
+  const std::unique_ptr<ExecutionModel> model_;
+  const std::shared_ptr<ByteBudget> memory_;
+  FloatArrays arrays_;
+  StepTurns turns_;
+  std::set<ExecutorGuest*> guests_;
+  const std::shared_ptr<uint32_t> calls_ = std::make_shared<uint32_t>(0);
+  uint64_t refused_ = 0;  // calls, as overloaded
+  TaskThreads reaper_;    // ends links; those use the others
+  TaskThreads workers_;
+};
+
+}  // namespace psd

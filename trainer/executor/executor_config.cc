@@ -1,0 +1,88 @@
+#include "trainer/executor/executor_config.h"
+
+#include <algorithm>
+
+#include "common/config/object_reader.h"
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kThreadsMax = 1024;
+constexpr uint64_t kTimeMsMax = 24ull * 3600 * 1000;
+constexpr uint64_t kBytesMax = 1ull << 50;
+constexpr uint64_t kMessageBytesMin = 64u << 10, kMessageBytesMax = 1u << 30;
+
+std::string element(std::string_view key, size_t index) {
+  return std::string(key) + "[" + std::to_string(index) + "]";
+}
+
+std::vector<std::string> readServers(ObjectReader& in) {
+  std::vector<std::string> servers =
+      in.has("server") ? in.textOrTexts("server") : in.texts("server", {"tcp://localhost:5500"});
+  if (servers.empty()) in.fail("server", "must name at least one address, as \"unix:///tmp/psd.sock\"");
+  for (const std::string& server : servers) {
+    if (const auto address = parseAddress(server); !address.ok()) in.fail("server", address.message());
+  }
+  return servers;
+}
+
+std::vector<Address> readListen(ObjectReader& in) {
+  std::vector<Address> listen;
+  const std::vector<std::string> texts = in.texts("listen", {"tcp://localhost:5600"});
+  if (texts.empty()) in.fail("listen", "must hold at least one address, as \"tcp://localhost:5600\"");
+  for (size_t i = 0; i < texts.size(); i++) {
+    auto address = parseAddress(texts[i]);
+    if (!address.ok()) {
+      in.fail(element("listen", i), address.message());
+    } else if (address->tls || !isLocal(*address)) {
+      // Nobody shows who it is here, and whoever comes in trains.
+      in.fail(element("listen", i), texts[i] +
+                                        " lets other machines in, and an executor does not ask who they are; "
+                                        "expected unix:///PATH, or tcp://localhost:PORT");
+    } else {
+      listen.push_back(*std::move(address));
+    }
+  }
+  return listen;
+}
+
+std::chrono::milliseconds readTime(ObjectReader& in, std::string_view key, std::chrono::milliseconds fallback,
+                                   uint64_t least) {
+  return std::chrono::milliseconds(
+      in.integer(key, static_cast<uint64_t>(fallback.count()), least, kTimeMsMax));
+}
+
+uint32_t readCount(ObjectReader& in, std::string_view key, uint32_t fallback, uint64_t most) {
+  return static_cast<uint32_t>(in.integer(key, fallback, 1, most));
+}
+
+}  // namespace
+
+Result<ExecutorConfig> readExecutorConfig(nlohmann::ordered_json& json) {
+  ObjectReader in(json);
+  ExecutorConfig config;
+  config.servers = readServers(in);
+  config.listen = readListen(in);
+  config.module = in.text("module", "mnist_cnn");
+  config.seed = in.integer("seed", config.seed, 0, INT64_MAX);
+  config.workers = readCount(in, "workers", config.workers, kThreadsMax);
+  config.threadsPerWorker = readCount(in, "threads_per_worker", config.threadsPerWorker, kThreadsMax);
+  config.weights = in.choice("weights", "stashed", {"stashed", "live"}) == "live" ? WeightsMode::live
+                                                                                  : WeightsMode::stashed;
+  config.exclusive = in.boolean("exclusive", config.exclusive);
+  config.age = readTime(in, "age_ms", config.age, 1);
+  config.connectTimeout = readTime(in, "connect_timeout_ms", config.connectTimeout, 1);
+  config.queue = readCount(in, "queue", config.queue, 1u << 20);
+  config.contexts = readCount(in, "contexts", config.contexts, 1u << 20);
+  config.trainers = readCount(in, "trainers", config.trainers, 1u << 16);
+  config.connections = readCount(in, "connections", config.connections, 1u << 16);
+  config.messageBytes = in.integer("message_bytes", config.messageBytes, kMessageBytesMin, kMessageBytesMax);
+  config.memoryBytes = in.integer("memory_bytes", config.memoryBytes, 1u << 20, kBytesMax);
+  config.context = readTime(in, "context_ms", config.context, 1);
+  config.silence = readTime(in, "silence_ms", config.silence, 100);
+  PSD_RETURN_IF_ERROR(in.finish());
+  json = in.effective();
+  return config;
+}
+
+}  // namespace psd

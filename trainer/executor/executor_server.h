@@ -1,0 +1,73 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <capnp/rpc-twoparty.h>
+#include <kj/async-io.h>
+#include <kj/async-unix.h>
+
+#include "common/os/socket.h"
+#include "common/wire/message_stream.h"
+#include "trainer/executor/executor.h"
+
+namespace psd {
+
+/// One trainer's connection to an executor: socket, message stream and RPC system. Belongs to the event loop.
+class ExecutorPeer {
+ public:
+  /// The others outlive it.
+  ExecutorPeer(kj::AsyncIoContext& io, AcceptedSocket accepted, Executor& executor,
+               std::shared_ptr<wire::BufferPool> pool, std::shared_ptr<ByteBudget> budget);
+
+  kj::Promise<void> whenDisconnected() { return network_->onDisconnect(); }
+  const std::string& where() const { return where_; }
+  /// Why it is to end now: it is silent, does not read its answers, or sends what is no message.
+  std::optional<std::string> mustEnd(kj::TimePoint now);
+
+ private:
+  wire::MessageStreamOptions options(std::shared_ptr<ByteBudget> budget);
+
+  const ExecutorConfig& config_;
+  const std::string where_;
+  bool greeted_ = false;
+  std::string refused_;  // what it sent that is no message
+  uint64_t receivedBytes_ = 0;
+  const kj::TimePoint cameAt_;
+  kj::TimePoint heardAt_;
+  kj::Own<kj::AsyncIoStream> socket_;
+  kj::Own<wire::MessageStream> stream_;
+  kj::Own<capnp::TwoPartyVatNetwork> network_;
+  kj::Maybe<capnp::RpcSystem<capnp::rpc::twoparty::VatId>> rpc_;
+};
+
+/// Lets trainers in, and ends connections that are to end. Owned by the event loop's thread.
+class ExecutorServer final : private kj::TaskSet::ErrorHandler {
+ public:
+  /// The others outlive it.
+  ExecutorServer(kj::AsyncIoContext& io, Executor& executor, std::vector<ListenSockets> listening);
+
+  const std::vector<ListenSockets>& listening() const { return listening_; }
+
+ private:
+  kj::Promise<void> accept(kj::UnixEventPort::FdObserver& observer, int listening);
+  /// Takes all that wait. False: the system is out of something.
+  bool acceptWaiting(int listening);
+  void serve(AcceptedSocket accepted);
+  kj::Promise<void> sweep();
+  void taskFailed(kj::Exception&& exception) override;
+
+  kj::AsyncIoContext& io_;
+  Executor& executor_;
+  const std::vector<ListenSockets> listening_;
+  const std::shared_ptr<wire::BufferPool> pool_;
+  const std::shared_ptr<ByteBudget> budget_;  // of messages that come in
+  uint64_t numbers_ = 0;
+  std::map<uint64_t, std::unique_ptr<ExecutorPeer>> peers_;
+  kj::TaskSet tasks_;
+};
+
+}  // namespace psd

@@ -1,0 +1,178 @@
+#include "trainer/executor/executor_service.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "common/config/json_file.h"
+#include "common/text/text.h"
+#include "common/wire/convert.h"
+#include "trainer/remote/tensor_wire.h"
+
+namespace psd {
+namespace {
+
+constexpr size_t kPeerBytesMax = 80;
+
+/// Of a trainer that has joined. The session is also its connection's, which closes it.
+class RemoteTrainerService final : public schema::RemoteTrainer::Server {
+ public:
+  explicit RemoteTrainerService(std::shared_ptr<ExecutionSession> session) : session_(std::move(session)) {}
+
+ protected:
+  kj::Promise<void> forward(ForwardContext context) override {
+    auto params = context.getParams();
+    ForwardCall call{params.getContext(), {}, params.getTraining(), params.getPriority()};
+    auto inputs = wire::readTensors(params.getInputs());
+    if (!inputs.ok()) return refuse(context, inputs.error());
+    call.inputs = *std::move(inputs);
+    context.releaseParams();
+    return session_->forward(kj::mv(call)).then([context](Result<ForwardDone> done) mutable {
+      auto results = context.getResults();
+      wire::writeStatus(done.status(), results.initStatus());
+      if (!done.ok()) return;
+      const std::vector<NamedTensor>& outputs = done->pass->outputs();
+      wire::writeTensors(outputs, results.initOutputs(static_cast<uint32_t>(outputs.size())));
+      auto versions = results.initVersions(static_cast<uint32_t>(done->versions.size()));
+      for (uint32_t i = 0; i < versions.size(); i++) versions.set(i, done->versions[i].value);
+    });
+  }
+
+  kj::Promise<void> backward(BackwardContext context) override {
+    auto params = context.getParams();
+    auto gradients = wire::readTensors(params.getOutputGradients());
+    if (!gradients.ok()) return refuse(context, gradients.error());
+    const uint64_t id = params.getContext();
+    const Step step{params.getThenStep()};
+    const uint32_t samples = params.getSamples();
+    auto computed = session_->backward(id, *kj::mv(gradients), params.getPriority());
+    context.releaseParams();
+    return computed
+        .then([session = session_, id, step, samples](Result<bool> done) -> kj::Promise<Result<PushInfo>> {
+          if (!done.ok()) return Result<PushInfo>(done.error());
+          if (step == Step{0}) return Result<PushInfo>(PushInfo());
+          return session->step(id, step, samples);
+        })
+        .then([context](Result<PushInfo> pushed) mutable { writeStep(pushed, context.getResults()); });
+  }
+
+  kj::Promise<void> gradients(GradientsContext context) override {
+    auto params = context.getParams();
+    if (params.getNames().size() > wire::kTensorListMax) {
+      return refuse(context, {ErrorCode::invalidArgument, "too many names"});
+    }
+    std::vector<std::string> names;
+    for (const auto name : params.getNames()) names.emplace_back(wire::textIn(name));
+    const auto gradients = session_->gradients(params.getContext(), names);
+    if (!gradients.ok()) return refuse(context, gradients.error());
+    auto results = context.getResults();
+    results.initStatus().setOk();
+    wire::writeTensors(*gradients, results.initGradients(static_cast<uint32_t>(gradients->size())));
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> step(StepContext context) override {
+    auto params = context.getParams();
+    return session_->step(params.getContext(), Step{params.getStep()}, params.getSamples())
+        .then([context](Result<PushInfo> pushed) mutable { writeStep(pushed, context.getResults()); });
+  }
+
+  kj::Promise<void> drop(DropContext context) override {
+    session_->drop(context.getParams().getContext());
+    context.getResults().initStatus().setOk();
+    return kj::READY_NOW;
+  }
+
+  kj::Promise<void> leave(LeaveContext context) override {
+    return session_->leave().then([context](Result<bool> left) mutable {
+      wire::writeStatus(left.status(), context.getResults().initStatus());
+    });
+  }
+
+ private:
+  template <class Context>
+  static kj::Promise<void> refuse(Context& context, const Error& error) {
+    wire::writeError(error, context.getResults().initStatus().initError());
+    return kj::READY_NOW;
+  }
+  template <class Results>
+  static void writeStep(const Result<PushInfo>& pushed, Results results) {
+    wire::writeStatus(pushed.status(), results.initStatus());
+    if (!pushed.ok()) return;
+    results.setOutcome(static_cast<schema::PushOutcome>(pushed->outcome));
+    results.setStaleness(pushed->staleness);
+  }
+
+  const std::shared_ptr<ExecutionSession> session_;
+};
+
+}  // namespace
+
+ExecutorService::~ExecutorService() noexcept(false) {
+  if (session_) session_->close();
+}
+
+Status ExecutorService::greeted() const {
+  if (greeted_) return {};
+  return {ErrorCode::protocolMismatch, "the first call is hello"};
+}
+
+kj::Promise<void> ExecutorService::hello(HelloContext context) {
+  auto params = context.getParams();
+  auto results = context.getResults();
+  if (params.getProtocolVersion() != schema::EXECUTOR_PROTOCOL_VERSION) {
+    wire::writeError(
+        {ErrorCode::protocolMismatch,
+         fmt::format("protocol version {}; this executor, psd " PSD_VERSION ", speaks version {}",
+                     params.getProtocolVersion(), +schema::EXECUTOR_PROTOCOL_VERSION)},
+        results.initStatus().initError());
+    return kj::READY_NOW;
+  }
+  if (!greeted_) peer_ += " (" + printable(wire::textIn(params.getPeer()), kPeerBytesMax) + ")";
+  greeted_ = true;
+  saidHello_();
+  results.initStatus().setOk();
+  results.setModule(executor_.model().spec().name.c_str());
+  const std::vector<ColumnSpec>& inputs = executor_.model().inputs();
+  wire::writeColumns(inputs, results.initInputs(static_cast<uint32_t>(inputs.size())));
+  results.setVersion(PSD_VERSION);
+  results.setSilenceMs(static_cast<uint32_t>(executor_.config().silence.count()));
+  return kj::READY_NOW;
+}
+
+kj::Promise<void> ExecutorService::join(JoinContext context) {
+  auto params = context.getParams();
+  const auto refuse = [&context](const Error& error) -> kj::Promise<void> {
+    wire::writeError(error, context.getResults().initStatus().initError());
+    return kj::READY_NOW;
+  };
+  if (const Status may = greeted(); !may.ok()) return refuse(may.error());
+  if (session_ && !session_->over()) {
+    return refuse({ErrorCode::invalidArgument, "this connection has joined already"});
+  }
+  if (params.getIncarnation() == 0) return refuse({ErrorCode::invalidArgument, "incarnation: 0 is none"});
+  session_ = std::make_shared<ExecutionSession>(executor_, peer_);
+  const Membership membership{Rank{params.getRank()}, params.getWorldSize(), params.getAnyRank()};
+  return session_->join(membership, params.getIncarnation())
+      .then([context, session = session_](Result<JoinInfo> joined) mutable {
+        auto results = context.getResults();
+        wire::writeStatus(joined.status(), results.initStatus());
+        if (!joined.ok()) return;
+        results.setTrainer(kj::heap<RemoteTrainerService>(session));
+        results.setRank(joined->rank.value);
+        results.setWorldSize(joined->worldSize);
+        results.setPolicy(joined->policy.c_str());
+        results.setDevice(joined->device.c_str());
+        results.setShards(joined->shardCount);
+      });
+}
+
+kj::Promise<void> ExecutorService::status(StatusContext context) {
+  const Status may = greeted();
+  wire::writeStatus(may, context.getResults().initStatus());
+  if (may.ok()) context.getResults().setJson(jsonText(executor_.describe()).c_str());
+  return kj::READY_NOW;
+}
+
+}  // namespace psd

@@ -1,0 +1,175 @@
+#include "trainer/executor/program.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <spdlog/spdlog.h>
+
+#include "common/cli/credential_flags.h"
+#include "common/cli/output.h"
+#include "common/cli/text_commands.h"
+#include "common/cli/usage_error.h"
+#include "common/config/json_file.h"
+#include "common/log/log.h"
+#include "common/os/env.h"
+#include "common/text/text.h"
+#include "trainer/executor/executor_config.h"
+#include "trainer/executor/serve_command.h"
+#include "trainer/model/model_list.h"
+#include "trainer/remote/remote_trainer.h"
+
+namespace psd {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+constexpr std::array<std::string_view, 6> kLogLevels{"trace", "debug", "info", "warn", "error", "off"};
+constexpr std::chrono::milliseconds kStatusTimeout{5'000};
+
+constexpr const char* kExamples =
+    "Example: psd-executor --server unix:///tmp/psd.sock --module mnist_cnn\n"
+    "         psd-trainer train --execute tcp://localhost:5600 --data synthetic\n\n"
+    "docs/executor.md tells of every key of the configuration.\n\n"
+    "Exit status: 0 told to stop, 1 failed, 2 a command line or configuration that cannot be right.";
+
+int report(const Status& status) {
+  if (status.ok()) return 0;
+  std::cerr << "psd-executor: " << oneLine(status.message(), kMessageBytesMax) << std::endl;
+  return status.error().code == ErrorCode::invalidArgument ? kExitUsage : kExitFailed;
+}
+
+/// What the command line says.
+struct Flags {
+  std::string config;
+  std::vector<std::string> servers, listen, assignments;
+  std::optional<std::string> module;
+  std::string portFile, logLevel = "info", executor = "tcp://localhost:5600";
+  CredentialFlags credentials;
+
+  void addConfigTo(CLI::App& app) {
+    const auto list = [&app](const char* name, std::vector<std::string>& values, const char* help) {
+      app.add_option(name, values, help)->type_name("ADDRESS")->expected(1)->take_all();
+    };
+    app.add_option("--config", config, "Configuration file (JSON, comments allowed)")->type_name("FILE");
+    list("--server", servers,
+         "The daemon, instead of the file's; of several the first that answers; repeatable");
+    list("--listen", listen, "Address to listen on, of this machine, instead of the file's; repeatable");
+    app.add_option("--module", module,
+                   "What to execute, instead of the file's: mlp, mnist_cnn, resnet20, FILE.pt")
+        ->type_name("MODEL");
+    app.add_option("--set", assignments, "Any key, as in --set workers=4; repeatable")
+        ->type_name("KEY=VALUE")
+        ->expected(1)
+        ->take_all();
+  }
+};
+
+/// The configuration of file and flags; `effective` becomes all of it.
+Result<ExecutorConfig> loadConfig(const Flags& flags, nlohmann::ordered_json& effective) {
+  effective = nlohmann::ordered_json::object();
+  if (!flags.config.empty()) {
+    const std::unique_ptr<Env> env = makePosixEnv();
+    PSD_ASSIGN_OR_RETURN(effective, readJsonFile(*env, flags.config));
+  }
+  for (const std::string& assignment : flags.assignments) {
+    PSD_RETURN_IF_ERROR(applyOverride(effective, assignment));
+  }
+  if (!flags.servers.empty()) effective["server"] = flags.servers;
+  if (!flags.listen.empty()) effective["listen"] = flags.listen;
+  if (flags.module) effective["module"] = *flags.module;
+  auto config = readExecutorConfig(effective);
+  if (config.ok() || flags.config.empty()) return config;
+  return Error{config.error().code, flags.config + ": " + config.message()};
+}
+
+Status serve(const Flags& flags) {
+  if (std::ranges::find(kLogLevels, flags.logLevel) == kLogLevels.end()) {
+    return {ErrorCode::invalidArgument, "--log-level: '" + printable(flags.logLevel) +
+                                            "' is not a level; expected " + joined(kLogLevels, ", ")};
+  }
+  nlohmann::ordered_json effective;
+  PSD_ASSIGN_OR_RETURN(const ExecutorConfig config, loadConfig(flags, effective));
+  PSD_RETURN_IF_ERROR(initLogging({.level = flags.logLevel}));
+  PSD_ASSIGN_OR_RETURN(
+      const Credentials credentials,
+      readCredentials(flags.credentials, [](const char* name) { return std::getenv(name); }));
+  ClientOptions daemon;
+  daemon.servers = config.servers;
+  daemon.token = credentials.token;
+  daemon.tls = credentials.tls;
+  daemon.connectTimeout = config.connectTimeout;
+  if (const std::string warning = tokenInTheClear(daemon.token, daemon.servers); !warning.empty()) {
+    spdlog::warn("{}", warning);
+  }
+  return serveExecutor(config, daemon, flags.portFile);
+}
+
+Status printStatus(const Flags& flags) {
+  PSD_ASSIGN_OR_RETURN(const auto peer,
+                       RemoteTrainer::connect(flags.executor, kStatusTimeout, "psd-executor status"));
+  PSD_ASSIGN_OR_RETURN(const std::string text, peer->status());
+  PSD_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, parseJson(text, "the executor's status"));
+  std::cout << jsonText(json, 2) << std::endl;
+  return {};
+}
+
+Status check(const Flags& flags) {
+  nlohmann::ordered_json effective;
+  PSD_RETURN_IF_ERROR(loadConfig(flags, effective));
+  std::cout << jsonText(effective, 2) << std::endl;
+  return {};
+}
+
+}  // namespace
+
+int runExecutor(int argc, const char* const* argv) {
+  CLI::App app(
+      "psd-executor, forward and backward passes for trainers over a psd daemon's parameters. Without a "
+      "subcommand it "
+      "serves.",
+      "psd-executor");
+  app.set_version_flag("--version", "psd-executor " PSD_VERSION);
+  app.require_subcommand(0, 1);
+  app.footer(kExamples);
+  Flags flags, checked;
+  flags.addConfigTo(app);
+  addCredentialFlags(app, flags.credentials);
+  app.add_option("--port-file", flags.portFile, "Write the TCP port here once the executor can be reached")
+      ->type_name("FILE");
+  app.add_option("--log-level", flags.logLevel, "trace | debug | info | warn | error | off")
+      ->type_name("LEVEL")
+      ->capture_default_str();
+  CLI::App* checkCommand =
+      app.add_subcommand("check", "Validate a configuration and print it with all defaults");
+  checked.addConfigTo(*checkCommand);
+  CLI::App* statusCommand = app.add_subcommand("status", "Print what a running executor is at, as JSON");
+  statusCommand->add_option("--executor", flags.executor, "Its address")
+      ->type_name("ADDRESS")
+      ->capture_default_str();
+  const TextCommands texts(app, {.ofOption = {{"--log-level", {kLogLevels.begin(), kLogLevels.end()}},
+                                              {"--module", {"mlp", "mnist_cnn", "resnet20"}}}});
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return report(usageError(error, app));
+  }
+  if (const Status placed = checkOptionsPlaced(app); !placed.ok()) return report(placed);
+  if (auto text = texts.run()) {
+    if (text->ok()) std::cout << **text;
+    return report(text->ok() ? finishOutput() : text->status());
+  }
+  if (*checkCommand || *statusCommand) {
+    const Status done = *checkCommand ? check(checked) : printStatus(flags);
+    return report(done.ok() ? finishOutput() : done);
+  }
+  return report(serve(flags));
+}
+
+}  // namespace psd

@@ -1,0 +1,85 @@
+#include "trainer/executor/serve_command.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <kj/async-io.h>
+#include <kj/async-unix.h>
+#include <malloc.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include "common/os/env.h"
+#include "common/os/text_file.h"
+#include "common/text/text.h"
+#include "trainer/executor/executor.h"
+#include "trainer/executor/executor_server.h"
+#include "trainer/model/model_list.h"
+
+namespace psd {
+namespace {
+
+/// As in psd-trainer: each pass takes and frees the same tens of MB, which glibc is to keep.
+void keepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // bytes; the most that glibc allows
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
+
+Result<std::unique_ptr<ExecutionModel>> buildModel(const ExecutorConfig& config) {
+  const auto wrong = [](const Error& error) { return Error{error.code, "module: " + error.message}; };
+  const auto choice = chooseModel(config.module);
+  if (!choice.ok()) return wrong(choice.error());
+  auto model = makeExecutionModel(*choice, config.seed);
+  if (!model.ok()) return wrong(model.error());
+  return model;
+}
+
+Status writePort(const std::string& path, const std::vector<ListenSockets>& listening) {
+  for (const ListenSockets& sockets : listening) {
+    if (sockets.address().kind != Address::Kind::tcp) continue;
+    const Status written =
+        writeTextAtomically(*makePosixEnv(), path, std::to_string(sockets.address().port) + "\n");
+    return written.ok() ? written : Status(written.error().code, "--port-file: " + written.message());
+  }
+  return {ErrorCode::invalidArgument, "--port-file: the executor listens on no tcp:// address"};
+}
+
+}  // namespace
+
+Status serveExecutor(const ExecutorConfig& config, const ClientOptions& daemon, const std::string& portFile) {
+  // Before there are other threads: one that does not block them would take them.
+  for (const int signal : {SIGTERM, SIGINT}) kj::UnixEventPort::captureSignal(signal);
+  keepFreedMemory();
+  auto io = kj::setupAsyncIo();
+  std::signal(SIGPIPE, SIG_IGN);
+  PSD_ASSIGN_OR_RETURN(auto model, buildModel(config));
+  PSD_ASSIGN_OR_RETURN(const auto executor, Executor::make(config, daemon, std::move(model)));
+  std::vector<ListenSockets> listening;
+  for (const Address& address : config.listen) {
+    PSD_ASSIGN_OR_RETURN(ListenSockets sockets, listenOn(address));
+    listening.push_back(std::move(sockets));
+  }
+  auto server = std::make_unique<ExecutorServer>(io, *executor, std::move(listening));
+  if (!portFile.empty()) PSD_RETURN_IF_ERROR(writePort(portFile, server->listening()));
+  spdlog::info("psd-executor " PSD_VERSION
+               " ready: listening on {}, pid {}, module {}, daemon {}, weights {}, {} worker(s) of "
+               "{} thread(s)",
+               joined(server->listening(), " ",
+                      [](const ListenSockets& sockets) { return sockets.address().toString(); }),
+               getpid(), config.module, joined(config.servers, ","),
+               config.weights == WeightsMode::live ? "live" : "stashed", config.workers,
+               config.threadsPerWorker);
+  const siginfo_t info =
+      io.unixEventPort.onSignal(SIGTERM).exclusiveJoin(io.unixEventPort.onSignal(SIGINT)).wait(io.waitScope);
+  spdlog::info("{}: stopped", info.si_signo == SIGTERM ? "SIGTERM" : "SIGINT");
+  server = nullptr;  // the sockets' files with it
+  spdlog::default_logger()->flush();
+  // There is nothing to save, and what trainers wait for they have computed elsewhere, or anew: to wait for
+  // passes and daemons would only take time.
+  std::_Exit(0);
+}
+
+}  // namespace psd

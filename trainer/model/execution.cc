@@ -1,0 +1,254 @@
+#include "trainer/model/execution.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/utils.h>
+
+#include "common/types/model_layout.h"
+#include "trainer/model/model_outputs.h"
+#include "trainer/model/network.h"
+#include "trainer/model/torch_values.h"
+
+namespace psd {
+namespace {
+
+constexpr const char* kDevice = "cpu";
+
+std::vector<int64_t> shapeOf(const NamedTensor& tensor) { return {tensor.shape.begin(), tensor.shape.end()}; }
+
+/// Takes over the memory, which graphs may keep longer than the pass knows.
+torch::Tensor adopt(NamedTensor tensor) {
+  auto bytes = std::make_shared<std::vector<std::byte>>(std::move(tensor.bytes));
+  return torch::from_blob(
+      bytes->data(), shapeOf(tensor), [bytes](void*) {}, torchType(tensor.type));
+}
+
+ElementType elementTypeOf(const std::string& name, const torch::Tensor& tensor) {
+  for (const ElementType type :
+       {ElementType::f32, ElementType::f64, ElementType::i32, ElementType::i64, ElementType::u8}) {
+    if (tensor.scalar_type() == torchType(type)) return type;
+  }
+  throw NetworkError("output '" + name + "' is " + describeTensor(tensor) +
+                     "; expected f32, f64, i32, i64 or u8");
+}
+
+NamedTensor copyOut(const std::string& name, const torch::Tensor& tensor) {
+  const torch::Tensor flat = tensor.detach().to(torch::kCPU).contiguous();
+  NamedTensor copy{name, elementTypeOf(name, flat), {}, std::vector<std::byte>(flat.nbytes())};
+  for (const int64_t extent : flat.sizes()) copy.shape.push_back(static_cast<uint64_t>(extent));
+  if (!copy.bytes.empty()) std::memcpy(copy.bytes.data(), flat.const_data_ptr(), copy.bytes.size());
+  return copy;
+}
+
+/// Networks that no pass uses. Thread-safe; outlives passes, which share it.
+class IdleNetworks {
+ public:
+  explicit IdleNetworks(NetworkMaker make) : make_(std::move(make)) {}
+
+  std::shared_ptr<Network> take() {
+    {
+      const std::lock_guard hold(mutex_);
+      if (!idle_.empty()) {
+        std::shared_ptr<Network> network = std::move(idle_.back());
+        idle_.pop_back();
+        return network;
+      }
+    }
+    return make_();
+  }
+  void giveBack(std::shared_ptr<Network> network) {
+    const std::lock_guard hold(mutex_);
+    if (idle_.size() < kIdleMax) idle_.push_back(std::move(network));
+  }
+
+ private:
+  static constexpr size_t kIdleMax = 64;
+
+  const NetworkMaker make_;
+  std::mutex mutex_;  // guards what follows
+  std::vector<std::shared_ptr<Network>> idle_;
+};
+
+/// What the passes of a model have in common. Immutable but for the idle networks.
+struct Shared {
+  explicit Shared(const ModelChoice& choice) : networks(choice.makeNetwork) {}
+
+  IdleNetworks networks;
+  ModelSpec spec;
+  ModelLayout layout{ModelSpec{}};
+  std::vector<ColumnSpec> inputs;
+};
+
+class TorchPass final : public ForwardPass {
+ public:
+  TorchPass(std::shared_ptr<Shared> shared, Weights weights)
+      : shared_(std::move(shared)), weights_(std::move(weights)), network_(shared_->networks.take()) {
+    bind();
+  }
+  ~TorchPass() override {
+    tensors_.clear();  // the graph: before the network, and the weights, may be another's
+    shared_->networks.giveBack(std::move(network_));
+  }
+
+  void run(std::vector<NamedTensor> inputs, bool training) {
+    Tensors batch;
+    for (NamedTensor& input : inputs) {
+      const std::string name = input.name;
+      batch.emplace(name, adopt(std::move(input)));
+    }
+    const torch::AutoGradMode graph(training);
+    network_->train(training);
+    tensors_ = network_->outputs(batch);
+    if (tensors_.empty()) throw NetworkError("the model gave no outputs");
+    for (const auto& [name, tensor] : tensors_) outputs_.push_back(copyOut(name, tensor));
+    if (!training) tensors_.clear();
+  }
+
+  const std::vector<NamedTensor>& outputs() const override { return outputs_; }
+
+  Status backward(const std::vector<NamedTensor>& outputGradients, std::span<float> gradient) override {
+    try {
+      std::vector<torch::Tensor> outputs, gradients, parameters;
+      for (const NamedTensor& each : outputGradients) {
+        PSD_RETURN_IF_ERROR(checkGradient(each, outputGradients));
+        outputs.push_back(tensors_.find(each.name)->second);
+        gradients.push_back(adopt(each));
+      }
+      if (outputs.empty()) return {ErrorCode::invalidArgument, "no gradient of any output is given"};
+      for (const auto& [name, tensor] : network_->trained()) parameters.push_back(tensor);
+      const std::vector<torch::Tensor> computed =
+          torch::autograd::grad(outputs, parameters, gradients, /*retain_graph=*/false,
+                                /*create_graph=*/false, /*allow_unused=*/true);
+      for (size_t i = 0; i < computed.size(); ++i) copyInto(gradient, i, computed[i]);
+      tensors_.clear();
+      return {};
+    } catch (const std::exception& exception) {
+      return translateException(exception, kDevice);
+    }
+  }
+
+ private:
+  /// Makes the parameters of the network views of the weights.
+  void bind() {
+    const auto trained = network_->trained();
+    for (size_t i = 0; i < trained.size(); ++i) {
+      torch::Tensor parameter = trained[i].second;
+      const auto& shape = shared_->spec.tensors[i].shape;
+      if (trained.size() != shared_->spec.tensors.size() ||
+          !std::equal(shape.begin(), shape.end(), parameter.sizes().begin(), parameter.sizes().end())) {
+        throw NetworkError("the model's file has changed since the program began");
+      }
+      // from_blob() takes no const pointer; the tensor is only read.
+      parameter.set_data(torch::from_blob(
+          const_cast<float*>(weights_.get()) + shared_->layout.places()[i].begin, parameter.sizes()));
+    }
+  }
+
+  Status checkGradient(const NamedTensor& gradient, const std::vector<NamedTensor>& all) const {
+    const auto wrong = [&](const std::string& why) {
+      return Status(ErrorCode::invalidArgument, "output gradient " + gradient.toString() + ": " + why);
+    };
+    const auto output = std::ranges::find(outputs_, gradient.name, &NamedTensor::name);
+    if (output == outputs_.end()) return wrong("there is no such output");
+    if (std::ranges::count(all, gradient.name, &NamedTensor::name) != 1) return wrong("given twice");
+    if (output->type != gradient.type || output->shape != gradient.shape) {
+      return wrong("expected " + output->toString());
+    }
+    const auto tensor = tensors_.find(gradient.name);
+    if (tensor == tensors_.end() || !tensor->second.requires_grad()) {
+      return wrong("no parameter has a part in this output, or the pass was not one of training");
+    }
+    if (allFinite(gradient)) return {};
+    return {ErrorCode::nonFinite, "output gradient " + gradient.toString() + " holds NaN or infinity"};
+  }
+
+  void copyInto(std::span<float> gradient, size_t index, const torch::Tensor& computed) const {
+    if (!computed.defined()) return;  // no part in these outputs
+    const TensorPlace& place = shared_->layout.places()[index];
+    const torch::Tensor flat = computed.contiguous();
+    std::memcpy(gradient.data() + place.begin, flat.const_data_ptr<float>(), place.count * sizeof(float));
+  }
+
+  const std::shared_ptr<Shared> shared_;
+  const Weights weights_;
+  std::shared_ptr<Network> network_;
+  Tensors tensors_;  ///< the outputs with their graph, in training and until backward()
+  std::vector<NamedTensor> outputs_;
+};
+
+class TorchExecution final : public ExecutionModel {
+ public:
+  TorchExecution(const ModelChoice& choice, uint64_t seed) : shared_(std::make_shared<Shared>(choice)) {
+    torch::manual_seed(seed);
+    std::shared_ptr<Network> network = shared_->networks.take();
+    shared_->spec = describeNetwork(choice.name, *network);
+    if (const Status valid = validateModel(shared_->spec); !valid.ok()) throw NetworkError(valid.message());
+    shared_->layout = ModelLayout(shared_->spec);
+    shared_->inputs = network->outputInputs();
+    if (shared_->inputs.empty()) {
+      throw NetworkError("model '" + choice.name +
+                         "' gives no outputs, only a loss; expected one that has them (docs/executor.md)");
+    }
+    if (!shared_->spec.tables.empty()) {
+      throw NetworkError("model '" + choice.name + "' has embedding tables; expected dense parameters alone");
+    }
+    keepInitialValues(*network);
+    shared_->networks.giveBack(std::move(network));
+  }
+
+  const ModelSpec& spec() const override { return shared_->spec; }
+  const std::vector<ColumnSpec>& inputs() const override { return shared_->inputs; }
+  Weights initialValues() const override {
+    const auto values = std::make_shared<torch::Tensor>(initial_);
+    return {values, values->const_data_ptr<float>()};
+  }
+
+  Result<std::unique_ptr<ForwardPass>> forward(Weights weights, std::vector<NamedTensor> inputs,
+                                               bool training) override {
+    try {
+      auto pass = std::make_unique<TorchPass>(shared_, std::move(weights));
+      pass->run(std::move(inputs), training);
+      return std::unique_ptr<ForwardPass>(std::move(pass));
+    } catch (const std::exception& exception) {
+      return translateException(exception, kDevice);
+    }
+  }
+
+ private:
+  void keepInitialValues(const Network& network) {
+    initial_ = torch::zeros({static_cast<int64_t>(shared_->layout.totalElements())});
+    const auto trained = network.trained();
+    for (size_t i = 0; i < trained.size(); ++i) {
+      const TensorPlace& place = shared_->layout.places()[i];
+      initial_.narrow(0, static_cast<int64_t>(place.begin), static_cast<int64_t>(place.count))
+          .copy_(trained[i].second.detach().flatten());
+    }
+  }
+
+  const std::shared_ptr<Shared> shared_;
+  torch::Tensor initial_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ExecutionModel>> makeExecutionModel(const ModelChoice& choice, uint64_t seed) {
+  try {
+    return std::unique_ptr<ExecutionModel>(std::make_unique<TorchExecution>(choice, seed));
+  } catch (const NetworkError& error) {
+    return Error{ErrorCode::invalidArgument, error.what()};
+  } catch (const std::exception& exception) {
+    return translateException(exception, kDevice);
+  }
+}
+
+void useComputeThreads(uint32_t threads) { at::set_num_threads(static_cast<int>(threads)); }
+
+}  // namespace psd

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/status/status.h"
+#include "common/types/model_spec.h"
+#include "trainer/model/model_list.h"
+#include "trainer/task/batch.h"
+#include "trainer/task/named_tensor.h"
+
+namespace psd {
+
+/// The parameters that a pass computes with: as many floats as ModelLayout(spec()) has elements. Whoever owns
+/// them may change them meanwhile: then the gradient is of none of the states.
+using Weights = std::shared_ptr<const float>;
+
+/// A forward pass that was computed, and what its backward pass needs. Used by one thread at a time,
+/// whichever.
+class ForwardPass {
+ public:
+  virtual ~ForwardPass() = default;
+
+  virtual const std::vector<NamedTensor>& outputs() const = 0;
+  /// Writes the gradients of the parameters into `gradient`, which is laid out by ModelLayout(spec()) and
+  /// zero so far. `outputGradients`: of outputs by their names; one that is left out has none. At most once,
+  /// and only after a pass in training. invalidArgument: they are not as the outputs are; nonFinite: they
+  /// hold NaN.
+  virtual Status backward(const std::vector<NamedTensor>& outputGradients, std::span<float> gradient) = 0;
+};
+
+/// A model of which forward and backward passes are computed apart, many at once: each has a network of its
+/// own, bound to the weights that it is given, so that nothing is shared between passes but those.
+/// Thread-safe; passes outlive it.
+class ExecutionModel {
+ public:
+  virtual ~ExecutionModel() = default;
+
+  virtual const ModelSpec& spec() const = 0;
+  /// The columns that a pass takes; the loss, and what else that takes, is the caller's.
+  virtual const std::vector<ColumnSpec>& inputs() const = 0;
+  /// Seeded, as those of Model are; laid out by ModelLayout(spec()), 64-byte aligned.
+  virtual Weights initialValues() const = 0;
+
+  /// `inputs` are as checkInputs() wants them. In training dropout drops, by a generator that all passes of
+  /// the process share. The error is LibTorch's, or the network's.
+  virtual Result<std::unique_ptr<ForwardPass>> forward(Weights weights, std::vector<NamedTensor> inputs,
+                                                       bool training) = 0;
+};
+
+/// Builds a model on the CPU; invalidArgument: it gives no outputs, or has embedding tables.
+Result<std::unique_ptr<ExecutionModel>> makeExecutionModel(const ModelChoice& choice, uint64_t seed);
+
+/// How many threads LibTorch computes with in the calling thread.
+void useComputeThreads(uint32_t threads);
+
+}  // namespace psd

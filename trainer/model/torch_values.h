@@ -1,0 +1,24 @@
+#pragma once
+
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "common/status/status.h"
+#include "common/types/model_spec.h"
+#include "trainer/model/network.h"
+#include "trainer/task/batch.h"
+
+// What stands between networks and those who know no LibTorch.
+
+namespace psd {
+
+torch::ScalarType torchType(ElementType type);
+
+/// What of a network is trained, and its tables.
+ModelSpec describeNetwork(std::string_view name, const Network& network);
+
+/// A network's own message, or LibTorch's without its backtrace, as one line.
+Error translateException(const std::exception& exception, const std::string& device);
+
+}  // namespace psd

@@ -1,0 +1,184 @@
+#include "trainer/remote/remote_steps.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/os/random_id.h"
+#include "common/text/quantity.h"
+#include "trainer/client/attempts.h"
+
+namespace psd {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPauseSlice{50};  // in which interrupt() is looked for
+
+Error interruptedError() { return {ErrorCode::interrupted, "the trainer was told to stop"}; }
+
+/// Whether the session at the executor is gone, and not only what was asked for.
+bool sessionGone(const Error& error) {
+  return error.code == ErrorCode::unavailable || error.code == ErrorCode::sessionEnded ||
+         error.code == ErrorCode::standby;
+}
+
+}  // namespace
+
+RemoteSteps::RemoteSteps(RemoteStepsOptions options)
+    : options_(std::move(options)), incarnation_(std::max<uint64_t>(drawId(), 1)) {}
+
+Result<std::unique_ptr<RemoteSteps>> RemoteSteps::connect(RemoteStepsOptions options) {
+  std::unique_ptr<RemoteSteps> steps(new RemoteSteps(std::move(options)));
+  PSD_RETURN_IF_ERROR(steps->connectUntil(Clock::now() + steps->options_.connectTimeout));
+  return steps;
+}
+
+Result<std::shared_ptr<RemoteTrainer>> RemoteSteps::connectOnce() {
+  PSD_ASSIGN_OR_RETURN(auto trainer,
+                       RemoteTrainer::connect(options_.executor, kAttemptTimeout, options_.program));
+  return std::shared_ptr<RemoteTrainer>(std::move(trainer));
+}
+
+Status RemoteSteps::connectUntil(Clock::time_point deadline) {
+  for (Backoff backoff(incarnation_);;) {
+    if (interrupted_) return interruptedError();
+    auto trainer = connectOnce();
+    if (trainer.ok()) {
+      module_ = (*trainer)->module();
+      const std::lock_guard hold(mutex_);
+      trainer_ = *std::move(trainer);
+      return {};
+    }
+    if (!isOutOfReach(trainer.error())) return trainer.error();
+    if (leftUntil(deadline) == milliseconds(0)) {
+      return {ErrorCode::unavailable, fmt::format("no executor answered in time: {}", trainer.message())};
+    }
+    pause(std::min(backoff.next(), leftUntil(deadline)));
+  }
+}
+
+template <class Call>
+auto RemoteSteps::persist(const Call& call) -> decltype(call()) {
+  for (;;) {
+    auto done = call();
+    if (done.ok()) {
+      faultySince_.reset();
+      return done;
+    }
+    PSD_RETURN_IF_ERROR(recover(done.error()));
+  }
+}
+
+Result<RemoteJoin> RemoteSteps::join(const Membership& membership) {
+  membership_ = membership;
+  PSD_ASSIGN_OR_RETURN(const RemoteJoin joined,
+                       persist([this] { return trainer_->join(membership_, incarnation_); }));
+  membership_ = {joined.rank, membership.worldSize};
+  joined_ = true;
+  return joined;
+}
+
+Result<double> RemoteSteps::forward(std::vector<NamedTensor> inputs, RemoteLoss loss) {
+  inputs_ = std::move(inputs);
+  loss_ = std::move(loss);
+  return persist([this] { return forwardOnce(); });
+}
+
+Result<double> RemoteSteps::forwardOnce() {
+  PSD_ASSIGN_OR_RETURN(const ForwardResult result, trainer_->forward(++context_, inputs_, /*training=*/true));
+  auto loss = loss_(result.outputs);
+  if (!loss.ok()) {
+    (void)trainer_->drop(context_);
+    return loss.error();
+  }
+  gradients_ = std::move(loss->gradients);
+  return loss->loss;
+}
+
+Result<StepResult> RemoteSteps::step(Step step, uint32_t samples) {
+  for (bool again = false;; again = true) {
+    auto done = trainer_->backwardAndStep(context_, gradients_, step, samples);
+    if (done.ok()) {
+      faultySince_.reset();
+      return done;
+    }
+    // The daemon has a part of this step from before the fault, of another gradient.
+    if (again && done.error().code == ErrorCode::badSlice) return StepResult{PushOutcome::late, 0};
+    PSD_RETURN_IF_ERROR(recover(done.error()));
+    PSD_RETURN_IF_ERROR(persist([this] { return forwardOnce(); }));
+  }
+}
+
+Result<std::vector<NamedTensor>> RemoteSteps::outputs(const std::vector<NamedTensor>& inputs) {
+  PSD_ASSIGN_OR_RETURN(ForwardResult result,
+                       persist([&] { return trainer_->forward(++context_, inputs, /*training=*/false); }));
+  return std::move(result.outputs);
+}
+
+Status RemoteSteps::leave() {
+  if (interrupted_) return {};
+  return persist([this] { return trainer_->leave(); });
+}
+
+void RemoteSteps::interrupt() {
+  interrupted_ = true;  // before: whoever makes a connection after this looks
+  const std::lock_guard hold(mutex_);
+  if (trainer_) trainer_->interrupt();
+}
+
+Status RemoteSteps::recover(const Error& error) {
+  if (interrupted_) return interruptedError();
+  if (options_.retryTimeout.count() == 0 || !isRetryable(error.code)) return error;
+  const auto now = Clock::now();
+  if (!faultySince_) faultySince_ = now;
+  const auto deadline = *faultySince_ + options_.retryTimeout;
+  if (now >= deadline) {
+    return {error.code, fmt::format("{}; nothing has succeeded for {}", error.message,
+                                    durationText(options_.retryTimeout))};
+  }
+  if (!sessionGone(error)) {  // too many calls, or a context that was let go: the session is there
+    pause(std::min(kPauseSlice, leftUntil(deadline)));
+    return interrupted_ ? Status(interruptedError()) : Status();
+  }
+  tell(ClientEvent::What::broke,
+       fmt::format("{}; trying again for up to {}", error.message, durationText(options_.retryTimeout)));
+  PSD_RETURN_IF_ERROR(comeBack(error, deadline));
+  const auto taken = std::chrono::duration_cast<milliseconds>(Clock::now() - now);
+  tell(ClientEvent::What::back, fmt::format("back after {}", durationText(taken)));
+  return {};
+}
+
+Status RemoteSteps::comeBack(const Error& cause, Clock::time_point deadline) {
+  Backoff backoff(incarnation_ + context_);
+  for (Error last = cause;;) {
+    Status back = connectUntil(deadline);
+    // A first join is its caller's to make again.
+    if (back.ok() && joined_) back = trainer_->join(membership_, incarnation_).status();
+    if (back.ok()) return back;
+    if (interrupted_) return interruptedError();
+    last = back.error();
+    const bool passing = isOutOfReach(last) || isRetryable(last.code) || last.code == ErrorCode::shuttingDown;
+    if (!passing) return last;
+    if (leftUntil(deadline) == milliseconds(0)) {
+      return {ErrorCode::unavailable, fmt::format("{}; no way back within {}: {}", cause.message,
+                                                  durationText(options_.retryTimeout), last.message)};
+    }
+    pause(std::min(backoff.next(), leftUntil(deadline)));
+  }
+}
+
+void RemoteSteps::pause(milliseconds time) {
+  const auto until = Clock::now() + time;
+  while (!interrupted_ && Clock::now() < until) {
+    std::this_thread::sleep_for(std::min(kPauseSlice, soonUntil(until)));
+  }
+}
+
+void RemoteSteps::tell(ClientEvent::What what, const std::string& line) const {
+  if (options_.onEvent) options_.onEvent({what, line});
+}
+
+}  // namespace psd

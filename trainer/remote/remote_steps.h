@@ -1,0 +1,95 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/status/status.h"
+#include "trainer/client/client.h"
+#include "trainer/remote/remote_trainer.h"
+
+namespace psd {
+
+/// What a trainer makes of outputs: the loss, and its gradients with respect to them.
+struct LossResult {
+  double loss = 0;
+  std::vector<NamedTensor> gradients;
+};
+using RemoteLoss = std::function<Result<LossResult>(const std::vector<NamedTensor>& outputs)>;
+
+struct RemoteStepsOptions {
+  std::string executor;  ///< "tcp://host:port" or "unix:///path"
+  std::string program = "psd-trainer";
+  std::chrono::milliseconds connectTimeout{30'000};  ///< how long to keep trying while nobody answers
+  /// How long to try to come back when the connection breaks, the executor or its daemon dies, or is
+  /// overloaded; 0: the first fault is final.
+  std::chrono::milliseconds retryTimeout{0};
+  /// Called, on the trainer's thread, with what keeps it; null: nobody is told.
+  std::function<void(const ClientEvent&)> onEvent;
+};
+
+/// Training steps at an executor, one at a time, through its faults: a step whose connection broke is
+/// computed anew, over newer parameters, and pushed with the same number, which the daemon applies once.
+/// Owned by one thread.
+class RemoteSteps {
+ public:
+  /// Connects, and retries until the timeout while nobody answers.
+  static Result<std::unique_ptr<RemoteSteps>> connect(RemoteStepsOptions options);
+
+  const RemoteModule& module() const { return module_; }
+  const std::string& executor() const { return options_.executor; }
+  Result<RemoteJoin> join(const Membership& membership);
+
+  /// The forward pass of a training step, and the loss, which it gives. Both are kept for step().
+  Result<double> forward(std::vector<NamedTensor> inputs, RemoteLoss loss);
+  /// The backward pass, and the step: of what forward() has left. `step` rises with every call. A step of
+  /// which the daemon has a part that it had been sent before a fault counts as late: nothing more of it is
+  /// applied.
+  Result<StepResult> step(Step step, uint32_t samples);
+  /// Outputs as in use, of which nothing is kept.
+  Result<std::vector<NamedTensor>> outputs(const std::vector<NamedTensor>& inputs);
+  Status leave();
+
+  /// What is under way, and all later calls, fail (interrupted). From any thread.
+  void interrupt();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  explicit RemoteSteps(RemoteStepsOptions options);
+  /// One attempt, or, until `deadline`, as many as it takes.
+  Status connectUntil(Clock::time_point deadline);
+  Result<std::shared_ptr<RemoteTrainer>> connectOnce();
+  Result<double> forwardOnce();
+  /// After a call has failed: ok where it is to be made again.
+  Status recover(const Error& error);
+  Status comeBack(const Error& cause, Clock::time_point deadline);
+  /// Calls until it does not fail, or fails for good.
+  template <class Call>
+  auto persist(const Call& call) -> decltype(call());
+  /// Not longer than until interrupt().
+  void pause(std::chrono::milliseconds time);
+  void tell(ClientEvent::What what, const std::string& line) const;
+
+  const RemoteStepsOptions options_;
+  const uint64_t incarnation_;
+  RemoteModule module_;
+  Membership membership_;
+  bool joined_ = false;
+  std::optional<Clock::time_point> faultySince_;  ///< nothing has succeeded since
+  // Of the step between forward() and step():
+  uint64_t context_ = 0;
+  std::vector<NamedTensor> inputs_;
+  RemoteLoss loss_;
+  std::vector<NamedTensor> gradients_;  ///< of the outputs
+  std::atomic<bool> interrupted_{false};
+  std::mutex mutex_;                        // guards what follows
+  std::shared_ptr<RemoteTrainer> trainer_;  // changed by the owner alone; null while it is away
+};
+
+}  // namespace psd

@@ -1,0 +1,315 @@
+#include "trainer/remote/remote_trainer.h"
+
+#include <functional>
+#include <utility>
+
+#include <capnp/rpc-twoparty.h>
+#include <fmt/format.h>
+#include <kj/async-io.h>
+
+#include "common/os/address.h"
+#include "common/os/socket.h"
+#include "common/text/quantity.h"
+#include "common/text/text.h"
+#include "common/wire/convert.h"
+#include "common/wire/message_stream.h"
+#include "trainer/client/attempts.h"
+#include "trainer/client/io_thread.h"
+#include "trainer/remote/tensor_wire.h"
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kMessageBytesMax = 256u << 20;  // of an answer: outputs, or all gradients
+constexpr size_t kPooledBytesMax = 16u << 20;
+
+template <class Answer>
+Result<StepResult> stepOf(Answer& answer) {
+  PSD_RETURN_IF_ERROR(wire::readStatus(answer.getStatus()));
+  if (answer.getOutcome() > schema::PushOutcome::LATE) {
+    return Error{ErrorCode::protocolMismatch,
+                 "the executor tells of an outcome that this version does not know"};
+  }
+  return StepResult{static_cast<PushOutcome>(answer.getOutcome()), answer.getStaleness()};
+}
+
+}  // namespace
+
+/// What is on the background thread. Made and called by the trainer's thread.
+class RemoteTrainer::Wire {
+ public:
+  explicit Wire(std::string executor) : executor_(std::move(executor)) {}
+  ~Wire() {
+    io_.runSync([this](kj::AsyncIoContext&) { tearDown(); });
+  }
+
+  const std::string& executor() const { return executor_; }
+  const RemoteModule& module() const { return module_; }
+
+  Status open(OwnFd fd, std::chrono::milliseconds timeout, const std::string& program);
+
+  /// Runs `work()` on the background thread and waits for what it promises, a Result or a Status.
+  template <class Answer, class Work>
+  Answer call(Work work) {
+    return io_.runSync([&](kj::AsyncIoContext&) -> kj::Promise<Answer> {
+      if (ended_) return Answer(*ended_);
+      return canceler_.wrap(kj::evalNow(work)).catch_([this](kj::Exception&& exception) {
+        end({ErrorCode::unavailable, fmt::format("the connection to the executor {} broke: {}", executor_,
+                                                 printable(wire::textIn(exception.getDescription())))});
+        return Answer(*ended_);
+      });
+    });
+  }
+  /// Ends whatever is called. From any thread.
+  void interrupt() {
+    io_.post([this] { end({ErrorCode::interrupted, "the trainer was told to stop"}); });
+  }
+
+  schema::Executor::Client& server() { return KJ_ASSERT_NONNULL(server_); }
+  /// The session; Error: there is none.
+  Result<schema::RemoteTrainer::Client> trainer() {
+    KJ_IF_MAYBE (trainer, trainer_) return *trainer;
+    return Error{ErrorCode::notReady, "a call before join()"};
+  }
+  void setTrainer(schema::RemoteTrainer::Client trainer) { trainer_ = kj::mv(trainer); }
+
+ private:
+  kj::Promise<Status> sayHello(const std::string& program);
+  kj::Promise<void> watch(kj::Timer& timer);
+  void end(Error why) {
+    if (ended_) return;
+    ended_ = std::move(why);
+    canceler_.cancel("the connection has ended");
+  }
+  void tearDown() {
+    end({ErrorCode::interrupted, "the trainer is gone"});
+    watching_ = nullptr;
+    trainer_ = nullptr;
+    server_ = nullptr;
+    rpc_ = nullptr;
+    network_ = nullptr;
+    stream_ = nullptr;
+    socket_ = nullptr;
+  }
+
+  const std::string executor_;
+  RemoteModule module_;
+  std::chrono::milliseconds silence_{10'000};
+  IoThread io_;
+  // What follows belongs to the background thread.
+  kj::Canceler canceler_;
+  std::optional<Error> ended_;
+  kj::Own<kj::AsyncIoStream> socket_;
+  kj::Own<wire::MessageStream> stream_;
+  kj::Own<capnp::TwoPartyVatNetwork> network_;
+  kj::Maybe<capnp::RpcSystem<capnp::rpc::twoparty::VatId>> rpc_;
+  kj::Maybe<schema::Executor::Client> server_;
+  kj::Maybe<schema::RemoteTrainer::Client> trainer_;
+  kj::Promise<void> watching_ = nullptr;
+};
+
+Status RemoteTrainer::Wire::open(OwnFd fd, std::chrono::milliseconds timeout, const std::string& program) {
+  const auto begin = [&](kj::AsyncIoContext& io) {
+    wire::Socket socket = wire::wrapSocket(*io.lowLevelProvider, fd.release());
+    socket_ = kj::mv(socket.stream);
+    wire::MessageStreamOptions options;
+    options.messageBytesMax = kMessageBytesMax;
+    stream_ = kj::heap<wire::MessageStream>(*socket_, wire::BufferPool::make(kPooledBytesMax),
+                                            io.provider->getTimer(), std::move(options));
+    network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::CLIENT);
+    rpc_ = capnp::makeRpcClient(*network_);
+    capnp::MallocMessageBuilder vat;
+    auto id = vat.initRoot<capnp::rpc::twoparty::VatId>();
+    id.setSide(capnp::rpc::twoparty::Side::SERVER);
+    server_ = KJ_ASSERT_NONNULL(rpc_).bootstrap(id).castAs<schema::Executor>();
+    return io.provider->getTimer()
+        .timeoutAfter(timeout.count() * kj::MILLISECONDS, sayHello(program))
+        .catch_([this](kj::Exception&& exception) {
+          const bool late = exception.getType() == kj::Exception::Type::OVERLOADED;
+          return Status(
+              ErrorCode::unavailable,
+              fmt::format("{}: {}", executor_,
+                          late ? "no answer in time" : printable(wire::textIn(exception.getDescription()))));
+        });
+  };
+  PSD_RETURN_IF_ERROR(io_.runSync(begin));
+  io_.runSync([this](kj::AsyncIoContext& io) {
+    watching_ = watch(io.provider->getTimer()).eagerlyEvaluate([this](kj::Exception&& exception) {
+      const bool late = exception.getType() == kj::Exception::Type::OVERLOADED;
+      end({ErrorCode::unavailable,
+           late ? fmt::format("nothing came from the executor {} for {}", executor_, durationText(silence_))
+                : fmt::format("the connection to the executor {} broke", executor_)});
+    });
+  });
+  return {};
+}
+
+kj::Promise<Status> RemoteTrainer::Wire::sayHello(const std::string& program) {
+  auto request = server().helloRequest();
+  request.setProtocolVersion(schema::EXECUTOR_PROTOCOL_VERSION);
+  request.setPeer(program.c_str());
+  return request.send().then([this](auto answer) -> Status {
+    PSD_RETURN_IF_ERROR(wire::readStatus(answer.getStatus()));
+    module_.name = printable(wire::textIn(answer.getModule()), 80);
+    module_.version = printable(wire::textIn(answer.getVersion()), 80);
+    PSD_ASSIGN_OR_RETURN(module_.inputs, wire::readColumns(answer.getInputs()));
+    if (answer.getSilenceMs() > 0) silence_ = std::chrono::milliseconds(answer.getSilenceMs());
+    return {};
+  });
+}
+
+kj::Promise<void> RemoteTrainer::Wire::watch(kj::Timer& timer) {
+  const kj::Duration silence = silence_.count() * kj::MILLISECONDS;
+  return timer.afterDelay(silence / 4).then([this, &timer, silence] {
+    return timer.timeoutAfter(silence * 3 / 4, server().keepAliveRequest().send().ignoreResult())
+        .then([this, &timer] { return watch(timer); });
+  });
+}
+
+RemoteTrainer::RemoteTrainer(std::unique_ptr<Wire> wire) : wire_(std::move(wire)) {}
+RemoteTrainer::~RemoteTrainer() = default;
+
+const RemoteModule& RemoteTrainer::module() const { return wire_->module(); }
+
+Result<std::unique_ptr<RemoteTrainer>> RemoteTrainer::connect(const std::string& executor,
+                                                              std::chrono::milliseconds timeout,
+                                                              const std::string& program) {
+  PSD_ASSIGN_OR_RETURN(const Address address, parseAddress(executor));
+  if (address.tls) {
+    return Error{ErrorCode::invalidArgument,
+                 executor + ": an executor speaks no TLS; expected tcp:// of this machine, or unix://"};
+  }
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
+  std::unique_ptr<Wire> wire;
+  try {
+    wire = std::make_unique<Wire>(executor);
+  } catch (const std::runtime_error& error) {
+    return Error{ErrorCode::overloaded, std::string("no thread for input and output: ") + error.what()};
+  }
+  PSD_RETURN_IF_ERROR(wire->open(std::move(fd), soonUntil(deadline), program));
+  return std::unique_ptr<RemoteTrainer>(new RemoteTrainer(std::move(wire)));
+}
+
+Result<RemoteJoin> RemoteTrainer::join(const Membership& membership, uint64_t incarnation) {
+  return wire_->call<Result<RemoteJoin>>([&] {
+    auto request = wire_->server().joinRequest();
+    request.setRank(membership.rank.value);
+    request.setAnyRank(membership.anyRank);
+    request.setWorldSize(membership.worldSize);
+    request.setIncarnation(incarnation);
+    return request.send().then([this](auto answer) -> Result<RemoteJoin> {
+      PSD_RETURN_IF_ERROR(wire::readStatus(answer.getStatus()));
+      wire_->setTrainer(answer.getTrainer());
+      return RemoteJoin{Rank{answer.getRank()}, answer.getWorldSize(),
+                        printable(wire::textIn(answer.getPolicy())),
+                        printable(wire::textIn(answer.getDevice())), answer.getShards()};
+    });
+  });
+}
+
+Result<ForwardResult> RemoteTrainer::forward(uint64_t context, const std::vector<NamedTensor>& inputs,
+                                             bool training, int8_t priority) {
+  using Answer = Result<ForwardResult>;
+  return wire_->call<Answer>([&]() -> kj::Promise<Answer> {
+    auto trainer = wire_->trainer();
+    if (!trainer.ok()) return Answer(trainer.error());
+    auto request = trainer->forwardRequest();
+    request.setContext(context);
+    wire::writeTensors(inputs, request.initInputs(static_cast<uint32_t>(inputs.size())));
+    request.setTraining(training);
+    request.setPriority(priority);
+    return request.send().then([](auto answer) -> Answer {
+      PSD_RETURN_IF_ERROR(wire::readStatus(answer.getStatus()));
+      ForwardResult result;
+      PSD_ASSIGN_OR_RETURN(result.outputs, wire::readTensors(answer.getOutputs()));
+      for (const uint64_t version : answer.getVersions()) result.versions.push_back(Version{version});
+      return result;
+    });
+  });
+}
+
+Status RemoteTrainer::backward(uint64_t context, const std::vector<NamedTensor>& outputGradients,
+                               int8_t priority) {
+  return backwardAndStep(context, outputGradients, Step{0}, 0, priority).status();
+}
+
+Result<StepResult> RemoteTrainer::backwardAndStep(uint64_t context,
+                                                  const std::vector<NamedTensor>& outputGradients, Step step,
+                                                  uint32_t samples, int8_t priority) {
+  using Answer = Result<StepResult>;
+  return wire_->call<Answer>([&]() -> kj::Promise<Answer> {
+    auto trainer = wire_->trainer();
+    if (!trainer.ok()) return Answer(trainer.error());
+    auto request = trainer->backwardRequest();
+    request.setContext(context);
+    wire::writeTensors(outputGradients,
+                       request.initOutputGradients(static_cast<uint32_t>(outputGradients.size())));
+    request.setThenStep(step.value);
+    request.setSamples(samples);
+    request.setPriority(priority);
+    return request.send().then([](auto answer) -> Answer { return stepOf(answer); });
+  });
+}
+
+Result<std::vector<NamedTensor>> RemoteTrainer::gradients(uint64_t context,
+                                                          const std::vector<std::string>& names) {
+  using Answer = Result<std::vector<NamedTensor>>;
+  return wire_->call<Answer>([&]() -> kj::Promise<Answer> {
+    auto trainer = wire_->trainer();
+    if (!trainer.ok()) return Answer(trainer.error());
+    auto request = trainer->gradientsRequest();
+    request.setContext(context);
+    auto list = request.initNames(static_cast<uint32_t>(names.size()));
+    for (uint32_t i = 0; i < list.size(); i++) list.set(i, names[i].c_str());
+    return request.send().then([](auto answer) -> Answer {
+      PSD_RETURN_IF_ERROR(wire::readStatus(answer.getStatus()));
+      return wire::readTensors(answer.getGradients());
+    });
+  });
+}
+
+Result<StepResult> RemoteTrainer::step(uint64_t context, Step step, uint32_t samples) {
+  using Answer = Result<StepResult>;
+  return wire_->call<Answer>([&]() -> kj::Promise<Answer> {
+    auto trainer = wire_->trainer();
+    if (!trainer.ok()) return Answer(trainer.error());
+    auto request = trainer->stepRequest();
+    request.setContext(context);
+    request.setStep(step.value);
+    request.setSamples(samples);
+    return request.send().then([](auto answer) -> Answer { return stepOf(answer); });
+  });
+}
+
+Status RemoteTrainer::drop(uint64_t context) {
+  return wire_->call<Status>([&]() -> kj::Promise<Status> {
+    auto trainer = wire_->trainer();
+    if (!trainer.ok()) return Status(trainer.error());
+    auto request = trainer->dropRequest();
+    request.setContext(context);
+    return request.send().then([](auto answer) { return wire::readStatus(answer.getStatus()); });
+  });
+}
+
+Status RemoteTrainer::leave() {
+  return wire_->call<Status>([&]() -> kj::Promise<Status> {
+    auto trainer = wire_->trainer();
+    if (!trainer.ok()) return Status(trainer.error());
+    return trainer->leaveRequest().send().then(
+        [](auto answer) { return wire::readStatus(answer.getStatus()); });
+  });
+}
+
+Result<std::string> RemoteTrainer::status() {
+  return wire_->call<Result<std::string>>([&] {
+    return wire_->server().statusRequest().send().then([](auto answer) -> Result<std::string> {
+      PSD_RETURN_IF_ERROR(wire::readStatus(answer.getStatus()));
+      return std::string(wire::textIn(answer.getJson()));
+    });
+  });
+}
+
+void RemoteTrainer::interrupt() { wire_->interrupt(); }
+
+}  // namespace psd

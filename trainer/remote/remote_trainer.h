@@ -1,0 +1,95 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/status/status.h"
+#include "common/types/ids.h"
+#include "common/types/push_outcome.h"
+#include "trainer/client/client.h"
+#include "trainer/task/named_tensor.h"
+
+namespace psd {
+
+/// What an executor computes.
+struct RemoteModule {
+  std::string name;
+  std::vector<ColumnSpec> inputs;  ///< what a forward pass takes of each sample
+  std::string version;             ///< of psd at the executor
+};
+
+/// What joining told.
+struct RemoteJoin {
+  Rank rank;
+  uint32_t worldSize = 0;
+  std::string policy;  ///< of the daemon, for people
+  std::string device;  ///< where the daemon's shards are, for people
+  uint32_t shards = 0;
+};
+
+struct ForwardResult {
+  std::vector<NamedTensor> outputs;
+  std::vector<Version> versions;  ///< per shard, of the parameters that the pass saw
+};
+
+struct StepResult {
+  PushOutcome outcome = PushOutcome::applied;
+  uint64_t staleness = 0;  ///< updates between the parameters of the forward pass and this gradient
+};
+
+/// A connection of a trainer to an executor (psd-executor), which computes forward and backward passes for it
+/// over a daemon's parameters. Usable without LibTorch and without a copy of the model. The calls are those
+/// of schema/executor.capnp, which documents them; each waits for its answer. Once the connection has broken,
+/// or nothing came over it for as long as the executor allows, every call fails (unavailable), and another
+/// object is to be made.
+///
+/// Owned by one thread, which makes all calls; a background thread does the input and output.
+class RemoteTrainer {
+ public:
+  /// Connects to tcp://HOST:PORT or unix:///PATH and agrees on the protocol: one attempt, within `timeout`.
+  /// `program`: what this program calls itself, for people.
+  static Result<std::unique_ptr<RemoteTrainer>> connect(const std::string& executor,
+                                                        std::chrono::milliseconds timeout,
+                                                        const std::string& program);
+  ~RemoteTrainer();
+  RemoteTrainer(const RemoteTrainer&) = delete;
+
+  const RemoteModule& module() const;
+
+  /// Becomes a trainer of the executor's daemon, once. `incarnation`: drawn once in a trainer's life, not 0;
+  /// who comes back gives it again.
+  Result<RemoteJoin> join(const Membership& membership, uint64_t incarnation);
+
+  // After join(). `context`: any number that is not in use.
+
+  Result<ForwardResult> forward(uint64_t context, const std::vector<NamedTensor>& inputs, bool training,
+                                int8_t priority = 0);
+  Status backward(uint64_t context, const std::vector<NamedTensor>& outputGradients, int8_t priority = 0);
+  /// backward() and step() in one round trip.
+  Result<StepResult> backwardAndStep(uint64_t context, const std::vector<NamedTensor>& outputGradients,
+                                     Step step, uint32_t samples, int8_t priority = 0);
+  /// Of the parameters with these names; none named: of all.
+  Result<std::vector<NamedTensor>> gradients(uint64_t context, const std::vector<std::string>& names = {});
+  Result<StepResult> step(uint64_t context, Step step, uint32_t samples);
+  Status drop(uint64_t context);
+  /// Says goodbye: the daemon counts this trainer as done.
+  Status leave();
+
+  /// Allowed before join(). What the executor is at, as JSON.
+  Result<std::string> status();
+
+  /// The call under way, and all later ones, fail (interrupted). From any thread, while this object lives.
+  void interrupt();
+
+ private:
+  class Wire;
+  explicit RemoteTrainer(std::unique_ptr<Wire> wire);
+
+  const std::unique_ptr<Wire> wire_;
+};
+
+}  // namespace psd

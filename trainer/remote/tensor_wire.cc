@@ -1,0 +1,103 @@
+#include "trainer/remote/tensor_wire.h"
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include "common/text/text.h"
+#include "common/wire/convert.h"
+
+namespace psd::wire {
+namespace {
+
+constexpr size_t kNameBytesMax = 200;
+constexpr uint32_t kExtentsMax = 8;
+
+static_assert(static_cast<uint16_t>(schema::ElementType::U8) == static_cast<uint16_t>(ElementType::u8),
+              "schema::ElementType lists the types of psd::ElementType, in the same order");
+
+Error wrong(std::string message) { return {ErrorCode::invalidArgument, std::move(message)}; }
+
+template <class List>
+Status checkLength(const List& in, const char* what) {
+  if (in.size() <= kTensorListMax) return {};
+  return wrong(fmt::format("{} {}; expected {} at most", in.size(), what, kTensorListMax));
+}
+
+/// Name, type and shape, which tensors and columns have.
+template <class Reader, class Value>
+Status readHead(Reader in, Value& out) {
+  const std::string_view name = textIn(in.getName());
+  if (name.empty() || name.size() > kNameBytesMax || !isUtf8(name)) {
+    return wrong(fmt::format("'{}' is no name of a tensor; expected 1 to {} bytes", printable(name, 40),
+                             kNameBytesMax));
+  }
+  out.name = name;
+  if (in.getType() > schema::ElementType::U8) {
+    return wrong(fmt::format("tensor '{}' is of a type that this version does not know", printable(name)));
+  }
+  out.type = static_cast<ElementType>(in.getType());
+  if (in.getShape().size() > kExtentsMax) {
+    return wrong(fmt::format("tensor '{}' has {} extents; expected {} at most", printable(name),
+                             in.getShape().size(), kExtentsMax));
+  }
+  for (const uint64_t extent : in.getShape()) out.shape.push_back(extent);
+  return {};
+}
+
+template <class Value, class Builder>
+void writeHead(const Value& value, Builder out) {
+  out.setName(value.name.c_str());
+  out.setType(static_cast<schema::ElementType>(value.type));
+  auto shape = out.initShape(static_cast<uint32_t>(value.shape.size()));
+  for (uint32_t i = 0; i < shape.size(); i++) shape.set(i, value.shape[i]);
+}
+
+}  // namespace
+
+void writeTensors(std::span<const NamedTensor> tensors, capnp::List<schema::Tensor>::Builder out) {
+  for (uint32_t i = 0; i < out.size(); i++) {
+    writeHead(tensors[i], out[i]);
+    const auto* bytes = reinterpret_cast<const kj::byte*>(tensors[i].bytes.data());
+    out[i].setData({bytes, tensors[i].bytes.size()});
+  }
+}
+
+Result<std::vector<NamedTensor>> readTensors(capnp::List<schema::Tensor>::Reader in) {
+  PSD_RETURN_IF_ERROR(checkLength(in, "tensors"));
+  std::vector<NamedTensor> tensors;
+  for (const auto each : in) {
+    NamedTensor tensor;
+    PSD_RETURN_IF_ERROR(readHead(each, tensor));
+    const std::span<const std::byte> bytes = bytesIn(each.getData());
+    const Result<uint64_t> expected = tensorBytes(tensor.type, tensor.shape);
+    if (!expected.ok() || *expected != bytes.size()) {
+      return wrong(fmt::format("tensor {} comes with {} bytes; expected {}", tensor.toString(), bytes.size(),
+                               expected.ok() ? std::to_string(*expected) : "fewer elements"));
+    }
+    tensor.bytes.assign(bytes.begin(), bytes.end());
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+void writeColumns(std::span<const ColumnSpec> columns, capnp::List<schema::Column>::Builder out) {
+  for (uint32_t i = 0; i < out.size(); i++) {
+    writeHead(columns[i], out[i]);
+    out[i].setBound(columns[i].bound);
+  }
+}
+
+Result<std::vector<ColumnSpec>> readColumns(capnp::List<schema::Column>::Reader in) {
+  PSD_RETURN_IF_ERROR(checkLength(in, "columns"));
+  std::vector<ColumnSpec> columns;
+  for (const auto each : in) {
+    ColumnSpec column;
+    PSD_RETURN_IF_ERROR(readHead(each, column));
+    column.bound = each.getBound();
+    columns.push_back(std::move(column));
+  }
+  return columns;
+}
+
+}  // namespace psd::wire

@@ -1,0 +1,26 @@
+#pragma once
+
+// The only place that turns the tensors of schema/executor.capnp into psd's and back. Readers hold a peer's
+// bytes: everything is checked, nothing aborts.
+
+#include <span>
+#include <vector>
+
+#include "common/status/status.h"
+#include "schema/executor.capnp.h"
+#include "trainer/task/named_tensor.h"
+
+namespace psd::wire {
+
+/// Most tensors, and columns, in one message.
+inline constexpr uint32_t kTensorListMax = 256;
+
+/// Copies the values.
+void writeTensors(std::span<const NamedTensor> tensors, capnp::List<schema::Tensor>::Builder out);
+/// Fails (invalidArgument) on what is no tensor: a wrong number of bytes, a name or type that there is not.
+Result<std::vector<NamedTensor>> readTensors(capnp::List<schema::Tensor>::Reader in);
+
+void writeColumns(std::span<const ColumnSpec> columns, capnp::List<schema::Column>::Builder out);
+Result<std::vector<ColumnSpec>> readColumns(capnp::List<schema::Column>::Reader in);
+
+}  // namespace psd::wire
