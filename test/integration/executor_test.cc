@@ -1,0 +1,389 @@
+// An executor between remote trainers and a real daemon: what it computes, what it refuses, and what it lets
+// go of.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <future>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/types/model_layout.h"
+#include "test/integration/local_executor.h"
+#include "test/support/catch.h"
+#include "test/support/local_server.h"
+#include "trainer/client/client.h"
+#include "trainer/dataset/synthetic.h"
+#include "trainer/model/model_list.h"
+#include "trainer/remote/cross_entropy.h"
+#include "trainer/remote/remote_steps.h"
+#include "trainer/remote/remote_trainer.h"
+
+namespace psd::executor_test {
+namespace {
+
+using testing::LocalExecutor;
+using testing::LocalServer;
+using Json = nlohmann::ordered_json;
+
+constexpr uint32_t kSamples = 32;  // a power of two: 1 / kSamples is exact
+constexpr std::chrono::milliseconds kConnect{10'000};
+
+std::unique_ptr<RemoteTrainer> connectTo(const LocalExecutor& executor) {
+  auto trainer = RemoteTrainer::connect(executor.address(), kConnect, "a test");
+  PSD_REQUIRE_OK(trainer);
+  return *std::move(trainer);
+}
+
+std::unique_ptr<RemoteTrainer> joined(const LocalExecutor& executor, uint32_t rank = 0,
+                                      uint32_t worldSize = 1, uint64_t incarnation = 0) {
+  auto trainer = connectTo(executor);
+  PSD_REQUIRE_OK(trainer->join({Rank{rank}, worldSize}, incarnation != 0 ? incarnation : rank + 1));
+  return trainer;
+}
+
+/// A batch of the synthetic images, always the same.
+Batch makeBatch(uint32_t first = 0) {
+  static const auto data = makeSynthetic(4 * kSamples, Split::train, 3);
+  std::vector<uint32_t> samples(kSamples);
+  std::iota(samples.begin(), samples.end(), first);
+  Batch batch;
+  data->fill(samples, batch);
+  return batch;
+}
+
+std::vector<NamedTensor> imagesOf(const Batch& batch) {
+  const ColumnSpec image{"image", ElementType::f32, {1, 28, 28}, 0};
+  return tensorsOf(batch, std::vector<ColumnSpec>{image});
+}
+
+/// The gradient of the mean negative log-likelihood with respect to log-probabilities, as LibTorch has it.
+std::vector<NamedTensor> likelihoodGradient(const std::vector<NamedTensor>& outputs, const Batch& batch) {
+  NamedTensor gradient = outputs.at(0);
+  std::ranges::fill(gradient.values<float>(), 0.0f);
+  const auto labels = batch.values<int64_t>("label");
+  const size_t classes = gradient.shape.at(1);
+  for (size_t i = 0; i < labels.size(); i++) {
+    gradient.values<float>()[i * classes + static_cast<size_t>(labels[i])] = -1.0f / kSamples;
+  }
+  return {gradient};
+}
+
+/// A local model with the daemon's parameters as they are.
+std::unique_ptr<Model> localCopy(const LocalServer& server) {
+  auto choice = chooseModel("mlp");
+  PSD_REQUIRE_OK(choice);
+  auto model = makeModel(*choice, {});
+  PSD_REQUIRE_OK(model);
+  ClientOptions options;
+  options.servers = {server.address()};
+  auto client = Client::connect(options);
+  PSD_REQUIRE_OK(client);
+  PSD_REQUIRE_OK((*client)->observe((*model)->spec()));
+  PSD_REQUIRE_OK((*client)->pull((*model)->parameters()).wait());
+  return *std::move(model);
+}
+
+/// The largest difference of the gradients of context `id` from those that the model left.
+double differenceOf(RemoteTrainer& trainer, uint64_t id, Model& model) {
+  const auto gradients = trainer.gradients(id);
+  PSD_REQUIRE_OK(gradients);
+  const ModelLayout layout(model.spec());
+  REQUIRE(gradients->size() == model.spec().tensors.size());
+  double worst = 0;
+  for (size_t i = 0; i < gradients->size(); i++) {
+    CHECK((*gradients)[i].name == model.spec().tensors[i].name);
+    const auto values = (*gradients)[i].values<float>();
+    for (size_t k = 0; k < values.size(); k++) {
+      const double local = model.gradients()[layout.places()[i].begin + k];
+      worst = std::max(worst, std::abs(values[k] - local));
+    }
+  }
+  return worst;
+}
+
+StepResult trainOnce(RemoteTrainer& trainer, uint64_t context, Step step, uint32_t first = 0) {
+  const Batch batch = makeBatch(first);
+  const auto forward = trainer.forward(context, imagesOf(batch), true);
+  PSD_REQUIRE_OK(forward);
+  const auto done =
+      trainer.backwardAndStep(context, likelihoodGradient(forward->outputs, batch), step, kSamples);
+  PSD_REQUIRE_OK(done);
+  return *done;
+}
+
+template <class Condition>
+void until(const Condition& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!condition()) {
+    REQUIRE(std::chrono::steady_clock::now() < deadline);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+TEST_CASE("A stashed context's gradient is that of the weights that its forward pass saw, bit for bit") {
+  const std::string policy = GENERATE("hogwild", "locked");
+  LocalServer server(Json{{"policy", {{"type", policy}}}, {"optimizer", {{"type", "sgd"}, {"lr", 0.5}}}});
+  LocalExecutor executor(server.unixAddress(), {});
+  const auto one = joined(executor, 0, 2), other = joined(executor, 1, 2);
+  const auto model = localCopy(server);
+  const Batch batch = makeBatch();
+
+  const auto forward = one->forward(7, imagesOf(batch), true);
+  PSD_REQUIRE_OK(forward);
+  CHECK(trainOnce(*other, 1, Step{1}, kSamples).outcome == PushOutcome::applied);  // moves the weights
+  PSD_REQUIRE_OK(one->backward(7, likelihoodGradient(forward->outputs, batch)));
+  PSD_REQUIRE_OK(model->computeGradients(batch));
+  CHECK(differenceOf(*one, 7, *model) == 0);
+
+  const auto step = one->step(7, Step{1}, kSamples);
+  PSD_REQUIRE_OK(step);
+  CHECK(step->outcome == PushOutcome::applied);
+  CHECK(step->staleness == 1);  // the other's step, since the forward pass
+  PSD_REQUIRE_OK(one->leave());
+  PSD_REQUIRE_OK(other->leave());
+}
+
+TEST_CASE("A live context computes over the daemon's memory as it is when its backward pass comes") {
+  LocalServer server(Json{{"optimizer", {{"type", "sgd"}, {"lr", 0.5}}}});
+  LocalExecutor executor(server.unixAddress(), {{"weights", "live"}});
+  const auto one = joined(executor, 0, 2), other = joined(executor, 1, 2);
+  const auto model = localCopy(server);
+  const Batch batch = makeBatch();
+  const auto forward = one->forward(7, imagesOf(batch), true);
+  PSD_REQUIRE_OK(forward);
+  trainOnce(*other, 1, Step{1}, kSamples);
+  PSD_REQUIRE_OK(one->backward(7, likelihoodGradient(forward->outputs, batch)));
+  PSD_REQUIRE_OK(model->computeGradients(batch));
+  CHECK(differenceOf(*one, 7, *model) > 1e-6);
+  PSD_REQUIRE_OK(one->step(7, Step{1}, kSamples));
+
+  SECTION("and a daemon whose memory cannot be mapped is refused by one line") {
+    LocalServer locked(Json{{"policy", {{"type", "locked"}}}});
+    LocalExecutor live(locked.unixAddress(), {{"weights", "live"}});
+    const auto refused = connectTo(live)->join({Rank{0}, 1}, 1);
+    REQUIRE(!refused.ok());
+    CHECK(refused.error().code == ErrorCode::invalidArgument);
+    CHECK(refused.message().find("\"stashed\"") != std::string::npos);
+  }
+}
+
+TEST_CASE("Contexts are many at once, in any order, and end with their step") {
+  LocalServer server(Json::object());
+  LocalExecutor executor(server.unixAddress(), {{"contexts", 3}});
+  const auto trainer = joined(executor);
+  const Batch batch = makeBatch();
+  std::vector<NamedTensor> gradient;
+  for (const uint64_t id : {9ull, std::numeric_limits<unsigned long long>::max(), 0ull}) {
+    const auto forward = trainer->forward(id, imagesOf(batch), true);
+    PSD_REQUIRE_OK(forward);
+    CHECK(forward->versions.size() == server.status()["shards"].size());
+    gradient = likelihoodGradient(forward->outputs, batch);
+  }
+  const auto more = trainer->forward(1, imagesOf(batch), true);
+  REQUIRE(!more.ok());
+  CHECK(more.error().code == ErrorCode::overloaded);
+  const auto twice = trainer->forward(9, imagesOf(batch), true);
+  REQUIRE(!twice.ok());
+  CHECK(twice.error().code == ErrorCode::invalidArgument);
+  PSD_REQUIRE_OK(trainer->forward(9, imagesOf(batch), false));  // of which nothing is kept
+
+  PSD_REQUIRE_OK(trainer->backwardAndStep(0, gradient, Step{1}, kSamples));
+  PSD_REQUIRE_OK(trainer->backward(9, gradient));
+  CHECK(!trainer->backward(9, gradient).ok());
+  PSD_REQUIRE_OK(trainer->step(9, Step{5}, kSamples));
+  PSD_REQUIRE_OK(trainer->drop(std::numeric_limits<uint64_t>::max()));
+  CHECK(executor.status()["trainers"][0]["contexts"] == 0);
+  CHECK(executor.status()["trainers"][0]["steps"] == 2);
+}
+
+TEST_CASE("What cannot be is refused by a typed error, and the next call is served") {
+  LocalServer server(Json::object());
+  LocalExecutor executor(server.unixAddress(), Json::object());
+  const auto trainer = joined(executor);
+  const Batch batch = makeBatch();
+  const auto images = imagesOf(batch);
+  const auto refused = [](const Status& status, ErrorCode code, const std::string& words) {
+    INFO(status.message());
+    REQUIRE(!status.ok());
+    CHECK(status.error().code == code);
+    CHECK(status.message().find(words) != std::string::npos);
+  };
+  const auto wrong = ErrorCode::invalidArgument;
+
+  refused(trainer->forward(1, {}, true).status(), wrong, "'image' is missing");
+  auto other = images;
+  other[0].shape = {kSamples, 28, 28};
+  refused(trainer->forward(1, other, true).status(), wrong, "expected f32[1,28,28]");
+  other = images;
+  other[0].bytes.pop_back();
+  refused(trainer->forward(1, other, true).status(), wrong, "bytes; expected");
+  other = images;
+  other[0].shape[0] = uint64_t{1} << 62;
+  refused(trainer->forward(1, other, true).status(), wrong, "fewer elements");
+  other[0] = {"image", ElementType::f32, {0, 1, 28, 28}, {}};
+  refused(trainer->forward(1, other, true).status(), wrong, "at least one sample");
+  other = {images[0], images[0]};
+  refused(trainer->forward(1, other, true).status(), wrong, "2 inputs");
+
+  refused(trainer->backward(1, {}), wrong, "there is no context 1");
+  refused(trainer->step(1, Step{1}, 1).status(), wrong, "there is no context 1");
+  const auto begin = [&](uint64_t id) {
+    auto forward = trainer->forward(id, images, true);
+    PSD_REQUIRE_OK(forward);
+    return likelihoodGradient(forward->outputs, batch);
+  };
+  auto gradient = begin(2);
+  refused(trainer->step(2, Step{1}, 1).status(), wrong, "expected backward before step");
+  refused(trainer->gradients(2).status(), wrong, "no gradient yet");
+  gradient[0].shape = {10, kSamples};
+  refused(trainer->backward(2, gradient), wrong, "expected scores f32[32,10]");
+  refused(trainer->backward(2, gradient), wrong, "there is no context 2");  // a failed call ends it
+  gradient = begin(2);
+  gradient[0].values<float>()[3] = std::numeric_limits<float>::quiet_NaN();
+  refused(trainer->backward(2, gradient), ErrorCode::nonFinite, "NaN");
+  gradient = begin(2);
+  gradient[0].name = "logits";
+  refused(trainer->backward(2, gradient), wrong, "there is no such output");
+  refused((begin(2), trainer->backward(2, {})), wrong, "no gradient of any output");
+
+  gradient = begin(3);
+  PSD_REQUIRE_OK(trainer->backward(3, gradient));
+  refused(trainer->gradients(3, {"fc9.weight"}).status(), wrong, "no parameter 'fc9.weight'");
+  refused(trainer->step(3, Step{1}, 0).status(), wrong, "samples");
+  refused(trainer->step(3, Step{0}, 1).status(), wrong, "from 1");
+  PSD_REQUIRE_OK(trainer->step(3, Step{2}, kSamples));
+  PSD_REQUIRE_OK(trainer->backward(4, begin(4)));
+  refused(trainer->step(4, Step{2}, kSamples).status(), wrong, "step 2 has been pushed");
+  PSD_REQUIRE_OK(trainer->step(4, Step{3}, kSamples));
+  CHECK(server.status()["counters"]["gradients"] == 2);
+}
+
+TEST_CASE("Nobody computes before hello and join, or after leave") {
+  LocalServer server(Json::object());
+  LocalExecutor executor(server.unixAddress(), {{"trainers", 1}});
+  const auto trainer = connectTo(executor);
+  CHECK(trainer->module().name == "mlp");
+  CHECK(trainer->forward(1, {}, true).status().error().code == ErrorCode::notReady);
+  CHECK(trainer->join({Rank{0}, 1}, 0).status().error().code == ErrorCode::invalidArgument);
+  PSD_REQUIRE_OK(trainer->join({Rank{0}, 2}, 1));
+  CHECK(!trainer->join({Rank{0}, 2}, 1).ok());
+  CHECK(connectTo(executor)->join({Rank{1}, 2}, 2).status().error().code == ErrorCode::overloaded);
+  PSD_REQUIRE_OK(trainer->leave());
+  CHECK(trainer->forward(1, imagesOf(makeBatch()), true).status().error().code == ErrorCode::sessionEnded);
+  PSD_REQUIRE_OK(joined(executor, 1, 2)->leave());  // there is room again
+}
+
+TEST_CASE("A step that comes again over another connection is not applied again") {
+  LocalServer server(Json{{"membership", {{"grace_ms", 60'000}}}});
+  LocalExecutor executor(server.unixAddress(), Json::object());
+  constexpr uint64_t kIncarnation = 77;
+  {
+    const auto trainer = joined(executor, 0, 1, kIncarnation);
+    trainOnce(*trainer, 1, Step{1});
+    trainOnce(*trainer, 2, Step{2});
+  }  // gone without a goodbye
+  const auto back = joined(executor, 0, 1, kIncarnation);
+  CHECK(trainOnce(*back, 1, Step{2}).outcome == PushOutcome::applied);  // as it was told before
+  CHECK(server.status()["counters"]["gradients"] == 2);
+  CHECK(trainOnce(*back, 1, Step{3}).outcome == PushOutcome::applied);
+  CHECK(server.status()["counters"]["gradients"] == 3);
+}
+
+TEST_CASE("Calls beyond the queue are answered at once, as overloaded") {
+  LocalServer server(Json{{"policy", {{"type", "sync"}}}, {"world_size", 2}});
+  LocalExecutor executor(server.unixAddress(), {{"queue", 1}, {"workers", 1}});
+  const auto one = joined(executor, 0, 2), other = joined(executor, 1, 2);
+  const Batch batch = makeBatch();
+  const auto forward = one->forward(1, imagesOf(batch), true);
+  PSD_REQUIRE_OK(forward);
+  auto waiting = std::async(std::launch::async, [&] {
+    return one->backwardAndStep(1, likelihoodGradient(forward->outputs, batch), Step{1}, kSamples);
+  });
+  // Its step waits for the other trainer's, and it is one call.
+  until([&] { return executor.status()["passes"] == 2 && executor.status()["calls"] == 1; });
+  const auto refused = other->forward(1, imagesOf(batch), true);
+  REQUIRE(!refused.ok());
+  CHECK(refused.error().code == ErrorCode::overloaded);
+  CHECK(isRetryable(refused.error().code));
+  CHECK(executor.status()["overloaded"] == 1);
+  one->interrupt();
+  CHECK(waiting.get().status().error().code == ErrorCode::interrupted);
+}
+
+TEST_CASE("A context that nobody calls is dropped, and its turn passes") {
+  LocalServer server(Json::object());
+  LocalExecutor executor(server.unixAddress(), {{"context_ms", 50}, {"exclusive", true}});
+  const auto one = joined(executor, 0, 2), other = joined(executor, 1, 2);
+  const Batch batch = makeBatch();
+  const auto forward = one->forward(5, imagesOf(batch), true);
+  PSD_REQUIRE_OK(forward);
+  CHECK(trainOnce(*other, 1, Step{1}).outcome == PushOutcome::applied);  // it had to wait for that
+  const Status late = one->backward(5, likelihoodGradient(forward->outputs, batch));
+  REQUIRE(!late.ok());
+  CHECK(late.error().code == ErrorCode::deadlineExceeded);
+}
+
+TEST_CASE("Exclusive steps exclude each other: a gradient is never stale") {
+  LocalServer server(Json::object());
+  LocalExecutor executor(server.unixAddress(), {{"exclusive", true}});
+  std::vector<std::future<uint64_t>> staleness;
+  for (uint32_t rank = 0; rank < 2; rank++) {
+    staleness.push_back(std::async(std::launch::async, [&executor, rank] {
+      const auto trainer = joined(executor, rank, 2);
+      uint64_t most = 0;
+      for (uint64_t step = 1; step <= 10; step++) {
+        most = std::max(most, trainOnce(*trainer, step, Step{step}).staleness);
+      }
+      return most;
+    }));
+  }
+  CHECK(staleness[0].get() == 0);
+  CHECK(staleness[1].get() == 0);
+}
+
+TEST_CASE("Steps with cross-entropy train, and scores are those of the model") {
+  LocalServer server(Json{{"optimizer", {{"type", "sgd"}, {"lr", 0.1}}}});
+  LocalExecutor executor(server.unixAddress(), Json::object());
+  auto steps = RemoteSteps::connect({.executor = executor.address()});
+  PSD_REQUIRE_OK(steps);
+  PSD_REQUIRE_OK((*steps)->join({Rank{0}, 1}));
+  double first = 0, last = 0;
+  for (uint64_t step = 1; step <= 30; step++) {
+    const Batch batch = makeBatch(step % 4 * kSamples);
+    const auto labels = batch.values<int64_t>("label");
+    const auto loss = (*steps)->forward(
+        imagesOf(batch), [labels](const auto& outputs) { return crossEntropy(outputs, labels); });
+    PSD_REQUIRE_OK(loss);
+    PSD_REQUIRE_OK((*steps)->step(Step{step}, kSamples));
+    (step == 1 ? first : last) = *loss;
+  }
+  CHECK(last < first / 2);
+  const auto model = localCopy(server);
+  const Batch batch = makeBatch();
+  const auto local = model->score(batch);
+  PSD_REQUIRE_OK(local);
+  const auto outputs = (*steps)->outputs(imagesOf(batch));
+  PSD_REQUIRE_OK(outputs);
+  const auto remote = scoreClasses(*outputs, batch.values<int64_t>("label"));
+  PSD_REQUIRE_OK(remote);
+  CHECK(std::abs(remote->loss() - local->loss()) < 1e-6);
+  CHECK(remote->value("accuracy") == local->value("accuracy"));
+  PSD_REQUIRE_OK((*steps)->leave());
+}
+
+TEST_CASE("A policy under which trainers step by themselves is refused") {
+  LocalServer server(Json{{"policy", {{"type", "easgd"}}}});
+  LocalExecutor executor(server.unixAddress(), Json::object());
+  const auto refused = connectTo(executor)->join({Rank{0}, 1}, 1);
+  REQUIRE(!refused.ok());
+  CHECK(refused.error().code == ErrorCode::invalidArgument);
+  CHECK(refused.message().find("easgd") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace psd::executor_test
