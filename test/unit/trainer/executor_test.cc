@@ -1,0 +1,175 @@
+// The order of an executor's calls, its configuration, and what a trainer computes of its outputs.
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "test/support/catch.h"
+#include "trainer/executor/call_queue.h"
+#include "trainer/executor/executor_config.h"
+#include "trainer/remote/cross_entropy.h"
+#include "trainer/task/named_tensor.h"
+
+namespace psd::executor_unit_test {
+namespace {
+
+using std::chrono::milliseconds;
+using Queue = CallQueue<std::string>;
+using Json = nlohmann::ordered_json;
+
+const Queue::Clock::time_point kStart{};
+
+void add(Queue& queue, std::string name, int8_t priority, CallKind kind, int64_t at = 0) {
+  queue.add({priority, kind, kStart + milliseconds(at), 0, std::move(name)});
+}
+
+/// The names in the order in which the calls are taken at that time; the queue is empty then.
+std::string takeAll(Queue& queue, int64_t at = 0) {
+  std::string order;
+  for (const auto* call : queue.inOrder(kStart + milliseconds(at))) order += call->payload;
+  std::string taken;
+  while (!queue.empty()) taken += queue.take(kStart + milliseconds(at)).payload;
+  CHECK(taken == order);  // what the status shows is what happens
+  return taken;
+}
+
+TEST_CASE("Calls are taken by priority, then backward before forward, then as they came") {
+  Queue queue(milliseconds(100));
+  add(queue, "a", 0, CallKind::forward);
+  add(queue, "b", 0, CallKind::backward);
+  add(queue, "c", 1, CallKind::forward);
+  add(queue, "d", 0, CallKind::forward);
+  add(queue, "e", -1, CallKind::backward);
+  add(queue, "f", 0, CallKind::backward);
+  CHECK(takeAll(queue) == "cbfade");
+}
+
+TEST_CASE("A call that waits rises by one for each `age`, so that none waits for ever") {
+  Queue queue(milliseconds(100));
+  add(queue, "old", -2, CallKind::forward, 0);
+  add(queue, "new", 0, CallKind::backward, 250);
+  CHECK(takeAll(queue, 299) == "newold");  // as urgent by now, but a forward pass
+  add(queue, "old", -2, CallKind::forward, 0);
+  add(queue, "new", 0, CallKind::backward, 250);
+  CHECK(takeAll(queue, 300) == "oldnew");
+  // The most urgent calls without end do not hold up the least urgent one for ever.
+  add(queue, "low", -128, CallKind::forward, 0);
+  int64_t now = 0;
+  for (;; now += 100) {
+    add(queue, "high", 127, CallKind::backward, now);
+    if (queue.take(kStart + milliseconds(now)).payload == "low") break;
+    REQUIRE(now < 100 * 1000);
+  }
+  CHECK(now == 100 * 256);
+}
+
+Result<ExecutorConfig> read(Json json) { return readExecutorConfig(json); }
+
+TEST_CASE("An executor's configuration has defaults for all, and is complete once it was read") {
+  Json json = Json::object();
+  const auto config = readExecutorConfig(json);
+  PSD_REQUIRE_OK(config);
+  CHECK(config->servers == std::vector<std::string>{"tcp://localhost:5500"});
+  CHECK(config->listen.front().toString() == "tcp://localhost:5600");
+  CHECK(config->weights == WeightsMode::stashed);
+  CHECK(json["module"] == "mnist_cnn");
+  CHECK(json["queue"] == 256);
+  PSD_REQUIRE_OK(read(json));
+  const auto one = read({{"server", "unix:///a.sock"}, {"weights", "live"}, {"exclusive", true}});
+  PSD_REQUIRE_OK(one);
+  CHECK(one->servers == std::vector<std::string>{"unix:///a.sock"});
+  CHECK(one->weights == WeightsMode::live);
+  CHECK(one->exclusive);
+  CHECK(read({{"server", {"unix:///a.sock", "tcp://b:1"}}})->servers.size() == 2);
+}
+
+TEST_CASE("A wrong configuration of an executor is refused by one line with the key") {
+  const auto [json, words] = GENERATE(table<Json, std::string>({
+      {Json{{"wokers", 2}}, "wokers: unknown key; did you mean 'workers'?"},
+      {Json{{"workers", 0}}, "workers"},
+      {Json{{"listen", {"tcp://0.0.0.0:5600"}}}, "listen[0]: tcp://0.0.0.0:5600 lets other machines in"},
+      {Json{{"listen", {"tcp://*:5600"}}}, "lets other machines in"},
+      {Json{{"listen", {"tls://localhost:5600"}}}, "listen[0]"},
+      {Json{{"listen", Json::array()}}, "listen"},
+      {Json{{"server", "localhost"}}, "server"},
+      {Json{{"weights", "lively"}}, "weights"},
+      {Json{{"memory_bytes", 12}}, "memory_bytes"},
+  }));
+  const auto config = read(json);
+  REQUIRE(!config.ok());
+  INFO(config.message());
+  CHECK(config.error().code == ErrorCode::invalidArgument);
+  CHECK(config.message().find(words) != std::string::npos);
+}
+
+NamedTensor scores(std::vector<uint64_t> shape, const std::vector<float>& values) {
+  NamedTensor tensor{"scores", ElementType::f32, std::move(shape),
+                     std::vector<std::byte>(values.size() * sizeof(float))};
+  std::ranges::copy(values, tensor.values<float>().begin());
+  return tensor;
+}
+
+TEST_CASE("Cross-entropy and its gradient are those of the softmax, of logits and of log-probabilities") {
+  const std::vector<int64_t> labels{2, 0};
+  const std::vector<NamedTensor> logits{scores({2, 3}, {1, 2, 3, 1000, -1000, 0})};
+  const auto result = crossEntropy(logits, labels);
+  PSD_REQUIRE_OK(result);
+  const double sum = std::exp(1) + std::exp(2) + std::exp(3);
+  CHECK(std::abs(result->loss - (std::log(sum) - 3) / 2) < 1e-12);
+  const auto gradient = result->gradients.at(0).values<float>();
+  CHECK(result->gradients.at(0).name == "scores");
+  CHECK(std::abs(gradient[0] - std::exp(1) / sum / 2) < 1e-7);
+  CHECK(std::abs(gradient[2] - (std::exp(3) / sum - 1) / 2) < 1e-7);
+  CHECK(gradient[3] == 0);
+  const float off = static_cast<float>(std::log(sum));
+  const auto shifted = crossEntropy({scores({2, 3}, {1 - off, 2 - off, 3 - off, 0, -2000, -1000})}, labels);
+  PSD_REQUIRE_OK(shifted);
+  CHECK(std::abs(shifted->loss - result->loss) < 1e-6);
+
+  const auto score = scoreClasses(logits, std::vector<int64_t>{2, 2});
+  PSD_REQUIRE_OK(score);
+  CHECK(score->value("accuracy") == 0.5);
+  CHECK(std::abs(score->loss() - ((std::log(sum) - 3) + 1000) / 2) < 1e-6);
+}
+
+TEST_CASE("Cross-entropy refuses what are no scores of classes") {
+  const std::vector<int64_t> labels{0, 1};
+  CHECK(!crossEntropy({}, labels).ok());
+  CHECK(!crossEntropy({scores({3, 2}, {1, 2, 3, 4, 5, 6})}, labels).ok());
+  CHECK(!crossEntropy({scores({2}, {1, 2})}, labels).ok());
+  CHECK(!crossEntropy({scores({2, 1}, {1, 2})}, labels).ok());  // label 1 of one class
+  CHECK(!crossEntropy({scores({2, 2}, {1, 2, 3, 4})}, std::vector<int64_t>{0, -1}).ok());
+  const auto nan = crossEntropy({scores({2, 2}, {1, 2, std::numeric_limits<float>::quiet_NaN(), 4})}, labels);
+  REQUIRE(!nan.ok());
+  CHECK(nan.error().code == ErrorCode::nonFinite);
+}
+
+TEST_CASE("Inputs are the columns, each once, of the same samples and in range") {
+  const std::vector<ColumnSpec> columns{{"x", ElementType::f32, {2}, 0}, {"id", ElementType::i64, {}, 10}};
+  const auto ids = [](const std::vector<int64_t>& values) {
+    NamedTensor tensor{
+        "id", ElementType::i64, {values.size()}, std::vector<std::byte>(values.size() * sizeof(int64_t))};
+    std::ranges::copy(values, tensor.values<int64_t>().begin());
+    return tensor;
+  };
+  NamedTensor x = scores({2, 2}, {1, 2, 3, 4});
+  x.name = "x";
+  PSD_REQUIRE_OK(checkInputs(std::vector<NamedTensor>{ids({0, 9}), x}, columns));
+  const auto refused = [&](const std::vector<NamedTensor>& inputs) {
+    return !checkInputs(inputs, columns).ok();
+  };
+  CHECK(refused({x}));
+  CHECK(refused({x, x}));
+  CHECK(refused({x, ids({0, 9}), ids({0, 9})}));
+  CHECK(refused({x, ids({0, 10})}));
+  CHECK(refused({x, ids({0, -1})}));
+  CHECK(refused({x, ids({0, 1, 2})}));
+  CHECK(refused({x, ids({})}));
+  CHECK(!tensorBytes(ElementType::f32, std::vector<uint64_t>{0, uint64_t{1} << 62}).ok());
+  CHECK(!tensorBytes(ElementType::f64, std::vector<uint64_t>{uint64_t{1} << 32, uint64_t{1} << 32}).ok());
+  CHECK(*tensorBytes(ElementType::f64, std::vector<uint64_t>{3, 4}) == 96);
+}
+
+}  // namespace
+}  // namespace psd::executor_unit_test
