@@ -1,6 +1,6 @@
 # What `cmake --install` brings, by component:
 #   psd      the daemon, with its unit for systemd, manual page, completions and examples
-#   trainer  psd-trainer, with manual page and completions
+#   trainer  psd-trainer and psd-executor, with manual pages and completions
 #   client   the client library: archives, public headers, and what find_package(psd) reads
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -10,10 +10,12 @@ include(${CMAKE_CURRENT_LIST_DIR}/install_texts.cmake)
 install(TARGETS psd RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT psd)
 psd_install_texts(psd psd)
 if(TARGET psd-trainer)
-  # Linked with the LibTorch that it was built with, where that lies.
-  set_target_properties(psd-trainer PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
-  install(TARGETS psd-trainer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT trainer)
-  psd_install_texts(psd-trainer trainer)
+  # Linked with the LibTorch that they were built with, where that lies.
+  foreach(program psd-trainer psd-executor)
+    set_target_properties(${program} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+    install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT trainer)
+    psd_install_texts(${program} trainer)
+  endforeach()
 endif()
 install(FILES configs/systemd/psd.service DESTINATION lib/systemd/system COMPONENT psd)
 # What belongs to the prefix /usr is configured in /etc, as GNU's coding standards say; any other prefix has an etc of its own.
@@ -58,7 +60,7 @@ foreach(header ${PSD_PUBLIC_HEADERS})
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/psd/${folder} COMPONENT client)
 endforeach()
-install(FILES schema/model.capnp schema/psd.capnp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/psd/schema COMPONENT client)
+install(FILES schema/executor.capnp schema/model.capnp schema/psd.capnp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/psd/schema COMPONENT client)
 
 set(PSD_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/psd)
 target_include_directories(psd_common INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/psd>)

@@ -67,13 +67,13 @@ class Installed(processes.ProcessTest):
 
     def test_manual_page_and_completions(self):
         for component in ("psd", "trainer") if processes.TRAINER else ("psd",):
-            program = {"psd": "psd", "trainer": "psd-trainer"}[component]
             share = self.install(component) / "share"
-            self.assertTrue(list((share / "man/man1").glob(f"{program}.1*")))
-            for path in (f"bash-completion/completions/{program}", f"zsh/vendor-completions/_{program}",
-                         f"fish/vendor_completions.d/{program}.fish"):
-                self.assertGreater((share / path).stat().st_size, 1000)
-            self.assertIn("Usage: ", self.command(share.parent / "bin" / program, "--help"))
+            for program in {"psd": ["psd"], "trainer": ["psd-trainer", "psd-executor"]}[component]:
+                self.assertTrue(list((share / "man/man1").glob(f"{program}.1*")))
+                for path in (f"bash-completion/completions/{program}", f"zsh/vendor-completions/_{program}",
+                             f"fish/vendor_completions.d/{program}.fish"):
+                    self.assertGreater((share / path).stat().st_size, 1000)
+                self.assertIn("Usage: ", self.command(share.parent / "bin" / program, "--help"))
 
     def test_nothing_installed_names_the_build(self):
         prefix = self.install("client")

@@ -1,0 +1,227 @@
+"""psd-executor with psd and psd-trainer --execute as real processes: they train, they die, and they are told what is wrong."""
+
+import collections
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+
+import processes
+
+EXECUTOR = os.environ["PSD_EXECUTOR_BIN"]
+# The module that docs/executor.md shows, and one whose outputs fail.
+POINTS = re.search(r"```python\n(.*?)```", (processes.REPO / "docs" / "executor.md").read_text(encoding="utf-8"), re.S).group(1)
+THROWS = POINTS.replace("        return {\"logits\"", "        if batch[\"x\"].size(0) > 0:\n            raise ValueError(\"not today\")\n        return {\"logits\"")
+
+
+class ExecutorTest(processes.ProcessTest):
+    def executor(self, daemon, *arguments, module="mlp", **settings):
+        """A psd-executor that is ready, always at the same address."""
+        flags = [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+        executor = processes.Process(self.folder, self._name("psd-executor"),
+                                     [EXECUTOR, "--server", daemon.address, "--listen", self.unix_address("executor.sock"),
+                                      "--module", module, *flags, *arguments])
+        self.processes.append(executor)
+        processes.until(f"{executor.name} is ready", lambda: "ready: listening on" in executor.err or not executor.runs())
+        self.assertTrue(executor.runs(), executor.err)
+        return executor
+
+    def remote(self, rank=0, world_size=1, steps=None, data="synthetic:512", more=()):
+        length = ["--steps", steps] if steps else ["--epochs", 1]
+        return self.start_trainer("train", "--execute", self.unix_address("executor.sock"), "--rank", rank, "--world-size", world_size,
+                                  "--data", data, *length, *more)
+
+    def unix_daemon(self, *arguments, **settings):
+        return self.daemon(*arguments, listen=(self.unix_address(), "tcp://127.0.0.1:0"), **settings)
+
+    def executor_status(self):
+        done = subprocess.run([EXECUTOR, "status", "--executor", self.unix_address("executor.sock")], capture_output=True, text=True,
+                              timeout=processes.WAIT_S, check=True)
+        return json.loads(done.stdout)
+
+    def until_steps(self, daemon, steps):
+        daemon.until_status(f"{steps} steps of each trainer",
+                            lambda status: status["trainers"] and all(each["step"] >= steps for each in status["trainers"]))
+
+    def accuracy(self, trainer):
+        return float(re.search(r"accuracy ([0-9.]+) %", trainer.out).group(1))
+
+    def pushes_of(self, folder):
+        """By shard, how often each (rank, step) is in the log."""
+        counts = collections.defaultdict(collections.Counter)
+        for update in processes.read_log(folder):
+            for rank, _, step in update.pushes:
+                counts[update.shard][rank, step] += 1
+        return counts
+
+
+class Training(ExecutorTest):
+    def test_two_trainers_come_as_far_as_with_gradients_of_their_own(self):
+        for policy in ("hogwild", "locked"):
+            daemon = self.unix_daemon(policy=policy)
+            executor = self.executor(daemon)
+            trainers = [self.remote(rank, 2, steps=60) for rank in range(2)]
+            for trainer in trainers:
+                self.assert_ends(trainer)
+            executor.signal(signal.SIGTERM)
+            self.assert_ends(executor)
+            status = daemon.status()
+            self.assertEqual(status["counters"]["gradients"], 120)
+            self.assert_stops(daemon)
+
+            other = self.unix_daemon(policy=policy)
+            own = [self.train(other.address, rank, 2, data="synthetic:512", steps=60) for rank in range(2)]
+            for trainer in own:
+                self.assert_ends(trainer)
+            self.assertGreater(self.accuracy(trainers[0]), self.accuracy(own[0]) - 3)
+            self.assert_stops(other)
+
+    def test_a_module_of_ones_own_gives_outputs(self):
+        self.assertNotEqual(THROWS, POINTS)
+        for name, source in (("points", POINTS), ("throws", THROWS)):
+            self.write(f"{name}.py", source)
+            subprocess.run([processes.REPO / "scripts" / "export_model", f"{name}.py:Points"], cwd=self.folder, check=True,
+                           stdout=subprocess.DEVNULL, timeout=processes.WAIT_S)
+        rows = [f"{x / 20},{y / 20},{int(x + y > 20)}" for x in range(20) for y in range(20)]
+        data = self.write("points.csv", "\n".join(["x,y,label", *rows]) + "\n")
+        daemon = self.unix_daemon(optimizer='{"type":"adam","lr":0.02}')
+        executor = self.executor(daemon, module=self.folder / "points.pt")
+        trainer = self.remote(data=data, steps=200)
+        self.assert_ends(trainer)
+        self.assertGreater(self.accuracy(trainer), 95)
+        scored = self.start_trainer("eval", "--server", daemon.address, "--model", self.folder / "points.pt", "--data", data)
+        self.assert_ends(scored)  # the same file has the loss, too
+
+        executor.kill()
+        self.executor(daemon, module=self.folder / "throws.pt")
+        self.assert_fails(self.remote(data=data), "outputs failed", "not today")
+        self.assertEqual(self.executor_status()["trainers"], [])
+
+
+class Death(ExecutorTest):
+    def test_an_executor_that_is_killed_loses_nothing_and_nothing_is_applied_twice(self):
+        daemon = self.unix_daemon(policy="locked", durability__type="log", durability__path=str(self.folder / "saved"))
+        executor = self.executor(daemon)
+        trainers = [self.remote(rank, 2, steps=150) for rank in range(2)]
+        for goal in (10, 30):
+            self.until_steps(daemon, goal)
+            executor.kill()
+            self.assertTrue(daemon.status()["state"])  # it serves on
+            executor = self.executor(daemon)
+        for trainer in trainers:
+            self.assert_ends(trainer)
+            self.assertIn("back after", trainer.err)
+        executor.signal(signal.SIGTERM)
+        self.assert_ends(executor)
+        self.assert_stops(daemon)
+        counts = self.pushes_of(self.folder / "saved")
+        self.assertEqual(len(counts), 4)
+        for shard, pushes in counts.items():
+            self.assertEqual(set(pushes.values()), {1}, f"a step was applied twice in shard {shard}")
+            self.assertLessEqual(len(pushes), 300)
+            # A step of which a part had come when the executor died may count as late.
+            self.assertGreaterEqual(len(pushes), 300 - 4)
+
+    def test_a_daemon_that_is_killed_comes_back_and_the_trainers_with_it(self):
+        settings = dict(policy="locked", durability__type="log", durability__path=str(self.folder / "saved"))
+        daemon = self.daemon(listen=(self.unix_address(),), **settings)
+        executor = self.executor(daemon)
+        trainers = [self.remote(rank, 2, steps=120) for rank in range(2)]
+        self.until_steps(daemon, 20)
+        daemon.kill()
+        daemon = self.daemon(listen=(self.unix_address(),), **settings)
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        self.assertTrue(executor.runs())
+        self.assert_stops(daemon)
+        for pushes in self.pushes_of(self.folder / "saved").values():
+            self.assertEqual(set(pushes.values()), {1})
+            self.assertEqual(len(pushes), 240)
+
+    def test_a_trainer_that_is_killed_is_lost_to_the_daemon_and_holds_nothing(self):
+        daemon = self.unix_daemon(membership__grace_ms=100)
+        self.executor(daemon)
+        gone, other = self.remote(0, 2, steps=10_000_000), self.remote(1, 2, steps=10_000_000)
+        self.until_steps(daemon, 5)
+        gone.kill()
+        daemon.until_status("rank 0 is lost", lambda status: [each["rank"] for each in status["trainers"]] == [1])
+        self.assertEqual([each["rank"] for each in self.executor_status()["trainers"]], [1])
+        other.signal(signal.SIGINT)
+        self.assert_ends(other, 128 + signal.SIGINT)
+        daemon.until_status("rank 1 has left", lambda status: status["trainers"] == [])
+
+    def test_a_frozen_executor_is_given_up_and_what_it_still_holds_is_refused(self):
+        daemon = self.unix_daemon(policy="locked", durability__type="log", durability__path=str(self.folder / "saved"))
+        frozen = self.executor(daemon, silence_ms=500)
+        trainer = self.remote(steps=60)
+        self.until_steps(daemon, 5)
+        frozen.signal(signal.SIGSTOP)
+        processes.until("the trainer gives it up", lambda: "nothing came from the executor" in trainer.err)
+        (self.folder / "executor.sock").unlink()
+        self.executor(daemon)
+        self.assert_ends(trainer)
+        frozen.signal(signal.SIGCONT)
+        frozen.kill()
+        self.assert_stops(daemon)
+        for pushes in self.pushes_of(self.folder / "saved").values():
+            self.assertEqual(set(pushes.values()), {1})
+
+
+class Nonsense(ExecutorTest):
+    def test_foreign_bytes_and_silent_peers_harm_nobody(self):
+        daemon = self.unix_daemon()
+        executor = self.executor(daemon, silence_ms=300, connections=8)
+        path = str(self.folder / "executor.sock")
+        peers = []
+        for sent in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 4096, b"\0" * 16, bytes([0, 0, 0, 0, 255, 255, 255, 127])):
+            peer = socket.socket(socket.AF_UNIX)
+            peer.connect(path)
+            peer.sendall(sent)
+            peers.append(peer)
+        for peer in peers:
+            peer.settimeout(processes.WAIT_S)
+            try:
+                while peer.recv(4096):  # until it is hung up on
+                    pass
+            except ConnectionResetError:
+                pass
+            peer.close()
+        self.assertTrue(executor.runs())
+        self.assert_ends(self.remote(steps=2))
+
+    def test_wrong_command_lines_get_one_line(self):
+        daemon = self.unix_daemon()
+
+        def refused(words, *arguments):
+            done = subprocess.run([EXECUTOR, *map(str, arguments)], capture_output=True, text=True, timeout=processes.WAIT_S, check=False)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            complaints = [line for line in done.stderr.splitlines() if line.startswith("psd-executor: ")]
+            self.assertEqual(len(complaints), 1, done.stderr)
+            for word in words:
+                self.assertIn(word, complaints[0])
+
+        refused(["listen[0]", "lets other machines in"], "--listen", "tcp://0.0.0.0:0")
+        refused(["module", "'mnist_cn'", "Did you mean mnist_cnn?"], "--server", daemon.address, "--module", "mnist_cn")
+        refused(["module", "lstm_lm", "gives no outputs"], "--module", "lstm_lm")
+        refused(["memory_bytes"], "--set", "memory_bytes=1048576")
+        config = self.write("executor.json", '{"listen": ["tcp://localhost:0"], "contexts": "many"}')
+        refused([str(config), "contexts"], "--config", config)
+        checked = subprocess.run([EXECUTOR, "check", "--set", "workers=3"], capture_output=True, text=True, timeout=processes.WAIT_S, check=True)
+        self.assertEqual(json.loads(checked.stdout)["workers"], 3)
+
+        for flag in (["--model", "mlp"], ["--data-plan", "dynamic"]):
+            self.assert_fails(self.remote(more=flag), flag[0], "--execute")
+        self.assert_fails(self.remote(more=["--connect-timeout", "0.2"]), "--execute", "no executor answered")
+
+    def test_data_that_the_module_does_not_take_are_refused_before_the_daemon_is_asked(self):
+        daemon = self.unix_daemon()
+        self.executor(daemon)
+        data = self.write("points.csv", "x,label\n" + "1,0\n" * 20)
+        self.assert_fails(self.remote(data=data), "'image' is not there")
+        self.assertEqual(daemon.status()["trainers"], [])
+
+
+if __name__ == "__main__":
+    processes.main()
