@@ -41,9 +41,10 @@ interface Executor {
   # What a connection begins with.
 
   hello @0 (protocolVersion :UInt32, peer :Text)
-      -> (status :Acknowledgement, module :Text, inputs :List(Column), version :Text, silenceMs :UInt32);
+      -> (status :Acknowledgement, module :Text, inputs :List(Column), version :Text, silenceMs :UInt32, messageBytes :UInt64);
   # First of all calls. `peer`: what the caller calls itself, for people. `module`: the name of what is executed. `version`: of
   # psd. `silenceMs`: a connection over which nothing comes for so long is closed; keepAlive is something.
+  # `messageBytes`: a larger message ends the connection.
 
   join @1 (rank :UInt32, anyRank :Bool, worldSize :UInt32, incarnation :UInt64)
       -> (status :Acknowledgement, trainer :RemoteTrainer, rank :UInt32, worldSize :UInt32, policy :Text, device :Text, shards :UInt32);

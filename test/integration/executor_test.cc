@@ -230,6 +230,9 @@ TEST_CASE("What cannot be is refused by a typed error, and the next call is serv
   other = {images[0], images[0]};
   refused(trainer->forward(1, other, true).status(), wrong, "2 inputs");
 
+  other[0] = {"image", ElementType::f32, {30'000, 1, 28, 28}, std::vector<std::byte>(30'000ull * 784 * 4)};
+  refused(trainer->forward(1, other, true).status(), wrong, "message_bytes allows");
+
   refused(trainer->backward(1, {}), wrong, "there is no context 1");
   refused(trainer->step(1, Step{1}, 1).status(), wrong, "there is no context 1");
   const auto begin = [&](uint64_t id) {
@@ -374,6 +377,14 @@ TEST_CASE("Steps with cross-entropy train, and scores are those of the model") {
   CHECK(std::abs(remote->loss() - local->loss()) < 1e-6);
   CHECK(remote->value("accuracy") == local->value("accuracy"));
   PSD_REQUIRE_OK((*steps)->leave());
+}
+
+TEST_CASE("A daemon is no executor, and says so at once") {
+  LocalServer server(Json::object());
+  const auto trainer = RemoteTrainer::connect(server.unixAddress(), kConnect, "a test");
+  REQUIRE(!trainer.ok());
+  INFO(trainer.message());
+  CHECK(trainer.error().code == ErrorCode::protocolMismatch);
 }
 
 TEST_CASE("A policy under which trainers step by themselves is refused") {

@@ -21,8 +21,16 @@ echo "psd is ready"
 [ -z "${PSD_DIES:-}" ] || { until [ -e "$FAKE/trainer1.pid" ]; do sleep 0.02; done; echo "psd: killed"; exit 9; }
 until [ -e "$FAKE/stop" ]; do sleep 0.02; done
 """
+EXECUTOR = """#!/usr/bin/env bash
+echo $$ >"$FAKE/executor.pid"
+echo "$@" >"$FAKE/executor.arguments"
+while [ $# -gt 1 ]; do [ "$1" != --port-file ] || echo 5601 >"$2"; shift; done
+echo "psd-executor is ready"
+exec sleep 1000
+"""
 TRAINER = """#!/usr/bin/env bash
 command=$1
+echo "$@" >>"$FAKE/trainers.arguments"
 while [ $# -gt 1 ]; do [ "$1" != --rank ] || rank=$2; [ "$1" != --server ] || server=$2; shift; done
 if [ $command = eval ]; then echo "loss 0.1, accuracy ${ACCURACY:-97.50 %} on 1000 images of $server"; exit 0; fi
 echo $$ >"$FAKE/trainer$rank.pid"
@@ -46,7 +54,7 @@ class Quickstart(CheckoutTest):
         super().setUp()
         self.fake = self.root / "fake"
         self.write("configs/quickstart.json", "{}\n")
-        programs = {"build/release/bin/psd": PSD, "build/release/bin/psd-trainer": TRAINER,
+        programs = {"build/release/bin/psd": PSD, "build/release/bin/psd-trainer": TRAINER, "build/release/bin/psd-executor": EXECUTOR,
                     "scripts/setup": "#!/bin/sh\necho set-up done\n", "fake/tools/cmake": "#!/bin/sh\n"}
         for path, text in programs.items():
             self.write(path, text)
@@ -75,6 +83,17 @@ class Quickstart(CheckoutTest):
         arguments = (self.fake / "psd.arguments").read_text(encoding="ascii")
         self.assertIn("--listen tcp://localhost:0 ", arguments)
         self.assertIn("--set policy.type=locked", arguments)
+        self.assert_nothing_stays_behind()
+
+    def test_an_executor_computes(self):
+        result = self.quickstart("--execute")
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        self.assertIn("    psd-executor is ready", result.stdout.splitlines())
+        sockets = [words[words.index("unix"):].split()[0] for words in
+                   ((self.fake / f"{name}.arguments").read_text(encoding="ascii") for name in ("psd", "executor"))]
+        self.assertEqual(sockets[0], sockets[1])
+        trainers = (self.fake / "trainers.arguments").read_text(encoding="ascii").splitlines()
+        self.assertEqual([line.split()[:3] for line in trainers[:2]], 2 * [["train", "--execute", "tcp://localhost:5601"]])
         self.assert_nothing_stays_behind()
 
     def test_a_trainer_that_fails(self):

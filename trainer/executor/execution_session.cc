@@ -64,6 +64,7 @@ kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membershi
   if (const Status admitted = executor_.admit(*this); !admitted.ok()) {
     return Result<JoinInfo>(admitted.error());
   }
+  admitted_ = true;
   link_ = executor_.makeLink(incarnation);
   rank_ = membership.rank;
   return link_->join(membership).then([this, self = shared_from_this()](Result<JoinInfo> joined) {
@@ -81,7 +82,7 @@ kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membershi
 }
 
 void ExecutionSession::close() {
-  executor_.forget(*this);
+  if (std::exchange(admitted_, false)) executor_.forget(*this);
   if (!over_) over_ = Error{ErrorCode::sessionEnded, "the session is over"};
   contexts_.clear();
   link_ = nullptr;
@@ -163,7 +164,13 @@ Result<ForwardDone> ExecutionSession::finish(const ContextPtr& context, bool tra
   if (training && (found == contexts_.end() || found->second != context)) {
     return Error{ErrorCode::invalidArgument, fmt::format("context {} was dropped meanwhile", context->id)};
   }
-  auto lease = executor_.memory()->tryTake(totalBytes((*pass)->outputs()));
+  const uint64_t bytes = totalBytes((*pass)->outputs());
+  if (bytes > executor_.config().messageBytes) {
+    return failed(context, {ErrorCode::invalidArgument,
+                            fmt::format("{} of outputs; message_bytes allows {}: send fewer samples",
+                                        bytesText(bytes), bytesText(executor_.config().messageBytes))});
+  }
+  auto lease = executor_.memory()->tryTake(bytes);
   if (!lease) {
     return failed(context, {ErrorCode::overloaded, "memory_bytes are held by contexts; no room for outputs"});
   }

@@ -35,7 +35,7 @@ struct ForwardDone {
 /// Knows no protocol. Owned by the event loop's thread; lives until its calls are done.
 class ExecutionSession final : public ExecutorGuest, public std::enable_shared_from_this<ExecutionSession> {
  public:
-  /// `executor` outlives it. `peer`: for people.
+  /// `executor` outlives it, or at least its close(). `peer`: for people.
   ExecutionSession(Executor& executor, std::string peer);
   ~ExecutionSession() override;
 
@@ -77,6 +77,7 @@ class ExecutionSession final : public ExecutorGuest, public std::enable_shared_f
   Executor& executor_;
   const std::string peer_;
   std::shared_ptr<DaemonLink> link_;  // null before join() and after close()
+  bool admitted_ = false;             // the executor counts it
   Rank rank_;
   std::optional<Error> over_;  // why no call is served any more
   std::map<uint64_t, ContextPtr> contexts_;

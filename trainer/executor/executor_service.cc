@@ -137,6 +137,7 @@ kj::Promise<void> ExecutorService::hello(HelloContext context) {
   const std::vector<ColumnSpec>& inputs = executor_.model().inputs();
   wire::writeColumns(inputs, results.initInputs(static_cast<uint32_t>(inputs.size())));
   results.setVersion(PSD_VERSION);
+  results.setMessageBytes(executor_.config().messageBytes);
   results.setSilenceMs(static_cast<uint32_t>(executor_.config().silence.count()));
   return kj::READY_NOW;
 }

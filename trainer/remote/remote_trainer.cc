@@ -20,7 +20,9 @@
 namespace psd {
 namespace {
 
-constexpr uint64_t kMessageBytesMax = 256u << 20;  // of an answer: outputs, or all gradients
+constexpr uint64_t kMessageBytesMax = 260u << 20;  // of an answer: what an executor allows at most, and a bit
+constexpr uint64_t kReadsOfAMessage = 4;           // of each of its words, at most
+constexpr uint64_t kEnvelopeBytes = 64u << 10;     // of a message, around its tensors
 constexpr size_t kPooledBytesMax = 16u << 20;
 
 template <class Answer>
@@ -45,6 +47,15 @@ class RemoteTrainer::Wire {
 
   const std::string& executor() const { return executor_; }
   const RemoteModule& module() const { return module_; }
+  /// Whether the executor takes a message with these, which would else end the connection.
+  Status fits(const std::vector<NamedTensor>& tensors) const {
+    const uint64_t bytes = totalBytes(tensors);
+    if (bytes + kEnvelopeBytes <= messageBytes_ && tensors.size() <= wire::kTensorListMax) return {};
+    return {
+        ErrorCode::invalidArgument,
+        fmt::format("{} in {} tensor(s) for the executor {}; its message_bytes allows {}: send fewer samples",
+                    bytesText(bytes), tensors.size(), executor_, bytesText(messageBytes_))};
+  }
 
   Status open(OwnFd fd, std::chrono::milliseconds timeout, const std::string& program);
 
@@ -62,7 +73,14 @@ class RemoteTrainer::Wire {
   }
   /// Ends whatever is called. From any thread.
   void interrupt() {
-    io_.post([this] { end({ErrorCode::interrupted, "the trainer was told to stop"}); });
+    io_.post([this] {
+      // So that the daemon hears of a goodbye; nobody waits for its answer.
+      KJ_IF_MAYBE (trainer, trainer_) {
+        if (!ended_)
+          leaving_ = trainer->leaveRequest().send().ignoreResult().eagerlyEvaluate([](kj::Exception&&) {});
+      }
+      end({ErrorCode::interrupted, "the trainer was told to stop"});
+    });
   }
 
   schema::Executor::Client& server() { return KJ_ASSERT_NONNULL(server_); }
@@ -84,6 +102,7 @@ class RemoteTrainer::Wire {
   void tearDown() {
     end({ErrorCode::interrupted, "the trainer is gone"});
     watching_ = nullptr;
+    leaving_ = nullptr;
     trainer_ = nullptr;
     server_ = nullptr;
     rpc_ = nullptr;
@@ -95,6 +114,7 @@ class RemoteTrainer::Wire {
   const std::string executor_;
   RemoteModule module_;
   std::chrono::milliseconds silence_{10'000};
+  uint64_t messageBytes_ = kMessageBytesMax;
   IoThread io_;
   // What follows belongs to the background thread.
   kj::Canceler canceler_;
@@ -105,7 +125,7 @@ class RemoteTrainer::Wire {
   kj::Maybe<capnp::RpcSystem<capnp::rpc::twoparty::VatId>> rpc_;
   kj::Maybe<schema::Executor::Client> server_;
   kj::Maybe<schema::RemoteTrainer::Client> trainer_;
-  kj::Promise<void> watching_ = nullptr;
+  kj::Promise<void> watching_ = nullptr, leaving_ = nullptr;
 };
 
 Status RemoteTrainer::Wire::open(OwnFd fd, std::chrono::milliseconds timeout, const std::string& program) {
@@ -116,7 +136,9 @@ Status RemoteTrainer::Wire::open(OwnFd fd, std::chrono::milliseconds timeout, co
     options.messageBytesMax = kMessageBytesMax;
     stream_ = kj::heap<wire::MessageStream>(*socket_, wire::BufferPool::make(kPooledBytesMax),
                                             io.provider->getTimer(), std::move(options));
-    network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::CLIENT);
+    capnp::ReaderOptions reading;
+    reading.traversalLimitInWords = kReadsOfAMessage * kMessageBytesMax / sizeof(capnp::word);
+    network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::CLIENT, reading);
     rpc_ = capnp::makeRpcClient(*network_);
     capnp::MallocMessageBuilder vat;
     auto id = vat.initRoot<capnp::rpc::twoparty::VatId>();
@@ -126,6 +148,10 @@ Status RemoteTrainer::Wire::open(OwnFd fd, std::chrono::milliseconds timeout, co
         .timeoutAfter(timeout.count() * kj::MILLISECONDS, sayHello(program))
         .catch_([this](kj::Exception&& exception) {
           const bool late = exception.getType() == kj::Exception::Type::OVERLOADED;
+          if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) {
+            return Status(ErrorCode::protocolMismatch,
+                          executor_ + ": who answers there is no psd-executor; is it a daemon?");
+          }
           return Status(
               ErrorCode::unavailable,
               fmt::format("{}: {}", executor_,
@@ -153,6 +179,7 @@ kj::Promise<Status> RemoteTrainer::Wire::sayHello(const std::string& program) {
     module_.name = printable(wire::textIn(answer.getModule()), 80);
     module_.version = printable(wire::textIn(answer.getVersion()), 80);
     PSD_ASSIGN_OR_RETURN(module_.inputs, wire::readColumns(answer.getInputs()));
+    if (answer.getMessageBytes() > 0) messageBytes_ = answer.getMessageBytes();
     if (answer.getSilenceMs() > 0) silence_ = std::chrono::milliseconds(answer.getSilenceMs());
     return {};
   });
@@ -211,6 +238,7 @@ Result<RemoteJoin> RemoteTrainer::join(const Membership& membership, uint64_t in
 Result<ForwardResult> RemoteTrainer::forward(uint64_t context, const std::vector<NamedTensor>& inputs,
                                              bool training, int8_t priority) {
   using Answer = Result<ForwardResult>;
+  PSD_RETURN_IF_ERROR(wire_->fits(inputs));
   return wire_->call<Answer>([&]() -> kj::Promise<Answer> {
     auto trainer = wire_->trainer();
     if (!trainer.ok()) return Answer(trainer.error());
@@ -238,6 +266,7 @@ Result<StepResult> RemoteTrainer::backwardAndStep(uint64_t context,
                                                   const std::vector<NamedTensor>& outputGradients, Step step,
                                                   uint32_t samples, int8_t priority) {
   using Answer = Result<StepResult>;
+  PSD_RETURN_IF_ERROR(wire_->fits(outputGradients));
   return wire_->call<Answer>([&]() -> kj::Promise<Answer> {
     auto trainer = wire_->trainer();
     if (!trainer.ok()) return Answer(trainer.error());
