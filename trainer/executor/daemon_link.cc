@@ -1,5 +1,6 @@
 #include "trainer/executor/daemon_link.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -35,7 +36,17 @@ kj::Promise<Result<JoinInfo>> DaemonLink::join(const Membership& membership) {
 }
 
 Result<JoinInfo> DaemonLink::joinNow(const Membership& membership) {
-  PSD_ASSIGN_OR_RETURN(std::shared_ptr<Client> client, Client::connect(options_));
+  ClientOptions options = options_;
+  for (size_t tried = 1;; tried++) {
+    Result<JoinInfo> info = joinWith(options, membership);
+    const bool isStandby = !info.ok() && info.error().code == ErrorCode::standby;
+    if (!isStandby || tried >= options.servers.size()) return info;
+    std::ranges::rotate(options.servers, options.servers.begin() + 1);  // another one is the primary
+  }
+}
+
+Result<JoinInfo> DaemonLink::joinWith(const ClientOptions& options, const Membership& membership) {
+  PSD_ASSIGN_OR_RETURN(std::shared_ptr<Client> client, Client::connect(options));
   {
     const std::lock_guard hold(mutex_);
     client_ = client;
@@ -45,6 +56,7 @@ Result<JoinInfo> DaemonLink::joinNow(const Membership& membership) {
     if (!bringing_) bringing_ = model_.initialValues();
     return std::span<const float>(bringing_.get(), arrays_.elements());
   }));
+  bringing_ = nullptr;
   const Status fits = checkJoined(info);
   if (fits.ok()) return info;
   static_cast<void>(client->leave());

@@ -44,7 +44,9 @@ class DaemonLink : public std::enable_shared_from_this<DaemonLink> {
   kj::Promise<Result<bool>> leave();
 
  private:
+  /// At the servers in turn, where the first that answers is a standby.
   Result<JoinInfo> joinNow(const Membership& membership);
+  Result<JoinInfo> joinWith(const ClientOptions& options, const Membership& membership);
   Result<PulledWeights> weightsNow();
   Status checkJoined(const JoinInfo& info) const;
 
@@ -52,7 +54,7 @@ class DaemonLink : public std::enable_shared_from_this<DaemonLink> {
   FloatArrays& arrays_;
   const WeightsMode mode_;
   const ClientOptions options_;
-  Weights bringing_;  ///< initial values, as long as the client may ask for them
+  Weights bringing_;  ///< initial values, while it joins
   std::mutex mutex_;  // guards the pointer; the client is the thread's
   std::shared_ptr<Client> client_;
   TaskThreads thread_;  // last: it uses the others

@@ -65,7 +65,12 @@ kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membershi
     return Result<JoinInfo>(admitted.error());
   }
   admitted_ = true;
-  link_ = executor_.makeLink(incarnation);
+  auto link = executor_.makeLink(incarnation);
+  if (!link.ok()) {
+    close();
+    return Result<JoinInfo>(link.error());
+  }
+  link_ = *std::move(link);
   rank_ = membership.rank;
   return link_->join(membership).then([this, self = shared_from_this()](Result<JoinInfo> joined) {
     if (joined.ok()) {

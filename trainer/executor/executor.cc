@@ -54,13 +54,18 @@ Result<std::shared_ptr<const void>> Executor::enter() {
   return std::shared_ptr<const void>(nullptr, [calls = calls_](const void*) { --*calls; });
 }
 
-std::shared_ptr<DaemonLink> Executor::makeLink(uint64_t incarnation) {
+Result<std::shared_ptr<DaemonLink>> Executor::makeLink(uint64_t incarnation) {
   ClientOptions options = daemon_;
   options.incarnation = incarnation;
-  return {new DaemonLink(*model_, arrays_, config_, std::move(options)), [this](DaemonLink* link) {
-            const auto owned = std::make_shared<std::unique_ptr<DaemonLink>>(link);
-            reaper_.post([owned] { owned->reset(); });
-          }};
+  try {
+    auto link = std::make_unique<DaemonLink>(*model_, arrays_, config_, std::move(options));
+    return std::shared_ptr<DaemonLink>(link.release(), [this](DaemonLink* ended) {
+      const auto owned = std::make_shared<std::unique_ptr<DaemonLink>>(ended);
+      reaper_.post([owned] { owned->reset(); });
+    });
+  } catch (const std::system_error& error) {
+    return Error{ErrorCode::overloaded, std::string("no thread for another trainer: ") + error.what()};
+  }
 }
 
 Status Executor::admit(ExecutorGuest& guest) {

@@ -44,8 +44,9 @@ class Executor {
 
   /// Counts a call until the result goes; overloaded: `queue` calls are there.
   Result<std::shared_ptr<const void>> enter();
-  /// A session with the daemon for a trainer. When it goes, its end is waited for elsewhere.
-  std::shared_ptr<DaemonLink> makeLink(uint64_t incarnation);
+  /// A session with the daemon for a trainer. When it goes, its end is waited for elsewhere. overloaded: the
+  /// system has no thread left.
+  Result<std::shared_ptr<DaemonLink>> makeLink(uint64_t incarnation);
   /// Counts a trainer as there, until forget(); overloaded: `trainers` are.
   Status admit(ExecutorGuest& guest);
   void forget(ExecutorGuest& guest) { guests_.erase(&guest); }
