@@ -6,8 +6,10 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 
+import certificates
 import processes
 
 EXECUTOR = os.environ["PSD_EXECUTOR_BIN"]
@@ -169,6 +171,29 @@ class Death(ExecutorTest):
             self.assertEqual(set(pushes.values()), {1})
 
 
+class Security(ExecutorTest):
+    def test_trainers_of_other_machines_show_a_certificate(self):
+        daemon = self.unix_daemon()
+        authority = certificates.Authority(self.folder)
+        certificate, key = authority.sign("executor", alternatives="IP:127.0.0.1")
+        executor = self.executor(daemon, "--listen", "tls://127.0.0.1:0",
+                                 tls={"certificate": str(certificate), "key": str(key), "client_ca": str(authority.path)})
+        address = re.search(r"tls://127.0.0.1:\d+", executor.err).group(0)
+
+        def remote(*flags):
+            return self.start_trainer("train", "--execute", address, "--data", "synthetic:128", "--steps", 3, "--tls-ca", authority.path, *flags)
+
+        def shown(name, signer):
+            certificate, key = signer.sign(name)
+            return "--tls-cert", certificate, "--tls-key", key
+
+        self.assert_ends(remote(*shown("alice", authority)))
+        self.assertIn("as 'alice'", executor.err)
+        self.assert_fails(remote(), "--execute")
+        self.assert_fails(remote(*shown("rogue", certificates.Authority(self.folder, "stranger"))), "--execute")
+        self.assertEqual(daemon.status()["counters"]["gradients"], 3)
+
+
 class Nonsense(ExecutorTest):
     def test_foreign_bytes_and_silent_peers_harm_nobody(self):
         daemon = self.unix_daemon()
@@ -190,6 +215,19 @@ class Nonsense(ExecutorTest):
             peer.close()
         self.assertTrue(executor.runs())
         self.assert_ends(self.remote(steps=2))
+
+    def test_an_executor_that_hangs_up_at_once_is_tried_again(self):
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            listening.settimeout(processes.WAIT_S)
+            port = listening.getsockname()[1]
+            for scheme in ("tcp", "tls"):
+                trainer = self.start_trainer("train", "--execute", f"{scheme}://127.0.0.1:{port}", "--data", "synthetic:128",
+                                             "--connect-timeout", processes.WAIT_S)
+                for _ in range(5):
+                    peer, _ = listening.accept()
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, not an end
+                    peer.close()
+                trainer.kill()
 
     def test_wrong_command_lines_get_one_line(self):
         daemon = self.unix_daemon()

@@ -193,10 +193,9 @@ Status checkBenchFlags(const CLI::App& app, std::string_view operation) {
 }
 
 Status checkExecuteFlags(const CLI::App& app) {
-  for (const char* const name :
-       {"--server", "--token-file", "--tls-ca", "--tls-cert", "--tls-key", "--transport", "--model",
-        "--device", "--threads", "--init", "--inflight", "--prefetch", "--connections", "--spin", "--codec",
-        "--pull-codec", "--go-on-without-rows", "--data-plan"}) {
+  for (const char* const name : {"--server", "--token-file", "--transport", "--model", "--device",
+                                 "--threads", "--init", "--inflight", "--prefetch", "--connections", "--spin",
+                                 "--codec", "--pull-codec", "--go-on-without-rows", "--data-plan"}) {
     if (app.count(name) == 0) continue;
     return {ErrorCode::invalidArgument,
             std::string(name) + ": goes without --execute; with it, model and daemon are the executor's"};
@@ -212,10 +211,10 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
          "--world-size", flags.worldSize,
          "number of trainers [WORLD_SIZE, SLURM_NTASKS, else 1; with --rank auto what the daemon says]")
       ->type_name("N");
-  app.add_option(
-         "--execute", flags.execute,
-         "have a psd-executor at this address, tcp://HOST:PORT or unix:///PATH, compute the passes over its "
-         "daemon's parameters; here are data and loss (cross-entropy)")
+  app.add_option("--execute", flags.execute,
+                 "have a psd-executor at this address, tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH, "
+                 "compute the passes over its "
+                 "daemon's parameters; here are data and loss (cross-entropy)")
       ->type_name("ADDRESS");
   app.add_option("--epochs", flags.epochs, "passes over the data; default 1")->type_name("N");
   app.add_option("--steps", flags.steps, "instead of --epochs: steps of this trainer")->type_name("N");

@@ -52,6 +52,7 @@ Status openModel(const TrainCommand& command, const OnEvent& onEvent, Material& 
   }
   const ClientOptions& client = command.common.client;
   auto steps = RemoteSteps::connect({.executor = command.execute,
+                                     .tls = client.tls,
                                      .connectTimeout = client.connectTimeout,
                                      .retryTimeout = client.retryTimeout,
                                      .onEvent = onEvent});

@@ -26,21 +26,45 @@ std::vector<std::string> readServers(ObjectReader& in) {
   return servers;
 }
 
-std::vector<Address> readListen(ObjectReader& in) {
+std::optional<TlsServerFiles> readTls(ObjectReader& root) {
+  if (!root.has("tls")) return {};
+  ObjectReader in = root.object("tls");
+  const auto needed = [&in](std::string_view key, std::string_view what) {
+    const std::string path = in.text(key, "");
+    if (path.empty()) in.fail(key, "is needed: " + std::string(what) + ", a file in PEM format");
+    return path;
+  };
+  TlsServerFiles files;
+  files.certificate = needed("certificate", "the executor's certificate");
+  files.key = needed("key", "the certificate's private key");
+  files.clientCa = needed("client_ca", "the authorities whose certificates let trainers in");
+  files.requireClient = true;
+  return files;
+}
+
+/// Whether peers at the address are of this machine, or show who they are.
+Status checkListen(const Address& address, bool hasTls) {
+  if (address.tls && !hasTls) {
+    return {ErrorCode::invalidArgument, "tls:// needs `tls`, with certificate, key and client_ca"};
+  }
+  if (address.tls || isLocal(address)) return {};
+  return {ErrorCode::invalidArgument,
+          address.toString() +
+              " lets other machines in, and whoever comes in trains; expected unix:///PATH, "
+              "tcp://localhost:PORT, or tls://HOST:PORT with `tls`, where trainers show a certificate"};
+}
+
+std::vector<Address> readListen(ObjectReader& in, bool hasTls) {
   std::vector<Address> listen;
   const std::vector<std::string> texts = in.texts("listen", {"tcp://localhost:5600"});
   if (texts.empty()) in.fail("listen", "must hold at least one address, as \"tcp://localhost:5600\"");
   for (size_t i = 0; i < texts.size(); i++) {
     auto address = parseAddress(texts[i]);
-    if (!address.ok()) {
-      in.fail(element("listen", i), address.message());
-    } else if (address->tls || !isLocal(*address)) {
-      // Nobody shows who it is here, and whoever comes in trains.
-      in.fail(element("listen", i), texts[i] +
-                                        " lets other machines in, and an executor does not ask who they are; "
-                                        "expected unix:///PATH, or tcp://localhost:PORT");
-    } else {
+    const Status fits = address.ok() ? checkListen(*address, hasTls) : address.status();
+    if (fits.ok()) {
       listen.push_back(*std::move(address));
+    } else {
+      in.fail(element("listen", i), fits.message());
     }
   }
   return listen;
@@ -62,7 +86,8 @@ Result<ExecutorConfig> readExecutorConfig(nlohmann::ordered_json& json) {
   ObjectReader in(json);
   ExecutorConfig config;
   config.servers = readServers(in);
-  config.listen = readListen(in);
+  config.tls = readTls(in);
+  config.listen = readListen(in, config.tls.has_value());
   config.module = in.text("module", "mnist_cnn");
   config.seed = in.integer("seed", config.seed, 0, INT64_MAX);
   config.workers = readCount(in, "workers", config.workers, kThreadsMax);

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 
 #include "common/os/address.h"
 #include "common/status/status.h"
+#include "common/tls/tls_context.h"
 
 namespace psd {
 
@@ -20,11 +22,12 @@ enum class WeightsMode {
 
 /// How an executor runs; docs/executor.md tells of every key. A value type.
 struct ExecutorConfig {
-  std::vector<std::string> servers;  ///< of the daemon; of several the first that answers
-  std::vector<Address> listen;       ///< of this machine alone
-  std::string module;                ///< as chooseModel() reads it
-  uint64_t seed = 1;                 ///< of initial values, where the daemon has none, and of dropout
-  uint32_t workers = 2;              ///< passes computed at once
+  std::vector<std::string> servers;   ///< of the daemon; of several the first that answers
+  std::vector<Address> listen;        ///< of this machine alone, but for those with TLS
+  std::optional<TlsServerFiles> tls;  ///< of tls:// addresses; clients show a certificate there
+  std::string module;                 ///< as chooseModel() reads it
+  uint64_t seed = 1;                  ///< of initial values, where the daemon has none, and of dropout
+  uint32_t workers = 2;               ///< passes computed at once
   uint32_t threadsPerWorker = 1;
   WeightsMode weights = WeightsMode::stashed;
   bool exclusive = false;  ///< a training step excludes those of other trainers, from its forward pass on

@@ -6,6 +6,8 @@
 #include <spdlog/spdlog.h>
 
 #include "common/text/quantity.h"
+#include "common/text/text.h"
+#include "common/tls/tls_stream.h"
 #include "trainer/executor/executor_service.h"
 
 namespace psd {
@@ -21,14 +23,12 @@ constexpr kj::Duration kAcceptPause = 100 * kj::MILLISECONDS;
 
 }  // namespace
 
-ExecutorPeer::ExecutorPeer(kj::AsyncIoContext& io, AcceptedSocket accepted, Executor& executor,
+ExecutorPeer::ExecutorPeer(kj::AsyncIoContext& io, wire::Socket socket, std::string where, Executor& executor,
                            std::shared_ptr<wire::BufferPool> pool, std::shared_ptr<ByteBudget> budget)
     : config_(executor.config()),
-      where_(std::move(accepted.peer)),
+      where_(std::move(where)),
       cameAt_(io.provider->getTimer().now()),
       heardAt_(cameAt_) {
-  endWhenVanished(accepted.fd.get(), config_.silence);
-  wire::Socket socket = wire::wrapSocket(*io.lowLevelProvider, accepted.fd.release());
   socket_ = kj::mv(socket.stream);
   stream_ = kj::heap<wire::MessageStream>(*socket_, std::move(pool), io.provider->getTimer(),
                                           options(std::move(budget)));
@@ -72,10 +72,11 @@ std::optional<std::string> ExecutorPeer::mustEnd(kj::TimePoint now) {
 }
 
 ExecutorServer::ExecutorServer(kj::AsyncIoContext& io, Executor& executor,
-                               std::vector<ListenSockets> listening)
+                               std::vector<ListenSockets> listening, std::shared_ptr<const TlsContext> tls)
     : io_(io),
       executor_(executor),
       listening_(std::move(listening)),
+      tls_(std::move(tls)),
       pool_(wire::BufferPool::make(kPooledBytesMax)),
       budget_(ByteBudget::make(kMessagesInFlight * executor.config().messageBytes)),
       tasks_(*this) {
@@ -84,23 +85,19 @@ ExecutorServer::ExecutorServer(kj::AsyncIoContext& io, Executor& executor,
       auto observer = kj::heap<kj::UnixEventPort::FdObserver>(io_.unixEventPort, socket.get(),
                                                               kj::UnixEventPort::FdObserver::OBSERVE_READ);
       auto& ref = *observer;
-      tasks_.add(accept(ref, socket.get()).attach(kj::mv(observer)));
+      tasks_.add(accept(ref, socket.get(), sockets.address().tls).attach(kj::mv(observer)));
     }
   }
   tasks_.add(sweep());
 }
 
-kj::Promise<void> ExecutorServer::accept(kj::UnixEventPort::FdObserver& observer, int listening) {
-  if (acceptWaiting(listening)) {
-    return observer.whenBecomesReadable().then(
-        [this, &observer, listening] { return accept(observer, listening); });
-  }
-  return io_.provider->getTimer().afterDelay(kAcceptPause).then([this, &observer, listening] {
-    return accept(observer, listening);
-  });
+kj::Promise<void> ExecutorServer::accept(kj::UnixEventPort::FdObserver& observer, int listening, bool tls) {
+  auto next = acceptWaiting(listening, tls) ? observer.whenBecomesReadable()
+                                            : io_.provider->getTimer().afterDelay(kAcceptPause);
+  return next.then([this, &observer, listening, tls] { return accept(observer, listening, tls); });
 }
 
-bool ExecutorServer::acceptWaiting(int listening) {
+bool ExecutorServer::acceptWaiting(int listening, bool tls) {
   for (;;) {
     auto accepted = acceptFrom(listening);
     if (!accepted.ok()) {
@@ -108,17 +105,45 @@ bool ExecutorServer::acceptWaiting(int listening) {
       return false;
     }
     if (accepted->fd.get() < 0) return true;
-    if (peers_.size() < executor_.config().connections) {
-      serve(*std::move(accepted));
+    if (peers_.size() + handshakes_ >= executor_.config().connections) {
+      spdlog::warn("refused {}: `connections` ({}) are open", accepted->peer, executor_.config().connections);
+      continue;
+    }
+    endWhenVanished(accepted->fd.get(), executor_.config().silence);
+    wire::Socket socket = wire::wrapSocket(*io_.lowLevelProvider, accepted->fd.release());
+    if (tls) {
+      tasks_.add(meet(kj::mv(socket), std::move(accepted->peer)));
     } else {
-      spdlog::warn("refused {}: `connections` ({}) are open", accepted->peer, peers_.size());
+      serve(kj::mv(socket), std::move(accepted->peer));
     }
   }
 }
 
-void ExecutorServer::serve(AcceptedSocket accepted) {
+kj::Promise<void> ExecutorServer::meet(wire::Socket socket, std::string where) {
+  handshakes_++;
+  const auto refused = [where](const std::string& why) { spdlog::warn("refused {}: {}", where, why); };
+  return io_.provider->getTimer()
+      .timeoutAfter(executor_.config().silence.count() * kj::MILLISECONDS,
+                    TlsStream::accept(kj::mv(socket.stream), tls_))
+      .then(
+          [this, where, refused](Result<kj::Own<TlsStream>> stream) {
+            if (!stream.ok()) return refused(stream.message());
+            const auto names = (*stream)->peerNames();
+            serve({*kj::mv(stream), nullptr},
+                  where + " as '" + (names.empty() ? "" : printable(names.front())) + "'");
+          },
+          [refused](kj::Exception&& exception) {
+            const bool late = exception.getType() == kj::Exception::Type::OVERLOADED;
+            refused(late ? "no TLS handshake within silence_ms"
+                         : "the connection broke in the TLS handshake");
+          })
+      .attach(kj::defer([this] { handshakes_--; }));
+}
+
+void ExecutorServer::serve(wire::Socket socket, std::string where) {
   const uint64_t number = numbers_++;
-  auto peer = std::make_unique<ExecutorPeer>(io_, std::move(accepted), executor_, pool_, budget_);
+  auto peer =
+      std::make_unique<ExecutorPeer>(io_, kj::mv(socket), std::move(where), executor_, pool_, budget_);
   tasks_.add(peer->whenDisconnected().then([this, number] {
     const auto gone = peers_.find(number);
     if (gone == peers_.end()) return;

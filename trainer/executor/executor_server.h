@@ -11,6 +11,7 @@
 #include <kj/async-unix.h>
 
 #include "common/os/socket.h"
+#include "common/tls/tls_context.h"
 #include "common/wire/message_stream.h"
 #include "trainer/executor/executor.h"
 
@@ -20,7 +21,7 @@ namespace psd {
 class ExecutorPeer {
  public:
   /// The others outlive it.
-  ExecutorPeer(kj::AsyncIoContext& io, AcceptedSocket accepted, Executor& executor,
+  ExecutorPeer(kj::AsyncIoContext& io, wire::Socket socket, std::string where, Executor& executor,
                std::shared_ptr<wire::BufferPool> pool, std::shared_ptr<ByteBudget> budget);
 
   kj::Promise<void> whenDisconnected() { return network_->onDisconnect(); }
@@ -47,25 +48,30 @@ class ExecutorPeer {
 /// Lets trainers in, and ends connections that are to end. Owned by the event loop's thread.
 class ExecutorServer final : private kj::TaskSet::ErrorHandler {
  public:
-  /// The others outlive it.
-  ExecutorServer(kj::AsyncIoContext& io, Executor& executor, std::vector<ListenSockets> listening);
+  /// The others outlive it. `tls`: for addresses with TLS; null where there are none.
+  ExecutorServer(kj::AsyncIoContext& io, Executor& executor, std::vector<ListenSockets> listening,
+                 std::shared_ptr<const TlsContext> tls = nullptr);
 
   const std::vector<ListenSockets>& listening() const { return listening_; }
 
  private:
-  kj::Promise<void> accept(kj::UnixEventPort::FdObserver& observer, int listening);
+  kj::Promise<void> accept(kj::UnixEventPort::FdObserver& observer, int listening, bool tls);
   /// Takes all that wait. False: the system is out of something.
-  bool acceptWaiting(int listening);
-  void serve(AcceptedSocket accepted);
+  bool acceptWaiting(int listening, bool tls);
+  /// Shakes hands, within silence_ms.
+  kj::Promise<void> meet(wire::Socket socket, std::string where);
+  void serve(wire::Socket socket, std::string where);
   kj::Promise<void> sweep();
   void taskFailed(kj::Exception&& exception) override;
 
   kj::AsyncIoContext& io_;
   Executor& executor_;
   const std::vector<ListenSockets> listening_;
+  const std::shared_ptr<const TlsContext> tls_;
   const std::shared_ptr<wire::BufferPool> pool_;
   const std::shared_ptr<ByteBudget> budget_;  // of messages that come in
   uint64_t numbers_ = 0;
+  size_t handshakes_ = 0;  // under way
   std::map<uint64_t, std::unique_ptr<ExecutorPeer>> peers_;
   kj::TaskSet tasks_;
 };

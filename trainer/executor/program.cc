@@ -88,6 +88,8 @@ Result<ExecutorConfig> loadConfig(const Flags& flags, nlohmann::ordered_json& ef
   return Error{config.error().code, flags.config + ": " + config.message()};
 }
 
+const char* environment(const char* name) { return std::getenv(name); }
+
 Status serve(const Flags& flags) {
   if (std::ranges::find(kLogLevels, flags.logLevel) == kLogLevels.end()) {
     return {ErrorCode::invalidArgument, "--log-level: '" + printable(flags.logLevel) +
@@ -96,9 +98,7 @@ Status serve(const Flags& flags) {
   nlohmann::ordered_json effective;
   PSD_ASSIGN_OR_RETURN(const ExecutorConfig config, loadConfig(flags, effective));
   PSD_RETURN_IF_ERROR(initLogging({.level = flags.logLevel}));
-  PSD_ASSIGN_OR_RETURN(
-      const Credentials credentials,
-      readCredentials(flags.credentials, [](const char* name) { return std::getenv(name); }));
+  PSD_ASSIGN_OR_RETURN(const Credentials credentials, readCredentials(flags.credentials, environment));
   ClientOptions daemon;
   daemon.servers = config.servers;
   daemon.token = credentials.token;
@@ -111,8 +111,9 @@ Status serve(const Flags& flags) {
 }
 
 Status printStatus(const Flags& flags) {
-  PSD_ASSIGN_OR_RETURN(const auto peer,
-                       RemoteTrainer::connect(flags.executor, kStatusTimeout, "psd-executor status"));
+  PSD_ASSIGN_OR_RETURN(const Credentials credentials, readCredentials(flags.credentials, environment));
+  PSD_ASSIGN_OR_RETURN(const auto peer, RemoteTrainer::connect(flags.executor, kStatusTimeout,
+                                                               "psd-executor status", credentials.tls));
   PSD_ASSIGN_OR_RETURN(const std::string text, peer->status());
   PSD_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, parseJson(text, "the executor's status"));
   std::cout << jsonText(json, 2) << std::endl;
@@ -137,7 +138,7 @@ int runExecutor(int argc, const char* const* argv) {
   app.set_version_flag("--version", "psd-executor " PSD_VERSION);
   app.require_subcommand(0, 1);
   app.footer(kExamples);
-  Flags flags, checked;
+  Flags flags, checked, asked;
   flags.addConfigTo(app);
   addCredentialFlags(app, flags.credentials);
   app.add_option("--port-file", flags.portFile, "Write the TCP port here once the executor can be reached")
@@ -149,9 +150,10 @@ int runExecutor(int argc, const char* const* argv) {
       app.add_subcommand("check", "Validate a configuration and print it with all defaults");
   checked.addConfigTo(*checkCommand);
   CLI::App* statusCommand = app.add_subcommand("status", "Print what a running executor is at, as JSON");
-  statusCommand->add_option("--executor", flags.executor, "Its address")
+  statusCommand->add_option("--executor", asked.executor, "Its address")
       ->type_name("ADDRESS")
       ->capture_default_str();
+  addCredentialFlags(*statusCommand, asked.credentials);
   const TextCommands texts(app, {.ofOption = {{"--log-level", {kLogLevels.begin(), kLogLevels.end()}},
                                               {"--module", {"mlp", "mnist_cnn", "resnet20"}}}});
   try {
@@ -166,7 +168,7 @@ int runExecutor(int argc, const char* const* argv) {
     return report(text->ok() ? finishOutput() : text->status());
   }
   if (*checkCommand || *statusCommand) {
-    const Status done = *checkCommand ? check(checked) : printStatus(flags);
+    const Status done = *checkCommand ? check(checked) : printStatus(asked);
     return report(done.ok() ? finishOutput() : done);
   }
   return report(serve(flags));

@@ -57,12 +57,18 @@ Status serveExecutor(const ExecutorConfig& config, const ClientOptions& daemon, 
   std::signal(SIGPIPE, SIG_IGN);
   PSD_ASSIGN_OR_RETURN(auto model, buildModel(config));
   PSD_ASSIGN_OR_RETURN(const auto executor, Executor::make(config, daemon, std::move(model)));
+  std::shared_ptr<const TlsContext> tls;
+  if (config.tls) {
+    auto read = TlsContext::forServer(*config.tls);
+    if (!read.ok()) return {read.error().code, "tls: " + read.message()};
+    tls = *read;
+  }
   std::vector<ListenSockets> listening;
   for (const Address& address : config.listen) {
     PSD_ASSIGN_OR_RETURN(ListenSockets sockets, listenOn(address));
     listening.push_back(std::move(sockets));
   }
-  auto server = std::make_unique<ExecutorServer>(io, *executor, std::move(listening));
+  auto server = std::make_unique<ExecutorServer>(io, *executor, std::move(listening), std::move(tls));
   if (!portFile.empty()) PSD_RETURN_IF_ERROR(writePort(portFile, server->listening()));
   spdlog::info("psd-executor " PSD_VERSION
                " ready: listening on {}, pid {}, module {}, daemon {}, weights {}, {} worker(s) of "

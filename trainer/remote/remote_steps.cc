@@ -37,8 +37,8 @@ Result<std::unique_ptr<RemoteSteps>> RemoteSteps::connect(RemoteStepsOptions opt
 }
 
 Result<std::shared_ptr<RemoteTrainer>> RemoteSteps::connectOnce() {
-  PSD_ASSIGN_OR_RETURN(auto trainer,
-                       RemoteTrainer::connect(options_.executor, kAttemptTimeout, options_.program));
+  PSD_ASSIGN_OR_RETURN(auto trainer, RemoteTrainer::connect(options_.executor, kAttemptTimeout,
+                                                            options_.program, options_.tls));
   return std::shared_ptr<RemoteTrainer>(std::move(trainer));
 }
 

@@ -23,7 +23,8 @@ struct LossResult {
 using RemoteLoss = std::function<Result<LossResult>(const std::vector<NamedTensor>& outputs)>;
 
 struct RemoteStepsOptions {
-  std::string executor;  ///< "tcp://host:port" or "unix:///path"
+  std::string executor;  ///< "tcp://host:port", "tls://host:port" or "unix:///path"
+  TlsFiles tls;          ///< for an executor at tls://
   std::string program = "psd-trainer";
   std::chrono::milliseconds connectTimeout{30'000};  ///< how long to keep trying while nobody answers
   /// How long to try to come back when the connection breaks, the executor or its daemon dies, or is

@@ -11,6 +11,8 @@
 #include "common/os/socket.h"
 #include "common/text/quantity.h"
 #include "common/text/text.h"
+#include "common/tls/connect.h"
+#include "common/tls/refusal.h"
 #include "common/wire/convert.h"
 #include "common/wire/message_stream.h"
 #include "trainer/client/attempts.h"
@@ -57,7 +59,8 @@ class RemoteTrainer::Wire {
                     bytesText(bytes), tensors.size(), executor_, bytesText(messageBytes_))};
   }
 
-  Status open(OwnFd fd, std::chrono::milliseconds timeout, const std::string& program);
+  Status open(OwnFd fd, const Address& address, std::chrono::milliseconds timeout, const std::string& program,
+              const TlsFiles& tls);
 
   /// Runs `work()` on the background thread and waits for what it promises, a Result or a Status.
   template <class Answer, class Work>
@@ -92,6 +95,7 @@ class RemoteTrainer::Wire {
   void setTrainer(schema::RemoteTrainer::Client trainer) { trainer_ = kj::mv(trainer); }
 
  private:
+  kj::Promise<Status> greet(kj::AsyncIoContext& io, wire::Socket socket, const std::string& program);
   kj::Promise<Status> sayHello(const std::string& program);
   kj::Promise<void> watch(kj::Timer& timer);
   void end(Error why) {
@@ -128,26 +132,42 @@ class RemoteTrainer::Wire {
   kj::Promise<void> watching_ = nullptr, leaving_ = nullptr;
 };
 
-Status RemoteTrainer::Wire::open(OwnFd fd, std::chrono::milliseconds timeout, const std::string& program) {
+kj::Promise<Status> RemoteTrainer::Wire::greet(kj::AsyncIoContext& io, wire::Socket socket,
+                                               const std::string& program) {
+  socket_ = kj::mv(socket.stream);
+  wire::MessageStreamOptions options;
+  options.messageBytesMax = kMessageBytesMax;
+  stream_ = kj::heap<wire::MessageStream>(*socket_, wire::BufferPool::make(kPooledBytesMax),
+                                          io.provider->getTimer(), std::move(options));
+  capnp::ReaderOptions reading;
+  reading.traversalLimitInWords = kReadsOfAMessage * kMessageBytesMax / sizeof(capnp::word);
+  network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::CLIENT, reading);
+  rpc_ = capnp::makeRpcClient(*network_);
+  capnp::MallocMessageBuilder vat;
+  auto id = vat.initRoot<capnp::rpc::twoparty::VatId>();
+  id.setSide(capnp::rpc::twoparty::Side::SERVER);
+  server_ = KJ_ASSERT_NONNULL(rpc_).bootstrap(id).castAs<schema::Executor>();
+  return sayHello(program);
+}
+
+Status RemoteTrainer::Wire::open(OwnFd fd, const Address& address, std::chrono::milliseconds timeout,
+                                 const std::string& program, const TlsFiles& tls) {
   const auto begin = [&](kj::AsyncIoContext& io) {
-    wire::Socket socket = wire::wrapSocket(*io.lowLevelProvider, fd.release());
-    socket_ = kj::mv(socket.stream);
-    wire::MessageStreamOptions options;
-    options.messageBytesMax = kMessageBytesMax;
-    stream_ = kj::heap<wire::MessageStream>(*socket_, wire::BufferPool::make(kPooledBytesMax),
-                                            io.provider->getTimer(), std::move(options));
-    capnp::ReaderOptions reading;
-    reading.traversalLimitInWords = kReadsOfAMessage * kMessageBytesMax / sizeof(capnp::word);
-    network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::CLIENT, reading);
-    rpc_ = capnp::makeRpcClient(*network_);
-    capnp::MallocMessageBuilder vat;
-    auto id = vat.initRoot<capnp::rpc::twoparty::VatId>();
-    id.setSide(capnp::rpc::twoparty::Side::SERVER);
-    server_ = KJ_ASSERT_NONNULL(rpc_).bootstrap(id).castAs<schema::Executor>();
+    // What is thrown at once, by the first write, is an answer too.
+    auto greeted = kj::evalNow([&] {
+                     return streamOver(io, std::move(fd), address, tls);
+                   }).then([this, &io, &program](Result<wire::Socket> socket) -> kj::Promise<Status> {
+      if (!socket.ok()) return Status(socket.error());
+      return greet(io, *kj::mv(socket), program);
+    });
     return io.provider->getTimer()
-        .timeoutAfter(timeout.count() * kj::MILLISECONDS, sayHello(program))
+        .timeoutAfter(timeout.count() * kj::MILLISECONDS, kj::mv(greeted))
         .catch_([this](kj::Exception&& exception) {
           const bool late = exception.getType() == kj::Exception::Type::OVERLOADED;
+          const std::string_view description = wire::textIn(exception.getDescription());
+          if (isTlsRefusal(description)) {
+            return Status(ErrorCode::unauthenticated, executor_ + ": " + printable(description));
+          }
           if (exception.getType() == kj::Exception::Type::UNIMPLEMENTED) {
             return Status(ErrorCode::protocolMismatch,
                           executor_ + ": who answers there is no psd-executor; is it a daemon?");
@@ -200,12 +220,9 @@ const RemoteModule& RemoteTrainer::module() const { return wire_->module(); }
 
 Result<std::unique_ptr<RemoteTrainer>> RemoteTrainer::connect(const std::string& executor,
                                                               std::chrono::milliseconds timeout,
-                                                              const std::string& program) {
+                                                              const std::string& program,
+                                                              const TlsFiles& tls) {
   PSD_ASSIGN_OR_RETURN(const Address address, parseAddress(executor));
-  if (address.tls) {
-    return Error{ErrorCode::invalidArgument,
-                 executor + ": an executor speaks no TLS; expected tcp:// of this machine, or unix://"};
-  }
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
   std::unique_ptr<Wire> wire;
@@ -214,7 +231,7 @@ Result<std::unique_ptr<RemoteTrainer>> RemoteTrainer::connect(const std::string&
   } catch (const std::runtime_error& error) {
     return Error{ErrorCode::overloaded, std::string("no thread for input and output: ") + error.what()};
   }
-  PSD_RETURN_IF_ERROR(wire->open(std::move(fd), soonUntil(deadline), program));
+  PSD_RETURN_IF_ERROR(wire->open(std::move(fd), address, soonUntil(deadline), program, tls));
   return std::unique_ptr<RemoteTrainer>(new RemoteTrainer(std::move(wire)));
 }
 

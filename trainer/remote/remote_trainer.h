@@ -50,11 +50,11 @@ struct StepResult {
 /// Owned by one thread, which makes all calls; a background thread does the input and output.
 class RemoteTrainer {
  public:
-  /// Connects to tcp://HOST:PORT or unix:///PATH and agrees on the protocol: one attempt, within `timeout`.
-  /// `program`: what this program calls itself, for people.
+  /// Connects to tcp://HOST:PORT, unix:///PATH, or tls://HOST:PORT with the certificate in `tls`, and agrees
+  /// on the protocol: one attempt, within `timeout`. `program`: what this program calls itself, for people.
   static Result<std::unique_ptr<RemoteTrainer>> connect(const std::string& executor,
                                                         std::chrono::milliseconds timeout,
-                                                        const std::string& program);
+                                                        const std::string& program, const TlsFiles& tls = {});
   ~RemoteTrainer();
   RemoteTrainer(const RemoteTrainer&) = delete;
 

@@ -81,6 +81,10 @@ TEST_CASE("An executor's configuration has defaults for all, and is complete onc
   CHECK(one->servers == std::vector<std::string>{"unix:///a.sock"});
   CHECK(one->weights == WeightsMode::live);
   CHECK(one->exclusive);
+  const auto tls = read({{"listen", {"tls://*:5600"}},
+                         {"tls", {{"certificate", "a.pem"}, {"key", "a.key"}, {"client_ca", "ca.pem"}}}});
+  PSD_REQUIRE_OK(tls);
+  CHECK(tls->tls->requireClient);
   CHECK(read({{"server", {"unix:///a.sock", "tcp://b:1"}}})->servers.size() == 2);
 }
 
@@ -90,7 +94,8 @@ TEST_CASE("A wrong configuration of an executor is refused by one line with the 
       {Json{{"workers", 0}}, "workers"},
       {Json{{"listen", {"tcp://0.0.0.0:5600"}}}, "listen[0]: tcp://0.0.0.0:5600 lets other machines in"},
       {Json{{"listen", {"tcp://*:5600"}}}, "lets other machines in"},
-      {Json{{"listen", {"tls://localhost:5600"}}}, "listen[0]"},
+      {Json{{"listen", {"tls://localhost:5600"}}}, "listen[0]: tls:// needs `tls`"},
+      {Json{{"tls", {{"certificate", "a.pem"}, {"key", "a.key"}}}}, "tls.client_ca: is needed"},
       {Json{{"listen", Json::array()}}, "listen"},
       {Json{{"server", "localhost"}}, "server"},
       {Json{{"weights", "lively"}}, "weights"},
