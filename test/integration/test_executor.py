@@ -61,24 +61,21 @@ class ExecutorTest(processes.ProcessTest):
 
 class Training(ExecutorTest):
     def test_two_trainers_come_as_far_as_with_gradients_of_their_own(self):
-        for policy in ("hogwild", "locked"):
-            daemon = self.unix_daemon(policy=policy)
-            executor = self.executor(daemon)
-            trainers = [self.remote(rank, 2, steps=60) for rank in range(2)]
-            for trainer in trainers:
-                self.assert_ends(trainer)
-            executor.signal(signal.SIGTERM)
-            self.assert_ends(executor)
-            status = daemon.status()
-            self.assertEqual(status["counters"]["gradients"], 120)
-            self.assert_stops(daemon)
+        daemon = self.unix_daemon()
+        executor = self.executor(daemon)
+        trainers = [self.remote(rank, 2, steps=60) for rank in range(2)]
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        executor.signal(signal.SIGTERM)
+        self.assert_ends(executor)
+        self.assertEqual(daemon.status()["counters"]["gradients"], 120)
+        self.assert_stops(daemon)
 
-            other = self.unix_daemon(policy=policy)
-            own = [self.train(other.address, rank, 2, data="synthetic:512", steps=60) for rank in range(2)]
-            for trainer in own:
-                self.assert_ends(trainer)
-            self.assertGreater(self.accuracy(trainers[0]), self.accuracy(own[0]) - 3)
-            self.assert_stops(other)
+        other = self.unix_daemon()
+        own = [self.train(other.address, rank, 2, data="synthetic:512", steps=60) for rank in range(2)]
+        for trainer in own:
+            self.assert_ends(trainer)
+        self.assertGreater(self.accuracy(trainers[0]), self.accuracy(own[0]) - 3)
 
     def test_a_module_of_ones_own_gives_outputs(self):
         self.assertNotEqual(THROWS, POINTS)

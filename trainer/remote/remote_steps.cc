@@ -65,7 +65,7 @@ auto RemoteSteps::persist(const Call& call) -> decltype(call()) {
   for (;;) {
     auto done = call();
     if (done.ok()) {
-      faultySince_.reset();
+      succeeded();
       return done;
     }
     PSD_RETURN_IF_ERROR(recover(done.error()));
@@ -102,7 +102,7 @@ Result<StepResult> RemoteSteps::step(Step step, uint32_t samples) {
   for (bool again = false;; again = true) {
     auto done = trainer_->backwardAndStep(context_, gradients_, step, samples);
     if (done.ok()) {
-      faultySince_.reset();
+      succeeded();
       return done;
     }
     // The daemon has a part of this step from before the fault, of another gradient.
@@ -143,12 +143,19 @@ Status RemoteSteps::recover(const Error& error) {
     pause(std::min(kPauseSlice, leftUntil(deadline)));
     return interrupted_ ? Status(interruptedError()) : Status();
   }
-  tell(ClientEvent::What::broke,
-       fmt::format("{}; trying again for up to {}", error.message, durationText(options_.retryTimeout)));
-  PSD_RETURN_IF_ERROR(comeBack(error, deadline));
-  const auto taken = std::chrono::duration_cast<milliseconds>(Clock::now() - now);
-  tell(ClientEvent::What::back, fmt::format("back after {}", durationText(taken)));
-  return {};
+  if (!std::exchange(toldOfFault_, true)) {
+    tell(ClientEvent::What::broke,
+         fmt::format("{}; trying again for up to {}", error.message, durationText(options_.retryTimeout)));
+  }
+  return comeBack(error, deadline);
+}
+
+void RemoteSteps::succeeded() {
+  if (std::exchange(toldOfFault_, false)) {
+    const auto taken = std::chrono::duration_cast<milliseconds>(Clock::now() - *faultySince_);
+    tell(ClientEvent::What::back, fmt::format("back after {}", durationText(taken)));
+  }
+  faultySince_.reset();
 }
 
 Status RemoteSteps::comeBack(const Error& cause, Clock::time_point deadline) {

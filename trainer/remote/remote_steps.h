@@ -69,6 +69,8 @@ class RemoteSteps {
   Result<double> forwardOnce();
   /// After a call has failed: ok where it is to be made again.
   Status recover(const Error& error);
+  /// A call has not failed.
+  void succeeded();
   Status comeBack(const Error& cause, Clock::time_point deadline);
   /// Calls until it does not fail, or fails for good.
   template <class Call>
@@ -83,6 +85,7 @@ class RemoteSteps {
   Membership membership_;
   bool joined_ = false;
   std::optional<Clock::time_point> faultySince_;  ///< nothing has succeeded since
+  bool toldOfFault_ = false;                      ///< that it broke
   // Of the step between forward() and step():
   uint64_t context_ = 0;
   std::vector<NamedTensor> inputs_;
