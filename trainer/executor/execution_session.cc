@@ -14,7 +14,7 @@
 namespace psd {
 namespace {
 
-using Clock = CallQueue<int>::Clock;
+using Clock = std::chrono::steady_clock;
 
 constexpr size_t kExpiredMax = 64;
 

@@ -55,7 +55,7 @@ class ExecutionSession final : public ExecutorGuest, public std::enable_shared_f
   bool over() const { return over_.has_value(); }
 
   /// Ends the contexts of which no call came since `before`.
-  void dropIdle(CallQueue<int>::Clock::time_point before) override;
+  void dropIdle(std::chrono::steady_clock::time_point before) override;
   nlohmann::ordered_json describe() const override;
 
  private:

@@ -78,7 +78,7 @@ Status Executor::admit(ExecutorGuest& guest) {
 }
 
 void Executor::dropIdle() {
-  const auto before = CallQueue<int>::Clock::now() - config_.context;
+  const auto before = std::chrono::steady_clock::now() - config_.context;
   for (ExecutorGuest* guest : guests_) guest->dropIdle(before);
 }
 

@@ -23,7 +23,7 @@ class ExecutorGuest {
  public:
   virtual ~ExecutorGuest() = default;
   /// Ends what nobody has called for since `before`.
-  virtual void dropIdle(CallQueue<int>::Clock::time_point before) = 0;
+  virtual void dropIdle(std::chrono::steady_clock::time_point before) = 0;
   virtual nlohmann::ordered_json describe() const = 0;
 };
 

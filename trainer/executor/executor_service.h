@@ -13,7 +13,7 @@ namespace psd {
 /// nothing. Belongs to the event loop.
 class ExecutorService final : public schema::Executor::Server {
  public:
-  /// `executor` outlives it. `where` and `named`: where the peer is, and told what it calls itself.
+  /// `executor` outlives it. `where`: the peer, for people. `saidHello` is called when it has.
   ExecutorService(Executor& executor, std::string where, std::function<void()> saidHello)
       : executor_(executor), peer_(std::move(where)), saidHello_(std::move(saidHello)) {}
   /// The connection is gone: the session with it.
