@@ -26,7 +26,7 @@ std::string bytesText(uint64_t bytes) {
 }
 
 std::string durationText(double seconds) {
-  const double known = std::clamp(seconds, 0.0, kSecondsMost);
+  const double known = seconds > 0 ? std::min(seconds, kSecondsMost) : 0;  // NaN is none
   if (known == 0) return "0 s";
   if (known < 0.9995e-3) return fmt::format("{:.0f} µs", known * 1e6);
   if (known < 0.9995) return threeDigits(known * 1e3) + " ms";

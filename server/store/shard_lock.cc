@@ -15,7 +15,7 @@ kj::Promise<ShardLock::Guard> ShardLock::acquire(Mode mode) {
   }
   auto waiter = kj::newPromiseAndCrossThreadFulfiller<Guard>();
   waiters_.push_back({kj::mv(waiter.fulfiller), mode, Clock::now()});
-#ifdef __SANITIZE_THREAD__
+#ifdef PSD_SANITIZE_THREAD
   // kj hands the guard over inside its shared library, which is not instrumented: the mutex shows the order.
   return waiter.promise.then([this](Guard guard) {
     std::lock_guard hold(mutex_);

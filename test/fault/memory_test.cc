@@ -20,7 +20,7 @@ namespace {
 
 using namespace testing;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(PSD_SANITIZE_ADDRESS) || defined(PSD_SANITIZE_THREAD)
 constexpr bool kSanitized = true;  // memory means little then
 #else
 constexpr bool kSanitized = false;

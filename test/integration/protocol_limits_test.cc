@@ -31,7 +31,7 @@ Asked askAndNeverRead(RawTrainer& trainer) {
   return ask(trainer, 10'000);
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(PSD_SANITIZE_ADDRESS) || defined(PSD_SANITIZE_THREAD)
 constexpr bool kSanitized = true;  // memory means little then
 #else
 constexpr bool kSanitized = false;

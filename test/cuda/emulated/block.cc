@@ -7,10 +7,10 @@
 
 #include "test/cuda/emulated/fail.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(PSD_SANITIZE_ADDRESS)
 #include <sanitizer/asan_interface.h>
 #endif
-#if defined(__SANITIZE_THREAD__)
+#if defined(PSD_SANITIZE_THREAD)
 #include <sanitizer/tsan_interface.h>
 #endif
 
@@ -30,7 +30,7 @@ struct Blocks::Fiber {
   void* stack = nullptr;
   size_t stackBytes = 0;
   bool owned = false;
-#if defined(__SANITIZE_THREAD__)
+#if defined(PSD_SANITIZE_THREAD)
   void* thread = nullptr;
 #endif
 
@@ -41,7 +41,7 @@ struct Blocks::Fiber {
     if (pthread_getattr_np(pthread_self(), &attributes) != 0) fail("no stack is known");
     pthread_attr_getstack(&attributes, &fiber->stack, &fiber->stackBytes);
     pthread_attr_destroy(&attributes);
-#if defined(__SANITIZE_THREAD__)
+#if defined(PSD_SANITIZE_THREAD)
     fiber->thread = __tsan_get_current_fiber();
 #endif
     return fiber;
@@ -58,7 +58,7 @@ struct Blocks::Fiber {
     fiber->context.uc_stack.ss_sp = fiber->stack;
     fiber->context.uc_stack.ss_size = kStackBytes;
     makecontext(&fiber->context, enter, 0);
-#if defined(__SANITIZE_THREAD__)
+#if defined(PSD_SANITIZE_THREAD)
     fiber->thread = __tsan_create_fiber(0);
 #endif
     return fiber;
@@ -66,10 +66,10 @@ struct Blocks::Fiber {
 
   ~Fiber() {
     if (!owned) return;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(PSD_SANITIZE_ADDRESS)
     __asan_unpoison_memory_region(stack, kStackBytes);  // its frames are left, not returned from
 #endif
-#if defined(__SANITIZE_THREAD__)
+#if defined(PSD_SANITIZE_THREAD)
     __tsan_destroy_fiber(thread);
 #endif
     munmap(stack, kStackBytes);
@@ -114,7 +114,7 @@ void Blocks::makeFibers() {
 
 /// Of all fibers but the first: one kernel after the other.
 void Blocks::enter() {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(PSD_SANITIZE_ADDRESS)
   __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
 #endif
   Blocks& self = *running;
@@ -130,15 +130,15 @@ void Blocks::switchTo(uint32_t thread) {
   Fiber& to = *fibers_[thread];
   current_ = thread;
   threadIdx.x = thread;
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(PSD_SANITIZE_ADDRESS)
   void* frames = nullptr;
   __sanitizer_start_switch_fiber(&frames, to.stack, to.stackBytes);
 #endif
-#if defined(__SANITIZE_THREAD__)
+#if defined(PSD_SANITIZE_THREAD)
   __tsan_switch_to_fiber(to.thread, 0);
 #endif
   if (swapcontext(&from.context, &to.context) != 0) fail("no switch to another thread of the block");
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(PSD_SANITIZE_ADDRESS)
   __sanitizer_finish_switch_fiber(frames, nullptr, nullptr);
 #endif
 }

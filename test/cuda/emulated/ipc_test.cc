@@ -36,7 +36,7 @@ constexpr unsigned kFlags = cudaIpcMemLazyEnablePeerAccess;
 /// As must(): the call gives the error.
 void must(cudaError_t error, cudaError_t expected, Here here = Here::current()) {
   if (error == expected) return;
-  std::fprintf(stderr, "%s:%u: %s\n", here.file_name(), here.line(), cudaGetErrorName(error));
+  std::fprintf(stderr, "%s:%d: %s\n", here.file, here.line, cudaGetErrorName(error));
   _exit(1);
 }
 

@@ -1,6 +1,7 @@
 #include "common/text/quantity.h"
 
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "test/support/catch.h"
@@ -23,6 +24,7 @@ TEST_CASE("durations for people, in the unit that fits") {
       {7800, "2 h 10 min"}, {-1, "0 s"},          {3599.7, "1 h 0 min"},
   };
   for (const auto& [seconds, text] : durations) CHECK(durationText(seconds) == text);
+  CHECK(durationText(std::numeric_limits<double>::quiet_NaN()) == "0 s");
   CHECK(durationText(std::chrono::milliseconds(2000)) == "2.0 s");
   CHECK(durationText(std::chrono::minutes(1)) == "1 min 0 s");
 }

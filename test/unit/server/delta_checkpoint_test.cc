@@ -103,7 +103,7 @@ void step(ParameterStore& store, Random& random, uint64_t ids, size_t count, boo
     const UpdateScalars scalars =
         live ? shard.scalars(shard.beginUpdate()) : shard.scalars(shard.beginUpdateAlone());
     const Version version{live ? shard.version().value : scalars.number};
-    shard.turnover().evictDue(scalars.number, part.rows);
+    static_cast<void>(shard.turnover().evictDue(scalars.number, part.rows));
     auto prepared = shard.turnover().prepare(part, version);
     if (!prepared.ok()) std::abort();  // several threads may be here, and Catch2's macros are for one
     shard.update(*prepared, {}, scalars, version);

@@ -141,7 +141,7 @@ TEST_CASE("a plan of who knew nothing of the one that is gone is newer than that
 
 TEST_CASE("an answer from before the loss of a plan says nothing after it") {
   Pair pair;
-  const PlanView made = pair.swapped(pair.one, 0, {0, 1, kOne, {}}).plan;
+  pair.swapped(pair.one, 0, {0, 1, kOne, {}});
   pair.one.engine.holdAnswers();
   auto late = pair.one.plan.read();
   pair.all.erase(kKey);

@@ -7,7 +7,7 @@
 
 namespace psd::client_connect_test {
 
-#ifndef __SANITIZE_ADDRESS__
+#ifndef PSD_SANITIZE_ADDRESS
 // UndefinedBehaviorSanitizer itself opens pipes to look at objects, and takes them for broken where it
 // cannot.
 TEST_CASE("a client that gets no descriptors says so") {
