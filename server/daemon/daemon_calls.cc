@@ -80,13 +80,15 @@ Result<std::string> roleAt(const Address& address, const DaemonCall& call) {
 
 Result<Address> servingOf(const DaemonCall& call) {
   std::vector<std::string> reasons;
+  ErrorCode code = ErrorCode::unavailable;
   for (const std::string& server : call.servers) {
     PSD_ASSIGN_OR_RETURN(const Address address, parseAddress(server));
     const Result<std::string> role = roleAt(address, call);
     if (role.ok() && *role == "primary") return address;
+    if (!role.ok() && role.error().code == ErrorCode::deadlineExceeded) code = ErrorCode::deadlineExceeded;
     reasons.push_back(role.ok() ? server + ": " + *role : role.message());
   }
-  return Error{ErrorCode::unavailable, joined(reasons, "; ")};
+  return Error{code, joined(reasons, "; ")};
 }
 
 Result<std::vector<Address>> servingAll(const DaemonCall& call) {

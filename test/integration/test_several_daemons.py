@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 
 from processes import PSD, WAIT_S, ProcessTest, main, safetensors, trained_samples, until
@@ -143,6 +144,8 @@ class SeveralDaemons(ProcessTest):
 
     def test_where_one_does_not_answer_nothing_changes(self):
         daemons = self.several(policy="locked")
+        daemons[1].signal(signal.SIGSTOP)
+        self.psd("set", "optimizer.lr=0.5", "--server", daemons[0].address, "--timeout", 0.5, status=3)
         daemons[1].kill()
         complaint = self.psd("set", "optimizer.lr=0.5", "--server", daemons[0].address, status=1)
         self.assertIn("daemon 1 of 2 does not answer, so nothing was done: ", complaint)
