@@ -32,6 +32,18 @@ std::string rulesOf(const Manifest& manifest) {
   return joined(rules, ", ");
 }
 
+/// An Error where a checkpoint is of another model, or of another partition, than the newest one of its
+/// folder, by which the partitions were put together.
+Status checkSameModel(const Checkpoint& named, const Checkpoint& newest) {
+  const ModelSpec &one = named.manifest.model, &other = newest.manifest.model;
+  if (one.name == other.name && one.signature() == other.signature()) return {};
+  const std::string why = one.name != other.name
+                              ? fmt::format("'{}' and '{}'", printable(one.name), printable(other.name))
+                              : describeDifference(one, "the first", other, "the second");
+  return wrong(fmt::format("{}, of the whole model, and {} are of different models: {}",
+                           quotedPath(named.path), quotedPath(newest.path), why));
+}
+
 /// How far the pushes of a rank go in the shards: the newest step that all have, and the newest that any has.
 struct Reach {
   Step least{std::numeric_limits<uint64_t>::max()}, most;
@@ -63,7 +75,9 @@ Status SavedPartitions::takeWhole() {
       return {ErrorCode::io, fmt::format("{} is not there, or another one than {} names of the whole model",
                                          quotedPath(path), quotedPath(lead))};
     }
-    PSD_ASSIGN_OR_RETURN(part.checkpoint, openCheckpoint(*env_, path));
+    PSD_ASSIGN_OR_RETURN(Checkpoint named, openCheckpoint(*env_, path));
+    PSD_RETURN_IF_ERROR(checkSameModel(named, part.checkpoint));
+    part.checkpoint = std::move(named);
     part.logged = false;
   }
   return checkRules();

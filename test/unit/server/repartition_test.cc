@@ -11,6 +11,7 @@
 #include "common/types/row_hash.h"
 #include "server/checkpoint/replay.h"
 #include "server/checkpoint/store_at_rest.h"
+#include "server/checkpoint/whole.h"
 #include "test/unit/server/daemon_life.h"
 
 namespace psd::repartition_test {
@@ -86,8 +87,9 @@ std::vector<std::string> save(Env& env, const std::vector<Part>& parts,
   return folders;
 }
 
-Result<Repartitioned> divide(Env& env, const std::vector<std::string>& folders, uint32_t daemons) {
-  PSD_ASSIGN_OR_RETURN(SavedPartitions saved, SavedPartitions::take(env, folders));
+Result<Repartitioned> divide(Env& env, const std::vector<std::string>& folders, uint32_t daemons,
+                             bool together = false) {
+  PSD_ASSIGN_OR_RETURN(SavedPartitions saved, SavedPartitions::take(env, folders, together));
   return repartition(env, saved, daemons, "/new");
 }
 
@@ -307,3 +309,30 @@ TEST_CASE("folders of different runs are not put together") {
 
 }  // namespace
 }  // namespace psd::repartition_test
+TEST_CASE("what is named of the whole model is of the model and the partition that the folder is of") {
+  MemoryEnv env;
+  ModelSpec model = kModel;
+  model.tensors.front().shape = {16, 40};
+  const std::vector<Part> parts = partsOf(2), others = partsOf(2, kAdam, model);
+  const auto folders = save(env, parts);
+  WholeCheckpoint whole{"then", {{7, 0, 0}, {3, 0, 0}}, {}};
+  const auto named = [&](ParameterStore& store) {
+    const std::string path = checkpointPath(folders[1], 3);
+    if (env.exists(path).value()) env.vanish(path);
+    PSD_REQUIRE_OK(
+        saveAtRest(env, folders[1], 3, store, manifestOf(store).groups, Consistency::perShard, {}));
+    for (size_t i = 0; i < folders.size(); i++) {
+      whole.parts[i].crc = manifestCrc(env, checkpointPath(folders[i], whole.parts[i].number)).value();
+    }
+    PSD_REQUIRE_OK(writeWhole(env, folders[0], whole));
+    return divide(env, folders, 3, true);
+  };
+  const Status other = named(*others[1].store).status();
+  CHECK(other.error().code == ErrorCode::invalidArgument);
+  CHECK(other.message().find("'/saved-1/checkpoint-0000000003', of the whole model, and "
+                             "'/saved-1/checkpoint-0000000007' are of different models: tensor") == 0);
+  CHECK(named(*parts[0].store).message().find("the first is partition 0 of 2") != std::string::npos);
+  CHECK_FALSE(env.exists("/new").value());
+  PSD_REQUIRE_OK(named(*parts[1].store));
+}
+
