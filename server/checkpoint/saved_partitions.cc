@@ -204,8 +204,8 @@ void SavedPartitions::noteUnevenPushes(Outcome& outcome) const {
   std::map<Rank, Reach> reaches;
   const auto eachRange = [this](const auto& visit) {
     for (const SavedPartition& part : parts_) {
-      for (const ManifestShard& shard : part.checkpoint.manifest.shards) {
-        for (const PushedRange& range : shard.pushed.ranges()) visit(range);
+      for (const ManifestBlock* block : blocksOf(part.checkpoint.manifest)) {
+        for (const PushedRange& range : block->pushed.ranges()) visit(range);
       }
     }
   };

@@ -42,8 +42,9 @@ std::vector<Part> partsOf(uint32_t daemons, const std::string& optimizer = kAdam
   return parts;
 }
 
-/// One step of training, with gradients by the places in the whole model and by the ids of rows.
-void train(const Part& part, Step step) {
+/// One step of training, with gradients by the places in the whole model and by the ids of rows. `rowsStep`:
+/// the step that the row shards take it for.
+void train(const Part& part, Step step, std::optional<Step> rowsStep = {}) {
   ParameterStore& store = *part.store;
   for (size_t i = 0; i < store.shardCount(); i++) {
     std::vector<float> gradient(store.shard(i).range().count);
@@ -66,8 +67,10 @@ void train(const Part& part, Step step) {
     }
     const RowRun run{0, static_cast<uint32_t>(ids.size())};
     const uint64_t number = shard.beginUpdateAlone();
-    PSD_REQUIRE_OK(shard.update({{{&run, 1}, ids}, gradients, nullptr}, {}, shard.scalars(number)));
-    shard.endUpdate();
+    const UpdateScalars scalars = shard.scalars(number);
+    PSD_REQUIRE_OK(shard.update({{{&run, 1}, ids}, gradients, nullptr}, {}, scalars));
+    const UpdateSource source{Rank{3}, 32, 11, rowsStep.value_or(step), shard.version(), 0};
+    shard.endUpdate({scalars, gradients, {&source, 1}});
   }
 }
 
@@ -259,6 +262,7 @@ TEST_CASE("what daemons know of trainers differently is told") {
   train(parts[0], Step{1});
   train(parts[0], Step{2});
   train(parts[1], Step{1});
+  if (GENERATE(false, true)) train(parts[1], Step{2}, Step{1});  // its rows alone lack a push
   const auto folders = save(env, parts);
   PSD_REQUIRE_OK(writeDeparted(env, folders[0], {3, {Rank{0}, Rank{2}}}));
   PSD_REQUIRE_OK(writeDeparted(env, folders[1], {3, {Rank{2}, Rank{1}}}));
@@ -307,8 +311,6 @@ TEST_CASE("folders of different runs are not put together") {
         "sgd");
 }
 
-}  // namespace
-}  // namespace psd::repartition_test
 TEST_CASE("what is named of the whole model is of the model and the partition that the folder is of") {
   MemoryEnv env;
   ModelSpec model = kModel;
@@ -336,3 +338,5 @@ TEST_CASE("what is named of the whole model is of the model and the partition th
   PSD_REQUIRE_OK(named(*parts[1].store));
 }
 
+}  // namespace
+}  // namespace psd::repartition_test
