@@ -369,12 +369,15 @@ Status Durability::keepWhole(const WholeCheckpoint& whole) {
   const CheckpointName& part = whole.parts[own.index];
   const std::string path = checkpointPath(config_.path, part.number);
   const bool there = std::ranges::binary_search(numbers, part.number);
-  const auto crc = there ? manifestCrc(env_, path) : Result<uint32_t>(0);
-  PSD_RETURN_IF_ERROR(crc.status());
-  if (!there || *crc != part.crc) {
+  if (!there) {
     return {ErrorCode::unavailable,
             fmt::format("checkpoint {} is not there any more; a larger durability.keep keeps it longer",
                         part.number)};
+  }
+  PSD_ASSIGN_OR_RETURN(const uint32_t crc, manifestCrc(env_, path));
+  if (crc != part.crc) {
+    return {ErrorCode::unavailable,
+            fmt::format("checkpoint {} is another one than that which is named", part.number)};
   }
   PSD_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(env_, path));
   if (manifest.logSegment != 0) return bad("with durability.type log a daemon goes on from the log's end");

@@ -93,7 +93,8 @@ TEST_CASE("what is no part of a checkpoint of the whole is not named as one") {
         "checkpoint 1 is not there any more; a larger durability.keep keeps it longer");
   CheckpointName other = daemon.take();
   other.crc++;
-  CHECK_FALSE(daemon.durability->keepWhole({"then", {other, other}, {}}).ok());
+  CHECK(daemon.durability->keepWhole({"then", {other, other}, {}}).message() ==
+        "checkpoint 3 is another one than that which is named");
   CHECK(daemon.durability->keepWhole({"then", {other}, {}}).message() ==
         "the checkpoint of the whole has 1 parts, and this daemon is of 2");
   CHECK_FALSE(daemon.durability->newestPart()->whole.has_value());
