@@ -72,7 +72,8 @@ Status HttpSide::start() {
 std::vector<std::string> HttpSide::places() const {
   std::vector<std::string> places;
   for (const ListenSockets& bound : sockets_) {
-    const Address& address = bound.address();
+    Address address = bound.address();
+    address.multipath = false;  // a browser's URL has no such thing
     const std::string text = address.toString();
     const char* const scheme = address.tls ? "https" : "http";
     places.push_back(address.kind == Address::Kind::tcp ? scheme + text.substr(text.find(':')) + "/" : text);

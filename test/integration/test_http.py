@@ -481,6 +481,11 @@ class AddressTest(HttpTest):
         page = urllib.parse.urlsplit(daemon.page)
         self.assertEqual(self.ask(page, "GET", "/healthz")[0], 200)
 
+    def test_several_networks_are_no_part_of_a_url(self):
+        daemon = self.daemon("--http", f"{ADDRESS}?multipath")
+        self.assertRegex(daemon.pages[0], r"^http://127\.0\.0\.1:\d+/$")
+        self.assertEqual(self.ask(urllib.parse.urlsplit(daemon.page), "GET", "/healthz")[0], 200)
+
     def test_tls_wants_a_certificate_and_beyond_this_machine_to_know_who_comes(self):
         self.assert_fails(self.start_psd("--http", "tls://localhost:0"), "http.listen[0]", "tls:// needs `tls`")
         files = '{"certificate":"server.pem","key":"server.key"}'
