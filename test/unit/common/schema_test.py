@@ -289,6 +289,18 @@ class SchemaTest(unittest.TestCase):
                 listed = ", ".join(f'"{choice}"' for choice in schema["enum"])
                 self.assertIn(f"{dotted(path)}: must be one of {listed}, not", error)
 
+    def test_codecs_are_equal(self):
+        for direction in ("push", "pull"):
+            schema = SCHEMA["properties"]["codecs"]["properties"][direction]["properties"]
+            _, error = check({"codecs": {direction: {"allowed": ["no such codec"]}}})
+            known = re.search(r"must be one of (.+), not", error)[1].split(", ")
+            self.assertEqual(known, schema["allowed"]["items"]["enum"])
+            for name in known:
+                with self.subTest(direction=direction, codec=name):
+                    document = {"codecs": {direction: {"default": name}}}
+                    VALIDATOR.validate(document)
+                    self.effective(document)
+
     def test_every_key_is_documented(self):
         page = (CONFIGS.parent / "docs" / "configuration.md").read_text()
         for key in declared(SCHEMA):
