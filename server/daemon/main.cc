@@ -1,4 +1,5 @@
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -419,3 +420,4 @@ int main(int argc, char** argv) {
   const int status = run(argc, argv);
   return status == 0 ? report(psd::finishOutput()) : status;
 }
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the write

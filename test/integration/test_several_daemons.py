@@ -1,6 +1,7 @@
 """Several daemons that serve one model, as users and operators meet them: psd-trainer, and the commands that go to all."""
 
 import json
+import resource
 import shutil
 import signal
 import subprocess
@@ -275,6 +276,11 @@ class SeveralDaemons(ProcessTest):
         self.assert_fails(self.repartition(zero, one, *three), "no checkpoint in ")
 
     def test_wrong_configurations(self):
+        limited = subprocess.run([PSD, "repartition", *map(str, (zero, one, *three))], capture_output=True, text=True, timeout=WAIT_S, check=False,
+                                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (256, 256)))
+        self.assertEqual(limited.returncode, 1, limited.stderr)
+        self.assertIn("File too large", limited.stderr)
+        self.assertFalse((self.folder / "new").exists())
         two = '["tcp://a:1","tcp://b:1"]'
         wrong = (
             (("daemons=[\"tcp://a:1\",\"tcp://a:1\"]", "index=0"), "daemons[1]: tcp://a:1 is daemon 0 already"),
