@@ -1,7 +1,9 @@
 #include "server/daemon/repartition_command.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <set>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -19,12 +21,27 @@ std::string withoutLastSlash(std::string path) {
   return path;
 }
 
-Status checkFolders(Env& env, const std::vector<std::string>& folders) {
+/// A path without links, "." and "..", as far as it is there.
+std::string plainPath(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path plain =
+      std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
+  return error ? path : withoutLastSlash(plain.string());
+}
+
+/// `to`: where the new folders are to be.
+Status checkFolders(Env& env, const std::vector<std::string>& folders, const std::string& to) {
   std::set<std::string> seen;
   for (const std::string& folder : folders) {
     PSD_RETURN_IF_ERROR(checkDurabilityPath(env, folder));
-    if (!seen.insert(folder).second) {
+    const std::string plain = plainPath(folder);
+    if (!seen.insert(plain).second) {
       return {ErrorCode::invalidArgument, quotedPath(folder) + " is given twice"};
+    }
+    if ((plainPath(to) + "/").starts_with(plain + "/")) {
+      return {ErrorCode::invalidArgument,
+              fmt::format("--to: {} is in {}, which a daemon of now has; expected a new folder elsewhere",
+                          quotedPath(to), quotedPath(folder))};
     }
   }
   return {};
@@ -54,7 +71,7 @@ Status repartitionFolders(Env& env, std::vector<std::string> folders, uint32_t d
   if (const std::string name = nameIn(to); name.empty() || name == "." || name == "..") {
     return {ErrorCode::invalidArgument, "--to: expected the name of a new folder"};
   }
-  PSD_RETURN_IF_ERROR(checkFolders(env, folders));
+  PSD_RETURN_IF_ERROR(checkFolders(env, folders, to));
   PSD_ASSIGN_OR_RETURN(SavedPartitions saved, SavedPartitions::take(env, folders, together));
   std::vector<std::string> found;
   for (const SavedPartition& part : saved.parts()) found.push_back(describe(part));

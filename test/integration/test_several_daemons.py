@@ -239,6 +239,7 @@ class SeveralDaemons(ProcessTest):
         (full := self.folder / "full").mkdir()
         (file := full / "a-file").touch()
         (empty := self.folder / "empty").mkdir()
+        (link := self.folder / "link").symlink_to(zero)
         checkpoint = next(zero.glob("checkpoint-*"))
         three = ("--daemons", 3, "--to", self.folder / "new")
         wrong = (
@@ -246,6 +247,10 @@ class SeveralDaemons(ProcessTest):
             ((one, *three), "the folder of partition 0 of 2 is missing"),
             ((zero, one, zero, *three), f"'{zero}' is given twice"),
             ((zero, f"{zero}/", *three), f"'{zero}' is given twice"),
+            ((zero, f"{zero}/../{zero.name}", *three), "is given twice"),
+            ((zero, link, *three), f"'{link}' is given twice"),
+            ((zero, one, "--daemons", 3, "--to", zero / "new"), f"'{zero}/new' is in '{zero}'"),
+            ((zero, one, "--daemons", 3, "--to", link / "new"), f"'{link}/new' is in '{zero}'"),
             ((zero, one, copy, *three), f"'{zero}' and '{copy}' are both of partition 0 of 2"),
             ((zero, self.folder / "alone", *three), "is of partition 0 of 2, and ", " of the whole model: they are not of one run"),
             ((zero, one, "--daemons", 2, "--to", empty), "the folders are of 2 daemons already"),
