@@ -61,6 +61,31 @@ struct ConfigFlags {
   }
 };
 
+/// What the daemon itself is told.
+struct ServeFlags : ConfigFlags {
+  std::vector<std::string> http;
+  std::string portFile;
+
+  explicit ServeFlags(CLI::App& app) {
+    app.add_option("--config", file, "Configuration file (JSON, comments allowed)")->type_name("FILE");
+    addTo(app);
+    app.add_option("--http", http,
+                   std::string("Show a page and answer programs over HTTP; without an address on ") +
+                       psd::kDefaultHttpAddress)
+        ->type_name("[ADDRESS]")
+        ->expected(0, 1);
+    app.add_option("--port-file", portFile, "Write the TCP port here once the daemon can be reached")
+        ->type_name("FILE");
+  }
+
+  /// To be called once the command line is read.
+  void settle(const CLI::App& app) {
+    if (app.count("--http") == 0) return;
+    const bool named = !http.empty() && !http.front().empty();
+    overrides.http = named ? http.front() : psd::kDefaultHttpAddress;
+  }
+};
+
 /// What `psd export`, `psd inspect` and `psd replay` are told.
 struct FileFlags {
   CLI::App *exporting, *inspecting, *replaying;
@@ -346,19 +371,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(0, 1);
   app.footer(kExamples);
 
-  ConfigFlags serve;
-  std::vector<std::string> http;
-  std::string portFile;
-  app.add_option("--config", serve.file, "Configuration file (JSON, comments allowed)")->type_name("FILE");
-  serve.addTo(app);
-  app.add_option("--http", http,
-                 std::string("Show a page and answer programs over HTTP; without an address on ") +
-                     psd::kDefaultHttpAddress)
-      ->type_name("[ADDRESS]")
-      ->expected(0, 1);
-  app.add_option("--port-file", portFile, "Write the TCP port here once the daemon can be reached")
-      ->type_name("FILE");
-
+  ServeFlags serve(app);
   ConfigFlags check;
   CLI::App* checkCommand =
       app.add_subcommand("check", "Validate a configuration and print it with all defaults");
@@ -386,10 +399,7 @@ int run(int argc, char** argv) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return report(psd::usageError(error, app));
   }
-  if (app.count("--http") > 0) {
-    const bool named = !http.empty() && !http.front().empty();
-    serve.overrides.http = named ? http.front() : psd::kDefaultHttpAddress;
-  }
+  serve.settle(app);
   if (const psd::Status placed = psd::checkOptionsPlaced(app); !placed.ok()) return report(placed);
 
   if (auto text = texts.run()) {
@@ -411,13 +421,13 @@ int run(int argc, char** argv) {
     return 0;
   }
   return report(psd::runDaemon(
-      *loaded, [&] { return reread(*env, serve); }, portFile, *env));
+      *loaded, [&] { return reread(*env, serve); }, serve.portFile, *env));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the write
   const int status = run(argc, argv);
   return status == 0 ? report(psd::finishOutput()) : status;
 }
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the write
