@@ -109,6 +109,7 @@ kj::Promise<void> GroupMember::keepTicking() {
 }
 
 void GroupMember::tick() {
+  if (runOver_) return;
   listenToFollower();
   if (const uint64_t heard = *heardMs_; std::exchange(heardTold_, heard) != heard) {
     happen([&](TimePoint time) { return state_.primaryHeard(time); });

@@ -168,6 +168,7 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   std::optional<Continued> continued_;
   bool begunAnew_ = false;
   bool leaving_ = false;
+  bool runOver_ = false;  // of the primary that this daemon follows: nobody takes its place
   uint64_t serving_ = 0;
 
   // As primary.

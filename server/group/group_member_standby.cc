@@ -63,9 +63,10 @@ void GroupMember::dial(bool onlyToLook) {
 }
 
 void GroupMember::endWithRun(const std::string& reason) {
-  leaving_ = true;
-  if (copy_) copy_->end();  // or it would write down once more who was done, after that is forgotten
-  host_.endWithPrimary(reason);
+  leaving_ = runOver_ = true;
+  // Or it would write down once more who was done, after that is forgotten.
+  kj::Promise<void> copied = copy_ ? copy_->end() : kj::READY_NOW;
+  tasks_.add(copied.then([this, reason] { host_.endWithPrimary(reason); }));
 }
 
 void GroupMember::caughtUp() {

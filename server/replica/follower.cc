@@ -215,6 +215,8 @@ void Follower::run(kj::WaitScope& scope) {
   auto waiters = std::exchange(roomWaiters_, {});
   for (auto& [number, waiter] : keptWaiters_) waiters.push_back(kj::mv(waiter));
   keptWaiters_.clear();
+  for (Fulfiller& waiter : std::exchange(endWaiters_, {})) waiters.push_back(kj::mv(waiter));
+  ended_ = true;
   auto image = std::exchange(imageWaiter_, {});
   const Status status = status_;
   hold.unlock();
@@ -233,6 +235,7 @@ Status Follower::restore(const std::string& path, kj::WaitScope& scope) {
   replayer_ = std::make_unique<Replayer>(*place.store, std::nullopt, &*samples_);
   if (!disk_) return {};
   replayer_->lockWith(scope, disk_->groupLocks());
+  PSD_RETURN_IF_ERROR(progress().status());  // meanwhile it may have been given up
   return disk_->begin();
 }
 
@@ -290,9 +293,13 @@ void Follower::fail(const Status& status) {
 
 void Follower::leave() { fail({ErrorCode::shuttingDown, "the standby is about to end"}); }
 
-void Follower::end() {
+kj::Promise<void> Follower::end() {
   fail({ErrorCode::shuttingDown, "the run is over"});
-  if (thread_.joinable()) thread_.join();
+  const std::lock_guard hold(mutex_);
+  if (ended_) return kj::READY_NOW;
+  auto waiter = kj::newPromiseAndCrossThreadFulfiller<void>();
+  endWaiters_.push_back(kj::mv(waiter.fulfiller));
+  return kj::mv(waiter.promise);
 }
 
 Result<Followed> Follower::finish() {

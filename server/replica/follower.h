@@ -73,8 +73,8 @@ class Follower final {
 
   /// Nothing more is taken: the primary is told that this standby is about to end.
   void leave();
-  /// The run is over: nothing more is taken, applied or written to the disk. Blocks.
-  void end();
+  /// The run is over: nothing more is taken. Resolves once nothing more is applied, or written to the disk.
+  kj::Promise<void> end();
   /// Applies what is held; nothing more is taken. Blocks. An Error: the copy is of no use.
   Result<Followed> finish();
 
@@ -114,7 +114,7 @@ class Follower final {
   Bytes partial_;  // the caller's: what came of a record that is not whole
 
   mutable std::mutex mutex_;  // guards what follows
-  std::condition_variable wake_, done_;
+  std::condition_variable wake_;
   std::string imagePath_;
   std::optional<StatusFulfiller> imageWaiter_;
   bool restored_ = false;
@@ -124,7 +124,8 @@ class Follower final {
   uint64_t held_ = 0, applied_ = 0, kept_ = 0;  // first records that are not here, applied, on the disk
   std::vector<Fulfiller> roomWaiters_;
   std::vector<std::pair<uint64_t, Fulfiller>> keptWaiters_;  // for the disk to have all below
-  bool ending_ = false;
+  std::vector<Fulfiller> endWaiters_;
+  bool ending_ = false, ended_ = false;  // ended: the thread does nothing more
   Status status_;
 
   std::thread thread_;  // last: it uses all of the above

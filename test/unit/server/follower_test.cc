@@ -1,11 +1,16 @@
 #include "server/replica/follower.h"
 
+#include <atomic>
 #include <cstring>
+#include <span>
+#include <thread>
 #include <vector>
 
 #include "server/checkpoint/log_format.h"
+#include "server/checkpoint/store_at_rest.h"
 #include "test/support/catch.h"
 #include "test/support/event_loop.h"
+#include "test/unit/server/daemon_life.h"
 
 namespace psd::follower_test {
 namespace {
@@ -56,6 +61,32 @@ TEST_CASE("what a follower could not do with what came stays what is said of it"
   const auto progress = follower.progress();
   REQUIRE_FALSE(progress.ok());
   CHECK(loop.wait(follower.records(record(1, 64))).message() == progress.message());
+}
+
+TEST_CASE("a follower that is restoring a model when the run ends holds up nobody") {
+  testing::TestLoop loop;
+  testing::MemoryEnv disk;
+  const auto store = testing::makeStore(2, testing::kCounting);
+  PSD_REQUIRE_OK(saveAtRest(disk, "/saved", 1, *store, describeStore(*store, {"locked"}).groups,
+                            Consistency::perShard, {}));
+  std::atomic<bool> restoring{false}, restored{false};
+  Follower follower(ReplicationConfig{}, [&](Env&, const Checkpoint&) -> Result<CopyPlace> {
+    restoring = true;
+    while (!restored) std::this_thread::yield();
+    return CopyPlace{store.get(), nullptr};
+  });
+  for (const auto& [path, text] : disk.files()) {
+    const auto bytes = std::as_bytes(std::span(text));
+    PSD_REQUIRE_OK(follower.image({path, "", {bytes.begin(), bytes.end()}}));
+  }
+  auto image = follower.imageDone(checkpointPath("/saved", 1));
+  REQUIRE(loop.until([&] { return restoring.load(); }));
+  auto ended = follower.end();
+  CHECK_FALSE(loop.resolved(ended));
+  restored = true;
+  loop.wait(kj::mv(ended));
+  loop.wait(follower.end());
+  CHECK(follower.finish().message() == "the run is over");
 }
 
 }  // namespace
