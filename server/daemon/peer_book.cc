@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include <pthread.h>
@@ -114,10 +115,14 @@ std::vector<DaemonRow> PeerBook::look(const std::vector<Peers>& peers) {
   const auto work = [&] {
     for (size_t i = next++; i < peers.size() && !ends(); i = next++) found[i] = lookAt(peers[i]);
   };
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < std::min(kAtOnceMax, peers.size()); i++) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
+  {
+    std::vector<std::jthread> helpers;
+    try {
+      for (size_t i = 1; i < std::min(kAtOnceMax, peers.size()); i++) helpers.emplace_back(work);
+    } catch (const std::system_error&) {  // the system has no more threads: those that it had ask all
+    }
+    work();
+  }
   std::vector<DaemonRow> rows;
   for (std::vector<DaemonRow>& some : found) std::ranges::move(some, std::back_inserter(rows));
   std::ranges::stable_sort(rows, before);

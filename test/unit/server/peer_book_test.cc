@@ -3,7 +3,10 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <system_error>
 #include <thread>
+
+#include <pthread.h>
 
 #include "common/config/json_file.h"
 #include "server/status/status_json.h"
@@ -116,6 +119,41 @@ TEST_CASE("while they are asked for the first time they are rows of which nothin
   CHECK(rows[0].why == "it is being asked");
   loop.wait(kj::mv(looked));
   CHECK(book.rows(peers).at(0).why == "gone");
+}
+
+/// While it is there the system has no memory for the stack of another thread, and so no thread.
+class NoMoreThreads {
+ public:
+  NoMoreThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t none = before_;
+    pthread_attr_setstacksize(&none, size_t{1} << 50);
+    pthread_setattr_default_np(&none);
+  }
+  ~NoMoreThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+
+ private:
+  pthread_attr_t before_{};
+};
+
+TEST_CASE("where the system has no more threads one asks them all") {
+  TestLoop loop;
+  Daemons daemons;
+  PeerBook book(Credentials(), daemons.ask());
+  std::vector<Peers> peers;
+  for (uint32_t i = 0; i < 3; i++) {
+    const std::string address = "tcp://daemon-" + std::to_string(i) + ":1";
+    daemons.there[address] = statusOf(i + 1);
+    peers.push_back({.partition = i, .addresses = {at(address)}});
+  }
+  const NoMoreThreads limited;
+  CHECK_THROWS_AS(std::thread([] {}), std::system_error);
+  const auto rows = looked(loop, book, peers);
+  REQUIRE(rows.size() == 3);
+  for (const DaemonRow& row : rows) CHECK(row.answers);
 }
 
 TEST_CASE("a token is not shown where others could read it") {
