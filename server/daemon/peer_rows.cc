@@ -1,9 +1,17 @@
 #include "server/daemon/peer_rows.h"
 
+#include <arpa/inet.h>
+
 namespace psd {
 namespace {
 
-constexpr const char* kAnyHost = "*";
+/// Whether a daemon that listens there does so on all its interfaces.
+bool isAnyHost(const std::string& host) {
+  in_addr v4{};
+  in6_addr v6{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return v4.s_addr == INADDR_ANY;
+  return host == "*" || (inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_UNSPECIFIED(&v6));
+}
 
 bool isWeb(const std::string& page) { return page.starts_with("http://") || page.starts_with("https://"); }
 
@@ -60,7 +68,7 @@ std::string pageFor(const std::vector<std::string>& pages, const Address& addres
       if (own.empty()) own = page;
       continue;
     }
-    if (place->host != kAnyHost) return page;
+    if (!isAnyHost(place->host)) return page;
     if (address.kind != Address::Kind::tcp) continue;
     const std::string scheme = page.substr(0, page.find("://") + 3);
     return scheme + inUrl(address.host) + ":" + std::to_string(place->port) + "/";

@@ -184,6 +184,8 @@ TEST_CASE("the page that is linked is one that can be reached where the daemon c
   CHECK(pageFor({"http://localhost:5580/"}, here) == "http://localhost:5580/");
   CHECK(pageFor({"http://localhost:5580/"}, there).empty());
   CHECK(pageFor({"http://localhost:5580/", "https://*:5581/"}, there) == "https://node-2:5581/");
+  CHECK(pageFor({"http://0.0.0.0:5581/"}, there) == "http://node-2:5581/");
+  CHECK(pageFor({"http://[::]:5581/"}, there) == "http://node-2:5581/");
   CHECK(pageFor({"https://*:5581/"}, six) == "https://[fd00::2]:5581/");
   CHECK(pageFor({"https://node-2:5581/"}, here) == "https://node-2:5581/");
   CHECK(pageFor({"unix:///run/http", "javascript:alert(1)"}, here).empty());
