@@ -29,7 +29,7 @@ Overview::Overview(const Server& server, kj::Timer& timer, Result<Credentials> c
         return fetchStatusJson(address, kAnswerTime, shown);
       }) {}
 
-std::vector<PeerBook::Peers> Overview::peers() const {
+std::vector<PeerBook::Peers> Overview::peers() {
   const DaemonsConfig& daemons = server_.loaded().config.daemons;
   const GroupMember* const group = server_.group();
   const std::vector<Address> own = server_.addresses();
@@ -45,7 +45,9 @@ std::vector<PeerBook::Peers> Overview::peers() const {
       if (!known && std::ranges::find(own, address) == own.end()) pair.addresses.push_back(address);
     }
   };
-  add(group->others());
+  // Who is away is not in the plan any more, and shown until another one takes its place.
+  if (std::vector<Address> others = group->others(); !others.empty()) pair_ = std::move(others);
+  add(pair_);
   if (daemons.several()) add(daemons.addresses[daemons.index]);
   peers.push_back(std::move(pair));
   return peers;

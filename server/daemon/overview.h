@@ -26,10 +26,11 @@ class Overview {
  private:
   Overview(const Server& server, kj::Timer& timer, Result<Credentials> credentials);
   /// Who the others may be, by partition.
-  std::vector<PeerBook::Peers> peers() const;
+  std::vector<PeerBook::Peers> peers();
 
   const Server& server_;
   kj::Timer& timer_;
+  std::vector<Address> pair_;  // where the other one of the pair is, or was last
   GradientRate rate_;
   PeerBook book_;
 };

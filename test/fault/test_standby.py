@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """A daemon and its standby as processes with a real etcd: killed, stopped for a while, restarted, handed over."""
 
+import json
 import os
 import signal
 import unittest
+import urllib.request
 
 import counting_pairs
 import etcd
@@ -289,6 +291,20 @@ class Standby(counting_pairs.CountingPairs):
         again = self.one(listen=standby.address, durability=saved[1])
         self.until_primary(again, 3)
         self.check_counts(again)
+
+    def test_the_page_shows_a_standby_that_is_away(self):
+        primary, standby = self.pair(http={"listen": ["tcp://127.0.0.1:0"]})
+        self.assert_ends(self.counting((primary, standby), pushes=1))
+        primary.until_in_sync()
+
+        def others():
+            with urllib.request.urlopen(f"{primary.page}/api/daemons.json", timeout=processes.WAIT_S) as answer:
+                return [(row["answers"], row["role"]) for row in json.load(answer)["daemons"] if not row["here"]]
+
+        self.assertEqual(others(), [(True, "standby")])
+        standby.kill()
+        self.until_alone(primary)
+        self.assertEqual(others(), [(False, "standby")])
 
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
     def test_rows_of_tables_are_the_same_bits_as_without_a_death(self):
