@@ -84,6 +84,18 @@ class CountingPairs(processes.ProcessTest):
     def psd(self, *arguments):
         return subprocess.run([processes.PSD, *arguments], capture_output=True, text=True, timeout=processes.WAIT_S, check=False)
 
+    def tables(self, daemon):
+        """By table, its rows as an exported file has them, in a checkpoint that the daemon takes now."""
+        done = self.psd("checkpoint", "--server", daemon.address)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        tables = {}
+        for table in daemon.status()["tables"]:
+            file = self.folder / f"{daemon.name}-{table['name']}"
+            exported = self.psd("export", done.stdout.strip(), "--table", table["name"], "--to", file)
+            self.assertEqual(exported.returncode, 0, exported.stderr)
+            tables[table["name"]] = file.read_bytes()
+        return tables
+
     def values(self, daemon):
         """The values of all parameters."""
         path = self.folder / "model.safetensors"

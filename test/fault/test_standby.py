@@ -327,15 +327,7 @@ class Standby(counting_pairs.CountingPairs):
                 primary, standby = standby, one("c", listen=primary.address)
             self.assert_ends(trainer)
             primary.until_in_sync()
-            done = self.psd("checkpoint", "--server", primary.address)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            model = {}
-            for table in primary.status()["tables"]:
-                file = self.folder / f"{name}-{table['name']}"
-                exported = self.psd("export", done.stdout.strip(), "--table", table["name"], "--to", file)
-                self.assertEqual(exported.returncode, 0, exported.stderr)
-                model[table["name"]] = file.read_bytes()
-            return model, {(shard["id"], shard["version"]) for shard in primary.status()["row_shards"]}
+            return self.tables(primary), {(shard["id"], shard["version"]) for shard in primary.status()["row_shards"]}
 
         undisturbed, disturbed = trained("calm", False), trained("death", True)
         self.assertGreater(len(undisturbed[0]), 1)
