@@ -83,7 +83,7 @@ HttpHooks httpHooksOf(Server& server, kj::Timer& timer) {
   hooks.reports = [&server] { return jsonOfReports(server.coordinator().reports()); };
   hooks.events = [&server] { return server.coordinator().events().after(0); };
   if (std::shared_ptr<Overview> overview = Overview::make(server, timer)) {
-    hooks.daemons = [overview] { return overview->rows(); };
+    hooks.daemons = [overview](const DaemonStatus& status) { return overview->rows(status); };
     hooks.daemonsAsked = [overview] { return overview->rowsAsked(); };
   }
   hooks.roleOf = [&server](const HttpCaller& caller) { return roleOf(server, caller); };

@@ -53,26 +53,21 @@ std::vector<PeerBook::Peers> Overview::peers() {
   return peers;
 }
 
-DaemonRows Overview::rows() {
-  const DaemonStatus status = server_.status();
+DaemonRows Overview::rows(const DaemonStatus& status) {
   DaemonRow here = rowOf(status, server_.addresses().front());
   here.partition = server_.loaded().config.daemons.index;
   here.here = true;
   here.page.clear();
   here.gradientsPerSecond = rate_.next(status);
   DaemonRows all{book_.rows(peers())};
-  const auto after = [&](const DaemonRow& row) {
-    return std::pair(row.partition, row.role != "primary") >
-           std::pair(here.partition, here.role != "primary");
-  };
-  all.daemons.insert(std::ranges::find_if(all.daemons, after), std::move(here));
+  all.daemons.insert(std::ranges::upper_bound(all.daemons, placeOf(here), {}, placeOf), std::move(here));
   return all;
 }
 
 kj::Promise<DaemonRows> Overview::rowsAsked() {
   return timer_.timeoutAfter(kAskedFor, book_.whenLooked(peers()))
       .catch_([](kj::Exception&&) {})  // who is away is told of as such
-      .then([this] { return rows(); });
+      .then([this] { return rows(server_.status()); });
 }
 
 }  // namespace psd

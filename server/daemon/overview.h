@@ -18,8 +18,8 @@ class Overview {
   /// is as for a standby: `replication`, else the environment. Both outlive it.
   static std::unique_ptr<Overview> make(const Server& server, kj::Timer& timer);
 
-  /// As the others were seen last.
-  DaemonRows rows();
+  /// As the others were seen last. `status`: this daemon's own, of now.
+  DaemonRows rows(const DaemonStatus& status);
   /// Once they have been asked just now, or have had time to answer.
   kj::Promise<DaemonRows> rowsAsked();
 

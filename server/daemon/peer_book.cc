@@ -30,11 +30,6 @@ std::vector<DaemonRow> unasked(const std::vector<PeerBook::Peers>& peers) {
   return rows;
 }
 
-bool before(const DaemonRow& one, const DaemonRow& other) {
-  const auto place = [](const DaemonRow& row) { return std::pair(row.partition, row.role != "primary"); };
-  return place(one) < place(other);
-}
-
 }  // namespace
 
 PeerBook::PeerBook(Result<Credentials> credentials, Ask ask)
@@ -125,7 +120,7 @@ std::vector<DaemonRow> PeerBook::look(const std::vector<Peers>& peers) {
   }
   std::vector<DaemonRow> rows;
   for (std::vector<DaemonRow>& some : found) std::ranges::move(some, std::back_inserter(rows));
-  std::ranges::stable_sort(rows, before);
+  std::ranges::stable_sort(rows, {}, placeOf);
   return rows;
 }
 

@@ -21,8 +21,8 @@
 namespace psd {
 
 /// What the other daemons that serve a model say of themselves. Threads of its own ask them, while somebody
-/// wants to know and not more often than once a second, each for its status with the time of one attempt: who
-/// is away holds up nobody. Thread-safe.
+/// wants to know and not more often than once a second, each for its status, its addresses in turn with the
+/// time of one attempt for each: who is away holds up nobody. Thread-safe.
 class PeerBook {
  public:
   /// Daemons of one partition: all that answer at any of the addresses, but `here`.

@@ -26,8 +26,9 @@ struct HttpHooks {
   std::function<DaemonStatus()> status;
   std::function<std::string()> reports;  ///< JSON: {rank: {name: [[time, step, value] …]}}
   std::function<DaemonEvents()> events;
-  /// All daemons that serve the model, as they were seen last; null: this one is alone.
-  std::function<DaemonRows()> daemons;
+  /// All daemons that serve the model, as they were seen last, and this one by its status; null: it is
+  /// alone.
+  std::function<DaemonRows(const DaemonStatus& status)> daemons;
   /// The same once all have been asked just now, or had time to answer.
   std::function<kj::Promise<DaemonRows>()> daemonsAsked;
   HttpRoleOf roleOf;

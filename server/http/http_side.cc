@@ -154,7 +154,7 @@ nlohmann::ordered_json HttpSide::documentOf(const DaemonStatus& status) const {
   nlohmann::ordered_json document = statusJson(events_());
   document["time"] = unixTimeNow();
   document["status"] = statusJson(status);
-  if (daemons_) document.update(statusJson(daemons_()));
+  if (daemons_) document.update(statusJson(daemons_(status)));
   if (const auto& point = history_.newest())
     document["point"] = nlohmann::ordered_json::parse(jsonOfPoint(*point));
   return document;

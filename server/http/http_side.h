@@ -53,7 +53,7 @@ class HttpSide final : private kj::TaskSet::ErrorHandler, private kj::HttpServer
   const HttpConfig config_;
   const std::function<DaemonStatus()> status_;
   const std::function<DaemonEvents()> events_;
-  const std::function<DaemonRows()> daemons_;
+  const std::function<DaemonRows(const DaemonStatus&)> daemons_;
   const std::function<std::shared_ptr<const TlsContext>()> tls_;
   const std::function<void(const std::string&)> handshakeRefused_;
   HttpMetrics metrics_;

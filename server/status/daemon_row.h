@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace psd {
@@ -48,7 +49,12 @@ struct DaemonRow {
   }
 };
 
-/// All of them, by partition, the primary first. A value type.
+/// Rows are in the order of this: by partition, the primary first.
+inline std::pair<uint32_t, bool> placeOf(const DaemonRow& row) {
+  return {row.partition, row.role != "primary"};
+}
+
+/// All of them, by placeOf(). A value type.
 struct DaemonRows {
   std::vector<DaemonRow> daemons;
 
