@@ -282,6 +282,24 @@ void checkReplicated(ObjectReader& in, const DaemonConfig& config) {
               "policy.delay_compensation");
     }
   }
+  const bool disk = config.replication.wait == ReplicationConfig::Wait::standbyAndDisk;
+  if (disk && config.durability.type != DurabilityConfig::Type::log) {
+    in.fail("replication.wait",
+            "\"standby_and_disk\" waits for the log on the disk, so it goes with durability.type log, not " +
+                std::string(durabilityName(config.durability.type)));
+  }
+}
+
+/// So many trainers are let in, and they do for the rounds.
+void checkWorldSize(ObjectReader& in, const DaemonConfig& config) {
+  if (!config.worldSize) return;
+  if (config.worldSize->max > config.limits.connections) {
+    in.fail("world_size", "must be at most limits.connections (" + std::to_string(config.limits.connections) +
+                              "), not " + std::to_string(config.worldSize->max));
+  }
+  if (Status status = checkTrainersSuffice(config.groups, config.worldSize->max); !status.ok()) {
+    in.fail("world_size", status.message());
+  }
 }
 
 /// Each daemon has a part of each gradient alone.
@@ -431,28 +449,13 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
   if (config.engine) {
     config.replication = readReplication(in.object("replication"));
     checkReplicated(in, config);
-    const bool disk = config.replication.wait == ReplicationConfig::Wait::standbyAndDisk;
-    if (disk && config.durability.type != DurabilityConfig::Type::log) {
-      in.fail(
-          "replication.wait",
-          "\"standby_and_disk\" waits for the log on the disk, so it goes with durability.type log, not " +
-              std::string(durabilityName(config.durability.type)));
-    }
   } else {
     in.refuse("replication", "goes with `engine`: without one a daemon has no standby");
   }
   checkPartitioned(in, config);
   config.log = readLog(in.object("log"));
   config.limits = readLimits(in.object("limits"));
-  if (config.worldSize && config.worldSize->max > config.limits.connections) {
-    in.fail("world_size", "must be at most limits.connections (" + std::to_string(config.limits.connections) +
-                              "), not " + std::to_string(config.worldSize->max));
-  }
-  if (config.worldSize) {
-    if (Status status = checkTrainersSuffice(config.groups, config.worldSize->max); !status.ok()) {
-      in.fail("world_size", status.message());
-    }
-  }
+  checkWorldSize(in, config);
   PSD_RETURN_IF_ERROR(in.finish());
   if (config.model && config.model->file.empty()) {
     PSD_RETURN_IF_ERROR(assignGroups(config.model->spec, config.groups).status());
