@@ -79,6 +79,8 @@ kj::Promise<void> Replicator::whenOnDisk(uint64_t number) const {
   const auto numbers = std::find_if(diskNumbers_.rbegin(), diskNumbers_.rend(),
                                     [number](const DiskNumbers& some) { return some.from <= number; });
   const bool missing = numbers == diskNumbers_.rend() || numbers->broken;
+  // A record that the log lacks, or may have lost, comes to the disk with a checkpoint alone: whoever needs
+  // it there waits for that one.
   kj::Promise<void> written = missing ? kj::READY_NOW : disk_->whenDurable(number - numbers->behind);
   if (!needsDisk_) return written;
   return written.then([disk = disk_] { return disk->whenBased(); });

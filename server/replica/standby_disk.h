@@ -10,7 +10,8 @@ namespace psd {
 
 /// What a standby keeps of its primary's model on its own disk: a first checkpoint of the copy, from then on
 /// the log of its updates, and checkpoints as `durability` says. A daemon that is started over the folder
-/// goes on from it as from a primary's. Used by the follower's thread; every method may block.
+/// goes on from it as from a primary's. One thread at a time uses it: the follower's, then whoever joined
+/// that one. Every method may block.
 class StandbyDisk {
  public:
   /// `copy`: what there is to save. `mark` writes down whose state the folder has. Ends what was saved
