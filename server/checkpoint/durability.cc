@@ -348,8 +348,8 @@ Result<NewestPart> Durability::newestPart() {
   const std::string path = checkpointPath(config_.path, numbers.back());
   PSD_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(env_, path));
   NewestPart newest{manifest.model.partition, {manifest.number}, manifest.logSegment != 0, {}};
-  newest.name.version = blocksOf(manifest).front()->version.value;
-  PSD_ASSIGN_OR_RETURN(newest.name.crc, manifestCrc(env_, path));
+  newest.ref.version = blocksOf(manifest).front()->version.value;
+  PSD_ASSIGN_OR_RETURN(newest.ref.crc, manifestCrc(env_, path));
   PSD_ASSIGN_OR_RETURN(newest.whole, readWhole(env_, config_.path));
   return newest;
 }
@@ -366,7 +366,7 @@ Status Durability::keepWhole(const WholeCheckpoint& whole) {
     return bad(fmt::format("the checkpoint of the whole has {} parts, and this daemon is of {}",
                            whole.parts.size(), own.of));
   }
-  const CheckpointName& part = whole.parts[own.index];
+  const CheckpointRef& part = whole.parts[own.index];
   const std::string path = checkpointPath(config_.path, part.number);
   const bool there = std::ranges::binary_search(numbers, part.number);
   if (!there) {

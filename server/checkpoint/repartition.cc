@@ -83,7 +83,7 @@ Result<Repartitioned> repartition(Env& env, SavedPartitions& saved, uint32_t dae
     return Error{ErrorCode::invalidArgument,
                  fmt::format("the folders are of {} daemon{} already", daemons, daemons == 1 ? "" : "s")};
   }
-  PSD_ASSIGN_OR_RETURN(const auto partitions, partitionModel(saved.whole(), daemons));
+  PSD_ASSIGN_OR_RETURN(const auto partitions, partitionModel(saved.model(), daemons));
   PSD_RETURN_IF_ERROR(checkFree(env, to));
   const std::string unfinished = fmt::format("{}.tmp.{}", to, ::getpid());
   auto done = writeAll(env, saved, partitions, unfinished);

@@ -151,8 +151,8 @@ Status SavedPartitions::putTogether() {
   }
   auto whole = joinPartitions(specs);
   if (!whole.ok()) return wrong("the folders are of different models: " + whole.message());
-  whole_ = *std::move(whole);
-  PSD_ASSIGN_OR_RETURN(const auto partitions, partitionModel(whole_, partitionOf(lead).of));
+  model_ = *std::move(whole);
+  PSD_ASSIGN_OR_RETURN(const auto partitions, partitionModel(model_, partitionOf(lead).of));
   for (size_t i = 0; i < parts_.size(); i++) {
     if (partitions[i].spec.signature() != specs[i].signature()) {
       return other(parts_[i], "the tensors of all folders together would be cut at other places");

@@ -33,7 +33,8 @@ class SavedPartitions {
 
   /// In the order of the partitions.
   const std::vector<SavedPartition>& parts() const { return parts_; }
-  const ModelSpec& whole() const { return whole_; }
+  /// All of them together.
+  const ModelSpec& model() const { return model_; }
 
   /// What all of it comes to.
   struct Outcome {
@@ -65,7 +66,7 @@ class SavedPartitions {
 
   Env* env_;
   std::vector<SavedPartition> parts_;
-  ModelSpec whole_;
+  ModelSpec model_;
 };
 
 }  // namespace psd

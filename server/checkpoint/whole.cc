@@ -19,8 +19,8 @@ constexpr uint64_t kWholeBytesMax = 1u << 20;
 
 std::string pathIn(const std::string& folder) { return folder + "/" + std::string(kWholeName); }
 
-CheckpointName readPart(ObjectReader& in) {
-  CheckpointName part;
+CheckpointRef readPart(ObjectReader& in) {
+  CheckpointRef part;
   part.number = in.integer("number", 0, 1, UINT64_MAX);
   part.version = in.integer("version", 0, 0, UINT64_MAX);
   part.crc = readCrc(in, "manifest_crc32c");
@@ -54,7 +54,7 @@ Result<WholeCheckpoint> readDocument(const Json& document) {
 std::string formatWhole(const WholeCheckpoint& whole) {
   Json out = {{"format", kWholeFormat},   {"format_version", kWholeVersion}, {"writer", "psd " PSD_VERSION},
               {"created", whole.created}, {"parts", Json::array()},          {"before", whole.before}};
-  for (const CheckpointName& part : whole.parts) {
+  for (const CheckpointRef& part : whole.parts) {
     out["parts"].push_back(
         {{"number", part.number}, {"version", part.version}, {"manifest_crc32c", crcText(part.crc)}});
   }

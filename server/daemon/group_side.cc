@@ -265,7 +265,7 @@ std::optional<Continued> GroupSide::continued() const {
                   mark.message());
     return {};
   }
-  mark->whole = durability.type == DurabilityConfig::Type::log;
+  mark->complete = durability.type == DurabilityConfig::Type::log;
   return *mark;
 }
 

@@ -192,10 +192,10 @@ Status inspectWhole(Env& env, const std::string& path, Findings& out) {
   if (!whole) return {};
   out.text += fmt::format(
       "{}: of {}, of the whole model the checkpoints {}\n", kWholeName, whole->created,
-      joined(whole->parts, ", ", [](const CheckpointName& part) { return std::to_string(part.number); }));
+      joined(whole->parts, ", ", [](const CheckpointRef& part) { return std::to_string(part.number); }));
   out.json["created"] = whole->created;
   out.json["checkpoints"] = Json::array();
-  for (const CheckpointName& part : whole->parts) out.json["checkpoints"].push_back(part.number);
+  for (const CheckpointRef& part : whole->parts) out.json["checkpoints"].push_back(part.number);
   return {};
 }
 
@@ -239,7 +239,7 @@ Status inspectFolder(Env& env, const std::string& path, Findings& out) {
   PSD_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.list(path));
   out.json = {{"kind", "folder"},          {"checkpoints", Json::array()},
               {"segments", Json::array()}, {"log_errors", Json::array()},
-              {"departed", nullptr},       {"whole", nullptr}};
+              {"departed", nullptr},       {"whole_model", nullptr}};
   Status worst;
   bool whole = false;
   std::map<uint64_t, uint64_t> logFrom;  // of each history: where its oldest whole checkpoint goes on
@@ -272,7 +272,7 @@ Status inspectFolder(Env& env, const std::string& path, Findings& out) {
   Findings together;
   if (Status status = inspectWhole(env, path, together); !status.ok()) worst = status;
   out.text += together.text;
-  if (!together.json.is_null()) out.json["whole"] = std::move(together.json);
+  if (!together.json.is_null()) out.json["whole_model"] = std::move(together.json);
   return worst.ok() && !whole ? noCheckpointIn(path) : worst;
 }
 

@@ -109,9 +109,9 @@ Result<std::optional<WholeCheckpoint>> newestOfAll(const DaemonCall& call,
           i, addresses.size(),
           {ErrorCode::modelMismatch, "its newest checkpoint is of " + part->partition.toString()});
     }
-    whole.parts.push_back(part->name);
+    whole.parts.push_back(part->ref);
     if (i > 0 || !part->whole) continue;
-    for (const CheckpointName& before : part->whole->parts) whole.before.push_back(before.number);
+    for (const CheckpointRef& before : part->whole->parts) whole.before.push_back(before.number);
   }
   if (whole.before.size() != whole.parts.size()) whole.before.clear();
   return std::optional(std::move(whole));
@@ -127,7 +127,7 @@ Status commitWhole(const DaemonCall& call, const std::vector<Address>& addresses
     if (!kept.ok()) return ofDaemon(i, addresses.size(), kept.error());
   }
   std::printf("these are a checkpoint of the whole model: %s\n",
-              joined(whole->parts, ", ", [](const CheckpointName& part) {
+              joined(whole->parts, ", ", [](const CheckpointRef& part) {
                 return std::to_string(part.number);
               }).c_str());
   return {};

@@ -159,7 +159,7 @@ void GroupMember::claimWhatIsOurs() {
   const auto wait = milliseconds(2 * terms_.replication.aloneMs);
   // Where there is a standby, it is the one to go on, if it lives; and where this was the standby, the
   // primary.
-  if (plan.standby && (!ours.whole || now() - startedAt_ < wait)) return;
+  if (plan.standby && (!ours.complete || now() - startedAt_ < wait)) return;
   const bool heard = *heardMs_ > 0 && steadyMs() - *heardMs_ < static_cast<uint64_t>(wait.count());
   if (standbys && (heard || (copy_ && copy_->restoring()))) return;
   happen([&](TimePoint time) { return state_.claim(plan, time); });

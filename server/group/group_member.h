@@ -24,9 +24,9 @@ namespace psd {
 /// Whose saved state a daemon goes on from, where that process is certainly dead. A value type.
 struct Continued {
   DaemonId daemon;
-  uint64_t epoch = 0;    ///< in which it was the primary; of a standby 0
-  bool standby = false;  ///< it kept on its disk what it held as a standby, and as primary after that
-  bool whole = false;    ///< nothing that was answered is missing
+  uint64_t epoch = 0;     ///< in which it was the primary; of a standby 0
+  bool standby = false;   ///< it kept on its disk what it held as a standby, and as primary after that
+  bool complete = false;  ///< nothing that was answered is missing
 };
 
 /// A daemon that asks to follow this one. A value type.

@@ -34,9 +34,9 @@ kj::Promise<void> AdminService::newestCheckpoint(NewestCheckpointContext context
     if (!newest.ok()) return;
     results.setPartition(newest->partition.index);
     results.setOf(newest->partition.of);
-    results.setNumber(newest->name.number);
-    results.setVersion(newest->name.version);
-    results.setCrc(newest->name.crc);
+    results.setNumber(newest->ref.number);
+    results.setVersion(newest->ref.version);
+    results.setCrc(newest->ref.crc);
     results.setLogged(newest->logged);
     if (newest->whole) results.setWhole(formatWhole(*newest->whole).c_str());
   });

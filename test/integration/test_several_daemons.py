@@ -132,7 +132,7 @@ class SeveralDaemons(ProcessTest):
             daemon.kill()
         for folder, number in zip(saved, numbers):
             shown = json.loads(self.psd("inspect", "--json", folder))
-            self.assertEqual(shown["whole"]["checkpoints"], numbers)
+            self.assertEqual(shown["whole_model"]["checkpoints"], numbers)
             self.assertIn(number, [each["number"] for each in shown["checkpoints"] if each["whole"]])
             self.assertIn(f"of the whole model the checkpoints {numbers[0]}, {numbers[1]}", self.psd("inspect", folder))
         self.assert_ends(self.repartition(*saved, "--whole", "--daemons", 1, "--to", "one"))
@@ -276,16 +276,16 @@ class SeveralDaemons(ProcessTest):
                 self.assert_fails(self.repartition(*arguments), *words)
         self.assertFalse((self.folder / "new").exists())
         self.assertEqual(list(self.folder.glob("*.tmp.*")), [])
-        for damaged in one.glob("checkpoint-*/shard-00001.safetensors"):
-            damaged.write_bytes(damaged.read_bytes()[:-1])
-        self.assert_fails(self.repartition(zero, one, *three), "no checkpoint in ")
-
-    def test_wrong_configurations(self):
         limited = subprocess.run([PSD, "repartition", *map(str, (zero, one, *three))], capture_output=True, text=True, timeout=WAIT_S, check=False,
                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (256, 256)))
         self.assertEqual(limited.returncode, 1, limited.stderr)
         self.assertIn("File too large", limited.stderr)
         self.assertFalse((self.folder / "new").exists())
+        for damaged in one.glob("checkpoint-*/shard-00001.safetensors"):
+            damaged.write_bytes(damaged.read_bytes()[:-1])
+        self.assert_fails(self.repartition(zero, one, *three), "no checkpoint in ")
+
+    def test_wrong_configurations(self):
         two = '["tcp://a:1","tcp://b:1"]'
         wrong = (
             (("daemons=[\"tcp://a:1\",\"tcp://a:1\"]", "index=0"), "daemons[1]: tcp://a:1 is daemon 0 already"),

@@ -49,14 +49,14 @@ struct SecondOfTwo {
     PSD_REQUIRE_OK(durability->begin(lockedSource(store)));
   }
 
-  /// Takes a checkpoint; gives its name.
-  CheckpointName take() {
+  /// Takes a checkpoint; says which.
+  CheckpointRef take() {
     PSD_REQUIRE_OK(durability->checkpointNow());
     const auto newest = durability->newestPart();
     PSD_REQUIRE_OK(newest);
     CHECK(newest->partition == Partition{1, 2});
     CHECK_FALSE(newest->logged);
-    return newest->name;
+    return newest->ref;
   }
   std::vector<uint64_t> numbers() { return listCheckpoints(env, "/data", true).value(); }
 
@@ -68,15 +68,15 @@ struct SecondOfTwo {
 TEST_CASE("a part of the newest checkpoint of the whole stays, and that of the one before") {
   SecondOfTwo daemon;
   CHECK(daemon.durability->newestPart().error().code == ErrorCode::notReady);
-  const CheckpointName first = daemon.take(), other{3, 0, 0};
+  const CheckpointRef first = daemon.take(), other{3, 0, 0};
   PSD_REQUIRE_OK(daemon.durability->keepWhole({"then", {other, first}, {}}));
   for (int i = 0; i < 3; i++) daemon.take();
   CHECK(daemon.numbers() == std::vector<uint64_t>{1, 4});
-  const CheckpointName second = daemon.take();
+  const CheckpointRef second = daemon.take();
   PSD_REQUIRE_OK(daemon.durability->keepWhole({"then", {other, second}, {3, first.number}}));
   for (int i = 0; i < 2; i++) daemon.take();
   CHECK(daemon.numbers() == std::vector<uint64_t>{1, 5, 7});
-  const CheckpointName third = daemon.take();
+  const CheckpointRef third = daemon.take();
   PSD_REQUIRE_OK(daemon.durability->keepWhole({"then", {other, third}, {4, second.number}}));
   daemon.take();
   CHECK(daemon.numbers() == std::vector<uint64_t>{5, 8, 9});
@@ -87,11 +87,11 @@ TEST_CASE("what is no part of a checkpoint of the whole is not named as one") {
   SecondOfTwo daemon;
   CHECK(daemon.durability->keepWhole({"then", {{1, 0, 0}, {1, 0, 0}}, {}}).message() ==
         "there is no checkpoint yet");
-  const CheckpointName first = daemon.take();
+  const CheckpointRef first = daemon.take();
   daemon.take();
   CHECK(daemon.durability->keepWhole({"then", {first, first}, {}}).message() ==
         "checkpoint 1 is not there any more; a larger durability.keep keeps it longer");
-  CheckpointName other = daemon.take();
+  CheckpointRef other = daemon.take();
   other.crc++;
   CHECK(daemon.durability->keepWhole({"then", {other, other}, {}}).message() ==
         "checkpoint 3 is another one than that which is named");
@@ -107,7 +107,7 @@ TEST_CASE("of a daemon with a log nothing is part of a checkpoint of the whole")
   const auto newest = daemon.durability->newestPart();
   PSD_REQUIRE_OK(newest);
   CHECK(newest->logged);
-  CHECK(daemon.durability->keepWhole({"then", {newest->name}, {}}).message().find("durability.type log") !=
+  CHECK(daemon.durability->keepWhole({"then", {newest->ref}, {}}).message().find("durability.type log") !=
         std::string::npos);
 }
 
