@@ -82,6 +82,8 @@ class FourBit final : public Codec {
   }
 
  private:
+  // This quotient is exact for either format (7 divides 2^24 - 1, and 1 anything): so no block has a larger
+  // scale, and kLargest times a scale is never more than the largest float.
   static constexpr float kScaleMax = std::numeric_limits<float>::max() / Format::kLargest;
   static uint64_t scalesOf(uint64_t count) { return (count + kFourBitBlock - 1) / kFourBitBlock; }
   static uint64_t bytesAt(uint64_t count) { return scalesOf(count) * sizeof(float); }

@@ -56,8 +56,8 @@ class LogWriter final : public UpdateLog {
   /// A checkpoint is finished that the log goes on from since rotate(): what a broken log did not take is in
   /// it. Or the log goes on from one that was there before.
   void based();
-  /// Resolves, on the calling loop, once all that was appended and got durable until now is gone on from: at
-  /// once, but for a log that is broken, or has no checkpoint that leads to it yet, once that is mended.
+  /// Resolves, on the calling loop, once a finished checkpoint leads to everything appended so far. At once,
+  /// unless the log is broken or has no base yet; then when a checkpoint mends it.
   kj::Promise<void> whenBased();
   /// Whether a checkpoint leads to what is appended. Else nothing is promised of it: status() says so.
   bool isBased() const;

@@ -13,7 +13,7 @@
 
 namespace psd {
 
-/// Builds the policy once the parameters that it rules are there.
+/// Builds the policy once the parameters that it rules are there. Called on any thread, of several at once.
 using PolicyFactory = std::function<std::unique_ptr<UpdatePolicy>(const PolicyScope&)>;
 
 /// What tells policies apart beyond their names, for code that must know it before there is a model.
