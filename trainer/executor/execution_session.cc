@@ -110,13 +110,9 @@ Result<ExecutionSession::ContextPtr> ExecutionSession::begin(ForwardCall& call) 
     return Error{ErrorCode::overloaded,
                  fmt::format("this trainer has {} contexts; `contexts` allows {}", contexts_.size(), most)};
   }
-  auto lease = executor_.memory()->tryTake(totalBytes(call.inputs));
-  if (!lease) {
-    return Error{ErrorCode::overloaded,
-                 "memory_bytes (" + bytesText(executor_.memory()->bytesMax()) + ") are held by contexts"};
-  }
+  PSD_ASSIGN_OR_RETURN(ByteBudget::Lease lease, executor_.arrays().lease(totalBytes(call.inputs), "inputs"));
   auto context = std::make_shared<Context>(Context{call.context});
-  context->inputs = *std::move(lease);
+  context->inputs = std::move(lease);
   if (call.training) contexts_.emplace(call.context, context);
   return context;
 }
@@ -175,10 +171,8 @@ Result<ForwardDone> ExecutionSession::finish(const ContextPtr& context, bool tra
                             fmt::format("{} of outputs; message_bytes allows {}: send fewer samples",
                                         bytesText(bytes), bytesText(executor_.config().messageBytes))});
   }
-  auto lease = executor_.memory()->tryTake(bytes);
-  if (!lease) {
-    return failed(context, {ErrorCode::overloaded, "memory_bytes are held by contexts; no room for outputs"});
-  }
+  auto lease = executor_.arrays().lease(bytes, "outputs");
+  if (!lease.ok()) return failed(context, lease.error());
   forwards_++;
   if (training) {
     context->outputs = *std::move(lease);

@@ -39,7 +39,6 @@ class Executor {
   ExecutionModel& model() { return *model_; }
   TaskThreads& workers() { return workers_; }
   FloatArrays& arrays() { return arrays_; }
-  const std::shared_ptr<ByteBudget>& memory() const { return memory_; }
   StepTurns& turns() { return turns_; }
 
   /// Counts a call until the result goes; overloaded: `queue` calls are there.

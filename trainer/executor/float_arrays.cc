@@ -17,28 +17,31 @@ constexpr size_t kSpareMax = 8;
 
 }  // namespace
 
-/// Arrays that nobody uses. Thread-safe; lives as long as any array.
+/// Arrays that nobody uses, with their shares of the budget. Thread-safe; lives as long as any array.
 class FloatArrays::Pool {
  public:
   struct Free {
     void operator()(float* values) const { std::free(values); }
   };
-  using Array = std::unique_ptr<float, Free>;
+  struct Array {
+    ByteBudget::Lease lease;
+    std::unique_ptr<float, Free> values;
+  };
 
-  Array take(uint64_t bytes) {
-    {
-      const std::lock_guard hold(mutex_);
-      if (!spare_.empty()) {
-        Array array = std::move(spare_.back());
-        spare_.pop_back();
-        return array;
-      }
-    }
-    return Array(static_cast<float*>(std::aligned_alloc(kAlignment, bytes)));
+  std::optional<Array> take() {
+    const std::lock_guard hold(mutex_);
+    if (spare_.empty()) return {};
+    Array array = std::move(spare_.back());
+    spare_.pop_back();
+    return array;
   }
   void giveBack(Array array) {
     const std::lock_guard hold(mutex_);
     if (spare_.size() < kSpareMax) spare_.push_back(std::move(array));
+  }
+  void clear() {
+    const std::lock_guard hold(mutex_);
+    spare_.clear();
   }
 
  private:
@@ -49,20 +52,33 @@ class FloatArrays::Pool {
 FloatArrays::FloatArrays(uint64_t elements, std::shared_ptr<ByteBudget> budget)
     : elements_(elements), budget_(std::move(budget)), pool_(std::make_shared<Pool>()) {}
 
-Result<std::shared_ptr<float>> FloatArrays::take() {
-  const uint64_t bytes = elements_ * sizeof(float);
+Result<ByteBudget::Lease> FloatArrays::lease(uint64_t bytes, std::string_view what) {
   auto lease = budget_->tryTake(bytes);
   if (!lease) {
-    return Error{ErrorCode::overloaded,
-                 fmt::format("memory_bytes ({}) are held by contexts; this takes another {}",
-                             bytesText(budget_->bytesMax()), bytesText(bytes))};
+    pool_->clear();
+    lease = budget_->tryTake(bytes);
   }
-  Pool::Array array = pool_->take(bytes);
-  if (!array) return Error{ErrorCode::overloaded, "no memory is left"};
-  float* const values = array.release();
+  if (lease) return *std::move(lease);
+  return Error{ErrorCode::overloaded,
+               fmt::format("of memory_bytes ({}) {} are held; {} take another {}",
+                           bytesText(budget_->bytesMax()), bytesText(budget_->used()), what,
+                           bytesText(bytes))};
+}
+
+Result<std::shared_ptr<float>> FloatArrays::take() {
+  std::optional<Pool::Array> array = pool_->take();
+  if (!array) {
+    const uint64_t bytes = elements_ * sizeof(float);
+    PSD_ASSIGN_OR_RETURN(ByteBudget::Lease lease, this->lease(bytes, "parameters or gradients"));
+    array.emplace(Pool::Array{std::move(lease), {}});
+    array->values.reset(static_cast<float*>(std::aligned_alloc(kAlignment, bytes)));
+    if (!array->values) return Error{ErrorCode::overloaded, "no memory is left"};
+  }
+  float* const values = array->values.get();
+  // The array goes when nobody holds it, and not with this function, which weak references keep.
   return std::shared_ptr<float>(
-      values, [pool = pool_, lease = std::make_shared<ByteBudget::Lease>(*std::move(lease))](float* back) {
-        pool->giveBack(Pool::Array(back));
+      values, [pool = pool_, array = std::make_shared<Pool::Array>(*std::move(array))](float*) {
+        pool->giveBack(std::move(*array));
       });
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "common/budget/byte_budget.h"
@@ -13,13 +14,15 @@
 
 namespace psd {
 
-/// Arrays as long as the model's layout, for stashed parameters and for gradients: taken from a budget, used
-/// again when they come back, as fresh memory costs a page fault for each page. Thread-safe; arrays may
-/// outlive it.
+/// Arrays as long as the model's layout, for stashed parameters and for gradients: taken from a budget, and
+/// used again when they come back, as fresh memory costs a page fault for each page. A few that nobody uses
+/// keep their share of the budget until somebody else needs it. Thread-safe; arrays may outlive it.
 class FloatArrays {
  public:
   FloatArrays(uint64_t elements, std::shared_ptr<ByteBudget> budget);
 
+  /// Some bytes of the budget, for `what`, a plural, for people. overloaded: it is spent.
+  Result<ByteBudget::Lease> lease(uint64_t bytes, std::string_view what);
   /// 64-byte aligned, contents unspecified. overloaded: the budget is spent.
   Result<std::shared_ptr<float>> take();
 

@@ -1,13 +1,16 @@
 // The order of an executor's calls, its configuration, and what a trainer computes of its outputs.
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "test/support/catch.h"
 #include "trainer/executor/call_queue.h"
 #include "trainer/executor/executor_config.h"
+#include "trainer/executor/float_arrays.h"
 #include "trainer/remote/cross_entropy.h"
 #include "trainer/task/named_tensor.h"
 
@@ -106,6 +109,38 @@ TEST_CASE("A wrong configuration of an executor is refused by one line with the 
   INFO(config.message());
   CHECK(config.error().code == ErrorCode::invalidArgument);
   CHECK(config.message().find(words) != std::string::npos);
+}
+
+TEST_CASE("Arrays that nobody holds give their bytes back, though their versions are remembered") {
+  constexpr uint64_t kElements = 1024, kBytes = kElements * sizeof(float);
+  const auto budget = ByteBudget::make(4 * kBytes);
+  FloatArrays arrays(kElements, budget);
+  std::vector<Weights> held;
+  for (uint64_t version = 0; version < 4; version++) {
+    auto fresh = arrays.take();
+    PSD_REQUIRE_OK(fresh);
+    std::fill_n(fresh->get(), kElements, static_cast<float>(version));
+    held.push_back(arrays.share({Version{version}}, *std::move(fresh)));
+  }
+  const auto more = arrays.take();
+  REQUIRE(!more.ok());
+  CHECK(more.error().code == ErrorCode::overloaded);
+  held.clear();  // the newest is kept
+  for (int times = 0; times < 2; times++) {
+    std::vector<std::shared_ptr<float>> again;
+    for (int i = 0; i < 3; i++) {
+      auto array = arrays.take();
+      PSD_REQUIRE_OK(array);
+      again.push_back(*std::move(array));
+    }
+    CHECK(!arrays.take().ok());
+  }
+  CHECK(budget->used() == 4 * kBytes);  // arrays that wait to be used again count
+  PSD_REQUIRE_OK(arrays.lease(3 * kBytes, "inputs"));
+  CHECK(budget->used() == kBytes);
+  const auto tooMuch = arrays.lease(3 * kBytes + 1, "inputs");
+  REQUIRE(!tooMuch.ok());
+  CHECK(tooMuch.message().find("inputs take another 12") != std::string::npos);
 }
 
 NamedTensor scores(std::vector<uint64_t> shape, const std::vector<float>& values) {
