@@ -297,6 +297,23 @@ TEST_CASE("A step that comes again over another connection is not applied again"
   CHECK(server.status()["counters"]["gradients"] == 3);
 }
 
+TEST_CASE("A step whose push failed may come again with the same number") {
+  LocalServer server(Json{{"policy", {{"type", "locked"}}}});
+  LocalExecutor executor(server.unixAddress(), Json::object());
+  const auto trainer = joined(executor);
+  const Batch batch = makeBatch();
+  auto forward = trainer->forward(1, imagesOf(batch), true);
+  PSD_REQUIRE_OK(forward);
+  // Finite, but what comes of it is not.
+  std::ranges::fill(forward->outputs.at(0).values<float>(), std::numeric_limits<float>::max());
+  const auto failed = trainer->backwardAndStep(1, forward->outputs, Step{1}, kSamples);
+  REQUIRE(!failed.ok());
+  INFO(failed.message());
+  CHECK(failed.error().code == ErrorCode::nonFinite);
+  CHECK(trainOnce(*trainer, 1, Step{1}).outcome == PushOutcome::applied);
+  CHECK(server.status()["counters"]["gradients"] == 1);
+}
+
 TEST_CASE("Calls beyond the queue are answered at once, as overloaded") {
   LocalServer server(Json{{"policy", {{"type", "sync"}}}, {"world_size", 2}});
   LocalExecutor executor(server.unixAddress(), {{"queue", 1}, {"workers", 1}});

@@ -256,11 +256,15 @@ kj::Promise<Result<PushInfo>> ExecutionSession::step(uint64_t id, Step step, uin
   if (samples == 0) return wrong(fmt::format("step {}: samples: expected at least 1", step.value));
   auto place = executor_.enter();
   if (!place.ok()) return Result<PushInfo>(failed(context, place.error()));
-  newest_ = step;
+  const Step before = std::exchange(newest_, step);
   context->state = Context::State::busy;
   return link_->push(step, context->gradient, samples, context->versions)
-      .then([this, context](Result<PushInfo> pushed) {
-        if (!pushed.ok()) return Result<PushInfo>(failed(context, pushed.error()));
+      .then([this, context, step, before](Result<PushInfo> pushed) {
+        if (!pushed.ok()) {
+          // It may come again: what the daemon has of that number it does not apply twice.
+          if (newest_ == step) newest_ = before;
+          return Result<PushInfo>(failed(context, pushed.error()));
+        }
         steps_++;
         staleness_ = pushed->staleness;
         if (const auto there = contexts_.find(context->id);

@@ -82,7 +82,7 @@ class ExecutionSession final : public ExecutorGuest, public std::enable_shared_f
   std::optional<Error> over_;  // why no call is served any more
   std::map<uint64_t, ContextPtr> contexts_;
   std::deque<uint64_t> expired_;  // the last that dropIdle() ended
-  Step newest_;
+  Step newest_;  // that is pushed, or was with success
   uint64_t forwards_ = 0, steps_ = 0, staleness_ = 0;
 };
 
