@@ -28,6 +28,7 @@ DaemonLink::DaemonLink(const ExecutionModel& model, FloatArrays& arrays, const E
 DaemonLink::~DaemonLink() {
   if (thread_.stopWithin(kPatience)) return;
   const std::lock_guard hold(mutex_);
+  ending_ = true;
   if (client_) client_->interrupt();
 }
 
@@ -49,6 +50,7 @@ Result<JoinInfo> DaemonLink::joinWith(const ClientOptions& options, const Member
   PSD_ASSIGN_OR_RETURN(std::shared_ptr<Client> client, Client::connect(options));
   {
     const std::lock_guard hold(mutex_);
+    if (ending_) return Error{ErrorCode::interrupted, "the trainer is gone"};
     client_ = client;
   }
   PSD_ASSIGN_OR_RETURN(JoinInfo info, client->join(membership, model_.spec(), [this] {

@@ -47,8 +47,9 @@ Status RemoteSteps::connectUntil(Clock::time_point deadline) {
     if (interrupted_) return interruptedError();
     auto trainer = connectOnce();
     if (trainer.ok()) {
-      module_ = (*trainer)->module();
       const std::lock_guard hold(mutex_);
+      if (interrupted_) return interruptedError();  // interrupt() has seen the connection before only
+      module_ = (*trainer)->module();
       trainer_ = *std::move(trainer);
       return {};
     }

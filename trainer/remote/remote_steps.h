@@ -93,7 +93,7 @@ class RemoteSteps {
   std::vector<NamedTensor> gradients_;  ///< of the outputs
   std::atomic<bool> interrupted_{false};
   std::mutex mutex_;                        // guards what follows
-  std::shared_ptr<RemoteTrainer> trainer_;  // changed by the owner alone; null while it is away
+  std::shared_ptr<RemoteTrainer> trainer_;  // changed by the owner alone; not null after connect()
 };
 
 }  // namespace psd
