@@ -335,6 +335,78 @@ TEST_CASE("Calls beyond the queue are answered at once, as overloaded") {
   CHECK(waiting.get().status().error().code == ErrorCode::interrupted);
 }
 
+/// A model whose forward passes wait for a gate. Thread-safe.
+class GatedModel final : public ExecutionModel {
+ public:
+  GatedModel(std::unique_ptr<ExecutionModel> inner, std::shared_future<void> gate)
+      : inner_(std::move(inner)), gate_(std::move(gate)) {}
+
+  const ModelSpec& spec() const override { return inner_->spec(); }
+  const std::vector<ColumnSpec>& inputs() const override { return inner_->inputs(); }
+  Weights initialValues() const override { return inner_->initialValues(); }
+  Result<std::unique_ptr<ForwardPass>> forward(Weights weights, std::vector<NamedTensor> inputs,
+                                               bool training) override {
+    gate_.wait();
+    return inner_->forward(std::move(weights), std::move(inputs), training);
+  }
+
+ private:
+  const std::unique_ptr<ExecutionModel> inner_;
+  const std::shared_future<void> gate_;
+};
+
+TEST_CASE("Calls that wait for a worker count, and hold what they hold, though their trainers are gone") {
+  LocalServer server(Json::object());
+  std::promise<void> gate;
+  LocalExecutor executor(
+      server.unixAddress(), {{"queue", 2}, {"workers", 1}}, [&](std::unique_ptr<ExecutionModel> model) {
+        return std::make_unique<GatedModel>(std::move(model), gate.get_future().share());
+      });
+  const auto last = joined(executor, 2, 3);
+  const Batch batch = makeBatch();
+  const uint64_t inputBytes = totalBytes(imagesOf(batch));
+  {
+    const auto computed = joined(executor, 0, 3), waits = joined(executor, 1, 3);
+    std::vector<std::future<Result<ForwardResult>>> calls;
+    for (RemoteTrainer* trainer : {computed.get(), waits.get()}) {
+      calls.push_back(std::async(std::launch::async, [trainer, images = imagesOf(batch)] {
+        return trainer->forward(1, images, true);
+      }));
+      const auto atWorker = calls.size();
+      until([&] {
+        const Json status = executor.status();
+        return status["computing"] == 1 && status["queue"].size() == atWorker - 1;
+      });
+    }
+    for (RemoteTrainer* trainer : {computed.get(), waits.get()}) trainer->interrupt();
+    for (auto& call : calls) CHECK(!call.get().ok());
+  }
+  until([&] { return executor.status()["trainers"].size() == 1; });
+  CHECK(executor.status()["calls"] == 2);
+  CHECK(executor.status()["memory_bytes"] >= 2 * inputBytes);
+  CHECK(last->forward(1, imagesOf(batch), true).status().error().code == ErrorCode::overloaded);
+  gate.set_value();
+  until([&] { return executor.status()["calls"] == 0; });
+  trainOnce(*last, 1, Step{1});
+}
+
+TEST_CASE("Gradients of outputs are held within memory_bytes") {
+  constexpr uint64_t kMemoryBytes = 4u << 20;
+  LocalServer server(Json::object());
+  LocalExecutor executor(server.unixAddress(), {{"memory_bytes", kMemoryBytes}});
+  const auto trainer = joined(executor);
+  const auto forward = trainer->forward(1, imagesOf(makeBatch()), true);
+  PSD_REQUIRE_OK(forward);
+  NamedTensor large = forward->outputs.at(0);
+  large.shape[0] = kMemoryBytes / (large.shape.at(1) * sizeof(float));
+  large.bytes.resize(large.shape[0] * large.shape[1] * sizeof(float));
+  const Status refused = trainer->backward(1, {large});
+  REQUIRE(!refused.ok());
+  CHECK(refused.error().code == ErrorCode::overloaded);
+  CHECK(refused.message().find("output gradients take another") != std::string::npos);
+  trainOnce(*trainer, 1, Step{1});
+}
+
 TEST_CASE("A context that nobody calls is dropped, and its turn passes") {
   LocalServer server(Json::object());
   LocalExecutor executor(server.unixAddress(), {{"context_ms", 50}, {"exclusive", true}});

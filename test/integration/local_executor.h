@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,8 +22,11 @@ namespace psd::testing {
 /// An executor in this process, on a thread of its own and on a Unix socket. Owned by one thread.
 class LocalExecutor {
  public:
-  /// `config` as in a configuration file, without `listen`; the module is mlp where it names none.
-  LocalExecutor(const std::string& daemon, nlohmann::ordered_json config) {
+  using Wrap = std::function<std::unique_ptr<ExecutionModel>(std::unique_ptr<ExecutionModel>)>;
+
+  /// `config` as in a configuration file, without `listen`; the module is mlp where it names none. `wrap`:
+  /// gives what stands for the module, with it inside; null: itself.
+  LocalExecutor(const std::string& daemon, nlohmann::ordered_json config, const Wrap& wrap = nullptr) {
     config["server"] = daemon;
     config["listen"] = {address()};
     if (!config.contains("module")) config["module"] = "mlp";
@@ -32,6 +36,7 @@ class LocalExecutor {
     PSD_REQUIRE_OK(choice);
     auto model = makeExecutionModel(*choice, read->seed);
     PSD_REQUIRE_OK(model);
+    if (wrap) *model = wrap(*std::move(model));
     ClientOptions options;
     options.servers = read->servers;
     io_.runSync([&](kj::AsyncIoContext& io) {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <kj/debug.h>
 #include <spdlog/spdlog.h>
 
 #include "common/text/quantity.h"
@@ -45,7 +44,7 @@ struct ExecutionSession::Context {
   const uint64_t id;
   State state = State::busy;
   Clock::time_point lastCall = Clock::now();
-  ByteBudget::Lease inputs, outputs;  // bytes of the budget
+  std::shared_ptr<const ByteBudget::Lease> inputLease, outputLease;  // null: not held any more, or not yet
   StepTurns::Turn turn;
   std::vector<Version> versions;
   std::shared_ptr<ForwardPass> pass;
@@ -112,14 +111,14 @@ Result<ExecutionSession::ContextPtr> ExecutionSession::begin(ForwardCall& call) 
   }
   PSD_ASSIGN_OR_RETURN(ByteBudget::Lease lease, executor_.arrays().lease(totalBytes(call.inputs), "inputs"));
   auto context = std::make_shared<Context>(Context{call.context});
-  context->inputs = std::move(lease);
+  context->inputLease = std::make_shared<ByteBudget::Lease>(std::move(lease));
   if (call.training) contexts_.emplace(call.context, context);
   return context;
 }
 
 kj::Promise<Result<ForwardDone>> ExecutionSession::forward(ForwardCall call) {
-  auto place = executor_.enter();
-  if (!place.ok()) return Result<ForwardDone>(place.error());
+  auto slot = executor_.admitCall();
+  if (!slot.ok()) return Result<ForwardDone>(slot.error());
   auto begun = begin(call);
   if (!begun.ok()) return Result<ForwardDone>(begun.error());
   const ContextPtr context = *begun;
@@ -132,29 +131,32 @@ kj::Promise<Result<ForwardDone>> ExecutionSession::forward(ForwardCall call) {
         if (over_) return Result<PulledWeights>(*over_);
         return link_->weights();
       })
-      .then([this, context, call = kj::mv(call)](Result<PulledWeights> weights) mutable {
-        return compute(context, kj::mv(call), kj::mv(weights));
+      .then([this, context, slot = *slot, call = kj::mv(call)](Result<PulledWeights> weights) mutable {
+        return compute(context, kj::mv(slot), kj::mv(call), kj::mv(weights));
       })
       .then([this, context, training](Result<std::shared_ptr<ForwardPass>> pass) {
         return finish(context, training, kj::mv(pass));
       })
-      .attach(shared_from_this(), *kj::mv(place));
+      .attach(shared_from_this(), *kj::mv(slot));
 }
 
 kj::Promise<Result<std::shared_ptr<ForwardPass>>> ExecutionSession::compute(const ContextPtr& context,
+                                                                            Executor::CallSlot slot,
                                                                             ForwardCall call,
                                                                             Result<PulledWeights> weights) {
   using Pass = std::shared_ptr<ForwardPass>;
   if (!weights.ok()) return Result<Pass>(weights.error());
   context->versions = std::move(weights->versions);
   const auto inputs = std::make_shared<std::vector<NamedTensor>>(std::move(call.inputs));
-  return executor_.workers().run<Pass>({call.priority, CallKind::forward, rank_.value, call.context},
-                                       [&model = executor_.model(), values = weights->values, inputs,
-                                        training = call.training]() -> Result<Pass> {
-                                         PSD_ASSIGN_OR_RETURN(
-                                             auto pass, model.forward(values, std::move(*inputs), training));
-                                         return Pass(std::move(pass));
-                                       });
+  // The task has what it counts for: it may be there longer than the trainer.
+  return executor_.workers().run<Pass>(
+      {call.priority, CallKind::forward, rank_.value, call.context},
+      [&model = executor_.model(), values = weights->values, inputs, lease = context->inputLease,
+       slot = std::move(slot), training = call.training]() mutable -> Result<Pass> {
+        const Executor::CallSlot held = std::move(slot);  // not counted any more once it is answered
+        PSD_ASSIGN_OR_RETURN(auto pass, model.forward(values, std::move(*inputs), training));
+        return Pass(std::move(pass));
+      });
 }
 
 Result<ForwardDone> ExecutionSession::finish(const ContextPtr& context, bool training,
@@ -175,7 +177,7 @@ Result<ForwardDone> ExecutionSession::finish(const ContextPtr& context, bool tra
   if (!lease.ok()) return failed(context, lease.error());
   forwards_++;
   if (training) {
-    context->outputs = *std::move(lease);
+    context->outputLease = std::make_shared<ByteBudget::Lease>(*std::move(lease));
     context->pass = *pass;
     context->state = Context::State::ready;
     context->lastCall = Clock::now();
@@ -211,32 +213,40 @@ kj::Promise<Result<bool>> ExecutionSession::backward(uint64_t id, std::vector<Na
         Error{ErrorCode::invalidArgument,
               fmt::format("context {} has had its backward pass; expected step or drop", id)});
   }
-  auto place = executor_.enter();
-  if (!place.ok()) return Result<bool>(failed(context, place.error()));
+  auto slot = executor_.admitCall();
+  if (!slot.ok()) return Result<bool>(failed(context, slot.error()));
+  auto lease = executor_.arrays().lease(totalBytes(outputGradients), "output gradients");
+  if (!lease.ok()) return Result<bool>(failed(context, lease.error()));
   auto array = executor_.arrays().take();
   if (!array.ok()) return Result<bool>(failed(context, array.error()));
   context->state = Context::State::busy;
-  const auto gradients = std::make_shared<std::vector<NamedTensor>>(std::move(outputGradients));
+  struct Given {
+    std::vector<NamedTensor> gradients;
+    ByteBudget::Lease lease;
+  };
+  const auto given = std::make_shared<Given>(Given{std::move(outputGradients), *std::move(lease)});
   const uint64_t elements = executor_.arrays().elements();
   return executor_.workers()
       .run<bool>({priority, CallKind::backward, rank_.value, id},
-                 [pass = context->pass, array = *array, gradients, elements]() -> Result<bool> {
+                 [pass = context->pass, array = *array, given, elements, inputLease = context->inputLease,
+                  outputLease = context->outputLease, slot = *slot]() mutable -> Result<bool> {
+                   const Executor::CallSlot held = std::move(slot);
                    const std::span<float> gradient(array.get(), elements);
                    std::ranges::fill(gradient, 0.0f);
-                   PSD_RETURN_IF_ERROR(pass->backward(*gradients, gradient));
+                   PSD_RETURN_IF_ERROR(pass->backward(given->gradients, gradient));
                    return true;
                  })
       .then([this, context, array = *array](Result<bool> done) -> Result<bool> {
         if (!done.ok()) return failed(context, done.error());
         context->pass = nullptr;
-        context->outputs = {};
-        context->inputs = {};
+        context->outputLease = nullptr;
+        context->inputLease = nullptr;
         context->gradient = array;
         context->state = Context::State::gradient;
         context->lastCall = Clock::now();
         return true;
       })
-      .attach(shared_from_this(), *kj::mv(place));
+      .attach(shared_from_this(), *kj::mv(slot));
 }
 
 kj::Promise<Result<PushInfo>> ExecutionSession::step(uint64_t id, Step step, uint32_t samples) {
@@ -254,8 +264,8 @@ kj::Promise<Result<PushInfo>> ExecutionSession::step(uint64_t id, Step step, uin
                              step.value, id, newest_.value));
   }
   if (samples == 0) return wrong(fmt::format("step {}: samples: expected at least 1", step.value));
-  auto place = executor_.enter();
-  if (!place.ok()) return Result<PushInfo>(failed(context, place.error()));
+  auto slot = executor_.admitCall();
+  if (!slot.ok()) return Result<PushInfo>(failed(context, slot.error()));
   const Step before = std::exchange(newest_, step);
   context->state = Context::State::busy;
   return link_->push(step, context->gradient, samples, context->versions)
@@ -273,7 +283,7 @@ kj::Promise<Result<PushInfo>> ExecutionSession::step(uint64_t id, Step step, uin
         }
         return pushed;
       })
-      .attach(shared_from_this(), *kj::mv(place));
+      .attach(shared_from_this(), *kj::mv(slot));
 }
 
 Result<std::vector<NamedTensor>> ExecutionSession::gradients(uint64_t id,

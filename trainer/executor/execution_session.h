@@ -69,7 +69,8 @@ class ExecutionSession final : public ExecutorGuest, public std::enable_shared_f
   /// Ends the context, unless another has its number by now; gives the error, by which the session may be
   /// over.
   Error failed(const ContextPtr& context, const Error& error);
-  kj::Promise<Result<std::shared_ptr<ForwardPass>>> compute(const ContextPtr& context, ForwardCall call,
+  kj::Promise<Result<std::shared_ptr<ForwardPass>>> compute(const ContextPtr& context,
+                                                            Executor::CallSlot slot, ForwardCall call,
                                                             Result<PulledWeights> weights);
   Result<ForwardDone> finish(const ContextPtr& context, bool training,
                              Result<std::shared_ptr<ForwardPass>> pass);

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "common/text/quantity.h"
 #include "common/types/model_layout.h"
 
 namespace psd {
@@ -44,14 +43,14 @@ Executor::Executor(ExecutorConfig config, ClientOptions daemon, std::unique_ptr<
       workers_(config_.workers, config_.age,
                [threads = config_.threadsPerWorker] { useComputeThreads(threads); }) {}
 
-Result<std::shared_ptr<const void>> Executor::enter() {
-  if (*calls_ >= config_.queue) {
+Result<Executor::CallSlot> Executor::admitCall() {
+  if (const uint32_t there = *calls_; there >= config_.queue) {
     refused_++;
     return Error{ErrorCode::overloaded,
-                 fmt::format("{} calls wait or are computed; `queue` allows {}", *calls_, config_.queue)};
+                 fmt::format("{} calls wait or are computed; `queue` allows {}", there, config_.queue)};
   }
   ++*calls_;
-  return std::shared_ptr<const void>(nullptr, [calls = calls_](const void*) { --*calls; });
+  return CallSlot(nullptr, [calls = calls_](const void*) { --*calls; });
 }
 
 Result<std::shared_ptr<DaemonLink>> Executor::makeLink(uint64_t incarnation) {
@@ -99,7 +98,7 @@ nlohmann::ordered_json Executor::describe() const {
           {"weights", config_.weights == WeightsMode::live ? "live" : "stashed"},
           {"workers", config_.workers},
           {"computing", figures.running},
-          {"calls", *calls_},
+          {"calls", calls_->load()},
           {"queue", std::move(queue)},
           {"passes", figures.done},
           {"waited_s_mean", figures.waitedSeconds / done},

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -31,6 +32,8 @@ class ExecutorGuest {
 /// peers may use. Owned by the event loop's thread, and gone before the loop is.
 class Executor {
  public:
+  using CallSlot = std::shared_ptr<const void>;
+
   /// `daemon`: how sessions reach it, but for their incarnations. memory_bytes is checked against the model.
   static Result<std::unique_ptr<Executor>> make(ExecutorConfig config, ClientOptions daemon,
                                                 std::unique_ptr<ExecutionModel> model);
@@ -41,8 +44,9 @@ class Executor {
   FloatArrays& arrays() { return arrays_; }
   StepTurns& turns() { return turns_; }
 
-  /// Counts a call until the result goes; overloaded: `queue` calls are there.
-  Result<std::shared_ptr<const void>> enter();
+  /// Counts a call until all copies of the result are gone, on whatever thread; overloaded: `queue` calls are
+  /// there.
+  Result<CallSlot> admitCall();
   /// A session with the daemon for a trainer. When it goes, its end is waited for elsewhere. overloaded: the
   /// system has no thread left.
   Result<std::shared_ptr<DaemonLink>> makeLink(uint64_t incarnation);
@@ -65,7 +69,7 @@ class Executor {
   FloatArrays arrays_;
   StepTurns turns_;
   std::set<ExecutorGuest*> guests_;
-  const std::shared_ptr<uint32_t> calls_ = std::make_shared<uint32_t>(0);
+  const std::shared_ptr<std::atomic<uint32_t>> calls_ = std::make_shared<std::atomic<uint32_t>>(0);
   uint64_t refused_ = 0;  // calls, as overloaded
   TaskThreads reaper_;    // ends links; those use the others
   TaskThreads workers_;
