@@ -2,6 +2,7 @@
 // go of.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <future>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "common/types/model_layout.h"
+#include "test/fault/fault_proxy.h"
 #include "test/integration/local_executor.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
@@ -22,10 +24,12 @@
 #include "trainer/remote/cross_entropy.h"
 #include "trainer/remote/remote_steps.h"
 #include "trainer/remote/remote_trainer.h"
+#include "trainer/remote/tensor_wire.h"
 
 namespace psd::executor_test {
 namespace {
 
+using testing::FaultProxy;
 using testing::LocalExecutor;
 using testing::LocalServer;
 using Json = nlohmann::ordered_json;
@@ -407,6 +411,75 @@ TEST_CASE("Gradients of outputs are held within memory_bytes") {
   trainOnce(*trainer, 1, Step{1});
 }
 
+/// A pass of ManyTensors: as many outputs as the input has samples, and gradients of zero.
+class ManyOutputs final : public ForwardPass {
+ public:
+  explicit ManyOutputs(uint64_t count) {
+    for (uint64_t i = 0; i < count; i++) {
+      outputs_.push_back({"y" + std::to_string(i), ElementType::f32, {1}, std::vector<std::byte>(4)});
+    }
+  }
+  const std::vector<NamedTensor>& outputs() const override { return outputs_; }
+  Status backward(const std::vector<NamedTensor>&, std::span<float>) override { return {}; }
+
+ private:
+  std::vector<NamedTensor> outputs_;
+};
+
+/// A model of one more parameter than a message has tensors. Immutable.
+class ManyTensors final : public ExecutionModel {
+ public:
+  ManyTensors() {
+    for (uint32_t i = 0; i <= wire::kTensorListMax; i++) {
+      spec_.tensors.push_back({"p" + std::to_string(i), DType::f32, {1}});
+    }
+  }
+  const ModelSpec& spec() const override { return spec_; }
+  const std::vector<ColumnSpec>& inputs() const override { return inputs_; }
+  Weights initialValues() const override {
+    const uint64_t elements = ModelLayout(spec_).totalElements();
+    auto budget = ByteBudget::make(elements * sizeof(float));
+    auto values = FloatArrays(elements, std::move(budget)).take();
+    PSD_REQUIRE_OK(values);
+    std::fill_n(values->get(), elements, 0.0f);
+    return *std::move(values);
+  }
+  Result<std::unique_ptr<ForwardPass>> forward(Weights, std::vector<NamedTensor> inputs, bool) override {
+    return std::unique_ptr<ForwardPass>(new ManyOutputs(inputs.at(0).shape.at(0)));
+  }
+
+ private:
+  ModelSpec spec_{"many", {}, {}};
+  std::vector<ColumnSpec> inputs_{{"x", ElementType::f32, {}, 0}};
+};
+
+TEST_CASE("More tensors than one message has are refused by the executor, which says what would be right") {
+  LocalServer server(Json::object());
+  LocalExecutor executor(server.unixAddress(), Json::object(),
+                         [](auto) { return std::make_unique<ManyTensors>(); });
+  const auto trainer = joined(executor);
+  const auto inputOf = [](uint64_t samples) {
+    return std::vector<NamedTensor>{
+        {"x", ElementType::f32, {samples}, std::vector<std::byte>(samples * sizeof(float))}};
+  };
+  PSD_REQUIRE_OK(trainer->forward(1, inputOf(wire::kTensorListMax), true));
+  for (const bool training : {true, false}) {
+    const auto outputs = trainer->forward(2, inputOf(wire::kTensorListMax + 1), training);
+    REQUIRE(!outputs.ok());
+    CHECK(outputs.error().code == ErrorCode::invalidArgument);
+    CHECK(outputs.message().find("257 outputs; one message has 256 at most") != std::string::npos);
+  }
+  CHECK(executor.status()["trainers"][0]["contexts"] == 1);
+  PSD_REQUIRE_OK(trainer->backward(1, {}));
+  const auto gradients = trainer->gradients(1);
+  REQUIRE(!gradients.ok());
+  CHECK(gradients.error().code == ErrorCode::invalidArgument);
+  CHECK(gradients.message().find("name fewer parameters") != std::string::npos);
+  const auto some = trainer->gradients(1, {"p0", "p256"});
+  PSD_REQUIRE_OK(some);
+  CHECK(some->at(1).name == "p256");
+}
+
 TEST_CASE("A context that nobody calls is dropped, and its turn passes") {
   LocalServer server(Json::object());
   LocalExecutor executor(server.unixAddress(), {{"context_ms", 50}, {"exclusive", true}});
@@ -466,6 +539,27 @@ TEST_CASE("Steps with cross-entropy train, and scores are those of the model") {
   CHECK(std::abs(remote->loss() - local->loss()) < 1e-6);
   CHECK(remote->value("accuracy") == local->value("accuracy"));
   PSD_REQUIRE_OK((*steps)->leave());
+}
+
+TEST_CASE("An interrupt that comes while the next connection is made ends what comes after it") {
+  LocalServer server(Json{{"membership", {{"grace_ms", 60'000}}}});
+  LocalExecutor executor(server.unixAddress(), Json::object());
+  FaultProxy proxy(executor.address());
+  std::atomic<RemoteSteps*> toInterrupt{nullptr};
+  proxy.holdBack(
+      [&](std::span<const std::byte>) {
+        if (RemoteSteps* steps = toInterrupt.exchange(nullptr)) steps->interrupt();
+        return false;
+      },
+      0);
+  auto steps = RemoteSteps::connect({.executor = proxy.address(), .retryTimeout = kConnect});
+  PSD_REQUIRE_OK(steps);
+  PSD_REQUIRE_OK((*steps)->join({Rank{0}, 1}));
+  proxy.cut(0);
+  toInterrupt = steps->get();  // by the first message of the next connection
+  const auto outputs = (*steps)->outputs(imagesOf(makeBatch()));
+  REQUIRE(!outputs.ok());
+  CHECK(outputs.error().code == ErrorCode::interrupted);
 }
 
 TEST_CASE("A daemon is no executor, and says so at once") {

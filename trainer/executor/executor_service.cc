@@ -28,7 +28,14 @@ class RemoteTrainerService final : public schema::RemoteTrainer::Server {
     if (!inputs.ok()) return refuse(context, inputs.error());
     call.inputs = *std::move(inputs);
     context.releaseParams();
-    return session_->forward(kj::mv(call)).then([context](Result<ForwardDone> done) mutable {
+    const uint64_t id = call.context;
+    const bool training = call.training;
+    auto forward = session_->forward(kj::mv(call));
+    return forward.then([session = session_, context, id, training](Result<ForwardDone> done) mutable {
+      if (done.ok() && done->pass->outputs().size() > wire::kTensorListMax) {
+        if (training) session->drop(id);
+        done = tooMany("outputs", done->pass->outputs().size(), "have the module give fewer");
+      }
       auto results = context.getResults();
       wire::writeStatus(done.status(), results.initStatus());
       if (!done.ok()) return;
@@ -60,12 +67,15 @@ class RemoteTrainerService final : public schema::RemoteTrainer::Server {
   kj::Promise<void> gradients(GradientsContext context) override {
     auto params = context.getParams();
     if (params.getNames().size() > wire::kTensorListMax) {
-      return refuse(context, {ErrorCode::invalidArgument, "too many names"});
+      return refuse(context, tooMany("names", params.getNames().size(), "name fewer"));
     }
     std::vector<std::string> names;
     for (const auto name : params.getNames()) names.emplace_back(wire::textIn(name));
     const auto gradients = session_->gradients(params.getContext(), names);
     if (!gradients.ok()) return refuse(context, gradients.error());
+    if (gradients->size() > wire::kTensorListMax) {
+      return refuse(context, tooMany("gradients", gradients->size(), "name fewer parameters"));
+    }
     auto results = context.getResults();
     results.initStatus().setOk();
     wire::writeTensors(*gradients, results.initGradients(static_cast<uint32_t>(gradients->size())));
@@ -91,6 +101,10 @@ class RemoteTrainerService final : public schema::RemoteTrainer::Server {
   }
 
  private:
+  static Error tooMany(const char* what, size_t count, const char* instead) {
+    return {ErrorCode::invalidArgument,
+            fmt::format("{} {}; one message has {} at most: {}", count, what, wire::kTensorListMax, instead)};
+  }
   template <class Context>
   static kj::Promise<void> refuse(Context& context, const Error& error) {
     wire::writeError(error, context.getResults().initStatus().initError());
