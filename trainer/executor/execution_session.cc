@@ -9,6 +9,7 @@
 #include "common/text/quantity.h"
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
+#include "trainer/remote/session_end.h"
 
 namespace psd {
 namespace {
@@ -16,20 +17,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kExpiredMax = 64;
-
-/// Whether what the daemon, or the way to it, has said is the end of the trainer's session with it.
-bool endsSession(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::unavailable:
-    case ErrorCode::sessionEnded:
-    case ErrorCode::standby:
-    case ErrorCode::shuttingDown:
-    case ErrorCode::interrupted:
-    case ErrorCode::unauthenticated:
-    case ErrorCode::forbidden: return true;
-    default: return false;
-  }
-}
 
 }  // namespace
 

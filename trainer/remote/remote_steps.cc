@@ -9,6 +9,7 @@
 #include "common/os/random_id.h"
 #include "common/text/quantity.h"
 #include "trainer/client/attempts.h"
+#include "trainer/remote/session_end.h"
 
 namespace psd {
 namespace {
@@ -18,12 +19,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPauseSlice{50};  // in which interrupt() is looked for
 
 Error interruptedError() { return {ErrorCode::interrupted, "the trainer was told to stop"}; }
-
-/// Whether the session at the executor is gone, and not only what was asked for.
-bool sessionGone(const Error& error) {
-  return error.code == ErrorCode::unavailable || error.code == ErrorCode::sessionEnded ||
-         error.code == ErrorCode::standby;
-}
 
 }  // namespace
 
@@ -140,7 +135,7 @@ Status RemoteSteps::recover(const Error& error) {
     return {error.code, fmt::format("{}; nothing has succeeded for {}", error.message,
                                     durationText(options_.retryTimeout))};
   }
-  if (!sessionGone(error)) {  // too many calls, or a context that was let go: the session is there
+  if (!endsSession(error.code)) {  // too many calls, or a context that was let go: the session is there
     pause(std::min(kPauseSlice, leftUntil(deadline)));
     return interrupted_ ? Status(interruptedError()) : Status();
   }
