@@ -50,8 +50,9 @@ interface Executor {
       -> (status :Acknowledgement, trainer :RemoteTrainer, rank :UInt32, worldSize :UInt32, policy :Text, device :Text, shards :UInt32);
   # Joins the daemon in the caller's rank and waits until the model has values. With `anyRank` it takes the lowest rank that is
   # free. `worldSize`: 0 for what the daemon says. `incarnation`: drawn once in a trainer's life, not 0; who comes back, at this
-  # executor or at another one, gives it again, and no step of it is applied twice. Once per connection; the session ends with
-  # the connection, all its contexts with it. `policy`, `device`: for people.
+  # executor or at another one, gives it again, and no step of it is applied twice. A connection has one session at a time: it may
+  # join again after it was refused, or once the session is over. The session ends with the connection, all its contexts with it.
+  # `policy`, `device`: for people.
 
   status @2 () -> (status :Acknowledgement, json :Text);
   # Queue, waits, trainers and their contexts, as docs/executor.md describes.
@@ -62,7 +63,8 @@ interface Executor {
 
 interface RemoteTrainer {
   # A trainer's session. A context is what one forward pass has left for its backward pass; its number is the trainer's choice,
-  # and free again once step or drop has ended it, or some call of it has failed.
+  # and free again once step or drop has ended it, or a call of it has failed: while it was computed or pushed, or for want of
+  # room (overloaded). A call that is refused before it is computed or pushed leaves its context.
 
   forward @0 (context :UInt64, inputs :List(Tensor), training :Bool, priority :Int8)
       -> (status :Acknowledgement, outputs :List(Tensor), versions :List(UInt64));
@@ -82,7 +84,8 @@ interface RemoteTrainer {
       -> (status :Acknowledgement, outcome :PushOutcome, staleness :UInt64);
   # After backward: pushes the gradient as this trainer's step of that number, from 1, which rises from step to step, and ends the
   # context. `samples`: examples behind it. `staleness`: updates that the daemon applied between the parameters of the forward
-  # pass and this gradient. Of a step that it has already the daemon tells what became of it then.
+  # pass and this gradient. A number whose push failed may come again, and one that was pushed in an earlier session too: of a step
+  # that it has already the daemon tells what became of it then.
 
   drop @4 (context :UInt64) -> (status :Acknowledgement);
   # Ends a context without a step; one that is not there is no error.

@@ -249,7 +249,7 @@ TEST_CASE("What cannot be is refused by a typed error, and the next call is serv
   refused(trainer->gradients(2).status(), wrong, "no gradient yet");
   gradient[0].shape = {10, kSamples};
   refused(trainer->backward(2, gradient), wrong, "expected scores f32[32,10]");
-  refused(trainer->backward(2, gradient), wrong, "there is no context 2");  // a failed call ends it
+  refused(trainer->backward(2, gradient), wrong, "there is no context 2");  // what fails at the worker ends it
   gradient = begin(2);
   gradient[0].values<float>()[3] = std::numeric_limits<float>::quiet_NaN();
   refused(trainer->backward(2, gradient), ErrorCode::nonFinite, "NaN");

@@ -14,8 +14,8 @@ namespace psd {
 enum class CallKind { forward, backward };
 
 /// Calls that wait, and which is next: by priority, which rises by one with each `age` of waiting, so that
-/// none waits for ever; then backward before forward; then in the order of arrival. Pure; owned by one
-/// thread.
+/// none waits for ever; then backward before forward; then in the order of arrival. Not
+/// thread-safe.
 template <class Payload>
 class CallQueue {
  public:

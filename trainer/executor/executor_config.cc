@@ -20,8 +20,9 @@ std::vector<std::string> readServers(ObjectReader& in) {
   std::vector<std::string> servers =
       in.has("server") ? in.textOrTexts("server") : in.texts("server", {"tcp://localhost:5500"});
   if (servers.empty()) in.fail("server", "must name at least one address, as \"unix:///tmp/psd.sock\"");
-  for (const std::string& server : servers) {
-    if (const auto address = parseAddress(server); !address.ok()) in.fail("server", address.message());
+  for (size_t i = 0; i < servers.size(); i++) {
+    const auto address = parseAddress(servers[i]);
+    if (!address.ok()) in.fail(servers.size() > 1 ? element("server", i) : "server", address.message());
   }
   return servers;
 }

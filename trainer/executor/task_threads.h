@@ -27,8 +27,8 @@ struct TaskLabel {
   uint64_t context = 0;  ///< for people
 };
 
-/// Threads that do what an event loop must not wait for, in the order of a CallQueue. Owned by the event
-/// loop's thread, and gone before the loop is; run() is for that thread alone, post() for any.
+/// Threads that do what an event loop must not wait for, in the order of a CallQueue. run() is for the event
+/// loop's thread, which outlives what runs; post() and the end are for any thread but these.
 class TaskThreads {
  public:
   using Clock = std::chrono::steady_clock;

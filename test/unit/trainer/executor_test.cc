@@ -101,6 +101,7 @@ TEST_CASE("A wrong configuration of an executor is refused by one line with the 
       {Json{{"tls", {{"certificate", "a.pem"}, {"key", "a.key"}}}}, "tls.client_ca: is needed"},
       {Json{{"listen", Json::array()}}, "listen"},
       {Json{{"server", "localhost"}}, "server"},
+      {Json{{"server", {"tcp://a:1", "b"}}}, "server[1]"},
       {Json{{"weights", "lively"}}, "weights"},
       {Json{{"memory_bytes", 12}}, "memory_bytes"},
   }));
