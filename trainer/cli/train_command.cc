@@ -29,8 +29,8 @@ namespace {
 constexpr Rank kScoringRank{0};  // scores the final model on the test set
 constexpr std::chrono::seconds kGoodbyeTime{2};
 
-/// What a run needs beside the daemon; opened before it is contacted, so that wrong input costs nobody
-/// anything.
+/// What a run needs beside the daemon; opened before that is contacted, and before an executor is, so that
+/// wrong input costs nobody anything.
 struct Material {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> test;       ///< for who may be kScoringRank
@@ -74,12 +74,6 @@ Result<Material> prepare(const TrainCommand& command, const OnEvent& onEvent) {
   if (membership.rank == kScoringRank || membership.anyRank) {
     PSD_ASSIGN_OR_RETURN(material.test, openData(command.common, Split::test));
   }
-  PSD_RETURN_IF_ERROR(openModel(command, onEvent, material));
-  PSD_RETURN_IF_ERROR(checkFit(*material.model, *material.train));
-  if (!command.initFile.empty()) {
-    const Status loaded = loadInitialValues(*material.model, *makePosixEnv(), command.initFile);
-    if (!loaded.ok()) return Error{loaded.error().code, "--init: " + loaded.message()};
-  }
   if (!command.metricsFile.empty()) {
     auto metrics = MetricsWriter::create(command.metricsFile);
     if (!metrics.ok()) {
@@ -90,6 +84,12 @@ Result<Material> prepare(const TrainCommand& command, const OnEvent& onEvent) {
   if (!command.tensorboardFolder.empty()) {
     const Status writable = TensorboardWriter::checkFolder(command.tensorboardFolder);
     if (!writable.ok()) return Error{writable.error().code, "--tensorboard: " + writable.message()};
+  }
+  PSD_RETURN_IF_ERROR(openModel(command, onEvent, material));
+  PSD_RETURN_IF_ERROR(checkFit(*material.model, *material.train));
+  if (!command.initFile.empty()) {
+    const Status loaded = loadInitialValues(*material.model, *makePosixEnv(), command.initFile);
+    if (!loaded.ok()) return Error{loaded.error().code, "--init: " + loaded.message()};
   }
   return material;
 }
