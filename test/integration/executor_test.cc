@@ -249,7 +249,8 @@ TEST_CASE("What cannot be is refused by a typed error, and the next call is serv
   refused(trainer->gradients(2).status(), wrong, "no gradient yet");
   gradient[0].shape = {10, kSamples};
   refused(trainer->backward(2, gradient), wrong, "expected scores f32[32,10]");
-  refused(trainer->backward(2, gradient), wrong, "there is no context 2");  // what fails at the worker ends it
+  refused(trainer->backward(2, gradient), wrong,
+          "there is no context 2");  // what fails at the worker ends it
   gradient = begin(2);
   gradient[0].values<float>()[3] = std::numeric_limits<float>::quiet_NaN();
   refused(trainer->backward(2, gradient), ErrorCode::nonFinite, "NaN");
@@ -362,10 +363,10 @@ class GatedModel final : public ExecutionModel {
 TEST_CASE("Calls that wait for a worker count, and hold what they hold, though their trainers are gone") {
   LocalServer server(Json::object());
   std::promise<void> gate;
-  LocalExecutor executor(
-      server.unixAddress(), {{"queue", 2}, {"workers", 1}}, [&](std::unique_ptr<ExecutionModel> model) {
-        return std::make_unique<GatedModel>(std::move(model), gate.get_future().share());
-      });
+  LocalExecutor executor(server.unixAddress(), {{"queue", 2}, {"workers", 1}},
+                         [&](std::unique_ptr<ExecutionModel> model) {
+                           return std::make_unique<GatedModel>(std::move(model), gate.get_future().share());
+                         });
   const auto last = joined(executor, 2, 3);
   const Batch batch = makeBatch();
   const uint64_t inputBytes = totalBytes(imagesOf(batch));

@@ -54,11 +54,11 @@ class DaemonLink : public std::enable_shared_from_this<DaemonLink> {
   FloatArrays& arrays_;
   const WeightsMode mode_;
   const ClientOptions options_;
-  Weights bringing_;  ///< initial values, while it joins
+  Weights bringing_;                ///< initial values, while it joins
   std::mutex mutex_;                // guards what follows; the client is the thread's
   bool ending_ = false;             // no other client may follow
   std::shared_ptr<Client> client_;  // null before it is connected
-  TaskThreads thread_;  // last: it uses the others
+  TaskThreads thread_;              // last: it uses the others
 };
 
 }  // namespace psd

@@ -32,7 +32,8 @@ struct ForwardDone {
 
 /// One remote trainer: its contexts, and its session with the daemon. Each context is one forward pass that
 /// waits for its backward pass, or a gradient that waits for its step. A call that fails while it is computed
-/// or pushed, or for want of room, ends its context; one that is refused before leaves it. Knows no protocol. Owned by the event loop's thread; lives until its calls are done.
+/// or pushed, or for want of room, ends its context; one that is refused before leaves it. Knows no protocol.
+/// Owned by the event loop's thread; lives until its calls are done.
 class ExecutionSession final : public ExecutorGuest, public std::enable_shared_from_this<ExecutionSession> {
  public:
   /// `executor` outlives it, or at least its close(). `peer`: for people.
@@ -83,7 +84,7 @@ class ExecutionSession final : public ExecutorGuest, public std::enable_shared_f
   std::optional<Error> over_;  // why no call is served any more
   std::map<uint64_t, ContextPtr> contexts_;
   std::deque<uint64_t> expired_;  // the last that dropIdle() ended
-  Step newest_;  // that is pushed, or was with success
+  Step newest_;                   // that is pushed, or was with success
   uint64_t forwards_ = 0, steps_ = 0, staleness_ = 0;
 };
 

@@ -30,8 +30,8 @@ struct ExecutorConfig {
   uint32_t workers = 2;               ///< passes computed at once
   uint32_t threadsPerWorker = 1;
   WeightsMode weights = WeightsMode::stashed;
-  bool exclusive = false;  ///< a training step excludes all others, from its forward pass on
-  std::chrono::milliseconds age{100};               ///< of waiting that raises a call's priority by one
+  bool exclusive = false;              ///< a training step excludes all others, from its forward pass on
+  std::chrono::milliseconds age{100};  ///< of waiting that raises a call's priority by one
   std::chrono::milliseconds connectTimeout{5'000};  ///< of the daemon
 
   // What peers may make it hold:

@@ -9,13 +9,13 @@
 #include "common/text/text.h"
 #include "common/tls/tls_stream.h"
 #include "trainer/executor/executor_service.h"
+#include "trainer/remote/tensor_wire.h"
 
 namespace psd {
 namespace {
 
 constexpr size_t kPooledBytesMax = 64u << 20;
 constexpr uint64_t kMessagesInFlight = 8;  // of the largest size
-constexpr uint64_t kReadsOfAMessage = 4;   // of each of its words, at most
 constexpr uint64_t kUnfinishedCallsMax = 4096;
 constexpr size_t kUnreadAnswersMax = 64;
 constexpr kj::Duration kSweepEvery = 100 * kj::MILLISECONDS;
@@ -32,9 +32,8 @@ ExecutorPeer::ExecutorPeer(kj::AsyncIoContext& io, wire::Socket socket, std::str
   socket_ = kj::mv(socket.stream);
   stream_ = kj::heap<wire::MessageStream>(*socket_, std::move(pool), io.provider->getTimer(),
                                           options(std::move(budget)));
-  capnp::ReaderOptions reading;
-  reading.traversalLimitInWords = kReadsOfAMessage * config_.messageBytes / sizeof(capnp::word);
-  network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::SERVER, reading);
+  network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::SERVER,
+                                                 wire::readingOf(config_.messageBytes));
   rpc_ = capnp::makeRpcServer(*network_,
                               kj::heap<ExecutorService>(executor, where_, [this] { greeted_ = true; }));
 }

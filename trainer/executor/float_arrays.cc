@@ -59,10 +59,9 @@ Result<ByteBudget::Lease> FloatArrays::lease(uint64_t bytes, std::string_view wh
     lease = budget_->tryTake(bytes);
   }
   if (lease) return *std::move(lease);
-  return Error{ErrorCode::overloaded,
-               fmt::format("of memory_bytes ({}) {} are held; {} take another {}",
-                           bytesText(budget_->bytesMax()), bytesText(budget_->used()), what,
-                           bytesText(bytes))};
+  return Error{ErrorCode::overloaded, fmt::format("of memory_bytes ({}) {} are held; {} take another {}",
+                                                  bytesText(budget_->bytesMax()), bytesText(budget_->used()),
+                                                  what, bytesText(bytes))};
 }
 
 Result<std::shared_ptr<float>> FloatArrays::take() {

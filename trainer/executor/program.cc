@@ -21,7 +21,7 @@
 #include "common/text/text.h"
 #include "trainer/executor/executor_config.h"
 #include "trainer/executor/serve_command.h"
-#include "trainer/model/model_list.h"
+#include "trainer/model/execution.h"
 #include "trainer/remote/remote_trainer.h"
 
 namespace psd {
@@ -61,7 +61,7 @@ struct Flags {
          "The daemon, instead of the file's; of several the first that answers; repeatable");
     list("--listen", listen, "Address to listen on, of this machine, instead of the file's; repeatable");
     app.add_option("--module", module,
-                   "What to execute, instead of the file's: mlp, mnist_cnn, resnet20, FILE.pt")
+                   "What to execute, instead of the file's: " + joined(kExecutableModels, ", ") + ", FILE.pt")
         ->type_name("MODEL");
     app.add_option("--set", assignments, "Any key, as in --set workers=4; repeatable")
         ->type_name("KEY=VALUE")
@@ -154,8 +154,9 @@ int runExecutor(int argc, const char* const* argv) {
       ->type_name("ADDRESS")
       ->capture_default_str();
   addCredentialFlags(*statusCommand, asked.credentials);
-  const TextCommands texts(app, {.ofOption = {{"--log-level", {kLogLevels.begin(), kLogLevels.end()}},
-                                              {"--module", {"mlp", "mnist_cnn", "resnet20"}}}});
+  const TextCommands texts(
+      app, {.ofOption = {{"--log-level", {kLogLevels.begin(), kLogLevels.end()}},
+                         {"--module", {kExecutableModels.begin(), kExecutableModels.end()}}}});
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

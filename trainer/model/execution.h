@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "common/status/status.h"
@@ -49,6 +51,9 @@ class ExecutionModel {
   virtual Result<std::unique_ptr<ForwardPass>> forward(Weights weights, std::vector<NamedTensor> inputs,
                                                        bool training) = 0;
 };
+
+/// Those of modelList() that makeExecutionModel() takes.
+inline constexpr std::array<std::string_view, 3> kExecutableModels{"mlp", "mnist_cnn", "resnet20"};
 
 /// Builds a model on the CPU; invalidArgument: it gives no outputs, or has embedding tables.
 Result<std::unique_ptr<ExecutionModel>> makeExecutionModel(const ModelChoice& choice, uint64_t seed);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/status/status.h"
-#include "trainer/remote/remote_steps.h"
+#include "trainer/remote/loss_result.h"
 #include "trainer/task/score.h"
 
 // What a trainer of a classifier computes by itself, in host memory and without LibTorch.

@@ -11,16 +11,10 @@
 
 #include "common/status/status.h"
 #include "trainer/client/client.h"
+#include "trainer/remote/loss_result.h"
 #include "trainer/remote/remote_trainer.h"
 
 namespace psd {
-
-/// What a trainer makes of outputs: the loss, and its gradients with respect to them.
-struct LossResult {
-  double loss = 0;
-  std::vector<NamedTensor> gradients;
-};
-using RemoteLoss = std::function<Result<LossResult>(const std::vector<NamedTensor>& outputs)>;
 
 struct RemoteStepsOptions {
   std::string executor;  ///< "tcp://host:port", "tls://host:port" or "unix:///path"

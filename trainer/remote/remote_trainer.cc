@@ -23,7 +23,6 @@ namespace psd {
 namespace {
 
 constexpr uint64_t kMessageBytesMax = 260u << 20;  // of an answer: what an executor allows at most, and a bit
-constexpr uint64_t kReadsOfAMessage = 4;           // of each of its words, at most
 constexpr uint64_t kEnvelopeBytes = 64u << 10;     // of a message, around its tensors
 constexpr size_t kPooledBytesMax = 16u << 20;
 constexpr uint64_t kBeatsPerSilence = 4;
@@ -145,9 +144,8 @@ kj::Promise<Status> RemoteTrainer::Wire::greet(kj::AsyncIoContext& io, wire::Soc
   options.messageBytesMax = kMessageBytesMax;
   stream_ = kj::heap<wire::MessageStream>(*socket_, wire::BufferPool::make(kPooledBytesMax),
                                           io.provider->getTimer(), std::move(options));
-  capnp::ReaderOptions reading;
-  reading.traversalLimitInWords = kReadsOfAMessage * kMessageBytesMax / sizeof(capnp::word);
-  network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::CLIENT, reading);
+  network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::CLIENT,
+                                                 wire::readingOf(kMessageBytesMax));
   rpc_ = capnp::makeRpcClient(*network_);
   capnp::MallocMessageBuilder vat;
   auto id = vat.initRoot<capnp::rpc::twoparty::VatId>();

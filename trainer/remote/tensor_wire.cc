@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kNameBytesMax = 200;
 constexpr uint32_t kExtentsMax = 8;
+constexpr uint64_t kReadsOfAMessage = 4;  // of each of its words, at most
 
 static_assert(static_cast<uint16_t>(schema::ElementType::U8) == static_cast<uint16_t>(ElementType::u8),
               "schema::ElementType lists the types of psd::ElementType, in the same order");
@@ -54,6 +55,12 @@ void writeHead(const Value& value, Builder out) {
 }
 
 }  // namespace
+
+capnp::ReaderOptions readingOf(uint64_t messageBytesMax) {
+  capnp::ReaderOptions options;
+  options.traversalLimitInWords = kReadsOfAMessage * messageBytesMax / sizeof(capnp::word);
+  return options;
+}
 
 void writeTensors(std::span<const NamedTensor> tensors, capnp::List<schema::Tensor>::Builder out) {
   for (uint32_t i = 0; i < out.size(); i++) {

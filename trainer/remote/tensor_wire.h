@@ -3,8 +3,11 @@
 // The only place that turns the tensors of schema/executor.capnp into psd's and back. Readers hold a peer's
 // bytes: everything is checked, nothing aborts.
 
+#include <cstdint>
 #include <span>
 #include <vector>
+
+#include <capnp/message.h>
 
 #include "common/status/status.h"
 #include "schema/executor.capnp.h"
@@ -14,6 +17,9 @@ namespace psd::wire {
 
 /// Most tensors, and columns, in one message.
 inline constexpr uint32_t kTensorListMax = 256;
+
+/// How a message of at most so many bytes is read: each of its words a few times.
+capnp::ReaderOptions readingOf(uint64_t messageBytesMax);
 
 /// Copies the values.
 void writeTensors(std::span<const NamedTensor> tensors, capnp::List<schema::Tensor>::Builder out);

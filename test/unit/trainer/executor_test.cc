@@ -11,6 +11,8 @@
 #include "trainer/executor/call_queue.h"
 #include "trainer/executor/executor_config.h"
 #include "trainer/executor/float_arrays.h"
+#include "trainer/model/execution.h"
+#include "trainer/model/model_list.h"
 #include "trainer/remote/cross_entropy.h"
 #include "trainer/task/named_tensor.h"
 
@@ -142,6 +144,17 @@ TEST_CASE("Arrays that nobody holds give their bytes back, though their versions
   const auto tooMuch = arrays.lease(3 * kBytes + 1, "inputs");
   REQUIRE(!tooMuch.ok());
   CHECK(tooMuch.message().find("inputs take another 12") != std::string::npos);
+}
+
+TEST_CASE("The models that are listed as executable are those of the list that give outputs") {
+  std::vector<std::string_view> executable;
+  for (const ModelEntry& entry : modelList()) {
+    const auto choice = chooseModel(entry.name);
+    PSD_REQUIRE_OK(choice);
+    if (makeExecutionModel(*choice, 1).ok()) executable.push_back(entry.name);
+  }
+  std::ranges::sort(executable);
+  CHECK(std::ranges::equal(executable, kExecutableModels));
 }
 
 NamedTensor scores(std::vector<uint64_t> shape, const std::vector<float>& values) {
