@@ -22,8 +22,8 @@
 #include "trainer/dataset/synthetic.h"
 #include "trainer/model/model_list.h"
 #include "trainer/remote/cross_entropy.h"
+#include "trainer/remote/executor_connection.h"
 #include "trainer/remote/remote_steps.h"
-#include "trainer/remote/remote_trainer.h"
 #include "trainer/remote/tensor_wire.h"
 
 namespace psd::executor_test {
@@ -37,14 +37,14 @@ using Json = nlohmann::ordered_json;
 constexpr uint32_t kSamples = 32;  // a power of two: 1 / kSamples is exact
 constexpr std::chrono::milliseconds kConnect{10'000};
 
-std::unique_ptr<RemoteTrainer> connectTo(const LocalExecutor& executor) {
-  auto trainer = RemoteTrainer::connect(executor.address(), kConnect, "a test");
+std::unique_ptr<ExecutorConnection> connectTo(const LocalExecutor& executor) {
+  auto trainer = ExecutorConnection::connect(executor.address(), kConnect, "a test");
   PSD_REQUIRE_OK(trainer);
   return *std::move(trainer);
 }
 
-std::unique_ptr<RemoteTrainer> joined(const LocalExecutor& executor, uint32_t rank = 0,
-                                      uint32_t worldSize = 1, uint64_t incarnation = 0) {
+std::unique_ptr<ExecutorConnection> joined(const LocalExecutor& executor, uint32_t rank = 0,
+                                           uint32_t worldSize = 1, uint64_t incarnation = 0) {
   auto trainer = connectTo(executor);
   PSD_REQUIRE_OK(trainer->join({Rank{rank}, worldSize}, incarnation != 0 ? incarnation : rank + 1));
   return trainer;
@@ -93,7 +93,7 @@ std::unique_ptr<Model> localCopy(const LocalServer& server) {
 }
 
 /// The largest difference of the gradients of context `id` from those that the model left.
-double differenceOf(RemoteTrainer& trainer, uint64_t id, Model& model) {
+double differenceOf(ExecutorConnection& trainer, uint64_t id, Model& model) {
   const auto gradients = trainer.gradients(id);
   PSD_REQUIRE_OK(gradients);
   const ModelLayout layout(model.spec());
@@ -110,7 +110,7 @@ double differenceOf(RemoteTrainer& trainer, uint64_t id, Model& model) {
   return worst;
 }
 
-StepResult trainOnce(RemoteTrainer& trainer, uint64_t context, Step step, uint32_t first = 0) {
+StepResult trainOnce(ExecutorConnection& trainer, uint64_t context, Step step, uint32_t first = 0) {
   const Batch batch = makeBatch(first);
   const auto forward = trainer.forward(context, imagesOf(batch), true);
   PSD_REQUIRE_OK(forward);
@@ -373,7 +373,7 @@ TEST_CASE("Calls that wait for a worker count, and hold what they hold, though t
   {
     const auto computed = joined(executor, 0, 3), waits = joined(executor, 1, 3);
     std::vector<std::future<Result<ForwardResult>>> calls;
-    for (RemoteTrainer* trainer : {computed.get(), waits.get()}) {
+    for (ExecutorConnection* trainer : {computed.get(), waits.get()}) {
       calls.push_back(std::async(std::launch::async, [trainer, images = imagesOf(batch)] {
         return trainer->forward(1, images, true);
       }));
@@ -383,7 +383,7 @@ TEST_CASE("Calls that wait for a worker count, and hold what they hold, though t
         return status["computing"] == 1 && status["queue"].size() == atWorker - 1;
       });
     }
-    for (RemoteTrainer* trainer : {computed.get(), waits.get()}) trainer->interrupt();
+    for (ExecutorConnection* trainer : {computed.get(), waits.get()}) trainer->interrupt();
     for (auto& call : calls) CHECK(!call.get().ok());
   }
   until([&] { return executor.status()["trainers"].size() == 1; });
@@ -565,7 +565,7 @@ TEST_CASE("An interrupt that comes while the next connection is made ends what c
 
 TEST_CASE("A daemon is no executor, and says so at once") {
   LocalServer server(Json::object());
-  const auto trainer = RemoteTrainer::connect(server.unixAddress(), kConnect, "a test");
+  const auto trainer = ExecutorConnection::connect(server.unixAddress(), kConnect, "a test");
   REQUIRE(!trainer.ok());
   INFO(trainer.message());
   CHECK(trainer.error().code == ErrorCode::protocolMismatch);

@@ -44,21 +44,21 @@ ExecutionSession::ExecutionSession(Executor& executor, std::string peer)
 ExecutionSession::~ExecutionSession() { close(); }
 
 kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membership, uint64_t incarnation) {
-  if (link_ || over_) {
+  if (daemon_ || over_) {
     return Result<JoinInfo>(Error{ErrorCode::invalidArgument, "this connection has joined already"});
   }
   if (const Status admitted = executor_.admit(*this); !admitted.ok()) {
     return Result<JoinInfo>(admitted.error());
   }
   admitted_ = true;
-  auto link = executor_.makeLink(incarnation);
-  if (!link.ok()) {
+  auto daemon = executor_.makeDaemonSession(incarnation);
+  if (!daemon.ok()) {
     close();
-    return Result<JoinInfo>(link.error());
+    return Result<JoinInfo>(daemon.error());
   }
-  link_ = *std::move(link);
+  daemon_ = *std::move(daemon);
   rank_ = membership.rank;
-  return link_->join(membership).then([this, self = shared_from_this()](Result<JoinInfo> joined) {
+  return daemon_->join(membership).then([this, self = shared_from_this()](Result<JoinInfo> joined) {
     if (joined.ok()) {
       rank_ = joined->rank;
       spdlog::info("{}: rank {} of {} joined: policy {}, parameters by {}, gradients by {}", peer_,
@@ -76,12 +76,12 @@ void ExecutionSession::close() {
   if (std::exchange(admitted_, false)) executor_.forget(*this);
   if (!over_) over_ = Error{ErrorCode::sessionEnded, "the session is over"};
   contexts_.clear();
-  link_ = nullptr;
+  daemon_ = nullptr;
 }
 
 Status ExecutionSession::usable() const {
   if (over_) return *over_;
-  return link_ ? Status() : Status(ErrorCode::notReady, "a call before join()");
+  return daemon_ ? Status() : Status(ErrorCode::notReady, "a call before join()");
 }
 
 Result<ExecutionSession::ContextPtr> ExecutionSession::begin(ForwardCall& call) {
@@ -116,7 +116,7 @@ kj::Promise<Result<ForwardDone>> ExecutionSession::forward(ForwardCall call) {
       .then([this, context](StepTurns::Turn mine) -> kj::Promise<Result<PulledWeights>> {
         context->turn = std::move(mine);
         if (over_) return Result<PulledWeights>(*over_);
-        return link_->weights();
+        return daemon_->weights();
       })
       .then([this, context, slot = *slot, call = kj::mv(call)](Result<PulledWeights> weights) mutable {
         return compute(context, kj::mv(slot), kj::mv(call), kj::mv(weights));
@@ -255,7 +255,7 @@ kj::Promise<Result<PushInfo>> ExecutionSession::step(uint64_t id, Step step, uin
   if (!slot.ok()) return Result<PushInfo>(failed(context, slot.error()));
   const Step before = std::exchange(newest_, step);
   context->state = Context::State::busy;
-  return link_->push(step, context->gradient, samples, context->versions)
+  return daemon_->push(step, context->gradient, samples, context->versions)
       .then([this, context, step, before](Result<PushInfo> pushed) {
         if (!pushed.ok()) {
           // It may come again: what the daemon has of that number it does not apply twice.
@@ -313,7 +313,7 @@ Result<std::vector<NamedTensor>> ExecutionSession::gradients(uint64_t id,
 kj::Promise<Result<bool>> ExecutionSession::leave() {
   if (const Status may = usable(); !may.ok()) return Result<bool>(may.error());
   contexts_.clear();
-  return link_->leave().then([this, self = shared_from_this()](Result<bool> left) {
+  return daemon_->leave().then([this, self = shared_from_this()](Result<bool> left) {
     spdlog::info("{}: rank {} has left after {} step(s)", peer_, rank_.value, steps_);
     close();
     return left;

@@ -10,7 +10,7 @@
 
 #include <kj/async.h>
 
-#include "trainer/executor/daemon_link.h"
+#include "trainer/executor/daemon_session.h"
 #include "trainer/executor/executor.h"
 #include "trainer/task/named_tensor.h"
 
@@ -34,7 +34,7 @@ struct ForwardDone {
 /// waits for its backward pass, or a gradient that waits for its step. A call that fails while it is computed
 /// or pushed, or for want of room, ends its context; one that is refused before leaves it. Knows no protocol.
 /// Owned by the event loop's thread; lives until its calls are done.
-class ExecutionSession final : public ExecutorGuest, public std::enable_shared_from_this<ExecutionSession> {
+class ExecutionSession final : public ExecutorTrainer, public std::enable_shared_from_this<ExecutionSession> {
  public:
   /// `executor` outlives it, or at least its close(). `peer`: for people.
   ExecutionSession(Executor& executor, std::string peer);
@@ -78,8 +78,8 @@ class ExecutionSession final : public ExecutorGuest, public std::enable_shared_f
 
   Executor& executor_;
   const std::string peer_;
-  std::shared_ptr<DaemonLink> link_;  // null before join() and after close()
-  bool admitted_ = false;             // the executor counts it
+  std::shared_ptr<DaemonSession> daemon_;  // null before join() and after close()
+  bool admitted_ = false;                  // the executor counts it
   Rank rank_;
   std::optional<Error> over_;  // why no call is served any more
   std::map<uint64_t, ContextPtr> contexts_;

@@ -53,13 +53,13 @@ Result<Executor::CallSlot> Executor::admitCall() {
   return CallSlot(nullptr, [calls = calls_](const void*) { --*calls; });
 }
 
-Result<std::shared_ptr<DaemonLink>> Executor::makeLink(uint64_t incarnation) {
+Result<std::shared_ptr<DaemonSession>> Executor::makeDaemonSession(uint64_t incarnation) {
   ClientOptions options = daemon_;
   options.incarnation = incarnation;
   try {
-    auto link = std::make_unique<DaemonLink>(*model_, arrays_, config_, std::move(options));
-    return std::shared_ptr<DaemonLink>(link.release(), [this](DaemonLink* ended) {
-      const auto owned = std::make_shared<std::unique_ptr<DaemonLink>>(ended);
+    auto session = std::make_unique<DaemonSession>(*model_, arrays_, config_, std::move(options));
+    return std::shared_ptr<DaemonSession>(session.release(), [this](DaemonSession* ended) {
+      const auto owned = std::make_shared<std::unique_ptr<DaemonSession>>(ended);
       reaper_.post([owned] { owned->reset(); });
     });
   } catch (const std::system_error& error) {
@@ -67,18 +67,18 @@ Result<std::shared_ptr<DaemonLink>> Executor::makeLink(uint64_t incarnation) {
   }
 }
 
-Status Executor::admit(ExecutorGuest& guest) {
-  if (guests_.size() >= config_.trainers) {
+Status Executor::admit(ExecutorTrainer& trainer) {
+  if (trainers_.size() >= config_.trainers) {
     return {ErrorCode::overloaded,
-            fmt::format("{} trainers are in; `trainers` allows {}", guests_.size(), config_.trainers)};
+            fmt::format("{} trainers are in; `trainers` allows {}", trainers_.size(), config_.trainers)};
   }
-  guests_.insert(&guest);
+  trainers_.insert(&trainer);
   return {};
 }
 
 void Executor::dropIdle() {
   const auto before = std::chrono::steady_clock::now() - config_.context;
-  for (ExecutorGuest* guest : guests_) guest->dropIdle(before);
+  for (ExecutorTrainer* trainer : trainers_) trainer->dropIdle(before);
 }
 
 nlohmann::ordered_json Executor::describe() const {
@@ -91,7 +91,7 @@ nlohmann::ordered_json Executor::describe() const {
                      {"priority", each.label.priority},
                      {"waited_s", each.seconds}});
   }
-  for (const ExecutorGuest* guest : guests_) trainers.push_back(guest->describe());
+  for (const ExecutorTrainer* trainer : trainers_) trainers.push_back(trainer->describe());
   const double done = static_cast<double>(std::max<uint64_t>(figures.done, 1));
   return {{"module", model_->spec().name},
           {"parameters", model_->spec().parameterCount()},

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/client/client.h"
-#include "trainer/executor/daemon_link.h"
+#include "trainer/executor/daemon_session.h"
 #include "trainer/executor/executor_config.h"
 #include "trainer/executor/float_arrays.h"
 #include "trainer/executor/step_turns.h"
@@ -20,9 +20,9 @@
 namespace psd {
 
 /// A remote trainer as its executor sees it.
-class ExecutorGuest {
+class ExecutorTrainer {
  public:
-  virtual ~ExecutorGuest() = default;
+  virtual ~ExecutorTrainer() = default;
   /// Ends what nobody has called for since `before`.
   virtual void dropIdle(std::chrono::steady_clock::time_point before) = 0;
   virtual nlohmann::ordered_json describe() const = 0;
@@ -49,10 +49,10 @@ class Executor {
   Result<CallSlot> admitCall();
   /// A session with the daemon for a trainer. When it goes, its end is waited for elsewhere. overloaded: the
   /// system has no thread left.
-  Result<std::shared_ptr<DaemonLink>> makeLink(uint64_t incarnation);
+  Result<std::shared_ptr<DaemonSession>> makeDaemonSession(uint64_t incarnation);
   /// Counts a trainer as there, until forget(); overloaded: `trainers` are.
-  Status admit(ExecutorGuest& guest);
-  void forget(ExecutorGuest& guest) { guests_.erase(&guest); }
+  Status admit(ExecutorTrainer& trainer);
+  void forget(ExecutorTrainer& trainer) { trainers_.erase(&trainer); }
 
   /// Ends contexts that nobody has called for `context_ms`.
   void dropIdle();
@@ -68,10 +68,10 @@ class Executor {
   const std::shared_ptr<ByteBudget> memory_;
   FloatArrays arrays_;
   StepTurns turns_;
-  std::set<ExecutorGuest*> guests_;
+  std::set<ExecutorTrainer*> trainers_;
   const std::shared_ptr<std::atomic<uint32_t>> calls_ = std::make_shared<std::atomic<uint32_t>>(0);
   uint64_t refused_ = 0;  // calls, as overloaded
-  TaskThreads reaper_;    // ends links; those use the others
+  TaskThreads reaper_;    // ends sessions with the daemon; those use the others
   TaskThreads workers_;
 };
 

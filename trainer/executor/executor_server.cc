@@ -111,14 +111,14 @@ bool ExecutorServer::acceptWaiting(int listening, bool tls) {
     endWhenVanished(accepted->fd.get(), executor_.config().silence);
     wire::Socket socket = wire::wrapSocket(*io_.lowLevelProvider, accepted->fd.release());
     if (tls) {
-      tasks_.add(meet(kj::mv(socket), std::move(accepted->peer)));
+      tasks_.add(handshake(kj::mv(socket), std::move(accepted->peer)));
     } else {
       serve(kj::mv(socket), std::move(accepted->peer));
     }
   }
 }
 
-kj::Promise<void> ExecutorServer::meet(wire::Socket socket, std::string where) {
+kj::Promise<void> ExecutorServer::handshake(wire::Socket socket, std::string where) {
   handshakes_++;
   const auto refused = [where](const std::string& why) { spdlog::warn("refused {}: {}", where, why); };
   return io_.provider->getTimer()

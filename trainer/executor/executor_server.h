@@ -59,7 +59,7 @@ class ExecutorServer final : private kj::TaskSet::ErrorHandler {
   /// Takes all that wait. False: the system is out of something.
   bool acceptWaiting(int listening, bool tls);
   /// Shakes hands, within silence_ms.
-  kj::Promise<void> meet(wire::Socket socket, std::string where);
+  kj::Promise<void> handshake(wire::Socket socket, std::string where);
   void serve(wire::Socket socket, std::string where);
   kj::Promise<void> sweep();
   void taskFailed(kj::Exception&& exception) override;

@@ -22,7 +22,7 @@
 #include "trainer/executor/executor_config.h"
 #include "trainer/executor/serve_command.h"
 #include "trainer/model/execution.h"
-#include "trainer/remote/remote_trainer.h"
+#include "trainer/remote/executor_connection.h"
 
 namespace psd {
 namespace {
@@ -112,8 +112,8 @@ Status serve(const Flags& flags) {
 
 Status printStatus(const Flags& flags) {
   PSD_ASSIGN_OR_RETURN(const Credentials credentials, readCredentials(flags.credentials, environment));
-  PSD_ASSIGN_OR_RETURN(const auto peer, RemoteTrainer::connect(flags.executor, kStatusTimeout,
-                                                               "psd-executor status", credentials.tls));
+  PSD_ASSIGN_OR_RETURN(const auto peer, ExecutorConnection::connect(flags.executor, kStatusTimeout,
+                                                                    "psd-executor status", credentials.tls));
   PSD_ASSIGN_OR_RETURN(const std::string text, peer->status());
   PSD_ASSIGN_OR_RETURN(const nlohmann::ordered_json json, parseJson(text, "the executor's status"));
   std::cout << jsonText(json, 2) << std::endl;

@@ -31,10 +31,10 @@ Result<std::unique_ptr<RemoteSteps>> RemoteSteps::connect(RemoteStepsOptions opt
   return steps;
 }
 
-Result<std::shared_ptr<RemoteTrainer>> RemoteSteps::connectOnce() {
-  PSD_ASSIGN_OR_RETURN(auto trainer, RemoteTrainer::connect(options_.executor, kAttemptTimeout,
-                                                            options_.program, options_.tls));
-  return std::shared_ptr<RemoteTrainer>(std::move(trainer));
+Result<std::shared_ptr<ExecutorConnection>> RemoteSteps::connectOnce() {
+  PSD_ASSIGN_OR_RETURN(auto trainer, ExecutorConnection::connect(options_.executor, kAttemptTimeout,
+                                                                 options_.program, options_.tls));
+  return std::shared_ptr<ExecutorConnection>(std::move(trainer));
 }
 
 Status RemoteSteps::connectUntil(Clock::time_point deadline) {

@@ -11,8 +11,8 @@
 
 #include "common/status/status.h"
 #include "trainer/client/client.h"
+#include "trainer/remote/executor_connection.h"
 #include "trainer/remote/loss_result.h"
-#include "trainer/remote/remote_trainer.h"
 
 namespace psd {
 
@@ -59,7 +59,7 @@ class RemoteSteps {
   explicit RemoteSteps(RemoteStepsOptions options);
   /// One attempt, or, until `deadline`, as many as it takes.
   Status connectUntil(Clock::time_point deadline);
-  Result<std::shared_ptr<RemoteTrainer>> connectOnce();
+  Result<std::shared_ptr<ExecutorConnection>> connectOnce();
   Result<double> forwardOnce();
   /// After a call has failed: ok where it is to be made again.
   Status recover(const Error& error);
@@ -86,8 +86,8 @@ class RemoteSteps {
   RemoteLoss loss_;
   std::vector<NamedTensor> gradients_;  ///< of the outputs
   std::atomic<bool> interrupted_{false};
-  std::mutex mutex_;                        // guards what follows
-  std::shared_ptr<RemoteTrainer> trainer_;  // changed by the owner alone; not null after connect()
+  std::mutex mutex_;                             // guards what follows
+  std::shared_ptr<ExecutorConnection> trainer_;  // changed by the owner alone; not null after connect()
 };
 
 }  // namespace psd

@@ -48,15 +48,16 @@ struct StepResult {
 /// object is to be made.
 ///
 /// Owned by one thread, which makes all calls; a background thread does the input and output.
-class RemoteTrainer {
+class ExecutorConnection {
  public:
   /// Connects to tcp://HOST:PORT, unix:///PATH, or tls://HOST:PORT with the certificate in `tls`, and agrees
   /// on the protocol: one attempt, within `timeout`. `program`: what this program calls itself, for people.
-  static Result<std::unique_ptr<RemoteTrainer>> connect(const std::string& executor,
-                                                        std::chrono::milliseconds timeout,
-                                                        const std::string& program, const TlsFiles& tls = {});
-  ~RemoteTrainer();
-  RemoteTrainer(const RemoteTrainer&) = delete;
+  static Result<std::unique_ptr<ExecutorConnection>> connect(const std::string& executor,
+                                                             std::chrono::milliseconds timeout,
+                                                             const std::string& program,
+                                                             const TlsFiles& tls = {});
+  ~ExecutorConnection();
+  ExecutorConnection(const ExecutorConnection&) = delete;
 
   const RemoteModule& module() const;
 
@@ -87,7 +88,7 @@ class RemoteTrainer {
 
  private:
   class Wire;
-  explicit RemoteTrainer(std::unique_ptr<Wire> wire);
+  explicit ExecutorConnection(std::unique_ptr<Wire> wire);
 
   const std::unique_ptr<Wire> wire_;
 };

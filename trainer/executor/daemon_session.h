@@ -26,12 +26,12 @@ struct PulledWeights {
 /// makes another one, with the same incarnation. Owned by the event loop's thread; its end may take seconds,
 /// so that is another thread's to wait for. Shared by contexts that compute over the daemon's memory, which
 /// is mapped as long as this lives.
-class DaemonLink : public std::enable_shared_from_this<DaemonLink> {
+class DaemonSession : public std::enable_shared_from_this<DaemonSession> {
  public:
   /// `model` and `arrays` outlive it.
-  DaemonLink(const ExecutionModel& model, FloatArrays& arrays, const ExecutorConfig& config,
-             ClientOptions options);
-  ~DaemonLink();
+  DaemonSession(const ExecutionModel& model, FloatArrays& arrays, const ExecutorConfig& config,
+                ClientOptions options);
+  ~DaemonSession();
 
   /// Connects and joins; waits until the model has values. Brings the newest that the executor has, else its
   /// initial ones, where the daemon has none.

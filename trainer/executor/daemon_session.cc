@@ -1,4 +1,4 @@
-#include "trainer/executor/daemon_link.h"
+#include "trainer/executor/daemon_session.h"
 
 #include <algorithm>
 #include <span>
@@ -17,26 +17,26 @@ Error notJoined() { return {ErrorCode::notReady, "the trainer has not joined"}; 
 
 }  // namespace
 
-DaemonLink::DaemonLink(const ExecutionModel& model, FloatArrays& arrays, const ExecutorConfig& config,
-                       ClientOptions options)
+DaemonSession::DaemonSession(const ExecutionModel& model, FloatArrays& arrays, const ExecutorConfig& config,
+                             ClientOptions options)
     : model_(model),
       arrays_(arrays),
       mode_(config.weights),
       options_(std::move(options)),
       thread_(1, TaskThreads::kAlike) {}
 
-DaemonLink::~DaemonLink() {
+DaemonSession::~DaemonSession() {
   if (thread_.stopWithin(kPatience)) return;
   const std::lock_guard hold(mutex_);
   ending_ = true;
   if (client_) client_->interrupt();
 }
 
-kj::Promise<Result<JoinInfo>> DaemonLink::join(const Membership& membership) {
+kj::Promise<Result<JoinInfo>> DaemonSession::join(const Membership& membership) {
   return thread_.run<JoinInfo>({}, [this, membership] { return joinNow(membership); });
 }
 
-Result<JoinInfo> DaemonLink::joinNow(const Membership& membership) {
+Result<JoinInfo> DaemonSession::joinNow(const Membership& membership) {
   ClientOptions options = options_;
   for (size_t tried = 1;; tried++) {
     Result<JoinInfo> info = joinWith(options, membership);
@@ -46,7 +46,7 @@ Result<JoinInfo> DaemonLink::joinNow(const Membership& membership) {
   }
 }
 
-Result<JoinInfo> DaemonLink::joinWith(const ClientOptions& options, const Membership& membership) {
+Result<JoinInfo> DaemonSession::joinWith(const ClientOptions& options, const Membership& membership) {
   PSD_ASSIGN_OR_RETURN(std::shared_ptr<Client> client, Client::connect(options));
   {
     const std::lock_guard hold(mutex_);
@@ -65,7 +65,7 @@ Result<JoinInfo> DaemonLink::joinWith(const ClientOptions& options, const Member
   return fits.error();
 }
 
-Status DaemonLink::checkJoined(const JoinInfo& info) const {
+Status DaemonSession::checkJoined(const JoinInfo& info) const {
   if (info.local.period != 0) {
     return {ErrorCode::invalidArgument,
             "policy " + info.policy +
@@ -82,11 +82,11 @@ Status DaemonLink::checkJoined(const JoinInfo& info) const {
   return {};
 }
 
-kj::Promise<Result<PulledWeights>> DaemonLink::weights() {
+kj::Promise<Result<PulledWeights>> DaemonSession::weights() {
   return thread_.run<PulledWeights>({}, [this] { return weightsNow(); });
 }
 
-Result<PulledWeights> DaemonLink::weightsNow() {
+Result<PulledWeights> DaemonSession::weightsNow() {
   if (!client_) return notJoined();
   PSD_ASSIGN_OR_RETURN(std::shared_ptr<float> fresh, arrays_.take());
   // Of live parameters too, as a pull tells the versions.
@@ -102,8 +102,8 @@ Result<PulledWeights> DaemonLink::weightsNow() {
   return PulledWeights{Weights(shared_from_this(), view.data()), std::move(info.versions)};
 }
 
-kj::Promise<Result<PushInfo>> DaemonLink::push(Step step, std::shared_ptr<const float> gradient,
-                                               uint32_t samples, std::vector<Version> basis) {
+kj::Promise<Result<PushInfo>> DaemonSession::push(Step step, std::shared_ptr<const float> gradient,
+                                                  uint32_t samples, std::vector<Version> basis) {
   return thread_.run<PushInfo>(
       {},
       [this, step, gradient = std::move(gradient), samples, basis = std::move(basis)]() -> Result<PushInfo> {
@@ -112,7 +112,7 @@ kj::Promise<Result<PushInfo>> DaemonLink::push(Step step, std::shared_ptr<const 
       });
 }
 
-kj::Promise<Result<bool>> DaemonLink::leave() {
+kj::Promise<Result<bool>> DaemonSession::leave() {
   return thread_.run<bool>({}, [this]() -> Result<bool> {
     if (!client_) return true;
     PSD_RETURN_IF_ERROR(client_->leave());

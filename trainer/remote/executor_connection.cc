@@ -1,4 +1,4 @@
-#include "trainer/remote/remote_trainer.h"
+#include "trainer/remote/executor_connection.h"
 
 #include <functional>
 #include <utility>
@@ -40,7 +40,7 @@ Result<StepResult> stepOf(Answer& answer) {
 }  // namespace
 
 /// What is on the background thread. Made and called by the trainer's thread.
-class RemoteTrainer::Wire {
+class ExecutorConnection::Wire {
  public:
   explicit Wire(std::string executor) : executor_(std::move(executor)) {}
   ~Wire() {
@@ -137,8 +137,8 @@ class RemoteTrainer::Wire {
   kj::Promise<void> watching_ = nullptr, asked_ = nullptr, leaving_ = nullptr;
 };
 
-kj::Promise<Status> RemoteTrainer::Wire::greet(kj::AsyncIoContext& io, wire::Socket socket,
-                                               const std::string& program) {
+kj::Promise<Status> ExecutorConnection::Wire::greet(kj::AsyncIoContext& io, wire::Socket socket,
+                                                    const std::string& program) {
   socket_ = kj::mv(socket.stream);
   wire::MessageStreamOptions options;
   options.messageBytesMax = kMessageBytesMax;
@@ -154,8 +154,8 @@ kj::Promise<Status> RemoteTrainer::Wire::greet(kj::AsyncIoContext& io, wire::Soc
   return sayHello(program);
 }
 
-Status RemoteTrainer::Wire::open(OwnFd fd, const Address& address, std::chrono::milliseconds timeout,
-                                 const std::string& program, const TlsFiles& tls) {
+Status ExecutorConnection::Wire::open(OwnFd fd, const Address& address, std::chrono::milliseconds timeout,
+                                      const std::string& program, const TlsFiles& tls) {
   const auto begin = [&](kj::AsyncIoContext& io) {
     // What is thrown at once, by the first write, is an answer too.
     auto greeted = kj::evalNow([&] {
@@ -189,7 +189,7 @@ Status RemoteTrainer::Wire::open(OwnFd fd, const Address& address, std::chrono::
   return {};
 }
 
-kj::Promise<Status> RemoteTrainer::Wire::sayHello(const std::string& program) {
+kj::Promise<Status> ExecutorConnection::Wire::sayHello(const std::string& program) {
   auto request = server().helloRequest();
   request.setProtocolVersion(schema::EXECUTOR_PROTOCOL_VERSION);
   request.setPeer(program.c_str());
@@ -204,7 +204,7 @@ kj::Promise<Status> RemoteTrainer::Wire::sayHello(const std::string& program) {
   });
 }
 
-kj::Promise<void> RemoteTrainer::Wire::watch(kj::Timer& timer) {
+kj::Promise<void> ExecutorConnection::Wire::watch(kj::Timer& timer) {
   const kj::Duration interval = silence_.count() * kj::MILLISECONDS / kBeatsPerSilence;
   return timer.afterDelay(interval).then([this, &timer]() -> kj::Promise<void> {
     // An answer may be long behind others, so all that comes is a sign of life. Counted in beats, as time in
@@ -222,21 +222,21 @@ kj::Promise<void> RemoteTrainer::Wire::watch(kj::Timer& timer) {
   });
 }
 
-void RemoteTrainer::Wire::askForLife() {
+void ExecutorConnection::Wire::askForLife() {
   asked_ = server().keepAliveRequest().send().ignoreResult().eagerlyEvaluate([this](kj::Exception&&) {
     end({ErrorCode::unavailable, fmt::format("the connection to the executor {} broke", executor_)});
   });
 }
 
-RemoteTrainer::RemoteTrainer(std::unique_ptr<Wire> wire) : wire_(std::move(wire)) {}
-RemoteTrainer::~RemoteTrainer() = default;
+ExecutorConnection::ExecutorConnection(std::unique_ptr<Wire> wire) : wire_(std::move(wire)) {}
+ExecutorConnection::~ExecutorConnection() = default;
 
-const RemoteModule& RemoteTrainer::module() const { return wire_->module(); }
+const RemoteModule& ExecutorConnection::module() const { return wire_->module(); }
 
-Result<std::unique_ptr<RemoteTrainer>> RemoteTrainer::connect(const std::string& executor,
-                                                              std::chrono::milliseconds timeout,
-                                                              const std::string& program,
-                                                              const TlsFiles& tls) {
+Result<std::unique_ptr<ExecutorConnection>> ExecutorConnection::connect(const std::string& executor,
+                                                                        std::chrono::milliseconds timeout,
+                                                                        const std::string& program,
+                                                                        const TlsFiles& tls) {
   PSD_ASSIGN_OR_RETURN(const Address address, parseAddress(executor));
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   PSD_ASSIGN_OR_RETURN(OwnFd fd, connectTo(address, timeout));
@@ -247,10 +247,10 @@ Result<std::unique_ptr<RemoteTrainer>> RemoteTrainer::connect(const std::string&
     return Error{ErrorCode::overloaded, std::string("no thread for input and output: ") + error.what()};
   }
   PSD_RETURN_IF_ERROR(wire->open(std::move(fd), address, soonUntil(deadline), program, tls));
-  return std::unique_ptr<RemoteTrainer>(new RemoteTrainer(std::move(wire)));
+  return std::unique_ptr<ExecutorConnection>(new ExecutorConnection(std::move(wire)));
 }
 
-Result<RemoteJoin> RemoteTrainer::join(const Membership& membership, uint64_t incarnation) {
+Result<RemoteJoin> ExecutorConnection::join(const Membership& membership, uint64_t incarnation) {
   return wire_->call<Result<RemoteJoin>>([&] {
     auto request = wire_->server().joinRequest();
     request.setRank(membership.rank.value);
@@ -267,8 +267,8 @@ Result<RemoteJoin> RemoteTrainer::join(const Membership& membership, uint64_t in
   });
 }
 
-Result<ForwardResult> RemoteTrainer::forward(uint64_t context, const std::vector<NamedTensor>& inputs,
-                                             bool training, int8_t priority) {
+Result<ForwardResult> ExecutorConnection::forward(uint64_t context, const std::vector<NamedTensor>& inputs,
+                                                  bool training, int8_t priority) {
   using Answer = Result<ForwardResult>;
   PSD_RETURN_IF_ERROR(wire_->fits(inputs));
   return wire_->call<Answer>([&]() -> kj::Promise<Answer> {
@@ -289,14 +289,14 @@ Result<ForwardResult> RemoteTrainer::forward(uint64_t context, const std::vector
   });
 }
 
-Status RemoteTrainer::backward(uint64_t context, const std::vector<NamedTensor>& outputGradients,
-                               int8_t priority) {
+Status ExecutorConnection::backward(uint64_t context, const std::vector<NamedTensor>& outputGradients,
+                                    int8_t priority) {
   return backwardAndStep(context, outputGradients, Step{0}, 0, priority).status();
 }
 
-Result<StepResult> RemoteTrainer::backwardAndStep(uint64_t context,
-                                                  const std::vector<NamedTensor>& outputGradients, Step step,
-                                                  uint32_t samples, int8_t priority) {
+Result<StepResult> ExecutorConnection::backwardAndStep(uint64_t context,
+                                                       const std::vector<NamedTensor>& outputGradients,
+                                                       Step step, uint32_t samples, int8_t priority) {
   using Answer = Result<StepResult>;
   PSD_RETURN_IF_ERROR(wire_->fits(outputGradients));
   return wire_->call<Answer>([&]() -> kj::Promise<Answer> {
@@ -313,8 +313,8 @@ Result<StepResult> RemoteTrainer::backwardAndStep(uint64_t context,
   });
 }
 
-Result<std::vector<NamedTensor>> RemoteTrainer::gradients(uint64_t context,
-                                                          const std::vector<std::string>& names) {
+Result<std::vector<NamedTensor>> ExecutorConnection::gradients(uint64_t context,
+                                                               const std::vector<std::string>& names) {
   using Answer = Result<std::vector<NamedTensor>>;
   return wire_->call<Answer>([&]() -> kj::Promise<Answer> {
     auto trainer = wire_->trainer();
@@ -330,7 +330,7 @@ Result<std::vector<NamedTensor>> RemoteTrainer::gradients(uint64_t context,
   });
 }
 
-Result<StepResult> RemoteTrainer::step(uint64_t context, Step step, uint32_t samples) {
+Result<StepResult> ExecutorConnection::step(uint64_t context, Step step, uint32_t samples) {
   using Answer = Result<StepResult>;
   return wire_->call<Answer>([&]() -> kj::Promise<Answer> {
     auto trainer = wire_->trainer();
@@ -343,7 +343,7 @@ Result<StepResult> RemoteTrainer::step(uint64_t context, Step step, uint32_t sam
   });
 }
 
-Status RemoteTrainer::drop(uint64_t context) {
+Status ExecutorConnection::drop(uint64_t context) {
   return wire_->call<Status>([&]() -> kj::Promise<Status> {
     auto trainer = wire_->trainer();
     if (!trainer.ok()) return Status(trainer.error());
@@ -353,7 +353,7 @@ Status RemoteTrainer::drop(uint64_t context) {
   });
 }
 
-Status RemoteTrainer::leave() {
+Status ExecutorConnection::leave() {
   return wire_->call<Status>([&]() -> kj::Promise<Status> {
     auto trainer = wire_->trainer();
     if (!trainer.ok()) return Status(trainer.error());
@@ -362,7 +362,7 @@ Status RemoteTrainer::leave() {
   });
 }
 
-Result<std::string> RemoteTrainer::status() {
+Result<std::string> ExecutorConnection::status() {
   return wire_->call<Result<std::string>>([&] {
     return wire_->server().statusRequest().send().then([](auto answer) -> Result<std::string> {
       PSD_RETURN_IF_ERROR(wire::readStatus(answer.getStatus()));
@@ -371,6 +371,6 @@ Result<std::string> RemoteTrainer::status() {
   });
 }
 
-void RemoteTrainer::interrupt() { wire_->interrupt(); }
+void ExecutorConnection::interrupt() { wire_->interrupt(); }
 
 }  // namespace psd
