@@ -205,68 +205,77 @@ TEST_CASE("Contexts are many at once, in any order, and end with their step") {
   CHECK(executor.status()["trainers"][0]["steps"] == 2);
 }
 
-TEST_CASE("What cannot be is refused by a typed error, and the next call is served") {
+void requireRefused(const Status& status, ErrorCode code, const std::string& words) {
+  INFO(status.message());
+  REQUIRE(!status.ok());
+  CHECK(status.error().code == code);
+  CHECK(status.message().find(words) != std::string::npos);
+}
+
+TEST_CASE("Inputs that cannot be are refused by a typed error, and the next call is served") {
+  LocalServer server(Json::object());
+  LocalExecutor executor(server.unixAddress(), Json::object());
+  const auto trainer = joined(executor);
+  const auto images = imagesOf(makeBatch());
+  const auto wrong = ErrorCode::invalidArgument;
+
+  requireRefused(trainer->forward(1, {}, true).status(), wrong, "'image' is missing");
+  auto other = images;
+  other[0].shape = {kSamples, 28, 28};
+  requireRefused(trainer->forward(1, other, true).status(), wrong, "expected f32[1,28,28]");
+  other = images;
+  other[0].bytes.pop_back();
+  requireRefused(trainer->forward(1, other, true).status(), wrong, "bytes; expected");
+  other = images;
+  other[0].shape[0] = uint64_t{1} << 62;
+  requireRefused(trainer->forward(1, other, true).status(), wrong, "fewer elements");
+  other[0] = {"image", ElementType::f32, {0, 1, 28, 28}, {}};
+  requireRefused(trainer->forward(1, other, true).status(), wrong, "at least one sample");
+  other = {images[0], images[0]};
+  requireRefused(trainer->forward(1, other, true).status(), wrong, "2 inputs");
+
+  other[0] = {"image", ElementType::f32, {30'000, 1, 28, 28}, std::vector<std::byte>(30'000ull * 784 * 4)};
+  requireRefused(trainer->forward(1, other, true).status(), wrong, "message_bytes allows");
+  PSD_REQUIRE_OK(trainer->forward(1, images, true));
+}
+
+TEST_CASE("What cannot be of a context is refused, which ends the context once it is computed") {
   LocalServer server(Json::object());
   LocalExecutor executor(server.unixAddress(), Json::object());
   const auto trainer = joined(executor);
   const Batch batch = makeBatch();
   const auto images = imagesOf(batch);
-  const auto refused = [](const Status& status, ErrorCode code, const std::string& words) {
-    INFO(status.message());
-    REQUIRE(!status.ok());
-    CHECK(status.error().code == code);
-    CHECK(status.message().find(words) != std::string::npos);
-  };
   const auto wrong = ErrorCode::invalidArgument;
 
-  refused(trainer->forward(1, {}, true).status(), wrong, "'image' is missing");
-  auto other = images;
-  other[0].shape = {kSamples, 28, 28};
-  refused(trainer->forward(1, other, true).status(), wrong, "expected f32[1,28,28]");
-  other = images;
-  other[0].bytes.pop_back();
-  refused(trainer->forward(1, other, true).status(), wrong, "bytes; expected");
-  other = images;
-  other[0].shape[0] = uint64_t{1} << 62;
-  refused(trainer->forward(1, other, true).status(), wrong, "fewer elements");
-  other[0] = {"image", ElementType::f32, {0, 1, 28, 28}, {}};
-  refused(trainer->forward(1, other, true).status(), wrong, "at least one sample");
-  other = {images[0], images[0]};
-  refused(trainer->forward(1, other, true).status(), wrong, "2 inputs");
-
-  other[0] = {"image", ElementType::f32, {30'000, 1, 28, 28}, std::vector<std::byte>(30'000ull * 784 * 4)};
-  refused(trainer->forward(1, other, true).status(), wrong, "message_bytes allows");
-
-  refused(trainer->backward(1, {}), wrong, "there is no context 1");
-  refused(trainer->step(1, Step{1}, 1).status(), wrong, "there is no context 1");
+  requireRefused(trainer->backward(1, {}), wrong, "there is no context 1");
+  requireRefused(trainer->step(1, Step{1}, 1).status(), wrong, "there is no context 1");
   const auto begin = [&](uint64_t id) {
     auto forward = trainer->forward(id, images, true);
     PSD_REQUIRE_OK(forward);
     return likelihoodGradient(forward->outputs, batch);
   };
   auto gradient = begin(2);
-  refused(trainer->step(2, Step{1}, 1).status(), wrong, "expected backward before step");
-  refused(trainer->gradients(2).status(), wrong, "no gradient yet");
+  requireRefused(trainer->step(2, Step{1}, 1).status(), wrong, "expected backward before step");
+  requireRefused(trainer->gradients(2).status(), wrong, "no gradient yet");
   gradient[0].shape = {10, kSamples};
-  refused(trainer->backward(2, gradient), wrong, "expected scores f32[32,10]");
-  refused(trainer->backward(2, gradient), wrong,
-          "there is no context 2");  // what fails at the worker ends it
+  requireRefused(trainer->backward(2, gradient), wrong, "expected scores f32[32,10]");
+  requireRefused(trainer->backward(2, gradient), wrong, "there is no context 2");
   gradient = begin(2);
   gradient[0].values<float>()[3] = std::numeric_limits<float>::quiet_NaN();
-  refused(trainer->backward(2, gradient), ErrorCode::nonFinite, "NaN");
+  requireRefused(trainer->backward(2, gradient), ErrorCode::nonFinite, "NaN");
   gradient = begin(2);
   gradient[0].name = "logits";
-  refused(trainer->backward(2, gradient), wrong, "there is no such output");
-  refused((begin(2), trainer->backward(2, {})), wrong, "no gradient of any output");
+  requireRefused(trainer->backward(2, gradient), wrong, "there is no such output");
+  requireRefused((begin(2), trainer->backward(2, {})), wrong, "no gradient of any output");
 
   gradient = begin(3);
   PSD_REQUIRE_OK(trainer->backward(3, gradient));
-  refused(trainer->gradients(3, {"fc9.weight"}).status(), wrong, "no parameter 'fc9.weight'");
-  refused(trainer->step(3, Step{1}, 0).status(), wrong, "samples");
-  refused(trainer->step(3, Step{0}, 1).status(), wrong, "from 1");
+  requireRefused(trainer->gradients(3, {"fc9.weight"}).status(), wrong, "no parameter 'fc9.weight'");
+  requireRefused(trainer->step(3, Step{1}, 0).status(), wrong, "samples");
+  requireRefused(trainer->step(3, Step{0}, 1).status(), wrong, "from 1");
   PSD_REQUIRE_OK(trainer->step(3, Step{2}, kSamples));
   PSD_REQUIRE_OK(trainer->backward(4, begin(4)));
-  refused(trainer->step(4, Step{2}, kSamples).status(), wrong, "step 2 has been pushed");
+  requireRefused(trainer->step(4, Step{2}, kSamples).status(), wrong, "step 2 has been pushed");
   PSD_REQUIRE_OK(trainer->step(4, Step{3}, kSamples));
   CHECK(server.status()["counters"]["gradients"] == 2);
 }
