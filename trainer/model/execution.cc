@@ -95,7 +95,7 @@ class TorchPass final : public ForwardPass {
   }
   ~TorchPass() override {
     tensors_.clear();  // the graph: before the network, and the weights, may be another's
-    shared_->networks.giveBack(std::move(network_));
+    if (reusable_) shared_->networks.giveBack(std::move(network_));
   }
 
   void run(std::vector<NamedTensor> inputs, bool training) {
@@ -107,6 +107,7 @@ class TorchPass final : public ForwardPass {
     const torch::AutoGradMode graph(training);
     network_->train(training);
     tensors_ = network_->outputs(batch);
+    reusable_ = true;
     if (tensors_.empty()) throw NetworkError("the model gave no outputs");
     for (const auto& [name, tensor] : tensors_) outputs_.push_back(copyOut(name, tensor));
     if (!training) tensors_.clear();
@@ -180,7 +181,8 @@ class TorchPass final : public ForwardPass {
   const std::shared_ptr<Shared> shared_;
   const Weights weights_;
   std::shared_ptr<Network> network_;
-  Tensors tensors_;  ///< the outputs with their graph, in training and until backward()
+  bool reusable_ = false;  ///< a pass that failed may have changed the network, for all that come after it
+  Tensors tensors_;        ///< the outputs with their graph, in training and until backward()
   std::vector<NamedTensor> outputs_;
 };
 

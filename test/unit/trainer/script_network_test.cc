@@ -10,7 +10,9 @@
 #include "test/support/temp_dir.h"
 #include "trainer/client/row_batch.h"
 #include "trainer/loop/rows_of_batch.h"
+#include "trainer/model/execution.h"
 #include "trainer/model/model_list.h"
+#include "trainer/task/named_tensor.h"
 
 namespace psd::script_network_test {
 namespace {
@@ -319,6 +321,31 @@ TEST_CASE("metrics are those that were declared, as sums") {
              Contains("expected a finite score, and 0 or 1"));
   CHECK_THAT(scoreWith(R"({"loss": out.mean(), "m": out, "a": torch.stack([out, out], 1)[:1]})"),
              Contains("'a' as f32[1,2]; expected [n,2], a score and a label"));
+}
+
+TEST_CASE("A pass of outputs that changes a buffer fails, and none after it") {
+  Written written(std::string(kLinear) + R"(
+def outputs(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
+    if bool((batch["x"] < 0).any()):
+        self.seen.add_(1)
+    return {"guess": torch.mv(batch["x"], self.weight) + self.shift}
+)");
+  written.module.register_buffer("seen", torch::zeros({}));
+  const auto choice = chooseModel(written.save());
+  PSD_REQUIRE_OK(choice);
+  const auto model = makeExecutionModel(*choice, 1);
+  PSD_REQUIRE_OK(model);
+  const auto forward = [&](float x) {
+    const Batch batch = batchOf({x, 1}, {0});
+    return (*model)->forward((*model)->initialValues(), tensorsOf(batch, (*model)->inputs()), true);
+  };
+  PSD_REQUIRE_OK(forward(1));
+  for (int times = 0; times < 2; times++) {
+    const auto changed = forward(-1);
+    REQUIRE_FALSE(changed.ok());
+    CHECK(changed.message().find("changed 'seen'") != std::string::npos);
+    PSD_REQUIRE_OK(forward(1));
+  }
 }
 
 }  // namespace psd::script_network_test
