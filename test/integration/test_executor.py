@@ -168,6 +168,16 @@ class Death(ExecutorTest):
             self.assertEqual(set(pushes.values()), {1})
 
 
+    def test_an_executor_that_comes_back_with_another_module_ends_its_trainers(self):
+        daemon = self.unix_daemon()
+        executor = self.executor(daemon)
+        trainer = self.remote(steps=10_000_000)
+        self.until_steps(daemon, 5)
+        executor.kill()
+        self.executor(daemon, module="mnist_cnn")
+        self.assert_fails(trainer, "came back with module 'mnist_cnn'", "trains 'mlp'")
+
+
 class Security(ExecutorTest):
     def test_trainers_of_other_machines_show_a_certificate(self):
         daemon = self.unix_daemon()

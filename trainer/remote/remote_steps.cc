@@ -42,6 +42,7 @@ Status RemoteSteps::connectUntil(Clock::time_point deadline) {
     if (interrupted_) return interruptedError();
     auto trainer = connectOnce();
     if (trainer.ok()) {
+      PSD_RETURN_IF_ERROR(checkSame((*trainer)->module()));
       const std::lock_guard hold(mutex_);
       if (interrupted_) return interruptedError();  // interrupt() has seen the connection before only
       module_ = (*trainer)->module();
@@ -54,6 +55,13 @@ Status RemoteSteps::connectUntil(Clock::time_point deadline) {
     }
     pause(std::min(backoff.next(), leftUntil(deadline)));
   }
+}
+
+Status RemoteSteps::checkSame(const RemoteModule& module) const {
+  if (!trainer_ || module.name == module_.name) return {};
+  return {ErrorCode::invalidArgument,
+          fmt::format("the executor {} came back with module '{}'; this trainer trains '{}'",
+                      options_.executor, module.name, module_.name)};
 }
 
 template <class Call>

@@ -60,6 +60,8 @@ class RemoteSteps {
   /// One attempt, or, until `deadline`, as many as it takes.
   Status connectUntil(Clock::time_point deadline);
   Result<std::shared_ptr<ExecutorConnection>> connectOnce();
+  /// Fails on another module than the one of the connection before, if there was one.
+  Status checkSame(const RemoteModule& module) const;
   Result<double> forwardOnce();
   /// After a call has failed: ok where it is to be made again.
   Status recover(const Error& error);
