@@ -16,6 +16,7 @@
 #include "common/types/model_layout.h"
 #include "test/fault/fault_proxy.h"
 #include "test/integration/local_executor.h"
+#include "test/integration/odd_models.h"
 #include "test/support/catch.h"
 #include "test/support/local_server.h"
 #include "trainer/client/client.h"
@@ -30,8 +31,10 @@ namespace psd::executor_test {
 namespace {
 
 using testing::FaultProxy;
+using testing::GatedModel;
 using testing::LocalExecutor;
 using testing::LocalServer;
+using testing::ManyTensors;
 using Json = nlohmann::ordered_json;
 
 constexpr uint32_t kSamples = 32;  // a power of two: 1 / kSamples is exact
@@ -289,10 +292,14 @@ TEST_CASE("Nobody computes before hello and join, or after leave") {
   CHECK(trainer->join({Rank{0}, 1}, 0).status().error().code == ErrorCode::invalidArgument);
   PSD_REQUIRE_OK(trainer->join({Rank{0}, 2}, 1));
   CHECK(!trainer->join({Rank{0}, 2}, 1).ok());
-  CHECK(connectTo(executor)->join({Rank{1}, 2}, 2).status().error().code == ErrorCode::overloaded);
+  const auto other = connectTo(executor);
+  for (int times = 0; times < 2; times++) {
+    CHECK(other->join({Rank{1}, 2}, 2).status().error().code == ErrorCode::overloaded);
+  }
   PSD_REQUIRE_OK(trainer->leave());
   CHECK(trainer->forward(1, imagesOf(makeBatch()), true).status().error().code == ErrorCode::sessionEnded);
-  PSD_REQUIRE_OK(joined(executor, 1, 2)->leave());  // there is room again
+  PSD_REQUIRE_OK(other->join({Rank{1}, 2}, 2));  // there is room again
+  PSD_REQUIRE_OK(other->leave());
 }
 
 TEST_CASE("A step that comes again over another connection is not applied again") {
@@ -311,21 +318,32 @@ TEST_CASE("A step that comes again over another connection is not applied again"
   CHECK(server.status()["counters"]["gradients"] == 3);
 }
 
-TEST_CASE("A step whose push failed may come again with the same number") {
-  LocalServer server(Json{{"policy", {{"type", "locked"}}}});
+TEST_CASE("A gradient that is not finite ends its context, and nothing of it is pushed") {
+  LocalServer server(Json::object());
   LocalExecutor executor(server.unixAddress(), Json::object());
   const auto trainer = joined(executor);
-  const Batch batch = makeBatch();
-  auto forward = trainer->forward(1, imagesOf(batch), true);
+  auto forward = trainer->forward(1, imagesOf(makeBatch()), true);
   PSD_REQUIRE_OK(forward);
   // Finite, but what comes of it is not.
   std::ranges::fill(forward->outputs.at(0).values<float>(), std::numeric_limits<float>::max());
-  const auto failed = trainer->backwardAndStep(1, forward->outputs, Step{1}, kSamples);
-  REQUIRE(!failed.ok());
-  INFO(failed.message());
-  CHECK(failed.error().code == ErrorCode::nonFinite);
-  CHECK(trainOnce(*trainer, 1, Step{1}).outcome == PushOutcome::applied);
-  CHECK(server.status()["counters"]["gradients"] == 1);
+  requireRefused(trainer->backward(1, forward->outputs), ErrorCode::nonFinite, "the gradient of fc1.weight");
+  requireRefused(trainer->step(1, Step{1}, 1).status(), ErrorCode::invalidArgument, "no context 1");
+}
+
+TEST_CASE("A step whose push failed may come again with the same number") {
+  LocalServer server(Json{{"membership", {{"grace_ms", 60'000}}}});
+  LocalExecutor executor(server.unixAddress(), Json::object());
+  trainOnce(*joined(executor), 1, Step{5});  // gone without a goodbye
+  const auto trainer = joined(executor);
+  const Batch batch = makeBatch();
+  for (uint64_t context = 1; context <= 2; context++) {
+    const auto forward = trainer->forward(context, imagesOf(batch), true);
+    PSD_REQUIRE_OK(forward);
+    PSD_REQUIRE_OK(trainer->backward(context, likelihoodGradient(forward->outputs, batch)));
+    // Of the daemon, which has step 5; and not of the executor, which has pushed nothing.
+    requireRefused(trainer->step(context, Step{3}, kSamples).status(), ErrorCode::badSlice, "step 5");
+  }
+  CHECK(trainOnce(*trainer, 1, Step{6}).outcome == PushOutcome::applied);
 }
 
 TEST_CASE("Calls beyond the queue are answered at once, as overloaded") {
@@ -348,26 +366,6 @@ TEST_CASE("Calls beyond the queue are answered at once, as overloaded") {
   one->interrupt();
   CHECK(waiting.get().status().error().code == ErrorCode::interrupted);
 }
-
-/// A model whose forward passes wait for a gate. Thread-safe.
-class GatedModel final : public ExecutionModel {
- public:
-  GatedModel(std::unique_ptr<ExecutionModel> inner, std::shared_future<void> gate)
-      : inner_(std::move(inner)), gate_(std::move(gate)) {}
-
-  const ModelSpec& spec() const override { return inner_->spec(); }
-  const std::vector<ColumnSpec>& inputs() const override { return inner_->inputs(); }
-  Weights initialValues() const override { return inner_->initialValues(); }
-  Result<std::unique_ptr<ForwardPass>> forward(Weights weights, std::vector<NamedTensor> inputs,
-                                               bool training) override {
-    gate_.wait();
-    return inner_->forward(std::move(weights), std::move(inputs), training);
-  }
-
- private:
-  const std::unique_ptr<ExecutionModel> inner_;
-  const std::shared_future<void> gate_;
-};
 
 TEST_CASE("Calls that wait for a worker count, and hold what they hold, though their trainers are gone") {
   LocalServer server(Json::object());
@@ -420,48 +418,6 @@ TEST_CASE("Gradients of outputs are held within memory_bytes") {
   CHECK(refused.message().find("output gradients take another") != std::string::npos);
   trainOnce(*trainer, 1, Step{1});
 }
-
-/// A pass of ManyTensors: as many outputs as the input has samples, and gradients of zero.
-class ManyOutputs final : public ForwardPass {
- public:
-  explicit ManyOutputs(uint64_t count) {
-    for (uint64_t i = 0; i < count; i++) {
-      outputs_.push_back({"y" + std::to_string(i), ElementType::f32, {1}, std::vector<std::byte>(4)});
-    }
-  }
-  const std::vector<NamedTensor>& outputs() const override { return outputs_; }
-  Status backward(const std::vector<NamedTensor>&, std::span<float>) override { return {}; }
-
- private:
-  std::vector<NamedTensor> outputs_;
-};
-
-/// A model of one more parameter than a message has tensors. Immutable.
-class ManyTensors final : public ExecutionModel {
- public:
-  ManyTensors() {
-    for (uint32_t i = 0; i <= wire::kTensorListMax; i++) {
-      spec_.tensors.push_back({"p" + std::to_string(i), DType::f32, {1}});
-    }
-  }
-  const ModelSpec& spec() const override { return spec_; }
-  const std::vector<ColumnSpec>& inputs() const override { return inputs_; }
-  Weights initialValues() const override {
-    const uint64_t elements = ModelLayout(spec_).totalElements();
-    auto budget = ByteBudget::make(elements * sizeof(float));
-    auto values = FloatArrays(elements, std::move(budget)).take();
-    PSD_REQUIRE_OK(values);
-    std::fill_n(values->get(), elements, 0.0f);
-    return *std::move(values);
-  }
-  Result<std::unique_ptr<ForwardPass>> forward(Weights, std::vector<NamedTensor> inputs, bool) override {
-    return std::unique_ptr<ForwardPass>(new ManyOutputs(inputs.at(0).shape.at(0)));
-  }
-
- private:
-  ModelSpec spec_{"many", {}, {}};
-  std::vector<ColumnSpec> inputs_{{"x", ElementType::f32, {}, 0}};
-};
 
 TEST_CASE("More tensors than one message has are refused by the executor, which says what would be right") {
   LocalServer server(Json::object());
@@ -587,6 +543,13 @@ TEST_CASE("A policy under which trainers step by themselves is refused") {
   REQUIRE(!refused.ok());
   CHECK(refused.error().code == ErrorCode::invalidArgument);
   CHECK(refused.message().find("easgd") != std::string::npos);
+}
+
+TEST_CASE("Exclusive steps are refused where trainers wait for each other's") {
+  const std::string policy = GENERATE("sync", "bounded_staleness");
+  LocalServer server(Json{{"policy", {{"type", policy}}}});
+  LocalExecutor executor(server.unixAddress(), {{"exclusive", true}});
+  requireRefused(connectTo(executor)->join({Rank{0}, 1}, 1).status(), ErrorCode::invalidArgument, policy);
 }
 
 }  // namespace

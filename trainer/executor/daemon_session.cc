@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +14,13 @@ namespace {
 // nobody waits for a trainer that will not step.
 constexpr std::chrono::milliseconds kPatience{2'000};
 
+/// Whether a step under these policies, of which the daemon tells by their names, may wait for another
+/// trainer's.
+bool waitsForTrainers(std::string_view policies) {
+  return policies.find("sync") != std::string_view::npos ||
+         policies.find("bounded_staleness") != std::string_view::npos;
+}
+
 Error notJoined() { return {ErrorCode::notReady, "the trainer has not joined"}; }
 
 }  // namespace
@@ -22,6 +30,7 @@ DaemonSession::DaemonSession(const ExecutionModel& model, FloatArrays& arrays, c
     : model_(model),
       arrays_(arrays),
       mode_(config.weights),
+      exclusive_(config.exclusive),
       options_(std::move(options)),
       thread_(1, TaskThreads::kAlike) {}
 
@@ -71,6 +80,11 @@ Status DaemonSession::checkJoined(const JoinInfo& info) const {
             "policy " + info.policy +
                 " has trainers take steps by themselves, with parameters of their own; an "
                 "executor's have none: expected hogwild, locked, bounded_staleness or sync"};
+  }
+  if (exclusive_ && waitsForTrainers(info.policy)) {
+    return {ErrorCode::invalidArgument,
+            "\"exclusive\" does not go with policy " + info.policy +
+                ", under which trainers wait for each other's steps: expected hogwild or locked"};
   }
   if (mode_ == WeightsMode::live && client_->view().empty()) {
     return {ErrorCode::invalidArgument,

@@ -53,6 +53,7 @@ class DaemonSession : public std::enable_shared_from_this<DaemonSession> {
   const ExecutionModel& model_;
   FloatArrays& arrays_;
   const WeightsMode mode_;
+  const bool exclusive_;
   const ClientOptions options_;
   Weights bringing_;                ///< initial values, while it joins
   std::mutex mutex_;                // guards what follows; the client is the thread's

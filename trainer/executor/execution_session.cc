@@ -1,6 +1,8 @@
 #include "trainer/executor/execution_session.h"
 
 #include <algorithm>
+#include <cmath>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,6 +19,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kExpiredMax = 64;
+
+/// A policy may apply the slices of a gradient one by one, and refuse a later one: then it is too late.
+Status checkFinite(std::span<const float> gradient, const ModelSpec& spec) {
+  const ModelLayout layout(spec);
+  for (size_t i = 0; i < spec.tensors.size(); i++) {
+    const TensorPlace& place = layout.places()[i];
+    const auto values = gradient.subspan(place.begin, place.count);
+    if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) continue;
+    return {ErrorCode::nonFinite, "the gradient of " + spec.tensors[i].name +
+                                      " holds NaN or infinity; was the learning rate too high?"};
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -48,6 +63,7 @@ kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membershi
     return Result<JoinInfo>(Error{ErrorCode::invalidArgument, "this connection has joined already"});
   }
   if (const Status admitted = executor_.admit(*this); !admitted.ok()) {
+    close();  // the connection may join again
     return Result<JoinInfo>(admitted.error());
   }
   admitted_ = true;
@@ -215,12 +231,14 @@ kj::Promise<Result<bool>> ExecutionSession::backward(uint64_t id, std::vector<Na
   const uint64_t elements = executor_.arrays().elements();
   return executor_.workers()
       .run<bool>({priority, CallKind::backward, rank_.value, id},
-                 [pass = context->pass, array = *array, given, elements, inputLease = context->inputLease,
-                  outputLease = context->outputLease, slot = *slot]() mutable -> Result<bool> {
+                 [&spec = executor_.model().spec(), pass = context->pass, array = *array, given, elements,
+                  inputLease = context->inputLease, outputLease = context->outputLease,
+                  slot = *slot]() mutable -> Result<bool> {
                    const Executor::CallSlot held = std::move(slot);
                    const std::span<float> gradient(array.get(), elements);
                    std::ranges::fill(gradient, 0.0f);
                    PSD_RETURN_IF_ERROR(pass->backward(given->gradients, gradient));
+                   PSD_RETURN_IF_ERROR(checkFinite(gradient, spec));
                    return true;
                  })
       .then([this, context, array = *array](Result<bool> done) -> Result<bool> {

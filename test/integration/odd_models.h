@@ -1,0 +1,85 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/budget/byte_budget.h"
+#include "common/types/model_layout.h"
+#include "test/support/catch.h"
+#include "trainer/executor/float_arrays.h"
+#include "trainer/model/execution.h"
+#include "trainer/remote/tensor_wire.h"
+
+// Models for an executor that are none of LibTorch.
+
+namespace psd::testing {
+
+/// A model whose forward passes wait for a gate. Thread-safe.
+class GatedModel final : public ExecutionModel {
+ public:
+  GatedModel(std::unique_ptr<ExecutionModel> inner, std::shared_future<void> gate)
+      : inner_(std::move(inner)), gate_(std::move(gate)) {}
+
+  const ModelSpec& spec() const override { return inner_->spec(); }
+  const std::vector<ColumnSpec>& inputs() const override { return inner_->inputs(); }
+  Weights initialValues() const override { return inner_->initialValues(); }
+  Result<std::unique_ptr<ForwardPass>> forward(Weights weights, std::vector<NamedTensor> inputs,
+                                               bool training) override {
+    gate_.wait();
+    return inner_->forward(std::move(weights), std::move(inputs), training);
+  }
+
+ private:
+  const std::unique_ptr<ExecutionModel> inner_;
+  const std::shared_future<void> gate_;
+};
+
+/// A pass of ManyTensors: as many outputs as the input has samples, and gradients of zero.
+class ManyOutputs final : public ForwardPass {
+ public:
+  explicit ManyOutputs(uint64_t count) {
+    for (uint64_t i = 0; i < count; i++) {
+      outputs_.push_back({"y" + std::to_string(i), ElementType::f32, {1}, std::vector<std::byte>(4)});
+    }
+  }
+  const std::vector<NamedTensor>& outputs() const override { return outputs_; }
+  Status backward(const std::vector<NamedTensor>&, std::span<float>) override { return {}; }
+
+ private:
+  std::vector<NamedTensor> outputs_;
+};
+
+/// A model of one more parameter than a message has tensors. Immutable.
+class ManyTensors final : public ExecutionModel {
+ public:
+  ManyTensors() {
+    for (uint32_t i = 0; i <= wire::kTensorListMax; i++) {
+      spec_.tensors.push_back({"p" + std::to_string(i), DType::f32, {1}});
+    }
+  }
+  const ModelSpec& spec() const override { return spec_; }
+  const std::vector<ColumnSpec>& inputs() const override { return inputs_; }
+  Weights initialValues() const override {
+    const uint64_t elements = ModelLayout(spec_).totalElements();
+    auto budget = ByteBudget::make(elements * sizeof(float));
+    auto values = FloatArrays(elements, std::move(budget)).take();
+    PSD_REQUIRE_OK(values);
+    std::fill_n(values->get(), elements, 0.0f);
+    return *std::move(values);
+  }
+  Result<std::unique_ptr<ForwardPass>> forward(Weights, std::vector<NamedTensor> inputs, bool) override {
+    return std::unique_ptr<ForwardPass>(new ManyOutputs(inputs.at(0).shape.at(0)));
+  }
+
+ private:
+  ModelSpec spec_{"many", {}, {}};
+  std::vector<ColumnSpec> inputs_{{"x", ElementType::f32, {}, 0}};
+};
+
+}  // namespace psd::testing
