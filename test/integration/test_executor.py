@@ -251,6 +251,8 @@ class Nonsense(ExecutorTest):
         refused(["module", "'mnist_cn'", "Did you mean mnist_cnn?"], "--server", daemon.address, "--module", "mnist_cn")
         refused(["module", "lstm_lm", "gives no outputs"], "--module", "lstm_lm")
         refused(["memory_bytes"], "--set", "memory_bytes=1048576")
+        refused(["module", "lstm_lm", "gives no outputs"], "check", "--module", "lstm_lm")
+        refused(["memory_bytes"], "check", "--set", "memory_bytes=1048576")
         config = self.write("executor.json", '{"listen": ["tcp://localhost:0"], "contexts": "many"}')
         refused([str(config), "contexts"], "--config", config)
         checked = subprocess.run([EXECUTOR, "check", "--set", "workers=3"], capture_output=True, text=True, timeout=processes.WAIT_S, check=True)

@@ -122,7 +122,8 @@ Status printStatus(const Flags& flags) {
 
 Status check(const Flags& flags) {
   nlohmann::ordered_json effective;
-  PSD_RETURN_IF_ERROR(loadConfig(flags, effective));
+  PSD_ASSIGN_OR_RETURN(const ExecutorConfig config, loadConfig(flags, effective));
+  PSD_RETURN_IF_ERROR(checkExecutor(config));
   std::cout << jsonText(effective, 2) << std::endl;
   return {};
 }

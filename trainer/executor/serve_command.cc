@@ -37,6 +37,23 @@ Result<std::unique_ptr<ExecutionModel>> buildModel(const ExecutorConfig& config)
   return model;
 }
 
+/// What serves, but for its sockets.
+struct Prepared {
+  std::unique_ptr<Executor> executor;
+  std::shared_ptr<const TlsContext> tls;  ///< null where the configuration has none
+};
+
+Result<Prepared> prepare(const ExecutorConfig& config, const ClientOptions& daemon) {
+  PSD_ASSIGN_OR_RETURN(auto model, buildModel(config));
+  Prepared prepared;
+  PSD_ASSIGN_OR_RETURN(prepared.executor, Executor::make(config, daemon, std::move(model)));
+  if (!config.tls) return prepared;
+  auto tls = TlsContext::forServer(*config.tls);
+  if (!tls.ok()) return Error{tls.error().code, "tls: " + tls.message()};
+  prepared.tls = *std::move(tls);
+  return prepared;
+}
+
 Status writePort(const std::string& path, const std::vector<ListenSockets>& listening) {
   for (const ListenSockets& sockets : listening) {
     if (sockets.address().kind != Address::Kind::tcp) continue;
@@ -49,26 +66,21 @@ Status writePort(const std::string& path, const std::vector<ListenSockets>& list
 
 }  // namespace
 
+Status checkExecutor(const ExecutorConfig& config) { return prepare(config, {}).status(); }
+
 Status serveExecutor(const ExecutorConfig& config, const ClientOptions& daemon, const std::string& portFile) {
   // Before there are other threads: one that does not block them would take them.
   for (const int signal : {SIGTERM, SIGINT}) kj::UnixEventPort::captureSignal(signal);
   keepFreedMemory();
   auto io = kj::setupAsyncIo();
   std::signal(SIGPIPE, SIG_IGN);
-  PSD_ASSIGN_OR_RETURN(auto model, buildModel(config));
-  PSD_ASSIGN_OR_RETURN(const auto executor, Executor::make(config, daemon, std::move(model)));
-  std::shared_ptr<const TlsContext> tls;
-  if (config.tls) {
-    auto read = TlsContext::forServer(*config.tls);
-    if (!read.ok()) return {read.error().code, "tls: " + read.message()};
-    tls = *read;
-  }
+  PSD_ASSIGN_OR_RETURN(const Prepared prepared, prepare(config, daemon));
   std::vector<ListenSockets> listening;
   for (const Address& address : config.listen) {
     PSD_ASSIGN_OR_RETURN(ListenSockets sockets, listenOn(address));
     listening.push_back(std::move(sockets));
   }
-  auto server = std::make_unique<ExecutorServer>(io, *executor, std::move(listening), std::move(tls));
+  auto server = std::make_unique<ExecutorServer>(io, *prepared.executor, std::move(listening), prepared.tls);
   if (!portFile.empty()) PSD_RETURN_IF_ERROR(writePort(portFile, server->listening()));
   spdlog::info("psd-executor " PSD_VERSION
                " ready: listening on {}, pid {}, module {}, daemon {}, weights {}, {} worker(s) of "
