@@ -64,7 +64,9 @@ Status SavedPartitions::takeWhole() {
   const std::string& lead = parts_.front().folder;
   PSD_ASSIGN_OR_RETURN(const std::optional<WholeCheckpoint> whole, readWhole(*env_, lead));
   if (!whole || whole->parts.size() != parts_.size()) {
-    return wrong(quotedPath(lead) + " names no checkpoint of the whole model; psd checkpoint makes one");
+    return wrong(quotedPath(lead) +
+                 " names no checkpoint of the whole model; psd checkpoint of several daemons makes one, but "
+                 "not where a log leads on from each one's own: leave --whole out there");
   }
   for (size_t i = 0; i < parts_.size(); i++) {
     SavedPartition& part = parts_[i];
