@@ -80,6 +80,13 @@ Result<std::optional<Checkpoint>> Durability::find() {
                                     "' that they go on from; put the checkpoints back, move the folder "
                                     "away, or begin anew with durability.resume=none"};
   }
+  PSD_ASSIGN_OR_RETURN(const bool isDivided, env_.exists(path + "/partition-0"));
+  if (isDivided) {
+    return Error{ErrorCode::invalidArgument, "'" + path +
+                                                 "' holds what psd repartition wrote for each daemon; "
+                                                 "durability.path is one of those, such as '" +
+                                                 path + "/partition-0'"};
+  }
   return std::optional<Checkpoint>();
 }
 

@@ -136,6 +136,8 @@ class SeveralDaemons(ProcessTest):
             self.assertIn(number, [each["number"] for each in shown["checkpoints"] if each["whole"]])
             self.assertIn(f"of the whole model the checkpoints {numbers[0]}, {numbers[1]}", self.psd("inspect", folder))
         self.assert_ends(self.repartition(*saved, "--whole", "--daemons", 1, "--to", "one"))
+        self.assert_fails(self.start_psd("--listen", self.unix_address("none.sock"), "--set", "durability.type=checkpoint", "--set",
+                                         f"durability.path={self.folder / 'one'}"), "such as '", "/one/partition-0'")
         self.psd("export", "one/partition-0", "--to", "after.safetensors")
         self.assertEqual(safetensors(self.folder / "after.safetensors"), before)
         shutil.rmtree(saved[1] / f"checkpoint-{numbers[1]:010}")
