@@ -35,6 +35,16 @@ inline Status nonFiniteValue(std::string_view codec) {
   return {ErrorCode::nonFinite, std::string(codec) + ": a value is NaN or infinite"};
 }
 
+/// Whether each scale is a number from 0 to `most`.
+inline Status checkScales(std::string_view codec, std::span<const float> scales, float most) {
+  for (const float scale : scales) {
+    if (!(scale >= 0 && scale <= most)) {
+      return {ErrorCode::nonFinite, std::string(codec) + ": a scale is negative, too large or NaN"};
+    }
+  }
+  return {};
+}
+
 inline Status beyondRange(std::string_view codec, std::string_view largest) {
   return {ErrorCode::nonFinite, std::string(codec) + ": a value is beyond ±" + std::string(largest) +
                                     ", the largest that this codec has"};

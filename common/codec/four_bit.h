@@ -42,12 +42,7 @@ class FourBit final : public Codec {
     if (bytes.size() != encodedBytes(count)) {
       return badSize(kName, count, encodedBytes(count), bytes.size());
     }
-    const float* const scales = arrayAt<float>(bytes, 0);
-    for (uint64_t block = 0; block < scalesOf(count); ++block) {
-      if (!(scales[block] >= 0 && scales[block] <= kScaleMax)) {
-        return {ErrorCode::nonFinite, std::string(kName) + ": a scale is negative, too large or NaN"};
-      }
-    }
+    PSD_RETURN_IF_ERROR(checkScales(kName, {arrayAt<float>(bytes, 0), scalesOf(count)}, kScaleMax));
     const uint8_t* const from = arrayAt<uint8_t>(bytes, bytesAt(count));
     bool any = false;
     vectorised([=, &any]() PSD_VECTORISED {

@@ -40,12 +40,7 @@ class Int8 final : public Codec {
     if (bytes.size() != encodedBytes(count)) {
       return badSize(kName, count, encodedBytes(count), bytes.size());
     }
-    const float* const scales = arrayAt<float>(bytes, 0);
-    for (uint64_t block = 0; block < blocksOf(count); ++block) {
-      if (!(scales[block] >= 0 && scales[block] <= kScaleMax)) {
-        return {ErrorCode::nonFinite, "int8: a scale is negative, too large or NaN"};
-      }
-    }
+    PSD_RETURN_IF_ERROR(checkScales(kName, {arrayAt<float>(bytes, 0), blocksOf(count)}, kScaleMax));
     const int8_t* const values = arrayAt<int8_t>(bytes, valuesAt(count));
     bool any = false;
     vectorised([=, &any]() PSD_VECTORISED {
