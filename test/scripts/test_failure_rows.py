@@ -1,5 +1,6 @@
 """The tables of failures name tests that are there, and each row says what is seen and what is kept."""
 
+import itertools
 import pathlib
 import re
 import unittest
@@ -14,9 +15,9 @@ FILES = {"fault/several_daemons": "fault/test_several_daemons_faults.py"}
 def rows(page):
     """The cells of the table of failures."""
     lines = (REPO / page).read_text(encoding="utf-8").splitlines()
-    tables = [[cell.strip() for cell in line[1:-1].split(" |")] for line in lines if line.startswith("| ")]
-    begin = tables.index(COLUMNS) + 1
-    return [row for row in tables[begin:] if not set("".join(row)) <= {"-", "|"}]
+    begin = lines.index(f"| {' | '.join(COLUMNS)} |") + 2  # behind the line of dashes
+    table = itertools.takewhile(lambda line: line.startswith("|"), lines[begin:])
+    return [[cell.strip() for cell in line[1:-1].split(" |")] for line in table]
 
 
 class FailureRows(unittest.TestCase):

@@ -45,7 +45,7 @@ class OneLineForWhatIsMissing(CheckoutTest):
 
     def test_wrong_values(self):
         self.assert_fails(self.run_script("setup", "--offline"), "--offline needs the folder")
-        self.assert_fails(self.run_script("test", "--asan", "--tsan"), "one of --asan and --tsan")
+        self.assert_fails(self.run_script("test", "--asan", "--tsan"), "only one of --asan, --fuzz and --tsan")
         self.assert_fails(self.run_script("quickstart", "--epochs", "0"), "--epochs '0'")
         self.assert_fails(self.run_script("quickstart", "--data", "/nowhere"), "--data '/nowhere' is no folder")
 
