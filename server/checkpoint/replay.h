@@ -100,7 +100,8 @@ class Replayer {
 /// A store in this machine's memory, cut and optimized as the one that a checkpoint was taken of, without its
 /// values.
 Result<std::unique_ptr<ParameterStore>> makeStoreOf(const Checkpoint& checkpoint);
-/// The same with its values. Blocks.
+/// A store in this machine's memory, cut and optimized as the one that a checkpoint was taken of, with its
+/// values. Blocks.
 Result<std::unique_ptr<ParameterStore>> openStore(Env& env, const Checkpoint& checkpoint);
 
 /// Whether the log of a checkpoint fits a store as it is cut and optimized now.

@@ -29,7 +29,7 @@ struct HttpHooks {
   /// All daemons that serve the model, as they were seen last, and this one by its status; null: it is
   /// alone.
   std::function<DaemonRows(const DaemonStatus& status)> daemons;
-  /// The same once all have been asked just now, or had time to answer.
+  /// All daemons that serve the model, once each has been asked just now, or had time to answer.
   std::function<kj::Promise<DaemonRows>()> daemonsAsked;
   HttpRoleOf roleOf;
   /// What tls:// addresses speak TLS with, as of now; null: nothing any more.

@@ -52,7 +52,7 @@ class ExecutionModel {
                                                        bool training) = 0;
 };
 
-/// Those of modelList() that makeExecutionModel() takes.
+/// The names of the built-in models that makeExecutionModel() takes.
 inline constexpr std::array<std::string_view, 3> kExecutableModels{"mlp", "mnist_cnn", "resnet20"};
 
 /// Builds a model on the CPU; invalidArgument: it gives no outputs, or has embedding tables.

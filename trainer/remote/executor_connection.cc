@@ -3,7 +3,6 @@
 #include <functional>
 #include <utility>
 
-#include <capnp/rpc-twoparty.h>
 #include <fmt/format.h>
 #include <kj/async-io.h>
 
@@ -13,8 +12,8 @@
 #include "common/text/text.h"
 #include "common/tls/connect.h"
 #include "common/tls/refusal.h"
+#include "common/wire/client_rpc.h"
 #include "common/wire/convert.h"
-#include "common/wire/message_stream.h"
 #include "trainer/client/attempts.h"
 #include "trainer/client/io_thread.h"
 #include "trainer/remote/tensor_wire.h"
@@ -24,7 +23,6 @@ namespace {
 
 constexpr uint64_t kMessageBytesMax = 260u << 20;  // of an answer: what an executor allows at most, and a bit
 constexpr uint64_t kEnvelopeBytes = 64u << 10;     // of a message, around its tensors
-constexpr size_t kPooledBytesMax = 16u << 20;
 constexpr uint64_t kBeatsPerSilence = 4;
 
 template <class Answer>
@@ -86,12 +84,17 @@ class ExecutorConnection::Wire {
     });
   }
 
-  schema::Executor::Client& server() { return KJ_ASSERT_NONNULL(server_); }
-  /// The session; Error: there is none.
-  Result<schema::RemoteTrainer::Client> trainer() {
-    KJ_IF_MAYBE (trainer, trainer_) return *trainer;
-    return Error{ErrorCode::notReady, "a call before join()"};
+  /// Runs `work(session)` on the background thread, with the session that join() has given, and waits for
+  /// what it promises.
+  template <class Answer, class Work>
+  Answer callTrainer(Work work) {
+    return call<Answer>([&]() -> kj::Promise<Answer> {
+      KJ_IF_MAYBE (trainer, trainer_) return work(*trainer);
+      return Answer(Error{ErrorCode::notReady, "a call before join()"});
+    });
   }
+
+  schema::Executor::Client& server() { return KJ_ASSERT_NONNULL(server_); }
   void setTrainer(schema::RemoteTrainer::Client trainer) { trainer_ = kj::mv(trainer); }
 
  private:
@@ -113,9 +116,6 @@ class ExecutorConnection::Wire {
     trainer_ = nullptr;
     server_ = nullptr;
     rpc_ = nullptr;
-    network_ = nullptr;
-    stream_ = nullptr;
-    socket_ = nullptr;
   }
 
   const std::string executor_;
@@ -126,10 +126,7 @@ class ExecutorConnection::Wire {
   // What follows belongs to the background thread.
   kj::Canceler canceler_;
   std::optional<Error> ended_;
-  kj::Own<kj::AsyncIoStream> socket_;
-  kj::Own<wire::MessageStream> stream_;
-  kj::Own<capnp::TwoPartyVatNetwork> network_;
-  kj::Maybe<capnp::RpcSystem<capnp::rpc::twoparty::VatId>> rpc_;
+  kj::Maybe<wire::ClientRpc> rpc_;
   kj::Maybe<schema::Executor::Client> server_;
   kj::Maybe<schema::RemoteTrainer::Client> trainer_;
   uint64_t heardBytes_ = UINT64_MAX;  // that had come by the last beat; nothing was asked before the first
@@ -139,18 +136,12 @@ class ExecutorConnection::Wire {
 
 kj::Promise<Status> ExecutorConnection::Wire::greet(kj::AsyncIoContext& io, wire::Socket socket,
                                                     const std::string& program) {
-  socket_ = kj::mv(socket.stream);
   wire::MessageStreamOptions options;
   options.messageBytesMax = kMessageBytesMax;
-  stream_ = kj::heap<wire::MessageStream>(*socket_, wire::BufferPool::make(kPooledBytesMax),
-                                          io.provider->getTimer(), std::move(options));
-  network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::CLIENT,
-                                                 wire::readingOf(kMessageBytesMax));
-  rpc_ = capnp::makeRpcClient(*network_);
-  capnp::MallocMessageBuilder vat;
-  auto id = vat.initRoot<capnp::rpc::twoparty::VatId>();
-  id.setSide(capnp::rpc::twoparty::Side::SERVER);
-  server_ = KJ_ASSERT_NONNULL(rpc_).bootstrap(id).castAs<schema::Executor>();
+  server_ = rpc_.emplace(kj::mv(socket), io.provider->getTimer(), std::move(options), 0,
+                         wire::readingOf(kMessageBytesMax))
+                .bootstrap()
+                .castAs<schema::Executor>();
   return sayHello(program);
 }
 
@@ -209,7 +200,7 @@ kj::Promise<void> ExecutorConnection::Wire::watch(kj::Timer& timer) {
   return timer.afterDelay(interval).then([this, &timer]() -> kj::Promise<void> {
     // An answer may be long behind others, so all that comes is a sign of life. Counted in beats, as time in
     // which this process stood still says nothing of the executor.
-    const uint64_t received = stream_->receivedBytes();
+    const uint64_t received = KJ_ASSERT_NONNULL(rpc_).stream().receivedBytes();
     quietBeats_ = received == heardBytes_ ? quietBeats_ + 1 : 0;
     heardBytes_ = received;
     if (quietBeats_ == kBeatsPerSilence) {
@@ -271,10 +262,8 @@ Result<ForwardResult> ExecutorConnection::forward(uint64_t context, const std::v
                                                   bool training, int8_t priority) {
   using Answer = Result<ForwardResult>;
   PSD_RETURN_IF_ERROR(wire_->fits(inputs));
-  return wire_->call<Answer>([&]() -> kj::Promise<Answer> {
-    auto trainer = wire_->trainer();
-    if (!trainer.ok()) return Answer(trainer.error());
-    auto request = trainer->forwardRequest();
+  return wire_->callTrainer<Answer>([&](schema::RemoteTrainer::Client& trainer) {
+    auto request = trainer.forwardRequest();
     request.setContext(context);
     wire::writeTensors(inputs, request.initInputs(static_cast<uint32_t>(inputs.size())));
     request.setTraining(training);
@@ -299,10 +288,8 @@ Result<StepResult> ExecutorConnection::backwardAndStep(uint64_t context,
                                                        Step step, uint32_t samples, int8_t priority) {
   using Answer = Result<StepResult>;
   PSD_RETURN_IF_ERROR(wire_->fits(outputGradients));
-  return wire_->call<Answer>([&]() -> kj::Promise<Answer> {
-    auto trainer = wire_->trainer();
-    if (!trainer.ok()) return Answer(trainer.error());
-    auto request = trainer->backwardRequest();
+  return wire_->callTrainer<Answer>([&](schema::RemoteTrainer::Client& trainer) {
+    auto request = trainer.backwardRequest();
     request.setContext(context);
     wire::writeTensors(outputGradients,
                        request.initOutputGradients(static_cast<uint32_t>(outputGradients.size())));
@@ -316,10 +303,8 @@ Result<StepResult> ExecutorConnection::backwardAndStep(uint64_t context,
 Result<std::vector<NamedTensor>> ExecutorConnection::gradients(uint64_t context,
                                                                const std::vector<std::string>& names) {
   using Answer = Result<std::vector<NamedTensor>>;
-  return wire_->call<Answer>([&]() -> kj::Promise<Answer> {
-    auto trainer = wire_->trainer();
-    if (!trainer.ok()) return Answer(trainer.error());
-    auto request = trainer->gradientsRequest();
+  return wire_->callTrainer<Answer>([&](schema::RemoteTrainer::Client& trainer) {
+    auto request = trainer.gradientsRequest();
     request.setContext(context);
     auto list = request.initNames(static_cast<uint32_t>(names.size()));
     for (uint32_t i = 0; i < list.size(); i++) list.set(i, names[i].c_str());
@@ -332,10 +317,8 @@ Result<std::vector<NamedTensor>> ExecutorConnection::gradients(uint64_t context,
 
 Result<StepResult> ExecutorConnection::step(uint64_t context, Step step, uint32_t samples) {
   using Answer = Result<StepResult>;
-  return wire_->call<Answer>([&]() -> kj::Promise<Answer> {
-    auto trainer = wire_->trainer();
-    if (!trainer.ok()) return Answer(trainer.error());
-    auto request = trainer->stepRequest();
+  return wire_->callTrainer<Answer>([&](schema::RemoteTrainer::Client& trainer) {
+    auto request = trainer.stepRequest();
     request.setContext(context);
     request.setStep(step.value);
     request.setSamples(samples);
@@ -344,20 +327,16 @@ Result<StepResult> ExecutorConnection::step(uint64_t context, Step step, uint32_
 }
 
 Status ExecutorConnection::drop(uint64_t context) {
-  return wire_->call<Status>([&]() -> kj::Promise<Status> {
-    auto trainer = wire_->trainer();
-    if (!trainer.ok()) return Status(trainer.error());
-    auto request = trainer->dropRequest();
+  return wire_->callTrainer<Status>([&](schema::RemoteTrainer::Client& trainer) {
+    auto request = trainer.dropRequest();
     request.setContext(context);
     return request.send().then([](auto answer) { return wire::readStatus(answer.getStatus()); });
   });
 }
 
 Status ExecutorConnection::leave() {
-  return wire_->call<Status>([&]() -> kj::Promise<Status> {
-    auto trainer = wire_->trainer();
-    if (!trainer.ok()) return Status(trainer.error());
-    return trainer->leaveRequest().send().then(
+  return wire_->callTrainer<Status>([&](schema::RemoteTrainer::Client& trainer) {
+    return trainer.leaveRequest().send().then(
         [](auto answer) { return wire::readStatus(answer.getStatus()); });
   });
 }

@@ -13,31 +13,22 @@ namespace {
 // The daemon's slices are far smaller; a larger message is not from a psd daemon.
 constexpr uint64_t kMessageBytesMax = 64u << 20;
 constexpr kj::uint kDescriptorsPerMessage = 1;  // the memory of the parameters, or of the ring
-constexpr size_t kPooledBytesMax = 16u << 20;
 
 }  // namespace
 
 DaemonConnection::DaemonConnection(kj::AsyncIoContext& io, wire::Socket socket, std::string server,
                                    std::chrono::microseconds spin, bool takeDescriptors)
     : server_(std::move(server)), spinner_(io.unixEventPort, spin), timer_(io.provider->getTimer()) {
-  socket_ = kj::mv(socket.stream);
   wire::MessageStreamOptions options;
-  options.descriptors = socket.descriptors;
   options.spinner = &spinner_;
   options.takeDescriptors = takeDescriptors;
   options.messageBytesMax = kMessageBytesMax;
   options.placer = [this](capnp::rpc::Message::Reader envelope, size_t words) {
     return placer_ ? placer_(envelope, words) : nullptr;
   };
-  stream_ = kj::heap<wire::MessageStream>(*socket_, wire::BufferPool::make(kPooledBytesMax), timer_,
-                                          std::move(options));
-  network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, kDescriptorsPerMessage,
-                                                 capnp::rpc::twoparty::Side::CLIENT);
-  rpc_ = capnp::makeRpcClient(*network_);
-  capnp::MallocMessageBuilder vat;
-  auto id = vat.initRoot<capnp::rpc::twoparty::VatId>();
-  id.setSide(capnp::rpc::twoparty::Side::SERVER);
-  login_ = KJ_ASSERT_NONNULL(rpc_).bootstrap(id).castAs<schema::Login>();
+  login_ = rpc_.emplace(kj::mv(socket), timer_, std::move(options), kDescriptorsPerMessage)
+               .bootstrap()
+               .castAs<schema::Login>();
 }
 
 void DaemonConnection::tearDown() {
@@ -48,9 +39,6 @@ void DaemonConnection::tearDown() {
   training_ = nullptr;
   login_ = nullptr;
   rpc_ = nullptr;
-  network_ = nullptr;
-  stream_ = nullptr;
-  socket_ = nullptr;
 }
 
 void DaemonConnection::setTrainer(schema::Trainer::Client session) {
@@ -71,14 +59,16 @@ void DaemonConnection::whenEnded(std::function<void(const Error&)> tell) {
 
 void DaemonConnection::foretell(Error why) {
   ended_ = std::move(why);
-  if (socket_) socket_->shutdownWrite();
+  KJ_IF_MAYBE (rpc, rpc_) rpc->shutdownWrite();
 }
 
 kj::Promise<void> DaemonConnection::whenDisconnected() {
-  if (network_.get() == nullptr) return kj::READY_NOW;  // torn down already
-  return network_->onDisconnect().then([this] {
-    end({ErrorCode::unavailable, "the connection to " + server_ + " broke"});
-  });
+  KJ_IF_MAYBE (rpc, rpc_) {
+    return rpc->whenDisconnected().then([this] {
+      end({ErrorCode::unavailable, "the connection to " + server_ + " broke"});
+    });
+  }
+  return kj::READY_NOW;  // torn down already
 }
 
 kj::Promise<Error> DaemonConnection::broken(kj::Exception&& exception) {

@@ -6,13 +6,12 @@
 #include <string>
 #include <utility>
 
-#include <capnp/rpc-twoparty.h>
 #include <kj/async-io.h>
 #include <kj/debug.h>
 
 #include "common/os/socket.h"
 #include "common/status/status.h"
-#include "common/wire/message_stream.h"
+#include "common/wire/client_rpc.h"
 #include "schema/psd.capnp.h"
 
 namespace psd {
@@ -36,7 +35,7 @@ class DaemonConnection {
 
   const std::string& server() const { return server_; }
   kj::Timer& timer() const { return timer_; }
-  wire::MessageStream& stream() { return *stream_; }
+  wire::MessageStream& stream() { return KJ_ASSERT_NONNULL(rpc_).stream(); }
   schema::Login::Client& login() { return KJ_ASSERT_NONNULL(login_); }
   /// After setRoles().
   schema::Reading::Client& reading() { return KJ_ASSERT_NONNULL(reading_); }
@@ -89,8 +88,6 @@ class DaemonConnection {
   }
 
  private:
-  using Rpc = capnp::RpcSystem<capnp::rpc::twoparty::VatId>;
-
   template <class Answer>
   static Answer answerOf(kj::Promise<Answer> promise);
   kj::Promise<Error> broken(kj::Exception&& exception);
@@ -99,10 +96,7 @@ class DaemonConnection {
   wire::Spinner spinner_;
   kj::Timer& timer_;
   wire::Placer placer_;
-  kj::Own<kj::AsyncIoStream> socket_;
-  kj::Own<wire::MessageStream> stream_;
-  kj::Own<capnp::TwoPartyVatNetwork> network_;
-  kj::Maybe<Rpc> rpc_;
+  kj::Maybe<wire::ClientRpc> rpc_;  // null once torn down
   kj::Maybe<schema::Login::Client> login_;
   kj::Maybe<schema::Reading::Client> reading_;
   kj::Maybe<schema::Training::Client> training_;
