@@ -74,8 +74,12 @@ Result<std::optional<WholeCheckpoint>> readWhole(Env& env, const std::string& fo
   if (!there) return std::optional<WholeCheckpoint>();
   PSD_ASSIGN_OR_RETURN(const std::string text,
                        readText(env, path, kWholeBytesMax, "a checkpoint of the whole"));
-  PSD_ASSIGN_OR_RETURN(WholeCheckpoint whole, parseWhole(text, path));
-  return std::optional(std::move(whole));
+  Result<WholeCheckpoint> whole = parseWhole(text, path);
+  if (!whole.ok()) {
+    return Error{whole.error().code,
+                 whole.message() + "; move the file away, and the next psd checkpoint makes another"};
+  }
+  return std::optional(*std::move(whole));
 }
 
 Status writeWhole(Env& env, const std::string& folder, const WholeCheckpoint& whole) {

@@ -261,6 +261,8 @@ class Nonsense(ExecutorTest):
         for flag in (["--model", "mlp"], ["--data-plan", "dynamic"]):
             self.assert_fails(self.remote(more=flag), flag[0], "--execute")
         self.assert_fails(self.remote(more=["--connect-timeout", "0.2"]), "--execute", "no executor answered")
+        self.assert_fails(self.start_trainer("train", "--execute", "unix:///a,unix:///b", "--data", "synthetic:128"),
+                          "--execute: takes one address")
         self.assert_fails(self.remote(more=["--metrics", self.folder / "nowhere" / "steps.jsonl"]), "--metrics")  # before anybody is asked
 
     def test_data_that_the_module_does_not_take_are_refused_before_the_daemon_is_asked(self):

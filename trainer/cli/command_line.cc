@@ -220,6 +220,9 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
     PSD_ASSIGN_OR_RETURN(loop.steps, parseInteger({"--steps", *flags.steps}, 1, kStepsMax));
   }
   if (flags.execute) {
+    if (flags.execute->find(',') != std::string::npos) {
+      return Error{ErrorCode::invalidArgument, "--execute: takes one address, and no list of them"};
+    }
     const auto address = parseAddress(*flags.execute);
     if (!address.ok()) return Error{address.error().code, "--execute: " + address.message()};
     train.execute = *flags.execute;

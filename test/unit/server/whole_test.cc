@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "common/os/text_file.h"
 #include "test/unit/server/daemon_life.h"
 
 namespace psd::whole_test {
@@ -28,6 +29,8 @@ TEST_CASE("a checkpoint of the whole is read as it was written, and no byte can 
     CHECK_FALSE(parseWhole(changed, "it").ok());
     CHECK_FALSE(parseWhole(text.substr(0, i), "it").ok());
   }
+  PSD_REQUIRE_OK(writeTextAtomically(env, "/data/" + std::string(kWholeName), "{}"));
+  CHECK(readWhole(env, "/data").message().find("move the file away") != std::string::npos);
   WholeCheckpoint uneven = kWhole;
   uneven.before = {5};
   CHECK(parseWhole(formatWhole(uneven), "it").message() ==
