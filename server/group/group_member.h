@@ -145,6 +145,8 @@ class GroupMember final : private kj::TaskSet::ErrorHandler {
   Status causeOf(const Status& why) const;
   /// Where the run is over that this daemon follows: it ends, too.
   void endWithRun(const std::string& reason);
+  /// Where nobody takes over by itself: what people can do.
+  Status withAdvice(const Status& primaryDead) const;
   /// Tells people why this daemon does not follow yet.
   void waitFor(const Status& why);
   void caughtUp();

@@ -83,6 +83,16 @@ Status GroupMember::causeOf(const Status& why) const {
   return copied.ok() ? why : copied.status();
 }
 
+Status GroupMember::withAdvice(const Status& primaryDead) const {
+  std::string recover = "psd recover";
+  if (!terms_.addresses.empty()) recover += " --server " + terms_.addresses.front().toString();
+  return {
+      primaryDead.error().code,
+      primaryDead.message() +
+          "; start the primary again, or, where that cannot be, let this daemon go on with what it has: " +
+          recover};
+}
+
 void GroupMember::waitFor(const Status& why) {
   if (waitsFor_ != why.message()) spdlog::warn("following {}: {}", plan_.primaryAddress(), why.message());
   waitsFor_ = why.message();
@@ -91,7 +101,8 @@ void GroupMember::waitFor(const Status& why) {
 void GroupMember::connectionEnded(ConnectionEnd how, const Status& ended) {
   if (leaving_) return;
   const Status why = causeOf(ended);
-  waitFor(why);
+  const bool mayTakeOver = state_.role() == GroupRole::standby;
+  waitFor(how == ConnectionEnd::dead && !mayTakeOver ? withAdvice(why) : why);
   const DaemonId primary = following_->primary;
   if (how == ConnectionEnd::dead) {
     happen([&](TimePoint time) { return state_.peerRefuses(primary, time); });

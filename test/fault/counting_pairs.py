@@ -1,29 +1,21 @@
-"""A daemon and its standby with a real etcd, and trainers that know how many of their pushes were answered.
+"""A daemon and its standby with a real etcd, and trainers that count."""
 
-Every gradient is -1 and the rate 1, so each parameter counts the pushes that are in it. Each trainer writes a line for each push
-that was answered: at the end every parameter is as many as all of them, so nothing was lost and nothing came twice.
-"""
-
-import os
-import signal
-import subprocess
-
+import counting
 import etcd
-import processes
 
-COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
-SGD = '{"type":"sgd","lr":1}'
-ENDLESS = 10_000_000
+# Longer than a busy machine lets a process wait: nobody takes over, or is left out, but for a fault.
+PATIENT = {"silence_ms": 1000, "alone_ms": 2000}
 
 
-class CountingPairs(processes.ProcessTest):
+class CountingPairs(counting.CountingTest):
     def setUp(self):
+        super().setUp()
         self.etcd = etcd.Etcd(self)
-        self.trainers = []
 
-    def one(self, listen="tcp://127.0.0.1:0", policy="locked", optimizer=SGD, **settings):
+    def one(self, listen="tcp://127.0.0.1:0", policy="locked", optimizer=counting.SGD, replication=None, **settings):
         engine = {"type": "etcd", "endpoints": [self.etcd.endpoint], "prefix": "/psd/test"}
-        return self.daemon(listen=(listen,), policy=policy, optimizer=optimizer, engine=engine, shards=3, **settings)
+        return self.daemon(listen=(listen,), policy=policy, optimizer=optimizer, engine=engine, replication={**PATIENT, **(replication or {})},
+                           shards=3, **settings)
 
     def pair(self, **settings):
         """A primary and a daemon that is to follow it."""
@@ -31,22 +23,8 @@ class CountingPairs(processes.ProcessTest):
         primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
         return primary, self.one(**settings)
 
-    def counting(self, daemons, rank=0, world_size=1, pushes=ENDLESS, inflight=2):
-        ledger = self.folder / f"ledger-{rank}"
-        ledger.touch()
-        trainer = processes.Process(self.folder, self._name("trainer"),
-                                    [COUNTING_TRAINER, ",".join(daemon.address for daemon in daemons), rank, world_size, pushes,
-                                     inflight, ledger, "cpu", 1 << 20])
-        self.processes.append(trainer)
-        self.trainers.append((trainer, ledger))
-        return trainer
-
-    def answered(self):
-        return sum(ledger.stat().st_size // 2 for _, ledger in self.trainers)
-
-    def until_more(self, what, count=50):
-        goal = self.answered() + count
-        processes.until(f"{count} more pushes are answered {what}", lambda: self.answered() >= goal)
+    def counting(self, daemons, rank=0, world_size=1, **more):
+        return self.count(",".join(daemon.address for daemon in daemons), rank, world_size, **more)
 
     def until_primary(self, daemon, epoch):
         daemon.until_status(f"it is the primary of epoch {epoch}",
@@ -70,20 +48,6 @@ class CountingPairs(processes.ProcessTest):
             primary, standby = standby, self.restarted(primary, **settings)
         return primary
 
-    def check_counts(self, daemon):
-        """Ends the trainers, and compares the model with what they were answered."""
-        for trainer, _ in self.trainers:
-            trainer.signal(signal.SIGSTOP)  # what is under way is settled before anything is read
-        for trainer, _ in self.trainers:
-            trainer.signal(signal.SIGCONT)
-        for trainer, _ in self.trainers:
-            self.assert_ends(trainer)
-        total = self.answered()
-        self.assertEqual(self.values(daemon), {float(total)})
-
-    def psd(self, *arguments):
-        return subprocess.run([processes.PSD, *arguments], capture_output=True, text=True, timeout=processes.WAIT_S, check=False)
-
     def tables(self, daemon):
         """By table, its rows as an exported file has them, in a checkpoint that the daemon takes now."""
         done = self.psd("checkpoint", "--server", daemon.address)
@@ -95,10 +59,3 @@ class CountingPairs(processes.ProcessTest):
             self.assertEqual(exported.returncode, 0, exported.stderr)
             tables[table["name"]] = file.read_bytes()
         return tables
-
-    def values(self, daemon):
-        """The values of all parameters."""
-        path = self.folder / "model.safetensors"
-        done = self.psd("export", "--server", daemon.address, "--to", path)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return processes.all_values(path)

@@ -4,11 +4,13 @@
 //
 //   counting_trainer ADDRESS[,ADDRESS…] RANK WORLD_SIZE PUSHES INFLIGHT FILE DEVICE CHUNK
 //
+// SIGTERM: no more pushes; it waits for the answers of those under way, and leaves.
 // DEVICE: cpu, or cuda:0, where gradients and parameters are in that device's memory as far as the daemon
 // shares memory of its own. INFLIGHT 0: each gradient is that of the parameters that were pulled just before,
 // as synchronous rounds ask; what came too late is done again. CHUNK: bytes of a slice at most.
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -30,6 +32,8 @@ namespace {
 
 const ModelSpec kModel{"counting", {{"a", DType::f32, {3000}}, {"b", DType::f32, {500}}}};
 constexpr std::chrono::seconds kPatience{120};
+
+volatile std::sig_atomic_t toldToEnd = 0;
 
 struct Order {
   std::vector<std::string> addresses;
@@ -72,19 +76,20 @@ Status note(const Order& order, int file) {
 
 Status pushAll(Client& client, const Order& order, const Arrays& arrays, int file) {
   std::deque<Pending<PushInfo>> open;
-  for (uint64_t step = 1; step <= order.pushes || !open.empty(); step++) {
-    if (step <= order.pushes) open.push_back(client.push(Step{step}, arrays.gradient, 1, {}));
-    if (step < order.pushes && open.size() < order.inflight) continue;
+  for (uint64_t step = 1;; step++) {
+    const bool more = step <= order.pushes && toldToEnd == 0;
+    if (more) open.push_back(client.push(Step{step}, arrays.gradient, 1, {}));
+    if (more && open.size() < order.inflight) continue;
+    if (open.empty()) return {};
     PSD_RETURN_IF_ERROR(open.front().wait());
     open.pop_front();
     PSD_RETURN_IF_ERROR(note(order, file));
   }
-  return {};
 }
 
 Status pushInRounds(Client& client, const Order& order, const Arrays& arrays, int file) {
   uint64_t applied = 0;
-  for (uint64_t step = 1; applied < order.pushes; step++) {
+  for (uint64_t step = 1; applied < order.pushes && toldToEnd == 0; step++) {
     PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client.pull(arrays.values).wait());
     PSD_ASSIGN_OR_RETURN(const PushInfo pushed,
                          client.push(Step{step}, arrays.gradient, 1, pulled.versions).wait());
@@ -124,6 +129,7 @@ int main(int argc, char** argv) {
                  "usage: counting_trainer ADDRESS RANK WORLD_SIZE PUSHES INFLIGHT FILE DEVICE CHUNK\n");
     return 2;
   }
+  std::signal(SIGTERM, [](int) { psd::toldToEnd = 1; });
   const auto number = [&](int index) { return std::strtoull(argv[index], nullptr, 10); };
   const psd::Order order{psd::splitAt(',', argv[1]),
                          {psd::Rank{static_cast<uint32_t>(number(2))}, static_cast<uint32_t>(number(3))},

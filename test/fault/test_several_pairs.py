@@ -1,34 +1,29 @@
 #!/usr/bin/env python3
-"""Two daemons serve one model, each with a standby, with a real etcd: primaries are killed and stopped, the lead's among them.
-
-Every gradient is -1 and the rate 1, so each parameter counts the pushes that are in it; each trainer writes a line for each push that
-was answered.
-"""
+"""Two daemons serve one model, each with a standby, with a real etcd: primaries are killed and stopped, the lead's among them."""
 
 import os
 import signal
-import subprocess
 import unittest
 
+import counting
 import etcd
 import processes
+from counting_pairs import PATIENT
 
-COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
 FAULTS = int(os.environ.get("FAULT_PAIRS_FAULTS", 4))
-SGD = '{"type":"sgd","lr":1}'
 
 
 @unittest.skipUnless(etcd.PROGRAM, "etcd is not installed (Debian: etcd-server)")
-class SeveralPairs(processes.ProcessTest):
+class SeveralPairs(counting.CountingTest):
     def setUp(self):
+        super().setUp()
         self.etcd = etcd.Etcd(self)
         self.addresses = [[self.unix_address(f"{pair}{place}.sock") for place in "ab"] for pair in range(2)]
-        self.ledgers = []
 
     def one(self, pair, address, policy="locked", **settings):
         engine = {"type": "etcd", "endpoints": [self.etcd.endpoint], "prefix": f"/psd/test/{pair}"}
-        return self.daemon(listen=(address,), policy=policy, optimizer=SGD, engine=engine, daemons=[",".join(of) for of in self.addresses],
-                           index=pair, **settings)
+        return self.daemon(listen=(address,), policy=policy, optimizer=counting.SGD, engine=engine, replication=PATIENT, index=pair,
+                           daemons=[",".join(of) for of in self.addresses], **settings)
 
     def pairs(self, **settings):
         """By partition, the primary and its standby."""
@@ -39,26 +34,11 @@ class SeveralPairs(processes.ProcessTest):
             found.append([primary, self.one(pair, second, **settings)])
         return found
 
-    def count(self, rank, world_size, pushes, inflight=2):
-        ledger = self.folder / f"ledger-{rank}"
-        ledger.touch()
-        self.ledgers.append(ledger)
-        trainer = processes.Process(self.folder, self._name("trainer"),
-                                    [COUNTING_TRAINER, self.addresses[1][0], rank, world_size, pushes, inflight, ledger, "cpu", 1 << 18])
-        self.processes.append(trainer)
-        return trainer
-
-    def answered(self):
-        return sum(ledger.stat().st_size // 2 for ledger in self.ledgers)
-
-    def until_more(self, what, count=20):
-        goal = self.answered() + count
-        processes.until(f"{count} more pushes are answered {what}", lambda: self.answered() >= goal)
-
     def check(self, inflight, wanted, **settings):
         """`wanted`: the values that there may be, of the status of both primaries."""
         pairs = self.pairs(**settings)
-        trainers = [self.count(rank, 2, 300 * FAULTS, inflight) for rank in range(2)]
+        for rank in range(2):
+            self.count(self.addresses[1][0], rank, 2, inflight=inflight)
         for fault in range(FAULTS):
             pair = pairs[fault % 2]
             primary, standby = pair
@@ -76,18 +56,11 @@ class SeveralPairs(processes.ProcessTest):
             else:
                 primary.signal(signal.SIGCONT)
             pair[:] = [standby, primary]
-        for trainer in trainers:
-            self.assert_ends(trainer)
-        path = self.folder / "model.safetensors"
+        self.end_trainers()
         for pair in pairs:
             pair[0].until_in_sync()
-        done = subprocess.run([processes.PSD, "export", "--server", pairs[0][0].address, "--to", path], capture_output=True, text=True,
-                              timeout=processes.WAIT_S, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(processes.all_values(path), wanted([pair[0].status() for pair in pairs]))
-        self.assertEqual(self.answered(), 600 * FAULTS)
-        stopped = subprocess.run([processes.PSD, "stop", "--server", pairs[1][0].address], capture_output=True, text=True,
-                                 timeout=processes.WAIT_S, check=False)
+        self.assertEqual(self.values(pairs[0][0]), wanted([pair[0].status() for pair in pairs]))
+        stopped = self.psd("stop", "--server", pairs[1][0].address)
         self.assertEqual(stopped.returncode, 0, stopped.stderr)
         for daemon in [one for pair in pairs for one in pair]:
             self.assert_ends(daemon)

@@ -18,15 +18,14 @@ KILLS = int(os.environ.get("FAULT_STANDBY_KILLS", 6))
 class Standby(counting_pairs.CountingPairs):
     def test_kill_after_kill_loses_nothing(self):
         primary, standby = self.pair()
-        pushes = 400 * KILLS
         for rank in range(2):
-            self.counting((primary, standby), rank, 2, pushes)
+            self.counting((primary, standby), rank, 2)
         self.check_counts(self.killed_again_and_again(primary, standby, KILLS))
 
     def test_hogwild_loses_nothing(self):
         """Of one trainer, whose pushes race with nobody's."""
         primary, standby = self.pair(policy="hogwild")
-        self.counting((primary, standby), pushes=4000)
+        self.counting((primary, standby))
         self.check_counts(self.killed_again_and_again(primary, standby, 3, policy="hogwild"))
 
     def test_the_standby_has_each_push_that_raced(self):
@@ -34,7 +33,7 @@ class Standby(counting_pairs.CountingPairs):
         primary, standby = self.pair(policy="hogwild")
         self.assert_ends(self.counting((primary, standby), rank=2, world_size=3, pushes=1))
         primary.until_in_sync()
-        for trainer in [self.counting((primary, standby), rank, 3, 500) for rank in range(2)]:
+        for trainer in [self.counting((primary, standby), rank, 3, pushes=500) for rank in range(2)]:
             self.assert_ends(trainer)
         primary.kill()
         self.until_primary(standby, 2)
@@ -43,12 +42,12 @@ class Standby(counting_pairs.CountingPairs):
 
     def test_a_primary_that_stood_still_ends_with_the_run(self):
         primary, standby = self.pair()
-        self.counting((primary, standby), pushes=2000)
+        self.counting((primary, standby))
         primary.until_in_sync()
         self.until_more("before the primary stands still", 20)
         primary.signal(signal.SIGSTOP)
         self.until_primary(standby, 2)
-        self.assert_ends(self.trainers[0][0])
+        self.end_trainers()
         self.assertEqual(self.psd("stop", "--server", standby.address).returncode, 0)
         self.assert_ends(standby)
         primary.signal(signal.SIGCONT)
@@ -58,7 +57,7 @@ class Standby(counting_pairs.CountingPairs):
     def test_a_primary_that_stood_still_becomes_the_standby(self):
         primary, standby = self.pair()
         for rank in range(2):
-            self.counting((primary, standby), rank, 2, 3_000)
+            self.counting((primary, standby), rank, 2)
         for freeze in range(3):
             primary.until_in_sync()
             self.until_more("before the primary stands still", 20)
@@ -73,18 +72,17 @@ class Standby(counting_pairs.CountingPairs):
     def test_rounds_go_on_at_the_standby(self):
         primary, standby = self.pair(policy="sync")
         for rank in range(2):
-            self.counting((primary, standby), rank, 2, 1_500, inflight=0)
+            self.counting((primary, standby), rank, 2, inflight=0)
         primary = self.killed_again_and_again(primary, standby, 3, policy="sync")
-        for trainer, _ in self.trainers:
-            self.assert_ends(trainer)
+        self.end_trainers()
         # Each round counts once. Right after a take-over a round may be of who was back first.
         rounds = {shard["version"] for shard in primary.status()["shards"]}
-        self.assertGreaterEqual(min(rounds), 1_500)
+        self.assertGreaterEqual(min(rounds), max(self.answered_each()))
         self.assertEqual(self.values(primary), {float(each) for each in rounds})
 
     def test_a_dead_standby_holds_up_nobody(self):
         primary, standby = self.pair()
-        self.counting((primary, standby), pushes=6_000)
+        self.counting((primary, standby))
         for _ in range(3):
             primary.until_in_sync()
             standby.kill()
@@ -93,8 +91,8 @@ class Standby(counting_pairs.CountingPairs):
         self.check_counts(primary)
 
     def standby_stands_still(self, wait):
-        primary, standby = self.pair(replication={"wait": wait, "lag_bytes": 1 << 20, "alone_ms": 700})
-        self.counting((primary, standby), pushes=3_000)
+        primary, standby = self.pair(replication={"wait": wait, "lag_bytes": 1 << 20})
+        self.counting((primary, standby))
         primary.until_status("a standby is in sync", lambda status: status["group"]["standby"])
         self.until_more("before the standby stands still", 20)
         standby.signal(signal.SIGSTOP)
@@ -112,7 +110,7 @@ class Standby(counting_pairs.CountingPairs):
 
     def test_recover_is_refused_while_the_pair_lives(self):
         primary, standby = self.pair()
-        self.counting((primary, standby), pushes=2_000)
+        self.counting((primary, standby))
         primary.until_in_sync()
         third = self.one()
         third.until_status("it waits", lambda status: "another standby" in status["group"]["waits"])
@@ -133,7 +131,7 @@ class Standby(counting_pairs.CountingPairs):
 
     def test_without_etcd_training_goes_on(self):
         primary, standby = self.pair()
-        self.counting((primary, standby), pushes=3_000)
+        self.counting((primary, standby))
         primary.until_in_sync()
         self.etcd.kill()
         self.until_more("without etcd", 100)
@@ -150,7 +148,7 @@ class Standby(counting_pairs.CountingPairs):
 
     def test_a_plan_that_is_gone_is_written_again(self):
         primary, standby = self.pair()
-        self.counting((primary, standby), pushes=6_000)
+        self.counting((primary, standby))
         before = primary.until_in_sync()["group"]["standby"]
         self.etcd.kill()
         self.assertTrue(self.etcd.start(empty=True))
@@ -167,7 +165,7 @@ class Standby(counting_pairs.CountingPairs):
 
     def test_a_plan_that_is_gone_with_its_primary_is_for_people_to_mend(self):
         primary, standby = self.pair()
-        trainer = self.counting((primary, standby), pushes=3_000)
+        trainer = self.counting((primary, standby))
         primary.until_in_sync()
         self.until_more("before all is lost", 20)
         trainer.signal(signal.SIGSTOP)
@@ -178,7 +176,8 @@ class Standby(counting_pairs.CountingPairs):
         self.restarted(primary)  # with nothing: it may not be the one to begin
         standby.until_status("the plan is there again, and names nobody who may take over",
                              lambda status: status["group"]["epoch"] == 1 and status["group"]["role"] == "newcomer")
-        self.assertEqual(self.psd("recover", "--server", standby.address).returncode, 0)
+        # Refused for a while, in which the primary was heard just now.
+        processes.until("it is let go on", lambda: self.psd("recover", "--server", standby.address).returncode == 0)
         self.until_primary(standby, 2)
         self.assertGreaterEqual(standby.status()["shards"][0]["version"], held)
         standby.until_in_sync()
@@ -188,7 +187,7 @@ class Standby(counting_pairs.CountingPairs):
     def test_sigterm_hands_over(self):
         primary, standby = self.pair()
         for rank in range(2):
-            self.counting((primary, standby), rank, 2, 2_000)
+            self.counting((primary, standby), rank, 2)
         for handover in range(3):
             primary.until_in_sync()
             self.until_more("before the primary is to end", 20)
@@ -199,10 +198,10 @@ class Standby(counting_pairs.CountingPairs):
 
     def test_switch_and_the_end_of_the_run(self):
         primary, standby = self.pair()
-        trainer = self.counting((primary, standby), pushes=3_000)
+        trainer = self.counting((primary, standby))
         for switch in range(3):
             if switch == 2:
-                self.assert_ends(trainer)  # a daemon outlives its trainers, and so does its standby
+                self.end_trainers()  # a daemon outlives its trainers, and so does its standby
             primary.until_in_sync()
             done = self.psd("switch", "--server", primary.address)
             # A machine that is busy may not get the answer out before the daemon begins anew.
@@ -254,7 +253,8 @@ class Standby(counting_pairs.CountingPairs):
         standby.kill()
         primary.kill()
         stranger = self.one(listen=primary.address)
-        stranger.until_status("it waits", lambda status: status["group"]["waits"])
+        stranger.until_status("it waits, and says what to do",
+                              lambda status: f"psd recover --server {stranger.address}" in status["group"]["waits"])
         refused = self.psd("export", "--server", stranger.address, "--to", self.folder / "no.safetensors")
         self.assertIn("serves nobody", refused.stderr)
         done = self.psd("recover", "--server", stranger.address)
@@ -264,7 +264,7 @@ class Standby(counting_pairs.CountingPairs):
     def test_a_log_is_gone_on_from(self):
         folder = {"type": "log", "path": str(self.folder / "saved")}
         primary = self.one(durability=folder)
-        self.counting((primary,), pushes=600)
+        self.counting((primary,))
         self.until_more("before the daemon is killed", 20)
         primary.kill()
         again = self.one(listen=primary.address, durability=folder)
@@ -276,7 +276,7 @@ class Standby(counting_pairs.CountingPairs):
         primary = self.one(durability=saved[0])
         primary.until_status("it is the primary", lambda status: status["group"]["role"] == "primary")
         standby = self.one(durability=saved[1])
-        self.counting((primary, standby), pushes=3_000)
+        self.counting((primary, standby))
         primary.until_in_sync()
         self.until_more("before the primary is killed", 20)
         primary.kill()
@@ -304,7 +304,7 @@ class Standby(counting_pairs.CountingPairs):
         self.assertEqual(others(), [(True, "standby")])
         standby.kill()
         self.until_alone(primary)
-        self.assertEqual(others(), [(False, "standby")])
+        processes.until("the page shows that it is away", lambda: others() == [(False, "standby")])
 
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
     def test_rows_of_tables_are_the_same_bits_as_without_a_death(self):

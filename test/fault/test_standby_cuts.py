@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
 """A daemon, its standby, etcd and a trainer, each in a network namespace of its own: cut off from one another, one way and both ways.
 
-Every gradient is -1 and the rate 1, so each parameter counts the pushes that are in it; the trainer writes a line for each push that
-was answered. Needs root, ip (Debian: iproute2) and nft (nftables).
+Needs root, ip (Debian: iproute2) and nft (nftables).
 """
 
-import os
 import unittest
 
+import counting
 import etcd
 import namespaces
 import processes
+from counting_pairs import PATIENT
 from namespaces import run, within
 
-COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
 PORT = 5500  # of a namespace that nobody else has
 PLACES = {"etcd": "10.77.0.1", "a": "10.77.0.2", "b": "10.77.0.3", "trainer": "10.77.0.4"}
 
@@ -47,8 +46,9 @@ class Network:
         namespaces.remove((*PLACES, "hub"))
 
 
-class StandbyCuts(processes.ProcessTest):
+class StandbyCuts(counting.CountingTest):
     def setUp(self):
+        super().setUp()
         self.network = Network()
         self.addCleanup(self.network.close)
         self.start_etcd()
@@ -56,9 +56,9 @@ class StandbyCuts(processes.ProcessTest):
         for place in "ab":
             self.daemons[place] = self.daemon(
                 listen=(self.unix_address(f"{place}.sock"), f"tcp://{PLACES[place]}:{PORT}"), policy="locked", insecure="true",
-                optimizer='{"type":"sgd","lr":1}', shards=3, within=within(place),
+                optimizer=counting.SGD, shards=3, within=within(place),
                 # Not by the Unix socket, which is this test's way past all cuts.
-                replication={"addresses": [f"tcp://{PLACES[place]}:{PORT}"]},
+                replication={**PATIENT, "addresses": [f"tcp://{PLACES[place]}:{PORT}"]},
                 engine={"type": "etcd", "endpoints": [f"http://{PLACES['etcd']}:2379"], "prefix": "/psd/test"})
             processes.until("there is a primary", self.primary)
 
@@ -79,29 +79,12 @@ class StandbyCuts(processes.ProcessTest):
         primaries = [place for place, group in groups.items() if group["role"] == "primary"]
         return max(primaries, key=lambda place: groups[place]["epoch"], default=None)
 
-    def count(self, pushes):
-        self.ledger = self.folder / "ledger"
-        self.ledger.touch()
-        servers = ",".join(f"tcp://{PLACES[place]}:{PORT}" for place in "ab")
-        trainer = processes.Process(self.folder, "trainer", [
-            *within("trainer"), COUNTING_TRAINER, servers, 0, 1, pushes, 2, self.ledger, "cpu", 1 << 18])
-        self.processes.append(trainer)
-        return trainer
-
-    def answered(self):
-        return self.ledger.stat().st_size // 2
-
-    def until_more(self, what, count=30):
-        goal = self.answered() + count
-        processes.until(f"{count} more pushes are answered {what}", lambda: self.answered() >= goal)
-
     def in_sync(self):
         self.daemons[self.primary()].until_in_sync()
         return self.primary()
 
     def test_cuts_lose_nothing(self):
-        pushes = 20_000
-        trainer = self.count(pushes)
+        self.count(",".join(f"tcp://{PLACES[place]}:{PORT}" for place in "ab"), chunk_bytes=1 << 18, within=within("trainer"))
         for what in ("both ways", "from the primary", "from the standby", "the primary from all"):
             primary = self.in_sync()
             standby = "ab".replace(primary, "")
@@ -118,12 +101,7 @@ class StandbyCuts(processes.ProcessTest):
                 for place in "ab":
                     self.network.mend(place)
         self.in_sync()
-        self.assertTrue(trainer.runs(), "the trainer was done before the last cut")
-        self.assertEqual(trainer.wait(), 0, trainer.err)
-        self.assertEqual(self.answered(), pushes)
-        path = self.folder / "model.safetensors"
-        self.assert_ends(self.start_psd("export", "--server", self.daemons[self.primary()].address, "--to", path))
-        self.assertEqual(processes.all_values(path), {float(pushes)})
+        self.check_counts(self.daemons[self.primary()])
 
 
 if __name__ == "__main__":
