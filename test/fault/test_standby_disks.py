@@ -186,7 +186,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
     def test_one_that_was_removed_waits(self):
         """The plan did not name it any more: the primary may have answered what it has not."""
         primary, standby = self.pair_over()
-        trainer = self.counting((primary, standby))
+        self.counting((primary, standby))
         primary.until_in_sync()
         standby.kill()
         self.until_alone(primary)
@@ -197,7 +197,7 @@ class StandbyDisks(counting_pairs.CountingPairs):
         self.over("one", listen=primary.address)
         removed.until_status("the other one goes on", lambda status: status["group"]["epoch"] == 2
                              and status["group"]["role"] == "standby")
-        self.assert_ends(trainer)
+        self.end_trainers()
 
     def test_who_is_started_again_beside_its_primary_stays_the_standby(self):
         primary, standby = self.pair_over()
