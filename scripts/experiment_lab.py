@@ -4,6 +4,7 @@ import array
 import gzip
 import json
 import pathlib
+import re
 import statistics
 import struct
 import subprocess
@@ -13,6 +14,8 @@ import tempfile
 import svg_plot
 from bench_programs import Daemon, Failed, last_line
 
+REPO = pathlib.Path(__file__).resolve().parents[1]
+DONE = re.compile(r"done after .*\((\d+) samples/s\)")
 RUN_S = 1200  # at most, for one run
 CHANCE = 90.0  # test error in % of a model that knows nothing of ten digits: what a run that diverged counts as
 
@@ -22,6 +25,15 @@ def values_of(path):
     data = path.read_bytes()
     (size,) = struct.unpack_from("<Q", data)
     return array.array("f", data[8 + size:])
+
+
+def rows_of(path):
+    """{id: value} of a table's file whose rows have one value each."""
+    data = path.read_bytes()
+    (size,) = struct.unpack_from("<Q", data)
+    places = {name: entry["data_offsets"] for name, entry in json.loads(data[8:8 + size]).items() if name != "__metadata__"}
+    part = {name: data[8 + size + begin:8 + size + end] for name, (begin, end) in places.items()}
+    return dict(zip(array.array("Q", part["keys"]), array.array("f", part["values"])))
 
 
 def first_digits(data, count, folder):
@@ -83,7 +95,7 @@ class Lab:
         return report
 
     def train_together(self, policy, optimizer, trainers, groups, *arguments):
-        """What eval says after real trainers, each a process of its own, have trained at once."""
+        """What eval says after real trainers, each a process of its own, have trained at once; and their "samples_per_s" in all."""
         with tempfile.TemporaryDirectory(prefix="psd-") as folder:
             daemon = self.daemon(pathlib.Path(folder), policy, optimizer, groups=groups)
             running = []
@@ -93,16 +105,49 @@ class Lab:
                 for rank in range(trainers):
                     running.append(subprocess.Popen(
                         [self.bin / "psd-trainer", "train", "--rank", str(rank), "--world-size", str(trainers), "--threads", "1", *where],
-                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-                if any([trainer.wait(RUN_S) for trainer in running]):
+                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+                told = [trainer.communicate(timeout=RUN_S)[0] for trainer in running]
+                if any(trainer.returncode for trainer in running):
                     raise Failed("psd-trainer train failed")
                 model_and_data = [item for flag in ("--model", "--data") for item in (flag, where[where.index(flag) + 1])]
-                return self.ask("eval", *where[:4], *model_and_data, "--json")
+                rates = [int(found.group(1)) for found in map(DONE.search, told)]
+                return {**self.ask("eval", *where[:4], *model_and_data, "--json"), "samples_per_s": sum(rates)}
             finally:
                 for trainer in running:
                     trainer.kill()
                     trainer.wait()
                 daemon.end()
+
+    def race(self, policy, trainers, pushes):
+        """Trainers that count in rows, all at once: of all increments, and of those of the commonest row, (pushed, found)."""
+        program, package = REPO / "test" / "bench" / "racing_rows.py", self.bin.parent / "python"
+        installed = REPO / ".deps" / "python" / "bin" / "python3"
+        python = installed if installed.exists() else sys.executable
+        if not any(package.glob("psd/_psd*.so")):
+            raise Failed("this build has no Python package, with which racing rows are counted")
+        with tempfile.TemporaryDirectory(prefix="psd-") as folder:
+            saved = pathlib.Path(folder) / "saved"
+            daemon = self.daemon(pathlib.Path(folder), policy, {"type": "sgd", "lr": 1}, durability={"type": "checkpoint", "path": str(saved)})
+            running = []
+            try:
+                daemon.await_ready()
+                for rank in range(trainers):
+                    running.append(subprocess.Popen([python, program, daemon.address["unix"], str(rank), str(trainers), str(pushes),
+                                                     "--package", package], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True))
+                told = [trainer.communicate(timeout=RUN_S)[0] for trainer in running]
+                if any(trainer.returncode for trainer in running):
+                    raise Failed("racing_rows.py failed")
+                file = pathlib.Path(folder) / "rows.safetensors"
+                for command in (("checkpoint", "--server", daemon.address["unix"]), ("export", saved, "--table", "weights", "--to", file)):
+                    subprocess.run([self.bin / "psd", *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+            finally:
+                for trainer in running:
+                    trainer.kill()
+                    trainer.wait()
+                daemon.end()
+            found = rows_of(file)
+        pushed = [json.loads(lines) for lines in told]
+        return [(sum(of["pushed"] for of in pushed), -sum(found.values())), (sum(of["commonest"] for of in pushed), -found[0])]
 
     def over_seeds(self, count, what, **arguments):
         """The reports of runs with other seeds."""

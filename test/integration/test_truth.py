@@ -20,9 +20,9 @@ SEEDS = (1, 2)
 
 
 class TruthTest(processes.ProcessTest):
-    def start(self, daemon, *more, data=SYNTHETIC, **flags):
+    def start(self, daemon, *more, model="mlp", data=SYNTHETIC, **flags):
         options = [item for name, value in flags.items() for item in (f"--{name.replace('_', '-')}", value)]
-        return self.start_trainer("simulate", "--server", daemon.address, "--model", "mlp", "--data", data, "--threads", 1,
+        return self.start_trainer("simulate", "--server", daemon.address, "--model", model, "--data", data, "--threads", 1,
                                   "--device", "cpu", *options, *more)
 
     def own_daemon(self, policy="locked", rate=0.05, momentum=0.0, **settings):
@@ -103,6 +103,19 @@ class Claims(TruthTest):
         self.assertLess(honest, 0.2)
         self.assertGreater(of('{"type":"mean"}', 1), honest + 0.15)
         self.assertLess(of('{"type":"median"}', 1), honest + 0.1)
+
+    def test_sparse_gradients_bear_staleness(self):
+        bias = json.dumps([{"match": "bias", "optimizer": {"type": "sgd", "lr": 0.01}}])
+
+        def cost(words):
+            """What it costs in test error that gradients are stale by seven."""
+            alone, stale = (1 - self.simulate("hogwild", f"documents:samples=40000,words={words}", 4, settings={"groups": bias}, model="svm",
+                                              trainers=trainers, steps=2400)["score"]["accuracy"] for trainers in (1, 8))
+            print(f"svm, {words} words: test error {100 * alone:.1f} %, with staleness {100 * stale:.1f} %")
+            return stale - alone
+
+        self.assertLess(cost(words=10_000), 0.03)
+        self.assertGreater(cost(words=1_000), 0.05)
 
     def test_rounds_are_the_large_batch(self):
         digits = self.folder / "digits"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <span>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "common/text/named_options.h"
 #include "common/types/row_initial.h"
 #include "trainer/dataset/random.h"
+#include "trainer/dataset/zipf.h"
 
 namespace psd {
 namespace {
@@ -22,35 +22,6 @@ constexpr std::array<uint32_t, 26> kCriteoIds = {
     1460, 583,   10131227, 2202608, 305,  24,   12517, 633,     3,  93145, 5683,   8351593, 3194,
     27,   14992, 5461306,  10,      5652, 2173, 4,     7046547, 18, 15,    286181, 105,     142572};
 constexpr size_t kCategories = kCriteoIds.size(), kNumbers = 13;
-
-/// Ids by how common they are, from 0: about as k^−1.05. In octaves, each 2^−0.05 times as often as the one
-/// before, so that whole numbers do. Immutable.
-class Zipf {
- public:
-  explicit Zipf(uint32_t ids) : ids_(ids) {
-    constexpr double kRatio = 0.9659363289248456;  // 2^−0.05
-    double weight = 1, sum = 0;
-    for (uint64_t begin = 1; begin <= ids; begin *= 2, weight *= kRatio) {
-      const auto filled = static_cast<double>(std::min<uint64_t>(begin, ids - begin + 1));
-      sum += weight * filled / static_cast<double>(begin);
-      octaves_.push_back(sum);
-    }
-    for (double& octave : octaves_) octave *= 0x1p32 / sum;
-  }
-
-  uint32_t draw(Random& random) const {
-    const auto point = static_cast<double>(random.next() >> 32);
-    const auto octave =
-        std::min<size_t>(static_cast<size_t>(std::ranges::upper_bound(octaves_, point) - octaves_.begin()),
-                         octaves_.size() - 1);
-    const uint32_t begin = 1u << octave;
-    return begin - 1 + random.below(std::min(begin, ids_ - begin + 1));
-  }
-
- private:
-  const uint32_t ids_;
-  std::vector<double> octaves_;  // of 2^32 draws, so many are in this one or one before
-};
 
 /// Who knows the probabilities. Immutable.
 class Teacher {

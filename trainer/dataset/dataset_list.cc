@@ -5,6 +5,7 @@
 
 #include "common/text/text.h"
 #include "trainer/dataset/clicks.h"
+#include "trainer/dataset/documents.h"
 #include "trainer/dataset/file_samples.h"
 #include "trainer/dataset/mnist.h"
 #include "trainer/dataset/movielens.h"
@@ -58,6 +59,8 @@ constexpr DatasetEntry kDatasets[] = {
     {"movielens", "movielens:DIR, a folder with MovieLens's ratings.csv", openMovielensEntry},
     {"ratings", "ratings[:samples=100000,users=2000,items=1000,noise=0.3], made-up ratings", openRatings},
     {"clicks", "clicks[:samples=200000,scale=100], made-up clicks", openClicks},
+    {"documents", "documents[:samples=50000,words=47236,length=76,noise=0.3], made-up documents",
+     openDocuments},
     {"files", "FILE.safetensors, FILE.csv or A.npy,B.npy[:test=FILES], columns of your own", openFilesEntry},
 };
 

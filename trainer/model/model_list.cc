@@ -17,6 +17,7 @@ NetworkMaker readMf(NamedOptions& options);
 NetworkMaker readMlp(NamedOptions& options);
 NetworkMaker readMnistCnn(NamedOptions& options);
 NetworkMaker readResnet20(NamedOptions& options);
+NetworkMaker readSvm(NamedOptions& options);
 
 std::span<const ModelEntry> modelList() {
   static const ModelEntry kModels[] = {
@@ -30,6 +31,7 @@ std::span<const ModelEntry> modelList() {
        readGpt},
       {"mf", "matrix factorisation for ratings, [:dim=32,decay=0.05]", readMf},
       {"dlrm", "recommender for clicks, [:dim=16,hidden=64,numbers=13,categories=26]", readDlrm},
+      {"svm", "linear support vector machine for documents, [:decay=1e-5]", readSvm},
   };
   return kModels;
 }

@@ -309,7 +309,8 @@ TEST_CASE("an unknown model is answered with the list and the nearest") {
   const auto unknown = chooseModel("mnist_cn");
   REQUIRE_FALSE(unknown.ok());
   CHECK(unknown.message() ==
-        "'mnist_cn' is not a model; expected one of mlp, mnist_cnn, resnet20, lstm_lm, gpt, mf, dlrm, or a "
+        "'mnist_cn' is not a model; expected one of mlp, mnist_cnn, resnet20, lstm_lm, gpt, mf, dlrm, svm, "
+        "or a "
         "file whose name "
         "ends with .pt. Did you mean mnist_cnn?");
 }

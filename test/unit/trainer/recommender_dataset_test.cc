@@ -1,4 +1,4 @@
-// Ratings and clicks, read and made up.
+// Ratings, clicks and documents, read and made up.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -142,7 +142,9 @@ TEST_CASE("wrong options of made-up sets are named") {
         {"ratings:noise=-1", "noise must be a number from 0"},
         {"ratings:films=3", "'films' is no option of it; expected samples"},
         {"clicks:samples=ten", "samples must be a whole number from 10"},
-        {"clicks:scale=0", "scale must be a whole number from 1"}}) {
+        {"clicks:scale=0", "scale must be a whole number from 1"},
+        {"documents:length=0", "length must be a whole number from 1"},
+        {"documents:word=3", "word"}}) {
     CHECK_THAT(openDataset(data, Split::train, 1).message(), Contains(words));
   }
 }
@@ -198,6 +200,46 @@ TEST_CASE("clicks come as often as the teacher says, and a few ids make up most 
   std::set<int64_t> few;
   for (size_t i = 0; i < labels.size(); ++i) few.insert(batch.values<int64_t>("categories")[i * 26 + 8]);
   CHECK(few.size() == 2);
+}
+
+TEST_CASE("made-up documents are unit vectors of few common words, of two kinds, whoever asks for them") {
+  const std::string some = "documents:samples=2000,words=1000,length=20";
+  const auto data = open(some), same = open(some);
+  CHECK(data->describe() == "2000 made-up documents");
+  const Batch whole = all(*data);
+  Batch backwards;
+  std::vector<uint32_t> indices{1999, 7, 0};
+  same->fill(indices, backwards);
+  const auto words = column<int64_t>(whole, "words"), labels = column<int64_t>(whole, "label");
+  const auto weights = column<float>(whole, "weights");
+  const auto rowsOf = [](const Batch& batch, size_t sample) {
+    const auto of = column<int64_t>(batch, "words");
+    return std::vector<int64_t>(of.begin() + static_cast<ptrdiff_t>(sample * 20),
+                                of.begin() + static_cast<ptrdiff_t>(sample * 20 + 20));
+  };
+  for (size_t i = 0; i < indices.size(); ++i) {
+    CHECK(rowsOf(backwards, i) == rowsOf(whole, indices[i]));
+    CHECK(column<int64_t>(backwards, "label")[i] == labels[indices[i]]);
+  }
+  CHECK(column<int64_t>(all(*open(some, Split::test)), "words").size() == 400 * 20);
+  CHECK(rowsOf(all(*open(some, Split::test)), 7) != rowsOf(whole, 7));
+  CHECK(rowsOf(all(*open(some, Split::train, 2)), 7) != rowsOf(whole, 7));
+
+  for (size_t sample = 0; sample < 2000; ++sample) {
+    double squares = 0;
+    for (size_t k = 0; k < 20; ++k) squares += double{weights[sample * 20 + k]} * weights[sample * 20 + k];
+    CHECK(std::abs(squares - 1) < 1e-5);
+  }
+  std::map<int64_t, int> counts;
+  for (const int64_t word : words) {
+    REQUIRE(word >= 0);
+    REQUIRE(word < 1000);
+    counts[word]++;
+  }
+  CHECK(counts[0] > counts[100]);
+  const auto ones = std::accumulate(labels.begin(), labels.end(), int64_t{0});
+  CHECK(ones > 400);
+  CHECK(ones < 1600);
 }
 
 }  // namespace psd::recommender_dataset_test

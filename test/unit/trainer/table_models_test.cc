@@ -96,6 +96,7 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   all.push_back({"mf:dim=5,decay=0.1", firstSamples("ratings:users=6,items=5,samples=100", 40)});
   all.push_back({"dlrm:dim=4,hidden=6", firstSamples("clicks:scale=100000", 40)});
+  all.push_back({"svm:decay=0.1", firstSamples("documents:words=9,length=5", 40)});
   all.push_back({"lstm_lm:embedding=5,hidden=7,vocabulary=13,candidates=6", tokens(4, 9, 13)});
   return all;
 }
@@ -195,6 +196,27 @@ TEST_CASE("mf's loss and score are what the formula says") {
   PSD_REQUIRE_OK(score);
   CHECK(std::abs(score->loss() - loss) < 1e-5);
   CHECK(std::abs(score->value("rmse") - std::sqrt(squares / 30)) < 1e-5);
+}
+
+TEST_CASE("svm's score is the hinge loss and the share on the right side, as worked out by hand") {
+  Batch batch;
+  batch.reshape({{"words", ElementType::i64, {2}},
+                 {"weights", ElementType::f32, {2}},
+                 {"label", ElementType::i64, {}, 2}},
+                3);
+  std::ranges::copy(std::vector<int64_t>{7, 8, 8, 8, 9, 7}, batch.values<int64_t>("words").begin());
+  std::ranges::copy(std::vector<float>{1, 2, 0.5, 0.5, 1, 1}, batch.values<float>("weights").begin());
+  std::ranges::copy(std::vector<int64_t>{1, 0, 1}, batch.values<int64_t>("label").begin());
+  const auto model = make("svm:decay=0.5");
+  Rows rows(model->spec());
+  rows.row(0, 7) = {3};
+  rows.row(0, 8) = {-0.5};
+  rows.bring(*model, batch, Purpose::scoring);
+  const auto score = model->score(batch);
+  PSD_REQUIRE_OK(score);
+  // Margins 3 − 1, −0.5 and 3, the words' squares 9.25, 0.5 and 9.
+  CHECK(score->loss() == Approx((0 + 0.5 + 0 + 0.5 * (9.25 + 0.5 + 9)) / 3));
+  CHECK(score->metrics.at(1).value() == Approx(1));
 }
 
 TEST_CASE("dlrm's score is the cross-entropy and the area under the curve of its logits") {

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "trainer/dataset/random.h"
+
+namespace psd {
+
+/// Numbers by how common they are, from 0: about as k^−1.05. In octaves, each 2^−0.05 times as often as the
+/// one before, so that whole numbers do. Immutable.
+class Zipf {
+ public:
+  /// Draws are below `count`, which is at least 1.
+  explicit Zipf(uint32_t count) : count_(count) {
+    constexpr double kRatio = 0.9659363289248456;  // 2^−0.05
+    double weight = 1, sum = 0;
+    for (uint64_t begin = 1; begin <= count; begin *= 2, weight *= kRatio) {
+      const auto filled = static_cast<double>(std::min<uint64_t>(begin, count - begin + 1));
+      sum += weight * filled / static_cast<double>(begin);
+      octaves_.push_back(sum);
+    }
+    for (double& octave : octaves_) octave *= 0x1p32 / sum;
+  }
+
+  uint32_t draw(Random& random) const {
+    const auto point = static_cast<double>(random.next() >> 32);
+    const auto octave =
+        std::min<size_t>(static_cast<size_t>(std::ranges::upper_bound(octaves_, point) - octaves_.begin()),
+                         octaves_.size() - 1);
+    const uint32_t begin = 1u << octave;
+    return begin - 1 + random.below(std::min(begin, count_ - begin + 1));
+  }
+
+ private:
+  const uint32_t count_;
+  std::vector<double> octaves_;  // of 2^32 draws, so many are in this one or one before
+};
+
+}  // namespace psd
