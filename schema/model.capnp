@@ -95,4 +95,11 @@ struct LocalSteps {
   # v * period + s of the run, which is what the rate goes by.
   inner @3 :InnerOptimizer;
   endsEarly @4 :Bool;   # rounds close after a grace: Trainer.roundDue tells, and the trainer pushes the steps that it has taken
+  # Streaming DiLoCo: ModelAccess.fragmentOfShard tells which of so many fragments a shard is of; 0 and 1: all are exchanged together.
+  # Each fragment has rounds of its own. The slot k of a run, from 0, is of fragment f = k mod P in its round floor(k / P), and ends with
+  # step round * period + floor((f + 1) * period / P) of the run, when the trainer pushes that fragment. The slot that a trainer is
+  # in is the first of which it has not pushed the fragment, by the versions that it has of all.
+  fragments @5 :UInt32;
+  delay @6 :UInt32;     # steps that go on between a push and taking over what came of it
+  blend @7 :Float64;    # then w becomes blend * w + (1 - blend) * what was pulled; from 0 to below 1
 }

@@ -68,6 +68,7 @@ struct ModelAccess {
   # `groups` take nothing of this partition. Trainers look whether all agree, and whether a group takes nothing anywhere.
   rules @10 :Text;
   emptyGroups @11 :List(UInt32);
+  fragmentOfShard @12 :List(UInt32);   # per shard, below LocalSteps.fragments; empty where that is 0 or 1
 }
 
 interface SharedMemory {
@@ -317,7 +318,8 @@ interface Trainer extends(Reader) {
   # values. The slices of a shard come in any order and do not overlap. Together they cover the shard, which makes the shard's
   # part of the gradient whole. All of them name one `basis`. The gradient is complete when as many parts are whole as `parts` says.
   # `step` rises with every gradient. A larger step drops what is unfinished of the gradient before it: with several
-  # connections a push begins when all slices of the one before are answered. A smaller step is a badSlice.
+  # connections a push begins when all slices of the one before are answered. A smaller step is a badSlice. Pushes of different
+  # fragments alone know nothing of each other: neither drops the other, and either step may be the larger one.
   # A slice that comes again, on this connection or after the trainer joined again, is not applied again. It is answered
   # `received` while its update is unfinished, then with what became of its shard's update. The daemon knows the unfinished
   # update and the last 64 finished ones of each trainer and shard.
@@ -395,10 +397,10 @@ interface Trainer extends(Reader) {
   # keeps how they came about. invalidArgument: there are more, or a name is none. overloaded: the session's report before is not
   # answered.
 
-  roundDue @17 (version :UInt64) -> RoundDueResult;
-  # Parked until the round that begins with the parameters of this `version` of the first shard is about to close without this
-  # trainer, or has closed. Where LocalSteps.endsEarly is set; else invalidArgument. A session has one such call outstanding: a
-  # newer one ends the one before. notReady: that has happened, or another policy has taken over, and may be asked.
+  roundDue @17 (version :UInt64, shard :UInt32) -> RoundDueResult;
+  # Parked until the round that begins with the parameters of this `version` of `shard`, the first of its fragment, is about to close
+  # without this trainer, or has closed. Where LocalSteps.endsEarly is set; else invalidArgument. A session has one such call
+  # outstanding for each fragment: a newer one ends the one before. badSlice: there is no such shard. notReady: that has happened, or another policy has taken over, and may be asked.
 }
 
 struct RoundDueResult {
@@ -422,7 +424,8 @@ struct PushHead {
   offset @2 :UInt64;    # elements, from the shard's begin; of a row shard the number of the first row
   basis @3 :UInt64;     # version of the shard that the gradient was computed from
   samples @4 :UInt32;   # examples behind the gradient
-  parts @5 :UInt32;     # parts that the gradient has, one of each shard. Another number than the daemon has shards is a badSlice.
+  parts @5 :UInt32;     # parts that the gradient has, one of each shard; with LocalSteps.fragments above 1 it may have one of each
+                        # shard of a fragment alone. Another number is a badSlice.
   total @6 :UInt64;     # elements that the part has: all of the shard's. Of a row shard: rows.
   localSteps @7 :UInt32;  # steps that the trainer took by itself, of which this is the difference; 0: it is a gradient
 }

@@ -19,6 +19,17 @@ struct LocalSteps {
   std::optional<InnerOptimizer> inner = {};
   /// A round may be about to close before the trainer has taken `period` steps: Client::roundDue() tells.
   bool endsEarly = false;
+  /// DiLoCo: the shards are in so many fragments with rounds of their own, of which one is pushed at the end
+  /// of each slot; slot k (from 0) is of fragment k % fragments and ends with step slotEnd(k) of the run.
+  uint32_t fragments = 1;
+  uint32_t delay = 0;  ///< steps that go on while a push is under way; below the steps of any slot
+  double blend = 0;    ///< share of the trainer's own parameters in what it goes on with after a push
+
+  /// Whether pushes are of fragments, or steps go on while one is under way.
+  bool streams() const { return fragments > 1 || delay > 0; }
+  uint64_t slotEnd(uint64_t slot) const {
+    return slot / fragments * period + (slot % fragments + 1) * period / fragments;
+  }
 
   bool operator==(const LocalSteps&) const = default;
 };

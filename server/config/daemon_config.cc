@@ -310,7 +310,8 @@ void checkPartitioned(ObjectReader& in, const DaemonConfig& config) {
             "psd-trainer --init)");
   for (size_t i = 0; i < config.groups.size(); i++) {
     const PolicyPlan& plan = config.groups[i].policy.plan;
-    const std::string path = i + 1 < config.groups.size() ? element("groups", i) + ".policy" : "policy";
+    const bool topLevel = config.groups[i].fragment || i + 1 == config.groups.size();
+    const std::string path = topLevel ? "policy" : element("groups", i) + ".policy";
     if (plan.rounds.endless) {
       in.fail("daemons",
               "each closes its rounds by itself, and after one was away two trainers can come to wait for "

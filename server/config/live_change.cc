@@ -116,7 +116,11 @@ Status checkLocalSteps(const DaemonConfig& now, const DaemonConfig& next) {
     if (policy.local.period == 0) return policy.type;
     if (policy.local.inner) {
       return policy.type + " with period " + std::to_string(policy.local.period) + ", inner " +
-             policy.local.inner->describe() + (policy.local.endsEarly ? ", grace_ms" : ", no grace_ms");
+             policy.local.inner->describe() + (policy.local.endsEarly ? ", grace_ms" : ", no grace_ms") +
+             (policy.local.streams()
+                  ? ", fragments " + std::to_string(policy.local.fragments) + ", delay " +
+                        std::to_string(policy.local.delay) + ", blend " + numberText(policy.local.blend)
+                  : "");
     }
     return policy.type + " with period " + std::to_string(policy.local.period) + ", lr " +
            numberText(policy.local.rate) + ", alpha " + numberText(policy.local.alpha);
@@ -142,7 +146,8 @@ Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next) {
   const auto& groups = now.config.groups;
   for (size_t i = 0; i < groups.size(); i++) {
     const Optimizer &before = groups[i].optimizer, &after = next.config.groups[i].optimizer;
-    const std::string group = i + 1 < groups.size() ? "groups[" + std::to_string(i) + "]." : "";
+    const bool topLevel = groups[i].fragment || i + 1 == groups.size();
+    const std::string group = topLevel ? "" : "groups[" + std::to_string(i) + "].";
     const auto refused = [&](const std::string& key, const std::string& why) {
       return Status(ErrorCode::invalidArgument, group + key + ": cannot change while the daemon runs from '" +
                                                     before.describe() + "' to '" + after.describe() + "'" +

@@ -6,6 +6,7 @@
 
 #include "common/plan/model_partitions.h"
 #include "common/text/text.h"
+#include "server/config/fragment_plan.h"
 #include "server/config/globs.h"
 #include "server/optimizer/optimizer_config.h"
 
@@ -21,7 +22,8 @@ std::vector<std::string> namesOf(const ModelSpec& model) {
 
 /// The JSON path of a group's `key`.
 std::string pathOf(const std::vector<GroupConfig>& groups, size_t group, const char* key) {
-  return group + 1 == groups.size() ? key : fmt::format("groups[{}].{}", group, key);
+  const bool topLevel = groups[group].fragment || group + 1 == groups.size();
+  return topLevel ? key : fmt::format("groups[{}].{}", group, key);
 }
 
 /// Whether the optimizer of a group is for this tensor.
@@ -52,7 +54,7 @@ Status checkTable(const TableSpec& table, const std::vector<GroupConfig>& groups
 }
 
 std::string describe(const std::vector<GroupConfig>& groups, std::string (*text)(const GroupConfig&)) {
-  if (groups.size() == 1) return text(groups.front());
+  if (groups.size() == 1 || groups.front().fragment) return text(groups.front());
   return joined(groups, ", ", [text](const GroupConfig& group) { return group.name() + ": " + text(group); });
 }
 
@@ -71,7 +73,12 @@ void handOver(ObjectReader& in, GroupConfig& group) {
                   ": it steps with what trainers come to in `period` steps of `inner`; to begin "
                   "with, {\"type\": \"sgd\", \"lr\": 0.7, \"momentum\": 0.9, \"nesterov\": true}");
     }
-    group.policy.local = {.period = local->period, .inner = local->inner, .endsEarly = local->endsEarly};
+    group.policy.local = {.period = local->period,
+                          .inner = local->inner,
+                          .endsEarly = local->endsEarly,
+                          .fragments = local->fragments,
+                          .delay = local->delay,
+                          .blend = local->blend};
     return;
   }
   const Optimizer plain = plainSteps(group.optimizer.fullLearningRate);
@@ -85,9 +92,26 @@ void handOver(ObjectReader& in, GroupConfig& group) {
   group.optimizer = local->exchange;
 }
 
+/// A group of each fragment, of a model without tables.
+Result<GroupsOfModel> assignFragments(const ModelSpec& model, const std::vector<GroupConfig>& groups) {
+  for (const TensorSpec& tensor : model.tensors) PSD_RETURN_IF_ERROR(checkTensor(tensor, groups, 0));
+  for (const TableSpec& table : model.tables) PSD_RETURN_IF_ERROR(checkTable(table, groups, 0));
+  if (model.tensors.size() < groups.size()) {
+    return Error{
+        ErrorCode::invalidArgument,
+        fmt::format("policy.fragments: {}, and model '{}' has {} tensors, each of which is in one of "
+                    "them; take fewer",
+                    groups.size(), model.name, model.tensors.size())};
+  }
+  return GroupsOfModel{planFragments(model, static_cast<uint32_t>(groups.size())), {}};
+}
+
 }  // namespace
 
-std::string GroupConfig::name() const { return match.empty() ? "others" : joined(match, " "); }
+std::string GroupConfig::name() const {
+  if (fragment) return fmt::format("fragment {}", *fragment);
+  return match.empty() ? "others" : joined(match, " ");
+}
 
 std::vector<GroupConfig> readGroups(ObjectReader& in) {
   GroupConfig others;
@@ -116,10 +140,15 @@ std::vector<GroupConfig> readGroups(ObjectReader& in) {
                             ", whose trainers take steps of the whole model by themselves");
     }
   }
+  const uint32_t fragments = groups.back().policy.local.fragments;
+  if (groups.size() > 1 || fragments == 1) return groups;
+  groups.resize(fragments, groups.front());
+  for (uint32_t i = 0; i < fragments; i++) groups[i].fragment = i;
   return groups;
 }
 
 Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<GroupConfig>& groups) {
+  if (groups.front().fragment) return assignFragments(model, groups);
   const size_t last = groups.size() - 1;
   GroupsOfModel found;
   std::vector<uint64_t> taken(groups.size());
@@ -155,7 +184,8 @@ Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<Gro
 }
 
 std::string describePolicies(const std::vector<GroupConfig>& groups) {
-  return describe(groups, [](const GroupConfig& group) { return group.policy.type; });
+  const std::string all = describe(groups, [](const GroupConfig& group) { return group.policy.type; });
+  return groups.front().fragment ? fmt::format("{} in {} fragments", all, groups.size()) : all;
 }
 
 std::string describeOptimizers(const std::vector<GroupConfig>& groups) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,20 +17,23 @@ struct GroupConfig {
   std::vector<std::string> match;  ///< globs over names; the last group takes what is left
   PolicyChoice policy;
   Optimizer optimizer;
+  /// Of LocalPlan::fragments, where the policy divides the model by itself: which one, from 0.
+  std::optional<uint32_t> fragment = {};
 
-  /// For people: the globs, or "others".
+  /// For people: the globs, "others", or "fragment 0".
   std::string name() const;
 };
 
 /// Reads `groups` and, as the last group, the top level's `policy` and `optimizer`, which a group that has
-/// none shares. Problems go to the reader.
+/// none shares; of a policy with fragments one group for each. Problems go to the reader.
 std::vector<GroupConfig> readGroups(ObjectReader& in);
 
 /// Which group each tensor and each table belongs to. A value type.
 struct GroupsOfModel {
   std::vector<uint32_t> ofTensor, ofTable;
 };
-/// The group of every tensor and table: the first that has a matching glob. ErrorCode::invalidArgument, with
+/// The group of every tensor and table: the first that has a matching glob, or as planFragments() has it.
+/// ErrorCode::invalidArgument, with
 /// the JSON path, when one of `groups` takes none, or its policy or optimizer is not for what it takes. The
 /// last one may be left without any, and of a partition each.
 Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<GroupConfig>& groups);

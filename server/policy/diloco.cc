@@ -1,5 +1,10 @@
 #include "server/policy/diloco.h"
 
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
 #include "server/policy/inner_config.h"
 #include "server/policy/local_plan.h"
 
@@ -7,6 +12,8 @@ namespace psd {
 namespace {
 
 constexpr uint64_t kGraceMsMax = 86'400'000;
+constexpr uint64_t kFragmentsMax = 256;
+constexpr uint64_t kDelayMax = 1'000'000;
 
 void readGrace(ObjectReader& in, RoundRules& rules) {
   if (!in.has("grace_ms")) return;
@@ -15,6 +22,23 @@ void readGrace(ObjectReader& in, RoundRules& rules) {
     in.fail("grace_ms",
             "does not go with backup_trainers: a round that has a quorum closes after the grace, "
             "whoever is missing");
+  }
+}
+
+void readFragments(ObjectReader& in, LocalPlan& local) {
+  local.fragments = static_cast<uint32_t>(in.integer("fragments", 1, 1, kFragmentsMax));
+  local.delay = static_cast<uint32_t>(in.integer("delay", 0, 0, kDelayMax));
+  local.blend = in.number("blend", 0, {.min = 0, .max = 1, .maxExclusive = true});
+  if (local.fragments > local.period) {
+    in.fail("fragments",
+            fmt::format("must be at most period ({}): each is pushed once in so many steps", local.period));
+  } else if (const uint64_t slot = local.period / local.fragments; local.delay >= slot) {
+    in.fail("delay", fmt::format("must be below period / fragments ({}): what came of one push is taken over "
+                                 "before the next one",
+                                 slot));
+  }
+  if (local.blend > 0 && local.delay == 0) {
+    in.fail("blend", "goes with a delay: without one a trainer takes no step between a push and its result");
   }
 }
 
@@ -38,10 +62,13 @@ PolicyPlan Diloco::read(ObjectReader& in) {
   readGrace(in, options.rules);
   options.weights = readWeights(in, *options.aggregator);
   local.endsEarly = options.rules.grace.has_value();
+  readFragments(in, local);
+  std::string whole = wholeGradientFor(*options.aggregator);
+  if (whole.empty() && local.fragments > 1) whole = "its fragments are of the whole model";
   return {.make = [options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },
           .local = std::move(local),
           .rounds = planOf(options),
-          .needsWholeGradient = wholeGradientFor(*options.aggregator)};
+          .needsWholeGradient = std::move(whole)};
 }
 
 }  // namespace psd

@@ -34,7 +34,10 @@ struct LocalPlan {
   double alpha = 0;
   Optimizer exchange;  ///< without `inner`: what the daemon runs on what they push
   std::optional<InnerOptimizer> inner = {};
-  bool endsEarly = false;  ///< see LocalSteps
+  bool endsEarly = false;  ///< see LocalSteps, as for the next three
+  uint32_t fragments = 1;
+  uint32_t delay = 0;
+  double blend = 0;
 };
 
 /// What the rounds of a policy demand of the number of trainers.

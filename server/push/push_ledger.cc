@@ -1,6 +1,7 @@
 #include "server/push/push_ledger.h"
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -19,8 +20,14 @@ Error badSlice(const SliceHead& slice, std::string_view why) {
 
 }  // namespace
 
-PushLedger::PushLedger(std::vector<uint32_t> groups, UpdatesUnderWay& underWay)
-    : groups_(std::move(groups)), underWay_(underWay), newest_(groups_.size()), ofShards_(groups_.size()) {}
+PushLedger::PushLedger(std::vector<uint32_t> groups, UpdatesUnderWay& underWay, bool fragments)
+    : groups_(std::move(groups)), underWay_(underWay), newest_(groups_.size()), ofShards_(groups_.size()) {
+  for (const uint32_t group : groups_) {
+    if (!fragments) break;
+    sizes_.resize(std::max<size_t>(sizes_.size(), group + 1));
+    sizes_[group]++;
+  }
+}
 
 void PushLedger::recall(uint32_t shard, const std::vector<AppliedPush>& saved, bool completes) {
   const auto byStep = [](const AppliedPush& a, const AppliedPush& b) { return a.step < b.step; };
@@ -143,22 +150,32 @@ Result<std::shared_ptr<StepPush>> PushLedger::stepOf(const SliceHead& slice, boo
     found->reopen();
     return found;
   }
-  giveUpBefore(number);
-  auto step = std::make_shared<StepPush>(underWay_, number, slice.parts, groups_.size());
-  for (const auto& answers : ofShards_) {  // parts that an earlier session brought in
-    if (answers.find(number)) step->wholeParts++;
+  const std::optional<uint32_t> group = groupOf(slice);
+  giveUpBefore(number, group);
+  auto step = std::make_shared<StepPush>(underWay_, number, slice.parts, groups_.size(), group);
+  for (uint32_t shard = 0; shard < groups_.size(); shard++) {  // parts that an earlier session brought in
+    if (step->isOf(groups_[shard]) && ofShards_[shard].find(number)) step->wholeParts++;
   }
   return steps_[number] = std::move(step);
 }
 
-void PushLedger::giveUpBefore(Step number) {
+std::optional<uint32_t> PushLedger::groupOf(const SliceHead& slice) const {
+  const uint32_t group = groups_[slice.shard];
+  if (slice.parts == groups_.size() || sizes_.empty() || slice.parts != sizes_[group]) return std::nullopt;
+  return group;
+}
+
+void PushLedger::giveUpBefore(Step number, std::optional<uint32_t> group) {
   // Dropping a policy's half-gathered update is what a trainer asks for when it goes on without it.
   for (auto older = steps_.begin(); older != steps_.end() && older->first < number;) {
     const std::shared_ptr<StepPush> step = older->second;
-    older = step->complete ? std::next(older) : steps_.erase(older);
-    if (step->complete) continue;
+    const bool goesOn = step->complete || (group && !step->isOf(*group));
+    older = goesOn ? std::next(older) : steps_.erase(older);
+    if (goesOn) continue;
     // Nor may the rest of it come: a policy has what came, and would take another part of the shard for more.
-    for (Step& newest : newest_) newest = std::max(newest, number);
+    for (uint32_t shard = 0; shard < groups_.size(); shard++) {
+      if (step->isOf(groups_[shard])) newest_[shard] = std::max(newest_[shard], number);
+    }
     step->changed();
   }
 }
@@ -175,11 +192,17 @@ size_t PushLedger::decidedBeside(const SliceHead& slice) const {
 Status PushLedger::fits(const SliceHead& slice) const {
   const Step newest = newest_[slice.shard];
   if (newest > slice.step) return badSlice(slice, fmt::format("step {} has begun already", newest.value));
-  if (slice.parts != groups_.size()) {
-    return badSlice(slice, fmt::format("a gradient of {} parts; it has one of each shard, which are {}",
-                                       slice.parts, groups_.size()));
+  const std::optional<uint32_t> group = groupOf(slice);
+  if (slice.parts != groups_.size() && !group) {
+    const std::string alone =
+        sizes_.empty() ? "" : fmt::format(", or of its fragment {}", sizes_[groups_[slice.shard]]);
+    return badSlice(slice, fmt::format("a gradient of {} parts; it has one of each shard, which are {}{}",
+                                       slice.parts, groups_.size(), alone));
   }
   const auto step = begun(slice.step);
+  if (step && step->group != group) {
+    return badSlice(slice, "the step has begun with other shards");
+  }
   const PartPush* part = step ? step->parts[slice.shard].get() : nullptr;
   if (!part) return {};
   if (part->push.basis != slice.basis) return badSlice(slice, "its slices name different basis versions");

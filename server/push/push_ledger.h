@@ -46,8 +46,8 @@ class PushLedger {
   };
 
   /// `groups`: by shard, the parameter group, whose policy may take its shards together. A gradient has a
-  /// part of each shard.
-  PushLedger(std::vector<uint32_t> groups, UpdatesUnderWay& underWay);
+  /// part of each shard; with `fragments` it may have those of one group alone.
+  PushLedger(std::vector<uint32_t> groups, UpdatesUnderWay& underWay, bool fragments = false);
 
   /// What became of the pushes that `saved`, one per range of the shard, tells of. `completes`: steps that
   /// some ranges have yet to get may come (UpdatePolicy::completesPushes()).
@@ -78,8 +78,9 @@ class PushLedger {
   /// Whether a slice of `step` would go ahead of one of an earlier step that waits so.
   bool overtakes(Step step) const { return !waiting_.empty() && *waiting_.begin() < step; }
 
-  /// Enters a fresh slice; a later step gives up an unfinished one. ErrorCode::badSlice for one that does not
-  /// go with what came before; ErrorCode::shuttingDown where it begins a gradient and none is to begin.
+  /// Enters a fresh slice; a later step gives up an unfinished one, unless they are of different groups
+  /// alone. ErrorCode::badSlice for one that does not go with what came before; ErrorCode::shuttingDown where
+  /// it begins a gradient and none is to begin.
   Result<Admitted> admit(const SliceHead& slice, bool mayBegin);
   /// The policy has answered an admitted slice. One that it refused has changed nothing and may come again,
   /// unless the policy had all of the part.
@@ -101,8 +102,11 @@ class PushLedger {
   Result<std::shared_ptr<StepPush>> stepOf(const SliceHead& slice, bool mayBegin);
   /// Whether a fresh slice goes with what came before; ErrorCode::badSlice.
   Status fits(const SliceHead& slice) const;
-  /// Gives up the unfinished steps before this one: no slice of theirs is taken any more.
-  void giveUpBefore(Step number);
+  /// The group that a slice's gradient is of alone; nothing: of all.
+  std::optional<uint32_t> groupOf(const SliceHead& slice) const;
+  /// Gives up the unfinished steps before this one that have shards in common with it, which is of `group`
+  /// alone: no slice of theirs is taken any more.
+  void giveUpBefore(Step number, std::optional<uint32_t> group);
   std::optional<PushAnswer> answerOf(Step step, uint32_t shard) const;
   void abandon(StepPush& step);
   /// Forgets the parts of an ended session that never reach the model, once the policies are done with them.
@@ -116,6 +120,7 @@ class PushLedger {
   std::vector<uint32_t> enterOutcomes(StepPush& step, const std::vector<uint32_t>& waited);
 
   const std::vector<uint32_t> groups_;  // by shard
+  std::vector<uint32_t> sizes_;  // by group, its shards; empty: every gradient has a part of each shard
   UpdatesUnderWay& underWay_;
   bool sessionEnded_ = false;
   std::map<Step, std::shared_ptr<StepPush>> steps_;   // steps that lack slices or answers

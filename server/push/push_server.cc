@@ -69,7 +69,8 @@ PushServer::PushServer(ProcessId process, std::shared_ptr<EventLoop> home, std::
       model_(std::move(model)),
       counters_(std::move(counters)),
       outcomes_(outcomes),
-      ledger_(groupsOf(*model_->store), home_->underWay()),
+      ledger_(groupsOf(*model_->store), home_->underWay(),
+              home_->config().groups.back().policy.local.streams()),
       meter_(home_->environment().counters, *counters_) {
   for (uint32_t shard = 0; shard < saved.size(); shard++) {
     if (saved[shard].empty()) continue;

@@ -55,13 +55,15 @@ struct PartPush {
   }
 };
 
-/// One gradient on its way in, all shards together, counted among the loop's updates while it is half there
-/// or waits. Owned by its PushLedger's thread; promises about it may keep it longer.
+/// One gradient on its way in, all its shards together, counted among the loop's updates while it is half
+/// there or waits. Owned by its PushLedger's thread; promises about it may keep it longer.
 class StepPush {
  public:
-  /// `expected`: parts that the gradient has, of a model of so many shards.
-  StepPush(UpdatesUnderWay& underWay, Step number, uint32_t expected, size_t shards)
-      : number(number), expected(expected), parts(shards), underWay_(underWay) {
+  /// `expected`: parts that the gradient has, of a model of so many shards. `group`: the only one that they
+  /// are of; nothing: of all.
+  StepPush(UpdatesUnderWay& underWay, Step number, uint32_t expected, size_t shards,
+           std::optional<uint32_t> group = {})
+      : number(number), expected(expected), group(group), parts(shards), underWay_(underWay) {
     underWay_.open++;
     underWay_.arriving++;
   }
@@ -104,6 +106,8 @@ class StepPush {
     if (!complete) underWay_.arriving--;
     underWay_.open--;
   }
+  /// Whether it has a part of each shard of this group.
+  bool isOf(uint32_t ofGroup) const { return !group || *group == ofGroup; }
   /// Has `tell` called once, when something has become known of the step.
   void watch(std::function<void()> tell) { watchers_.push_back(std::move(tell)); }
   void changed() {
@@ -111,7 +115,8 @@ class StepPush {
   }
 
   const Step number;
-  const uint32_t expected;  ///< parts, as the trainer says
+  const uint32_t expected;              ///< parts, as the trainer says
+  const std::optional<uint32_t> group;  ///< parameter group that it is of; nothing: of all
   const Stopwatch sinceFirstSlice;
   std::vector<std::shared_ptr<PartPush>> parts;  ///< by shard; null: nothing of it has come
   size_t wholeParts = 0;                         ///< parts that are whole, and those known from before

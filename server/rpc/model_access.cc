@@ -73,6 +73,13 @@ void writeAccess(const ServedModel& model, Connection& connection, schema::Model
     steps.setAlpha(access.local.alpha);
     if (access.local.inner) writeInner(*access.local.inner, steps.initInner());
     steps.setEndsEarly(access.local.endsEarly);
+    steps.setFragments(access.local.fragments);
+    steps.setDelay(access.local.delay);
+    steps.setBlend(access.local.blend);
+  }
+  if (access.local.fragments > 1) {
+    auto fragments = out.initFragmentOfShard(static_cast<kj::uint>(store.shardCount()));
+    for (kj::uint i = 0; i < fragments.size(); i++) fragments.set(i, store.shard(i).range().group);
   }
   out.setRules(access.rules.c_str());
   if (!access.rules.empty()) {

@@ -132,16 +132,18 @@ kj::Promise<void> TrainerSession::report(ReportContext context) {
 
 kj::Promise<void> TrainerSession::roundDue(RoundDueContext context) {
   const Version version{context.getParams().getVersion()};
-  return park(context, service_->roundDue(version)).then([context](const Result<RoundDue>& due) mutable {
-    auto results = context.getResults();
-    if (!due.ok()) {
-      wire::writeError(due.error(), results.initError());
-    } else if (*due == RoundDue::closing) {
-      results.setClosing();
-    } else {
-      results.setClosed();
-    }
-  });
+  const uint32_t shard = context.getParams().getShard();
+  return park(context, service_->roundDue(version, shard))
+      .then([context](const Result<RoundDue>& due) mutable {
+        auto results = context.getResults();
+        if (!due.ok()) {
+          wire::writeError(due.error(), results.initError());
+        } else if (*due == RoundDue::closing) {
+          results.setClosing();
+        } else {
+          results.setClosed();
+        }
+      });
 }
 
 kj::Promise<void> TrainerSession::leave(LeaveContext context) {

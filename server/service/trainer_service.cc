@@ -189,9 +189,14 @@ kj::Promise<PushReply> TrainerService::push(PushSlice slice) {
   return place_.pushes->push(std::move(slice), loop_.config().limits);
 }
 
-kj::Promise<Result<RoundDue>> TrainerService::roundDue(Version version) {
+kj::Promise<Result<RoundDue>> TrainerService::roundDue(Version version, uint32_t shard) {
   if (Status may = mayTrain(); !may.ok()) return Result<RoundDue>(may.error());
-  auto policy = place_.model->policyOf(place_.model->store->block(0));
+  const ParameterStore& store = *place_.model->store;
+  if (shard >= store.blockCount()) {
+    return Result<RoundDue>(ErrorCode::badSlice,
+                            fmt::format("there is no shard {}, the model has {}", shard, store.blockCount()));
+  }
+  auto policy = place_.model->policyOf(place_.model->store->block(shard));
   auto due = policy->roundDue(session_, version);
   return due.attach(std::move(policy));
 }

@@ -87,8 +87,9 @@ class TrainerService {
   TrainerRings& rings() { return rings_; }
 
   /// When the round of the parameters of this version closes without the trainer; see
-  /// UpdatePolicy::roundDue(). May wait; a newer call ends the one before.
-  kj::Promise<Result<RoundDue>> roundDue(Version version);
+  /// UpdatePolicy::roundDue() of the group that the shard is the first of. May wait; a newer call ends the
+  /// one before.
+  kj::Promise<Result<RoundDue>> roundDue(Version version, uint32_t shard);
 
   /// Samples for a step. May wait; one call at a time.
   kj::Promise<Result<SamplesForStep>> takeSamples(const SamplesRequest& request);

@@ -66,10 +66,14 @@ std::string trainersTable(const std::vector<TrainerStatus>& trainers) {
 }
 
 std::string shardsTable(const std::vector<ShardStatus>& shards) {
+  const bool several = std::ranges::any_of(
+      shards, [&](const ShardStatus& shard) { return shard.group != shards.front().group; });
   std::vector<Row> rows = {{"shard", "elements", "version", "device"}};
+  if (several) rows.back().push_back("group");
   for (const ShardStatus& shard : shards) {
     rows.push_back({fmt::to_string(shard.id), fmt::to_string(shard.elements), fmt::to_string(shard.version),
                     shard.device});
+    if (several) rows.back().push_back(shard.group);
   }
   return alignedRows(rows);
 }

@@ -4,6 +4,7 @@ that is killed; a learner that comes late."""
 import collections
 import json
 import re
+import shutil
 import signal
 
 import processes
@@ -20,7 +21,7 @@ def rounds(status):
 class DiLoCo(processes.ProcessTest):
     def diloco(self, *arguments, period=5, inner=INNER, optimizer=OUTER, **options):
         """A daemon under the policy. Options are of the policy; others are keys with "__"."""
-        keys = {key if "__" in key or key == "durability" else f"policy__{key}": value for key, value in options.items()}
+        keys = {key if "__" in key or key in ("durability", "save") else f"policy__{key}": value for key, value in options.items()}
         return self.daemon(*arguments, policy="diloco", optimizer=optimizer, shards=3, policy__period=period,
                            policy__inner=inner, listen=(self.unix_address(),), **keys)
 
@@ -102,6 +103,88 @@ class DiLoCo(processes.ProcessTest):
         self.assertEqual(set(times.values()), {1})
         self.assertLessEqual(set(times), expected)
         self.assertIn((2, 1, steps // period), times)
+
+    def test_fragments_have_rounds_of_their_own(self):
+        steps, learners = 90, 3
+        daemon = self.diloco(period=9, start_trainers=learners, fragments=3, delay=1, blend=0.5)
+        trainers = [self.train(daemon.address, rank, learners, data="synthetic:3200", steps=steps) for rank in range(learners)]
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        status = daemon.until_status("all have left", lambda status: not status["trainers"])
+        # A slot of each fragment every nine steps; the last of them is in fragment 2, and the others have the rest.
+        self.assertEqual([(each["group"], each["closed"]) for each in status["rounds"]],
+                         [("fragment 0", 11), ("fragment 1", 11), ("fragment 2", 10)])
+        self.assertEqual(status["counters"]["late_pushes"], 0)
+        self.assertEqual(status["counters"]["gradients"], learners * 32)
+        self.assertIn("in 3 fragments", status["policy"])
+        accuracy = float(re.search(r"test .*accuracy ([0-9.]+) %", trainers[0].out).group(1))
+        self.assertGreater(accuracy, 80, "a guess is right in 10 %")
+        table = self.start_psd("status", "--server", daemon.address)
+        self.assert_ends(table)
+        self.assertRegex(table.out, r"\n +shard +elements +version +device +group\n +0 +200704 +11 +cpu +fragment 0\n")
+
+    def test_fragments_go_on_when_a_learner_dies_and_another_comes(self):
+        daemon = self.diloco(period=6, quorum=1, grace_ms=150, start_trainers=2, fragments=2, delay=1)
+        learners = [self.train(daemon.address, rank, 2, steps=10_000_000) for rank in range(2)]
+
+        def until_both(ranks):
+            before = [each["closed"] for each in daemon.status()["rounds"]] or [0, 0]
+            daemon.until_status(f"ranks {ranks} are in a round of each fragment", lambda status: status["rounds"] and all(
+                each["closed"] > was + 1 and each["in"] == ranks for was, each in zip(before, status["rounds"])))
+
+        until_both([0, 1])
+        learners[1].signal(signal.SIGSTOP)
+        until_both([0])
+        learners[1].signal(signal.SIGCONT)
+        until_both([0, 1])
+        learners[0].kill()
+        daemon.until_status("it counts as lost", lambda status: status["trainers_lost"] == 1)
+        until_both([1])
+        self.train(daemon.address, 0, 2, steps=10_000_000)
+        until_both([0, 1])
+
+    def test_who_comes_late_goes_in_step_where_rounds_wait_for_all(self):
+        daemon = self.diloco(period=6, fragments=3)
+        first = self.train(daemon.address, 0, 2, steps=10_000_000)
+        daemon.until_status("rounds have closed", lambda status: rounds(status)["closed"] > 5)
+        late = self.train(daemon.address, 1, 2, steps=60)
+        self.assert_ends(late)
+        before = rounds(daemon.status())["closed"]
+        daemon.until_status("the first one goes on", lambda status: rounds(status)["closed"] > before + 3)
+        self.assertTrue(first.runs())
+
+    def test_no_answered_round_of_a_fragment_is_lost_with_the_daemon(self):
+        steps, learners, saved = 120, 2, self.folder / "saved"
+
+        def begin(folder, end):
+            return self.diloco(period=6, quorum=learners, fragments=3, delay=1, blend=0.25, save=str(self.folder / end),
+                               durability={"type": "log", "path": str(folder), "every_seconds": 3600})
+
+        def versions(status):
+            return [shard["version"] for shard in status["shards"]]
+
+        daemon = begin(saved, "unused")
+        trainers = [self.train(daemon.address, rank, learners, steps=steps, more=("--retry-timeout", 60))
+                    for rank in range(learners)]
+        for after in (3, 9):
+            daemon.until_status("some rounds have closed", lambda status: max(versions(status), default=0) >= after)
+            answered = versions(daemon.status())
+            daemon.kill()
+            daemon = begin(saved, "end")
+            self.assertTrue(all(now >= was for now, was in zip(versions(daemon.status()), answered)))
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        status = daemon.until_status("all have left", lambda status: not status["trainers"])
+        # One update for each round: twenty, and at the end one of the fragments that were not pushed just then.
+        self.assertEqual(sorted(set(versions(status))), [20, 21])
+        # What the log replays to has the same bits.
+        copy = self.folder / "copy"
+        shutil.copytree(saved, copy)
+        self.assert_stops(daemon)
+        again = begin(copy, "again")
+        self.assertEqual(versions(again.status()), versions(status))
+        self.assert_stops(again)
+        self.assertEqual(processes.safetensors(self.folder / "again"), processes.safetensors(self.folder / "end"))
 
     def test_who_comes_late_has_the_rate_of_the_run(self):
         warm_up = 1_000_000

@@ -12,8 +12,13 @@ constexpr char kWhoHoldsUp[] = "; psd status tells for whom";
 }  // namespace
 
 PullCall::PullCall(CallHost& client, const Links& links, std::span<float> destination, bool onDevice,
-                   std::shared_ptr<RowBatch> rows)
-    : client_(client), links_(links), destination_(destination), onDevice_(onDevice), rows_(std::move(rows)) {
+                   std::shared_ptr<RowBatch> rows, std::optional<uint32_t> fragment)
+    : client_(client),
+      links_(links),
+      destination_(destination),
+      onDevice_(onDevice),
+      rows_(std::move(rows)),
+      fragment_(fragment) {
   send();
 }
 
@@ -29,15 +34,16 @@ void PullCall::send() {
     }
     rowValues_ = links_.startOnAll<PullInfo>(pull);
   }
-  if (const auto& shared = links_.sharedModel(); shared && shared->readable() && !onDevice_) {
+  if (const auto& shared = links_.sharedModel(); shared && shared->readable() && !onDevice_ && !fragment_) {
     copy_ = std::make_shared<SharedCopy>(shared, destination_);
     values_ =
         links_.startOnAll<PullInfo>([copy = copy_](Channel& channel) { return channel.pullShared(copy); });
     return;
   }
-  values_ = links_.startOnAll<PullInfo>([destination = destination_, onDevice = onDevice_](Channel& channel) {
-    return channel.pull(destination, onDevice);
-  });
+  values_ = links_.startOnAll<PullInfo>(
+      [destination = destination_, onDevice = onDevice_, fragment = fragment_](Channel& channel) {
+        return channel.pull(destination, onDevice, fragment);
+      });
 }
 
 Result<PullInfo> PullCall::answers() {
@@ -120,9 +126,9 @@ void PushCall::sendReady(const std::vector<size_t>& slices) const {
   }
   for (uint32_t link = 0; link < shares.size(); link++) {
     if (shares[link].empty()) continue;
-    links_.at(link).post([step = request_.step, share = std::move(shares[link])](Channel& channel) {
-      channel.pushReady(step, share);
-    });
+    links_.at(link).post(
+        [step = request_.step, fragment = request_.fragment,
+         share = std::move(shares[link])](Channel& channel) { channel.pushReady(step, share, fragment); });
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,8 +44,9 @@ class CallHost {
 class PullCall final : public Pending<PullInfo>::Impl {
  public:
   /// `onDevice`: where the destination is, as PushRequest::onDevice. `rows`: to be filled in too; null: none.
+  /// `fragment`: the only one to pull, of a model without rows; nothing: all.
   PullCall(CallHost& client, const Links& links, std::span<float> destination, bool onDevice,
-           std::shared_ptr<RowBatch> rows);
+           std::shared_ptr<RowBatch> rows, std::optional<uint32_t> fragment = {});
   bool done() const override { return values_.ready() && rowValues_.ready(); }
   Result<PullInfo> wait() override;
 
@@ -57,6 +59,7 @@ class PullCall final : public Pending<PullInfo>::Impl {
   const std::span<float> destination_;
   const bool onDevice_;
   const std::shared_ptr<RowBatch> rows_;
+  const std::optional<uint32_t> fragment_;
   uint64_t connection_ = 0;           // connection that the call was sent on
   std::shared_ptr<SharedCopy> copy_;  // null: the values come slice by slice
   Answers<PullInfo> values_;          // of a pull of rows alone, the rows'
@@ -81,6 +84,11 @@ class PushCall {
   /// Begins the push, or begins it anew on another connection.
   void send();
   Step step() const { return request_.step; }
+  /// Whether the pushes have shards in common, so that the later one gives up what is unfinished of the
+  /// other.
+  bool overlaps(const PushCall& other) const {
+    return !request_.fragment || !other.request_.fragment || request_.fragment == other.request_.fragment;
+  }
   bool sent() const { return answer_.asked(); }
   bool done() const;
   /// Whether nothing is to be sent any more: it was answered, or refused for good.

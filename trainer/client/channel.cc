@@ -250,8 +250,9 @@ kj::Promise<Result<PushInfo>> Channel::bringValues(std::span<const float> values
   });
 }
 
-kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, bool onDevice) {
-  return connection_.call([this, destination, onDevice]() -> kj::Promise<Result<PullInfo>> {
+kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, bool onDevice,
+                                            std::optional<uint32_t> fragment) {
+  return connection_.call([this, destination, onDevice, fragment]() -> kj::Promise<Result<PullInfo>> {
     if (!connection_.canPull()) {
       return Result<PullInfo>(ErrorCode::invalidArgument, "pull() comes after join() or observe()");
     }
@@ -265,11 +266,14 @@ kj::Promise<Result<PullInfo>> Channel::pull(std::span<float> destination, bool o
       return transport.pull(number, slice, destination.subspan(slice.arena, slice.count))
           .then([&info, slice](Result<SlicePulled> pulled) { return add(info, slice.shard, pulled); });
     };
-    return sendInWindow(carried_, window_, send)
+    auto slices = kj::heap<std::vector<Slice>>(carried_);
+    std::erase_if(*slices, [&](const Slice& slice) { return !terms_.isOf(fragment, slice.shard); });
+    return sendInWindow(*slices, window_, send)
+        .attach(kj::mv(slices))
         .then([start, info = kj::mv(info)](Status status) mutable -> Result<PullInfo> {
           if (!status.ok()) return status.error();
           info->seconds = secondsSince(start);
-          std::ranges::replace(info->versions, kUnread, Version{});  // shards that other connections carry
+          std::ranges::replace(info->versions, kUnread, Version{});  // shards that it was not asked for
           return std::move(*info);
         });
   });
@@ -311,7 +315,9 @@ kj::Promise<Result<PullInfo>> Channel::pullRows(const std::shared_ptr<RowBatch>&
 }
 
 kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
-  request.parts = static_cast<uint32_t>(terms_.blockCount());
+  request.parts = static_cast<uint32_t>(
+      request.fragment ? std::ranges::count(terms_.plan.shards, *request.fragment, &ShardRange::group)
+                       : terms_.blockCount());
   return connection_.call([this, request = std::move(request)]() -> kj::Promise<Result<PushInfo>> {
     if (!connection_.canPush()) {
       return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
@@ -330,8 +336,9 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
       return transport.push(request, slice, {request.gradient.subspan(slice.arena, slice.count), nullptr})
           .then([info, slice](const SlicePushed& pushed) { return add(*info, slice.shard, pushed); });
     };
-    return pushes_
-        .add(request.step, carried_.size() + rows->size(), std::min(window_, transport.window()), send)
+    const auto carried = static_cast<size_t>(std::ranges::count_if(
+        carried_, [&](const Slice& slice) { return terms_.isOf(request.fragment, slice.shard); }));
+    return pushes_.add(request.step, carried + rows->size(), std::min(window_, transport.window()), send)
         .then([this, request, start, info](Status status) -> Result<PushInfo> {
           const bool answered = status.ok() || !isLost(status.error());
           if (answered && links_ == 1) concludePush(request.step, *request.dropped);
@@ -349,6 +356,13 @@ kj::Promise<Status> Channel::sendRows(const PushRequest& request, const RowSlice
         request.dropped->insert(request.dropped->end(), pushed.dropped.begin(), pushed.dropped.end());
         return add(info, shard, pushed);
       });
+}
+
+void Channel::pushReady(Step step, std::vector<size_t> slices, std::optional<uint32_t> fragment) {
+  std::erase_if(slices, [&](size_t index) {
+    return index < carried_.size() && !terms_.isOf(fragment, carried_[index].shard);
+  });
+  pushes_.ready(step, slices);
 }
 
 void Channel::rowsReady(Step step) {
@@ -380,13 +394,15 @@ kj::Promise<Result<DealtSamples>> Channel::takeSamples(const SamplesRequest& sam
   });
 }
 
-kj::Promise<Result<RoundDue>> Channel::roundDue(Version version) {
-  return connection_.call([this, version]() -> kj::Promise<Result<RoundDue>> {
+kj::Promise<Result<RoundDue>> Channel::roundDue(Version version, uint32_t fragment) {
+  return connection_.call([this, version, fragment]() -> kj::Promise<Result<RoundDue>> {
     if (!connection_.canPush()) {
       return Result<RoundDue>(ErrorCode::invalidArgument, "roundDue() comes after join()");
     }
     auto request = connection_.trainer().roundDueRequest();
     request.setVersion(version.value);
+    const auto first = std::ranges::find(terms_.plan.shards, fragment, &ShardRange::group);
+    if (first != terms_.plan.shards.end()) request.setShard(first->id.value);
     return request.send().then([](capnp::Response<schema::RoundDueResult> answer) -> Result<RoundDue> {
       if (answer.isError()) return sanitized(wire::readError(answer.getError()));
       return answer.isClosing() ? RoundDue::closing : RoundDue::closed;

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,8 +49,10 @@ class Channel {
 
   kj::Promise<Result<StartRole>> awaitModel();
   kj::Promise<Result<PushInfo>> bringValues(std::span<const float> values, Step step);
-  /// `onDevice`: where the destination is, as PushRequest::onDevice.
-  kj::Promise<Result<PullInfo>> pull(std::span<float> destination, bool onDevice);
+  /// `onDevice`: where the destination is, as PushRequest::onDevice. `fragment`: the only one to pull;
+  /// nothing: all.
+  kj::Promise<Result<PullInfo>> pull(std::span<float> destination, bool onDevice,
+                                     std::optional<uint32_t> fragment);
   /// Helps with a pull out of the daemon's memory until it is done.
   kj::Promise<Result<PullInfo>> pullShared(std::shared_ptr<SharedCopy> copy) {
     return copyOnLoop(std::move(copy), connection_);
@@ -59,8 +62,9 @@ class Channel {
   /// Begins a push, of which pushReady() sends the slices; resolves when all are answered. Pushes may be
   /// under way together; each one's slices are sent before those of the next.
   kj::Promise<Result<PushInfo>> beginPush(PushRequest request);
-  /// Slices of the push of `step` are final, by their index among those that this connection carries.
-  void pushReady(Step step, const std::vector<size_t>& slices) { pushes_.ready(step, slices); }
+  /// Slices of the push of `step` are final, by their index among those that this connection carries; those
+  /// of other fragments than the push's are passed over.
+  void pushReady(Step step, std::vector<size_t> slices, std::optional<uint32_t> fragment);
   /// The gradients of the rows of the push of `step` are final.
   void rowsReady(Step step);
   /// Sends nothing more of the push of `step`.
@@ -68,7 +72,8 @@ class Channel {
   /// See SliceTransport::conclude(); where there are several connections.
   void concludePush(Step step, const std::vector<ShardId>& dropped) { transports_.conclude(step, dropped); }
   kj::Promise<Result<DealtSamples>> takeSamples(const SamplesRequest& samples);
-  kj::Promise<Result<RoundDue>> roundDue(Version version);
+  /// Of the first fragment, or of this one.
+  kj::Promise<Result<RoundDue>> roundDue(Version version, uint32_t fragment = 0);
   /// See Client::report().
   void report(Step step, std::span<const NamedValue> values);
   /// See Client::waiters().

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "common/auth/credentials.h"
+#include "common/plan/shard_plan.h"
 #include "common/status/status.h"
 #include "common/types/ids.h"
 #include "common/types/local_steps.h"
@@ -102,6 +104,7 @@ struct JoinInfo {
   std::string codec = "none";         ///< of pushes, with its options
   std::string pullCodec = "none";     ///< of pulls; "none" through shared memory, which needs none
   LocalSteps local;                   ///< whether trainers take steps by themselves, and what they push then
+  std::vector<ShardRange> shards;     ///< in order; under LocalSteps::fragments `group` is the fragment
   Rank rank;                          ///< that the trainer has
   uint32_t worldSize = 0;             ///< ranks are below it
   uint32_t connections = 1;           ///< in use
@@ -176,10 +179,13 @@ struct PingInfo {
 /// What is behind a gradient. A value type.
 struct Behind {
   Behind(uint32_t samplesOfOneStep) : samples(samplesOfOneStep) {}
-  Behind(uint32_t samplesOfAll, uint32_t steps) : samples(samplesOfAll), localSteps(steps) {}
+  Behind(uint32_t samplesOfAll, uint32_t steps, std::optional<uint32_t> fragment = {})
+      : samples(samplesOfAll), localSteps(steps), fragment(fragment) {}
 
   uint32_t samples = 0;     ///< examples
   uint32_t localSteps = 0;  ///< that the trainer took by itself; 0: it is the gradient of one step
+  /// Under LocalSteps::fragments, of which fragment the push is alone; nothing: of all.
+  std::optional<uint32_t> fragment = {};
 };
 
 /// A call under way. `wait()` blocks the calling thread and may be called once; `done()` tells whether it
@@ -297,6 +303,13 @@ class Client {
   /// ends the one before. An answer that is lost, with its connection or because the daemon has another
   /// policy now, is an error, after which to ask again: nothing is brought back for this call.
   virtual Pending<RoundDue> roundDue(Version) = 0;
+
+  /// Under LocalSteps::fragments: pull() of the elements of one fragment alone, into their places in
+  /// `destination`, which is of all. PullInfo::versions of other fragments' shards are 0.
+  virtual Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment);
+  /// roundDue() of the rounds of one fragment; `version` is of its first shard. A newer call ends the one
+  /// before of the same fragment.
+  virtual Pending<RoundDue> fragmentDue(Version version, uint32_t fragment);
 
   /// Samples that the daemon deals, so that every one of every epoch is in one gradient, however fast
   /// trainers are and though some die. After join(). Asked again for a

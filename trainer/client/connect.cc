@@ -1,10 +1,12 @@
-// Client::connect(): a client of one daemon, or of several that serve a model together.
+// What Client does by itself, above all connect(): a client of one daemon, or of several that serve a model
+// together.
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "trainer/client/failed_call.h"
 #include "trainer/client/partitioned_client.h"
 #include "trainer/client/rpc_client.h"
 
@@ -70,6 +72,14 @@ Result<std::unique_ptr<Client>> connectToAll(const ClientOptions& options, const
 }
 
 }  // namespace
+
+Pending<PullInfo> Client::pullFragment(std::span<float>, uint32_t) {
+  return failedCall<PullInfo>({ErrorCode::invalidArgument, "this client exchanges no fragments of a model"});
+}
+
+Pending<RoundDue> Client::fragmentDue(Version, uint32_t) {
+  return failedCall<RoundDue>({ErrorCode::invalidArgument, "this client exchanges no fragments of a model"});
+}
 
 Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
   if (options.servers.empty()) return Error{ErrorCode::invalidArgument, "no server address is given"};

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -46,15 +47,34 @@ Status readLocalSteps(schema::ModelAccess::Reader access, LocalSteps& steps) {
   steps = {.period = local.getPeriod(),
            .rate = local.getRate(),
            .alpha = local.getAlpha(),
-           .endsEarly = local.getEndsEarly()};
+           .endsEarly = local.getEndsEarly(),
+           .fragments = std::max(local.getFragments(), 1u),
+           .delay = local.getDelay(),
+           .blend = local.getBlend()};
   if (local.hasInner()) {
     steps.inner = readInner(local.getInner());
     if (!steps.inner || !steps.inner->makesSense()) {
       return {ErrorCode::protocolMismatch, "the daemon's inner optimizer makes no sense"};
     }
   }
-  if (steps.period != 0 && std::isfinite(steps.rate) && std::isfinite(steps.alpha)) return {};
+  const bool streams = steps.period != 0 && steps.fragments <= steps.period &&
+                       steps.delay < steps.period / steps.fragments && steps.blend >= 0 && steps.blend < 1;
+  if (streams && std::isfinite(steps.rate) && std::isfinite(steps.alpha)) return {};
   return {ErrorCode::protocolMismatch, "the daemon's local steps make no sense"};
+}
+
+/// Of which fragment each shard of the plan is. Each fragment has one at least.
+Status readFragments(schema::ModelAccess::Reader access, SessionTerms& terms) {
+  const uint32_t count = terms.localSteps.fragments;
+  const auto fragments = access.getFragmentOfShard();
+  std::set<uint32_t> seen;
+  for (const uint32_t fragment : fragments) seen.insert(fragment);
+  if (fragments.size() != (count > 1 ? terms.plan.shards.size() : 0) ||
+      seen.size() != (count > 1 ? count : 0) || (!seen.empty() && *seen.rbegin() >= count)) {
+    return {ErrorCode::protocolMismatch, "the daemon's fragments are not of its shards"};
+  }
+  for (kj::uint i = 0; i < fragments.size(); i++) terms.plan.shards[i].group = fragments[i];
+  return {};
 }
 
 /// Fails unless every id of every table lies in one of the row shards, in the order of these.
@@ -100,7 +120,8 @@ Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const
   terms.device = printable(wire::textIn(access.getDevice()));
   terms.rules.text = wire::textIn(access.getRules());
   for (const uint32_t group : access.getEmptyGroups()) terms.rules.emptyGroups.push_back(group);
-  return readLocalSteps(access, terms.localSteps);
+  PSD_RETURN_IF_ERROR(readLocalSteps(access, terms.localSteps));
+  return readFragments(access, terms);
 }
 
 TransportOffer readOffer(schema::ModelAccess::Reader access) {

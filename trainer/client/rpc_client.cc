@@ -120,14 +120,15 @@ Pending<PushInfo> RpcClient::push(Step step, std::span<const float> gradient, Be
 std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const float> gradient, Behind behind,
                                                   const std::vector<Version>& basis,
                                                   std::shared_ptr<const RowBatch> rows) {
-  if (Status fits = session_.checkValues("a gradient", gradient); !fits.ok()) {
-    return std::make_unique<FailedPush>(fits.error());
-  }
+  Status fits = session_.checkValues("a gradient", gradient);
+  if (fits.ok() && behind.fragment) fits = session_.checkFragment(*behind.fragment);
+  if (!fits.ok()) return std::make_unique<FailedPush>(fits.error());
   const auto push = std::make_shared<PushCall>(host(), links_,
                                                PushRequest{.step = step,
                                                            .gradient = gradient,
                                                            .samples = behind.samples,
                                                            .localSteps = behind.localSteps,
+                                                           .fragment = behind.fragment,
                                                            .basis = basis,
                                                            .rows = std::move(rows),
                                                            .onDevice = onDevice_});
@@ -137,9 +138,18 @@ std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const flo
   return std::make_unique<RpcPartialPush>(push);
 }
 
-Pending<RoundDue> RpcClient::roundDue(Version version) {
-  return Pending<RoundDue>(std::make_unique<RoundDuePending>(
-      links_.first().start<RoundDue>([version](Channel& channel) { return channel.roundDue(version); })));
+Pending<PullInfo> RpcClient::pullFragment(std::span<float> destination, uint32_t fragment) {
+  sendDue();
+  Status fits = session_.checkValues("the destination of a pull", destination);
+  if (fits.ok()) fits = session_.checkFragment(fragment);
+  if (!fits.ok()) return failedCall<PullInfo>(fits.error());
+  return Pending<PullInfo>(
+      std::make_unique<PullCall>(host(), links_, destination, onDevice_, nullptr, fragment));
+}
+
+Pending<RoundDue> RpcClient::fragmentDue(Version version, uint32_t fragment) {
+  return Pending<RoundDue>(std::make_unique<RoundDuePending>(links_.first().start<RoundDue>(
+      [version, fragment](Channel& channel) { return channel.roundDue(version, fragment); })));
 }
 
 void RpcClient::forgetSettledPushes() {
@@ -153,9 +163,10 @@ void RpcClient::forgetSettledPushes() {
 
 void RpcClient::sendDue() {
   forgetSettledPushes();
-  for (const auto& push : pushes_) {
-    if (!push->sent()) push->send();
-    if (links_.inUse() > 1) return;
+  for (auto push = pushes_.begin(); push != pushes_.end(); ++push) {
+    const auto overlaps = [&](const auto& older) { return (*push)->overlaps(*older); };
+    if ((*push)->sent() || (links_.inUse() > 1 && std::any_of(pushes_.begin(), push, overlaps))) continue;
+    (*push)->send();
   }
 }
 

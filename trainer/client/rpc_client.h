@@ -55,7 +55,9 @@ class RpcClient final : public Client, private CallHost {
   std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
                                          const std::vector<Version>& basis,
                                          std::shared_ptr<const RowBatch> rows);
-  Pending<RoundDue> roundDue(Version version) override;
+  Pending<RoundDue> roundDue(Version version) override { return fragmentDue(version, 0); }
+  Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
+  Pending<RoundDue> fragmentDue(Version version, uint32_t fragment) override;
   Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override;
   Result<std::vector<Rank>> waiters() override;
@@ -98,8 +100,8 @@ class RpcClient final : public Client, private CallHost {
   bool mayRecover(const Error& error) const override;
   Status recover(uint64_t broken, const Error& cause) override;
   /// Forgets settled pushes and sends those that may go now. Over one connection all may go. Over
-  /// several, one at a time: a later step gives up what is unfinished of the one before, and connections do
-  /// not keep step.
+  /// several, one at a time of those that have shards in common: a later step gives up what is unfinished of
+  /// the one before, and connections do not keep step.
   void sendDue() override;
   void tellWait(const std::string& what) override { notices_.tellWait(what); }
 

@@ -185,6 +185,7 @@ JoinInfo Session::describe() {
     info.local = terms.localSteps;
     rules_ = terms.rules;
     info.device = terms.device;
+    info.shards = terms.plan.shards;
     info.shardCount = static_cast<uint32_t>(terms.plan.shards.size());
     info.rowShardCount = static_cast<uint32_t>(terms.rowShards.size());
     rowShards_ = rowShardsOfTable(terms.rowShards);
@@ -197,6 +198,12 @@ JoinInfo Session::describe() {
   });
   info.serverVersion = identity_.version;
   return info;
+}
+
+Status Session::checkFragment(uint32_t fragment) const {
+  if (fragment < info_.local.fragments) return {};
+  return {ErrorCode::invalidArgument,
+          fmt::format("there is no fragment {}, the model has {}", fragment, info_.local.fragments)};
 }
 
 Status Session::checkValues(const char* what, std::span<const float> values) const {

@@ -74,6 +74,8 @@ class Session {
   /// Whether `values` are as long as the model's layout and lie where they can be sent from and brought
   /// again; the error names `what` they are.
   Status checkValues(const char* what, std::span<const float> values) const;
+  /// Whether the model has this fragment; ErrorCode::invalidArgument.
+  Status checkFragment(uint32_t fragment) const;
 
  private:
   Status connectOnce(const std::string& server, std::chrono::milliseconds timeout);

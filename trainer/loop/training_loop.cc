@@ -32,7 +32,13 @@ Result<JoinInfo> TrainingLoop::join() {
   }
   if (info.local.period != 0) {
     PSD_RETURN_IF_ERROR(checkLocalSteps(info));
-    own_.emplace(client_, model_, info.local);
+    if (info.local.streams()) {
+      fragments_.emplace(client_, model_, info.local, info.shards,
+                         FragmentSteps::Observer{[this](const PushInfo& answer) { tally_.addAnswer(answer); },
+                                                 [this] { tally_.addDropped(); }});
+    } else {
+      own_.emplace(client_, model_, info.local);
+    }
   }
   if (options_.membership.anyRank) {
     options_.membership = {info.rank, info.worldSize};
@@ -66,7 +72,7 @@ Status TrainingLoop::checkLocalSteps(const JoinInfo& info) const {
 Result<TrainingSummary> TrainingLoop::run(const std::vector<LoopObserver*>& observers,
                                           const std::function<bool()>& shouldStop) {
   const Stopwatch stopwatch;
-  PSD_RETURN_IF_ERROR(model_.reserve(options_.inflight + 1, options_.prefetch || own_));
+  PSD_RETURN_IF_ERROR(model_.reserve(options_.inflight + 1, options_.prefetch || own_ || fragments_));
   Result<bool> interrupted = runSteps(observers, shouldStop);
   const auto told = [](const Error& error) { return error.code == ErrorCode::interrupted; };
   if (!interrupted.ok() && told(interrupted.error())) interrupted = true;
@@ -75,8 +81,9 @@ Result<TrainingSummary> TrainingLoop::run(const std::vector<LoopObserver*>& obse
     if (each->pull) (void)each->pull->wait();
     each->pull.reset();
   }
-  const Status answered = interrupted.ok() ? pushes_.reduceTo(0) : Status();
+  Status answered = interrupted.ok() ? pushes_.reduceTo(0) : Status();
   pushes_.abandon();
+  if (const Status settled = fragments_ ? fragments_->settle() : Status(); answered.ok()) answered = settled;
   PSD_RETURN_IF_ERROR(interrupted);
   const bool unanswered = !answered.ok() && told(answered.error());
   if (!answered.ok() && !unanswered) return answered.error();
@@ -89,8 +96,8 @@ Result<bool> TrainingLoop::runSteps(const std::vector<LoopObserver*>& observers,
     if (shouldStop()) return true;
     PSD_ASSIGN_OR_RETURN(const bool more, takeStep(step));
     if (!more) return false;
-    if (own_) {
-      PSD_RETURN_IF_ERROR(takeOwnStep(*own_));
+    if (own_ || fragments_) {
+      PSD_RETURN_IF_ERROR(takeOwnStep());
     } else {
       PSD_RETURN_IF_ERROR(takeParameters());
       PSD_RETURN_IF_ERROR(computeAndPush());
@@ -179,29 +186,43 @@ Status TrainingLoop::computeAndPush() {
   return {};
 }
 
-Status TrainingLoop::takeOwnStep(OwnSteps& own) {
+Status TrainingLoop::takeOwnStep() {
   StepReport& report = input_.report;
   Stopwatch stopwatch;
   const auto here = [&](const Error& error) { return atStep(report.step, report.epoch, error); };
-  if (Status begun = own.begin(); !begun.ok()) return here(begun.error());
+  const Status begun = fragments_ ? fragments_->begin() : own_->begin();
+  if (!begun.ok()) return here(begun.error());
   report.pullSeconds = stopwatch.lap();
   fillBatch(input_);
   const Result<double> loss = model_.computeGradients(input_.batch);
   if (!loss.ok()) return here(loss.error());
-  report.rate = own.step(report.samples);
+  report.rate = fragments_ ? fragments_->step(report.samples) : own_->step(report.samples);
   report.loss = *loss;
   report.computeSeconds = stopwatch.lap();
-  if (own.droppedSteps()) {
-    tally_.addDropped();
-  } else if (own.due(report.step == report.totalSteps)) {
-    Result<Pending<PushInfo>> answer = own.exchange(++exchanges_);
-    if (!answer.ok()) return here(answer.error());
-    pushes_.add({report.step, report.epoch, *loss, model_.spareParameters(), nullptr, *std::move(answer)});
-    PSD_RETURN_IF_ERROR(pushes_.reduceTo(0));
-    report.pushSeconds = stopwatch.lap();
-  }
+  PSD_RETURN_IF_ERROR(exchange());
+  report.pushSeconds = stopwatch.lap();
   tally_.describe(report);
   report.gradientBytes = model_.gradients().size_bytes();
+  return {};
+}
+
+Status TrainingLoop::exchange() {
+  const StepReport& report = input_.report;
+  const auto here = [&](const Error& error) { return atStep(report.step, report.epoch, error); };
+  const bool last = report.step == report.totalSteps;
+  if (fragments_) {
+    const Status exchanged = fragments_->exchange(last);
+    return exchanged.ok() ? exchanged : here(exchanged.error());
+  }
+  if (own_->droppedSteps()) {
+    tally_.addDropped();
+  } else if (own_->due(last)) {
+    Result<Pending<PushInfo>> answer = own_->exchange(++exchanges_);
+    if (!answer.ok()) return here(answer.error());
+    pushes_.add(
+        {report.step, report.epoch, report.loss, model_.spareParameters(), nullptr, *std::move(answer)});
+    PSD_RETURN_IF_ERROR(pushes_.reduceTo(0));
+  }
   return {};
 }
 

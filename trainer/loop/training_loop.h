@@ -9,6 +9,7 @@
 #include "common/status/status.h"
 #include "trainer/client/client.h"
 #include "trainer/dataset/dataset.h"
+#include "trainer/loop/fragment_steps.h"
 #include "trainer/loop/loop_observer.h"
 #include "trainer/loop/loop_options.h"
 #include "trainer/loop/own_steps.h"
@@ -67,7 +68,9 @@ class TrainingLoop {
   /// Errors name the step.
   Status computeAndPush();
   /// Takes a step under a policy of local steps, in place of takeParameters() and computeAndPush().
-  Status takeOwnStep(OwnSteps& own);
+  Status takeOwnStep();
+  /// Exchanges what is due after such a step.
+  Status exchange();
   Result<double> beginPush();
   /// Scales elements of the gradient, which are final, by the samples behind it where no policy does that.
   void weigh(uint64_t begin, uint64_t count);
@@ -85,8 +88,10 @@ class TrainingLoop {
   std::vector<Version> basis_;  ///< of model_.parameters() and the rows of input_
   Tally tally_;
   PushesInFlight pushes_;
-  std::optional<OwnSteps> own_;  ///< under a policy of local steps
-  uint64_t exchanges_ = 0;       ///< begun
+  // Under a policy of local steps one of these.
+  std::optional<OwnSteps> own_;
+  std::optional<FragmentSteps> fragments_;
+  uint64_t exchanges_ = 0;  ///< begun
 };
 
 }  // namespace psd

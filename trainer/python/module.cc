@@ -95,6 +95,7 @@ void bindAnswers(nb::module_& m) {
       .def_prop_ro("inner",
                    [](const JoinInfo& info) { return info.local.inner ? info.local.inner->describe() : ""; })
       .def_prop_ro("ends_early", [](const JoinInfo& info) { return info.local.endsEarly; })
+      .def_prop_ro("streams", [](const JoinInfo& info) { return info.local.streams(); })
       .def_prop_ro("rank", [](const JoinInfo& info) { return info.rank.value; })
       .def_ro("world_size", &JoinInfo::worldSize)
       .def_ro("connections", &JoinInfo::connections);

@@ -5,6 +5,7 @@
 
 #include "common/config/json_file.h"
 #include "server/config/daemon_config.h"
+#include "server/config/fragment_plan.h"
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
 
@@ -253,6 +254,17 @@ TEST_CASE("each wrong value has its one line") {
        "policy.clip: is for gradients; under this policy trainers push differences of parameters"},
       {R"({"policy": {"type": "diloco"}, "optimizer": {}, "groups": [{"match": "w"}]})",
        "groups: do not go with policy diloco, whose trainers take steps of the whole model by themselves"},
+      {R"({"policy": {"type": "diloco", "period": 3, "fragments": 4}, "optimizer": {}})",
+       "policy.fragments: must be at most period (3): each is pushed once in so many steps"},
+      {R"({"policy": {"type": "diloco", "period": 50, "fragments": 4, "delay": 12}, "optimizer": {}})",
+       "policy.delay: must be below period / fragments (12): what came of one push is taken over before the "
+       "next one"},
+      {R"({"policy": {"type": "diloco", "period": 50, "blend": 0.5}, "optimizer": {}})",
+       "policy.blend: goes with a delay: without one a trainer takes no step between a push and its result"},
+      {R"({"policy": {"type": "diloco", "delay": 1, "blend": 1}, "optimizer": {}})",
+       "policy.blend: must be a number of at least 0 and less than 1, not 1"},
+      {R"({"policy": {"type": "diloco", "fragments": 2}, "optimizer": {}, "groups": [{"match": "w"}]})",
+       "groups: do not go with policy diloco, whose trainers take steps of the whole model by themselves"},
       {R"({"policy": {"type": "sync", "grace_ms": 9}})",
        "policy.grace_ms: no key of type 'sync'; valid keys: type, aggregator, backup_trainers, "
        "start_trainers, quorum, round_timeout_ms, on_timeout, clip"},
@@ -431,6 +443,41 @@ TEST_CASE("where trainers take the steps, their optimizer is named, and the daem
   CHECK(diloco[0].optimizer.describe() == "sgd lr=0.7");
   CHECK(diloco[0].policy.local.period == 50);
   CHECK(diloco[0].policy.local.endsEarly);
+  CHECK_FALSE(diloco[0].policy.local.streams());
+}
+
+TEST_CASE("fragments are groups that the policy makes by itself") {
+  const auto groups = groupsOf(R"({"policy": {"type": "diloco", "period": 50, "inner": {"type": "adam"},
+                                              "fragments": 3, "delay": 4, "blend": 0.5},
+                                   "optimizer": {"type": "sgd", "lr": 0.7}})");
+  REQUIRE(groups.size() == 3);
+  CHECK(groups[2].name() == "fragment 2");
+  CHECK(groups[2].optimizer.describe() == "sgd lr=0.7");
+  CHECK(groups[0].policy.local.fragments == 3);
+  CHECK(groups[0].policy.local.delay == 4);
+  CHECK(groups[0].policy.local.blend == 0.5);
+  CHECK(groups[0].policy.local.slotEnd(4) == 83);
+  CHECK(describePolicies(groups) == "diloco in 3 fragments");
+  CHECK(describeOptimizers(groups) == "sgd lr=0.7, in trainers adam lr=0.001");
+  const auto assigned = assignGroups(modelWith({"a", "b", "c", "d"}), groups);
+  PSD_REQUIRE_OK(assigned);
+  CHECK(assigned->ofTensor == std::vector<uint32_t>{0, 1, 2, 0});
+  CHECK(assignGroups(modelWith({"a", "b"}), groups).message() ==
+        "policy.fragments: 3, and model 'net' has 2 tensors, each of which is in one of them; take fewer");
+}
+
+TEST_CASE("repeated blocks go to fragments in turn, and what is not repeated fills the smallest") {
+  const auto tensor = [](std::string name, uint64_t elements) {
+    return TensorSpec{std::move(name), DType::f32, {elements}};
+  };
+  ModelSpec model{"net",
+                  {tensor("embedding", 70), tensor("layers.0.in", 30), tensor("layers.0.out", 20),
+                   tensor("layers.1.in", 30), tensor("layers.1.out", 20), tensor("layers.2.in", 50),
+                   tensor("head", 90), tensor("scale", 1)}};
+  CHECK(planFragments(model, 2) == std::vector<uint32_t>{0, 0, 0, 1, 1, 0, 1, 1});
+  // Fewer blocks than fragments: each tensor by itself, the largest first.
+  CHECK(planFragments(model, 4) == std::vector<uint32_t>{1, 3, 2, 3, 3, 2, 0, 1});
+  CHECK(planFragments(model, 1) == std::vector<uint32_t>(8));
 }
 
 TEST_CASE("a tensor belongs to the first group that matches it") {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,9 +25,9 @@ struct ModelRules {
 struct SessionTerms {
   Rank rank;
   uint64_t incarnation = 0;
-  uint32_t attachment = 0;  ///< of the session, see the schema
-  uint64_t leaseMs = 0;     ///< 0: none is granted
-  ShardPlan plan;
+  uint32_t attachment = 0;                 ///< of the session, see the schema
+  uint64_t leaseMs = 0;                    ///< 0: none is granted
+  ShardPlan plan;                          ///< its groups are the fragments of localSteps
   std::vector<Slice> slices;               ///< of the whole model
   std::vector<RowShardTerms> rowShards;    ///< numbered on after the plan's shards
   uint64_t rowValuesMax = 0;               ///< in one slice of rows
@@ -38,6 +39,10 @@ struct SessionTerms {
 
   /// Parts of a gradient, and versions of a pull: one of each shard.
   size_t blockCount() const { return plan.shards.size() + rowShards.size(); }
+  /// Whether a shard of the plan is of this fragment; nothing: of any.
+  bool isOf(std::optional<uint32_t> fragment, ShardId shard) const {
+    return !fragment || plan.shards[shard.value].group == *fragment;
+  }
 };
 
 }  // namespace psd

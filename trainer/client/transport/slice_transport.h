@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,7 +21,8 @@ struct PushRequest {
   Step step;
   std::span<const float> gradient;
   uint32_t samples = 0;
-  uint32_t localSteps = 0;     ///< see Behind
+  uint32_t localSteps = 0;                ///< see Behind
+  std::optional<uint32_t> fragment = {};  ///< that it is of alone; nothing: of all
   uint32_t parts = 0;          ///< shards that the gradient has a part of; set by who begins to send it
   std::vector<Version> basis;  ///< per shard; 0 where it is too short
   std::shared_ptr<const RowBatch> rows = {};  ///< with their gradients; null: the gradient has none of rows

@@ -151,6 +151,10 @@ class DiLoCo(Training):
         if not info.inner:
             self.client.leave()
             raise InvalidArgument(f"the daemon's policy is {info.policy}; psd.torch.DiLoCo needs diloco")
+        if info.streams:
+            self.client.leave()
+            raise InvalidArgument("the daemon's policy has fragments, or a delay, which psd-trainer exchanges and psd.torch.DiLoCo "
+                                  "does not: leave policy.fragments and policy.delay out")
         if sync_every is not None and sync_every != info.local_period:
             self.client.leave()
             raise InvalidArgument(f"sync_every is {sync_every}, and the daemon's policy.period {info.local_period}, which all "

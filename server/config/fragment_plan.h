@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/types/model_spec.h"
+
+namespace psd {
+
+/// Divides a model's tensors into so many fragments of about the same size, at most one of each tensor, and
+/// gives the fragment of each, so that none is empty. Tensors of a repeated block, as "layers.3.mlp.weight",
+/// stay together, block after block in turn (Streaming DiLoCo's strided fragments); the others, and all where
+/// there are fewer blocks than fragments, go one by one, the largest first, into the smallest. A pure
+/// function.
+std::vector<uint32_t> planFragments(const ModelSpec& model, uint32_t fragments);
+
+}  // namespace psd
