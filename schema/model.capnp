@@ -102,4 +102,5 @@ struct LocalSteps {
   fragments @5 :UInt32;
   delay @6 :UInt32;     # steps that go on between a push and taking over what came of it
   blend @7 :Float64;    # then w becomes blend * w + (1 - blend) * what was pulled; from 0 to below 1
+  deltas @8 :Text;      # not empty: Reader.pull can give what has changed since a pull before, as the codec of this name writes it
 }

@@ -245,10 +245,13 @@ struct ObserveResult {
 interface Reader {
   # Reads the parameters.
 
-  pull @0 (pull :UInt64, shard :UInt32, offset :UInt64, count :UInt64, codec :Text) -> PullResult;
+  pull @0 (pull :UInt64, shard :UInt32, offset :UInt64, count :UInt64, codec :Text,
+           deltas :Bool, view :UInt64, held :UInt64) -> PullResult;
   # One slice of one shard. `offset` is relative to the shard's begin. Slices with one `pull` number belong together:
   # where the policy promises whole shards (locked), all slices of a shard in one pull show one version. Numbers
   # rise; a new number ends the pull before it. `codec`: empty for float32, else the name of the codec agreed in join().
+  # `deltas`: where LocalSteps.deltas is set, pull in differences. The answer is of the newest values that all who pull so have, its
+  # view. `view` and `held` name what the caller has of just this slice: the view and version of the answer before; 0: nothing.
 
   pullRows @1 (pull :UInt64, shard :UInt32, first :UInt64, runs :List(RowRun), ids :Data, codec :Text) -> RowsResult;
   # Rows of one row shard, by id. `ids`: 8 bytes each, little endian, of the tables that `runs` names one after the other; their
@@ -277,9 +280,17 @@ struct PullResult {
       offset @2 :UInt64;
       version @3 :UInt64;   # updates that the shard had applied
       values @4 :Data;      # count × float32, little endian, or bytes of the codec asked for
+      view @6 :UInt64;      # with `deltas`: the values, with what follows, are of this view. 0: they are of none, and not to be held
+      what @7 :PulledValues;
     }
     error @5 :Error;
   }
+}
+
+enum PulledValues {
+  whole @0;   # `values` are what they say
+  delta @1;   # `values` are what the codec LocalSteps.deltas made of the difference to what the caller holds, to be added in float32
+  same @2;    # `values` is empty: the caller holds the newest
 }
 
 struct RowsResult {

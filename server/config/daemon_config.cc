@@ -441,6 +441,9 @@ Result<LoadedConfig> readDaemonConfig(Json document) {
     const Status fits = checkPushCodec(**codec, config.groups);
     if (!fits.ok()) in.fail("codecs.push.default", fits.message());
   }
+  if (!config.groups.back().policy.local.deltas.empty() && config.codecs.pull.fallback != "none") {
+    in.fail("codecs.pull.default", "does not go with policy.deltas, by which pulls are differences");
+  }
   config.membership = readMembership(in.object("membership"));
   config.shmWritable = in.boolean("shm_writable", config.shmWritable);
   config.exitWhenDone = in.boolean("exit_when_done", config.exitWhenDone);

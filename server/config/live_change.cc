@@ -120,7 +120,8 @@ Status checkLocalSteps(const DaemonConfig& now, const DaemonConfig& next) {
              (policy.local.streams()
                   ? ", fragments " + std::to_string(policy.local.fragments) + ", delay " +
                         std::to_string(policy.local.delay) + ", blend " + numberText(policy.local.blend)
-                  : "");
+                  : "") +
+             (policy.local.deltas.empty() ? "" : ", deltas " + policy.local.deltas);
     }
     return policy.type + " with period " + std::to_string(policy.local.period) + ", lr " +
            numberText(policy.local.rate) + ", alpha " + numberText(policy.local.alpha);

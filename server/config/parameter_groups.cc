@@ -78,7 +78,8 @@ void handOver(ObjectReader& in, GroupConfig& group) {
                           .endsEarly = local->endsEarly,
                           .fragments = local->fragments,
                           .delay = local->delay,
-                          .blend = local->blend};
+                          .blend = local->blend,
+                          .deltas = local->deltas};
     return;
   }
   const Optimizer plain = plainSteps(group.optimizer.fullLearningRate);

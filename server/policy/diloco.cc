@@ -42,6 +42,11 @@ void readFragments(ObjectReader& in, LocalPlan& local) {
   }
 }
 
+std::string readDeltas(ObjectReader& in) {
+  const std::string codec = in.choice("deltas", "none", {"none", "int8", "int4", "e3m0"});
+  return codec == "none" ? "" : codec;
+}
+
 RoundWeights readWeights(ObjectReader& in, const Aggregator& aggregator) {
   const std::string weights = in.choice("weights", "samples", {"samples", "equal", "samples2_per_step"});
   if (in.has("weights") && aggregator.name() != "mean") {
@@ -63,6 +68,7 @@ PolicyPlan Diloco::read(ObjectReader& in) {
   options.weights = readWeights(in, *options.aggregator);
   local.endsEarly = options.rules.grace.has_value();
   readFragments(in, local);
+  local.deltas = readDeltas(in);
   std::string whole = wholeGradientFor(*options.aggregator);
   if (whole.empty() && local.fragments > 1) whole = "its fragments are of the whole model";
   return {.make = [options](const PolicyScope& scope) { return std::make_unique<Sync>(scope, options); },

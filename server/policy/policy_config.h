@@ -38,6 +38,7 @@ struct LocalPlan {
   uint32_t fragments = 1;
   uint32_t delay = 0;
   double blend = 0;
+  std::string deltas = {};
 };
 
 /// What the rounds of a policy demand of the number of trainers.

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/policy/published_values.h"
 #include "server/policy/update_policy.h"
 #include "server/store/parameter_store.h"
 
@@ -22,6 +23,7 @@ class ServedModel {
       : store(std::move(parameters)), policies_(std::move(policies)) {}
 
   const std::unique_ptr<ParameterStore> store;
+  PublishedValues published;  ///< what trainers have that pull differences
 
   Policies policies() const {
     const std::lock_guard lock(mutex_);

@@ -96,6 +96,28 @@ kj::Promise<Result<PulledSlice>> PullService::pull(const PullRequest& request, c
       });
 }
 
+kj::Promise<Result<PublishedSlice>> PullService::pullDelta(const PullRequest& request,
+                                                           const HeldValues& held) {
+  const Codec* const codec = findDecoder(loop_.config().groups.back().policy.local.deltas);
+  if (!codec) {
+    return Result<PublishedSlice>(ErrorCode::invalidArgument,
+                                  "the policy has no `deltas`: pull whole values");
+  }
+  Shard& shard = model_->store->shard(request.shard);
+  auto reading = this->reading(request);
+  auto values =
+      reading->policy->pull(shard, loop_.laneFor(model_, shard), *reading, request.offset, request.count);
+  return values.attach(countWait(), asking(request.shard, reading))
+      .then([this, request, held, codec](Result<PullAnswer> answer) -> Result<PublishedSlice> {
+        if (!answer.ok()) return answer.error();
+        PublishedSlice slice = model_->published.answer(request.shard, request.offset, answer->view,
+                                                        answer->version, held, *codec);
+        if (!slice.owner) slice.owner = model_;
+        count(slice.bytes.size(), answer->view.values.size_bytes());
+        return slice;
+      });
+}
+
 Status PullService::check(const RowPullRequest& request) const {
   PSD_RETURN_IF_ERROR(mayRead());
   return checkRows(*model_, loop_.config().limits, request.shard, request.rows.view());

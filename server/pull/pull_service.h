@@ -12,6 +12,7 @@
 #include <kj/time.h>
 
 #include "server/loop/event_loop.h"
+#include "server/policy/published_values.h"
 #include "server/policy/served_model.h"
 #include "server/pull/slice_encoder.h"
 
@@ -63,6 +64,9 @@ class PullService {
 
   /// The slice, after check(). The policy may let it wait.
   kj::Promise<Result<PulledSlice>> pull(const PullRequest& request, const Codec* codec);
+  /// The slice, after check(), as a peer gets it that pulls differences. The policy may let it wait.
+  /// ErrorCode::invalidArgument where the policy has none.
+  kj::Promise<Result<PublishedSlice>> pullDelta(const PullRequest& request, const HeldValues& held);
   /// The slice's values into memory of the shard's device, after check(); gives their version.
   kj::Promise<Result<Version>> pullTo(const PullRequest& request, std::span<float> place);
 

@@ -29,7 +29,10 @@ kj::Promise<void> PullCalls::pull(Context context) {
   auto params = context.getParams();
   const PullRequest request{params.getPull(), params.getShard(), params.getOffset(), params.getCount()};
   const Result<const Codec*> codec = service_.agreedCodec(wire::textIn(params.getCodec()));
+  const HeldValues held{params.getView(), Version{params.getHeld()}};
+  const bool deltas = params.getDeltas();
   context.releaseParams();
+  if (deltas) return pullDelta(context, request, held);
   if (!codec.ok()) return refuse(context, codec.error());
   if (auto status = mayPull(service_.check(request)); !status.ok()) return refuse(context, status.error());
   auto answering =
@@ -124,16 +127,34 @@ kj::Promise<void> PullCalls::pullTo(const std::shared_ptr<DeviceRing>& ring, Dev
   return connection_->promising(place->size_bytes(), kj::mv(answering));
 }
 
-void PullCalls::answer(Context& context, const PullRequest& request, PulledSlice slice) {
+kj::Promise<void> PullCalls::pullDelta(Context context, const PullRequest& request, const HeldValues& held) {
+  if (auto status = mayPull(service_.check(request)); !status.ok()) return refuse(context, status.error());
+  auto answering =
+      service_.pullDelta(request, held).then([this, context, request](Result<PublishedSlice> slice) mutable {
+        if (!slice.ok()) return wire::writeError(slice.error(), context.getResults().initError());
+        auto out = answer(context, request, {slice->version, slice->bytes, std::move(slice->owner)});
+        out.setView(slice->view);
+        switch (slice->what) {
+          case PublishedSlice::What::values: out.setWhat(schema::PulledValues::WHOLE); break;
+          case PublishedSlice::What::delta: out.setWhat(schema::PulledValues::DELTA); break;
+          case PublishedSlice::What::same: out.setWhat(schema::PulledValues::SAME); break;
+        }
+      });
+  return connection_->promising(request.count * sizeof(float), kj::mv(answering));
+}
+
+schema::PullResult::Slice::Builder PullCalls::answer(Context& context, const PullRequest& request,
+                                                     PulledSlice slice) {
   // Pinned at the moment of building: the answer may outlive its call, the model and even the RPC system.
-  connection_->pin(slice.bytes.data(), std::move(slice.owner));
+  if (!slice.bytes.empty()) connection_->pin(slice.bytes.data(), std::move(slice.owner));
   auto results = context.getResults(capnp::MessageSize{16, 0});
   auto out = results.initSlice();
   out.setPull(request.pull);
   out.setShard(request.shard);
   out.setOffset(request.offset);
   out.setVersion(slice.version.value);
-  out.adoptValues(wire::referenceBytes(results, slice.bytes));
+  if (!slice.bytes.empty()) out.adoptValues(wire::referenceBytes(results, slice.bytes));
+  return out;
 }
 
 }  // namespace psd

@@ -42,8 +42,11 @@ class PullCalls final : private IdleKeeper {
   kj::Promise<void> onceReadable(Call context, RowPullRequest request, Go go);
   /// Whether what service_.check() answered `checked` may be pulled, and its answer queued for this peer.
   Status mayPull(const Status& checked) const;
-  /// Puts the slice into the call's answer, and keeps its bytes until they are written.
-  void answer(Context& context, const PullRequest& request, PulledSlice slice);
+  /// pull() of differences.
+  kj::Promise<void> pullDelta(Context context, const PullRequest& request, const HeldValues& held);
+  /// Puts the slice into the call's answer, and keeps its bytes until they are written. Gives where more may
+  /// be said of it.
+  schema::PullResult::Slice::Builder answer(Context& context, const PullRequest& request, PulledSlice slice);
 
   const std::shared_ptr<Connection> connection_;
   PullService& service_;

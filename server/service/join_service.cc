@@ -42,6 +42,13 @@ Status JoinService::agree(Candidate& candidate) const {
   if (Status fits = checkPushCodec(**codec, loop_->config().groups); !fits.ok()) {
     return of("pushes: ", fits.error());
   }
+  const std::string& deltas = loop_->config().groups.back().policy.local.deltas;
+  if (!deltas.empty() && !candidate.pullCodec.empty()) {
+    return of("pulls: ", {ErrorCode::invalidArgument,
+                          "a trainer's own codec does not go with the daemon's policy.deltas, by which they "
+                          "are differences in " +
+                              deltas});
+  }
   auto pullCodec = codecs.pull.choose(candidate.pullCodec);
   if (!pullCodec.ok()) return of("pulls: ", pullCodec.error());
   candidate.codec = (*codec)->spec();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "test/integration/softmax_trainers.h"
@@ -290,6 +291,61 @@ TEST_CASE("who is missing in a fragment's round is told of that one") {
   auto other = learners.push(1, 0, 1);
   requireApplied(other);
   requireApplied(push);
+}
+
+TEST_CASE("learners that pull differences hold the same bits, in a fraction of the bytes") {
+  for (const uint32_t fragments : {1u, 2u}) {
+    INFO(fragments << " fragment(s)");
+    LocalServer server(
+        configOf({{"period", 4}, {"fragments", fragments}, {"start_trainers", 2}, {"deltas", "e3m0"}}));
+    std::vector<std::unique_ptr<SoftmaxTrainer>> learners;
+    for (uint32_t rank = 0; rank < 2; rank++) {
+      const LoopOptions options{{Rank{rank}, 2}, kBatch, 1, 80, 1};
+      learners.push_back(std::make_unique<SoftmaxTrainer>(server, kSamples, options));
+    }
+    CHECK(learners[0]->info.pullCodec == "deltas in e3m0");
+    std::vector<std::thread> threads;
+    for (auto& learner : learners) {
+      threads.emplace_back([&] { PSD_REQUIRE_OK(learner->loop.run({}, [] { return false; })); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const uint64_t whole = learners[0]->model.parameters().size_bytes();
+    // The model once, then a pull of each fragment in each of twenty rounds.
+    CHECK(learners[0]->client->bytesPulled() < whole + 22 * whole / 6);
+    std::vector<Values> views(2, Values(whole / sizeof(float)));
+    for (size_t i = 0; i < 2; i++) PSD_REQUIRE_OK(learners[i]->client->pull(views[i]).wait());
+    CHECK(views[0] == views[1]);
+    // Who comes now has the values as all others have them, and who only reads the daemon's own.
+    ClientOptions options;
+    options.servers = {server.address()};
+    options.chunkBytes = 4 << 10;
+    auto reader = Client::connect(options);
+    PSD_REQUIRE_OK(reader);
+    PSD_REQUIRE_OK((*reader)->observe({}));
+    Values own(views[0].size());
+    PSD_REQUIRE_OK((*reader)->pull(own).wait());
+    CHECK(own != views[0]);
+    CHECK(largestDifference(own, views[0]) < 0.05);
+    PSD_REQUIRE_OK(learners[1]->client->leave());
+    const LoopOptions again{{Rank{1}, 2}, kBatch, 1, 1, 1};
+    SoftmaxTrainer late(server, kSamples, again);
+    PSD_REQUIRE_OK(late.client->pull(views[1]).wait());
+    CHECK(views[0] == views[1]);
+  }
+}
+
+TEST_CASE("a trainer's own pull codec is refused where pulls are differences") {
+  LocalServer server(configOf({{"period", 4}, {"deltas", "int8"}}));
+  ClientOptions options;
+  options.servers = {server.address()};
+  options.pullCodec = "bf16";
+  auto client = Client::connect(options);
+  PSD_REQUIRE_OK(client);
+  const Values zeros(kElements);
+  const auto info = (*client)->join({Rank{0}, 1}, kLines, [&] { return std::span<const float>(zeros); });
+  CHECK(info.message() ==
+        "pulls: a trainer's own codec does not go with the daemon's policy.deltas, by which they are "
+        "differences in int8");
 }
 
 TEST_CASE("a fragment that is not there is refused by the client") {

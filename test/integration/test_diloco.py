@@ -186,6 +186,26 @@ class DiLoCo(processes.ProcessTest):
         self.assert_stops(again)
         self.assertEqual(processes.safetensors(self.folder / "again"), processes.safetensors(self.folder / "end"))
 
+    def test_differences_go_on_with_another_daemon(self):
+        steps, learners, saved = 120, 2, self.folder / "saved"
+
+        def begin():
+            return self.diloco(period=6, quorum=learners, fragments=2, deltas="e3m0",
+                               durability={"type": "log", "path": str(saved)})
+
+        daemon = begin()
+        trainers = [self.train(daemon.address, rank, learners, data="synthetic:3200", steps=steps, more=("--retry-timeout", 60))
+                    for rank in range(learners)]
+        daemon.until_status("some rounds have closed", lambda status: status["shards"] and status["shards"][0]["version"] >= 7)
+        daemon.kill()
+        daemon = begin()
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        accuracy = float(re.search(r"test .*accuracy ([0-9.]+) %", trainers[0].out).group(1))
+        self.assertGreater(accuracy, 80, "a guess is right in 10 %")
+        status = daemon.until_status("all have left", lambda status: not status["trainers"])
+        self.assertEqual({shard["version"] for shard in status["shards"]}, {20, 21})
+
     def test_who_comes_late_has_the_rate_of_the_run(self):
         warm_up = 1_000_000
         inner = {"type": "sgd", "lr": 1.0, "schedule": {"warmup_steps": warm_up}}

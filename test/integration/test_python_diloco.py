@@ -202,6 +202,9 @@ class PythonDiLoCo(processes.ProcessTest):
                 psd.torch.DiLoCo(model, inner, daemon.address, rank=0, world_size=1)
         with self.assertRaisesRegex(psd.InvalidArgument, "policy is diloco.*psd.torch.DiLoCo is for diloco"):
             psd.torch.Optimizer(model, daemon.address, rank=0, world_size=1)
+        streaming = self.diloco(fragments=2)
+        with self.assertRaisesRegex(psd.InvalidArgument, "leave policy.fragments and policy.delay out"):
+            psd.torch.DiLoCo(model, inner, streaming.address, rank=0, world_size=1)
         other = self.daemon(policy="locked")
         with self.assertRaisesRegex(psd.InvalidArgument, "policy is locked; psd.torch.DiLoCo needs diloco"):
             psd.torch.DiLoCo(model, inner, other.address, rank=0, world_size=1)

@@ -87,6 +87,8 @@ class Channel {
   kj::Promise<void> leaveAndFail(const Error& why);
 
   const SessionTerms& terms() const { return terms_; }
+  /// Whether pulls are of differences, as LocalSteps::deltas has it.
+  bool pullsDeltas() const { return connection_.canPush() && !terms_.localSteps.deltas.empty(); }
   const Transports& transports() const { return transports_; }
 
  private:

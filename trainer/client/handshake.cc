@@ -50,7 +50,14 @@ Status readLocalSteps(schema::ModelAccess::Reader access, LocalSteps& steps) {
            .endsEarly = local.getEndsEarly(),
            .fragments = std::max(local.getFragments(), 1u),
            .delay = local.getDelay(),
-           .blend = local.getBlend()};
+           .blend = local.getBlend(),
+           .deltas = std::string(wire::textIn(local.getDeltas()))};
+  if (!steps.deltas.empty() && !findDecoder(steps.deltas)) {
+    return {ErrorCode::protocolMismatch,
+            fmt::format("the daemon's deltas are in a codec that this program does "
+                        "not have: {}",
+                        printable(steps.deltas, 100))};
+  }
   if (local.hasInner()) {
     steps.inner = readInner(local.getInner());
     if (!steps.inner || !steps.inner->makesSense()) {

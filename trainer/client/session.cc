@@ -195,6 +195,9 @@ JoinInfo Session::describe() {
     rowMemory_->use(channel.transports().rowBlocks());
     if (terms.codec) info.codec = terms.codec->spec();
     if (terms.pullCodec && !links_.sharedModel()) info.pullCodec = terms.pullCodec->spec();
+    if (const auto& deltas = terms.localSteps.deltas; !deltas.empty() && channel.pullsDeltas()) {
+      info.pullCodec = "deltas in " + deltas;
+    }
   });
   info.serverVersion = identity_.version;
   return info;

@@ -30,6 +30,11 @@ Pending<PullInfo> ScheduledClient::pull(std::span<float> destination, RowBatch* 
       std::make_unique<ScheduledCall<PullInfo>>(client_.pull(destination, rows), turns_, rank_));
 }
 
+Pending<PullInfo> ScheduledClient::pullFragment(std::span<float> destination, uint32_t fragment) {
+  return Pending<PullInfo>(
+      std::make_unique<ScheduledCall<PullInfo>>(client_.pullFragment(destination, fragment), turns_, rank_));
+}
+
 Pending<PushInfo> ScheduledClient::push(Step step, std::span<const float> gradient, Behind behind,
                                         const std::vector<Version>& basis, const RowBatch* rows) {
   return Pending<PushInfo>(std::make_unique<ScheduledCall<PushInfo>>(

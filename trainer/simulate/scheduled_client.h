@@ -33,6 +33,10 @@ class ScheduledClient final : public Client {
     return client_.beginPush(step, gradient, behind, basis, rows);
   }
   Pending<RoundDue> roundDue(Version version) override { return client_.roundDue(version); }
+  Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override;
+  Pending<RoundDue> fragmentDue(Version version, uint32_t fragment) override {
+    return client_.fragmentDue(version, fragment);
+  }
   Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override {
     return client_.ping(calls, outstanding);
   }

@@ -93,4 +93,30 @@ kj::Promise<Result<SlicePulled>> MessageTransport::pullEncoded(uint64_t pull, co
       });
 }
 
+kj::Promise<Result<SlicePulled>> MessageTransport::pullDelta(uint64_t pull, const Slice& slice,
+                                                             const Held& held, TakeDelta take) {
+  auto request = connection_.reader().pullRequest(capnp::MessageSize{16, 0});
+  request.setPull(pull);
+  request.setShard(slice.shard.value);
+  request.setOffset(slice.offset);
+  request.setCount(slice.count);
+  request.setDeltas(true);
+  request.setView(held.view);
+  request.setHeld(held.version.value);
+  return request.send().then(
+      [take = std::move(take)](capnp::Response<schema::PullResult> answer) -> Result<SlicePulled> {
+        if (answer.isError()) return sanitized(wire::readError(answer.getError()));
+        const auto pulled = answer.getSlice();
+        PulledDelta delta{PulledDelta::What::values, pulled.getView(), Version{pulled.getVersion()},
+                          wire::bytesIn(pulled.getValues())};
+        switch (pulled.getWhat()) {
+          case schema::PulledValues::WHOLE: break;
+          case schema::PulledValues::DELTA: delta.what = PulledDelta::What::delta; break;
+          case schema::PulledValues::SAME: delta.what = PulledDelta::What::same; break;
+          default: return Error{ErrorCode::protocolMismatch, "the daemon sent values of an unknown kind"};
+        }
+        return take(delta);
+      });
+}
+
 }  // namespace psd

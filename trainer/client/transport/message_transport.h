@@ -36,6 +36,24 @@ class MessageTransport final : public SliceTransport {
   kj::Promise<Result<SlicePulled>> pullEncoded(uint64_t pull, const Slice& slice, std::string_view codec,
                                                Take take);
 
+  /// What a daemon answered to a pull of differences.
+  struct PulledDelta {
+    enum class What { values, delta, same };
+    What what = What::values;
+    uint64_t view = 0;  ///< that it is of; 0: of none, and not to be held
+    Version version;
+    std::span<const std::byte> bytes;  ///< until take() ends
+  };
+  /// The view and the version of what the caller has; 0: nothing.
+  struct Held {
+    uint64_t view = 0;
+    Version version;
+  };
+  /// pull() of differences to what is held.
+  using TakeDelta = std::function<Result<SlicePulled>(const PulledDelta&)>;
+  kj::Promise<Result<SlicePulled>> pullDelta(uint64_t pull, const Slice& slice, const Held& held,
+                                             TakeDelta take);
+
  private:
   using Key = std::tuple<uint64_t, uint32_t, uint64_t>;  // pull, shard, offset
 

@@ -4,6 +4,7 @@
 
 #include "trainer/client/transport/by_way_of_host.h"
 #include "trainer/client/transport/codec_transport.h"
+#include "trainer/client/transport/delta_transport.h"
 #include "trainer/client/transport/device_rings.h"
 #include "trainer/client/transport/host_ring.h"
 
@@ -26,6 +27,8 @@ void Transports::prefer(std::unique_ptr<SliceTransport> transport) {
 void Transports::useCodecs(std::shared_ptr<EncodedPushes> encoder, std::shared_ptr<const Codec> pullCodec) {
   prefer(std::make_unique<CodecTransport>(messages_, std::move(encoder), std::move(pullCodec)));
 }
+
+void Transports::useDeltas(const Codec& codec) { prefer(std::make_unique<DeltaTransport>(messages_, codec)); }
 
 Result<Transports::Choice> Transports::choose(bool onDevice) {
   if (!onDevice) return host_;

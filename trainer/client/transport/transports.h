@@ -37,6 +37,9 @@ class Transports {
   /// From now on values of host memory go through codecs, as CodecTransport has it.
   void useCodecs(std::shared_ptr<EncodedPushes> encoder, std::shared_ptr<const Codec> pullCodec);
 
+  /// From now on pulls to host memory are of differences in this codec, as DeltaTransport has it.
+  void useDeltas(const Codec& codec);
+
   /// Where pushes and pulls go.
   struct Choice {
     SliceTransport* push;

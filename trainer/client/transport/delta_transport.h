@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "common/codec/codec.h"
+#include "trainer/client/transport/message_transport.h"
+
+namespace psd {
+
+/// Pulls in messages of what has changed since the pull before, in few bits. Holds a copy of what it has
+/// pulled, to which the daemon's differences are added; all trainers hold the same. Begins anew with each
+/// connection. Belongs to its event loop.
+class DeltaTransport final : public SliceTransport {
+ public:
+  /// `codec`: of the differences. `messages` outlives it.
+  DeltaTransport(MessageTransport& messages, const Codec& codec) : messages_(messages), codec_(codec) {}
+
+  const char* name() const override { return messages_.name(); }
+  bool canPush() const override { return false; }
+  bool canPull() const override { return messages_.canPull(); }
+  kj::Promise<SlicePushed> push(const PushRequest& push, const Slice& slice,
+                                const SliceValues& values) override;
+  kj::Promise<Result<SlicePulled>> pull(uint64_t pull, const Slice& slice, std::span<float> into) override;
+
+ private:
+  struct Held {
+    uint64_t view = 0;  // 0: none
+    Version version;
+    std::vector<float> values;
+    bool asked = false;  // a pull of the slice is under way, which alone changes this
+  };
+  /// What came of a pull, to `into`. `held`: to be brought up to date; null: it is not the slice's first
+  /// pull.
+  Result<SlicePulled> take(const MessageTransport::PulledDelta& pulled, Held* held,
+                           std::span<float> into) const;
+
+  MessageTransport& messages_;
+  const Codec& codec_;
+  std::map<uint64_t, Held> held_;  // by where the slice begins in the arena
+};
+
+}  // namespace psd
