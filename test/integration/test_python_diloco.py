@@ -88,7 +88,16 @@ class PythonDiLoCo(processes.ProcessTest):
         step(model, inner, x, y)  # the hooks are gone with the connection
 
     def test_learners_of_a_round_go_on_from_the_same_parameters(self):
-        daemon, learners, rounds = self.diloco(start_trainers=2), 2, 8
+        self.go_on_from_the_same_parameters()
+
+    def test_learners_that_pull_differences_do_too(self):
+        daemon = self.go_on_from_the_same_parameters(deltas="int8")
+        # Each learner pulls the model once, and then a byte of each value.
+        counters = daemon.status()["counters"]
+        self.assertLess(counters["pull_bytes"], 0.5 * counters["pull_value_bytes"])
+
+    def go_on_from_the_same_parameters(self, **options):
+        daemon, learners, rounds = self.diloco(start_trainers=2, **options), 2, 8
         models, losses, failures = [make_model() for _ in range(learners)], [[] for _ in range(learners)], []
 
         def run(rank):
@@ -111,6 +120,7 @@ class PythonDiLoCo(processes.ProcessTest):
         for mine in losses:
             self.assertLess(sum(mine[-5:]), 0.5 * sum(mine[:5]))
         self.assertEqual(daemon.status()["counters"]["gradients"], learners * rounds)
+        return daemon
 
     def test_the_rate_follows_the_run(self):
         daemon = self.diloco(optimizer='{"type":"sgd","lr":1}')
