@@ -104,3 +104,10 @@ struct LocalSteps {
   blend @7 :Float64;    # then w becomes blend * w + (1 - blend) * what was pulled; from 0 to below 1
   deltas @8 :Text;      # not empty: Reader.pull can give what has changed since a pull before, as the codec of this name writes it
 }
+
+struct AllReduce {
+  # Trainers average the gradients of all tensors among themselves. The first one of a group pushes the average, pulls what the
+  # daemon makes of it, and hands that on to the others.
+  timeoutMs @0 :UInt64;     # after which a group without one of its members goes on; at least 1
+  bucketBytes @1 :UInt64;   # of gradient in one call to average; at least 4
+}

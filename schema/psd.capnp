@@ -8,6 +8,7 @@
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("psd::schema");
 
+using import "model.capnp".AllReduce;
 using import "model.capnp".LocalSteps;
 using import "model.capnp".ModelSpec;
 using import "model.capnp".RowRun;
@@ -69,6 +70,7 @@ struct ModelAccess {
   rules @10 :Text;
   emptyGroups @11 :List(UInt32);
   fragmentOfShard @12 :List(UInt32);   # per shard, below LocalSteps.fragments; empty where that is 0 or 1
+  allReduce @13 :AllReduce;        # null: each trainer pushes its gradients
 }
 
 interface SharedMemory {
@@ -148,7 +150,7 @@ interface Training {
 
   join @0 (rank :UInt32, worldSize :UInt32, model :ModelSpec, host :Text, pid :UInt32, codec :Text,
            pullCodec :Text, incarnation :UInt64, daemon :UInt64, anyRank :Bool,
-           held :List(HeldSamples)) -> JoinResult;
+           held :List(HeldSamples), averages :Bool) -> JoinResult;
   # Becomes a trainer.
   # `codec` and `pullCodec` say how gradients and parameters are to travel, NAME[:option=value[,…]]; empty leaves the choice to
   # the daemon.
@@ -159,8 +161,9 @@ interface Training {
   # configuration, or of the trainers that are in.
   # `held`: samples that takeSamples dealt to this trainer, at this daemon or one before it, and of whose gradients no answer
   # came. Where another trainer has some of them by now, their gradient is answered `late`.
+  # `averages`: the trainer goes by ModelAccess.allReduce where that is set; who does not is refused there (invalidArgument).
   # Checked in this order; the first fault is the answer: overloaded (too many capabilities on this connection), invalidArgument
-  # (the model is not well formed, its signature is not that of its tensors, a codec may not be used), shuttingDown or unavailable
+  # (the model is not well formed, its signature is not that of its tensors, a codec may not be used, `averages` is needed), shuttingDown or unavailable
   # (the daemon is ending), modelMismatch, invalidArgument (a world size above limits.connections or unfit for the rounds),
   # worldSizeMismatch, invalidArgument (rank not below the world size), rankTaken (the rank is in use, or another incarnation has
   # had it since), overloaded (the daemon has no model yet, and this one is too large). A holder of the rank that is no longer
@@ -411,7 +414,34 @@ interface Trainer extends(Reader) {
   roundDue @17 (version :UInt64, shard :UInt32) -> RoundDueResult;
   # Parked until the round that begins with the parameters of this `version` of `shard`, the first of its fragment, is about to close
   # without this trainer, or has closed. Where LocalSteps.endsEarly is set; else invalidArgument. A session has one such call
-  # outstanding for each fragment: a newer one ends the one before. badSlice: there is no such shard. notReady: that has happened, or another policy has taken over, and may be asked.
+  # outstanding for each fragment: a newer one ends the one before. badSlice: there is no such shard. notReady: that has
+  # happened, or another policy has taken over, and may be asked.
+  # Where ModelAccess.allReduce is set: parked until somebody waits in formGroup() while a group is at work (`closing`), or a new
+  # group is there (`closed`). `version` then means nothing.
+
+  formGroup @18 (after :UInt64, host :Text, port :UInt32) -> GroupResult;
+  # Where ModelAccess.allReduce is set; else invalidArgument. The trainer is to be in the next group of trainers that average their
+  # gradients; it is in the group `after` no more (0: it was in none). Parked until that group is formed: of all trainers that wait
+  # here, when nobody else is in, or AllReduce.timeoutMs / 2 after the first who was in the group before came here. `host` and
+  # `port`: where the others reach this trainer. A session has one such call outstanding; a newer one ends the one before.
+}
+
+struct GroupMember {
+  rank @0 :UInt32;
+  host @1 :Text;
+  port @2 :UInt32;
+}
+
+struct GroupResult {
+  union {
+    formed :group {
+      generation @0 :UInt64;           # of the group; rises, and is no other daemon's
+      members @1 :List(GroupMember);   # by rank. The first one pushes what they average: the dense part of nobody else's push is taken.
+      index @2 :UInt32;                # which of them the caller is
+      reached @3 :UInt64;              # version that the group `after` brought the model to; 0 where that is not known any more
+    }
+    error @4 :Error;
+  }
 }
 
 struct RoundDueResult {
@@ -436,7 +466,8 @@ struct PushHead {
   basis @3 :UInt64;     # version of the shard that the gradient was computed from
   samples @4 :UInt32;   # examples behind the gradient
   parts @5 :UInt32;     # parts that the gradient has, one of each shard; with LocalSteps.fragments above 1 it may have one of each
-                        # shard of a fragment alone. Another number is a badSlice.
+                        # shard of a fragment alone, and where ModelAccess.allReduce is set one of each row shard. Another number
+                        # is a badSlice.
   total @6 :UInt64;     # elements that the part has: all of the shard's. Of a row shard: rows.
   localSteps @7 :UInt32;  # steps that the trainer took by itself, of which this is the difference; 0: it is a gradient
 }

@@ -131,10 +131,21 @@ Status checkLocalSteps(const DaemonConfig& now, const DaemonConfig& next) {
                                           ": trainers learn when they join how to take steps by themselves"};
 }
 
+/// Trainers are told when they join whether to average gradients, and how.
+Status checkAllReduce(const DaemonConfig& now, const DaemonConfig& next) {
+  if (allReduceOf(now.groups) == allReduceOf(next.groups)) return {};
+  return {ErrorCode::invalidArgument,
+          "policy: cannot change while the daemon runs from " + describePolicies(now.groups) + " to " +
+              describePolicies(next.groups) +
+              ", nor can timeout_ms and bucket_bytes of allreduce: trainers learn when they join how to "
+              "average gradients"};
+}
+
 }  // namespace
 
 Status checkLiveChange(const LoadedConfig& now, const LoadedConfig& next) {
   PSD_RETURN_IF_ERROR(checkLocalSteps(now.config, next.config));
+  PSD_RETURN_IF_ERROR(checkAllReduce(now.config, next.config));
   const bool logs = now.config.durability.type == DurabilityConfig::Type::log;
   for (const Difference& difference : differences(now, next)) {
     const bool may = mayChange(difference.path);

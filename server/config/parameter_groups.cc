@@ -53,6 +53,29 @@ Status checkTable(const TableSpec& table, const std::vector<GroupConfig>& groups
                                                   policy.plan.refusesTables)};
 }
 
+/// Under allreduce trainers have no version of a tensor but that which they average: it takes all of them.
+Status checkAveraged(const ModelSpec& model, const std::vector<GroupConfig>& groups,
+                     const std::vector<uint32_t>& ofTensor) {
+  size_t averaging = 0;
+  while (averaging < groups.size() && !groups[averaging].policy.plan.allReduce) averaging++;
+  if (averaging == groups.size()) return {};
+  if (ofTensor.empty()) {
+    return {ErrorCode::invalidArgument,
+            fmt::format("{}: allreduce is for tensors, of which model '{}' has none",
+                        pathOf(groups, averaging, "policy"), model.name)};
+  }
+  for (size_t i = 0; i < ofTensor.size(); i++) {
+    if (groups[ofTensor[i]].policy.plan.allReduce && ofTensor[i] == ofTensor.front()) continue;
+    return {
+        ErrorCode::invalidArgument,
+        fmt::format("{}: all tensors of a model are in one group under allreduce, or none is, and '{}' is in "
+                    "the group of {}; embedding tables go by other policies",
+                    pathOf(groups, averaging, "policy"), model.tensors[i].name,
+                    pathOf(groups, ofTensor[i], "policy"))};
+  }
+  return {};
+}
+
 std::string describe(const std::vector<GroupConfig>& groups, std::string (*text)(const GroupConfig&)) {
   if (groups.size() == 1 || groups.front().fragment) return text(groups.front());
   return joined(groups, ", ", [text](const GroupConfig& group) { return group.name() + ": " + text(group); });
@@ -164,6 +187,7 @@ Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<Gro
     found.ofTensor.push_back(assign(whole ? tensor.name : std::string(wholeName(tensor.name))));
     PSD_RETURN_IF_ERROR(checkTensor(tensor, groups, found.ofTensor.back()));
   }
+  PSD_RETURN_IF_ERROR(checkAveraged(model, groups, found.ofTensor));
   for (const TableSpec& table : model.tables) {
     found.ofTable.push_back(assign(table.name));
     PSD_RETURN_IF_ERROR(checkTable(table, groups, found.ofTable.back()));
@@ -182,6 +206,13 @@ Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<Gro
                                             " are " + names.front() + " ... " + names.back())};
   }
   return found;
+}
+
+std::optional<AllReduceTerms> allReduceOf(const std::vector<GroupConfig>& groups) {
+  for (const GroupConfig& group : groups) {
+    if (group.policy.plan.allReduce) return group.policy.plan.allReduce;
+  }
+  return {};
 }
 
 std::string describePolicies(const std::vector<GroupConfig>& groups) {

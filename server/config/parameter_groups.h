@@ -38,6 +38,9 @@ struct GroupsOfModel {
 /// last one may be left without any, and of a partition each.
 Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<GroupConfig>& groups);
 
+/// How trainers average the gradients of tensors; nothing: each pushes its own.
+std::optional<AllReduceTerms> allReduceOf(const std::vector<GroupConfig>& groups);
+
 /// The policies for people: "hogwild", or where there are several groups "fc*: sync, others: hogwild".
 std::string describePolicies(const std::vector<GroupConfig>& groups);
 /// The optimizers for people, group by group as describePolicies() has the policies.

@@ -24,6 +24,7 @@ struct Candidate {
   bool anyRank = false;        ///< takes the lowest one that is free
   std::string codec = "none";  ///< of its pushes, with options; for people, like the next
   std::string pullCodec = "none";
+  bool averages = false;  ///< goes by AllReduceTerms
 };
 
 /// Why a trainer is no longer there.

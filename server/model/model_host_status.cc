@@ -183,6 +183,7 @@ std::vector<RoundsStatus> ModelHost::roundsStatus() const {
     entry.group = config_->groups[i].name();
     entry.policy = policies[i]->name();
     entry.closed = report->closed;
+    entry.generation = report->generation;
     entry.in = numbers(report->last.contributors);
     entry.missing = numbers(report->last.missing);
     entry.openSeconds = report->last.seconds;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "common/config/object_reader.h"
+#include "common/types/all_reduce.h"
 #include "common/types/local_steps.h"
 #include "server/optimizer/optimizer.h"
 #include "server/policy/update_policy.h"
@@ -57,6 +58,8 @@ struct PolicyPlan {
   bool changesGradients = false;
   std::optional<LocalPlan> local = {};
   RoundPlan rounds = {};
+  /// How trainers average gradients among themselves under a policy that has them do so.
+  std::optional<AllReduceTerms> allReduce = {};
   /// Why the options do not go with embedding tables, under a policy that else takes them; empty: they do.
   std::string refusesTables = {};
   /// Why the options need a gradient's elements in one daemon, all of the group; empty: they do not.

@@ -23,6 +23,7 @@ struct RoundsReport {
     uint64_t rounds = 0, running = 0;  ///< that closed without it; the newest of them in a row
   };
   uint64_t closed = 0;
+  std::optional<uint64_t> generation = {};      ///< of the trainers that average, which are last.contributors
   Round last = {};                              ///< where one has closed
   std::vector<Rank> here = {};                  ///< who has contributed to the open round
   std::optional<double> graceLeftSeconds = {};  ///< nothing: no grace runs

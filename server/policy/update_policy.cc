@@ -57,4 +57,10 @@ kj::Promise<Result<Version>> UpdatePolicy::pullTo(Shard& shard, Lane& lane, Shar
       });
 }
 
+kj::Promise<Result<FormedGroup>> UpdatePolicy::formGroup(SessionId, uint64_t, const AveragingMember&) {
+  return Result<FormedGroup>(
+      ErrorCode::invalidArgument,
+      "under policy " + std::string(name()) + " trainers push what they compute, and form no groups");
+}
+
 }  // namespace psd

@@ -10,6 +10,7 @@
 
 #include <kj/async.h>
 
+#include "common/types/all_reduce.h"
 #include "common/types/local_steps.h"
 #include "common/types/push_outcome.h"
 #include "common/types/range_set.h"
@@ -180,6 +181,14 @@ class UpdatePolicy {
   /// When the round that a trainer computes for, from parameters of this version of the group's first block,
   /// is about to close without it, or has closed. ErrorCode::invalidArgument where rounds wait for all.
   virtual kj::Promise<Result<RoundDue>> roundDue(SessionId session, Version version);
+  /// The next group of trainers that average gradients, once it is formed with this one in it, which was in
+  /// the group of generation `after`; a newer call of a session ends the one before.
+  /// ErrorCode::invalidArgument where the policy has trainers push what they compute.
+  virtual kj::Promise<Result<FormedGroup>> formGroup(SessionId session, uint64_t after,
+                                                     const AveragingMember& where);
+  /// Whether trainers average the gradients of tensors before one of them pushes; they push those of rows
+  /// apart.
+  virtual bool averages() const { return false; }
   /// The rounds that it makes; nothing: it makes none.
   virtual std::optional<RoundsReport> rounds() const { return {}; }
 

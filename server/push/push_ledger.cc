@@ -20,10 +20,14 @@ Error badSlice(const SliceHead& slice, std::string_view why) {
 
 }  // namespace
 
-PushLedger::PushLedger(std::vector<uint32_t> groups, UpdatesUnderWay& underWay, bool fragments)
-    : groups_(std::move(groups)), underWay_(underWay), newest_(groups_.size()), ofShards_(groups_.size()) {
+PushLedger::PushLedger(std::vector<uint32_t> groups, UpdatesUnderWay& underWay, PartsAlone alone)
+    : groups_(std::move(groups)),
+      underWay_(underWay),
+      rowShards_(alone.rowShards),
+      newest_(groups_.size()),
+      ofShards_(groups_.size()) {
   for (const uint32_t group : groups_) {
-    if (!fragments) break;
+    if (!alone.fragments) break;
     sizes_.resize(std::max<size_t>(sizes_.size(), group + 1));
     sizes_[group]++;
   }
@@ -193,11 +197,15 @@ Status PushLedger::fits(const SliceHead& slice) const {
   const Step newest = newest_[slice.shard];
   if (newest > slice.step) return badSlice(slice, fmt::format("step {} has begun already", newest.value));
   const std::optional<uint32_t> group = groupOf(slice);
-  if (slice.parts != groups_.size() && !group) {
-    const std::string alone =
+  const bool rowsAlone = rowShards_ > 0 && slice.parts == rowShards_;
+  if (rowsAlone && slice.shard < groups_.size() - rowShards_) {
+    return badSlice(slice, "a gradient of the row shards alone has no part of this one");
+  }
+  if (slice.parts != groups_.size() && !group && !rowsAlone) {
+    const std::string fragment =
         sizes_.empty() ? "" : fmt::format(", or of its fragment {}", sizes_[groups_[slice.shard]]);
     return badSlice(slice, fmt::format("a gradient of {} parts; it has one of each shard, which are {}{}",
-                                       slice.parts, groups_.size(), alone));
+                                       slice.parts, groups_.size(), fragment));
   }
   const auto step = begun(slice.step);
   if (step && step->group != group) {

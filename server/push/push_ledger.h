@@ -45,9 +45,15 @@ class PushLedger {
     uint64_t completion = 0;
   };
 
+  /// What a gradient may be of in place of all shards.
+  struct PartsAlone {
+    bool fragments = false;  ///< those of one group
+    size_t rowShards = 0;    ///< the last so many shards, which are row shards; 0: never these alone
+  };
+
   /// `groups`: by shard, the parameter group, whose policy may take its shards together. A gradient has a
-  /// part of each shard; with `fragments` it may have those of one group alone.
-  PushLedger(std::vector<uint32_t> groups, UpdatesUnderWay& underWay, bool fragments = false);
+  /// part of each shard; what else it may have, `alone` says.
+  PushLedger(std::vector<uint32_t> groups, UpdatesUnderWay& underWay, PartsAlone alone);
 
   /// What became of the pushes that `saved`, one per range of the shard, tells of. `completes`: steps that
   /// some ranges have yet to get may come (UpdatePolicy::completesPushes()).
@@ -122,6 +128,7 @@ class PushLedger {
   const std::vector<uint32_t> groups_;  // by shard
   std::vector<uint32_t> sizes_;  // by group, its shards; empty: every gradient has a part of each shard
   UpdatesUnderWay& underWay_;
+  const size_t rowShards_;  // that a gradient may be of alone
   bool sessionEnded_ = false;
   std::map<Step, std::shared_ptr<StepPush>> steps_;   // steps that lack slices or answers
   std::vector<Step> newest_;                          // by shard, the newest step that has begun

@@ -15,6 +15,11 @@ std::vector<uint32_t> groupsOf(const ParameterStore& store) {
   return groups;
 }
 
+/// The row shards, where a gradient may be of these alone.
+size_t rowShardsAlone(const ServedModel& model) {
+  return model.policyOf(model.store->block(0))->averages() ? model.store->rowShardCount() : 0;
+}
+
 kj::Promise<void> whenChanged(StepPush& step) {
   auto pair = kj::newPromiseAndFulfiller<void>();
   auto fulfiller = std::make_shared<kj::Own<kj::PromiseFulfiller<void>>>(kj::mv(pair.fulfiller));
@@ -70,7 +75,8 @@ PushServer::PushServer(ProcessId process, std::shared_ptr<EventLoop> home, std::
       counters_(std::move(counters)),
       outcomes_(outcomes),
       ledger_(groupsOf(*model_->store), home_->underWay(),
-              home_->config().groups.back().policy.local.streams()),
+              {.fragments = home_->config().groups.back().policy.local.streams(),
+               .rowShards = rowShardsAlone(*model_)}),
       meter_(home_->environment().counters, *counters_) {
   for (uint32_t shard = 0; shard < saved.size(); shard++) {
     if (saved[shard].empty()) continue;

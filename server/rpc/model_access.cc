@@ -82,6 +82,11 @@ void writeAccess(const ServedModel& model, Connection& connection, schema::Model
     auto fragments = out.initFragmentOfShard(static_cast<kj::uint>(store.shardCount()));
     for (kj::uint i = 0; i < fragments.size(); i++) fragments.set(i, store.shard(i).range().group);
   }
+  if (access.allReduce) {
+    auto terms = out.initAllReduce();
+    terms.setTimeoutMs(static_cast<uint64_t>(access.allReduce->timeout.count()));
+    terms.setBucketBytes(access.allReduce->bucketBytes);
+  }
   out.setRules(access.rules.c_str());
   if (!access.rules.empty()) {
     out.setEmptyGroups(kj::arrayPtr(access.emptyGroups.data(), access.emptyGroups.size()));

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/text/text.h"
 #include "common/wire/convert.h"
 
 namespace psd {
@@ -142,6 +143,32 @@ kj::Promise<void> TrainerSession::roundDue(RoundDueContext context) {
           results.setClosing();
         } else {
           results.setClosed();
+        }
+      });
+}
+
+kj::Promise<void> TrainerSession::formGroup(FormGroupContext context) {
+  auto params = context.getParams();
+  const uint32_t port = params.getPort();
+  // A port that is none becomes 0, which the service refuses; of a host that is too long enough is kept for
+  // that.
+  const std::string_view host = wire::textIn(params.getHost());
+  const AveragingMember where{{},
+                              printable(host.substr(0, kGroupHostBytesMax + 1), kGroupHostBytesMax + 1),
+                              port <= UINT16_MAX ? static_cast<uint16_t>(port) : uint16_t{0}};
+  return park(context, service_->formGroup(params.getAfter(), where))
+      .then([context](const Result<FormedGroup>& group) mutable {
+        auto results = context.getResults();
+        if (!group.ok()) return wire::writeError(group.error(), results.initError());
+        auto formed = results.initFormed();
+        formed.setGeneration(group->generation);
+        formed.setIndex(group->index);
+        formed.setReached(group->reached.value);
+        auto members = formed.initMembers(static_cast<kj::uint>(group->members.size()));
+        for (kj::uint i = 0; i < members.size(); i++) {
+          members[i].setRank(group->members[i].rank.value);
+          members[i].setHost(group->members[i].host.c_str());
+          members[i].setPort(group->members[i].port);
         }
       });
 }

@@ -36,7 +36,8 @@ Result<JoinService::Request> readRequest(schema::Training::JoinParams::Reader pa
                        .lastDaemon = params.getDaemon(),
                        .anyRank = params.getAnyRank(),
                        .codec = printable(wire::textIn(params.getCodec())),
-                       .pullCodec = printable(wire::textIn(params.getPullCodec()))};
+                       .pullCodec = printable(wire::textIn(params.getPullCodec())),
+                       .averages = params.getAverages()};
   return request;
 }
 

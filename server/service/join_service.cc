@@ -51,6 +51,19 @@ Status JoinService::agree(Candidate& candidate) const {
   }
   auto pullCodec = codecs.pull.choose(candidate.pullCodec);
   if (!pullCodec.ok()) return of("pulls: ", pullCodec.error());
+  if (allReduceOf(loop_->config().groups)) {
+    const std::string policies = describePolicies(loop_->config().groups);
+    if (!candidate.averages) {
+      return {ErrorCode::invalidArgument,
+              "policy " + policies +
+                  ": trainers average gradients among themselves, which this one "
+                  "does not know how to do; psd-trainer with a model of its own does"};
+    }
+    if ((*codec)->name() != "none") {
+      return {ErrorCode::invalidArgument, "pushes: codec '" + std::string((*codec)->name()) +
+                                              "' does not go with policy " + policies + "; take none"};
+    }
+  }
   candidate.codec = (*codec)->spec();
   candidate.pullCodec = (*pullCodec)->spec();
   return {};

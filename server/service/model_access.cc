@@ -24,6 +24,7 @@ ModelAccess accessTo(const ServedModel& model, const DaemonConfig& config) {
           .device = model.store->describeDevices(),
           .sliceElementsMax = config.limits.sliceBytes / sizeof(float),
           .local = config.groups.back().policy.local,
+          .allReduce = allReduceOf(config.groups),
           .rules = config.daemons.rules,
           .emptyGroups = groupsWithout(*model.store, config.groups.size())};
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/types/all_reduce.h"
 #include "common/types/local_steps.h"
 #include "server/config/daemon_config.h"
 #include "server/policy/served_model.h"
@@ -15,7 +16,8 @@ namespace psd {
 struct ModelAccess {
   std::string policy, device;  ///< for people
   uint64_t sliceElementsMax = 0;
-  LocalSteps local;  ///< period 0: none
+  LocalSteps local;                         ///< period 0: none
+  std::optional<AllReduceTerms> allReduce;  ///< nothing: trainers push their gradients
   // Where several daemons serve the model:
   std::string rules;                  ///< see DaemonsConfig
   std::vector<uint32_t> emptyGroups;  ///< that take nothing of this daemon's partition; never the last

@@ -201,6 +201,31 @@ kj::Promise<Result<RoundDue>> TrainerService::roundDue(Version version, uint32_t
   return due.attach(std::move(policy));
 }
 
+kj::Promise<Result<FormedGroup>> TrainerService::formGroup(uint64_t after, const AveragingMember& where) {
+  if (Status may = mayTrain(); !may.ok()) return Result<FormedGroup>(may.error());
+  if (where.host.empty() || where.host.size() > kGroupHostBytesMax || where.port == 0) {
+    return Result<FormedGroup>(ErrorCode::invalidArgument,
+                               fmt::format("formGroup(): a host of 1 to {} bytes and a port from 1 to 65535 "
+                                           "are where others reach the trainer",
+                                           kGroupHostBytesMax));
+  }
+  auto policy = place_.model->policyOf(place_.model->store->block(0));
+  auto formed = policy->formGroup(session_, after, where);
+  return formed.attach(std::move(policy)).then([this](Result<FormedGroup> group) {
+    if (group.ok() && group->index == 0) tellOfGroup(*group);
+    return group;
+  });
+}
+
+void TrainerService::tellOfGroup(const FormedGroup& group) {
+  const std::string ranks = joined(
+      group.members, ", ", [](const AveragingMember& member) { return std::to_string(member.rank.value); });
+  const std::string line = fmt::format("allreduce: generation {} of rank{} {}", group.generation,
+                                       group.members.size() == 1 ? "" : "s", ranks);
+  loop_.detach(control_.run(
+      [line](Coordinator& coordinator, ParameterHost&) { coordinator.events().add("group", line); }));
+}
+
 // --- Samples, and the end ----------------------------------------------------------------------------
 
 kj::Promise<Result<SamplesForStep>> TrainerService::takeSamples(const SamplesRequest& request) {

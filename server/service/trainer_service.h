@@ -91,6 +91,9 @@ class TrainerService {
   /// one before.
   kj::Promise<Result<RoundDue>> roundDue(Version version, uint32_t shard);
 
+  /// The next group of trainers that average gradients; see UpdatePolicy::formGroup(). May wait.
+  kj::Promise<Result<FormedGroup>> formGroup(uint64_t after, const AveragingMember& where);
+
   /// Samples for a step. May wait; one call at a time.
   kj::Promise<Result<SamplesForStep>> takeSamples(const SamplesRequest& request);
   /// Takes what the trainer tells of its training. One call at a time.
@@ -106,6 +109,8 @@ class TrainerService {
   static kj::Promise<T> park(bool& parked, kj::Promise<T> waiting);
   std::vector<bool> unweighted() const;
   bool mixesGroups() const;
+  /// Adds an event of a group that this trainer is the first of.
+  void tellOfGroup(const FormedGroup& group);
   /// Values of rows that nobody has checked; those of tables that there are not count nothing.
   uint64_t valueCount(const RowIds& rows) const;
 

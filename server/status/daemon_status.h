@@ -215,6 +215,7 @@ struct LeftOutStatus {
 struct RoundsStatus {
   std::string group, policy;
   uint64_t closed = 0;
+  std::optional<uint64_t> generation;  ///< of the trainers that average, which are `in`; nothing: they push
   std::vector<uint32_t> in, missing;   ///< ranks in the last round, and left out of it
   double openSeconds = 0;              ///< that it was open
   std::optional<double> graceSeconds;  ///< of these from its quorum on; nothing: there is no rule of grace
@@ -226,6 +227,7 @@ struct RoundsStatus {
     visit("group", self.group);
     visit("policy", self.policy);
     visit("closed", self.closed);
+    visit("generation", self.generation);
     visit("in", self.in);
     visit("missing", self.missing);
     visit("open_seconds", self.openSeconds);

@@ -43,7 +43,7 @@ enum class Manner {
 class LedgerWorld {
  public:
   explicit LedgerWorld(Random& random)
-      : random_(random), steps_(random.between(1, 6)), ledger_(drawShards(), underWay_) {
+      : random_(random), steps_(random.between(1, 6)), ledger_(drawShards(), underWay_, {}) {
     refuses_ = inflight_ == 1 && random_.oneIn(2);
     for (const auto& shape : shapes_) {
       sent_.emplace_back();
@@ -378,7 +378,7 @@ TEST_CASE(
 /// policies that answer at once, or later, or refuse.
 class RudeWorld {
  public:
-  explicit RudeWorld(Random& random) : random_(random), ledger_(groupsOf(kShapes), underWay_) {}
+  explicit RudeWorld(Random& random) : random_(random), ledger_(groupsOf(kShapes), underWay_, {}) {}
 
   void run() {
     for (int i = 0; i < 200; i++) {

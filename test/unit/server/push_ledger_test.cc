@@ -16,7 +16,7 @@ constexpr uint64_t kElements = 32;
 /// Shards 0 and 2 are of fragment 0, shard 1 is of fragment 1.
 class Pushes {
  public:
-  explicit Pushes(bool fragments = true) : ledger_({0, 1, 0}, underWay_, fragments) {}
+  explicit Pushes(bool fragments = true) : ledger_({0, 1, 0}, underWay_, {.fragments = fragments}) {}
 
   SliceHead slice(uint64_t step, uint32_t shard, uint32_t parts, uint64_t count = kElements) const {
     return {.step = Step{step}, .shard = shard, .count = count, .parts = parts, .total = kElements};

@@ -1,0 +1,200 @@
+#include "server/policy/all_reduce.h"
+
+#include <random>
+#include <utility>
+
+#include "server/policy/aggregator/mean.h"
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kTimeoutMsMin = 100, kTimeoutMsMax = 3'600'000, kTimeoutMs = 5000;
+constexpr uint64_t kBucketBytesMin = 4096, kBucketBytesMax = uint64_t{1} << 30, kBucketBytes = 4u << 20;
+constexpr uint64_t kStartTrainersMax = 1'000'000;
+
+std::chrono::steady_clock::time_point clockNow() { return std::chrono::steady_clock::now(); }
+
+/// The first generation of a daemon, which is no other daemon's.
+uint64_t firstGeneration() { return (uint64_t{std::random_device()()} << 24) + 1; }
+
+RoundOptions roundsOf(const Clip& clip) {
+  RoundOptions options{.name = "allreduce", .aggregator = std::make_shared<Mean>(), .clip = clip};
+  options.rules.backupTrainers = UINT32_MAX;  // one contribution makes a round
+  return options;
+}
+
+PolicyScope quiet(PolicyScope scope) {
+  scope.roundMetrics.reset();  // a round here leaves nobody out
+  return scope;
+}
+
+}  // namespace
+
+PolicyPlan AllReduce::read(ObjectReader& in) {
+  constexpr std::string_view kNothingStale =
+      "goes with asynchronous policies; what a group averages is computed from the newest parameters";
+  const Modifiers modifiers =
+      readModifiers(in, {.staleness = kNothingStale, .delayCompensation = kNothingStale});
+  Options options{.clip = modifiers.clip};
+  options.terms.timeout =
+      std::chrono::milliseconds(in.integer("timeout_ms", kTimeoutMs, kTimeoutMsMin, kTimeoutMsMax));
+  options.terms.bucketBytes = in.integer("bucket_bytes", kBucketBytes, kBucketBytesMin, kBucketBytesMax);
+  options.startTrainers = static_cast<uint32_t>(in.integer("start_trainers", 1, 1, kStartTrainersMax));
+  PolicyPlan plan{
+      .make = [options](const PolicyScope& scope) { return std::make_unique<AllReduce>(scope, options); },
+      .changesGradients = modifiers.changesGradients(),
+      .rounds = {.trainersMin = options.startTrainers}};
+  plan.needsWholeGradient = "the trainers' average is pushed to one daemon";
+  plan.allReduce = options.terms;
+  return plan;
+}
+
+AllReduce::AllReduce(const PolicyScope& scope, const Options& options)
+    : first_(scope.shards().empty() ? nullptr : scope.shards().front()),
+      rounds_(quiet(scope), roundsOf(options.clip)),
+      groups_(firstGeneration(), options.terms.timeout / 2, scope.started ? 1 : options.startTrainers) {}
+
+kj::Promise<void> AllReduce::join(const TrainerRef& trainer) {
+  {
+    const std::lock_guard lock(mutex_);
+    groups_.join(trainer.session, trainer.rank);
+  }
+  return rounds_.join(trainer);
+}
+
+kj::Promise<void> AllReduce::leave(SessionId session) {
+  {
+    const std::lock_guard lock(mutex_);
+    groups_.leave(session);
+    watchers_.erase(session);
+    if (auto waiter = waiters_.extract(session)) {
+      waiter.mapped().answer->fulfill(
+          Result<FormedGroup>(ErrorCode::sessionEnded, "the trainer has left, or is lost"));
+    }
+    settle();
+  }
+  return rounds_.leave(session);
+}
+
+kj::Promise<void> AllReduce::tick(std::chrono::steady_clock::time_point time) {
+  {
+    const std::lock_guard lock(mutex_);
+    settle();
+  }
+  return rounds_.tick(time);
+}
+
+bool AllReduce::admit(SessionId session) {
+  const std::lock_guard lock(mutex_);
+  if (!groups_.leads(session)) return false;
+  underWay_++;
+  return true;
+}
+
+void AllReduce::admittedDone() {
+  const std::lock_guard lock(mutex_);
+  underWay_--;
+  settle();
+}
+
+kj::Promise<Result<PushAnswer>> AllReduce::push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
+                                                Gradient gradient) {
+  if (!admit(push.trainer.session)) {
+    push.taken += gradient.size();
+    const PushOutcome outcome = push.taken < push.total ? PushOutcome::received : PushOutcome::late;
+    return Result<PushAnswer>(PushAnswer{outcome, shard.version(), 0, 0});
+  }
+  return rounds_.push(shard, lane, push, offset, std::move(gradient)).attach(kj::defer([this] {
+    admittedDone();
+  }));
+}
+
+void AllReduce::settle() {
+  if (ending_) return;
+  if (groups_.wanted()) {
+    for (auto& [session, watcher] : watchers_) watcher->fulfill(Result<RoundDue>(RoundDue::closing));
+    watchers_.clear();
+  }
+  if (underWay_ > 0 || !groups_.due(clockNow())) return;
+  const auto members = groups_.form(first_ ? first_->version() : Version{});
+  FormedGroup formed{.generation = groups_.generation()};
+  for (const auto& [session, member] : members) formed.members.push_back(member);
+  for (const auto& [session, member] : members) {
+    if (auto waiter = waiters_.extract(session)) {
+      formed.reached = groups_.reachedBy(waiter.mapped().after);
+      waiter.mapped().answer->fulfill(Result<FormedGroup>(formed));
+    }
+    formed.index++;
+  }
+  for (auto& [session, watcher] : watchers_) watcher->fulfill(Result<RoundDue>(RoundDue::closed));
+  watchers_.clear();
+}
+
+kj::Promise<Result<FormedGroup>> AllReduce::formGroup(SessionId session, uint64_t after,
+                                                      const AveragingMember& where) {
+  const std::lock_guard lock(mutex_);
+  if (ending_) return Result<FormedGroup>(*ending_);
+  auto pair = kj::newPromiseAndCrossThreadFulfiller<Result<FormedGroup>>();
+  Waiter& waiter = waiters_[session];
+  if (waiter.answer.get() != nullptr) {
+    waiter.answer->fulfill(Result<FormedGroup>(ErrorCode::notReady, "a newer call has taken its place"));
+  }
+  waiter = {after, kj::mv(pair.fulfiller)};
+  groups_.wait(session, where.host, where.port, clockNow());
+  settle();
+  return kj::mv(pair.promise);
+}
+
+kj::Promise<Result<RoundDue>> AllReduce::roundDue(SessionId session, Version) {
+  const std::lock_guard lock(mutex_);
+  if (ending_) return Result<RoundDue>(*ending_);
+  if (groups_.wanted()) return Result<RoundDue>(RoundDue::closing);
+  auto pair = kj::newPromiseAndCrossThreadFulfiller<Result<RoundDue>>();
+  Fulfiller<RoundDue>& watcher = watchers_[session];
+  if (watcher.get() != nullptr) {
+    watcher->fulfill(Result<RoundDue>(ErrorCode::notReady, "a newer call has taken its place"));
+  }
+  watcher = kj::mv(pair.fulfiller);
+  return kj::mv(pair.promise);
+}
+
+std::vector<Waiting> AllReduce::waiting() const {
+  const std::lock_guard lock(mutex_);
+  const auto since = groups_.waitingSince();
+  if (!since) return {};
+  Waiting waiting{"the next group of allreduce", groups_.waiters(), {}, groups_.joinsNeeded()};
+  for (const SessionId session : groups_.awaited()) waiting.awaited.push_back({session, *since});
+  return {waiting};
+}
+
+std::optional<RoundsReport> AllReduce::rounds() const {
+  std::optional<RoundsReport> report = rounds_.rounds();
+  report->leftOut.clear();
+  report->last.missing.clear();
+  report->last.contributors.clear();
+  const std::lock_guard lock(mutex_);
+  report->generation = groups_.generation();
+  for (const auto& [session, member] : groups_.members()) report->last.contributors.push_back(member.rank);
+  return report;
+}
+
+void AllReduce::answerWaits(const Error& reason) {
+  const std::lock_guard lock(mutex_);
+  ending_ = reason;
+  for (auto& [session, waiter] : waiters_) waiter.answer->fulfill(Result<FormedGroup>(reason));
+  for (auto& [session, watcher] : watchers_) watcher->fulfill(Result<RoundDue>(reason));
+  waiters_.clear();
+  watchers_.clear();
+}
+
+void AllReduce::retire() {
+  answerWaits({ErrorCode::notReady, "another policy has taken over"});
+  rounds_.retire();
+}
+
+void AllReduce::endWaits(const Error& reason) {
+  answerWaits(reason);
+  rounds_.endWaits(reason);
+}
+
+}  // namespace psd
