@@ -193,9 +193,10 @@ Status checkBenchFlags(const CLI::App& app, std::string_view operation) {
 }
 
 Status checkExecuteFlags(const CLI::App& app) {
-  for (const char* const name : {"--server", "--token-file", "--transport", "--model", "--device",
-                                 "--threads", "--init", "--inflight", "--prefetch", "--connections", "--spin",
-                                 "--codec", "--pull-codec", "--go-on-without-rows", "--data-plan"}) {
+  for (const char* const name :
+       {"--server", "--token-file", "--transport", "--model", "--device", "--threads", "--init", "--inflight",
+        "--prefetch", "--connections", "--spin", "--codec", "--pull-codec", "--go-on-without-rows",
+        "--data-plan", "--allreduce-host"}) {
     if (app.count(name) == 0) continue;
     return {ErrorCode::invalidArgument,
             std::string(name) + ": goes without --execute; with it, model and daemon are the executor's"};
@@ -216,6 +217,11 @@ void addTrainFlags(CLI::App& app, RawFlags& flags) {
                  "compute the passes over its "
                  "daemon's parameters; here are data and loss (cross-entropy)")
       ->type_name("ADDRESS");
+  app.add_option(
+         "--allreduce-host", flags.allReduceHost,
+         "where policy allreduce has trainers average gradients: the host name or address of this machine "
+         "at which the others reach it; without it they are on this machine")
+      ->type_name("HOST");
   app.add_option("--epochs", flags.epochs, "passes over the data; default 1")->type_name("N");
   app.add_option("--steps", flags.steps, "instead of --epochs: steps of this trainer")->type_name("N");
   app.add_option(

@@ -17,7 +17,8 @@ inline constexpr std::string_view kTrainOperation = "train", kRowsOperation = "r
 /// The flags as written. Numbers stay text, so that flags and environment variables are checked alike.
 struct RawFlags {
   std::vector<std::string> servers;
-  std::optional<std::string> rank, worldSize, epochs, steps, init, metrics, tensorboard, execute;
+  std::optional<std::string> rank, worldSize, epochs, steps, init, metrics, tensorboard, execute,
+      allReduceHost;
   std::string model = "mnist_cnn", data, device = "auto", logLevel = "info";
   std::string batchSize = "32", seed = "1", connectTimeout = "30", retryTimeout = "60", transport = "auto",
               inflight = "0", connections = "1", spin = "0", codec, pullCodec, dataPlan = "static";

@@ -219,6 +219,14 @@ Result<Command> readTrain(const RawFlags& flags, const EnvironmentGetter& enviro
     }
     PSD_ASSIGN_OR_RETURN(loop.steps, parseInteger({"--steps", *flags.steps}, 1, kStepsMax));
   }
+  if (flags.allReduceHost) {
+    if (flags.allReduceHost->empty() || flags.allReduceHost->size() > kGroupHostBytesMax) {
+      return Error{ErrorCode::invalidArgument,
+                   "--allreduce-host: expected a host name or an address of this machine, of at most " +
+                       std::to_string(kGroupHostBytesMax) + " bytes"};
+    }
+    train.allReduceHost = *flags.allReduceHost;
+  }
   if (flags.execute) {
     if (flags.execute->find(',') != std::string::npos) {
       return Error{ErrorCode::invalidArgument, "--execute: takes one address, and no list of them"};
@@ -383,7 +391,8 @@ const std::vector<OptionGroup> kOptionGroups{
     {"Model and data", {"--model", "--data", "--data-plan", "--init", "--seed", "--go-on-without-rows"}},
     {"Length and steps", {"--epochs", "--steps", "--time", "--batch-size", "--inflight", "--prefetch"}},
     {"Transfer",
-     {"--transport", "--connections", "--spin", "--codec", "--pull-codec", "--chunk", "--window"}},
+     {"--transport", "--connections", "--spin", "--codec", "--pull-codec", "--allreduce-host", "--chunk",
+      "--window"}},
     {"This machine", {"--device", "--threads"}},
     {"Output", {"--every", "--score-every", "--json", "--metrics", "--tensorboard", "--log-level"}}};
 

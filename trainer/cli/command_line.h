@@ -31,6 +31,7 @@ struct CommonOptions {
 struct TrainCommand {
   CommonOptions common;
   LoopOptions loop;
+  std::string allReduceHost;      ///< where other trainers reach this one; empty: on this machine
   std::string execute;            ///< address of the executor that computes; empty: the model is here
   std::string initFile;           ///< values that the model begins with; empty: the seeded ones
   std::string metricsFile;        ///< empty: none

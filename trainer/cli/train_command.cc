@@ -10,6 +10,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "trainer/allreduce/gloo_group.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/setup.h"
 #include "trainer/cli/stop_signals.h"
@@ -226,6 +227,14 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
   PSD_ASSIGN_OR_RETURN(Material material, prepare(command, options.onEvent));
   // Where the daemon sizes batches, gradients are weighed, which is done in host memory.
   if (!command.loop.autoBatch) options.cudaDevice = material.model->cudaDevice();
+  // Groups form where the daemon's policy asks for them; a host that is none is told before it is contacted.
+  std::unique_ptr<CollectiveMaker> averaging;
+  if (!material.steps) {
+    auto made = makeGlooGroups(command.allReduceHost);
+    if (!made.ok()) return Error{made.error().code, "--allreduce-host: " + made.message()};
+    averaging = *std::move(made);
+    options.averages = true;
+  }
   std::unique_ptr<Client> client;
   if (material.steps) {
     client = std::make_unique<RemoteClient>(*material.steps);
@@ -233,7 +242,9 @@ Result<int> runTrain(const TrainCommand& command, const Connect& connect, std::o
     PSD_ASSIGN_OR_RETURN(client, connect(options));
   }
   std::optional<StopSignals> signals(std::in_place, listenerFor(*client, terminal));
-  TrainingLoop loop(*client, *material.model, *material.train, command.loop);
+  LoopOptions loopOptions = command.loop;
+  loopOptions.averaging = averaging.get();
+  TrainingLoop loop(*client, *material.model, *material.train, loopOptions);
   const auto info = loop.join();
   if (!info.ok() && info.error().code == ErrorCode::interrupted) return signals->received();
   if (!info.ok()) return afterGoodbye(*client, info.error());

@@ -107,7 +107,9 @@ void PushCall::rowsReady() {
 
 void PushCall::sendRows() const {
   for (uint32_t link = 0; link < slices_->links; link++) {
-    links_.at(link).post([step = request_.step](Channel& channel) { channel.rowsReady(step); });
+    links_.at(link).post([step = request_.step, alone = request_.gradient.empty()](Channel& channel) {
+      channel.rowsReady(step, alone);
+    });
   }
 }
 
@@ -154,7 +156,7 @@ bool PushCall::settled() const {
 }
 
 void PushCall::conclude() const {
-  if (!sent() || slices_->links == 1) return;
+  if (!sent() || slices_->links == 1 || request_.gradient.empty()) return;
   for (uint32_t link = 0; link < slices_->links; link++) {
     links_.at(link).post([step = request_.step, dropped = request_.dropped](Channel& channel) {
       channel.concludePush(step, *dropped);

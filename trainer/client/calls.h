@@ -75,7 +75,7 @@ class PushCall {
 
   /// See PartialPush::ready().
   void ready(uint64_t begin, uint64_t count);
-  uint64_t missing() const { return coverage_.missing(); }
+  uint64_t missing() const { return request_.gradient.empty() ? 0 : coverage_.missing(); }
   /// The gradients of the rows are final.
   void rowsReady();
   /// Sends nothing more, and waits for the answers to what was sent.

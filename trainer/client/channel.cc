@@ -316,10 +316,16 @@ kj::Promise<Result<PullInfo>> Channel::pullRows(const std::shared_ptr<RowBatch>&
 }
 
 kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
-  request.parts = static_cast<uint32_t>(
-      request.fragment ? std::ranges::count(terms_.plan.shards, *request.fragment, &ShardRange::group)
-                       : terms_.blockCount());
-  return connection_.call([this, request = std::move(request)]() -> kj::Promise<Result<PushInfo>> {
+  const bool rowsAlone = request.gradient.empty();
+  if (rowsAlone) {
+    request.parts = static_cast<uint32_t>(terms_.rowShards.size());
+  } else if (request.fragment) {
+    request.parts =
+        static_cast<uint32_t>(std::ranges::count(terms_.plan.shards, *request.fragment, &ShardRange::group));
+  } else {
+    request.parts = static_cast<uint32_t>(terms_.blockCount());
+  }
+  return connection_.call([this, rowsAlone, request = std::move(request)]() -> kj::Promise<Result<PushInfo>> {
     if (!connection_.canPush()) {
       return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
     }
@@ -331,18 +337,22 @@ kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
     info->versions.resize(terms_.blockCount());
     // The slices of the arena first, then those of rows.
     const auto rows = std::make_shared<const std::vector<RowSlice>>(carriedRows(request.rows.get()));
-    const auto send = [this, request, info, rows, &transport](size_t index) {
-      if (index >= carried_.size()) return sendRows(request, (*rows)[index - carried_.size()], *info);
+    const size_t dense = rowsAlone ? 0 : carried_.size();
+    const auto send = [this, request, info, rows, dense, &transport](size_t index) {
+      if (index >= dense) return sendRows(request, (*rows)[index - dense], *info);
       const Slice& slice = carried_[index];
       return transport.push(request, slice, {request.gradient.subspan(slice.arena, slice.count), nullptr})
           .then([info, slice](const SlicePushed& pushed) { return add(*info, slice.shard, pushed); });
     };
-    const auto carried = static_cast<size_t>(std::ranges::count_if(
-        carried_, [&](const Slice& slice) { return terms_.isOf(request.fragment, slice.shard); }));
-    return pushes_.add(request.step, carried + rows->size(), std::min(window_, transport.window()), send)
-        .then([this, request, start, info](Status status) -> Result<PushInfo> {
+    size_t count = rows->size();
+    if (!rowsAlone) {
+      count += static_cast<size_t>(std::ranges::count_if(
+          carried_, [&](const Slice& slice) { return terms_.isOf(request.fragment, slice.shard); }));
+    }
+    return pushes_.add(request.step, count, std::min(window_, transport.window()), send)
+        .then([this, rowsAlone, request, start, info](Status status) -> Result<PushInfo> {
           const bool answered = status.ok() || !isLost(status.error());
-          if (answered && links_ == 1) concludePush(request.step, *request.dropped);
+          if (answered && links_ == 1 && !rowsAlone) concludePush(request.step, *request.dropped);
           if (!status.ok()) return status.error();
           info->seconds = secondsSince(start);
           return std::move(*info);
@@ -366,11 +376,11 @@ void Channel::pushReady(Step step, std::vector<size_t> slices, std::optional<uin
   pushes_.ready(step, slices);
 }
 
-void Channel::rowsReady(Step step) {
+void Channel::rowsReady(Step step, bool alone) {
   std::vector<size_t> slices(pushes_.slicesOf(step));
   std::iota(slices.begin(), slices.end(), size_t{0});
-  slices.erase(slices.begin(),
-               slices.begin() + static_cast<ptrdiff_t>(std::min(carried_.size(), slices.size())));
+  const size_t dense = alone ? 0 : std::min(carried_.size(), slices.size());
+  slices.erase(slices.begin(), slices.begin() + static_cast<ptrdiff_t>(dense));
   pushes_.ready(step, slices);
 }
 
@@ -408,6 +418,19 @@ kj::Promise<Result<RoundDue>> Channel::roundDue(Version version, uint32_t fragme
       if (answer.isError()) return sanitized(wire::readError(answer.getError()));
       return answer.isClosing() ? RoundDue::closing : RoundDue::closed;
     });
+  });
+}
+
+kj::Promise<Result<FormedGroup>> Channel::formGroup(uint64_t after, const AveragingMember& where) {
+  return connection_.call([this, after, where]() -> kj::Promise<Result<FormedGroup>> {
+    if (!connection_.canPush()) {
+      return Result<FormedGroup>(ErrorCode::invalidArgument, "formGroup() comes after join()");
+    }
+    auto request = connection_.trainer().formGroupRequest();
+    request.setAfter(after);
+    request.setHost(where.host.c_str());
+    request.setPort(where.port);
+    return request.send().then([](capnp::Response<schema::GroupResult> answer) { return readGroup(answer); });
   });
 }
 

@@ -66,7 +66,8 @@ class Channel {
   /// of other fragments than the push's are passed over.
   void pushReady(Step step, std::vector<size_t> slices, std::optional<uint32_t> fragment);
   /// The gradients of the rows of the push of `step` are final.
-  void rowsReady(Step step);
+  /// `alone`: the push is of rows alone.
+  void rowsReady(Step step, bool alone = false);
   /// Sends nothing more of the push of `step`.
   void giveUpPush(Step step) { pushes_.giveUp(step); }
   /// See SliceTransport::conclude(); where there are several connections.
@@ -74,6 +75,7 @@ class Channel {
   kj::Promise<Result<DealtSamples>> takeSamples(const SamplesRequest& samples);
   /// Of the first fragment, or of this one.
   kj::Promise<Result<RoundDue>> roundDue(Version version, uint32_t fragment = 0);
+  kj::Promise<Result<FormedGroup>> formGroup(uint64_t after, const AveragingMember& where);
   /// See Client::report().
   void report(Step step, std::span<const NamedValue> values);
   /// See Client::waiters().

@@ -13,6 +13,7 @@
 #include "common/auth/credentials.h"
 #include "common/plan/shard_plan.h"
 #include "common/status/status.h"
+#include "common/types/all_reduce.h"
 #include "common/types/ids.h"
 #include "common/types/local_steps.h"
 #include "common/types/model_spec.h"
@@ -78,6 +79,9 @@ struct ClientOptions {
   /// The number by which daemons know this trainer's process, for who goes on where another client of the
   /// same trainer was: the daemon applies no step twice. 0: one is drawn.
   uint64_t incarnation = 0;
+  /// Whether this trainer averages gradients with others where the daemon's policy is that
+  /// (JoinInfo::allReduce, formGroup()); who does not is refused there.
+  bool averages = false;
   /// Called, on the client's thread, with what keeps the client; null: nobody is told.
   std::function<void(const ClientEvent&)> onEvent;
 };
@@ -105,6 +109,7 @@ struct JoinInfo {
   std::string pullCodec = "none";     ///< of pulls; "none" through shared memory, which needs none
   LocalSteps local;                   ///< whether trainers take steps by themselves, and what they push then
   std::vector<ShardRange> shards;     ///< in order; under LocalSteps::fragments `group` is the fragment
+  AllReduceTerms allReduce;           ///< how trainers average gradients; without a timeout they do not
   Rank rank;                          ///< that the trainer has
   uint32_t worldSize = 0;             ///< ranks are below it
   uint32_t connections = 1;           ///< in use
@@ -286,8 +291,8 @@ class Client {
   /// of steps under a policy of local steps. `basis` is what PullInfo::versions says of the values that it
   /// was computed from; shards that it leaves out count from version 0. Pushes may be under way together:
   /// they reach each shard in the order of these calls. `rows`: with the gradients of its rows; null: the
-  /// gradient has none. Over several connections one is sent when those before it are answered and the
-  /// client's thread is in some call.
+  /// gradient has none. With an empty gradient, under JoinInfo::allReduce, only rows are pushed. Over several
+  /// connections one is sent when those before it are answered and the client's thread is in some call.
   virtual Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
                                  const std::vector<Version>& basis, const RowBatch* rows = nullptr) = 0;
 
@@ -310,6 +315,13 @@ class Client {
   /// roundDue() of the rounds of one fragment; `version` is of its first shard. A newer call ends the one
   /// before of the same fragment.
   virtual Pending<RoundDue> fragmentDue(Version version, uint32_t fragment);
+
+  /// Under JoinInfo::allReduce: waits for the next group of trainers that average gradients, with this one in
+  /// it, which was in the group of generation `after` (0: in none). `where`: at which host and port the
+  /// others reach it; its rank means nothing.
+  virtual Result<FormedGroup> formGroup(uint64_t /*after*/, const AveragingMember& /*where*/) {
+    return Error{ErrorCode::notReady, "this client forms no groups"};
+  }
 
   /// Samples that the daemon deals, so that every one of every epoch is in one gradient, however fast
   /// trainers are and though some die. After join(). Asked again for a

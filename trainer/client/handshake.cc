@@ -84,6 +84,16 @@ Status readFragments(schema::ModelAccess::Reader access, SessionTerms& terms) {
   return {};
 }
 
+Status readAllReduce(schema::ModelAccess::Reader access, AllReduceTerms& terms) {
+  if (!access.hasAllReduce()) return {};
+  constexpr uint64_t kDayMs = 86'400'000;
+  const auto told = access.getAllReduce();
+  const uint64_t timeout = told.getTimeoutMs();
+  terms = {std::chrono::milliseconds(std::min(timeout, kDayMs)), told.getBucketBytes()};
+  if (timeout > 0 && timeout <= kDayMs && terms.bucketBytes >= sizeof(float)) return {};
+  return {ErrorCode::protocolMismatch, "the daemon's terms of allreduce make no sense"};
+}
+
 /// Fails unless every id of every table lies in one of the row shards, in the order of these.
 Status checkRowShards(const ModelSpec& model, const std::vector<RowShardTerms>& shards) {
   const Error bad{ErrorCode::protocolMismatch, "the daemon's row shards do not hold the model's tables"};
@@ -127,6 +137,7 @@ Status readAccess(schema::ModelAccess::Reader access, uint64_t chunkBytes, const
   terms.device = printable(wire::textIn(access.getDevice()));
   terms.rules.text = wire::textIn(access.getRules());
   for (const uint32_t group : access.getEmptyGroups()) terms.rules.emptyGroups.push_back(group);
+  PSD_RETURN_IF_ERROR(readAllReduce(access, terms.allReduce));
   PSD_RETURN_IF_ERROR(readLocalSteps(access, terms.localSteps));
   return readFragments(access, terms);
 }
@@ -230,6 +241,7 @@ kj::Promise<Result<Admission>> joinAs(DaemonConnection& connection, const JoinRe
     request.setDaemon(join.lastDaemon);
     request.setCodec(join.codecs.push.c_str());
     request.setPullCodec(join.codecs.pull.c_str());
+    request.setAverages(join.averages);
     wire::writeModel(model, request.initModel());
     auto held = request.initHeld(static_cast<kj::uint>(join.held.size()));
     for (kj::uint i = 0; i < held.size(); i++) {
@@ -245,6 +257,24 @@ kj::Promise<Result<Admission>> joinAs(DaemonConnection& connection, const JoinRe
       return readJoined(connection, answer.getJoined(), model, chunkBytes, incarnation);
     });
   });
+}
+
+Result<FormedGroup> readGroup(schema::GroupResult::Reader answer) {
+  if (answer.isError()) return sanitized(wire::readError(answer.getError()));
+  const auto formed = answer.getFormed();
+  FormedGroup group{.generation = formed.getGeneration(),
+                    .index = formed.getIndex(),
+                    .reached = Version{formed.getReached()}};
+  bool sound = formed.getGeneration() != 0 && formed.getIndex() < formed.getMembers().size();
+  for (const auto member : formed.getMembers()) {
+    const uint32_t port = member.getPort();
+    sound = sound && port > 0 && port <= UINT16_MAX && member.getHost().size() <= kGroupHostBytesMax;
+    if (!sound) break;
+    group.members.push_back({Rank{member.getRank()}, printable(wire::textIn(member.getHost()), 300),
+                             static_cast<uint16_t>(port)});
+  }
+  if (sound) return group;
+  return Error{ErrorCode::protocolMismatch, "the daemon's group of trainers makes no sense"};
 }
 
 kj::Promise<Status> attachTo(DaemonConnection& connection, const SessionTerms& terms) {

@@ -28,6 +28,7 @@ struct JoinRequest {
   uint64_t lastDaemon = 0;   ///< JoinAnswer::daemon of the last join; 0: none
   CodecRequest codecs;
   std::vector<HeldSamples> held;  ///< dealt to it by this daemon or one before
+  bool averages = false;          ///< ClientOptions::averages
 };
 
 struct JoinAnswer {
@@ -62,6 +63,8 @@ kj::Promise<Result<DaemonIdentity>> logIn(DaemonConnection& connection, const st
 /// `chunkBytes`: of a slice, at most.
 kj::Promise<Result<Admission>> joinAs(DaemonConnection& connection, const JoinRequest& request,
                                       const ModelSpec& model, uint64_t chunkBytes);
+/// What an answer to formGroup() tells; protocolMismatch where that makes no sense.
+Result<FormedGroup> readGroup(schema::GroupResult::Reader answer);
 /// For a further connection of the trainer that has joined on these terms.
 kj::Promise<Status> attachTo(DaemonConnection& connection, const SessionTerms& terms);
 /// An empty model matches any.

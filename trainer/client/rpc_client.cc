@@ -113,14 +113,15 @@ Pending<PullInfo> RpcClient::pull(std::span<float> destination, std::shared_ptr<
 Pending<PushInfo> RpcClient::push(Step step, std::span<const float> gradient, Behind behind,
                                   const std::vector<Version>& basis, const RowBatch* rows) {
   std::unique_ptr<PartialPush> push = beginPush(step, gradient, behind, basis, rows);
-  push->ready(0, gradient.size());
+  if (!gradient.empty()) push->ready(0, gradient.size());
   return push->finish();
 }
 
 std::unique_ptr<PartialPush> RpcClient::beginPush(Step step, std::span<const float> gradient, Behind behind,
                                                   const std::vector<Version>& basis,
                                                   std::shared_ptr<const RowBatch> rows) {
-  Status fits = session_.checkValues("a gradient", gradient);
+  const bool rowsAlone = gradient.empty() && rows != nullptr;
+  Status fits = rowsAlone ? Status() : session_.checkValues("a gradient", gradient);
   if (fits.ok() && behind.fragment) fits = session_.checkFragment(*behind.fragment);
   if (!fits.ok()) return std::make_unique<FailedPush>(fits.error());
   const auto push = std::make_shared<PushCall>(host(), links_,
@@ -150,6 +151,21 @@ Pending<PullInfo> RpcClient::pullFragment(std::span<float> destination, uint32_t
 Pending<RoundDue> RpcClient::fragmentDue(Version version, uint32_t fragment) {
   return Pending<RoundDue>(std::make_unique<RoundDuePending>(links_.first().start<RoundDue>(
       [version, fragment](Channel& channel) { return channel.roundDue(version, fragment); })));
+}
+
+Result<FormedGroup> RpcClient::formGroup(uint64_t after, const AveragingMember& where) {
+  for (;;) {
+    const uint64_t connection = links_.number();
+    const auto told = links_.first().start<FormedGroup>(
+        [after, where](Channel& channel) { return channel.formGroup(after, where); });
+    auto formed =
+        notices_.outwait(told, "the next group of trainers that average; psd status tells for whom");
+    if (formed.ok()) {
+      faults_.answered();
+      return formed;
+    }
+    PSD_RETURN_IF_ERROR(recover(connection, formed.error()));
+  }
 }
 
 void RpcClient::forgetSettledPushes() {

@@ -77,7 +77,8 @@ Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeo
                       incarnation_,
                       joined_.daemon,
                       {before ? info_.codec : options_.codec, options_.pullCodec},
-                      {}};
+                      {},
+                      options_.averages};
   for (const auto& [step, samples] : held) request.held.push_back(samples);
   const uint64_t lastDaemon = joined_.daemon;
   PSD_ASSIGN_OR_RETURN(joined_, askToJoin(request, timeout));
@@ -92,6 +93,13 @@ Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeo
   elements_ = ModelLayout(trainer_->model).totalElements();
   tables_ = trainer_->model.tables;
   JoinInfo info = describe();
+  if (before && info.allReduce != info_.allReduce) {
+    return {
+        ErrorCode::invalidArgument,
+        fmt::format("the daemon came back with policy '{}', under which trainers average gradients otherwise "
+                    "than before; start this trainer anew",
+                    info.policy)};
+  }
   if (before && info.local != info_.local) {
     return {ErrorCode::invalidArgument,
             fmt::format("the daemon came back with policy '{}', under which trainers take other steps by "
@@ -183,6 +191,7 @@ JoinInfo Session::describe() {
     const SessionTerms& terms = channel.terms();
     info.policy = terms.policy;
     info.local = terms.localSteps;
+    info.allReduce = terms.allReduce;
     rules_ = terms.rules;
     info.device = terms.device;
     info.shards = terms.plan.shards;

@@ -5,6 +5,7 @@
 
 #include "common/types/model_spec.h"
 #include "trainer/client/client.h"
+#include "trainer/loop/collective.h"
 
 namespace psd {
 
@@ -29,6 +30,9 @@ struct LoopOptions {
   bool autoBatch = false;
   /// Whether samples, parameters and rows of the next step are brought while this one computes.
   bool prefetch = false;
+  /// Makes the groups of trainers that average gradients, where the daemon's policy has them do so; outlives
+  /// the loop. Null: this trainer does not.
+  CollectiveMaker* averaging = nullptr;
   /// The model as the daemon knows it, if other than by its own names.
   std::optional<ModelSpec> presentedAs = {};
 };

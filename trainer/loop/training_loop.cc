@@ -26,7 +26,10 @@ Result<JoinInfo> TrainingLoop::join() {
   PSD_ASSIGN_OR_RETURN(JoinInfo info,
                        client_.join(options_.membership, options_.presentedAs.value_or(model_.spec()),
                                     [this] { return newestParameters(); }));
-  if (info.pullTransport == "cuda") {
+  if (info.allReduce.timeout.count() > 0) {
+    PSD_RETURN_IF_ERROR(checkAveraging(info));
+    averaged_.emplace(client_, model_, *options_.averaging, info.allReduce);
+  } else if (info.pullTransport == "cuda") {
     PSD_RETURN_IF_ERROR(model_.keepArraysOnDevice());
     client_.useDeviceMemory();
   }
@@ -69,6 +72,19 @@ Status TrainingLoop::checkLocalSteps(const JoinInfo& info) const {
   return {};
 }
 
+Status TrainingLoop::checkAveraging(const JoinInfo& info) const {
+  const auto refused = [&](const std::string& what, const std::string& why) {
+    return Error{ErrorCode::invalidArgument,
+                 what + " not go with policy " + info.policy + ", under which " + why};
+  };
+  if (options_.averaging == nullptr) return refused("this trainer does", "trainers average gradients");
+  if (options_.inflight > 0 || options_.prefetch) {
+    return refused("--inflight and --prefetch do", "each step begins with what the one before came to");
+  }
+  if (options_.dealtSamples) return refused("--data-plan dynamic does", "not every trainer pushes its steps");
+  return {};
+}
+
 Result<TrainingSummary> TrainingLoop::run(const std::vector<LoopObserver*>& observers,
                                           const std::function<bool()>& shouldStop) {
   const Stopwatch stopwatch;
@@ -98,6 +114,8 @@ Result<bool> TrainingLoop::runSteps(const std::vector<LoopObserver*>& observers,
     if (!more) return false;
     if (own_ || fragments_) {
       PSD_RETURN_IF_ERROR(takeOwnStep());
+    } else if (averaged_) {
+      PSD_RETURN_IF_ERROR(takeAveragedStep(*averaged_));
     } else {
       PSD_RETURN_IF_ERROR(takeParameters());
       PSD_RETURN_IF_ERROR(computeAndPush());
@@ -223,6 +241,57 @@ Status TrainingLoop::exchange() {
         {report.step, report.epoch, report.loss, model_.spareParameters(), nullptr, *std::move(answer)});
     PSD_RETURN_IF_ERROR(pushes_.reduceTo(0));
   }
+  return {};
+}
+
+Status TrainingLoop::takeRows() {
+  if (model_.spec().tables.empty()) return {};
+  input_.rows = nullptr;  // which may be used again
+  input_.rows = rowBatches_.take(client_);
+  input_.rows->make(featuresOf(input_.batch.rows().lookups));
+  showRows(*input_.rows, 0, input_.batch);
+  PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client_.pull({}, input_.rows.get()).wait());
+  basis_ = pulled.versions;
+  input_.report.rows = input_.rows->rowCount();
+  input_.report.knownRows = pulled.knownRows;
+  return {};
+}
+
+Status TrainingLoop::takeAveragedStep(AveragedSteps& averaged) {
+  StepReport& report = input_.report;
+  const auto here = [&](const Error& error) { return atStep(report.step, report.epoch, error); };
+  fillBatch(input_);
+  if (!model_.spec().tables.empty()) {
+    input_.batch.rows().lookups = model_.lookUp(input_.batch, Purpose::training);
+  }
+  for (bool counted = false; !counted;) {  // anew after the group broke without the step
+    Stopwatch stopwatch;
+    if (Status ready = averaged.ready(); !ready.ok()) return here(ready.error());
+    if (Status taken = takeRows(); !taken.ok()) return here(taken.error());
+    report.pullSeconds += stopwatch.lap();
+    const Result<double> loss = model_.computeGradients(input_.batch);
+    if (!loss.ok()) return here(loss.error());
+    report.loss = *loss;
+    report.computeSeconds += stopwatch.lap();
+    const auto outcome = averaged.step(report.samples, report.step == report.totalSteps, Step{++exchanges_});
+    if (!outcome.ok()) return here(outcome.error());
+    report.pushSeconds += stopwatch.lap();
+    counted = outcome->counted;
+    if (outcome->push) tally_.addAnswer(*outcome->push);
+  }
+  report.gradientBytes = model_.gradients().size_bytes() + (input_.rows ? valueBytes(*input_.rows) : 0);
+  if (input_.rows) {  // only now: the step is in the model
+    const Stopwatch stopwatch;
+    pushes_.add({report.step,
+                 report.epoch,
+                 report.loss,
+                 {},
+                 input_.rows,
+                 client_.push(Step{++exchanges_}, {}, report.samples, basis_, input_.rows.get())});
+    PSD_RETURN_IF_ERROR(pushes_.reduceTo(0));
+    report.pushSeconds += stopwatch.seconds();
+  }
+  tally_.describe(report);
   return {};
 }
 

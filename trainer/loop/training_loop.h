@@ -9,6 +9,7 @@
 #include "common/status/status.h"
 #include "trainer/client/client.h"
 #include "trainer/dataset/dataset.h"
+#include "trainer/loop/averaged_steps.h"
 #include "trainer/loop/fragment_steps.h"
 #include "trainer/loop/loop_observer.h"
 #include "trainer/loop/loop_options.h"
@@ -51,6 +52,7 @@ class TrainingLoop {
   };
 
   Status checkLocalSteps(const JoinInfo& info) const;
+  Status checkAveraging(const JoinInfo& info) const;
   /// The newest parameters that this trainer has, in host memory.
   std::span<const float> newestParameters();
   /// Takes one step after the other. True if shouldStop() ended that.
@@ -71,6 +73,10 @@ class TrainingLoop {
   Status takeOwnStep();
   /// Exchanges what is due after such a step.
   Status exchange();
+  /// Takes a step under allreduce, in place of takeParameters() and computeAndPush(). Errors name the step.
+  Status takeAveragedStep(AveragedSteps& averaged);
+  /// Brings the rows of the batch, whose lookups are there.
+  Status takeRows();
   Result<double> beginPush();
   /// Scales elements of the gradient, which are final, by the samples behind it where no policy does that.
   void weigh(uint64_t begin, uint64_t count);
@@ -88,10 +94,11 @@ class TrainingLoop {
   std::vector<Version> basis_;  ///< of model_.parameters() and the rows of input_
   Tally tally_;
   PushesInFlight pushes_;
-  // Under a policy of local steps one of these.
+  // Under a policy of local steps one of the first two, under allreduce the third.
   std::optional<OwnSteps> own_;
   std::optional<FragmentSteps> fragments_;
-  uint64_t exchanges_ = 0;  ///< begun
+  std::optional<AveragedSteps> averaged_;
+  uint64_t exchanges_ = 0;  ///< begun under one of these
 };
 
 }  // namespace psd

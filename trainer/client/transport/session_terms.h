@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/codec/codec.h"
+#include "common/types/all_reduce.h"
 #include "common/types/ids.h"
 #include "common/types/local_steps.h"
 #include "trainer/client/transport/row_slices.h"
@@ -34,6 +35,7 @@ struct SessionTerms {
   std::shared_ptr<const Codec> codec;      ///< of pushes; null: float32
   std::shared_ptr<const Codec> pullCodec;  ///< of pulls; null: float32
   LocalSteps localSteps;
+  AllReduceTerms allReduce;
   std::string policy, device;  ///< for people
   ModelRules rules;
 

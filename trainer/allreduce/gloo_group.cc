@@ -1,0 +1,141 @@
+#include "trainer/allreduce/gloo_group.h"
+
+#include <exception>
+#include <utility>
+
+#include <ATen/ops/from_blob.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/headeronly/version.h>
+
+// The wheel has gloo in libtorch_cpu.so but not its headers; gloo_stub stands for them, and is right for this
+// version.
+static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11,
+              "look whether gloo_stub still fits torch/csrc/distributed/c10d/ProcessGroupGloo.hpp");
+
+namespace psd {
+namespace {
+
+constexpr std::chrono::milliseconds kStoreTimeout{10'000};
+
+/// The first line of what c10d threw: the rest is a trace.
+Error failed(const std::string& what, const std::exception& exception) {
+  const std::string text = exception.what();
+  return {ErrorCode::unavailable, what + ": " + text.substr(0, text.find('\n'))};
+}
+
+/// An array as c10d takes it; nothing is copied.
+template <class T>
+at::Tensor tensorOf(std::span<T> array) {
+  const auto type = std::is_same_v<T, float> ? at::kFloat : at::kLong;
+  return at::from_blob(array.data(), {static_cast<int64_t>(array.size())}, at::TensorOptions().dtype(type));
+}
+
+class GlooGroup final : public Collective {
+ public:
+  GlooGroup(c10::intrusive_ptr<c10d::ProcessGroupGloo> group) : group_(std::move(group)) {}
+
+  Status sum(const std::vector<std::span<float>>& arrays) override {
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    Status status;
+    // All are waited for, whatever becomes of the others: they work on the caller's arrays.
+    const auto attempt = [&](auto call) {
+      try {
+        call();
+      } catch (const std::exception& exception) {
+        if (status.ok()) status = failed("averaging gradients", exception);
+      }
+    };
+    for (const std::span<float> array : arrays) {
+      attempt([&] {
+        std::vector<at::Tensor> tensors{tensorOf(array)};
+        works.push_back(group_->allreduce(tensors));
+      });
+    }
+    for (const auto& work : works) attempt([&] { work->wait(); });
+    return status;
+  }
+  Status handOn(std::span<uint64_t> words) override { return broadcast(words); }
+  Status handOn(std::span<float> values) override { return broadcast(values); }
+
+ private:
+  template <class T>
+  Status broadcast(std::span<T> values) {
+    try {
+      std::vector<at::Tensor> tensors{tensorOf(values)};
+      group_->broadcast(tensors)->wait();
+      return {};
+    } catch (const std::exception& exception) {
+      return failed("handing parameters on", exception);
+    }
+  }
+
+  const c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+};
+
+class GlooGroups final : public CollectiveMaker {
+ public:
+  explicit GlooGroups(std::string host) : host_(std::move(host)) {}
+
+  Result<AveragingMember> where() override {
+    try {
+      if (!store_) {
+        c10d::TCPStoreOptions options;
+        options.port = 0;
+        options.isServer = true;
+        options.waitWorkers = false;
+        options.timeout = kStoreTimeout;
+        store_ = c10::make_intrusive<c10d::TCPStore>(host_, options);
+      }
+      return AveragingMember{{}, host_, store_->getPort()};
+    } catch (const std::exception& exception) {
+      return failed("the port at which trainers meet, of host '" + host_ + "'", exception);
+    }
+  }
+
+  Result<std::unique_ptr<Collective>> make(const FormedGroup& group,
+                                           std::chrono::milliseconds timeout) override {
+    const AveragingMember& first = group.members.front();
+    try {
+      c10::intrusive_ptr<c10d::Store> store = store_;
+      if (group.index != 0) {
+        c10d::TCPStoreOptions options;
+        options.port = first.port;
+        options.waitWorkers = false;
+        options.timeout = timeout;
+        store = c10::make_intrusive<c10d::TCPStore>(first.host, options);
+      }
+      store->setTimeout(timeout);
+      auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+      options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(host_));
+      options->threads = 1;
+      auto prefixed = c10::make_intrusive<c10d::PrefixStore>(std::to_string(group.generation), store);
+      return std::unique_ptr<Collective>(
+          std::make_unique<GlooGroup>(c10::make_intrusive<c10d::ProcessGroupGloo>(
+              prefixed, static_cast<int>(group.index), static_cast<int>(group.members.size()), options)));
+    } catch (const std::exception& exception) {
+      return failed("a group of " + std::to_string(group.members.size()) + " trainers at " + first.host +
+                        ":" + std::to_string(first.port),
+                    exception);
+    }
+  }
+
+ private:
+  const std::string host_;
+  c10::intrusive_ptr<c10d::TCPStore> store_;  // once somebody asked for it
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CollectiveMaker>> makeGlooGroups(const std::string& host) {
+  const std::string name = host.empty() ? "127.0.0.1" : host;
+  try {
+    (void)c10d::ProcessGroupGloo::createDeviceForHostname(name);  // whether this machine has the address
+  } catch (const std::exception&) {
+    return Error{ErrorCode::invalidArgument, "'" + name + "' is no name or address of this machine"};
+  }
+  return std::unique_ptr<CollectiveMaker>(std::make_unique<GlooGroups>(name));
+}
+
+}  // namespace psd

@@ -1,0 +1,29 @@
+#pragma once
+// What torch's ProcessGroupGloo.hpp needs to be read, since the PyPI wheel has gloo inside libtorch_cpu.so
+// but not its headers. Nothing here is called or laid out by us: pointers to these are all that c10d's
+// classes hold.
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+namespace gloo {
+class Context {
+ public:
+  std::chrono::milliseconds getTimeout() const;
+  void setTimeout(std::chrono::milliseconds);
+};
+namespace transport {
+class Device;
+class UnboundBuffer;
+}  // namespace transport
+namespace rendezvous {
+class Store {
+ public:
+  virtual ~Store() = default;
+  virtual void set(const std::string&, const std::vector<char>&) = 0;
+  virtual std::vector<char> get(const std::string&) = 0;
+  virtual void wait(const std::vector<std::string>&) = 0;
+  virtual void wait(const std::vector<std::string>&, const std::chrono::milliseconds&) = 0;
+};
+}  // namespace rendezvous
+}  // namespace gloo

@@ -1,0 +1,136 @@
+#include "trainer/loop/averaged_steps.h"
+
+#include <algorithm>
+#include <array>
+
+namespace psd {
+namespace {
+
+// A group that breaks before its first step, again and again, will not do better.
+constexpr int kAttemptsMost = 20;
+
+/// g ← factor · g.
+void scale(std::span<float> values, float factor) {
+  for (float& value : values) value *= factor;
+}
+
+}  // namespace
+
+std::vector<std::span<float>> cutIntoBuckets(std::span<float> gradient, uint64_t bucketBytes) {
+  const size_t most = std::max<uint64_t>(1, bucketBytes / sizeof(float));
+  std::vector<std::span<float>> buckets;
+  for (size_t begin = 0; begin < gradient.size(); begin += most) {
+    buckets.push_back(gradient.subspan(begin, std::min(most, gradient.size() - begin)));
+  }
+  return buckets;
+}
+
+Status AveragedSteps::ready() { return group_ ? Status() : formAnew(); }
+
+Status AveragedSteps::formAnew() {
+  group_.reset();
+  call_.reset();
+  const uint64_t before = generation_;
+  std::optional<Version> reached;  // by the group that the trainer had a step in
+  for (int attempt = 1; attempt <= kAttemptsMost; attempt++) {
+    PSD_ASSIGN_OR_RETURN(const bool formed, tryToForm());
+    if (!reached) reached = before == 0 ? Version{} : reached_;
+    if (!formed) continue;
+    reached_ = *reached;
+    return {};
+  }
+  return {ErrorCode::unavailable,
+          "no group of trainers came about in " + std::to_string(kAttemptsMost) +
+              " attempts (--allreduce-host says where the others reach this one): " + broken_};
+}
+
+Result<bool> AveragedSteps::tryToForm() {
+  PSD_ASSIGN_OR_RETURN(const AveragingMember where, maker_.where());
+  PSD_ASSIGN_OR_RETURN(const FormedGroup formed, client_.formGroup(generation_, where));
+  generation_ = formed.generation;
+  reached_ = formed.reached;
+  first_ = formed.index == 0;
+  // The daemon waits as long for who is silent as the others do, which is timeout_ms together.
+  auto made = maker_.make(formed, terms_.timeout / 2);
+  if (!made.ok()) {
+    broken_ = made.message();
+    return false;
+  }
+  group_ = *std::move(made);
+  if (first_) {
+    auto pulled = client_.pull(model_.parameters()).wait();
+    if (!pulled.ok()) return pulled.error();
+    basis_ = pulled->versions;
+    version_ = basis_.front();
+    call_ = client_.roundDue(version_);
+  }
+  bool counted = false;
+  const Status spread = this->spread(counted);
+  if (spread.ok()) return true;
+  broken_ = spread.message();
+  group_.reset();
+  return false;
+}
+
+Status AveragedSteps::spread(bool& counted) {
+  std::array<uint64_t, 2> words{counted, version_.value};
+  PSD_RETURN_IF_ERROR(group_->handOn(words));
+  counted = words[0] != 0;
+  PSD_RETURN_IF_ERROR(group_->handOn(model_.parameters()));
+  version_ = Version{words[1]};
+  return {};
+}
+
+bool AveragedSteps::wanted() {
+  if (!call_ || !call_->done()) return false;
+  const Result<RoundDue> told = call_->wait();
+  call_.reset();
+  if (told.ok()) return true;
+  call_ = client_.roundDue(version_);  // the answer was lost with its connection
+  return false;
+}
+
+Result<PushInfo> AveragedSteps::pushMean(uint32_t samples, Step number) {
+  PSD_ASSIGN_OR_RETURN(const PushInfo pushed,
+                       client_.push(number, model_.gradients(), Behind(samples), basis_).wait());
+  PSD_ASSIGN_OR_RETURN(const PullInfo pulled, client_.pull(model_.parameters()).wait());
+  basis_ = pulled.versions;
+  version_ = basis_.front();
+  return pushed;
+}
+
+Result<AveragedSteps::Outcome> AveragedSteps::step(uint32_t samples, bool last, Step number) {
+  const std::span<float> gradient = model_.gradients();
+  const Version before = version_;
+  scale(gradient, static_cast<float>(samples));
+  // Sums go with the gradients': of the samples, of who leaves, of who knows that somebody waits.
+  std::array<float, 3> told{static_cast<float>(samples), last ? 1.f : 0.f, wanted() ? 1.f : 0.f};
+  std::vector<std::span<float>> arrays = cutIntoBuckets(gradient, terms_.bucketBytes);
+  arrays.push_back(told);
+  Status works = group_->sum(arrays);
+  Outcome outcome;
+  if (works.ok()) {
+    scale(gradient, told[0] > 0 ? 1 / told[0] : 0);
+    if (first_) {
+      PSD_ASSIGN_OR_RETURN(outcome.push, pushMean(static_cast<uint32_t>(told[0]), number));
+      outcome.counted = outcome.push->outcome == PushOutcome::applied;
+    }
+    bool counted = outcome.counted;
+    works = spread(counted);
+    // Whoever pushed knows, though the others may not.
+    if (works.ok() && !first_) outcome.counted = counted;
+  }
+  if (!works.ok()) {
+    broken_ = works.message();
+    const bool known = outcome.push.has_value();
+    if (known && last) return outcome;
+    PSD_RETURN_IF_ERROR(formAnew());
+    if (!known) outcome.counted = reached_ > before;
+    return outcome;
+  }
+  // A group that somebody leaves or is to come to, and one of a daemon that does not know it, ends here.
+  if (told[1] > 0 || told[2] > 0 || !outcome.counted) group_.reset();
+  return outcome;
+}
+
+}  // namespace psd
