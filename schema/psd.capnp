@@ -117,6 +117,10 @@ struct LoginResult {
   # which trainers reach it or its standby; and which of them this one is. Empty: the daemon serves its model alone.
   daemons @8 :List(List(Text));
   daemon @9 :UInt32;
+  # The model is served by these daemons now, in the order of their partitions, and here by nobody: it was moved, by the move of that
+  # number. Empty: it was not.
+  movedTo @10 :List(List(Text));
+  move @11 :UInt64;
 }
 
 interface Reading {
@@ -150,7 +154,7 @@ interface Training {
 
   join @0 (rank :UInt32, worldSize :UInt32, model :ModelSpec, host :Text, pid :UInt32, codec :Text,
            pullCodec :Text, incarnation :UInt64, daemon :UInt64, anyRank :Bool,
-           held :List(HeldSamples), averages :Bool) -> JoinResult;
+           held :List(HeldSamples), averages :Bool, move :UInt64) -> JoinResult;
   # Becomes a trainer.
   # `codec` and `pullCodec` say how gradients and parameters are to travel, NAME[:option=value[,…]]; empty leaves the choice to
   # the daemon.
@@ -162,9 +166,11 @@ interface Training {
   # `held`: samples that takeSamples dealt to this trainer, at this daemon or one before it, and of whose gradients no answer
   # came. Where another trainer has some of them by now, their gradient is answered `late`.
   # `averages`: the trainer goes by ModelAccess.allReduce where that is set; who does not is refused there (invalidArgument).
+  # `move`: the number of the move by which the model came to this daemon, of a trainer that a daemon of before has sent here: it
+  # knows that the move is done, and from then on so does this daemon. 0: nobody has.
   # Checked in this order; the first fault is the answer: overloaded (too many capabilities on this connection), invalidArgument
-  # (the model is not well formed, its signature is not that of its tensors, a codec may not be used, `averages` is needed), shuttingDown or unavailable
-  # (the daemon is ending), modelMismatch, invalidArgument (a world size above limits.connections or unfit for the rounds),
+  # (the model is not well formed, its signature is not that of its tensors, a codec may not be used, `averages` is needed),
+  # shuttingDown or unavailable (the daemon is ending), modelMismatch, invalidArgument (a world size above limits.connections or unfit for the rounds),
   # worldSizeMismatch, invalidArgument (rank not below the world size), rankTaken (the rank is in use, or another incarnation has
   # had it since), overloaded (the daemon has no model yet, and this one is too large). A holder of the rank that is no longer
   # connected gives way and counts as lost.
@@ -359,12 +365,19 @@ interface Trainer extends(Reader) {
   # The trainer is done. Answered when the departure is kept for a daemon after this one; at once where nothing keeps it. Pushes
   # that are still under way may be applied after it or not.
 
-  notice @5 () -> (shuttingDown :Bool, reason :Text, comesBack :Bool, revoked :Error);
+  notice @5 (move :UInt64) -> (shuttingDown :Bool, reason :Text, comesBack :Bool, revoked :Error, move :UInt64, moveDaemons :UInt32);
   # Parked until the daemon is about to end. A session may have one such call outstanding; a second one is answered at once,
   # without `shuttingDown`. The trainer hangs up, for which the daemon waits up to limits.drain_ms. `comesBack`: another daemon is
   # to go on with the model. The trainer then comes back to it as after a connection that broke, and sends again what
   # was not answered. `revoked`, where it is set: the caller may not train any more (unauthenticated, forbidden), and the daemon
-  # ends the connection; it does not end itself.
+  # ends the connection; it does not end itself. `move`: the model is about to move to `moveDaemons` other daemons, and waits for
+  # stepAside(); the trainer asks for notice() again, with the number that it knows then. 0: it was told of none.
+
+  stepAside @19 (move :UInt64, cannot :Text) -> StepAsideResult;
+  # The trainer makes no call until this is answered: the daemon waits for that of all trainers, to give what it has to others.
+  # All that the trainer has sent, at all daemons, is answered by then; meanwhile nobody waits for it. Parked until the move is
+  # over. A trainer says it of the move that the lead told of, to all daemons, and goes by the lead's answer. `cannot`: why this
+  # trainer cannot go on at other daemons, and so the model cannot move; empty: it can. A call that is dropped takes it back.
 
   keepAlive @8 () -> (status :Acknowledgement);
   # Renews the lease and does nothing else, for a trainer that computes for long or waits in a parked call.
@@ -441,6 +454,14 @@ struct GroupResult {
       reached @3 :UInt64;              # version that the group `after` brought the model to; 0 where that is not known any more
     }
     error @4 :Error;
+  }
+}
+
+struct StepAsideResult {
+  union {
+    goOn @0 :Void;              # here: the model did not move
+    moved @1 :List(List(Text)); # the daemons that serve the model from now on, as LoginResult.movedTo
+    error @2 :Error;
   }
 }
 
@@ -570,9 +591,80 @@ interface Admin {
   # A daemon that waits for a dead primary takes its place, whatever is lost. invalidArgument: the primary lives, or this daemon
   # needs no help. notReady: it does not know the plan.
 
+  beginMove @11 (move :UInt64, to :List(List(Text)), mostMs :UInt64) -> BeginMoveResult;
+  # The model is to be served by the daemons `to` from now on, of which this tells each trainer. `move`: a random number, the same
+  # at all daemons; the lead is told last. Within `mostMs` the move is done, or it is given up. invalidArgument: the daemon has a
+  # standby. notReady: it has no values, or a move is under way.
+
+  arrive @12 (move :UInt64, parts :UInt32) -> ArriveResult;
+  # The model is to come here, from so many daemons. 0: it is here, and may be said to count. invalidArgument: the daemon has a model, or may have a standby.
+
   stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
   # Finishes what is in flight, saves if configured, tells the trainers, exits. Answered when that has begun. With `wait` it is
   # answered right before the connection ends: when all is saved, or with the error that kept something from being saved.
+}
+
+struct BeginMoveResult {
+  union {
+    leaving @0 :LeavingModel;
+    error @1 :Error;
+  }
+}
+
+struct ArriveResult {
+  union {
+    arriving @0 :ArrivingModel;
+    error @1 :Error;
+  }
+}
+
+interface LeavingModel {
+  # A model that is about to be served elsewhere. Where it is dropped before commit(), or the connection breaks, trainers go on here.
+
+  quiet @0 () -> QuietResult;
+  # Parked until every trainer has stepped aside, and nothing changes any more until the move is over.
+
+  give @1 (begin :UInt64, count :UInt64, sink :ReplicaSink) -> (status :Acknowledgement);
+  # Gives a checkpoint, by image() and imageDone() of `sink`, of what elements [begin, begin + count) of this daemon's layout need,
+  # and of all rows. After quiet().
+
+  commit @2 () -> (status :Acknowledgement);
+  # The others have all of it. In the lead this is what makes the move count. Trainers are told, and the daemon ends.
+}
+
+struct QuietResult {
+  union {
+    quiet :group {
+      worldSize @0 :UInt32;
+      departed @1 :List(UInt32);  # ranks that have come and gone
+      ranks @2 :List(UInt32);     # of the trainers that have stepped aside
+    }
+    error @3 :Error;
+  }
+}
+
+interface ArrivingModel {
+  # A model that comes from other daemons. Where it is dropped before settle() was answered, nothing of it stays.
+
+  sink @0 (part :UInt32) -> (sink :ReplicaSink);
+  # For the checkpoint of one of them.
+
+  settle @1 (worldSize :UInt32, departed :List(UInt32), ranks :List(UInt32)) -> SettleResult;
+  # All parts are here: puts this daemon's partition in place, and on its disk where `durability` says so. Nobody is let in before
+  # commit(), or a trainer that knows of the move.
+
+  commit @2 () -> (status :Acknowledgement);
+  # The move is done: trainers may come.
+}
+
+struct SettleResult {
+  union {
+    settled :group {
+      parameters @0 :UInt64;
+      rows @1 :UInt64;
+    }
+    error @2 :Error;
+  }
 }
 
 struct NewestCheckpoint {

@@ -34,12 +34,12 @@ inline Error mayNot(const std::string& server, std::string_view needed, schema::
                       printable(textIn(answer.getCaller()), 80), printable(textIn(answer.getRole()), 20))};
 }
 
-/// The addresses of each daemon that serves the model together with the one at `server`, by partition; none
-/// where that one serves its model alone. ErrorCode::protocolMismatch where they are more than there can be.
-inline Result<std::vector<std::vector<std::string>>> readDaemons(const std::string& server,
-                                                                 schema::LoginResult::Reader answer) {
+/// The addresses of daemons, by partition, that the daemon at `server` tells. ErrorCode::protocolMismatch
+/// where they are more than there can be.
+inline Result<std::vector<std::vector<std::string>>> readPlaces(
+    const std::string& server, capnp::List<capnp::List<capnp::Text>>::Reader in) {
   std::vector<std::vector<std::string>> daemons;
-  for (const auto addresses : answer.getDaemons()) {
+  for (const auto addresses : in) {
     if (daemons.size() == kPartitionsMax || addresses.size() > kDaemonAddressesMax) {
       return Error{ErrorCode::protocolMismatch,
                    server + ": tells of more daemons than can serve a model together"};
@@ -48,6 +48,22 @@ inline Result<std::vector<std::vector<std::string>>> readDaemons(const std::stri
     for (const auto address : addresses) of.push_back(printable(textIn(address)));
   }
   return daemons;
+}
+
+/// Writes what readPlaces() reads.
+inline void writePlaces(const std::vector<std::vector<std::string>>& daemons,
+                        capnp::List<capnp::List<capnp::Text>>::Builder out) {
+  for (kj::uint i = 0; i < out.size(); i++) {
+    auto list = out.init(i, static_cast<kj::uint>(daemons[i].size()));
+    for (kj::uint k = 0; k < list.size(); k++) list.set(k, daemons[i][k].c_str());
+  }
+}
+
+/// The addresses of each daemon that serves the model together with the one at `server`, by partition; none
+/// where that one serves its model alone.
+inline Result<std::vector<std::vector<std::string>>> readDaemons(const std::string& server,
+                                                                 schema::LoginResult::Reader answer) {
+  return readPlaces(server, answer.getDaemons());
 }
 
 }  // namespace psd::wire

@@ -292,11 +292,17 @@ Result<std::string> Durability::copyTo(Env& env, const std::string& folder) {
     source = source_;
   }
   if (!source) return Error{ErrorCode::notReady, "the model has no values yet"};
+  return copyTo(env, folder, *std::move(source));
+}
+
+Result<std::string> Durability::copyTo(Env& env, const std::string& folder, CheckpointSource source) const {
   DurabilityConfig once;
   once.type = DurabilityConfig::Type::checkpoint;
   once.path = folder;
   once.everySeconds = 0;
-  Checkpointer copier(env, once, *std::move(source), 1);
+  source.samples = samples_;
+  source.oneAtATime = oneAtATime_;
+  Checkpointer copier(env, once, std::move(source), 1);
   PSD_RETURN_IF_ERROR(copier.takeNow());
   const DurabilityStatus status = copier.status();
   if (!status.lastCheckpoint) return Error{ErrorCode::unavailable, "the copy was not finished"};

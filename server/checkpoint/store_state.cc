@@ -71,10 +71,13 @@ struct ShardFile {
   const Optimizer& optimizer() const { return manifest.groups[shard.range.group].optimizer; }
 };
 
-Result<std::vector<ShardFile>> openFiles(Env& env, std::span<const PlacedCheckpoint> from) {
+/// Those that have some of `wanted`; the others need not be there.
+Result<std::vector<ShardFile>> openFiles(Env& env, std::span<const PlacedCheckpoint> from,
+                                         const Stretch& wanted = {0, UINT64_MAX}) {
   std::vector<ShardFile> files;
   for (const auto& [checkpoint, begin] : from) {
     for (const ManifestShard& shard : checkpoint->manifest.shards) {
+      if (wanted.common(placed(shard.range, begin)).empty()) continue;
       const std::string path = checkpoint->path + "/" + shard.file;
       PSD_ASSIGN_OR_RETURN(SafetensorsReader reader, SafetensorsReader::open(env, path));
       for (const std::string& name : planeNames(checkpoint->manifest.groups[shard.range.group].optimizer)) {
@@ -239,7 +242,8 @@ Result<Restored> restoreStore(Env& env, const Checkpoint& checkpoint, ParameterS
 
 Result<Restored> restorePartition(Env& env, std::span<const PlacedCheckpoint> from, ParameterStore& store,
                                   uint64_t begin) {
-  PSD_ASSIGN_OR_RETURN(const std::vector<ShardFile> files, openFiles(env, from));
+  const Stretch whole{begin, begin + ModelLayout(store.model()).totalElements()};
+  PSD_ASSIGN_OR_RETURN(const std::vector<ShardFile> files, openFiles(env, from, whole));
   const Partition& partition = store.model().partition;
   Lanes lanes = store.makeLanes();
   Restored restored;

@@ -72,6 +72,7 @@ Coordinator::Coordinator(const RunTerms& terms, Hosting& hosting, DaemonMetrics&
       roster_(terms.worldSize, terms.worldSizeMin),
       leases_({terms.lease, terms.grace}),
       samples_(hosting),
+      pause_(hosting, [this] { return trainersIn(); }),
       finished_(hosting),
       processes_(hosting),
       daemonId_(drawId()),
@@ -103,6 +104,12 @@ bool Coordinator::begin(const PriorRun& prior) {
 kj::Promise<Result<SessionGrant>> Coordinator::join(Candidate candidate, std::vector<HeldSamples> held,
                                                     ModelSpec model) {
   if (end_.requested()) return Result<SessionGrant>(end_.error());
+  if (const uint64_t move = std::exchange(candidate.move, 0); move != 0 && moved_) {
+    return moved_(move).then(
+        [this, candidate = std::move(candidate), held = std::move(held), model = std::move(model)]() mutable {
+          return join(std::move(candidate), std::move(held), std::move(model));
+        });
+  }
   if (const auto away = turnedAway()) return Result<SessionGrant>(*away);
   if (model.empty()) {
     return Result<SessionGrant>(ErrorCode::invalidArgument,
@@ -170,6 +177,10 @@ Result<SessionGrant> Coordinator::admit(Candidate candidate, const std::vector<H
     return Error{ErrorCode::rankTaken,
                  "this trainer was removed by an operator; a new process may take its rank"};
   }
+  const auto itself = roster_.holderOf(candidate.rank);
+  const bool resumes = itself && candidate.incarnation != 0 &&
+                       roster_.sessions().at(*itself).incarnation == candidate.incarnation;
+  if (const auto why = pause_.refusal(resumes)) return *why;
   if (roster_.needsRoom(candidate)) endOneDisconnected();
   PSD_RETURN_IF_ERROR(roster_.place(candidate));
   if (candidate.worldSize > terms_.ranksMax) {
@@ -222,6 +233,7 @@ SessionGrant Coordinator::resume(SessionId id, const Candidate& candidate) {
   session.candidate.codec = candidate.codec;  // a connection's own affair
   session.candidate.pullCodec = candidate.pullCodec;
   session.epoch->attachment++;
+  pause_.isBack(id);
   leases_.grant(id);
   metrics_.trainersReturned.add();
   const std::string line = fmt::format("{} is back after step {}", named(session.candidate),
@@ -430,8 +442,9 @@ void Coordinator::forget(SessionId session, Departure how, const std::string& wh
   hosting_.sessionEnded(process.id);
   leases_.release(session);
   const uint64_t steps = process.counters->step.value();
-  if (how == Departure::left) {
-    const std::string line = fmt::format("rank {} left after {} steps", gone.rank.value, steps);
+  if (how == Departure::left || pause_.moved()) {
+    const std::string line = fmt::format("rank {} left after {} steps{}", gone.rank.value, steps,
+                                         pause_.moved() ? ", for where the model is now" : "");
     spdlog::info("{}", line);
     events_.add("left", line);
   } else {
@@ -442,12 +455,48 @@ void Coordinator::forget(SessionId session, Departure how, const std::string& wh
   sessions_.erase(entry);
   roster_.depart(session, end_.requested() && how == Departure::lost ? Departure::sentAway : how);
   hosting_.countOut(session);
+  pause_.isBack(session);
+  pause_.look();
   samples_.leave(session);
   if (how == Departure::left) processes_.end(gone.rank);  // a process that left does not come back
   if (const auto next = arrival_.depart(session)) {
     spdlog::warn("the trainer that brought the initial values is gone; rank {} brings them",
                  sessions_.at(*next).candidate.rank.value);
   }
+}
+
+// --- A move to other daemons --------------------------------------------------------------------------
+
+std::vector<TrainerRef> Coordinator::trainersIn() const {
+  std::vector<TrainerRef> in;
+  for (const auto& [id, session] : sessions_) {
+    in.push_back({id, session.candidate.rank, session.candidate.incarnation});
+  }
+  return in;
+}
+
+std::set<Rank> Coordinator::ranks() const {
+  std::set<Rank> all;
+  for (const auto& [id, session] : sessions_) all.insert(session.candidate.rank);
+  return all;
+}
+
+void Coordinator::beginMove(const MoveNotice& notice) {
+  pause_.begin(notice);
+  samples_.hurry(true);
+}
+
+void Coordinator::endMove(const DaemonPlaces& movedTo) {
+  samples_.hurry(false);
+  pause_.end(movedTo);
+}
+
+kj::Promise<MovePause::Answer> Coordinator::stepAside(SessionId session, uint64_t move,
+                                                      const std::string& cannot) {
+  const auto entry = sessions_.find(session);
+  if (entry == sessions_.end()) return MovePause::Answer(ErrorCode::sessionEnded, "the session has ended");
+  const Candidate& trainer = entry->second.candidate;
+  return pause_.stepAside({session, trainer.rank, trainer.incarnation}, move, cannot);
 }
 
 // --- The end -----------------------------------------------------------------------------------------
@@ -470,6 +519,7 @@ void Coordinator::endIfDone() {
 void Coordinator::requestStop(std::string reason, EndOf what) {
   const bool begins = end_.request(std::move(reason), what, !sessions_.empty());
   samples_.endWaits(end_.error());
+  endMove({});
   if (!begins) return;
   events_.add("stopping", end_.error().message);
   arrival_.endWaits(end_.error());

@@ -20,6 +20,7 @@
 #include "server/coordination/finished_ranks.h"
 #include "server/coordination/hosting.h"
 #include "server/coordination/model_arrival.h"
+#include "server/coordination/move_pause.h"
 #include "server/coordination/report_book.h"
 #include "server/coordination/sample_assigner.h"
 #include "server/coordination/trainer_processes.h"
@@ -93,6 +94,9 @@ class Coordinator final {
   void keepDoor(std::function<std::optional<Error>()> door) { door_ = std::move(door); }
   /// Why nobody is let in; nothing where the door is open.
   std::optional<Error> turnedAway() const { return door_ ? door_() : std::nullopt; }
+  /// Before a trainer is let in that names the move by which the model came here, `moved(move)` is waited
+  /// for.
+  void afterMove(std::function<kj::Promise<void>(uint64_t move)> moved) { moved_ = std::move(moved); }
   /// In which epoch the daemon serves.
   void setEpoch(uint64_t epoch) { epoch_ = epoch; }
   uint64_t daemonId() const { return daemonId_; }
@@ -137,6 +141,15 @@ class Coordinator final {
   /// Resolves once who has come and gone is kept as of now, or cannot be, which the log says.
   kj::Promise<void> whenFinishedRanksKept() { return finished_.whenKept(); }
 
+  /// The model is about to move to other daemons, and trainers step aside for it.
+  void beginMove(const MoveNotice& notice);
+  /// It has moved there; nowhere: trainers go on here.
+  void endMove(const DaemonPlaces& movedTo);
+  kj::Promise<MovePause::Answer> stepAside(SessionId session, uint64_t move, const std::string& cannot);
+  MovePause& pause() { return pause_; }
+  /// The ranks that are in.
+  std::set<Rank> ranks() const;
+
   SampleAssigner& samples() { return samples_; }
   EventLog& events() { return events_; }
   const ReportBook& reports() const { return reports_; }
@@ -157,6 +170,7 @@ class Coordinator final {
   /// Logs, and tells as an event, that a trainer is not let in.
   void noteRefused(const Candidate& candidate, const std::string& why);
   Result<SessionGrant> admit(Candidate candidate, const std::vector<HeldSamples>& held);
+  std::vector<TrainerRef> trainersIn() const;
   /// The grant, once who has come and gone is kept. A trainer that does not wait for it has hung up.
   kj::Promise<Result<SessionGrant>> whenKeptFor(SessionGrant grant);
   /// Begins a session of a candidate whose rank is free.
@@ -191,6 +205,7 @@ class Coordinator final {
   Leases leases_;
   ModelArrival arrival_;
   SampleAssigner samples_;
+  MovePause pause_;
   FinishedRanks finished_;
   TrainerProcesses processes_;
   EventLog events_;
@@ -199,6 +214,7 @@ class Coordinator final {
   std::deque<uint64_t> removed_;  // incarnations; the newest
   const uint64_t daemonId_;
   std::function<std::optional<Error>()> door_;
+  std::function<kj::Promise<void>(uint64_t)> moved_;
   uint64_t epoch_ = 0;
   bool goesOn_ = false;  // PriorRun::goesOn
   DaemonEnd end_;

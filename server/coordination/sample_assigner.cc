@@ -140,7 +140,7 @@ kj::Promise<Result<Samples>> SampleAssigner::find(SessionId session, SamplesRequ
   if (!count.ok()) return Result<Samples>(count.error());
   request.count = *count;
   if (auto samples = samplesFor(entry->second, request)) return Result<Samples>(*samples);
-  if (!request.wait) return Result<Samples>(Samples{});
+  if (!request.wait || hurried_) return Result<Samples>(Samples{});
   // A trainer that waits makes no step until others are done, so they must not wait for it.
   if (!entry->second.request) hosting_.countOut(session);
   entry->second.request = request;
@@ -169,6 +169,14 @@ void SampleAssigner::deal() {
   for (auto& [session, trainer] : trainers_) {
     if (!trainer.request) continue;
     if (auto samples = samplesFor(trainer, *trainer.request)) answer(session, trainer, *samples);
+  }
+}
+
+void SampleAssigner::hurry(bool on) {
+  hurried_ = on;
+  if (!on) return;
+  for (auto& [session, trainer] : trainers_) {
+    if (trainer.request) answer(session, trainer, Samples{});
   }
 }
 

@@ -48,6 +48,8 @@ class SampleAssigner final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Result<Samples>> take(SessionId session, SamplesRequest request);
   /// The gradient of a step is answered: applied, to some shards at least, or dropped.
   void stepOver(ProcessId process, Step step, bool applied);
+  /// Nobody waits for samples from now on, or may do so again: where there is none now, that is the answer.
+  void hurry(bool on);
   /// Answers all who wait, and whoever asks from now on.
   void endWaits(const Error& reason);
 
@@ -83,6 +85,7 @@ class SampleAssigner final : private kj::TaskSet::ErrorHandler {
   Hosting& hosting_;
   BatchSizes batchSizes_;
   std::map<SessionId, Trainer> trainers_;
+  bool hurried_ = false;
   std::optional<Error> ended_;  // why nothing is assigned any more
   kj::TaskSet tasks_;           // what goes back when pushes have landed
 };

@@ -6,6 +6,7 @@
 
 #include "common/cli/credential_flags.h"
 #include "common/cli/setting.h"
+#include "server/daemon/move_command.h"
 #include "server/daemon/operator_watch.h"
 
 namespace psd {
@@ -73,6 +74,16 @@ LiveCommands::LiveCommands(CLI::App& app) {
   recover_ = add(
       app, "recover",
       "Let a daemon that waits for a dead primary take its place with what it has, whatever is lost", "60");
+  move_ = add(app, "move",
+              "Let other daemons serve the model from now on, more or fewer, while trainers work", "600");
+  move_.app->add_option("--to", to_, "One of the daemons that are to serve it, which have no model yet")
+      ->required()
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("ADDRESS");
+  move_.app->add_option("--patience", patience_, "How long to wait until trainers have ended what they do")
+      ->capture_default_str()
+      ->type_name("SECONDS");
   CLI::App* const trainer = app.add_subcommand("trainer", "Do something to one trainer of a running daemon");
   trainer->require_subcommand(1);
   remove_ = add(*trainer, "remove", "End a trainer's session; its process is not let in again", "5");
@@ -101,6 +112,15 @@ std::optional<Status> LiveCommands::run() const {
   }
   if (*switch_.app) return calling(switch_, switchServer);
   if (*recover_.app) return calling(recover_, recoverServer);
+  if (*move_.app) {
+    return calling(move_, [this](const DaemonCall& call) -> Status {
+      PSD_ASSIGN_OR_RETURN(const double seconds,
+                           parseSeconds({"--patience", patience_}, kLiveTimeoutSecondsMax));
+      const auto patience =
+          std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+      return moveServer(call, to_, patience);
+    });
+  }
   if (*remove_.app) {
     return calling(remove_, [this](const DaemonCall& call) -> Status {
       PSD_ASSIGN_OR_RETURN(const uint64_t rank, parseInteger({"RANK", rank_}, 0, UINT32_MAX));

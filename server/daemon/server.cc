@@ -47,7 +47,10 @@ Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::sha
       administration_(
           controlLoop_, [this] { return status(); }, [this] { return reload(); },
           [this](const std::string& assignment) { return set(assignment); }),
-      environment_{std::make_shared<const DaemonConfig>(loaded_.config), counters_, budgets_} {}
+      environment_{std::make_shared<const DaemonConfig>(loaded_.config), counters_, budgets_},
+      outgoing_(coordinator_, host_, env, *environment_.config, environment_.movedAway,
+                {[this] { return closeGates(); }, [this] { openGates(); }}, io.provider->getTimer()),
+      incoming_(coordinator_, host_, env, *environment_.config) {}
 
 Server::~Server() {
   listeners_.clear();
@@ -73,8 +76,9 @@ Status Server::start() {
     if (!makeGroup_) return {ErrorCode::internal, "engine: this program has no groups of daemons"};
     PSD_ASSIGN_OR_RETURN(group_, makeGroup_(*this, io_, env_));
   } else {
-    PSD_RETURN_IF_ERROR(prepare());
+    PSD_RETURN_IF_ERROR(prepareAlone());
   }
+  administration_.setMoves(&outgoing_, &incoming_);
   for (uint32_t i = 0; i < loaded_.config.threads; i++) {
     threads_.push_back(std::make_unique<EventLoopThread>(environment_, i));
   }
@@ -97,7 +101,7 @@ Status Server::start() {
 kj::Promise<void> Server::keepTicking() {
   // Once the daemon ends no round is closed by the clock: what is left of it goes on with the next daemon, or
   // was told to end.
-  const bool serves = !coordinator_.turnedAway() && !coordinator_.end().requested();
+  const bool serves = !coordinator_.turnedAway() && !coordinator_.end().requested() && !outgoing_.still();
   const auto interval = serves && host_.models().tick() ? kTick : kTickIdle;
   noteCheckpoints();
   return io_.provider->getTimer().afterDelay(interval).then([this] { return keepTicking(); });
@@ -125,6 +129,18 @@ Status Server::prepare() {
   if (Status forgotten = host_.forgetFinishedRanks(); !forgotten.ok()) {
     spdlog::error("something old stays: {}", forgotten.message());
   }
+  return {};
+}
+
+Status Server::prepareAlone() {
+  PSD_RETURN_IF_ERROR(outgoing_.look());
+  PSD_RETURN_IF_ERROR(incoming_.look());
+  if (!outgoing_.moved()) PSD_RETURN_IF_ERROR(prepare());
+  coordinator_.keepDoor([this]() -> std::optional<Error> {
+    if (const auto moved = outgoing_.turnedAway()) return moved;
+    return incoming_.turnedAway();
+  });
+  coordinator_.afterMove([this](uint64_t move) { return incoming_.commit(move).ignoreResult(); });
   return {};
 }
 
@@ -356,6 +372,13 @@ DaemonStatus Server::status() const {
   host_.fillStatus(status);
   coordinator_.fillStatus(status);
   if (group_) status.group = group_->member().status();
+  if (outgoing_.moved()) {
+    status.state = "moved";
+  } else if (incoming_.turnedAway()) {
+    status.state = "arriving";
+  } else if (outgoing_.underWay() && status.state == "serving") {
+    status.state = "moving";
+  }
   return status;
 }
 

@@ -17,6 +17,8 @@
 #include "server/limits/descriptor_budget.h"
 #include "server/loop/background.h"
 #include "server/loop/event_loop.h"
+#include "server/move/incoming_move.h"
+#include "server/move/outgoing_move.h"
 #include "server/replica/replicator.h"
 #include "server/service/administration.h"
 
@@ -128,6 +130,8 @@ class Server {
   void serve(EventLoop& loop, Entrant entrant);
   /// From now on other rules of who may do what hold. Gives what has changed, for people.
   kj::Promise<std::string> follow(std::shared_ptr<const AuthRules> rules);
+  /// Goes on from what is here, unless it has moved away; nobody is let in who is to be elsewhere.
+  Status prepareAlone();
   kj::Promise<void> keepTicking();
   kj::Promise<void> watchLeases();
 
@@ -149,6 +153,8 @@ class Server {
   TlsDoor tlsDoor_;
   Administration administration_;
   LoopEnvironment environment_;
+  OutgoingMove outgoing_;
+  IncomingMove incoming_;
   std::unique_ptr<ServerGroup> group_;  // null: no engine is configured, and the daemon is alone
   std::vector<Address> addresses_;
   std::vector<std::string> pages_;

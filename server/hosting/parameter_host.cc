@@ -4,6 +4,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "server/checkpoint/samples_replay.h"
+#include "server/checkpoint/wanted_files.h"
 #include "server/config/round_checks.h"
 
 namespace psd {
@@ -49,6 +51,41 @@ kj::Promise<Result<std::string>> ParameterHost::copyTo(std::shared_ptr<Env> to, 
         PSD_RETURN_IF_ERROR(file->append(std::as_bytes(std::span(beside.text))));
         PSD_RETURN_IF_ERROR(file->close());
         return durability_->copyTo(*to, "copy");
+      });
+}
+
+kj::Promise<Result<std::string>> ParameterHost::giveTo(std::shared_ptr<Env> to,
+                                                       std::function<bool(const std::string&)> wanted) {
+  return background_.run<Result<std::string>>([this, to = std::move(to), wanted = std::move(wanted),
+                                               source = ModelHost::savingSource(models_->model())] {
+    WantedFiles some(*to, wanted);
+    return durability_->copyTo(some, "copy", source);
+  });
+}
+
+kj::Promise<Result<ParameterHost::Arrived>> ParameterHost::makePartition(std::shared_ptr<Env> files,
+                                                                         std::vector<std::string> paths) {
+  return background_.run<Result<Arrived>>(
+      [this, files = std::move(files), paths = std::move(paths), config = config_]() -> Result<Arrived> {
+        std::vector<Checkpoint> parts;
+        for (const std::string& path : paths) {
+          PSD_ASSIGN_OR_RETURN(Manifest manifest, readManifest(*files, path));
+          parts.push_back({path, std::move(manifest)});
+        }
+        Arrived arrived;
+        PSD_ASSIGN_OR_RETURN(arrived.model, models_->partitionFrom(*files, parts, *config));
+        if (config->daemons.index == 0) arrived.samples = SamplesReplay(parts.front().manifest).finish();
+        return arrived;
+      });
+}
+
+kj::Promise<Status> ParameterHost::takeIn(Arrived arrived, Departed departed) {
+  *durability_->samples()->lockExclusive() = std::move(arrived.samples);
+  return models_->takeIn(std::move(arrived.model))
+      .then([this, departed = std::move(departed)](Status saved) -> kj::Promise<Status> {
+        const bool keeps = config_->exitWhenDone && config_->durability.enabled();
+        if (!saved.ok() || !keeps) return saved;
+        return keepFinishedRanks(departed);
       });
 }
 

@@ -60,6 +60,22 @@ class ParameterHost final : public Hosting {
   void showCopy(std::shared_ptr<ServedModel> copy, std::shared_ptr<const DaemonConfig> config);
   /// The copy is the model from now on, with what its primary knew besides.
   PriorRun serveCopy(SamplePlan samples, std::optional<Departed> departed);
+  /// Writes a checkpoint of the model as it is, but for the files that are not `wanted`, to a stream; gives
+  /// its path.
+  kj::Promise<Result<std::string>> giveTo(std::shared_ptr<Env> to,
+                                          std::function<bool(const std::string&)> wanted);
+  /// This daemon's partition of a model, from what other daemons gave: the checkpoints at `paths`, in the
+  /// order of theirs. Nobody sees it before takeIn().
+  struct Arrived {
+    std::shared_ptr<ServedModel> model;
+    SamplePlan samples;
+  };
+  kj::Promise<Result<Arrived>> makePartition(std::shared_ptr<Env> files, std::vector<std::string> paths);
+  /// That is the model from now on. Resolves when it is on the disk, where it is to be, with who has come and
+  /// gone.
+  kj::Promise<Status> takeIn(Arrived arrived, Departed departed);
+  /// Has no model any more.
+  void drop() { models_->drop(); }
   /// Begins to save the model, if it has its values. Blocks; once, before any trainer.
   void beginSaving() { models_->beginSavingAtOnce(); }
   /// Whether the devices could do what the policies of `config` ask for among so many trainers (0: not known

@@ -13,6 +13,7 @@
 #include "server/limits/memory_budgets.h"
 #include "server/loop/gate.h"
 #include "server/loop/models_in_use.h"
+#include "server/loop/moved_away.h"
 #include "server/loop/peer_connections.h"
 #include "server/loop/updates_under_way.h"
 #include "server/metrics/counters.h"
@@ -27,6 +28,7 @@ struct LoopEnvironment {
   MemoryBudgets& budgets;
   std::atomic<bool> draining{false};  ///< set: only updates that have begun are taken
   std::atomic<bool> closed{false};    ///< set: no update is taken any more
+  MovedAway movedAway = {};           ///< where the model is, if not here any more
 };
 
 /// One event loop: runs what its connections ask for, and has their buffers and lanes. Everything in it

@@ -22,6 +22,7 @@ struct Candidate {
   uint64_t lastDaemon = 0;     ///< which daemon process it was in before; 0: none
   bool returns = false;        ///< the trainer was in at this daemon process before
   bool anyRank = false;        ///< takes the lowest one that is free
+  uint64_t move = 0;           ///< by which it knows that the model came here; 0: none
   std::string codec = "none";  ///< of its pushes, with options; for people, like the next
   std::string pullCodec = "none";
   bool averages = false;  ///< goes by AllReduceTerms

@@ -42,6 +42,15 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   /// thread; blocks.
   Result<std::shared_ptr<ServedModel>> copyFrom(Env& env, const Checkpoint& checkpoint,
                                                 const DaemonConfig& config) const;
+  /// This daemon's partition of a model that other daemons had, from the checkpoints of all of these, in the
+  /// order of their partitions. ErrorCode::modelMismatch where they go by other rules. From any thread;
+  /// blocks.
+  Result<std::shared_ptr<ServedModel>> partitionFrom(Env& env, const std::vector<Checkpoint>& parts,
+                                                     const DaemonConfig& config) const;
+  /// The model of partitionFrom() is the model from now on; resolves when it is saved, where it is to be.
+  kj::Promise<Status> takeIn(std::shared_ptr<ServedModel> model);
+  /// Has no model any more.
+  void drop();
   /// Shows the model of copyFrom(), which nobody may use until takeOver().
   void follow(std::shared_ptr<ServedModel> copy, std::shared_ptr<const DaemonConfig> config);
   /// The copy is the model from now on: it is saved, if it is not yet, and trainers may go.

@@ -1,8 +1,13 @@
 #include "server/rpc/admin_service.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "common/config/json_file.h"
 #include "common/text/text.h"
 #include "common/wire/convert.h"
+#include "common/wire/login.h"
+#include "server/rpc/move_services.h"
 #include "server/rpc/sink_link.h"
 #include "server/status/status_json.h"
 
@@ -163,6 +168,39 @@ kj::Promise<void> AdminService::recover(RecoverContext context) {
   return administration_.recover().then([context](const Status& status) mutable {
     wire::writeStatus(status, context.getResults().initStatus());
   });
+}
+
+kj::Promise<void> AdminService::beginMove(BeginMoveContext context) {
+  const auto params = context.getParams();
+  const uint64_t move = params.getMove();
+  auto to = wire::readPlaces(connection_->peer(), params.getTo());
+  constexpr uint64_t kMostMs = 24 * 3600 * 1000;
+  const std::chrono::milliseconds most(std::min(params.getMostMs(), kMostMs));
+  context.releaseParams();
+  if (!to.ok()) {
+    wire::writeError({ErrorCode::invalidArgument, to.message()}, context.getResults().initError());
+    return kj::READY_NOW;
+  }
+  return administration_
+      .inMoves([move, to = *std::move(to), most](OutgoingMove& outgoing, IncomingMove&) mutable {
+        return outgoing.begin(move, std::move(to), most);
+      })
+      .then([this, context, move](const Status& begun) mutable {
+        if (!begun.ok()) return wire::writeError(begun.error(), context.getResults().initError());
+        context.getResults().setLeaving(kj::heap<LeavingService>(connection_, administration_, move));
+      });
+}
+
+kj::Promise<void> AdminService::arrive(ArriveContext context) {
+  const uint64_t move = context.getParams().getMove();
+  const uint32_t parts = context.getParams().getParts();
+  context.releaseParams();
+  return administration_
+      .inMoves([move, parts](OutgoingMove&, IncomingMove& incoming) { return incoming.begin(move, parts); })
+      .then([this, context, move](const Status& begun) mutable {
+        if (!begun.ok()) return wire::writeError(begun.error(), context.getResults().initError());
+        context.getResults().setArriving(kj::heap<ArrivingService>(connection_, administration_, move));
+      });
 }
 
 kj::Promise<void> AdminService::stop(StopContext context) {

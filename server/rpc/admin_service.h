@@ -24,6 +24,8 @@ class AdminService final : public CountedService<schema::Admin> {
   kj::Promise<void> replicate(ReplicateContext context) override;
   kj::Promise<void> switchOver(SwitchOverContext context) override;
   kj::Promise<void> recover(RecoverContext context) override;
+  kj::Promise<void> beginMove(BeginMoveContext context) override;
+  kj::Promise<void> arrive(ArriveContext context) override;
   kj::Promise<void> stop(StopContext context) override;
 
  private:

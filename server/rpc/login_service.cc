@@ -14,14 +14,20 @@ namespace {
 
 constexpr kj::Duration kFailureDelay = 500 * kj::MILLISECONDS;
 
+DaemonPlaces placesOf(const DaemonsConfig& daemons) {
+  DaemonPlaces places;
+  for (const auto& addresses : daemons.addresses) {
+    auto& of = places.emplace_back();
+    for (const Address& address : addresses) of.push_back(address.toString());
+  }
+  return places;
+}
+
 /// Who else serves the model.
 void writeDaemons(const DaemonsConfig& daemons, schema::LoginResult::Builder out) {
   if (!daemons.several()) return;
-  auto lists = out.initDaemons(static_cast<kj::uint>(daemons.addresses.size()));
-  for (kj::uint i = 0; i < lists.size(); i++) {
-    auto list = lists.init(i, static_cast<kj::uint>(daemons.addresses[i].size()));
-    for (kj::uint k = 0; k < list.size(); k++) list.set(k, daemons.addresses[i][k].toString().c_str());
-  }
+  const DaemonPlaces places = placesOf(daemons);
+  wire::writePlaces(places, out.initDaemons(static_cast<kj::uint>(places.size())));
   out.setDaemon(daemons.index);
 }
 
@@ -47,6 +53,10 @@ kj::Promise<void> LoginService::login(LoginContext context) {
   if (roles_ == nullptr) roles_ = rolesOf(caller->role);
   Roles& roles = KJ_ASSERT_NONNULL(roles_);
   writeDaemons(connection_->loop().config().daemons, results);
+  if (const auto away = connection_->loop().environment().movedAway.get(); away.move != 0) {
+    wire::writePlaces(away.to, results.initMovedTo(static_cast<kj::uint>(away.to.size())));
+    results.setMove(away.move);
+  }
   results.initStatus().setOk();
   results.setCaller(caller->name.c_str());
   results.setRole(std::string(roleName(caller->role)).c_str());

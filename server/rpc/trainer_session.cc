@@ -4,9 +4,12 @@
 
 #include "common/text/text.h"
 #include "common/wire/convert.h"
+#include "common/wire/login.h"
 
 namespace psd {
 namespace {
+
+constexpr size_t kReasonBytesMax = 300;
 
 template <class Context>
 void acknowledge(Context context, const Status& status) {
@@ -179,17 +182,38 @@ kj::Promise<void> TrainerSession::leave(LeaveContext context) {
 }
 
 kj::Promise<void> TrainerSession::notice(NoticeContext context) {
-  auto ended = park(context, service_->notice()).then([context](const Result<EndNotice>& notice) mutable {
+  const uint64_t move = context.getParams().getMove();
+  auto told = park(context, service_->notice(move)).then([context](const Result<Notice>& notice) mutable {
     auto results = context.getResults();
     if (!notice.ok()) return results.setReason(notice.message().c_str());
+    if (!notice->end) {
+      results.setMove(notice->move.move);
+      return results.setMoveDaemons(notice->move.daemons);
+    }
     results.setShuttingDown(true);
-    results.setReason(notice->reason.c_str());
-    results.setComesBack(notice->comesBack);
+    results.setReason(notice->end->reason.c_str());
+    results.setComesBack(notice->end->comesBack);
   });
   auto revoked = connection_->caller().whenRevoked().then([this, context]() mutable {
     wire::writeError(*connection_->caller().revoked(), context.getResults().initRevoked());
   });
-  return ended.exclusiveJoin(kj::mv(revoked));
+  return told.exclusiveJoin(kj::mv(revoked));
+}
+
+kj::Promise<void> TrainerSession::stepAside(StepAsideContext context) {
+  const uint64_t move = context.getParams().getMove();
+  std::string cannot(wire::textIn(context.getParams().getCannot()).substr(0, kReasonBytesMax));
+  return park(context, service_->stepAside(move, std::move(cannot)))
+      .then([context](const MovePause::Answer& answer) mutable {
+        auto results = context.getResults();
+        if (!answer.ok()) {
+          wire::writeError(answer.error(), results.initError());
+        } else if (answer->empty()) {
+          results.setGoOn();
+        } else {
+          wire::writePlaces(*answer, results.initMoved(static_cast<kj::uint>(answer->size())));
+        }
+      });
 }
 
 }  // namespace psd

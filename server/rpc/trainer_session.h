@@ -37,6 +37,7 @@ class TrainerSession final : public CountedService<schema::Trainer>, private Con
   kj::Promise<void> report(ReportContext context) override;
   kj::Promise<void> roundDue(RoundDueContext context) override;
   kj::Promise<void> formGroup(FormGroupContext context) override;
+  kj::Promise<void> stepAside(StepAsideContext context) override;
 
  private:
   void connectionClosed() override { service_->disconnected(); }

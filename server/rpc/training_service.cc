@@ -35,6 +35,7 @@ Result<JoinService::Request> readRequest(schema::Training::JoinParams::Reader pa
                        .incarnation = params.getIncarnation(),
                        .lastDaemon = params.getDaemon(),
                        .anyRank = params.getAnyRank(),
+                       .move = params.getMove(),
                        .codec = printable(wire::textIn(params.getCodec())),
                        .pullCodec = printable(wire::textIn(params.getPullCodec())),
                        .averages = params.getAverages()};

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "server/group/group_member.h"
+#include "server/move/incoming_move.h"
+#include "server/move/outgoing_move.h"
 #include "server/service/control_loop.h"
 
 namespace psd {
@@ -105,6 +107,18 @@ class Administration {
       return group_->recover();
     });
   }
+  /// What this daemon does in a move of the model to it, and from it. Before any caller.
+  void setMoves(OutgoingMove* outgoing, IncomingMove* incoming) {
+    outgoing_ = outgoing;
+    incoming_ = incoming;
+  }
+  /// Runs `work(outgoing, incoming)` on the control loop, which outlives it.
+  template <class Work>
+  auto inMoves(Work work) {
+    return control_.run([this, work = std::move(work)](Coordinator&, ParameterHost&) mutable {
+      return work(*outgoing_, *incoming_);
+    });
+  }
   /// Ends the run; `wait`: resolves with what came of the daemon's last work.
   kj::Promise<Status> stop(std::string reason, bool wait) {
     return control_.run([reason = std::move(reason), wait](Coordinator& coordinator,
@@ -122,6 +136,8 @@ class Administration {
 
   ControlLoop& control_;
   GroupMember* group_ = nullptr;
+  OutgoingMove* outgoing_ = nullptr;
+  IncomingMove* incoming_ = nullptr;
   const std::function<DaemonStatus()> status_;
   const std::function<kj::Promise<Result<std::string>>()> reload_;
   const std::function<kj::Promise<Result<std::string>>(std::string assignment)> set_;

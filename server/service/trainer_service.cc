@@ -288,12 +288,25 @@ kj::Promise<Status> TrainerService::leave() {
       .then([] { return Status(); });
 }
 
-kj::Promise<Result<EndNotice>> TrainerService::notice() {
-  using Answer = Result<EndNotice>;
+kj::Promise<Result<Notice>> TrainerService::notice(uint64_t move) {
+  using Answer = Result<Notice>;
   if (awaitsNotice_) return Answer(waitsAlready("notice()"));
-  auto told =
-      control_.run([](Coordinator& coordinator, ParameterHost&) { return coordinator.end().whenNotified(); });
-  return park(awaitsNotice_, kj::mv(told)).then([](EndNotice notice) { return Answer(std::move(notice)); });
+  auto told = control_.run([move](Coordinator& coordinator, ParameterHost&) -> kj::Promise<Notice> {
+    auto ends = coordinator.end().whenNotified().then([](EndNotice end) {
+      return Notice{std::move(end), {}};
+    });
+    auto moves = coordinator.pause().whenAsked(move).then([](MoveNotice asked) { return Notice{{}, asked}; });
+    return ends.exclusiveJoin(kj::mv(moves));
+  });
+  return park(awaitsNotice_, kj::mv(told)).then([](Notice notice) { return Answer(std::move(notice)); });
+}
+
+kj::Promise<MovePause::Answer> TrainerService::stepAside(uint64_t move, std::string cannot) {
+  if (Status may = renewLease(); !may.ok()) return MovePause::Answer(may.error());
+  return control_.run(
+      [session = session_, move, cannot = std::move(cannot)](Coordinator& coordinator, ParameterHost&) {
+        return coordinator.stepAside(session, move, cannot);
+      });
 }
 
 }  // namespace psd

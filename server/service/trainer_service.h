@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +21,12 @@ struct SamplesForStep : Samples {
   /// trainer chose the number.
   std::vector<bool> unweighted;
   bool mixed = false;  ///< some groups of the configuration weigh gradients, others do not
+};
+
+/// What a trainer is told unasked: of the daemon's end, or of a move of the model.
+struct Notice {
+  std::optional<EndNotice> end;
+  MoveNotice move;
 };
 
 /// One trainer's session as far as it goes over one connection, or is served in this process: bringing the
@@ -100,8 +108,11 @@ class TrainerService {
   kj::Promise<Status> report(uint64_t step, std::vector<NamedValue> values);
   /// Says goodbye: the trainer is done. Resolves once a daemon after this one would know.
   kj::Promise<Status> leave();
-  /// Resolves when the daemon ends. One call at a time.
-  kj::Promise<Result<EndNotice>> notice();
+  /// Resolves when the daemon ends, or the model is about to move, by another move than the one with that
+  /// number. One call at a time.
+  kj::Promise<Result<Notice>> notice(uint64_t move);
+  /// Makes no call until it resolves; see MovePause::stepAside(). One call at a time.
+  kj::Promise<MovePause::Answer> stepAside(uint64_t move, std::string cannot);
 
  private:
   /// Marks a call as waiting until its promise is done or dropped.

@@ -334,5 +334,88 @@ TEST_CASE("Coordinator: at the end whoever waits is told, and restarting keeps t
   CHECK_FALSE(world.coordinator.close());
 }
 
+TEST_CASE("Coordinator: trainers that step aside for a move go on here when it is given up") {
+  World world;
+  const SessionGrant first = world.mustJoin(0, 3, 11), second = world.mustJoin(1, 3, 12);
+  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session, {})));
+  auto asked = world.coordinator.pause().whenAsked(0);
+  CHECK_FALSE(world.loop.resolved(asked));
+  world.coordinator.beginMove({77, 3});
+  const MoveNotice notice = world.loop.wait(kj::mv(asked));
+  CHECK((notice.move == 77 && notice.daemons == 3));
+  auto again = world.coordinator.pause().whenAsked(77);
+  CHECK_FALSE(world.loop.resolved(again));
+
+  auto all = world.coordinator.pause().whenAllAside();
+  auto one = world.coordinator.stepAside(first.trainer.session, 77, "");
+  CHECK_FALSE(world.loop.resolved(one));
+  CHECK_FALSE(world.loop.resolved(all));
+  CHECK(world.coordinator.pause().missing() == "1");
+  CHECK(world.hosting.countedIn == std::set{second.trainer.session});  // who is aside is not waited for
+  CHECK(world.join(2, 3, 13).error().code == ErrorCode::unavailable);
+  auto other = world.coordinator.stepAside(second.trainer.session, 77, "");
+  PSD_REQUIRE_OK(world.loop.wait(kj::mv(all)));
+  CHECK(world.coordinator.pause().still());
+
+  world.coordinator.endMove({});
+  CHECK(world.loop.wait(kj::mv(one)).value().empty());
+  CHECK(world.loop.wait(kj::mv(other)).value().empty());
+  CHECK(world.hosting.countedIn == std::set{first.trainer.session, second.trainer.session});
+  PSD_REQUIRE_OK(world.join(2, 3, 13));
+  // Of a move that is over, or was never heard of.
+  CHECK(world.loop.wait(world.coordinator.stepAside(first.trainer.session, 77, "")).value().empty());
+}
+
+TEST_CASE("Coordinator: all that are in step aside, and are told where the model is") {
+  World world({.grace = milliseconds(500)});
+  const SessionGrant first = world.mustJoin(0, 2, 11), second = world.mustJoin(1, 2, 12);
+  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session, {})));
+  world.coordinator.beginMove({77, 2});
+  auto all = world.coordinator.pause().whenAllAside();
+  auto one = world.coordinator.stepAside(first.trainer.session, 77, "");
+  CHECK_FALSE(world.loop.resolved(one));
+  // Its connection breaks: it is not aside, and may come back, as a new trainer may not.
+  one = nullptr;
+  CHECK(world.hosting.countedIn.contains(first.trainer.session));
+  CHECK(world.mustJoin(0, 2, 11).resumed);
+  one = world.coordinator.stepAside(first.trainer.session, 77, "");
+  CHECK_FALSE(world.loop.resolved(all));
+  PSD_REQUIRE_OK(world.coordinator.remove(Rank{1}));  // who is gone is not waited for
+  PSD_REQUIRE_OK(world.loop.wait(kj::mv(all)));
+  CHECK(world.join(0, 2, 11).error().code == ErrorCode::unavailable);  // from now on nobody comes back either
+  const DaemonPlaces there{{"tcp://a:1", "unix:///a"}, {"tcp://b:1"}};
+  world.coordinator.endMove(there);
+  CHECK(world.loop.wait(kj::mv(one)).value() == there);
+  CHECK(world.coordinator.pause().moved());
+  CHECK_FALSE(world.hosting.countedIn.contains(second.trainer.session));
+}
+
+TEST_CASE("Coordinator: a trainer that cannot move keeps the model where it is") {
+  World world;
+  const SessionGrant only = world.mustJoin(4, 5, 11);
+  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(only.trainer.session, {})));
+  world.coordinator.beginMove({77, 2});
+  auto all = world.coordinator.pause().whenAllAside();
+  CHECK(world.loop.wait(world.coordinator.stepAside(only.trainer.session, 77, "it is tied up"))
+            .value()
+            .empty());
+  CHECK(world.loop.wait(kj::mv(all)).message() == "rank 4: it is tied up");
+}
+
+TEST_CASE("Coordinator: nobody waits for samples while trainers are to step aside") {
+  World world;
+  const SessionGrant first = world.mustJoin(0, 2, 11), second = world.mustJoin(1, 2, 12);
+  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.initialized(first.trainer.session, {})));
+  const SamplesRequest request{.step = Step{1}, .count = 10, .samples = 10, .epochs = 1, .wait = true};
+  PSD_REQUIRE_OK(world.loop.wait(world.coordinator.samples().take(first.trainer.session, request)));
+  auto waits = world.coordinator.samples().take(second.trainer.session, request);
+  CHECK_FALSE(world.loop.resolved(waits));
+  world.coordinator.beginMove({77, 2});
+  const auto none = world.loop.wait(kj::mv(waits));
+  PSD_REQUIRE_OK(none);
+  CHECK_FALSE((none->range || none->finished));
+  CHECK(world.hosting.countedIn.contains(second.trainer.session));
+}
+
 }  // namespace
 }  // namespace psd

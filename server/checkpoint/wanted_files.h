@@ -1,0 +1,49 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/os/env.h"
+
+namespace psd {
+
+/// An Env of which some files are not written: what is written to them goes nowhere. As thread-safe as the
+/// Env that it is laid over, which outlives it.
+class WantedFiles final : public Env {
+ public:
+  /// `wanted`: whether a file is to be there, by its path.
+  WantedFiles(Env& env, std::function<bool(const std::string&)> wanted)
+      : env_(env), wanted_(std::move(wanted)) {}
+
+  Result<std::unique_ptr<WritableFile>> create(const std::string& path) override {
+    if (wanted_(path)) return env_.create(path);
+    return std::unique_ptr<WritableFile>(std::make_unique<Nowhere>());
+  }
+  Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override { return env_.open(path); }
+  Status rename(const std::string& from, const std::string& to) override { return env_.rename(from, to); }
+  Status remove(const std::string& path) override { return env_.remove(path); }
+  Status truncate(const std::string& path, uint64_t bytes) override { return env_.truncate(path, bytes); }
+  Status createFolder(const std::string& folder) override { return env_.createFolder(folder); }
+  Status removeFolder(const std::string& folder) override { return env_.removeFolder(folder); }
+  Result<std::vector<std::string>> list(const std::string& folder) override { return env_.list(folder); }
+  Result<bool> exists(const std::string& path) override { return env_.exists(path); }
+  Status syncFolder(const std::string& folder) override { return env_.syncFolder(folder); }
+  Result<std::unique_ptr<FileLock>> lock(const std::string& path) override { return env_.lock(path); }
+
+ private:
+  class Nowhere final : public WritableFile {
+   public:
+    Status append(std::span<const std::byte>) override { return {}; }
+    Status sync() override { return {}; }
+    Status close() override { return {}; }
+    Status inPlace() const override { return {}; }
+  };
+
+  Env& env_;
+  const std::function<bool(const std::string&)> wanted_;
+};
+
+}  // namespace psd

@@ -1,0 +1,127 @@
+#include "server/coordination/move_pause.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/text/text.h"
+
+namespace psd {
+namespace {
+
+constexpr size_t kReasonBytesMax = 300;
+
+}  // namespace
+
+void MovePause::begin(const MoveNotice& notice) {
+  notice_ = notice;
+  still_ = false;
+  impossible_.reset();
+  auto asking = std::exchange(asking_, {});
+  for (auto& [known, fulfiller] : asking) fulfiller->fulfill(MoveNotice(notice));
+}
+
+kj::Promise<MoveNotice> MovePause::whenAsked(uint64_t known) {
+  if (underWay() && notice_.move != known) return notice_;
+  auto asked = kj::newPromiseAndFulfiller<MoveNotice>();
+  // Of those whose trainers have gone nothing is left but this.
+  std::erase_if(asking_, [](auto& entry) { return !entry.second->isWaiting(); });
+  asking_.emplace_back(known, kj::mv(asked.fulfiller));
+  return kj::mv(asked.promise);
+}
+
+kj::Promise<MovePause::Answer> MovePause::stepAside(const TrainerRef& trainer, uint64_t move,
+                                                    const std::string& cannot) {
+  if (!underWay() || move != notice_.move) return Answer(DaemonPlaces());
+  if (!cannot.empty()) {
+    giveUp({ErrorCode::notReady,
+            "rank " + std::to_string(trainer.rank.value) + ": " + printable(cannot, kReasonBytesMax)});
+    return Answer(DaemonPlaces());
+  }
+  if (aside_.contains(trainer.session)) {
+    return Answer(ErrorCode::invalidArgument, "another stepAside() of this session waits already");
+  }
+  auto told = kj::newPromiseAndFulfiller<Answer>();
+  const uint64_t number = ++calls_;
+  aside_[trainer.session] = {trainer, number, kj::mv(told.fulfiller)};
+  hosting_.countOut(trainer.session);
+  look();
+  return told.promise.attach(
+      kj::defer([this, session = trainer.session, number] { dropped(session, number); }));
+}
+
+void MovePause::dropped(SessionId session, uint64_t number) {
+  const auto entry = aside_.find(session);
+  if (entry == aside_.end() || entry->second.number != number) return;  // it was answered
+  isBack(session);
+}
+
+void MovePause::isBack(SessionId session) {
+  const auto entry = aside_.find(session);
+  if (entry == aside_.end()) return;
+  // Once all are aside it can do nothing before the move is over.
+  const Aside aside = std::move(entry->second);
+  aside_.erase(entry);
+  const Trainers in = trainers_();
+  const bool isIn = std::ranges::any_of(in, [&](const auto& other) { return other.session == session; });
+  if (isIn) hosting_.countIn(aside.trainer);
+}
+
+kj::Promise<Status> MovePause::whenAllAside() {
+  if (impossible_) return Status(*impossible_);
+  if (!underWay() || waiter_ != nullptr)
+    return Status(ErrorCode::notReady, "there is no move, or it is waited for already");
+  auto all = kj::newPromiseAndFulfiller<Status>();
+  waiter_ = kj::mv(all.fulfiller);
+  look();
+  return kj::mv(all.promise);
+}
+
+void MovePause::look() {
+  KJ_IF_MAYBE (waiter, waiter_) {
+    const Trainers in = trainers_();
+    const bool all =
+        std::ranges::all_of(in, [&](const auto& trainer) { return aside_.contains(trainer.session); });
+    if (!all) return;
+    still_ = true;
+    auto found = kj::mv(*waiter);
+    waiter_ = nullptr;
+    found->fulfill(Status());
+  }
+}
+
+std::optional<Error> MovePause::refusal(bool resumes) const {
+  if (!underWay() || (resumes && !still_)) return {};
+  return Error{ErrorCode::unavailable, "the model is about to move to other daemons; try again"};
+}
+
+void MovePause::giveUp(const Error& why) {
+  impossible_ = why;
+  KJ_IF_MAYBE (waiter, waiter_) {
+    auto found = kj::mv(*waiter);
+    waiter_ = nullptr;
+    found->fulfill(Status(why));
+  }
+}
+
+void MovePause::end(const DaemonPlaces& movedTo) {
+  if (!underWay()) return;
+  moved_ = !movedTo.empty();
+  notice_ = {};
+  still_ = false;
+  giveUp({ErrorCode::unavailable, "the move was given up"});
+  auto aside = std::exchange(aside_, {});
+  for (auto& [session, each] : aside) {
+    if (!moved_) hosting_.countIn(each.trainer);
+    each.fulfiller->fulfill(Answer(movedTo));
+  }
+}
+
+std::string MovePause::missing() const {
+  std::vector<std::string> ranks;
+  for (const TrainerRef& trainer : trainers_()) {
+    if (!aside_.contains(trainer.session)) ranks.push_back(std::to_string(trainer.rank.value));
+  }
+  return joined(ranks, ", ");
+}
+
+}  // namespace psd

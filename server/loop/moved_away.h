@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+#include "server/coordination/move_pause.h"
+
+namespace psd {
+
+/// Where a model is served that has moved away from this daemon. Thread-safe.
+class MovedAway final {
+ public:
+  struct Place {
+    uint64_t move = 0;  ///< the move's number; 0: the model is here
+    DaemonPlaces to;
+  };
+  void set(Place place) {
+    const std::lock_guard hold(mutex_);
+    place_ = std::move(place);
+  }
+  Place get() const {
+    const std::lock_guard hold(mutex_);
+    return place_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Place place_;
+};
+
+}  // namespace psd

@@ -1,0 +1,94 @@
+// How a ModelHost takes a model in that other daemons had.
+
+#include <spdlog/fmt/fmt.h>
+
+#include "common/plan/model_partitions.h"
+#include "common/text/text.h"
+#include "server/model/make_store.h"
+#include "server/model/model_host.h"
+
+namespace psd {
+namespace {
+
+/// What must be alike in the daemons of before and in this one.
+Status checkRules(const Manifest& manifest, const DaemonConfig& config) {
+  std::vector<std::string> theirs, own;
+  for (const ManifestGroup& group : manifest.groups) {
+    theirs.push_back(fmt::format("{} with {}", group.policy, group.optimizer.name()));
+  }
+  for (const GroupConfig& group : config.groups) {
+    own.push_back(fmt::format("{} with {}", group.policy.type, group.optimizer.name()));
+  }
+  if (theirs == own) return {};
+  return {ErrorCode::modelMismatch, fmt::format("the daemons of before go by {}, and this one by {}",
+                                                joined(theirs, ", "), joined(own, ", "))};
+}
+
+/// The partitions together, as the daemons of before cut them.
+Result<std::vector<ModelPartition>> partitionsOf(const std::vector<Checkpoint>& parts, ModelSpec& whole) {
+  std::vector<ModelSpec> specs;
+  for (const Checkpoint& part : parts) specs.push_back(part.manifest.model);
+  PSD_ASSIGN_OR_RETURN(whole, joinPartitions(specs));
+  PSD_ASSIGN_OR_RETURN(auto cut, partitionModel(whole, static_cast<uint32_t>(parts.size())));
+  for (size_t i = 0; i < parts.size(); i++) {
+    if (cut[i].spec.signature() == specs[i].signature() && cut[i].spec.partition == specs[i].partition)
+      continue;
+    return Error{ErrorCode::modelMismatch, fmt::format("part {} is not of the same model as the others", i)};
+  }
+  return cut;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ServedModel>> ModelHost::partitionFrom(Env& env, const std::vector<Checkpoint>& parts,
+                                                              const DaemonConfig& config) const {
+  ModelSpec whole;
+  PSD_ASSIGN_OR_RETURN(const auto before, partitionsOf(parts, whole));
+  std::vector<PlacedCheckpoint> placed;
+  for (size_t i = 0; i < parts.size(); i++) {
+    PSD_RETURN_IF_ERROR(checkRules(parts[i].manifest, config));
+    placed.push_back({&parts[i], before[i].begin});
+  }
+  const Partition own = config.daemons.partition();
+  PSD_ASSIGN_OR_RETURN(const auto cut, partitionModel(whole, own.of));
+  const ModelPartition& mine = cut[own.index];
+  const auto fill = [&](ParameterStore& store) -> Status {
+    PSD_ASSIGN_OR_RETURN(const Restored restored, restorePartition(env, placed, store, mine.begin));
+    if (restored.notes.empty()) return {};
+    return {ErrorCode::modelMismatch, restored.notes.front()};
+  };
+  PSD_ASSIGN_OR_RETURN(auto store, makeStore(config, mine.spec, backends_, fill));
+  Policies policies = makePolicies(config, *store);
+  return std::make_shared<ServedModel>(std::move(store), std::move(policies));
+}
+
+kj::Promise<Status> ModelHost::takeIn(std::shared_ptr<ServedModel> model) {
+  drop();
+  model_ = std::move(model);
+  const ParameterStore& store = *model_->store;
+  for (size_t i = 0; i < store.blockCount(); i++) saved_.push_back(model_->store->block(i).pushed());
+  hasValues_ = true;
+  const bool takesFirst = config_->durability.type == DurabilityConfig::Type::checkpoint;
+  return background_
+      .run<Status>([this, takesFirst, source = savingSource(model_)]() -> Status {
+        PSD_RETURN_IF_ERROR(durability_.begin(source));
+        if (!takesFirst) return {};
+        return durability_.checkpointNow().status();  // a log has one already
+      })
+      .then([this](Status saved) {
+        ready_ = saved.ok();
+        return saved;
+      });
+}
+
+void ModelHost::drop() {
+  if (model_) {
+    model_->retire();
+    model_->store->setSharedReadable(false);
+  }
+  model_ = nullptr;
+  hasValues_ = ready_ = false;
+  saved_.clear();
+}
+
+}  // namespace psd

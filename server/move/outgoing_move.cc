@@ -1,0 +1,166 @@
+#include "server/move/outgoing_move.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include <spdlog/fmt/fmt.h>
+#include <spdlog/spdlog.h>
+
+#include "common/text/quantity.h"
+#include "common/text/text.h"
+
+namespace psd {
+namespace {
+
+std::string textOf(const DaemonPlaces& places) {
+  return joined(places, " ", [](const auto& addresses) { return joined(addresses, ","); });
+}
+
+/// The shard whose file in a checkpoint this is; nothing: it is another file.
+std::optional<uint32_t> shardOf(const std::string& path) {
+  constexpr std::string_view kPrefix = "shard-";
+  const size_t slash = path.rfind('/');
+  const std::string_view name = std::string_view(path).substr(slash == std::string::npos ? 0 : slash + 1);
+  if (!name.starts_with(kPrefix)) return {};
+  uint32_t shard = 0;
+  const std::string_view number = name.substr(kPrefix.size());
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), shard);
+  if (error != std::errc() || end == number.data()) return {};
+  return shard;
+}
+
+}  // namespace
+
+Status OutgoingMove::look() {
+  const DurabilityConfig& durability = config_.durability;
+  if (!durability.enabled()) return {};
+  PSD_ASSIGN_OR_RETURN(const auto mark, readMoveMark(env_, durability.path, kMovedName));
+  if (!mark) return {};
+  away_.set({mark->move, mark->to});
+  spdlog::warn(
+      "{}; '{}/{}' tells so, and is to be removed where this daemon is to go on with what the folder "
+      "holds",
+      turnedAway()->message, durability.path, kMovedName);
+  return {};
+}
+
+std::optional<Error> OutgoingMove::turnedAway() const {
+  const MovedAway::Place away = away_.get();
+  if (away.move == 0) return {};
+  return Error{ErrorCode::standby, "the model has moved to " + textOf(away.to)};
+}
+
+Status OutgoingMove::begin(uint64_t move, DaemonPlaces to, std::chrono::milliseconds most) {
+  if (config_.engine) {
+    return {ErrorCode::invalidArgument,
+            "a daemon with `engine`, which may have a standby, gives its model to no "
+            "others while trainers work; psd repartition does it at rest"};
+  }
+  if (const auto away = turnedAway()) return *away;
+  if (coordinator_.end().requested()) return coordinator_.end().error();
+  if (move == 0 || to.empty()) return {ErrorCode::invalidArgument, "that is no move"};
+  if (mark_.move != 0) return {ErrorCode::notReady, "another move of the model is under way"};
+  if (const auto closed = coordinator_.turnedAway()) return *closed;
+  if (!host_.models().ready()) return {ErrorCode::notReady, "the model has no values yet"};
+  const auto daemons = static_cast<uint32_t>(to.size());
+  mark_ = {move, std::move(to)};
+  still_ = committing_ = false;
+  const std::string line = fmt::format("the model is about to move to {}", textOf(mark_.to));
+  spdlog::info("{}", line);
+  coordinator_.events().add("moving", line);
+  coordinator_.beginMove({move, daemons});
+  deadline_ = timer_.afterDelay(most.count() * kj::MILLISECONDS)
+                  .then([this, move, most] { abandon(move, "it took longer than " + durationText(most)); })
+                  .eagerlyEvaluate(nullptr);
+  return {};
+}
+
+kj::Promise<Result<MovedTrainers>> OutgoingMove::whenQuiet(uint64_t move) {
+  using Outcome = Result<MovedTrainers>;
+  if (move != mark_.move) return Outcome(ErrorCode::notReady, "this move is not under way here");
+  return coordinator_.pause()
+      .whenAllAside()
+      .then([this, move](Status aside) -> kj::Promise<Status> {
+        if (!aside.ok()) return aside;
+        if (move != mark_.move) return Status(ErrorCode::notReady, "the move was given up");
+        return gates_.close().then([](bool closed) {
+          return closed ? Status()
+                        : Status(ErrorCode::notReady, "what is under way did not end within limits.drain_ms");
+        });
+      })
+      .then([this, move](const Status& status) -> Outcome {
+        if (mark_.move == 0) gates_.open();  // it was given up while they closed
+        if (!status.ok()) return status.error();
+        if (move != mark_.move) return Error{ErrorCode::notReady, "the move was given up"};
+        still_ = true;
+        return MovedTrainers{coordinator_.departed(), coordinator_.ranks()};
+      });
+}
+
+Status OutgoingMove::checkStill(uint64_t move) const {
+  if (move == mark_.move && still_ && !coordinator_.end().requested()) return {};
+  return {ErrorCode::notReady, "the move was given up, or its trainers have not stepped aside yet"};
+}
+
+kj::Promise<Result<std::string>> OutgoingMove::give(uint64_t move, const Range& range,
+                                                    std::shared_ptr<ImageStream> to) {
+  using Outcome = Result<std::string>;
+  if (Status still = checkStill(move); !still.ok()) return Outcome(still.error());
+  const ParameterStore& store = *host_.models().model()->store;
+  const uint64_t elements = ModelLayout(store.model()).totalElements();
+  if (range.begin > elements || range.count > elements - range.begin) {
+    return Outcome(ErrorCode::invalidArgument, "there are not so many elements here");
+  }
+  std::set<uint32_t> wanted;
+  for (size_t i = 0; i < store.shardCount(); i++) {
+    const ShardRange& has = store.shard(i).range();
+    const uint64_t first = std::max(has.begin, range.begin);
+    if (first < std::min(has.begin + has.count, range.begin + range.count)) wanted.insert(has.id.value);
+  }
+  return host_.giveTo(std::move(to), [wanted = std::move(wanted)](const std::string& path) {
+    const auto shard = shardOf(path);
+    return !shard || wanted.contains(*shard);
+  });
+}
+
+kj::Promise<Status> OutgoingMove::commit(uint64_t move) {
+  if (move != 0 && away_.get().move == move) return Status();
+  if (Status still = checkStill(move); !still.ok()) return still;
+  if (committing_) return Status(ErrorCode::notReady, "the move is about to count already");
+  committing_ = true;
+  const auto write = [this, mark = mark_]() -> Status {
+    if (!config_.durability.enabled()) return {};
+    return writeMoveMark(env_, config_.durability.path, kMovedName, mark);
+  };
+  return background_.run<Status>(write).then([this](Status written) {
+    committing_ = false;
+    if (written.ok()) leave();
+    return written;
+  });
+}
+
+void OutgoingMove::leave() {
+  const MoveMark mark = std::exchange(mark_, {});
+  deadline_ = nullptr;
+  away_.set({mark.move, mark.to});
+  const std::string line = turnedAway()->message;
+  coordinator_.endMove(mark.to);
+  if (!coordinator_.end().requested()) coordinator_.requestStop(line);
+}
+
+void OutgoingMove::abandon(uint64_t move, const std::string& why) {
+  if (move == 0 || move != mark_.move || committing_) return;
+  const std::string missing = still_ ? std::string() : coordinator_.pause().missing();
+  const std::string line = fmt::format(
+      "the model stays here, the move was given up: {}{}", why,
+      missing.empty() ? "" : fmt::format("; of these ranks some had not stepped aside: {}", missing));
+  spdlog::warn("{}", line);
+  coordinator_.events().add("moving", line);
+  mark_ = {};
+  still_ = false;
+  coordinator_.endMove({});
+  gates_.open();
+}
+
+}  // namespace psd

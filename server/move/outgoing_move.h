@@ -1,0 +1,92 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <kj/async.h>
+#include <kj/timer.h>
+
+#include "common/os/env.h"
+#include "server/coordination/coordinator.h"
+#include "server/hosting/parameter_host.h"
+#include "server/loop/background.h"
+#include "server/loop/moved_away.h"
+#include "server/move/incoming_move.h"
+#include "server/replica/image_stream.h"
+
+namespace psd {
+
+/// What the rest of the daemon does for a move. On the control loop.
+struct MoveGates {
+  /// No gradient begins; resolves when those that have begun are done, false: not in time.
+  std::function<kj::Promise<bool>()> close;
+  std::function<void()> open;
+};
+
+/// How the model of this daemon goes to others: trainers step aside, what is here is given, and the move
+/// counts. Until then trainers go on here whatever happens, and from then on never again: the daemon ends,
+/// and one that is started over its folder tells where the model is.
+///
+/// Owned by the control loop's thread, on which every method is called.
+class OutgoingMove final {
+ public:
+  /// Elements of this daemon's layout.
+  struct Range {
+    uint64_t begin = 0, count = 0;
+  };
+
+  /// The others outlive it.
+  OutgoingMove(Coordinator& coordinator, ParameterHost& host, Env& env, const DaemonConfig& config,
+               MovedAway& away, MoveGates gates, kj::Timer& timer)
+      : coordinator_(coordinator),
+        host_(host),
+        env_(env),
+        config_(config),
+        away_(away),
+        gates_(std::move(gates)),
+        timer_(timer) {}
+
+  /// Looks whether the model has moved from here. Blocks; at the start.
+  Status look();
+  /// Whether it has.
+  bool moved() const { return away_.get().move != 0; }
+  /// Why nobody is let in, where it has.
+  std::optional<Error> turnedAway() const;
+
+  /// See Admin.beginMove in the schema.
+  Status begin(uint64_t move, DaemonPlaces to, std::chrono::milliseconds most);
+  /// Resolves when all trainers are aside, and nothing changes any more.
+  kj::Promise<Result<MovedTrainers>> whenQuiet(uint64_t move);
+  /// Writes a checkpoint of what the range needs, and of all rows; gives its path.
+  kj::Promise<Result<std::string>> give(uint64_t move, const Range& range, std::shared_ptr<ImageStream> to);
+  /// The others have all: the move counts from now on. The daemon ends.
+  kj::Promise<Status> commit(uint64_t move);
+  /// Trainers go on here; nothing where the move counts, or is about to.
+  void abandon(uint64_t move, const std::string& why);
+  /// Trainers are asked to step aside, or have.
+  bool underWay() const { return mark_.move != 0; }
+  /// Nothing may change, as all trainers are aside.
+  bool still() const { return still_; }
+
+ private:
+  Status checkStill(uint64_t move) const;
+  void leave();
+
+  Coordinator& coordinator_;
+  ParameterHost& host_;
+  Env& env_;
+  const DaemonConfig& config_;
+  MovedAway& away_;
+  const MoveGates gates_;
+  kj::Timer& timer_;
+  MoveMark mark_;  // of the move that is under way
+  bool still_ = false, committing_ = false;
+  kj::Promise<void> deadline_ = nullptr;
+  Background background_;
+};
+
+}  // namespace psd

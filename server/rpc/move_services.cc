@@ -1,0 +1,206 @@
+#include "server/rpc/move_services.h"
+
+#include <new>
+#include <utility>
+
+#include "common/text/text.h"
+#include "common/wire/convert.h"
+#include "server/replica/image_stream.h"
+#include "server/rpc/sink_link.h"
+
+namespace psd {
+namespace {
+
+constexpr uint64_t kPartBytes = 1u << 20;
+constexpr size_t kPartsAtOnce = 4;
+
+/// Where one daemon's part arrives.
+class PartSink final : public CountedService<schema::ReplicaSink> {
+ public:
+  PartSink(std::shared_ptr<Connection> connection, Administration& administration, uint64_t move,
+           uint32_t part)
+      : CountedService(std::move(connection)), administration_(administration), move_(move), part_(part) {}
+
+ protected:
+  kj::Promise<void> image(ImageContext context) override {
+    const auto params = context.getParams();
+    const auto bytes = params.getBytes();
+    ImagePart piece{
+        std::string(wire::textIn(params.getPath())), std::string(wire::textIn(params.getRenamedTo())), {}};
+    try {
+      const auto* const begin = reinterpret_cast<const std::byte*>(bytes.begin());
+      piece.bytes.assign(begin, begin + bytes.size());
+    } catch (const std::bad_alloc&) {
+      wire::writeStatus({ErrorCode::overloaded, "there is no memory for what the other daemons give"},
+                        context.getResults().initStatus());
+      return kj::READY_NOW;
+    }
+    context.releaseParams();
+    return administration_
+        .inMoves([move = move_, part = part_, piece = std::move(piece)](
+                     OutgoingMove&, IncomingMove& incoming) { return incoming.image(move, part, piece); })
+        .then([context](const Status& kept) mutable {
+          wire::writeStatus(kept, context.getResults().initStatus());
+        });
+  }
+
+  kj::Promise<void> imageDone(ImageDoneContext context) override {
+    std::string path(wire::textIn(context.getParams().getPath()));
+    context.releaseParams();
+    return administration_
+        .inMoves([move = move_, part = part_, path = std::move(path)](OutgoingMove&, IncomingMove& incoming) {
+          return incoming.imageDone(move, part, path);
+        })
+        .then([context](const Status& kept) mutable {
+          wire::writeStatus(kept, context.getResults().initStatus());
+        });
+  }
+
+ private:
+  Administration& administration_;
+  const uint64_t move_;
+  const uint32_t part_;
+};
+
+/// What is written to the stream, to a sink, some parts at a time.
+kj::Promise<Status> send(ImageStream& stream, SinkLink& sink) {
+  return stream.whenFilled().then([&stream, &sink]() -> kj::Promise<Status> {
+    kj::Vector<kj::Promise<Status>> sent;
+    while (sent.size() < kPartsAtOnce) {
+      auto part = stream.take();
+      if (!part) break;
+      sent.add(sink.image(*std::move(part)));
+    }
+    if (sent.empty()) return Status();
+    return kj::joinPromises(sent.releaseAsArray()).then([&stream, &sink](kj::Array<Status> done) {
+      for (const Status& status : done) {
+        if (!status.ok()) return kj::Promise<Status>(Status(status));
+      }
+      return send(stream, sink);
+    });
+  });
+}
+
+std::set<Rank> readRanks(capnp::List<uint32_t>::Reader list) {
+  std::set<Rank> ranks;
+  for (const uint32_t rank : list) ranks.insert(Rank{rank});
+  return ranks;
+}
+
+void writeRanks(const std::set<Rank>& ranks, capnp::List<uint32_t>::Builder out) {
+  kj::uint i = 0;
+  for (const Rank rank : ranks) out.set(i++, rank.value);
+}
+
+}  // namespace
+
+// --- Away from here --------------------------------------------------------------------------------------
+
+LeavingService::~LeavingService() noexcept(false) {
+  if (!connection_->loop().running()) return;
+  connection_->loop().detach(administration_.inMoves(
+      [move = move_](OutgoingMove& outgoing, IncomingMove&) { outgoing.abandon(move, "psd move ended"); }));
+}
+
+kj::Promise<void> LeavingService::quiet(QuietContext context) {
+  context.releaseParams();
+  context.allowCancellation();
+  auto quiet = administration_.inMoves(
+      [move = move_](OutgoingMove& outgoing, IncomingMove&) { return outgoing.whenQuiet(move); });
+  return connection_->parked(kj::mv(quiet)).then([context](const Result<MovedTrainers>& trainers) mutable {
+    if (!trainers.ok()) return wire::writeError(trainers.error(), context.getResults().initError());
+    auto out = context.getResults().initQuiet();
+    out.setWorldSize(trainers->departed.worldSize);
+    writeRanks(trainers->departed.ranks,
+               out.initDeparted(static_cast<kj::uint>(trainers->departed.ranks.size())));
+    writeRanks(trainers->ranks, out.initRanks(static_cast<kj::uint>(trainers->ranks.size())));
+  });
+}
+
+kj::Promise<void> LeavingService::give(GiveContext context) {
+  const auto params = context.getParams();
+  const OutgoingMove::Range range{params.getBegin(), params.getCount()};
+  auto sink = kj::heap<SinkLink>(params.getSink());
+  context.releaseParams();
+  context.allowCancellation();
+  auto stream = std::make_shared<ImageStream>(kPartBytes);
+  auto given = administration_
+                   .inMoves([move = move_, range, stream](OutgoingMove& outgoing, IncomingMove&) {
+                     return outgoing.give(move, range, stream);
+                   })
+                   .then([stream](Result<std::string> path) {
+                     stream->finish();
+                     return path;
+                   })
+                   .eagerlyEvaluate(nullptr);
+  SinkLink& to = *sink;
+  return send(*stream, to)
+      .then([stream, given = kj::mv(given)](Status sent) mutable {
+        if (!sent.ok()) stream->end();  // so that who writes is not waited for
+        return given.then([sent](Result<std::string> path) -> Result<std::string> {
+          if (!sent.ok()) return sent.error();
+          return path;
+        });
+      })
+      .then([&to](Result<std::string> path) -> kj::Promise<Status> {
+        if (!path.ok()) return path.status();
+        return to.imageDone(*path);
+      })
+      .then([context](const Status& status) mutable {
+        wire::writeStatus(status, context.getResults().initStatus());
+      })
+      .attach(kj::defer([stream] { stream->end(); }), kj::mv(sink));
+}
+
+kj::Promise<void> LeavingService::commit(CommitContext context) {
+  context.releaseParams();
+  auto done =
+      administration_
+          .inMoves([move = move_](OutgoingMove& outgoing, IncomingMove&) { return outgoing.commit(move); })
+          .then([context](const Status& status) mutable {
+            wire::writeStatus(status, context.getResults().initStatus());
+          });
+  return connection_->untilOutcome(kj::mv(done));  // the daemon ends with it
+}
+
+// --- To here ---------------------------------------------------------------------------------------------
+
+ArrivingService::~ArrivingService() noexcept(false) {
+  if (!connection_->loop().running()) return;
+  connection_->loop().detach(administration_.inMoves(
+      [move = move_](OutgoingMove&, IncomingMove& incoming) { incoming.abandon(move); }));
+}
+
+kj::Promise<void> ArrivingService::sink(SinkContext context) {
+  const uint32_t part = context.getParams().getPart();
+  context.getResults().setSink(kj::heap<PartSink>(connection_, administration_, move_, part));
+  return kj::READY_NOW;
+}
+
+kj::Promise<void> ArrivingService::settle(SettleContext context) {
+  const auto params = context.getParams();
+  MovedTrainers trainers{{params.getWorldSize(), readRanks(params.getDeparted())},
+                         readRanks(params.getRanks())};
+  context.releaseParams();
+  return administration_
+      .inMoves([move = move_, trainers = std::move(trainers)](OutgoingMove&, IncomingMove& incoming) mutable {
+        return incoming.settle(move, std::move(trainers));
+      })
+      .then([context](const Result<IncomingMove::Settled>& settled) mutable {
+        if (!settled.ok()) return wire::writeError(settled.error(), context.getResults().initError());
+        auto out = context.getResults().initSettled();
+        out.setParameters(settled->parameters);
+        out.setRows(settled->rows);
+      });
+}
+
+kj::Promise<void> ArrivingService::commit(CommitContext context) {
+  context.releaseParams();
+  return administration_
+      .inMoves([move = move_](OutgoingMove&, IncomingMove& incoming) { return incoming.commit(move); })
+      .then([context](const Status& status) mutable {
+        wire::writeStatus(status, context.getResults().initStatus());
+      });
+}
+
+}  // namespace psd

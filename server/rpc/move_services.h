@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+
+#include "schema/psd.capnp.h"
+#include "server/rpc/counted_service.h"
+#include "server/service/administration.h"
+
+namespace psd {
+
+/// The calls by which an operator's command takes the model of this daemon away. When it is dropped, trainers
+/// go on here. Belongs to the connection's loop.
+class LeavingService final : public CountedService<schema::LeavingModel> {
+ public:
+  /// `administration` outlives it.
+  LeavingService(std::shared_ptr<Connection> connection, Administration& administration, uint64_t move)
+      : CountedService(std::move(connection)), administration_(administration), move_(move) {}
+  ~LeavingService() noexcept(false);
+
+ protected:
+  kj::Promise<void> quiet(QuietContext context) override;
+  kj::Promise<void> give(GiveContext context) override;
+  kj::Promise<void> commit(CommitContext context) override;
+
+ private:
+  Administration& administration_;
+  const uint64_t move_;
+};
+
+/// The calls by which it brings one here. When it is dropped, what is not in place is forgotten. Belongs to
+/// the connection's loop.
+class ArrivingService final : public CountedService<schema::ArrivingModel> {
+ public:
+  /// `administration` outlives it.
+  ArrivingService(std::shared_ptr<Connection> connection, Administration& administration, uint64_t move)
+      : CountedService(std::move(connection)), administration_(administration), move_(move) {}
+  ~ArrivingService() noexcept(false);
+
+ protected:
+  kj::Promise<void> sink(SinkContext context) override;
+  kj::Promise<void> settle(SettleContext context) override;
+  kj::Promise<void> commit(CommitContext context) override;
+
+ private:
+  Administration& administration_;
+  const uint64_t move_;
+};
+
+}  // namespace psd
