@@ -9,6 +9,7 @@
 
 #include "common/text/text.h"
 #include "common/wire/convert.h"
+#include "common/wire/login.h"
 #include "trainer/client/transport/sanitized.h"
 
 namespace psd {
@@ -101,6 +102,7 @@ Channel::Channel(kj::AsyncIoContext& io, wire::Socket socket, std::string server
   connection_.beforeTearDown([this] {
     silence_ = nullptr;
     notice_ = kj::READY_NOW;
+    nextNotice_ = kj::READY_NOW;
     lost_ = kj::READY_NOW;
     transports_.close(connection_.ended().value_or(Error{ErrorCode::unavailable, "the client is gone"}));
   });
@@ -119,15 +121,22 @@ void Channel::watchSession() {
   if (terms_.leaseMs != 0) watchSilence(std::chrono::milliseconds(terms_.leaseMs));
 }
 
-void Channel::watchNotice() {
-  notice_ = connection_.trainer()
-                .noticeRequest()
-                .send()
+void Channel::watchNotice(uint64_t move) {
+  auto request = connection_.trainer().noticeRequest();
+  request.setMove(move);
+  notice_ = request.send()
                 .then([this](capnp::Response<schema::Trainer::NoticeResults> notice) {
                   const std::string daemon = "the daemon at " + connection_.server();
                   if (notice.hasRevoked()) {
                     const Error revoked = sanitized(wire::readError(notice.getRevoked()));
                     return connection_.foretell({revoked.code, daemon + ": " + revoked.message});
+                  }
+                  if (const uint64_t asked = notice.getMove(); asked != 0) {
+                    if (moveAsked_) moveAsked_->tell(asked, notice.getMoveDaemons());
+                    // Not from within the promise that takes its place.
+                    nextNotice_ =
+                        kj::evalLater([this, asked] { watchNotice(asked); }).eagerlyEvaluate(nullptr);
+                    return;
                   }
                   if (!notice.getShuttingDown()) return;
                   const std::string reason = printable(wire::textIn(notice.getReason()));
@@ -137,6 +146,24 @@ void Channel::watchNotice() {
                           : Error{ErrorCode::shuttingDown, daemon + " is shutting down: " + reason});
                 })
                 .eagerlyEvaluate([](kj::Exception&&) {});  // a broken connection shows in the next call
+}
+
+void Channel::noteMoves(std::shared_ptr<MoveAsked> asked) { moveAsked_ = std::move(asked); }
+
+kj::Promise<Result<DaemonPlaces>> Channel::stepAside(uint64_t move, const std::string& cannot) {
+  return connection_.call([&] {
+    auto request = connection_.trainer().stepAsideRequest();
+    request.setMove(move);
+    request.setCannot(cannot.c_str());
+    return request.send().then([server = connection_.server()](
+                                   capnp::Response<schema::StepAsideResult> answer) -> Result<DaemonPlaces> {
+      if (answer.isError()) return sanitized(wire::readError(answer.getError()));
+      if (answer.isGoOn()) return DaemonPlaces();
+      PSD_ASSIGN_OR_RETURN(DaemonPlaces places, wire::readPlaces(server, answer.getMoved()));
+      if (!places.empty()) return places;
+      return Error{ErrorCode::protocolMismatch, server + ": says that the model has moved, and not where"};
+    });
+  });
 }
 
 kj::Promise<Status> Channel::begin(Admission in) {

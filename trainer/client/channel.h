@@ -9,6 +9,8 @@
 
 #include "trainer/client/client.h"
 #include "trainer/client/handshake.h"
+#include "trainer/client/movable_client.h"
+#include "trainer/client/move_asked.h"
 #include "trainer/client/silence_watch.h"
 #include "trainer/client/transport/daemon_connection.h"
 #include "trainer/client/transport/encoded_pushes.h"
@@ -76,6 +78,11 @@ class Channel {
   /// Of the first fragment, or of this one.
   kj::Promise<Result<RoundDue>> roundDue(Version version, uint32_t fragment = 0);
   kj::Promise<Result<FormedGroup>> formGroup(uint64_t after, const AveragingMember& where);
+  /// The session tells `asked` from now on of moves of the model to other daemons.
+  void noteMoves(std::shared_ptr<MoveAsked> asked);
+  /// Waits for the end of the move; see Trainer.stepAside in the schema. Gives the daemons that serve the
+  /// model then; none: this one does.
+  kj::Promise<Result<DaemonPlaces>> stepAside(uint64_t move, const std::string& cannot);
   /// See Client::report().
   void report(Step step, std::span<const NamedValue> values);
   /// See Client::waiters().
@@ -98,7 +105,7 @@ class Channel {
   kj::Promise<Status> begin(Admission in);
   /// Watches over the session that the connection has now.
   void watchSession();
-  void watchNotice();
+  void watchNotice(uint64_t move = 0);
   /// The slices of rows that this connection carries, one at least of each row shard.
   std::vector<RowSlice> carriedRows(const RowBatch* rows) const;
   kj::Promise<Status> sendRows(const PushRequest& request, const RowSlice& slice, PushInfo& info);
@@ -112,9 +119,11 @@ class Channel {
   DaemonConnection connection_;
   Transports transports_;
   std::unique_ptr<SilenceWatch> silence_;
+  std::shared_ptr<MoveAsked> moveAsked_;  // null: nobody asks
   kj::Promise<void> notice_ = kj::READY_NOW;
-  kj::Promise<void> ending_ = kj::READY_NOW;  // a connection that a silent daemon made useless
-  kj::Promise<void> lost_ = kj::READY_NOW;    // marks the end of a connection that no call waits on
+  kj::Promise<void> nextNotice_ = kj::READY_NOW;  // turns to the next
+  kj::Promise<void> ending_ = kj::READY_NOW;      // a connection that a silent daemon made useless
+  kj::Promise<void> lost_ = kj::READY_NOW;        // marks the end of a connection that no call waits on
   SessionTerms terms_;
   std::vector<Slice> carried_;  // of terms_.slices
   uint32_t links_ = 1;          // how many connections share the slices, this one included

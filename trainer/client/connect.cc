@@ -5,13 +5,17 @@
 
 #include <fmt/format.h>
 
+#include "common/os/random_id.h"
 #include "common/text/text.h"
 #include "trainer/client/failed_call.h"
+#include "trainer/client/moving_client.h"
 #include "trainer/client/partitioned_client.h"
 #include "trainer/client/rpc_client.h"
 
 namespace psd {
 namespace {
+
+constexpr size_t kMovesMax = 8;  // from one to the next
 
 Result<std::unique_ptr<RpcClient>> connectToOne(const ClientOptions& options) {
   PSD_ASSIGN_OR_RETURN(auto link, Link::make());
@@ -41,7 +45,7 @@ Result<std::unique_ptr<RpcClient>> connectTo(const ClientOptions& options, const
                            itself.index, std::max<size_t>(itself.daemons.size(), 1))};
 }
 
-Result<std::unique_ptr<Client>> connectToAll(const ClientOptions& options, const RpcClient& first) {
+Result<std::unique_ptr<MovableClient>> connectToAll(const ClientOptions& options, const RpcClient& first) {
   const DaemonIdentity& told = first.identity();
   std::vector<PartitionedClient::Daemon> daemons;
   for (uint32_t i = 0; i < told.daemons.size(); i++) {
@@ -67,8 +71,28 @@ Result<std::unique_ptr<Client>> connectToAll(const ClientOptions& options, const
     if (!client.ok()) return named(client.error());
     daemons.push_back({*std::move(client), name});
   }
-  return std::unique_ptr<Client>(
+  return std::unique_ptr<MovableClient>(
       std::make_unique<PartitionedClient>(std::move(daemons), options.retryTimeout));
+}
+
+/// Connects to the daemons that serve the model: those of which `options` names one, or where they say that
+/// it has moved to.
+Result<std::unique_ptr<MovableClient>> connectWhereServed(ClientOptions options) {
+  for (size_t moves = 0;; moves++) {
+    PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options));
+    const DaemonIdentity& told = client->identity();
+    if (told.movedTo.empty()) {
+      if (told.daemons.size() > 1) return connectToAll(options, *client);
+      return std::unique_ptr<MovableClient>(std::move(client));
+    }
+    if (moves == kMovesMax) {
+      return Error{ErrorCode::unavailable, client->server() + ": the model has moved on, again and again"};
+    }
+    const std::string before = client->server();
+    options.servers = told.movedTo.front();
+    for (const std::string& server : options.servers) PSD_RETURN_IF_ERROR(parseAddress(server).status());
+    PSD_RETURN_IF_ERROR(checkToken(options, before));
+  }
 }
 
 }  // namespace
@@ -84,9 +108,17 @@ Pending<RoundDue> Client::fragmentDue(Version, uint32_t) {
 Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
   if (options.servers.empty()) return Error{ErrorCode::invalidArgument, "no server address is given"};
   for (const std::string& server : options.servers) PSD_RETURN_IF_ERROR(parseAddress(server).status());
-  PSD_ASSIGN_OR_RETURN(auto client, connectToOne(options));
-  if (client->identity().daemons.size() > 1) return connectToAll(options, *client);
-  return std::unique_ptr<Client>(std::move(client));
+  ClientOptions own = options;
+  if (own.incarnation == 0) own.incarnation = drawId();  // one trainer, wherever it goes on
+  PSD_ASSIGN_OR_RETURN(auto first, connectWhereServed(own));
+  const auto elsewhere =
+      [own](const std::vector<std::string>& servers) -> Result<std::unique_ptr<MovableClient>> {
+    ClientOptions there = own;
+    there.servers = servers;
+    PSD_RETURN_IF_ERROR(checkToken(there, own.servers.front()));
+    return connectWhereServed(there);
+  };
+  return std::unique_ptr<Client>(std::make_unique<MovingClient>(std::move(first), elsewhere, own.onEvent));
 }
 
 }  // namespace psd

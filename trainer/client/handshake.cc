@@ -187,8 +187,10 @@ Result<Admission> readJoined(DaemonConnection& connection, schema::JoinResult::J
 }
 
 Result<DaemonIdentity> readIdentity(const std::string& server, schema::LoginResult::Reader answer) {
-  DaemonIdentity identity{printable(wire::textIn(answer.getServerVersion())), {}, answer.getDaemon()};
+  DaemonIdentity identity{
+      printable(wire::textIn(answer.getServerVersion())), {}, answer.getDaemon(), {}, answer.getMove()};
   PSD_ASSIGN_OR_RETURN(identity.daemons, wire::readDaemons(server, answer));
+  PSD_ASSIGN_OR_RETURN(identity.movedTo, wire::readPlaces(server, answer.getMovedTo()));
   return identity;
 }
 
@@ -239,6 +241,7 @@ kj::Promise<Result<Admission>> joinAs(DaemonConnection& connection, const JoinRe
     request.setPid(static_cast<uint32_t>(getpid()));
     request.setIncarnation(join.incarnation);
     request.setDaemon(join.lastDaemon);
+    request.setMove(join.move);
     request.setCodec(join.codecs.push.c_str());
     request.setPullCodec(join.codecs.pull.c_str());
     request.setAverages(join.averages);

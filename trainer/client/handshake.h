@@ -29,6 +29,7 @@ struct JoinRequest {
   CodecRequest codecs;
   std::vector<HeldSamples> held;  ///< dealt to it by this daemon or one before
   bool averages = false;          ///< ClientOptions::averages
+  uint64_t move = 0;              ///< by which the model came here from others, that told of it; 0: none
 };
 
 struct JoinAnswer {
@@ -56,6 +57,10 @@ struct DaemonIdentity {
   /// them; empty where this one serves its model alone.
   std::vector<std::vector<std::string>> daemons;
   uint32_t index = 0;  ///< of them, which one this is
+  /// The addresses of each daemon that serves the model since it moved away from this one, by partition;
+  /// empty: it did not.
+  std::vector<std::vector<std::string>> movedTo;
+  uint64_t move = 0;  ///< the number of that move
 };
 
 /// Agrees on the protocol, and shows the daemon the token, which outlives the call; empty: none.

@@ -271,6 +271,34 @@ Result<DealtSamples> PartitionedClient::takeSamples(const SamplesRequest& reques
   return dealt;
 }
 
+void PartitionedClient::comeFrom(const MovedFrom& before) {
+  for (size_t i = 0; i < daemons_.size(); i++) {
+    MovedFrom own = before;
+    if (i > 0) own.held.clear();  // the lead's
+    daemons_[i].client->comeFrom(own);
+  }
+}
+
+Result<DaemonPlaces> PartitionedClient::stepAside() {
+  const uint64_t move = lead().askedMove();
+  const uint32_t count = lead().askedDaemons();
+  std::vector<RpcClient::Aside> asides;
+  for (const Daemon& daemon : daemons_) asides.push_back(daemon.client->beginStepAside(move, count));
+  const Result<DaemonPlaces> leads = asides.front().told.get();
+  if (leads.ok() && !leads->empty()) return leads;
+  // Where the lead cannot say it any more, another one may have heard that the move is done.
+  for (size_t i = 1; i < daemons_.size(); i++) {
+    const Result<DaemonPlaces> places = asides[i].told.get();
+    if (places.ok() && !places->empty()) return places;
+  }
+  for (size_t i = 0; i < daemons_.size(); i++) {
+    const Result<DaemonPlaces> places = daemons_[i].client->outwaitMove(asides[i]);
+    if (!places.ok()) return named(daemons_[i], places.error());
+    if (!places->empty()) return places;
+  }
+  return DaemonPlaces();
+}
+
 Error PartitionedClient::failed(size_t daemon, const Error& error) {
   if (isLost(error)) {
     // For good: whoever waits for this trainer at the others need not any more.

@@ -22,7 +22,7 @@ namespace psd {
 ///
 /// Each daemon counts its trainers by itself. A trainer joins the lead first and leaves it last. Owned by one
 /// thread.
-class PartitionedClient final : public Client, private CalledDaemons {
+class PartitionedClient final : public MovableClient, private CalledDaemons {
  public:
   /// One of the daemons.
   struct Daemon {
@@ -35,6 +35,11 @@ class PartitionedClient final : public Client, private CalledDaemons {
   PartitionedClient(std::vector<Daemon> daemons, std::chrono::milliseconds retryTimeout)
       : daemons_(std::move(daemons)), retryTimeout_(retryTimeout) {}
 
+  /// By what the lead says: it is told of a move last.
+  bool moveAsked() const override { return daemons_.front().client->moveAsked(); }
+  Result<DaemonPlaces> stepAside() override;
+  MovedFrom movedFrom() const override { return daemons_.front().client->movedFrom(); }
+  void comeFrom(const MovedFrom& before) override;
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override;
   Result<JoinInfo> observe(const ModelSpec& model) override;

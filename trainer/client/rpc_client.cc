@@ -168,6 +168,29 @@ Result<FormedGroup> RpcClient::formGroup(uint64_t after, const AveragingMember& 
   }
 }
 
+RpcClient::Aside RpcClient::beginStepAside(uint64_t move, uint32_t daemons) {
+  forgetSettledPushes();
+  move_ = move;
+  std::string cannot;
+  if (onDevice_ && daemons > 1) {
+    cannot = "its arrays are in the memory of a CUDA device, which several daemons do not exchange";
+  }
+  return {links_.number(), links_.first().start<DaemonPlaces>(
+                               [move, cannot](Channel& channel) { return channel.stepAside(move, cannot); })};
+}
+
+Result<DaemonPlaces> RpcClient::outwaitMove(const Aside& aside) {
+  const auto places = notices_.outwait(aside.told, "the model, which moves to other daemons");
+  if (places.ok()) {
+    session_.moveAsked().forget();
+    return places;
+  }
+  const Status back = recover(aside.connection, places.error());
+  if (!movedTo_.empty()) return movedTo_;
+  PSD_RETURN_IF_ERROR(back);
+  return DaemonPlaces();
+}
+
 void RpcClient::forgetSettledPushes() {
   pushes_.remove_if([this](const auto& push) {
     if (!push->settled()) return false;
@@ -321,6 +344,13 @@ Status RpcClient::comeBack(const Error& cause, Clock::time_point deadline) {
     Status status = session_.connect(std::min(soonUntil(deadline), kAttemptTimeout * servers));
     if (status.ok() && interrupted_)
       return interruptedError();  // interrupt() came before there was a connection to fail
+    if (const DaemonIdentity& there = session_.identity(); status.ok() && !there.movedTo.empty()) {
+      movedTo_ = there.movedTo;
+      move_ = there.move;
+      return {ErrorCode::sessionEnded,
+              session_.server() +
+                  ": the model has moved to other daemons while this trainer was away; start it anew"};
+    }
     if (status.ok()) status = session_.join(held_, soonUntil(deadline));
     if (status.ok()) return {};
     last = status.error();

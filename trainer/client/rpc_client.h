@@ -12,6 +12,7 @@
 #include "trainer/client/client.h"
 #include "trainer/client/fault_row.h"
 #include "trainer/client/links.h"
+#include "trainer/client/movable_client.h"
 #include "trainer/client/notices.h"
 #include "trainer/client/session.h"
 
@@ -19,7 +20,7 @@ namespace psd {
 
 /// The Client: makes calls over the session's connections, and brings the session back when they break. Owned
 /// by one thread.
-class RpcClient final : public Client, private CallHost {
+class RpcClient final : public MovableClient, private CallHost {
  public:
   RpcClient(const ClientOptions& options, std::unique_ptr<Link> first);
 
@@ -31,6 +32,28 @@ class RpcClient final : public Client, private CallHost {
   const ModelRules& rules() const { return session_.rules(); }
   /// Of the last join(), as far as it has come, or observe().
   const JoinInfo& info() const { return session_.info(); }
+  bool moveAsked() const override { return session_.moveAsked().move() != 0; }
+  /// In two parts, for who steps aside at several daemons.
+  Result<DaemonPlaces> stepAside() override {
+    const uint64_t move = session_.moveAsked().move();
+    const uint32_t daemons = session_.moveAsked().daemons();
+    return outwaitMove(beginStepAside(move, daemons));
+  }
+  /// A call that is under way, and over which connection.
+  struct Aside {
+    uint64_t connection = 0;
+    Link::Future<DaemonPlaces> told;
+  };
+  Aside beginStepAside(uint64_t move, uint32_t daemons);
+  /// What came of it; comes back where the connection broke.
+  Result<DaemonPlaces> outwaitMove(const Aside& aside);
+  MovedFrom movedFrom() const override { return {move_, session_.daemon(), held_}; }
+  uint64_t askedMove() const { return session_.moveAsked().move(); }
+  uint32_t askedDaemons() const { return session_.moveAsked().daemons(); }
+  void comeFrom(const MovedFrom& before) override {
+    session_.comeFrom(before);
+    held_ = before.held;
+  }
   /// From now on `values` gives what join() was given `initialValues` for.
   void bringWith(std::function<std::span<const float>()> values) { session_.bringWith(std::move(values)); }
 
@@ -122,6 +145,8 @@ class RpcClient final : public Client, private CallHost {
   std::atomic<bool> interrupted_ = false;
   std::list<std::shared_ptr<PushCall>> pushes_;  // pushes that may not be answered yet, oldest first
   std::map<Step, HeldSamples> held_;             // dealt for pushes that are not answered, or yet to come
+  uint64_t move_ = 0;                            // that the trainer stepped aside for
+  DaemonPlaces movedTo_;                         // that a daemon told of that it came back to
   uint64_t bytesPulled_ = 0;
   uint64_t bytesPushed_ = 0;
 };

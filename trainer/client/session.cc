@@ -75,12 +75,15 @@ Status Session::join(const std::map<Step, HeldSamples>& held, milliseconds timeo
   const bool before = joined_.daemon != 0;
   JoinRequest request{trainer_->membership,
                       incarnation_,
-                      joined_.daemon,
+                      before ? joined_.daemon : before_.daemon,
                       {before ? info_.codec : options_.codec, options_.pullCodec},
                       {},
-                      options_.averages};
+                      options_.averages,
+                      before_.move};
   for (const auto& [step, samples] : held) request.held.push_back(samples);
   const uint64_t lastDaemon = joined_.daemon;
+  moveAsked_->forget();
+  links_.first().look([this](Channel& channel) { channel.noteMoves(moveAsked_); });
   PSD_ASSIGN_OR_RETURN(joined_, askToJoin(request, timeout));
   if (rowsSeen_ && joined_.daemon != lastDaemon && !joined_.goesOn && !options_.goOnWithoutRows) {
     return {ErrorCode::modelMismatch,

@@ -45,6 +45,12 @@ class Session {
   /// What joining would have told. The model of a daemon that is observed.
   Result<JoinInfo> observe(const ModelSpec& model);
 
+  /// Before join(): the trainer was in at other daemons, from which the model has moved here.
+  void comeFrom(MovedFrom before) { before_ = std::move(before); }
+  /// Which process the daemon of the last join() is.
+  uint64_t daemon() const { return joined_.daemon; }
+  /// What the daemon of the last join() tells of moves of the model.
+  MoveAsked& moveAsked() const { return *moveAsked_; }
   /// From now on join() is for this trainer.
   void become(Trainer trainer) { trainer_ = std::move(trainer); }
   /// From now on it brings these values, where it must.
@@ -99,6 +105,8 @@ class Session {
   std::atomic<size_t> first_{0};  // of the servers: the one to begin with
   size_t connected_ = 0;          // of the servers: the one of server_
   std::vector<std::unique_ptr<TakeoverWatch>> watches_;
+  const std::shared_ptr<MoveAsked> moveAsked_ = std::make_shared<MoveAsked>();
+  MovedFrom before_;
   JoinAnswer joined_;
   JoinInfo info_;
   ModelRules rules_;

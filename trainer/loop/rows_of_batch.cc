@@ -47,8 +47,13 @@ std::string describeNonFiniteRows(const ModelSpec& model, const RowBatch& rows) 
 }
 
 std::shared_ptr<RowBatch> RowBatchPool::take(const Client& client) {
-  for (const auto& batch : batches_) {
-    if (batch.use_count() == 1) return batch;
+  for (auto& batch : batches_) {
+    if (batch.use_count() > 1) continue;
+    // The model may have moved to another number of daemons, which divide the rows otherwise.
+    if (RowBatch fresh = client.makeRowBatch(); fresh.daemons() != batch->daemons()) {
+      batch = std::make_shared<RowBatch>(std::move(fresh));
+    }
+    return batch;
   }
   return batches_.emplace_back(std::make_shared<RowBatch>(client.makeRowBatch()));
 }

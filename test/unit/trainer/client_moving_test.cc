@@ -1,0 +1,226 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "test/support/catch.h"
+#include "test/unit/trainer/fake_client.h"
+#include "trainer/client/moving_client.h"
+
+namespace psd::client_moving_test {
+namespace {
+
+using namespace testing;
+
+const ModelSpec kModel{"m", {{"w", DType::f32, {16}}}, {{"ids", 2, {}}}};
+
+/// What some daemons do in a move. Shared by the clients of one thread.
+struct Daemons {
+  FakeDaemon daemon;
+  uint32_t count = 1;
+  uint32_t shards = 1;
+  bool asks = false;
+  Result<DaemonPlaces> answer = DaemonPlaces();
+  int asides = 0, openAtAside = 0;
+  std::vector<Version> basis;  // of the newest push
+  MovedFrom from;
+  std::vector<std::string> log;
+};
+
+class FakeMovable final : public MovableClient {
+ public:
+  explicit FakeMovable(Daemons& daemons) : daemons_(daemons), client_(daemons.daemon) {}
+
+  bool moveAsked() const override { return daemons_.asks; }
+  Result<DaemonPlaces> stepAside() override {
+    daemons_.asks = false;
+    daemons_.asides++;
+    daemons_.openAtAside = daemons_.daemon.openPulls + daemons_.daemon.openPushes;
+    return daemons_.answer;
+  }
+  MovedFrom movedFrom() const override { return {7, 8, {{Step{3}, HeldSamples{Step{3}, {0, 4, 2}}}}}; }
+  void comeFrom(const MovedFrom& before) override { daemons_.from = before; }
+
+  Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
+                        const std::function<std::span<const float>()>& initialValues) override {
+    auto info = client_.join(membership, model, initialValues);
+    if (!info.ok()) return info;
+    info->rank = membership.rank;
+    info->worldSize = membership.worldSize;
+    info->shardCount = daemons_.shards;
+    daemons_.log.push_back("joined as " + std::to_string(membership.rank.value));
+    return info;
+  }
+  Result<JoinInfo> observe(const ModelSpec& model) override { return client_.observe(model); }
+  RowBatch makeRowBatch() const override {
+    return RowBatch(daemons_.daemon.tables, 1, nullptr, daemons_.count);
+  }
+  Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows) override {
+    REQUIRE((rows == nullptr || rows->daemons() == daemons_.count));
+    return client_.pull(destination, rows);
+  }
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
+                         const std::vector<Version>& basis, const RowBatch* rows) override {
+    REQUIRE((rows == nullptr || rows->daemons() == daemons_.count));
+    daemons_.basis = basis;
+    return client_.push(step, gradient, behind, basis, rows);
+  }
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
+                                         const std::vector<Version>& basis, const RowBatch* rows) override {
+    return std::make_unique<LatePush>([=, this] { return push(step, gradient, behind, basis, rows); });
+  }
+  Pending<RoundDue> roundDue(Version version) override { return client_.roundDue(version); }
+  Result<DealtSamples> takeSamples(const SamplesRequest& request) override {
+    const auto dealt = client_.takeSamples(request);
+    // A daemon that is about to give its model away has nobody wait.
+    if (dealt.ok() && dealt->what == DealtSamples::What::nothingNow) daemons_.asks = true;
+    return dealt;
+  }
+  Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override {
+    return client_.ping(calls, outstanding);
+  }
+  Status leave() override { return client_.leave(); }
+  void interrupt() override {}
+  uint64_t bytesPulled() const override { return 5; }
+  uint64_t bytesPushed() const override { return 6; }
+
+ private:
+  Daemons& daemons_;
+  FakeClient client_;
+};
+
+/// A trainer at `old`, of which the model may move to `now`. Owned by one thread.
+struct Trainer {
+  Trainer() {
+    now.count = 2;
+    now.shards = 3;
+    client = std::make_unique<MovingClient>(
+        std::make_unique<FakeMovable>(old),
+        [this](const std::vector<std::string>& servers) -> Result<std::unique_ptr<MovableClient>> {
+          CHECK(servers == std::vector<std::string>{"tcp://new:1"});
+          return std::unique_ptr<MovableClient>(std::make_unique<FakeMovable>(now));
+        },
+        [this](const ClientEvent& event) { told.push_back(event.line); });
+    PSD_REQUIRE_OK(client->join({Rank{2}, 4}, kModel, [this] { return std::span<const float>(values); }));
+  }
+  void moves() {
+    now.daemon.values = old.daemon.values;
+    now.daemon.version = old.daemon.version;
+    now.daemon.modelSignature = kModel.signature();
+    now.daemon.tables = kModel.tables;
+    old.asks = true;
+    old.answer = DaemonPlaces{{"tcp://new:1"}, {"tcp://new:2"}};
+  }
+
+  Daemons old, now;
+  std::vector<float> values = std::vector<float>(16, 1.f), gradient = std::vector<float>(16, 1.f);
+  std::vector<std::string> told;
+  std::unique_ptr<MovingClient> client;
+};
+
+TEST_CASE("MovingClient: goes on at other daemons with the next pull, when all that it sent is answered") {
+  Trainer trainer;
+  trainer.old.daemon.isSlow = true;
+  const auto pulled = trainer.client->pull(trainer.values).wait();
+  PSD_REQUIRE_OK(pulled);
+  auto push = trainer.client->push(Step{1}, trainer.gradient, 1, pulled->versions);
+  auto due = trainer.client->roundDue(Version{1});
+  CHECK_FALSE(due.done());
+  trainer.moves();
+  CHECK(trainer.old.asides == 0);
+  PSD_REQUIRE_OK(trainer.client->pull(trainer.values).wait());
+  CHECK(trainer.old.asides == 1);
+  CHECK(trainer.old.openAtAside == 0);
+  CHECK(trainer.now.log == std::vector<std::string>{"joined as 2"});
+  CHECK((trainer.now.from.move == 7 && trainer.now.from.daemon == 8 && trainer.now.from.held.size() == 1));
+  PSD_REQUIRE_OK(push.wait());  // the answer was kept
+  CHECK(due.done());
+  CHECK(due.wait().error().code == ErrorCode::unavailable);  // to be asked again
+  CHECK(trainer.old.daemon.steps == std::vector<uint64_t>{1});
+  REQUIRE(trainer.told.size() == 1);
+  CHECK(trainer.told.front().find(
+            "the model has moved to tcp://new:1 tcp://new:2, and so has this trainer") == 0);
+  CHECK(trainer.client->bytesPulled() == 10);
+}
+
+TEST_CASE("MovingClient: stays where the move is given up, and moves not between a pull and its push") {
+  Trainer trainer;
+  const auto pulled = trainer.client->pull(trainer.values).wait();
+  PSD_REQUIRE_OK(pulled);
+  trainer.old.asks = true;
+  PSD_REQUIRE_OK(trainer.client->push(Step{1}, trainer.gradient, 1, pulled->versions).wait());
+  CHECK(trainer.old.asides == 0);
+  PSD_REQUIRE_OK(
+      trainer.client->push(Step{2}, trainer.gradient, 1, pulled->versions).wait());  // it does not pull
+  CHECK(trainer.old.asides == 1);
+  CHECK(trainer.old.daemon.steps == std::vector<uint64_t>{1, 2});
+  CHECK(trainer.now.log.empty());
+}
+
+TEST_CASE("MovingClient: a gradient from before the move counts from the oldest version of its pull") {
+  Trainer trainer;
+  PSD_REQUIRE_OK(trainer.client->pull(trainer.values).wait());
+  trainer.moves();
+  PSD_REQUIRE_OK(trainer.client->pull(trainer.values).wait());
+  trainer.now.daemon.version = 9;
+  PSD_REQUIRE_OK(trainer.client->push(Step{1}, trainer.gradient, 1, {Version{5}, Version{4}}).wait());
+  CHECK(trainer.now.basis == std::vector<Version>(3, Version{4}));
+}
+
+TEST_CASE("MovingClient: rows that were divided before the move travel as the daemons of now divide them") {
+  Trainer trainer;
+  RowBatch rows = trainer.client->makeRowBatch();
+  std::vector<uint64_t> ids;
+  for (uint64_t i = 0; i < 40; i++) ids.push_back(i * 0x9e3779b97f4a7c15);
+  const RowBatch::Feature feature{0, ids};
+  rows.make({&feature, 1});
+  for (size_t i = 0; i < ids.size(); i++) {
+    trainer.now.daemon.rows[{0, rows.ids(0)[i]}] = {static_cast<float>(i), -static_cast<float>(i)};
+  }
+  trainer.moves();
+  const auto pulled = trainer.client->pull(trainer.values, &rows).wait();
+  PSD_REQUIRE_OK(pulled);
+  CHECK(trainer.old.asides == 1);
+  CHECK(rows.daemons() == 1);
+  bool right = true;
+  for (size_t i = 0; i < ids.size(); i++) {
+    right = right && rows.rows(0)[2 * i] == static_cast<float>(i) &&
+            rows.rows(0)[2 * i + 1] == -static_cast<float>(i);
+    rows.gradients(0)[2 * i] = static_cast<float>(10 * i);
+  }
+  CHECK(right);
+  trainer.now.daemon.learningRate = 1;
+  PSD_REQUIRE_OK(trainer.client->push(Step{1}, trainer.gradient, 1, pulled->versions, &rows).wait());
+  for (size_t i = 0; i < ids.size(); i++) {
+    right = right && trainer.now.daemon.row(0, rows.ids(0)[i])[0] ==
+                         static_cast<float>(i) - static_cast<float>(10 * i);
+  }
+  CHECK(right);
+}
+
+TEST_CASE("MovingClient: where it cannot join the other daemons all its calls say so") {
+  Trainer trainer;
+  trainer.moves();
+  trainer.now.daemon.modelSignature = 1;  // another model
+  const auto pulled = trainer.client->pull(trainer.values).wait();
+  REQUIRE_FALSE(pulled.ok());
+  CHECK(pulled.message().find("the model has moved to tcp://new:1 tcp://new:2: ") == 0);
+  CHECK(trainer.client->push(Step{1}, trainer.gradient, 1, {}).wait().message() == pulled.message());
+  CHECK_FALSE(trainer.client->leave().ok());
+}
+
+TEST_CASE("MovingClient: who waits for samples steps aside, and asks again") {
+  Trainer trainer;
+  trainer.moves();
+  trainer.old.asks = false;
+  trainer.old.daemon.deal = {{.what = DealtSamples::What::nothingNow}};
+  trainer.now.daemon.deal = {{.what = DealtSamples::What::range, .epoch = 1, .begin = 2, .count = 3}};
+  const SamplesRequest waits{.step = Step{1}, .count = 3, .samples = 9, .epochs = 2, .wait = true};
+  const auto dealt = trainer.client->takeSamples(waits);
+  PSD_REQUIRE_OK(dealt);
+  CHECK((dealt->what == DealtSamples::What::range && dealt->count == 3));
+  CHECK(trainer.old.asides == 1);
+}
+
+}  // namespace
+}  // namespace psd::client_moving_test

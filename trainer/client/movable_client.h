@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/types/samples.h"
+#include "trainer/client/client.h"
+
+namespace psd {
+
+/// The addresses of daemons, by partition.
+using DaemonPlaces = std::vector<std::vector<std::string>>;
+
+/// What a trainer brings along that was in at other daemons before, from which the model has moved. A value
+/// type.
+struct MovedFrom {
+  uint64_t move = 0;                 ///< the move's number
+  uint64_t daemon = 0;               ///< which process its daemon, or the lead, was
+  std::map<Step, HeldSamples> held;  ///< samples of gradients that are not answered, or yet to come
+};
+
+/// A client of certain daemons, which may be asked to let the model move to others. Owned by the client's
+/// thread.
+class MovableClient : public Client {
+ public:
+  /// Whether the daemons wait for this trainer to step aside for a move.
+  virtual bool moveAsked() const = 0;
+  /// Steps aside, while no call is under way, until the move is over. Gives the daemons that serve the model
+  /// then; none: these do, and calls go on.
+  virtual Result<DaemonPlaces> stepAside() = 0;
+  /// After stepAside(): what join() of a client of the other daemons is to be given.
+  virtual MovedFrom movedFrom() const = 0;
+  /// Before join(): the trainer was in at other daemons.
+  virtual void comeFrom(const MovedFrom& before) = 0;
+};
+
+}  // namespace psd

@@ -1,0 +1,237 @@
+#include "trainer/client/moving_client.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "common/text/quantity.h"
+#include "common/text/text.h"
+#include "trainer/client/calls.h"
+#include "trainer/client/failed_call.h"
+
+namespace psd {
+namespace {
+
+constexpr std::chrono::milliseconds kNoticePause{5};  // for a notice that is on its way
+
+/// Copies the values or the gradients of each row of `from` to its place in `to`, which has the same rows.
+template <class Of>
+void copyRows(const RowBatch& from, RowBatch& to, const RowBatch& order, bool orderIsTo, Of of) {
+  for (uint32_t table = 0; table < from.tableCount(); table++) {
+    const size_t dim = from.dim(table);
+    const auto source = of(const_cast<RowBatch&>(from), table);
+    const auto target = of(to, table);
+    const auto places = order.places(table);  // of the rows of the other batch, in their order
+    for (size_t i = 0; i < places.size(); i++) {
+      const auto place = static_cast<size_t>(places[i]);
+      const size_t at = orderIsTo ? i : place, into = orderIsTo ? place : i;
+      std::copy_n(source.begin() + static_cast<ptrdiff_t>(at * dim), dim,
+                  target.begin() + static_cast<ptrdiff_t>(into * dim));
+    }
+  }
+}
+
+std::span<float> valuesOf(RowBatch& batch, uint32_t table) { return batch.rows(table); }
+std::span<float> gradientsOf(RowBatch& batch, uint32_t table) { return batch.gradients(table); }
+
+/// A question about a round, which is lost when the model moves. Used by the client's thread.
+class DueUntilMove final : public Pending<RoundDue>::Impl {
+ public:
+  DueUntilMove(Pending<RoundDue> due, std::shared_ptr<const uint64_t> moves)
+      : due_(std::move(due)), moves_(std::move(moves)), asked_(*moves_) {}
+  bool done() const override { return *moves_ != asked_ || due_.done(); }
+  Result<RoundDue> wait() override {
+    if (*moves_ == asked_) return due_.wait();
+    return Error{ErrorCode::unavailable, "the model has moved to other daemons meanwhile"};
+  }
+
+ private:
+  Pending<RoundDue> due_;
+  const std::shared_ptr<const uint64_t> moves_;
+  const uint64_t asked_;
+};
+
+}  // namespace
+
+/// A push that has begun, with its rows as the daemons want them.
+class MovingClient::Partial final : public PartialPush {
+ public:
+  Partial(MovingClient& client, std::unique_ptr<PartialPush> push, const RowBatch* rows,
+          std::shared_ptr<RowBatch> divided)
+      : client_(client), push_(std::move(push)), rows_(rows), divided_(std::move(divided)) {
+    client_.partials_++;
+  }
+  ~Partial() override {
+    if (push_) client_.partials_--;
+  }
+  void ready(uint64_t begin, uint64_t count) override { push_->ready(begin, count); }
+  Pending<PushInfo> finish() override {
+    if (divided_) copyRows(*rows_, *divided_, *divided_, true, gradientsOf);
+    auto answer = push_->finish();
+    push_.reset();
+    client_.partials_--;
+    return client_.track<PushInfo>(std::move(answer), [kept = divided_](const Result<PushInfo>&) {});
+  }
+
+ private:
+  MovingClient& client_;
+  std::unique_ptr<PartialPush> push_;  // until finish()
+  const RowBatch* const rows_;
+  const std::shared_ptr<RowBatch> divided_;  // null: rows_ will do
+};
+
+template <class Info>
+Pending<Info> MovingClient::track(Pending<Info> call, std::function<void(const Result<Info>&)> after) {
+  auto tracked = std::make_shared<Tracked<Info>>(std::move(call), std::move(after));
+  std::erase_if(calls_, [](const auto& each) { return each.use_count() == 1 && each->finished(); });
+  calls_.push_back(tracked);
+  return Pending<Info>(std::make_unique<TrackedPending<Info>>(std::move(tracked)));
+}
+
+Result<JoinInfo> MovingClient::join(const Membership& membership, const ModelSpec& model,
+                                    const std::function<std::span<const float>()>& initialValues) {
+  auto info = inner_->join(membership, model, initialValues);
+  if (info.ok()) {
+    info_ = *info;
+    joined_ = Joined{{info->rank, info->worldSize}, model, initialValues};
+  }
+  return info;
+}
+
+// --- The move --------------------------------------------------------------------------------------------
+
+Status MovingClient::beginStep() {
+  if (failed_) return *failed_;
+  if (!joined_ || partials_ > 0 || !inner_->moveAsked()) return {};
+  for (const auto& call : calls_) call->settle();  // whoever asks is told later
+  calls_.clear();
+  PSD_ASSIGN_OR_RETURN(const DaemonPlaces places, inner_->stepAside());
+  return places.empty() ? Status() : moveTo(places);
+}
+
+Status MovingClient::moveTo(const DaemonPlaces& places) {
+  const auto start = std::chrono::steady_clock::now();
+  const Status there = joinAt(places, inner_->movedFrom());
+  const std::string where = joined(places, " ", [](const auto& of) { return joined(of, ","); });
+  if (!there.ok()) {
+    failed_ = Error{there.error().code, fmt::format("the model has moved to {}: {}", where, there.message())};
+    return *failed_;
+  }
+  if (onEvent_) {
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    onEvent_(
+        {ClientEvent::What::back, fmt::format("the model has moved to {}, and so has this trainer, in {}",
+                                              where, durationText(taken))});
+  }
+  return {};
+}
+
+Status MovingClient::joinAt(const DaemonPlaces& places, const MovedFrom& from) {
+  PSD_ASSIGN_OR_RETURN(auto next, connect_(places.front()));
+  next->comeFrom(from);
+  std::unique_ptr<MovableClient> before;
+  {
+    const std::lock_guard hold(mutex_);
+    bytesBefore_.first += inner_->bytesPulled();
+    bytesBefore_.second += inner_->bytesPushed();
+    before = std::exchange(inner_, std::move(next));
+  }
+  ++*moves_;
+  before = nullptr;
+  if (interrupted_) return interruptedError();
+  PSD_ASSIGN_OR_RETURN(const JoinInfo info,
+                       inner_->join(joined_->membership, joined_->model, joined_->initialValues));
+  if (info.local != info_.local) {
+    return {
+        ErrorCode::invalidArgument,
+        fmt::format("the daemons there have policy '{}', under which trainers take other steps by themselves "
+                    "than before; start this trainer anew",
+                    info.policy)};
+  }
+  info_ = info;
+  moved_ = true;
+  if (onDevice_) inner_->useDeviceMemory();
+  return {};
+}
+
+std::vector<Version> MovingClient::asOfNow(const std::vector<Version>& basis) const {
+  const size_t blocks = size_t{info_.shardCount} + info_.rowShardCount;
+  if (!moved_ || basis.empty() || basis.size() == blocks) return basis;
+  return std::vector<Version>(blocks, *std::ranges::min_element(basis));
+}
+
+std::shared_ptr<RowBatch> MovingClient::dividedAnew(const RowBatch* rows) const {
+  if (!moved_ || rows == nullptr) return nullptr;
+  auto divided = std::make_shared<RowBatch>(inner_->makeRowBatch());
+  if (divided->daemons() == rows->daemons() && divided->shards() == rows->shards()) return nullptr;
+  std::vector<RowBatch::Feature> features;
+  for (uint32_t table = 0; table < rows->tableCount(); table++) features.push_back({table, rows->ids(table)});
+  divided->make(features);
+  return divided;
+}
+
+// --- Calls -----------------------------------------------------------------------------------------------
+
+Pending<PullInfo> MovingClient::pull(std::span<float> destination, RowBatch* rows) {
+  if (Status begun = beginStep(); !begun.ok()) return failedCall<PullInfo>(begun.error());
+  pulled_ = true;
+  if (!joined_) return inner_->pull(destination, rows);
+  const auto divided = dividedAnew(rows);
+  if (!divided) return track(inner_->pull(destination, rows));
+  return track<PullInfo>(inner_->pull(destination, divided.get()),
+                         [divided, rows](const Result<PullInfo>& pulled) {
+                           if (!pulled.ok()) return;
+                           rows->leaveLostMemory();
+                           copyRows(*divided, *rows, *divided, false, valuesOf);
+                         });
+}
+
+Pending<PushInfo> MovingClient::push(Step step, std::span<const float> gradient, Behind behind,
+                                     const std::vector<Version>& basis, const RowBatch* rows) {
+  const std::unique_ptr<PartialPush> push = beginPush(step, gradient, behind, basis, rows);
+  push->ready(0, gradient.size());
+  return push->finish();
+}
+
+std::unique_ptr<PartialPush> MovingClient::beginPush(Step step, std::span<const float> gradient,
+                                                     Behind behind, const std::vector<Version>& basis,
+                                                     const RowBatch* rows) {
+  if (!pulled_) {
+    if (Status begun = beginStep(); !begun.ok()) return std::make_unique<FailedPush>(begun.error());
+  }
+  if (failed_) return std::make_unique<FailedPush>(*failed_);
+  pulled_ = false;
+  auto divided = dividedAnew(rows);
+  auto push = inner_->beginPush(step, gradient, behind, asOfNow(basis), divided ? divided.get() : rows);
+  return std::make_unique<Partial>(*this, std::move(push), rows, std::move(divided));
+}
+
+Pending<RoundDue> MovingClient::roundDue(Version version) {
+  return Pending<RoundDue>(std::make_unique<DueUntilMove>(inner_->roundDue(version), moves_));
+}
+
+Result<DealtSamples> MovingClient::takeSamples(const SamplesRequest& request) {
+  for (;;) {
+    PSD_RETURN_IF_ERROR(beginStep());
+    const auto dealt = inner_->takeSamples(request);
+    const bool forMove = dealt.ok() && dealt->what == DealtSamples::What::nothingNow && request.wait;
+    if (!forMove) return dealt;
+    if (interrupted_) return interruptedError();
+    std::this_thread::sleep_for(kNoticePause);
+  }
+}
+
+Status MovingClient::leave() {
+  if (failed_) return *failed_;
+  return inner_->leave();
+}
+
+void MovingClient::interrupt() {
+  interrupted_ = true;
+  const std::lock_guard hold(mutex_);
+  inner_->interrupt();
+}
+
+}  // namespace psd

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/client/movable_client.h"
+#include "trainer/client/tracked_call.h"
+
+namespace psd {
+
+/// The Client of a model that may move to other daemons: a client of those that serve it, then of others. The
+/// change comes at the beginning of a step: with a pull, with samples to be taken, or with a push that no
+/// pull came before. Owned by one thread.
+class MovingClient final : public Client {
+ public:
+  /// Makes a connected client of daemons of which these are addresses.
+  using Connect =
+      std::function<Result<std::unique_ptr<MovableClient>>(const std::vector<std::string>& servers)>;
+
+  /// `onEvent` may be null.
+  MovingClient(std::unique_ptr<MovableClient> first, Connect connect,
+               std::function<void(const ClientEvent&)> onEvent)
+      : inner_(std::move(first)), connect_(std::move(connect)), onEvent_(std::move(onEvent)) {}
+
+  Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
+                        const std::function<std::span<const float>()>& initialValues) override;
+  Result<JoinInfo> observe(const ModelSpec& model) override { return inner_->observe(model); }
+  bool useDeviceMemory() override {
+    onDevice_ = inner_->useDeviceMemory();
+    return onDevice_;
+  }
+  RowBatch makeRowBatch() const override { return inner_->makeRowBatch(); }
+  Pending<PullInfo> pull(std::span<float> destination, RowBatch* rows = nullptr) override;
+  Pending<PushInfo> push(Step step, std::span<const float> gradient, Behind behind,
+                         const std::vector<Version>& basis, const RowBatch* rows = nullptr) override;
+  std::unique_ptr<PartialPush> beginPush(Step step, std::span<const float> gradient, Behind behind,
+                                         const std::vector<Version>& basis,
+                                         const RowBatch* rows = nullptr) override;
+  Pending<RoundDue> roundDue(Version version) override;
+  Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
+  Status report(Step step, std::span<const NamedValue> values) override {
+    return inner_->report(step, values);
+  }
+  Result<std::vector<Rank>> waiters() override { return inner_->waiters(); }
+  Result<PingInfo> ping(uint64_t calls, uint32_t outstanding) override {
+    return inner_->ping(calls, outstanding);
+  }
+  Status leave() override;
+  void interrupt() override;
+  std::span<const float> view() const override { return inner_->view(); }
+  std::span<float> writableView() const override { return inner_->writableView(); }
+  uint64_t bytesPulled() const override { return bytesBefore_.first + inner_->bytesPulled(); }
+  uint64_t bytesPushed() const override { return bytesBefore_.second + inner_->bytesPushed(); }
+
+ private:
+  /// How the trainer joined.
+  struct Joined {
+    Membership membership;
+    ModelSpec model;
+    std::function<std::span<const float>()> initialValues;
+  };
+  class Partial;
+
+  /// A step begins: the model may move now. An Error: it did, and this trainer could not go on there.
+  Status beginStep();
+  Status moveTo(const DaemonPlaces& places);
+  Status joinAt(const DaemonPlaces& places, const MovedFrom& from);
+  /// What was pulled before the model moved as the basis of a push to the daemons of now.
+  std::vector<Version> asOfNow(const std::vector<Version>& basis) const;
+  /// The same rows, divided among the daemons of now; null where they are so already.
+  std::shared_ptr<RowBatch> dividedAnew(const RowBatch* rows) const;
+  template <class Info>
+  Pending<Info> track(Pending<Info> call, std::function<void(const Result<Info>&)> after = nullptr);
+
+  std::mutex mutex_;  // guards the change of inner_, for interrupt()
+  std::unique_ptr<MovableClient> inner_;
+  const Connect connect_;
+  const std::function<void(const ClientEvent&)> onEvent_;
+  std::atomic<bool> interrupted_{false};
+  std::optional<Joined> joined_;
+  JoinInfo info_;
+  std::optional<Error> failed_;                    // a move that this trainer could not follow
+  std::list<std::shared_ptr<TrackedCall>> calls_;  // that may be under way
+  size_t partials_ = 0;                            // pushes that have begun and are not finished
+  bool pulled_ = false;                            // since the last push
+  bool onDevice_ = false;
+  bool moved_ = false;
+  const std::shared_ptr<uint64_t> moves_ = std::make_shared<uint64_t>(0);
+  std::pair<uint64_t, uint64_t> bytesBefore_;  // pulled and pushed, at daemons of before
+};
+
+}  // namespace psd
