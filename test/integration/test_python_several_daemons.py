@@ -29,7 +29,7 @@ class PythonSeveralDaemons(processes.ProcessTest):
         client.join(model, model.zeros() if values is None else values, rank, world_size)
         return client
 
-    def steps(self, daemons, steps=12, rows=False, random=None, **options):
+    def steps(self, daemons, steps=12, rows=False, random=None, before=lambda step: None, **options):
         """What one trainer makes of the model, by gradients that come from the parameters themselves. `random`: of a trainer that this
         one goes on for."""
         model = TABLES if rows else MODEL
@@ -38,6 +38,7 @@ class PythonSeveralDaemons(processes.ProcessTest):
         client = self.joined(daemons, model, values=values, **options)
         pulled, batch, seen = model.zeros(), client.rows() if rows else None, []
         for step in range(steps):
+            before(step)
             if rows:
                 ids = random.integers(0, 50, 20, dtype=np.uint64) * np.uint64(2**57 + 12345)
                 batch.make([("user", ids), ("item", ids[::-1].copy()), ("user", ids[:5].copy())])
@@ -110,6 +111,31 @@ class PythonSeveralDaemons(processes.ProcessTest):
                 np.testing.assert_array_equal(several.view(np.uint32), values.view(np.uint32))
                 for mine, other in zip(others, rows, strict=True):
                     np.testing.assert_array_equal(mine, other)
+
+    def test_a_model_that_moves_while_its_trainer_works_has_the_same_bits(self):
+        settings = {"policy": "locked", "optimizer": '{"type":"adam","lr":0.01}', "row_shards": 3, "shards": 2}
+        undisturbed, rows_of_one = self.steps(self.several(1, **settings), 16, True)
+        serving, moves = [self.several(1, "from", **settings)], iter((3, 2, 1))
+
+        def before(step):
+            if step % 4 == 3 and (count := next(moves, None)):
+                others = self.several(count, f"to{count}", **settings)
+                move = self.start_psd("move", "--server", serving[-1][0].address, "--to", others[0].address)
+                old = serving[-1]
+                old[0].until_status("the move has begun", lambda status: status["state"] == "moving")
+                ends.append((move, old))
+                serving.append(others)
+
+        ends = []
+        moved, rows = self.steps(serving[0], 16, True, transport="rpc", retry_timeout=60, before=before)
+        for move, old in ends:
+            self.assert_ends(move)
+            for daemon in old:
+                self.assert_ends(daemon)
+        self.assertEqual(len(ends), 3)
+        np.testing.assert_array_equal(moved.view(np.uint32), undisturbed.view(np.uint32))
+        for mine, other in zip(rows, rows_of_one, strict=True):
+            np.testing.assert_array_equal(mine, other)
 
     def test_rounds_of_two_trainers(self):
         def train(daemons, rank, results):
@@ -261,6 +287,48 @@ class PythonSeveralDaemons(processes.ProcessTest):
         reader.pull(values)
         for name, view in model.views(values).items():
             np.testing.assert_array_equal(view, np.full(view.shape, epochs, np.float32), name)
+
+    def test_dealt_samples_are_in_once_though_the_model_moves(self):
+        def several(count, name):
+            addresses = self.addresses = [self.unix_address(f"{name}{i}.sock") for i in range(count)]
+            saved = {"save": str(self.folder / f"{name}.safetensors")} if count == 1 else {}
+            return [self.daemon(listen=(addresses[i],), **({"daemons": addresses, "index": i} if count > 1 else {}), exit_when_done=True,
+                                durability__type="log", durability__path=str(self.folder / f"{name}{i}"), **COUNTING, **saved) for i in range(count)]
+
+        samples, epochs, faults, pushed = 400, 3, [], [0, 0]
+        model = psd.Model("dealt", {"a": (samples, 2), "b": (samples,), "c": (samples,)})
+
+        def train(rank, first):
+            try:
+                client = self.joined(first, model, rank, 2, retry_timeout=60)
+                while (dealt := client.take_samples(4, samples, epochs)).what == "range":
+                    gradient = model.zeros()
+                    for view in model.views(gradient).values():
+                        view[dealt.begin:dealt.begin + dealt.count] = -1
+                    client.push(gradient, dealt.count)
+                    pushed[rank] += 1
+                client.leave()
+            except Exception as fault:  # pylint: disable=broad-exception-caught
+                faults.append(fault)
+
+        daemons = several(2, "a")
+        threads = [threading.Thread(target=train, args=(rank, daemons)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for name, count in (("b", 3), ("c", 1)):
+            goal = sum(pushed) + 20
+            processes.until("both train", lambda goal=goal: faults or sum(pushed) >= goal)
+            others = several(count, name)
+            self.assert_ends(self.start_psd("move", "--server", daemons[0].address, "--to", others[0].address))
+            for daemon in daemons:
+                self.assert_ends(daemon)
+            daemons = others
+        for thread in threads:
+            thread.join()
+        self.assertEqual(faults, [])
+        self.assertLess(sum(pushed), samples * epochs / 4 + 10)
+        self.assert_ends(daemons[0])  # all trainers are done: those that had left count
+        self.assertEqual(processes.all_values(self.folder / "c.safetensors"), {float(epochs)})
 
     def test_what_does_not_fit_together_is_refused(self):
         lead, second = self.several(2, policy="locked")
