@@ -191,7 +191,7 @@ Pending<PullInfo> MovingClient::pull(std::span<float> destination, RowBatch* row
 Pending<PushInfo> MovingClient::push(Step step, std::span<const float> gradient, Behind behind,
                                      const std::vector<Version>& basis, const RowBatch* rows) {
   const std::unique_ptr<PartialPush> push = beginPush(step, gradient, behind, basis, rows);
-  push->ready(0, gradient.size());
+  if (!gradient.empty()) push->ready(0, gradient.size());
   return push->finish();
 }
 

@@ -43,6 +43,16 @@ class MovingClient final : public Client {
                                          const std::vector<Version>& basis,
                                          const RowBatch* rows = nullptr) override;
   Pending<RoundDue> roundDue(Version version) override;
+  // Trainers that make these calls step aside for no move.
+  Pending<PullInfo> pullFragment(std::span<float> destination, uint32_t fragment) override {
+    return inner_->pullFragment(destination, fragment);
+  }
+  Pending<RoundDue> fragmentDue(Version version, uint32_t fragment) override {
+    return inner_->fragmentDue(version, fragment);
+  }
+  Result<FormedGroup> formGroup(uint64_t after, const AveragingMember& where) override {
+    return inner_->formGroup(after, where);
+  }
   Result<DealtSamples> takeSamples(const SamplesRequest& request) override;
   Status report(Step step, std::span<const NamedValue> values) override {
     return inner_->report(step, values);

@@ -65,6 +65,17 @@ class RpcPartialPush final : public PartialPush {
   std::shared_ptr<PushCall> call_;  // until finish()
 };
 
+/// Why a trainer that is in as `info` says cannot go on at so many other daemons; empty: it can.
+std::string whyNotMovable(const JoinInfo& info, bool onDevice, uint32_t daemons) {
+  if (onDevice && daemons > 1) {
+    return "its arrays are in the memory of a CUDA device, which several daemons do not exchange";
+  }
+  if (info.allReduce.timeout.count() > 0) return "it is in a group of trainers that average gradients";
+  if (info.local.streams()) return "it exchanges the model in fragments, or with a delay";
+  if (!info.local.deltas.empty()) return "it pulls differences to what this daemon has told before";
+  return {};
+}
+
 }  // namespace
 
 RpcClient::RpcClient(const ClientOptions& options, std::unique_ptr<Link> first)
@@ -171,10 +182,7 @@ Result<FormedGroup> RpcClient::formGroup(uint64_t after, const AveragingMember& 
 RpcClient::Aside RpcClient::beginStepAside(uint64_t move, uint32_t daemons) {
   forgetSettledPushes();
   move_ = move;
-  std::string cannot;
-  if (onDevice_ && daemons > 1) {
-    cannot = "its arrays are in the memory of a CUDA device, which several daemons do not exchange";
-  }
+  const std::string cannot = whyNotMovable(session_.info(), onDevice_, daemons);
   return {links_.number(), links_.first().start<DaemonPlaces>(
                                [move, cannot](Channel& channel) { return channel.stepAside(move, cannot); })};
 }
