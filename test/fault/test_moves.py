@@ -1,27 +1,26 @@
 #!/usr/bin/env python3
 """The model moves to other daemons, more or fewer, while trainers work, and whoever takes part is killed in the midst of it.
 
-Every gradient is -1 and the rate 1, so each parameter counts the pushes that are in it; each trainer writes a line for each push that
-was answered. The trainers' processes stay the same.
+The trainers' processes stay the same.
 """
 
 import os
 import random
+import signal
 import time
+import unittest
 
+import counting
 import processes
 
-COUNTING_TRAINER = os.environ["COUNTING_TRAINER_BIN"]
-SGD = '{"type":"sgd","lr":1}'
-PUSHES = 1500
 SEED = int(os.environ.get("FAULT_MOVES_SEED", 1))
 KILLS = int(os.environ.get("FAULT_MOVES_KILLS", 2))  # of each who takes part
 LONGEST_S = 0.25  # after the move has begun
 
 
-class Moves(processes.ProcessTest):
+class Moves(counting.CountingTest):
     def setUp(self):
-        self.trainers = []
+        super().setUp()
         self.rules = {}
         self.random = random.Random(SEED)
 
@@ -35,29 +34,20 @@ class Moves(processes.ProcessTest):
             settings["durability"] = {"type": kind, "path": str(self.folder / f"{name}-{index}")}
         if len(addresses) > 1:
             settings.update(daemons=addresses, index=index)
-        return self.daemon(listen=(addresses[index],), **{"policy": "locked", "optimizer": SGD, **self.rules, **settings})
+        return self.daemon(listen=(addresses[index],), **{"policy": "locked", "optimizer": counting.SGD, **self.rules, **settings})
 
     def again(self, dead, daemons, name, kind):
         """One of several(), in the place of a dead one."""
         addresses = [daemon.address for daemon in daemons]
         daemons[daemons.index(dead)] = self.member(addresses, name, daemons.index(dead), kind)
 
-    def counting(self, daemons, rank=0, world_size=1, pushes=PUSHES, inflight=2):
-        ledger = self.folder / f"ledger-{rank}"
-        ledger.touch()
-        trainer = processes.Process(self.folder, self._name("trainer"),
-                                    [COUNTING_TRAINER, daemons[-1].address, rank, world_size, pushes, inflight, ledger, "cpu", 1 << 18])
-        self.processes.append(trainer)
-        self.trainers.append((trainer, ledger))
-        return trainer
+    def counting(self, daemons, rank=0, world_size=1, inflight=2):
+        return self.count(daemons[-1].address, rank, world_size, inflight=inflight, chunk_bytes=1 << 18)
 
-    def answered(self):
-        return [ledger.stat().st_size // 2 for _, ledger in self.trainers]
-
-    def until_more(self, what, count=30):
-        goals = [answered + count for answered in self.answered()]
+    def until_each_more(self, what, count=30):
+        goals = [answered + count for answered in self.answered_each()]
         processes.until(f"{count} more pushes of each trainer are answered {what}",
-                        lambda: all(now >= goal for now, goal in zip(self.answered(), goals)))
+                        lambda: all(now >= goal for now, goal in zip(self.answered_each(), goals)))
 
     def move(self, old, new, *more):
         return self.start_psd("move", "--server", old[0].address, "--to", new[0].address, *more)
@@ -69,30 +59,19 @@ class Moves(processes.ProcessTest):
             self.assert_ends(daemon)
         return move.out
 
-    def values(self, daemons):
-        path = self.folder / "model.safetensors"
-        self.assert_ends(self.start_psd("export", "--server", daemons[0].address, "--to", path))
-        return processes.all_values(path)
-
-    def check_counts(self, daemons, pushes=PUSHES):
-        for trainer, _ in self.trainers:
-            self.assert_ends(trainer)
-        self.assertEqual(self.answered(), [pushes] * len(self.trainers))
-        self.assertEqual(self.values(daemons), {float(sum(self.answered()))})
-
-    def moves_about(self, kind, pushes=12_000, inflight=2, world=2):
+    def moves_about(self, kind, inflight=2, world=2):
         daemons = self.several(2, "a", kind)
         for rank in range(world):
-            self.counting(daemons, rank, world, pushes, inflight)
+            self.counting(daemons, rank, world, inflight)
         for name, count in (("b", 3), ("c", 1), ("d", 2)):
-            self.until_more("before a move")
+            self.until_each_more("before a move")
             others = self.several(count, name, kind)
             out = self.assert_moves(daemons, others)
             self.assertIn(f"{world} trainers", out)
             print(" | ".join(line for line in out.splitlines() if line[:5] in ("aside", "moved")))
             daemons = others
-        self.until_more("after the moves")
-        self.check_counts(daemons, pushes)
+        self.until_each_more("after the moves")
+        self.check_counts(daemons[0])
         return daemons
 
     def test_two_daemons_become_three_then_one_then_two(self):
@@ -104,21 +83,22 @@ class Moves(processes.ProcessTest):
 
     def test_racing_updates(self):
         self.rules = {"policy": "hogwild", "threads": 1}  # one thread: no update overwrites another
-        self.moves_about("checkpoint", 20_000)
+        self.moves_about("checkpoint")
 
     def test_rounds(self):
         self.rules = {"policy": "sync", "policy__round_timeout_ms": 10_000, "policy__on_timeout": "proceed"}
         daemons = self.several(2, "a")
-        trainers = [self.counting(daemons, rank, 2, pushes=400, inflight=0) for rank in range(2)]
-        self.until_more("before the move")
+        for rank in range(2):
+            self.counting(daemons, rank, 2, inflight=0)
+        self.until_each_more("before the move")
         others = self.several(3, "b")
         self.assert_moves(daemons, others)
-        for trainer in trainers:
-            self.assert_ends(trainer)
+        self.until_each_more("after the move")
+        self.end_trainers()
         # A round is the mean of its gradients, all -1: as many rounds as the trainers were in, together or not.
-        [rounds] = self.values(others)
-        self.assertGreaterEqual(rounds, 400)
-        self.assertLessEqual(rounds, 800)
+        [rounds] = self.values(others[0])
+        self.assertGreaterEqual(rounds, max(self.answered_each()))
+        self.assertLessEqual(rounds, self.answered())
 
     def kill_in_the_midst(self, whom, name, old, new):
         """Kills one who takes part in a move, at some moment of it; gives the daemons that serve afterwards, all of them up again."""
@@ -145,11 +125,11 @@ class Moves(processes.ProcessTest):
             name = f"{kill}-"
             old = self.several(2, f"{name}a", "log")
             for rank in range(2):
-                self.counting(old, rank, 2, pushes=3000)
-            self.until_more("before the move")
+                self.counting(old, rank, 2)
+            self.until_each_more("before the move")
             serving = self.kill_in_the_midst(whom, name, old, self.several(3, f"{name}b", "log"))
             print(f"{whom} killed: {'the new daemons serve' if len(serving) == 3 else 'the old ones go on'}")
-            self.check_counts(serving, 3000)
+            self.check_counts(serving[0])
 
     def test_an_old_daemon_is_killed_in_the_midst(self):
         self.kills_of("old")
@@ -166,13 +146,13 @@ class Moves(processes.ProcessTest):
     def test_a_trainer_that_does_not_step_aside_keeps_the_model_where_it_is(self):
         old = self.several(2, "a")
         stopped, _ = self.counting(old, 0, 2), self.counting(old, 1, 2)
-        self.until_more("before the move")
-        stopped.signal(19)
+        self.until_each_more("before the move")
+        stopped.signal(signal.SIGSTOP)
         move = self.move(old, self.several(3, "b"), "--patience", "0.2")
         line = self.assert_gives_up(move)
         self.assertIn("not all trainers have stepped aside", line)
-        stopped.signal(18)
-        self.check_counts(old)
+        stopped.signal(signal.SIGCONT)
+        self.check_counts(old[0])
 
     def assert_gives_up(self, move):
         self.assertNotEqual(move.wait(), 0)
@@ -182,11 +162,27 @@ class Moves(processes.ProcessTest):
     def test_what_cannot_be_is_refused_by_a_line(self):
         old = self.several(2, "a")
         self.counting(old)
-        self.until_more("before the move")
+        self.until_each_more("before the move")
         self.assertIn("has a model already", self.assert_gives_up(self.move(old, old)))
         other = self.several(3, "b", optimizer='{"type":"adam","lr":1}')
         self.assertIn("go by locked with sgd, and this one by locked with adam", self.assert_gives_up(self.move(old, other)))
-        self.check_counts(old)
+        self.check_counts(old[0])
+
+    @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
+    def test_trainers_that_are_bound_to_their_daemon_keep_the_model_where_it_is(self):
+        policies = {"it exchanges the model in fragments": {"type": "diloco", "period": 2, "fragments": 2},
+                    "it pulls differences": {"type": "diloco", "period": 2, "deltas": "int8"},
+                    "it is in a group of trainers that average": {"type": "allreduce"}}
+        for number, (why, policy) in enumerate(policies.items()):
+            with self.subTest(policy):
+                kind = policy.pop("type")
+                self.rules = {"policy": kind, **{f"policy__{key}": value for key, value in policy.items()}}
+                old = self.several(1, f"{number}a")
+                trainer = self.endless_trainer(old[0])
+                self.assertIn(why, self.assert_gives_up(self.move(old, self.several(1, f"{number}b"))))
+                old[0].until_status("it trains on", lambda status: status["counters"]["gradients"] > 0)
+                trainer.signal(signal.SIGINT)
+                trainer.wait()
 
 
 if __name__ == "__main__":
