@@ -487,8 +487,8 @@ struct PushHead {
   basis @3 :UInt64;     # version of the shard that the gradient was computed from
   samples @4 :UInt32;   # examples behind the gradient
   parts @5 :UInt32;     # parts that the gradient has, one of each shard; with LocalSteps.fragments above 1 it may have one of each
-                        # shard of a fragment alone, and where ModelAccess.allReduce is set one of each row shard. Another number
-                        # is a badSlice.
+                        # shard of a fragment alone, and where ModelAccess.allReduce is set one of each row shard or one of each
+                        # other shard. Another number is a badSlice.
   total @6 :UInt64;     # elements that the part has: all of the shard's. Of a row shard: rows.
   localSteps @7 :UInt32;  # steps that the trainer took by itself, of which this is the difference; 0: it is a gradient
 }

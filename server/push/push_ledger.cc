@@ -197,11 +197,10 @@ Status PushLedger::fits(const SliceHead& slice) const {
   const Step newest = newest_[slice.shard];
   if (newest > slice.step) return badSlice(slice, fmt::format("step {} has begun already", newest.value));
   const std::optional<uint32_t> group = groupOf(slice);
-  const bool rowsAlone = rowShards_ > 0 && slice.parts == rowShards_;
-  if (rowsAlone && slice.shard < groups_.size() - rowShards_) {
-    return badSlice(slice, "a gradient of the row shards alone has no part of this one");
-  }
-  if (slice.parts != groups_.size() && !group && !rowsAlone) {
+  const size_t dense = groups_.size() - rowShards_;
+  const bool ofRows = slice.shard >= dense;
+  const bool oneKind = rowShards_ > 0 && slice.parts == (ofRows ? rowShards_ : dense);
+  if (slice.parts != groups_.size() && !group && !oneKind) {
     const std::string fragment =
         sizes_.empty() ? "" : fmt::format(", or of its fragment {}", sizes_[groups_[slice.shard]]);
     return badSlice(slice, fmt::format("a gradient of {} parts; it has one of each shard, which are {}{}",
@@ -210,6 +209,14 @@ Status PushLedger::fits(const SliceHead& slice) const {
   const auto step = begun(slice.step);
   if (step && step->group != group) {
     return badSlice(slice, "the step has begun with other shards");
+  }
+  if (step && step->expected != slice.parts) {
+    return badSlice(slice, fmt::format("a gradient of {} parts, and by a slice before of {}", slice.parts,
+                                       step->expected));
+  }
+  for (size_t i = 0; step && slice.parts != groups_.size() && i < step->parts.size(); i++) {
+    if (!step->parts[i] || (i >= dense) == ofRows) continue;
+    return badSlice(slice, "a gradient of fewer parts is of tensors alone or of rows alone");
   }
   const PartPush* part = step ? step->parts[slice.shard].get() : nullptr;
   if (!part) return {};

@@ -48,7 +48,7 @@ class PushLedger {
   /// What a gradient may be of in place of all shards.
   struct PartsAlone {
     bool fragments = false;  ///< those of one group
-    size_t rowShards = 0;    ///< the last so many shards, which are row shards; 0: never these alone
+    size_t rowShards = 0;    ///< the last so many shards alone, or all before these; 0: neither
   };
 
   /// `groups`: by shard, the parameter group, whose policy may take its shards together. A gradient has a
@@ -128,7 +128,7 @@ class PushLedger {
   const std::vector<uint32_t> groups_;  // by shard
   std::vector<uint32_t> sizes_;  // by group, its shards; empty: every gradient has a part of each shard
   UpdatesUnderWay& underWay_;
-  const size_t rowShards_;  // that a gradient may be of alone
+  const size_t rowShards_;  // 0: each gradient is of all shards
   bool sessionEnded_ = false;
   std::map<Step, std::shared_ptr<StepPush>> steps_;   // steps that lack slices or answers
   std::vector<Step> newest_;                          // by shard, the newest step that has begun

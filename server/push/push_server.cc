@@ -15,8 +15,8 @@ std::vector<uint32_t> groupsOf(const ParameterStore& store) {
   return groups;
 }
 
-/// The row shards, where a gradient may be of these alone.
-size_t rowShardsAlone(const ServedModel& model) {
+/// The row shards, where gradients of these and of tensors come apart; else 0.
+size_t rowShardsApart(const ServedModel& model) {
   return model.policyOf(model.store->block(0))->averages() ? model.store->rowShardCount() : 0;
 }
 
@@ -76,7 +76,7 @@ PushServer::PushServer(ProcessId process, std::shared_ptr<EventLoop> home, std::
       outcomes_(outcomes),
       ledger_(groupsOf(*model_->store), home_->underWay(),
               {.fragments = home_->config().groups.back().policy.local.streams(),
-               .rowShards = rowShardsAlone(*model_)}),
+               .rowShards = rowShardsApart(*model_)}),
       meter_(home_->environment().counters, *counters_) {
   for (uint32_t shard = 0; shard < saved.size(); shard++) {
     if (saved[shard].empty()) continue;

@@ -51,7 +51,7 @@ TEST_CASE("an update that failed is refused, takes no number and holds up none t
 
 TEST_CASE("what is late while a round is applied stays so when the round fails") {
   for (const PolicyEntry& entry : kPolicyList) {
-    if (!entry.traits.rounds) continue;
+    if (!entry.traits.rounds || entry.type == "allreduce") continue;  // whose rounds have one contribution
     INFO(entry.type);
     auto backend = std::make_shared<FailingBackend>(makeCpuBackend());
     ServedStore served(backend, entry, subtracting(), 1600, 1, R"({"backup_trainers": 1})");

@@ -152,6 +152,8 @@ class PolicyTrainer {
   PolicyTrainer(ServedStore& served, TestLoop& loop, Rank rank = {})
       : served_(served), loop_(loop), lanes_(served.store->makeLanes()), trainer_{{nextSession()}, rank} {
     loop_.wait(served_.policy->join(trainer_));
+    // Alone it is in a group at once, and may push.
+    if (served_.policy->averages()) group_ = formGroup(0).eagerlyEvaluate(nullptr);
   }
   ~PolicyTrainer() { leave(); }
   PolicyTrainer(const PolicyTrainer&) = delete;
@@ -159,6 +161,10 @@ class PolicyTrainer {
 
   Lanes& lanes() { return lanes_; }
   const TrainerRef& ref() const { return trainer_; }
+  /// Asks for the next group of trainers that average.
+  kj::Promise<Result<FormedGroup>> formGroup(uint64_t after) {
+    return served_.policy->formGroup(trainer_.session, after, {trainer_.rank, "host", 1});
+  }
   void leave() {
     if (!left_) loop_.wait(served_.policy->leave(trainer_.session));
     left_ = true;
@@ -250,7 +256,8 @@ class PolicyTrainer {
   uint64_t pulls_ = 0;
   uint64_t steps_ = 0;
   bool left_ = false;
-  std::vector<std::unique_ptr<Update>> updates_;  // of startAll(), whose promises need them
+  kj::Promise<Result<FormedGroup>> group_ = nullptr;  // that it waits for, where trainers average
+  std::vector<std::unique_ptr<Update>> updates_;      // of startAll(), whose promises need them
 };
 
 /// The first element in which two runs of values differ; nothing when they are the same bit for bit.

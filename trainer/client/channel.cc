@@ -342,49 +342,59 @@ kj::Promise<Result<PullInfo>> Channel::pullRows(const std::shared_ptr<RowBatch>&
   });
 }
 
+uint32_t Channel::partsOf(const PushRequest& request) const {
+  size_t parts = terms_.blockCount();
+  if (request.gradient.empty()) {
+    parts = terms_.rowShards.size();
+  } else if (request.fragment) {
+    parts =
+        static_cast<size_t>(std::ranges::count(terms_.plan.shards, *request.fragment, &ShardRange::group));
+  } else if (!request.rows && terms_.allReduce.timeout.count() > 0) {
+    parts = terms_.plan.shards.size();
+  }
+  return static_cast<uint32_t>(parts);
+}
+
 kj::Promise<Result<PushInfo>> Channel::beginPush(PushRequest request) {
   const bool rowsAlone = request.gradient.empty();
-  if (rowsAlone) {
-    request.parts = static_cast<uint32_t>(terms_.rowShards.size());
-  } else if (request.fragment) {
-    request.parts =
-        static_cast<uint32_t>(std::ranges::count(terms_.plan.shards, *request.fragment, &ShardRange::group));
-  } else {
-    request.parts = static_cast<uint32_t>(terms_.blockCount());
-  }
-  return connection_.call([this, rowsAlone, request = std::move(request)]() -> kj::Promise<Result<PushInfo>> {
-    if (!connection_.canPush()) {
-      return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
-    }
-    const auto start = Clock::now();
-    const auto way = transports_.choose(request.onDevice);
-    if (!way.ok()) return Result<PushInfo>(way.error());
-    SliceTransport& transport = *way->push;
-    const auto info = std::make_shared<PushInfo>();
-    info->versions.resize(terms_.blockCount());
-    // The slices of the arena first, then those of rows.
-    const auto rows = std::make_shared<const std::vector<RowSlice>>(carriedRows(request.rows.get()));
-    const size_t dense = rowsAlone ? 0 : carried_.size();
-    const auto send = [this, request, info, rows, dense, &transport](size_t index) {
-      if (index >= dense) return sendRows(request, (*rows)[index - dense], *info);
-      const Slice& slice = carried_[index];
-      return transport.push(request, slice, {request.gradient.subspan(slice.arena, slice.count), nullptr})
-          .then([info, slice](const SlicePushed& pushed) { return add(*info, slice.shard, pushed); });
-    };
-    size_t count = rows->size();
-    if (!rowsAlone) {
-      count += static_cast<size_t>(std::ranges::count_if(
-          carried_, [&](const Slice& slice) { return terms_.isOf(request.fragment, slice.shard); }));
-    }
-    return pushes_.add(request.step, count, std::min(window_, transport.window()), send)
-        .then([this, rowsAlone, request, start, info](Status status) -> Result<PushInfo> {
-          const bool answered = status.ok() || !isLost(status.error());
-          if (answered && links_ == 1 && !rowsAlone) concludePush(request.step, *request.dropped);
-          if (!status.ok()) return status.error();
-          info->seconds = secondsSince(start);
-          return std::move(*info);
-        });
-  });
+  // Of trainers that average, the one that pushes has no rows to go with the average.
+  const bool tensorsAlone = !rowsAlone && !request.rows && terms_.allReduce.timeout.count() > 0;
+  request.parts = partsOf(request);
+  return connection_.call(
+      [this, rowsAlone, tensorsAlone, request = std::move(request)]() -> kj::Promise<Result<PushInfo>> {
+        if (!connection_.canPush()) {
+          return Result<PushInfo>(ErrorCode::invalidArgument, "push() comes after join()");
+        }
+        const auto start = Clock::now();
+        const auto way = transports_.choose(request.onDevice);
+        if (!way.ok()) return Result<PushInfo>(way.error());
+        SliceTransport& transport = *way->push;
+        const auto info = std::make_shared<PushInfo>();
+        info->versions.resize(terms_.blockCount());
+        // The slices of the arena first, then those of rows.
+        const auto rows = std::make_shared<const std::vector<RowSlice>>(
+            tensorsAlone ? std::vector<RowSlice>() : carriedRows(request.rows.get()));
+        const size_t dense = rowsAlone ? 0 : carried_.size();
+        const auto send = [this, request, info, rows, dense, &transport](size_t index) {
+          if (index >= dense) return sendRows(request, (*rows)[index - dense], *info);
+          const Slice& slice = carried_[index];
+          return transport.push(request, slice, {request.gradient.subspan(slice.arena, slice.count), nullptr})
+              .then([info, slice](const SlicePushed& pushed) { return add(*info, slice.shard, pushed); });
+        };
+        size_t count = rows->size();
+        if (!rowsAlone) {
+          count += static_cast<size_t>(std::ranges::count_if(
+              carried_, [&](const Slice& slice) { return terms_.isOf(request.fragment, slice.shard); }));
+        }
+        return pushes_.add(request.step, count, std::min(window_, transport.window()), send)
+            .then([this, rowsAlone, request, start, info](Status status) -> Result<PushInfo> {
+              const bool answered = status.ok() || !isLost(status.error());
+              if (answered && links_ == 1 && !rowsAlone) concludePush(request.step, *request.dropped);
+              if (!status.ok()) return status.error();
+              info->seconds = secondsSince(start);
+              return std::move(*info);
+            });
+      });
 }
 
 kj::Promise<Status> Channel::sendRows(const PushRequest& request, const RowSlice& slice, PushInfo& info) {

@@ -106,6 +106,8 @@ class Channel {
   /// Watches over the session that the connection has now.
   void watchSession();
   void watchNotice(uint64_t move = 0);
+  /// How many parts the gradient has.
+  uint32_t partsOf(const PushRequest& request) const;
   /// The slices of rows that this connection carries, one at least of each row shard.
   std::vector<RowSlice> carriedRows(const RowBatch* rows) const;
   kj::Promise<Status> sendRows(const PushRequest& request, const RowSlice& slice, PushInfo& info);

@@ -60,6 +60,7 @@ DOCUMENTS = [
     {"policy": {"type": "sync", "clip": {"value": 1}}},
     {"policy": {"type": "locked", "staleness": {}}},
     {"policy": {"type": "easgd"}},
+    *({"policy": {"type": "allreduce", "clip": clip}} for clip in ({"norm": 1}, {"value": 1})),
     *({"policy": {"type": "local_sgd", "aggregator": {"type": type}}}
       for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum")),
     *({"policy": {"type": "diloco", "aggregator": {"type": type}}, "optimizer": {"type": "sgd"}}
@@ -380,6 +381,9 @@ class SchemaTest(unittest.TestCase):
             {"policy": {"type": "locked", "clip": {"norm": 1, "value": 1}}},
             {"policy": {"type": "locked", "staleness": {"rate": "inverse", "a": 1}}},
             {"policy": {"type": "locked", "delay_compensation": {}}},
+            {"policy": {"type": "allreduce", "timeout_ms": 99}},
+            {"policy": {"type": "allreduce", "aggregator": "mean"}},
+            {"policy": {"type": "allreduce", "staleness": {}}},
             {"policy": {"type": "easgd", "clip": {"value": 1}}},
             {"policy": {"type": "diloco", "clip": {"value": 1}}, "optimizer": {"type": "sgd"}},
             {"policy": {"type": "diloco", "grace_ms": "auto"}, "optimizer": {"type": "sgd"}},

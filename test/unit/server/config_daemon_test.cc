@@ -188,7 +188,7 @@ TEST_CASE("each wrong value has its one line") {
        "policy.bound: no key of type 'hogwild'; valid keys: type, staleness, clip"},
       {R"({"limits": {"conections": 1}})", "limits.conections: unknown key; did you mean 'connections'?"},
       {R"({"policy": {"type": "lockd"}})",
-       R"(policy.type: must be one of "hogwild", "locked", "bounded_staleness", "sync", "easgd", "local_sgd", "diloco", not "lockd"; did you mean "locked"?)"},
+       R"(policy.type: must be one of "hogwild", "locked", "bounded_staleness", "sync", "easgd", "local_sgd", "diloco", "allreduce", not "lockd"; did you mean "locked"?)"},
       {R"({"optimizer": {"lr": "fast"}})", "optimizer.lr: must be a number from 0 to 1000000, not \"fast\""},
       {R"({"optimizer": {"lr": -0.1}})", "optimizer.lr: must be a number from 0 to 1000000, not -0.1"},
       {R"({"listen": "tcp://a:1"})", "listen: must be a list, not \"tcp://a:1\""},
