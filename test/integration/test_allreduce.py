@@ -109,6 +109,8 @@ class AllReduce(processes.ProcessTest):
         trainers[0].signal(signal.SIGCONT)
         status = self.until_averaged(daemon, [0, 1, 2])
         self.assertGreater(averaging(status)["generation"], first)
+        trainers[0].kill()
+        self.until_averaged(daemon, [1, 2])
         events = self.start_psd("events", "--server", daemon.address)
         self.assert_ends(events)
         self.assertRegex(events.out, r"allreduce: generation \d+ of ranks 1, 2")
