@@ -115,6 +115,11 @@ class Moves(counting.CountingTest):
             self.again(victim, old, f"{name}a", "log")
         if victim in new and moved:
             self.again(victim, new, f"{name}b", "log")
+        if victim is old[0] and moved:
+            again = self.move(old, new)
+            self.assert_ends(again)
+            self.assertIn("the model had moved there already", again.out)
+            self.assertEqual(old[0].status()["state"], "moved")
         return new if moved else old
 
     def kills_of(self, whom):

@@ -62,10 +62,10 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
       trainer_ = std::move(joined->service);
       role_ = joined->grant.role;
       loop_->detach(keepLease(*loop_, weak_from_this()));
-      loop_->detach(notice_.wrap(trainer_->notice().then([this](const Result<EndNotice>& notice) {
-        if (!notice.ok()) return;
-        end({notice->comesBack ? ErrorCode::unavailable : ErrorCode::shuttingDown,
-             "the daemon ends: " + notice->reason});
+      loop_->detach(notice_.wrap(trainer_->notice(0).then([this](const Result<Notice>& notice) {
+        if (!notice.ok() || !notice->end) return;
+        end({notice->end->comesBack ? ErrorCode::unavailable : ErrorCode::shuttingDown,
+             "the daemon ends: " + notice->end->reason});
       })));
       return describe(joined->grant.trainer.rank, joined->grant.worldSize);
     });
