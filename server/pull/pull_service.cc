@@ -1,5 +1,6 @@
 #include "server/pull/pull_service.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "common/text/text.h"
@@ -7,6 +8,12 @@
 #include "server/store/rows/row_blocks.h"
 
 namespace psd {
+namespace {
+
+// Of a smaller part of a shard keeping account would take more than its values do.
+constexpr uint64_t kPublishedElementsMin = 256;
+
+}  // namespace
 
 PullService::PullService(EventLoop& loop, std::shared_ptr<ServedModel> model,
                          std::optional<TrainerRef> trainer, std::shared_ptr<SessionCounters> counters,
@@ -110,8 +117,14 @@ kj::Promise<Result<PublishedSlice>> PullService::pullDelta(const PullRequest& re
   return values.attach(countWait(), asking(request.shard, reading))
       .then([this, request, held, codec](Result<PullAnswer> answer) -> Result<PublishedSlice> {
         if (!answer.ok()) return answer.error();
-        PublishedSlice slice = model_->published.answer(request.shard, request.offset, answer->view,
-                                                        answer->version, held, *codec);
+        const uint64_t ofShard = model_->store->shard(request.shard).range().count;
+        PublishedSlice slice{.version = answer->version,
+                             .bytes = std::as_bytes(answer->view.values),
+                             .owner = answer->view.owner};
+        if (request.count >= std::min(kPublishedElementsMin, ofShard)) {
+          slice = model_->published.answer(request.shard, request.offset, answer->view, answer->version, held,
+                                           *codec);
+        }
         if (!slice.owner) slice.owner = model_;
         count(slice.bytes.size(), answer->view.values.size_bytes());
         return slice;
