@@ -109,7 +109,7 @@ class Lab:
                 told = [trainer.communicate(timeout=RUN_S)[0] for trainer in running]
                 if any(trainer.returncode for trainer in running):
                     raise Failed("psd-trainer train failed")
-                model_and_data = [item for flag in ("--model", "--data") for item in (flag, where[where.index(flag) + 1])]
+                model_and_data = [item for flag in ("--model", "--data", "--seed") for item in (flag, where[where.index(flag) + 1])]
                 rates = [int(found.group(1)) for found in map(DONE.search, told)]
                 return {**self.ask("eval", *where[:4], *model_and_data, "--json"), "samples_per_s": sum(rates)}
             finally:
