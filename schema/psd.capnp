@@ -170,8 +170,9 @@ interface Training {
   # knows that the move is done, and from then on so does this daemon. 0: nobody has.
   # Checked in this order; the first fault is the answer: overloaded (too many capabilities on this connection), invalidArgument
   # (the model is not well formed, its signature is not that of its tensors, a codec may not be used, `averages` is needed),
-  # shuttingDown or unavailable (the daemon is ending), modelMismatch, invalidArgument (a world size above limits.connections or unfit for the rounds),
-  # worldSizeMismatch, invalidArgument (rank not below the world size), rankTaken (the rank is in use, or another incarnation has
+  # shuttingDown or unavailable (the daemon is ending), standby (the model has moved: LoginResult.movedTo), unavailable (a move is
+  # under way, from here or to here), modelMismatch, invalidArgument (a world size above limits.connections or unfit for the
+  # rounds), worldSizeMismatch, invalidArgument (rank not below the world size), rankTaken (the rank is in use, or another incarnation has
   # had it since), overloaded (the daemon has no model yet, and this one is too large). A holder of the rank that is no longer
   # connected gives way and counts as lost.
 

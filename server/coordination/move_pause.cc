@@ -104,7 +104,8 @@ void MovePause::giveUp(const Error& why) {
 }
 
 void MovePause::end(const DaemonPlaces& movedTo) {
-  if (!underWay()) return;
+  if (!underWay() || (deciding_ && movedTo.empty())) return;
+  deciding_ = false;
   moved_ = !movedTo.empty();
   notice_ = {};
   still_ = false;

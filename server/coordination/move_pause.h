@@ -51,6 +51,8 @@ class MovePause final {
   void look();
   /// Why a trainer is not let in now. `resumes`: it goes on with a session that it has.
   std::optional<Error> refusal(bool resumes) const;
+  /// Whether the move counts is about to be decided: until it is, trainers are not told that they go on here.
+  void decide(bool underWay) { deciding_ = underWay; }
   /// The move is over; see Answer.
   void end(const DaemonPlaces& movedTo);
 
@@ -76,7 +78,7 @@ class MovePause final {
   MoveNotice notice_;
   std::map<SessionId, Aside> aside_;
   uint64_t calls_ = 0;
-  bool still_ = false, moved_ = false;
+  bool still_ = false, moved_ = false, deciding_ = false;
   std::optional<Error> impossible_;
   std::vector<std::pair<uint64_t, kj::Own<kj::PromiseFulfiller<MoveNotice>>>> asking_;
   kj::Maybe<kj::Own<kj::PromiseFulfiller<Status>>> waiter_;

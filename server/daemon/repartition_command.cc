@@ -12,6 +12,7 @@
 #include "common/text/text.h"
 #include "server/checkpoint/repartition.h"
 #include "server/daemon/saved_files.h"
+#include "server/move/move_mark.h"
 
 namespace psd {
 namespace {
@@ -29,11 +30,30 @@ std::string plainPath(const std::string& path) {
   return error ? path : withoutLastSlash(plain.string());
 }
 
+/// Fails where the model is served by others by now, or may be.
+Status checkMoves(Env& env, const std::string& folder) {
+  PSD_ASSIGN_OR_RETURN(const auto moved, readMoveMark(env, folder, kMovedName));
+  if (moved) {
+    const std::string there = joined(moved->to, " ", [](const auto& of) { return joined(of, ","); });
+    return {ErrorCode::invalidArgument,
+            fmt::format("'{}/{}' tells that the model has moved to {}: divide what the daemons there have "
+                        "saved, or remove the file to go on with what is here",
+                        folder, kMovedName, there)};
+  }
+  PSD_ASSIGN_OR_RETURN(const auto arriving, readMoveMark(env, folder, kArrivingName));
+  if (!arriving) return {};
+  return {ErrorCode::invalidArgument,
+          fmt::format("'{}/{}' tells that the model has come here by a move that may not count: start the "
+                      "daemon, which trainers tell, or remove the file to go on with what is here",
+                      folder, kArrivingName)};
+}
+
 /// `to`: where the new folders are to be.
 Status checkFolders(Env& env, const std::vector<std::string>& folders, const std::string& to) {
   std::set<std::string> seen;
   for (const std::string& folder : folders) {
     PSD_RETURN_IF_ERROR(checkDurabilityPath(env, folder));
+    PSD_RETURN_IF_ERROR(checkMoves(env, folder));
     const std::string plain = plainPath(folder);
     if (!seen.insert(plain).second) {
       return {ErrorCode::invalidArgument, quotedPath(folder) + " is given twice"};

@@ -49,8 +49,13 @@ Server::Server(kj::AsyncIoContext& io, LoadedConfig loaded, std::vector<std::sha
           [this](const std::string& assignment) { return set(assignment); }),
       environment_{std::make_shared<const DaemonConfig>(loaded_.config), counters_, budgets_},
       outgoing_(coordinator_, host_, env, *environment_.config, environment_.movedAway,
-                {[this] { return closeGates(); }, [this] { openGates(); }}, io.provider->getTimer()),
-      incoming_(coordinator_, host_, env, *environment_.config) {}
+                {[this] { return closeGates(); },
+                 [this] {
+                   if (!coordinator_.end().restarting()) openGates();
+                 },
+                 [this] { return reloading_; }},
+                io.provider->getTimer()),
+      incoming_(coordinator_, host_, env, *environment_.config, [this] { return reloading_; }) {}
 
 Server::~Server() {
   listeners_.clear();

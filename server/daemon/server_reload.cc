@@ -71,6 +71,9 @@ kj::Promise<Result<std::string>> Server::takeOver(Reread reread) {
   using Outcome = Result<std::string>;
   if (coordinator_.end().requested()) return Outcome(ErrorCode::shuttingDown, "the daemon is shutting down");
   if (reloading_) return Outcome(ErrorCode::notReady, "another reload is under way");
+  if (outgoing_.underWay() || incoming_.underWay()) {
+    return Outcome(ErrorCode::notReady, "a move of the model to other daemons is under way; try again");
+  }
   reloading_ = true;
   return background_.run<Result<Reading>>([reread = std::move(reread)] { return readAgain(reread); })
       .then([this](Result<Reading> next) -> kj::Promise<Outcome> {

@@ -76,6 +76,8 @@ class ParameterHost final : public Hosting {
   kj::Promise<Status> takeIn(Arrived arrived, Departed departed);
   /// Has no model any more.
   void drop() { models_->drop(); }
+  /// Ends the saving of a model that is dropped. Blocks; on any thread.
+  void stopSaving() { models_->stopSaving(); }
   /// Begins to save the model, if it has its values. Blocks; once, before any trainer.
   void beginSaving() { models_->beginSavingAtOnce(); }
   /// Whether the devices could do what the policies of `config` ask for among so many trainers (0: not known

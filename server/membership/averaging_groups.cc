@@ -17,12 +17,13 @@ void AveragingGroups::leave(SessionId session) {
   }
 }
 
-void AveragingGroups::wait(SessionId session, const std::string& host, uint16_t port, TimePoint now) {
+bool AveragingGroups::wait(SessionId session, const std::string& host, uint16_t port, TimePoint now) {
   const auto live = live_.find(session);
-  if (live == live_.end()) return;
+  if (live == live_.end()) return false;
   waiting_[session] = {live->second, host, port};
   if (!since_) since_ = now;
   if (!hurried_ && isMember(session)) hurried_ = now;
+  return true;
 }
 
 bool AveragingGroups::due(TimePoint now) const {

@@ -33,8 +33,8 @@ class AveragingGroups {
   void join(SessionId session, Rank rank) { live_[session] = rank; }
   /// A trainer left or is lost; unknown ones are ignored.
   void leave(SessionId session);
-  /// A trainer that is in waits for the next group.
-  void wait(SessionId session, const std::string& host, uint16_t port, TimePoint now);
+  /// A trainer that is in waits for the next group; false: it is not in.
+  bool wait(SessionId session, const std::string& host, uint16_t port, TimePoint now);
 
   /// Whether a group is to be formed now.
   bool due(TimePoint now) const;

@@ -51,6 +51,8 @@ class ModelHost final : private kj::TaskSet::ErrorHandler {
   kj::Promise<Status> takeIn(std::shared_ptr<ServedModel> model);
   /// Has no model any more.
   void drop();
+  /// See ParameterHost::stopSaving().
+  void stopSaving() { durability_.stop(); }
   /// Shows the model of copyFrom(), which nobody may use until takeOver().
   void follow(std::shared_ptr<ServedModel> copy, std::shared_ptr<const DaemonConfig> config);
   /// The copy is the model from now on: it is saved, if it is not yet, and trainers may go.

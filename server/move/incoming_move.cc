@@ -19,8 +19,7 @@ Status IncomingMove::look() {
   if (!durability.enabled()) return {};
   PSD_ASSIGN_OR_RETURN(const auto mark, readMoveMark(env_, durability.path, kArrivingName));
   if (!mark) return {};
-  PSD_ASSIGN_OR_RETURN(const bool any, env_.exists(durability.path));
-  if (any) placed_ = mark->move;
+  placed_ = mark->move;
   spdlog::warn(
       "what is here came from other daemons by a move that is not known to be done: nobody is let in "
       "until a trainer or psd move says that it is");
@@ -43,6 +42,7 @@ Status IncomingMove::begin(uint64_t move, uint32_t parts) {
   if (config_.engine) return refused("a daemon with `engine` takes no model from others: start it without");
   if (config_.model) return refused("`model` in this daemon's configuration names a model: start it without");
   if (coordinator_.end().requested()) return coordinator_.end().error();
+  if (reloading_()) return {ErrorCode::notReady, "a reload is under way; try again"};
   if (receiving_ != 0 || settling_ || committing_ != nullptr) {
     return {ErrorCode::notReady, "another move to this daemon is under way"};
   }
@@ -88,6 +88,13 @@ kj::Promise<Result<IncomingMove::Settled>> IncomingMove::settle(uint64_t move, M
   if (Status under = checkUnderWay(move); !under.ok()) return Outcome(under.error());
   const bool all = std::ranges::none_of(paths_, [](const std::string& path) { return path.empty(); });
   if (!all || settling_) return Outcome(ErrorCode::notReady, "not all parts of the model are here");
+  const uint32_t worldSize = trainers.departed.worldSize;
+  if (config_.worldSize && worldSize != 0 && worldSize != config_.worldSize->max) {
+    return Outcome(
+        ErrorCode::invalidArgument,
+        fmt::format("world_size: {} here, and {} at the daemons of before; trainers would not be let in",
+                    config_.worldSize->max, worldSize));
+  }
   settling_ = true;
   trainers_ = std::move(trainers);
   return host_.makePartition(std::exchange(files_, nullptr), std::exchange(paths_, {}))
@@ -96,26 +103,40 @@ kj::Promise<Result<IncomingMove::Settled>> IncomingMove::settle(uint64_t move, M
         return takeIn(move, *std::move(arrived));
       })
       .then(
-          [this, move](const Status& status) -> Outcome {
+          [this, move](const Status& status) -> kj::Promise<Outcome> {
+            if (!status.ok()) return undo(status.error());
             settling_ = false;
             receiving_ = 0;
-            if (!status.ok()) {
-              host_.drop();
-              placed_ = 0;
-              return status.error();
-            }
             placed_ = move;
             const ParameterStore& store = *host_.models().model()->store;
             Settled settled{store.model().parameterCount(), 0};
             for (size_t i = 0; i < store.rowShardCount(); i++)
               settled.rows += host_.models().model()->store->rowShard(i).size().rows;
-            return settled;
+            return Outcome(settled);
           },
-          [this](kj::Exception&& exception) -> Outcome {  // no thread
-            settling_ = false;
-            receiving_ = 0;
-            return Error{ErrorCode::overloaded, exception.getDescription().cStr()};
+          [this](kj::Exception&& exception) -> kj::Promise<Outcome> {  // no thread
+            return undo({ErrorCode::overloaded, exception.getDescription().cStr()});
           });
+}
+
+kj::Promise<Result<IncomingMove::Settled>> IncomingMove::undo(Error why) {
+  host_.drop();
+  placed_ = 0;
+  const auto clean = [this]() -> Status {
+    host_.stopSaving();
+    if (!config_.durability.enabled()) return {};
+    return removeMoveMark(env_, config_.durability.path, kArrivingName);
+  };
+  return background_.run<Status>(clean)
+      .catch_([](kj::Exception&& exception) {
+        return Status(ErrorCode::overloaded, exception.getDescription().cStr());
+      })
+      .then([this, why = std::move(why)](const Status& status) -> Result<Settled> {
+        if (!status.ok()) spdlog::error("what is left of a move stays in the folder: {}", status.message());
+        settling_ = false;
+        receiving_ = 0;
+        return why;
+      });
 }
 
 kj::Promise<Status> IncomingMove::takeIn(uint64_t move, ParameterHost::Arrived arrived) {
@@ -139,17 +160,20 @@ kj::Promise<Status> IncomingMove::commit(uint64_t move) {
     return removeMoveMark(env_, config_.durability.path, kArrivingName);
   };
   auto done = background_.run<Status>(unmark)
-                  .then([this, move](Status status) {
-                    if (status.ok()) open(move);
-                    return status;
-                  })
+                  .then(
+                      [this, move](Status status) {
+                        if (status.ok()) open(move);
+                        return status;
+                      },
+                      [](kj::Exception&& exception) {  // no thread
+                        return Status(ErrorCode::overloaded, exception.getDescription().cStr());
+                      })
                   .fork();
-  auto mine = done.addBranch().then([this](Status status) {
-    committing_ = nullptr;
-    return status;
-  });
+  auto mine = done.addBranch();
+  forgetting_ =
+      done.addBranch().then([this](const Status&) { committing_ = nullptr; }).eagerlyEvaluate(nullptr);
   committing_ = kj::mv(done);
-  return mine.eagerlyEvaluate(nullptr);
+  return mine;
 }
 
 void IncomingMove::open(uint64_t move) {

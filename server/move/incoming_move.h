@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -33,13 +34,21 @@ struct MovedTrainers {
 class IncomingMove final {
  public:
   /// The others outlive it.
-  IncomingMove(Coordinator& coordinator, ParameterHost& host, Env& env, const DaemonConfig& config)
-      : coordinator_(coordinator), host_(host), env_(env), config_(config) {}
+  /// `reloading`: whether a change of the configuration is under way.
+  IncomingMove(Coordinator& coordinator, ParameterHost& host, Env& env, const DaemonConfig& config,
+               std::function<bool()> reloading)
+      : coordinator_(coordinator),
+        host_(host),
+        env_(env),
+        config_(config),
+        reloading_(std::move(reloading)) {}
 
   /// Looks whether what the folder holds is of a move that is not known to be done. Blocks; at the start.
   Status look();
   /// Why nobody is let in; nothing where there is no such move.
   std::optional<Error> turnedAway() const;
+  /// Parts come, or are put in place.
+  bool underWay() const { return receiving_ != 0; }
 
   /// A move begins, from so many daemons. See Admin.arrive in the schema.
   Status begin(uint64_t move, uint32_t parts);
@@ -58,6 +67,8 @@ class IncomingMove final {
 
  private:
   kj::Promise<Status> takeIn(uint64_t move, ParameterHost::Arrived arrived);
+  /// Of what was to be put in place nothing stays, neither here nor on the disk.
+  kj::Promise<Result<Settled>> undo(Error why);
   void open(uint64_t move);
   Status checkUnderWay(uint64_t move) const;
 
@@ -65,6 +76,7 @@ class IncomingMove final {
   ParameterHost& host_;
   Env& env_;
   const DaemonConfig& config_;
+  const std::function<bool()> reloading_;
   uint64_t receiving_ = 0;  // the move of which parts come
   uint64_t placed_ = 0,
            committed_ = 0;  // the move whose partition is here, and which may not count; which does
@@ -73,6 +85,7 @@ class IncomingMove final {
   std::vector<std::string> paths_;         // by part; empty: it is not here
   std::optional<MovedTrainers> trainers_;  // nothing: the coordinator knows what the folder tells
   kj::Maybe<kj::ForkedPromise<Status>> committing_;
+  kj::Promise<void> forgetting_ = kj::READY_NOW;  // committing_, once it is through
   Background background_;
 };
 

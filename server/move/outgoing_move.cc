@@ -61,6 +61,7 @@ Status OutgoingMove::begin(uint64_t move, DaemonPlaces to, std::chrono::millisec
   if (coordinator_.end().requested()) return coordinator_.end().error();
   if (move == 0 || to.empty()) return {ErrorCode::invalidArgument, "that is no move"};
   if (mark_.move != 0) return {ErrorCode::notReady, "another move of the model is under way"};
+  if (gates_.reloading()) return {ErrorCode::notReady, "a reload is under way; try again"};
   if (const auto closed = coordinator_.turnedAway()) return *closed;
   if (!host_.models().ready()) return {ErrorCode::notReady, "the model has no values yet"};
   const auto daemons = static_cast<uint32_t>(to.size());
@@ -84,13 +85,14 @@ kj::Promise<Result<MovedTrainers>> OutgoingMove::whenQuiet(uint64_t move) {
       .then([this, move](Status aside) -> kj::Promise<Status> {
         if (!aside.ok()) return aside;
         if (move != mark_.move) return Status(ErrorCode::notReady, "the move was given up");
+        closed_ = true;
         return gates_.close().then([](bool closed) {
           return closed ? Status()
                         : Status(ErrorCode::notReady, "what is under way did not end within limits.drain_ms");
         });
       })
       .then([this, move](const Status& status) -> Outcome {
-        if (mark_.move == 0) gates_.open();  // it was given up while they closed
+        if (mark_.move == 0) openGates();  // it was given up while they closed
         if (!status.ok()) return status.error();
         if (move != mark_.move) return Error{ErrorCode::notReady, "the move was given up"};
         still_ = true;
@@ -129,15 +131,47 @@ kj::Promise<Status> OutgoingMove::commit(uint64_t move) {
   if (Status still = checkStill(move); !still.ok()) return still;
   if (committing_) return Status(ErrorCode::notReady, "the move is about to count already");
   committing_ = true;
-  const auto write = [this, mark = mark_]() -> Status {
-    if (!config_.durability.enabled()) return {};
-    return writeMoveMark(env_, config_.durability.path, kMovedName, mark);
-  };
-  return background_.run<Status>(write).then([this](Status written) {
-    committing_ = false;
-    if (written.ok()) leave();
-    return written;
-  });
+  coordinator_.pause().decide(true);
+  return background_.run<Writing>([this, mark = mark_] { return writeMark(mark); })
+      .then([this, move](const Writing& writing) { return decided(move, writing); },
+            [this, move](kj::Exception&& exception) {  // no thread
+              return decided(move,
+                             {Mark::notThere, {ErrorCode::overloaded, exception.getDescription().cStr()}});
+            });
+}
+
+OutgoingMove::Writing OutgoingMove::writeMark(const MoveMark& mark) const {
+  const DurabilityConfig& durability = config_.durability;
+  if (!durability.enabled()) return {Mark::written, {}};
+  Status written = writeMoveMark(env_, durability.path, kMovedName, mark);
+  if (written.ok()) return {Mark::written, {}};
+  // It may be there, and not to last.
+  const bool gone = removeMoveMark(env_, durability.path, kMovedName).ok();
+  return {gone ? Mark::notThere : Mark::unknown, std::move(written)};
+}
+
+Status OutgoingMove::decided(uint64_t move, const Writing& writing) {
+  committing_ = false;
+  if (writing.mark == Mark::unknown) {
+    // Trainers stay aside: the daemon that is started over the folder next tells what it finds there.
+    mark_ = {};
+    deadline_ = nullptr;
+    coordinator_.requestStop(fmt::format(
+        "it is not known whether the model has moved, as '{}/{}' can neither be written nor removed: {}",
+        config_.durability.path, kMovedName, writing.status.message()));
+    return writing.status;
+  }
+  coordinator_.pause().decide(false);
+  if (writing.mark == Mark::written) {
+    leave();
+  } else {
+    abandon(move, writing.status.message());
+  }
+  return writing.status;
+}
+
+void OutgoingMove::openGates() {
+  if (std::exchange(closed_, false)) gates_.open();
 }
 
 void OutgoingMove::leave() {
@@ -160,7 +194,7 @@ void OutgoingMove::abandon(uint64_t move, const std::string& why) {
   mark_ = {};
   still_ = false;
   coordinator_.endMove({});
-  gates_.open();
+  openGates();
 }
 
 }  // namespace psd

@@ -25,6 +25,7 @@ struct MoveGates {
   /// No gradient begins; resolves when those that have begun are done, false: not in time.
   std::function<kj::Promise<bool>()> close;
   std::function<void()> open;
+  std::function<bool()> reloading;  ///< a change of the configuration is under way
 };
 
 /// How the model of this daemon goes to others: trainers step aside, what is here is given, and the move
@@ -73,7 +74,16 @@ class OutgoingMove final {
   bool still() const { return still_; }
 
  private:
+  /// What came of writing the mark by which the move counts.
+  enum class Mark : uint8_t { written, notThere, unknown };
+  struct Writing {
+    Mark mark = Mark::notThere;
+    Status status;
+  };
+  Writing writeMark(const MoveMark& mark) const;
+  Status decided(uint64_t move, const Writing& writing);
   Status checkStill(uint64_t move) const;
+  void openGates();
   void leave();
 
   Coordinator& coordinator_;
@@ -84,7 +94,7 @@ class OutgoingMove final {
   const MoveGates gates_;
   kj::Timer& timer_;
   MoveMark mark_;  // of the move that is under way
-  bool still_ = false, committing_ = false;
+  bool still_ = false, committing_ = false, closed_ = false;
   kj::Promise<void> deadline_ = nullptr;
   Background background_;
 };

@@ -134,13 +134,15 @@ kj::Promise<Result<FormedGroup>> AllReduce::formGroup(SessionId session, uint64_
                                                       const AveragingMember& where) {
   const std::lock_guard lock(mutex_);
   if (ending_) return Result<FormedGroup>(*ending_);
+  if (!groups_.wait(session, where.host, where.port, clockNow())) {
+    return Result<FormedGroup>(ErrorCode::sessionEnded, "the trainer is not in any more");
+  }
   auto pair = kj::newPromiseAndCrossThreadFulfiller<Result<FormedGroup>>();
   Waiter& waiter = waiters_[session];
   if (waiter.answer.get() != nullptr) {
     waiter.answer->fulfill(Result<FormedGroup>(ErrorCode::notReady, "a newer call has taken its place"));
   }
   waiter = {after, kj::mv(pair.fulfiller)};
-  groups_.wait(session, where.host, where.port, clockNow());
   settle();
   return kj::mv(pair.promise);
 }

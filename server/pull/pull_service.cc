@@ -105,6 +105,9 @@ kj::Promise<Result<PulledSlice>> PullService::pull(const PullRequest& request, c
 
 kj::Promise<Result<PublishedSlice>> PullService::pullDelta(const PullRequest& request,
                                                            const HeldValues& held) {
+  if (!trainer_) {
+    return Result<PublishedSlice>(ErrorCode::invalidArgument, "differences are for trainers that are in");
+  }
   const Codec* const codec = findDecoder(loop_.config().groups.back().policy.local.deltas);
   if (!codec) {
     return Result<PublishedSlice>(ErrorCode::invalidArgument,

@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kPartBytes = 1u << 20;
 constexpr size_t kPartsAtOnce = 4;
 
-/// Where one daemon's part arrives.
+/// Where one daemon's part arrives. Belongs to the connection's event loop.
 class PartSink final : public CountedService<schema::ReplicaSink> {
  public:
   PartSink(std::shared_ptr<Connection> connection, Administration& administration, uint64_t move,

@@ -77,6 +77,8 @@ class Moves(counting.CountingTest):
     def test_two_daemons_become_three_then_one_then_two(self):
         for daemon in self.moves_about("log"):
             self.assert_stops(daemon)
+        left = self.start_psd("repartition", self.folder / "a-0", self.folder / "a-1", "--daemons", 1, "--to", self.folder / "next")
+        self.assert_fails(left, "moved.json' tells that the model has moved to ")
 
     def test_nothing_that_is_kept_is_needed(self):
         self.moves_about("none")

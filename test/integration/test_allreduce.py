@@ -20,7 +20,7 @@ def averaging(status):
 
 
 class AllReduce(processes.ProcessTest):
-    def averages(self, *arguments, optimizer=DENSE, start_trainers=3, timeout_ms=4000, name="psd.sock", **settings):
+    def averages(self, *arguments, optimizer=DENSE, start_trainers=3, timeout_ms=60_000, name="psd.sock", **settings):
         return self.daemon(*arguments, policy="allreduce", optimizer=optimizer, listen=(self.unix_address(name),), shards=3,
                            policy__timeout_ms=timeout_ms, policy__start_trainers=start_trainers, **settings)
 
@@ -96,7 +96,7 @@ class AllReduce(processes.ProcessTest):
         self.assert_ends(scored)
 
     def test_one_of_three_dies_or_stands_still_and_another_comes(self):
-        daemon = self.averages(membership__lease_ms=60000)
+        daemon = self.averages(membership__lease_ms=60000, timeout_ms=4000)
         trainers = [self.train(daemon.address, rank, 3, steps=10_000_000) for rank in range(3)]
         self.until_averaged(daemon, [0, 1, 2])
         trainers[2].kill()
@@ -124,11 +124,11 @@ class AllReduce(processes.ProcessTest):
     def test_the_daemon_is_killed(self):
         folder = self.folder / "kept"
         durable = {"durability": json.dumps({"type": "log", "path": str(folder)})}
-        daemon = self.averages(start_trainers=2, **durable)
+        daemon = self.averages(start_trainers=2, timeout_ms=4000, **durable)
         trainers = [self.train(daemon.address, rank, 2, steps=10_000_000) for rank in range(2)]
         before = averaging(self.until_averaged(daemon, [0, 1]))["closed"]
         daemon.kill()
-        daemon = self.averages(start_trainers=2, **durable)
+        daemon = self.averages(start_trainers=2, timeout_ms=4000, **durable)
         status = self.until_averaged(daemon, [0, 1])
         self.assertGreater({shard["version"] for shard in status["shards"]}.pop(), before)
         for trainer in trainers:

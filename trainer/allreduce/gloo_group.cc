@@ -32,6 +32,7 @@ at::Tensor tensorOf(std::span<T> array) {
   return at::from_blob(array.data(), {static_cast<int64_t>(array.size())}, at::TensorOptions().dtype(type));
 }
 
+/// A group of trainers by gloo. Owned by one thread.
 class GlooGroup final : public Collective {
  public:
   GlooGroup(c10::intrusive_ptr<c10d::ProcessGroupGloo> group) : group_(std::move(group)) {}
@@ -74,6 +75,7 @@ class GlooGroup final : public Collective {
   const c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
 };
 
+/// Makes groups by gloo, at a port of this trainer's. Owned by one thread.
 class GlooGroups final : public CollectiveMaker {
  public:
   explicit GlooGroups(std::string host) : host_(std::move(host)) {}

@@ -278,9 +278,10 @@ class Client {
   virtual RowBatch makeRowBatch() const { return RowBatch({}); }
 
   /// The parameters in the daemon's own memory, without a copy: they change while they are read, each element
-  /// whole. Valid as long as this object, or until the trainer is back after its connection broke; no longer
-  /// changing once the daemon is gone. Empty where values travel in messages, and while the daemon goes by a
-  /// policy that forbids it: who keeps the span asks again before each use.
+  /// whole. Valid as long as this object, or until the trainer is back after its connection broke, or goes on
+  /// at other daemons, to which the model has moved; no longer changing once the daemon is gone. Empty where
+  /// values travel in messages, and while the daemon goes by a policy that forbids it: who keeps the span
+  /// asks again before each use.
   virtual std::span<const float> view() const { return {}; }
 
   /// The parameters as view() gives them, to be written as well; empty unless the daemon's configuration says

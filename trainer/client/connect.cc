@@ -111,14 +111,16 @@ Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
   ClientOptions own = options;
   if (own.incarnation == 0) own.incarnation = drawId();  // one trainer, wherever it goes on
   PSD_ASSIGN_OR_RETURN(auto first, connectWhereServed(own));
-  const auto elsewhere =
-      [own](const std::vector<std::string>& servers) -> Result<std::unique_ptr<MovableClient>> {
+  const auto elsewhere = [own](const std::vector<std::string>& servers,
+                               std::chrono::milliseconds timeout) -> Result<std::unique_ptr<MovableClient>> {
     ClientOptions there = own;
     there.servers = servers;
+    there.connectTimeout = timeout;
     PSD_RETURN_IF_ERROR(checkToken(there, own.servers.front()));
     return connectWhereServed(there);
   };
-  return std::unique_ptr<Client>(std::make_unique<MovingClient>(std::move(first), elsewhere, own.onEvent));
+  return std::unique_ptr<Client>(
+      std::make_unique<MovingClient>(std::move(first), elsewhere, own.connectTimeout, own.onEvent));
 }
 
 }  // namespace psd

@@ -14,8 +14,10 @@ class MoveAsked final {
     daemons_ = daemons;
     move_ = move;
   }
-  /// The move was dealt with, or the connection is another one.
+  /// The connection is another one.
   void forget() { move_ = 0; }
+  /// That move was dealt with; a newer one stays.
+  void forget(uint64_t move) { move_.compare_exchange_strong(move, 0); }
   /// 0: there is none.
   uint64_t move() const { return move_; }
   uint32_t daemons() const { return daemons_; }

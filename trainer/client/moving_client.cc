@@ -14,7 +14,8 @@
 namespace psd {
 namespace {
 
-constexpr std::chrono::milliseconds kNoticePause{5};  // for a notice that is on its way
+constexpr std::chrono::milliseconds kNoticePause{5};    // for a notice that is on its way
+constexpr std::chrono::milliseconds kDialAttempt{500};  // between looks whether the trainer is told to stop
 
 /// Copies the values or the gradients of each row of `from` to its place in `to`, which has the same rows.
 template <class Of>
@@ -55,7 +56,7 @@ class DueUntilMove final : public Pending<RoundDue>::Impl {
 
 }  // namespace
 
-/// A push that has begun, with its rows as the daemons want them.
+/// A push that has begun, with its rows as the daemons want them. Used by the client's thread.
 class MovingClient::Partial final : public PartialPush {
  public:
   Partial(MovingClient& client, std::unique_ptr<PartialPush> push, const RowBatch* rows,
@@ -129,7 +130,7 @@ Status MovingClient::moveTo(const DaemonPlaces& places) {
 }
 
 Status MovingClient::joinAt(const DaemonPlaces& places, const MovedFrom& from) {
-  PSD_ASSIGN_OR_RETURN(auto next, connect_(places.front()));
+  PSD_ASSIGN_OR_RETURN(auto next, connectTo(places.front()));
   next->comeFrom(from);
   std::unique_ptr<MovableClient> before;
   {
@@ -154,6 +155,16 @@ Status MovingClient::joinAt(const DaemonPlaces& places, const MovedFrom& from) {
   moved_ = true;
   if (onDevice_) inner_->useDeviceMemory();
   return {};
+}
+
+Result<std::unique_ptr<MovableClient>> MovingClient::connectTo(
+    const std::vector<std::string>& servers) const {
+  const auto end = std::chrono::steady_clock::now() + patience_;
+  for (;;) {
+    auto next = connect_(servers, std::min(kDialAttempt, patience_));
+    if (next.ok() || !isRetryable(next.error().code) || std::chrono::steady_clock::now() > end) return next;
+    if (interrupted_) return interruptedError();
+  }
 }
 
 std::vector<Version> MovingClient::asOfNow(const std::vector<Version>& basis) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <list>
 #include <memory>
@@ -19,14 +20,17 @@ namespace psd {
 /// pull came before. Owned by one thread.
 class MovingClient final : public Client {
  public:
-  /// Makes a connected client of daemons of which these are addresses.
-  using Connect =
-      std::function<Result<std::unique_ptr<MovableClient>>(const std::vector<std::string>& servers)>;
+  /// Makes a connected client of daemons of which these are addresses, within that time for each.
+  using Connect = std::function<Result<std::unique_ptr<MovableClient>>(
+      const std::vector<std::string>& servers, std::chrono::milliseconds timeout)>;
 
-  /// `onEvent` may be null.
-  MovingClient(std::unique_ptr<MovableClient> first, Connect connect,
+  /// `patience`: how long it tries to reach other daemons. `onEvent` may be null.
+  MovingClient(std::unique_ptr<MovableClient> first, Connect connect, std::chrono::milliseconds patience,
                std::function<void(const ClientEvent&)> onEvent)
-      : inner_(std::move(first)), connect_(std::move(connect)), onEvent_(std::move(onEvent)) {}
+      : inner_(std::move(first)),
+        connect_(std::move(connect)),
+        patience_(patience),
+        onEvent_(std::move(onEvent)) {}
 
   Result<JoinInfo> join(const Membership& membership, const ModelSpec& model,
                         const std::function<std::span<const float>()>& initialValues) override;
@@ -81,6 +85,7 @@ class MovingClient final : public Client {
   Status beginStep();
   Status moveTo(const DaemonPlaces& places);
   Status joinAt(const DaemonPlaces& places, const MovedFrom& from);
+  Result<std::unique_ptr<MovableClient>> connectTo(const std::vector<std::string>& servers) const;
   /// What was pulled before the model moved as the basis of a push to the daemons of now.
   std::vector<Version> asOfNow(const std::vector<Version>& basis) const;
   /// The same rows, divided among the daemons of now; null where they are so already.
@@ -88,17 +93,19 @@ class MovingClient final : public Client {
   template <class Info>
   Pending<Info> track(Pending<Info> call, std::function<void(const Result<Info>&)> after = nullptr);
 
+  std::list<std::shared_ptr<TrackedCall>>
+      calls_;         // that may be under way; outlive inner_, which may use what they own
   std::mutex mutex_;  // guards the change of inner_, for interrupt()
   std::unique_ptr<MovableClient> inner_;
   const Connect connect_;
+  const std::chrono::milliseconds patience_;
   const std::function<void(const ClientEvent&)> onEvent_;
   std::atomic<bool> interrupted_{false};
   std::optional<Joined> joined_;
   JoinInfo info_;
-  std::optional<Error> failed_;                    // a move that this trainer could not follow
-  std::list<std::shared_ptr<TrackedCall>> calls_;  // that may be under way
-  size_t partials_ = 0;                            // pushes that have begun and are not finished
-  bool pulled_ = false;                            // since the last push
+  std::optional<Error> failed_;  // a move that this trainer could not follow
+  size_t partials_ = 0;          // pushes that have begun and are not finished
+  bool pulled_ = false;          // since the last push
   bool onDevice_ = false;
   bool moved_ = false;
   const std::shared_ptr<uint64_t> moves_ = std::make_shared<uint64_t>(0);

@@ -190,7 +190,7 @@ RpcClient::Aside RpcClient::beginStepAside(uint64_t move, uint32_t daemons) {
 Result<DaemonPlaces> RpcClient::outwaitMove(const Aside& aside) {
   const auto places = notices_.outwait(aside.told, "the model, which moves to other daemons");
   if (places.ok()) {
-    session_.moveAsked().forget();
+    session_.moveAsked().forget(move_);
     return places;
   }
   const Status back = recover(aside.connection, places.error());

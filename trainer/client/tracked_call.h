@@ -24,7 +24,7 @@ class Tracked final : public TrackedCall {
  public:
   /// `after`: what is done with the answer before it is told, on the client's thread.
   Tracked(Pending<Info> call, std::function<void(const Result<Info>&)> after)
-      : call_(std::move(call)), after_(std::move(after)) {}
+      : after_(std::move(after)), call_(std::move(call)) {}
 
   bool done() const { return answer_ || !call_ || call_->done(); }
   bool finished() const override { return answer_ || !call_ || call_->finished(); }
@@ -40,8 +40,8 @@ class Tracked final : public TrackedCall {
   }
 
  private:
+  const std::function<void(const Result<Info>&)> after_;  // which may own what the call uses
   std::optional<Pending<Info>> call_;
-  const std::function<void(const Result<Info>&)> after_;
   std::optional<Result<Info>> answer_;
 };
 

@@ -10,7 +10,7 @@
 namespace psd {
 
 /// Numbers by how common they are, from 0: about as k^−1.05. In octaves, each 2^−0.05 times as often as the
-/// one before, so that whole numbers do. Immutable.
+/// one before, so that whole numbers do. Immutable, so thread-safe.
 class Zipf {
  public:
   /// Draws are below `count`, which is at least 1.

@@ -12,7 +12,7 @@ namespace {
 /// A linear support vector machine over sparse vectors, as Hogwild! trains it (Niu, Recht, Ré, Wright 2011,
 /// section 3): the table "weights" has a value for each word, and a document's margin is their sum, weighted,
 /// and a bias. The loss is the mean hinge loss, and `decay` times the squares of the values that a document
-/// takes, for each document.
+/// takes, for each document. Owned by one thread.
 class SparseSvm : public Network {
  public:
   explicit SparseSvm(double decay) : decay_(decay), bias_(register_parameter("bias", torch::zeros({1}))) {}

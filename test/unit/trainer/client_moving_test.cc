@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -96,11 +97,12 @@ struct Trainer {
     now.shards = 3;
     client = std::make_unique<MovingClient>(
         std::make_unique<FakeMovable>(old),
-        [this](const std::vector<std::string>& servers) -> Result<std::unique_ptr<MovableClient>> {
+        [this](const std::vector<std::string>& servers,
+               std::chrono::milliseconds) -> Result<std::unique_ptr<MovableClient>> {
           CHECK(servers == std::vector<std::string>{"tcp://new:1"});
           return std::unique_ptr<MovableClient>(std::make_unique<FakeMovable>(now));
         },
-        [this](const ClientEvent& event) { told.push_back(event.line); });
+        std::chrono::seconds(30), [this](const ClientEvent& event) { told.push_back(event.line); });
     PSD_REQUIRE_OK(client->join({Rank{2}, 4}, kModel, [this] { return std::span<const float>(values); }));
   }
   void moves() {
