@@ -41,7 +41,9 @@ set(PSD_PUBLIC_HEADERS
   common/os/huge_pages.h
   common/os/shared_memory.h
   common/os/socket.h
+  common/plan/shard_plan.h
   common/status/status.h
+  common/types/all_reduce.h
   common/types/ids.h
   common/types/inner_optimizer.h
   common/types/local_steps.h
