@@ -196,7 +196,12 @@ kj::Promise<void> AdminService::arrive(ArriveContext context) {
   const uint32_t parts = context.getParams().getParts();
   context.releaseParams();
   return administration_
-      .inMoves([move, parts](OutgoingMove&, IncomingMove& incoming) { return incoming.begin(move, parts); })
+      .inMoves([move, parts](OutgoingMove& outgoing, IncomingMove& incoming) {
+        if (!outgoing.moved()) return incoming.begin(move, parts);
+        // It would serve nobody with what comes.
+        return Status(ErrorCode::invalidArgument,
+                      "from this daemon a model has moved away: start it over an empty folder");
+      })
       .then([this, context, move](const Status& begun) mutable {
         if (!begun.ok()) return wire::writeError(begun.error(), context.getResults().initError());
         context.getResults().setArriving(kj::heap<ArrivingService>(connection_, administration_, move));

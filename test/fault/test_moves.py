@@ -75,7 +75,11 @@ class Moves(counting.CountingTest):
         return daemons
 
     def test_two_daemons_become_three_then_one_then_two(self):
-        for daemon in self.moves_about("log"):
+        daemons = self.moves_about("log")
+        addresses = [self.unix_address(f"a{index}.sock") for index in range(2)]
+        before = [self.member(addresses, "a", index, "log") for index in range(2)]
+        self.assertIn("start it over an empty folder", self.assert_gives_up(self.move(daemons, before)))
+        for daemon in [*daemons, *before]:
             self.assert_stops(daemon)
         left = self.start_psd("repartition", self.folder / "a-0", self.folder / "a-1", "--daemons", 1, "--to", self.folder / "next")
         self.assert_fails(left, "moved.json' tells that the model has moved to ")
