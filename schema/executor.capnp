@@ -7,8 +7,8 @@
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("psd::schema");
 
-using import "psd.capnp".Acknowledgement;
 using import "psd.capnp".PushOutcome;
+using import "status.capnp".Acknowledgement;
 
 const executorProtocolVersion :UInt32 = 1;
 # Raised when an older peer could misread a newer one. Executor.hello compares.

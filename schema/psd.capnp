@@ -1,5 +1,5 @@
 @0xd5f1a0c3b7e24689;
-# The wire of psd, with model.capnp all of it. docs/protocol.md tells the story; these files are the reference.
+# The wire of psd, with what it imports from beside it. docs/protocol.md tells the story; these files are the reference.
 #
 # Ids of fields and methods are never reused: what is added gets the next number. Element offsets and counts are in float32
 # elements of the flat arena (common/types/model_layout.h). Names say where a number counts bytes. Every method answers with a
@@ -8,50 +8,21 @@
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("psd::schema");
 
+using import "daemons.capnp".ArriveResult;
+using import "daemons.capnp".BeginMoveResult;
+using import "daemons.capnp".ReplicaSink;
+using import "daemons.capnp".ReplicateResult;
 using import "model.capnp".AllReduce;
 using import "model.capnp".LocalSteps;
 using import "model.capnp".ModelSpec;
 using import "model.capnp".RowRun;
 using import "model.capnp".RowShard;
 using import "model.capnp".ShardRange;
+using import "status.capnp".Acknowledgement;
+using import "status.capnp".Error;
 
 const protocolVersion :UInt32 = 2;
 # Raised when an older peer could misread a newer one. Both sides compare their versions in Login.login.
-
-enum ErrorCode {
-  # The errors of psd::ErrorCode in common/status/status.h, in the order of that list.
-  invalidArgument @0;
-  io @1;
-  unavailable @2;
-  deadlineExceeded @3;
-  protocolMismatch @4;
-  modelMismatch @5;
-  worldSizeMismatch @6;
-  rankTaken @7;
-  badSlice @8;
-  nonFinite @9;
-  notReady @10;
-  overloaded @11;
-  shuttingDown @12;
-  internal @13;
-  sessionEnded @14;
-  interrupted @15;   # never sent by a daemon
-  unauthenticated @16;
-  forbidden @17;
-  standby @18;       # the daemon serves nobody: it follows another one, or does not know yet whether it is to serve
-}
-
-struct Error {
-  code @0 :ErrorCode;
-  message @1 :Text;   # one line for people
-}
-
-struct Acknowledgement {
-  union {
-    ok @0 :Void;
-    error @1 :Error;
-  }
-}
 
 struct ModelAccess {
   # What a peer must know before it pulls or pushes.
@@ -598,74 +569,12 @@ interface Admin {
   # standby. notReady: it has no values, or a move is under way.
 
   arrive @12 (move :UInt64, parts :UInt32) -> ArriveResult;
-  # The model is to come here, from so many daemons. 0: it is here, and may be said to count. invalidArgument: the daemon has a model, or may have a standby.
+  # The model is to come here, from so many daemons. 0: it is here, and may be said to count. invalidArgument: the daemon has a
+  # model, had one that has moved away, or may have a standby.
 
   stop @1 (reason :Text, wait :Bool) -> (status :Acknowledgement);
   # Finishes what is in flight, saves if configured, tells the trainers, exits. Answered when that has begun. With `wait` it is
   # answered right before the connection ends: when all is saved, or with the error that kept something from being saved.
-}
-
-struct BeginMoveResult {
-  union {
-    leaving @0 :LeavingModel;
-    error @1 :Error;
-  }
-}
-
-struct ArriveResult {
-  union {
-    arriving @0 :ArrivingModel;
-    error @1 :Error;
-  }
-}
-
-interface LeavingModel {
-  # A model that is about to be served elsewhere. Where it is dropped before commit(), or the connection breaks, trainers go on here.
-
-  quiet @0 () -> QuietResult;
-  # Parked until every trainer has stepped aside, and nothing changes any more until the move is over.
-
-  give @1 (begin :UInt64, count :UInt64, sink :ReplicaSink) -> (status :Acknowledgement);
-  # Gives a checkpoint, by image() and imageDone() of `sink`, of what elements [begin, begin + count) of this daemon's layout need,
-  # and of all rows. After quiet().
-
-  commit @2 () -> (status :Acknowledgement);
-  # The others have all of it. In the lead this is what makes the move count. Trainers are told, and the daemon ends.
-}
-
-struct QuietResult {
-  union {
-    quiet :group {
-      worldSize @0 :UInt32;
-      departed @1 :List(UInt32);  # ranks that have come and gone
-      ranks @2 :List(UInt32);     # of the trainers that have stepped aside
-    }
-    error @3 :Error;
-  }
-}
-
-interface ArrivingModel {
-  # A model that comes from other daemons. Where it is dropped before settle() was answered, nothing of it stays.
-
-  sink @0 (part :UInt32) -> (sink :ReplicaSink);
-  # For the checkpoint of one of them.
-
-  settle @1 (worldSize :UInt32, departed :List(UInt32), ranks :List(UInt32)) -> SettleResult;
-  # All parts are here: puts this daemon's partition in place, and on its disk where `durability` says so. Nobody is let in before
-  # commit(), or a trainer that knows of the move.
-
-  commit @2 () -> (status :Acknowledgement);
-  # The move is done: trainers may come.
-}
-
-struct SettleResult {
-  union {
-    settled :group {
-      parameters @0 :UInt64;
-      rows @1 :UInt64;
-    }
-    error @2 :Error;
-  }
 }
 
 struct NewestCheckpoint {
@@ -677,43 +586,4 @@ struct NewestCheckpoint {
   crc @5 :UInt32;         # CRC-32C of its manifest.json
   logged @6 :Bool;        # a log goes on from it
   whole @7 :Text;         # the text of whole.json in the daemon's folder; empty: there is none
-}
-
-struct ReplicateResult {
-  daemon @0 :UInt64;   # number that this daemon drew when it started, whatever the outcome
-  union {
-    following @1 :UInt64;   # the epoch
-    error @2 :Error;
-  }
-}
-
-struct FollowerAnswer {
-  union {
-    held @0 :UInt64;   # number of the first record that the standby does not hold
-    error @1 :Error;   # the standby is of no use any more: the primary ends the stream
-  }
-}
-
-interface ReplicaSink {
-  # What a primary tells its standby: the parts of the image, then imageDone(); beside them, from the start, the rest.
-
-  image @0 (path :Text, renamedTo :Text, bytes :Data) -> (status :Acknowledgement);
-  # A part of a checkpoint, as docs/checkpoint_format.md has it, and of the configuration beside it ("config.json"): `bytes` are to
-  # be added to the file at `path`, or the file is called `renamedTo` from now on.
-
-  imageDone @1 (path :Text) -> (status :Acknowledgement);
-  # The checkpoint in the folder `path` is whole. Answered when the standby has the model in place.
-
-  records @2 (bytes :Data) -> FollowerAnswer;
-  # More bytes of the stream of records, as docs/log_format.md has them. Answered when the standby holds them; later where it has
-  # too many that it has not applied.
-
-  beat @3 () -> FollowerAnswer;
-  # A sign of life where there is nothing else to say.
-
-  planChanged @4 () -> (status :Acknowledgement);
-  # The plan names this standby now, or names it as primary, so that all that it holds is all there is: it looks at the plan.
-
-  runEnded @5 (reason :Text) -> (status :Acknowledgement);
-  # The run is over, as after Admin.stop: the standby does not take over, and ends too.
 }

@@ -8,7 +8,7 @@
 
 namespace psd {
 
-/// What went wrong, in the terms of the protocol (schema/psd.capnp carries the same list).
+/// What went wrong, in the terms of the protocol (schema/status.capnp carries the same list).
 enum class ErrorCode : uint16_t {
   invalidArgument,    ///< a flag, config value or request that can never be right
   io,                 ///< a file or socket could not be read or written

@@ -62,7 +62,8 @@ foreach(header ${PSD_PUBLIC_HEADERS})
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/psd/${folder} COMPONENT client)
 endforeach()
-install(FILES schema/executor.capnp schema/model.capnp schema/psd.capnp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/psd/schema COMPONENT client)
+install(FILES schema/daemons.capnp schema/executor.capnp schema/model.capnp schema/psd.capnp schema/status.capnp
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/psd/schema COMPONENT client)
 
 set(PSD_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/psd)
 target_include_directories(psd_common INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/psd>)

@@ -83,8 +83,8 @@ Status IncomingMove::imageDone(uint64_t move, uint32_t part, const std::string& 
   return {};
 }
 
-kj::Promise<Result<IncomingMove::Settled>> IncomingMove::settle(uint64_t move, MovedTrainers trainers) {
-  using Outcome = Result<Settled>;
+kj::Promise<Result<uint64_t>> IncomingMove::settle(uint64_t move, MovedTrainers trainers) {
+  using Outcome = Result<uint64_t>;
   if (Status under = checkUnderWay(move); !under.ok()) return Outcome(under.error());
   const bool all = std::ranges::none_of(paths_, [](const std::string& path) { return path.empty(); });
   if (!all || settling_) return Outcome(ErrorCode::notReady, "not all parts of the model are here");
@@ -109,17 +109,16 @@ kj::Promise<Result<IncomingMove::Settled>> IncomingMove::settle(uint64_t move, M
             receiving_ = 0;
             placed_ = move;
             const ParameterStore& store = *host_.models().model()->store;
-            Settled settled{store.model().parameterCount(), 0};
-            for (size_t i = 0; i < store.rowShardCount(); i++)
-              settled.rows += host_.models().model()->store->rowShard(i).size().rows;
-            return Outcome(settled);
+            uint64_t rows = 0;
+            for (size_t i = 0; i < store.rowShardCount(); i++) rows += store.rowShard(i).size().rows;
+            return Outcome(rows);
           },
           [this](kj::Exception&& exception) -> kj::Promise<Outcome> {  // no thread
             return undo({ErrorCode::overloaded, exception.getDescription().cStr()});
           });
 }
 
-kj::Promise<Result<IncomingMove::Settled>> IncomingMove::undo(Error why) {
+kj::Promise<Result<uint64_t>> IncomingMove::undo(Error why) {
   host_.drop();
   placed_ = 0;
   const auto clean = [this]() -> Status {
@@ -131,7 +130,7 @@ kj::Promise<Result<IncomingMove::Settled>> IncomingMove::undo(Error why) {
       .catch_([](kj::Exception&& exception) {
         return Status(ErrorCode::overloaded, exception.getDescription().cStr());
       })
-      .then([this, why = std::move(why)](const Status& status) -> Result<Settled> {
+      .then([this, why = std::move(why)](const Status& status) -> Result<uint64_t> {
         if (!status.ok()) spdlog::error("what is left of a move stays in the folder: {}", status.message());
         settling_ = false;
         receiving_ = 0;

@@ -55,11 +55,8 @@ class IncomingMove final {
   /// A piece of what one of them has, and that all of it is here.
   Status image(uint64_t move, uint32_t part, const ImagePart& piece);
   Status imageDone(uint64_t move, uint32_t part, const std::string& path);
-  struct Settled {
-    uint64_t parameters = 0, rows = 0;
-  };
-  /// Puts this daemon's partition in place, and on the disk, where it is to be.
-  kj::Promise<Result<Settled>> settle(uint64_t move, MovedTrainers trainers);
+  /// Puts this daemon's partition in place, and on the disk, where it is to be. Gives how many rows it has.
+  kj::Promise<Result<uint64_t>> settle(uint64_t move, MovedTrainers trainers);
   /// The move is done: trainers may come. Nothing where it is known.
   kj::Promise<Status> commit(uint64_t move);
   /// The operator's command is gone: what is not in place is forgotten.
@@ -68,7 +65,7 @@ class IncomingMove final {
  private:
   kj::Promise<Status> takeIn(uint64_t move, ParameterHost::Arrived arrived);
   /// Of what was to be put in place nothing stays, neither here nor on the disk.
-  kj::Promise<Result<Settled>> undo(Error why);
+  kj::Promise<Result<uint64_t>> undo(Error why);
   void open(uint64_t move);
   Status checkUnderWay(uint64_t move) const;
 

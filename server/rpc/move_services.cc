@@ -186,11 +186,9 @@ kj::Promise<void> ArrivingService::settle(SettleContext context) {
       .inMoves([move = move_, trainers = std::move(trainers)](OutgoingMove&, IncomingMove& incoming) mutable {
         return incoming.settle(move, std::move(trainers));
       })
-      .then([context](const Result<IncomingMove::Settled>& settled) mutable {
-        if (!settled.ok()) return wire::writeError(settled.error(), context.getResults().initError());
-        auto out = context.getResults().initSettled();
-        out.setParameters(settled->parameters);
-        out.setRows(settled->rows);
+      .then([context](const Result<uint64_t>& rows) mutable {
+        if (!rows.ok()) return wire::writeError(rows.error(), context.getResults().initError());
+        context.getResults().setRows(*rows);
       });
 }
 

@@ -268,7 +268,7 @@ del c
                 self.assertEqual((run.returncode, run.stderr), (0, ""))
 
     def test_there_is_a_class_for_each_code_of_the_protocol(self):
-        schema = (processes.REPO / "schema" / "psd.capnp").read_text(encoding="utf-8")
+        schema = (processes.REPO / "schema" / "status.capnp").read_text(encoding="utf-8")
         codes = re.findall(r"^  (\w+) @\d+;", schema.partition("enum ErrorCode {")[2].partition("}")[0], re.MULTILINE)
         names = {"io": "InputOutputError"}
         classes = [getattr(psd, names.get(code, code[0].upper() + code[1:])) for code in codes]

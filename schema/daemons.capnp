@@ -1,0 +1,108 @@
+@0xe93a5c70d18b42f6;
+# What daemons have of each other, by way of Admin in psd.capnp, whose rules hold here too: the stream of a primary to its standby, and
+# a model that moves to other daemons.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("psd::schema");
+
+using import "status.capnp".Acknowledgement;
+using import "status.capnp".Error;
+
+struct ReplicateResult {
+  daemon @0 :UInt64;   # number that this daemon drew when it started, whatever the outcome
+  union {
+    following @1 :UInt64;   # the epoch
+    error @2 :Error;
+  }
+}
+
+struct FollowerAnswer {
+  union {
+    held @0 :UInt64;   # number of the first record that the standby does not hold
+    error @1 :Error;   # the standby is of no use any more: the primary ends the stream
+  }
+}
+
+interface ReplicaSink @0x9060436634d7a15e {
+  # What a primary tells its standby: the parts of the image, then imageDone(); beside them, from the start, the rest.
+
+  image @0 (path :Text, renamedTo :Text, bytes :Data) -> (status :Acknowledgement);
+  # A part of a checkpoint, as docs/checkpoint_format.md has it, and of the configuration beside it ("config.json"): `bytes` are to
+  # be added to the file at `path`, or the file is called `renamedTo` from now on.
+
+  imageDone @1 (path :Text) -> (status :Acknowledgement);
+  # The checkpoint in the folder `path` is whole. Answered when the standby has the model in place.
+
+  records @2 (bytes :Data) -> FollowerAnswer;
+  # More bytes of the stream of records, as docs/log_format.md has them. Answered when the standby holds them; later where it has
+  # too many that it has not applied.
+
+  beat @3 () -> FollowerAnswer;
+  # A sign of life where there is nothing else to say.
+
+  planChanged @4 () -> (status :Acknowledgement);
+  # The plan names this standby now, or names it as primary, so that all that it holds is all there is: it looks at the plan.
+
+  runEnded @5 (reason :Text) -> (status :Acknowledgement);
+  # The run is over, as after Admin.stop: the standby does not take over, and ends too.
+}
+
+struct BeginMoveResult {
+  union {
+    leaving @0 :LeavingModel;
+    error @1 :Error;
+  }
+}
+
+struct ArriveResult {
+  union {
+    arriving @0 :ArrivingModel;
+    error @1 :Error;
+  }
+}
+
+interface LeavingModel {
+  # A model that is about to be served elsewhere. Where it is dropped before commit(), or the connection breaks, trainers go on here.
+
+  quiet @0 () -> QuietResult;
+  # Parked until every trainer has stepped aside, and nothing changes any more until the move is over.
+
+  give @1 (begin :UInt64, count :UInt64, sink :ReplicaSink) -> (status :Acknowledgement);
+  # Gives a checkpoint, by image() and imageDone() of `sink`, of what elements [begin, begin + count) of this daemon's layout need,
+  # and of all rows. After quiet().
+
+  commit @2 () -> (status :Acknowledgement);
+  # The others have all of it. In the lead this is what makes the move count. Trainers are told, and the daemon ends.
+}
+
+struct QuietResult {
+  union {
+    quiet :group {
+      worldSize @0 :UInt32;
+      departed @1 :List(UInt32);  # ranks that have come and gone
+      ranks @2 :List(UInt32);     # of the trainers that have stepped aside
+    }
+    error @3 :Error;
+  }
+}
+
+interface ArrivingModel {
+  # A model that comes from other daemons. Where it is dropped before settle() was answered, nothing of it stays.
+
+  sink @0 (part :UInt32) -> (sink :ReplicaSink);
+  # For the checkpoint of one of them.
+
+  settle @1 (worldSize :UInt32, departed :List(UInt32), ranks :List(UInt32)) -> SettleResult;
+  # All parts are here: puts this daemon's partition in place, and on its disk where `durability` says so. Nobody is let in before
+  # commit(), or a trainer that knows of the move.
+
+  commit @2 () -> (status :Acknowledgement);
+  # The move is done: trainers may come.
+}
+
+struct SettleResult {
+  union {
+    rows @0 :UInt64;   # that this daemon's partition has of all tables
+    error @1 :Error;
+  }
+}

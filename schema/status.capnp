@@ -1,0 +1,40 @@
+@0xc46d8e2b915f03a7;
+# How a call went: the errors of the protocol. The messages that carry them are in psd.capnp, whose rules hold here too.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("psd::schema");
+
+enum ErrorCode {
+  # The errors of psd::ErrorCode in common/status/status.h, in the order of that list.
+  invalidArgument @0;
+  io @1;
+  unavailable @2;
+  deadlineExceeded @3;
+  protocolMismatch @4;
+  modelMismatch @5;
+  worldSizeMismatch @6;
+  rankTaken @7;
+  badSlice @8;
+  nonFinite @9;
+  notReady @10;
+  overloaded @11;
+  shuttingDown @12;
+  internal @13;
+  sessionEnded @14;
+  interrupted @15;   # never sent by a daemon
+  unauthenticated @16;
+  forbidden @17;
+  standby @18;       # the daemon serves nobody: it follows another one, or does not know yet whether it is to serve
+}
+
+struct Error {
+  code @0 :ErrorCode;
+  message @1 :Text;   # one line for people
+}
+
+struct Acknowledgement {
+  union {
+    ok @0 :Void;
+    error @1 :Error;
+  }
+}
