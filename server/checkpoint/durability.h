@@ -43,7 +43,8 @@ class Durability {
   /// gives its path. The records that come from replicateTo()'s log since before the call lead on from it.
   /// ErrorCode::notReady before begin(). Blocks.
   Result<std::string> copyTo(Env& env, const std::string& folder);
-  /// The same of `source`, whether others follow or not.
+  /// Writes a checkpoint of `source` to a folder of `env`, whether a standby follows or not; gives its path.
+  /// ErrorCode::notReady before begin(). Blocks.
   Result<std::string> copyTo(Env& env, const std::string& folder, CheckpointSource source) const;
   /// Writes down a deal of samples, where there is a log: before any push of its gradient. Gives its number.
   uint64_t dealt(const LoggedDeal& deal) const;

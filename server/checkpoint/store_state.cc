@@ -71,7 +71,7 @@ struct ShardFile {
   const Optimizer& optimizer() const { return manifest.groups[shard.range.group].optimizer; }
 };
 
-/// Those that have some of `wanted`; the others need not be there.
+/// Opens the files of the shards that have elements of `wanted`; files of other shards need not be there.
 Result<std::vector<ShardFile>> openFiles(Env& env, std::span<const PlacedCheckpoint> from,
                                          const Stretch& wanted = {0, UINT64_MAX}) {
   std::vector<ShardFile> files;

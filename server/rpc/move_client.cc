@@ -67,6 +67,8 @@ class Mover {
   Status connectAll();
   Status checkPlaces();
   Status lookAtModel();
+  /// See Admin.arrive in the schema.
+  Result<schema::ArrivingModel::Client> arriveAt(Peer& peer, uint64_t move, uint32_t parts);
   Status arriveAtAll();
   Status beginAtAll();
   Status whenQuiet();
@@ -187,18 +189,22 @@ Status Mover::lookAtModel() {
   return {};
 }
 
+Result<schema::ArrivingModel::Client> Mover::arriveAt(Peer& peer, uint64_t move, uint32_t parts) {
+  auto request = peer.admin.arriveRequest();
+  request.setMove(move);
+  request.setParts(parts);
+  return wait<schema::ArrivingModel::Client>(
+      peer.name,
+      request.send().then(
+          [](capnp::Response<schema::ArriveResult> answer) -> Result<schema::ArrivingModel::Client> {
+            if (answer.isError()) return wire::readError(answer.getError());
+            return answer.getArriving();
+          }));
+}
+
 Status Mover::arriveAtAll() {
   for (Peer& peer : to_) {
-    auto request = peer.admin.arriveRequest();
-    request.setMove(move_);
-    request.setParts(static_cast<uint32_t>(from_.size()));
-    auto arriving = wait<schema::ArrivingModel::Client>(
-        peer.name,
-        request.send().then(
-            [](capnp::Response<schema::ArriveResult> answer) -> Result<schema::ArrivingModel::Client> {
-              if (answer.isError()) return wire::readError(answer.getError());
-              return answer.getArriving();
-            }));
+    auto arriving = arriveAt(peer, move_, static_cast<uint32_t>(from_.size()));
     if (!arriving.ok()) return arriving.status();
     arriving_.push_back(kj::mv(*arriving));
   }
@@ -297,7 +303,7 @@ Status Mover::settle() {
     for (kj::uint k = 0; k < ranks.size(); k++) ranks.set(k, ranks_[k]);
     settled.add(request.send().then(
         [name = to_[j].name](capnp::Response<schema::SettleResult> answer) -> Result<uint64_t> {
-          if (!answer.isError()) return answer.getSettled().getRows();
+          if (!answer.isError()) return answer.getRows();
           const Error error = wire::readError(answer.getError());
           return Error{error.code, name + ": " + error.message};
         }));
@@ -336,15 +342,7 @@ void Mover::tellNew() {
 
 Result<MoveReport> Mover::commitAgain() {
   for (Peer& peer : to_) {
-    auto request = peer.admin.arriveRequest();
-    request.setMove(from_.front().move);
-    auto arriving = wait<schema::ArrivingModel::Client>(
-        peer.name,
-        request.send().then(
-            [](capnp::Response<schema::ArriveResult> answer) -> Result<schema::ArrivingModel::Client> {
-              if (answer.isError()) return wire::readError(answer.getError());
-              return answer.getArriving();
-            }));
+    auto arriving = arriveAt(peer, from_.front().move, 0);
     if (!arriving.ok()) return arriving.error();
     PSD_RETURN_IF_ERROR(tell(peer.name, arriving->commitRequest()));
   }

@@ -1,5 +1,6 @@
 """Several daemons serve one model: the parameters are, bit by bit, those of one daemon."""
 
+import functools
 import threading
 
 import numpy as np
@@ -247,6 +248,22 @@ class PythonSeveralDaemons(processes.ProcessTest):
                 thread.join()
         self.assertEqual(faults, [])
 
+    def train_dealt(self, daemons, model, deal, may, rank, pushed, faults, **options):
+        """A trainer of as many samples as are dealt, whose gradient counts them. Where it may not push on, it pulls until it may."""
+        try:
+            client, values = self.joined(daemons, model, rank, 2, **options), model.zeros()
+            while (dealt := client.take_samples(*deal)).what == "range":
+                gradient = model.zeros()
+                for view in model.views(gradient).values():
+                    view[dealt.begin:dealt.begin + dealt.count] = -1
+                client.push(gradient, dealt.count)
+                pushed[rank] += 1
+                while not may():
+                    client.pull(values)
+            client.leave()
+        except Exception as fault:  # pylint: disable=broad-exception-caught
+            faults.append(fault)
+
     def test_dealt_samples_are_in_every_partition_once_though_daemons_are_killed(self):
         def settings(index):
             return {**COUNTING, "durability__type": "log", "durability__path": str(self.folder / f"saved{index}"), "world_size": {"min": 1, "max": 2}}
@@ -256,21 +273,9 @@ class PythonSeveralDaemons(processes.ProcessTest):
         self.addresses = [self.unix_address(f"{i}.sock") for i in range(2)]
         daemons = [self.one(i, **settings(i)) for i in range(2)]
 
-        def train(rank):
-            try:
-                client = self.joined(daemons[:1], model, rank, 2)
-                while (dealt := client.take_samples(5, samples, epochs)).what == "range":
-                    gradient = model.zeros()
-                    for view in model.views(gradient).values():
-                        view[dealt.begin:dealt.begin + dealt.count] = -1
-                    client.push(gradient, dealt.count)
-                    pushed[rank] += 1
-                client.leave()
-            except Exception as fault:  # pylint: disable=broad-exception-caught
-                faults.append(fault)
-
+        train = functools.partial(self.train_dealt, daemons[:1], model, (5, samples, epochs), lambda: True)
         pushed = [0, 0]
-        threads = [threading.Thread(target=train, args=(rank,)) for rank in range(2)]
+        threads = [threading.Thread(target=train, args=(rank, pushed, faults)) for rank in range(2)]
         for thread in threads:
             thread.start()
         for fault in range(8):
@@ -298,21 +303,9 @@ class PythonSeveralDaemons(processes.ProcessTest):
         samples, epochs, faults, pushed = 400, 3, [], [0, 0]
         model = psd.Model("dealt", {"a": (samples, 2), "b": (samples,), "c": (samples,)})
 
-        def train(rank, first):
-            try:
-                client = self.joined(first, model, rank, 2, retry_timeout=60)
-                while (dealt := client.take_samples(4, samples, epochs)).what == "range":
-                    gradient = model.zeros()
-                    for view in model.views(gradient).values():
-                        view[dealt.begin:dealt.begin + dealt.count] = -1
-                    client.push(gradient, dealt.count)
-                    pushed[rank] += 1
-                client.leave()
-            except Exception as fault:  # pylint: disable=broad-exception-caught
-                faults.append(fault)
-
-        daemons = several(2, "a")
-        threads = [threading.Thread(target=train, args=(rank, daemons)) for rank in range(2)]
+        daemons, most = several(2, "a"), [40]
+        train = functools.partial(self.train_dealt, daemons, model, (4, samples, epochs), lambda: sum(pushed) < most[0])
+        threads = [threading.Thread(target=train, args=(rank, pushed, faults), kwargs={"retry_timeout": 60}) for rank in range(2)]
         for thread in threads:
             thread.start()
         for name, count in (("b", 3), ("c", 1)):
@@ -323,6 +316,8 @@ class PythonSeveralDaemons(processes.ProcessTest):
             for daemon in daemons:
                 self.assert_ends(daemon)
             daemons = others
+            most[0] += 40
+        most[0] = samples * epochs
         for thread in threads:
             thread.join()
         self.assertEqual(faults, [])

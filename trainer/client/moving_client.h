@@ -88,7 +88,7 @@ class MovingClient final : public Client {
   Result<std::unique_ptr<MovableClient>> connectTo(const std::vector<std::string>& servers) const;
   /// What was pulled before the model moved as the basis of a push to the daemons of now.
   std::vector<Version> asOfNow(const std::vector<Version>& basis) const;
-  /// The same rows, divided among the daemons of now; null where they are so already.
+  /// A batch of the rows of `rows`, divided among the daemons of now; null where `rows` is so already.
   std::shared_ptr<RowBatch> dividedAnew(const RowBatch* rows) const;
   template <class Info>
   Pending<Info> track(Pending<Info> call, std::function<void(const Result<Info>&)> after = nullptr);
