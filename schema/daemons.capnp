@@ -59,6 +59,7 @@ struct ArriveResult {
     arriving @0 :ArrivingModel;
     error @1 :Error;
   }
+  rules @2 :Text;   # of one of several daemons, as in ModelAccess: all to which a model moves must agree
 }
 
 interface LeavingModel {

@@ -204,6 +204,7 @@ kj::Promise<void> AdminService::arrive(ArriveContext context) {
       })
       .then([this, context, move](const Status& begun) mutable {
         if (!begun.ok()) return wire::writeError(begun.error(), context.getResults().initError());
+        context.getResults().setRules(connection_->loop().config().daemons.rules.c_str());
         context.getResults().setArriving(kj::heap<ArrivingService>(connection_, administration_, move));
       });
 }

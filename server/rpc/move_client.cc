@@ -11,6 +11,7 @@
 #include "common/os/random_id.h"
 #include "common/os/socket.h"
 #include "common/plan/model_partitions.h"
+#include "common/plan/same_rules.h"
 #include "common/text/quantity.h"
 #include "common/text/text.h"
 #include "common/tls/connect.h"
@@ -37,6 +38,7 @@ struct Peer {
   uint32_t index = 0;
   uint64_t move = 0;
   ModelPartition has = {};  // of the whole model
+  std::string rules = {};   // of one that the model is to come to
 };
 
 /// One move, on its way. Owned by one thread.
@@ -196,8 +198,9 @@ Result<schema::ArrivingModel::Client> Mover::arriveAt(Peer& peer, uint64_t move,
   return wait<schema::ArrivingModel::Client>(
       peer.name,
       request.send().then(
-          [](capnp::Response<schema::ArriveResult> answer) -> Result<schema::ArrivingModel::Client> {
+          [&peer](capnp::Response<schema::ArriveResult> answer) -> Result<schema::ArrivingModel::Client> {
             if (answer.isError()) return wire::readError(answer.getError());
+            peer.rules = wire::textIn(answer.getRules());
             return answer.getArriving();
           }));
 }
@@ -207,6 +210,8 @@ Status Mover::arriveAtAll() {
     auto arriving = arriveAt(peer, move_, static_cast<uint32_t>(from_.size()));
     if (!arriving.ok()) return arriving.status();
     arriving_.push_back(kj::mv(*arriving));
+    const Peer& first = to_.front();
+    PSD_RETURN_IF_ERROR(checkSameRules({first.name, first.rules}, {peer.name, peer.rules}));
   }
   return {};
 }

@@ -178,6 +178,9 @@ class Moves(counting.CountingTest):
         self.assertIn("has a model already", self.assert_gives_up(self.move(old, old)))
         other = self.several(3, "b", optimizer='{"type":"adam","lr":1}')
         self.assertIn("go by locked with sgd, and this one by locked with adam", self.assert_gives_up(self.move(old, other)))
+        addresses = [self.unix_address(f"c{index}.sock") for index in range(2)]
+        unlike = [self.member(addresses, "c", index, optimizer=f'{{"type":"sgd","lr":{index + 1}}}') for index in range(2)]
+        self.assertRegex(self.assert_gives_up(self.move(old, unlike)), r"go by the same rules, but \S+ has optimizer.lr: 1.*, \S+ has optimizer.lr: 2")
         self.check_counts(old[0])
 
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")

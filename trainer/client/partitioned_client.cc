@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "common/plan/same_rules.h"
 #include "common/text/text.h"
 #include "common/types/model_layout.h"
 #include "trainer/client/failed_call.h"
@@ -15,17 +16,6 @@ namespace psd {
 namespace {
 
 constexpr std::chrono::milliseconds kRankPause{100};
-
-/// The first line of two texts in which they differ.
-std::pair<std::string, std::string> firstDifference(std::string_view one, std::string_view other) {
-  while (!one.empty() || !other.empty()) {
-    const std::string_view line = one.substr(0, one.find('\n')), next = other.substr(0, other.find('\n'));
-    if (line != next) return {std::string(line), std::string(next)};
-    one.remove_prefix(std::min(one.size(), line.size() + 1));
-    other.remove_prefix(std::min(other.size(), next.size() + 1));
-  }
-  return {};
-}
 
 /// What the daemons say, each once.
 std::string eachOnce(const std::vector<std::string>& texts) {
@@ -146,12 +136,7 @@ Status PartitionedClient::checkRules() const {
     std::erase_if(empty, [&](uint32_t group) {
       return std::ranges::find(rules.emptyGroups, group) == rules.emptyGroups.end();
     });
-    if (rules.text == first.client->rules().text) continue;
-    const auto [one, other] = firstDifference(first.client->rules().text, rules.text);
-    return {ErrorCode::invalidArgument,
-            fmt::format("daemons that serve a model together go by the same rules, but {} has {}, {} has {}",
-                        first.name, one.empty() ? "nothing there" : printable(one, 200), daemon.name,
-                        other.empty() ? "nothing there" : printable(other, 200))};
+    PSD_RETURN_IF_ERROR(checkSameRules({first.name, first.client->rules().text}, {daemon.name, rules.text}));
   }
   if (empty.empty()) return {};
   return {
