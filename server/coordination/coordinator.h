@@ -149,6 +149,8 @@ class Coordinator final {
   MovePause& pause() { return pause_; }
   /// The ranks that are in.
   std::set<Rank> ranks() const;
+  /// The ranks of trainers that a daemon before this one had, and that are not back.
+  std::set<Rank> awaited() const { return roster_.awaited(); }
 
   SampleAssigner& samples() { return samples_; }
   EventLog& events() { return events_; }

@@ -50,6 +50,14 @@ bool Roster::mayHaveRankLater(const Candidate& candidate) const {
   return !status.ok() && status.error().code == ErrorCode::rankTaken;
 }
 
+std::set<Rank> Roster::awaited() const {
+  std::set<Rank> ranks;
+  for (const Rank rank : kept_) {
+    if (!holderOf(rank) && !departed().contains(rank)) ranks.insert(rank);
+  }
+  return ranks;
+}
+
 Status Roster::mayJoin(const Candidate& candidate) const {
   const uint32_t expected = this->expected();
   if (expected != 0 && candidate.worldSize != expected) {

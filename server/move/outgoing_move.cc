@@ -64,6 +64,12 @@ Status OutgoingMove::begin(uint64_t move, DaemonPlaces to, std::chrono::millisec
   if (gates_.reloading()) return {ErrorCode::notReady, "a reload is under way; try again"};
   if (const auto closed = coordinator_.turnedAway()) return *closed;
   if (!host_.models().ready()) return {ErrorCode::notReady, "the model has no values yet"};
+  if (const std::set<Rank> awaited = coordinator_.awaited(); !awaited.empty()) {
+    // They could not step aside, and those that wait for this daemon with them.
+    return {ErrorCode::notReady,
+            fmt::format("rank {}, in before this daemon was started again, is not back yet; try again",
+                        awaited.begin()->value)};
+  }
   const auto daemons = static_cast<uint32_t>(to.size());
   mark_ = {move, std::move(to)};
   still_ = committing_ = false;

@@ -146,6 +146,29 @@ class Moves(counting.CountingTest):
     def test_an_old_daemon_is_killed_in_the_midst(self):
         self.kills_of("old")
 
+    def test_an_old_daemon_that_was_started_again_keeps_the_model_until_its_trainers_are_back(self):
+        old = self.several(2, "a", "log")
+        for rank in range(2):
+            self.counting(old, rank, 2)
+        self.until_each_more("before the daemon dies")
+        old[1].kill()
+        self.again(old[1], old, "a", "log")
+        new = self.several(3, "b", "log")
+        refusals = []
+
+        def moves():
+            move = self.move(old, new)
+            if move.wait() == 0:
+                return True
+            refusals.append(move.err)
+            return False
+
+        processes.until("the model moves", moves)
+        for line in refusals:
+            self.assertIn("is not back yet; try again", line)
+        self.until_each_more("after the move")
+        self.check_counts(new[0])
+
     def test_the_lead_is_killed_in_the_midst(self):
         self.kills_of("lead")
 
