@@ -17,18 +17,19 @@ void AveragingGroups::leave(SessionId session) {
   }
 }
 
-bool AveragingGroups::wait(SessionId session, const std::string& host, uint16_t port, TimePoint now) {
+bool AveragingGroups::wait(SessionId session, const Waiter& waiter, TimePoint now) {
   const auto live = live_.find(session);
   if (live == live_.end()) return false;
-  waiting_[session] = {live->second, host, port};
+  waiting_[session] = {live->second, waiter.host, waiter.port};
   if (!since_) since_ = now;
-  if (!hurried_ && isMember(session)) hurried_ = now;
+  const bool goesOn = generation_ == 0 ? waiter.after != 0 : isMember(session);
+  if (!hurried_ && goesOn) hurried_ = now;
   return true;
 }
 
 bool AveragingGroups::due(TimePoint now) const {
   if (waiting_.empty()) return false;
-  if (generation_ == 0 && waiting_.size() < startTrainers_) return false;
+  if (generation_ == 0 && !hurried_ && waiting_.size() < startTrainers_) return false;
   return waiting_.size() == live_.size() || (hurried_ && now >= *hurried_ + patience_);
 }
 

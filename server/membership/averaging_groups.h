@@ -18,11 +18,19 @@ namespace psd {
 /// A group is formed of those that wait for one. It waits for every trainer that is in, for the members of
 /// the group at work by `patience` at most, from when the first of them has come to wait: a step that broke
 /// is what brings them. A newcomer alone hurries nobody; the members are to see wanted(), and come after
-/// their step. The first group waits for `startTrainers`.
+/// their step. The first group waits for `startTrainers`, unless somebody comes who was in a group of before:
+/// of a daemon that was started again since, or of a policy that was reloaded.
 ///
 /// Pure: no threads, locks or clocks. Owned by whoever serialises the calls; times must not go back.
 class AveragingGroups {
  public:
+  /// Where a trainer is reached, and the group that it was in last; 0: none.
+  struct Waiter {
+    std::string host;
+    uint16_t port = 0;
+    uint64_t after = 0;
+  };
+
   using TimePoint = std::chrono::steady_clock::time_point;
   static constexpr size_t kKept = 64;  ///< groups before, of which it is known what they reached
 
@@ -34,7 +42,7 @@ class AveragingGroups {
   /// A trainer left or is lost; unknown ones are ignored.
   void leave(SessionId session);
   /// A trainer that is in waits for the next group; false: it is not in.
-  bool wait(SessionId session, const std::string& host, uint16_t port, TimePoint now);
+  bool wait(SessionId session, const Waiter& waiter, TimePoint now);
 
   /// Whether a group is to be formed now.
   bool due(TimePoint now) const;

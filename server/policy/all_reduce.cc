@@ -134,7 +134,7 @@ kj::Promise<Result<FormedGroup>> AllReduce::formGroup(SessionId session, uint64_
                                                       const AveragingMember& where) {
   const std::lock_guard lock(mutex_);
   if (ending_) return Result<FormedGroup>(*ending_);
-  if (!groups_.wait(session, where.host, where.port, clockNow())) {
+  if (!groups_.wait(session, {where.host, where.port, after}, clockNow())) {
     return Result<FormedGroup>(ErrorCode::sessionEnded, "the trainer is not in any more");
   }
   auto pair = kj::newPromiseAndCrossThreadFulfiller<Result<FormedGroup>>();

@@ -21,7 +21,7 @@ AveragingGroups groupsOfThree(uint32_t startTrainers = 3) {
 }
 
 void wait(AveragingGroups& groups, std::initializer_list<SessionId> sessions, int ms) {
-  for (const SessionId session : sessions) groups.wait(session, "host", 1, at(ms));
+  for (const SessionId session : sessions) groups.wait(session, {"host", 1}, at(ms));
 }
 
 std::vector<uint32_t> ranks(const AveragingGroups& groups) {
@@ -31,6 +31,18 @@ std::vector<uint32_t> ranks(const AveragingGroups& groups) {
 }
 
 }  // namespace
+
+TEST_CASE(
+    "averaging groups: who was in a group of before waits for a silent one no longer than its members "
+    "would") {
+  AveragingGroups groups = groupsOfThree();
+  groups.wait(kA, {"host", 1, 99}, at(0));
+  groups.wait(kB, {"host", 1, 99}, at(5));
+  CHECK_FALSE(groups.due(at(99)));
+  CHECK(groups.due(at(100)));
+  groups.form(Version{});
+  CHECK(ranks(groups) == std::vector<uint32_t>{1, 2});
+}
 
 TEST_CASE("averaging groups: the first is of all, by rank, and the lowest rank leads") {
   AveragingGroups groups = groupsOfThree();
