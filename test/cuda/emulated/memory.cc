@@ -1,5 +1,6 @@
 #include "test/cuda/emulated/memory.h"
 
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -16,6 +17,21 @@ constexpr int kPattern = 0xa5;
 
 size_t roundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
+/// So many bytes that are no memory yet. What lies behind the first page begins at a block, so that the
+/// system can make huge pages of it, which are protected far faster.
+std::byte* reserve(size_t bytes) {
+  const size_t more = bytes + Memory::kBlockBytes;
+  void* const pages = mmap(nullptr, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED) return nullptr;
+  auto* const begin = static_cast<std::byte*>(pages);
+  const size_t before = roundUp(reinterpret_cast<uintptr_t>(begin) + kPageBytes, Memory::kBlockBytes) -
+                        kPageBytes - reinterpret_cast<uintptr_t>(begin);
+  if (before > 0) munmap(begin, before);
+  munmap(begin + before + bytes, more - before - bytes);
+  madvise(begin + before, bytes, MADV_HUGEPAGE);
+  return begin + before;
+}
+
 }  // namespace
 
 Memory::~Memory() {
@@ -25,10 +41,7 @@ Memory::~Memory() {
 void* Memory::allocate(size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (bytes > bytesMax_ - usedBytes_) return nullptr;
-  std::optional<SharedFile> file;
-  // A process that may make no large files has no memory to share.
-  if (use_ == Use::atWork && bytes > 0 && bytes % kBlockBytes == 0) file = SharedFile::make(bytes);
-  return map(bytes, std::move(file), true);
+  return map(bytes, std::nullopt, true);
 }
 
 void* Memory::open(const SharedFile::Handle& handle) {
@@ -48,9 +61,9 @@ void* Memory::map(size_t bytes, std::optional<SharedFile> file, bool fresh) {
   const size_t usable = roundUp(bytes, kAlignment);
   const size_t inside = roundUp(usable, kPageBytes);
   const size_t mapped = kPageBytes + inside + kPageBytes;  // the first and the last: never usable
-  void* const pages = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (pages == MAP_FAILED) return nullptr;
-  Allocation allocation{static_cast<std::byte*>(pages), mapped, bytes, std::move(file), 1};
+  std::byte* const pages = reserve(mapped);
+  if (pages == nullptr) return nullptr;
+  Allocation allocation{pages, mapped, bytes, std::move(file), 1};
   if (allocation.file && !allocation.file->mapAt(allocation.mapped + kPageBytes)) {
     munmap(pages, mapped);
     return nullptr;
@@ -78,15 +91,38 @@ bool Memory::release(void* memory) {
   return true;
 }
 
-std::optional<SharedFile::Handle> Memory::handleOf(const void* memory) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = allocations_.find(static_cast<const std::byte*>(memory));
+std::optional<SharedFile::Handle> Memory::handleOf(const void* memory) {
+  std::unique_lock lock(mutex_);
+  const auto find = [&] { return allocations_.find(static_cast<const std::byte*>(memory)); };
+  auto found = find();
   if (found == allocations_.end()) return std::nullopt;
-  const auto& file = found->second.file;
   if (found->second.bytes % kBlockBytes != 0) {
     fail("a handle of memory that is no multiple of 2 MiB: a device would hand out its neighbours too");
   }
+  if (!found->second.file) {
+    rests_.wait(lock, [this] { return atWork_ == 0; });
+    found = find();
+    if (found == allocations_.end()) return std::nullopt;
+    share(found->second);
+  }
+  const auto& file = found->second.file;
   return file ? std::optional(file->handle()) : std::nullopt;
+}
+
+void Memory::share(Allocation& allocation) const {
+  auto file = SharedFile::make(allocation.bytes);
+  if (!file) return;
+  std::byte* const memory = allocation.mapped + kPageBytes;
+  std::byte* const copy = reserve(allocation.bytes);
+  if (copy == nullptr) return;
+  if (file->mapAt(copy)) {
+    protect(allocation, true);
+    if (mprotect(copy, allocation.bytes, PROT_WRITE) != 0) fail("mprotect");
+    std::memcpy(copy, memory, allocation.bytes);
+    if (!file->mapAt(memory)) fail("no memory to share in the place of what there was");
+    allocation.file = std::move(file);
+  }
+  munmap(copy, allocation.bytes);
 }
 
 size_t Memory::freeBytes() const {
@@ -127,6 +163,7 @@ void Memory::endWork() {
   const std::lock_guard lock(mutex_);
   if (--atWork_ > 0) return;
   for (const auto& [memory, allocation] : allocations_) protect(allocation, false);
+  rests_.notify_all();
 }
 
 void Memory::protect(const Allocation& allocation, bool usable) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <map>
 #include <mutex>
@@ -38,8 +39,8 @@ class Memory {
   void leaveFree(size_t bytes);
 
   /// For other processes; none where allocate() did not give `memory`. One of not just whole blocks ends the
-  /// program.
-  std::optional<SharedFile::Handle> handleOf(const void* memory) const;
+  /// program. The first handle of an allocation waits until the device has nothing to do.
+  std::optional<SharedFile::Handle> handleOf(const void* memory);
 
   /// Whether these bytes lie in one allocation; and whether any of them lies in some.
   bool holds(const void* memory, size_t bytes) const;
@@ -65,17 +66,20 @@ class Memory {
   struct Allocation {
     std::byte* mapped;
     size_t mappedBytes, bytes;
-    std::optional<SharedFile> file;  // of whole blocks of a device, where it may be
+    std::optional<SharedFile> file;  // of what others have a handle of, or gave one of
     int users;                       // above 1: opened as often
   };
 
   /// Memory over the file, or of its own; null when the system refuses.
   void* map(size_t bytes, std::optional<SharedFile> file, bool fresh);
+  /// Puts a file in the place of what is there, with the same bytes; nothing where the system gives none.
+  void share(Allocation& allocation) const;
   void protect(const Allocation& allocation, bool usable) const;
 
   const Use use_;
   const size_t bytesMax_;
   mutable std::mutex mutex_;
+  std::condition_variable rests_;
   std::map<const std::byte*, Allocation> allocations_;  // by address
   size_t usedBytes_ = 0;
   int atWork_ = 0;
