@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "common/types/daemon_places.h"
 #include "common/types/model_spec.h"
 #include "common/wire/convert.h"
 
@@ -36,9 +37,9 @@ inline Error mayNot(const std::string& server, std::string_view needed, schema::
 
 /// The addresses of daemons, by partition, that the daemon at `server` tells. ErrorCode::protocolMismatch
 /// where they are more than there can be.
-inline Result<std::vector<std::vector<std::string>>> readPlaces(
-    const std::string& server, capnp::List<capnp::List<capnp::Text>>::Reader in) {
-  std::vector<std::vector<std::string>> daemons;
+inline Result<DaemonPlaces> readPlaces(const std::string& server,
+                                       capnp::List<capnp::List<capnp::Text>>::Reader in) {
+  DaemonPlaces daemons;
   for (const auto addresses : in) {
     if (daemons.size() == kPartitionsMax || addresses.size() > kDaemonAddressesMax) {
       return Error{ErrorCode::protocolMismatch,
@@ -51,8 +52,7 @@ inline Result<std::vector<std::vector<std::string>>> readPlaces(
 }
 
 /// Writes what readPlaces() reads.
-inline void writePlaces(const std::vector<std::vector<std::string>>& daemons,
-                        capnp::List<capnp::List<capnp::Text>>::Builder out) {
+inline void writePlaces(const DaemonPlaces& daemons, capnp::List<capnp::List<capnp::Text>>::Builder out) {
   for (kj::uint i = 0; i < out.size(); i++) {
     auto list = out.init(i, static_cast<kj::uint>(daemons[i].size()));
     for (kj::uint k = 0; k < list.size(); k++) list.set(k, daemons[i][k].c_str());
@@ -61,8 +61,7 @@ inline void writePlaces(const std::vector<std::vector<std::string>>& daemons,
 
 /// The addresses of each daemon that serves the model together with the one at `server`, by partition; none
 /// where that one serves its model alone.
-inline Result<std::vector<std::vector<std::string>>> readDaemons(const std::string& server,
-                                                                 schema::LoginResult::Reader answer) {
+inline Result<DaemonPlaces> readDaemons(const std::string& server, schema::LoginResult::Reader answer) {
   return readPlaces(server, answer.getDaemons());
 }
 

@@ -10,12 +10,10 @@
 #include <kj/async.h>
 
 #include "common/status/status.h"
+#include "common/types/daemon_places.h"
 #include "server/coordination/hosting.h"
 
 namespace psd {
-
-/// The addresses of daemons, by partition.
-using DaemonPlaces = std::vector<std::vector<std::string>>;
 
 /// That the model is about to move to other daemons. A value type.
 struct MoveNotice {

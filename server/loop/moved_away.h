@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "server/coordination/move_pause.h"
+#include "common/types/daemon_places.h"
 
 namespace psd {
 

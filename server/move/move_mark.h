@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "common/os/env.h"
-#include "server/coordination/move_pause.h"
+#include "common/types/daemon_places.h"
 
 namespace psd {
 

@@ -120,14 +120,12 @@ Result<std::string> fetchStatusJson(const Address& address, std::chrono::millise
   });
 }
 
-Result<std::vector<std::vector<std::string>>> fetchDaemons(const Address& address,
-                                                           std::chrono::milliseconds timeout,
-                                                           const Credentials& credentials) {
-  using Daemons = std::vector<std::vector<std::string>>;
-  return loggedIn<Daemons>(
+Result<DaemonPlaces> fetchDaemons(const Address& address, std::chrono::milliseconds timeout,
+                                  const Credentials& credentials) {
+  return loggedIn<DaemonPlaces>(
       address, credentials, timeout, "",
-      [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&) -> kj::Promise<Result<Daemons>> {
-        return Result<Daemons>(wire::readDaemons(address.toString(), login));
+      [&](schema::LoginResult::Reader login, capnp::TwoPartyClient&) -> kj::Promise<Result<DaemonPlaces>> {
+        return Result<DaemonPlaces>(wire::readDaemons(address.toString(), login));
       });
 }
 

@@ -8,6 +8,7 @@
 #include "common/auth/credentials.h"
 #include "common/os/address.h"
 #include "common/status/status.h"
+#include "common/types/daemon_places.h"
 #include "common/types/ids.h"
 #include "server/checkpoint/whole.h"
 #include "server/rpc/live_model.h"
@@ -22,9 +23,8 @@ Result<std::string> fetchStatusJson(const Address& address, std::chrono::millise
 
 /// The addresses of each daemon that serves the model together with this one, by partition, this one among
 /// them; empty where this one serves its model alone.
-Result<std::vector<std::vector<std::string>>> fetchDaemons(const Address& address,
-                                                           std::chrono::milliseconds timeout,
-                                                           const Credentials& credentials);
+Result<DaemonPlaces> fetchDaemons(const Address& address, std::chrono::milliseconds timeout,
+                                  const Credentials& credentials);
 
 /// The rows of each embedding table with the most updates.
 Result<std::string> fetchHotRowsJson(const Address& address, std::chrono::milliseconds timeout,

@@ -23,8 +23,6 @@
 namespace psd {
 namespace {
 
-using Places = std::vector<std::vector<std::string>>;
-
 constexpr const char* kStays = "the move was given up, and trainers go on at the daemons of before";
 
 /// A daemon that takes part, and what it can be asked.
@@ -34,7 +32,7 @@ struct Peer {
   std::unique_ptr<capnp::TwoPartyClient> client;
   schema::Reading::Client reading = nullptr;
   schema::Admin::Client admin = nullptr;
-  Places daemons, movedTo;
+  DaemonPlaces daemons, movedTo;
   uint32_t index = 0;
   uint64_t move = 0;
   ModelPartition has = {};  // of the whole model
@@ -61,6 +59,8 @@ class Mover {
   Result<T> wait(const std::string& who, kj::Promise<Result<T>> promise) {
     return wait(who, kj::mv(promise), deadline_);
   }
+  /// As wait(), of what several daemons are asked at once; names the one whose connection broke.
+  Status waitForAll(const std::string& when, kj::Promise<Result<bool>> promise);
   /// Waits for a call that is answered with a status alone.
   template <class Request>
   Status tell(const std::string& who, Request&& request);
@@ -86,7 +86,7 @@ class Mover {
   const kj::TimePoint deadline_;
   const uint64_t move_;
   std::vector<Peer> from_, to_;
-  Places places_;                    // of `to`
+  DaemonPlaces places_;              // of `to`
   std::vector<ModelPartition> cut_;  // by new daemon
   std::vector<schema::LeavingModel::Client> leaving_;
   std::vector<schema::ArrivingModel::Client> arriving_;
@@ -110,6 +110,21 @@ Result<T> Mover::wait(const std::string& who, kj::Promise<Result<T>> promise, kj
     }
     return Error{ErrorCode::unavailable, who + ": the connection broke"};
   }
+}
+
+Status Mover::waitForAll(const std::string& when, kj::Promise<Result<bool>> promise) {
+  Status status = wait<bool>(when, kj::mv(promise)).status();
+  if (status.ok()) return status;
+  // Who lost a daemon may tell so before the connection from here to that daemon has broken.
+  const auto soon = std::min(deadline_, timer().now() + 200 * kj::MILLISECONDS);
+  for (auto* const peers : {&to_, &from_}) {
+    for (Peer& peer : *peers) {
+      auto broke = peer.client->onDisconnect().then([]() -> Result<bool> { return true; });
+      if (!wait<bool>(peer.name, kj::mv(broke), soon).ok()) continue;
+      return {ErrorCode::unavailable, fmt::format("{}: the connection broke {}", peer.name, when)};
+    }
+  }
+  return status;
 }
 
 template <class Request>
@@ -294,7 +309,7 @@ Status Mover::travel() {
     for (const Status& status : done) PSD_RETURN_IF_ERROR(status);
     return true;
   });
-  return wait<bool>("while the model travelled", kj::mv(all)).status();
+  return waitForAll("while the model travelled", kj::mv(all));
 }
 
 Status Mover::settle() {
@@ -321,7 +336,7 @@ Status Mover::settle() {
                    }
                    return true;
                  });
-  return wait<bool>("while the model was put in place", kj::mv(all)).status();
+  return waitForAll("while the model was put in place", kj::mv(all));
 }
 
 Status Mover::commit() {

@@ -9,8 +9,8 @@ namespace psd {
 namespace {
 
 Status broken(const kj::Exception& exception) {
-  return {ErrorCode::unavailable,
-          "the connection to the standby broke: " + printable(wire::textIn(exception.getDescription()), 300)};
+  return {ErrorCode::unavailable, "the connection to the daemon that takes the copy broke: " +
+                                      printable(wire::textIn(exception.getDescription()), 300)};
 }
 
 /// Sends a call that is answered with a status.

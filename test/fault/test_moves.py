@@ -114,7 +114,8 @@ class Moves(counting.CountingTest):
         time.sleep(self.random.uniform(0, LONGEST_S))
         victim = {"old": old[1], "lead": old[0], "new": new[1], "command": move}[whom]
         victim.kill()
-        move.wait()
+        if move.wait() != 0 and victim is not move:
+            self.assertIn(victim.address, move.err)
         if victim is not old[0]:
             processes.until("the lead has decided", lambda: "has moved to" in old[0].err or "given up" in old[0].err)
         moved = (self.folder / f"{name}a-0" / "moved.json").exists()

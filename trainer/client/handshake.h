@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/types/daemon_places.h"
 #include "common/types/model_spec.h"
 #include "common/types/samples.h"
 #include "trainer/client/client.h"
@@ -55,11 +56,11 @@ struct DaemonIdentity {
   std::string version;
   /// The addresses of each daemon that serves the model together with this one, by partition, this one among
   /// them; empty where this one serves its model alone.
-  std::vector<std::vector<std::string>> daemons;
+  DaemonPlaces daemons;
   uint32_t index = 0;  ///< of them, which one this is
   /// The addresses of each daemon that serves the model since it moved away from this one, by partition;
   /// empty: it did not.
-  std::vector<std::vector<std::string>> movedTo;
+  DaemonPlaces movedTo;
   uint64_t move = 0;  ///< the number of that move
 };
 

@@ -5,13 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "common/types/daemon_places.h"
 #include "common/types/samples.h"
 #include "trainer/client/client.h"
 
 namespace psd {
-
-/// The addresses of daemons, by partition.
-using DaemonPlaces = std::vector<std::vector<std::string>>;
 
 /// What a trainer brings along that was in at other daemons before, from which the model has moved. A value
 /// type.
