@@ -7,6 +7,7 @@ import bench_programs
 from bench_group import MIB, SIZE, Group
 from bench_loops import Aggregators, Kernels, Optimizers
 from bench_models import TableModels
+from bench_network import Network
 from bench_python import Python
 from bench_report import Row, gigabytes, mebibytes, microseconds, milliseconds
 from bench_rows import Rows
@@ -388,5 +389,5 @@ class Devices(Group):
                              None, gigabytes) for operation in ("pull", "push") if "nothing" not in medians]
 
 
-GROUPS = (Transfer, Latency, Train, Python, Rows, TableModels, Memory, Sizes, Trainers, Connections, Tls, Standby, Several, Sweep, Devices, Optimizers,
-          Kernels, Aggregators)
+GROUPS = (Transfer, Latency, Train, Python, Rows, TableModels, Memory, Sizes, Trainers, Connections, Tls, Standby, Several, Network, Sweep, Devices,
+          Optimizers, Kernels, Aggregators)

@@ -1,0 +1,137 @@
+"""The group of scripts/bench that trains over a slow network: learners at home, and the daemon far away."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from bench_group import Group
+from bench_programs import PROGRAM_S, READY_S, Daemon, Failed, last_line
+from bench_report import Row
+
+LEARNERS = 2
+RATE, ROUND_TRIP_MS = "20mbit", 100
+PORT = 5500  # in namespaces that nobody else has
+RELAY = pathlib.Path(__file__).resolve().parents[1] / "test" / "bench" / "delay_relay.py"
+TEXT = "LICENSE"
+MODEL = "gpt:layers=4,width=128,heads=4,context=64,vocabulary=256,dropout=0"
+PERIOD, FRAGMENTS, DELAY = 50, 5, 5
+INNER = {"type": "adamw", "lr": 0.001}
+OUTER = {"type": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True}
+FOUR_BITS = {"push": {"default": "e3m0"}}
+
+# By name: policy, codecs, and steps of a learner.
+RUNS = {
+    "sync, float32": ({"type": "sync"}, None, 12),
+    "diloco, float32": ({"type": "diloco", "period": PERIOD, "inner": INNER}, None, 200),
+    "diloco, four bits": ({"type": "diloco", "period": PERIOD, "inner": INNER, "deltas": "e3m0"}, FOUR_BITS, 200),
+    "diloco, four bits, fragments": ({"type": "diloco", "period": PERIOD, "inner": INNER, "deltas": "e3m0", "fragments": FRAGMENTS,
+                                      "delay": DELAY, "blend": 0.5}, FOUR_BITS, 200),
+}
+TARGETS = {"diloco, four bits, fragments": 0.9}
+WARM_UP = 0.25  # of the steps
+
+
+def ip(*arguments):
+    done = subprocess.run(["ip", *map(str, arguments)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Failed(f"ip {' '.join(map(str, arguments))}: {last_line(done.stderr)}")
+
+
+def namespace(place):
+    return f"psd-bench-{os.getpid()}-{place}"
+
+
+def within(place):
+    return ["ip", "netns", "exec", namespace(place)]
+
+
+class Network(Group):
+    name = "network"
+    title = "A slow network"
+    text = f"""{LEARNERS} learners with one thread each and the daemon, each in a network namespace of its own; each learner's link has {RATE.removesuffix("mbit")} Mbit/s in
+either direction (`tbf`) and, by a relay, a round trip of {ROUND_TRIP_MS} ms. `{MODEL}`, 826,112 parameters, batches of 8. Steps per second of a
+learner after the first quarter of its steps, beside the same learners over the loopback interface. `period` {PERIOD}; *four bits*: `e3m0` pushed and as
+`deltas`; *fragments*: {FRAGMENTS}, `delay` {DELAY}, `blend` 0.5."""
+    rounds_max = 1
+
+    def measurements(self):
+        missing = "root" if os.getuid() != 0 else next((program for program in ("ip", "tc") if not shutil.which(program)), None)
+        if missing:
+            self.unmeasured.append(f"a slow network: needs {missing}")
+            return {"nothing": lambda: 0}
+        work = {}
+        for name in RUNS:
+            work[f"{name} near"] = lambda n=name: self.rate_of(n, slow=False)
+            work[f"{name} far"] = lambda n=name: self.rate_of(n, slow=True)
+        return work
+
+    def rate_of(self, name, slow):
+        policy, codecs, steps = RUNS[name]
+        config = {"policy": policy, "shards": 4, "optimizer": {"type": "adam", "lr": 0.001} if policy["type"] == "sync" else OUTER, "insecure": True}
+        if codecs:
+            config["codecs"] = codecs
+        with contextlib.ExitStack() as stack:
+            folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psd-bench-")))
+            daemon = Daemon(self.programs.folder / "psd", folder, config)
+            stack.callback(daemon.end)
+            daemon.await_ready()
+            addresses = [daemon.address["tcp"]] * LEARNERS
+            if slow:
+                addresses = [self.far(stack, learner, daemon.socket) for learner in range(LEARNERS)]
+            return self.train(folder, addresses, steps, slow)
+
+    def far(self, stack, learner, socket):
+        """A learner's home with a slow link to where a relay passes on to the daemon; gives the daemon's address from there."""
+        home, there = namespace(f"home{learner}"), namespace(f"there{learner}")
+        for number, place in enumerate((there, home), 1):
+            ip("netns", "add", place)
+            stack.callback(lambda p=place: subprocess.run(["ip", "netns", "del", p], capture_output=True, check=False))
+            ip("-n", place, "link", "set", "lo", "up")
+            if number == 2:
+                ip("-n", there, "link", "add", "net", "type", "veth", "peer", "name", "net", "netns", home)
+        for number, place in enumerate((there, home), 1):
+            ip("-n", place, "addr", "add", f"10.78.{learner}.{number}/24", "dev", "net")
+            ip("-n", place, "link", "set", "net", "up")
+            ip("netns", "exec", place, "tc", "qdisc", "add", "dev", "net", "root", "tbf", "rate", RATE, "burst", "64kb", "latency", "100ms")
+        relay = subprocess.Popen([*within(f"there{learner}"), sys.executable, RELAY, str(PORT), str(socket), str(ROUND_TRIP_MS / 2)],
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        stack.callback(lambda: (relay.kill(), relay.wait()))
+        if relay.stdout.readline().strip() != "listening":
+            raise Failed("the relay did not start")
+        return f"tcp://10.78.{learner}.1:{PORT}"
+
+    def train(self, folder, addresses, steps, slow):
+        running = []
+        for learner, address in enumerate(addresses):
+            metrics = folder / f"metrics-{learner}"
+            program = [*(within(f"home{learner}") if slow else []), str(self.programs.folder / "psd-trainer"), "train", "--server", address,
+                       "--rank", str(learner), "--world-size", str(LEARNERS), "--model", MODEL, "--threads", "1", "--steps", str(steps),
+                       "--data", f"text:{TEXT}:level=char,length=64,vocabulary=256", "--batch-size", "8", "--metrics", str(metrics)]
+            running.append((subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True), metrics))
+        rates = []
+        try:
+            for process, metrics in running:
+                errors = process.communicate(timeout=PROGRAM_S + READY_S + steps)[1]
+                if process.returncode != 0:
+                    raise Failed(f"psd-trainer train: {last_line(errors)}")
+                lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+                lines = [line for line in lines if "samples_per_s" in line][int(WARM_UP * steps):]
+                rates.append(len(lines) / sum(line["batch"] / line["samples_per_s"] for line in lines))
+        except subprocess.TimeoutExpired:
+            raise Failed("psd-trainer train did not end in time") from None
+        finally:
+            for process, _ in running:
+                process.kill()
+                process.wait()
+        return sum(rates) / len(rates)
+
+    def rows(self, medians):
+        if "nothing" in medians:
+            return []
+        return [Row.at_least(name, medians[f"{name} far"], "near", medians[f"{name} near"], TARGETS.get(name),
+                             lambda rate: f"{rate:.2f} steps/s") for name in RUNS]

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Passes TCP connections on, each byte so many milliseconds late, as a long way would.
+
+Usage: delay_relay.py PORT UNIX_SOCKET MILLISECONDS. Listens on all addresses; prints a line once it does. It takes no more from a
+side than the other side has room for beyond what is on its way.
+"""
+import asyncio
+import sys
+
+PIECE = 64 << 10
+ON_THE_WAY = 8 << 20  # bytes of one direction, at most: those of 640 Mbit/s and 100 ms
+
+
+async def pass_on(reader, writer, delay):
+    loop = asyncio.get_running_loop()
+    way = asyncio.Queue(ON_THE_WAY // PIECE)
+
+    async def take():
+        while True:
+            piece = await reader.read(PIECE)
+            await way.put((loop.time() + delay, piece))
+            if not piece:
+                return
+
+    taking = asyncio.create_task(take())
+    try:
+        while True:
+            due, piece = await way.get()
+            await asyncio.sleep(max(due - loop.time(), 0))
+            if not piece:
+                return
+            writer.write(piece)
+            await writer.drain()
+    except ConnectionError:
+        pass
+    finally:
+        taking.cancel()
+        writer.close()
+
+
+async def main():
+    port, path, delay = int(sys.argv[1]), sys.argv[2], float(sys.argv[3]) / 1000
+
+    async def connected(reader, writer):
+        inner_reader, inner_writer = await asyncio.open_unix_connection(path)
+        await asyncio.gather(pass_on(reader, inner_writer, delay), pass_on(inner_reader, writer, delay))
+
+    server = await asyncio.start_server(connected, None, port)
+    print("listening", flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
