@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "common/config/globs.h"
 #include "common/plan/model_partitions.h"
 #include "common/text/text.h"
 #include "server/config/fragment_plan.h"
-#include "server/config/globs.h"
 #include "server/optimizer/optimizer_config.h"
 
 namespace psd {
@@ -35,6 +35,26 @@ Status checkTensor(const TensorSpec& tensor, const std::vector<GroupConfig>& gro
       fmt::format("{}: {} is for embedding tables alone, and '{}' is a tensor; give the tables a group of "
                   "their own",
                   pathOf(groups, group, "optimizer"), optimizer.name(), tensor.name)};
+}
+
+/// Whether each tensor that a group's aggregator names is there.
+Status checkNamed(const ModelSpec& model, const std::vector<GroupConfig>& groups) {
+  for (size_t i = 0; i < groups.size(); i++) {
+    for (const std::string& glob : groups[i].policy.plan.rounds.tensorGlobs) {
+      if (std::ranges::any_of(model.tensors,
+                              [&](const TensorSpec& tensor) { return anyMatches({glob}, tensor.name); })) {
+        continue;
+      }
+      return {ErrorCode::invalidArgument,
+              fmt::format("{}.aggregator.direct: \"{}\" matches no tensor of model '{}'{}",
+                          pathOf(groups, i, "policy"), glob, model.name,
+                          model.tensors.empty()
+                              ? std::string()
+                              : fmt::format(", whose tensors are {} ... {}", model.tensors.front().name,
+                                            model.tensors.back().name))};
+    }
+  }
+  return {};
 }
 
 /// Whether the policy of a group takes this table.
@@ -145,7 +165,7 @@ std::vector<GroupConfig> readGroups(ObjectReader& in) {
   std::vector<GroupConfig> groups;
   for (ObjectReader& entry : in.objects("groups")) {
     GroupConfig group = others;
-    group.match = readGlobs(entry, "the names of tensors, as \"fc*\"");
+    group.match = readMatch(entry, "the names of tensors, as \"fc*\"");
     if (entry.has("policy")) {
       ObjectReader own = entry.object("policy");
       group.policy = readPolicy(own);
@@ -172,6 +192,7 @@ std::vector<GroupConfig> readGroups(ObjectReader& in) {
 }
 
 Result<GroupsOfModel> assignGroups(const ModelSpec& model, const std::vector<GroupConfig>& groups) {
+  if (model.partition.isWhole()) PSD_RETURN_IF_ERROR(checkNamed(model, groups));
   if (groups.front().fragment) return assignFragments(model, groups);
   const size_t last = groups.size() - 1;
   GroupsOfModel found;

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "server/config/globs.h"
+#include "common/config/globs.h"
 #include "server/store/rows/admission_filter.h"
 
 namespace psd {
@@ -63,7 +63,7 @@ TablesConfig readTables(ObjectReader& in) {
   }
   for (ObjectReader& entry : in.objects("tables")) {
     TableConfig table;
-    table.match = readGlobs(entry, "the names of embedding tables, as \"item*\"");
+    table.match = readMatch(entry, "the names of embedding tables, as \"item*\"");
     if (entry.has("max_rows")) table.rules.rowsMax = entry.integer("max_rows", 1, 1, kRowsMax);
     if (entry.has("evict")) table.rules.evict = readEvict(entry.object("evict"));
     if (entry.has("admit")) table.rules.admit = readAdmit(entry.object("admit"));

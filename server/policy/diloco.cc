@@ -49,8 +49,8 @@ std::string readDeltas(ObjectReader& in) {
 
 RoundWeights readWeights(ObjectReader& in, const Aggregator& aggregator) {
   const std::string weights = in.choice("weights", "samples", {"samples", "equal", "samples2_per_step"});
-  if (in.has("weights") && aggregator.name() != "mean") {
-    in.fail("weights", "goes with aggregator mean; " + std::string(aggregator.name()) +
+  if (in.has("weights") && !aggregator.weighs()) {
+    in.fail("weights", "goes with aggregator mean or rda; " + std::string(aggregator.name()) +
                            " counts all contributions alike");
   }
   if (weights == "equal") return RoundWeights::equal;

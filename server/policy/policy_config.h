@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/config/object_reader.h"
 #include "common/types/all_reduce.h"
@@ -49,6 +50,8 @@ struct RoundPlan {
   bool endless = false;         ///< a round stays open for as long as a gradient of it is to come
   /// How many gradients at most a round with so many trainers compares with one another; null: none.
   std::function<uint32_t(uint32_t)> compares = nullptr;
+  /// Globs of the aggregator, each of which must match a tensor of the model.
+  std::vector<std::string> tensorGlobs = {};
 };
 
 /// A policy with the options that were read.

@@ -40,6 +40,8 @@ RoundOptions readRounds(ObjectReader& in) {
 RoundPlan planOf(const RoundOptions& options) {
   RoundPlan plan{.backupTrainers = options.rules.backupTrainers,
                  .trainersMin = std::max(options.rules.quorum, options.rules.startTrainers)};
+  const auto globs = options.aggregator->globs();
+  plan.tensorGlobs.assign(globs.begin(), globs.end());
   plan.endless = !options.rules.timeout || !options.rules.proceedOnTimeout;
   if (options.aggregator->compares()) {
     plan.compares = [rules = options.rules](uint32_t trainers) {
@@ -50,6 +52,7 @@ RoundPlan planOf(const RoundOptions& options) {
 }
 
 std::string wholeGradientFor(const Aggregator& aggregator) {
+  if (aggregator.byTensor()) return fmt::format("aggregator {} compares whole tensors", aggregator.name());
   if (!aggregator.needsDistances()) return {};
   return fmt::format("aggregator {} compares whole gradients", aggregator.name());
 }

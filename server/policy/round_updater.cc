@@ -28,13 +28,16 @@ RoundUpdater::RoundUpdater(const PolicyScope& scope, std::shared_ptr<const Aggre
       clip_(clip),
       shards_(scope.shards()),
       rowShards_(scope.rowShards()),
+      tensors_(aggregator_->byTensor() ? piecesOf(scope, shards_) : std::vector<TensorPieces>()),
       blocks_(shards_.begin(), shards_.end()),
       lanes_(scope.store.makeLanes()) {
   blocks_.insert(blocks_.end(), rowShards_.begin(), rowShards_.end());
 }
 
 kj::Promise<RoundUpdater::Outcome> RoundUpdater::apply(Round round, std::vector<int64_t> first) {
-  auto work = std::make_shared<Work>(Work{std::move(round), std::move(first), {}});
+  auto work = std::make_shared<Work>();
+  work->round = std::move(round);
+  work->first = std::move(first);
   return combine(work).then([this, work](Status status) -> kj::Promise<Outcome> {
     if (!status.ok()) return Outcome{status.error()};
     return makeRows(work, 0).then([this, work](Status status) -> kj::Promise<Outcome> {
@@ -64,23 +67,88 @@ kj::Promise<void> RoundUpdater::mergeRowsOf(WorkPtr work) const {
 kj::Promise<Status> RoundUpdater::combine(WorkPtr work) {
   auto combine = [this, work](Result<SquaredDistances> distances) -> kj::Promise<Status> {
     if (!distances.ok()) return Status(distances.error());
-    std::vector<double> weights;
-    for (const auto& part : *work->round) weights.push_back(weightOf(*part, weights_));
-    work->combination = aggregator_->combine(weights, *distances);
-    return mergeRowsOf(work).then([this, work] { return clip(work); });
+    for (const auto& part : *work->round) work->weights.push_back(weightOf(*part, weights_));
+    work->combination = aggregator_->combine(work->weights, *distances);
+    if (!tensors_.empty()) work->ofShards.resize(shards_.size(), work->combination);
+    return weighTensors(work, 0).then([this, work](Status status) -> kj::Promise<Status> {
+      if (!status.ok()) return status;
+      return mergeRowsOf(work).then([this, work] { return clip(work); });
+    });
   };
   if (!aggregator_->needsDistances()) return combine(SquaredDistances());
   return addDistances(work, SquaredDistances(work->round->size()), 0).then(kj::mv(combine));
 }
 
+std::vector<RoundUpdater::TensorPieces> RoundUpdater::piecesOf(const PolicyScope& scope,
+                                                               const std::vector<Shard*>& shards) {
+  const std::vector<TensorPlace>& places = scope.store.layout().places();
+  const uint64_t total = scope.store.layout().totalElements();
+  std::vector<TensorPieces> found;
+  for (size_t tensor = 0; tensor < places.size(); tensor++) {
+    const uint64_t begin = places[tensor].begin, end = begin + places[tensor].count;
+    const uint64_t next = tensor + 1 < places.size() ? places[tensor + 1].begin : total;
+    TensorPieces pieces{scope.store.model().tensors[tensor].name, {}};
+    for (size_t shard = 0; shard < shards.size(); shard++) {
+      const ShardRange& range = shards[shard]->range();
+      const uint64_t from = std::max(begin, range.begin), to = std::min(next, range.begin + range.count);
+      if (from >= to) continue;
+      const uint64_t count = std::min(std::max(from, end), to) - from;
+      pieces.pieces.push_back({shard, from - range.begin, count, to - from - count});
+    }
+    if (!pieces.pieces.empty()) found.push_back(std::move(pieces));
+  }
+  return found;
+}
+
+kj::Promise<Status> RoundUpdater::weighTensors(WorkPtr work, size_t next) {
+  if (next == tensors_.size()) return Status();
+  const TensorPieces& tensor = tensors_[next];
+  const bool looks = aggregator_->needsProducts(tensor.name);
+  auto products = looks ? addProducts(work, tensor, InnerProducts(work->round->size()), 0)
+                        : kj::Promise<Result<InnerProducts>>(Result<InnerProducts>(InnerProducts()));
+  return products.then([this, work, next](Result<InnerProducts> products) -> kj::Promise<Status> {
+    if (!products.ok()) return products.status();
+    const TensorPieces& tensor = tensors_[next];
+    const std::vector<float> weights = aggregator_->weigh(tensor.name, work->weights, *products);
+    for (const Piece& piece : tensor.pieces) {
+      work->ofShards[piece.shard].ranges.push_back({piece.begin, piece.count + piece.padding, weights});
+    }
+    return weighTensors(work, next + 1);
+  });
+}
+
+kj::Promise<Result<InnerProducts>> RoundUpdater::addProducts(WorkPtr work, const TensorPieces& tensor,
+                                                             InnerProducts sums, size_t next) {
+  if (next == tensor.pieces.size()) return Result<InnerProducts>(std::move(sums));
+  const Piece& piece = tensor.pieces[next];
+  Shard& shard = *shards_[piece.shard];
+  auto gradients = gradientsOf(*work, piece.shard);
+  return storePromise<Result<InnerProducts>>(shard,
+                                             [&](ShardStorage::ProductsDone done) {
+                                               shard.storage().addProducts(
+                                                   *lanes_[shard.device()], *gradients, piece.begin,
+                                                   piece.count, std::move(sums), std::move(done));
+                                             })
+      .then([this, work, gradients, &tensor,
+             next](Result<InnerProducts> more) -> kj::Promise<Result<InnerProducts>> {
+        if (!more.ok()) return more;
+        return addProducts(work, tensor, *std::move(more), next + 1);
+      });
+}
+
 kj::Promise<Status> RoundUpdater::clip(WorkPtr work) {
-  if (clip_.value) work->combination.change.limit = static_cast<float>(*clip_.value);
+  const auto change = [work](const auto& what) {
+    what(work->combination.change);
+    for (Combination& each : work->ofShards) what(each.change);
+  };
+  if (clip_.value) change([this](GradientChange& one) { one.limit = static_cast<float>(*clip_.value); });
   if (!clip_.norm) return Status();
   double square = 0;
   for (const StagedRows& rows : work->rows) square += squaredNorm(rows.gradients);
-  return addSquares(work, square, 0).then([this, work](Result<double> square) -> Status {
+  return addSquares(work, square, 0).then([this, change](Result<double> square) -> Status {
     if (!square.ok()) return square.status();
-    work->combination.change.scale = static_cast<float>(clip_.scale(*square));
+    const auto scale = static_cast<float>(clip_.scale(*square));
+    change([scale](GradientChange& one) { one.scale = scale; });
     return {};
   });
 }
@@ -110,7 +178,8 @@ kj::Promise<Result<double>> RoundUpdater::addSquares(WorkPtr work, double sum, s
   return storePromise<Result<double>>(shard,
                                       [&](ShardStorage::SquareDone done) {
                                         shard.storage().combinedSquare(*lanes_[shard.device()], *gradients,
-                                                                       work->combination, std::move(done));
+                                                                       combinationIn(*work, next),
+                                                                       std::move(done));
                                       })
       .then([this, work, gradients, sum, next](Result<double> part) -> kj::Promise<Result<double>> {
         if (!part.ok()) return part;
@@ -190,7 +259,8 @@ kj::Promise<Status> RoundUpdater::update(WorkPtr work, size_t index, const Updat
   return storePromise<Status>(shard,
                               [&](ShardStorage::Done done) {
                                 shard.storage().applyCombined(*lanes_[shard.device()], *gradients,
-                                                              work->combination, scalars, std::move(done));
+                                                              combinationIn(*work, index), scalars,
+                                                              std::move(done));
                               })
       .then([this, index, work, gradients, scalars](Status status) {
         if (status.ok()) endUpdate(*work, index, {scalars, std::span<const float>(), {}}, {});
@@ -205,7 +275,8 @@ kj::Promise<Status> RoundUpdater::updateLogged(WorkPtr work, size_t index, const
   return storePromise<Result<ReadView>>(shard,
                                         [&](ShardStorage::ReadDone done) {
                                           shard.storage().combine(*lanes_[shard.device()], *gradients,
-                                                                  work->combination, std::move(done));
+                                                                  combinationIn(*work, index),
+                                                                  std::move(done));
                                         })
       .then([this, &shard, gradients, scalars, work, index,
              room = std::move(room)](Result<ReadView> combined) mutable -> kj::Promise<Status> {

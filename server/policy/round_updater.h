@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "server/policy/round_options.h"
@@ -48,13 +49,36 @@ class RoundUpdater {
   struct Work {
     Round round;
     std::vector<int64_t> first;
+    std::vector<double> weights;  // of the round's parts
     Combination combination;
+    std::vector<Combination> ofShards;   // by shard, where the aggregator goes by tensors; else empty
     std::vector<StagedRows> rows;        // what the round combines to, by row shard
     std::vector<PreparedRows> prepared;  // by row shard, of those that were visited
   };
   using WorkPtr = std::shared_ptr<Work>;
+  /// What a shard has of a tensor.
+  struct Piece {
+    size_t shard;           // in shards_
+    uint64_t begin, count;  // elements of the shard
+    uint64_t padding;       // behind them, which belong to no tensor
+  };
+  struct TensorPieces {
+    std::string name;
+    std::vector<Piece> pieces;  // in the order of the tensor's elements
+  };
+
+  static std::vector<TensorPieces> piecesOf(const PolicyScope& scope, const std::vector<Shard*>& shards);
+  /// How the gradients become one in a shard.
+  static const Combination& combinationIn(const Work& work, size_t shard) {
+    return work.ofShards.empty() ? work.combination : work.ofShards[shard];
+  }
 
   kj::Promise<Result<SquaredDistances>> addDistances(WorkPtr work, SquaredDistances sum, size_t next);
+  /// Sets how the gradients become one in the tensors from `next` on.
+  kj::Promise<Status> weighTensors(WorkPtr work, size_t next);
+  /// Adds the products of a tensor's contributions over its pieces from `next` on.
+  kj::Promise<Result<InnerProducts>> addProducts(WorkPtr work, const TensorPieces& tensor, InnerProducts sums,
+                                                 size_t next);
   /// Sets how the gradients become one, and makes those of rows one.
   kj::Promise<Status> combine(WorkPtr work);
   /// Sets the scale that a clipped norm asks for, which is taken over all blocks of the group.
@@ -91,6 +115,7 @@ class RoundUpdater {
   const Clip clip_;
   const std::vector<Shard*> shards_;
   const std::vector<RowShard*> rowShards_;
+  const std::vector<TensorPieces> tensors_;  // where the aggregator goes by tensors; else empty
   std::vector<ParameterBlock*> blocks_;
   const Lanes lanes_;
 };

@@ -2,6 +2,7 @@
 
 // Plain C++ and no third-party header: .cu files include this.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,6 +20,12 @@ struct StagedGradient {
   std::shared_ptr<const void> owner;
 };
 
+/// Elements of a shard whose weighted sum has weights of its own. A value type.
+struct WeightedRange {
+  uint64_t begin = 0, count = 0;
+  std::vector<float> weights;  ///< one per gradient; one of weight 0 is not read
+};
+
 /// How several gradients become one, element by element. A value type.
 struct Combination {
   enum class Kind {
@@ -29,6 +36,25 @@ struct Combination {
   std::vector<float> weights;  ///< one per gradient; one of weight 0 is not read
   uint32_t trim = 0;           ///< 2 · trim < number of gradients
   GradientChange change{};     ///< of the combined gradient; without compensation
+  /// Of a weighted sum, in place of `weights`: in order and without gaps the elements of a shard, of which
+  /// each range begins at a multiple of the layout's grain. Empty: all have `weights`.
+  std::vector<WeightedRange> ranges = {};
+
+  /// Of a weighted sum: calls visit(weights, from, some) for each part of elements [offset, offset + count)
+  /// that has weights of its own, in order.
+  template <class Visit>
+  void forEachWeights(uint64_t offset, uint64_t count, const Visit& visit) const {
+    if (ranges.empty()) return visit(weights, offset, count);
+    const uint64_t end = offset + count;
+    auto range = std::upper_bound(ranges.begin(), ranges.end(), offset,
+                                  [](uint64_t at, const WeightedRange& each) { return at < each.begin; });
+    if (range != ranges.begin()) --range;
+    for (; range != ranges.end() && range->begin < end; ++range) {
+      const uint64_t from = std::max(offset, range->begin);
+      const uint64_t to = std::min(end, range->begin + range->count);
+      if (from < to) visit(range->weights, from, to - from);
+    }
+  }
 };
 
 /// ‖a − b‖² for each pair of some vectors. Infinite where squares overflow a float. A value type.
@@ -56,6 +82,34 @@ class SquaredDistances {
  private:
   size_t vectors_ = 0;
   std::vector<double> pairs_;
+};
+
+/// a · b for each pair of some vectors, and for each with itself, as sums in double. An element counts in the
+/// lane of its place modulo kLanes, lanes are added up when they are asked for: so sums that go on over the
+/// next part of the vectors have the same bits wherever these are cut at multiples of kLanes. A value type.
+class InnerProducts {
+ public:
+  static constexpr size_t kLanes = 16;
+
+  InnerProducts() = default;
+  explicit InnerProducts(size_t vectors) : vectors_(vectors), lanes_(pairCount(vectors) * kLanes) {}
+
+  static size_t pairCount(size_t vectors) { return vectors * (vectors + 1) / 2; }
+
+  size_t vectors() const { return vectors_; }
+  /// kLanes sums for each of the pairs (0, 0), (0, 1) … (1, 1), (1, 2) ….
+  std::span<double> lanes() { return lanes_; }
+  double between(size_t a, size_t b) const {
+    const size_t low = std::min(a, b), high = std::max(a, b);
+    const size_t pair = low * (2 * vectors_ - low + 1) / 2 + (high - low);
+    double sum = 0;
+    for (size_t lane = 0; lane < kLanes; ++lane) sum += lanes_[pair * kLanes + lane];
+    return sum;
+  }
+
+ private:
+  size_t vectors_ = 0;
+  std::vector<double> lanes_;
 };
 
 }  // namespace psd

@@ -62,6 +62,7 @@ class ShardStorage {
   using ReadDone = std::function<void(Result<ReadView>)>;
   using StageDone = std::function<void(Result<StagedGradient>)>;
   using DistancesDone = std::function<void(Result<SquaredDistances>)>;
+  using ProductsDone = std::function<void(Result<InnerProducts>)>;
   using SquareDone = std::function<void(Result<double>)>;
 
   virtual ~ShardStorage() = default;
@@ -112,6 +113,10 @@ class ShardStorage {
   /// itself need only live until the call returns.
   virtual void squaredDistances(Lane& lane, std::span<const StagedGradient> gradients,
                                 DistancesDone done) = 0;
+  /// Adds to `sums` what `count` elements from `offset` on add to the inner products of gradients that were
+  /// staged here.
+  virtual void addProducts(Lane& lane, std::span<const StagedGradient> gradients, uint64_t offset,
+                           uint64_t count, InnerProducts sums, ProductsDone done) = 0;
   /// ‖g‖² over this shard of what gradients that were staged here combine to, before Combination::change.
   virtual void combinedSquare(Lane& lane, std::span<const StagedGradient> gradients,
                               const Combination& combination, SquareDone done) = 0;

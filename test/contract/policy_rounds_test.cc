@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -377,6 +378,73 @@ TEST_CASE("krum chooses one contribution for all shards, by distances over the w
     CHECK(answer->applied());
   }
   CHECK(allAre(trainers[0].pullAll(), 1));  // trainer 3's, whole
+}
+
+/// Σ weights · contributions by the definition of radial-directional averaging, of elements [begin, end).
+void addRda(const std::vector<std::vector<float>>& rows, const std::vector<double>& weights, size_t begin,
+            size_t end, std::vector<double>& out) {
+  double all = 0, length = 0, square = 0;
+  std::vector<double> direction(end - begin);
+  for (size_t k = 0; k < rows.size(); k++) {
+    double norm = 0;
+    for (size_t i = begin; i < end; i++) norm += double{rows[k][i]} * rows[k][i];
+    norm = std::sqrt(norm);
+    all += weights[k];
+    length += weights[k] * norm;
+    for (size_t i = begin; i < end; i++) direction[i - begin] += weights[k] * rows[k][i] / norm;
+  }
+  for (const double value : direction) square += value * value;
+  for (size_t i = begin; i < end; i++) out[i] = length / all * direction[i - begin] / std::sqrt(square);
+}
+
+TEST_CASE("rda goes by whole tensors, with the same bits however many shards cut them") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
+  const ModelSpec model{"",
+                        {{"embedding", DType::f32, {40, 5}},
+                         {"a", DType::f32, {3}},
+                         {"b", DType::f32, {33, 31}},
+                         {"c", DType::f32, {700}}}};
+  const ModelLayout layout(model);
+  const std::vector<double> weights = {1, 2, 3, 4};
+  std::vector<std::vector<float>> rows;
+  for (uint64_t rank = 0; rank < weights.size(); rank++) {
+    Random random(50 + rank);
+    std::normal_distribution<float> normal;
+    auto& row = rows.emplace_back(layout.totalElements());
+    for (const TensorPlace& place : layout.places()) {
+      for (uint64_t i = 0; i < place.count; i++) row[place.begin + i] = normal(random.engine());
+    }
+  }
+  std::vector<double> expected(layout.totalElements());
+  for (size_t tensor = 1; tensor < 4; tensor++) {
+    const TensorPlace& place = layout.places()[tensor];
+    addRda(rows, weights, place.begin, place.begin + place.count, expected);
+  }
+  for (size_t i = 0; i < layout.places()[0].count; i++) {
+    for (size_t k = 0; k < rows.size(); k++) expected[i] += weights[k] / 10 * rows[k][i];
+  }
+  const auto entry = std::ranges::find(kPolicyList, "sync", &PolicyEntry::type);
+  std::vector<float> first;
+  for (const uint32_t shards : {1, 2, 3, 7, 40}) {
+    INFO(shards << " shards");
+    ServedStore served(device.make(), *entry, subtracting(), model, shards,
+                       R"({"aggregator": {"type": "rda", "direct": "embed*"}})");
+    TestLoop loop;
+    auto trainers = trainersOf(served, loop, 4);
+    std::vector<kj::Promise<Result<PushAnswer>>> answers;
+    for (size_t rank : {2, 0, 3, 1}) {
+      answers.push_back(
+          trainers[rank].startAll(Version{0}, rows[rank], static_cast<uint32_t>(weights[rank])));
+    }
+    for (auto& answer : answers) CHECK(loop.wait(kj::mv(answer))->applied());
+    const std::vector<float> values = trainers[0].pullAll();
+    if (first.empty()) {
+      first = values;
+      for (size_t i = 0; i < values.size(); i++) REQUIRE(std::abs(-values[i] - expected[i]) < 1e-5);
+    }
+    CHECK(firstDifference(values, first) == std::nullopt);
+  }
 }
 
 }  // namespace

@@ -26,9 +26,12 @@ namespace psd::testing {
 struct ServedStore {
   /// `json`: the policy's options. `recorded`: PolicyScope::recorded.
   ServedStore(std::shared_ptr<Backend> device, const PolicyEntry& entry, const Optimizer& optimizer,
-              uint64_t elements, uint32_t shards, const char* json = "{}", bool recorded = false) {
-    auto created =
-        ParameterStore::create({"", {{"w", DType::f32, {elements}}}}, shards, {std::move(device)}, optimizer);
+              uint64_t elements, uint32_t shards, const char* json = "{}", bool recorded = false)
+      : ServedStore(std::move(device), entry, optimizer, ModelSpec{"", {{"w", DType::f32, {elements}}}},
+                    shards, json, recorded) {}
+  ServedStore(std::shared_ptr<Backend> device, const PolicyEntry& entry, const Optimizer& optimizer,
+              ModelSpec model, uint32_t shards, const char* json = "{}", bool recorded = false) {
+    auto created = ParameterStore::create(std::move(model), shards, {std::move(device)}, optimizer);
     PSD_REQUIRE_OK(created);
     store = std::move(*created);
     ObjectReader options(nlohmann::ordered_json::parse(json));

@@ -44,6 +44,23 @@ TEST_CASE("distances on CUDA are those of a reference in double, and the same ea
   for (size_t other = 1; other < 20; other++) CHECK(first.between(0, other) == second.between(0, other));
 }
 
+TEST_CASE("inner products and weights by ranges give the same bits on CUDA and on the CPU") {
+  const auto cuda = deviceOrSkip();
+  const auto cpu = makeCpuBackend();
+  for (size_t elements : {1, 16, 17, 5003}) {
+    for (size_t count : {1, 2, 9, 64}) testing::checkProducts(*cuda, count, elements);
+  }
+  testing::Random random(6);
+  const auto rows = testing::drawGradients(random, 9, 70001, false);
+  CombineBench onCuda(*cuda, rows), onCpu(*cpu, rows);
+  const InnerProducts ours = onCuda.products({70001}), theirs = onCpu.products({70001});
+  for (size_t a = 0; a < 9; a++) {
+    for (size_t b = a; b < 9; b++) CHECK(ours.between(a, b) == theirs.between(a, b));
+  }
+  const Combination ranges = testing::drawRanges(random, 9, 70001);
+  CHECK((onCuda.combined(ranges) == onCpu.combined(ranges)));
+}
+
 TEST_CASE("more than 64 gradients are added up on CUDA, but neither sorted nor compared") {
   const auto cuda = deviceOrSkip();
   testing::Random random(5);
@@ -59,6 +76,7 @@ TEST_CASE("more than 64 gradients are added up on CUDA, but neither sorted nor c
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == ErrorCode::invalidArgument);
   CHECK_FALSE(bench.calls().squaredDistances(bench.staged()).ok());
+  CHECK_FALSE(bench.calls().addProducts(bench.staged(), 0, 16, InnerProducts(130)).ok());
 }
 
 TEST_CASE("a staged gradient outlives the memory that it came from") {

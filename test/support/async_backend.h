@@ -156,6 +156,15 @@ class AsyncStorage final : public ForwardingStorage {
                                       ForwardingStorage::squaredDistances(own.host(), all, std::move(done));
                                     });
   }
+  void addProducts(Lane& lane, std::span<const StagedGradient> gradients, uint64_t offset, uint64_t count,
+                   InnerProducts sums, ProductsDone done) override {
+    queue<Result<InnerProducts>>(lane, std::move(done),
+                                 [this, all = viewsOf(gradients), offset, count, sums = std::move(sums)](
+                                     AsyncLane& own, ProductsDone done) {
+                                   ForwardingStorage::addProducts(own.host(), all, offset, count, sums,
+                                                                  std::move(done));
+                                 });
+  }
   void combinedSquare(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
                       SquareDone done) override {
     queue<Result<double>>(lane, std::move(done),

@@ -36,7 +36,9 @@ inline std::vector<double> combinedReference(const std::vector<std::vector<float
       for (size_t k = combination.trim; k < last; k++) result[i] += column[k];
       result[i] /= static_cast<double>(last - combination.trim);
     } else {
-      for (size_t k = 0; k < column.size(); k++) result[i] += combination.weights[k] * column[k];
+      combination.forEachWeights(i, 1, [&](std::span<const float> weights, uint64_t, uint64_t) {
+        for (size_t k = 0; k < column.size(); k++) result[i] += weights[k] * column[k];
+      });
     }
   }
   return result;
@@ -76,6 +78,20 @@ class CombineBench {
     return *found;
   }
 
+  /// The inner products, of one run of elements after the other.
+  InnerProducts products(const std::vector<uint64_t>& runs) {
+    InnerProducts sums(staged_.size());
+    uint64_t at = 0;
+    for (const uint64_t count : runs) {
+      auto more = calls_->addProducts(staged_, at, count, std::move(sums));
+      PSD_REQUIRE_OK(more);
+      sums = *std::move(more);
+      at += count;
+    }
+    REQUIRE(at == storage_->elementCount());
+    return sums;
+  }
+
   StorageCalls& calls() { return *calls_; }
   const std::vector<StagedGradient>& staged() const { return staged_; }
 
@@ -104,13 +120,31 @@ inline std::vector<Combination> drawCombinations(Random& random, size_t count) {
   return found;
 }
 
+/// Weights for runs of `elements` elements, of a grain or more each.
+inline Combination drawRanges(Random& random, size_t count, uint64_t elements) {
+  Combination drawn;
+  drawn.weights.assign(count, 100.f);  // of none
+  for (uint64_t at = 0; at < elements;) {
+    const uint64_t run = std::min<uint64_t>(16 * random.between(1, 100), elements - at);
+    drawn.ranges.push_back({at, run, {}});
+    for (size_t i = 0; i < count; i++) {
+      drawn.ranges.back().weights.push_back(random.oneIn(4) ? 0.f
+                                                            : static_cast<float>(random.below(100)) / 100.f);
+    }
+    at += run;
+  }
+  return drawn;
+}
+
 /// Holds a backend to the reference for `count` gradients of `elements`.
 inline void checkCombinations(Backend& backend, size_t count, size_t elements, bool coarse) {
   INFO(count << " gradients of " << elements << " elements" << (coarse ? ", with ties" : ""));
   Random random(count * 1000003 + elements);
   const auto rows = drawGradients(random, count, elements, coarse);
   CombineBench bench(backend, rows);
-  for (const Combination& combination : drawCombinations(random, count)) {
+  std::vector<Combination> combinations = drawCombinations(random, count);
+  combinations.push_back(drawRanges(random, count, elements));
+  for (const Combination& combination : combinations) {
     const bool trimmed = combination.kind == Combination::Kind::trimmedMean;
     INFO((trimmed ? "trim " + std::to_string(combination.trim) : "weighted sum"));
     const auto expected = combinedReference(rows, combination);
@@ -124,6 +158,38 @@ inline void checkCombinations(Backend& backend, size_t count, size_t elements, b
     double worst = 0;
     for (size_t i = 0; i < elements; i++) worst = std::max(worst, std::abs(actual[i] - expected[i]));
     CHECK(worst <= tolerance);
+  }
+}
+
+/// Runs of whole grains, and what is left.
+inline std::vector<uint64_t> drawRuns(Random& random, uint64_t elements) {
+  std::vector<uint64_t> runs;
+  for (uint64_t at = 0; at < elements; at += runs.back()) {
+    runs.push_back(std::min<uint64_t>(16 * random.between(1, 80), elements - at));
+  }
+  return runs;
+}
+
+/// Inner products are those of a reference, and the same bits wherever the vectors are cut at the grain.
+inline void checkProducts(Backend& backend, size_t count, size_t elements) {
+  INFO(count << " gradients of " << elements << " elements");
+  Random random(count * 1000003 + elements);
+  const auto rows = drawGradients(random, count, elements, false);
+  CombineBench bench(backend, rows);
+  const InnerProducts whole = bench.products({elements});
+  REQUIRE(whole.vectors() == count);
+  for (size_t a = 0; a < count; a++) {
+    for (size_t b = 0; b < count; b++) {
+      double expected = 0;
+      for (size_t i = 0; i < elements; i++) expected += double{rows[a][i]} * rows[b][i];
+      REQUIRE(std::abs(whole.between(a, b) - expected) <= 1e-9 * static_cast<double>(elements));
+    }
+  }
+  for (int cut = 0; cut < 5; cut++) {
+    const InnerProducts parts = bench.products(drawRuns(random, elements));
+    for (size_t a = 0; a < count; a++) {
+      for (size_t b = a; b < count; b++) REQUIRE(parts.between(a, b) == whole.between(a, b));
+    }
   }
 }
 

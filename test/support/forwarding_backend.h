@@ -34,6 +34,10 @@ class ForwardingStorage : public ShardStorage {
   void squaredDistances(Lane& lane, std::span<const StagedGradient> gradients, DistancesDone done) override {
     inner_->squaredDistances(lane, gradients, std::move(done));
   }
+  void addProducts(Lane& lane, std::span<const StagedGradient> gradients, uint64_t offset, uint64_t count,
+                   InnerProducts sums, ProductsDone done) override {
+    inner_->addProducts(lane, gradients, offset, count, std::move(sums), std::move(done));
+  }
   void combinedSquare(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
                       SquareDone done) override {
     inner_->combinedSquare(lane, gradients, combination, std::move(done));

@@ -42,6 +42,11 @@ class StorageCalls {
   Result<StagedGradient> stage(ReadView gradient) {
     return waitFor<Result<StagedGradient>>([&](auto done) { storage_.stage(*lane_, gradient, done); });
   }
+  Result<InnerProducts> addProducts(std::span<const StagedGradient> gradients, uint64_t offset,
+                                    uint64_t count, InnerProducts sums) {
+    return waitFor<Result<InnerProducts>>(
+        [&](auto done) { storage_.addProducts(*lane_, gradients, offset, count, std::move(sums), done); });
+  }
   Result<SquaredDistances> squaredDistances(std::span<const StagedGradient> gradients) {
     return waitFor<Result<SquaredDistances>>(
         [&](auto done) { storage_.squaredDistances(*lane_, gradients, done); });

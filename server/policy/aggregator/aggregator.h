@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/config/object_reader.h"
 #include "server/store/combination.h"
@@ -26,10 +28,25 @@ class Aggregator {
   virtual bool compares() const { return true; }
   /// Whether combine() must be told the distances between contributions over the whole model.
   virtual bool needsDistances() const { return false; }
+  /// Whether it goes by the weights of contributions; else all count alike.
+  virtual bool weighs() const { return false; }
+  /// Whether the sum that contributions become has weights of its own in each tensor: those of weigh() in
+  /// place of combine()'s.
+  virtual bool byTensor() const { return false; }
+  /// byTensor(): whether weigh() must be told the products of the contributions to this tensor.
+  virtual bool needsProducts(const std::string& /*tensor*/) const { return false; }
+  /// The globs among its options, each of which must match a tensor of the model.
+  virtual std::span<const std::string> globs() const { return {}; }
   /// How the contributions of a round become one. `weights`: how much each contribution counts, not negative
   /// (RoundWeights, mostly the examples behind it); there are at least contributionsMin() contributions.
   /// `distances`: between these contributions where needsDistances(), else empty.
   virtual Combination combine(std::span<const double> weights, const SquaredDistances& distances) const = 0;
+  /// byTensor(): the weights of one tensor's contributions. `products`: of these where needsProducts(), else
+  /// empty.
+  virtual std::vector<float> weigh(const std::string& /*tensor*/, std::span<const double> weights,
+                                   const InnerProducts& /*products*/) const {
+    return combine(weights, {}).weights;
+  }
 };
 
 /// Builds an aggregator from its options.

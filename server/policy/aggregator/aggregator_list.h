@@ -7,6 +7,7 @@
 #include "server/policy/aggregator/mean.h"
 #include "server/policy/aggregator/median.h"
 #include "server/policy/aggregator/multi_krum.h"
+#include "server/policy/aggregator/rda.h"
 #include "server/policy/aggregator/trimmed_mean.h"
 
 namespace psd {
@@ -19,6 +20,7 @@ inline constexpr std::array kAggregatorList = {
     AggregatorEntry{"trimmed_mean", "the mean of each element without its extremes", TrimmedMean::read},
     AggregatorEntry{"krum", "the contribution that lies nearest to most others", Krum::read},
     AggregatorEntry{"multi_krum", "the mean of those that lie nearest to most others", MultiKrum::read},
+    AggregatorEntry{"rda", "of each tensor the mean length in the mean direction", Rda::read},
 };
 
 }  // namespace psd

@@ -12,6 +12,7 @@ class Mean final : public Aggregator {
 
   std::string_view name() const override { return "mean"; }
   bool compares() const override { return false; }
+  bool weighs() const override { return true; }
   Combination combine(std::span<const double> weights, const SquaredDistances&) const override;
 };
 

@@ -105,6 +105,12 @@ class CpuStorage : public ShardStorage {
     done(psd::squaredDistances(gradients));
   }
 
+  void addProducts(Lane&, std::span<const StagedGradient> gradients, uint64_t offset, uint64_t count,
+                   InnerProducts sums, ProductsDone done) override {
+    psd::addProducts(gradients, offset, count, sums);
+    done(std::move(sums));
+  }
+
   void combinedSquare(Lane&, std::span<const StagedGradient> gradients, const Combination& combination,
                       SquareDone done) override {
     double sum = 0;

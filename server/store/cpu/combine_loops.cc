@@ -60,6 +60,19 @@ PSD_INLINE void distanceLoop(uint64_t n, const float* __restrict a, const float*
   for (uint64_t lane = 0; lane < kLanes; ++lane) sums[lane] = parts[lane];
 }
 
+/// n: a multiple of kLanes. sums[0 … kLanes) += parts of a · b; the product of two floats is exact in double.
+PSD_INLINE void productLoop(uint64_t n, const float* __restrict a, const float* __restrict b,
+                            double* __restrict sums) {
+  double parts[kLanes];
+  for (uint64_t lane = 0; lane < kLanes; ++lane) parts[lane] = sums[lane];
+  for (uint64_t i = 0; i < n; i += kLanes) {
+    for (uint64_t lane = 0; lane < kLanes; ++lane) {
+      parts[lane] += static_cast<double>(a[i + lane]) * static_cast<double>(b[i + lane]);
+    }
+  }
+  for (uint64_t lane = 0; lane < kLanes; ++lane) sums[lane] = parts[lane];
+}
+
 /// The loops of one instruction set.
 struct Loops {
   void (*scale)(uint64_t n, float weight, const float* from, float* to);
@@ -67,6 +80,7 @@ struct Loops {
   void (*sortTile)(std::span<const Comparator> network, float* tile, uint32_t first, uint32_t last,
                    float* out);
   void (*distance)(uint64_t n, const float* a, const float* b, float* sums);
+  void (*product)(uint64_t n, const float* a, const float* b, double* sums);
 };
 
 // The functions of one instruction set, for a Loops.
@@ -85,7 +99,10 @@ struct Loops {
     __VA_ARGS__ static void distance(uint64_t n, const float* a, const float* b, float* sums) {        \
       distanceLoop(n, a, b, sums);                                                                     \
     }                                                                                                  \
-    static constexpr Loops kAll{scale, addScaled, sortTile, distance};                                 \
+    __VA_ARGS__ static void product(uint64_t n, const float* a, const float* b, double* sums) {        \
+      productLoop(n, a, b, sums);                                                                      \
+    }                                                                                                  \
+    static constexpr Loops kAll{scale, addScaled, sortTile, distance, product};                        \
   };
 
 PSD_LOOPS(Baseline)
@@ -122,14 +139,18 @@ Combiner::Combiner(std::span<const StagedGradient> gradients, const Combination&
 }
 
 void Combiner::combine(uint64_t offset, uint64_t count, float* out) {
-  if (combination_.kind == Combination::Kind::weightedSum) return weightedSum(offset, count, out);
-  trimmedMean(offset, count, out);
+  if (combination_.kind == Combination::Kind::trimmedMean) return trimmedMean(offset, count, out);
+  combination_.forEachWeights(offset, count,
+                              [&](std::span<const float> weights, uint64_t from, uint64_t some) {
+                                weightedSum(weights, from, some, out + (from - offset));
+                              });
 }
 
-void Combiner::weightedSum(uint64_t offset, uint64_t count, float* out) const {
+void Combiner::weightedSum(std::span<const float> weights, uint64_t offset, uint64_t count,
+                           float* out) const {
   bool begun = false;
   for (size_t i = 0; i < gradients_.size(); ++i) {
-    const float weight = combination_.weights[i];
+    const float weight = weights[i];
     if (weight == 0.f) continue;
     (begun ? loops().addScaled : loops().scale)(count, weight, gradients_[i].values.data() + offset, out);
     begun = true;
@@ -173,6 +194,26 @@ SquaredDistances squaredDistances(std::span<const StagedGradient> gradients) {
     }
   }
   return distances;
+}
+
+void addProducts(std::span<const StagedGradient> gradients, uint64_t offset, uint64_t count,
+                 InnerProducts& sums) {
+  static_assert(InnerProducts::kLanes == kLanes);
+  for (uint64_t begin = 0; begin < count; begin += kDistanceElements) {
+    const uint64_t some = std::min(kDistanceElements, count - begin);
+    const uint64_t whole = some / kLanes * kLanes;
+    double* lanes = sums.lanes().data();
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const float* a = gradients[i].values.data() + offset + begin;
+      for (size_t j = i; j < gradients.size(); ++j, lanes += kLanes) {
+        const float* b = gradients[j].values.data() + offset + begin;
+        loops().product(whole, a, b, lanes);
+        for (uint64_t rest = whole; rest < some; ++rest) {
+          lanes[rest - whole] += static_cast<double>(a[rest]) * static_cast<double>(b[rest]);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace psd

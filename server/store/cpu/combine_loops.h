@@ -23,7 +23,7 @@ class Combiner {
   void combine(uint64_t offset, uint64_t count, float* out);
 
  private:
-  void weightedSum(uint64_t offset, uint64_t count, float* out) const;
+  void weightedSum(std::span<const float> weights, uint64_t offset, uint64_t count, float* out) const;
   void trimmedMean(uint64_t offset, uint64_t count, float* out);
 
   const std::span<const StagedGradient> gradients_;
@@ -35,5 +35,10 @@ class Combiner {
 /// ‖a − b‖² for each pair of gradients of equal length in host memory; summed in float over some dozen
 /// elements, then in double.
 SquaredDistances squaredDistances(std::span<const StagedGradient> gradients);
+
+/// Adds the products of `count` elements from `offset` on, a multiple of InnerProducts::kLanes, of gradients
+/// of equal length in host memory.
+void addProducts(std::span<const StagedGradient> gradients, uint64_t offset, uint64_t count,
+                 InnerProducts& sums);
 
 }  // namespace psd

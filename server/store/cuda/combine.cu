@@ -114,11 +114,28 @@ __global__ void addPartsKernel(const double* parts, uint32_t blocks, uint32_t pa
   sums[pair] = sum;
 }
 
-Gradients gradientsOf(std::span<const StagedGradient> staged, std::span<const float> weights) {
+/// One block for each pair, one thread for each lane: each sum is taken in the order of the elements, as on
+/// the CPU, and has its bits.
+__global__ void productsKernel(const Gradients gradients, uint64_t n, double* lanes) {
+  uint32_t first = 0, pair = blockIdx.x;
+  while (pair >= gradients.count - first) pair -= gradients.count - first++;
+  const float* const a = gradients.at[first];
+  const float* const b = gradients.at[first + pair];
+  double& lane = lanes[uint64_t{blockIdx.x} * InnerProducts::kLanes + threadIdx.x];
+  double sum = lane;
+  for (uint64_t i = threadIdx.x; i < n; i += InnerProducts::kLanes) {
+    sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  }
+  lane = sum;
+}
+
+/// The gradients from `offset` on; of a weighted sum those that have a weight.
+Gradients gradientsOf(std::span<const StagedGradient> staged, std::span<const float> weights,
+                      uint64_t offset) {
   Gradients gradients;
   for (size_t i = 0; i < staged.size(); ++i) {
     if (!weights.empty() && weights[i] == 0.f) continue;
-    gradients.at[gradients.count] = staged[i].values.data();
+    gradients.at[gradients.count] = staged[i].values.data() + offset;
     gradients.weights[gradients.count] = weights.empty() ? 1.f : weights[i];
     gradients.count++;
   }
@@ -127,18 +144,18 @@ Gradients gradientsOf(std::span<const StagedGradient> staged, std::span<const fl
 
 Status checkCount(size_t count) {
   if (count <= kMax) return {};
-  return {ErrorCode::invalidArgument,
-          "a round of " + std::to_string(count) +
-              " gradients on CUDA; median, trimmed_mean, krum and multi_krum take at most " +
-              std::to_string(kMax) + " there"};
+  return {ErrorCode::invalidArgument, "a round of " + std::to_string(count) +
+                                          " gradients on CUDA; all aggregators but mean take at most " +
+                                          std::to_string(kMax) + " there"};
 }
 
-void launchWeightedSum(std::span<const StagedGradient> staged, std::span<const float> weights, uint64_t count,
-                       float* out, cudaStream_t stream) {
+void launchWeightedSum(std::span<const StagedGradient> staged, std::span<const float> weights,
+                       uint64_t offset, uint64_t count, float* out, cudaStream_t stream) {
   bool more = false;
   for (size_t begin = 0; begin < staged.size(); begin += kMax) {
     const size_t some = std::min<size_t>(kMax, staged.size() - begin);
-    const Gradients gradients = gradientsOf(staged.subspan(begin, some), weights.subspan(begin, some));
+    const Gradients gradients =
+        gradientsOf(staged.subspan(begin, some), weights.subspan(begin, some), offset);
     if (gradients.count == 0) continue;
     weightedSumKernel<<<blocksFor(count), kThreadsPerBlock, 0, stream>>>(gradients, count, more, out);
     more = true;
@@ -161,13 +178,16 @@ void launchTrimmedMean(const Gradients& gradients, uint32_t trim, uint64_t count
 }  // namespace
 
 Status launchCombine(int device, std::span<const StagedGradient> gradients, const Combination& combination,
-                     uint64_t count, float* out, cudaStream_t stream) {
+                     uint64_t offset, uint64_t count, float* out, cudaStream_t stream) {
   cudaGetLastError();  // what an earlier call left behind says nothing about this launch
   if (combination.kind == Combination::Kind::weightedSum) {
-    launchWeightedSum(gradients, combination.weights, count, out, stream);
+    combination.forEachWeights(
+        offset, count, [&](std::span<const float> weights, uint64_t from, uint64_t some) {
+          launchWeightedSum(gradients, weights, from, some, out + (from - offset), stream);
+        });
   } else {
     PSD_RETURN_IF_ERROR(checkCount(gradients.size()));
-    launchTrimmedMean<2>(gradientsOf(gradients, {}), combination.trim, count, out, stream);
+    launchTrimmedMean<2>(gradientsOf(gradients, {}, offset), combination.trim, count, out, stream);
   }
   return cudaStatus(device, "combining kernel", cudaGetLastError());
 }
@@ -180,11 +200,21 @@ Result<const double*> launchDistances(int device, std::span<const StagedGradient
   if (pairs == 0) return static_cast<const double*>(sums);
   double* const parts = sums + pairs;
   cudaGetLastError();  // what an earlier call left behind says nothing about this launch
-  distanceKernel<<<kDistanceBlocks, kThreadsPerBlock, 0, stream>>>(gradientsOf(gradients, {}), count, pairs,
-                                                                   parts);
+  distanceKernel<<<kDistanceBlocks, kThreadsPerBlock, 0, stream>>>(gradientsOf(gradients, {}, 0), count,
+                                                                   pairs, parts);
   addPartsKernel<<<blocksFor(pairs), kThreadsPerBlock, 0, stream>>>(parts, kDistanceBlocks, pairs, sums);
   PSD_RETURN_IF_ERROR(cudaStatus(device, "distance kernel", cudaGetLastError()));
   return static_cast<const double*>(sums);
+}
+
+Status launchProducts(int device, std::span<const StagedGradient> gradients, uint64_t offset, uint64_t count,
+                      double* lanes, cudaStream_t stream) {
+  PSD_RETURN_IF_ERROR(checkCount(gradients.size()));
+  const auto pairs = static_cast<uint32_t>(InnerProducts::pairCount(gradients.size()));
+  cudaGetLastError();  // what an earlier call left behind says nothing about this launch
+  productsKernel<<<pairs, InnerProducts::kLanes, 0, stream>>>(gradientsOf(gradients, {}, offset), count,
+                                                              lanes);
+  return cudaStatus(device, "products kernel", cudaGetLastError());
 }
 
 }  // namespace psd

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "server/store/cuda/apply.cuh"
 #include "server/store/cuda/combine.cuh"
@@ -194,16 +196,43 @@ void CudaStorage::squaredDistances(Lane& anyLane, std::span<const StagedGradient
   });
 }
 
+void CudaStorage::addProducts(Lane& anyLane, std::span<const StagedGradient> gradients, uint64_t offset,
+                              uint64_t count, InnerProducts sums, ProductsDone done) {
+  CudaLane& lane = static_cast<CudaLane&>(anyLane);
+  const uint64_t bytes = sums.lanes().size_bytes();
+  const uint64_t floats = bytes / sizeof(float);
+  std::shared_ptr<float> result;
+  CudaLane::Staging pinned;
+  const auto queue = [&]() -> Status {
+    PSD_RETURN_IF_ERROR(lane.begin());
+    if (floats > CudaLane::kScratchElements) {
+      return {ErrorCode::invalidArgument, "inner products of " + std::to_string(gradients.size()) +
+                                              " gradients are more than a CUDA device takes"};
+    }
+    PSD_ASSIGN_OR_RETURN(result, lane.outgoing(floats));
+    std::vector<float> begun(floats);
+    std::memcpy(begun.data(), sums.lanes().data(), bytes);
+    PSD_RETURN_IF_ERROR(lane.copyIn(lane.scratch(), begun, pinned));
+    auto* const lanes = reinterpret_cast<double*>(lane.scratch());
+    PSD_RETURN_IF_ERROR(launchProducts(arena_->device, gradients, offset, count, lanes, lane.stream()));
+    return cudaStatus(arena_->device, "cudaMemcpyAsync",
+                      cudaMemcpyAsync(result.get(), lanes, bytes, cudaMemcpyDeviceToHost, lane.stream()));
+  };
+  Status queued = queue();
+  lane.complete(std::move(queued), std::move(pinned),
+                [result, bytes, sums = std::move(sums), done = std::move(done)](Status status) mutable {
+                  if (!status.ok()) return done(status.error());
+                  std::memcpy(sums.lanes().data(), result.get(), bytes);
+                  done(std::move(sums));
+                });
+}
+
 template <class Visit>
 Status CudaStorage::combinePieces(CudaLane& lane, std::span<const StagedGradient> gradients,
                                   const Combination& combination, const Visit& visit) {
   return forEachPiece(count_, [&](uint64_t at, uint64_t count) -> Status {
-    std::vector<StagedGradient> parts;
-    for (const StagedGradient& each : gradients) {
-      parts.push_back({each.values.subspan(at, count), each.owner});
-    }
     PSD_RETURN_IF_ERROR(
-        launchCombine(arena_->device, parts, combination, count, lane.scratch(), lane.stream()));
+        launchCombine(arena_->device, gradients, combination, at, count, lane.scratch(), lane.stream()));
     return visit(at, count);
   });
 }

@@ -51,6 +51,8 @@ class CudaStorage : public ShardStorage {
   void put(Lane& lane, std::span<const float> values, std::span<float> onDevice, Done done) override;
   void stage(Lane& lane, ReadView gradient, StageDone done) override;
   void squaredDistances(Lane& lane, std::span<const StagedGradient> gradients, DistancesDone done) override;
+  void addProducts(Lane& lane, std::span<const StagedGradient> gradients, uint64_t offset, uint64_t count,
+                   InnerProducts sums, ProductsDone done) override;
   void combinedSquare(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,
                       SquareDone done) override;
   void applyCombined(Lane& lane, std::span<const StagedGradient> gradients, const Combination& combination,

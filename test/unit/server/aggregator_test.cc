@@ -130,6 +130,79 @@ TEST_CASE("multi_krum is the mean of the best") {
   CHECK(two->contributionsMin() == 10);
 }
 
+/// The inner products of some vectors.
+InnerProducts productsOf(const std::vector<std::vector<float>>& vectors) {
+  InnerProducts products(vectors.size());
+  double* lanes = products.lanes().data();
+  for (size_t a = 0; a < vectors.size(); a++) {
+    for (size_t b = a; b < vectors.size(); b++, lanes += InnerProducts::kLanes) {
+      for (size_t i = 0; i < vectors[a].size(); i++) {
+        lanes[i % InnerProducts::kLanes] += double{vectors[a][i]} * vectors[b][i];
+      }
+    }
+  }
+  return products;
+}
+
+/// What rda makes of contributions to the tensor "w".
+std::vector<double> rdaOf(const std::vector<std::vector<float>>& vectors, const Samples& samples,
+                          const std::string& json = R"({"type": "rda"})") {
+  const auto weights = parse(json)->weigh("w", samples, productsOf(vectors));
+  REQUIRE(weights.size() == vectors.size());
+  std::vector<double> sum(vectors[0].size());
+  for (size_t k = 0; k < vectors.size(); k++) {
+    CHECK(std::isfinite(weights[k]));
+    for (size_t i = 0; i < sum.size(); i++) sum[i] += double{weights[k]} * vectors[k][i];
+  }
+  return sum;
+}
+
+void checkNear(const std::vector<double>& actual, const std::vector<double>& expected) {
+  REQUIRE(actual.size() == expected.size());
+  for (size_t i = 0; i < actual.size(); i++) CHECK(std::abs(actual[i] - expected[i]) < 1e-6);
+}
+
+TEST_CASE("rda is of each tensor the mean length in the mean direction") {
+  const auto rda = parse(R"({"type": "rda"})");
+  CHECK(rda->contributionsMin() == 1);
+  CHECK(rda->byTensor());
+  CHECK(rda->weighs());
+  // One contribution is what comes of it, to the bit, and so are equal ones.
+  for (const float scale : {1e-20f, 0.1f, 1.f, 1e15f}) {
+    const std::vector<std::vector<float>> one{{0.1f * scale, -2.f * scale, 3.f * scale}};
+    CHECK(rda->weigh("w", Samples{7}, productsOf(one)) == std::vector<float>{1});
+    checkNear({rda->weigh("w", Samples{1, 1}, productsOf({one[0], one[0]}))[0]}, {0.5});
+  }
+  checkNear(rdaOf({{3, 4}, {3, 4}, {3, 4}}, {1, 5, 2}), {3, 4});
+  // Orthogonal ones: the length of one, where the mean has 1 / √2 of it.
+  checkNear(rdaOf({{2, 0}, {0, 2}}, {1, 1}), {std::sqrt(2), std::sqrt(2)});
+  // (Σ w‖Δ‖ / Σ w) · φ(Σ w φ(Δ)): the lengths are 2 and 6, their mean (1 · 2 + 3 · 6) / 4 = 5, along (1, 3).
+  checkNear(rdaOf({{2, 0}, {0, 6}}, {1, 3}), {5 / std::sqrt(10), 15 / std::sqrt(10)});
+  checkNear(rdaOf({{2, 0}, {0, 2}}, {0, 0}), {std::sqrt(2), std::sqrt(2)});
+  checkNear(rdaOf({{2, 0}, {0, 2}}, {1, 0}), {2, 0});
+}
+
+TEST_CASE("where directions cancel rda is the weighted mean, and of zeros zero") {
+  checkNear(rdaOf({{1, 2, 3}, {-1, -2, -3}}, {1, 1}), {0, 0, 0});
+  checkNear(rdaOf({{1, 2, 3}, {-3, -6, -9}}, {1, 1}), {-1, -2, -3});
+  checkNear(rdaOf({{0, 0}, {0, 0}}, {1, 2}), {0, 0});
+  // A zero has no direction, but its length counts; so does that of one that is next to nothing.
+  checkNear(rdaOf({{0, 0}, {3, 4}}, {1, 1}), {1.5, 2});
+  checkNear(rdaOf({{1e-30f, 0}, {3, 4}}, {1, 1}), {1.5, 2});
+}
+
+TEST_CASE("rda leaves tensors that direct names to the mean") {
+  const std::string json = R"({"type": "rda", "direct": ["embed*", "w"]})";
+  const auto rda = parse(json);
+  CHECK_FALSE(rda->needsProducts("embedding.weight"));
+  CHECK(rda->needsProducts("head"));
+  CHECK(rda->weigh("w", Samples{1, 3}, {}) == std::vector<float>{0.25f, 0.75f});
+  checkNear(rdaOf({{2, 0}, {0, 2}}, {1, 1}, json), {1, 1});
+  using Catch::Matchers::Contains;
+  CHECK_THAT(problem(R"({"type": "rda", "direct": ["a["]})"), Contains("direct") && Contains("]"));
+  CHECK_THAT(problem(R"({"type": "mean", "direct": ["a"]})"), Contains("direct"));
+}
+
 TEST_CASE("what cannot be is refused with its place") {
   using Catch::Matchers::Contains;
   CHECK_THAT(problem(R"({"type": "meen"})"), Contains("type") && Contains("mean"));

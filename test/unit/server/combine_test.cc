@@ -28,6 +28,14 @@ TEST_CASE("distances are those of a reference in double") {
   testing::checkDistances(*backend, 64, 1000);
 }
 
+TEST_CASE("inner products have the same bits wherever the vectors are cut") {
+  const auto backend = makeCpuBackend();
+  for (size_t elements : {1, 15, 16, 17, 511, 512, 513, 5003}) {
+    for (size_t count : {1, 2, 3, 9}) testing::checkProducts(*backend, count, elements);
+  }
+  testing::checkProducts(*backend, 64, 1000);
+}
+
 TEST_CASE("distances that overflow are infinite, never NaN, and leave the others as they are") {
   const auto backend = makeCpuBackend();
   const float huge = 3e38f;

@@ -79,7 +79,7 @@ TEST_CASE("rounds are written down, and repeated bit for bit") {
   const TestDevice device = eachDevice();
   INFO(device.name);
   const std::string policy = GENERATE("sync", "local_sgd", "diloco"),
-                    aggregator = GENERATE("mean", "median", "krum");
+                    aggregator = GENERATE("mean", "median", "krum", "rda");
   MemoryEnv env;
   TestLoop loop;
   const std::string options = R"({"aggregator": {"type": ")" + aggregator + R"("}, "start_trainers": 5})";

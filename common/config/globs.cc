@@ -1,4 +1,4 @@
-#include "server/config/globs.h"
+#include "common/config/globs.h"
 
 #include <algorithm>
 
@@ -25,12 +25,17 @@ std::string globFault(const std::string& glob) {
 
 }  // namespace
 
-std::vector<std::string> readGlobs(ObjectReader& entry, const std::string& what) {
-  std::vector<std::string> globs = entry.textOrTexts("match");
-  if (globs.empty()) entry.fail("match", "is needed: " + what);
+std::vector<std::string> readGlobs(ObjectReader& entry, std::string_view key) {
+  std::vector<std::string> globs = entry.textOrTexts(key);
   for (const std::string& glob : globs) {
-    if (const std::string fault = globFault(glob); !fault.empty()) entry.fail("match", fault);
+    if (const std::string fault = globFault(glob); !fault.empty()) entry.fail(key, fault);
   }
+  return globs;
+}
+
+std::vector<std::string> readMatch(ObjectReader& entry, const std::string& what) {
+  std::vector<std::string> globs = readGlobs(entry, "match");
+  if (globs.empty()) entry.fail("match", "is needed: " + what);
   return globs;
 }
 

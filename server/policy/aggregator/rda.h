@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/policy/aggregator/mean.h"
+
+namespace psd {
+
+/// Radial-directional averaging: of each tensor the mean length of the contributions in the direction of the
+/// mean of their directions, (Σ w‖Δ‖ / Σ w) · φ(Σ w φ(Δ)) with φ(x) = x / ‖x‖ and φ(0) = 0. The mean of
+/// contributions that differ in direction is shorter than they are, the more so the more there are; this is
+/// not. Where directions cancel, and of tensors that some glob of `direct` matches, it is the weighted mean.
+class Rda final : public Aggregator {
+ public:
+  static std::shared_ptr<const Aggregator> read(ObjectReader& options);
+  explicit Rda(std::vector<std::string> direct) : direct_(std::move(direct)) {}
+
+  std::string_view name() const override { return "rda"; }
+  bool weighs() const override { return true; }
+  bool byTensor() const override { return true; }
+  bool needsProducts(const std::string& tensor) const override;
+  std::span<const std::string> globs() const override { return direct_; }
+  Combination combine(std::span<const double> weights, const SquaredDistances& distances) const override {
+    return mean_.combine(weights, distances);
+  }
+  std::vector<float> weigh(const std::string& tensor, std::span<const double> weights,
+                           const InnerProducts& products) const override;
+
+ private:
+  const Mean mean_;
+  const std::vector<std::string> direct_;
+};
+
+}  // namespace psd
