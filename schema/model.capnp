@@ -92,7 +92,7 @@ struct LocalSteps {
   rate @1 :Float64;    # learning rate of the trainer's own steps
   alpha @2 :Float64;   # how far EASGD moves w towards w~; 0: local SGD
   # DiLoCo: what the steps are of; `rate` then means nothing. Step s, from 1, after a pull of version v of the first shard is step
-  # v * period + s of the run, which is what the rate goes by.
+  # v * period / arrivals + s of the run, which is what the rate goes by.
   inner @3 :InnerOptimizer;
   endsEarly @4 :Bool;   # rounds close after a grace: Trainer.roundDue tells, and the trainer pushes the steps that it has taken
   # Streaming DiLoCo: ModelAccess.fragmentOfShard tells which of so many fragments a shard is of; 0 and 1: all are exchanged together.
@@ -102,6 +102,7 @@ struct LocalSteps {
   fragments @5 :UInt32;
   delay @6 :UInt32;     # steps that go on between a push and taking over what came of it
   blend @7 :Float64;    # then w becomes blend * w + (1 - blend) * what was pulled; from 0 to below 1
+  arrivals @9 :UInt32;  # updates that are a round of the run; 0 and 1: each is. More where each push is an update by itself
   deltas @8 :Text;      # not empty: Reader.pull can give what has changed since a pull before, as the codec of this name writes it
 }
 

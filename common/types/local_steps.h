@@ -16,7 +16,7 @@ struct LocalSteps {
   double rate = 0;      ///< learning rate of these steps, which are plain SGD unless there is an `inner`
   double alpha = 0;  ///< EASGD: w ← w − alpha · (w − w̃). 0: the next steps begin at what is pulled then
   /// DiLoCo: what the steps are of; step s (from 1) after a pull of version v has the rate of step
-  /// v · period + s.
+  /// stepsBefore(v) + s.
   std::optional<InnerOptimizer> inner = {};
   /// A round may be about to close before the trainer has taken `period` steps: Client::roundDue() tells.
   bool endsEarly = false;
@@ -27,6 +27,12 @@ struct LocalSteps {
   double blend = 0;         ///< share of the trainer's own parameters in what it goes on with after a push
   std::string deltas = {};  ///< name of the codec in which pulls are differences; empty: they are not
 
+  uint32_t arrivals = 1;  ///< updates that count as a round: more than 1 where each push is an update
+
+  /// Steps of the run, those of one learner, that are in version v of the parameters.
+  uint64_t stepsBefore(uint64_t version) const {
+    return version / arrivals * period + version % arrivals * period / arrivals;
+  }
   /// Whether pushes are of fragments, or steps go on while one is under way.
   bool streams() const { return fragments > 1 || delay > 0; }
   uint64_t slotEnd(uint64_t slot) const {

@@ -112,11 +112,16 @@ std::vector<std::string_view> slotNames(const Optimizer& optimizer) {
 Status checkLocalSteps(const DaemonConfig& now, const DaemonConfig& next) {
   const PolicyChoice &before = now.groups.back().policy, &after = next.groups.back().policy;
   if (before.local == after.local) return {};
-  const auto describe = [](const PolicyChoice& policy) {
+  const auto earlyText = [](const PolicyChoice& policy) {
+    const std::string key = policy.traits.rounds ? "grace_ms" : "dynamic_period";
+    return policy.local.endsEarly ? ", " + key : ", no " + key;
+  };
+  const auto describe = [&](const PolicyChoice& policy) {
     if (policy.local.period == 0) return policy.type;
     if (policy.local.inner) {
       return policy.type + " with period " + std::to_string(policy.local.period) + ", inner " +
-             policy.local.inner->describe() + (policy.local.endsEarly ? ", grace_ms" : ", no grace_ms") +
+             policy.local.inner->describe() + earlyText(policy) +
+             (policy.local.arrivals > 1 ? ", learners " + std::to_string(policy.local.arrivals) : "") +
              (policy.local.streams()
                   ? ", fragments " + std::to_string(policy.local.fragments) + ", delay " +
                         std::to_string(policy.local.delay) + ", blend " + numberText(policy.local.blend)

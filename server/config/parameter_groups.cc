@@ -68,6 +68,12 @@ Status checkTable(const TableSpec& table, const std::vector<GroupConfig>& groups
                 "locked, bounded_staleness or sync",
                 place, policy.type, table.name)};
   }
+  if (groups[group].optimizer.forTensorsAlone()) {
+    return {ErrorCode::invalidArgument,
+            fmt::format("{}: {} is for tensors alone, and '{}' is an embedding table, whose rows miss the "
+                        "updates that do not touch them; give the tables a group of their own",
+                        pathOf(groups, group, "optimizer"), groups[group].optimizer.name(), table.name)};
+  }
   if (policy.plan.refusesTables.empty()) return {};
   return {ErrorCode::invalidArgument, fmt::format("{}: table '{}' does not go with it: {}", place, table.name,
                                                   policy.plan.refusesTables)};
@@ -104,6 +110,13 @@ std::string describe(const std::vector<GroupConfig>& groups, std::string (*text)
 /// What trainers that take steps by themselves run: they were configured with nothing else.
 Optimizer plainSteps(double rate) { return {Sgd{}, rate, {}}; }
 
+/// The updates that are a round of the run.
+uint32_t arrivalsOf(const LocalPlan& local, const Optimizer& optimizer) {
+  if (local.arrivals != 0) return local.arrivals;
+  const auto* const delayed = std::get_if<DelayedNesterov>(&optimizer.algorithm);
+  return delayed != nullptr ? static_cast<uint32_t>(delayed->delay) : 1;
+}
+
 /// Where trainers take the steps of the group's optimizer by themselves, the daemon runs that of the
 /// exchange. Where they have an inner optimizer, it is the group's that the daemon runs.
 void handOver(ObjectReader& in, GroupConfig& group) {
@@ -111,10 +124,15 @@ void handOver(ObjectReader& in, GroupConfig& group) {
   if (!local) return;
   if (local->inner) {
     if (!in.has("optimizer")) {
-      in.fail("optimizer",
-              "must be given under policy " + group.policy.type +
-                  ": it steps with what trainers come to in `period` steps of `inner`; to begin "
-                  "with, {\"type\": \"sgd\", \"lr\": 0.7, \"momentum\": 0.9, \"nesterov\": true}");
+      in.fail(
+          "optimizer",
+          "must be given under policy " + group.policy.type +
+              ": it steps with what trainers come to in `period` steps of `inner`; to begin "
+              "with, " +
+              (group.policy.traits.rounds
+                   ? "{\"type\": \"sgd\", \"lr\": 0.7, \"momentum\": 0.9, \"nesterov\": true}"
+                   : "{\"type\": \"delayed_nesterov\", \"lr\": 0.7, \"momentum\": 0.9, \"delay\": N} for N "
+                     "trainers"));
     }
     group.policy.local = {.period = local->period,
                           .inner = local->inner,
@@ -122,7 +140,8 @@ void handOver(ObjectReader& in, GroupConfig& group) {
                           .fragments = local->fragments,
                           .delay = local->delay,
                           .blend = local->blend,
-                          .deltas = local->deltas};
+                          .deltas = local->deltas,
+                          .arrivals = arrivalsOf(*local, group.optimizer)};
     return;
   }
   const Optimizer plain = plainSteps(group.optimizer.fullLearningRate);

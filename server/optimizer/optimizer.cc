@@ -56,6 +56,10 @@ bool Optimizer::zerosChangeNothing() const {
       algorithm);
 }
 
+bool Optimizer::forTensorsAlone() const {
+  return std::visit([]<class Algorithm>(const Algorithm&) { return kForTensorsAlone<Algorithm>; }, algorithm);
+}
+
 bool Optimizer::forRowsAlone() const {
   return std::visit([]<class Algorithm>(const Algorithm&) { return kForRowsAlone<Algorithm>; }, algorithm);
 }

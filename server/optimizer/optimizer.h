@@ -30,6 +30,8 @@ struct Optimizer {
   bool hasMomentum() const;
   /// Whether a step with a zero gradient leaves a weight as it is and keeps nothing of it.
   bool zerosChangeNothing() const;
+  /// Whether it is for tensors alone, and not for embedding tables.
+  bool forTensorsAlone() const;
   /// Whether it is for embedding tables alone. Storages of tensors are not given such an optimizer.
   bool forRowsAlone() const;
   /// For people: "sgd lr=0.03 momentum=0.9"; options at their default are left out.

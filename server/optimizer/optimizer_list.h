@@ -5,6 +5,7 @@
 #include "server/optimizer/adagrad.h"
 #include "server/optimizer/adam.h"
 #include "server/optimizer/adamw.h"
+#include "server/optimizer/delayed_nesterov.h"
 #include "server/optimizer/rmsprop.h"
 #include "server/optimizer/rowwise_adagrad.h"
 #include "server/optimizer/sgd.h"
@@ -17,7 +18,8 @@ namespace psd {
 /// once: its key, member and range), slots() (what it keeps per weight), visitStep (hands a visitor
 /// the step functor, with the scalars of this update worked out in double and then rounded once)
 /// and, where options can contradict each other, problem(). A step functor is trivially copyable,
-/// has kSlots and `operator()(float& w, float g, float* slots)`.
+/// has kSlots and `operator()(float& w, float g, float* slots)`. One that must not miss an update, as rows of
+/// tables do that a gradient does not touch, has kForTensorsAlone.
 ///
 /// One for embedding tables alone has visitRowStep in place of visitStep. A functor of that is trivially
 /// copyable, has kRowSlots, which is 1, `gradient(float w, float g)`, what a value's gradient is with weight
@@ -29,7 +31,14 @@ using AnyOptimizer = std::variant<  //
     Rmsprop,                        //
     Adam,                           //
     AdamW,                          //
+    DelayedNesterov,                //
     RowwiseAdagrad>;
+
+/// Whether an optimizer is for tensors alone.
+template <class Algorithm>
+inline constexpr bool kForTensorsAlone = requires {
+  Algorithm::kForTensorsAlone;
+};
 
 /// Whether an optimizer is for embedding tables alone.
 template <class Algorithm>

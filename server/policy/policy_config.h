@@ -41,6 +41,7 @@ struct LocalPlan {
   uint32_t delay = 0;
   double blend = 0;
   std::string deltas = {};
+  uint32_t arrivals = 1;  ///< 0: as many as the optimizer's delay is
 };
 
 /// What the rounds of a policy demand of the number of trainers.

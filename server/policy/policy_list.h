@@ -3,6 +3,7 @@
 #include <array>
 
 #include "server/policy/all_reduce.h"
+#include "server/policy/async_diloco.h"
 #include "server/policy/bounded_staleness.h"
 #include "server/policy/diloco.h"
 #include "server/policy/easgd.h"
@@ -44,6 +45,10 @@ inline constexpr std::array kPolicyList = {
                 "trainers step by themselves, and rounds step with what came of it",
                 {.recordsUpdates = true, .rounds = true},
                 Diloco::read},
+    PolicyEntry{"async_diloco",
+                "trainers step by themselves, and what each comes to is a step at once",
+                {.recordsUpdates = true},
+                AsyncDiloco::read},
     PolicyEntry{"allreduce",
                 "trainers average their gradients among themselves, one of them pushes the average",
                 {.recordsUpdates = true, .rounds = true},

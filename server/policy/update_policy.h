@@ -179,7 +179,8 @@ class UpdatePolicy {
                                                    RowIds rows, std::span<float> out);
 
   /// When the round that a trainer computes for, from parameters of this version of the group's first block,
-  /// is about to close without it, or has closed. ErrorCode::invalidArgument where rounds wait for all.
+  /// is about to close without it, or has closed; where there are no rounds, when it is to push what it has
+  /// ("closing"). ErrorCode::invalidArgument where nobody is to push before its time.
   virtual kj::Promise<Result<RoundDue>> roundDue(SessionId session, Version version);
   /// The next group of trainers that average gradients, once it is formed with this one in it, which was in
   /// the group of generation `after`; a newer call of a session ends the one before.

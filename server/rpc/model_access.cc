@@ -76,6 +76,7 @@ void writeAccess(const ServedModel& model, Connection& connection, schema::Model
     steps.setFragments(access.local.fragments);
     steps.setDelay(access.local.delay);
     steps.setBlend(access.local.blend);
+    steps.setArrivals(access.local.arrivals);
     if (!access.local.deltas.empty()) steps.setDeltas(access.local.deltas.c_str());
   }
   if (access.local.fragments > 1) {

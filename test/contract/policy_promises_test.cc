@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <optional>
 #include <vector>
 
@@ -33,6 +34,45 @@ std::vector<float> minusOnes(const Shard& shard) { return std::vector<float>(sha
 
 constexpr size_t kPushers = 3;
 constexpr uint64_t kUpdates = 200;
+
+TEST_CASE("async_diloco tells who is slower when to push, and nobody where all take the whole period") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
+  ServedStore store(device.make(), testing::entryOf("async_diloco"), subtracting(), 100, 1,
+                    R"({"period": 4, "dynamic_period": true})");
+  UpdatePolicy& policy = *store.policy;
+  REQUIRE(policy.ticks());
+  TestLoop loop;
+  PolicyTrainer fast(store, loop, Rank{0}), slow(store, loop, Rank{1});
+  const SessionId first = fast.ref().session, second = slow.ref().session;
+  const auto never = std::chrono::steady_clock::now() + std::chrono::hours(10'000);
+  auto dueFirst = policy.roundDue(first, Version{0}), dueSecond = policy.roundDue(second, Version{0});
+  loop.wait(policy.tick(never));
+  CHECK_FALSE(loop.resolved(dueFirst));
+  CHECK_FALSE(loop.resolved(dueSecond));
+  Update update(store, fast.lanes(), 0, {}, minusOnes(store.shard(0)), fast.ref(), Step{1});
+  update.localSteps(4);
+  const auto pushed = loop.wait(update.send({0, store.shard(0).range().count}));
+  PSD_REQUIRE_OK(pushed);
+  CHECK(pushed->applied());  // at once
+  // The other one has the time that the first one took; this one's next steps, all of them.
+  auto again = policy.roundDue(first, Version{1});
+  CHECK(loop.wait(kj::mv(dueFirst)).error().code == ErrorCode::notReady);
+  loop.wait(policy.tick(never));
+  CHECK(*loop.wait(kj::mv(dueSecond)) == RoundDue::closing);
+  CHECK_FALSE(loop.resolved(again));
+  auto left = policy.roundDue(second, Version{1});
+  slow.leave();
+  CHECK(loop.wait(kj::mv(left)).error().code == ErrorCode::notReady);
+  policy.endWaits({ErrorCode::shuttingDown, "over"});
+  CHECK(loop.wait(kj::mv(again)).error().code == ErrorCode::shuttingDown);
+  auto late = policy.roundDue(first, Version{1});
+  CHECK(loop.wait(kj::mv(late)).error().code == ErrorCode::shuttingDown);
+  ServedStore whole = served(device, "async_diloco", 100);
+  CHECK_FALSE(whole.policy->ticks());
+  auto refused = whole.policy->roundDue(first, Version{0});
+  CHECK(loop.wait(kj::mv(refused)).error().code == ErrorCode::invalidArgument);
+}
 
 TEST_CASE("locked loses no update, and a pull in slices never mixes versions") {
   const TestDevice device = eachDevice();

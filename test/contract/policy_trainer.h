@@ -125,6 +125,7 @@ class Update {
   }
 
   void samples(uint32_t count) { push_.samples = count; }
+  void localSteps(uint32_t count) { push_.localSteps = count; }
 
  private:
   UpdatePolicy& policy_;

@@ -72,6 +72,53 @@ class PythonDiLoCo(processes.ProcessTest):
             for mine, expected in zip(model.parameters(), by_hand(rounds, make_inner).parameters()):
                 torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-5)
 
+    def test_asynchronous_learners_are_delayed_nesterov_by_hand(self):
+        delay, exchanges = 3, 40
+        outer = f'{{"type":"delayed_nesterov","lr":0.7,"momentum":0.9,"delay":{delay}}}'
+        daemon = self.daemon(policy="async_diloco", optimizer=outer, policy__period=PERIOD, shards=2)
+        # The third one is four times slower: what it pushes is stale. Nobody waits, so one thread drives all.
+        turns = [turn for exchange in range(exchanges) for turn in ((0, 1, 2) if exchange % 4 == 3 else (0, 1))]
+        data = {rank: batches(PERIOD * exchanges, seed=10 + rank) for rank in range(3)}
+        models = [make_model() for _ in range(3)]
+        inners = [torch.optim.AdamW(model.parameters(), 0.005) for model in models]
+        learners = [self.learner(daemon, model, inner, rank=rank, world_size=3)
+                    for rank, (model, inner) in enumerate(zip(models, inners))]
+        for rank in turns:
+            for _ in range(PERIOD):
+                step(models[rank], inners[rank], *next(data[rank]))
+            self.assertEqual(learners[rank].last_push.outcome, "applied")
+        self.assertEqual(learners[turns[-1]].rounds, len(turns) // delay)
+        self.assertEqual(learners[turns[-1]].progress, len(turns) * PERIOD // delay)
+        # The same by hand.
+        data = {rank: batches(PERIOD * exchanges, seed=10 + rank) for rank in range(3)}
+        own = [make_model() for _ in range(3)]
+        inners = [torch.optim.AdamW(model.parameters(), 0.005) for model in own]
+        centre = [parameter.detach().clone() for parameter in make_model().parameters()]
+        starts = [[parameter.clone() for parameter in centre] for _ in range(3)]
+        momentum, sums = ([torch.zeros_like(parameter) for parameter in centre] for _ in range(2))
+        for number, rank in enumerate(turns, 1):
+            for _ in range(PERIOD):
+                step(own[rank], inners[rank], *next(data[rank]))
+            with torch.no_grad():
+                for i, parameter in enumerate(own[rank].parameters()):
+                    difference = starts[rank][i] - parameter
+                    sums[i] += difference
+                    centre[i] -= 0.7 * difference / delay
+                    if number % delay == 0:
+                        momentum[i] = 0.9 * momentum[i] + sums[i] / delay
+                        centre[i] -= 0.7 * 0.9 * momentum[i]
+                        sums[i].zero_()
+                    parameter.copy_(centre[i])
+            starts[rank] = [parameter.clone() for parameter in centre]
+        for mine, expected in zip(models[turns[-1]].parameters(), own[turns[-1]].parameters()):
+            torch.testing.assert_close(mine, expected, rtol=1e-3, atol=1e-4)
+        x, y = next(batches(1, seed=99))
+        losses = [nn.functional.mse_loss(model(x), y).item() for model in (models[turns[-1]], own[turns[-1]], make_model())]
+        self.assertLess(abs(losses[0] - losses[1]), 0.03)
+        self.assertLess(losses[0], 0.5 * losses[2], "it learns")
+        for learner in learners:
+            learner.close()
+
     def test_what_is_left_is_exchanged_at_the_end(self):
         daemon, model = self.diloco(optimizer='{"type":"sgd","lr":1}'), make_model()
         inner = torch.optim.SGD(model.parameters(), 0.05)

@@ -42,6 +42,10 @@ struct OptionDrawer {
   void number(std::string_view, double& value, OptionRange range = {}) {
     const double most = std::min(range.max, 1.0);
     if (random.oneIn(2)) return;
+    if (range.min >= 1) {
+      value = static_cast<double>(random.between(1, 5));  // a count
+      return;
+    }
     if (draw == Draw::moderate) {
       value = 0.9 * most;
     } else {

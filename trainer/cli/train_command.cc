@@ -129,7 +129,7 @@ void logStart(const TrainCommand& command, const Material& material, const JoinI
                  command.common.client.connections, info.shardCount, info.pullTransport, info.pushTransport);
   }
   if (info.local.inner) {
-    spdlog::info("rounds of {} step(s) of {}{}", info.local.period, info.local.inner->describe(),
+    spdlog::info("exchanges after {} step(s) of {}{}", info.local.period, info.local.inner->describe(),
                  info.local.endsEarly ? ", or fewer where the daemon asks for them" : "");
   }
   if (!command.initFile.empty() && !info.broughtInitialValues) {

@@ -51,7 +51,8 @@ Status readLocalSteps(schema::ModelAccess::Reader access, LocalSteps& steps) {
            .fragments = std::max(local.getFragments(), 1u),
            .delay = local.getDelay(),
            .blend = local.getBlend(),
-           .deltas = std::string(wire::textIn(local.getDeltas()))};
+           .deltas = std::string(wire::textIn(local.getDeltas())),
+           .arrivals = std::max(local.getArrivals(), 1u)};
   if (!steps.deltas.empty() && !findDecoder(steps.deltas)) {
     return {ErrorCode::protocolMismatch,
             fmt::format("the daemon's deltas are in a codec that this program does "

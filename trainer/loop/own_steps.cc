@@ -33,8 +33,8 @@ double OwnSteps::step(uint32_t samples) {
   const InnerOptimizer optimizer = optimizerOf(local_);
   ++steps_;
   samples_ += samples;
-  const uint64_t rounds = basis_.empty() ? 0 : basis_.front().value;
-  const double rate = optimizer.rateAt(local_.inner ? rounds * local_.period + steps_ : steps_);
+  const uint64_t version = basis_.empty() ? 0 : basis_.front().value;
+  const double rate = optimizer.rateAt(local_.inner ? local_.stepsBefore(version) + steps_ : steps_);
   inner_.step(rate, model_.gradients(), model_.parameters());
   return rate;
 }

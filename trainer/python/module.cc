@@ -92,6 +92,7 @@ void bindAnswers(nb::module_& m) {
       .def_ro("codec", &JoinInfo::codec)
       .def_ro("pull_codec", &JoinInfo::pullCodec)
       .def_prop_ro("local_period", [](const JoinInfo& info) { return info.local.period; })
+      .def_prop_ro("local_arrivals", [](const JoinInfo& info) { return info.local.arrivals; })
       .def_prop_ro("inner",
                    [](const JoinInfo& info) { return info.local.inner ? info.local.inner->describe() : ""; })
       .def_prop_ro("ends_early", [](const JoinInfo& info) { return info.local.endsEarly; })

@@ -63,6 +63,36 @@ TEST_CASE("sgd steps as worked out by hand") {
   CHECK(near(run(R"({"lr": 0.1, "momentum": 0.9, "nesterov": true})", 1, {1, 1}).weight, 0.539));
 }
 
+TEST_CASE("delayed_nesterov steps as worked out by hand") {
+  const std::string two = R"({"type": "delayed_nesterov", "lr": 0.5, "momentum": 0.5, "delay": 2})";
+  // By half of each gradient; momentum moves at the second one, by the mean of both: 3.
+  const Trace first = run(two, 1, {2});
+  CHECK(near(first.weight, 1 - 0.5 * 1));
+  CHECK(first.slots == std::vector<float>{0, 1});
+  const Trace second = run(two, 1, {2, 4});
+  CHECK(near(second.weight, 1 - 0.5 * (1 + 2 + 0.5 * 3)));
+  CHECK(second.slots == std::vector<float>{3, 0});
+  const Trace fourth = run(two, 1, {2, 4, 0, 2});
+  CHECK(near(fourth.slots[0], 0.5 * 3 + 1));
+  CHECK(near(fourth.weight, 1 - 0.5 * (1 + 2 + 0.5 * 3 + 0 + 1 + 0.5 * 2.5)));
+}
+
+TEST_CASE("delayed_nesterov with a delay of 1 is sgd with Nesterov's momentum, bit for bit") {
+  std::vector<float> gradients;
+  for (int i = 0; i < 50; i++) gradients.push_back(std::sin(static_cast<float>(i) * 1.7f));
+  for (size_t count = 1; count <= gradients.size(); count++) {
+    const std::vector<float> some(gradients.begin(), gradients.begin() + static_cast<ptrdiff_t>(count));
+    const Trace delayed = run(R"({"type": "delayed_nesterov", "lr": 0.7, "momentum": 0.9})", 1, some);
+    const Trace plain = run(R"({"type": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": true})", 1, some);
+    REQUIRE(delayed.weight == plain.weight);
+    REQUIRE(delayed.slots[0] == plain.slots[0]);
+    REQUIRE(delayed.slots[1] == 0);
+  }
+  CHECK(whyNot(R"({"type": "delayed_nesterov", "delay": 1.5})") ==
+        "delay: must be a whole number: of updates between two moves of the momentum");
+  CHECK(whyNot(R"({"type": "delayed_nesterov", "delay": 0})").find("delay: must be a number") == 0);
+}
+
 TEST_CASE("adagrad steps as worked out by hand") {
   CHECK(near(run(R"({"type": "adagrad", "lr": 0.1})", 1, {2}).weight, 0.9));
   CHECK(near(run(R"({"type": "adagrad", "lr": 0.1, "initial_accumulator_value": 5})", 1, {2}).weight,

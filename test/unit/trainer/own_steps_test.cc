@@ -126,6 +126,28 @@ TEST_CASE("the rate of an inner optimizer follows the rounds of the run, not the
   CHECK(daemon.localSteps == std::vector<uint32_t>{4, 2});
 }
 
+TEST_CASE("where several pushes are a round of the run, the rate goes by so many versions") {
+  FakeDaemon daemon;
+  daemon.local = {.period = 6, .inner = InnerOptimizer{.rate = 0.5, .warmupSteps = 1000}, .arrivals = 4};
+  daemon.version = 11;
+  FakeClient client(daemon);
+  SoftmaxModel model;
+  const auto data = makeSynthetic(kSamples, Split::train, 1);
+  TrainingLoop loop(client, model, *data, steps(8));
+  PSD_REQUIRE_OK(loop.join());
+  struct Rates : LoopObserver {
+    void onStep(const StepReport& report) override { all.push_back(*report.rate); }
+    std::vector<double> all;
+  } rates;
+  PSD_REQUIRE_OK(loop.run({&rates}, [] { return false; }));
+  // ⌊11 · 6 / 4⌋ = 16 steps before the first six, ⌊12 · 6 / 4⌋ = 18 before the next.
+  std::vector<double> expected;
+  for (const uint64_t step : {17, 18, 19, 20, 21, 22, 19, 20}) {
+    expected.push_back(daemon.local.inner->rateAt(step));
+  }
+  CHECK(rates.all == expected);
+}
+
 TEST_CASE(
     "where the round is about to close a learner pushes what it has, and drops it where it has closed") {
   FakeDaemon daemon;

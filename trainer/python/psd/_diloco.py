@@ -35,7 +35,8 @@ def _check_kinds(model: Any, inner_optimizer: Any, lr_lambda: Any) -> None:
 class DiLoCo(Training):
     """Training with little communication under the daemon's policy `diloco`: `inner_optimizer`, any of torch.optim, takes
     `sync_every` steps; then what they came to goes to the daemon, which makes one outer step of what all learners of the
-    round came to, and the model goes on from there. The training loop stays as it is: the optimizer's step() does it.
+    round came to, and the model goes on from there. Under `async_diloco` the outer step is of this learner's alone, and it
+    waits for nobody. The training loop stays as it is: the optimizer's step() does it.
 
     Those parameters of `model` that require a gradient when this is made are the daemon's model, by name and shape; they
     must be float32. The first learner's become the model's; the others take over what is there. Buffers and the state of
@@ -111,13 +112,14 @@ class DiLoCo(Training):
 
     @property
     def rounds(self) -> int:
-        """Rounds of the run, of all learners, before the one that this learner computes for."""
-        return self.client.versions[0]
+        """Rounds of the run, of all learners, before the one that this learner computes for. Under `async_diloco` as many
+        exchanges of learners as the daemon's `policy.learners` says are one."""
+        return self.client.versions[0] // self._info.local_arrivals
 
     @property
     def progress(self) -> int:
         """Inner steps that the run has behind it: those of its rounds, and of this learner since."""
-        return self.rounds * self.sync_every + self._steps
+        return self.client.versions[0] * self.sync_every // self._info.local_arrivals + self._steps
 
     def sync(self) -> None:
         """Exchanges now what the steps since the last exchange came to; nothing where there were none. Waits for the round."""
@@ -150,7 +152,7 @@ class DiLoCo(Training):
         info = self._info
         if not info.inner:
             self.client.leave()
-            raise InvalidArgument(f"the daemon's policy is {info.policy}; psd.torch.DiLoCo needs diloco")
+            raise InvalidArgument(f"the daemon's policy is {info.policy}; psd.torch.DiLoCo needs diloco or async_diloco")
         if info.streams:
             self.client.leave()
             raise InvalidArgument("the daemon's policy has fragments, or a delay, which psd-trainer exchanges and psd.torch.DiLoCo "

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "server/policy/learner_paces.h"
+#include "server/policy/locked.h"
+
+namespace psd {
+
+/// DiLoCo without rounds (Liu, Chhaparia, Douillard, Kale, Rusu, Shen, Szlam, Ranzato 2024): trainers take
+/// `period` steps by themselves and push what they came to, and each such push is an update of the optimizer
+/// at once, under each shard's lock. Nobody waits for anybody. With `dynamic_period` those that are slower
+/// than the fastest are told to push earlier, as LearnerPaces says. Thread-safe.
+class AsyncDiloco final : public UpdatePolicy {
+ public:
+  static PolicyPlan read(ObjectReader& options);
+  /// `dynamicPeriod`: the steps of the fastest trainers; nothing: all take as many.
+  AsyncDiloco(const PolicyScope& scope, std::optional<uint64_t> dynamicPeriod);
+
+  std::string_view name() const override { return "async_diloco"; }
+  bool completesPushes() const override { return true; }
+  kj::Promise<void> join(const TrainerRef& trainer) override { return updates_.join(trainer); }
+  kj::Promise<void> leave(SessionId session) override;
+  kj::Promise<Result<PushAnswer>> push(Shard& shard, Lane& lane, ShardPush& push, uint64_t offset,
+                                       Gradient gradient) override;
+  kj::Promise<Result<PullAnswer>> pull(Shard& shard, Lane& lane, ShardPull& pull, uint64_t offset,
+                                       uint64_t count) override {
+    return updates_.pull(shard, lane, pull, offset, count);
+  }
+  kj::Promise<Result<RoundDue>> roundDue(SessionId session, Version version) override;
+  bool ticks() const override { return dynamic_; }
+  kj::Promise<void> tick(std::chrono::steady_clock::time_point now) override;
+  void endWaits(const Error& reason) override;
+
+ private:
+  using Fulfiller = kj::Own<kj::CrossThreadPromiseFulfiller<Result<RoundDue>>>;
+
+  Locked updates_;
+  const bool dynamic_;
+
+  std::mutex mutex_;  // guards what follows, for few instructions
+  LearnerPaces paces_;
+  std::map<SessionId, Fulfiller> waits_;  // of trainers in the midst of their steps; one each
+  std::optional<Error> ending_;
+};
+
+}  // namespace psd

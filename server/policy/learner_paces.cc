@@ -1,0 +1,54 @@
+#include "server/policy/learner_paces.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace psd {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+// Sums of times stay within what a clock counts.
+constexpr double kSecondsMin = 1e-6, kSecondsMax = 1e7;
+
+LearnerPaces::TimePoint after(LearnerPaces::TimePoint begun, double seconds) {
+  const Seconds bounded(std::clamp(seconds, 0.0, kSecondsMax));
+  return begun + std::chrono::duration_cast<LearnerPaces::TimePoint::duration>(bounded);
+}
+
+}  // namespace
+
+void LearnerPaces::pushes(SessionId session, uint32_t steps, TimePoint now) {
+  const auto found = learners_.find(session);
+  if (found == learners_.end() || !found->second.begun || steps == 0) return;
+  const double seconds = Seconds(now - *found->second.begun).count();
+  found->second.speed = steps / std::clamp(seconds, kSecondsMin, kSecondsMax);
+  found->second.begun.reset();
+}
+
+double LearnerPaces::fastest() const {
+  double speed = 0;
+  for (const auto& [session, learner] : learners_) speed = std::max(speed, learner.speed);
+  return speed;
+}
+
+uint64_t LearnerPaces::stepsOf(SessionId session) const {
+  const auto found = learners_.find(session);
+  if (found == learners_.end() || found->second.speed == 0) return period_;
+  // Rounding of the quotient takes no step away from who is just as fast.
+  const double steps = static_cast<double>(period_) * (found->second.speed / fastest());
+  return std::clamp<uint64_t>(static_cast<uint64_t>(steps * (1 + 1e-12)), 1, period_);
+}
+
+std::optional<LearnerPaces::TimePoint> LearnerPaces::dueAt(SessionId session) const {
+  const auto found = learners_.find(session);
+  if (found == learners_.end() || !found->second.begun) return {};
+  const double best = fastest(), own = found->second.speed;
+  if (best == 0) return {};
+  if (own == 0) return after(*found->second.begun, static_cast<double>(period_) / best);
+  const uint64_t steps = stepsOf(session);
+  if (steps == period_) return {};
+  return after(*found->second.begun, (static_cast<double>(steps) - 0.5) / own);
+}
+
+}  // namespace psd
