@@ -43,6 +43,8 @@ struct DaemonMetrics : MetricRegistry {
       {"updates", Unit::none, "updates of a shard applied whole: with 4 shards a whole gradient makes 4"}};
   Count latePushes{*this, {"late_pushes", Unit::none, "gradients dropped because their round was closed"}};
   Count leftOut{*this, {"left_out", Unit::none, "times that a round closed without one of its trainers"}};
+  Count lateCounted{
+      *this, {"late_counted", Unit::none, "gradients that counted in a round after theirs had closed"}};
   Count stalePushes{*this, {"stale_pushes", Unit::none, "gradients dropped because they were too old"}};
   Count refusedNonFinite{
       *this, {"refused_non_finite", Unit::none, "slices refused for a NaN or an infinity in them", true}};

@@ -220,9 +220,10 @@ void ModelHost::takeOver() {
 
 std::shared_ptr<UpdatePolicy> ModelHost::makePolicy(const DaemonConfig& config, ParameterStore& store,
                                                     uint32_t group, bool started) const {
-  return config.groups[group].policy.plan.make(
-      {store, group, staging_, snapshots_, started, config.recorded(),
-       RoundMetrics{counters_.roundSeconds, counters_.graceSeconds, counters_.leftOut}});
+  return config.groups[group].policy.plan.make({store, group, staging_, snapshots_, started,
+                                                config.recorded(),
+                                                RoundMetrics{counters_.roundSeconds, counters_.graceSeconds,
+                                                             counters_.leftOut, counters_.lateCounted}});
 }
 
 bool ModelHost::untrained() const {

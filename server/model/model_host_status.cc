@@ -186,6 +186,7 @@ std::vector<RoundsStatus> ModelHost::roundsStatus() const {
     entry.generation = report->generation;
     entry.in = numbers(report->last.contributors);
     entry.missing = numbers(report->last.missing);
+    entry.late = numbers(report->last.late);
     entry.openSeconds = report->last.seconds;
     entry.graceSeconds = report->last.graceSeconds;
     entry.here = numbers(report->here);

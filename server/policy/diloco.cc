@@ -47,6 +47,21 @@ std::string readDeltas(ObjectReader& in) {
   return codec == "none" ? "" : codec;
 }
 
+void readLate(ObjectReader& in, RoundOptions& options) {
+  if (!in.hasObject("late")) {
+    if (in.text("late", "drop") != "drop") in.fail("late", R"(must be "drop" or {"rate": a number})");
+    return;
+  }
+  ObjectReader late = in.object("late");
+  options.lateRate = late.number("rate", 1, {.min = 0, .max = 1, .minExclusive = true});
+  if (!late.has("rate"))
+    late.fail("rate", "is needed: by how much a contribution counts for each round that it is late");
+  if (!options.aggregator->weighs()) {
+    in.fail("late", "with a rate goes with aggregator mean or rda; " +
+                        std::string(options.aggregator->name()) + " counts all contributions alike");
+  }
+}
+
 RoundWeights readWeights(ObjectReader& in, const Aggregator& aggregator) {
   const std::string weights = in.choice("weights", "samples", {"samples", "equal", "samples2_per_step"});
   if (in.has("weights") && !aggregator.weighs()) {
@@ -66,6 +81,7 @@ PolicyPlan Diloco::read(ObjectReader& in) {
   options.name = "diloco";
   readGrace(in, options.rules);
   options.weights = readWeights(in, *options.aggregator);
+  readLate(in, options);
   local.endsEarly = options.rules.grace.has_value();
   readFragments(in, local);
   local.deltas = readDeltas(in);

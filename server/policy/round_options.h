@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "server/policy/aggregator/aggregator.h"
@@ -24,6 +25,9 @@ struct RoundOptions {
   RoundRules rules;
   Clip clip;  ///< of the gradient that a round makes
   RoundWeights weights = RoundWeights::samples;
+  /// A contribution whose round has closed counts in the open one, by its weight times this for each round
+  /// that it is late; nothing: it is dropped.
+  std::optional<double> lateRate = {};
 };
 
 /// Reads the keys that all policies of rounds have: "aggregator", "backup_trainers", "start_trainers",

@@ -1,6 +1,7 @@
 #include "server/policy/round_updater.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "server/policy/merged_rows.h"
 #include "server/policy/store_promise.h"
@@ -9,7 +10,7 @@
 namespace psd {
 namespace {
 
-double weightOf(const RoundPart& part, RoundWeights weights) {
+double fullWeightOf(const RoundPart& part, RoundWeights weights) {
   const double samples = part.samples;
   switch (weights) {
     case RoundWeights::samples: return samples;
@@ -19,13 +20,18 @@ double weightOf(const RoundPart& part, RoundWeights weights) {
   return samples;
 }
 
+double weightOf(const RoundPart& part, RoundWeights weights, double lateRate) {
+  const double full = fullWeightOf(part, weights);
+  return part.late == 0 ? full : full * std::pow(lateRate, static_cast<double>(part.late));
+}
+
 }  // namespace
 
-RoundUpdater::RoundUpdater(const PolicyScope& scope, std::shared_ptr<const Aggregator> aggregator,
-                           RoundWeights weights, Clip clip)
-    : aggregator_(std::move(aggregator)),
-      weights_(weights),
-      clip_(clip),
+RoundUpdater::RoundUpdater(const PolicyScope& scope, const RoundOptions& options)
+    : aggregator_(options.aggregator),
+      weights_(options.weights),
+      lateRate_(options.lateRate.value_or(1)),
+      clip_(options.clip),
       shards_(scope.shards()),
       rowShards_(scope.rowShards()),
       tensors_(aggregator_->byTensor() ? piecesOf(scope, shards_) : std::vector<TensorPieces>()),
@@ -67,7 +73,7 @@ kj::Promise<void> RoundUpdater::mergeRowsOf(WorkPtr work) const {
 kj::Promise<Status> RoundUpdater::combine(WorkPtr work) {
   auto combine = [this, work](Result<SquaredDistances> distances) -> kj::Promise<Status> {
     if (!distances.ok()) return Status(distances.error());
-    for (const auto& part : *work->round) work->weights.push_back(weightOf(*part, weights_));
+    for (const auto& part : *work->round) work->weights.push_back(weightOf(*part, weights_, lateRate_));
     work->combination = aggregator_->combine(work->weights, *distances);
     if (!tensors_.empty()) work->ofShards.resize(shards_.size(), work->combination);
     return weighTensors(work, 0).then([this, work](Status status) -> kj::Promise<Status> {
@@ -315,7 +321,7 @@ void RoundUpdater::endUpdate(const Work& work, size_t index, AppliedUpdate updat
   for (const auto& part : *work.round) {
     const TrainerRef& trainer = part->trainer;
     sources.push_back({trainer.rank, part->samples, trainer.incarnation, part->step,
-                       Version{static_cast<uint64_t>(work.first[index]) + *part->round}, 0});
+                       Version{static_cast<uint64_t>(work.first[index]) + *part->round}, part->late});
   }
   update.sources = sources;
   if (blocks_.size() > 1) update.part = index + 1 < blocks_.size() ? UpdatePart::goesOn : UpdatePart::last;

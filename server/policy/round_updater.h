@@ -18,6 +18,7 @@ struct RoundPart {
   uint32_t localSteps = 0;  ///< that the trainer took by itself; 0: it is the gradient of one step
   Step step;
   std::optional<uint64_t> round;  ///< whose parameters it was computed from; nothing: of one before
+  uint64_t late = 0;              ///< rounds that closed since, before it came
   /// By the group's shards and then by its row shards; empty: not there yet, or not needed.
   std::vector<StagedGradient> shards;
   std::vector<StagedRows> rows;
@@ -35,8 +36,7 @@ class RoundUpdater {
     size_t applied = 0;       ///< blocks that have the update
   };
 
-  RoundUpdater(const PolicyScope& scope, std::shared_ptr<const Aggregator> aggregator, RoundWeights weights,
-               Clip clip);
+  RoundUpdater(const PolicyScope& scope, const RoundOptions& options);
 
   /// The group's blocks in the order of their numbers: shards, then row shards.
   const std::vector<ParameterBlock*>& blocks() const { return blocks_; }
@@ -112,6 +112,7 @@ class RoundUpdater {
 
   const std::shared_ptr<const Aggregator> aggregator_;
   const RoundWeights weights_;
+  const double lateRate_;
   const Clip clip_;
   const std::vector<Shard*> shards_;
   const std::vector<RowShard*> rowShards_;

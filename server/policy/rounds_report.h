@@ -15,7 +15,8 @@ namespace psd {
 struct RoundsReport {
   struct Round {
     std::vector<Rank> contributors, missing;  ///< whose gradients it is made of; who was left out
-    double seconds = 0;                       ///< that it was open
+    std::vector<Rank> late = {};  ///< of the contributors: whose gradient is of a round that had closed
+    double seconds = 0;           ///< that it was open
     std::optional<double> graceSeconds = {};  ///< of these from its quorum on; nothing: no rule of grace
   };
   struct LeftOut {
@@ -52,6 +53,8 @@ class RoundTally {
       leftOut = {member.rank, leftOut.rounds + 1, leftOut.running + 1};
     }
   }
+  /// Of the newest round: whose contributions were of one before.
+  void noteLate(std::vector<Rank> late) { last_.late = std::move(late); }
   void forget(SessionId session) { leftOut_.erase(session); }
 
   /// The newest round, and who was left out of some.

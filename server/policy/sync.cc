@@ -60,7 +60,7 @@ Sync::Sync(const PolicyScope& scope, RoundOptions options)
     : options_(std::move(options)),
       staging_(scope.staging),
       snapshots_(scope.snapshots),
-      updater_(scope, options_.aggregator, options_.weights, options_.clip),
+      updater_(scope, options_),
       metrics_(scope.roundMetrics),
       followsOther_(scope.started),
       rounds_(options_.rules) {
@@ -146,7 +146,12 @@ kj::Promise<Result<RoundDue>> Sync::roundDue(SessionId session, Version version)
   const int64_t round = static_cast<int64_t>(version.value) - first_.front();
   if (round < 0 || !trainers_.contains(session)) return Result<RoundDue>(RoundDue::closed);
   // Of a version that no round has reached the open round is what counts, as for a push.
-  return waits_.add(session, std::min(static_cast<uint64_t>(round), rounds_.number()), standing());
+  auto due = waits_.add(session, std::min(static_cast<uint64_t>(round), rounds_.number()), standing());
+  if (!options_.lateRate) return due;
+  return due.then([](Result<RoundDue> told) {
+    // What it has counts in the next round, the sooner the more.
+    return told.ok() ? Result<RoundDue>(RoundDue::closing) : told;
+  });
 }
 
 std::optional<uint64_t> Sync::roundOf(size_t index, const ShardPush& push) const {
@@ -167,7 +172,8 @@ Status Sync::begin(const ParameterBlock& block, ShardPush& push) const {
   if (ending_) return *ending_;
   // A late gradient would be dropped, so it is not gathered. nullopt, which stands for a round closed before
   // this policy began, compares as less than any round.
-  push.dropped = roundOf(indexOf(block), push) < rounds_.number();
+  const std::optional<uint64_t> round = roundOf(indexOf(block), push);
+  push.dropped = options_.lateRate ? !round : round < rounds_.number();
   return {};
 }
 
@@ -285,7 +291,8 @@ std::optional<Result<PushAnswer>> Sync::submit(const std::shared_ptr<Contributio
   // A basis that no round has reached was not read from here; the gradient counts for the open round.
   const uint64_t round = std::min(*contribution->round, rounds_.number());
   contribution->round = round;
-  SyncRounds::Answer answer = rounds_.contribute(session, round, now());
+  if (options_.lateRate) contribution->late = rounds_.number() - round;
+  SyncRounds::Answer answer = rounds_.contribute(session, round + contribution->late, now());
   if (answer.contribution != SyncRounds::Contribution::taken) return late;
   open_[session] = contribution;
   if (answer.end) ended = take(*std::move(answer.end));
@@ -310,12 +317,16 @@ Sync::Ended Sync::take(RoundEnd end) {
 
 void Sync::note(const Ended& ended) {
   std::vector<RoundTally::Member> contributors;
+  std::vector<Rank> late;
   for (const auto& contribution : ended.contributions) {
     contributors.push_back({contribution->trainer.session, contribution->trainer.rank});
+    if (contribution->late > 0) late.push_back(contribution->trainer.rank);
   }
   std::optional<double> grace;
   if (options_.rules.grace) grace = ended.end.graceSeconds;
   tally_.note(contributors, ended.missing, ended.end.seconds, grace);
+  if (metrics_) metrics_->lateCounted.add(late.size());
+  tally_.noteLate(std::move(late));
   if (!metrics_) return;
   metrics_->seconds.record(ended.end.seconds);
   if (grace) metrics_->graceSeconds.record(*grace);

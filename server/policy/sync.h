@@ -21,8 +21,8 @@ namespace psd {
 /// that the trainers of a round computed from the same parameters become one update of all shards of the
 /// group, applied once; only then are they answered. Gradients are gathered until the round closes, and
 /// combined in the order of the ranks, so that the result depends on the gradients alone. A gradient for a
-/// round that is closed is answered `late` and dropped. SyncRounds decides when a round closes; no trainer
-/// that left or is lost is waited for. Reads see each shard whole. Thread-safe.
+/// round that is closed is dropped (`late`), or counts in the open one (RoundOptions::lateRate). SyncRounds
+/// decides when a round closes; who left or is lost is not waited for. Reads see shards whole. Thread-safe.
 class Sync final : public UpdatePolicy {
  public:
   static PolicyPlan read(ObjectReader& options);

@@ -217,6 +217,7 @@ struct RoundsStatus {
   uint64_t closed = 0;
   std::optional<uint64_t> generation;  ///< of the trainers that average, which are `in`; nothing: they push
   std::vector<uint32_t> in, missing;   ///< ranks in the last round, and left out of it
+  std::vector<uint32_t> late;          ///< of those in it: with what they computed for a round before
   double openSeconds = 0;              ///< that it was open
   std::optional<double> graceSeconds;  ///< of these from its quorum on; nothing: there is no rule of grace
   std::vector<uint32_t> here;          ///< ranks that have contributed to the open round
@@ -230,6 +231,7 @@ struct RoundsStatus {
     visit("generation", self.generation);
     visit("in", self.in);
     visit("missing", self.missing);
+    visit("late", self.late);
     visit("open_seconds", self.openSeconds);
     visit("grace_seconds", self.graceSeconds);
     visit("here", self.here);

@@ -138,12 +138,14 @@ std::string roundsLine(const RoundsStatus& rounds) {
                                                  rounds.closed, rounds.policy, rounds.group,
                                                  *rounds.generation, ranks.empty() ? "none" : ranks));
   }
-  if (rounds.closed == 0 || (!rounds.graceSeconds && rounds.leftOut.empty())) return "";
+  if (rounds.closed == 0 || (!rounds.graceSeconds && rounds.leftOut.empty() && rounds.late.empty()))
+    return "";
   const auto ranks = [](const std::vector<uint32_t>& all) {
     return joined(all, ", ", [](uint32_t rank) { return fmt::to_string(rank); });
   };
   std::string text = fmt::format("{} closed ({} of {}); last: ranks {} in {}", rounds.closed, rounds.policy,
                                  rounds.group, ranks(rounds.in), durationText(rounds.openSeconds));
+  if (!rounds.late.empty()) text += fmt::format(", late: ranks {}", ranks(rounds.late));
   if (rounds.graceSeconds) text += fmt::format(", grace {}", durationText(*rounds.graceSeconds));
   if (!rounds.leftOut.empty()) {
     text += "; left out: " + joined(rounds.leftOut, ", ", [](const LeftOutStatus& one) {

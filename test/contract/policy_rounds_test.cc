@@ -311,6 +311,50 @@ TEST_CASE("who computes for a round is told when its grace runs, and when it has
   CHECK(loop.wait(kj::mv(ended)).error().code == ErrorCode::shuttingDown);
 }
 
+TEST_CASE("what comes after its round has closed counts in the open one, by less for each round") {
+  const TestDevice device = eachDevice();
+  INFO(device.name);
+  ServedStore served(device.make(), testing::entryOf("diloco"), subtracting(), kElements, kShards,
+                     R"({"grace_ms": 60000, "quorum": 2, "start_trainers": 3, "late": {"rate": 0.5}})");
+  TestLoop loop;
+  auto trainers = trainersOf(served, loop, 3);
+  const auto close = [&] {
+    loop.wait(served.policy->tick(std::chrono::steady_clock::now() + std::chrono::hours(1)));
+  };
+  for (uint64_t round = 0; round < 2; round++) {
+    auto first = trainers[0].startAll(Version{round}, all(served, -1));
+    auto second = trainers[1].startAll(Version{round}, all(served, -1));
+    untilInRound(served, loop, 2);
+    close();
+    CHECK(loop.wait(kj::mv(first))->applied());
+    CHECK(loop.wait(kj::mv(second))->applied());
+    CHECK(served.policy->rounds()->last.late.empty());
+  }
+  // The third is told to push what it has, rather than to drop it.
+  auto due = served.policy->roundDue(trainers[2].ref().session, Version{0});
+  CHECK(*loop.wait(kj::mv(due)) == RoundDue::closing);
+  auto late = trainers[2].startAll(Version{0}, all(served, -9));
+  untilInRound(served, loop, 1);
+  auto first = trainers[0].startAll(Version{2}, all(served, -4));
+  untilInRound(served, loop, 2);
+  close();
+  const auto answer = loop.wait(kj::mv(late));
+  PSD_REQUIRE_OK(answer);
+  CHECK(answer->applied());
+  CHECK(loop.wait(kj::mv(first))->applied());
+  // Two rounds late, so it weighs a fourth: (9 · ¼ + 4 · 1) / 1.25 = 5.
+  CHECK(allAre(trainers[0].pullAll(), 2 + 5));
+  const RoundsReport report = *served.policy->rounds();
+  CHECK(report.closed == 3);
+  CHECK(report.last.contributors == std::vector<Rank>{Rank{0}, Rank{2}});
+  CHECK(report.last.late == std::vector<Rank>{Rank{2}});
+  // One of a round still counts once.
+  auto once = trainers[2].startAll(Version{0}, all(served, -9));
+  untilInRound(served, loop, 1);
+  CHECK(trainers[2].pushAll(Version{3}, all(served, -9))->outcome == PushOutcome::late);
+  CHECK_FALSE(loop.resolved(once));
+}
+
 TEST_CASE("trainers on several loops are told of the ends of rounds, each wait once") {
   const TestDevice device = eachDevice();
   INFO(device.name);

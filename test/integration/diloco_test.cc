@@ -176,6 +176,22 @@ TEST_CASE("one learner is its inner optimizer and the outer one by hand") {
   }
 }
 
+TEST_CASE("one asynchronous learner is its inner optimizer and Nesterov's momentum by hand") {
+  constexpr uint64_t kPeriod = 5, kRounds = 6;
+  const Json inner = {{"type", "adamw"}, {"lr", 0.01}, {"weight_decay", 0.1}};
+  const auto expected = byLibTorch(adamw(0.01, 0.1), sgd(0.7, 0.9, true), kPeriod, kRounds);
+  for (const Json& outer : {kNesterov, Json{{"type", "delayed_nesterov"}}}) {
+    INFO(outer.dump());
+    Json config = configOf({{"period", kPeriod}, {"inner", inner}}, outer);
+    config["policy"]["type"] = "async_diloco";
+    LocalServer server(config);
+    CHECK(largestDifference(train(server, 1, kPeriod * kRounds), expected) < 2e-5);
+    const Json status = server.status();
+    for (const Json& shard : status["shards"]) CHECK(shard["version"] == kRounds);
+    CHECK(status["rounds"].empty());
+  }
+}
+
 TEST_CASE("with one step in a round and rates of 1 it is sync with the mean") {
   constexpr uint32_t kLearners = 3;
   constexpr uint64_t kSteps = 12;
@@ -326,6 +342,27 @@ TEST_CASE("after the grace a round closes, and what comes later is late and coun
   CHECK(rounds["missing"] == Json::array({2}));
   CHECK(rounds["left_out"] == Json::array({{{"rank", 2}, {"rounds", 2}, {"running", 2}}}));
   CHECK(rounds["grace_seconds"] >= 0.05);
+}
+
+TEST_CASE("after the grace a round closes, and what comes later counts where the configuration says so") {
+  LocalServer server(configOf(
+      {{"quorum", 2}, {"grace_ms", 0}, {"start_trainers", 3}, {"late", {{"rate", 0.5}}}}, kPlainOuter, 1));
+  Pushers learners(server, 3);
+  auto first = learners.push(0, 1, {8, 2}), second = learners.push(1, 2, {8, 2});
+  PSD_REQUIRE_OK(first.wait());
+  PSD_REQUIRE_OK(second.wait());
+  auto late = learners.push(2, 6, {8, 2}), next = learners.push(0, 3, {8, 2}, 1);
+  for (auto* push : {&late, &next}) {
+    const auto answer = push->wait();
+    PSD_REQUIRE_OK(answer);
+    CHECK(answer->outcome == PushOutcome::applied);
+  }
+  CHECK(learners.value() == -1.5f - 4);  // (6 · ½ + 3) / 1.5
+  const Json status = server.status();
+  CHECK(status["counters"]["late_pushes"] == 0);
+  CHECK(status["counters"]["late_counted"] == 1);
+  CHECK(status["rounds"][0]["in"] == Json::array({0, 2}));
+  CHECK(status["rounds"][0]["late"] == Json::array({2}));
 }
 
 TEST_CASE("a call that waits for the end of a round is ended by a newer one, and by the learner's leaving") {

@@ -1,5 +1,5 @@
 """Learners under policy diloco: rounds that close without those that died or stand still, which come back in; a daemon
-that is killed; a learner that comes late."""
+that is killed; a learner that comes late. And the same without rounds, under async_diloco."""
 
 import collections
 import json
@@ -11,6 +11,7 @@ import processes
 
 INNER = {"type": "adamw", "lr": 0.003}
 OUTER = '{"type":"sgd","lr":0.7,"momentum":0.9,"nesterov":true}'
+DELAYED = '{"type":"delayed_nesterov","lr":0.7,"momentum":0.9,"delay":3}'
 
 
 def rounds(status):
@@ -21,9 +22,12 @@ def rounds(status):
 class DiLoCo(processes.ProcessTest):
     def diloco(self, *arguments, period=5, inner=INNER, optimizer=OUTER, **options):
         """A daemon under the policy. Options are of the policy; others are keys with "__"."""
-        keys = {key if "__" in key or key in ("durability", "save") else f"policy__{key}": value for key, value in options.items()}
-        return self.daemon(*arguments, policy="diloco", optimizer=optimizer, shards=3, policy__period=period,
-                           policy__inner=inner, listen=(self.unix_address(),), **keys)
+        keys = {key if "__" in key or key in ("policy", "durability", "save") else f"policy__{key}": value for key, value in options.items()}
+        return self.daemon(*arguments, **{"policy": "diloco", **keys}, optimizer=optimizer, shards=3, policy__period=period,
+                           policy__inner=inner, listen=(self.unix_address(),))
+
+    def asynchronous(self, *arguments, **options):
+        return self.diloco(*arguments, optimizer=DELAYED, policy="async_diloco", **options)
 
     def test_learners_learn(self):
         steps, period, learners = 100, 10, 3
@@ -103,6 +107,104 @@ class DiLoCo(processes.ProcessTest):
         self.assertEqual(set(times.values()), {1})
         self.assertLessEqual(set(times), expected)
         self.assertIn((2, 1, steps // period), times)
+
+    def test_learners_learn_without_rounds(self):
+        steps, period, learners = 100, 10, 3
+        daemon = self.asynchronous(period=period, dynamic_period=True)
+        trainers = [self.train(daemon.address, rank, learners, data="synthetic:3200", steps=steps) for rank in range(learners)]
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        status = daemon.until_status("all have left", lambda status: not status["trainers"])
+        self.assertEqual(status["rounds"], [])
+        # Each push is an update; those of who was slower are of fewer steps, so there may be more.
+        versions = {shard["version"] for shard in status["shards"]}
+        self.assertEqual(versions, {status["counters"]["gradients"]})
+        self.assertGreaterEqual(min(versions), learners * steps // period)
+        self.assertIn("delayed_nesterov", status["optimizer"])
+        accuracy = float(re.search(r"test .*accuracy ([0-9.]+) %", trainers[0].out).group(1))
+        self.assertGreater(accuracy, 80, "a guess is right in 10 %")
+
+    def test_nobody_waits_without_rounds(self):
+        daemon = self.asynchronous(period=4, dynamic_period=True)
+        learners = [self.train(daemon.address, rank, 3, steps=10_000_000) for rank in range(3)]
+
+        def until_more():
+            before = daemon.status()["counters"]["gradients"]
+            daemon.until_status("pushes go on", lambda status: status["counters"]["gradients"] > before + 5)
+
+        daemon.until_status("all are in", lambda status: len(status["trainers"]) == 3)
+        until_more()
+        learners[2].signal(signal.SIGSTOP)
+        until_more()
+        learners[1].kill()
+        daemon.until_status("it counts as lost", lambda status: status["trainers_lost"] == 1)
+        until_more()
+        learners[2].signal(signal.SIGCONT)
+        until_more()
+        self.assertTrue(learners[0].runs() and learners[2].runs())
+
+    def test_no_answered_push_is_lost_or_repeated_with_the_daemon_without_rounds(self):
+        steps, period, learners, saved = 160, 4, 3, self.folder / "saved"
+
+        def begin(folder, end):
+            return self.asynchronous(period=period, save=str(self.folder / end),
+                                     durability={"type": "log", "path": str(folder), "every_seconds": 3600})
+
+        def versions(status):
+            return [shard["version"] for shard in status["shards"]]
+
+        daemon = begin(saved, "unused")
+        trainers = [self.train(daemon.address, rank, learners, steps=steps, more=("--retry-timeout", 60))
+                    for rank in range(learners)]
+        for after in (9, 40):
+            daemon.until_status("some pushes are applied", lambda status: min(versions(status), default=0) >= after)
+            answered = versions(daemon.status())
+            daemon.kill()
+            daemon = begin(saved, "end")
+            self.assertTrue(all(now >= was for now, was in zip(versions(daemon.status()), answered)))
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        status = daemon.until_status("all have left", lambda status: not status["trainers"])
+        self.assertEqual(set(versions(status)), {learners * steps // period})
+        # What the log replays to has the same bits: momentum, what it has gathered since it moved, and parameters.
+        copy = self.folder / "copy"
+        shutil.copytree(saved, copy)
+        self.assert_stops(daemon)
+        again = begin(copy, "again")
+        self.assertEqual(versions(again.status()), versions(status))
+        self.assert_stops(again)
+        self.assertEqual(processes.safetensors(self.folder / "again"), processes.safetensors(self.folder / "end"))
+        times = collections.Counter((update.shard, rank, step) for update in processes.read_log(copy)
+                                    for rank, _, step in update.pushes)
+        self.assertEqual(set(times.values()), {1})
+
+    def test_rda_and_late_ones_are_replayed_to_the_bit(self):
+        steps, saved = 100, self.folder / "saved"
+
+        def begin(folder, end):
+            return self.diloco(period=5, quorum=1, grace_ms=0, aggregator={"type": "rda", "direct": "fc2.*"}, fragments=2,
+                               late={"rate": 0.5}, save=str(self.folder / end),
+                               durability={"type": "log", "path": str(folder), "every_seconds": 3600})
+
+        daemon = begin(saved, "unused")
+        trainers = [self.train(daemon.address, rank, 3, data="synthetic:3200", steps=steps, more=("--retry-timeout", 60))
+                    for rank in range(3)]
+        daemon.until_status("some rounds have closed", lambda status: status["shards"] and status["shards"][0]["version"] >= 9)
+        daemon.kill()
+        daemon = begin(saved, "end")
+        for trainer in trainers:
+            self.assert_ends(trainer)
+        accuracy = float(re.search(r"test .*accuracy ([0-9.]+) %", trainers[0].out).group(1))
+        self.assertGreater(accuracy, 80, "a guess is right in 10 %")
+        status = daemon.until_status("all have left", lambda status: not status["trainers"])
+        copy = self.folder / "copy"
+        shutil.copytree(saved, copy)
+        self.assert_stops(daemon)
+        again = begin(copy, "again")
+        self.assertEqual([shard["version"] for shard in again.status()["shards"]],
+                         [shard["version"] for shard in status["shards"]])
+        self.assert_stops(again)
+        self.assertEqual(processes.safetensors(self.folder / "again"), processes.safetensors(self.folder / "end"))
 
     def test_fragments_have_rounds_of_their_own(self):
         steps, learners = 90, 3

@@ -297,6 +297,7 @@ class SeveralDaemons(ProcessTest):
             ((f"daemons={two}", "index=2"), "index"),
             (("index=0",), "index: goes with `daemons`"),
             ((f"daemons={two}", "index=0", "policy.type=sync", "policy.round_timeout_ms=9", "policy.aggregator=krum", "world_size=5"), "aggregator krum compares whole gradients"),
+            ((f"daemons={two}", "index=0", "policy.type=sync", "policy.round_timeout_ms=9", "policy.aggregator=rda", "world_size=5"), "aggregator rda compares whole tensors"),
             ((f"daemons={two}", "index=0", "policy.type=sync"), "give policy.round_timeout_ms"),
             ((f"daemons={two}", "index=0", "policy.type=sync", "policy.round_timeout_ms=9", "policy.on_timeout=fail"), "give policy.round_timeout_ms"),
             ((f"daemons={two}", "index=0", "policy.type=locked", 'policy.clip={"norm":1}'), "clip.norm is of the whole gradient"),

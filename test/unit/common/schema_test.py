@@ -62,9 +62,14 @@ DOCUMENTS = [
     {"policy": {"type": "easgd"}},
     *({"policy": {"type": "allreduce", "clip": clip}} for clip in ({"norm": 1}, {"value": 1})),
     *({"policy": {"type": "local_sgd", "aggregator": {"type": type}}}
-      for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum")),
+      for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum", "rda")),
     *({"policy": {"type": "diloco", "aggregator": {"type": type}}, "optimizer": {"type": "sgd"}}
-      for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum")),
+      for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum", "rda")),
+    {"policy": {"type": "sync", "aggregator": {"type": "rda", "direct": ["embed*"]}}},
+    {"policy": {"type": "diloco", "late": {"rate": 0.5}}, "optimizer": {"type": "sgd"}},
+    *({"policy": {"type": "async_diloco", "inner": {"type": type, "schedule": schedule}}, "optimizer": {"type": "delayed_nesterov"}}
+      for type in ("adamw", "adam", "sgd") for schedule in ({}, {"type": "cosine", "total_steps": 10})),
+    {"policy": {"type": "async_diloco", "learners": 3, "dynamic_period": True}, "optimizer": {"type": "sgd"}},
     *({"policy": {"type": "diloco", "grace_ms": 9, "inner": {"type": type, "schedule": schedule}}, "optimizer": {"type": "sgd"}}
       for type in ("adamw", "adam", "sgd") for schedule in ({}, {"type": "cosine", "total_steps": 10})),
     {"groups": [{"match": ["fc*", "conv1.bias"], "policy": {"type": "locked"}, "optimizer": {"type": "adam"}}]},
@@ -232,7 +237,7 @@ class SchemaTest(unittest.TestCase):
 
     def test_an_aggregator_by_its_type_alone(self):
         for policy in ("sync", "local_sgd", "diloco"):
-            for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum"):
+            for type in ("mean", "median", "trimmed_mean", "krum", "multi_krum", "rda"):
                 short, whole = ({"policy": {"type": policy, "aggregator": given}, "optimizer": {"type": "sgd"}}
                                 for given in (type, {"type": type}))
                 VALIDATOR.validate(short)
@@ -243,7 +248,7 @@ class SchemaTest(unittest.TestCase):
         for document in DOCUMENTS:
             read.update(present(SCHEMA, self.effective(document)))
         for schedule in ({"type": "step", "every_updates": 1}, {"type": "cosine", "total_updates": 1}, {}):
-            for optimizer in ("sgd", "adagrad", "rowwise_adagrad", "rmsprop", "adam", "adamw"):
+            for optimizer in ("sgd", "adagrad", "rowwise_adagrad", "rmsprop", "adam", "adamw", "delayed_nesterov"):
                 document = {"optimizer": {"type": optimizer, "schedule": schedule}}
                 read.update(present(SCHEMA, self.effective(document)))
         self.assertEqual({"." + key for key in FOR_EDITORS}, set(declared(SCHEMA)) - read)
@@ -268,9 +273,9 @@ class SchemaTest(unittest.TestCase):
                 if document and path[0] not in document:
                     continue  # done with the empty document
                 whole = schema["type"] == "integer"
-                low, high = schema["minimum"], schema.get("maximum", schema.get("exclusiveMaximum"))
-                inside = [low] + ([high] if "maximum" in schema else [])
-                outside = [low - 1] + [high + 1 if "maximum" in schema else high] + ([low + 0.5] if whole else [])
+                low, high = (schema.get(bound, schema.get(f"exclusiveM{bound[1:]}")) for bound in ("minimum", "maximum"))
+                inside = ([low] if "minimum" in schema else []) + ([high] if "maximum" in schema else [])
+                outside = [low - 1 if "minimum" in schema else low] + [high + 1 if "maximum" in schema else high] + ([low + 0.5] if whole else [])
                 for number, allowed in [(n, True) for n in inside] + [(n, False) for n in outside]:
                     changed = with_value(document, effective, path, number)
                     with self.subTest(changed):
@@ -387,6 +392,13 @@ class SchemaTest(unittest.TestCase):
             {"policy": {"type": "easgd", "clip": {"value": 1}}},
             {"policy": {"type": "diloco", "clip": {"value": 1}}, "optimizer": {"type": "sgd"}},
             {"policy": {"type": "diloco", "grace_ms": "auto"}, "optimizer": {"type": "sgd"}},
+            {"policy": {"type": "diloco", "late": "count"}, "optimizer": {"type": "sgd"}},
+            {"policy": {"type": "diloco", "late": {}}, "optimizer": {"type": "sgd"}},
+            {"policy": {"type": "diloco", "late": {"rate": 0}}, "optimizer": {"type": "sgd"}},
+            {"policy": {"type": "async_diloco", "quorum": 2}, "optimizer": {"type": "sgd"}},
+            {"policy": {"type": "async_diloco", "aggregator": "rda"}, "optimizer": {"type": "sgd"}},
+            {"optimizer": {"type": "delayed_nesterov", "delay": 1.5}},
+            {"optimizer": {"type": "delayed_nesterov", "delay": 0}},
             {"policy": {"type": "diloco", "inner": {"type": "adagrad"}}, "optimizer": {"type": "sgd"}},
             {"policy": {"type": "diloco", "inner": {"schedule": {"type": "cosine"}}}, "optimizer": {"type": "sgd"}},
             {"groups": [{}]},

@@ -188,7 +188,7 @@ TEST_CASE("each wrong value has its one line") {
        "policy.bound: no key of type 'hogwild'; valid keys: type, staleness, clip"},
       {R"({"limits": {"conections": 1}})", "limits.conections: unknown key; did you mean 'connections'?"},
       {R"({"policy": {"type": "lockd"}})",
-       R"(policy.type: must be one of "hogwild", "locked", "bounded_staleness", "sync", "easgd", "local_sgd", "diloco", "allreduce", not "lockd"; did you mean "locked"?)"},
+       R"(policy.type: must be one of "hogwild", "locked", "bounded_staleness", "sync", "easgd", "local_sgd", "diloco", "async_diloco", "allreduce", not "lockd"; did you mean "locked"?)"},
       {R"({"optimizer": {"lr": "fast"}})", "optimizer.lr: must be a number from 0 to 1000000, not \"fast\""},
       {R"({"optimizer": {"lr": -0.1}})", "optimizer.lr: must be a number from 0 to 1000000, not -0.1"},
       {R"({"listen": "tcp://a:1"})", "listen: must be a list, not \"tcp://a:1\""},
@@ -242,7 +242,22 @@ TEST_CASE("each wrong value has its one line") {
        "policy.grace_ms: does not go with backup_trainers: a round that has a quorum closes after the grace, "
        "whoever is missing"},
       {R"({"policy": {"type": "diloco", "aggregator": "median", "weights": "equal"}, "optimizer": {}})",
-       "policy.weights: goes with aggregator mean; median counts all contributions alike"},
+       "policy.weights: goes with aggregator mean or rda; median counts all contributions alike"},
+      {R"({"policy": {"type": "diloco", "late": "count"}, "optimizer": {}})",
+       R"(policy.late: must be "drop" or {"rate": a number})"},
+      {R"({"policy": {"type": "diloco", "late": {}}, "optimizer": {}})",
+       "policy.late.rate: is needed: by how much a contribution counts for each round that it is late"},
+      {R"({"policy": {"type": "diloco", "late": {"rate": 0}}, "optimizer": {}})",
+       "policy.late.rate: must be a number greater than 0 and of at most 1, not 0"},
+      {R"({"policy": {"type": "diloco", "late": {"rate": 1}, "aggregator": "median"}, "optimizer": {}})",
+       "policy.late: with a rate goes with aggregator mean or rda; median counts all contributions alike"},
+      {R"({"policy": {"type": "async_diloco"}})",
+       "optimizer: must be given under policy async_diloco: it steps with what trainers come to in `period` "
+       "steps of `inner`; to begin with, {\"type\": \"delayed_nesterov\", \"lr\": 0.7, \"momentum\": 0.9, "
+       "\"delay\": N} for N trainers"},
+      {R"({"policy": {"type": "async_diloco", "quorum": 2}, "optimizer": {}})",
+       "policy.quorum: no key of type 'async_diloco'; valid keys: type, period, inner, learners, "
+       "dynamic_period"},
       {R"({"policy": {"type": "diloco", "inner": {"type": "sgd", "nesterov": true}}, "optimizer": {}})",
        "policy.inner.nesterov: Nesterov momentum requires a momentum"},
       {R"({"policy": {"type": "diloco", "inner": {"type": "sgd", "eps": 1}}, "optimizer": {}})",
@@ -403,7 +418,7 @@ TEST_CASE("every example loads") {
   CHECK(examples >= 4);
 }
 
-std::vector<GroupConfig> groupsOf(const char* json) {
+std::vector<GroupConfig> groupsOf(const std::string& json) {
   auto loaded = readDaemonConfig(nlohmann::ordered_json::parse(json));
   PSD_REQUIRE_OK(loaded);
   return loaded->config.groups;
@@ -448,6 +463,21 @@ TEST_CASE("where trainers take the steps, their optimizer is named, and the daem
   CHECK(diloco[0].policy.local.period == 50);
   CHECK(diloco[0].policy.local.endsEarly);
   CHECK_FALSE(diloco[0].policy.local.streams());
+  CHECK(diloco[0].policy.local.arrivals == 1);
+}
+
+TEST_CASE("without rounds so many pushes are one as the optimizer's delay says, or the policy") {
+  const auto arrivals = [](const std::string& learners, const std::string& optimizer) {
+    const auto groups = groupsOf(R"({"policy": {"type": "async_diloco", "period": 50)" + learners +
+                                 R"(}, "optimizer": {"type": )" + optimizer + "}}");
+    CHECK(groups[0].policy.local.period == 50);
+    return groups[0].policy.local.arrivals;
+  };
+  const std::string delayed = R"("delayed_nesterov", "delay": 4)";
+  CHECK(arrivals("", delayed) == 4);
+  CHECK(arrivals(R"(, "learners": 3)", delayed) == 3);
+  CHECK(arrivals("", R"("sgd")") == 1);
+  CHECK(arrivals(R"(, "learners": 3)", R"("sgd")") == 3);
 }
 
 TEST_CASE("fragments are groups that the policy makes by itself") {
@@ -506,6 +536,31 @@ TEST_CASE("a group without a tensor is refused with its path") {
   REQUIRE_FALSE(wrong.ok());
   CHECK(wrong.message() ==
         "groups[0].match: x y? matches no tensor of model 'net', whose tensors are a ... b");
+}
+
+TEST_CASE("what an aggregator names is there, or refused with its path") {
+  for (const std::string fragments : {"", R"(, "fragments": 2)"}) {
+    const auto groups =
+        groupsOf(R"({"policy": {"type": "diloco", "aggregator": {"type": "rda", "direct": ["em*", "x"]})" +
+                 fragments + R"(}, "optimizer": {}})");
+    const auto wrong = assignGroups(modelWith({"embed", "head"}), groups);
+    REQUIRE_FALSE(wrong.ok());
+    CHECK(
+        wrong.message() ==
+        "policy.aggregator.direct: \"x\" matches no tensor of model 'net', whose tensors are embed ... head");
+    PSD_REQUIRE_OK(assignGroups(modelWith({"embed", "x"}), groups));
+  }
+}
+
+TEST_CASE("delayed_nesterov is not for tables, whose rows miss updates") {
+  ModelSpec model = modelWith({"w"});
+  model.tables = {{"item", 4, {}}};
+  const auto refused = assignGroups(
+      model, groupsOf(R"({"policy": {"type": "locked"}, "optimizer": {"type": "delayed_nesterov"}})"));
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.message() ==
+        "optimizer: delayed_nesterov is for tensors alone, and 'item' is an embedding table, whose rows miss "
+        "the updates that do not touch them; give the tables a group of their own");
 }
 
 }  // namespace psd::config_daemon_test
