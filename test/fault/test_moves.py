@@ -208,6 +208,27 @@ class Moves(counting.CountingTest):
         self.check_counts(old[0])
 
     @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
+    def test_learners_without_rounds_go_on_at_other_daemons(self):
+        self.rules = {"policy": "async_diloco", "policy__period": 3, "policy__dynamic_period": True,
+                      "optimizer": '{"type":"delayed_nesterov","lr":0.7,"momentum":0.9,"delay":2}'}
+        daemons = self.several(1, "a", "log")
+        learners = [self.endless_trainer(daemons[0], rank, 2) for rank in range(2)]
+
+        def until_version(least):
+            """Until so many more pushes than that are in all shards; gives how many there are."""
+            daemons[0].until_status("pushes go on", lambda status: status["shards"] and all(
+                shard["version"] > least for shard in status["shards"]))
+            return min(shard["version"] for shard in daemons[0].status()["shards"])
+
+        version = until_version(10)
+        for name, count in (("b", 2), ("c", 1)):
+            others = self.several(count, name, "log")
+            self.assert_moves(daemons, others)
+            daemons = others
+            version = until_version(version + 10)
+        self.assertTrue(all(learner.runs() for learner in learners))
+
+    @unittest.skipUnless(processes.TRAINER, "psd-trainer is not built")
     def test_trainers_that_are_bound_to_their_daemon_keep_the_model_where_it_is(self):
         policies = {"it exchanges the model in fragments": {"type": "diloco", "period": 2, "fragments": 2},
                     "it pulls differences": {"type": "diloco", "period": 2, "deltas": "int8"},
