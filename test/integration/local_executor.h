@@ -39,6 +39,7 @@ class LocalExecutor {
     if (wrap) *model = wrap(*std::move(model));
     ClientOptions options;
     options.servers = read->servers;
+    options.connectTimeout = read->connectTimeout;
     io_.runSync([&](kj::AsyncIoContext& io) {
       auto made = Executor::make(*read, options, *std::move(model));
       PSD_REQUIRE_OK(made);

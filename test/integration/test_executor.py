@@ -1,6 +1,7 @@
 """psd-executor with psd and psd-trainer --execute as real processes: they train, they die, and they are told what is wrong."""
 
 import collections
+import contextlib
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 import socket
 import struct
 import subprocess
+import types
 
 import certificates
 import processes
@@ -15,6 +17,7 @@ import processes
 EXECUTOR = os.environ["PSD_EXECUTOR_BIN"]
 # The module that docs/executor.md shows, and one whose outputs fail.
 POINTS = re.search(r"```python\n(.*?)```", (processes.REPO / "docs" / "executor.md").read_text(encoding="utf-8"), re.S).group(1)
+WRITES = POINTS.replace("        return {\"logits\"", "        if not self.training:\n            self.net[0].weight.detach().mul_(0.9)\n        return {\"logits\"")
 THROWS = POINTS.replace("        return {\"logits\"", "        if batch[\"x\"].size(0) > 0:\n            raise ValueError(\"not today\")\n        return {\"logits\"")
 
 
@@ -97,6 +100,84 @@ class Training(ExecutorTest):
         self.executor(daemon, module=self.folder / "throws.pt")
         self.assert_fails(self.remote(data=data), "outputs failed", "not today")
         self.assertEqual(self.executor_status()["trainers"], [])
+
+
+    def test_a_module_that_writes_to_its_parameters_is_refused_before_a_trainer_comes(self):
+        self.assertNotEqual(WRITES, POINTS)
+        self.write("writes.py", WRITES)
+        subprocess.run([processes.REPO / "scripts" / "export_model", "writes.py:Points"], cwd=self.folder, check=True,
+                       stdout=subprocess.DEVNULL, timeout=processes.WAIT_S)
+        for weights in ("live", "stashed"):
+            done = subprocess.run([EXECUTOR, "--listen", self.unix_address("executor.sock"), "--module", self.folder / "writes.pt",
+                                   "--set", f'weights="{weights}"'], capture_output=True, text=True, timeout=processes.WAIT_S, check=False)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertRegex(done.stderr, r"^psd-executor: module: .*may write to parameter 'net.0.weight', by aten::mul_ \(.*writes.py:\d+\)")
+
+
+class Waits(ExecutorTest):
+    """For a daemon, or an executor, that does not answer."""
+
+    @contextlib.contextmanager
+    def black_hole(self):
+        """An address that takes up no connection, and refuses none."""
+        with contextlib.ExitStack() as open_sockets:
+            hole = open_sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+            for _ in range(8):
+                filling = open_sockets.enter_context(socket.socket())
+                filling.setblocking(False)
+                filling.connect_ex(hole.getsockname())
+            yield f"tcp://127.0.0.1:{hole.getsockname()[1]}"
+
+    @contextlib.contextmanager
+    def silent(self):
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+
+    @contextlib.contextmanager
+    def nobody(self):
+        yield self.unix_address("none.sock")
+
+    def test_a_trainer_waits_for_its_executor_as_long_as_it_is_told(self):
+        for place in (self.nobody, self.silent, self.black_hole):
+            with self.subTest(place.__name__), place() as address:
+                trainer = self.start_trainer("train", "--execute", address, "--data", "synthetic:128", "--connect-timeout", 0.3)
+                self.assert_fails(trainer, "--execute", "no executor answered", address)
+
+    def test_an_executor_waits_for_its_daemon_as_long_as_it_is_told(self):
+        for place in (self.nobody, self.silent, self.black_hole):
+            with self.subTest(place.__name__), place() as address:
+                executor = self.executor(types.SimpleNamespace(address=address), connect_timeout_ms=100)
+                # The first join is a matter of --connect-timeout, whatever --retry-timeout is.
+                trainer = self.remote(more=["--connect-timeout", 0.5, "--retry-timeout", 3600])
+                self.assert_fails(trainer, "let nobody in within 500 ms", "no psd daemon answered within 100 ms", address)
+                executor.signal(signal.SIGTERM)
+                self.assert_ends(executor)
+
+    def test_trainers_may_come_before_the_daemon(self):
+        self.executor(types.SimpleNamespace(address=self.unix_address()), connect_timeout_ms=100)
+        trainer = self.remote(steps=3, more=["--connect-timeout", processes.WAIT_S, "--retry-timeout", 0])
+        processes.until("it is told that nobody answers", lambda: "trying again" in trainer.err)
+        daemon = self.daemon(listen=(self.unix_address(),))
+        self.assert_ends(trainer)
+        self.assertEqual(daemon.status()["counters"]["gradients"], 3)
+
+    def test_trainers_that_are_killed_leave_no_thread_behind(self):
+        daemon = self.unix_daemon(policy="sync", membership__grace_ms=100)
+        executor = self.executor(daemon)
+
+        def threads():
+            return len(os.listdir(f"/proc/{executor.pid}/task"))
+
+        def killed_while_it_waits():
+            trainer = self.remote(0, 2, steps=10_000_000)  # for the other rank's step, which does not come
+            processes.until("it waits", lambda: self.executor_status()["calls"] > 0 and not self.executor_status()["computing"])
+            trainer.kill()
+            processes.until("it is gone", lambda: not self.executor_status()["trainers"] and not self.executor_status()["ending"])
+            return threads()
+
+        first = killed_while_it_waits()
+        for _ in range(3):
+            self.assertLessEqual(killed_while_it_waits(), first)
 
 
 class Death(ExecutorTest):

@@ -7,6 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "common/text/quantity.h"
+#include "trainer/client/attempts.h"
+
 namespace psd {
 namespace {
 
@@ -26,19 +29,26 @@ Error notJoined() { return {ErrorCode::notReady, "the trainer has not joined"}; 
 }  // namespace
 
 DaemonSession::DaemonSession(const ExecutionModel& model, FloatArrays& arrays, const ExecutorConfig& config,
-                             ClientOptions options)
-    : model_(model),
+                             ClientOptions options, std::shared_ptr<const void> place)
+    : place_(std::move(place)),
+      model_(model),
       arrays_(arrays),
       mode_(config.weights),
       exclusive_(config.exclusive),
       options_(std::move(options)),
       thread_(1, TaskThreads::kAlike) {}
 
-DaemonSession::~DaemonSession() {
-  if (thread_.stopWithin(kPatience)) return;
+bool DaemonSession::end() {
+  if (thread_.stopWithin(std::chrono::milliseconds(0))) return true;
+  const auto now = std::chrono::steady_clock::now();
+  if (!endsSince_) endsSince_ = now;
   const std::lock_guard hold(mutex_);
-  ending_ = true;
-  if (client_) client_->interrupt();
+  const bool connecting = !client_;  // nobody was told of the trainer
+  if (!ending_ && (connecting || now - *endsSince_ >= kPatience)) {
+    ending_ = true;
+    if (client_) client_->interrupt();
+  }
+  return false;
 }
 
 kj::Promise<Result<JoinInfo>> DaemonSession::join(const Membership& membership) {
@@ -55,13 +65,25 @@ Result<JoinInfo> DaemonSession::joinNow(const Membership& membership) {
   }
 }
 
-Result<JoinInfo> DaemonSession::joinWith(const ClientOptions& options, const Membership& membership) {
-  PSD_ASSIGN_OR_RETURN(std::shared_ptr<Client> client, Client::connect(options));
-  {
+Result<std::shared_ptr<Client>> DaemonSession::connect(const ClientOptions& options) {
+  std::chrono::milliseconds left = options.connectTimeout;
+  for (ClientOptions attempt = options;;) {
+    attempt.connectTimeout = std::min(left, kAttemptTimeout);
+    left -= attempt.connectTimeout;
+    auto client = Client::connect(attempt);
     const std::lock_guard hold(mutex_);
     if (ending_) return Error{ErrorCode::interrupted, "the trainer is gone"};
-    client_ = client;
+    if (client.ok()) return client_ = *std::move(client);
+    if (!worthConnectingAgain(client.error())) return client.error();
+    if (left.count() > 0) continue;
+    if (attempt.connectTimeout == options.connectTimeout) return client.error();
+    return Error{client.error().code,
+                 fmt::format("tried for {}: {}", durationText(options.connectTimeout), client.message())};
   }
+}
+
+Result<JoinInfo> DaemonSession::joinWith(const ClientOptions& options, const Membership& membership) {
+  PSD_ASSIGN_OR_RETURN(const std::shared_ptr<Client> client, connect(options));
   PSD_ASSIGN_OR_RETURN(JoinInfo info, client->join(membership, model_.spec(), [this] {
     bringing_ = arrays_.newest();
     if (!bringing_) bringing_ = model_.initialValues();

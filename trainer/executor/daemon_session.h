@@ -1,8 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include <kj/async.h>
@@ -24,14 +26,15 @@ struct PulledWeights {
 /// A remote trainer's session with the daemon: a client in the trainer's rank, with a thread of its own, as
 /// pulls and pushes may wait for other trainers. The first fault of the connection is final: who comes back
 /// makes another one, with the same incarnation. Owned by the event loop's thread; its end may take seconds,
-/// so that is another thread's to wait for. Shared by contexts that compute over the daemon's memory, which
-/// is mapped as long as this lives.
+/// so that is another thread's to wait for, which calls end(). Shared by contexts that compute over the
+/// daemon's memory, which is mapped as long as this lives.
 class DaemonSession : public std::enable_shared_from_this<DaemonSession> {
  public:
-  /// `model` and `arrays` outlive it.
+  /// `model` and `arrays` outlive it. `place` goes with it.
   DaemonSession(const ExecutionModel& model, FloatArrays& arrays, const ExecutorConfig& config,
-                ClientOptions options);
-  ~DaemonSession();
+                ClientOptions options, std::shared_ptr<const void> place);
+  /// Waits for the call that is under way.
+  ~DaemonSession() = default;
 
   /// Connects and joins; waits until the model has values. Brings the newest that the executor has, else its
   /// initial ones, where the daemon has none.
@@ -43,19 +46,27 @@ class DaemonSession : public std::enable_shared_from_this<DaemonSession> {
   /// Says goodbye.
   kj::Promise<Result<bool>> leave();
 
+  /// Drops calls that wait, and whether none is under way any more. One that goes on for long, as it waits
+  /// for other trainers, is interrupted by a later end(). No call may follow.
+  bool end();
+
  private:
   /// At the servers in turn, where the first that answers is a standby.
   Result<JoinInfo> joinNow(const Membership& membership);
+  /// Connects, within connectTimeout, in attempts short enough to see between them that the trainer is gone.
+  Result<std::shared_ptr<Client>> connect(const ClientOptions& options);
   Result<JoinInfo> joinWith(const ClientOptions& options, const Membership& membership);
   Result<PulledWeights> weightsNow();
   Status checkJoined(const JoinInfo& info) const;
 
+  const std::shared_ptr<const void> place_;  // first: it goes last
   const ExecutionModel& model_;
   FloatArrays& arrays_;
   const WeightsMode mode_;
   const bool exclusive_;
   const ClientOptions options_;
-  Weights bringing_;                ///< initial values, while it joins
+  Weights bringing_;                                                ///< initial values, while it joins
+  std::optional<std::chrono::steady_clock::time_point> endsSince_;  // of whoever calls end()
   std::mutex mutex_;                // guards what follows; the client is the thread's
   bool ending_ = false;             // no other client may follow
   std::shared_ptr<Client> client_;  // null before it is connected

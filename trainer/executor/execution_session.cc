@@ -75,6 +75,7 @@ kj::Promise<Result<JoinInfo>> ExecutionSession::join(const Membership& membershi
   daemon_ = *std::move(daemon);
   rank_ = membership.rank;
   return daemon_->join(membership).then([this, self = shared_from_this()](Result<JoinInfo> joined) {
+    if (over_) return Result<JoinInfo>(*over_);  // the peer has gone meanwhile
     if (joined.ok()) {
       rank_ = joined->rank;
       spdlog::info("{}: rank {} of {} joined: policy {}, parameters by {}, gradients by {}", peer_,

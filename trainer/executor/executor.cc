@@ -9,9 +9,16 @@
 namespace psd {
 namespace {
 
-constexpr uint32_t kReapers = 4;
+// Of those with the daemon for each trainer that may be in: its own, and one of a trainer that is gone.
+constexpr uint32_t kSessionsPerTrainer = 2;
 // One that is kept, one that is pulled, one gradient, and one for a second trainer.
 constexpr uint64_t kArraysMin = 4;
+
+/// Counts until all copies of the result are gone, on whatever thread.
+Executor::CallSlot countIn(const std::shared_ptr<std::atomic<uint32_t>>& counter) {
+  ++*counter;
+  return {nullptr, [counter](const void*) { --*counter; }};
+}
 
 }  // namespace
 
@@ -39,7 +46,6 @@ Executor::Executor(ExecutorConfig config, ClientOptions daemon, std::unique_ptr<
       memory_(ByteBudget::make(config_.memoryBytes)),
       arrays_(ModelLayout(model_->spec()).totalElements(), memory_),
       turns_(config_.exclusive, config_.age),
-      reaper_(kReapers, TaskThreads::kAlike),
       workers_(config_.workers, config_.age,
                [threads = config_.threadsPerWorker] { useComputeThreads(threads); }) {}
 
@@ -49,18 +55,24 @@ Result<Executor::CallSlot> Executor::admitCall() {
     return Error{ErrorCode::overloaded,
                  fmt::format("{} calls wait or are computed; `queue` allows {}", there, config_.queue)};
   }
-  ++*calls_;
-  return CallSlot(nullptr, [calls = calls_](const void*) { --*calls; });
+  return countIn(calls_);
 }
 
 Result<std::shared_ptr<DaemonSession>> Executor::makeDaemonSession(uint64_t incarnation) {
+  if (*sessions_ >= kSessionsPerTrainer * config_.trainers) {
+    return Error{
+        ErrorCode::overloaded,
+        fmt::format("{} sessions with the daemon of trainers that are gone have not ended; `trainers` "
+                    "({}) allows no more",
+                    ending_.size(), config_.trainers)};
+  }
   ClientOptions options = daemon_;
   options.incarnation = incarnation;
   try {
-    auto session = std::make_unique<DaemonSession>(*model_, arrays_, config_, std::move(options));
+    auto session =
+        std::make_unique<DaemonSession>(*model_, arrays_, config_, std::move(options), countIn(sessions_));
     return std::shared_ptr<DaemonSession>(session.release(), [this](DaemonSession* ended) {
-      const auto owned = std::make_shared<std::unique_ptr<DaemonSession>>(ended);
-      reaper_.post([owned] { owned->reset(); });
+      ending_.add(std::unique_ptr<DaemonSession>(ended));
     });
   } catch (const std::system_error& error) {
     return Error{ErrorCode::overloaded, std::string("no thread for another trainer: ") + error.what()};
@@ -105,6 +117,7 @@ nlohmann::ordered_json Executor::describe() const {
           {"waited_s_most", figures.waitedSecondsMost},
           {"overloaded", refused_},
           {"memory_bytes", memory_->used()},
+          {"ending", ending_.size()},
           {"trainers", std::move(trainers)}};
 }
 

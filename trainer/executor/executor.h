@@ -11,6 +11,7 @@
 
 #include "trainer/client/client.h"
 #include "trainer/executor/daemon_session.h"
+#include "trainer/executor/ending_sessions.h"
 #include "trainer/executor/executor_config.h"
 #include "trainer/executor/float_arrays.h"
 #include "trainer/executor/step_turns.h"
@@ -47,8 +48,8 @@ class Executor {
   /// Counts a call until all copies of the result are gone, on whatever thread; overloaded: `queue` calls are
   /// there.
   Result<CallSlot> admitCall();
-  /// A session with the daemon for a trainer. When it goes, its end is waited for elsewhere. overloaded: the
-  /// system has no thread left.
+  /// A session with the daemon for a trainer. When it goes, its end is waited for elsewhere. overloaded: too
+  /// many of trainers that are gone have not ended, or the system has no thread left.
   Result<std::shared_ptr<DaemonSession>> makeDaemonSession(uint64_t incarnation);
   /// Counts a trainer as there, until forget(); overloaded: `trainers` are.
   Status admit(ExecutorTrainer& trainer);
@@ -71,7 +72,8 @@ class Executor {
   std::set<ExecutorTrainer*> trainers_;
   const std::shared_ptr<std::atomic<uint32_t>> calls_ = std::make_shared<std::atomic<uint32_t>>(0);
   uint64_t refused_ = 0;  // calls, as overloaded
-  TaskThreads reaper_;    // ends sessions with the daemon; those use the others
+  const std::shared_ptr<std::atomic<uint32_t>> sessions_ = std::make_shared<std::atomic<uint32_t>>(0);
+  EndingSessions ending_;  // they use the others
   TaskThreads workers_;
 };
 

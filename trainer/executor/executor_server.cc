@@ -8,7 +8,6 @@
 #include "common/text/quantity.h"
 #include "common/text/text.h"
 #include "common/tls/tls_stream.h"
-#include "trainer/executor/executor_service.h"
 #include "trainer/remote/tensor_wire.h"
 
 namespace psd {
@@ -34,8 +33,8 @@ ExecutorPeer::ExecutorPeer(kj::AsyncIoContext& io, wire::Socket socket, std::str
                                           options(std::move(budget)));
   network_ = kj::heap<capnp::TwoPartyVatNetwork>(*stream_, capnp::rpc::twoparty::Side::SERVER,
                                                  wire::readingOf(config_.messageBytes));
-  rpc_ = capnp::makeRpcServer(*network_,
-                              kj::heap<ExecutorService>(executor, where_, [this] { greeted_ = true; }));
+  rpc_ = capnp::makeRpcServer(*network_, kj::heap<ExecutorService>(
+                                             executor, where_, [this] { greeted_ = true; }, session_));
 }
 
 wire::MessageStreamOptions ExecutorPeer::options(std::shared_ptr<ByteBudget> budget) {

@@ -14,6 +14,7 @@
 #include "common/tls/tls_context.h"
 #include "common/wire/message_stream.h"
 #include "trainer/executor/executor.h"
+#include "trainer/executor/executor_service.h"
 
 namespace psd {
 
@@ -43,6 +44,7 @@ class ExecutorPeer {
   kj::Own<wire::MessageStream> stream_;
   kj::Own<capnp::TwoPartyVatNetwork> network_;
   kj::Maybe<capnp::RpcSystem<capnp::rpc::twoparty::VatId>> rpc_;
+  const std::shared_ptr<PeerSession> session_ = std::make_shared<PeerSession>();  // alone
 };
 
 /// Lets trainers in, and ends connections that are to end. Owned by the event loop's thread.

@@ -123,10 +123,6 @@ class RemoteTrainerService final : public schema::RemoteTrainer::Server {
 
 }  // namespace
 
-ExecutorService::~ExecutorService() noexcept(false) {
-  if (session_) session_->close();
-}
-
 Status ExecutorService::greeted() const {
   if (greeted_) return {};
   return {ErrorCode::protocolMismatch, "the first call is hello"};
@@ -163,14 +159,15 @@ kj::Promise<void> ExecutorService::join(JoinContext context) {
     return kj::READY_NOW;
   };
   if (const Status may = greeted(); !may.ok()) return refuse(may.error());
-  if (session_ && !session_->over()) {
-    return refuse({ErrorCode::invalidArgument, "this connection has joined already"});
-  }
+  const std::shared_ptr<PeerSession> own = session_.lock();
+  if (!own) return refuse({ErrorCode::unavailable, "the connection is gone"});
+  if (own->isOpen()) return refuse({ErrorCode::invalidArgument, "this connection has joined already"});
   if (params.getIncarnation() == 0) return refuse({ErrorCode::invalidArgument, "incarnation: 0 is none"});
-  session_ = std::make_shared<ExecutionSession>(executor_, peer_);
+  const auto session = std::make_shared<ExecutionSession>(executor_, peer_);
+  own->begin(session);
   const Membership membership{Rank{params.getRank()}, params.getWorldSize(), params.getAnyRank()};
-  return session_->join(membership, params.getIncarnation())
-      .then([context, session = session_](Result<JoinInfo> joined) mutable {
+  return session->join(membership, params.getIncarnation())
+      .then([context, session](Result<JoinInfo> joined) mutable {
         auto results = context.getResults();
         wire::writeStatus(joined.status(), results.initStatus());
         if (!joined.ok()) return;

@@ -202,6 +202,7 @@ class TorchExecution final : public ExecutionModel {
     if (!shared_->spec.tables.empty()) {
       throw NetworkError("model '" + choice.name + "' has embedding tables; expected dense parameters alone");
     }
+    network->checkOutputsOnlyRead();
     keepInitialValues(*network);
     shared_->networks.giveBack(std::move(network));
   }

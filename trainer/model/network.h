@@ -59,6 +59,8 @@ class Network : public torch::nn::Module {
   /// The columns that outputs() takes: those of inputs() that the loss alone takes are not among them. Empty:
   /// the network gives no outputs.
   virtual std::vector<ColumnSpec> outputInputs() const { return {}; }
+  /// Throws NetworkError, which names the parameter, where outputs() could write to what is trained.
+  virtual void checkOutputsOnlyRead() const {}
   /// What a loss can be computed from elsewhere, by name, each [samples, …]; gradients flow back from these.
   virtual Tensors outputs(const Tensors&) { throw NetworkError("the model gives no outputs"); }
   /// The sums of a batch, "loss" first.

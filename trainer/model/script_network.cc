@@ -16,6 +16,7 @@
 #include "trainer/model/model_outputs.h"
 #include "trainer/model/network.h"
 #include "trainer/model/row_tables.h"
+#include "trainer/model/script_writes.h"
 
 namespace psd {
 namespace {
@@ -175,6 +176,14 @@ class ScriptNetwork : public Network {
 
   std::vector<ColumnSpec> outputInputs() const override {
     return module_.find_method(kOutputs) ? declaration_.inputs : std::vector<ColumnSpec>();
+  }
+  void checkOutputsOnlyRead() const override {
+    if (const auto write = findParameterWrite(module_, kOutputs, trained_)) {
+      throw wrong("has outputs that may write to parameter '" + write->parameter + "', by " +
+                  write->operation +
+                  ": an executor's passes share their parameters, which steps alone change; expected outputs "
+                  "that only reads them");
+    }
   }
   Tensors outputs(const Tensors& batch) override {
     return blaming(path_, [&] { return call(kOutputs, inputsOf(batch, declaration_.inputs)); });

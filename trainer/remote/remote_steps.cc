@@ -31,16 +31,16 @@ Result<std::unique_ptr<RemoteSteps>> RemoteSteps::connect(RemoteStepsOptions opt
   return steps;
 }
 
-Result<std::shared_ptr<ExecutorConnection>> RemoteSteps::connectOnce() {
-  PSD_ASSIGN_OR_RETURN(auto trainer, ExecutorConnection::connect(options_.executor, kAttemptTimeout,
-                                                                 options_.program, options_.tls));
+Result<std::shared_ptr<ExecutorConnection>> RemoteSteps::connectOnce(milliseconds timeout) {
+  PSD_ASSIGN_OR_RETURN(
+      auto trainer, ExecutorConnection::connect(options_.executor, timeout, options_.program, options_.tls));
   return std::shared_ptr<ExecutorConnection>(std::move(trainer));
 }
 
 Status RemoteSteps::connectUntil(Clock::time_point deadline) {
   for (Backoff backoff(incarnation_);;) {
     if (interrupted_) return interruptedError();
-    auto trainer = connectOnce();
+    auto trainer = connectOnce(std::min(soonUntil(deadline), kAttemptTimeout));
     if (trainer.ok()) {
       PSD_RETURN_IF_ERROR(checkSame((*trainer)->module()));
       const std::lock_guard hold(mutex_);
@@ -78,11 +78,35 @@ auto RemoteSteps::persist(const Call& call) -> decltype(call()) {
 
 Result<RemoteJoin> RemoteSteps::join(const Membership& membership) {
   membership_ = membership;
-  PSD_ASSIGN_OR_RETURN(const RemoteJoin joined,
-                       persist([this] { return trainer_->join(membership_, incarnation_); }));
+  PSD_ASSIGN_OR_RETURN(const RemoteJoin joined, joinFirst());
   membership_ = {joined.rank, membership.worldSize};
   joined_ = true;
   return joined;
+}
+
+Result<RemoteJoin> RemoteSteps::joinFirst() {
+  const auto deadline = Clock::now() + options_.connectTimeout;
+  for (Backoff backoff(incarnation_);;) {
+    auto joined = trainer_->join(membership_, incarnation_);
+    if (joined.ok()) {
+      succeeded();
+      return joined;
+    }
+    if (interrupted_) return interruptedError();
+    const Error& error = joined.error();
+    if (!isRetryable(error.code) && error.code != ErrorCode::shuttingDown) return error;
+    if (leftUntil(deadline) == milliseconds(0)) {
+      return Error{error.code, fmt::format("the executor {} let nobody in within {}: {}", options_.executor,
+                                           durationText(options_.connectTimeout), error.message)};
+    }
+    if (!std::exchange(toldOfFault_, true)) {
+      faultySince_ = Clock::now();
+      tell(ClientEvent::What::broke,
+           fmt::format("{}; trying again for up to {}", error.message, durationText(leftUntil(deadline))));
+    }
+    pause(std::min(backoff.next(), leftUntil(deadline)));
+    PSD_RETURN_IF_ERROR(connectUntil(deadline));
+  }
 }
 
 Result<double> RemoteSteps::forward(std::vector<NamedTensor> inputs, RemoteLoss loss) {

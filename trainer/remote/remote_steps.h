@@ -20,7 +20,9 @@ struct RemoteStepsOptions {
   std::string executor;  ///< "tcp://host:port", "tls://host:port" or "unix:///path"
   TlsFiles tls;          ///< for an executor at tls://
   std::string program = "psd-trainer";
-  std::chrono::milliseconds connectTimeout{30'000};  ///< how long to keep trying while nobody answers
+  /// How long to keep trying while nobody answers, neither the executor nor, once a first join asks for it,
+  /// its daemon.
+  std::chrono::milliseconds connectTimeout{30'000};
   /// How long to try to come back when the connection breaks, the executor or its daemon dies, or is
   /// overloaded; 0: the first fault is final.
   std::chrono::milliseconds retryTimeout{0};
@@ -59,7 +61,9 @@ class RemoteSteps {
   explicit RemoteSteps(RemoteStepsOptions options);
   /// One attempt, or, until `deadline`, as many as it takes.
   Status connectUntil(Clock::time_point deadline);
-  Result<std::shared_ptr<ExecutorConnection>> connectOnce();
+  Result<std::shared_ptr<ExecutorConnection>> connectOnce(std::chrono::milliseconds timeout);
+  /// Tries until connectTimeout has passed, while the daemon is out of reach or the executor has no room.
+  Result<RemoteJoin> joinFirst();
   /// Fails on another module than the one of the connection before, if there was one.
   Status checkSame(const RemoteModule& module) const;
   Result<double> forwardOnce();

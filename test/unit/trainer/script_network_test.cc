@@ -348,4 +348,56 @@ def outputs(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
   }
 }
 
+TEST_CASE("Outputs that could write to a parameter are refused, however it is named there") {
+  const auto made = [](const std::string& body) {
+    Written written(std::string(kLinear) + R"(
+def outputs(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
+    guess = torch.mv(batch["x"], self.weight) + self.shift
+)" + body + "    return {\"guess\": guess}\n");
+    const auto choice = chooseModel(written.save());
+    PSD_REQUIRE_OK(choice);
+    return makeExecutionModel(*choice, 1).status();
+  };
+  const std::string writes = GENERATE(
+      as<std::string>(), "    self.weight.mul_(0.5)\n", "    self.weight += 1\n",
+      "    self.weight.detach()[0:1].zero_()\n",
+      "    if not self.training:\n        self.weight.data.clamp_(-1, 1)\n",
+      "    for i in range(2):\n        guess = guess + 1\n        both = [guess, self.weight.view(-1)]\n"
+      "        both[i].add_(1)\n",
+      "    kept: List[Tensor] = []\n    kept.append(self.weight)\n    kept[0].relu_()\n",
+      "    named: Dict[str, Tensor] = {}\n    named[\"w\"] = self.weight\n    named[\"w\"].neg_()\n",
+      "    torch.add(self.weight, 1, out=self.weight)\n",
+      "    torch.embedding_renorm_(self.weight.unsqueeze(1).detach(), torch.tensor([0]), 1.0, 2.0)\n",
+      "    w = self.weight\n    if guess.size(0) > 100:\n        w = guess\n    w.copy_(w + 1)\n");
+  CAPTURE(writes);
+  const Status refused = made(writes);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == ErrorCode::invalidArgument);
+  CHECK_THAT(refused.message(), Contains("outputs that may write to parameter 'weight', by "));
+  CHECK(refused.message().find('\n') == std::string::npos);
+}
+
+TEST_CASE("Outputs that write to tensors of their own are none that write to parameters") {
+  Written written(std::string(kLinear) + R"(
+def outputs(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
+    guess = torch.mv(batch["x"], self.weight) + self.shift
+    guess += self.shift
+    copy = self.weight.clone()
+    copy.mul_(2)
+    joined = torch.cat([self.weight, self.shift])
+    joined.zero_()
+    kept = [self.weight]
+    kept.append(guess)
+    batch["x"].mul_(2)
+    guess.copy_(torch.relu_(guess + copy.sum()))
+    none: Optional[float] = None
+    if none is not None:
+        self.weight.mul_(none)
+    return {"guess": guess + kept[0].sum()}
+)");
+  const auto choice = chooseModel(written.save());
+  PSD_REQUIRE_OK(choice);
+  PSD_REQUIRE_OK(makeExecutionModel(*choice, 1));
+}
+
 }  // namespace psd::script_network_test
